@@ -1,0 +1,233 @@
+//! The whole outside world, on one page: everything nondeterministic reaches the machines of
+//! [`crate::proto`] as an argument, and everything they want done goes through these traits.
+//!
+//! | trait | stands for | everyday implementation | in a simulation |
+//! |---|---|---|---|
+//! | [`Clock`] | monotonic and wall time | [`SystemClock`] | a hand-advanced clock |
+//! | [`Transport`] | mailboxes | [`crate::spool::Spool`] | a map in memory |
+//! | [`Pane`] | where an agent runs | [`crate::tmux::TmuxPane`] | a scripted screen |
+
+use std::fmt;
+use std::ops::{Add, Sub};
+use std::time::Duration;
+
+use crate::Result;
+use crate::message::{Envelope, MessageId, Name, Timestamp};
+use crate::pane::{Key, NudgeOutcome, NudgeText, PaneState};
+
+/// A reading of a clock that only goes forward and does not count the time the machine was
+/// suspended (`CLOCK_MONOTONIC`). Two readings on one host in one boot can be compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Monotonic(Duration);
+
+impl Monotonic {
+    /// The origin of the clock; tests start here.
+    pub const ZERO: Self = Self(Duration::ZERO);
+
+    /// A reading `since_origin` after the clock's origin.
+    #[must_use]
+    pub const fn from_duration(since_origin: Duration) -> Self {
+        Self(since_origin)
+    }
+
+    /// The time since the clock's origin.
+    #[must_use]
+    pub const fn as_duration(self) -> Duration {
+        self.0
+    }
+
+    /// How long ago `earlier` was; zero if it lies in the future.
+    #[must_use]
+    pub const fn since(self, earlier: Self) -> Duration {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl Add<Duration> for Monotonic {
+    type Output = Self;
+    fn add(self, rhs: Duration) -> Self {
+        Self(self.0.saturating_add(rhs))
+    }
+}
+
+impl Sub<Self> for Monotonic {
+    type Output = Duration;
+    fn sub(self, rhs: Self) -> Duration {
+        self.since(rhs)
+    }
+}
+
+/// Time. Deadlines and leases use [`Clock::monotonic`]; stamps for people use [`Clock::wall`].
+pub trait Clock {
+    /// Now, on a clock that never jumps and stands still during a suspend.
+    fn monotonic(&self) -> Monotonic;
+    /// Now, as a calendar would say it; may jump.
+    fn wall(&self) -> Timestamp;
+    /// Now, on a clock that also counts suspended time. The difference to [`Clock::monotonic`]
+    /// tells that the machine slept.
+    fn boottime(&self) -> Monotonic {
+        self.monotonic()
+    }
+}
+
+/// The machine's clocks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn monotonic(&self) -> Monotonic {
+        Monotonic(read_clock(rustix::time::ClockId::Monotonic))
+    }
+    fn wall(&self) -> Timestamp {
+        let since_epoch = read_clock(rustix::time::ClockId::Realtime);
+        Timestamp::from_unix_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+    }
+    fn boottime(&self) -> Monotonic {
+        Monotonic(read_clock(rustix::time::ClockId::Boottime))
+    }
+}
+
+fn read_clock(id: rustix::time::ClockId) -> Duration {
+    let t = rustix::time::clock_gettime(id);
+    Duration::new(u64::try_from(t.tv_sec).unwrap_or(0), u32::try_from(t.tv_nsec).unwrap_or(0))
+}
+
+/// Proof of having received a message: who holds it, where, and since which delivery.
+///
+/// The `epoch` counts deliveries of this message and only grows; every later operation names it
+/// and is refused once another delivery has begun.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Lease {
+    /// The mailbox the message lies in.
+    pub mailbox: Name,
+    /// The message.
+    pub id: MessageId,
+    /// Who received it.
+    pub holder: Name,
+    /// The number of this delivery, from 1.
+    pub epoch: u64,
+}
+
+impl fmt::Display for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}@{}@{}", self.mailbox, self.id, self.holder, self.epoch)
+    }
+}
+
+/// A received message with the lease under which it is held.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Delivery {
+    /// What was received.
+    pub envelope: Envelope,
+    /// Proof of having received it.
+    pub lease: Lease,
+    /// How long the lease runs without an extension.
+    pub lease_duration: Duration,
+}
+
+impl Delivery {
+    /// Puts a delivery together; for implementors of [`Transport`].
+    #[must_use]
+    pub fn new(envelope: Envelope, lease: Lease, lease_duration: Duration) -> Self {
+        Self { envelope, lease, lease_duration }
+    }
+}
+
+/// What became of a publish.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Published {
+    /// The message was stored by this call.
+    Stored,
+    /// The same id with the same content had been stored before; nothing changed.
+    AlreadyStored,
+}
+
+/// How many messages a mailbox holds, by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// S2: waiting, whether due or delayed.
+    pub queued: u64,
+    /// Of those, the ones not due yet.
+    pub delayed: u64,
+    /// S3: received, lease running.
+    pub acked: u64,
+    /// S4: settled.
+    pub settled: u64,
+    /// S5: dead letters.
+    pub dead: u64,
+}
+
+/// Mailboxes. The same contract holds for a directory and for a server on another machine.
+///
+/// Every call may block for as long as the medium needs; none waits for a message to arrive.
+pub trait Transport {
+    /// Stores a message for `envelope.to`. When it returns `Ok`, the message survives as the
+    /// transport's durability promises.
+    ///
+    /// # Errors
+    /// The recipient is unknown, the mailbox is full, the id is taken by different content, or
+    /// the medium failed. On an error nothing is stored unless the id says otherwise on a retry.
+    fn publish(&self, envelope: &Envelope) -> Result<Published>;
+
+    /// Takes the next due message of `mailbox` for `holder`: this is its ack.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or the medium failed.
+    fn receive(&self, mailbox: &Name, holder: &Name) -> Result<Option<Delivery>>;
+
+    /// Says that the work is done.
+    ///
+    /// # Errors
+    /// [`crate::Error::LeaseLost`] if the message is no longer held under this lease.
+    fn settle(&self, lease: &Lease) -> Result<()>;
+
+    /// Gives the message back, to be delivered again after `delay`, or to be dead-lettered if it
+    /// has used up its attempts.
+    ///
+    /// # Errors
+    /// [`crate::Error::LeaseLost`] if the message is no longer held under this lease.
+    fn release(&self, lease: &Lease, delay: Duration) -> Result<()>;
+
+    /// Makes the lease run for `duration` from now.
+    ///
+    /// # Errors
+    /// [`crate::Error::LeaseLost`] if the message is no longer held under this lease.
+    fn extend(&self, lease: &Lease, duration: Duration) -> Result<()>;
+
+    /// Counts the messages of a mailbox.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or the medium failed.
+    fn scan(&self, mailbox: &Name) -> Result<Counts>;
+}
+
+/// Where an agent runs. Implementations hold whatever connection they need; every call is bounded
+/// in time (five seconds for tmux) and none ever types content, only a [`NudgeText`].
+pub trait Pane {
+    /// Looks, without touching anything.
+    ///
+    /// # Errors
+    /// The multiplexer could not be asked at all; a pane that is gone is a state, not an error.
+    fn inspect(&mut self) -> Result<PaneState>;
+
+    /// Types a hint and submits it, if and only if that is known to be harmless right now.
+    ///
+    /// # Errors
+    /// The multiplexer could not be asked at all; a refusal is an outcome, not an error.
+    fn nudge(&mut self, text: &NudgeText) -> Result<NudgeOutcome>;
+
+    /// Presses one key under the same guard as [`Pane::nudge`].
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`].
+    fn press(&mut self, key: Key) -> Result<NudgeOutcome>;
+
+    /// Starts the agent's program in the pane. Only into a pane that is a bare shell at an empty
+    /// prompt or whose process has ended.
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`].
+    fn open(&mut self, command: &str) -> Result<NudgeOutcome>;
+}

@@ -1,0 +1,215 @@
+//! What can go wrong, with the path, the operation and what to do next.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::message::{NameError, TimestampError};
+
+/// The result of nearly everything here.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What can go wrong. Every variant says what it was about; none is raised for something that a
+/// caller expects in everyday work (an empty mailbox is `None`, not an error).
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system refused an operation on a path.
+    #[error("cannot {operation} {path}: {source}{}", hint(source))]
+    Io {
+        /// What was tried, in the infinitive.
+        operation: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A name that must not become a path.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// A stamp that cannot be read.
+    #[error(transparent)]
+    Timestamp(#[from] TimestampError),
+    /// No such mailbox.
+    #[error("there is no mailbox `{name}`{}", nearest_names(nearest))]
+    NoMailbox {
+        /// The name that was asked for.
+        name: String,
+        /// Mailboxes with similar names, best first.
+        nearest: Vec<String>,
+    },
+    /// A mailbox of that name, or of one that differs only in case, exists.
+    #[error("a mailbox `{existing}` exists already")]
+    MailboxExists {
+        /// The one that exists.
+        existing: String,
+    },
+    /// There is no queue here.
+    #[error("{path} is not a queue: create it with `ensemble init`")]
+    NoQueue {
+        /// Where it was expected.
+        path: PathBuf,
+    },
+    /// The mailbox is bounded and full.
+    #[error(
+        "mailbox `{mailbox}` is full ({capacity} messages wait): try again once it was read, or raise its capacity"
+    )]
+    Full {
+        /// The mailbox.
+        mailbox: String,
+        /// Its capacity, in messages.
+        capacity: u64,
+    },
+    /// The id is taken by a message with different content.
+    #[error(
+        "message `{id}` exists already in mailbox `{mailbox}` with different content: use another id"
+    )]
+    Conflict {
+        /// The mailbox.
+        mailbox: String,
+        /// The id.
+        id: String,
+    },
+    /// No such message.
+    #[error("there is no message `{id}` {place}")]
+    NoMessage {
+        /// The id.
+        id: String,
+        /// Where it was looked for, as a phrase.
+        place: String,
+    },
+    /// The id names messages in several mailboxes.
+    #[error("message `{id}` is in several mailboxes ({}): name one", mailboxes.join(", "))]
+    Ambiguous {
+        /// The id.
+        id: String,
+        /// The mailboxes.
+        mailboxes: Vec<String>,
+    },
+    /// The message is not held under this lease any more (or never was).
+    #[error("the lease {lease} is over: the message is {now}. Receive it again before you go on")]
+    LeaseLost {
+        /// The lease that was presented.
+        lease: String,
+        /// Where the message is now, as a phrase.
+        now: String,
+    },
+    /// A file that is not what its place says. It was left or set aside, never deleted.
+    #[error("{path}: {field}: {detail}")]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The field, or `file` if it is about the whole.
+        field: String,
+        /// What is wrong with it.
+        detail: String,
+    },
+    /// Something is longer than its limit.
+    #[error("{what} has {bytes} bytes, the limit is {limit}")]
+    TooLarge {
+        /// What.
+        what: String,
+        /// Its size.
+        bytes: u64,
+        /// The limit, in bytes.
+        limit: u64,
+    },
+    /// Another process holds the lock.
+    #[error("{path} is locked by {holder} (waited {:.1} s): wait for it, or stop it", waited.as_secs_f64())]
+    Locked {
+        /// The lock file.
+        path: PathBuf,
+        /// Who holds it, as far as can be told.
+        holder: String,
+        /// How long this call waited.
+        waited: Duration,
+    },
+    /// A needed program is not installed.
+    #[error("`{program}` is not installed: {remedy}")]
+    MissingProgram {
+        /// The program.
+        program: &'static str,
+        /// How to get it.
+        remedy: &'static str,
+    },
+    /// A terminal multiplexer could not be asked.
+    #[error("cannot {operation} at tmux server {socket}: {detail}")]
+    Tmux {
+        /// What was tried, in the infinitive.
+        operation: &'static str,
+        /// The server's socket.
+        socket: String,
+        /// What it said.
+        detail: String,
+    },
+}
+
+fn hint(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::StorageFull => {
+            " (the disk is full: nothing was stored; free some room and try again)"
+        }
+        io::ErrorKind::QuotaExceeded => {
+            " (the disk quota is used up: nothing was stored; free some room and try again)"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => " (the file system is read-only: mount it writable)",
+        io::ErrorKind::PermissionDenied => {
+            " (check who owns the queue; it is private to its owner)"
+        }
+        io::ErrorKind::CrossesDevices => " (the queue must lie in one file system)",
+        _ if matches!(source.raw_os_error(), Some(24 | 23)) => {
+            " (too many open files: raise `ulimit -n`)"
+        }
+        _ => "",
+    }
+}
+
+fn nearest_names(nearest: &[String]) -> String {
+    match nearest {
+        [] => ": create it with `ensemble mailbox add`".to_owned(),
+        names => format!(": did you mean {}?", names.join(" or ")),
+    }
+}
+
+impl Error {
+    /// An IO error with its operation and path.
+    pub(crate) fn io(
+        operation: &'static str,
+        path: impl AsRef<Path>,
+        source: impl Into<io::Error>,
+    ) -> Self {
+        Self::Io { operation, path: path.as_ref().to_owned(), source: source.into() }
+    }
+
+    /// A malformed file.
+    pub(crate) fn malformed(
+        path: impl AsRef<Path>,
+        field: impl Into<String>,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self::Malformed {
+            path: path.as_ref().to_owned(),
+            field: field.into(),
+            detail: detail.into(),
+        }
+    }
+
+    /// The kind of the IO error inside, if it is one.
+    #[must_use]
+    pub fn io_kind(&self) -> Option<io::ErrorKind> {
+        match self {
+            Self::Io { source, .. } => Some(source.kind()),
+            _ => None,
+        }
+    }
+
+    /// Whether the same call may succeed later without anybody changing anything.
+    #[must_use]
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Locked { .. } | Self::Full { .. })
+            || matches!(
+                self.io_kind(),
+                Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+            )
+    }
+}

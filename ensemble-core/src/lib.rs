@@ -1,0 +1,9 @@
+//! WIP
+#![forbid(unsafe_code)]
+pub mod env;
+mod error;
+pub mod message;
+pub mod pane;
+pub mod proto;
+
+pub use error::{Error, Result};

@@ -1,0 +1,374 @@
+//! The envelope: what travels, immutable once it is written.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use serde::{Deserialize, Serialize};
+
+use super::canonical::{self, Fields};
+use super::{Digest, MessageId, Name, Timestamp, yaml};
+use crate::{Error, Result};
+
+/// The version of the envelope format that is written. Older ones are read, newer ones refused.
+pub const FORMAT_VERSION: u32 = 1;
+/// The largest envelope file, in bytes. Larger content travels as an [`Attachment`].
+pub const ENVELOPE_BYTES_MAX: usize = 64 * 1024;
+/// The largest body, in bytes: what is left of [`ENVELOPE_BYTES_MAX`] for the worst-case form of
+/// a text once the other fields have their room.
+pub const BODY_BYTES_MAX: usize = ENVELOPE_BYTES_MAX - 4 * 1024;
+/// The most urgent priority; 0 is the everyday one.
+pub const PRIORITY_MAX: u8 = 9;
+/// The longest free header (correlation, causation, task, source), in bytes.
+const HEADER_BYTES_MAX: usize = 256;
+
+/// Content that is too large for an envelope, stored beside the mailboxes under its digest.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attachment {
+    /// The SHA-256 of the content; also its file name in `attachments/`.
+    pub sha256: Digest,
+    /// Its size in bytes.
+    pub bytes: u64,
+}
+
+/// One message. Build it with [`Envelope::new`] and the `with_*` methods.
+///
+/// ```
+/// use ensemble_core::message::{Envelope, Name};
+/// let envelope = Envelope::new(Name::new("dispatch")?, "task 7 is done\n")
+///     .with_kind(Name::new("report")?)
+///     .from(Name::new("worker-1")?);
+/// let file = envelope.encode()?;
+/// assert_eq!(Envelope::decode(&file, "report.yaml".as_ref())?, envelope);
+/// # Ok::<(), ensemble_core::Error>(())
+/// ```
+#[derive(Debug, Serialize)]
+#[non_exhaustive]
+pub struct Envelope {
+    /// Unique in its mailbox; publishing it again stores nothing.
+    pub id: MessageId,
+    /// What kind of message it is (`message`, `task`, `report.completed`, …).
+    #[serde(rename = "type")]
+    pub kind: Name,
+    /// Who sent it, as the sender says.
+    pub from: Name,
+    /// Which mailbox it is for.
+    pub to: Name,
+    /// When it was made, by the sender's wall clock.
+    pub created_at: Timestamp,
+    /// The request it belongs to (the seeds' `request_id`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub correlation_id: Option<String>,
+    /// The message or file that caused it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub causation_id: Option<String>,
+    /// The task it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task_id: Option<String>,
+    /// Which attempt at that task.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+    /// 0 (everyday) to [`PRIORITY_MAX`]; higher is received first.
+    pub priority: u8,
+    /// After this (wall clock) it is dead-lettered instead of received.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<Timestamp>,
+    /// The drop-box file it was made from, relative to the queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// Content that did not fit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attachment: Option<Attachment>,
+    /// The content: text, often YAML or JSON in a form of its own.
+    pub body: String,
+    /// Set once a publish was tried, so that a retry looks for the id first.
+    #[serde(skip)]
+    offered: AtomicBool,
+}
+
+impl Envelope {
+    /// A message with a new id, of kind `message`, from `unknown`, made now.
+    #[must_use]
+    pub fn new(to: Name, body: impl Into<String>) -> Self {
+        use crate::env::{Clock, SystemClock};
+        Self {
+            id: MessageId::generate(),
+            kind: fixed_name("message"),
+            from: fixed_name("unknown"),
+            to,
+            created_at: SystemClock.wall(),
+            correlation_id: None,
+            causation_id: None,
+            task_id: None,
+            attempt: None,
+            priority: 0,
+            expires_at: None,
+            source: None,
+            attachment: None,
+            body: body.into(),
+            offered: AtomicBool::new(false),
+        }
+    }
+
+    /// With an id of the sender's own: publishing the same id again stores nothing.
+    #[must_use]
+    pub fn with_id(mut self, id: MessageId) -> Self {
+        self.id = id;
+        self.offered = AtomicBool::new(true);
+        self
+    }
+
+    /// Of this kind.
+    #[must_use]
+    pub fn with_kind(mut self, kind: Name) -> Self {
+        self.kind = kind;
+        self
+    }
+
+    /// From this sender.
+    #[must_use]
+    pub fn from(mut self, from: Name) -> Self {
+        self.from = from;
+        self
+    }
+
+    /// About this task.
+    #[must_use]
+    pub fn with_task(mut self, task_id: impl Into<String>) -> Self {
+        self.task_id = Some(task_id.into());
+        self
+    }
+
+    /// For this attempt at the task.
+    #[must_use]
+    pub fn with_attempt(mut self, attempt: u32) -> Self {
+        self.attempt = Some(attempt);
+        self
+    }
+
+    /// Part of this request.
+    #[must_use]
+    pub fn with_correlation(mut self, id: impl Into<String>) -> Self {
+        self.correlation_id = Some(id.into());
+        self
+    }
+
+    /// Caused by this message.
+    #[must_use]
+    pub fn with_causation(mut self, id: impl Into<String>) -> Self {
+        self.causation_id = Some(id.into());
+        self
+    }
+
+    /// With this priority (at most [`PRIORITY_MAX`]).
+    #[must_use]
+    pub fn with_priority(mut self, priority: u8) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// To be dead-lettered after this instead of received.
+    #[must_use]
+    pub fn with_expiry(mut self, expires_at: Timestamp) -> Self {
+        self.expires_at = Some(expires_at);
+        self
+    }
+
+    /// Made from this drop-box file.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<String>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// With content that did not fit into the body.
+    #[must_use]
+    pub fn with_attachment(mut self, attachment: Attachment) -> Self {
+        self.attachment = Some(attachment);
+        self
+    }
+
+    /// The same message for another mailbox (broadcast).
+    #[must_use]
+    pub fn addressed_to(&self, to: Name) -> Self {
+        Self { to, ..self.clone() }
+    }
+
+    /// Whether this id may have been stored already: it was chosen by the sender, read from a
+    /// file, or published before. Answers for the time before this call, and remembers it.
+    pub(crate) fn note_offer(&self) -> bool {
+        self.offered.swap(true, Ordering::Relaxed)
+    }
+
+    /// The file form.
+    ///
+    /// # Errors
+    /// A field or the whole is too long, or a header has control characters.
+    pub fn encode(&self) -> Result<Vec<u8>> {
+        let here = Path::new(self.id.as_str());
+        check_headers(self, here)?;
+        if self.body.len() > BODY_BYTES_MAX {
+            return Err(too_large("the body", self.body.len(), BODY_BYTES_MAX));
+        }
+        let file = canonical::write(self);
+        if file.len() > ENVELOPE_BYTES_MAX {
+            return Err(too_large("the envelope", file.len(), ENVELOPE_BYTES_MAX));
+        }
+        Ok(file)
+    }
+
+    /// Reads a file. `path` is for the error text, and its stem is the id where none is written.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] or [`Error::Malformed`], which names the field.
+    pub fn decode(file: &[u8], path: &Path) -> Result<Self> {
+        if file.len() > ENVELOPE_BYTES_MAX {
+            return Err(too_large(&path.display().to_string(), file.len(), ENVELOPE_BYTES_MAX));
+        }
+        let text = std::str::from_utf8(file).map_err(|e| {
+            Error::malformed(path, "file", format!("not UTF-8 at byte {}", e.valid_up_to()))
+        })?;
+        let fields = match canonical::read(text) {
+            Some(fields) => fields,
+            None => yaml::parse::<Fields>(text, path)?,
+        };
+        from_fields(fields, path)
+    }
+}
+
+impl Clone for Envelope {
+    fn clone(&self) -> Self {
+        Self {
+            id: self.id.clone(),
+            kind: self.kind.clone(),
+            from: self.from.clone(),
+            to: self.to.clone(),
+            created_at: self.created_at,
+            correlation_id: self.correlation_id.clone(),
+            causation_id: self.causation_id.clone(),
+            task_id: self.task_id.clone(),
+            attempt: self.attempt,
+            priority: self.priority,
+            expires_at: self.expires_at,
+            source: self.source.clone(),
+            attachment: self.attachment.clone(),
+            body: self.body.clone(),
+            offered: AtomicBool::new(self.offered.load(Ordering::Relaxed)),
+        }
+    }
+}
+
+/// Whether a publish was tried is not part of the message.
+impl PartialEq for Envelope {
+    fn eq(&self, other: &Self) -> bool {
+        canonical::write(self) == canonical::write(other)
+    }
+}
+
+impl Eq for Envelope {}
+
+fn fixed_name(name: &str) -> Name {
+    Name::new(name).unwrap_or_else(|_| unreachable!("`{name}` is a name"))
+}
+
+fn too_large(what: &str, bytes: usize, limit: usize) -> Error {
+    Error::TooLarge { what: what.to_owned(), bytes: bytes as u64, limit: limit as u64 }
+}
+
+fn check_headers(envelope: &Envelope, path: &Path) -> Result<()> {
+    if envelope.priority > PRIORITY_MAX {
+        return Err(Error::malformed(
+            path,
+            "priority",
+            format!("{} is above {PRIORITY_MAX}", envelope.priority),
+        ));
+    }
+    let free = [
+        ("correlation_id", &envelope.correlation_id),
+        ("causation_id", &envelope.causation_id),
+        ("task_id", &envelope.task_id),
+        ("source", &envelope.source),
+    ];
+    for (field, value) in free {
+        let Some(value) = value else { continue };
+        if value.is_empty() || value.len() > HEADER_BYTES_MAX {
+            return Err(Error::malformed(
+                path,
+                field,
+                format!("has {} bytes, allowed are 1 to {HEADER_BYTES_MAX}", value.len()),
+            ));
+        }
+        if let Some(c) = value.chars().find(|c| !canonical::is_plain(*c)) {
+            return Err(Error::malformed(path, field, format!("has the control character {c:?}")));
+        }
+    }
+    Ok(())
+}
+
+fn from_fields(fields: Fields, path: &Path) -> Result<Envelope> {
+    let bad = |field: &str, detail: String| Error::malformed(path, field, detail);
+    let name = |field: &str, value: String| Name::new(value).map_err(|e| bad(field, e.to_string()));
+    let stamp = |field: &str, value: String| {
+        value.parse::<Timestamp>().map_err(|e| bad(field, e.to_string()))
+    };
+    if fields.version > FORMAT_VERSION {
+        return Err(bad(
+            "version",
+            format!("{} is newer than {FORMAT_VERSION}: update ensemble", fields.version),
+        ));
+    }
+    check_body(&fields, path)?;
+    let stem = || path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default();
+    let attachment = match (fields.attachment_sha256, fields.attachment_bytes) {
+        (None, _) => None,
+        (Some(sha256), bytes) => Some(Attachment {
+            sha256: sha256
+                .parse()
+                .map_err(|e: super::DigestError| bad("attachment_sha256", e.to_string()))?,
+            bytes: bytes.unwrap_or(0),
+        }),
+    };
+    let envelope = Envelope {
+        id: MessageId::new(fields.id.unwrap_or_else(stem)).map_err(|e| bad("id", e.to_string()))?,
+        kind: name("type", fields.kind.unwrap_or_else(|| "message".to_owned()))?,
+        from: name("from", fields.from.unwrap_or_else(|| "unknown".to_owned()))?,
+        to: name("to", fields.to.unwrap_or_else(|| "unknown".to_owned()))?,
+        created_at: fields
+            .created_at
+            .map_or(Ok(Timestamp::from_unix_millis(0)), |t| stamp("created_at", t))?,
+        correlation_id: fields.correlation_id,
+        causation_id: fields.causation_id,
+        task_id: fields.task_id,
+        attempt: fields.attempt,
+        priority: fields.priority,
+        expires_at: fields.expires_at.map(|t| stamp("expires_at", t)).transpose()?,
+        source: fields.source,
+        attachment,
+        body: fields.body,
+        offered: AtomicBool::new(true),
+    };
+    check_headers(&envelope, path)?;
+    Ok(envelope)
+}
+
+/// What was truncated or altered after it was written does not pass.
+fn check_body(fields: &Fields, path: &Path) -> Result<()> {
+    if let Some(length) = fields.body_length
+        && length != fields.body.len() as u64
+    {
+        let detail = format!(
+            "says {length} bytes, the body has {}: the file was cut or altered",
+            fields.body.len()
+        );
+        return Err(Error::malformed(path, "body_length", detail));
+    }
+    if let Some(expected) = &fields.body_sha256
+        && *expected != Digest::of(fields.body.as_bytes()).to_string()
+    {
+        return Err(Error::malformed(
+            path,
+            "body_sha256",
+            "the body was altered after it was written",
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,18 @@
+//! Envelopes: immutable message files, and the checked names inside them.
+//!
+//! [`Envelope`] is what travels; [`Envelope::encode`] and [`Envelope::decode`] are its file form,
+//! described field by field in PROTOCOL.md.
+
+mod canonical;
+mod digest;
+mod envelope;
+mod name;
+mod timestamp;
+pub(crate) mod yaml;
+
+pub use digest::{Digest, DigestError};
+pub use envelope::{
+    Attachment, BODY_BYTES_MAX, ENVELOPE_BYTES_MAX, Envelope, FORMAT_VERSION, PRIORITY_MAX,
+};
+pub use name::{MessageId, NAME_BYTES_MAX, Name, NameError};
+pub use timestamp::{Timestamp, TimestampError};

@@ -1,0 +1,190 @@
+//! Names of mailboxes, holders and messages: checked once, before they touch a path.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// The longest name, in bytes. Two of them, an epoch and an extension stay below the 255 bytes of
+/// a file name.
+pub const NAME_BYTES_MAX: usize = 64;
+
+/// Why a name is not one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Empty or longer than [`NAME_BYTES_MAX`].
+    #[error("`{name}` has {bytes} bytes: a name has 1 to {NAME_BYTES_MAX}")]
+    Length {
+        /// The start of the name, made printable.
+        name: String,
+        /// Its length in bytes.
+        bytes: usize,
+    },
+    /// A character outside `A-Z a-z 0-9 . _ -`.
+    #[error("`{name}` has {character:?}: a name has only A-Z, a-z, 0-9 and . _ -")]
+    Character {
+        /// The name, made printable.
+        name: String,
+        /// The first wrong character.
+        character: char,
+    },
+    /// A leading dot (a hidden file, `.` or `..`) or dash (an option).
+    #[error("`{name}` begins with {character:?}: a name begins with a letter, a digit or _")]
+    Start {
+        /// The name.
+        name: String,
+        /// The first character.
+        character: char,
+    },
+}
+
+fn check(name: &str) -> Result<(), NameError> {
+    let printable = || name.chars().take(NAME_BYTES_MAX).flat_map(char::escape_debug).collect();
+    if name.is_empty() || name.len() > NAME_BYTES_MAX {
+        return Err(NameError::Length { name: printable(), bytes: name.len() });
+    }
+    if let Some(character) =
+        name.chars().find(|c| !matches!(c, 'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '_' | '-'))
+    {
+        return Err(NameError::Character { name: printable(), character });
+    }
+    match name.chars().next() {
+        Some(character @ ('.' | '-')) => Err(NameError::Start { name: printable(), character }),
+        _ => Ok(()),
+    }
+}
+
+macro_rules! checked_name {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
+
+        impl $name {
+            /// Checks a name.
+            ///
+            /// # Errors
+            /// See [`NameError`].
+            pub fn new(name: impl Into<String>) -> Result<Self, NameError> {
+                let name = name.into();
+                check(&name)?;
+                Ok(Self(name))
+            }
+
+            /// The name.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = NameError;
+            fn from_str(name: &str) -> Result<Self, NameError> {
+                Self::new(name)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = NameError;
+            fn try_from(name: String) -> Result<Self, NameError> {
+                Self::new(name)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> Self {
+                name.0
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+    };
+}
+
+checked_name! {
+    /// The name of a mailbox, an agent or a consumer: 1 to 64 of `A-Z a-z 0-9 . _ -`, not
+    /// beginning with a dot or a dash.
+    ///
+    /// ```
+    /// use ensemble_core::message::Name;
+    /// assert!(Name::new("worker-1").is_ok());
+    /// assert!(Name::new("../etc").is_err());
+    /// ```
+    Name
+}
+
+checked_name! {
+    /// The id of a message: a UUIDv7 where Ensemble makes it, any checked name where a sender does.
+    MessageId
+}
+
+impl MessageId {
+    /// A new id (UUIDv7), unique everywhere; ids of one process sort by their making.
+    #[must_use]
+    pub fn generate() -> Self {
+        Self(uuid::Uuid::now_v7().hyphenated().to_string())
+    }
+
+    /// The milliseconds since the Unix epoch that a UUIDv7 carries; `None` for other ids.
+    #[must_use]
+    pub fn unix_millis(&self) -> Option<u64> {
+        let id = uuid::Uuid::try_parse(&self.0).ok()?;
+        if id.get_version_num() != 7 {
+            return None;
+        }
+        let bytes = id.as_bytes();
+        Some(bytes[..6].iter().fold(0, |millis, b| millis << 8 | u64::from(*b)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_names_are_refused() {
+        for name in [
+            "",
+            ".",
+            "..",
+            "../x",
+            "a/b",
+            "-rf",
+            ".x",
+            "a b",
+            "a\0b",
+            "a\nb",
+            "ä",
+            "a@b",
+            "a\u{202e}b",
+            "a:b",
+        ] {
+            assert!(Name::new(name).is_err(), "{name:?}");
+        }
+        assert!(Name::new("x".repeat(65)).is_err());
+        for name in ["a", "A.b_c-9", "_x", "0", &"x".repeat(64)] {
+            assert!(Name::new(name).is_ok(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn generated_ids_carry_their_time_and_sort() {
+        let first = MessageId::generate();
+        let second = MessageId::generate();
+        assert!(first < second);
+        assert!(first.unix_millis().is_some_and(|ms| ms > 1_700_000_000_000));
+        assert_eq!(MessageId::new("task-1").unwrap().unix_millis(), None);
+    }
+}

@@ -1,0 +1,132 @@
+//! Wall-clock stamps, for people: UTC, milliseconds, always 24 characters.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// A point in time as a calendar would say it. Printed with a fixed width, so that stamps sort as
+/// text: `2026-11-21T22:50:01.123Z`.
+///
+/// ```
+/// use ensemble_core::message::Timestamp;
+/// let stamp: Timestamp = "2026-11-21T22:50:01Z".parse()?;
+/// assert_eq!(stamp.to_string(), "2026-11-21T22:50:01.000Z");
+/// # Ok::<(), ensemble_core::message::TimestampError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Timestamp(i64);
+
+/// A text that is not a time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a time: write it as 2026-11-21T22:50:01.123Z, with its offset")]
+pub struct TimestampError {
+    text: String,
+}
+
+impl Timestamp {
+    /// From milliseconds since the Unix epoch.
+    #[must_use]
+    pub const fn from_unix_millis(millis: i64) -> Self {
+        Self(millis)
+    }
+
+    /// Milliseconds since the Unix epoch.
+    #[must_use]
+    pub const fn unix_millis(self) -> i64 {
+        self.0
+    }
+
+    /// The stamp `later` after this one.
+    #[must_use]
+    pub fn plus(self, later: Duration) -> Self {
+        Self(self.0.saturating_add(i64::try_from(later.as_millis()).unwrap_or(i64::MAX)))
+    }
+
+    /// How long after `earlier` this is; zero if it is not.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
+    }
+
+    /// `20261121-225001`, as in the names of log files.
+    #[must_use]
+    pub fn compact(self) -> String {
+        let t = self.date_time();
+        format!(
+            "{:04}{:02}{:02}-{:02}{:02}{:02}",
+            t.year(),
+            u8::from(t.month()),
+            t.day(),
+            t.hour(),
+            t.minute(),
+            t.second()
+        )
+    }
+
+    fn date_time(self) -> OffsetDateTime {
+        let nanos = i128::from(self.0) * 1_000_000;
+        OffsetDateTime::from_unix_timestamp_nanos(nanos).unwrap_or(OffsetDateTime::UNIX_EPOCH)
+    }
+}
+
+impl fmt::Display for Timestamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let t = self.date_time();
+        write!(
+            f,
+            "{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z",
+            t.year(),
+            u8::from(t.month()),
+            t.day(),
+            t.hour(),
+            t.minute(),
+            t.second(),
+            t.millisecond()
+        )
+    }
+}
+
+impl std::str::FromStr for Timestamp {
+    type Err = TimestampError;
+    fn from_str(text: &str) -> Result<Self, TimestampError> {
+        let parsed = OffsetDateTime::parse(text, &Rfc3339)
+            .map_err(|_| TimestampError { text: text.chars().take(40).collect() })?;
+        Ok(Self(i64::try_from(parsed.unix_timestamp_nanos() / 1_000_000).unwrap_or(i64::MAX)))
+    }
+}
+
+impl TryFrom<String> for Timestamp {
+    type Error = TimestampError;
+    fn try_from(text: String) -> Result<Self, TimestampError> {
+        text.parse()
+    }
+}
+
+impl From<Timestamp> for String {
+    fn from(stamp: Timestamp) -> Self {
+        stamp.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn width_is_fixed_and_round_trips() {
+        for millis in [0, 1, 999, 1_763_765_401_120, 253_402_300_799_999] {
+            let stamp = Timestamp::from_unix_millis(millis);
+            assert_eq!(stamp.to_string().len(), 24);
+            assert_eq!(stamp.to_string().parse::<Timestamp>().unwrap(), stamp);
+        }
+        assert!("2026-11-21T22:50:01".parse::<Timestamp>().is_err());
+        assert_eq!(
+            "2026-11-21T22:50:01Z".parse::<Timestamp>().unwrap().compact(),
+            "20261121-225001"
+        );
+    }
+}

@@ -1,0 +1,62 @@
+//! The one place where YAML is read and written.
+//!
+//! Every text is capped before it is parsed, and the parser runs under a budget: depth 16, no
+//! aliases, no duplicate keys, one document, YAML 1.2 booleans only. A hostile file costs
+//! milliseconds and an error that names the field.
+
+use std::path::Path;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_saphyr::options::DuplicateKeyPolicy;
+use serde_saphyr::{Budget, Options};
+
+use crate::{Error, Result};
+
+/// How deep a document may nest.
+pub(crate) const DEPTH_MAX: usize = 16;
+/// How many nodes a document may have.
+const NODES_MAX: usize = 100_000;
+
+fn options() -> Options {
+    serde_saphyr::options! {
+        budget: budget(),
+        duplicate_keys: DuplicateKeyPolicy::Error,
+        strict_booleans: true,
+        with_snippet: false,
+    }
+}
+
+fn budget() -> Option<Budget> {
+    serde_saphyr::budget! {
+        max_depth: DEPTH_MAX,
+        max_aliases: 0,
+        max_anchors: 0,
+        max_merge_keys: 0,
+        max_documents: 1,
+        max_nodes: NODES_MAX,
+        max_events: NODES_MAX * 4,
+    }
+}
+
+/// Reads a document that came from `path`.
+pub(crate) fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T> {
+    serde_saphyr::from_str_with_options(text, options()).map_err(|error| {
+        let field = error.location().map_or_else(
+            || "file".to_owned(),
+            |at| format!("line {}, column {}", at.line(), at.column()),
+        );
+        Error::malformed(path, field, one_line(&error.to_string()))
+    })
+}
+
+/// Writes a document.
+pub(crate) fn render<T: Serialize>(value: &T) -> String {
+    // Our own types always have a YAML form: maps with string keys, sequences and scalars.
+    serde_saphyr::to_string(value).unwrap_or_default()
+}
+
+/// The first line of an error, without control characters.
+fn one_line(text: &str) -> String {
+    text.lines().next().unwrap_or_default().chars().filter(|c| !c.is_control()).take(300).collect()
+}

@@ -1,0 +1,290 @@
+//! What can be said of a pane, and what may be typed into one.
+//!
+//! A nudge is a hint that mail is waiting. It never carries content, so the worst that a nudge in
+//! the wrong place can do is to show a line: the characters of [`NudgeText`] mean nothing to any
+//! shell, and a shell that is handed one answers "command not found" or does nothing.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// The longest nudge, in bytes. Below the 4,096 bytes of a terminal's line buffer and the argument
+/// limits of every tmux, and short enough to be read at a glance.
+pub const NUDGE_BYTES_MAX: usize = 120;
+
+/// A line that is harmless wherever it lands: at most [`NUDGE_BYTES_MAX`] bytes of
+/// `A-Z a-z 0-9 space . _ : -`, not beginning with a dash.
+///
+/// ```
+/// use ensemble_core::pane::NudgeText;
+/// let hint = NudgeText::new("ensemble: 3 messages for dispatch")?;
+/// assert!(NudgeText::new("rm -rf $HOME; echo").is_err());
+/// # Ok::<(), ensemble_core::pane::NudgeTextError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(transparent)]
+pub struct NudgeText(String);
+
+impl NudgeText {
+    /// Checks a line.
+    ///
+    /// # Errors
+    /// It is empty, too long, begins with a dash or has a character outside the harmless set.
+    pub fn new(text: impl Into<String>) -> Result<Self, NudgeTextError> {
+        let text = text.into();
+        if text.is_empty() || text.len() > NUDGE_BYTES_MAX {
+            return Err(NudgeTextError::Length { bytes: text.len() });
+        }
+        if text.starts_with('-') {
+            return Err(NudgeTextError::Character { character: '-', position: 0 });
+        }
+        match text.char_indices().find(|(_, c)| !is_harmless(*c)) {
+            Some((position, character)) => Err(NudgeTextError::Character { character, position }),
+            None => Ok(Self(text)),
+        }
+    }
+
+    /// The line.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for NudgeText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+const fn is_harmless(c: char) -> bool {
+    matches!(c, 'a'..='z' | 'A'..='Z' | '0'..='9' | ' ' | '.' | '_' | ':' | '-')
+}
+
+/// Why a text may not be typed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NudgeTextError {
+    /// Empty or too long.
+    #[error("a nudge has 1 to {NUDGE_BYTES_MAX} bytes, this one has {bytes}")]
+    Length {
+        /// Its length.
+        bytes: usize,
+    },
+    /// A character that could mean something to a shell, a terminal or tmux.
+    #[error(
+        "a nudge may not have {character:?} (byte {position}): only letters, digits, space and . _ : -"
+    )]
+    Character {
+        /// The first such character.
+        character: char,
+        /// Its byte offset.
+        position: usize,
+    },
+}
+
+/// A key that a protocol may ask for. Text is never pressed key by key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Key {
+    /// Submits a composer or a line.
+    Enter,
+    /// Leaves a menu or an input mode; interrupts some agents.
+    Escape,
+    /// Ctrl-C: interrupts, and ends some agents.
+    CtrlC,
+}
+
+/// What a pane looks like from outside.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct PaneState {
+    /// The pane exists and is the one that was bound (same id, same token, same first process).
+    pub bound: bool,
+    /// Its process has ended.
+    pub dead: bool,
+    /// The exit status of the ended process, where the multiplexer kept it.
+    pub dead_status: Option<i32>,
+    /// Somebody scrolls or selects in it (tmux copy-mode and the like).
+    pub in_mode: bool,
+    /// Its input is switched off.
+    pub input_off: bool,
+    /// Keys sent to it go to other panes as well.
+    pub synchronized: bool,
+    /// Process id of the first process in the pane.
+    pub pid: u32,
+    /// Name of the program in the foreground.
+    pub command: String,
+    /// The title the program has set.
+    pub title: String,
+    /// Cursor column, from 0.
+    pub cursor_x: u32,
+    /// Cursor line, from 0 at the top of the visible screen.
+    pub cursor_y: u32,
+    /// The visible screen, a line each, without trailing blanks.
+    pub screen: Vec<String>,
+}
+
+impl PaneState {
+    /// The screen line that the cursor stands on.
+    #[must_use]
+    pub fn cursor_line(&self) -> &str {
+        self.screen.get(self.cursor_y as usize).map_or("", String::as_str)
+    }
+}
+
+/// Why nothing was typed. Each has a stable word for logs and `status`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(tag = "reason", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Deferral {
+    /// No pane with that id.
+    PaneGone,
+    /// The id now belongs to another pane than the one that was bound.
+    PaneReused,
+    /// The process in the pane has ended.
+    PaneDead,
+    /// Somebody is scrolling or selecting in it.
+    CopyMode,
+    /// The pane's input is switched off.
+    InputOff,
+    /// Keys would go to other panes as well.
+    Synchronized,
+    /// The agent's program is gone and a shell stands in its place.
+    BareShell {
+        /// The shell.
+        command: String,
+    },
+    /// Another program than the agent's is in the foreground.
+    OtherProgram {
+        /// That program.
+        command: String,
+    },
+    /// The composer or the line holds something that somebody has typed.
+    Draft,
+    /// The agent is working and its profile says not to type then.
+    Busy,
+    /// A dialog or a permission prompt is open.
+    Dialog {
+        /// Which, in the profile's words.
+        name: String,
+    },
+    /// The agent is not ready for another reason its profile names (login, rate limit, …).
+    NotReady {
+        /// Which, in the profile's words.
+        state: String,
+    },
+    /// The screen changed between looking and typing.
+    Moved,
+    /// The multiplexer's server is not running.
+    ServerGone,
+    /// The multiplexer did not answer in time.
+    Timeout,
+}
+
+impl Deferral {
+    /// The stable word for it.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::PaneGone => "pane_gone",
+            Self::PaneReused => "pane_reused",
+            Self::PaneDead => "pane_dead",
+            Self::CopyMode => "copy_mode",
+            Self::InputOff => "input_off",
+            Self::Synchronized => "synchronized",
+            Self::BareShell { .. } => "bare_shell",
+            Self::OtherProgram { .. } => "other_program",
+            Self::Draft => "draft",
+            Self::Busy => "busy",
+            Self::Dialog { .. } => "dialog",
+            Self::NotReady { .. } => "not_ready",
+            Self::Moved => "moved",
+            Self::ServerGone => "server_gone",
+            Self::Timeout => "timeout",
+        }
+    }
+
+    /// Whether waiting alone cannot help: somebody has to bind the mailbox to a pane again.
+    #[must_use]
+    pub const fn is_permanent(&self) -> bool {
+        matches!(self, Self::PaneGone | Self::PaneReused)
+    }
+}
+
+impl fmt::Display for Deferral {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PaneGone => f.write_str("the pane is gone"),
+            Self::PaneReused => f.write_str("the pane id now belongs to another pane"),
+            Self::PaneDead => f.write_str("the process in the pane has ended"),
+            Self::CopyMode => f.write_str("somebody is scrolling in the pane"),
+            Self::InputOff => f.write_str("the pane's input is switched off"),
+            Self::Synchronized => f.write_str("the pane is synchronized with others"),
+            Self::BareShell { command } => write!(f, "the agent is gone, {command} stands there"),
+            Self::OtherProgram { command } => write!(f, "{command} is in the foreground"),
+            Self::Draft => f.write_str("somebody has typed something and not sent it"),
+            Self::Busy => f.write_str("the agent is working"),
+            Self::Dialog { name } => write!(f, "a dialog is open: {name}"),
+            Self::NotReady { state } => write!(f, "the agent is not ready: {state}"),
+            Self::Moved => f.write_str("the screen changed while looking"),
+            Self::ServerGone => f.write_str("the tmux server is not running"),
+            Self::Timeout => f.write_str("tmux did not answer within its limit"),
+        }
+    }
+}
+
+/// What became of a nudge or a key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum NudgeOutcome {
+    /// Typed and submitted; the multiplexer confirmed both under the guard.
+    Sent,
+    /// Typed but not submitted: the guard failed before Enter. The text still stands there.
+    TextOnly {
+        /// What was in the way.
+        deferral: Deferral,
+    },
+    /// Nothing was typed.
+    Refused {
+        /// What was in the way.
+        deferral: Deferral,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hostile_texts_are_refused() {
+        for text in [
+            "",
+            "-l",
+            "a;b",
+            "a\nb",
+            "a\rb",
+            "\x1b[201~",
+            "$(touch x)",
+            "`x`",
+            "a|b",
+            "a&b",
+            "#x",
+            "'",
+            "\"",
+            "\u{202e}",
+            "\u{9b}31m",
+            "a\tb",
+            "!1",
+            "a>b",
+            "~",
+            "*",
+            "{",
+            "\\",
+        ] {
+            assert!(NudgeText::new(text).is_err(), "{text:?}");
+        }
+        assert!(NudgeText::new("x".repeat(NUDGE_BYTES_MAX)).is_ok());
+        assert!(NudgeText::new("x".repeat(NUDGE_BYTES_MAX + 1)).is_err());
+    }
+}

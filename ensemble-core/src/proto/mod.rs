@@ -1,0 +1,55 @@
+//! The protocols as pure state machines: no IO, no clock, no threads, no randomness.
+//!
+//! Every machine has the same four methods ([`Machine`]):
+//!
+//! 1. [`Machine::handle`] takes an event that happened `now`;
+//! 2. [`Machine::handle_timeout`] takes the passing of time; spurious and early calls do nothing;
+//! 3. [`Machine::poll_effect`] hands out what the machine wants done, until it says `None`;
+//! 4. [`Machine::poll_timeout`] says when it wants to be woken next.
+//!
+//! `now` never decreases. Call `poll_effect` until it is empty after each `handle` and
+//! `handle_timeout`, then wait for an event or the deadline. Events that come late, twice or in an
+//! unexpected state change nothing. Each file begins with its transition table; tests advance the
+//! clock by hand, so hours pass in microseconds.
+//!
+//! ```
+//! use std::time::Duration;
+//! use ensemble_core::env::Monotonic;
+//! use ensemble_core::proto::Machine;
+//! use ensemble_core::proto::patience::{Effect, Event, Limits, Patience};
+//!
+//! // Dispatch waits three minutes for reports and then looks every 30 seconds.
+//! let start = Monotonic::ZERO;
+//! let mut dispatch = Patience::new(Limits::dispatch());
+//! dispatch.handle(start, Event::Started);
+//! assert_eq!(dispatch.poll_timeout(), Some(start + Duration::from_secs(180)));
+//! dispatch.handle_timeout(start + Duration::from_secs(180));
+//! assert_eq!(dispatch.poll_effect(), Some(Effect::PatienceEnded));
+//! assert_eq!(dispatch.poll_effect(), Some(Effect::Poll));
+//! assert_eq!(dispatch.poll_timeout(), Some(start + Duration::from_secs(210)));
+//! ```
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+use crate::env::Monotonic;
+
+pub mod patience;
+
+/// The contract that all machines share.
+pub trait Machine {
+    /// What happens to the machine.
+    type Event;
+    /// What the machine wants done.
+    type Effect;
+
+    /// Takes an event. Late, doubled and unexpected events are absorbed.
+    fn handle(&mut self, now: Monotonic, event: Self::Event);
+
+    /// Takes the passing of time. Does nothing before [`Machine::poll_timeout`].
+    fn handle_timeout(&mut self, now: Monotonic);
+
+    /// The next thing to do, in order; `None` when there is nothing.
+    fn poll_effect(&mut self) -> Option<Self::Effect>;
+
+    /// When to call [`Machine::handle_timeout`] at the latest; `None` for never.
+    fn poll_timeout(&self) -> Option<Monotonic>;
+}

@@ -1,0 +1,223 @@
+//! How long a role waits to be told before it looks for itself (seed 002, time-outs).
+//!
+//! ```text
+//! state      event / time             -> state      effects
+//! Idle       Started                  -> Waiting
+//! Waiting    Told                     -> Waiting    (the wait begins anew)
+//! Waiting    patience over, polls     -> Polling    PatienceEnded, Poll
+//! Waiting    patience over, no polls  -> Over       PatienceEnded
+//! Polling    interval over            -> Polling    Poll
+//! Polling    Told                     -> Waiting
+//! Over       Told                     -> Waiting
+//! any        Finished                 -> Idle
+//! ```
+//!
+//! Dispatch waits three minutes for reports and then looks every 30 seconds; Conductor waits 30
+//! minutes for the summary and then gives up waiting. Being told is the normal way: this machine
+//! only bounds how long a lost notification can go unnoticed.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::Machine;
+use crate::env::Monotonic;
+
+/// How long Dispatch waits for reports before it polls.
+pub const DISPATCH_PATIENCE: Duration = Duration::from_secs(3 * 60);
+/// How often Dispatch polls after that.
+pub const DISPATCH_POLL_INTERVAL: Duration = Duration::from_secs(30);
+/// How long Conductor waits for the completion summary.
+pub const CONDUCTOR_PATIENCE: Duration = Duration::from_secs(30 * 60);
+
+const _: () = assert!(DISPATCH_POLL_INTERVAL.as_secs() < DISPATCH_PATIENCE.as_secs());
+const _: () = assert!(DISPATCH_PATIENCE.as_secs() < CONDUCTOR_PATIENCE.as_secs());
+
+/// A role's time-outs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// How long to wait for being told.
+    pub patience: Duration,
+    /// How often to look after that; `None` to give up.
+    pub poll_interval: Option<Duration>,
+}
+
+impl Limits {
+    /// Seed 002: three minutes, then every 30 seconds.
+    #[must_use]
+    pub const fn dispatch() -> Self {
+        Self { patience: DISPATCH_PATIENCE, poll_interval: Some(DISPATCH_POLL_INTERVAL) }
+    }
+
+    /// Seed 002: told, or 30 minutes.
+    #[must_use]
+    pub const fn conductor() -> Self {
+        Self { patience: CONDUCTOR_PATIENCE, poll_interval: None }
+    }
+}
+
+/// What happens to the waiting role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It has handed out work and begins to wait.
+    Started,
+    /// Something it waits for has arrived.
+    Told,
+    /// Everything it waited for is there.
+    Finished,
+}
+
+/// What the role is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Record that nobody told it in time.
+    PatienceEnded,
+    /// Look for itself.
+    Poll,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle,
+    Waiting { until: Monotonic },
+    Polling { next: Monotonic, interval: Duration },
+    Over,
+}
+
+/// The machine; see the table at the top of this page.
+#[derive(Clone, Debug)]
+pub struct Patience {
+    limits: Limits,
+    state: State,
+    effects: VecDeque<Effect>,
+}
+
+impl Patience {
+    /// A role that is not waiting yet.
+    #[must_use]
+    pub const fn new(limits: Limits) -> Self {
+        Self { limits, state: State::Idle, effects: VecDeque::new() }
+    }
+
+    fn wait_from(&self, now: Monotonic) -> State {
+        State::Waiting { until: now + self.limits.patience }
+    }
+}
+
+impl Machine for Patience {
+    type Event = Event;
+    type Effect = Effect;
+
+    fn handle(&mut self, now: Monotonic, event: Event) {
+        self.state = match (self.state, event) {
+            (State::Idle, Event::Started) => self.wait_from(now),
+            (State::Waiting { .. } | State::Polling { .. } | State::Over, Event::Told) => {
+                self.wait_from(now)
+            }
+            (
+                State::Idle | State::Waiting { .. } | State::Polling { .. } | State::Over,
+                Event::Finished,
+            ) => State::Idle,
+            (State::Idle, Event::Told)
+            | (State::Waiting { .. } | State::Polling { .. } | State::Over, Event::Started) => {
+                self.state
+            }
+        };
+    }
+
+    fn handle_timeout(&mut self, now: Monotonic) {
+        match self.state {
+            State::Waiting { until } if now >= until => {
+                self.effects.push_back(Effect::PatienceEnded);
+                self.state = match self.limits.poll_interval {
+                    Some(interval) => {
+                        self.effects.push_back(Effect::Poll);
+                        State::Polling { next: now + interval, interval }
+                    }
+                    None => State::Over,
+                };
+            }
+            State::Polling { next, interval } if now >= next => {
+                self.effects.push_back(Effect::Poll);
+                self.state = State::Polling { next: now + interval, interval };
+            }
+            State::Idle | State::Waiting { .. } | State::Polling { .. } | State::Over => {}
+        }
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Monotonic> {
+        match self.state {
+            State::Waiting { until } => Some(until),
+            State::Polling { next, .. } => Some(next),
+            State::Idle | State::Over => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Monotonic {
+        Monotonic::ZERO + Duration::from_secs(seconds)
+    }
+
+    fn drain(machine: &mut Patience) -> Vec<Effect> {
+        std::iter::from_fn(|| machine.poll_effect()).collect()
+    }
+
+    #[test]
+    fn dispatch_polls_every_30_seconds_after_3_minutes() {
+        let mut machine = Patience::new(Limits::dispatch());
+        machine.handle(at(0), Event::Started);
+        machine.handle_timeout(at(179));
+        assert_eq!(drain(&mut machine), []);
+        machine.handle_timeout(at(180));
+        assert_eq!(drain(&mut machine), [Effect::PatienceEnded, Effect::Poll]);
+        machine.handle_timeout(at(209));
+        assert_eq!(drain(&mut machine), []);
+        machine.handle_timeout(at(210));
+        assert_eq!(drain(&mut machine), [Effect::Poll]);
+        machine.handle(at(211), Event::Told);
+        assert_eq!(machine.poll_timeout(), Some(at(391)));
+    }
+
+    #[test]
+    fn conductor_gives_up_after_30_minutes() {
+        let mut machine = Patience::new(Limits::conductor());
+        machine.handle(at(0), Event::Started);
+        machine.handle_timeout(at(1800));
+        assert_eq!(drain(&mut machine), [Effect::PatienceEnded]);
+        assert_eq!(machine.poll_timeout(), None);
+    }
+
+    #[test]
+    fn every_pair_of_state_and_event() {
+        let states = [
+            State::Idle,
+            State::Waiting { until: at(9) },
+            State::Polling { next: at(9), interval: Duration::from_secs(1) },
+            State::Over,
+        ];
+        let wait = State::Waiting { until: at(180) };
+        let table = [
+            [wait, State::Idle, State::Idle],
+            [states[1], wait, State::Idle],
+            [states[2], wait, State::Idle],
+            [State::Over, wait, State::Idle],
+        ];
+        for (state, row) in states.into_iter().zip(table) {
+            for (event, expected) in
+                [Event::Started, Event::Told, Event::Finished].into_iter().zip(row)
+            {
+                let mut machine = Patience { state, ..Patience::new(Limits::dispatch()) };
+                machine.handle(at(0), event);
+                assert_eq!(machine.state, expected, "{state:?} {event:?}");
+                assert_eq!(drain(&mut machine), []);
+            }
+        }
+    }
+}
