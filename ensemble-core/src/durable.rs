@@ -85,6 +85,8 @@ pub struct FileStat {
     pub bytes: u64,
     /// Last change of the content: nanoseconds since the Unix epoch.
     pub modified_ns: i128,
+    /// Last change of the file or its name: nanoseconds since the Unix epoch.
+    pub changed_ns: i128,
     /// Owner and permission bits.
     pub mode: u32,
 }
@@ -385,6 +387,7 @@ fn file_stat(stat: &fs::Stat) -> FileStat {
         is_directory: kind == fs::FileType::Directory,
         bytes: u64::try_from(stat.st_size).unwrap_or(0),
         modified_ns: i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec),
+        changed_ns: i128::from(stat.st_ctime) * 1_000_000_000 + i128::from(stat.st_ctime_nsec),
         mode: stat.st_mode,
     }
 }

@@ -3,8 +3,10 @@
 pub mod durable;
 pub mod env;
 mod error;
+pub mod event_log;
 pub mod message;
 pub mod pane;
 pub mod proto;
+pub mod spool;
 
 pub use error::{Error, Result};
