@@ -33,6 +33,7 @@
 use crate::env::Monotonic;
 
 pub mod patience;
+pub mod reconcile;
 
 /// The contract that all machines share.
 pub trait Machine {
