@@ -171,8 +171,7 @@ impl Spool {
             Moved::Done => {}
             Moved::Gone => return Err(self.lost(mailbox, held)),
             Moved::Exists => {
-                let aside =
-                    format!("{}@double.{}", held.id, crate::durable::temporary_name("copy"));
+                let aside = place::double(&held.id);
                 mailbox.cur.move_new(&held.file(), &mailbox.dead, &aside)?;
             }
         }

@@ -194,7 +194,7 @@ impl Spool {
 
 /// In `dead/` lie reasons, and copies made by hand that would have been second ones.
 fn is_side_file(state: &str, file: &str) -> bool {
-    state == "dead" && (place::parse_reason(file).is_some() || file.contains("@double."))
+    state == "dead" && (place::parse_reason(file).is_some() || place::is_double(file))
 }
 
 /// A message in two places, unless it has only moved on while they were listed.

@@ -59,12 +59,12 @@ use crate::{Error, Result};
 pub use dead::DeadLetter;
 pub use find::{Found, State};
 pub use fsck::{Finding, Repair};
-pub use publish::Overflow;
+pub use publish::{Overflow, Unsynced};
 pub use receive::Waited;
 pub use settings::{
     ATTEMPTS_MAX_DEFAULT, DONE_DAYS_DEFAULT, LEASE_SECONDS_DEFAULT, LEASE_SECONDS_MAX, Settings,
 };
-pub use sweep::{Swept, TMP_AGE_MAX};
+pub use sweep::{Observed, Swept, TMP_AGE_MAX};
 
 use mailbox::Mailbox;
 

@@ -33,6 +33,17 @@ pub(super) fn reason(id: &MessageId) -> String {
     format!("{id}{REASON}")
 }
 
+/// The name, in `dead/`, of a copy that must not count: a second one made by hand, or one that a
+/// power cut has damaged.
+pub(super) fn double(id: &MessageId) -> String {
+    crate::durable::temporary_name(&format!("{id}@double"))
+}
+
+/// Whether a name in `dead/` is that of such a copy.
+pub(super) fn is_double(file: &str) -> bool {
+    file.contains("@double.")
+}
+
 /// Reads the name of a dead letter's reason.
 pub(super) fn parse_reason(file: &str) -> Option<MessageId> {
     MessageId::new(file.strip_suffix(REASON)?).ok()

@@ -152,7 +152,7 @@ impl Spool {
 
     fn set_aside_double(&self, mailbox: &Mailbox, from: (&Dir, &str), held: &Held) -> Result<()> {
         // Only a copy made by hand can be there twice: keep it where it harms nothing.
-        let aside = format!("{}@double.{}", held.id, crate::durable::temporary_name("copy"));
+        let aside = place::double(&held.id);
         from.0.move_new(from.1, &mailbox.dead, &aside)?;
         self.record(
             "message.double",
