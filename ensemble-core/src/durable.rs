@@ -95,6 +95,11 @@ const LISTING_BUFFER_BYTES: usize = 64 * 1024;
 const LOCK_RETRY_MIN: Duration = Duration::from_micros(200);
 /// The longest wait between two tries for a lock.
 const LOCK_RETRY_MAX: Duration = Duration::from_millis(20);
+/// The longest wait between two tries for a lock that is held for microseconds. Among many who
+/// want it this makes a thousand tries a second, so that nobody starves.
+const SHORT_LOCK_RETRY_MAX: Duration = Duration::from_millis(1);
+/// How often a [`LockFile`] is tried before the first sleep.
+const SHORT_LOCK_YIELDS: u32 = 32;
 
 /// An open directory. Names given to its methods are single components.
 #[derive(Debug)]
@@ -239,10 +244,22 @@ impl Dir {
         modes: Modes,
         durability: Durability,
     ) -> Result<()> {
-        let tmp_name = temporary_name(name);
-        tmp.write_new(&tmp_name, content, modes, durability)?;
-        if let Err(e) = fs::renameat(&tmp.fd, &tmp_name, &self.fd, name) {
-            let _ = tmp.remove(&tmp_name);
+        self.replace_by(name, content, tmp, &temporary_name(name), modes, durability)
+    }
+
+    /// As [`Dir::replace`], with a chosen name for the temporary file.
+    pub(crate) fn replace_by(
+        &self,
+        name: &str,
+        content: &[u8],
+        tmp: &Self,
+        tmp_name: &str,
+        modes: Modes,
+        durability: Durability,
+    ) -> Result<()> {
+        tmp.write_new(tmp_name, content, modes, durability)?;
+        if let Err(e) = fs::renameat(&tmp.fd, tmp_name, &self.fd, name) {
+            let _ = tmp.remove(tmp_name);
             return Err(Error::io("replace", self.path.join(name), e));
         }
         match durability {
@@ -291,6 +308,28 @@ impl Dir {
             return Err(Error::malformed(path(), "file", "is not a regular file"));
         }
         Ok(Some(file))
+    }
+
+    /// Opens a file for appending and creates it if needed: every write goes to its end at once.
+    /// A link or anything but a regular file is refused.
+    pub(crate) fn open_append(&self, name: &str, modes: Modes) -> Result<File> {
+        let path = || self.path.join(name);
+        let flags = OFlags::RDWR
+            | OFlags::APPEND
+            | OFlags::CREATE
+            | OFlags::NOFOLLOW
+            | OFlags::NONBLOCK
+            | OFlags::NOCTTY
+            | OFlags::CLOEXEC;
+        let fd =
+            retry_on_intr(|| fs::openat(&self.fd, name, flags, Mode::from_raw_mode(modes.file)))
+                .map_err(|e| Error::io("open for appending", path(), e))?;
+        let file = File::from(fd);
+        let stat = fs::fstat(&file).map_err(|e| Error::io("examine", path(), e))?;
+        if !file_stat(&stat).is_file {
+            return Err(Error::malformed(path(), "file", "is not a regular file"));
+        }
+        Ok(file)
     }
 
     /// Removes a file; a missing one is fine.
@@ -355,6 +394,11 @@ pub(crate) fn stat_path(path: &Path) -> Result<Option<FileStat>> {
     }
 }
 
+/// Examines an open file.
+pub(crate) fn stat_file(file: &File, path: &Path) -> Result<FileStat> {
+    fs::fstat(file).map(|stat| file_stat(&stat)).map_err(|e| Error::io("examine", path, e))
+}
+
 /// Reads an open file, at most `bytes_max` bytes of it.
 ///
 /// # Errors
@@ -417,7 +461,7 @@ impl FileLock {
     /// [`Error::Locked`] names who holds it.
     pub fn acquire(path: &Path, patience: Duration) -> Result<Self> {
         let file = open_lock(path)?;
-        wait_for(&file, path, patience, File::try_lock)?;
+        wait_for(&file, path, patience, LOCK_RETRY_MAX, File::try_lock)?;
         Ok(Self { file })
     }
 
@@ -427,7 +471,7 @@ impl FileLock {
     /// As for [`FileLock::acquire`].
     pub fn acquire_shared(path: &Path, patience: Duration) -> Result<Self> {
         let file = open_lock(path)?;
-        wait_for(&file, path, patience, File::try_lock_shared)?;
+        wait_for(&file, path, patience, LOCK_RETRY_MAX, File::try_lock_shared)?;
         Ok(Self { file })
     }
 }
@@ -436,6 +480,57 @@ impl Drop for FileLock {
     fn drop(&mut self) {
         // Closing would do it too; a descriptor that leaked into a child would not.
         let _ = self.file.unlock();
+    }
+}
+
+/// A lock file that stays open between uses, for a lock that is taken thousands of times a second
+/// and held for microseconds. Otherwise as [`FileLock`]; threads that share one do not exclude each
+/// other.
+#[derive(Debug)]
+pub(crate) struct LockFile {
+    file: File,
+    path: PathBuf,
+}
+
+/// A [`LockFile`], locked until this is dropped.
+#[derive(Debug)]
+pub(crate) struct LockFileGuard<'a>(&'a File);
+
+impl LockFile {
+    /// Opens the lock file of this name and creates it if needed.
+    pub(crate) fn open(dir: &Dir, name: &str) -> Result<Self> {
+        let path = dir.path.join(name);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        retry_on_intr(|| fs::openat(&dir.fd, name, flags, Mode::from_raw_mode(0o600)))
+            .map_err(|e| Error::io("open lock", &path, e))
+            .map(|fd| Self { file: File::from(fd), path: path.clone() })
+    }
+
+    /// Which file it is.
+    pub(crate) fn id(&self) -> Result<FileId> {
+        stat_file(&self.file, &self.path).map(|stat| stat.id)
+    }
+
+    /// Waits for the lock until `patience` is over, first by letting others run, then by sleeping
+    /// for at most [`SHORT_LOCK_RETRY_MAX`]: whoever holds it is done in microseconds.
+    pub(crate) fn lock(&self, patience: Duration) -> Result<LockFileGuard<'_>> {
+        for _ in 0..SHORT_LOCK_YIELDS {
+            match self.file.try_lock() {
+                Ok(()) => return Ok(LockFileGuard(&self.file)),
+                Err(std::fs::TryLockError::WouldBlock) => std::thread::yield_now(),
+                Err(std::fs::TryLockError::Error(e)) => {
+                    return Err(Error::io("lock", &self.path, e));
+                }
+            }
+        }
+        wait_for(&self.file, &self.path, patience, SHORT_LOCK_RETRY_MAX, File::try_lock)?;
+        Ok(LockFileGuard(&self.file))
+    }
+}
+
+impl Drop for LockFileGuard<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
     }
 }
 
@@ -450,6 +545,7 @@ fn wait_for(
     file: &File,
     path: &Path,
     patience: Duration,
+    retry_max: Duration,
     try_lock: fn(&File) -> Result<(), std::fs::TryLockError>,
 ) -> Result<()> {
     let start = Instant::now();
@@ -465,7 +561,7 @@ fn wait_for(
             return Err(Error::Locked { path: path.to_owned(), holder: lock_holder(file), waited });
         }
         std::thread::sleep(pause.min(patience - waited));
-        pause = (pause * 2).min(LOCK_RETRY_MAX);
+        pause = (pause * 2).min(retry_max);
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod durable;
 pub mod env;
 mod error;
+pub mod event_log;
 pub mod message;
 pub mod pane;
 pub mod proto;
