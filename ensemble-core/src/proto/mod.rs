@@ -32,7 +32,10 @@
 
 use crate::env::Monotonic;
 
+pub mod nudge;
 pub mod patience;
+#[cfg(test)]
+mod testing;
 
 /// The contract that all machines share.
 pub trait Machine {
