@@ -32,6 +32,7 @@
 
 use crate::env::Monotonic;
 
+pub mod lease;
 pub mod nudge;
 pub mod patience;
 #[cfg(test)]
