@@ -32,8 +32,12 @@
 
 use crate::env::Monotonic;
 
+pub mod lease;
+pub mod nudge;
 pub mod patience;
 pub mod reconcile;
+#[cfg(test)]
+mod testing;
 
 /// The contract that all machines share.
 pub trait Machine {
