@@ -168,6 +168,16 @@ impl Dir {
         Ok(FileId { device: stat.st_dev, inode: stat.st_ino })
     }
 
+    /// Whether the path by which it was opened still leads to this directory: it was not moved
+    /// away, replaced or mounted over.
+    #[must_use]
+    pub fn is_at_its_path(&self) -> bool {
+        match (self.id(), stat_path(&self.path)) {
+            (Ok(open), Ok(Some(at_path))) => open == at_path.id,
+            _ => false,
+        }
+    }
+
     /// Examines an entry; a link is examined itself. `None` if there is none.
     ///
     /// # Errors
