@@ -8,6 +8,8 @@ pub mod event_log;
 pub mod message;
 pub mod pane;
 pub mod proto;
+pub mod provider;
 pub mod spool;
+pub mod tmux;
 
 pub use error::{Error, Result};

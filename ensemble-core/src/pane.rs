@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The longest nudge, in bytes. Below the 4,096 bytes of a terminal's line buffer and the argument
 /// limits of every tmux, and short enough to be read at a glance.
@@ -42,6 +42,12 @@ impl NudgeText {
             Some((position, character)) => Err(NudgeTextError::Character { character, position }),
             None => Ok(Self(text)),
         }
+    }
+
+    /// A line for when nothing better can be said.
+    #[must_use]
+    pub(crate) fn plain() -> Self {
+        Self(": ensemble - mail".to_owned())
     }
 
     /// The line.
@@ -83,7 +89,7 @@ pub enum NudgeTextError {
 }
 
 /// A key that a protocol may ask for. Text is never pressed key by key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum Key {

@@ -12,7 +12,7 @@
 //! A file in the ledger with the same stamps is not opened again. What cannot be read, is too
 //! large, is a link or a pipe, or never becomes valid YAML goes to `rejected/` with its reason.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -86,6 +86,8 @@ struct OpenBox {
 pub(crate) struct Boxes {
     queue: PathBuf,
     open: Vec<OpenBox>,
+    /// What the last scan has found: box, file, and when it was last modified.
+    found: VecDeque<(usize, String, i128)>,
     bytes_max: usize,
 }
 
@@ -98,7 +100,7 @@ impl Boxes {
                 Ok(OpenBox { drop_box, pending: HashMap::new(), unmatched: HashSet::new() })
             })
             .collect::<Result<_>>()?;
-        Ok(Self { queue: queue.to_owned(), open, bytes_max })
+        Ok(Self { queue: queue.to_owned(), open, found: VecDeque::new(), bytes_max })
     }
 
     /// The directories to watch.
@@ -124,20 +126,34 @@ impl Boxes {
 
     /// Remembers that no route matches a file; true the first time.
     pub(crate) fn note_unmatched(&mut self, box_name: &str, file: &str) -> bool {
-        self.open.iter_mut().find(|b| b.drop_box.name == box_name).is_some_and(|b| b.unmatched.insert(file.to_owned()))
+        self.open
+            .iter_mut()
+            .find(|b| b.drop_box.name == box_name)
+            .is_some_and(|b| b.unmatched.insert(file.to_owned()))
     }
 
     /// Tries a file again later, for instance because its recipient has no mailbox yet.
     pub(crate) fn retry(&mut self, now: Monotonic, box_name: &str, file: &str, after: Duration) {
         if let Some(open) = self.open.iter_mut().find(|b| b.drop_box.name == box_name) {
-            let pending = Pending { bytes: u64::MAX, modified_ns: 0, unchanged_since: now, due: now + after };
+            let pending =
+                Pending { bytes: u64::MAX, modified_ns: 0, unchanged_since: now, due: now + after };
             open.pending.insert(file.to_owned(), pending);
         }
     }
 
     /// An event said that a file has landed.
-    pub(crate) fn landed(&mut self, now: Monotonic, dir: &Path, file: &str, whole: bool, ledger: &mut Ledger, look: &mut Look) {
-        let Some(index) = self.open.iter().position(|b| b.drop_box.dir().path() == dir) else { return };
+    pub(crate) fn landed(
+        &mut self,
+        now: Monotonic,
+        dir: &Path,
+        file: &str,
+        whole: bool,
+        ledger: &mut Ledger,
+        look: &mut Look,
+    ) {
+        let Some(index) = self.open.iter().position(|b| b.drop_box.dir().path() == dir) else {
+            return;
+        };
         if DropBox::is_temporary(file) {
             return;
         }
@@ -148,43 +164,59 @@ impl Boxes {
         }
     }
 
-    /// Lists all boxes: what no event has told of is found here.
-    pub(crate) fn scan(&mut self, now: Monotonic, ledger: &mut Ledger, look: &mut Look, complete_max: usize) -> Result<bool> {
-        let quiet_before_ns = (i128::from(SystemClock.wall().unix_millis()) - i128::try_from(FOUND_QUIET.as_millis()).unwrap_or(0)) * 1_000_000;
-        for index in 0..self.open.len() {
-            let mut found = Vec::new();
-            let open = &self.open[index];
+    /// Lists all boxes; what no event has told of is found here and worked off by
+    /// [`Boxes::look_at_found`].
+    pub(crate) fn scan(&mut self, ledger: &Ledger) -> Result<()> {
+        self.found.clear();
+        for (index, open) in self.open.iter().enumerate() {
+            let found = &mut self.found;
             open.drop_box.dir().for_each(|file| {
-                let is_known = DropBox::is_temporary(file) || open.unmatched.contains(file) || open.pending.contains_key(file);
+                let is_known = DropBox::is_temporary(file)
+                    || open.unmatched.contains(file)
+                    || open.pending.contains_key(file);
                 if !is_known
                     && let Ok(Some(stat)) = open.drop_box.dir().stat(file)
                     && !ledger.is_routed(&open.drop_box.path_of(file), &stat)
                 {
-                    found.push((file.to_owned(), stat.modified_ns));
+                    found.push_back((index, file.to_owned(), stat.modified_ns));
                 }
-                if found.len() >= complete_max { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                ControlFlow::Continue(())
             })?;
-            let more = found.len() >= complete_max;
-            for (file, modified_ns) in found {
-                if modified_ns < quiet_before_ns {
-                    self.examine(now, index, &file, false, ledger, look);
-                } else {
-                    self.await_quiet(now, index, &file, FOUND_QUIET);
-                    self.examine_marked(now, index, &file, ledger, look);
-                }
-            }
-            if more {
-                return Ok(true);
+        }
+        Ok(())
+    }
+
+    /// Looks at up to `count` of the files that the last scan has found; true if more are left.
+    pub(crate) fn look_at_found(
+        &mut self,
+        now: Monotonic,
+        count: usize,
+        ledger: &mut Ledger,
+        look: &mut Look,
+    ) -> bool {
+        let quiet_before =
+            SystemClock.wall().unix_millis() - i64::try_from(FOUND_QUIET.as_millis()).unwrap_or(0);
+        for _ in 0..count {
+            let Some((index, file, modified_ns)) = self.found.pop_front() else { return false };
+            if modified_ns < i128::from(quiet_before) * 1_000_000 {
+                self.examine(now, index, &file, false, ledger, look);
+            } else {
+                self.await_quiet(now, index, &file, FOUND_QUIET);
+                self.examine_marked(now, index, &file, ledger, look);
             }
         }
-        Ok(false)
+        !self.found.is_empty()
     }
 
     /// Looks at the pending files that are due.
     pub(crate) fn look_at_due(&mut self, now: Monotonic, ledger: &mut Ledger, look: &mut Look) {
         for index in 0..self.open.len() {
-            let due: Vec<String> =
-                self.open[index].pending.iter().filter(|(_, p)| p.due <= now).map(|(file, _)| file.clone()).collect();
+            let due: Vec<String> = self.open[index]
+                .pending
+                .iter()
+                .filter(|(_, p)| p.due <= now)
+                .map(|(file, _)| file.clone())
+                .collect();
             for file in due {
                 let quiet = self.is_unchanged(now, index, &file);
                 if quiet {
@@ -202,10 +234,17 @@ impl Boxes {
             return false;
         };
         let Some(pending) = open.pending.get_mut(file) else { return false };
-        let same = pending.bytes == u64::MAX || (pending.bytes, pending.modified_ns) == (stat.bytes, stat.modified_ns);
+        let same = pending.bytes == u64::MAX
+            || (pending.bytes, pending.modified_ns) == (stat.bytes, stat.modified_ns);
         if !same {
-            let quiet = pending.due.since(pending.unchanged_since).clamp(IN_PLACE_QUIET, FOUND_QUIET);
-            *pending = Pending { bytes: stat.bytes, modified_ns: stat.modified_ns, unchanged_since: now, due: now + quiet };
+            let quiet =
+                pending.due.since(pending.unchanged_since).clamp(IN_PLACE_QUIET, FOUND_QUIET);
+            *pending = Pending {
+                bytes: stat.bytes,
+                modified_ns: stat.modified_ns,
+                unchanged_since: now,
+                due: now + quiet,
+            };
         }
         same
     }
@@ -213,14 +252,29 @@ impl Boxes {
     fn await_quiet(&mut self, now: Monotonic, index: usize, file: &str, quiet: Duration) {
         let open = &mut self.open[index];
         let Ok(Some(stat)) = open.drop_box.dir().stat(file) else { return };
-        let known = open.pending.get(file).filter(|p| (p.bytes, p.modified_ns) == (stat.bytes, stat.modified_ns));
+        let known = open
+            .pending
+            .get(file)
+            .filter(|p| (p.bytes, p.modified_ns) == (stat.bytes, stat.modified_ns));
         let unchanged_since = known.map_or(now, |p| p.unchanged_since);
-        let pending = Pending { bytes: stat.bytes, modified_ns: stat.modified_ns, unchanged_since, due: now + quiet };
+        let pending = Pending {
+            bytes: stat.bytes,
+            modified_ns: stat.modified_ns,
+            unchanged_since,
+            due: now + quiet,
+        };
         open.pending.insert(file.to_owned(), pending);
     }
 
     /// Takes a file that was just found if it says itself that it is complete.
-    fn examine_marked(&mut self, now: Monotonic, index: usize, file: &str, ledger: &mut Ledger, look: &mut Look) {
+    fn examine_marked(
+        &mut self,
+        now: Monotonic,
+        index: usize,
+        file: &str,
+        ledger: &mut Ledger,
+        look: &mut Look,
+    ) {
         if let Ok(Some((_, content))) = self.open[index].drop_box.read(file, self.bytes_max)
             && DropBox::has_end_mark(&content)
         {
@@ -229,7 +283,15 @@ impl Boxes {
     }
 
     /// Reads a file that seems complete.
-    fn examine(&mut self, now: Monotonic, index: usize, file: &str, whole: bool, ledger: &mut Ledger, look: &mut Look) {
+    fn examine(
+        &mut self,
+        now: Monotonic,
+        index: usize,
+        file: &str,
+        whole: bool,
+        ledger: &mut Ledger,
+        look: &mut Look,
+    ) {
         let open = &self.open[index];
         let path = open.drop_box.path_of(file);
         let read = open.drop_box.read(file, self.bytes_max);
@@ -240,7 +302,11 @@ impl Boxes {
                     self.open[index].pending.remove(file);
                     return;
                 }
-                if is_yaml(file) { open.drop_box.parse(file, content) } else { Ok(serde_json::Value::Null) }
+                if is_yaml(file) {
+                    open.drop_box.parse(file, content)
+                } else {
+                    Ok(serde_json::Value::Null)
+                }
             }
             _ => Ok(serde_json::Value::Null),
         };
@@ -251,19 +317,35 @@ impl Boxes {
             (Ok(Some((stat, content))), Ok(fields)) => {
                 let open = &mut self.open[index];
                 open.pending.remove(file);
-                look.complete.push(Complete { box_name: open.drop_box.name, file: file.to_owned(), stat, content, fields });
+                look.complete.push(Complete {
+                    box_name: open.drop_box.name,
+                    file: file.to_owned(),
+                    stat,
+                    content,
+                    fields,
+                });
             }
             (Ok(Some((stat, content))), Err(error)) => {
                 let since = self.open[index].pending.get(file).map_or(now, |p| p.unchanged_since);
-                if whole || DropBox::has_end_mark(&content) || now.since(since) >= INCOMPLETE_PATIENCE {
+                if whole
+                    || DropBox::has_end_mark(&content)
+                    || now.since(since) >= INCOMPLETE_PATIENCE
+                {
                     self.reject(index, file, &error, look);
                 } else {
                     let due = since + INCOMPLETE_PATIENCE;
-                    let pending = Pending { bytes: stat.bytes, modified_ns: stat.modified_ns, unchanged_since: since, due };
+                    let pending = Pending {
+                        bytes: stat.bytes,
+                        modified_ns: stat.modified_ns,
+                        unchanged_since: since,
+                        due,
+                    };
                     self.open[index].pending.insert(file.to_owned(), pending);
                 }
             }
-            (Err(error @ (Error::Malformed { .. } | Error::TooLarge { .. })), _) => self.reject(index, file, &error, look),
+            (Err(error @ (Error::Malformed { .. } | Error::TooLarge { .. })), _) => {
+                self.reject(index, file, &error, look)
+            }
             // The disk or a permission: try again at the next scan.
             (Err(error), _) => {
                 tracing::warn!(%error, "cannot read a drop-box file");

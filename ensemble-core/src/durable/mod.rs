@@ -395,6 +395,22 @@ impl AsFd for Dir {
     }
 }
 
+/// Replaces the document at `path` as a whole: readers see the old or the new one. Creates it,
+/// private to its owner, if there is none; its directory must exist.
+///
+/// # Errors
+/// The disk failed; the old document is as it was.
+pub fn write_document(path: &Path, content: &[u8], durability: Durability) -> Result<()> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let name =
+        name.ok_or_else(|| Error::malformed(path, "file name", "is not a file's name in UTF-8"))?;
+    let parent =
+        path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    let dir = Dir::open(parent)?;
+    let tmp_name = format!(".{}", temporary_name(name));
+    dir.replace_by(name, content, &dir, &tmp_name, Modes::default(), durability)
+}
+
 /// Makes the content of an open file survive a power cut.
 pub(crate) fn sync_file(file: &File) -> Result<()> {
     retry_on_intr(|| fs::fdatasync(file)).map_err(|e| Error::io("sync", "a stored message", e))

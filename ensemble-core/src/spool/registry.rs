@@ -168,6 +168,25 @@ impl Spool {
         self.mailbox(name)?.count_waiting(limit)
     }
 
+    /// How many messages could be received now, counted up to `limit`.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or cannot be listed.
+    pub fn due(&self, name: &Name, limit: u64) -> Result<u64> {
+        let mailbox = self.mailbox(name)?;
+        let now = self.wall_millis();
+        let mut count = 0;
+        let mut tally = |is_due: bool| {
+            count += u64::from(is_due);
+            if count >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        mailbox.front.for_each(|file| {
+            tally(place::Front::parse(file).is_some_and(|f| f.not_before <= now))
+        })?;
+        mailbox.new.for_each(|file| tally(place::parse_plain(file).is_some()))?;
+        Ok(count.min(limit))
+    }
+
     /// When the first message of `front/` is due (milliseconds since the Unix epoch, 0 for now).
     ///
     /// # Errors

@@ -1,0 +1,303 @@
+//! From what can be seen of a pane to what may be done with it: pure functions.
+
+use serde::Serialize;
+
+use super::composer::{self, Input};
+use super::machine::Report;
+use super::profile::{AgentState, Profile, Region, Rule, is_shell, program_name};
+use crate::pane::{Deferral, Key, NudgeText, PaneState};
+
+/// The longest excerpt in an [`Evidence`], in characters.
+const EXCERPT_CHARS_MAX: usize = 100;
+
+/// What an agent is doing, and how that was found out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Diagnosis {
+    /// What it is doing.
+    pub state: AgentState,
+    /// What has decided.
+    pub source: Source,
+    /// What was seen, the decisive thing first.
+    pub evidence: Vec<Evidence>,
+    /// Why it should not be nudged now; `None` if it may be.
+    pub deferral: Option<Deferral>,
+    /// When a limit ends, in the agent's own words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resets_at: Option<String>,
+}
+
+/// Where a finding comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Source {
+    /// The multiplexer's own knowledge of the pane.
+    Pane,
+    /// The name of the program in the foreground.
+    Process,
+    /// The title the program has set.
+    Title,
+    /// What is shown.
+    Screen,
+    /// What the agent itself tells to programs.
+    MachineReadable,
+}
+
+/// One thing that was seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Evidence {
+    /// Where.
+    pub source: Source,
+    /// What it stands for, in the profile's words.
+    pub what: String,
+    /// An excerpt, at most a line.
+    pub text: String,
+}
+
+/// What somebody wants to do to a pane.
+#[derive(Clone, Copy, Debug)]
+pub enum Purpose<'a> {
+    /// Type a nudge.
+    Nudge,
+    /// Press Enter behind a nudge that was typed.
+    Submit {
+        /// The nudge.
+        text: &'a NudgeText,
+    },
+    /// Press a key.
+    Press(Key),
+    /// Start the agent from the shell in the pane.
+    Open,
+}
+
+/// What the agent in a pane is doing, from the pane alone.
+///
+/// ```
+/// use ensemble_core::pane::PaneState;
+/// use ensemble_core::provider::{AgentState, Profiles, diagnose};
+/// let shell = Profiles::embedded()?.get("shell")?;
+/// let mut pane = PaneState::default();
+/// pane.bound = true;
+/// pane.command = "bash".into();
+/// pane.screen = vec!["user@host:~$".into()];
+/// pane.cursor_x = 13;
+/// assert_eq!(diagnose(&shell, &pane).state, AgentState::Ready);
+/// # Ok::<(), ensemble_core::Error>(())
+/// ```
+#[must_use]
+pub fn diagnose(profile: &Profile, pane: &PaneState) -> Diagnosis {
+    diagnose_with(profile, pane, None)
+}
+
+/// As [`diagnose`], with what the agent tells to programs. Its word decides whether the agent
+/// works or waits; a dialog or a draft on the screen is still heeded.
+#[must_use]
+pub fn diagnose_with(profile: &Profile, pane: &PaneState, report: Option<&Report>) -> Diagnosis {
+    if let Some(deferral) = untouchable(pane) {
+        return Diagnosis::by_pane(deferral);
+    }
+    if let Some(diagnosis) = by_program(profile, pane) {
+        return diagnosis;
+    }
+    let seen = on_screen(profile, pane);
+    match report {
+        Some(report) => seen.corrected_by(profile, report),
+        None => seen,
+    }
+}
+
+/// Why `purpose` must wait; `None` if it need not.
+#[must_use]
+pub fn objection(
+    profile: &Profile,
+    pane: &PaneState,
+    report: Option<&Report>,
+    purpose: Purpose<'_>,
+) -> Option<Deferral> {
+    let diagnosis = || diagnose_with(profile, pane, report);
+    match purpose {
+        Purpose::Nudge => diagnosis().deferral,
+        Purpose::Submit { text } => {
+            let diagnosis = diagnosis();
+            let typed = matches!(diagnosis.state, AgentState::Draft | AgentState::Ready);
+            match diagnosis.deferral {
+                Some(deferral) if !typed => Some(deferral),
+                _ if composer::holds(profile, pane, text.as_str()) => None,
+                _ => Some(Deferral::Moved),
+            }
+        }
+        Purpose::Press(key) => {
+            let diagnosis = diagnosis();
+            let never = matches!(diagnosis.source, Source::Pane | Source::Process);
+            let forbidden = never || profile.forbids(diagnosis.state, key);
+            forbidden.then(|| {
+                diagnosis.deferral.unwrap_or_else(|| Deferral::NotReady {
+                    state: diagnosis.state.word().to_owned(),
+                })
+            })
+        }
+        Purpose::Open => untouchable(pane).or_else(|| not_a_bare_prompt(pane)),
+    }
+}
+
+/// What no profile can allow.
+fn untouchable(pane: &PaneState) -> Option<Deferral> {
+    match pane {
+        PaneState { bound: false, pid: 0, .. } => Some(Deferral::PaneGone),
+        PaneState { bound: false, .. } => Some(Deferral::PaneReused),
+        PaneState { dead: true, .. } => Some(Deferral::PaneDead),
+        PaneState { in_mode: true, .. } => Some(Deferral::CopyMode),
+        PaneState { input_off: true, .. } => Some(Deferral::InputOff),
+        PaneState { synchronized: true, .. } => Some(Deferral::Synchronized),
+        _ => None,
+    }
+}
+
+fn not_a_bare_prompt(pane: &PaneState) -> Option<Deferral> {
+    if !is_shell(program_name(&pane.command)) {
+        return Some(Deferral::OtherProgram { command: pane.command.clone() });
+    }
+    // An empty line may be a script that reads lines: that is no place for a command.
+    match composer::shell_line(pane, &[]) {
+        Input::Prompt => None,
+        Input::EmptyLine | Input::Draft | Input::Absent | Input::Anywhere => Some(Deferral::Draft),
+    }
+}
+
+/// Another program than the agent's is in the foreground.
+fn by_program(profile: &Profile, pane: &PaneState) -> Option<Diagnosis> {
+    let command = program_name(&pane.command);
+    if profile.is_program(command) {
+        return None;
+    }
+    let command = command.to_owned();
+    let (state, what, deferral) = if is_shell(&command) {
+        (AgentState::Crashed, "bare shell", Deferral::BareShell { command: command.clone() })
+    } else {
+        (AgentState::Unknown, "other program", Deferral::OtherProgram { command: command.clone() })
+    };
+    let evidence = Evidence::new(Source::Process, what, &command);
+    Some(Diagnosis::new(state, evidence, Some(deferral)))
+}
+
+/// The first rule that matches decides, dialogs and limits before everything else; then what
+/// stands in the composer.
+fn on_screen(profile: &Profile, pane: &PaneState) -> Diagnosis {
+    let matched = profile.rules.iter().find_map(|rule| rule.look(pane).map(|found| (rule, found)));
+    let (state, name, evidence, resets_at) = match matched {
+        Some((rule, (evidence, reset))) => (rule.state, rule.name.as_str(), evidence, reset),
+        None => {
+            let last = Region::Bottom(1).text(pane);
+            let what = "nothing the profile knows";
+            let state = profile.otherwise;
+            (state, state.word(), Evidence::new(Source::Screen, what, &last), None)
+        }
+    };
+    let mut diagnosis = Diagnosis::new(state, evidence, deferral_of(profile, state, name));
+    diagnosis.resets_at = resets_at;
+    let takes_input = matches!(state, AgentState::Ready | AgentState::Busy);
+    match composer::input(profile, pane) {
+        Input::Draft if takes_input => {
+            let draft = Evidence::new(Source::Screen, "draft", pane.cursor_line());
+            diagnosis.overrule(AgentState::Draft, draft, Deferral::Draft);
+        }
+        // Ready is a promise that typing goes somewhere.
+        Input::Absent if state == AgentState::Ready => {
+            let absent = Evidence::new(Source::Screen, "no composer", pane.cursor_line());
+            let word = AgentState::Unknown.word().to_owned();
+            diagnosis.overrule(AgentState::Unknown, absent, Deferral::NotReady { state: word });
+        }
+        _ => {}
+    }
+    diagnosis
+}
+
+/// Why an agent in this state should not be nudged.
+fn deferral_of(profile: &Profile, state: AgentState, name: &str) -> Option<Deferral> {
+    match state {
+        AgentState::Ready => None,
+        AgentState::Busy => (!profile.types_when_busy).then_some(Deferral::Busy),
+        AgentState::Draft => Some(Deferral::Draft),
+        AgentState::Permission | AgentState::Trust | AgentState::Dialog => {
+            Some(Deferral::Dialog { name: name.to_owned() })
+        }
+        AgentState::Login
+        | AgentState::RateLimited
+        | AgentState::Crashed
+        | AgentState::Starting
+        | AgentState::Unknown => Some(Deferral::NotReady { state: state.word().to_owned() }),
+    }
+}
+
+impl Rule {
+    /// What the rule sees, and the reset time if it captures one.
+    fn look(&self, pane: &PaneState) -> Option<(Evidence, Option<String>)> {
+        let text = self.region.text(pane);
+        let captures = self.pattern.captures(&text)?;
+        let at = captures.get(0)?.start();
+        let line =
+            text[..at].lines().count().saturating_sub(usize::from(!text[..at].ends_with('\n')));
+        let excerpt = text.lines().nth(line).unwrap_or_default();
+        let source = match self.region {
+            Region::Title => Source::Title,
+            Region::Screen | Region::Bottom(_) | Region::CursorLine => Source::Screen,
+        };
+        let reset = captures.name("reset").map(|m| excerpted(m.as_str()));
+        Some((Evidence::new(source, &self.name, excerpt), reset))
+    }
+}
+
+impl Diagnosis {
+    fn new(state: AgentState, evidence: Evidence, deferral: Option<Deferral>) -> Self {
+        Self { state, source: evidence.source, evidence: vec![evidence], deferral, resets_at: None }
+    }
+
+    fn by_pane(deferral: Deferral) -> Self {
+        let state = match deferral {
+            Deferral::PaneDead => AgentState::Crashed,
+            _ => AgentState::Unknown,
+        };
+        let evidence = Evidence::new(Source::Pane, deferral.word(), &deferral.to_string());
+        Self::new(state, evidence, Some(deferral))
+    }
+
+    fn overrule(&mut self, state: AgentState, evidence: Evidence, deferral: Deferral) {
+        self.state = state;
+        self.source = evidence.source;
+        self.evidence.insert(0, evidence);
+        self.deferral = Some(deferral);
+    }
+
+    /// The agent's own word stands above what the screen says about working and waiting, never
+    /// above a reason to keep off.
+    fn corrected_by(mut self, profile: &Profile, report: &Report) -> Self {
+        let evidence = Evidence::new(Source::MachineReadable, report.state.word(), &report.detail);
+        let screen_is_open =
+            matches!(self.state, AgentState::Ready | AgentState::Busy | AgentState::Unknown);
+        if screen_is_open || report.state == self.state {
+            let blind = self.state == AgentState::Unknown && report.state == AgentState::Ready;
+            self.state = report.state;
+            self.source = Source::MachineReadable;
+            self.evidence.insert(0, evidence);
+            // Ready by its own word, but we do not see where the keys would go.
+            if !blind {
+                self.deferral = deferral_of(profile, report.state, &report.detail);
+            }
+        } else {
+            self.evidence.push(evidence);
+        }
+        self
+    }
+}
+
+impl Evidence {
+    fn new(source: Source, what: &str, text: &str) -> Self {
+        Self { source, what: what.to_owned(), text: excerpted(text) }
+    }
+}
+
+fn excerpted(text: &str) -> String {
+    text.trim().chars().filter(|c| !c.is_control()).take(EXCERPT_CHARS_MAX).collect()
+}

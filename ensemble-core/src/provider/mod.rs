@@ -1,0 +1,24 @@
+//! Which program is at the other end of a pane, what it is doing, and what may be done with it
+//! (seed 002, P0-3; seed 000's readiness).
+//!
+//! Programs are described by data, one YAML file each (docs/providers.md), so a new one or a new
+//! version of one needs no code. Everything here but [`machine`]'s readers is pure.
+//!
+//! * [`Profiles`] holds them by name; a user's own take the place of those built in.
+//! * [`diagnose`] says what an agent is doing, with its evidence and where that comes from.
+//! * [`objection`] says why something must not be typed or pressed now.
+//! * [`nudge_text`] finds the words.
+
+mod cells;
+mod composer;
+mod diagnose;
+mod file;
+pub mod machine;
+mod profile;
+mod profiles;
+mod text;
+
+pub use diagnose::{Diagnosis, Evidence, Purpose, Source, diagnose, diagnose_with, objection};
+pub use profile::{AgentState, Escalation, MachineSource, Profile, Step};
+pub use profiles::Profiles;
+pub use text::nudge_text;

@@ -1,0 +1,245 @@
+//! A profile: what is known of one agent program, as data.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use regex_lite::Regex;
+use serde::{Deserialize, Serialize};
+
+use crate::pane::{Key, PaneState};
+
+/// What an agent is doing, as far as can be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum AgentState {
+    /// Waiting for input, with nothing in its composer.
+    Ready,
+    /// Working.
+    Busy,
+    /// Asking for a permission.
+    Permission,
+    /// Asking whether the directory is trusted.
+    Trust,
+    /// Another dialog, menu or browser.
+    Dialog,
+    /// Not logged in.
+    Login,
+    /// Out of quota or rate-limited.
+    RateLimited,
+    /// Ended; a shell stands in its place.
+    Crashed,
+    /// Waiting for input, with something typed and not sent.
+    Draft,
+    /// Not painted yet.
+    Starting,
+    /// None that the profile knows.
+    Unknown,
+}
+
+impl AgentState {
+    /// The stable word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Busy => "busy",
+            Self::Permission => "permission",
+            Self::Trust => "trust",
+            Self::Dialog => "dialog",
+            Self::Login => "login",
+            Self::RateLimited => "rate_limited",
+            Self::Crashed => "crashed",
+            Self::Draft => "draft",
+            Self::Starting => "starting",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// What is known of one agent program. Made from YAML by
+/// [`Profiles`](super::Profiles); docs/providers.md describes the file.
+#[derive(Debug)]
+pub struct Profile {
+    pub(super) name: String,
+    pub(super) open: Option<String>,
+    pub(super) programs: BTreeSet<String>,
+    pub(super) nudges: Vec<String>,
+    pub(super) enter_delay: Duration,
+    pub(super) composer: Composer,
+    pub(super) rules: Vec<Rule>,
+    pub(super) otherwise: AgentState,
+    pub(super) types_when_busy: bool,
+    pub(super) reset: Option<String>,
+    pub(super) forbidden: BTreeMap<AgentState, BTreeSet<Key>>,
+    pub(super) escalation: Escalation,
+    pub(super) machine: Option<MachineSource>,
+}
+
+/// Where an agent takes input, and how to tell whether something stands there.
+#[derive(Debug)]
+pub(super) enum Composer {
+    /// A shell's line editor, or a program that reads lines: the cursor's line.
+    ShellLine {
+        /// Lines that look like a prompt and continue an unfinished command.
+        continuations: Vec<Regex>,
+    },
+    /// A box whose first line begins with a prompt.
+    Prompt {
+        /// The prompt, from the beginning of the line.
+        prompt: Regex,
+        /// What the program shows there while it is empty.
+        placeholders: Vec<Regex>,
+    },
+    /// Not known: anything may be typed at any time.
+    Anywhere,
+}
+
+/// One way to recognize a state.
+#[derive(Debug)]
+pub(super) struct Rule {
+    pub(super) state: AgentState,
+    pub(super) name: String,
+    pub(super) region: Region,
+    pub(super) pattern: Regex,
+}
+
+/// Which part of a pane a rule looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Region {
+    /// The whole visible screen.
+    Screen,
+    /// Its last lines that are not blank.
+    Bottom(usize),
+    /// The line with the cursor.
+    CursorLine,
+    /// The title the program has set.
+    Title,
+}
+
+impl Region {
+    /// The text of this part.
+    pub(super) fn text(self, state: &PaneState) -> String {
+        match self {
+            Self::Screen => state.screen.join("\n"),
+            Self::CursorLine => state.cursor_line().to_owned(),
+            Self::Title => state.title.clone(),
+            Self::Bottom(count) => {
+                let mut lines: Vec<&str> = state
+                    .screen
+                    .iter()
+                    .rev()
+                    .filter(|line| !line.is_empty())
+                    .take(count)
+                    .map(String::as_str)
+                    .collect();
+                lines.reverse();
+                lines.join("\n")
+            }
+        }
+    }
+}
+
+/// A step of a phase of seed 002's ladder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Step {
+    /// Press Escape.
+    Escape,
+    /// Press Ctrl-C.
+    CtrlC,
+    /// Type the profile's reset command and submit it.
+    Reset,
+    /// Nudge.
+    Nudge,
+}
+
+/// What phases 2 and 3 of seed 002's ladder do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Escalation {
+    /// Leave input modes.
+    #[serde(default)]
+    pub phase_2: Vec<Step>,
+    /// Reset the context.
+    #[serde(default)]
+    pub phase_3: Vec<Step>,
+}
+
+/// Where an agent tells its state to programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum MachineSource {
+    /// `~/.claude/sessions/<pid>.json`, what `claude agents --json` prints.
+    ClaudeSessions,
+    /// `GET /session/status` and `GET /permission` of an OpenCode server on the loopback.
+    OpencodeHttp,
+}
+
+impl Profile {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The command that starts the agent; `None` if there is nothing to start.
+    #[must_use]
+    pub fn open_command(&self) -> Option<&str> {
+        self.open.as_deref()
+    }
+
+    /// How long to wait between the text of a nudge and its Enter. Zero: both go together.
+    #[must_use]
+    pub const fn enter_delay(&self) -> Duration {
+        self.enter_delay
+    }
+
+    /// The command that resets the agent's context, typed as it is; `None` if there is none.
+    #[must_use]
+    pub fn reset_command(&self) -> Option<&str> {
+        self.reset.as_deref()
+    }
+
+    /// What phases 2 and 3 of the ladder do with this agent.
+    #[must_use]
+    pub const fn escalation(&self) -> &Escalation {
+        &self.escalation
+    }
+
+    /// Where the agent tells its state to programs.
+    #[must_use]
+    pub const fn machine_source(&self) -> Option<MachineSource> {
+        self.machine
+    }
+
+    /// Whether `key` must not be pressed while the agent is in `state`.
+    #[must_use]
+    pub fn forbids(&self, state: AgentState, key: Key) -> bool {
+        self.forbidden.get(&state).is_some_and(|keys| keys.contains(&key))
+    }
+
+    /// Whether the program of this name is the agent. A profile that names no program takes any
+    /// but a shell.
+    pub(super) fn is_program(&self, command: &str) -> bool {
+        self.programs.contains(command) || (self.programs.is_empty() && !is_shell(command))
+    }
+}
+
+/// The programs that count as a bare shell.
+const SHELLS: [&str; 16] = [
+    "ash", "bash", "busybox", "csh", "dash", "elvish", "fish", "ksh", "mksh", "nu", "pwsh",
+    "rbash", "sh", "tcsh", "xonsh", "zsh",
+];
+
+/// Whether a foreground program is a shell.
+pub(super) fn is_shell(command: &str) -> bool {
+    SHELLS.contains(&command)
+}
+
+/// A program's name as tmux gives it, without the dash of a login shell.
+pub(super) fn program_name(command: &str) -> &str {
+    command.strip_prefix('-').unwrap_or(command)
+}

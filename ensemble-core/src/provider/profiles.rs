@@ -1,0 +1,74 @@
+//! The profiles that are built in, and those a user puts in their place.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::Profile;
+use crate::{Error, Result};
+
+/// Name and text of the built-in profiles.
+const EMBEDDED: [(&str, &str); 6] = [
+    ("claude", include_str!("profiles/claude.yaml")),
+    ("codex", include_str!("profiles/codex.yaml")),
+    ("gemini", include_str!("profiles/gemini.yaml")),
+    ("generic", include_str!("profiles/generic.yaml")),
+    ("opencode", include_str!("profiles/opencode.yaml")),
+    ("shell", include_str!("profiles/shell.yaml")),
+];
+
+/// Profiles by name.
+///
+/// ```
+/// use ensemble_core::provider::Profiles;
+/// let profiles = Profiles::embedded()?;
+/// assert_eq!(profiles.get("codex")?.name(), "codex");
+/// assert!(profiles.get("emacs").is_err());
+/// # Ok::<(), ensemble_core::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Profiles {
+    by_name: BTreeMap<String, Arc<Profile>>,
+}
+
+impl Profiles {
+    /// The built-in profiles: claude, codex, gemini, generic, opencode, shell.
+    ///
+    /// # Errors
+    /// None in a released build: a test reads them all.
+    pub fn embedded() -> Result<Self> {
+        let mut profiles = Self { by_name: BTreeMap::new() };
+        for (name, text) in EMBEDDED {
+            profiles.add(text, Path::new(name))?;
+        }
+        Ok(profiles)
+    }
+
+    /// Adds a profile, or puts it in the place of the one with its name. `path` is where the text
+    /// came from, for the error.
+    ///
+    /// # Errors
+    /// See [`Profile::parse`].
+    pub fn add(&mut self, text: &str, path: &Path) -> Result<()> {
+        let profile = Profile::parse(text, path)?;
+        self.by_name.insert(profile.name.clone(), Arc::new(profile));
+        Ok(())
+    }
+
+    /// The profile of this name.
+    ///
+    /// # Errors
+    /// There is none; the error lists the names there are.
+    pub fn get(&self, name: &str) -> Result<Arc<Profile>> {
+        self.by_name.get(name).cloned().ok_or_else(|| {
+            let names: Vec<&str> = self.names().collect();
+            let detail = format!("there is no profile `{name}`: known are {}", names.join(", "));
+            Error::malformed("ensemble.yaml", "provider", detail)
+        })
+    }
+
+    /// The names of all profiles, in alphabetical order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.by_name.keys().map(String::as_str)
+    }
+}

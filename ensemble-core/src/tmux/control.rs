@@ -1,0 +1,202 @@
+//! One control-mode client: questions in, answers out, each within its limit.
+//!
+//! The client is attached with `no-output,ignore-size`, so that it neither lags behind a busy pane
+//! (a lagging client has killed servers) nor changes the size of anybody's window. Questions of
+//! several threads are written one after the other and answered in that order, so nobody waits for
+//! another's answer before asking. Behind each question goes a mark that cannot be guessed; the
+//! answer is everything up to the mark, however many blocks it has and wherever it stopped.
+
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use super::EXCHANGE_LIMIT;
+use super::failure::Failure;
+use super::parser::{Block, Event, Parser};
+use super::spawned::{self, Reply};
+
+/// An attached client. Dropping it ends its process; the server and its sessions are untouched.
+#[derive(Debug)]
+pub(super) struct Client {
+    child: Child,
+    input: Mutex<UnixStream>,
+    queue: Arc<Mutex<Queue>>,
+}
+
+/// Who waits for which mark, oldest first.
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<Waiting>,
+    /// The reader has seen the end; nobody else will be answered.
+    ended: bool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    mark: String,
+    reply: Sender<Reply>,
+}
+
+impl Client {
+    /// Attaches to some session of the server at `socket`.
+    ///
+    /// Returns [`Failure::Refused`] if the server has nothing to attach to or wants no control
+    /// client; the caller can still ask it with one process a question.
+    pub(super) fn attach(socket: &Path) -> Result<Self, Failure> {
+        let (ours, theirs) = UnixStream::pair().map_err(refused)?;
+        ours.set_write_timeout(Some(EXCHANGE_LIMIT)).map_err(refused)?;
+        let output = ours.try_clone().map_err(refused)?;
+        let child = spawned::command(socket)
+            .args(["-C", "attach-session", "-f", "no-output,ignore-size"])
+            .stdin(OwnedFd::from(theirs.try_clone().map_err(refused)?))
+            .stdout(OwnedFd::from(theirs))
+            .stderr(Stdio::piped())
+            // A Ctrl-C at the terminal of an embedder is not meant for this process.
+            .process_group(0)
+            .spawn()
+            .map_err(spawned::cannot_start)?;
+        let queue = Arc::new(Mutex::new(Queue::default()));
+        let mut client = Self { child, input: Mutex::new(ours), queue: Arc::clone(&queue) };
+        thread::Builder::new()
+            .name("tmux-control".to_owned())
+            .spawn(move || read_answers(output, &queue))
+            .map_err(refused)?;
+        // Once the answer to anything has come back, the greeting lies behind us.
+        match client.ask("display-message -p attached") {
+            Ok(_) => Ok(client),
+            Err(Failure::Lost) => Err(client.complaint()),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Whether questions still make sense.
+    pub(super) fn is_alive(&self) -> bool {
+        !lock(&self.queue).ended
+    }
+
+    /// Sends one line of tmux commands and waits for all it prints.
+    ///
+    /// After [`Failure::Timeout`] the client should be dropped: a server that did not answer once
+    /// must be asked anew.
+    pub(super) fn ask(&self, commands: &str) -> Result<Reply, Failure> {
+        let deadline = Instant::now() + EXCHANGE_LIMIT;
+        let answer = self.send(commands)?;
+        match answer.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(reply) => Ok(reply),
+            Err(RecvTimeoutError::Timeout) => Err(Failure::Timeout),
+            Err(RecvTimeoutError::Disconnected) => Err(Failure::Lost),
+        }
+    }
+
+    fn send(&self, commands: &str) -> Result<Receiver<Reply>, Failure> {
+        let (reply, answer) = channel();
+        let mark = format!("ensemble-mark-{}", uuid::Uuid::now_v7().simple());
+        let lines = format!("{commands}\ndisplay-message -p {mark}\n");
+        // Writing and queueing under one lock keeps the two in the same order.
+        let mut input = self.input.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = lock(&self.queue);
+        if queue.ended {
+            return Err(Failure::Lost);
+        }
+        queue.waiting.push_back(Waiting { mark, reply });
+        drop(queue);
+        match input.write_all(lines.as_bytes()) {
+            Ok(()) => Ok(answer),
+            // The server has stopped reading. Half a line may be on its way, so nothing more can
+            // be said through this client.
+            Err(error) => {
+                lock(&self.queue).end();
+                let hung = matches!(
+                    error.kind(),
+                    std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut
+                );
+                Err(if hung { Failure::Timeout } else { Failure::Lost })
+            }
+        }
+    }
+
+    /// Why the client ended before it was attached.
+    fn complaint(&mut self) -> Failure {
+        const BYTES_MAX: u64 = 4096;
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let mut text = String::new();
+        if let Some(stderr) = self.child.stderr.take() {
+            let _ = stderr.take(BYTES_MAX).read_to_string(&mut text);
+        }
+        Failure::from_complaint(&text)
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        // The server holds the other end as well; only a shutdown makes the reader return even
+        // if the server hangs.
+        let input = self.input.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let _ = input.shutdown(Shutdown::Both);
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Queue {
+    /// Everybody who waits learns that no answer will come.
+    fn end(&mut self) {
+        self.ended = true;
+        self.waiting.clear();
+    }
+
+    /// Takes a block; gives `so_far` to the first in line when the block is its mark.
+    fn take(&mut self, block: Block, so_far: &mut Reply) {
+        let is_mark = self
+            .waiting
+            .front()
+            .is_some_and(|first| block.lines.len() == 1 && block.lines[0] == first.mark);
+        if !is_mark {
+            so_far.add(block);
+            return;
+        }
+        let reply = std::mem::take(so_far);
+        if let Some(first) = self.waiting.pop_front() {
+            // Whoever has given up waiting does not want it any more.
+            let _ = first.reply.send(reply);
+        }
+    }
+}
+
+fn read_answers(output: UnixStream, queue: &Mutex<Queue>) {
+    let mut parser = Parser::default();
+    let mut so_far = Reply::default();
+    let mut line = Vec::new();
+    let mut output = BufReader::new(output);
+    loop {
+        line.clear();
+        match output.read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => break,
+            Ok(_) => {}
+        }
+        match parser.line(line.strip_suffix(b"\n").unwrap_or(&line)) {
+            Some(Event::Block(block)) => lock(queue).take(block, &mut so_far),
+            Some(Event::Exit(_)) => break,
+            None => {}
+        }
+    }
+    lock(queue).end();
+}
+
+fn lock(queue: &Mutex<Queue>) -> MutexGuard<'_, Queue> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn refused(error: std::io::Error) -> Failure {
+    Failure::Refused(error.to_string())
+}

@@ -1,0 +1,321 @@
+//! A pane that an agent runs in: look, judge, type.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+use std::time::Instant;
+
+use super::failure::Failure;
+use super::guard::{guarded, pressing, typing};
+use super::lock::PaneLock;
+use super::quote::{is_one_line, quote};
+use super::snapshot::Snapshot;
+use super::{Binding, Server};
+use crate::env::Pane;
+use crate::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
+use crate::provider::{self, Profile, Purpose};
+use crate::{Error, Result};
+
+/// The longest command that [`Pane::open`] types, in bytes: well below a terminal's line buffer.
+const COMMAND_BYTES_MAX: usize = 1000;
+
+/// A bound pane and the profile of the agent in it. See [`crate::tmux`] for what is promised.
+///
+/// ```no_run
+/// use std::sync::Arc;
+/// use ensemble_core::env::Pane;
+/// use ensemble_core::provider::{self, Profiles};
+/// use ensemble_core::tmux::{Server, TmuxPane};
+///
+/// let server = Server::new("/tmp/team.sock");
+/// let binding = server.bind("%3")?;
+/// let profile = Profiles::embedded()?.get("shell")?;
+/// let mut pane = TmuxPane::new(server, binding, Arc::clone(&profile), "/tmp/team-locks")?;
+/// let text = provider::nudge_text(&profile, &"dispatch".parse()?, 3, false);
+/// println!("{:?}", pane.nudge(&text)?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct TmuxPane {
+    server: Server,
+    binding: Binding,
+    profile: Arc<Profile>,
+    locks: PathBuf,
+}
+
+/// What became of the first half of a nudge.
+#[derive(Debug)]
+#[must_use]
+pub enum TextOutcome {
+    /// The profile needs no delay: text and Enter went together, nothing is left to do.
+    Sent,
+    /// The text stands in the pane. Call [`TmuxPane::nudge_enter`] once
+    /// [`TypedNudge::enter_after`] has passed; until then, or until this is dropped, nobody else
+    /// types into the pane.
+    Typed(TypedNudge),
+    /// Nothing was typed.
+    Refused {
+        /// What was in the way.
+        deferral: Deferral,
+    },
+}
+
+/// A text that was typed and waits for its Enter. Holds the pane's lock.
+#[derive(Debug)]
+pub struct TypedNudge {
+    text: NudgeText,
+    enter_after: Instant,
+    #[expect(dead_code, reason = "held, not used")]
+    lock: PaneLock,
+}
+
+impl TypedNudge {
+    /// When Enter may follow: an agent takes an earlier one for part of a paste.
+    #[must_use]
+    pub const fn enter_after(&self) -> Instant {
+        self.enter_after
+    }
+}
+
+impl TmuxPane {
+    /// The pane of `binding` on `server`, with an agent of `profile` in it. `locks` is a directory
+    /// that all processes that may type into the pane share; it is made if it is missing.
+    ///
+    /// # Errors
+    /// The binding is malformed or of another server, or the directory cannot be made.
+    pub fn new(
+        server: Server,
+        binding: Binding,
+        profile: Arc<Profile>,
+        locks: impl Into<PathBuf>,
+    ) -> Result<Self> {
+        let locks = locks.into();
+        binding.validate(server.socket())?;
+        std::fs::create_dir_all(&locks)
+            .map_err(|source| Error::io("make the lock directory", &locks, source))?;
+        Ok(Self { server, binding, profile, locks })
+    }
+
+    /// The binding; changed by [`Pane::open`] when it respawns the pane, so store it again then.
+    #[must_use]
+    pub const fn binding(&self) -> &Binding {
+        &self.binding
+    }
+
+    /// The profile of the agent in it.
+    #[must_use]
+    pub const fn profile(&self) -> &Arc<Profile> {
+        &self.profile
+    }
+
+    /// The first half of a nudge: types the text, and submits it at once if the profile needs no
+    /// delay. For callers with many panes, who do something else during the delay.
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`].
+    pub fn nudge_text(&mut self, text: &NudgeText) -> Result<TextOutcome> {
+        const OPERATION: &str = "type a nudge";
+        let delay = self.profile.enter_delay();
+        let refused = |deferral| Ok(TextOutcome::Refused { deferral });
+        let lock = match self.lock(OPERATION)? {
+            Ok(lock) => lock,
+            Err(deferral) => return refused(deferral),
+        };
+        let commands = typing(&self.binding, text.as_str(), delay.is_zero());
+        match self.judged(OPERATION, Purpose::Nudge, &commands)? {
+            Some(deferral) => refused(deferral),
+            None if delay.is_zero() => Ok(TextOutcome::Sent),
+            None => {
+                let enter_after = Instant::now() + delay;
+                Ok(TextOutcome::Typed(TypedNudge { text: text.clone(), enter_after, lock }))
+            }
+        }
+    }
+
+    /// The second half: presses Enter if the text still stands right before the cursor and nothing
+    /// has come in between. Waits until [`TypedNudge::enter_after`] if it is called early.
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`].
+    pub fn nudge_enter(&mut self, typed: TypedNudge) -> Result<NudgeOutcome> {
+        const OPERATION: &str = "submit a nudge";
+        thread::sleep(typed.enter_after.saturating_duration_since(Instant::now()));
+        let commands = pressing(&self.binding, key_name(Key::Enter));
+        let purpose = Purpose::Submit { text: &typed.text };
+        Ok(match self.judged(OPERATION, purpose, &commands)? {
+            None => NudgeOutcome::Sent,
+            Some(deferral) => NudgeOutcome::TextOnly { deferral },
+        })
+    }
+
+    /// Submits a text that an earlier nudge has left standing ([`NudgeOutcome::TextOnly`]): presses
+    /// Enter if exactly that text, and nothing else, stands before the cursor.
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`].
+    pub fn submit(&mut self, text: &NudgeText) -> Result<NudgeOutcome> {
+        const OPERATION: &str = "submit a nudge";
+        let _lock = match self.lock(OPERATION)? {
+            Ok(lock) => lock,
+            Err(deferral) => return Ok(NudgeOutcome::Refused { deferral }),
+        };
+        let commands = pressing(&self.binding, key_name(Key::Enter));
+        Ok(outcome(self.judged(OPERATION, Purpose::Submit { text }, &commands)?))
+    }
+
+    /// Looks; a pane that is not the bound one any more is seen as not bound.
+    fn look(&self) -> Result<(Snapshot, PaneState), Failure> {
+        let snapshot = Snapshot::take(&self.server, &self.binding.id)?.unwrap_or_default();
+        let identity = &snapshot.identity;
+        let state = PaneState {
+            bound: self.binding.mismatch(Some(identity)).is_none(),
+            dead: identity.dead,
+            dead_status: snapshot.dead_status,
+            in_mode: identity.in_mode,
+            input_off: identity.input_off,
+            synchronized: identity.synchronized,
+            pid: identity.pid,
+            command: snapshot.command.clone(),
+            title: snapshot.title.clone(),
+            cursor_x: identity.cursor_x,
+            cursor_y: identity.cursor_y,
+            screen: snapshot.screen.clone(),
+        };
+        Ok((snapshot, state))
+    }
+
+    /// Looks, lets the profile judge, and has `commands` carried out under the guard.
+    fn judged(
+        &self,
+        operation: &'static str,
+        purpose: Purpose<'_>,
+        commands: &str,
+    ) -> Result<Option<Deferral>> {
+        self.settle(operation, self.try_judged(purpose, commands))
+    }
+
+    fn try_judged(
+        &self,
+        purpose: Purpose<'_>,
+        commands: &str,
+    ) -> Result<Option<Deferral>, Failure> {
+        let (snapshot, state) = self.look()?;
+        if let Some(deferral) = provider::objection(&self.profile, &state, None, purpose) {
+            return Ok(Some(deferral));
+        }
+        guarded(&self.server, &self.binding, &snapshot.identity, commands)
+    }
+
+    /// The right to type, with somebody to ask already there: nothing is started under the lock.
+    fn lock(&self, operation: &'static str) -> Result<Result<PaneLock, Deferral>> {
+        if let Err(failure) = self.server.prepare() {
+            return self.refusal(operation, failure).map(Err);
+        }
+        match PaneLock::acquire(&self.locks, &self.binding.token) {
+            Ok(lock) => Ok(Ok(lock)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A failure that certainly typed nothing is a reason; the rest are errors.
+    fn refusal(&self, operation: &'static str, failure: Failure) -> Result<Deferral> {
+        match failure.deferral() {
+            Some(deferral) => Ok(deferral),
+            None => Err(self.server.error(operation, failure)),
+        }
+    }
+
+    fn settle(
+        &self,
+        operation: &'static str,
+        outcome: Result<Option<Deferral>, Failure>,
+    ) -> Result<Option<Deferral>> {
+        match outcome {
+            Ok(outcome) => Ok(outcome),
+            Err(failure) => self.refusal(operation, failure).map(Some),
+        }
+    }
+
+    /// Starts `command` in the dead pane that was looked at.
+    fn respawn(&mut self, seen: &Snapshot, command: &str) -> Result<Option<Deferral>, Failure> {
+        let commands = format!("respawn-pane -t {} {}", quote(&self.binding.id), quote(command));
+        let outcome = guarded(&self.server, &self.binding, &seen.identity, &commands)?;
+        if outcome.is_none() {
+            let now = Snapshot::take(&self.server, &self.binding.id)?.unwrap_or_default();
+            if now.identity.token == self.binding.token {
+                self.binding.follow(now.identity.pid);
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn try_open(&mut self, command: &str) -> Result<Option<Deferral>, Failure> {
+        let (snapshot, state) = self.look()?;
+        if state.bound && state.dead {
+            return self.respawn(&snapshot, command);
+        }
+        if let Some(deferral) = provider::objection(&self.profile, &state, None, Purpose::Open) {
+            return Ok(Some(deferral));
+        }
+        let commands = typing(&self.binding, command, true);
+        guarded(&self.server, &self.binding, &snapshot.identity, &commands)
+    }
+}
+
+impl Pane for TmuxPane {
+    fn inspect(&mut self) -> Result<PaneState> {
+        match self.look() {
+            Ok((_, state)) => Ok(state),
+            Err(failure) => Err(self.server.error("look at a pane", failure)),
+        }
+    }
+
+    fn nudge(&mut self, text: &NudgeText) -> Result<NudgeOutcome> {
+        match self.nudge_text(text)? {
+            TextOutcome::Sent => Ok(NudgeOutcome::Sent),
+            TextOutcome::Refused { deferral } => Ok(NudgeOutcome::Refused { deferral }),
+            TextOutcome::Typed(typed) => self.nudge_enter(typed),
+        }
+    }
+
+    fn press(&mut self, key: Key) -> Result<NudgeOutcome> {
+        const OPERATION: &str = "press a key";
+        let _lock = match self.lock(OPERATION)? {
+            Ok(lock) => lock,
+            Err(deferral) => return Ok(NudgeOutcome::Refused { deferral }),
+        };
+        let commands = pressing(&self.binding, key_name(key));
+        Ok(outcome(self.judged(OPERATION, Purpose::Press(key), &commands)?))
+    }
+
+    fn open(&mut self, command: &str) -> Result<NudgeOutcome> {
+        const OPERATION: &str = "open an agent";
+        if command.is_empty() || command.len() > COMMAND_BYTES_MAX || !is_one_line(command) {
+            let detail =
+                format!("a command has 1 to {COMMAND_BYTES_MAX} bytes and no control characters");
+            return Err(self.server.error(OPERATION, Failure::Refused(detail)));
+        }
+        let _lock = match self.lock(OPERATION)? {
+            Ok(lock) => lock,
+            Err(deferral) => return Ok(NudgeOutcome::Refused { deferral }),
+        };
+        let opened = self.try_open(command);
+        Ok(outcome(self.settle(OPERATION, opened)?))
+    }
+}
+
+fn outcome(deferral: Option<Deferral>) -> NudgeOutcome {
+    match deferral {
+        None => NudgeOutcome::Sent,
+        Some(deferral) => NudgeOutcome::Refused { deferral },
+    }
+}
+
+/// tmux's name for a key.
+const fn key_name(key: Key) -> &'static str {
+    match key {
+        Key::Enter => "Enter",
+        Key::Escape => "Escape",
+        Key::CtrlC => "C-c",
+    }
+}

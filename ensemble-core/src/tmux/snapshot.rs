@@ -1,0 +1,158 @@
+//! One look at a pane: every field and the screen, from the same instant.
+
+use super::Server;
+use super::failure::Failure;
+use super::manage::take;
+use super::quote::quote;
+
+/// The pane option that holds the token of a binding.
+pub(super) const TOKEN_OPTION: &str = "@ensemble_pane";
+/// The pane option that holds `%s`, so that a format can read the clock.
+pub(super) const CLOCK_OPTION: &str = "@ensemble_clock";
+
+/// What must not change between looking and typing. The guard compares this very expansion, so
+/// it is the only list of these fields there is. The token comes last: anybody may have written
+/// anything into it.
+pub(super) const IDENTITY: &str = "#{pane_id} #{pane_pid} #{pane_dead} #{pane_in_mode} \
+    #{pane_input_off} #{pane_synchronized} #{cursor_x} #{cursor_y} #{@ensemble_pane}";
+const IDENTITY_FIELDS: usize = 9;
+
+/// Texts may hold anything, so each but the last goes with its length in bytes. The dot keeps an
+/// exit status of 0 apart from none.
+const DETAILS: &str = "#{pane_height} #{pane_dead_status}. #{n:pane_current_command} \
+    #{pane_current_command} #{pane_title}";
+
+/// [`IDENTITY`], read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) id: String,
+    pub(super) pid: u32,
+    pub(super) dead: bool,
+    pub(super) in_mode: bool,
+    pub(super) input_off: bool,
+    pub(super) synchronized: bool,
+    pub(super) cursor_x: u32,
+    pub(super) cursor_y: u32,
+    pub(super) token: String,
+    /// As tmux printed it.
+    pub(super) text: String,
+}
+
+/// What one look has shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Snapshot {
+    pub(super) identity: Identity,
+    pub(super) dead_status: Option<i32>,
+    pub(super) command: String,
+    pub(super) title: String,
+    pub(super) screen: Vec<String>,
+}
+
+impl Identity {
+    /// Reads what tmux printed; `None` if there is no such pane or it makes no sense.
+    pub(super) fn parse(line: &str) -> Option<Self> {
+        let mut fields = line.splitn(IDENTITY_FIELDS, ' ');
+        let mut next = || fields.next();
+        let id = next().filter(|id| is_pane_id(id))?;
+        let pid = next()?.parse().ok()?;
+        let mut flag = || next().map(|value| !matches!(value, "" | "0"));
+        let (dead, in_mode, input_off, synchronized) = (flag()?, flag()?, flag()?, flag()?);
+        Some(Self {
+            id: id.to_owned(),
+            pid,
+            dead,
+            in_mode,
+            input_off,
+            synchronized,
+            cursor_x: next()?.parse().ok()?,
+            cursor_y: next()?.parse().ok()?,
+            token: next()?.to_owned(),
+            text: line.to_owned(),
+        })
+    }
+}
+
+impl Snapshot {
+    /// Looks at pane `id`; `None` if there is no such pane.
+    pub(super) fn take(server: &Server, id: &str) -> Result<Option<Self>, Failure> {
+        let target = quote(id);
+        // All commands of a line are run before the server reads another byte from any pane.
+        let reply = server.look(&format!(
+            "display-message -p -t {target} '{IDENTITY}' ; \
+             display-message -p -t {target} '{DETAILS}' ; capture-pane -p -t {target}"
+        ))?;
+        match Identity::parse(reply.lines.first().map_or("", String::as_str)) {
+            Some(identity) if identity.id == id => {
+                let lines = reply.into_lines()?;
+                Self::parse(identity, &lines[1..]).map(Some).ok_or_else(|| {
+                    Failure::Refused("it described the pane in no way we know".into())
+                })
+            }
+            // Without a pane every field is empty.
+            _ => Ok(None),
+        }
+    }
+
+    /// Reads the details and the screen below them. A program's name may hold newlines, so the
+    /// screen is counted from the end.
+    fn parse(identity: Identity, lines: &[String]) -> Option<Self> {
+        let height: usize = lines.first()?.split(' ').next()?.parse().ok()?;
+        let (details, screen) = lines.split_at_checked(lines.len().checked_sub(height)?)?;
+        let details = details.join("\n");
+        let (_, rest) = details.split_once(' ')?;
+        let (status, rest) = rest.split_once(". ")?;
+        let (command_bytes, rest) = rest.split_once(' ')?;
+        let (command, title) = take(rest, command_bytes.parse().ok()?)?;
+        Some(Self {
+            identity,
+            dead_status: status.parse().ok(),
+            command: command.to_owned(),
+            title: title.to_owned(),
+            screen: screen.iter().map(|line| line.trim_end().to_owned()).collect(),
+        })
+    }
+}
+
+/// Whether `text` is a pane id: a percent sign and digits.
+pub(super) fn is_pane_id(text: &str) -> bool {
+    text.strip_prefix('%')
+        .is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_is_read() {
+        let identity = Identity::parse("%3 77 1 2 0 0 5 9 a token").expect("an identity");
+        assert_eq!((identity.pid, identity.cursor_x, identity.cursor_y), (77, 5, 9));
+        assert!(identity.dead && identity.in_mode && !identity.input_off);
+        assert_eq!(identity.token, "a token");
+        assert_eq!(Identity::parse("        "), None);
+        assert_eq!(Identity::parse("%x 1 0 0 0 0 0 0 "), None);
+    }
+
+    #[test]
+    fn a_snapshot_survives_names_with_newlines() {
+        let lines = ["2 0. 3 a", "b the title", "$ ", ""].map(str::to_owned);
+        let snapshot = Snapshot::parse(Identity::default(), &lines).expect("a snapshot");
+        assert_eq!(snapshot.dead_status, Some(0));
+        assert_eq!((snapshot.command.as_str(), snapshot.title.as_str()), ("a\nb", "the title"));
+        assert_eq!(snapshot.screen, ["$", ""]);
+    }
+
+    #[test]
+    fn nonsense_is_no_snapshot() {
+        for lines in [&[][..], &["9 . 1 x y"], &["x"], &["1 . 99 a b", ""], &["1", "a"]] {
+            let lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
+            assert_eq!(Snapshot::parse(Identity::default(), &lines), None, "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn pane_ids_are_told_from_names() {
+        assert!(is_pane_id("%0") && is_pane_id("%123"));
+        assert!(!is_pane_id("%") && !is_pane_id("0") && !is_pane_id("=team") && !is_pane_id("%1x"));
+    }
+}

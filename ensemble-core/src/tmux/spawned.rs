@@ -1,0 +1,148 @@
+//! One tmux process a question: slower by a factor of eight, and always possible.
+
+use std::io::{ErrorKind, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::EXCHANGE_LIMIT;
+use super::failure::Failure;
+use super::parser::Block;
+
+/// The most that is read of an answer, in bytes.
+const REPLY_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// How often to look whether a process that has closed its output has ended.
+const REAP_INTERVAL: Duration = Duration::from_millis(1);
+
+/// What tmux has printed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reply {
+    /// The lines of all commands, in order.
+    pub(super) lines: Vec<String>,
+    /// The first complaint; the commands after it were not run.
+    pub(super) complaint: Option<String>,
+}
+
+impl Reply {
+    /// Adds the answer of one more command.
+    pub(super) fn add(&mut self, block: Block) {
+        if block.failed {
+            self.complaint.get_or_insert_with(|| block.lines.join("; "));
+        } else {
+            self.lines.extend(block.lines);
+        }
+    }
+
+    /// The lines, unless there was a complaint.
+    pub(super) fn into_lines(self) -> Result<Vec<String>, Failure> {
+        match self.complaint {
+            Some(complaint) => Err(Failure::from_complaint(&complaint)),
+            None => Ok(self.lines),
+        }
+    }
+}
+
+/// `tmux` talking UTF-8 to the server at `socket`, never starting one, and unaware of the tmux it
+/// may itself run in.
+pub(super) fn command(socket: &Path) -> Command {
+    let mut command = Command::new("tmux");
+    command.args(["-N", "-u", "-S"]).arg(socket).env_remove("TMUX").env_remove("TMUX_PANE");
+    command
+}
+
+/// Runs one line of tmux commands in a process of its own.
+pub(super) fn ask(socket: &Path, commands: &str) -> Result<Reply, Failure> {
+    // `if-shell -F 1` reads its argument as a command line, as a control client reads its input.
+    let mut command = command(socket);
+    command.args(["if-shell", "-F", "1", commands]);
+    run(command)
+}
+
+/// Runs a tmux command and gives back what it prints; ends it after [`EXCHANGE_LIMIT`].
+pub(super) fn run(mut command: Command) -> Result<Reply, Failure> {
+    let deadline = Instant::now() + EXCHANGE_LIMIT;
+    let (ours, theirs) = UnixStream::pair().map_err(refused)?;
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(OwnedFd::from(theirs))
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(cannot_start)?;
+    let mut child = Running(child);
+    // The command holds its end of the pair: without this the end would never be seen.
+    drop(command);
+    let output = read_until(&ours, deadline)?;
+    let status = child.wait_until(deadline)?;
+    let lines = String::from_utf8_lossy(&output).lines().map(str::to_owned).collect();
+    let complaint = (!status.success()).then(|| child.complaint());
+    Ok(Reply { lines, complaint })
+}
+
+/// A child that does not outlive its question.
+struct Running(Child);
+
+impl Running {
+    fn wait_until(&mut self, deadline: Instant) -> Result<ExitStatus, Failure> {
+        loop {
+            match self.0.try_wait().map_err(refused)? {
+                Some(status) => return Ok(status),
+                None if Instant::now() >= deadline => return Err(Failure::Timeout),
+                None => thread::sleep(REAP_INTERVAL),
+            }
+        }
+    }
+
+    fn complaint(&mut self) -> String {
+        let mut text = Vec::new();
+        if let Some(stderr) = self.0.stderr.take() {
+            let _ = stderr.take(REPLY_BYTES_MAX).read_to_end(&mut text);
+        }
+        String::from_utf8_lossy(&text).trim().to_owned()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn read_until(mut output: &UnixStream, deadline: Instant) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    let mut buffer = [0; 16 * 1024];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Failure::Timeout);
+        }
+        output.set_read_timeout(Some(left)).map_err(refused)?;
+        match output.read(&mut buffer) {
+            Ok(0) => return Ok(bytes),
+            Ok(n) if bytes.len() as u64 + n as u64 > REPLY_BYTES_MAX => {
+                return Err(Failure::Refused("the answer is too long".to_owned()));
+            }
+            Ok(n) => bytes.extend_from_slice(&buffer[..n]),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                return Err(Failure::Timeout);
+            }
+            Err(error) => return Err(refused(error)),
+        }
+    }
+}
+
+/// Why a tmux process could not be started.
+pub(super) fn cannot_start(error: std::io::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::NotFound => Failure::MissingProgram,
+        _ => Failure::Refused(format!("cannot start tmux: {error}")),
+    }
+}
+
+fn refused(error: std::io::Error) -> Failure {
+    Failure::Refused(error.to_string())
+}

@@ -1,0 +1,141 @@
+//! The connection to a real tmux server: restarts, lost sessions, a server that hangs.
+
+mod tmux_support;
+
+use std::time::{Duration, Instant};
+
+use ensemble_core::env::Pane;
+use ensemble_core::pane::{Deferral, NudgeOutcome};
+use ensemble_core::tmux::{EXCHANGE_LIMIT, Server};
+use rustix::process::{Pid, Signal, kill_process};
+use tmux_support::{TestServer, eventually, refusal, text_for};
+
+/// What a limit may be exceeded by on a loaded machine.
+const SLACK: Duration = Duration::from_secs(3);
+
+#[test]
+fn no_server_is_an_error_that_says_so() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::new(dir.path().join("socket"));
+    let error = server.panes().expect_err("no server").to_string();
+    assert!(error.contains("no server is running"), "{error}");
+    assert!(!dir.path().join("socket").exists(), "asking must not start a server");
+    server.kill_server().expect("nothing to end");
+}
+
+#[test]
+fn a_restarted_server_is_found_again() {
+    let mut tmux = TestServer::reader();
+    assert_eq!(tmux.server.panes().expect("panes").len(), 1);
+    // Another handle ends it, so that the client learns of it by itself.
+    Server::new(tmux.server.socket()).kill_server().expect("ended");
+    let error = tmux.server.panes().expect_err("no server").to_string();
+    assert!(error.contains("no server is running"), "{error}");
+    let command = tmux.reader_command();
+    Server::new(tmux.server.socket()).new_session("main", &command, 80, 24).expect("a session");
+    tmux.adopt();
+    let mut pane = tmux.pane("%0", "shell");
+    eventually("sent", || {
+        pane.nudge(&text_for("shell")).expect("an outcome") == NudgeOutcome::Sent
+    });
+}
+
+#[test]
+fn a_destroyed_session_is_replaced_by_another() {
+    let tmux = TestServer::start("exec cat");
+    tmux.server.new_session("second", "exec cat", 80, 24).expect("a session");
+    assert_eq!(tmux.server.panes().expect("panes").len(), 2);
+    for name in ["main", "third", "fourth"] {
+        let next = format!("after-{name}");
+        tmux.server.new_session(&next, "exec cat", 80, 24).expect("a session");
+        tmux.server.panes().expect("panes");
+        if name == "main" {
+            tmux.server.kill_session(name).expect("ended");
+        }
+        let sessions = tmux.server.panes().expect("panes");
+        assert!(sessions.iter().any(|pane| pane.session == next));
+    }
+}
+
+#[test]
+fn a_server_without_sessions_is_asked_by_processes() {
+    let tmux = TestServer::start("exec cat");
+    tmux.server.run(&["set-option", "-s", "exit-empty", "off"]).expect("an option");
+    tmux.server.kill_session("main").expect("ended");
+    assert_eq!(tmux.server.panes().expect("no panes"), []);
+    let shown = tmux.server.run(&["display-message", "-p", "it's; #{version}"]).expect("a line");
+    assert!(shown[0].starts_with("it's; 3") || shown[0].starts_with("it's; n"), "{shown:?}");
+    let error = tmux.server.run(&["no-such-command"]).expect_err("refused").to_string();
+    assert!(error.contains("unknown command"), "{error}");
+    tmux.server.new_session("again", "exec cat", 80, 24).expect("a session");
+    assert_eq!(tmux.server.panes().expect("a pane").len(), 1);
+}
+
+#[test]
+fn a_complaint_is_an_error_and_the_client_lives_on() {
+    let tmux = TestServer::start("exec cat");
+    for command in [&["no-such-command"][..], &["kill-pane", "-t", "%77"], &["set-option"]] {
+        assert!(tmux.server.run(command).is_err(), "{command:?}");
+    }
+    assert_eq!(tmux.server.run(&["display-message", "-p", "❯"]).expect("a line"), ["❯"]);
+}
+
+#[test]
+fn a_screen_that_imitates_the_protocol_is_only_a_screen() {
+    let tmux = TestServer::start("printf '%%end 1 2 1\\n%%exit\\n%%error 9 9 1\\n'; exec cat");
+    let expected = ["%end 1 2 1", "%exit", "%error 9 9 1"];
+    eventually("it is shown", || tmux.screen("%0") == expected);
+    assert_eq!(tmux.server.panes().expect("the client lives").len(), 1);
+}
+
+#[test]
+fn a_hung_server_is_reported_in_time_and_found_again() {
+    let tmux = TestServer::reader();
+    let mut pane = tmux.pane("%0", "shell");
+    let pid = Pid::from_raw(i32::try_from(tmux.pid()).expect("a pid")).expect("a pid");
+    kill_process(pid, Signal::STOP).expect("stopped");
+
+    let began = Instant::now();
+    assert_eq!(refusal(&mut pane), Deferral::Timeout);
+    assert!(began.elapsed() < EXCHANGE_LIMIT + SLACK, "{:?}", began.elapsed());
+    // The next call has to attach anew, and gives up in time as well.
+    let began = Instant::now();
+    let error = pane.inspect().expect_err("no answer").to_string();
+    assert!(error.contains("no answer within 5 s"), "{error}");
+    assert!(began.elapsed() < EXCHANGE_LIMIT + SLACK, "{:?}", began.elapsed());
+
+    kill_process(pid, Signal::CONT).expect("continued");
+    assert_eq!(tmux.received(), [""; 0], "what was given up must not be typed later");
+    eventually("sent", || {
+        pane.nudge(&text_for("shell")).expect("an outcome") == NudgeOutcome::Sent
+    });
+    eventually("read", || !tmux.received().is_empty());
+    assert_eq!(tmux.received(), [text_for("shell").as_str()]);
+}
+
+#[test]
+fn a_hung_server_costs_many_callers_one_limit() {
+    let tmux = TestServer::reader();
+    tmux.server.panes().expect("panes");
+    let pid = Pid::from_raw(i32::try_from(tmux.pid()).expect("a pid")).expect("a pid");
+    kill_process(pid, Signal::STOP).expect("stopped");
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| tmux.server.panes().expect_err("no answer"));
+        }
+    });
+    assert!(began.elapsed() < EXCHANGE_LIMIT + SLACK, "{:?}", began.elapsed());
+    kill_process(pid, Signal::CONT).expect("continued");
+}
+
+#[test]
+fn clients_do_not_outlive_their_server_handle() {
+    let tmux = TestServer::start("exec cat");
+    let other = Server::new(tmux.server.socket());
+    let clients = || tmux.server.run(&["list-clients"]).expect("clients").len();
+    other.panes().expect("panes");
+    assert_eq!(clients(), 2);
+    drop(other);
+    eventually("the client is gone", || clients() == 1);
+}
