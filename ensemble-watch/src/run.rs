@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, unbounded};
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use ensemble_core::durable::FileLock;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{EventLog, Recorder};
@@ -90,7 +90,9 @@ impl Watcher {
             }
         }
         self.engine.write_status_now();
-        self.log.end_session(ACTOR);
+        if let Err(error) = self.log.end_session(ACTOR) {
+            tracing::warn!(%error, "cannot record the end of the session");
+        }
         Ok(())
     }
 
@@ -99,10 +101,7 @@ impl Watcher {
         let now = SystemClock.monotonic();
         let first = match self.engine.next_deadline() {
             None => self.wakes.recv().ok(),
-            Some(at) => match self.wakes.recv_timeout(at.since(now)) {
-                Ok(wake) => Some(wake),
-                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => None,
-            },
+            Some(at) => self.wakes.recv_timeout(at.since(now)).ok(),
         };
         first.into_iter().chain(self.wakes.try_iter().take(WAKES_A_STEP)).collect()
     }
