@@ -19,6 +19,8 @@ use crate::run::ACTOR;
 
 /// Waiting messages are counted up to here; a nudge then says "or more".
 pub(crate) const COUNT_MAX: u64 = 100;
+/// How many of the waiting messages a line is recorded for, by id.
+const COVERED_MAX: usize = 1_000;
 /// How many ids one record names; what is beyond is named in further records.
 const IDS_A_RECORD: usize = 32;
 
@@ -27,8 +29,8 @@ struct Told {
     profile: Arc<Profile>,
     courier: Courier,
     binding: u64,
-    /// Messages that were seen since the last line was submitted.
-    seen: Vec<MessageId>,
+    /// The messages that the line under way tells of.
+    covered: Vec<MessageId>,
     /// The last text that was typed, and for which attempt.
     typed: Option<(u64, NudgeText)>,
 }
@@ -36,6 +38,8 @@ struct Told {
 /// All couriers.
 pub(crate) struct Couriers {
     told: BTreeMap<Name, Told>,
+    /// Messages that were seen to land and are not in the log yet.
+    noticed: BTreeMap<Name, Vec<MessageId>>,
     profiles: Profiles,
     nudgers: Nudgers,
     bindings_made: u64,
@@ -43,7 +47,13 @@ pub(crate) struct Couriers {
 
 impl Couriers {
     pub(crate) const fn new(profiles: Profiles, nudgers: Nudgers) -> Self {
-        Self { told: BTreeMap::new(), profiles, nudgers, bindings_made: 0 }
+        Self {
+            told: BTreeMap::new(),
+            noticed: BTreeMap::new(),
+            profiles,
+            nudgers,
+            bindings_made: 0,
+        }
     }
 
     /// Takes the bindings as they are on disk now.
@@ -67,7 +77,7 @@ impl Couriers {
                 profile: Arc::clone(&profile),
                 courier: Courier::new(),
                 binding,
-                seen: Vec::new(),
+                covered: Vec::new(),
                 typed: None,
             });
             (told.entry, told.profile, told.binding) = (entry, profile, binding);
@@ -81,11 +91,9 @@ impl Couriers {
     }
 
     /// A message was seen to land.
-    pub(crate) fn seen(&mut self, mailbox: &Name, id: MessageId) {
-        for told in self.told.values_mut().filter(|t| t.entry.mailbox == *mailbox) {
-            if told.seen.len() < IDS_A_RECORD * 32 {
-                told.seen.push(id.clone());
-            }
+    pub(crate) fn notice(&mut self, mailbox: &Name, id: MessageId) {
+        if self.told.values().any(|t| t.entry.mailbox == *mailbox) {
+            self.noticed.entry(mailbox.clone()).or_default().push(id);
         }
     }
 
@@ -103,9 +111,6 @@ impl Couriers {
         };
         for told in self.told.values_mut().filter(|t| t.entry.mailbox == *mailbox) {
             told.courier.handle(now, Event::Mail { waiting, taken: 0 });
-            if waiting == 0 {
-                told.seen.clear();
-            }
         }
     }
 
@@ -113,7 +118,7 @@ impl Couriers {
     pub(crate) fn report(&mut self, now: Monotonic, report: Report, recorder: &dyn Recorder) {
         let Some(told) = self.told.get_mut(&report.agent) else { return };
         if report.outcome == NudgeOutcome::Sent {
-            let ids = std::mem::take(&mut told.seen);
+            let ids = std::mem::take(&mut told.covered);
             recorder.record("nudge.sent", ACTOR, json!({
                 "agent": report.agent, "mailbox": told.entry.mailbox, "pane": told.entry.binding.id, "attempt": report.attempt,
             }));
@@ -130,12 +135,15 @@ impl Couriers {
     }
 
     /// Lets time pass and carries out what the couriers want.
-    pub(crate) fn drive(&mut self, now: Monotonic, recorder: &dyn Recorder) {
+    pub(crate) fn drive(&mut self, now: Monotonic, spool: &Spool, recorder: &dyn Recorder) {
         for told in self.told.values_mut() {
             told.courier.handle_timeout(now);
             while let Some(effect) = told.courier.poll_effect() {
-                perform(told, effect, &mut self.nudgers, recorder);
+                perform(told, effect, &mut self.nudgers, spool, recorder);
             }
+        }
+        for (mailbox, ids) in std::mem::take(&mut self.noticed) {
+            record_receipts(recorder, "receipt.notified", &mailbox, &ids, &json!({ "by": ACTOR }));
         }
     }
 
@@ -163,7 +171,13 @@ impl Couriers {
     }
 }
 
-fn perform(told: &mut Told, effect: Effect, nudgers: &mut Nudgers, recorder: &dyn Recorder) {
+fn perform(
+    told: &mut Told,
+    effect: Effect,
+    nudgers: &mut Nudgers,
+    spool: &Spool,
+    recorder: &dyn Recorder,
+) {
     let errand = |told: &Told, attempt, text, submit_only| Errand {
         entry: told.entry.clone(),
         profile: Arc::clone(&told.profile),
@@ -177,7 +191,8 @@ fn perform(told: &mut Told, effect: Effect, nudgers: &mut Nudgers, recorder: &dy
             let text = provider::nudge_text(&told.profile, &told.entry.mailbox, count, waiting >= COUNT_MAX);
             told.typed = Some((attempt, text.clone()));
             nudgers.send(errand(told, attempt, text, false));
-            record_receipts(recorder, "receipt.notified", &told.entry.mailbox, &told.seen, &json!({ "by": "watcher" }));
+            // Beyond these, the line itself says that there is more.
+            told.covered = spool.waiting_ids(&told.entry.mailbox, COVERED_MAX).unwrap_or_default();
         }
         Effect::Submit { attempt, typed } => {
             let Some((_, text)) = told.typed.clone().filter(|(number, _)| *number == typed) else { return };

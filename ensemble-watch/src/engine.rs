@@ -195,7 +195,7 @@ impl Engine {
                 .map(|n| n.trim_end_matches(".yaml"))
                 .and_then(|id| MessageId::new(id).ok())
             {
-                self.couriers.seen(mailbox, id);
+                self.couriers.notice(mailbox, id);
             }
             self.rung.insert(mailbox.clone());
         } else if dir == self.project.queue.join("mailbox") {
@@ -347,7 +347,6 @@ impl Engine {
         let batch = routing::publish(plans, &self.spool);
         for envelope in &batch.stored {
             self.rung.insert(envelope.to.clone());
-            self.couriers.seen(&envelope.to, envelope.id.clone());
             self.roles.stored(now, envelope.kind.as_str());
             self.recorder.record("file.routed", ACTOR, json!({
                 "file": envelope.source, "mailbox": envelope.to, "id": envelope.id, "type": envelope.kind, "task_id": envelope.task_id,
@@ -373,7 +372,7 @@ impl Engine {
         for mailbox in std::mem::take(&mut self.rung) {
             self.couriers.look(now, &mailbox, &self.spool);
         }
-        self.couriers.drive(now, &*self.recorder);
+        self.couriers.drive(now, &self.spool, &*self.recorder);
     }
 
     fn unmatched(&mut self, file: &Complete) {

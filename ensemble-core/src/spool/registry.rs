@@ -7,7 +7,7 @@ use super::waiting::Waiting;
 use super::{Settings, Spool, place};
 use crate::durable::Durability;
 use crate::env::Counts;
-use crate::message::{Name, yaml};
+use crate::message::{MessageId, Name, yaml};
 use crate::{Error, Result};
 
 /// Names closer than this many edits are suggested for an unknown one.
@@ -185,6 +185,23 @@ impl Spool {
         })?;
         mailbox.new.for_each(|file| tally(place::parse_plain(file).is_some()))?;
         Ok(count.min(limit))
+    }
+
+    /// The ids of up to `limit` messages that wait, in no order: cheap however deep the backlog is.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or cannot be listed.
+    pub fn waiting_ids(&self, name: &Name, limit: usize) -> Result<Vec<MessageId>> {
+        let mailbox = self.mailbox(name)?;
+        let mut ids = Vec::new();
+        let mut take = |id: Option<MessageId>| {
+            ids.extend(id);
+            if ids.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        mailbox.front.for_each(|file| take(place::Front::parse(file).map(|f| f.id)))?;
+        mailbox.new.for_each(|file| take(place::parse_plain(file)))?;
+        ids.truncate(limit);
+        Ok(ids)
     }
 
     /// When the first message of `front/` is due (milliseconds since the Unix epoch, 0 for now).
