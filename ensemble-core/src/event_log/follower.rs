@@ -56,8 +56,9 @@ struct Open {
     segment: Segment,
     id: FileId,
     lines: Lines,
-    /// A later segment, seen after the end of this one: nothing is appended here any more, except
-    /// what was between the two looks.
+    /// A later segment, seen after the end of this one: nothing is appended here any more, and what
+    /// was appended between the two looks is read before moving on. (A record written without the
+    /// lock at that very moment can come too late for this; `read_all` finds it.)
     next: Option<Segment>,
 }
 
