@@ -1,5 +1,6 @@
 //! WIP
 #![forbid(unsafe_code)]
+pub mod document;
 pub mod durable;
 pub mod env;
 mod error;
