@@ -56,8 +56,9 @@ struct Open {
     segment: Segment,
     id: FileId,
     lines: Lines,
-    /// A later segment, seen after the end of this one: nothing is appended here any more, except
-    /// what was between the two looks.
+    /// A later segment, seen after the end of this one: nothing is appended here any more, and what
+    /// was appended between the two looks is read before moving on. (A record written without the
+    /// lock at that very moment can come too late for this; `read_all` finds it.)
     next: Option<Segment>,
 }
 
@@ -80,8 +81,7 @@ impl Follower {
     /// The log cannot be read.
     pub fn from_end(dir: &Path) -> Result<Self> {
         let mut follower = Self::from_start(dir);
-        let newest = files(dir, Bound::Unbounded)?.into_iter().next_back();
-        if let Some(newest) = newest {
+        if let Some(newest) = last_file(dir)? {
             follower.open(newest)?;
         }
         if let Some(open) = &mut follower.open {
@@ -228,19 +228,65 @@ fn is_wanted(patterns: &[String], record: &Record) -> bool {
 
 /// The first segment from here on; none if there is no log.
 fn first_file(path: &Path, from: Bound<&Segment>) -> Result<Option<Segment>> {
-    Ok(files(path, from)?.into_iter().next())
+    let Some((dir, segments)) = list(path)? else { return Ok(None) };
+    let mut later =
+        segments.into_iter().filter(|segment| (from, Bound::Unbounded).contains(segment));
+    Ok(later.find(|segment| is_file(&dir, segment)))
 }
 
-/// The segments from here on that are regular files.
-fn files(path: &Path, from: Bound<&Segment>) -> Result<Vec<Segment>> {
+/// The newest segment; none if there is no log.
+fn last_file(path: &Path) -> Result<Option<Segment>> {
+    let Some((dir, segments)) = list(path)? else { return Ok(None) };
+    Ok(segments.into_iter().rfind(|segment| is_file(&dir, segment)))
+}
+
+fn list(path: &Path) -> Result<Option<(Dir, Vec<Segment>)>> {
     if stat_path(path)?.is_none() {
-        return Ok(Vec::new());
+        return Ok(None);
     }
     let dir = Dir::open(path)?;
-    let mut segments = segment::list(&dir)?;
-    segments.retain(|segment| {
-        (from, Bound::Unbounded).contains(segment)
-            && dir.stat(&segment.to_string()).is_ok_and(|s| s.is_some_and(|stat| stat.is_file))
-    });
-    Ok(segments)
+    let segments = segment::list(&dir)?;
+    Ok(Some((dir, segments)))
+}
+
+fn is_file(dir: &Dir, segment: &Segment) -> bool {
+    dir.stat(&segment.to_string()).is_ok_and(|stat| stat.is_some_and(|stat| stat.is_file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{EventLog, Recorder as _};
+    use super::*;
+
+    #[test]
+    fn what_is_appended_between_two_looks_is_read_before_moving_on() {
+        let home = tempfile::tempdir().unwrap();
+        let log = EventLog::open(home.path()).unwrap();
+        let mut follower = Follower::from_start(home.path());
+        let mut records = follower.poll().unwrap();
+        // At the end of the segment, about to look for a later one.
+        log.record("test.late", "test", serde_json::json!({}));
+        EventLog::start_session(home.path(), "conductor").unwrap();
+        assert!(follower.move_on(&mut records).unwrap());
+        records.extend(follower.poll().unwrap());
+        let kinds: Vec<&str> = records.iter().map(|record| record.kind.as_str()).collect();
+        assert_eq!(kinds, ["session_start", "test.late", "log.continued", "session_start"]);
+    }
+
+    #[test]
+    fn a_follower_starts_at_the_end_or_after_a_segment_that_is_gone() {
+        let home = tempfile::tempdir().unwrap();
+        let old = EventLog::open(home.path()).unwrap().segment_path().unwrap();
+        let mut follower = Follower::from_start(home.path());
+        follower.poll().unwrap();
+        let position = follower.position().unwrap();
+        let log = EventLog::start_session(home.path(), "conductor").unwrap();
+        std::fs::remove_file(old).unwrap();
+        let mut at_the_end = Follower::from_end(home.path()).unwrap();
+        log.record("test.line", "test", serde_json::json!({}));
+        assert_eq!(at_the_end.poll().unwrap().len(), 1);
+        let mut resumed = Follower::resume(home.path(), position);
+        assert_eq!(resumed.poll().unwrap().len(), 2);
+        assert_eq!(resumed.position(), at_the_end.position());
+    }
 }

@@ -18,7 +18,7 @@
 //! | trouble | what happens |
 //! |---|---|
 //! | a writer is killed inside a write | one torn line; the next write begins with a newline, readers count the torn line and go on |
-//! | a writer is stopped inside the lock | after [`LOG_LOCK_PATIENCE`] others write without it: the record is `"unordered":true` and repeats the number it came after |
+//! | a writer is stopped inside the lock | after [`LOG_LOCK_PATIENCE`] others write without it: the record is `"unordered":true` and repeats the last number its writer knew of |
 //! | the file or the directory is deleted | made anew at the next record, `log.recreated` says so, numbers go on |
 //! | the disk is full | [`EventLog::record`] counts a failure and lets its caller go on |
 //!

@@ -148,7 +148,8 @@ pub struct Record {
     /// `session-YYYYMMDD-HHMMSS`: which session it belongs to.
     pub session_id: String,
     /// Its number within the session, from 1, without gaps, in the order of the file. An
-    /// [unordered](Record::unordered) record repeats the number of the record it came after.
+    /// [unordered](Record::unordered) record has no number of its own and repeats the last one its
+    /// writer knew of.
     pub seq: u64,
     /// What it is about.
     #[serde(rename = "type")]

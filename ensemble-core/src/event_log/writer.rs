@@ -37,7 +37,7 @@ use crate::{Error, Result};
 /// again: a stopped holder must not cost every record a second.
 const LOCK_PATIENCE_WHILE_STUCK: Duration = Duration::from_millis(5);
 /// How often an append begins anew because the directory vanished under it.
-const VANISHED_TRIES: u32 = 8;
+const VANISHED_TRIES: u32 = 64;
 /// How many segments a writer that has fallen behind follows at once.
 const FOLLOW_MAX: u32 = 1_000_000;
 
@@ -131,7 +131,7 @@ impl Writer {
     fn at_the_end<T>(
         &mut self,
         actor: &str,
-        action: impl FnOnce(&mut Self, &Place, Result<()>) -> Result<T>,
+        mut action: impl FnMut(&mut Self, &Place, Result<()>) -> Result<T>,
     ) -> Result<T> {
         for _ in 0..VANISHED_TRIES {
             let place = match self.place.take() {
@@ -144,16 +144,15 @@ impl Writer {
                 Err(error) => return Err(error),
             };
             self.lock_is_stuck = lock.is_none();
-            match self.catch_up(&place, actor) {
-                Ok(()) => {
-                    let result = action(self, &place, locked);
-                    drop(lock);
-                    self.place = Some(place);
-                    return result;
-                }
+            let result = self.catch_up(&place, actor).and_then(|()| action(self, &place, locked));
+            drop(lock);
+            match result {
                 // Opened, locked and found gone: look at the path again.
                 Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => {}
-                Err(error) => return Err(error),
+                other => {
+                    self.place = Some(place);
+                    return other;
+                }
             }
         }
         Err(self.not_found())
