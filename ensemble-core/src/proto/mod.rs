@@ -35,6 +35,7 @@ use crate::env::Monotonic;
 pub mod lease;
 pub mod nudge;
 pub mod patience;
+pub mod ready;
 pub mod receipt;
 #[cfg(test)]
 mod testing;
