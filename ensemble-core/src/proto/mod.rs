@@ -32,6 +32,7 @@
 
 use crate::env::Monotonic;
 
+pub mod ack;
 pub mod lease;
 pub mod nudge;
 pub mod patience;
