@@ -38,6 +38,7 @@ pub mod nudge;
 pub mod patience;
 pub mod ready;
 pub mod receipt;
+pub mod request;
 #[cfg(test)]
 mod testing;
 
