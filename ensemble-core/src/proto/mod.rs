@@ -32,10 +32,14 @@
 
 use crate::env::Monotonic;
 
+pub mod ack;
 pub mod lease;
 pub mod nudge;
 pub mod patience;
 pub mod reconcile;
+pub mod ready;
+pub mod receipt;
+pub mod request;
 #[cfg(test)]
 mod testing;
 
