@@ -139,3 +139,31 @@ fn clients_do_not_outlive_their_server_handle() {
     drop(other);
     eventually("the client is gone", || clients() == 1);
 }
+
+/// Run with an empty `PATH` by [`a_missing_tmux_is_named`].
+#[test]
+#[ignore = "run by another test in an environment without tmux"]
+fn without_tmux() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::new(dir.path().join("socket"));
+    for error in [
+        server.panes().expect_err("no tmux"),
+        server.new_session("main", "cat", 80, 24).expect_err("no tmux"),
+        server.kill_server().expect_err("no tmux"),
+    ] {
+        let missing = matches!(error, ensemble_core::Error::MissingProgram { program: "tmux", .. });
+        assert!(missing && error.to_string().contains("install tmux"), "{error}");
+    }
+}
+
+#[test]
+fn a_missing_tmux_is_named() {
+    let this = std::env::current_exe().expect("this program");
+    let output = std::process::Command::new(this)
+        .args(["--exact", "without_tmux", "--ignored"])
+        .env("PATH", "/nonexistent")
+        .output()
+        .expect("run");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}

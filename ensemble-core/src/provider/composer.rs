@@ -119,6 +119,15 @@ pub(super) fn holds(profile: &Profile, state: &PaneState, text: &str) -> bool {
     }
 }
 
+/// A nudge of ours that stands in a composer, alone: typed once, its Enter held back.
+#[must_use]
+pub fn standing_nudge(profile: &Profile, state: &PaneState) -> Option<String> {
+    // On a shell's line nobody can tell where a prompt ends and somebody's command begins.
+    let Composer::Prompt { prompt, .. } = &profile.composer else { return None };
+    let text = find(state, prompt)?.text;
+    profile.nudge_patterns.iter().any(|pattern| pattern.is_match(&text)).then_some(text)
+}
+
 fn squeezed(text: &str) -> String {
     text.chars().filter(|c| !c.is_whitespace()).collect()
 }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::composer::{self, Input};
 use super::machine::Report;
 use super::profile::{AgentState, Profile, Region, Rule, is_shell, program_name};
-use crate::pane::{Deferral, Key, NudgeText, PaneState};
+use crate::pane::{Deferral, Key, PaneState};
 
 /// The longest excerpt in an [`Evidence`], in characters.
 const EXCERPT_CHARS_MAX: usize = 100;
@@ -25,6 +25,9 @@ pub struct Diagnosis {
     /// When a limit ends, in the agent's own words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resets_at: Option<String>,
+    /// The state beneath a draft: an agent may be working while something stands in its composer.
+    #[serde(skip)]
+    beneath: AgentState,
 }
 
 /// Where a finding comes from.
@@ -61,10 +64,10 @@ pub struct Evidence {
 pub enum Purpose<'a> {
     /// Type a nudge.
     Nudge,
-    /// Press Enter behind a nudge that was typed.
+    /// Press Enter behind a text that was typed.
     Submit {
-        /// The nudge.
-        text: &'a NudgeText,
+        /// The text.
+        text: &'a str,
     },
     /// Press a key.
     Press(Key),
@@ -101,9 +104,10 @@ pub fn diagnose_with(profile: &Profile, pane: &PaneState, report: Option<&Report
     if let Some(diagnosis) = by_program(profile, pane) {
         return diagnosis;
     }
-    let seen = on_screen(profile, pane);
+    let input = composer::input(profile, pane);
+    let seen = on_screen(profile, pane, input);
     match report {
-        Some(report) => seen.corrected_by(profile, report),
+        Some(report) => seen.corrected_by(profile, report, input),
         None => seen,
     }
 }
@@ -121,12 +125,12 @@ pub fn objection(
         Purpose::Nudge => diagnosis().deferral,
         Purpose::Submit { text } => {
             let diagnosis = diagnosis();
-            let typed = matches!(diagnosis.state, AgentState::Draft | AgentState::Ready);
-            match diagnosis.deferral {
-                Some(deferral) if !typed => Some(deferral),
-                _ if composer::holds(profile, pane, text.as_str()) => None,
-                _ => Some(Deferral::Moved),
-            }
+            let in_the_way = match diagnosis.state {
+                AgentState::Draft => deferral_of(profile, diagnosis.beneath, "busy"),
+                _ => diagnosis.deferral,
+            };
+            let moved = || (!composer::holds(profile, pane, text)).then_some(Deferral::Moved);
+            in_the_way.or_else(moved)
         }
         Purpose::Press(key) => {
             let diagnosis = diagnosis();
@@ -184,7 +188,7 @@ fn by_program(profile: &Profile, pane: &PaneState) -> Option<Diagnosis> {
 
 /// The first rule that matches decides, dialogs and limits before everything else; then what
 /// stands in the composer.
-fn on_screen(profile: &Profile, pane: &PaneState) -> Diagnosis {
+fn on_screen(profile: &Profile, pane: &PaneState, input: Input) -> Diagnosis {
     let matched = profile.rules.iter().find_map(|rule| rule.look(pane).map(|found| (rule, found)));
     let (state, name, evidence, resets_at) = match matched {
         Some((rule, (evidence, reset))) => (rule.state, rule.name.as_str(), evidence, reset),
@@ -198,7 +202,7 @@ fn on_screen(profile: &Profile, pane: &PaneState) -> Diagnosis {
     let mut diagnosis = Diagnosis::new(state, evidence, deferral_of(profile, state, name));
     diagnosis.resets_at = resets_at;
     let takes_input = matches!(state, AgentState::Ready | AgentState::Busy);
-    match composer::input(profile, pane) {
+    match input {
         Input::Draft if takes_input => {
             let draft = Evidence::new(Source::Screen, "draft", pane.cursor_line());
             diagnosis.overrule(AgentState::Draft, draft, Deferral::Draft);
@@ -251,7 +255,9 @@ impl Rule {
 
 impl Diagnosis {
     fn new(state: AgentState, evidence: Evidence, deferral: Option<Deferral>) -> Self {
-        Self { state, source: evidence.source, evidence: vec![evidence], deferral, resets_at: None }
+        let source = evidence.source;
+        let evidence = vec![evidence];
+        Self { state, source, evidence, deferral, resets_at: None, beneath: state }
     }
 
     fn by_pane(deferral: Deferral) -> Self {
@@ -272,22 +278,25 @@ impl Diagnosis {
 
     /// The agent's own word stands above what the screen says about working and waiting, never
     /// above a reason to keep off.
-    fn corrected_by(mut self, profile: &Profile, report: &Report) -> Self {
+    fn corrected_by(mut self, profile: &Profile, report: &Report, input: Input) -> Self {
         let evidence = Evidence::new(Source::MachineReadable, report.state.word(), &report.detail);
-        let screen_is_open =
-            matches!(self.state, AgentState::Ready | AgentState::Busy | AgentState::Unknown);
-        if screen_is_open || report.state == self.state {
-            let blind = self.state == AgentState::Unknown && report.state == AgentState::Ready;
-            self.state = report.state;
-            self.source = Source::MachineReadable;
-            self.evidence.insert(0, evidence);
-            // Ready by its own word, but we do not see where the keys would go.
-            if !blind {
-                self.deferral = deferral_of(profile, report.state, &report.detail);
-            }
-        } else {
+        let on_screen = self.state;
+        if !matches!(on_screen, AgentState::Ready | AgentState::Busy | AgentState::Unknown) {
             self.evidence.push(evidence);
+            self.beneath = report.state;
+            return self;
         }
+        self.state = report.state;
+        self.source = Source::MachineReadable;
+        self.evidence.insert(0, evidence);
+        // Ready by its own word, but we do not see where the keys would go.
+        let blind = input == Input::Absent || on_screen == AgentState::Unknown;
+        self.deferral = match deferral_of(profile, report.state, &report.detail) {
+            None if blind => {
+                Some(Deferral::NotReady { state: AgentState::Unknown.word().to_owned() })
+            }
+            other => other,
+        };
         self
     }
 }

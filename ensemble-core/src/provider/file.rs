@@ -8,7 +8,7 @@ use regex_lite::Regex;
 use serde::Deserialize;
 
 use super::profile::{AgentState, Composer, Escalation, MachineSource, Profile, Region, Rule};
-use super::text::always_fits;
+use super::text::{always_fits, pattern_of};
 use crate::message::yaml;
 use crate::pane::Key;
 use crate::{Error, Result};
@@ -128,6 +128,11 @@ impl File {
             name: self.name,
             open: self.open,
             programs: self.programs,
+            nudge_patterns: self
+                .nudge
+                .iter()
+                .map(|template| compile(path, "nudge", &pattern_of(template)))
+                .collect::<Result<_>>()?,
             nudges: self.nudge,
             enter_delay: Duration::from_millis(self.enter_delay_ms),
             otherwise: self.otherwise,

@@ -14,10 +14,14 @@ mod composer;
 mod diagnose;
 mod file;
 pub mod machine;
+pub(crate) mod process;
 mod profile;
 mod profiles;
+#[cfg(test)]
+mod screens;
 mod text;
 
+pub use composer::standing_nudge;
 pub use diagnose::{Diagnosis, Evidence, Purpose, Source, diagnose, diagnose_with, objection};
 pub use profile::{AgentState, Escalation, MachineSource, Profile, Step};
 pub use profiles::Profiles;

@@ -65,6 +65,8 @@ pub struct Profile {
     pub(super) open: Option<String>,
     pub(super) programs: BTreeSet<String>,
     pub(super) nudges: Vec<String>,
+    /// What the lines that come of `nudges` look like.
+    pub(super) nudge_patterns: Vec<Regex>,
     pub(super) enter_delay: Duration,
     pub(super) composer: Composer,
     pub(super) rules: Vec<Rule>,

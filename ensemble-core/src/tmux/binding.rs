@@ -14,6 +14,7 @@ use super::failure::Failure;
 use super::quote::{is_one_line, quote};
 use super::snapshot::{CLOCK_OPTION, Identity, TOKEN_OPTION, is_pane_id};
 use crate::pane::Deferral;
+use crate::provider::process::start_time;
 use crate::{Error, Result};
 
 /// A pane that was bound. Serializes to a small map, for a YAML file:
@@ -177,21 +178,6 @@ fn is_token(text: &str) -> bool {
     text.len() == uuid::fmt::Simple::LENGTH && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
-/// When process `pid` started, in clock ticks since boot.
-fn start_time(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    parse_start_time(&stat)
-}
-
-/// Field 22 of `/proc/PID/stat`. The second field is the program's name in parentheses and may
-/// hold both spaces and parentheses.
-fn parse_start_time(stat: &str) -> Option<u64> {
-    const FIRST_AFTER_NAME: usize = 3;
-    const START_TIME: usize = 22;
-    let (_, after_name) = stat.rsplit_once(") ")?;
-    after_name.split(' ').nth(START_TIME - FIRST_AFTER_NAME)?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,13 +201,5 @@ mod tests {
         let other_process = Identity::parse(&format!("%3 8 0 0 0 0 0 0 {}", "0".repeat(32)));
         assert_eq!(binding().mismatch(other_process.as_ref()), Some(Deferral::PaneReused));
         assert_eq!(binding().mismatch(None), Some(Deferral::PaneGone));
-    }
-
-    #[test]
-    fn a_start_time_is_found_behind_a_wicked_name() {
-        let stat = "7 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20";
-        assert_eq!(parse_start_time(stat), Some(4242));
-        assert_eq!(parse_start_time("7 (a"), None);
-        assert!(start_time(std::process::id()).is_some());
     }
 }

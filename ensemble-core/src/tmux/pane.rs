@@ -13,7 +13,8 @@ use super::snapshot::Snapshot;
 use super::{Binding, Server};
 use crate::env::Pane;
 use crate::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
-use crate::provider::{self, Profile, Purpose};
+use crate::provider::machine::{self, Places, Report};
+use crate::provider::{self, Diagnosis, Profile, Purpose};
 use crate::{Error, Result};
 
 /// The longest command that [`Pane::open`] types, in bytes: well below a terminal's line buffer.
@@ -41,6 +42,7 @@ pub struct TmuxPane {
     binding: Binding,
     profile: Arc<Profile>,
     locks: PathBuf,
+    places: Places,
 }
 
 /// What became of the first half of a nudge.
@@ -63,7 +65,7 @@ pub enum TextOutcome {
 /// A text that was typed and waits for its Enter. Holds the pane's lock.
 #[derive(Debug)]
 pub struct TypedNudge {
-    text: NudgeText,
+    text: String,
     enter_after: Instant,
     #[expect(dead_code, reason = "held, not used")]
     lock: PaneLock,
@@ -93,7 +95,14 @@ impl TmuxPane {
         binding.validate(server.socket())?;
         std::fs::create_dir_all(&locks)
             .map_err(|source| Error::io("make the lock directory", &locks, source))?;
-        Ok(Self { server, binding, profile, locks })
+        Ok(Self { server, binding, profile, locks, places: Places::default() })
+    }
+
+    /// Also heeds what the agent tells to programs, at these places.
+    #[must_use]
+    pub fn with_places(mut self, places: Places) -> Self {
+        self.places = places;
+        self
     }
 
     /// The binding; changed by [`Pane::open`] when it respawns the pane, so store it again then.
@@ -114,6 +123,34 @@ impl TmuxPane {
     /// # Errors
     /// As for [`Pane::nudge`].
     pub fn nudge_text(&mut self, text: &NudgeText) -> Result<TextOutcome> {
+        self.type_text(text.as_str())
+    }
+
+    /// Types the profile's reset command and submits it, in the same way as a nudge and only where
+    /// a nudge would be typed. The agent forgets its context: what it held must be delivered again.
+    ///
+    /// # Errors
+    /// The profile has no reset command; otherwise as for [`Pane::nudge`].
+    pub fn reset_context(&mut self) -> Result<NudgeOutcome> {
+        let Some(command) = self.profile.reset_command().map(str::to_owned) else {
+            let detail = format!("the profile {} has no reset command", self.profile.name());
+            return Err(self.server.error("reset an agent", Failure::Refused(detail)));
+        };
+        let typed = self.type_text(&command)?;
+        self.finish(typed)
+    }
+
+    /// What the agent in the pane is doing, with the evidence.
+    ///
+    /// # Errors
+    /// As for [`Pane::inspect`].
+    pub fn diagnose(&mut self) -> Result<Diagnosis> {
+        let report = self.report();
+        let state = self.inspect()?;
+        Ok(provider::diagnose_with(&self.profile, &state, report.as_ref()))
+    }
+
+    fn type_text(&mut self, text: &str) -> Result<TextOutcome> {
         const OPERATION: &str = "type a nudge";
         let delay = self.profile.enter_delay();
         let refused = |deferral| Ok(TextOutcome::Refused { deferral });
@@ -121,13 +158,20 @@ impl TmuxPane {
             Ok(lock) => lock,
             Err(deferral) => return refused(deferral),
         };
-        let commands = typing(&self.binding, text.as_str(), delay.is_zero());
+        let commands = typing(&self.binding, text, delay.is_zero());
         match self.judged(OPERATION, Purpose::Nudge, &commands)? {
+            // What stands there may be an earlier nudge whose Enter was held back.
+            Some(Deferral::Draft) => match self.standing_nudge() {
+                Some(text) => {
+                    Ok(TextOutcome::Typed(TypedNudge { text, enter_after: Instant::now(), lock }))
+                }
+                None => refused(Deferral::Draft),
+            },
             Some(deferral) => refused(deferral),
             None if delay.is_zero() => Ok(TextOutcome::Sent),
             None => {
                 let enter_after = Instant::now() + delay;
-                Ok(TextOutcome::Typed(TypedNudge { text: text.clone(), enter_after, lock }))
+                Ok(TextOutcome::Typed(TypedNudge { text: text.to_owned(), enter_after, lock }))
             }
         }
     }
@@ -161,6 +205,22 @@ impl TmuxPane {
         };
         let commands = pressing(&self.binding, key_name(Key::Enter));
         Ok(outcome(self.judged(OPERATION, Purpose::Submit { text }, &commands)?))
+    fn standing_nudge(&self) -> Option<String> {
+        let (_, state) = self.look().ok()?;
+        provider::standing_nudge(&self.profile, &state)
+    }
+
+    fn finish(&mut self, typed: TextOutcome) -> Result<NudgeOutcome> {
+        match typed {
+            TextOutcome::Sent => Ok(NudgeOutcome::Sent),
+            TextOutcome::Refused { deferral } => Ok(NudgeOutcome::Refused { deferral }),
+            TextOutcome::Typed(typed) => self.nudge_enter(typed),
+        }
+    }
+
+    /// What the agent tells to programs.
+    fn report(&self) -> Option<Report> {
+        machine::report(&self.profile, self.binding.pid, &self.places)
     }
 
     /// Looks; a pane that is not the bound one any more is seen as not bound.
@@ -199,8 +259,11 @@ impl TmuxPane {
         purpose: Purpose<'_>,
         commands: &str,
     ) -> Result<Option<Deferral>, Failure> {
+        // Asked before looking, so that nothing slow comes between the look and the keys.
+        let report = self.report();
         let (snapshot, state) = self.look()?;
-        if let Some(deferral) = provider::objection(&self.profile, &state, None, purpose) {
+        let objection = provider::objection(&self.profile, &state, report.as_ref(), purpose);
+        if let Some(deferral) = objection {
             return Ok(Some(deferral));
         }
         guarded(&self.server, &self.binding, &snapshot.identity, commands)
@@ -271,11 +334,8 @@ impl Pane for TmuxPane {
     }
 
     fn nudge(&mut self, text: &NudgeText) -> Result<NudgeOutcome> {
-        match self.nudge_text(text)? {
-            TextOutcome::Sent => Ok(NudgeOutcome::Sent),
-            TextOutcome::Refused { deferral } => Ok(NudgeOutcome::Refused { deferral }),
-            TextOutcome::Typed(typed) => self.nudge_enter(typed),
-        }
+        let typed = self.nudge_text(text)?;
+        self.finish(typed)
     }
 
     fn press(&mut self, key: Key) -> Result<NudgeOutcome> {

@@ -1,0 +1,303 @@
+//! What the built-in profiles make of screens: each state that notes and recordings describe.
+
+use super::machine::Report;
+use super::{AgentState, Diagnosis, Profiles, Purpose, Source, diagnose, diagnose_with, objection};
+use crate::pane::{Deferral, Key, PaneState};
+
+/// A pane that shows `screen`, with the cursor where `▮` stands (else below the screen).
+fn pane(command: &str, screen: &str) -> PaneState {
+    let lines: Vec<&str> = screen.lines().collect();
+    let cursor = lines.iter().enumerate().find_map(|(y, line)| {
+        let before = line.split_once('▮')?.0;
+        Some((super::cells::width(before), y))
+    });
+    let (x, y) = cursor.unwrap_or((0, lines.len()));
+    PaneState {
+        bound: true,
+        pid: 1,
+        command: command.to_owned(),
+        cursor_x: u32::try_from(x).expect("a column"),
+        cursor_y: u32::try_from(y).expect("a line"),
+        screen: lines.iter().map(|line| line.replace('▮', "").trim_end().to_owned()).collect(),
+        ..PaneState::default()
+    }
+}
+
+fn seen(profile: &str, command: &str, screen: &str) -> Diagnosis {
+    let profile = Profiles::embedded().expect("profiles").get(profile).expect("a profile");
+    diagnose(&profile, &pane(command, screen))
+}
+
+fn expect(profile: &str, command: &str, screen: &str, state: AgentState) {
+    let diagnosis = seen(profile, command, screen);
+    assert_eq!(diagnosis.state, state, "{profile}: {screen}\n{diagnosis:#?}");
+    assert_eq!(diagnosis.deferral.is_none(), state == AgentState::Ready, "{diagnosis:#?}");
+    assert!(!diagnosis.evidence.is_empty());
+}
+
+#[test]
+fn shell_lines() {
+    let ready = [
+        "▮",
+        "$ ▮",
+        "# ▮",
+        "user@host:~/src$ ▮",
+        "done\nhost% ▮",
+        "~> ▮",
+        "🚀 日本 ❯ ▮",
+        "[root@host dir]# ▮",
+    ];
+    for screen in ready {
+        expect("shell", "bash", screen, AgentState::Ready);
+    }
+    let draft = [
+        "$▮",
+        "$  ▮",
+        "$ ls▮",
+        "$ ▮ls",
+        "$ l▮s",
+        "$ ▮      12:30",
+        "user@host:~$ echo x > ▮",
+        "50% full $ ▮",
+        "> ▮",
+        "quote> ▮",
+        "for while> ▮",
+        "  ▮",
+        "Password: ▮",
+        "Continue? [y/N] ▮",
+        "working...▮",
+    ];
+    for screen in draft {
+        expect("shell", "bash", screen, AgentState::Draft);
+    }
+    expect("shell", "-zsh", "$ ▮", AgentState::Ready);
+}
+
+#[test]
+fn claude() {
+    let rule = "─".repeat(60);
+    let footer = "  ? for shortcuts";
+    let boxed = |line: &str| format!("● Done.\n\n{rule}\n{line}\n{rule}\n{footer}");
+    let see = |screen: &str, state| expect("claude", "claude", screen, state);
+    see(&boxed("❯ ▮"), AgentState::Ready);
+    see(&boxed("❯\u{a0}▮"), AgentState::Ready);
+    // Some versions leave the terminal's cursor elsewhere.
+    see(&boxed("❯ "), AgentState::Ready);
+    see(&boxed("❯ ▮Try \"edit <filepath> to...\""), AgentState::Ready);
+    see(&boxed("❯ please merge▮"), AgentState::Draft);
+    see(&boxed("❯ please merge"), AgentState::Draft);
+    see(&boxed("❯ Try \"this\"▮"), AgentState::Draft);
+    see(&boxed("❯ first line\n  second line▮"), AgentState::Draft);
+    see(&boxed("❯ \n  second line▮"), AgentState::Draft);
+    see(
+        &format!("✶ Tomfoolering… (3s)\n{rule}\n❯ ▮\n{rule}\n  esc to interrupt"),
+        AgentState::Busy,
+    );
+    see(
+        " Quick safety check: Is this a project you created or one you trust?\n ❯ No, exit▮\n   Yes",
+        AgentState::Trust,
+    );
+    see(
+        " Bash command\n   rm x\n Do you want to proceed?\n ❯ 1. Yes▮\n   2. No\n\n Esc to cancel · Tab to amend",
+        AgentState::Permission,
+    );
+    see(
+        "New MCP server found in this project: ensemble\n ❯ Continue without using this MCP server",
+        AgentState::Dialog,
+    );
+    see(&format!("{rule}\n❯ ▮\n{rule}\n  Not logged in · run /login"), AgentState::Login);
+    see("Select login method:\n ❯ 1. Claude account", AgentState::Login);
+    see(
+        "  Rewind\n\n  Restore the code and/or conversation to the point before…\n ❯ (current)",
+        AgentState::Dialog,
+    );
+    see(&format!("{rule}\n❯ ▮\n{rule}\n  Press Ctrl-C again to exit"), AgentState::Dialog);
+    see("something nobody has seen before", AgentState::Unknown);
+    see("", AgentState::Unknown);
+    expect("claude", "bash", "$ ▮", AgentState::Crashed);
+}
+
+#[test]
+fn codex() {
+    let see = |screen: &str, state| expect("codex", "node", screen, state);
+    let footer = "  ← for agents · ? for shortcuts";
+    see(&format!("› ▮Ask Codex to do anything\n\n{footer}"), AgentState::Ready);
+    see(&format!("› half a▮\n\n{footer}"), AgentState::Draft);
+    see(
+        &format!("• Working (3s • esc to interrupt)\n\n› ▮Ask Codex to do anything\n\n{footer}"),
+        AgentState::Busy,
+    );
+    see("Trust this folder?\n\n› 1. Trust and continue\n  2. Quit", AgentState::Trust);
+    see(
+        "Allow the ensemble MCP server to run tool \"x\"?\n› 1. Allow\n  2. Deny\n enter to submit | esc to cancel",
+        AgentState::Permission,
+    );
+    see(
+        "Welcome to Codex\n› 1. Sign in with ChatGPT\n  2. Sign in with Device Code",
+        AgentState::Login,
+    );
+    see(
+        &format!(
+            "■ exceeded retry limit, last status: 429 Too Many Requests\n\n› ▮Ask Codex to do anything\n\n{footer}"
+        ),
+        AgentState::RateLimited,
+    );
+    see(&format!("› ▮\n\n  esc again to edit previous message\n{footer}"), AgentState::Dialog);
+    see("4 hooks are new or changed.\n› 1. Review", AgentState::Dialog);
+    let mut asking = pane("codex", &format!("› ▮Ask Codex to do anything\n\n{footer}"));
+    asking.title = "[ . ] Action Required | p6".to_owned();
+    let codex = Profiles::embedded().expect("profiles").get("codex").expect("codex");
+    let diagnosis = diagnose(&codex, &asking);
+    assert_eq!((diagnosis.state, diagnosis.source), (AgentState::Dialog, Source::Title));
+}
+
+#[test]
+fn opencode_and_gemini() {
+    let footer = "  tab agents  ctrl+p commands";
+    expect("opencode", "opencode", &format!("┃ ▮Ask anything…\n\n{footer}"), AgentState::Ready);
+    expect("opencode", "opencode", "⬝⬝⬝⬝  esc interrupt", AgentState::Busy);
+    let asks = "△ Permission required\n  Allow once   Allow always   Reject";
+    expect("opencode", "opencode", asks, AgentState::Permission);
+    expect("opencode", "opencode", "", AgentState::Starting);
+    let composer = "╭────╮\n│ > ▮  Type your message or @path/to/file │\n╰────╯";
+    expect("gemini", "node", composer, AgentState::Ready);
+    expect("gemini", "node", "⠏ Thinking (esc to cancel, 3s)", AgentState::Busy);
+}
+
+#[test]
+fn a_limit_says_when_it_ends() {
+    let screen = "Claude usage limit reached. Your limit resets at 3pm (Europe/Berlin)\n❯ ▮";
+    let diagnosis = seen("claude", "claude", screen);
+    assert_eq!(diagnosis.state, AgentState::RateLimited);
+    assert_eq!(diagnosis.resets_at.as_deref(), Some("3pm (Europe/Berlin)"));
+}
+
+#[test]
+fn the_evidence_is_the_line_that_was_seen() {
+    let diagnosis = seen("claude", "claude", "one\n  two esc to interrupt\nthree");
+    assert_eq!(diagnosis.evidence[0].text, "two esc to interrupt");
+    assert_eq!(diagnosis.evidence[0].source, Source::Screen);
+}
+
+#[test]
+fn an_agents_own_word_stands_above_its_screen() {
+    let claude = Profiles::embedded().expect("profiles").get("claude").expect("claude");
+    let says = |state| Some(Report { state, detail: "as it says".to_owned() });
+    let with = |screen: &str, report: Option<Report>| {
+        let diagnosis = diagnose_with(&claude, &pane("claude", screen), report.as_ref());
+        (diagnosis.state, diagnosis.source, diagnosis.deferral)
+    };
+    let own = Source::MachineReadable;
+    let idle = "❯ ▮\n─────\n  ? for shortcuts";
+    let spinning = "❯ ▮\n─────\n  esc to interrupt";
+    assert_eq!(with(idle, says(AgentState::Busy)), (AgentState::Busy, own, Some(Deferral::Busy)));
+    assert_eq!(with(spinning, says(AgentState::Ready)), (AgentState::Ready, own, None));
+    let dialog = Deferral::Dialog { name: "as it says".to_owned() };
+    let asked = with(idle, says(AgentState::Permission));
+    assert_eq!(asked, (AgentState::Permission, own, Some(dialog)));
+    // Never above a reason to keep off.
+    let draft = with("❯ half▮\n─────\n  ? for shortcuts", says(AgentState::Ready));
+    assert_eq!(draft, (AgentState::Draft, Source::Screen, Some(Deferral::Draft)));
+    let (state, _, deferral) = with("esc to interrupt", says(AgentState::Ready));
+    assert_eq!(state, AgentState::Ready);
+    assert!(deferral.is_some(), "there is no composer to type into");
+    let crashed = diagnose_with(&claude, &pane("zsh", "$ ▮"), says(AgentState::Ready).as_ref());
+    assert_eq!(crashed.state, AgentState::Crashed);
+}
+
+#[test]
+fn named_profiles_never_press_what_kills() {
+    let profiles = Profiles::embedded().expect("profiles");
+    let all = [
+        AgentState::Ready,
+        AgentState::Busy,
+        AgentState::Permission,
+        AgentState::Trust,
+        AgentState::Login,
+        AgentState::RateLimited,
+        AgentState::Draft,
+        AgentState::Starting,
+        AgentState::Unknown,
+    ];
+    for name in ["claude", "codex", "opencode", "gemini"] {
+        let profile = profiles.get(name).expect("a profile");
+        for state in all {
+            for key in [Key::Enter, Key::CtrlC] {
+                let never_occurs =
+                    !matches!(name, "claude" | "codex" | "gemini") && state == AgentState::Trust;
+                assert!(never_occurs || profile.forbids(state, key), "{name} {state:?} {key:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn generic_has_the_keys_of_the_seed() {
+    use super::Step::{CtrlC, Escape, Nudge, Reset};
+    let generic = Profiles::embedded().expect("profiles").get("generic").expect("generic");
+    assert_eq!(generic.escalation().phase_2, [Escape, Escape, CtrlC, Nudge]);
+    assert_eq!(generic.escalation().phase_3, [Reset, Nudge]);
+    assert_eq!(generic.reset_command(), Some("/clear"));
+    let agent = pane("aider", "anything at all▮");
+    assert_eq!(diagnose(&generic, &agent).deferral, None);
+    assert_eq!(objection(&generic, &agent, None, Purpose::Press(Key::CtrlC)), None);
+}
+
+#[test]
+fn enter_follows_only_what_was_typed() {
+    let claude = Profiles::embedded().expect("profiles").get("claude").expect("claude");
+    let text = "ensemble: 3 messages for dispatch. Run: ensemble recv";
+    let judge =
+        |screen: &str| objection(&claude, &pane("claude", screen), None, Purpose::Submit { text });
+    let footer = "\n─────\n  ? for shortcuts";
+    assert_eq!(judge(&format!("❯ {text}▮{footer}")), None);
+    assert_eq!(
+        judge(&format!("❯ ensemble: 3 messages for\n  dispatch. Run: ensemble recv▮{footer}")),
+        None
+    );
+    assert_eq!(judge(&format!("❯ {text} and more▮{footer}")), Some(Deferral::Moved));
+    assert_eq!(judge(&format!("❯ draft {text}▮{footer}")), Some(Deferral::Moved));
+    assert_eq!(judge(&format!("❯ ▮{footer}")), Some(Deferral::Moved));
+    let busy = format!("❯ {text}▮\n─────\n  esc to interrupt");
+    assert_eq!(judge(&busy), Some(Deferral::Busy), "it began to work before the Enter");
+    let dialog = format!("❯ {text}▮{footer}\nDo you want to proceed?");
+    assert!(matches!(judge(&dialog), Some(Deferral::Dialog { .. })));
+}
+
+#[test]
+fn a_nudge_that_was_left_standing_is_known_again() {
+    let claude = Profiles::embedded().expect("profiles").get("claude").expect("claude");
+    let footer = "\n─────\n  ? for shortcuts";
+    let standing = |screen: &str| {
+        super::standing_nudge(&claude, &pane("claude", &format!("{screen}{footer}")))
+    };
+    let wrapped = "❯ ensemble: 12 or more messages for a.b-c.\n  Run: ensemble recv --as a.b-c▮";
+    let text = "ensemble: 12 or more messages for a.b-c. Run: ensemble recv --as a.b-c";
+    assert_eq!(standing(wrapped).as_deref(), Some(text));
+    assert_eq!(standing("❯ ensemble: mail for x▮").as_deref(), Some("ensemble: mail for x"));
+    for other in ["❯ ▮", "❯ ensemble: mail for x; rm y▮", "❯ so ensemble: mail for x▮", "$ ls▮"]
+    {
+        assert_eq!(standing(other), None, "{other}");
+    }
+}
+
+#[test]
+fn a_wrong_profile_is_refused_with_its_field() {
+    let good =
+        "name: x\nnudge: ['mail for {mailbox}']\ncomposer: {kind: anywhere}\notherwise: ready\n";
+    let parse = |text: &str| super::Profile::parse(text, std::path::Path::new("x.yaml"));
+    parse(good).expect("a profile");
+    for (wrong, field) in [
+        (good.replace("mail for", "$(mail) for"), "nudge"),
+        (good.replace("{mailbox}", "{mailbox} {mailbox}"), "nudge"),
+        (format!("{good}enter_delay_ms: 60000\n"), "enter_delay_ms"),
+        (format!("{good}reset: 'rm -rf x'\n"), "reset"),
+        (format!("{good}states: [{{state: busy, pattern: '('}}]\n"), "states[0].pattern"),
+        (good.replace("anywhere", "prompt"), "composer.prompt"),
+        (format!("{good}surprise: 1\n"), "line"),
+        (String::new(), "line"),
+    ] {
+        let error = parse(&wrong).expect_err(&wrong).to_string();
+        assert!(error.contains(&format!("x.yaml: {field}")) || error.contains("x.yaml"), "{error}");
+    }
+}
