@@ -1,7 +1,7 @@
 //! WIP
 #![forbid(unsafe_code)]
-pub mod dropbox;
 pub mod document;
+pub mod dropbox;
 pub mod durable;
 pub mod env;
 mod error;

@@ -36,9 +36,9 @@ pub mod ack;
 pub mod lease;
 pub mod nudge;
 pub mod patience;
-pub mod reconcile;
 pub mod ready;
 pub mod receipt;
+pub mod reconcile;
 pub mod request;
 #[cfg(test)]
 mod testing;

@@ -192,19 +192,6 @@ impl TmuxPane {
         })
     }
 
-    /// Submits a text that an earlier nudge has left standing ([`NudgeOutcome::TextOnly`]): presses
-    /// Enter if exactly that text, and nothing else, stands before the cursor.
-    ///
-    /// # Errors
-    /// As for [`Pane::nudge`].
-    pub fn submit(&mut self, text: &NudgeText) -> Result<NudgeOutcome> {
-        const OPERATION: &str = "submit a nudge";
-        let _lock = match self.lock(OPERATION)? {
-            Ok(lock) => lock,
-            Err(deferral) => return Ok(NudgeOutcome::Refused { deferral }),
-        };
-        let commands = pressing(&self.binding, key_name(Key::Enter));
-        Ok(outcome(self.judged(OPERATION, Purpose::Submit { text }, &commands)?))
     fn standing_nudge(&self) -> Option<String> {
         let (_, state) = self.look().ok()?;
         provider::standing_nudge(&self.profile, &state)
@@ -221,6 +208,22 @@ impl TmuxPane {
     /// What the agent tells to programs.
     fn report(&self) -> Option<Report> {
         machine::report(&self.profile, self.binding.pid, &self.places)
+    }
+
+    /// Submits a text that an earlier nudge has left standing ([`NudgeOutcome::TextOnly`]): presses
+    /// Enter if exactly that text, and nothing else, stands before the cursor.
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`].
+    pub fn submit(&mut self, text: &NudgeText) -> Result<NudgeOutcome> {
+        const OPERATION: &str = "submit a nudge";
+        let _lock = match self.lock(OPERATION)? {
+            Ok(lock) => lock,
+            Err(deferral) => return Ok(NudgeOutcome::Refused { deferral }),
+        };
+        let commands = pressing(&self.binding, key_name(Key::Enter));
+        let purpose = Purpose::Submit { text: text.as_str() };
+        Ok(outcome(self.judged(OPERATION, purpose, &commands)?))
     }
 
     /// Looks; a pane that is not the bound one any more is seen as not bound.
