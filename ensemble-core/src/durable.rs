@@ -98,8 +98,6 @@ const LOCK_RETRY_MAX: Duration = Duration::from_millis(20);
 /// The longest wait between two tries for a lock that is held for microseconds. Among many who
 /// want it this makes a thousand tries a second, so that nobody starves.
 const SHORT_LOCK_RETRY_MAX: Duration = Duration::from_millis(1);
-/// How often a [`LockFile`] is tried before the first sleep.
-const SHORT_LOCK_YIELDS: u32 = 32;
 
 /// An open directory. Names given to its methods are single components.
 #[derive(Debug)]
@@ -511,10 +509,12 @@ impl LockFile {
         stat_file(&self.file, &self.path).map(|stat| stat.id)
     }
 
-    /// Waits for the lock until `patience` is over, first by letting others run, then by sleeping
-    /// for at most [`SHORT_LOCK_RETRY_MAX`]: whoever holds it is done in microseconds.
+    /// Waits for the lock until `patience` is over, first by letting others run, then by sleeping,
+    /// each for at most [`SHORT_LOCK_RETRY_MAX`] at once: whoever holds it is done in microseconds.
     pub(crate) fn lock(&self, patience: Duration) -> Result<LockFileGuard<'_>> {
-        for _ in 0..SHORT_LOCK_YIELDS {
+        let start = Instant::now();
+        // On a busy machine letting others run may take long by itself.
+        while start.elapsed() < patience.min(SHORT_LOCK_RETRY_MAX) {
             match self.file.try_lock() {
                 Ok(()) => return Ok(LockFileGuard(&self.file)),
                 Err(std::fs::TryLockError::WouldBlock) => std::thread::yield_now(),
