@@ -35,6 +35,7 @@ mod dead;
 mod find;
 mod finish;
 mod fsck;
+mod glance;
 mod mailbox;
 mod place;
 mod publish;
@@ -59,6 +60,7 @@ use crate::{Error, Result};
 pub use dead::DeadLetter;
 pub use find::{Found, State};
 pub use fsck::{Finding, Repair};
+pub use glance::Glance;
 pub use publish::{Overflow, Unsynced};
 pub use receive::Waited;
 pub use settings::{

@@ -140,7 +140,7 @@ fn list_front(front: &Dir) -> Result<Vec<Front>> {
 }
 
 /// When a message was made, in milliseconds since the Unix epoch.
-fn made_at(dir: &Dir, id: &MessageId, file: &str) -> Result<u64> {
+pub(super) fn made_at(dir: &Dir, id: &MessageId, file: &str) -> Result<u64> {
     if let Some(millis) = id.unix_millis() {
         return Ok(millis);
     }
