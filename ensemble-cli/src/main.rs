@@ -5,6 +5,7 @@
 //! | `args` | the command line: global flags, and how values are read |
 //! | `commands/<verb>` | one verb: its arguments and what it does |
 //! | `context` | what a verb works with: project, queue, event log, who is asking |
+//! | `demo` | the team that `ensemble demo` runs |
 //! | `output` | human lines or JSON |
 //! | `exit` | exit codes, and what a failure says |
 #![forbid(unsafe_code)]
@@ -13,6 +14,7 @@ mod args;
 mod commands;
 mod completion;
 mod context;
+mod demo;
 mod exit;
 mod held;
 mod interrupt;

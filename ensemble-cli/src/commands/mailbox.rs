@@ -9,6 +9,7 @@ use ensemble_core::spool::{
 };
 use serde_json::json;
 
+use super::bind::{Bind, PaneFlags, Unbind};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::text::{age, plural};
@@ -26,6 +27,8 @@ enum Verb {
     Add(Add),
     List(List),
     Remove(Remove),
+    Bind(Bind),
+    Unbind(Unbind),
 }
 
 impl Arguments {
@@ -34,6 +37,8 @@ impl Arguments {
             Verb::Add(add) => add.run(context),
             Verb::List(List {}) => list(context),
             Verb::Remove(remove) => remove.run(context),
+            Verb::Bind(bind) => bind.run(context),
+            Verb::Unbind(unbind) => unbind.run(context),
         }
     }
 }
@@ -58,6 +63,8 @@ struct Add {
     /// How long settled messages are kept, in days; within this time an id is stored once
     #[arg(long, value_name = "N", default_value_t = DONE_DAYS_DEFAULT)]
     done_days: u64,
+    #[command(flatten)]
+    place: PaneFlags,
 }
 
 impl Add {
@@ -68,6 +75,9 @@ impl Add {
         settings.lease_seconds = self.lease.map_or(LEASE_SECONDS_DEFAULT, |l| l.as_secs());
         settings.done_days = self.done_days;
         context.spool()?.add_mailbox(&self.name, &settings)?;
+        if self.place.is_given() {
+            self.place.bind(context, self.name.clone(), self.name.clone())?;
+        }
         if context.out.is_json() {
             return context.out.object(&described(&self.name, &settings));
         }

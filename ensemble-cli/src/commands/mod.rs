@@ -1,8 +1,10 @@
 //! The verbs, one file each. A new one is its file, its line in the list of modules and its line
 //! in the list of verbs; what it takes and its help stand in its `Arguments`.
 
+mod bind;
 mod completions;
 mod dead;
+mod demo;
 mod extend;
 mod fsck;
 mod inbox;
@@ -15,6 +17,7 @@ mod release;
 mod send;
 mod settle;
 mod status;
+mod watch;
 
 use crate::context::Context;
 use crate::exit::Outcome;
@@ -45,6 +48,8 @@ macro_rules! verbs {
 // In the order of `ensemble --help`.
 verbs! {
     Init => init,
+    Demo => demo,
+    Watch => watch,
     Mailbox => mailbox,
     Send => send,
     Recv => recv,
