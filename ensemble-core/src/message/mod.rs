@@ -8,7 +8,7 @@ mod digest;
 mod envelope;
 mod name;
 mod timestamp;
-pub(crate) mod yaml;
+pub mod yaml;
 
 pub use digest::{Digest, DigestError};
 pub use envelope::{

@@ -14,7 +14,7 @@ use serde_saphyr::{Budget, Options};
 use crate::{Error, Result};
 
 /// How deep a document may nest.
-pub(crate) const DEPTH_MAX: usize = 16;
+pub const DEPTH_MAX: usize = 16;
 /// How many nodes a document may have.
 const NODES_MAX: usize = 100_000;
 
@@ -40,7 +40,10 @@ fn budget() -> Option<Budget> {
 }
 
 /// Reads a document that came from `path`.
-pub(crate) fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T> {
+///
+/// # Errors
+/// [`Error::Malformed`] with line, column and what is wrong.
+pub fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T> {
     serde_saphyr::from_str_with_options(text, options()).map_err(|error| {
         let field = error.location().map_or_else(
             || "file".to_owned(),
@@ -51,7 +54,7 @@ pub(crate) fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T> {
 }
 
 /// Writes a document.
-pub(crate) fn render<T: Serialize>(value: &T) -> String {
+pub fn render<T: Serialize>(value: &T) -> String {
     // Our own types always have a YAML form: maps with string keys, sequences and scalars.
     serde_saphyr::to_string(value).unwrap_or_default()
 }

@@ -32,7 +32,16 @@
 
 use crate::env::Monotonic;
 
+pub mod ack;
+pub mod lease;
+pub mod nudge;
 pub mod patience;
+pub mod ready;
+pub mod receipt;
+pub mod reconcile;
+pub mod request;
+#[cfg(test)]
+mod testing;
 
 /// The contract that all machines share.
 pub trait Machine {

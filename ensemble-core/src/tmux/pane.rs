@@ -210,6 +210,22 @@ impl TmuxPane {
         machine::report(&self.profile, self.binding.pid, &self.places)
     }
 
+    /// Submits a text that an earlier nudge has left standing ([`NudgeOutcome::TextOnly`]): presses
+    /// Enter if exactly that text, and nothing else, stands before the cursor.
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`].
+    pub fn submit(&mut self, text: &NudgeText) -> Result<NudgeOutcome> {
+        const OPERATION: &str = "submit a nudge";
+        let _lock = match self.lock(OPERATION)? {
+            Ok(lock) => lock,
+            Err(deferral) => return Ok(NudgeOutcome::Refused { deferral }),
+        };
+        let commands = pressing(&self.binding, key_name(Key::Enter));
+        let purpose = Purpose::Submit { text: text.as_str() };
+        Ok(outcome(self.judged(OPERATION, purpose, &commands)?))
+    }
+
     /// Looks; a pane that is not the bound one any more is seen as not bound.
     fn look(&self) -> Result<(Snapshot, PaneState), Failure> {
         let snapshot = Snapshot::take(&self.server, &self.binding.id)?.unwrap_or_default();

@@ -1,0 +1,282 @@
+//! Documents that several programs change: read, change and replace under a lock
+//! (seed 002, "exclusive control", its `with_file_lock`).
+//!
+//! The lock is flock on `<path>.lock` beside the document, which is only ever locked, never renamed
+//! and never removed. `flock queue/x.yaml.lock command` of util-linux excludes us and is excluded.
+//! A document is replaced by renaming a complete file over it, so that readers need no lock and see
+//! the old or the new content, whole, whatever is killed or unplugged.
+//!
+//! ```
+//! use std::time::Duration;
+//! use ensemble_core::document::with_file_lock;
+//!
+//! # let home = tempfile::tempdir()?;
+//! # let path = home.path().join("counter");
+//! for _ in 0..2 {
+//!     with_file_lock(&path, Duration::from_secs(5), |current| {
+//!         let count = current.map_or(0, |text| text.len());
+//!         Ok(Some("x".repeat(count + 1).into_bytes()))
+//!     })?;
+//! }
+//! assert_eq!(std::fs::read(&path)?, b"xx");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::durable::{Dir, Durability, FileLock, Modes, temporary_name};
+use crate::{Error, Result};
+
+/// The largest document, in bytes, unless configured.
+pub const DOCUMENT_BYTES_DEFAULT: usize = 4 * 1024 * 1024;
+
+/// How a document is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DocumentOptions {
+    /// The largest document that is read or written, in bytes.
+    pub bytes_max: usize,
+    /// What a replaced document survives.
+    pub durability: Durability,
+    /// The permissions of a new document; a replaced one keeps its own.
+    pub modes: Modes,
+    /// Where the new content is written before it is renamed, in the same file system. `None` is
+    /// beside the document, under a hidden name.
+    pub tmp: Option<PathBuf>,
+}
+
+impl Default for DocumentOptions {
+    fn default() -> Self {
+        Self {
+            bytes_max: DOCUMENT_BYTES_DEFAULT,
+            durability: Durability::default(),
+            modes: Modes::default(),
+            tmp: None,
+        }
+    }
+}
+
+/// Reads a document, lets `change` make the new content, and replaces it, all under its lock.
+/// `change` gets `None` if there is no document, and returns `None` to leave all as it is.
+///
+/// Blocks for at most `patience`, not counting `change`. Start no program inside `change`, and take
+/// no second lock on the same document: it would wait for the first.
+///
+/// # Errors
+/// [`Error::Locked`] names who holds the lock; [`Error::TooLarge`]; [`Error::Malformed`] if a link
+/// or anything but a regular file is in the document's place; whatever `change` returns; or the disk
+/// failed. After an error the document has its old content, or (if only the directory could not be
+/// synced) the new.
+pub fn with_file_lock(
+    path: impl AsRef<Path>,
+    patience: Duration,
+    change: impl FnOnce(Option<Vec<u8>>) -> Result<Option<Vec<u8>>>,
+) -> Result<()> {
+    let document = LockedDocument::lock(path, patience)?;
+    match change(document.read()?)? {
+        Some(content) => document.replace(&content),
+        None => Ok(()),
+    }
+}
+
+/// A document that is locked until this is dropped: [`with_file_lock`] in steps, for errors and
+/// control flow of one's own.
+///
+/// ```
+/// # use std::time::Duration;
+/// # use ensemble_core::document::LockedDocument;
+/// # let home = tempfile::tempdir()?;
+/// # let path = home.path().join("state.yaml");
+/// let document = LockedDocument::lock(&path, Duration::from_secs(5))?;
+/// assert_eq!(document.read()?, None);
+/// document.replace(b"sprint: 1\n")?;
+/// assert_eq!(document.read()?.as_deref(), Some(&b"sprint: 1\n"[..]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct LockedDocument {
+    dir: Dir,
+    name: String,
+    options: DocumentOptions,
+    _lock: FileLock,
+}
+
+impl LockedDocument {
+    /// Waits for the document's lock until `patience` is over. Its directory must exist.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] names who holds it; or the directory or the lock cannot be opened.
+    pub fn lock(path: impl AsRef<Path>, patience: Duration) -> Result<Self> {
+        Self::lock_with(path, patience, DocumentOptions::default())
+    }
+
+    /// As [`LockedDocument::lock`], with options.
+    ///
+    /// # Errors
+    /// As for [`LockedDocument::lock`].
+    pub fn lock_with(
+        path: impl AsRef<Path>,
+        patience: Duration,
+        options: DocumentOptions,
+    ) -> Result<Self> {
+        let path = path.as_ref();
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .ok_or_else(|| Error::malformed(path, "path", "does not end in a name in UTF-8"))?;
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let dir = Dir::open(parent.unwrap_or_else(|| Path::new(".")))?;
+        let lock = FileLock::acquire(&dir.path().join(format!("{name}.lock")), patience)?;
+        Ok(Self { dir, name: name.to_owned(), options, _lock: lock })
+    }
+
+    /// The content; `None` if there is no document.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`]; [`Error::Malformed`] if it is not a regular file; or the disk failed.
+    pub fn read(&self) -> Result<Option<Vec<u8>>> {
+        self.dir.read(&self.name, self.options.bytes_max)
+    }
+
+    /// Replaces the document as a whole, or makes it.
+    ///
+    /// # Errors
+    /// As for [`LockedDocument::read`]. The document has its old content then, or (if only the
+    /// directory could not be synced) the new.
+    pub fn replace(&self, content: &[u8]) -> Result<()> {
+        let DocumentOptions { bytes_max, durability, .. } = self.options;
+        if content.len() > bytes_max {
+            return Err(Error::TooLarge {
+                what: self.path().display().to_string(),
+                bytes: content.len() as u64,
+                limit: bytes_max as u64,
+            });
+        }
+        let modes = self.modes()?;
+        match &self.options.tmp {
+            Some(tmp) => self.dir.replace(&self.name, content, &Dir::open(tmp)?, modes, durability),
+            None => {
+                self.sweep()?;
+                let tmp_name = temporary_name(&self.temporary_stem()) + TEMPORARY_END;
+                self.dir.replace_by(&self.name, content, &self.dir, &tmp_name, modes, durability)
+            }
+        }
+    }
+
+    /// Where the document is.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.dir.path().join(&self.name)
+    }
+
+    /// A new document gets the configured permissions, a replaced one keeps its own.
+    fn modes(&self) -> Result<Modes> {
+        match self.dir.stat(&self.name)? {
+            None => Ok(self.options.modes),
+            Some(stat) if stat.is_file => {
+                Ok(Modes { file: stat.mode & PERMISSION_BITS, ..self.options.modes })
+            }
+            Some(_) => Err(Error::malformed(self.path(), "file", "is not a regular file")),
+        }
+    }
+
+    /// Removes what writers left that were killed before they could rename. Whoever holds the lock
+    /// is the only one who has such a file.
+    fn sweep(&self) -> Result<()> {
+        for name in self.dir.names()? {
+            if self.is_temporary(&name) {
+                self.dir.remove(&name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Exactly `.<name>.<process>.<start>.<count>.tmp`: with one part more it would belong to
+    /// another document, whose name begins as this one's.
+    fn is_temporary(&self, name: &str) -> bool {
+        name.strip_prefix(&self.temporary_stem())
+            .and_then(|rest| rest.strip_suffix(TEMPORARY_END)?.strip_prefix('.'))
+            .is_some_and(|unique| unique.split('.').count() == TEMPORARY_PARTS)
+    }
+
+    fn temporary_stem(&self) -> String {
+        format!(".{}", self.name)
+    }
+}
+
+/// How the hidden name of content that is being written ends.
+const TEMPORARY_END: &str = ".tmp";
+/// How many parts [`temporary_name`] appends.
+const TEMPORARY_PARTS: usize = 3;
+/// Read, write and execute for owner, group and others.
+const PERMISSION_BITS: u32 = 0o777;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(5);
+
+    #[test]
+    fn nothing_but_a_regular_file_is_a_document() {
+        let home = tempfile::tempdir().unwrap();
+        let link = home.path().join("link");
+        std::os::unix::fs::symlink("/etc/passwd", &link).unwrap();
+        let document = LockedDocument::lock(&link, PATIENCE).unwrap();
+        assert!(matches!(document.read(), Err(Error::Malformed { .. })));
+        assert!(matches!(document.replace(b"x"), Err(Error::Malformed { .. })));
+        assert!(link.is_symlink());
+        for wrong in ["/", "..", ""] {
+            assert!(LockedDocument::lock(wrong, PATIENCE).is_err(), "{wrong:?}");
+        }
+        let error = LockedDocument::lock(home.path().join("absent/x"), PATIENCE).unwrap_err();
+        assert!(error.to_string().contains("absent"), "{error}");
+    }
+
+    #[test]
+    fn a_replaced_document_keeps_its_permissions_and_leaves_no_litter() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("state.yaml");
+        let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        // Of a writer that was killed, and of another document.
+        for stale in [".state.yaml.1.2.3.tmp", ".state.yaml.bak.1.2.3.tmp"] {
+            std::fs::write(home.path().join(stale), b"half").unwrap();
+        }
+        let document = LockedDocument::lock(&path, PATIENCE).unwrap();
+        document.replace(b"one").unwrap();
+        assert_eq!(mode(), 0o600);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        document.replace(b"two").unwrap();
+        assert_eq!((mode(), document.read().unwrap().unwrap()), (0o640, b"two".to_vec()));
+        let mut names = Dir::open(home.path()).unwrap().names().unwrap();
+        names.sort_unstable();
+        assert_eq!(names, [".state.yaml.bak.1.2.3.tmp", "state.yaml", "state.yaml.lock"]);
+    }
+
+    #[test]
+    fn limits_are_limits_and_errors_of_the_change_change_nothing() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("state.yaml");
+        let options = DocumentOptions {
+            bytes_max: 3,
+            tmp: Some(home.path().to_owned()),
+            ..DocumentOptions::default()
+        };
+        let document = LockedDocument::lock_with(&path, PATIENCE, options).unwrap();
+        document.replace(b"abc").unwrap();
+        assert!(matches!(document.replace(b"abcd"), Err(Error::TooLarge { bytes: 4, .. })));
+        std::fs::write(&path, b"abcd").unwrap();
+        assert!(matches!(document.read(), Err(Error::TooLarge { .. })));
+        drop(document);
+        let refused = with_file_lock(&path, PATIENCE, |_| Err(Error::malformed(&path, "x", "y")));
+        assert!(refused.is_err());
+        with_file_lock(&path, PATIENCE, |current| {
+            assert_eq!(current.as_deref(), Some(&b"abcd"[..]));
+            Ok(None)
+        })
+        .unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"abcd");
+    }
+}

@@ -1,0 +1,145 @@
+//! Drop boxes: `reports/`, `tasks/` and `ack/`, where anybody puts files with the seeds' names.
+//!
+//! Here are the parts that do not watch: which file goes to whom ([`Routes`]), what was routed
+//! already ([`Ledger`]), and reading a file that anybody may have put there ([`DropBox`]).
+//! `ensemble-watch` puts them together.
+
+mod ledger;
+mod route;
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use crate::durable::{self, Dir, Durability, FileStat, Modes};
+use crate::message::yaml;
+use crate::{Error, Result};
+
+pub use ledger::{AckedLease, Entry, Ledger, Stamp};
+pub use route::{Destination, RouteRule, Routes};
+
+/// The drop boxes of a queue.
+pub const DROP_BOXES: [&str; 3] = ["reports", "tasks", "ack"];
+/// Where files go that cannot be routed, each with its reason beside it.
+pub const REJECTED: &str = "rejected";
+/// The line that ends a complete YAML file.
+const END_MARK: &[u8] = b"\n...";
+
+/// One open drop box.
+#[derive(Debug)]
+pub struct DropBox {
+    /// `reports`, `tasks` or `ack`.
+    pub name: &'static str,
+    dir: Dir,
+}
+
+/// Why a file was put aside, beside it in `rejected/`.
+#[derive(Debug, Serialize)]
+struct Rejection<'a> {
+    file: String,
+    error: &'a str,
+    at: crate::message::Timestamp,
+}
+
+impl DropBox {
+    /// Opens a drop box of a queue and creates it if needed. A link in its place is refused.
+    ///
+    /// # Errors
+    /// There is no queue, or the directory cannot be created.
+    pub fn open(queue: &Path, name: &'static str) -> Result<Self> {
+        Ok(Self { name, dir: Dir::open(queue)?.ensure_child(name, Modes::default())? })
+    }
+
+    /// The directory.
+    #[must_use]
+    pub const fn dir(&self) -> &Dir {
+        &self.dir
+    }
+
+    /// A file's path below the queue.
+    #[must_use]
+    pub fn path_of(&self, file: &str) -> String {
+        format!("{}/{file}", self.name)
+    }
+
+    /// Whether a name is an editor's or a writer's temporary file, or a lock.
+    #[must_use]
+    pub fn is_temporary(file: &str) -> bool {
+        file.starts_with('.')
+            || [".tmp", ".part", ".swp", ".lock", "~"].iter().any(|end| file.ends_with(end))
+    }
+
+    /// Reads a file as it is now.
+    ///
+    /// # Errors
+    /// It is not a regular file or has more than `bytes_max` bytes.
+    pub fn read(&self, file: &str, bytes_max: usize) -> Result<Option<(FileStat, Vec<u8>)>> {
+        let Some(open) = self.dir.open_file(file)? else { return Ok(None) };
+        let path = self.dir.path().join(file);
+        let stat = durable::stat_file(&open, &path)?;
+        if stat.bytes > bytes_max as u64 {
+            return Err(Error::TooLarge {
+                what: path.display().to_string(),
+                bytes: stat.bytes,
+                limit: bytes_max as u64,
+            });
+        }
+        Ok(Some((stat, durable::read_whole(&open, &path, bytes_max)?)))
+    }
+
+    /// Whether a file says itself that it is complete: its last line is the YAML end mark.
+    #[must_use]
+    pub fn has_end_mark(content: &[u8]) -> bool {
+        content.trim_ascii_end().ends_with(END_MARK)
+    }
+
+    /// Reads content as YAML, only to see whether it can be.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] with line and column.
+    pub fn parse(&self, file: &str, content: &[u8]) -> Result<serde_json::Value> {
+        let path = self.path_of(file);
+        let text = std::str::from_utf8(content).map_err(|e| {
+            Error::malformed(&path, "file", format!("not UTF-8 at byte {}", e.valid_up_to()))
+        })?;
+        let value: serde_json::Value = yaml::parse(text, path.as_ref())?;
+        if value.is_object() {
+            Ok(value)
+        } else {
+            Err(Error::malformed(&path, "file", "is not a mapping of fields"))
+        }
+    }
+
+    /// Puts a file aside with the reason beside it: `rejected/<box>.<file>`. Returns its new path
+    /// below the queue; `None` if it was gone. A directory is left where it is.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn reject(&self, queue: &Path, file: &str, error: &str) -> Result<Option<String>> {
+        use crate::env::Clock as _;
+        let queue = Dir::open(queue)?;
+        let rejected = queue.ensure_child(REJECTED, Modes::default())?;
+        if self.dir.stat(file)?.is_none_or(|stat| stat.is_directory) {
+            return Ok(None);
+        }
+        let kept: String = file
+            .chars()
+            .map(
+                |c| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' },
+            )
+            .take(100)
+            .collect();
+        let kept = durable::temporary_name(&format!("{}.{kept}", self.name));
+        let reason =
+            Rejection { file: self.path_of(file), error, at: crate::env::SystemClock.wall() };
+        rejected.replace(
+            &format!("{kept}@reason.yaml"),
+            yaml::render(&reason).as_bytes(),
+            &rejected,
+            Modes::default(),
+            Durability::Process,
+        )?;
+        self.dir.move_new(file, &rejected, &kept)?;
+        Ok(Some(format!("{REJECTED}/{kept}")))
+    }
+}

@@ -1,0 +1,170 @@
+//! Which file goes to whom.
+//!
+//! The defaults are seed 002's table, exactly; routes of a configuration come before them and the
+//! first route that matches decides.
+
+use regex_lite::Regex;
+use serde::{Deserialize, Serialize};
+
+use crate::message::Name;
+use crate::{Error, Result};
+
+/// A route as it stands in a configuration.
+///
+/// `match` is a path below the queue in which `*` stands for any text without a slash; `{1}`,
+/// `{2}` … in `to` stand for what the first, second … `*` matched.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RouteRule {
+    /// Which files: `reports/*-completed.yaml`.
+    #[serde(rename = "match")]
+    pub pattern: String,
+    /// To which mailboxes.
+    pub to: Vec<String>,
+    /// The type of the message that is made from the file.
+    #[serde(rename = "type")]
+    pub kind: Name,
+}
+
+/// What a matching route says of one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// To which mailboxes.
+    pub to: Vec<Name>,
+    /// The type of the message.
+    pub kind: Name,
+    /// What the first `*` matched: in the default routes the task, or the worker.
+    pub stem: Option<String>,
+}
+
+/// The routes of a queue, in their order.
+#[derive(Clone, Debug)]
+pub struct Routes {
+    routes: Vec<(Regex, RouteRule)>,
+}
+
+/// Seed 002's table: pattern, recipient, type.
+const DEFAULTS: [(&str, &str, &str); 5] = [
+    ("reports/completion-summary.yaml", "conductor", "report.summary"),
+    ("reports/escalation-*.yaml", "conductor", "report.escalation"),
+    ("reports/*-review.yaml", "dispatch", "report.review"),
+    ("reports/*-completed.yaml", "dispatch", "report.completed"),
+    ("tasks/*-task.yaml", "{1}", "task"),
+];
+
+impl Routes {
+    /// The configured rules, then the defaults.
+    ///
+    /// # Errors
+    /// A rule has an impossible pattern or no recipient.
+    pub fn new(rules: &[RouteRule]) -> Result<Self> {
+        let defaults = DEFAULTS.map(|(pattern, to, kind)| RouteRule {
+            pattern: pattern.to_owned(),
+            to: vec![to.to_owned()],
+            kind: Name::new(kind).unwrap_or_else(|_| unreachable!("`{kind}` is a name")),
+        });
+        let routes = rules.iter().cloned().chain(defaults).map(compile).collect::<Result<_>>()?;
+        Ok(Self { routes })
+    }
+
+    /// Where a file (a path below the queue, such as `reports/task-7-completed.yaml`) goes;
+    /// `None` if no route matches.
+    ///
+    /// # Errors
+    /// The matching route leads to a name that cannot be a mailbox.
+    pub fn destination(&self, path: &str) -> Result<Option<Destination>> {
+        let Some((captures, rule)) =
+            self.routes.iter().find_map(|(regex, rule)| regex.captures(path).map(|c| (c, rule)))
+        else {
+            return Ok(None);
+        };
+        let stars: Vec<&str> = captures.iter().skip(1).flatten().map(|m| m.as_str()).collect();
+        let mut to = Vec::with_capacity(rule.to.len());
+        for template in &rule.to {
+            let mut name = template.clone();
+            for (index, text) in stars.iter().enumerate() {
+                name = name.replace(&format!("{{{}}}", index + 1), text);
+            }
+            to.push(
+                Name::new(name).map_err(|e| Error::malformed(path, "file name", e.to_string()))?,
+            );
+        }
+        Ok(Some(Destination {
+            to,
+            kind: rule.kind.clone(),
+            stem: stars.first().map(|s| (*s).to_owned()),
+        }))
+    }
+}
+
+fn compile(rule: RouteRule) -> Result<(Regex, RouteRule)> {
+    let fail = |detail: &str| Error::malformed("routes", rule.pattern.clone(), detail);
+    if rule.to.is_empty() {
+        return Err(fail("has no recipient: name one under `to`"));
+    }
+    if !rule.pattern.contains('/') {
+        return Err(fail("is not below a drop box: begin it with `reports/`, `tasks/` or `ack/`"));
+    }
+    let escaped: Vec<String> = rule.pattern.split('*').map(regex_lite::escape).collect();
+    let regex =
+        Regex::new(&format!("^{}$", escaped.join("([^/]*)"))).map_err(|e| fail(&e.to_string()))?;
+    Ok((regex, rule))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn to(path: &str) -> Option<String> {
+        let routes = Routes::new(&[]).unwrap();
+        let destination = routes.destination(path).unwrap()?;
+        Some(format!("{} {}", destination.to[0], destination.stem.unwrap_or_default()))
+    }
+
+    #[test]
+    fn the_seeds_table() {
+        assert_eq!(to("reports/task-1-completed.yaml").as_deref(), Some("dispatch task-1"));
+        assert_eq!(to("reports/task-1-review.yaml").as_deref(), Some("dispatch task-1"));
+        assert_eq!(to("reports/completion-summary.yaml").as_deref(), Some("conductor "));
+        assert_eq!(to("reports/escalation-task-1.yaml").as_deref(), Some("conductor task-1"));
+        assert_eq!(
+            to("reports/escalation-task-1-review.yaml").as_deref(),
+            Some("conductor task-1-review")
+        );
+        assert_eq!(to("tasks/worker-1-task.yaml").as_deref(), Some("worker-1 worker-1"));
+        for nobody in [
+            "reports/task-1.yaml",
+            "reports/notes.txt",
+            "reports/x-completed.yml",
+            "x-completed.yaml",
+            "reports/a/b-completed.yaml",
+        ] {
+            assert_eq!(to(nobody), None, "{nobody}");
+        }
+    }
+
+    #[test]
+    fn configured_routes_come_first_and_may_have_several_recipients() {
+        let rule = RouteRule {
+            pattern: "reports/*.*.yaml".to_owned(),
+            to: vec!["{2}".to_owned(), "audit".to_owned()],
+            kind: Name::new("custom").unwrap(),
+        };
+        let routes = Routes::new(&[rule]).unwrap();
+        let destination = routes.destination("reports/t1.worker-2.yaml").unwrap().unwrap();
+        assert_eq!(
+            destination.to.iter().map(Name::as_str).collect::<Vec<_>>(),
+            ["worker-2", "audit"]
+        );
+        assert!(routes.destination("reports/t1.-rf.yaml").is_err(), "an option is not a mailbox");
+        assert!(routes.destination("reports/t1-completed.yaml").unwrap().is_some());
+    }
+
+    #[test]
+    fn impossible_rules_are_refused() {
+        for (pattern, to) in [("reports/*", vec![]), ("nowhere", vec!["x".to_owned()])] {
+            let rule = RouteRule { pattern: pattern.to_owned(), to, kind: Name::new("k").unwrap() };
+            assert!(Routes::new(&[rule]).is_err());
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Locks: flock on files that exist only to be locked.
+
+use std::fs::File;
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{self, Mode, OFlags};
+use rustix::io::retry_on_intr;
+
+use super::{Dir, FileId, stat_file};
+use crate::{Error, Result};
+
+/// The first wait between two tries for a lock; it doubles up to [`LOCK_RETRY_MAX`].
+const LOCK_RETRY_MIN: Duration = Duration::from_micros(200);
+/// The longest wait between two tries for a lock.
+const LOCK_RETRY_MAX: Duration = Duration::from_millis(20);
+/// The longest wait between two tries for a lock that is held for microseconds. Among many who
+/// want it this makes a thousand tries a second, so that nobody starves.
+const SHORT_LOCK_RETRY_MAX: Duration = Duration::from_millis(1);
+
+/// An exclusive or shared lock (flock) on a file that exists only to be locked: it is never
+/// renamed and never removed, and a process that is started does not inherit it. util-linux
+/// `flock` on the same file excludes it and is excluded.
+#[derive(Debug)]
+pub struct FileLock {
+    file: File,
+}
+
+impl FileLock {
+    /// Waits for the lock until `patience` is over.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] names who holds it.
+    pub fn acquire(path: &Path, patience: Duration) -> Result<Self> {
+        let file = open_lock(path)?;
+        wait_for(&file, path, patience, LOCK_RETRY_MAX, File::try_lock)?;
+        Ok(Self { file })
+    }
+
+    /// Waits for a share of the lock until `patience` is over.
+    ///
+    /// # Errors
+    /// As for [`FileLock::acquire`].
+    pub fn acquire_shared(path: &Path, patience: Duration) -> Result<Self> {
+        let file = open_lock(path)?;
+        wait_for(&file, path, patience, LOCK_RETRY_MAX, File::try_lock_shared)?;
+        Ok(Self { file })
+    }
+}
+
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        // Closing would do it too; a descriptor that leaked into a child would not.
+        let _ = self.file.unlock();
+    }
+}
+
+/// A lock file that stays open between uses, for a lock that is taken thousands of times a second
+/// and held for microseconds. Otherwise as [`FileLock`]; threads that share one do not exclude each
+/// other.
+#[derive(Debug)]
+pub(crate) struct LockFile {
+    file: File,
+    path: PathBuf,
+}
+
+/// A [`LockFile`], locked until this is dropped.
+#[derive(Debug)]
+pub(crate) struct LockFileGuard<'a>(&'a File);
+
+impl LockFile {
+    /// Opens the lock file of this name and creates it if needed.
+    pub(crate) fn open(dir: &Dir, name: &str) -> Result<Self> {
+        let path = dir.path().join(name);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        retry_on_intr(|| fs::openat(dir.as_fd(), name, flags, Mode::from_raw_mode(0o600)))
+            .map_err(|e| Error::io("open lock", &path, e))
+            .map(|fd| Self { file: File::from(fd), path: path.clone() })
+    }
+
+    /// Which file it is.
+    pub(crate) fn id(&self) -> Result<FileId> {
+        stat_file(&self.file, &self.path).map(|stat| stat.id)
+    }
+
+    /// Waits for the lock until `patience` is over, first by letting others run, then by sleeping,
+    /// each for at most [`SHORT_LOCK_RETRY_MAX`] at once: whoever holds it is done in microseconds.
+    pub(crate) fn lock(&self, patience: Duration) -> Result<LockFileGuard<'_>> {
+        let start = Instant::now();
+        // On a busy machine letting others run may take long by itself.
+        while start.elapsed() < patience.min(SHORT_LOCK_RETRY_MAX) {
+            match self.file.try_lock() {
+                Ok(()) => return Ok(LockFileGuard(&self.file)),
+                Err(std::fs::TryLockError::WouldBlock) => std::thread::yield_now(),
+                Err(std::fs::TryLockError::Error(e)) => {
+                    return Err(Error::io("lock", &self.path, e));
+                }
+            }
+        }
+        wait_for(&self.file, &self.path, patience, SHORT_LOCK_RETRY_MAX, File::try_lock)?;
+        Ok(LockFileGuard(&self.file))
+    }
+}
+
+impl Drop for LockFileGuard<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.unlock();
+    }
+}
+
+fn open_lock(path: &Path) -> Result<File> {
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    retry_on_intr(|| fs::open(path, flags, Mode::from_raw_mode(0o600)))
+        .map(File::from)
+        .map_err(|e| Error::io("open lock", path, e))
+}
+
+fn wait_for(
+    file: &File,
+    path: &Path,
+    patience: Duration,
+    retry_max: Duration,
+    try_lock: fn(&File) -> Result<(), std::fs::TryLockError>,
+) -> Result<()> {
+    let start = Instant::now();
+    let mut pause = LOCK_RETRY_MIN;
+    loop {
+        match try_lock(file) {
+            Ok(()) => return Ok(()),
+            Err(std::fs::TryLockError::WouldBlock) => {}
+            Err(std::fs::TryLockError::Error(e)) => return Err(Error::io("lock", path, e)),
+        }
+        let waited = start.elapsed();
+        if waited >= patience {
+            return Err(Error::Locked { path: path.to_owned(), holder: lock_holder(file), waited });
+        }
+        std::thread::sleep(pause.min(patience - waited));
+        pause = (pause * 2).min(retry_max);
+    }
+}
+
+/// Who holds a lock, by the kernel's own table: also for `flock` and other programs.
+fn lock_holder(file: &File) -> String {
+    let unknown = || "another process".to_owned();
+    let Ok(stat) = fs::fstat(file) else { return unknown() };
+    let Ok(table) = std::fs::read_to_string("/proc/locks") else { return unknown() };
+    let inode = format!(":{}", stat.st_ino);
+    let pid = table.lines().filter(|row| !row.contains("->")).find_map(|row| {
+        let columns: Vec<&str> = row.split_whitespace().collect();
+        let is_ours = columns.get(1) == Some(&"FLOCK")
+            && columns.get(5).is_some_and(|id| id.ends_with(&inode));
+        is_ours.then(|| columns.get(4).copied().unwrap_or_default().to_owned())
+    });
+    match pid {
+        None => unknown(),
+        Some(pid) => match std::fs::read_to_string(format!("/proc/{pid}/comm")) {
+            Ok(command) => format!("{} (pid {pid})", command.trim()),
+            Err(_) => format!("a child of the ended process {pid}"),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_names_its_holder() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("document.lock");
+        let held = FileLock::acquire(&path, Duration::ZERO).unwrap();
+        let refused = FileLock::acquire(&path, Duration::from_millis(5)).unwrap_err();
+        assert!(
+            refused.to_string().contains(&format!("(pid {})", std::process::id())),
+            "{refused}"
+        );
+        drop(held);
+        FileLock::acquire(&path, Duration::ZERO).unwrap();
+    }
+}

@@ -1,0 +1,513 @@
+//! The only place that renames, locks or syncs.
+//!
+//! Everything on disk changes through these few operations, each of which either happened or did
+//! not, whatever is killed or unplugged:
+//!
+//! | operation | after it returns | a crash inside leaves |
+//! |---|---|---|
+//! | [`Dir::write_new`] | a whole file that nobody watches | a file in `tmp/`, swept later |
+//! | [`Dir::move_new`] | the file at its new name, never over another | it at one of the two names |
+//! | [`Dir::replace`] | the new document | the old or the new document, whole |
+//! | [`FileLock::acquire`] | exclusion until drop or death | nothing: the kernel unlocks |
+//!
+//! Directories are held open and names are resolved below them without following symlinks.
+//! `Durability::Power` adds the syncs that make a change survive a power cut.
+
+mod lock;
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::mem::MaybeUninit;
+use std::ops::ControlFlow;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{self, AtFlags, Mode, OFlags, RawDir, RenameFlags};
+use rustix::io::{Errno, retry_on_intr};
+
+use crate::{Error, Result};
+
+pub use lock::FileLock;
+pub(crate) use lock::LockFile;
+
+/// What a stored message survives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Durability {
+    /// The death of every process and of the machine: file and directory are synced.
+    #[default]
+    Power,
+    /// The death of every process; a power cut may lose what the kernel had not written yet.
+    Process,
+}
+
+/// Permissions of what is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Modes {
+    /// For files; 0600 unless configured.
+    pub file: u32,
+    /// For directories; 0700 unless configured.
+    pub directory: u32,
+}
+
+impl Default for Modes {
+    fn default() -> Self {
+        Self { file: 0o600, directory: 0o700 }
+    }
+}
+
+/// What became of a move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Moved {
+    /// The file has its new name.
+    Done,
+    /// There was no such file: somebody else moved it first.
+    Gone,
+    /// The new name is taken; nothing changed.
+    Exists,
+}
+
+/// Which file a directory entry is, independent of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileId {
+    /// Device.
+    pub device: u64,
+    /// Inode.
+    pub inode: u64,
+}
+
+/// What is known of a file without opening it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileStat {
+    /// Which file it is.
+    pub id: FileId,
+    /// A regular file, not a link, pipe, device or directory.
+    pub is_file: bool,
+    /// A directory.
+    pub is_directory: bool,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Last change of the content: nanoseconds since the Unix epoch.
+    pub modified_ns: i128,
+    /// Last change of the file or its name: nanoseconds since the Unix epoch.
+    pub changed_ns: i128,
+    /// Owner and permission bits.
+    pub mode: u32,
+}
+
+/// How many bytes of directory entries are read at once.
+const LISTING_BUFFER_BYTES: usize = 64 * 1024;
+
+/// An open directory. Names given to its methods are single components.
+#[derive(Debug)]
+pub struct Dir {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl Dir {
+    /// Opens a directory by its path, which may lead through links (an administrator's choice).
+    ///
+    /// # Errors
+    /// It does not exist, is not a directory or may not be read.
+    pub fn open(path: &Path) -> Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = retry_on_intr(|| fs::open(path, flags, Mode::empty()))
+            .map_err(|e| Error::io("open directory", path, e))?;
+        Ok(Self { fd, path: path.to_owned() })
+    }
+
+    /// Opens a directory below this one; a link in its place is refused.
+    ///
+    /// # Errors
+    /// As for [`Dir::open`].
+    pub fn open_child(&self, name: &str) -> Result<Self> {
+        let path = self.path.join(name);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd = retry_on_intr(|| fs::openat(&self.fd, name, flags, Mode::empty()))
+            .map_err(|e| Error::io("open directory", &path, e))?;
+        Ok(Self { fd, path })
+    }
+
+    /// Opens a directory below this one and creates it before if needed.
+    ///
+    /// # Errors
+    /// It can be neither created nor opened.
+    pub fn ensure_child(&self, name: &str, modes: Modes) -> Result<Self> {
+        match self.open_child(name) {
+            Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
+            other => return other,
+        }
+        match fs::mkdirat(&self.fd, name, Mode::from_raw_mode(modes.directory)) {
+            Ok(()) | Err(Errno::EXIST) => self.open_child(name),
+            Err(e) => Err(Error::io("create directory", self.path.join(name), e)),
+        }
+    }
+
+    /// Where it was opened.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Makes the names in this directory survive a power cut.
+    ///
+    /// # Errors
+    /// The disk failed; what was renamed before may or may not survive.
+    pub fn sync(&self) -> Result<()> {
+        retry_on_intr(|| fs::fsync(&self.fd))
+            .map_err(|e| Error::io("sync directory", &self.path, e))
+    }
+
+    /// Which directory this is.
+    ///
+    /// # Errors
+    /// The system cannot tell.
+    pub fn id(&self) -> Result<FileId> {
+        let stat = fs::fstat(&self.fd).map_err(|e| Error::io("examine", &self.path, e))?;
+        Ok(FileId { device: stat.st_dev, inode: stat.st_ino })
+    }
+
+    /// Whether the path by which it was opened still leads to this directory: it was not moved
+    /// away, replaced or mounted over.
+    #[must_use]
+    pub fn is_at_its_path(&self) -> bool {
+        match (self.id(), stat_path(&self.path)) {
+            (Ok(open), Ok(Some(at_path))) => open == at_path.id,
+            _ => false,
+        }
+    }
+
+    /// Examines an entry; a link is examined itself. `None` if there is none.
+    ///
+    /// # Errors
+    /// The system cannot tell.
+    pub fn stat(&self, name: &str) -> Result<Option<FileStat>> {
+        match fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(file_stat(&stat))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(e) => Err(Error::io("examine", self.path.join(name), e)),
+        }
+    }
+
+    /// Creates a file with this content. On any error no file stays behind.
+    pub(crate) fn write_new(
+        &self,
+        name: &str,
+        content: &[u8],
+        modes: Modes,
+        durability: Durability,
+    ) -> Result<File> {
+        let path = || self.path.join(name);
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let fd =
+            retry_on_intr(|| fs::openat(&self.fd, name, flags, Mode::from_raw_mode(modes.file)))
+                .map_err(|e| Error::io("create", path(), e))?;
+        let mut file = File::from(fd);
+        let written =
+            file.write_all(content).map_err(|e| Error::io("write", path(), e)).and_then(|()| {
+                match durability {
+                    Durability::Power => retry_on_intr(|| fs::fdatasync(&file))
+                        .map_err(|e| Error::io("sync", path(), e)),
+                    Durability::Process => Ok(()),
+                }
+            });
+        match written {
+            Ok(()) => Ok(file),
+            Err(error) => {
+                let _ = self.remove(name);
+                Err(error)
+            }
+        }
+    }
+
+    /// Renames a file into another directory, never over an existing one.
+    pub(crate) fn move_new(&self, name: &str, to: &Self, new_name: &str) -> Result<Moved> {
+        let moved =
+            match fs::renameat_with(&self.fd, name, &to.fd, new_name, RenameFlags::NOREPLACE) {
+                Err(Errno::INVAL | Errno::NOSYS) => self.link_and_unlink(name, to, new_name),
+                other => other,
+            };
+        match moved {
+            Ok(()) => Ok(Moved::Done),
+            Err(Errno::EXIST) => Ok(Moved::Exists),
+            Err(Errno::NOENT) => Ok(Moved::Gone),
+            Err(e) => Err(Error::io("move to", to.path.join(new_name), e)),
+        }
+    }
+
+    /// For file systems without `RENAME_NOREPLACE`: as exclusive, but for a moment the file has
+    /// both names.
+    fn link_and_unlink(&self, name: &str, to: &Self, new_name: &str) -> Result<(), Errno> {
+        fs::linkat(&self.fd, name, &to.fd, new_name, AtFlags::empty())?;
+        fs::unlinkat(&self.fd, name, AtFlags::empty())
+    }
+
+    /// Replaces a document as a whole: readers see the old or the new one. `tmp` must lie in the
+    /// same file system.
+    pub(crate) fn replace(
+        &self,
+        name: &str,
+        content: &[u8],
+        tmp: &Self,
+        modes: Modes,
+        durability: Durability,
+    ) -> Result<()> {
+        self.replace_by(name, content, tmp, &temporary_name(name), modes, durability)
+    }
+
+    /// As [`Dir::replace`], with a chosen name for the temporary file.
+    pub(crate) fn replace_by(
+        &self,
+        name: &str,
+        content: &[u8],
+        tmp: &Self,
+        tmp_name: &str,
+        modes: Modes,
+        durability: Durability,
+    ) -> Result<()> {
+        tmp.write_new(tmp_name, content, modes, durability)?;
+        if let Err(e) = fs::renameat(&tmp.fd, tmp_name, &self.fd, name) {
+            let _ = tmp.remove(tmp_name);
+            return Err(Error::io("replace", self.path.join(name), e));
+        }
+        match durability {
+            Durability::Power => self.sync(),
+            Durability::Process => Ok(()),
+        }
+    }
+
+    /// Reads a regular file of at most `bytes_max`; `None` if there is none. Never blocks on a
+    /// pipe and never follows a link.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] if it is not a regular file, [`Error::TooLarge`], or the disk failed.
+    pub fn read(&self, name: &str, bytes_max: usize) -> Result<Option<Vec<u8>>> {
+        match self.open_file(name)? {
+            None => Ok(None),
+            Some(file) => read_whole(&file, &self.path.join(name), bytes_max).map(Some),
+        }
+    }
+
+    /// Opens a regular file for reading; `None` if there is none.
+    ///
+    /// # Errors
+    /// As for [`Dir::read`].
+    pub fn open_file(&self, name: &str) -> Result<Option<File>> {
+        let path = || self.path.join(name);
+        let flags =
+            OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = match retry_on_intr(|| fs::openat(&self.fd, name, flags, Mode::empty())) {
+            Ok(fd) => File::from(fd),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::LOOP) => {
+                return Err(Error::malformed(
+                    path(),
+                    "file",
+                    "is a symbolic link, which is never followed",
+                ));
+            }
+            Err(Errno::NXIO) => {
+                return Err(Error::malformed(path(), "file", "is a socket, not a regular file"));
+            }
+            Err(e) => return Err(Error::io("open", path(), e)),
+        };
+        let stat = fs::fstat(&file).map_err(|e| Error::io("examine", path(), e))?;
+        if !file_stat(&stat).is_file {
+            return Err(Error::malformed(path(), "file", "is not a regular file"));
+        }
+        Ok(Some(file))
+    }
+
+    /// Opens a file for appending and creates it if needed: every write goes to its end at once.
+    /// A link or anything but a regular file is refused.
+    pub(crate) fn open_append(&self, name: &str, modes: Modes) -> Result<File> {
+        let path = || self.path.join(name);
+        let flags = OFlags::RDWR
+            | OFlags::APPEND
+            | OFlags::CREATE
+            | OFlags::NOFOLLOW
+            | OFlags::NONBLOCK
+            | OFlags::NOCTTY
+            | OFlags::CLOEXEC;
+        let fd =
+            retry_on_intr(|| fs::openat(&self.fd, name, flags, Mode::from_raw_mode(modes.file)))
+                .map_err(|e| Error::io("open for appending", path(), e))?;
+        let file = File::from(fd);
+        let stat = fs::fstat(&file).map_err(|e| Error::io("examine", path(), e))?;
+        if !file_stat(&stat).is_file {
+            return Err(Error::malformed(path(), "file", "is not a regular file"));
+        }
+        Ok(file)
+    }
+
+    /// Removes a file; a missing one is fine.
+    pub(crate) fn remove(&self, name: &str) -> Result<()> {
+        match fs::unlinkat(&self.fd, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(e) => Err(Error::io("remove", self.path.join(name), e)),
+        }
+    }
+
+    /// Shows every entry (but `.` and `..`) until `visit` breaks. Names that are not UTF-8 are
+    /// passed over: no file of ours has one.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn for_each(&self, mut visit: impl FnMut(&str) -> ControlFlow<()>) -> Result<()> {
+        let fail = |e: Errno| Error::io("list", &self.path, e);
+        // An own descriptor, for an own reading position.
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = retry_on_intr(|| fs::openat(&self.fd, ".", flags, Mode::empty())).map_err(fail)?;
+        let mut buffer = vec![MaybeUninit::uninit(); LISTING_BUFFER_BYTES];
+        let mut listing = RawDir::new(fd, &mut buffer);
+        while let Some(entry) = listing.next() {
+            let entry = entry.map_err(fail)?;
+            if let Ok(name) = entry.file_name().to_str()
+                && name != "."
+                && name != ".."
+                && visit(name).is_break()
+            {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// All names, in no order.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn names(&self) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        self.for_each(|name| {
+            names.push(name.to_owned());
+            ControlFlow::Continue(())
+        })?;
+        Ok(names)
+    }
+}
+
+impl AsFd for Dir {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// Replaces the document at `path` as a whole: readers see the old or the new one. Creates it,
+/// private to its owner, if there is none; its directory must exist.
+///
+/// # Errors
+/// The disk failed; the old document is as it was.
+pub fn write_document(path: &Path, content: &[u8], durability: Durability) -> Result<()> {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let name =
+        name.ok_or_else(|| Error::malformed(path, "file name", "is not a file's name in UTF-8"))?;
+    let parent =
+        path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
+    let dir = Dir::open(parent)?;
+    let tmp_name = format!(".{}", temporary_name(name));
+    dir.replace_by(name, content, &dir, &tmp_name, Modes::default(), durability)
+}
+
+/// Makes the content of an open file survive a power cut.
+pub(crate) fn sync_file(file: &File) -> Result<()> {
+    retry_on_intr(|| fs::fdatasync(file)).map_err(|e| Error::io("sync", "a stored message", e))
+}
+
+/// Examines what a path leads to; `None` if there is nothing.
+pub(crate) fn stat_path(path: &Path) -> Result<Option<FileStat>> {
+    match fs::stat(path) {
+        Ok(stat) => Ok(Some(file_stat(&stat))),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        Err(e) => Err(Error::io("examine", path, e)),
+    }
+}
+
+/// Examines an open file.
+pub(crate) fn stat_file(file: &File, path: &Path) -> Result<FileStat> {
+    fs::fstat(file).map(|stat| file_stat(&stat)).map_err(|e| Error::io("examine", path, e))
+}
+
+/// Reads an open file, at most `bytes_max` bytes of it.
+///
+/// # Errors
+/// It is larger, or the disk failed.
+pub fn read_whole(file: &File, path: &Path, bytes_max: usize) -> Result<Vec<u8>> {
+    use std::io::Read as _;
+    let mut content = Vec::with_capacity(4096);
+    file.take(bytes_max as u64 + 1)
+        .read_to_end(&mut content)
+        .map_err(|e| Error::io("read", path, e))?;
+    if content.len() > bytes_max {
+        let bytes =
+            fs::fstat(file).map_or(content.len() as u64, |s| u64::try_from(s.st_size).unwrap_or(0));
+        return Err(Error::TooLarge {
+            what: path.display().to_string(),
+            bytes,
+            limit: bytes_max as u64,
+        });
+    }
+    Ok(content)
+}
+
+fn file_stat(stat: &fs::Stat) -> FileStat {
+    let kind = fs::FileType::from_raw_mode(stat.st_mode);
+    FileStat {
+        id: FileId { device: stat.st_dev, inode: stat.st_ino },
+        is_file: kind == fs::FileType::RegularFile,
+        is_directory: kind == fs::FileType::Directory,
+        bytes: u64::try_from(stat.st_size).unwrap_or(0),
+        modified_ns: i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec),
+        changed_ns: i128::from(stat.st_ctime) * 1_000_000_000 + i128::from(stat.st_ctime_nsec),
+        mode: stat.st_mode,
+    }
+}
+
+/// A name for a file in `tmp/` that no other process and no other thread uses.
+pub(crate) fn temporary_name(stem: &str) -> String {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    static START: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
+    // The random part tells apart a process from an earlier one with the same pid.
+    let start = START.get_or_init(|| {
+        uuid::Uuid::now_v7().as_fields().3[4..].iter().fold(0, |n, b| n << 8 | u32::from(*b))
+    });
+    let count = COUNTER.fetch_add(1, Ordering::Relaxed);
+    format!("{stem}.{}.{start:x}.{count}", std::process::id())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_move_never_replaces() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = Dir::open(home.path()).unwrap();
+        dir.write_new("a", b"a", Modes::default(), Durability::Process).unwrap();
+        dir.write_new("b", b"b", Modes::default(), Durability::Power).unwrap();
+        assert_eq!(dir.move_new("a", &dir, "b").unwrap(), Moved::Exists);
+        assert_eq!(dir.link_and_unlink("a", &dir, "b"), Err(Errno::EXIST));
+        assert_eq!(dir.move_new("x", &dir, "y").unwrap(), Moved::Gone);
+        assert_eq!(dir.move_new("a", &dir, "c").unwrap(), Moved::Done);
+        assert_eq!(dir.read("b", 10).unwrap().unwrap(), b"b");
+        assert_eq!(dir.stat("c").unwrap().unwrap().mode & 0o777, 0o600);
+    }
+
+    #[test]
+    fn links_pipes_and_large_files_are_not_read() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = Dir::open(home.path()).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", home.path().join("link")).unwrap();
+        fs::mknodat(&dir, "pipe", fs::FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+        dir.write_new("large", &[0; 11], Modes::default(), Durability::Process).unwrap();
+        for name in ["link", "pipe", "large"] {
+            assert!(dir.read(name, 10).is_err(), "{name}");
+        }
+        assert!(dir.read("absent", 10).unwrap().is_none());
+        std::os::unix::fs::symlink("/etc", home.path().join("directory")).unwrap();
+        assert!(dir.open_child("directory").is_err());
+    }
+}

@@ -1,0 +1,292 @@
+//! A reader that keeps up with a log that grows, from file to file, and can be resumed.
+
+use std::ops::{Bound, RangeBounds as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::lines::{Lines, read_at};
+use super::reader::BadLines;
+use super::record::Record;
+use super::segment::{self, Segment};
+use crate::Result;
+use crate::durable::{Dir, FileId, stat_file, stat_path};
+
+/// How many records one poll yields at most.
+pub const POLL_RECORDS_MAX: usize = 4096;
+
+/// How far a [`Follower`] has read; store it to go on there later.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Position {
+    /// The file.
+    pub segment: Segment,
+    /// Everything before this byte was read.
+    pub offset: u64,
+    /// How many lines that was.
+    pub lines: u64,
+}
+
+/// Yields every record once, in order, as it is written: through rotation, into new sessions, past
+/// damaged lines. Never half a line. A file that was truncated or replaced is read from its start.
+///
+/// ```
+/// # use ensemble_core::event_log::{EventLog, Follower, Recorder as _};
+/// # let home = tempfile::tempdir()?;
+/// # let logs = home.path();
+/// let log = EventLog::open(logs)?;
+/// let mut escalations = Follower::from_start(logs).only(["escalation", "nudge.*"]);
+/// log.record("task_start", "worker-1", serde_json::json!({ "task_id": "task-001" }));
+/// log.record("escalation", "watcher", serde_json::json!({ "phase": 1 }));
+/// assert_eq!(escalations.poll()?[0].data["phase"], 1);
+/// assert_eq!(escalations.poll()?, []);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Follower {
+    path: PathBuf,
+    patterns: Vec<String>,
+    /// Where to begin once there is something.
+    start: Option<Position>,
+    open: Option<Open>,
+    bad_lines: BadLines,
+}
+
+#[derive(Debug)]
+struct Open {
+    segment: Segment,
+    id: FileId,
+    lines: Lines,
+    /// A later segment, seen after the end of this one: nothing is appended here any more, and what
+    /// was appended between the two looks is read before moving on. (A record written without the
+    /// lock at that very moment can come too late for this; `read_all` finds it.)
+    next: Option<Segment>,
+}
+
+impl Follower {
+    /// Begins with the oldest record.
+    #[must_use]
+    pub fn from_start(dir: &Path) -> Self {
+        Self {
+            path: dir.to_owned(),
+            patterns: Vec::new(),
+            start: None,
+            open: None,
+            bad_lines: BadLines::default(),
+        }
+    }
+
+    /// Begins after the newest record.
+    ///
+    /// # Errors
+    /// The log cannot be read.
+    pub fn from_end(dir: &Path) -> Result<Self> {
+        let mut follower = Self::from_start(dir);
+        if let Some(newest) = last_file(dir)? {
+            follower.open(newest)?;
+        }
+        if let Some(open) = &mut follower.open {
+            while open.lines.next()?.is_some() {}
+        }
+        Ok(follower)
+    }
+
+    /// Goes on where another follower of this log was. If that file is gone, with the next one.
+    #[must_use]
+    pub fn resume(dir: &Path, position: Position) -> Self {
+        Self { start: Some(position), ..Self::from_start(dir) }
+    }
+
+    /// Yields only records whose type [matches](super::RecordType::matches) one of these.
+    #[must_use]
+    pub fn only<P: Into<String>>(mut self, patterns: impl IntoIterator<Item = P>) -> Self {
+        self.patterns.extend(patterns.into_iter().map(Into::into));
+        self
+    }
+
+    /// Where to [resume](Follower::resume): after the last record that was yielded, or filtered
+    /// out. `None` as long as the log is empty.
+    #[must_use]
+    pub fn position(&self) -> Option<Position> {
+        match &self.open {
+            Some(open) => Some(Position {
+                segment: open.segment.clone(),
+                offset: open.lines.offset(),
+                lines: open.lines.count(),
+            }),
+            None => self.start.clone(),
+        }
+    }
+
+    /// What was passed over so far.
+    #[must_use]
+    pub fn bad_lines(&self) -> &BadLines {
+        &self.bad_lines
+    }
+
+    /// The records that are new, at most [`POLL_RECORDS_MAX`] of them; none if nothing is new.
+    /// Does not wait.
+    ///
+    /// # Errors
+    /// The log cannot be read. The same call may be made again; nothing is passed over.
+    pub fn poll(&mut self) -> Result<Vec<Record>> {
+        let mut records = Vec::new();
+        match self.fill(&mut records) {
+            Err(error) if records.is_empty() => Err(error),
+            // An error after some records comes again with the next poll.
+            _ => Ok(records),
+        }
+    }
+
+    fn fill(&mut self, records: &mut Vec<Record>) -> Result<()> {
+        if self.open.is_none() && !self.open_first()? {
+            return Ok(());
+        }
+        loop {
+            self.read_segment(records)?;
+            if records.len() >= POLL_RECORDS_MAX || !self.move_on(records)? {
+                return Ok(());
+            }
+        }
+    }
+
+    fn read_segment(&mut self, records: &mut Vec<Record>) -> Result<()> {
+        let Some(Open { lines, .. }) = &mut self.open else { return Ok(()) };
+        let path = lines.path().to_owned();
+        while records.len() < POLL_RECORDS_MAX {
+            let number = lines.count() + 1;
+            let Some(line) = lines.next()? else { break };
+            let record = self.bad_lines.sift(&line, &path, number);
+            records.extend(record.filter(|record| is_wanted(&self.patterns, record)));
+        }
+        Ok(())
+    }
+
+    /// At the end of a segment: whether there may be more to read, here or in another.
+    fn move_on(&mut self, records: &mut Vec<Record>) -> Result<bool> {
+        let Some(Open { segment, id, lines, next }) = &mut self.open else { return Ok(false) };
+        if let Some(next) = next.clone() {
+            let rest = self.give_up_rest();
+            self.open(next)?;
+            records.extend(rest);
+            return Ok(true);
+        }
+        let stat = stat_path(lines.path())?;
+        let is_same = stat.is_some_and(|stat| stat.id == *id);
+        if stat.is_some_and(|stat| !is_same || stat.bytes < lines.offset()) {
+            let segment = segment.clone();
+            self.open(segment)?;
+            return Ok(true);
+        }
+        // Once more to the end of this one, then on.
+        *next = first_file(&self.path, Bound::Excluded(segment))?;
+        Ok(next.is_some())
+    }
+
+    fn open_first(&mut self) -> Result<bool> {
+        let from = self.start.as_ref().map_or(Bound::Unbounded, |s| Bound::Included(&s.segment));
+        match first_file(&self.path, from)? {
+            None => Ok(false),
+            Some(segment) => self.open(segment).map(|()| true),
+        }
+    }
+
+    /// Opens a segment, at the position to start from if it is in this one.
+    fn open(&mut self, segment: Segment) -> Result<()> {
+        let path = self.path.join(segment.to_string());
+        let Some(file) = Dir::open(&self.path)?.open_file(&segment.to_string())? else {
+            // Deleted since it was listed.
+            self.open = None;
+            self.start = Some(Position { segment, offset: 0, lines: 0 });
+            return Ok(());
+        };
+        let id = stat_file(&file, &path)?.id;
+        let (mut offset, mut count) = (0, 0);
+        if let Some(start) = self.start.take().filter(|start| start.segment == segment) {
+            let mut before = [0];
+            let at = start.offset.saturating_sub(1);
+            // If no line ends there, this is not the file that was read.
+            if read_at(&file, &mut before, at, &path)? == 1 && before == *b"\n" {
+                (offset, count) = (start.offset, start.lines);
+            }
+        }
+        let lines = Lines::new(file, &path, offset, count);
+        self.open = Some(Open { segment, id, lines, next: None });
+        Ok(())
+    }
+
+    /// The record in the last line if only its newline is missing; otherwise the line is bad.
+    pub(super) fn give_up_rest(&mut self) -> Option<Record> {
+        let lines = &self.open.as_ref()?.lines;
+        let record = self.bad_lines.sift(&lines.rest(), lines.path(), lines.count() + 1)?;
+        is_wanted(&self.patterns, &record).then_some(record)
+    }
+}
+
+fn is_wanted(patterns: &[String], record: &Record) -> bool {
+    patterns.is_empty() || patterns.iter().any(|pattern| record.kind.matches(pattern))
+}
+
+/// The first segment from here on; none if there is no log.
+fn first_file(path: &Path, from: Bound<&Segment>) -> Result<Option<Segment>> {
+    let Some((dir, segments)) = list(path)? else { return Ok(None) };
+    let mut later =
+        segments.into_iter().filter(|segment| (from, Bound::Unbounded).contains(segment));
+    Ok(later.find(|segment| is_file(&dir, segment)))
+}
+
+/// The newest segment; none if there is no log.
+fn last_file(path: &Path) -> Result<Option<Segment>> {
+    let Some((dir, segments)) = list(path)? else { return Ok(None) };
+    Ok(segments.into_iter().rfind(|segment| is_file(&dir, segment)))
+}
+
+fn list(path: &Path) -> Result<Option<(Dir, Vec<Segment>)>> {
+    if stat_path(path)?.is_none() {
+        return Ok(None);
+    }
+    let dir = Dir::open(path)?;
+    let segments = segment::list(&dir)?;
+    Ok(Some((dir, segments)))
+}
+
+fn is_file(dir: &Dir, segment: &Segment) -> bool {
+    dir.stat(&segment.to_string()).is_ok_and(|stat| stat.is_some_and(|stat| stat.is_file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{EventLog, Recorder as _};
+    use super::*;
+
+    #[test]
+    fn what_is_appended_between_two_looks_is_read_before_moving_on() {
+        let home = tempfile::tempdir().unwrap();
+        let log = EventLog::open(home.path()).unwrap();
+        let mut follower = Follower::from_start(home.path());
+        let mut records = follower.poll().unwrap();
+        // At the end of the segment, about to look for a later one.
+        log.record("test.late", "test", serde_json::json!({}));
+        EventLog::start_session(home.path(), "conductor").unwrap();
+        assert!(follower.move_on(&mut records).unwrap());
+        records.extend(follower.poll().unwrap());
+        let kinds: Vec<&str> = records.iter().map(|record| record.kind.as_str()).collect();
+        assert_eq!(kinds, ["session_start", "test.late", "log.continued", "session_start"]);
+    }
+
+    #[test]
+    fn a_follower_starts_at_the_end_or_after_a_segment_that_is_gone() {
+        let home = tempfile::tempdir().unwrap();
+        let old = EventLog::open(home.path()).unwrap().segment_path().unwrap();
+        let mut follower = Follower::from_start(home.path());
+        follower.poll().unwrap();
+        let position = follower.position().unwrap();
+        let log = EventLog::start_session(home.path(), "conductor").unwrap();
+        std::fs::remove_file(old).unwrap();
+        let mut at_the_end = Follower::from_end(home.path()).unwrap();
+        log.record("test.line", "test", serde_json::json!({}));
+        assert_eq!(at_the_end.poll().unwrap().len(), 1);
+        let mut resumed = Follower::resume(home.path(), position);
+        assert_eq!(resumed.poll().unwrap().len(), 2);
+        assert_eq!(resumed.position(), at_the_end.position());
+    }
+}

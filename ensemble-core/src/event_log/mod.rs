@@ -1,0 +1,251 @@
+//! Everything that happens, one line each: `.ensemble/logs/session-YYYYMMDD-HHMMSS.ndjson`
+//! (seed 002, "NDJSON log").
+//!
+//! ```text
+//! {"timestamp":"2026-11-21T22:50:01.123Z","session_id":"session-20261121-225001","seq":7,
+//!  "type":"task_start","actor":"worker-1","data":{"task_id":"task-001"}}         (in one line)
+//! ```
+//!
+//! Any number of processes write. A record is one `write(2)` at the end of the file under a lock
+//! that is held for microseconds, so that lines never mix and [`Record::seq`] counts them without a
+//! gap in the order of the file. A line is at most [`LINE_BYTES_MAX`] long; data that does not fit
+//! is replaced by its size, digest, keys and short members. What `try_record` has acknowledged
+//! survives the death of every process; after a power cut the last seconds may be missing.
+//!
+//! A session is one or more segments; the last ordered record of each but the newest is
+//! `log.continued`, which names the file where the log goes on. Every long-lived writer follows it.
+//!
+//! | trouble | what happens |
+//! |---|---|
+//! | a writer is killed inside a write | one torn line; the next write begins with a newline, readers count the torn line and go on |
+//! | a writer is stopped inside the lock | after [`LOG_LOCK_PATIENCE`] others write without it: the record is `"unordered":true` and repeats the last number its writer knew of |
+//! | the file or the directory is deleted | made anew at the next record, `log.recreated` says so, numbers go on |
+//! | the disk is full | [`EventLog::record`] counts a failure and lets its caller go on |
+//!
+//! ```
+//! use ensemble_core::event_log::{EventLog, Recorder as _, read_all};
+//! use serde_json::json;
+//!
+//! # let home = tempfile::tempdir()?;
+//! # let logs = home.path().join(".ensemble/logs");
+//! let log = EventLog::open(&logs)?;
+//! log.record("task_start", "worker-1", json!({ "task_id": "task-001" }));
+//! log.record("nudge.sent", "watcher", json!({ "mailbox": "worker-1" }));
+//!
+//! let kinds: Vec<String> = read_all(&logs)?.map(|record| record.kind.to_string()).collect();
+//! assert_eq!(kinds, ["session_start", "task_start", "nudge.sent"]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+mod follower;
+mod line;
+mod lines;
+mod reader;
+mod record;
+mod segment;
+mod tail;
+mod writer;
+
+pub use follower::{Follower, POLL_RECORDS_MAX, Position};
+pub use line::{ACTOR_BYTES_MAX, LINE_BYTES_MAX};
+pub use reader::{BadLine, BadLines, Records, read_all};
+pub use record::{Record, RecordType, RecordTypeError, TYPE_BYTES_MAX};
+pub use segment::Segment;
+
+use crate::{Error, Result};
+use line::Body;
+use writer::Writer;
+
+/// How long a record waits for the log's lock before it is written without.
+pub const LOG_LOCK_PATIENCE: Duration = Duration::from_secs(1);
+/// At which size a segment is continued in a new file, unless configured.
+pub const SEGMENT_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
+/// The lock beside the segments, only ever locked; never renamed, never removed.
+pub const LOCK_FILE_NAME: &str = "log.lock";
+/// Who acts when the log itself does.
+pub const LOG_ACTOR: &str = "ensemble";
+
+/// Where everything that happens is told to. Recording never fails its caller.
+///
+/// ```
+/// use std::sync::Arc;
+/// use ensemble_core::event_log::{NullRecorder, Recorder};
+///
+/// let recorder: Arc<dyn Recorder> = Arc::new(NullRecorder);
+/// recorder.record("worker_assign", "dispatch", serde_json::json!({ "worker_id": 1 }));
+/// ```
+pub trait Recorder: Send + Sync {
+    /// Records that `actor` did something: `kind` is a [`RecordType`], `data` an object.
+    fn record(&self, kind: &str, actor: &str, data: Value);
+}
+
+/// Forgets everything.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NullRecorder;
+
+impl Recorder for NullRecorder {
+    fn record(&self, _kind: &str, _actor: &str, _data: Value) {}
+}
+
+/// How a log is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LogOptions {
+    /// The size in bytes at which a segment is continued in a new file.
+    pub segment_bytes_max: u64,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        Self { segment_bytes_max: SEGMENT_BYTES_DEFAULT }
+    }
+}
+
+impl LogOptions {
+    /// With another size, in bytes, at which a segment is continued in a new file.
+    #[must_use]
+    pub const fn with_segment_bytes_max(self, segment_bytes_max: u64) -> Self {
+        Self { segment_bytes_max }
+    }
+}
+
+/// Where a record was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Appended {
+    /// The session.
+    pub session_id: String,
+    /// [`Record::seq`].
+    pub seq: u64,
+    /// Under the lock, as nearly always; see [`Record::unordered`].
+    pub ordered: bool,
+}
+
+/// A log that is being written, by this and any number of other processes.
+#[derive(Debug)]
+pub struct EventLog {
+    path: PathBuf,
+    writer: Mutex<Writer>,
+    failures: AtomicU64,
+    last_failure: Mutex<Option<String>>,
+}
+
+impl EventLog {
+    /// Joins the newest session of the log in this directory, or begins the first one. Makes the
+    /// directory if needed.
+    ///
+    /// # Errors
+    /// The directory or a file in it can be neither made nor written.
+    pub fn open(dir: &Path) -> Result<Self> {
+        Self::open_with(dir, LogOptions::default())
+    }
+
+    /// As [`EventLog::open`], with options.
+    ///
+    /// # Errors
+    /// As for [`EventLog::open`].
+    pub fn open_with(dir: &Path, options: LogOptions) -> Result<Self> {
+        let log = Self::deferred(dir, options);
+        log.writer().join()?;
+        Ok(log)
+    }
+
+    /// As [`EventLog::open_with`], but touches nothing before the first record, and cannot fail: for
+    /// programs whose work must go on whatever becomes of the log.
+    #[must_use]
+    pub fn deferred(dir: &Path, options: LogOptions) -> Self {
+        Self {
+            path: dir.to_owned(),
+            writer: Mutex::new(Writer::new(dir, options)),
+            failures: AtomicU64::new(0),
+            last_failure: Mutex::new(None),
+        }
+    }
+
+    /// Begins a new session, in the name of `actor`. The session before is continued in it: every
+    /// process that writes the log moves over at its next record.
+    ///
+    /// # Errors
+    /// As for [`EventLog::open`]; [`Error::Locked`] if a writer was stopped inside the lock.
+    pub fn start_session(dir: &Path, actor: &str) -> Result<Self> {
+        Self::start_session_with(dir, actor, LogOptions::default())
+    }
+
+    /// As [`EventLog::start_session`], with options.
+    ///
+    /// # Errors
+    /// As for [`EventLog::start_session`].
+    pub fn start_session_with(dir: &Path, actor: &str, options: LogOptions) -> Result<Self> {
+        let log = Self::deferred(dir, options);
+        log.writer().start_session(actor)?;
+        Ok(log)
+    }
+
+    /// Says that the session is over. It stays the newest, and takes late records, until another
+    /// one begins.
+    ///
+    /// # Errors
+    /// As for [`EventLog::try_record`].
+    pub fn end_session(&self, actor: &str) -> Result<Appended> {
+        self.try_record(RecordType::SESSION_END.as_str(), actor, json!({}))
+    }
+
+    /// Records something and says where. `data` that is no object becomes the member `value` of
+    /// one; an actor longer than [`ACTOR_BYTES_MAX`] is cut.
+    ///
+    /// # Errors
+    /// `kind` is not a [`RecordType`], or the line could not be written whole.
+    pub fn try_record(&self, kind: &str, actor: &str, data: Value) -> Result<Appended> {
+        let kind = RecordType::new(kind)
+            .map_err(|error| Error::malformed(&self.path, "type", error.to_string()))?;
+        let body = Body::new(kind, actor, data);
+        self.writer().append(&body)
+    }
+
+    /// How many records could not be written, and why the last of them.
+    #[must_use]
+    pub fn failures(&self) -> (u64, Option<String>) {
+        let last = self.last_failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        (self.failures.load(Ordering::Relaxed), last)
+    }
+
+    /// `session-YYYYMMDD-HHMMSS`: the session of the last record; `None` before the first.
+    #[must_use]
+    pub fn session_id(&self) -> Option<String> {
+        self.writer().segment().map(Segment::session_id)
+    }
+
+    /// The file of the last record; `None` before the first.
+    #[must_use]
+    pub fn segment_path(&self) -> Option<PathBuf> {
+        self.writer().segment().map(|segment| self.path.join(segment.to_string()))
+    }
+
+    /// The log's directory.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A panic while writing leaves a writer that reads the end of the log anew.
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Recorder for EventLog {
+    fn record(&self, kind: &str, actor: &str, data: Value) {
+        if let Err(error) = self.try_record(kind, actor, data) {
+            self.failures.fetch_add(1, Ordering::Relaxed);
+            let mut last = self.last_failure.lock().unwrap_or_else(PoisonError::into_inner);
+            *last = Some(error.to_string());
+        }
+    }
+}

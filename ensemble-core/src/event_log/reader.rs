@@ -1,0 +1,145 @@
+//! Reading the log, whole or as it grows, whatever stands in it.
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+
+use super::follower::Follower;
+use super::lines::Line;
+use super::record::Record;
+use crate::{Error, Result};
+
+/// How many bad lines are remembered; all are counted.
+const BAD_LINES_KEPT: usize = 100;
+
+/// A line that is not a record.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}:{line}: {detail}", path.display())]
+#[non_exhaustive]
+pub struct BadLine {
+    /// The file.
+    pub path: PathBuf,
+    /// The line's number, from 1.
+    pub line: u64,
+    /// What is wrong with it.
+    pub detail: String,
+}
+
+/// The lines that were passed over: all counted, the latest hundred remembered.
+#[derive(Clone, Debug, Default)]
+pub struct BadLines {
+    count: u64,
+    latest: VecDeque<BadLine>,
+}
+
+impl BadLines {
+    /// How many there were.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// The latest of them, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = &BadLine> {
+        self.latest.iter()
+    }
+
+    pub(super) fn add(&mut self, path: &Path, line: u64, detail: impl Into<String>) {
+        self.count += 1;
+        if self.latest.len() == BAD_LINES_KEPT {
+            self.latest.pop_front();
+        }
+        self.latest.push_back(BadLine { path: path.to_owned(), line, detail: detail.into() });
+    }
+
+    /// The record in a line. An empty line (left where a torn one was closed) is nothing, and not
+    /// bad.
+    pub(super) fn sift(&mut self, line: &Line<'_>, path: &Path, number: u64) -> Option<Record> {
+        let text = match line {
+            Line::Whole([]) => return None,
+            Line::Whole(text) => text,
+            Line::TooLong => {
+                self.add(path, number, "the line is too long for a record");
+                return None;
+            }
+        };
+        match Record::parse(text) {
+            Ok(record) => Some(record),
+            Err(error) => {
+                self.add(path, number, error.to_string());
+                None
+            }
+        }
+    }
+}
+
+/// All records of a log in order, over all its segments and sessions; see [`read_all`].
+#[derive(Debug)]
+pub struct Records {
+    follower: Follower,
+    batch: VecDeque<Record>,
+    is_done: bool,
+    failure: Option<Error>,
+}
+
+/// Reads everything there is at the moment, in bounded memory. What is not a record is passed over
+/// and can be asked for; a directory that does not exist is an empty log.
+///
+/// ```
+/// # use ensemble_core::event_log::{EventLog, read_all};
+/// # let home = tempfile::tempdir()?;
+/// # let logs = home.path();
+/// # EventLog::open(logs)?;
+/// let mut records = read_all(logs)?;
+/// let failed = records.by_ref().filter(|record| record.kind.as_str() == "task_failed").count();
+/// assert_eq!((failed, records.bad_lines().count()), (0, 0));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// The log cannot be read. Should that happen later, the iterator ends and [`Records::failure`] says
+/// why.
+pub fn read_all(dir: &Path) -> Result<Records> {
+    let mut follower = Follower::from_start(dir);
+    let batch = follower.poll()?.into();
+    Ok(Records { follower, batch, is_done: false, failure: None })
+}
+
+impl Records {
+    /// What was passed over so far.
+    #[must_use]
+    pub fn bad_lines(&self) -> &BadLines {
+        self.follower.bad_lines()
+    }
+
+    /// Why reading ended early, if it did: the disk failed.
+    #[must_use]
+    pub fn failure(&self) -> Option<&Error> {
+        self.failure.as_ref()
+    }
+
+    fn refill(&mut self) {
+        match self.follower.poll() {
+            Ok(batch) if !batch.is_empty() => self.batch = batch.into(),
+            Ok(_) => {
+                self.is_done = true;
+                // Nobody is going to complete the last line for this reader.
+                self.batch.extend(self.follower.give_up_rest());
+            }
+            Err(error) => {
+                self.is_done = true;
+                self.failure = Some(error);
+            }
+        }
+    }
+}
+
+impl Iterator for Records {
+    type Item = Record;
+
+    fn next(&mut self) -> Option<Record> {
+        while self.batch.is_empty() && !self.is_done {
+            self.refill();
+        }
+        self.batch.pop_front()
+    }
+}

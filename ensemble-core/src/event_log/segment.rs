@@ -1,0 +1,171 @@
+//! The files of the log: their names, their order, and which come next.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Result;
+use crate::durable::Dir;
+use crate::message::Timestamp;
+
+/// One file of the log: `session-YYYYMMDD-HHMMSS.ndjson` is the first of its session,
+/// `session-YYYYMMDD-HHMMSS.<n>.ndjson` the ones after it. Segments compare as they follow.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Segment {
+    /// `YYYYMMDD-HHMMSS`, UTC.
+    stamp: String,
+    /// 0 for the first segment of its session.
+    part: u32,
+}
+
+impl Segment {
+    /// The first segment of a session that begins now; later than `last`, even if the clock was
+    /// set back or a session has begun within the same second. `None` at the end of time.
+    pub(super) fn first_of_next_session(last: Option<&Self>, now: Timestamp) -> Option<Self> {
+        let by_clock = Self { stamp: now.compact(), part: 0 };
+        let free = match last {
+            Some(last) if last.stamp >= by_clock.stamp => {
+                let next = begin_of(&last.stamp)?.unix_millis() + 1_000;
+                Self { stamp: Timestamp::from_unix_millis(next).compact(), part: 0 }
+            }
+            _ => by_clock,
+        };
+        last.is_none_or(|last| *last < free).then_some(free)
+    }
+
+    /// The next segment of the same session.
+    pub(super) fn next_part(&self) -> Self {
+        Self { stamp: self.stamp.clone(), part: self.part.saturating_add(1) }
+    }
+
+    /// Reads a file's name; `None` if it is not a segment.
+    #[must_use]
+    pub fn parse(file_name: &str) -> Option<Self> {
+        let stem = file_name.strip_prefix("session-")?.strip_suffix(".ndjson")?;
+        let (stamp, part) = match stem.split_once('.') {
+            None => (stem, 0),
+            Some((stamp, digits)) => (stamp, digits.parse().ok()?),
+        };
+        begin_of(stamp)?;
+        // The one way to write it, so that no two names are the same segment.
+        let segment = Self { stamp: stamp.to_owned(), part };
+        (segment.to_string() == file_name).then_some(segment)
+    }
+
+    /// `YYYYMMDD-HHMMSS`: when its session began, UTC.
+    #[must_use]
+    pub fn session_stamp(&self) -> &str {
+        &self.stamp
+    }
+
+    /// `session-YYYYMMDD-HHMMSS`: the session it belongs to.
+    #[must_use]
+    pub fn session_id(&self) -> String {
+        format!("session-{}", self.stamp)
+    }
+
+    /// Whether it is the first segment of its session.
+    #[must_use]
+    pub fn is_first(&self) -> bool {
+        self.part == 0
+    }
+}
+
+impl fmt::Display for Segment {
+    /// The file's name.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.part {
+            0 => write!(f, "session-{}.ndjson", self.stamp),
+            part => write!(f, "session-{}.{part}.ndjson", self.stamp),
+        }
+    }
+}
+
+impl TryFrom<String> for Segment {
+    type Error = String;
+    fn try_from(file_name: String) -> Result<Self, String> {
+        Self::parse(&file_name).ok_or_else(|| format!("`{file_name}` is not a segment of a log"))
+    }
+}
+
+impl From<Segment> for String {
+    fn from(segment: Segment) -> Self {
+        segment.to_string()
+    }
+}
+
+fn begin_of(stamp: &str) -> Option<Timestamp> {
+    let bytes = stamp.as_bytes();
+    let is_shaped = bytes.len() == 15
+        && bytes
+            .iter()
+            .enumerate()
+            .all(|(i, b)| if i == 8 { *b == b'-' } else { b.is_ascii_digit() });
+    if !is_shaped {
+        return None;
+    }
+    let part = |from: usize, to: usize| &stamp[from..to];
+    let text = format!(
+        "{}-{}-{}T{}:{}:{}Z",
+        part(0, 4),
+        part(4, 6),
+        part(6, 8),
+        part(9, 11),
+        part(11, 13),
+        part(13, 15)
+    );
+    text.parse().ok()
+}
+
+/// All segments of a log, in order.
+pub(super) fn list(dir: &Dir) -> Result<Vec<Segment>> {
+    let mut segments: Vec<Segment> =
+        dir.names()?.iter().filter_map(|name| Segment::parse(name)).collect();
+    segments.sort_unstable();
+    Ok(segments)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_exact_and_ordered() {
+        let names = [
+            "session-20261121-225001.ndjson",
+            "session-20261121-225001.1.ndjson",
+            "session-20261121-225001.10.ndjson",
+            "session-20261121-225002.ndjson",
+        ];
+        let segments: Vec<Segment> = names.iter().map(|n| Segment::parse(n).unwrap()).collect();
+        assert!(segments.is_sorted());
+        assert_eq!(segments.iter().map(Segment::to_string).collect::<Vec<_>>(), names);
+        for wrong in [
+            "log.lock",
+            "session-20261121-225001.0.ndjson",
+            "session-20261121-225001.01.ndjson",
+            "session-20261121-225001.-1.ndjson",
+            "session-20261321-225001.ndjson",
+            "session-20261121-225001.ndjson.gz",
+            "session-../../../../etc.ndjson",
+            "session-.ndjson",
+        ] {
+            assert_eq!(Segment::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_next_session_is_later_whatever_the_clock_says() {
+        let now: Timestamp = "2026-11-21T22:59:59.900Z".parse().unwrap();
+        let first = Segment::first_of_next_session(None, now).unwrap();
+        assert_eq!(first.to_string(), "session-20261121-225959.ndjson");
+        let second = Segment::first_of_next_session(Some(&first.next_part()), now).unwrap();
+        assert_eq!(second.to_string(), "session-20261121-230000.ndjson");
+        let set_back = Timestamp::from_unix_millis(0);
+        let third = Segment::first_of_next_session(Some(&second), set_back).unwrap();
+        assert_eq!(third.to_string(), "session-20261121-230001.ndjson");
+        let last = Segment::parse("session-99991231-235959.ndjson").unwrap();
+        assert_eq!(Segment::first_of_next_session(Some(&last), now), None);
+    }
+}

@@ -1,0 +1,344 @@
+//! The one way a line gets into the log.
+//!
+//! ```text
+//! lock log.lock             at most LOG_LOCK_PATIENCE, else go on without: an unordered record
+//! catch up                  stat the path: same file, same size -> everything is known
+//!                                          same file, grown     -> read its end
+//!                                          gone                 -> open the newest segment, or make one
+//!                           `log.continued` at the end -> the same with the next segment
+//! rotate                    if the segment is full: `log.continued`, then catch up once more
+//! write(2)                  one line, at the end of the file, with the next number
+//! unlock
+//! ```
+//!
+//! A crash at any point leaves whole lines, at most one torn line at the end (which the next writer
+//! closes with a newline), and possibly a `log.continued` whose next file is not there yet (which
+//! the next writer makes). The lock, the segment and its numbers all hang on one open directory, so
+//! that a directory that was deleted and made anew is left behind as a whole.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::line::{Body, LinePlace};
+use super::record::RecordType;
+use super::segment::{self, Segment};
+use super::tail::Tail;
+use super::{Appended, LOCK_FILE_NAME, LOG_ACTOR, LOG_LOCK_PATIENCE, LogOptions};
+use crate::durable::{Dir, FileId, LockFile, Modes, stat_file, stat_path};
+use crate::env::{Clock as _, SystemClock};
+use crate::{Error, Result};
+
+/// How long to wait for the lock after [`LOG_LOCK_PATIENCE`] was in vain once, until it was had
+/// again: a stopped holder must not cost every record a second.
+const LOCK_PATIENCE_WHILE_STUCK: Duration = Duration::from_millis(5);
+/// How often an append begins anew because the directory vanished under it.
+const VANISHED_TRIES: u32 = 64;
+/// How many segments a writer that has fallen behind follows at once.
+const FOLLOW_MAX: u32 = 1_000_000;
+
+/// Appends to the log at `path`, for one thread at a time.
+#[derive(Debug)]
+pub(super) struct Writer {
+    path: PathBuf,
+    options: LogOptions,
+    place: Option<Place>,
+    current: Option<Current>,
+    /// The segment that was open when its file was found gone, and its last number.
+    vanished: Option<(Segment, u64)>,
+    /// The last look at the log found none and began its first session.
+    has_begun_log: bool,
+    lock_is_stuck: bool,
+    buffer: String,
+}
+
+/// The log's directory, as it was found at its path.
+#[derive(Debug)]
+struct Place {
+    dir: Dir,
+    lock: LockFile,
+}
+
+/// The segment that is being written.
+#[derive(Debug)]
+struct Current {
+    segment: Segment,
+    file: File,
+    path: PathBuf,
+    id: FileId,
+    /// Its size when its end was read or the last line was written.
+    bytes: u64,
+    tail: Tail,
+}
+
+impl Writer {
+    pub(super) fn new(path: &Path, options: LogOptions) -> Self {
+        Self {
+            path: path.to_owned(),
+            options,
+            place: None,
+            current: None,
+            vanished: None,
+            has_begun_log: false,
+            lock_is_stuck: false,
+            buffer: String::new(),
+        }
+    }
+
+    /// The segment that was written last.
+    pub(super) fn segment(&self) -> Option<&Segment> {
+        self.current.as_ref().map(|current| &current.segment)
+    }
+
+    /// Joins the newest session, or begins the first one.
+    pub(super) fn join(&mut self) -> Result<()> {
+        self.at_the_end(LOG_ACTOR, |_, _, _| Ok(()))
+    }
+
+    /// Appends a record.
+    pub(super) fn append(&mut self, body: &Body) -> Result<Appended> {
+        self.at_the_end(LOG_ACTOR, |writer, place, locked| {
+            if locked.is_ok() && writer.is_full() {
+                let next = writer.current()?.segment.next_part();
+                writer.continue_in(&next, LOG_ACTOR)?;
+                writer.catch_up(place, LOG_ACTOR)?;
+            }
+            writer.write(body, locked.is_ok())
+        })
+    }
+
+    /// Ends the segment and begins a new session, which needs the lock.
+    pub(super) fn start_session(&mut self, actor: &str) -> Result<()> {
+        self.at_the_end(actor, |writer, place, locked| {
+            if writer.has_begun_log {
+                return Ok(());
+            }
+            locked?;
+            let last = &writer.current()?.segment;
+            let next = Segment::first_of_next_session(Some(last), SystemClock.wall())
+                .ok_or_else(|| Error::malformed(&writer.path, "log", "has no later session"))?;
+            writer.continue_in(&next, actor)?;
+            writer.catch_up(place, actor)
+        })
+    }
+
+    /// Does something once the end of the log is open and known: under the lock, or without it if
+    /// it could not be had, and then the action is told why.
+    fn at_the_end<T>(
+        &mut self,
+        actor: &str,
+        mut action: impl FnMut(&mut Self, &Place, Result<()>) -> Result<T>,
+    ) -> Result<T> {
+        for _ in 0..VANISHED_TRIES {
+            let place = match self.place.take() {
+                Some(place) => place,
+                None => Place::open(&self.path)?,
+            };
+            let (lock, locked) = match place.lock.lock(self.lock_patience()) {
+                Ok(guard) => (Some(guard), Ok(())),
+                Err(error @ Error::Locked { .. }) => (None, Err(error)),
+                Err(error) => return Err(error),
+            };
+            self.lock_is_stuck = lock.is_none();
+            let result = self.catch_up(&place, actor).and_then(|()| action(self, &place, locked));
+            drop(lock);
+            match result {
+                // Opened, locked and found gone: look at the path again.
+                Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => {}
+                other => {
+                    self.place = Some(place);
+                    return other;
+                }
+            }
+        }
+        Err(self.not_found())
+    }
+
+    fn lock_patience(&self) -> Duration {
+        if self.lock_is_stuck { LOCK_PATIENCE_WHILE_STUCK } else { LOG_LOCK_PATIENCE }
+    }
+
+    /// Opens the segment in which the log goes on and learns its end.
+    fn catch_up(&mut self, place: &Place, actor: &str) -> Result<()> {
+        self.has_begun_log = false;
+        for _ in 0..FOLLOW_MAX {
+            if !self.check_current()? {
+                if let Some(gone) = &self.current {
+                    self.vanished = Some((gone.segment.clone(), gone.tail.seq));
+                }
+                self.open_newest(place, actor)?;
+            }
+            let current = self.current()?;
+            match &current.tail.next {
+                // A next that does not come later would lead in circles.
+                Some((next, actor)) if *next > current.segment => {
+                    let (next, actor) = (next.clone(), actor.clone());
+                    let seq = if next.is_first() { 0 } else { current.tail.seq };
+                    self.open(place, next, seq, &actor)?;
+                }
+                _ => return Ok(()),
+            }
+        }
+        Err(Error::malformed(&self.path, "log", "has too many segments to follow"))
+    }
+
+    /// Whether the path still leads to the open segment; if it does, its end is known after this.
+    fn check_current(&mut self) -> Result<bool> {
+        let Some(current) = &mut self.current else { return Ok(false) };
+        let Some(stat) = stat_path(&current.path)?.filter(|stat| stat.id == current.id) else {
+            return Ok(false);
+        };
+        if stat.bytes != current.bytes {
+            current.tail = current.tail.read_on(&current.file, &current.path, stat.bytes)?;
+            current.bytes = stat.bytes;
+        }
+        Ok(true)
+    }
+
+    /// Opens the newest segment with content; without any, the newest, or the one that vanished, or
+    /// the first of the log.
+    fn open_newest(&mut self, place: &Place, actor: &str) -> Result<()> {
+        // Something else may be at the path by now, or nothing.
+        place.check(&self.path)?;
+        let mut newest = None;
+        for segment in segment::list(&place.dir)?.into_iter().rev() {
+            match place.dir.stat(&segment.to_string())? {
+                Some(stat) if stat.is_file && stat.bytes > 0 => {
+                    newest = Some(segment);
+                    break;
+                }
+                Some(stat) if stat.is_file && newest.is_none() => newest = Some(segment),
+                _ => {}
+            }
+        }
+        match newest.or_else(|| self.vanished.as_ref().map(|(gone, _)| gone.clone())) {
+            Some(segment) => self.open(place, segment, 0, actor),
+            None => {
+                let first = Segment::first_of_next_session(None, SystemClock.wall())
+                    .ok_or_else(|| Error::malformed(&self.path, "log", "the clock is unusable"))?;
+                self.open(place, first, 0, actor)?;
+                self.has_begun_log = true;
+                Ok(())
+            }
+        }
+    }
+
+    /// Opens a segment in which numbers up to `seq` are used. An empty one begins with a record
+    /// that says why it is.
+    fn open(&mut self, place: &Place, segment: Segment, seq: u64, actor: &str) -> Result<()> {
+        let is_same = |gone: &Segment| gone.session_stamp() == segment.session_stamp();
+        let lost =
+            self.vanished.as_ref().filter(|(gone, _)| is_same(gone)).map_or(0, |gone| gone.1);
+        let name = segment.to_string();
+        let path = self.path.join(&name);
+        let file = place.dir.open_append(&name, Modes::default())?;
+        let stat = stat_file(&file, &path)?;
+        let tail = Tail::starting_at(seq.max(lost)).read_on(&file, &path, stat.bytes)?;
+        let greeting = match (lost, segment.is_first()) {
+            _ if stat.bytes > 0 => None,
+            (1.., _) => Some(Body::new(RecordType::LOG_RECREATED, LOG_ACTOR, json!({}))),
+            (0, true) => Some(Body::new(RecordType::SESSION_START, actor, json!({}))),
+            (0, false) => None,
+        };
+        self.current = Some(Current { segment, file, path, id: stat.id, bytes: stat.bytes, tail });
+        match greeting {
+            Some(body) => self.write(&body, true).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    fn current(&self) -> Result<&Current> {
+        self.current.as_ref().ok_or_else(|| self.not_found())
+    }
+
+    fn not_found(&self) -> Error {
+        Error::io("append to", &self.path, io::Error::from(io::ErrorKind::NotFound))
+    }
+
+    fn is_full(&self) -> bool {
+        self.current.as_ref().is_some_and(|current| current.bytes >= self.options.segment_bytes_max)
+    }
+
+    /// Says that the log goes on in `next`. Only under the lock: it is the last ordered record.
+    fn continue_in(&mut self, next: &Segment, actor: &str) -> Result<()> {
+        let data = json!({ "next": next.to_string() });
+        self.write(&Body::new(RecordType::LOG_CONTINUED, actor, data), true)?;
+        if let Some(current) = &mut self.current {
+            current.tail.next = Some((next.clone(), actor.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, body: &Body, is_locked: bool) -> Result<Appended> {
+        let not_found = self.not_found();
+        let Some(current) = &mut self.current else { return Err(not_found) };
+        let seq = if is_locked { current.tail.seq + 1 } else { current.tail.seq };
+        let buffer = &mut self.buffer;
+        buffer.clear();
+        if current.tail.is_torn {
+            buffer.push('\n');
+        }
+        let session = current.segment.session_stamp();
+        let timestamp = SystemClock.wall();
+        body.write(buffer, &LinePlace { timestamp, session, seq, ordered: is_locked });
+        write_once(&current.file, buffer.as_bytes())
+            .map_err(|e| Error::io("append to", &current.path, e))?;
+        // Without the lock nobody knows where the line stands: the end is read anew next time, and
+        // so it is after a failure.
+        if is_locked {
+            current.bytes += buffer.len() as u64;
+            current.tail.advance_to(seq, current.bytes);
+        }
+        Ok(Appended { session_id: current.segment.session_id(), seq, ordered: is_locked })
+    }
+}
+
+/// One write(2). What does not fit stays torn: a second write could land behind another's line.
+fn write_once(mut file: &File, line: &[u8]) -> io::Result<()> {
+    loop {
+        match file.write(line) {
+            Ok(bytes) if bytes == line.len() => return Ok(()),
+            Ok(_) => return Err(io::Error::from(io::ErrorKind::StorageFull)),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+}
+
+impl Place {
+    /// Opens the log's directory and its lock, and makes both if needed.
+    fn open(path: &Path) -> Result<Self> {
+        let mut tries = VANISHED_TRIES;
+        loop {
+            std::fs::DirBuilder::new()
+                .recursive(true)
+                .mode(Modes::default().directory)
+                .create(path)
+                .map_err(|e| Error::io("create directory", path, e))?;
+            let opened = Dir::open(path).and_then(|dir| {
+                LockFile::open(&dir, LOCK_FILE_NAME).map(|lock| Self { dir, lock })
+            });
+            match opened {
+                Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) && tries > 0 => {
+                    tries -= 1;
+                }
+                other => return other,
+            }
+        }
+    }
+
+    /// Checks that the path still leads to this directory and that its lock is the one at hand.
+    fn check(&self, path: &Path) -> Result<()> {
+        let is_here =
+            stat_path(path)?.is_some_and(|stat| self.dir.id().is_ok_and(|id| id == stat.id));
+        let lock = self.dir.stat(LOCK_FILE_NAME)?.map(|stat| stat.id);
+        if is_here && lock == Some(self.lock.id()?) {
+            return Ok(());
+        }
+        Err(Error::io("find", path, io::Error::from(io::ErrorKind::NotFound)))
+    }
+}

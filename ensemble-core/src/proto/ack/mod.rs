@@ -1,0 +1,391 @@
+//! What is done about a task that is not acked (seed 002, P0-3).
+//!
+//! ```text
+//! state      event / time                            -> state      effects
+//! Idle       Started                                 -> Phase 0    Deliver
+//! Phase n    60 s                                    -> Looking    Inspect
+//! Looking    Idle, n + 1 <= 3                        -> Phase n+1  1: Nudge
+//!                                                                  2: LeaveInputMode, Nudge
+//!                                                                  3: ResetContext, Deliver, Nudge
+//! Looking    Idle, after phase 3                     -> Escalated  Escalate
+//! Looking    Unknown; nothing for 6 s                -> as Idle, but phases 2 and 3 press nothing
+//!                                                       unless the profile says they may
+//! Looking    Busy, Asking, Limited, HumanOccupied    -> Waiting    Record Waiting
+//! Looking    Crashed                                 -> Escalated  Escalate
+//! Waiting    10 s                                    -> Waiting    Inspect
+//! Waiting    Idle, Unknown                           -> Phase 1    Nudge     (alive: gentlest rung)
+//! Waiting    Crashed; the ceiling is reached         -> Escalated  Escalate
+//! any open   Ack of this task and attempt            -> Acked      Acked
+//! any open   any other Ack                           -> same       Record StaleAck
+//! any open   Undeliverable                           -> Escalated  Escalate
+//! any open   Expired                                 -> Expired
+//! Escalated  Ack of this task and attempt            -> Acked      Record LateAck
+//! ```
+//!
+//! The seed's ladder recovers workers that hang: nudge, leave the input mode, reset, call the
+//! conductor, a minute each. Its danger is the worker that does not hang but works: Escape
+//! interrupts it and `/clear` destroys what it knows. So before each rung the worker is looked at,
+//! and no key is pressed while it is known to work, to ask, to be limited or to be used by a
+//! person. It is waited for instead, and told gently when it is free again. An hour of work is
+//! cheaper than a minute of the conductor, so only the ceiling ([`WAIT_MAX`]) ends that.
+//!
+//! Acks bind to the task and the attempt. The attempt is the delivery's epoch: resetting the
+//! context makes it grow, so an ack that crossed the reset counts for nothing, and the worker,
+//! which has forgotten the task, acks the new one.
+//!
+//! *Silence* is the subject: 4 × 60 s, then the conductor, exactly once. *A crash* of whoever runs
+//! the ladder loses the phase, not the task, which lies in its mailbox; the next run begins at
+//! phase 0 with the mailbox's epoch. A limit whose end is known is waited for beyond the ceiling,
+//! for at most [`PARK_MAX`].
+//!
+//! ```
+//! use std::time::Duration;
+//! use ensemble_core::env::Monotonic;
+//! use ensemble_core::proto::Machine;
+//! use ensemble_core::proto::ack::{Config, Effect, Event, Ladder, Phase};
+//!
+//! let now = Monotonic::ZERO;
+//! let mut ladder = Ladder::new("task-001", 1, Config::default());
+//! ladder.handle(now, Event::Started);
+//! assert_eq!(ladder.poll_effect(), Some(Effect::Deliver { attempt: 1 }));
+//! assert_eq!(ladder.poll_timeout(), Some(now + Duration::from_secs(60)));
+//! ladder.handle(now, Event::Ack { task: "task-001".to_owned(), attempt: 1 });
+//! assert_eq!(ladder.poll_effect(), Some(Effect::Acked { phase: Phase::Deliver }));
+//! ```
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::Machine;
+use crate::env::Monotonic;
+
+#[cfg(test)]
+mod tests;
+mod vocabulary;
+
+pub use vocabulary::{
+    Effect, Escalation, Event, GENERIC_LEAVE_INPUT_MODE, Phase, Reason, Record, Worker,
+};
+
+/// How long each phase waits for the ack.
+pub const PHASE_TIMEOUT: Duration = Duration::from_secs(60);
+/// What waiting for a worker that may not be pressed can add to the ladder.
+pub const WAIT_MAX: Duration = Duration::from_secs(30 * 60);
+/// How long a limit whose end is known is waited for, counted from the start.
+pub const PARK_MAX: Duration = Duration::from_secs(6 * 60 * 60);
+/// How often a worker that is waited for is looked at.
+pub const INSPECT_INTERVAL: Duration = Duration::from_secs(10);
+/// How long a look may take: an exchange with a multiplexer that is given five seconds, and one
+/// to spare.
+pub const INSPECT_PATIENCE: Duration = Duration::from_secs(6);
+
+const PHASES: u32 = 4;
+
+const _: () = assert!(PHASE_TIMEOUT.as_secs() * PHASES as u64 == 240);
+const _: () = assert!(PHASE_TIMEOUT.as_secs() * (PHASES as u64) < WAIT_MAX.as_secs());
+const _: () = assert!(INSPECT_PATIENCE.as_secs() < INSPECT_INTERVAL.as_secs());
+const _: () = assert!(INSPECT_INTERVAL.as_secs() < PHASE_TIMEOUT.as_secs());
+const _: () = assert!(WAIT_MAX.as_secs() < PARK_MAX.as_secs());
+
+/// The times of a ladder, and what its worker's profile allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// How long each phase waits for the ack.
+    pub phase_timeout: Duration,
+    /// What waiting for a worker that may not be pressed can add to the ladder.
+    pub wait_max: Duration,
+    /// Whether phases 2 and 3 press keys although it cannot be told what the worker is doing. So
+    /// in the profile `generic`, which has the seed's ladder and no way to tell.
+    pub press_unknown: bool,
+}
+
+impl Default for Config {
+    /// Seed 002's times, and no key without evidence.
+    fn default() -> Self {
+        Self { phase_timeout: PHASE_TIMEOUT, wait_max: WAIT_MAX, press_unknown: false }
+    }
+}
+
+impl Config {
+    /// Seed 002 to the letter: what cannot be told is pressed.
+    #[must_use]
+    pub fn generic() -> Self {
+        Self { press_unknown: true, ..Self::default() }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle,
+    Phase {
+        until: Monotonic,
+    },
+    /// The phase is over; what the worker is doing decides.
+    Looking {
+        until: Monotonic,
+    },
+    /// The worker may not be pressed.
+    Waiting {
+        worker: Worker,
+        look_at: Monotonic,
+    },
+    Acked,
+    Escalated,
+    Expired,
+}
+
+/// The machine of one task at one worker; see the table at the top of this page.
+#[derive(Clone, Debug)]
+pub struct Ladder {
+    task: String,
+    attempt: u32,
+    config: Config,
+    state: State,
+    phase: Phase,
+    started: Monotonic,
+    /// When waiting ends; later than the phases need.
+    ceiling: Monotonic,
+    effects: VecDeque<Effect>,
+}
+
+impl Ladder {
+    /// A ladder that has not begun, for this attempt at this task.
+    #[must_use]
+    pub fn new(task: impl Into<String>, attempt: u32, config: Config) -> Self {
+        Self {
+            task: task.into(),
+            attempt,
+            config,
+            state: State::Idle,
+            phase: Phase::Deliver,
+            started: Monotonic::ZERO,
+            ceiling: Monotonic::ZERO,
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// The phase that is running, or was the last.
+    #[must_use]
+    pub const fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// The attempt that an ack must name now.
+    #[must_use]
+    pub const fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// What the worker is doing, if it is waited for.
+    #[must_use]
+    pub const fn waits_for(&self) -> Option<Worker> {
+        match self.state {
+            State::Waiting { worker, .. } => Some(worker),
+            State::Idle
+            | State::Phase { .. }
+            | State::Looking { .. }
+            | State::Acked
+            | State::Escalated
+            | State::Expired => None,
+        }
+    }
+
+    /// Whether it has ended.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        match self.state {
+            State::Idle | State::Phase { .. } | State::Looking { .. } | State::Waiting { .. } => {
+                false
+            }
+            State::Acked | State::Escalated | State::Expired => true,
+        }
+    }
+
+    fn start(&mut self, now: Monotonic) -> State {
+        self.started = now;
+        self.ceiling = now + self.config.phase_timeout * PHASES + self.config.wait_max;
+        self.effects.push_back(Effect::Deliver { attempt: self.attempt });
+        State::Phase { until: now + self.config.phase_timeout }
+    }
+
+    /// Enters a phase: with its keys, or without.
+    fn enter(&mut self, now: Monotonic, phase: Phase, press: bool) -> State {
+        self.phase = phase;
+        if !press {
+            self.record(Record::Skipped { phase });
+            return State::Phase { until: now + self.config.phase_timeout };
+        }
+        self.record(Record::Entered { phase });
+        match phase {
+            Phase::Deliver | Phase::Nudge => {}
+            Phase::LeaveInputMode => self.effects.push_back(Effect::LeaveInputMode),
+            Phase::ResetContext => {
+                self.attempt = self.attempt.saturating_add(1);
+                self.effects.push_back(Effect::ResetContext);
+                self.effects.push_back(Effect::Deliver { attempt: self.attempt });
+            }
+        }
+        self.effects.push_back(Effect::Nudge);
+        State::Phase { until: now + self.config.phase_timeout }
+    }
+
+    /// The phase is over and the worker was looked at.
+    fn climb(&mut self, now: Monotonic, worker: Worker) -> State {
+        let known = match worker {
+            Worker::Idle => true,
+            Worker::Unknown => self.config.press_unknown,
+            Worker::Crashed => return self.escalate(now, Reason::Crashed),
+            Worker::Busy | Worker::Asking | Worker::Limited { .. } | Worker::HumanOccupied => {
+                return self.wait(now, worker);
+            }
+        };
+        match self.phase.next() {
+            Some(phase) => self.enter(now, phase, known || phase == Phase::Nudge),
+            None => self.escalate(now, Reason::Unanswered),
+        }
+    }
+
+    fn wait(&mut self, now: Monotonic, worker: Worker) -> State {
+        if let Worker::Limited { until: Some(until) } = worker {
+            let parked = until.min(self.started + PARK_MAX) + self.config.phase_timeout;
+            self.ceiling = self.ceiling.max(parked);
+        }
+        if now >= self.ceiling {
+            return self.escalate(now, Reason::NotPressable(worker));
+        }
+        if self.waits_for().map(Worker::word) != Some(worker.word()) {
+            self.record(Record::Waiting { worker });
+        }
+        State::Waiting { worker, look_at: now + INSPECT_INTERVAL }
+    }
+
+    /// The worker that is waited for was looked at.
+    fn waited(&mut self, now: Monotonic, worker: Worker) -> State {
+        match worker {
+            Worker::Idle | Worker::Unknown => self.enter(now, Phase::Nudge, true),
+            Worker::Crashed => self.escalate(now, Reason::Crashed),
+            Worker::Busy | Worker::Asking | Worker::Limited { .. } | Worker::HumanOccupied => {
+                self.wait(now, worker)
+            }
+        }
+    }
+
+    fn escalate(&mut self, now: Monotonic, reason: Reason) -> State {
+        self.effects.push_back(Effect::Escalate(Escalation {
+            task: self.task.clone(),
+            attempt: self.attempt,
+            phase: self.phase,
+            reason,
+            waited: now.since(self.started),
+        }));
+        State::Escalated
+    }
+
+    /// Whether an ack is for this task and attempt; if not, that is recorded.
+    fn counts(&mut self, task: String, attempt: u32) -> bool {
+        let counts = task == self.task && attempt == self.attempt;
+        if !counts {
+            self.record(Record::StaleAck { task, attempt });
+        }
+        counts
+    }
+
+    fn acked(&mut self) -> State {
+        self.effects.push_back(Effect::Acked { phase: self.phase });
+        State::Acked
+    }
+
+    fn record(&mut self, record: Record) {
+        self.effects.push_back(Effect::Record(record));
+    }
+}
+
+impl Machine for Ladder {
+    type Event = Event;
+    type Effect = Effect;
+
+    fn handle(&mut self, now: Monotonic, event: Event) {
+        self.state = match (self.state, event) {
+            (State::Idle, Event::Started) => self.start(now),
+            (
+                State::Phase { .. } | State::Looking { .. } | State::Waiting { .. },
+                Event::Ack { task, attempt },
+            ) => {
+                if self.counts(task, attempt) {
+                    self.acked()
+                } else {
+                    self.state
+                }
+            }
+            (State::Escalated, Event::Ack { task, attempt }) => {
+                if self.counts(task, attempt) {
+                    self.record(Record::LateAck);
+                    State::Acked
+                } else {
+                    State::Escalated
+                }
+            }
+            (State::Looking { .. }, Event::Seen(worker)) => self.climb(now, worker),
+            (State::Waiting { .. }, Event::Seen(worker)) => self.waited(now, worker),
+            (
+                State::Phase { .. } | State::Looking { .. } | State::Waiting { .. },
+                Event::Undeliverable,
+            ) => self.escalate(now, Reason::Undeliverable),
+            (
+                State::Idle | State::Phase { .. } | State::Looking { .. } | State::Waiting { .. },
+                Event::Expired,
+            ) => State::Expired,
+            (State::Idle, Event::Ack { .. } | Event::Seen(_) | Event::Undeliverable)
+            | (State::Phase { .. }, Event::Started | Event::Seen(_))
+            | (State::Looking { .. } | State::Waiting { .. }, Event::Started)
+            | (
+                State::Escalated,
+                Event::Started | Event::Seen(_) | Event::Undeliverable | Event::Expired,
+            )
+            | (
+                State::Acked | State::Expired,
+                Event::Started
+                | Event::Ack { .. }
+                | Event::Seen(_)
+                | Event::Undeliverable
+                | Event::Expired,
+            ) => self.state,
+        };
+    }
+
+    fn handle_timeout(&mut self, now: Monotonic) {
+        self.state = match self.state {
+            State::Phase { until } if now >= until => {
+                self.effects.push_back(Effect::Inspect);
+                State::Looking { until: now + INSPECT_PATIENCE }
+            }
+            State::Looking { until } if now >= until => self.climb(now, Worker::Unknown),
+            State::Waiting { worker, .. } if now >= self.ceiling => {
+                self.escalate(now, Reason::NotPressable(worker))
+            }
+            State::Waiting { worker, look_at } if now >= look_at => {
+                self.effects.push_back(Effect::Inspect);
+                State::Waiting { worker, look_at: now + INSPECT_INTERVAL }
+            }
+            State::Idle
+            | State::Phase { .. }
+            | State::Looking { .. }
+            | State::Waiting { .. }
+            | State::Acked
+            | State::Escalated
+            | State::Expired => self.state,
+        };
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Monotonic> {
+        match self.state {
+            State::Phase { until } | State::Looking { until } => Some(until),
+            State::Waiting { look_at, .. } => Some(look_at.min(self.ceiling)),
+            State::Idle | State::Acked | State::Escalated | State::Expired => None,
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! What a [`Ladder`](super::Ladder) is told, what it asks for, and how it shows itself.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::env::Monotonic;
+use crate::pane::Key;
+
+/// The keys of phase 2 in the profile `generic`, as the seed has them; a nudge follows. Named
+/// profiles have keys of their own, since these end or rewind some agents.
+pub const GENERIC_LEAVE_INPUT_MODE: [Key; 3] = [Key::Escape, Key::Escape, Key::CtrlC];
+
+/// A rung of the ladder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// 0: the task is delivered and nothing else; a healthy worker acks at once.
+    Deliver,
+    /// 1: the worker is nudged.
+    Nudge,
+    /// 2: the worker is helped out of an input mode and nudged.
+    LeaveInputMode,
+    /// 3: the worker's context is reset, the task delivered again, and the worker nudged.
+    ResetContext,
+}
+
+impl Phase {
+    /// Its number in the seed, 0 to 3.
+    #[must_use]
+    pub const fn number(self) -> u8 {
+        self as u8
+    }
+
+    /// The next rung; after the last comes the conductor.
+    #[must_use]
+    pub const fn next(self) -> Option<Self> {
+        match self {
+            Self::Deliver => Some(Self::Nudge),
+            Self::Nudge => Some(Self::LeaveInputMode),
+            Self::LeaveInputMode => Some(Self::ResetContext),
+            Self::ResetContext => None,
+        }
+    }
+}
+
+/// What a worker is doing, as far as that can be seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Worker {
+    /// That cannot be told.
+    #[default]
+    Unknown,
+    /// It waits for input.
+    Idle,
+    /// It works.
+    Busy,
+    /// It asks a person something: a permission, trust, a login.
+    Asking,
+    /// It waits for a usage limit to pass.
+    Limited {
+        /// When that will be, if it says so.
+        until: Option<Monotonic>,
+    },
+    /// A person is at it: something is typed and not sent, or scrolled back.
+    HumanOccupied,
+    /// Its program has ended.
+    Crashed,
+}
+
+impl Worker {
+    /// The stable word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown",
+            Self::Idle => "idle",
+            Self::Busy => "busy",
+            Self::Asking => "asking",
+            Self::Limited { .. } => "limited",
+            Self::HumanOccupied => "human_occupied",
+            Self::Crashed => "crashed",
+        }
+    }
+
+    /// Whether it may be pressed: it is not known to be working, asking, limited, used by a
+    /// person, or gone.
+    #[must_use]
+    pub const fn is_pressable(self) -> bool {
+        match self {
+            Self::Idle | Self::Unknown => true,
+            Self::Busy
+            | Self::Asking
+            | Self::Limited { .. }
+            | Self::HumanOccupied
+            | Self::Crashed => false,
+        }
+    }
+}
+
+/// What happens to the task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The task is to be delivered.
+    Started,
+    /// An ack has come in.
+    Ack {
+        /// For which task.
+        task: String,
+        /// For which attempt at it.
+        attempt: u32,
+    },
+    /// The worker was looked at, asked for or not.
+    Seen(Worker),
+    /// The task could not be delivered.
+    Undeliverable,
+    /// The task has expired or was withdrawn.
+    Expired,
+}
+
+/// What is to be done. Everything that presses keys is done under the pane's own guard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Publish the task; report only [`Event::Undeliverable`].
+    Deliver {
+        /// The attempt, which acks must name.
+        attempt: u32,
+    },
+    /// Look at the worker and report [`Event::Seen`].
+    Inspect,
+    /// Type a nudge.
+    Nudge,
+    /// Press what the worker's profile says for leaving an input mode.
+    LeaveInputMode,
+    /// Do what the worker's profile says for resetting the context.
+    ResetContext,
+    /// The task was acked; the ladder is over.
+    Acked {
+        /// In which phase.
+        phase: Phase,
+    },
+    /// Tell the conductor. Exactly once; the ladder is over.
+    Escalate(Escalation),
+    /// Write it to the event log.
+    Record(Record),
+}
+
+/// What the conductor is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Escalation {
+    /// Which task.
+    pub task: String,
+    /// The last attempt at it.
+    pub attempt: u32,
+    /// The highest phase that was reached.
+    pub phase: Phase,
+    /// Why.
+    pub reason: Reason,
+    /// For how long the ack was waited for.
+    pub waited: Duration,
+}
+
+/// Why a conductor is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// All phases are over without an ack.
+    Unanswered,
+    /// The worker could not be pressed for too long.
+    NotPressable(Worker),
+    /// The worker's program has ended.
+    Crashed,
+    /// The task could not be delivered.
+    Undeliverable,
+}
+
+/// What the event log is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Record {
+    /// A phase has begun.
+    Entered {
+        /// Which.
+        phase: Phase,
+    },
+    /// A phase has begun without its keys, since nothing proves them harmless.
+    Skipped {
+        /// Which.
+        phase: Phase,
+    },
+    /// The next phase waits for the worker. Once for every change of the reason.
+    Waiting {
+        /// What the worker is doing.
+        worker: Worker,
+    },
+    /// An ack for another task or attempt was ignored.
+    StaleAck {
+        /// For which task.
+        task: String,
+        /// For which attempt.
+        attempt: u32,
+    },
+    /// The ack came after the conductor was told.
+    LateAck,
+}

@@ -1,0 +1,71 @@
+//! Noticing that the machine slept or that its wall clock was set.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::env::Monotonic;
+use crate::message::Timestamp;
+
+/// From what difference on two clocks are said to have come apart. Slewing by NTP stays far below
+/// it between two looks.
+pub const CLOCK_GAP_MIN: Duration = Duration::from_secs(2);
+
+/// Two clocks came apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ClockGap {
+    /// For how many milliseconds the machine was suspended.
+    pub suspended_ms: u64,
+    /// By how many milliseconds the wall clock was set forward beyond that (backward: negative).
+    pub wall_jump_ms: i64,
+}
+
+/// Compares the three clocks from look to look.
+///
+/// ```
+/// use std::time::Duration;
+/// use ensemble_core::env::Monotonic;
+/// use ensemble_core::message::Timestamp;
+/// use ensemble_core::proto::lease::GapDetector;
+///
+/// let (ten, hour) = (Duration::from_secs(10), Duration::from_secs(3600));
+/// let now = Monotonic::ZERO + ten;
+/// let mut clocks = GapDetector::default();
+/// assert_eq!(clocks.look(now, now, Timestamp::from_unix_millis(0)), None);
+/// // Ten seconds later by the one clock, ten seconds and an hour by the others: it slept.
+/// let wall = Timestamp::from_unix_millis(0).plus(ten + hour);
+/// let gap = clocks.look(now + ten, now + ten + hour, wall).unwrap();
+/// assert_eq!((gap.suspended_ms, gap.wall_jump_ms), (3_600_000, 0));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GapDetector {
+    /// Boot time minus monotonic time and wall time minus boot time, in milliseconds.
+    offsets: Option<(i64, i64)>,
+}
+
+impl GapDetector {
+    /// Takes a reading of the clocks, made at one moment; says if they came apart since the last.
+    pub fn look(
+        &mut self,
+        monotonic: Monotonic,
+        boottime: Monotonic,
+        wall: Timestamp,
+    ) -> Option<ClockGap> {
+        let (monotonic, boottime) = (millis(monotonic), millis(boottime));
+        let slept = boottime.saturating_sub(monotonic);
+        let calendar = wall.unix_millis().saturating_sub(boottime);
+        let (slept_before, calendar_before) = self.offsets.replace((slept, calendar))?;
+        let suspended = slept.saturating_sub(slept_before);
+        let jump = calendar.saturating_sub(calendar_before);
+        let gap_min = i64::try_from(CLOCK_GAP_MIN.as_millis()).unwrap_or(i64::MAX);
+        (suspended > gap_min || jump.saturating_abs() > gap_min).then(|| ClockGap {
+            suspended_ms: u64::try_from(suspended).unwrap_or(0),
+            wall_jump_ms: jump,
+        })
+    }
+}
+
+fn millis(reading: Monotonic) -> i64 {
+    i64::try_from(reading.as_duration().as_millis()).unwrap_or(i64::MAX)
+}

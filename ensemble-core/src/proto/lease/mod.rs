@@ -1,0 +1,371 @@
+//! Whether somebody else's lease has expired, judged by watching it (seed 001's leases, without
+//! trusting anybody's wall clock).
+//!
+//! ```text
+//! a lease    event                                     -> state     effects
+//! absent     Seen                                      -> Running   (silent for 0 s)
+//! Running    Seen, another sequence                    -> Running   (silent for 0 s)
+//! Running    ScanDone, silent for its duration         -> Expired   Expire
+//! Expired    Seen, another sequence                    -> Running   (renewed, or held by another)
+//! Expired    ScanDone, still there a heartbeat later   -> Expired   Expire            (again)
+//! any        Gone; ScanDone without having seen it     -> absent
+//!
+//! observer   event / time                              -> state     effects
+//! Judging    ClockGap                                  -> Held      Record ClockGap
+//! Judging    ScanDone, more than half of >= 4 are late -> Paused    Record MassExpiry
+//! Held       ClockGap                                  -> Held      (begins anew)
+//! Held       ScanDone, HOLD is over                    -> Judging   Expire all that are due
+//! Held       ScanDone, OVERTIME_MAX past its duration  -> Held      Expire that one
+//! Paused     ClockGap                                  -> Paused    (nobody is judged anyway)
+//! Paused     ScanDone, HOLD is over                    -> Judging   Expire all that are due
+//! any        a lease falls due, or a minute of no look -> same      Look
+//! ```
+//!
+//! A holder shows that it lives by changing a sequence number; nobody compares stamps. An observer
+//! may say that a lease has expired only if it has itself looked, twice, a full duration apart,
+//! and seen the same number. Its own absence proves nothing: time in which it did not look counts
+//! for at most [`LOOK_GAP_MAX`], so an observer that was stopped, starved or put to sleep wakes up
+//! knowing that it knows little, and asks for a [`Effect::Look`] instead of judging.
+//!
+//! Two more doubts postpone a judgement. After a clock gap (a suspend, a jump of the wall clock)
+//! everybody gets two heartbeats to show up; but [`OVERTIME_MAX`] bounds what all gaps together
+//! can add, so a clock that jumps every minute cannot keep the dead alive. And if more than half
+//! of the team seems to die within one heartbeat, the likelier explanation is that something in
+//! between broke: that is recorded, and waited out once.
+//!
+//! *Silence* is the input. *A crash* of the observer loses what it had seen; a [`Snapshot`] lets
+//! the next process of the same boot go on. *A crash* between Expire and its execution is repaired
+//! by asking again, so the executor must compare key and sequence (and grow the epoch) under its
+//! lock. True death is found within the duration plus 85 s of running time, if the observer looks
+//! every [`LOOK_INTERVAL`].
+//!
+//! ```
+//! use std::time::Duration;
+//! use ensemble_core::env::Monotonic;
+//! use ensemble_core::proto::Machine;
+//! use ensemble_core::proto::lease::{Effect, Event, LeaseWatch};
+//!
+//! let duration = Duration::from_secs(300);
+//! let mut watch = LeaseWatch::new(Monotonic::ZERO);
+//! for look in 0..=11 {
+//!     let now = Monotonic::ZERO + Duration::from_secs(30 * look);
+//!     watch.handle(now, Event::Seen { key: "coder-1", sequence: 7, duration });
+//!     watch.handle(now, Event::ScanDone);
+//! }
+//! assert_eq!(watch.poll_effect(), Some(Effect::Expire { key: "coder-1", sequence: 7 }));
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::Machine;
+use crate::env::Monotonic;
+
+mod gap;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+
+pub use gap::{CLOCK_GAP_MIN, ClockGap, GapDetector};
+pub use snapshot::{Observation, Snapshot};
+
+/// How often a holder changes its sequence number.
+pub const HEARTBEAT: Duration = Duration::from_secs(60);
+/// How long everything is on hold after a clock gap or a mass expiry: two heartbeats.
+pub const HOLD: Duration = Duration::from_secs(120);
+/// What clock gaps can add to a silent lease's duration, however many there are.
+pub const OVERTIME_MAX: Duration = Duration::from_secs(55);
+/// How often an observer is expected to look by itself.
+pub const LOOK_INTERVAL: Duration = Duration::from_secs(30);
+/// What a time without a look counts for, at most.
+pub const LOOK_GAP_MAX: Duration = Duration::from_secs(60);
+/// How soon an unanswered [`Effect::Look`] is repeated.
+pub const LOOK_REPEAT: Duration = Duration::from_secs(5);
+/// From how many leases on a mass expiry is recognised.
+pub const MASS_MIN: usize = 4;
+
+const _: () = assert!(HOLD.as_secs() == 2 * HEARTBEAT.as_secs());
+const _: () = assert!(OVERTIME_MAX.as_secs() + LOOK_INTERVAL.as_secs() <= 85);
+const _: () = assert!(OVERTIME_MAX.as_secs() < HOLD.as_secs());
+const _: () = assert!(2 * LOOK_INTERVAL.as_secs() <= LOOK_GAP_MAX.as_secs());
+const _: () = assert!(LOOK_REPEAT.as_secs() < LOOK_INTERVAL.as_secs());
+
+/// What the observer sees.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event<K> {
+    /// A lease was looked at.
+    Seen {
+        /// Which lease.
+        key: K,
+        /// Its holder's sequence number.
+        sequence: u64,
+        /// How long it runs without a change of that number.
+        duration: Duration,
+    },
+    /// A lease was given back.
+    Gone {
+        /// Which lease.
+        key: K,
+    },
+    /// The machine slept, or its wall clock was set; see [`GapDetector`].
+    ClockGap(ClockGap),
+    /// All leases have been looked at; those not seen since the last time are gone.
+    ScanDone,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect<K> {
+    /// Look at all leases and report them, ending with [`Event::ScanDone`].
+    Look,
+    /// Take the lease away, if under the lock it still has this sequence number.
+    Expire {
+        /// Which lease.
+        key: K,
+        /// The sequence number it was seen with all the time.
+        sequence: u64,
+    },
+    /// Write it to the event log.
+    Record(Record),
+}
+
+/// What the event log is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Record {
+    /// Expiry is on hold for [`HOLD`]. Further gaps in that time are not recorded.
+    ClockGap(ClockGap),
+    /// Too many leases are about to expire together: expiry is paused for [`HOLD`].
+    MassExpiry {
+        /// How many.
+        late: usize,
+        /// Of how many.
+        of: usize,
+    },
+}
+
+/// Time as far as the observer was there to see it.
+type Watched = Duration;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Judging,
+    Held { until: Watched },
+    Paused { until: Watched },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Life {
+    /// Known from a snapshot, not seen yet.
+    Restored,
+    Running,
+    Expired {
+        asked: Watched,
+    },
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    sequence: u64,
+    duration: Duration,
+    /// When the sequence number was first seen.
+    changed: Watched,
+    /// When it was last seen.
+    seen: Watched,
+    in_scan: bool,
+    life: Life,
+}
+
+impl Lease {
+    fn silent(&self) -> Duration {
+        self.seen.saturating_sub(self.changed)
+    }
+
+    /// Whether it will be due within one heartbeat (or a fifth of a short duration).
+    fn is_late(&self) -> bool {
+        let margin = HEARTBEAT.min(self.duration / 5);
+        self.life == Life::Running && self.silent() + margin >= self.duration
+    }
+
+    /// When it may be expired if it stays as it is.
+    fn deadline(&self, state: State) -> Option<Watched> {
+        let due = self.changed.saturating_add(self.duration);
+        match (self.life, state) {
+            (Life::Restored, State::Judging | State::Held { .. } | State::Paused { .. }) => None,
+            (Life::Running, State::Judging) => Some(due),
+            (Life::Running, State::Held { until }) => {
+                Some(due.max(until.min(due.saturating_add(OVERTIME_MAX))))
+            }
+            (Life::Running, State::Paused { until }) => Some(due.max(until)),
+            (
+                Life::Expired { asked },
+                State::Judging | State::Held { .. } | State::Paused { .. },
+            ) => Some(asked + HEARTBEAT),
+        }
+    }
+}
+
+/// The machine of one observer; see the table at the top of this page.
+#[derive(Clone, Debug)]
+pub struct LeaseWatch<K> {
+    state: State,
+    leases: BTreeMap<K, Lease>,
+    watched: Watched,
+    looked_at: Monotonic,
+    look_asked_at: Option<Monotonic>,
+    effects: VecDeque<Effect<K>>,
+}
+
+impl<K: Ord + Clone> LeaseWatch<K> {
+    /// An observer that has seen nothing yet.
+    #[must_use]
+    pub const fn new(now: Monotonic) -> Self {
+        Self {
+            state: State::Judging,
+            leases: BTreeMap::new(),
+            watched: Duration::ZERO,
+            looked_at: now,
+            look_asked_at: None,
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// How long a lease has been seen with the same sequence number; `None` if it is not known.
+    #[must_use]
+    pub fn silent_for(&self, key: &K) -> Option<Duration> {
+        self.leases.get(key).map(Lease::silent)
+    }
+
+    /// Whether expiry is on hold or paused.
+    #[must_use]
+    pub const fn is_on_hold(&self) -> bool {
+        match self.state {
+            State::Judging => false,
+            State::Held { .. } | State::Paused { .. } => true,
+        }
+    }
+
+    fn watched_until(&self, now: Monotonic) -> Watched {
+        self.watched + now.since(self.looked_at).min(LOOK_GAP_MAX)
+    }
+
+    fn see(&mut self, now: Monotonic, key: K, sequence: u64, duration: Duration) {
+        let seen = self.watched_until(now);
+        let first =
+            Lease { sequence, duration, changed: seen, seen, in_scan: true, life: Life::Running };
+        let lease = self.leases.entry(key).or_insert(first);
+        if lease.sequence != sequence {
+            *lease = first;
+        }
+        lease.seen = seen;
+        lease.duration = duration;
+        lease.in_scan = true;
+        if lease.life == Life::Restored {
+            lease.life = Life::Running;
+        }
+    }
+
+    fn scan_done(&mut self, now: Monotonic) -> State {
+        self.watched = self.watched_until(now);
+        self.looked_at = now;
+        self.look_asked_at = None;
+        self.leases.retain(|_, lease| std::mem::take(&mut lease.in_scan));
+        match self.state {
+            State::Paused { until } if self.watched >= until => {
+                self.expire(State::Judging);
+                State::Judging
+            }
+            State::Held { until } if self.watched >= until => self.judge(State::Judging),
+            State::Judging | State::Held { .. } => self.judge(self.state),
+            State::Paused { .. } => {
+                self.expire(self.state);
+                self.state
+            }
+        }
+    }
+
+    fn judge(&mut self, state: State) -> State {
+        let is_due = |lease: &Lease| {
+            lease.life == Life::Running && lease.deadline(state).is_some_and(|at| lease.seen >= at)
+        };
+        if !self.leases.values().any(is_due) {
+            self.expire(state);
+            return state;
+        }
+        let alive = |lease: &&Lease| lease.life == Life::Running;
+        let of = self.leases.values().filter(alive).count();
+        let late = self.leases.values().filter(|lease| lease.is_late()).count();
+        if of >= MASS_MIN && 2 * late > of {
+            self.effects.push_back(Effect::Record(Record::MassExpiry { late, of }));
+            return State::Paused { until: self.watched + HOLD };
+        }
+        self.expire(state);
+        state
+    }
+
+    fn expire(&mut self, state: State) {
+        for (key, lease) in &mut self.leases {
+            if lease.deadline(state).is_some_and(|at| lease.seen >= at) {
+                lease.life = Life::Expired { asked: lease.seen };
+                let (key, sequence) = (key.clone(), lease.sequence);
+                self.effects.push_back(Effect::Expire { key, sequence });
+            }
+        }
+    }
+}
+
+impl<K: Ord + Clone> Machine for LeaseWatch<K> {
+    type Event = Event<K>;
+    type Effect = Effect<K>;
+
+    fn handle(&mut self, now: Monotonic, event: Event<K>) {
+        self.state = match (self.state, event) {
+            (
+                State::Judging | State::Held { .. } | State::Paused { .. },
+                Event::Seen { key, sequence, duration },
+            ) => {
+                self.see(now, key, sequence, duration);
+                self.state
+            }
+            (State::Judging | State::Held { .. } | State::Paused { .. }, Event::Gone { key }) => {
+                self.leases.remove(&key);
+                self.state
+            }
+            (State::Judging, Event::ClockGap(gap)) => {
+                self.effects.push_back(Effect::Record(Record::ClockGap(gap)));
+                State::Held { until: self.watched_until(now) + HOLD }
+            }
+            (State::Held { .. }, Event::ClockGap(_)) => {
+                State::Held { until: self.watched_until(now) + HOLD }
+            }
+            (State::Paused { until }, Event::ClockGap(_)) => State::Paused { until },
+            (State::Judging | State::Held { .. } | State::Paused { .. }, Event::ScanDone) => {
+                self.scan_done(now)
+            }
+        };
+    }
+
+    fn handle_timeout(&mut self, now: Monotonic) {
+        if self.poll_timeout().is_some_and(|due| now >= due) {
+            self.look_asked_at = Some(now);
+            self.effects.push_back(Effect::Look);
+        }
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect<K>> {
+        self.effects.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Monotonic> {
+        if self.leases.is_empty() {
+            return None;
+        }
+        if let Some(asked) = self.look_asked_at {
+            return Some(asked + LOOK_REPEAT);
+        }
+        let next = self.leases.values().filter_map(|lease| lease.deadline(self.state)).min();
+        let wait = next.map_or(Duration::ZERO, |at| at.saturating_sub(self.watched));
+        Some(self.looked_at + wait.min(LOOK_GAP_MAX))
+    }
+}

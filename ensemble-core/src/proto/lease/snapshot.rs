@@ -1,0 +1,89 @@
+//! Handing an observation on to the next process of the same boot.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Lease, LeaseWatch, Life, State};
+use crate::env::Monotonic;
+
+/// What an observer knows. Worth something only on the host and in the boot it was taken in: the
+/// monotonic clock begins anew with each.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot<K> {
+    /// The boot it was taken in.
+    pub boot_id: String,
+    /// When it was taken, in milliseconds of the monotonic clock.
+    pub taken_at_ms: u64,
+    /// For how many more milliseconds expiry is on hold.
+    pub hold_ms: u64,
+    /// The leases that were being watched.
+    pub leases: Vec<Observation<K>>,
+}
+
+/// One lease in a [`Snapshot`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observation<K> {
+    /// Which lease.
+    pub key: K,
+    /// Its sequence number when last seen.
+    pub sequence: u64,
+    /// For how many milliseconds, when the snapshot was taken, that had been its number.
+    pub age_ms: u64,
+}
+
+impl<K: Ord + Clone> LeaseWatch<K> {
+    /// What this observer knows.
+    #[must_use]
+    pub fn snapshot(&self, now: Monotonic, boot_id: &str) -> Snapshot<K> {
+        let watched = self.watched_until(now);
+        let hold = match self.state {
+            State::Judging => Duration::ZERO,
+            State::Held { until } | State::Paused { until } => until.saturating_sub(watched),
+        };
+        let observe = |(key, lease): (&K, &Lease)| Observation {
+            key: key.clone(),
+            sequence: lease.sequence,
+            age_ms: millis(watched.saturating_sub(lease.changed)),
+        };
+        Snapshot {
+            boot_id: boot_id.to_owned(),
+            taken_at_ms: millis(now.as_duration()),
+            hold_ms: millis(hold),
+            leases: self.leases.iter().map(observe).collect(),
+        }
+    }
+
+    /// Goes on from a snapshot of the same boot; begins anew if it is from another one.
+    ///
+    /// A number that is still the same must have been the same in between, since holders never
+    /// repeat one; so the time between the two processes counts, other than time in which one
+    /// process did not look.
+    #[must_use]
+    pub fn restore(now: Monotonic, boot_id: &str, snapshot: Snapshot<K>) -> Self {
+        let taken_at = Monotonic::from_duration(Duration::from_millis(snapshot.taken_at_ms));
+        let mut watch = Self::new(now);
+        if snapshot.boot_id != boot_id || taken_at > now {
+            return watch;
+        }
+        let between = now.since(taken_at);
+        let ages = snapshot.leases.iter().map(|lease| Duration::from_millis(lease.age_ms));
+        watch.watched = between.saturating_add(ages.max().unwrap_or_default());
+        let hold = Duration::from_millis(snapshot.hold_ms).saturating_sub(between);
+        if !hold.is_zero() {
+            watch.state = State::Held { until: watch.watched.saturating_add(hold) };
+        }
+        for Observation { key, sequence, age_ms } in snapshot.leases {
+            let age = between.saturating_add(Duration::from_millis(age_ms));
+            let changed = watch.watched.saturating_sub(age);
+            let (duration, life) = (Duration::MAX, Life::Restored);
+            let lease = Lease { sequence, duration, changed, seen: changed, in_scan: false, life };
+            watch.leases.insert(key, lease);
+        }
+        watch
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}

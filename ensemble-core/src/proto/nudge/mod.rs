@@ -1,0 +1,435 @@
+//! When the agent of one mailbox is nudged (seed 002, P0-1: "notify at once, poll if that fails").
+//!
+//! ```text
+//! state       event / time                    -> state        effects
+//! Unbound     Bound, mail waits               -> InFlight     Nudge            (leading edge: 0 ms)
+//! Unbound     Bound, nothing waits            -> Quiet
+//! Quiet       Mail waits                      -> InFlight     Nudge
+//! Quiet       Mail waits, < 250 ms after one  -> Due
+//! Due         the pause is over               -> InFlight     Nudge
+//! InFlight    Sent                            -> Told
+//! InFlight    Sent, mailbox drained since     -> Quiet
+//! InFlight    TextOnly, Refused               -> Deferred     Record Deferred  (if the reason is new)
+//! InFlight    refused for good                -> Unbound      Record Deferred
+//! InFlight    no outcome for 15 s             -> Deferred     Record Deferred
+//! Deferred    Sent, late                      -> Told
+//! Deferred    backoff over, PaneChanged       -> InFlight     Nudge; Submit if our text stands there
+//! Told        60, 120, 240 s unread           -> InFlight     Nudge
+//! Told        240 s unread after the fourth   -> Unanswered   Record Unanswered
+//! Told        some taken                      -> Told         (alive: the count begins anew)
+//! Told        all taken, new mail came        -> InFlight     Nudge
+//! Unanswered  some taken                      -> Told
+//! any bound   drained                         -> Quiet
+//! any         Unbound                         -> Unbound
+//! any         Bound to another pane           -> as from Unbound
+//! ```
+//!
+//! The mailbox is the truth and a nudge is only a hint, so nothing here has to be exact: a nudge
+//! too few costs one [`NUDGE_REPEAT`], a nudge too many costs a line on a screen. What must never
+//! happen is a flood. So the first message into an empty mailbox is announced at once and all
+//! that follow ride on that one line, until the agent has read everything or has let a minute
+//! pass. Of all that [`NUDGES_MAX`] bounds: without a message being taken, no more lines than that
+//! are ever typed.
+//!
+//! *Silence.* An agent that reads nothing is told four times in seven minutes, then left alone and
+//! reported once. A multiplexer that never answers counts as a refusal after [`OUTCOME_PATIENCE`].
+//! *A crash* of the watcher loses this machine and nothing else: the next one finds the mail
+//! waiting and begins with its leading edge.
+//!
+//! *Half a nudge.* [`NudgeOutcome::TextOnly`] leaves our line in the composer. Typing it again
+//! would double it, and the guard would take it for a draft. So the next attempt is a
+//! [`Effect::Submit`], whose contract is to press Enter only if exactly that line, and nothing
+//! else, still stands there. If somebody has changed it, it is theirs, and the guard's `draft`
+//! keeps us away until they are done.
+//!
+//! ```
+//! use ensemble_core::env::Monotonic;
+//! use ensemble_core::pane::NudgeOutcome;
+//! use ensemble_core::proto::Machine;
+//! use ensemble_core::proto::nudge::{Courier, Effect, Event};
+//!
+//! let now = Monotonic::ZERO;
+//! let mut courier = Courier::new();
+//! courier.handle(now, Event::Bound { binding: 1 });
+//! courier.handle(now, Event::Mail { waiting: 1, taken: 0 });
+//! assert_eq!(courier.poll_effect(), Some(Effect::Nudge { attempt: 1, waiting: 1 }));
+//! courier.handle(now, Event::Outcome { attempt: 1, outcome: NudgeOutcome::Sent });
+//! courier.handle(now, Event::Mail { waiting: 10, taken: 0 });
+//! assert_eq!(courier.poll_effect(), None); // the other nine ride on the same line
+//! ```
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::Machine;
+use crate::env::Monotonic;
+use crate::pane::{Deferral, NudgeOutcome};
+
+#[cfg(test)]
+mod tests;
+mod vocabulary;
+
+pub use vocabulary::{Effect, Event, Phase, Record, Status};
+
+/// How long mail lies unread before the agent is told again; doubles with every line.
+pub const NUDGE_REPEAT: Duration = Duration::from_secs(60);
+/// The longest such wait.
+pub const NUDGE_REPEAT_MAX: Duration = Duration::from_secs(240);
+/// How many lines are typed, at most, without the agent taking a message.
+pub const NUDGES_MAX: u32 = 4;
+/// The least time between two lines, even if the mailbox was drained in between.
+pub const NUDGE_INTERVAL_MIN: Duration = Duration::from_millis(250);
+/// How soon a refused nudge is tried again at first; doubles with every refusal.
+pub const RETRY_MIN: Duration = Duration::from_millis(100);
+/// The longest wait between two tries.
+pub const RETRY_MAX: Duration = Duration::from_secs(30);
+/// How long the outcome of a nudge may be missing: three exchanges (text, gap, Enter) with a
+/// multiplexer that is given five seconds for each.
+pub const OUTCOME_PATIENCE: Duration = Duration::from_secs(15);
+
+const _: () = assert!(RETRY_MIN.as_millis() < NUDGE_INTERVAL_MIN.as_millis());
+const _: () = assert!(NUDGE_INTERVAL_MIN.as_millis() < OUTCOME_PATIENCE.as_millis());
+const _: () = assert!(OUTCOME_PATIENCE.as_millis() < RETRY_MAX.as_millis());
+const _: () = assert!(RETRY_MAX.as_millis() < NUDGE_REPEAT.as_millis());
+const _: () = assert!(NUDGE_REPEAT.as_secs() << (NUDGES_MAX - 2) == NUDGE_REPEAT_MAX.as_secs());
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Unbound,
+    Quiet,
+    Due {
+        at: Monotonic,
+    },
+    InFlight {
+        until: Monotonic,
+        backoff: Duration,
+        submit: bool,
+    },
+    /// `late`: the outcome of the last attempt is still missing.
+    Deferred {
+        at: Monotonic,
+        since: Monotonic,
+        backoff: Duration,
+        late: bool,
+    },
+    Told {
+        repeat_at: Monotonic,
+    },
+    Unanswered,
+}
+
+/// The machine of one mailbox; see the table at the top of this page.
+#[derive(Clone, Debug)]
+pub struct Courier {
+    state: State,
+    waiting: u64,
+    /// Lines typed since a message was last taken.
+    nudges: u32,
+    /// The last attempt's number.
+    attempt: u64,
+    binding: Option<u64>,
+    /// The attempt whose line stands unsubmitted in the composer.
+    typed: Option<u64>,
+    last_try: Option<Monotonic>,
+    deferral: Option<Deferral>,
+    effects: VecDeque<Effect>,
+}
+
+impl Default for Courier {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Courier {
+    /// A mailbox without mail and without a pane.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            state: State::Unbound,
+            waiting: 0,
+            nudges: 0,
+            attempt: 0,
+            binding: None,
+            typed: None,
+            last_try: None,
+            deferral: None,
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// Where it stands.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let phase = match self.state {
+            State::Unbound => Phase::Unbound,
+            State::Quiet => Phase::Quiet,
+            State::Due { .. } => Phase::Due,
+            State::InFlight { .. } => Phase::InFlight,
+            State::Deferred { .. } => Phase::Deferred,
+            State::Told { .. } => Phase::Told,
+            State::Unanswered => Phase::Unanswered,
+        };
+        Status {
+            phase,
+            waiting: self.waiting,
+            nudges: self.nudges,
+            deferral: self.deferral.clone(),
+            next: self.poll_timeout(),
+        }
+    }
+
+    fn look(&mut self, now: Monotonic, waiting: u64, taken: u64) -> State {
+        let told_of = std::mem::replace(&mut self.waiting, waiting);
+        let alive = taken > 0 || waiting < told_of;
+        if alive {
+            self.nudges = 0;
+        }
+        match self.state {
+            State::Unbound | State::InFlight { .. } => self.state,
+            State::Quiet
+            | State::Due { .. }
+            | State::Deferred { .. }
+            | State::Told { .. }
+            | State::Unanswered
+                if waiting == 0 =>
+            {
+                self.deferral = None;
+                State::Quiet
+            }
+            State::Quiet => self.as_soon_as_allowed(now),
+            State::Due { .. } | State::Deferred { .. } => self.state,
+            State::Told { .. } | State::Unanswered if taken >= told_of && alive => {
+                self.as_soon_as_allowed(now)
+            }
+            State::Told { .. } | State::Unanswered if alive => self.told(now),
+            State::Told { .. } | State::Unanswered => self.state,
+        }
+    }
+
+    fn bind(&mut self, now: Monotonic, binding: u64) -> State {
+        self.binding = Some(binding);
+        self.typed = None;
+        self.nudges = 0;
+        self.deferral = None;
+        if self.waiting > 0 { self.as_soon_as_allowed(now) } else { State::Quiet }
+    }
+
+    fn unbind(&mut self) -> State {
+        self.binding = None;
+        self.typed = None;
+        State::Unbound
+    }
+
+    fn as_soon_as_allowed(&mut self, now: Monotonic) -> State {
+        match self.last_try.map(|last| last + NUDGE_INTERVAL_MIN) {
+            Some(at) if now < at => State::Due { at },
+            Some(_) | None => self.launch(now, RETRY_MIN),
+        }
+    }
+
+    fn launch(&mut self, now: Monotonic, backoff: Duration) -> State {
+        if self.typed.is_none() && self.nudges >= NUDGES_MAX {
+            return self.give_up();
+        }
+        self.attempt += 1;
+        self.last_try = Some(now);
+        let attempt = self.attempt;
+        self.effects.push_back(match self.typed {
+            Some(typed) => Effect::Submit { attempt, typed },
+            None => Effect::Nudge { attempt, waiting: self.waiting },
+        });
+        State::InFlight { until: now + OUTCOME_PATIENCE, backoff, submit: self.typed.is_some() }
+    }
+
+    fn give_up(&mut self) -> State {
+        let (waiting, nudges) = (self.waiting, self.nudges);
+        self.effects.push_back(Effect::Record(Record::Unanswered { waiting, nudges }));
+        State::Unanswered
+    }
+
+    fn told(&self, now: Monotonic) -> State {
+        let doublings = self.nudges.saturating_sub(1).min(NUDGES_MAX);
+        State::Told { repeat_at: now + (NUDGE_REPEAT * (1 << doublings)).min(NUDGE_REPEAT_MAX) }
+    }
+
+    fn outcome(
+        &mut self,
+        now: Monotonic,
+        outcome: NudgeOutcome,
+        submit: bool,
+        backoff: Duration,
+    ) -> State {
+        if !submit && !matches!(outcome, NudgeOutcome::Refused { .. }) {
+            self.nudges += 1;
+            self.last_try = Some(now);
+        }
+        match outcome {
+            NudgeOutcome::Sent => {
+                self.typed = None;
+                self.deferral = None;
+                if self.waiting > 0 { self.told(now) } else { State::Quiet }
+            }
+            NudgeOutcome::TextOnly { deferral } => {
+                self.typed = self.typed.or(Some(self.attempt));
+                self.refused(now, deferral, backoff)
+            }
+            NudgeOutcome::Refused { deferral } => {
+                if ends_our_line(&deferral) {
+                    self.typed = None;
+                }
+                self.refused(now, deferral, backoff)
+            }
+        }
+    }
+
+    fn refused(&mut self, now: Monotonic, deferral: Deferral, backoff: Duration) -> State {
+        let permanent = deferral.is_permanent();
+        if self.deferral.as_ref() != Some(&deferral) {
+            let waiting = self.waiting;
+            let record = Record::Deferred { deferral: deferral.clone(), waiting };
+            self.effects.push_back(Effect::Record(record));
+            self.deferral = Some(deferral);
+        }
+        if permanent {
+            self.unbind()
+        } else if self.waiting == 0 {
+            self.deferral = None;
+            State::Quiet
+        } else {
+            let next = (backoff * 2).min(RETRY_MAX);
+            State::Deferred { at: now + backoff, since: now, backoff: next, late: false }
+        }
+    }
+
+    fn overdue(&mut self, now: Monotonic, backoff: Duration) -> State {
+        match self.refused(now, Deferral::Timeout, backoff) {
+            State::Deferred { at, since, backoff, .. } => {
+                State::Deferred { at, since, backoff, late: true }
+            }
+            state => state,
+        }
+    }
+}
+
+/// Whether a line that was typed and not submitted is gone, or is not ours alone any more.
+fn ends_our_line(deferral: &Deferral) -> bool {
+    match deferral {
+        Deferral::Draft
+        | Deferral::PaneGone
+        | Deferral::PaneReused
+        | Deferral::PaneDead
+        | Deferral::BareShell { .. }
+        | Deferral::OtherProgram { .. }
+        | Deferral::ServerGone => true,
+        Deferral::CopyMode
+        | Deferral::InputOff
+        | Deferral::Synchronized
+        | Deferral::Busy
+        | Deferral::Dialog { .. }
+        | Deferral::NotReady { .. }
+        | Deferral::Moved
+        | Deferral::Timeout => false,
+    }
+}
+
+impl Machine for Courier {
+    type Event = Event;
+    type Effect = Effect;
+
+    fn handle(&mut self, now: Monotonic, event: Event) {
+        self.state = match (self.state, event) {
+            (
+                State::Unbound
+                | State::Quiet
+                | State::Due { .. }
+                | State::InFlight { .. }
+                | State::Deferred { .. }
+                | State::Told { .. }
+                | State::Unanswered,
+                Event::Mail { waiting, taken },
+            ) => self.look(now, waiting, taken),
+            (State::Unbound, Event::Bound { binding }) => self.bind(now, binding),
+            (
+                State::Quiet
+                | State::Due { .. }
+                | State::InFlight { .. }
+                | State::Deferred { .. }
+                | State::Told { .. }
+                | State::Unanswered,
+                Event::Bound { binding },
+            ) => {
+                if self.binding == Some(binding) {
+                    self.state
+                } else {
+                    self.bind(now, binding)
+                }
+            }
+            (
+                State::Unbound
+                | State::Quiet
+                | State::Due { .. }
+                | State::InFlight { .. }
+                | State::Deferred { .. }
+                | State::Told { .. }
+                | State::Unanswered,
+                Event::Unbound,
+            ) => self.unbind(),
+            (State::InFlight { backoff, submit, .. }, Event::Outcome { attempt, outcome })
+                if attempt == self.attempt =>
+            {
+                self.outcome(now, outcome, submit, backoff)
+            }
+            (State::Deferred { since, .. }, Event::PaneChanged) if now >= since + RETRY_MIN => {
+                self.launch(now, RETRY_MIN)
+            }
+            (State::Deferred { since, backoff, late, .. }, Event::PaneChanged) => {
+                State::Deferred { at: since + RETRY_MIN, since, backoff, late }
+            }
+            (State::Deferred { backoff, late: true, .. }, Event::Outcome { attempt, outcome })
+                if attempt == self.attempt =>
+            {
+                self.outcome(now, outcome, self.typed.is_some(), backoff)
+            }
+            (
+                State::Unbound
+                | State::Quiet
+                | State::Due { .. }
+                | State::InFlight { .. }
+                | State::Told { .. }
+                | State::Unanswered,
+                Event::Outcome { .. } | Event::PaneChanged,
+            )
+            | (State::Deferred { .. }, Event::Outcome { .. }) => self.state,
+        };
+    }
+
+    fn handle_timeout(&mut self, now: Monotonic) {
+        self.state = match self.state {
+            State::Due { at } if now >= at => self.launch(now, RETRY_MIN),
+            State::InFlight { until, backoff, .. } if now >= until => self.overdue(now, backoff),
+            State::Deferred { at, backoff, .. } if now >= at => self.launch(now, backoff),
+            State::Told { repeat_at } if now >= repeat_at => self.launch(now, RETRY_MIN),
+            State::Unbound
+            | State::Quiet
+            | State::Due { .. }
+            | State::InFlight { .. }
+            | State::Deferred { .. }
+            | State::Told { .. }
+            | State::Unanswered => self.state,
+        };
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Monotonic> {
+        match self.state {
+            State::Due { at } | State::Deferred { at, .. } => Some(at),
+            State::InFlight { until, .. } => Some(until),
+            State::Told { repeat_at } => Some(repeat_at),
+            State::Unbound | State::Quiet | State::Unanswered => None,
+        }
+    }
+}

@@ -1,0 +1,368 @@
+use super::*;
+use crate::proto::testing::{at, at_millis, drain, pairs, run};
+use proptest::prelude::*;
+
+fn bound_with(waiting: u64) -> Courier {
+    let mut courier = Courier::new();
+    courier.handle(at(0), Event::Bound { binding: 1 });
+    courier.handle(at(0), Event::Mail { waiting, taken: 0 });
+    courier
+}
+
+fn mail(waiting: u64) -> Event {
+    Event::Mail { waiting, taken: 0 }
+}
+
+fn refused(deferral: Deferral) -> NudgeOutcome {
+    NudgeOutcome::Refused { deferral }
+}
+
+/// Answers the attempt under way.
+fn answer(courier: &mut Courier, now: Monotonic, outcome: NudgeOutcome) {
+    courier.handle(now, Event::Outcome { attempt: courier.attempt, outcome });
+}
+
+fn nudge(attempt: u64, waiting: u64) -> Effect {
+    Effect::Nudge { attempt, waiting }
+}
+
+fn deferred(deferral: Deferral, waiting: u64) -> Effect {
+    Effect::Record(Record::Deferred { deferral, waiting })
+}
+
+#[test]
+fn a_burst_is_one_line_at_once() {
+    let mut courier = bound_with(1);
+    assert_eq!(drain(&mut courier), [nudge(1, 1)]);
+    for waiting in 2..=5 {
+        courier.handle(at_millis(waiting), mail(waiting));
+    }
+    answer(&mut courier, at_millis(6), NudgeOutcome::Sent);
+    for waiting in 6..=10 {
+        courier.handle(at_millis(waiting), mail(waiting));
+    }
+    assert_eq!(drain(&mut courier), []);
+    assert_eq!(courier.status().phase, Phase::Told);
+    assert_eq!(courier.poll_timeout(), Some(at_millis(60_006)));
+}
+
+#[test]
+fn an_agent_that_reads_nothing_is_told_four_times_and_reported_once() {
+    let mut courier = bound_with(3);
+    let mut seen = drain(&mut courier).into_iter().map(|e| (at(0), e)).collect::<Vec<_>>();
+    answer(&mut courier, at(0), NudgeOutcome::Sent);
+    while let Some(due) = courier.poll_timeout() {
+        courier.handle_timeout(due);
+        seen.extend(drain(&mut courier).into_iter().map(|e| (due, e)));
+        answer(&mut courier, due, NudgeOutcome::Sent);
+    }
+    let unanswered = Effect::Record(Record::Unanswered { waiting: 3, nudges: 4 });
+    assert_eq!(
+        seen,
+        [
+            (at(0), nudge(1, 3)),
+            (at(60), nudge(2, 3)),
+            (at(180), nudge(3, 3)),
+            (at(420), nudge(4, 3)),
+            (at(660), unanswered),
+        ]
+    );
+    courier.handle(at(700), mail(9));
+    assert_eq!(drain(&mut courier), []);
+    courier.handle(at(701), Event::Mail { waiting: 8, taken: 1 });
+    assert_eq!(courier.poll_timeout(), Some(at(761)), "it is alive: the count begins anew");
+    courier.handle(at(702), mail(0));
+    courier.handle(at(703), mail(1));
+    assert_eq!(drain(&mut courier), [nudge(5, 1)]);
+}
+
+#[test]
+fn two_lines_keep_their_distance_even_if_drained_between() {
+    let mut courier = bound_with(1);
+    answer(&mut courier, at(0), NudgeOutcome::Sent);
+    courier.handle(at_millis(100), mail(0));
+    courier.handle(at_millis(200), mail(1));
+    assert_eq!(drain(&mut courier), [nudge(1, 1)]);
+    assert_eq!(run(&mut courier, at(5)), [(at_millis(250), nudge(2, 1))]);
+}
+
+#[test]
+fn all_read_between_two_looks_is_a_leading_edge_again() {
+    let mut courier = bound_with(2);
+    answer(&mut courier, at(0), NudgeOutcome::Sent);
+    drain(&mut courier);
+    courier.handle(at(5), Event::Mail { waiting: 2, taken: 2 });
+    assert_eq!(drain(&mut courier), [nudge(2, 2)]);
+}
+
+#[test]
+fn refusals_back_off_and_each_reason_is_recorded_once() {
+    let mut courier = bound_with(1);
+    let mut tries = Vec::new();
+    let mut records = Vec::new();
+    let mut now = at(0);
+    while now < at(120) {
+        for effect in drain(&mut courier) {
+            match effect {
+                Effect::Nudge { .. } | Effect::Submit { .. } => tries.push(now),
+                Effect::Record(record) => records.push(record),
+            }
+        }
+        let deferral = if now < at(10) { Deferral::Busy } else { Deferral::Draft };
+        answer(&mut courier, now, refused(deferral));
+        now = courier.poll_timeout().unwrap();
+        courier.handle_timeout(now);
+    }
+    let gaps: Vec<_> = tries.windows(2).map(|t| (t[1] - t[0]).as_millis()).collect();
+    assert_eq!(gaps, [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]);
+    let reasons = [Deferral::Busy, Deferral::Draft];
+    assert_eq!(records, reasons.map(|deferral| Record::Deferred { deferral, waiting: 1 }));
+}
+
+#[test]
+fn a_changed_pane_is_tried_at_once_but_never_in_a_spin() {
+    let mut courier = bound_with(1);
+    for _ in 0..8 {
+        answer(&mut courier, at(0), refused(Deferral::Busy));
+        courier.handle_timeout(courier.poll_timeout().unwrap());
+    }
+    answer(&mut courier, at(60), refused(Deferral::Busy));
+    drain(&mut courier);
+    courier.handle(at_millis(60_010), Event::PaneChanged);
+    assert_eq!(drain(&mut courier), []);
+    assert_eq!(courier.poll_timeout(), Some(at_millis(60_100)));
+    courier.handle_timeout(at_millis(60_100));
+    assert_eq!(drain(&mut courier), [nudge(10, 1)]);
+}
+
+#[test]
+fn a_line_that_was_typed_is_submitted_not_typed_again() {
+    let mut courier = bound_with(1);
+    let dialog = Deferral::Dialog { name: "permission".to_owned() };
+    answer(&mut courier, at(0), NudgeOutcome::TextOnly { deferral: dialog.clone() });
+    assert_eq!(drain(&mut courier), [nudge(1, 1), deferred(dialog.clone(), 1)]);
+    courier.handle_timeout(at(1));
+    assert_eq!(drain(&mut courier), [Effect::Submit { attempt: 2, typed: 1 }]);
+    answer(&mut courier, at(1), refused(dialog));
+    courier.handle_timeout(at(2));
+    assert_eq!(drain(&mut courier), [Effect::Submit { attempt: 3, typed: 1 }]);
+    answer(&mut courier, at(2), NudgeOutcome::Sent);
+    assert_eq!((courier.status().phase, courier.status().nudges), (Phase::Told, 1));
+}
+
+#[test]
+fn a_line_that_somebody_changed_is_theirs() {
+    let mut courier = bound_with(1);
+    answer(&mut courier, at(0), NudgeOutcome::TextOnly { deferral: Deferral::Moved });
+    courier.handle_timeout(at(1));
+    answer(&mut courier, at(1), refused(Deferral::Draft));
+    drain(&mut courier);
+    courier.handle_timeout(at(2));
+    assert_eq!(drain(&mut courier), [nudge(3, 1)], "under the guard, so not before they are done");
+}
+
+#[test]
+fn a_pane_that_is_gone_is_waited_for() {
+    let mut courier = bound_with(2);
+    answer(&mut courier, at(0), refused(Deferral::PaneGone));
+    assert_eq!(drain(&mut courier), [nudge(1, 2), deferred(Deferral::PaneGone, 2)]);
+    assert_eq!(courier.poll_timeout(), None);
+    assert_eq!(courier.status().deferral, Some(Deferral::PaneGone));
+    courier.handle(at(9), Event::Bound { binding: 1 });
+    assert_eq!(drain(&mut courier), [nudge(2, 2)]);
+}
+
+#[test]
+fn an_outcome_that_never_comes_is_a_refusal_and_may_still_come() {
+    let mut courier = bound_with(1);
+    drain(&mut courier);
+    courier.handle_timeout(at(15));
+    assert_eq!(drain(&mut courier), [deferred(Deferral::Timeout, 1)]);
+    answer(&mut courier, at_millis(15_100), NudgeOutcome::Sent);
+    assert_eq!((courier.status().phase, courier.status().nudges), (Phase::Told, 1));
+    answer(&mut courier, at_millis(15_200), NudgeOutcome::Sent);
+    assert_eq!(courier.status().nudges, 1, "doubled");
+}
+
+fn states() -> Vec<(&'static str, Courier)> {
+    let quiet = bound_with(0);
+    let flight = bound_with(2);
+    let mut told = flight.clone();
+    answer(&mut told, at(0), NudgeOutcome::Sent);
+    let mut due = told.clone();
+    due.handle(at(0), mail(0));
+    due.handle(at(0), mail(2));
+    let mut deferred = flight.clone();
+    answer(&mut deferred, at(0), refused(Deferral::Busy));
+    let unanswered = Courier { state: State::Unanswered, nudges: NUDGES_MAX, ..told.clone() };
+    let unbound = Courier { state: State::Unbound, binding: None, ..told.clone() };
+    let mut states = vec![
+        ("unbound", unbound),
+        ("quiet", quiet),
+        ("due", due),
+        ("in_flight", flight),
+        ("deferred", deferred),
+        ("told", told),
+        ("unanswered", unanswered),
+    ];
+    for (_, courier) in &mut states {
+        drain(courier);
+    }
+    states
+}
+
+fn show(courier: &Courier, now: Monotonic, event: Option<&Event>) -> String {
+    let mut courier = courier.clone();
+    match event {
+        Some(event) => courier.handle(now, event.clone()),
+        None => courier.handle_timeout(now),
+    }
+    let mut cell = courier.status().phase.word().to_owned();
+    for effect in drain(&mut courier) {
+        cell.push_str(match effect {
+            Effect::Nudge { .. } => " N",
+            Effect::Submit { .. } => " S",
+            Effect::Record(_) => " R",
+        });
+    }
+    cell
+}
+
+#[test]
+fn every_pair_of_state_and_event() {
+    let outcome = |attempt, outcome| Some(Event::Outcome { attempt, outcome });
+    let half = NudgeOutcome::TextOnly { deferral: Deferral::Moved };
+    let events = [
+        ("drained", Some(mail(0))),
+        ("same", Some(mail(2))),
+        ("more", Some(mail(3))),
+        ("fewer", Some(mail(1))),
+        ("others", Some(Event::Mail { waiting: 2, taken: 2 })),
+        ("bound", Some(Event::Bound { binding: 1 })),
+        ("rebound", Some(Event::Bound { binding: 2 })),
+        ("unbound", Some(Event::Unbound)),
+        ("sent", outcome(1, NudgeOutcome::Sent)),
+        ("half", outcome(1, half)),
+        ("refused", outcome(1, refused(Deferral::Draft))),
+        ("gone", outcome(1, refused(Deferral::PaneGone))),
+        ("stale", outcome(0, NudgeOutcome::Sent)),
+        ("changed", Some(Event::PaneChanged)),
+        ("time", None),
+    ];
+    let table = pairs(&states(), &events, |courier, event| show(courier, at(700), event.as_ref()));
+    assert_eq!(
+        table,
+        "
+         unbound      quiet        due          in_flight    deferred     told         unanswered
+drained  unbound      quiet        quiet        in_flight    quiet        quiet        quiet
+same     unbound      in_flight N  due          in_flight    deferred     told         unanswered
+more     unbound      in_flight N  due          in_flight    deferred     told         unanswered
+fewer    unbound      in_flight N  due          in_flight    deferred     told         told
+others   unbound      in_flight N  due          in_flight    deferred     in_flight N  in_flight N
+bound    in_flight N  quiet        due          in_flight    deferred     told         unanswered
+rebound  in_flight N  quiet        in_flight N  in_flight N  in_flight N  in_flight N  in_flight N
+unbound  unbound      unbound      unbound      unbound      unbound      unbound      unbound
+sent     unbound      quiet        due          told         deferred     told         unanswered
+half     unbound      quiet        due          deferred R   deferred     told         unanswered
+refused  unbound      quiet        due          deferred R   deferred     told         unanswered
+gone     unbound      quiet        due          unbound R    deferred     told         unanswered
+stale    unbound      quiet        due          in_flight    deferred     told         unanswered
+changed  unbound      quiet        due          in_flight    in_flight N  told         unanswered
+time     unbound      quiet        in_flight N  deferred R   in_flight N  in_flight N  unanswered
+"
+    );
+}
+
+#[test]
+fn early_and_doubled_timeouts_do_nothing() {
+    for (name, courier) in states() {
+        let before = courier.status();
+        let mut courier = courier;
+        courier.handle_timeout(at(0));
+        courier.handle_timeout(at(0));
+        assert_eq!((drain(&mut courier), courier.status()), (vec![], before), "{name}");
+    }
+}
+
+fn any_event() -> impl Strategy<Value = (u64, Event)> {
+    let outcome = prop_oneof![
+        4 => Just(NudgeOutcome::Sent),
+        2 => Just(refused(Deferral::Busy)),
+        1 => Just(NudgeOutcome::TextOnly { deferral: Deferral::Moved }),
+        1 => Just(refused(Deferral::Draft)),
+        1 => Just(refused(Deferral::PaneGone)),
+    ];
+    let event = prop_oneof![
+        6 => (0..4_u64, 0..2_u64).prop_map(|(waiting, taken)| Event::Mail { waiting, taken }),
+        6 => (0..3_u64, outcome).prop_map(|(attempt, outcome)| Event::Outcome { attempt, outcome }),
+        1 => (1..3_u64).prop_map(|binding| Event::Bound { binding }),
+        1 => Just(Event::Unbound),
+        1 => Just(Event::PaneChanged),
+    ];
+    (0..90_000_u64, event)
+}
+
+proptest! {
+    #[test]
+    fn never_a_flood(events in prop::collection::vec(any_event(), 1..200)) {
+        let mut courier = Courier::new();
+        let mut now = at(0);
+        let mut open = None;
+        let mut lines = 0;
+        courier.handle(now, Event::Bound { binding: 1 });
+        for (wait, mut event) in events {
+            let until = now + Duration::from_millis(wait);
+            while let Some(due) = courier.poll_timeout().filter(|due| *due <= until) {
+                now = due;
+                if open.is_some_and(|(_, sent)| now >= sent + OUTCOME_PATIENCE) {
+                    open = None;
+                }
+                courier.handle_timeout(now);
+                check(&mut courier, now, &mut open, &mut lines)?;
+            }
+            now = until;
+            match &mut event {
+                Event::Mail { waiting, taken } if *taken > 0 || *waiting < courier.waiting => lines = 0,
+                Event::Bound { .. } | Event::Unbound => (open, lines) = (None, 0),
+                Event::Outcome { attempt, .. } => {
+                    // 0: the one under way; others are late or never asked for.
+                    *attempt = courier.attempt.wrapping_add(*attempt);
+                    if *attempt == courier.attempt {
+                        open = None;
+                    }
+                }
+                Event::Mail { .. } | Event::PaneChanged => {}
+            }
+            courier.handle(now, event);
+            check(&mut courier, now, &mut open, &mut lines)?;
+        }
+    }
+}
+
+/// One attempt at a time, no more lines than allowed, a deadline whenever mail waits and is not
+/// given up.
+fn check(
+    courier: &mut Courier,
+    now: Monotonic,
+    open: &mut Option<(u64, Monotonic)>,
+    lines: &mut u32,
+) -> Result<(), TestCaseError> {
+    for effect in drain(courier) {
+        match effect {
+            Effect::Nudge { attempt, .. } | Effect::Submit { attempt, .. } => {
+                prop_assert_eq!(*open, None, "two attempts at a time");
+                *open = Some((attempt, now));
+            }
+            Effect::Record(Record::Unanswered { nudges, .. }) => {
+                prop_assert_eq!(nudges, NUDGES_MAX);
+            }
+            Effect::Record(Record::Deferred { .. }) => {}
+        }
+    }
+    *lines = (*lines).max(courier.nudges);
+    prop_assert!(*lines <= NUDGES_MAX);
+    let asleep = matches!(courier.state, State::Unbound | State::Quiet | State::Unanswered);
+    prop_assert_eq!(asleep, courier.poll_timeout().is_none());
+    prop_assert!(courier.state != State::Quiet || courier.waiting == 0);
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! What a [`Courier`](super::Courier) is told, what it asks for, and how it shows itself.
+
+use serde::Serialize;
+
+#[cfg(doc)]
+use super::{NUDGE_INTERVAL_MIN, NUDGES_MAX};
+use crate::env::Monotonic;
+use crate::pane::{Deferral, NudgeOutcome};
+
+/// What happens to the mailbox and its pane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The mailbox was looked at.
+    Mail {
+        /// How many messages wait unread; 0 is a drained mailbox.
+        waiting: u64,
+        /// How many were taken since the last look, as far as that is known. A smaller `waiting`
+        /// counts as taken without it; it only matters where as many came as went.
+        taken: u64,
+    },
+    /// The agent runs in a pane. Saying so twice with the same number changes nothing.
+    Bound {
+        /// Which binding this is; another pane is another number.
+        binding: u64,
+    },
+    /// The agent has no pane.
+    Unbound,
+    /// What became of a [`Effect::Nudge`] or [`Effect::Submit`].
+    Outcome {
+        /// The attempt it answers; other than the last one it is ignored.
+        attempt: u64,
+        /// What became of it.
+        outcome: NudgeOutcome,
+    },
+    /// Something suggests that the pane takes input again (a hook, a new title, a closed dialog):
+    /// a deferred nudge is tried now instead of after its backoff.
+    PaneChanged,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Type a hint that mail waits, and report the [`Event::Outcome`].
+    Nudge {
+        /// The number of this attempt.
+        attempt: u64,
+        /// How many messages wait.
+        waiting: u64,
+    },
+    /// Press Enter if exactly the line of an earlier attempt stands in the composer, and report
+    /// the [`Event::Outcome`]: `Refused` with [`Deferral::Draft`] if anything else stands there.
+    Submit {
+        /// The number of this attempt.
+        attempt: u64,
+        /// The attempt that typed the line.
+        typed: u64,
+    },
+    /// Write it to the event log.
+    Record(Record),
+}
+
+/// What the event log is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Record {
+    /// The agent could not be told. Once for every change of the reason.
+    Deferred {
+        /// What was in the way.
+        deferral: Deferral,
+        /// How many messages wait.
+        waiting: u64,
+    },
+    /// The agent was told [`NUDGES_MAX`] times and took nothing. Once, until it takes something.
+    Unanswered {
+        /// How many messages wait.
+        waiting: u64,
+        /// How often it was told.
+        nudges: u32,
+    },
+}
+
+/// Where a [`Courier`](super::Courier) stands, for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Phase {
+    /// There is no pane to nudge.
+    Unbound,
+    /// Nothing waits.
+    Quiet,
+    /// A nudge is due within [`NUDGE_INTERVAL_MIN`].
+    Due,
+    /// A nudge is under way.
+    InFlight,
+    /// A nudge was not possible and will be tried again.
+    Deferred,
+    /// The agent was told.
+    Told,
+    /// The agent was told [`NUDGES_MAX`] times and took nothing.
+    Unanswered,
+}
+
+impl Phase {
+    /// The stable word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Unbound => "unbound",
+            Self::Quiet => "quiet",
+            Self::Due => "due",
+            Self::InFlight => "in_flight",
+            Self::Deferred => "deferred",
+            Self::Told => "told",
+            Self::Unanswered => "unanswered",
+        }
+    }
+}
+
+/// What `status` shows of a mailbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Status {
+    /// Where the machine stands.
+    pub phase: Phase,
+    /// How many messages wait, at the last look.
+    pub waiting: u64,
+    /// How many lines were typed since the agent last took a message.
+    pub nudges: u32,
+    /// Why the last try failed, if it did.
+    pub deferral: Option<Deferral>,
+    /// When something happens next by itself.
+    pub next: Option<Monotonic>,
+}

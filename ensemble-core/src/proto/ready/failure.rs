@@ -1,0 +1,214 @@
+//! What a window looked like, and the structured failure of seed 000.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::message::Name;
+
+/// The longest observation, in characters.
+pub const OBSERVATION_CHARS_MAX: usize = 200;
+
+/// The answers to the seed's checklist, given by whoever looked at the worker's window.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Diagnosis {
+    /// Is the worker session alive?
+    pub session_alive: bool,
+    /// Is the provider's program running in it?
+    pub workspace: Workspace,
+    /// What keeps it from answering, if that can be seen.
+    pub obstacle: Option<Obstacle>,
+    /// What was seen, for people.
+    pub observation: String,
+}
+
+/// Whether the provider's program (`codex`, `claude`, `opencode`, …) is what runs in the window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Workspace {
+    /// It is.
+    Open,
+    /// A shell is, or nothing.
+    Closed,
+    /// That could not be told.
+    Unknown,
+}
+
+/// What keeps a worker from answering.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Obstacle {
+    /// It works on something.
+    Busy,
+    /// It asks for a permission or for trust.
+    Permission,
+    /// It wants to be logged in, or its key is refused.
+    Login,
+    /// It waits for a usage limit to pass.
+    Limited,
+    /// A person has typed something and not sent it.
+    Draft,
+    /// The command that should open it failed.
+    CommandFailed,
+    /// It has crashed.
+    Crashed,
+    /// It does not react.
+    Hung,
+}
+
+/// The canonical error types.
+///
+/// | at the last time-out | type |
+/// |---|---|
+/// | the window could not be inspected, the session is dead, or the program could not be told | `unknown_worker_state` |
+/// | no program, and an open command had been sent or was refused | `provider_launch_failed` |
+/// | no program, and none had been sent: it was running until then | `workspace_not_open` |
+/// | the program crashed or its command failed | `provider_launch_failed` |
+/// | the program runs; busy, asking, logged out, hung or silent: the observation says which | `no_pong_timeout` |
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ErrorType {
+    /// The program runs and did not answer.
+    NoPongTimeout,
+    /// The program does not run.
+    WorkspaceNotOpen,
+    /// The program was started and does not run.
+    ProviderLaunchFailed,
+    /// It could not be told.
+    UnknownWorkerState,
+}
+
+impl ErrorType {
+    /// The stable word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::NoPongTimeout => "no_pong_timeout",
+            Self::WorkspaceNotOpen => "workspace_not_open",
+            Self::ProviderLaunchFailed => "provider_launch_failed",
+            Self::UnknownWorkerState => "unknown_worker_state",
+        }
+    }
+
+    pub(super) const fn classify(inspection: &Result<Diagnosis, String>, opened: bool) -> Self {
+        let Ok(diagnosis) = inspection else { return Self::UnknownWorkerState };
+        match (diagnosis.workspace, diagnosis.obstacle, diagnosis.session_alive) {
+            (Workspace::Open | Workspace::Closed | Workspace::Unknown, _, false)
+            | (Workspace::Unknown, _, true) => Self::UnknownWorkerState,
+            (Workspace::Open, Some(Obstacle::Crashed | Obstacle::CommandFailed), true) => {
+                Self::ProviderLaunchFailed
+            }
+            (Workspace::Open, _, true) => Self::NoPongTimeout,
+            (Workspace::Closed, _, true) if opened => Self::ProviderLaunchFailed,
+            (Workspace::Closed, Some(Obstacle::Crashed | Obstacle::CommandFailed), true) => {
+                Self::ProviderLaunchFailed
+            }
+            (Workspace::Closed, _, true) => Self::WorkspaceNotOpen,
+        }
+    }
+}
+
+/// Why nothing was assigned. Displayed as the seed's block, without a line end.
+///
+/// ```
+/// use ensemble_core::message::Name;
+/// use ensemble_core::proto::ready::{ErrorType, ReadinessFailure};
+/// let failure = ReadinessFailure::new(Name::new("frontend-dev-001")?, 3, ErrorType::NoPongTimeout)
+///     .inspected(true)
+///     .opened(true)
+///     .observed("provider pane opened but no AGENT_TEAM_PONG received in all retries");
+/// assert_eq!(
+///     failure.to_string(),
+///     "[Assign Readiness Error]\n\
+///      worker-id: frontend-dev-001\n\
+///      attempt: 3\n\
+///      error_type: no_pong_timeout\n\
+///      window_inspected: true\n\
+///      open_command_sent: true\n\
+///      observation: provider pane opened but no AGENT_TEAM_PONG received in all retries\n\
+///      action: assign_stopped"
+/// );
+/// # Ok::<(), ensemble_core::message::NameError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ReadinessFailure {
+    /// Who did not answer.
+    #[serde(rename = "worker-id")]
+    pub worker: Name,
+    /// The attempt after which it was given up.
+    pub attempt: u8,
+    /// What kind of failure it is.
+    pub error_type: ErrorType,
+    /// Whether the window could be inspected at the last time-out.
+    pub window_inspected: bool,
+    /// Whether the provider's open command was sent in any attempt.
+    pub open_command_sent: bool,
+    /// What was seen: one line, without control characters.
+    pub observation: String,
+}
+
+impl ReadinessFailure {
+    /// A failure about which nothing was seen yet.
+    #[must_use]
+    pub const fn new(worker: Name, attempt: u8, error_type: ErrorType) -> Self {
+        Self {
+            worker,
+            attempt,
+            error_type,
+            window_inspected: false,
+            open_command_sent: false,
+            observation: String::new(),
+        }
+    }
+
+    /// Whether the window was inspected.
+    #[must_use]
+    pub const fn inspected(mut self, inspected: bool) -> Self {
+        self.window_inspected = inspected;
+        self
+    }
+
+    /// Whether the open command was sent.
+    #[must_use]
+    pub const fn opened(mut self, opened: bool) -> Self {
+        self.open_command_sent = opened;
+        self
+    }
+
+    /// What was seen; made one line without control characters.
+    #[must_use]
+    pub fn observed(mut self, observation: &str) -> Self {
+        self.observation = one_line(observation);
+        self
+    }
+}
+
+impl fmt::Display for ReadinessFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "[Assign Readiness Error]")?;
+        writeln!(f, "worker-id: {}", self.worker)?;
+        writeln!(f, "attempt: {}", self.attempt)?;
+        writeln!(f, "error_type: {}", self.error_type.word())?;
+        writeln!(f, "window_inspected: {}", self.window_inspected)?;
+        writeln!(f, "open_command_sent: {}", self.open_command_sent)?;
+        writeln!(f, "observation: {}", self.observation)?;
+        write!(f, "action: assign_stopped")
+    }
+}
+
+impl std::error::Error for ReadinessFailure {}
+
+/// Screens are written by strangers: whatever could begin a new line, move a cursor or turn the
+/// direction of writing becomes a blank, runs of blanks become one.
+pub(super) fn one_line(text: &str) -> String {
+    let harmless = |c: char| {
+        let turns = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        let breaks = matches!(c, '\u{2028}' | '\u{2029}' | '\u{feff}');
+        if c.is_control() || turns || breaks { ' ' } else { c }
+    };
+    let text: String = text.chars().map(harmless).collect();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    words.join(" ").chars().take(OBSERVATION_CHARS_MAX).collect()
+}

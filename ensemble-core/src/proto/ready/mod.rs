@@ -1,0 +1,425 @@
+//! Whether a worker is ready, asked before every assignment (seed 000).
+//!
+//! ```text
+//! state         event / time                     -> state          effects
+//! Idle          Started                          -> Waiting 1      SendPing 1
+//! Waiting n     SendFailed n                     -> Waiting n      (the reason is kept)
+//! Waiting n     5 s                              -> Inspecting n   Inspect n
+//! Inspecting n  Inspected, no program, n < 3     -> Opening n      SendOpen n
+//! Inspecting n  Inspected otherwise, n < 3       -> Pausing n      Record Retry
+//! Inspecting 3  Inspected                        -> Failed         Failed
+//! Inspecting n  nothing for 6 s                  -> as Inspected with an error
+//! Opening n     OpenDone; nothing for 6 s        -> Pausing n      Record Retry
+//! Pausing n     5 s                              -> Waiting n + 1  SendPing n + 1
+//! n of these    Pong, this worker, attempt n     -> Ready          Ready
+//! n of these    any other Pong                   -> same           Record StrayPong
+//! Ready, Failed everything                       -> same
+//! ```
+//!
+//! A ping costs a line on a screen and an assignment to a worker that is not there costs hours, so
+//! nothing is assigned without a pong that names this worker and this attempt. Every time-out is
+//! followed by a look at the window, the last one too, and every retry carries what was seen. With
+//! a worker that never answers this waits 3 × 5 s for pongs and 2 × 5 s between them: 25 s, plus
+//! the time the looks take.
+//!
+//! *Silence* of the worker is the subject. Silence of whoever should inspect or open is bounded by
+//! [`ACTION_PATIENCE`] and counts as a failed inspection or launch. *A crash* of the controller
+//! loses the handshake; the next one begins at attempt 1, and since a pong of the old attempt 1
+//! could answer it, the transport of the pong clears what lies there before [`Event::Started`].
+//!
+//! What the seed leaves open is decided so:
+//! - The pong of attempt n counts until ping n + 1 is sent, also while inspecting: it proves more
+//!   than a look does. After that it is stale.
+//! - A busy worker that answers is ready; one that does not is a `no_pong_timeout`.
+//! - A ping that could not be typed is waited for all the same: pings also travel by file, and the
+//!   times of the seed hold.
+//! - The open command is sent at most once an attempt, and not after the third, where no ping
+//!   would follow. It is sent only if the program is known to be missing, never on doubt.
+//! - One controller at a time: two handshakes with one worker are kept apart by the worker's lock,
+//!   not here.
+//! - How a pong travels is the driver's choice: a call, a file, or a line on the screen where the
+//!   profile allows it ([`Pong::on_screen`]).
+//!
+//! ```
+//! use ensemble_core::env::Monotonic;
+//! use ensemble_core::message::Name;
+//! use ensemble_core::proto::Machine;
+//! use ensemble_core::proto::ready::{Config, Effect, Event, Handshake, Pong};
+//!
+//! let mut handshake = Handshake::new(Name::new("frontend-dev-001")?, Config::default());
+//! handshake.handle(Monotonic::ZERO, Event::Started);
+//! let Some(Effect::SendPing(ping)) = handshake.poll_effect() else { panic!() };
+//! assert_eq!(ping.to_string(), "AGENT_TEAM_PING frontend-dev-001 1");
+//! let pong = Pong::parse("AGENT_TEAM_PONG frontend-dev-001 1").unwrap();
+//! handshake.handle(Monotonic::ZERO, Event::Pong(pong));
+//! assert_eq!(handshake.poll_effect(), Some(Effect::Ready { attempt: 1 }));
+//! # Ok::<(), ensemble_core::message::NameError>(())
+//! ```
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::Machine;
+use crate::env::Monotonic;
+use crate::message::Name;
+use crate::pane::Deferral;
+
+mod failure;
+#[cfg(test)]
+mod tests;
+mod token;
+
+pub use failure::{
+    Diagnosis, ErrorType, OBSERVATION_CHARS_MAX, Obstacle, ReadinessFailure, Workspace,
+};
+pub use token::{Ping, Pong};
+
+/// How long a matching pong is waited for.
+pub const PONG_WAIT: Duration = Duration::from_secs(5);
+/// How long to wait after the diagnosis, or the open command, before the next ping.
+pub const RETRY_DELAY: Duration = Duration::from_secs(5);
+/// How many pings are sent.
+pub const ATTEMPTS_MAX: u8 = 3;
+/// The highest number of attempts that can be configured.
+pub const ATTEMPTS_LIMIT: u8 = 99;
+/// How long an inspection or an open command may take: an exchange with a multiplexer that is
+/// given five seconds, and one to spare.
+pub const ACTION_PATIENCE: Duration = Duration::from_secs(6);
+
+const _: () = assert!(ATTEMPTS_MAX <= ATTEMPTS_LIMIT);
+const _: () = assert!(
+    PONG_WAIT.as_secs() * ATTEMPTS_MAX as u64 + RETRY_DELAY.as_secs() * (ATTEMPTS_MAX as u64 - 1)
+        == 25
+);
+
+/// The times of the handshake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// How long a matching pong is waited for.
+    pub pong_wait: Duration,
+    /// How long to wait before the next ping.
+    pub retry_delay: Duration,
+    /// How many pings are sent: 1 to [`ATTEMPTS_LIMIT`].
+    pub attempts_max: u8,
+}
+
+impl Default for Config {
+    /// Seed 000: 5 s, 5 s, 3.
+    fn default() -> Self {
+        Self { pong_wait: PONG_WAIT, retry_delay: RETRY_DELAY, attempts_max: ATTEMPTS_MAX }
+    }
+}
+
+/// What happens during the handshake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Somebody wants to assign.
+    Started,
+    /// A pong has come in.
+    Pong(Pong),
+    /// A ping could not be typed.
+    SendFailed {
+        /// Of which attempt.
+        attempt: u8,
+        /// What was in the way.
+        deferral: Deferral,
+    },
+    /// The window was looked at.
+    Inspected {
+        /// In which attempt.
+        attempt: u8,
+        /// What was seen, or why nothing could be.
+        diagnosis: Result<Diagnosis, String>,
+    },
+    /// The open command was sent, or could not be.
+    OpenDone {
+        /// In which attempt.
+        attempt: u8,
+        /// Whether it was sent.
+        ok: bool,
+    },
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Send this ping; report only a failure.
+    SendPing(Ping),
+    /// Look at the window and report [`Event::Inspected`].
+    Inspect {
+        /// In which attempt.
+        attempt: u8,
+    },
+    /// Send the provider's open command and report [`Event::OpenDone`].
+    SendOpen {
+        /// In which attempt.
+        attempt: u8,
+    },
+    /// The worker is ready: assign.
+    Ready {
+        /// Which ping was answered.
+        attempt: u8,
+    },
+    /// The worker is not ready: do not assign.
+    Failed(ReadinessFailure),
+    /// Write it to the event log.
+    Record(Record),
+}
+
+/// What the event log is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Record {
+    /// There was no pong and another ping will be sent.
+    Retry {
+        /// The attempt that was not answered.
+        attempt: u8,
+        /// What the look at the window says.
+        error_type: ErrorType,
+        /// What was seen: one line.
+        observation: String,
+        /// Whether the open command was sent in this attempt.
+        open_command_sent: bool,
+    },
+    /// A pong of another worker or attempt was ignored.
+    StrayPong {
+        /// Whose.
+        worker: Name,
+        /// Of which attempt.
+        attempt: u8,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    Idle,
+    Waiting { until: Monotonic },
+    Inspecting { until: Monotonic },
+    Opening { until: Monotonic, error_type: ErrorType, observation: String },
+    Pausing { until: Monotonic },
+    Ready,
+    Failed,
+}
+
+/// The machine of one handshake; see the table at the top of this page.
+#[derive(Clone, Debug)]
+pub struct Handshake {
+    worker: Name,
+    config: Config,
+    state: State,
+    attempt: u8,
+    /// An open command was sent in some attempt.
+    opened: bool,
+    /// An open command was asked for in some attempt.
+    open_tried: bool,
+    /// Why the ping of this attempt was not typed.
+    unsent: Option<Deferral>,
+    effects: VecDeque<Effect>,
+}
+
+impl Handshake {
+    /// A handshake that has not begun.
+    #[must_use]
+    pub const fn new(worker: Name, config: Config) -> Self {
+        Self {
+            worker,
+            config,
+            state: State::Idle,
+            attempt: 0,
+            opened: false,
+            open_tried: false,
+            unsent: None,
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// Which attempt is under way, from 1; 0 before the first.
+    #[must_use]
+    pub const fn attempt(&self) -> u8 {
+        self.attempt
+    }
+
+    /// Whether it has ended.
+    #[must_use]
+    pub const fn is_over(&self) -> bool {
+        match self.state {
+            State::Idle
+            | State::Waiting { .. }
+            | State::Inspecting { .. }
+            | State::Opening { .. }
+            | State::Pausing { .. } => false,
+            State::Ready | State::Failed => true,
+        }
+    }
+
+    fn ping(&mut self, now: Monotonic) -> State {
+        self.attempt = self.attempt.saturating_add(1);
+        self.unsent = None;
+        let ping = Ping { worker: self.worker.clone(), attempt: self.attempt };
+        self.effects.push_back(Effect::SendPing(ping));
+        State::Waiting { until: now + self.config.pong_wait }
+    }
+
+    /// The new state if this is the pong that is waited for.
+    fn pong(&mut self, pong: Pong) -> Option<State> {
+        let Pong { worker, attempt } = pong;
+        if worker == self.worker && attempt == self.attempt {
+            self.effects.push_back(Effect::Ready { attempt });
+            return Some(State::Ready);
+        }
+        self.effects.push_back(Effect::Record(Record::StrayPong { worker, attempt }));
+        None
+    }
+
+    fn inspect(&mut self, now: Monotonic) -> State {
+        self.effects.push_back(Effect::Inspect { attempt: self.attempt });
+        State::Inspecting { until: now + ACTION_PATIENCE }
+    }
+
+    fn inspected(&mut self, now: Monotonic, inspection: Result<Diagnosis, String>) -> State {
+        if self.attempt >= self.config.attempts_max {
+            return self.fail(&inspection);
+        }
+        let error_type = ErrorType::classify(&inspection, self.open_tried);
+        let closed = inspection.as_ref().is_ok_and(|seen| seen.workspace == Workspace::Closed);
+        if closed {
+            self.open_tried = true;
+            self.effects.push_back(Effect::SendOpen { attempt: self.attempt });
+            let observation = self.observation(&inspection);
+            return State::Opening { until: now + ACTION_PATIENCE, error_type, observation };
+        }
+        self.pause(now, error_type, self.observation(&inspection), false)
+    }
+
+    fn opened(&mut self, now: Monotonic, seen: ErrorType, observation: String, ok: bool) -> State {
+        self.opened |= ok;
+        let error_type = if ok { seen } else { ErrorType::ProviderLaunchFailed };
+        self.pause(now, error_type, observation, ok)
+    }
+
+    fn pause(
+        &mut self,
+        now: Monotonic,
+        error_type: ErrorType,
+        observation: String,
+        open_command_sent: bool,
+    ) -> State {
+        let attempt = self.attempt;
+        let retry = Record::Retry { attempt, error_type, observation, open_command_sent };
+        self.effects.push_back(Effect::Record(retry));
+        State::Pausing { until: now + self.config.retry_delay }
+    }
+
+    fn fail(&mut self, inspection: &Result<Diagnosis, String>) -> State {
+        let error_type = ErrorType::classify(inspection, self.open_tried);
+        let failure = ReadinessFailure::new(self.worker.clone(), self.attempt, error_type)
+            .inspected(inspection.is_ok())
+            .opened(self.opened)
+            .observed(&self.observation(inspection));
+        self.effects.push_back(Effect::Failed(failure));
+        State::Failed
+    }
+
+    fn observation(&self, inspection: &Result<Diagnosis, String>) -> String {
+        let seen = match inspection {
+            Ok(diagnosis) => diagnosis.observation.clone(),
+            Err(reason) => format!("window not inspected: {reason}"),
+        };
+        let unsent = self.unsent.as_ref().map(|why| format!("ping not typed: {why}; "));
+        failure::one_line(&(unsent.unwrap_or_default() + &seen))
+    }
+}
+
+impl Machine for Handshake {
+    type Event = Event;
+    type Effect = Effect;
+
+    fn handle(&mut self, now: Monotonic, event: Event) {
+        let state = std::mem::replace(&mut self.state, State::Idle);
+        let current = self.attempt;
+        self.state = match (state, event) {
+            (State::Idle, Event::Started) => self.ping(now),
+            (
+                state @ (State::Waiting { .. }
+                | State::Inspecting { .. }
+                | State::Opening { .. }
+                | State::Pausing { .. }),
+                Event::Pong(pong),
+            ) => self.pong(pong).unwrap_or(state),
+            (state @ State::Waiting { .. }, Event::SendFailed { attempt, deferral }) => {
+                if attempt == current {
+                    self.unsent = Some(deferral);
+                }
+                state
+            }
+            (State::Inspecting { .. }, Event::Inspected { attempt, diagnosis })
+                if attempt == current =>
+            {
+                self.inspected(now, diagnosis)
+            }
+            (State::Opening { error_type, observation, .. }, Event::OpenDone { attempt, ok })
+                if attempt == current =>
+            {
+                self.opened(now, error_type, observation, ok)
+            }
+            (
+                state @ State::Idle,
+                Event::Pong(_)
+                | Event::SendFailed { .. }
+                | Event::Inspected { .. }
+                | Event::OpenDone { .. },
+            )
+            | (
+                state @ State::Waiting { .. },
+                Event::Started | Event::Inspected { .. } | Event::OpenDone { .. },
+            )
+            | (
+                state @ (State::Inspecting { .. } | State::Opening { .. } | State::Pausing { .. }),
+                Event::Started
+                | Event::SendFailed { .. }
+                | Event::Inspected { .. }
+                | Event::OpenDone { .. },
+            )
+            | (
+                state @ (State::Ready | State::Failed),
+                Event::Started
+                | Event::Pong(_)
+                | Event::SendFailed { .. }
+                | Event::Inspected { .. }
+                | Event::OpenDone { .. },
+            ) => state,
+        };
+    }
+
+    fn handle_timeout(&mut self, now: Monotonic) {
+        if self.poll_timeout().is_none_or(|due| now < due) {
+            return;
+        }
+        self.state = match std::mem::replace(&mut self.state, State::Idle) {
+            State::Waiting { .. } => self.inspect(now),
+            State::Inspecting { .. } => self.inspected(now, Err("no answer in 6 s".to_owned())),
+            State::Opening { error_type, observation, .. } => {
+                self.opened(now, error_type, observation, false)
+            }
+            State::Pausing { .. } => self.ping(now),
+            state @ (State::Idle | State::Ready | State::Failed) => state,
+        };
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Monotonic> {
+        match self.state {
+            State::Waiting { until }
+            | State::Inspecting { until }
+            | State::Opening { until, .. }
+            | State::Pausing { until } => Some(until),
+            State::Idle | State::Ready | State::Failed => None,
+        }
+    }
+}

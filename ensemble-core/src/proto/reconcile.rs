@@ -1,0 +1,372 @@
+//! When to look at the directories: events are hints, a listing is the truth, and a source of
+//! events that has died quietly is noticed.
+//!
+//! ```text
+//! state     event / time               -> state     effects
+//! Starting  SourceUp                   -> Native    Scan
+//! Starting  SourceFailed               -> Polling   Degraded, Scan
+//! Native    Overflow                   -> Native    Scan
+//! Native    PathsReplaced              -> Starting  Rewatch
+//! Native    SourceFailed               -> Polling   Degraded, Scan
+//! Native    scan interval over         -> Native    Scan, RingCanary
+//! Native    CanarySeen                 -> Native
+//! Native    canary overdue             -> Starting  SourceDead, Rewatch
+//! Polling   scan interval over         -> Polling   Scan
+//! Polling   retry interval over        -> Starting  Rewatch
+//! Polling   PathsReplaced              -> Starting  Rewatch
+//! Polling   SourceUp                   -> Native    Recovered, Scan
+//! any       path check interval over   -> same      CheckPaths
+//! ```
+//!
+//! The order "watch, then scan" is what loses nothing: whatever lands before the watch is in the
+//! scan, whatever lands after it rings. `CheckPaths` is for what no event tells: a directory that
+//! was moved away, or a mount on top of it. The canary is a file that the watcher itself writes;
+//! if its event does not come back, the event thread is dead. The state after a crash is
+//! `Starting`, which scans.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::Machine;
+use crate::env::Monotonic;
+
+/// How often everything is looked at although no event said so; also the interval of polling
+/// (seed 002: 30 seconds).
+pub const SCAN_INTERVAL: Duration = Duration::from_secs(30);
+/// How often the watched paths are compared with the directories that are open.
+pub const PATH_CHECK_INTERVAL: Duration = Duration::from_secs(2);
+/// How long the canary's event may take. Generous: a burst may stand before it in line.
+pub const CANARY_PATIENCE: Duration = Duration::from_secs(10);
+/// How often a source of events is tried again while polling.
+pub const RETRY_INTERVAL: Duration = Duration::from_secs(60);
+
+const _: () = assert!(CANARY_PATIENCE.as_secs() < SCAN_INTERVAL.as_secs());
+const _: () = assert!(PATH_CHECK_INTERVAL.as_secs() < SCAN_INTERVAL.as_secs());
+const _: () = assert!(SCAN_INTERVAL.as_secs() <= RETRY_INTERVAL.as_secs());
+
+/// What happens to the watching.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// All directories are being watched.
+    SourceUp,
+    /// They cannot be watched, or not any more.
+    SourceFailed {
+        /// Why, for people.
+        why: String,
+    },
+    /// The source has lost events.
+    Overflow,
+    /// A watched path leads to another directory than before, or appeared or vanished.
+    PathsReplaced,
+    /// The canary's event came back.
+    CanarySeen,
+}
+
+/// What the watcher is to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Watch all directories (anew) and answer `SourceUp` or `SourceFailed`.
+    Rewatch,
+    /// List all directories.
+    Scan,
+    /// Compare the watched paths with what is open; answer `PathsReplaced` if they differ.
+    CheckPaths,
+    /// Write the canary file.
+    RingCanary,
+    /// Record that from now on only polling finds files.
+    Degraded {
+        /// Why.
+        why: String,
+    },
+    /// Record that the source delivers nothing any more.
+    SourceDead,
+    /// Record that events work again.
+    Recovered,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Starting { was_polling: bool },
+    Native { next_scan: Monotonic, canary_due: Option<Monotonic> },
+    Polling { next_scan: Monotonic, retry_at: Monotonic },
+}
+
+/// How files are found at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Not yet.
+    Starting,
+    /// By events, with a scan as a safety net.
+    Native,
+    /// By scans alone.
+    Polling,
+}
+
+/// The machine; see the table at the top of this page.
+#[derive(Clone, Debug)]
+pub struct Reconcile {
+    scan_interval: Duration,
+    state: State,
+    next_check: Option<Monotonic>,
+    effects: VecDeque<Effect>,
+}
+
+impl Reconcile {
+    /// A watcher that is about to start; its first effect is [`Effect::Rewatch`].
+    #[must_use]
+    pub fn new(scan_interval: Duration) -> Self {
+        Self {
+            scan_interval,
+            state: State::Starting { was_polling: false },
+            next_check: None,
+            effects: VecDeque::from([Effect::Rewatch]),
+        }
+    }
+
+    /// How files are found at the moment.
+    #[must_use]
+    pub const fn mode(&self) -> Mode {
+        match self.state {
+            State::Starting { .. } => Mode::Starting,
+            State::Native { .. } => Mode::Native,
+            State::Polling { .. } => Mode::Polling,
+        }
+    }
+
+    fn start_native(&mut self, now: Monotonic, was_polling: bool) -> State {
+        if was_polling {
+            self.effects.push_back(Effect::Recovered);
+        }
+        self.effects.push_back(Effect::Scan);
+        State::Native { next_scan: now + self.scan_interval, canary_due: None }
+    }
+
+    fn start_polling(&mut self, now: Monotonic, why: Option<String>) -> State {
+        if let Some(why) = why {
+            self.effects.push_back(Effect::Degraded { why });
+        }
+        self.effects.push_back(Effect::Scan);
+        State::Polling { next_scan: now + self.scan_interval, retry_at: now + RETRY_INTERVAL }
+    }
+
+    fn rewatch(&mut self, was_polling: bool) -> State {
+        self.effects.push_back(Effect::Rewatch);
+        State::Starting { was_polling }
+    }
+
+    fn handle_native_timeout(
+        &mut self,
+        now: Monotonic,
+        next_scan: Monotonic,
+        canary_due: Option<Monotonic>,
+    ) -> State {
+        if canary_due.is_some_and(|due| now >= due) {
+            self.effects.push_back(Effect::SourceDead);
+            return self.rewatch(false);
+        }
+        if now < next_scan {
+            return State::Native { next_scan, canary_due };
+        }
+        self.effects.push_back(Effect::Scan);
+        self.effects.push_back(Effect::RingCanary);
+        State::Native {
+            next_scan: now + self.scan_interval,
+            canary_due: canary_due.or(Some(now + CANARY_PATIENCE)),
+        }
+    }
+
+    fn handle_polling_timeout(
+        &mut self,
+        now: Monotonic,
+        next_scan: Monotonic,
+        retry_at: Monotonic,
+    ) -> State {
+        if now >= retry_at {
+            return self.rewatch(true);
+        }
+        if now < next_scan {
+            return State::Polling { next_scan, retry_at };
+        }
+        self.effects.push_back(Effect::Scan);
+        State::Polling { next_scan: now + self.scan_interval, retry_at }
+    }
+}
+
+impl Machine for Reconcile {
+    type Event = Event;
+    type Effect = Effect;
+
+    fn handle(&mut self, now: Monotonic, event: Event) {
+        if self.next_check.is_none() {
+            self.next_check = Some(now + PATH_CHECK_INTERVAL);
+        }
+        self.state = match (self.state, event) {
+            (State::Starting { was_polling }, Event::SourceUp) => {
+                self.start_native(now, was_polling)
+            }
+            (State::Polling { .. }, Event::SourceUp) => self.start_native(now, true),
+            // A retry that failed again is not news.
+            (State::Starting { was_polling: true }, Event::SourceFailed { .. }) => {
+                self.start_polling(now, None)
+            }
+            (
+                State::Starting { was_polling: false } | State::Native { .. },
+                Event::SourceFailed { why },
+            ) => self.start_polling(now, Some(why)),
+            (State::Native { .. }, Event::Overflow) => {
+                self.effects.push_back(Effect::Scan);
+                self.state
+            }
+            (State::Native { .. }, Event::PathsReplaced) => self.rewatch(false),
+            (State::Polling { .. }, Event::PathsReplaced) => self.rewatch(true),
+            (State::Native { next_scan, .. }, Event::CanarySeen) => {
+                State::Native { next_scan, canary_due: None }
+            }
+            (
+                State::Starting { .. },
+                Event::Overflow | Event::PathsReplaced | Event::CanarySeen,
+            )
+            | (State::Native { .. }, Event::SourceUp)
+            | (
+                State::Polling { .. },
+                Event::SourceFailed { .. } | Event::Overflow | Event::CanarySeen,
+            ) => self.state,
+        };
+    }
+
+    fn handle_timeout(&mut self, now: Monotonic) {
+        if self.next_check.is_some_and(|at| now >= at) {
+            self.next_check = Some(now + PATH_CHECK_INTERVAL);
+            self.effects.push_back(Effect::CheckPaths);
+        }
+        self.state = match self.state {
+            State::Starting { .. } => self.state,
+            State::Native { next_scan, canary_due } => {
+                self.handle_native_timeout(now, next_scan, canary_due)
+            }
+            State::Polling { next_scan, retry_at } => {
+                self.handle_polling_timeout(now, next_scan, retry_at)
+            }
+        };
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Monotonic> {
+        let own = match self.state {
+            State::Starting { .. } => None,
+            State::Native { next_scan, canary_due } => {
+                Some(canary_due.map_or(next_scan, |due| due.min(next_scan)))
+            }
+            State::Polling { next_scan, retry_at } => Some(next_scan.min(retry_at)),
+        };
+        [own, self.next_check].into_iter().flatten().min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Monotonic {
+        Monotonic::ZERO + Duration::from_secs(seconds)
+    }
+
+    fn drain(machine: &mut Reconcile) -> Vec<Effect> {
+        std::iter::from_fn(|| machine.poll_effect()).filter(|e| *e != Effect::CheckPaths).collect()
+    }
+
+    fn native() -> Reconcile {
+        let mut machine = Reconcile::new(SCAN_INTERVAL);
+        assert_eq!(drain(&mut machine), [Effect::Rewatch]);
+        machine.handle(at(0), Event::SourceUp);
+        assert_eq!(drain(&mut machine), [Effect::Scan]);
+        machine
+    }
+
+    fn failed() -> Event {
+        Event::SourceFailed { why: "no watches left".to_owned() }
+    }
+
+    #[test]
+    fn it_watches_before_it_scans_and_scans_every_30_seconds_anyway() {
+        let mut machine = native();
+        machine.handle_timeout(at(29));
+        assert_eq!(drain(&mut machine), []);
+        machine.handle_timeout(at(30));
+        assert_eq!(drain(&mut machine), [Effect::Scan, Effect::RingCanary]);
+        machine.handle(at(31), Event::CanarySeen);
+        machine.handle_timeout(at(59));
+        assert_eq!(drain(&mut machine), []);
+    }
+
+    #[test]
+    fn a_source_that_died_quietly_is_replaced() {
+        let mut machine = native();
+        machine.handle_timeout(at(30));
+        drain(&mut machine);
+        machine.handle_timeout(at(40));
+        assert_eq!(drain(&mut machine), [Effect::SourceDead, Effect::Rewatch]);
+        machine.handle(at(40), Event::SourceUp);
+        assert_eq!(drain(&mut machine), [Effect::Scan]);
+    }
+
+    #[test]
+    fn polling_goes_on_until_a_retry_succeeds() {
+        let mut machine = native();
+        machine.handle(at(5), failed());
+        let why = "no watches left".to_owned();
+        assert_eq!(drain(&mut machine), [Effect::Degraded { why }, Effect::Scan]);
+        machine.handle_timeout(at(35));
+        assert_eq!(drain(&mut machine), [Effect::Scan]);
+        machine.handle_timeout(at(65));
+        assert_eq!(drain(&mut machine), [Effect::Rewatch]);
+        machine.handle(at(65), failed());
+        assert_eq!(drain(&mut machine), [Effect::Scan], "told once");
+        machine.handle_timeout(at(125));
+        assert_eq!(drain(&mut machine), [Effect::Rewatch]);
+        machine.handle(at(125), Event::SourceUp);
+        assert_eq!(drain(&mut machine), [Effect::Recovered, Effect::Scan]);
+        assert_eq!(machine.mode(), Mode::Native);
+    }
+
+    #[test]
+    fn paths_are_checked_every_two_seconds() {
+        let mut machine = native();
+        let mut checks = 0;
+        for second in 1..=20 {
+            machine.handle_timeout(at(second));
+            checks += std::iter::from_fn(|| machine.poll_effect())
+                .filter(|e| *e == Effect::CheckPaths)
+                .count();
+        }
+        assert_eq!(checks, 10);
+    }
+
+    #[test]
+    fn every_pair_of_state_and_event() {
+        let starting = State::Starting { was_polling: false };
+        let native = State::Native { next_scan: at(30), canary_due: Some(at(9)) };
+        let fresh = State::Native { next_scan: at(30), canary_due: None };
+        let polling = State::Polling { next_scan: at(30), retry_at: at(60) };
+        let retrying = State::Starting { was_polling: true };
+        let events =
+            [Event::SourceUp, failed(), Event::Overflow, Event::PathsReplaced, Event::CanarySeen];
+        let table = [
+            (starting, [fresh, polling, starting, starting, starting]),
+            (retrying, [fresh, polling, retrying, retrying, retrying]),
+            (native, [native, polling, native, starting, fresh]),
+            (polling, [fresh, polling, polling, retrying, polling]),
+        ];
+        for (state, row) in table {
+            for (event, expected) in events.iter().zip(row) {
+                let mut machine = Reconcile { state, ..Reconcile::new(SCAN_INTERVAL) };
+                machine.handle(at(0), event.clone());
+                assert_eq!(machine.state, expected, "{state:?} {event:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What requests are about: data, not code.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// How long a worker has to answer a request for its shutdown.
+pub const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(2 * 60);
+/// How often it is reminded in that time.
+pub const SHUTDOWN_REMIND_EVERY: Duration = Duration::from_secs(30);
+/// How long a plan waits for its review.
+pub const PLAN_DEADLINE: Duration = Duration::from_secs(30 * 60);
+/// How often the reviewer is reminded in that time.
+pub const PLAN_REMIND_EVERY: Duration = Duration::from_secs(5 * 60);
+
+const _: () = assert!(SHUTDOWN_REMIND_EVERY.as_secs() < SHUTDOWN_DEADLINE.as_secs());
+const _: () = assert!(PLAN_REMIND_EVERY.as_secs() < PLAN_DEADLINE.as_secs());
+
+/// What happens when a request expires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AtExpiry {
+    /// The requester is told.
+    Tell,
+    /// The requester and the conductor are told.
+    Escalate,
+    /// What was asked for is done without consent.
+    Force,
+}
+
+/// A kind of request.
+///
+/// ```
+/// use std::time::Duration;
+/// use ensemble_core::proto::request::{AtExpiry, Kind};
+/// let hand_over = Kind {
+///     deadline: Duration::from_secs(600),
+///     at_expiry: AtExpiry::Escalate,
+///     ..Kind::new("hand_over")
+/// };
+/// assert_eq!(hand_over.request_type, "hand_over_request");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kind {
+    /// Its name.
+    pub name: Cow<'static, str>,
+    /// The type of the message that asks.
+    pub request_type: Cow<'static, str>,
+    /// The type of the message that answers.
+    pub response_type: Cow<'static, str>,
+    /// The field of the request that carries its content.
+    pub content_field: Cow<'static, str>,
+    /// The field of the response that carries the decider's words.
+    pub comment_field: Cow<'static, str>,
+    /// How long it stays pending.
+    pub deadline: Duration,
+    /// How often the addressee is reminded in that time.
+    pub remind_every: Duration,
+    /// What happens then.
+    pub at_expiry: AtExpiry,
+}
+
+impl Kind {
+    /// A kind with the names that follow from its own, and the times of a plan.
+    #[must_use]
+    pub fn new(name: &'static str) -> Self {
+        Self {
+            name: Cow::Borrowed(name),
+            request_type: format!("{name}_request").into(),
+            response_type: format!("{name}_response").into(),
+            content_field: Cow::Borrowed("content"),
+            comment_field: Cow::Borrowed("reason"),
+            deadline: PLAN_DEADLINE,
+            remind_every: PLAN_REMIND_EVERY,
+            at_expiry: AtExpiry::Tell,
+        }
+    }
+
+    /// Seed 004: finish and exit, or say why not.
+    #[must_use]
+    pub fn shutdown() -> Self {
+        Self {
+            deadline: SHUTDOWN_DEADLINE,
+            remind_every: SHUTDOWN_REMIND_EVERY,
+            at_expiry: AtExpiry::Force,
+            ..Self::new("shutdown")
+        }
+    }
+
+    /// Seed 004: may this plan be carried out?
+    #[must_use]
+    pub fn plan_approval() -> Self {
+        Self {
+            content_field: Cow::Borrowed("plan"),
+            comment_field: Cow::Borrowed("feedback"),
+            at_expiry: AtExpiry::Escalate,
+            ..Self::new("plan_approval")
+        }
+    }
+}

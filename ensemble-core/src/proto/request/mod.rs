@@ -1,0 +1,333 @@
+//! A question with an id, one addressee and one answer (seed 004: one machine for shutdown, plan
+//! approval and whatever comes).
+//!
+//! ```text
+//! state     event / time                             -> state     effects
+//! New       Opened                                   -> Pending   Announce
+//! Pending   Decide, by its addressee                 -> Pending   Close
+//! Pending   Decide, by anybody else or its requester -> Pending   Refused
+//! Pending   Cancel, by its requester                 -> Pending   Close
+//! Pending   Cancel, by anybody else                  -> Pending   Refused
+//! Pending   remind_every, again and again            -> Pending   Remind
+//! Pending   deadline; again after 10 s               -> Pending   Close (expired)
+//! Pending   Standing                                 -> Closed    Closed
+//! New       Standing                                 -> Closed    Closed  (out of order)
+//! New       Decide, Cancel                           -> New       Refused (unknown)
+//! Closed    Decide, Cancel                           -> Closed    Refused (who, what, when)
+//! Closed    Opened, Standing                         -> Closed
+//! ```
+//!
+//! The machine does not care what it approves. Who may decide is fixed when the request is made:
+//! its addressee, and never whoever made it. What was decided is not fixed by any machine but by
+//! one file that is created with no-replace, since several processes may decide at once; so a
+//! valid decision is only a proposal ([`Effect::Close`]), and what then stands in the file, be it
+//! one's own or another's, comes back as [`Event::Standing`] and is final. Expiry and cancelling
+//! go the same way, which is why nothing can be both expired and approved.
+//!
+//! *Silence* of the addressee ends with the deadline; what that means is part of the [`Kind`].
+//! *A crash* before the file is there leaves the request pending, after it decided; a restart
+//! hands the machine Opened and, if the file is there, Standing. Announcing twice is harmless
+//! since the message has the request's id.
+//!
+//! ```
+//! use ensemble_core::env::Monotonic;
+//! use ensemble_core::message::{Name, Timestamp};
+//! use ensemble_core::proto::Machine;
+//! use ensemble_core::proto::request::{Decision, Effect, Event, Kind, Outcome, Request};
+//!
+//! let (now, wall) = (Monotonic::ZERO, Timestamp::from_unix_millis(0));
+//! let (lead, alice) = (Name::new("lead")?, Name::new("alice")?);
+//! let mut request = Request::new("abc", Kind::shutdown(), lead, alice.clone(), wall);
+//! request.handle(now, Event::opened());
+//! assert_eq!(request.poll_effect(), Some(Effect::Announce));
+//! let yes = Decision::new(Outcome::Approved, alice, wall);
+//! request.handle(now, Event::Decide(yes.clone()));
+//! assert_eq!(request.poll_effect(), Some(Effect::Close(yes.clone())));
+//! request.handle(now, Event::Standing(yes.clone()));
+//! assert_eq!(request.poll_effect(), Some(Effect::Closed(yes)));
+//! # Ok::<(), ensemble_core::message::NameError>(())
+//! ```
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::Machine;
+use crate::env::Monotonic;
+use crate::message::{Name, Timestamp};
+
+mod kind;
+mod refusal;
+#[cfg(test)]
+mod tests;
+mod tracker;
+
+pub use kind::{
+    AtExpiry, Kind, PLAN_DEADLINE, PLAN_REMIND_EVERY, SHUTDOWN_DEADLINE, SHUTDOWN_REMIND_EVERY,
+};
+pub use refusal::Refusal;
+pub use tracker::{Correlated, Tracker};
+
+/// How soon an expiry whose outcome is not known is proposed again.
+pub const CLOSE_REPEAT: Duration = Duration::from_secs(10);
+
+const _: () = assert!(CLOSE_REPEAT.as_secs() < SHUTDOWN_REMIND_EVERY.as_secs());
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Its addressee said yes.
+    Approved,
+    /// Its addressee said no.
+    Rejected,
+    /// Nobody said anything in time.
+    Expired,
+    /// Whoever made it took it back.
+    Cancelled,
+}
+
+/// The single, final answer to a request; what stands in its decision file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decision {
+    /// What.
+    pub outcome: Outcome,
+    /// By whom; an expiry is the addressee's silence.
+    pub by: Name,
+    /// When, by the decider's wall clock.
+    pub at: Timestamp,
+    /// The decider's words.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub comment: String,
+}
+
+impl Decision {
+    /// A decision without words.
+    #[must_use]
+    pub const fn new(outcome: Outcome, by: Name, at: Timestamp) -> Self {
+        Self { outcome, by, at, comment: String::new() }
+    }
+
+    /// With the decider's words: a reason or feedback.
+    #[must_use]
+    pub fn with_comment(mut self, comment: impl Into<String>) -> Self {
+        self.comment = comment.into();
+        self
+    }
+}
+
+/// What happens to a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It is there.
+    Opened {
+        /// For how long already.
+        age: Duration,
+    },
+    /// Somebody wants to approve or reject it. Whether they are who they say was checked before.
+    Decide(Decision),
+    /// Somebody wants to take it back.
+    Cancel(Decision),
+    /// This stands in the decision file.
+    Standing(Decision),
+}
+
+impl Event {
+    /// It was made just now.
+    #[must_use]
+    pub const fn opened() -> Self {
+        Self::Opened { age: Duration::ZERO }
+    }
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Send it to its addressee, under its own id.
+    Announce,
+    /// Remind its addressee.
+    Remind {
+        /// For the how manieth time, from 1.
+        nth: u32,
+    },
+    /// Create the decision file unless it is there, and report what then stands in it.
+    Close(Decision),
+    /// It is decided: tell the requester, wake the worker, do what the kind says. Exactly once.
+    Closed(Decision),
+    /// Answer whoever tried, and log it.
+    Refused(Refusal),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    New,
+    Pending { close_at: Monotonic, remind_at: Option<Monotonic>, reminded: u32 },
+    Closed(Decision),
+}
+
+/// The machine of one request; see the table at the top of this page.
+#[derive(Clone, Debug)]
+pub struct Request {
+    id: String,
+    kind: Kind,
+    from: Name,
+    to: Name,
+    created_at: Timestamp,
+    state: State,
+    effects: VecDeque<Effect>,
+}
+
+impl Request {
+    /// A request that nobody knows of yet.
+    #[must_use]
+    pub fn new(
+        id: impl Into<String>,
+        kind: Kind,
+        from: Name,
+        to: Name,
+        created_at: Timestamp,
+    ) -> Self {
+        let (state, effects) = (State::New, VecDeque::new());
+        Self { id: id.into(), kind, from, to, created_at, state, effects }
+    }
+
+    /// Its id.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// What it is about.
+    #[must_use]
+    pub const fn kind(&self) -> &Kind {
+        &self.kind
+    }
+
+    /// Who made it.
+    #[must_use]
+    pub const fn from(&self) -> &Name {
+        &self.from
+    }
+
+    /// Who may decide it.
+    #[must_use]
+    pub const fn to(&self) -> &Name {
+        &self.to
+    }
+
+    /// How it was decided; `None` while it is pending.
+    #[must_use]
+    pub const fn decision(&self) -> Option<&Decision> {
+        match &self.state {
+            State::New | State::Pending { .. } => None,
+            State::Closed(decision) => Some(decision),
+        }
+    }
+
+    /// Whether this decision may be proposed now; what [`Event::Decide`] checks.
+    ///
+    /// # Errors
+    /// See [`Refusal`].
+    pub fn check(&self, decision: &Decision) -> Result<(), Refusal> {
+        let (id, by) = (self.id.clone(), decision.by.clone());
+        if let Some(standing) = self.decision() {
+            return Err(Refusal::Decided { id, decision: standing.clone() });
+        }
+        match decision.outcome {
+            Outcome::Approved | Outcome::Rejected if by == self.from => {
+                Err(Refusal::OwnRequest { id, by })
+            }
+            Outcome::Approved | Outcome::Rejected if by != self.to => {
+                Err(Refusal::NotAddressee { id, to: self.to.clone(), by })
+            }
+            Outcome::Cancelled if by != self.from => {
+                Err(Refusal::NotRequester { id, from: self.from.clone(), by })
+            }
+            Outcome::Approved | Outcome::Rejected | Outcome::Cancelled => Ok(()),
+            // Only time expires a request.
+            Outcome::Expired => Err(Refusal::NotAddressee { id, to: self.to.clone(), by }),
+        }
+    }
+
+    fn propose(&mut self, decision: Decision) {
+        self.effects.push_back(match self.check(&decision) {
+            Ok(()) => Effect::Close(decision),
+            Err(refusal) => Effect::Refused(refusal),
+        });
+    }
+
+    fn open(&mut self, now: Monotonic, age: Duration) -> State {
+        self.effects.push_back(Effect::Announce);
+        let close_at = now + self.kind.deadline.saturating_sub(age);
+        let remind_at = Some(now + self.kind.remind_every).filter(|at| *at < close_at);
+        State::Pending { close_at, remind_at, reminded: 0 }
+    }
+
+    fn close(&mut self, decision: Decision) -> State {
+        self.effects.push_back(Effect::Closed(decision.clone()));
+        State::Closed(decision)
+    }
+
+    fn expiry(&self) -> Decision {
+        let at = self.created_at.plus(self.kind.deadline);
+        Decision::new(Outcome::Expired, self.to.clone(), at)
+    }
+}
+
+impl Machine for Request {
+    type Event = Event;
+    type Effect = Effect;
+
+    fn handle(&mut self, now: Monotonic, event: Event) {
+        let state = std::mem::replace(&mut self.state, State::New);
+        self.state = match (state, event) {
+            (State::New, Event::Opened { age }) => self.open(now, age),
+            (State::New, Event::Decide(_) | Event::Cancel(_)) => {
+                let id = self.id.clone();
+                self.effects.push_back(Effect::Refused(Refusal::Unknown { id }));
+                State::New
+            }
+            (State::New | State::Pending { .. }, Event::Standing(decision)) => self.close(decision),
+            (state @ State::Pending { .. }, Event::Decide(decision)) => {
+                self.propose(decision);
+                state
+            }
+            (state @ State::Pending { .. }, Event::Cancel(decision)) => {
+                self.propose(Decision { outcome: Outcome::Cancelled, ..decision });
+                state
+            }
+            (state @ State::Pending { .. }, Event::Opened { .. }) => state,
+            (State::Closed(decision), Event::Decide(_) | Event::Cancel(_)) => {
+                let (id, standing) = (self.id.clone(), decision.clone());
+                let refusal = Refusal::Decided { id, decision: standing };
+                self.effects.push_back(Effect::Refused(refusal));
+                State::Closed(decision)
+            }
+            (state @ State::Closed(_), Event::Opened { .. } | Event::Standing(_)) => state,
+        };
+    }
+
+    fn handle_timeout(&mut self, now: Monotonic) {
+        let State::Pending { close_at, remind_at, reminded } = &mut self.state else { return };
+        if now >= *close_at {
+            (*close_at, *remind_at) = (now + CLOSE_REPEAT, None);
+            self.effects.push_back(Effect::Close(self.expiry()));
+        } else if remind_at.is_some_and(|at| now >= at) {
+            *remind_at = Some(now + self.kind.remind_every).filter(|at| *at < *close_at);
+            *reminded += 1;
+            self.effects.push_back(Effect::Remind { nth: *reminded });
+        }
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Monotonic> {
+        match &self.state {
+            State::Pending { close_at, remind_at, .. } => Some(remind_at.unwrap_or(*close_at)),
+            State::New | State::Closed(_) => None,
+        }
+    }
+}

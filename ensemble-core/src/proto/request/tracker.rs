@@ -1,0 +1,111 @@
+//! Many requests, told apart by their ids.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use super::{Effect, Event, Refusal, Request};
+use crate::env::Monotonic;
+use crate::proto::Machine;
+
+/// An event or an effect of the request with this id.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Correlated<T> {
+    /// Which request.
+    pub id: String,
+    /// What about it.
+    pub inner: T,
+}
+
+impl<T> Correlated<T> {
+    /// About the request with this id.
+    #[must_use]
+    pub fn new(id: impl Into<String>, inner: T) -> Self {
+        Self { id: id.into(), inner }
+    }
+}
+
+/// All requests of a team: correlates by id, whatever the order in which things arrive.
+///
+/// ```
+/// use ensemble_core::env::Monotonic;
+/// use ensemble_core::message::{Name, Timestamp};
+/// use ensemble_core::proto::Machine;
+/// use ensemble_core::proto::request::{
+///     Correlated, Decision, Effect, Event, Outcome, Refusal, Tracker,
+/// };
+///
+/// let mut tracker = Tracker::default();
+/// let yes = Decision::new(Outcome::Approved, Name::new("lead")?, Timestamp::from_unix_millis(0));
+/// tracker.handle(Monotonic::ZERO, Correlated::new("xyz", Event::Decide(yes)));
+/// let unknown = Effect::Refused(Refusal::Unknown { id: "xyz".to_owned() });
+/// assert_eq!(tracker.poll_effect(), Some(Correlated::new("xyz", unknown)));
+/// # Ok::<(), ensemble_core::message::NameError>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Tracker {
+    requests: BTreeMap<String, Request>,
+    effects: VecDeque<Correlated<Effect>>,
+}
+
+impl Tracker {
+    /// Takes in a request; an id that is known stays what it is.
+    pub fn insert(&mut self, request: Request) {
+        self.requests.entry(request.id().to_owned()).or_insert(request);
+    }
+
+    /// Forgets a request.
+    pub fn remove(&mut self, id: &str) -> Option<Request> {
+        self.requests.remove(id)
+    }
+
+    /// The request with this id.
+    #[must_use]
+    pub fn get(&self, id: &str) -> Option<&Request> {
+        self.requests.get(id)
+    }
+
+    /// All requests, by id.
+    pub fn iter(&self) -> impl Iterator<Item = &Request> {
+        self.requests.values()
+    }
+
+    fn collect(effects: &mut VecDeque<Correlated<Effect>>, request: &mut Request) {
+        while let Some(effect) = request.poll_effect() {
+            effects.push_back(Correlated::new(request.id(), effect));
+        }
+    }
+}
+
+impl Machine for Tracker {
+    type Event = Correlated<Event>;
+    type Effect = Correlated<Effect>;
+
+    fn handle(&mut self, now: Monotonic, event: Correlated<Event>) {
+        let Correlated { id, inner } = event;
+        match (self.requests.get_mut(&id), inner) {
+            (Some(request), event) => {
+                request.handle(now, event);
+                Self::collect(&mut self.effects, request);
+            }
+            (None, Event::Decide(_) | Event::Cancel(_)) => {
+                let refusal = Effect::Refused(Refusal::Unknown { id: id.clone() });
+                self.effects.push_back(Correlated::new(id, refusal));
+            }
+            (None, Event::Opened { .. } | Event::Standing(_)) => {}
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Monotonic) {
+        for request in self.requests.values_mut() {
+            request.handle_timeout(now);
+            Self::collect(&mut self.effects, request);
+        }
+    }
+
+    fn poll_effect(&mut self) -> Option<Correlated<Effect>> {
+        self.effects.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Monotonic> {
+        self.requests.values().filter_map(Request::poll_timeout).min()
+    }
+}

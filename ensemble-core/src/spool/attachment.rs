@@ -1,0 +1,64 @@
+//! Content that is too large for an envelope: `attachments/<sha256>`, stored before the message
+//! that names it. The same content is stored once.
+
+use std::path::PathBuf;
+
+use super::Spool;
+use crate::durable::{self, Moved};
+use crate::message::{Attachment, Digest};
+use crate::{Error, Result};
+
+/// The largest attachment, in bytes.
+pub(super) const ATTACHMENT_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// The directory below the queue.
+pub(super) const ATTACHMENTS: &str = "attachments";
+
+impl Spool {
+    /// Stores content for a message that names it.
+    ///
+    /// # Errors
+    /// It has more than 256 MiB, or the disk failed.
+    pub fn attach(&self, content: &[u8]) -> Result<Attachment> {
+        if content.len() > ATTACHMENT_BYTES_MAX {
+            let (bytes, limit) = (content.len() as u64, ATTACHMENT_BYTES_MAX as u64);
+            return Err(Error::TooLarge { what: "the attachment".to_owned(), bytes, limit });
+        }
+        let queue = self.queue_dir()?;
+        let attachments = queue.ensure_child(ATTACHMENTS, self.options.modes)?;
+        let tmp = queue.ensure_child("tmp", self.options.modes)?;
+        let attachment = Attachment { sha256: Digest::of(content), bytes: content.len() as u64 };
+        let name = attachment.sha256.to_string();
+        let tmp_name = durable::temporary_name(&name[..16]);
+        tmp.write_new(&tmp_name, content, self.options.modes, self.options.durability)?;
+        let moved = tmp.move_new(&tmp_name, &attachments, &name);
+        if !matches!(moved, Ok(Moved::Done)) {
+            tmp.remove(&tmp_name)?;
+        }
+        moved?;
+        self.sync_power(&attachments)?;
+        Ok(attachment)
+    }
+
+    /// Where an attachment lies.
+    #[must_use]
+    pub fn attachment_path(&self, attachment: &Attachment) -> PathBuf {
+        self.root.join(ATTACHMENTS).join(attachment.sha256.to_string())
+    }
+
+    /// Reads an attachment and checks that it is what the message named.
+    ///
+    /// # Errors
+    /// It is missing, altered or cannot be read.
+    pub fn read_attachment(&self, attachment: &Attachment) -> Result<Vec<u8>> {
+        let name = attachment.sha256.to_string();
+        let path = self.attachment_path(attachment);
+        let missing = || Error::malformed(&path, "attachment", "is missing");
+        let attachments = self.queue_dir()?.open_child(ATTACHMENTS).map_err(|_| missing())?;
+        let content = attachments.read(&name, ATTACHMENT_BYTES_MAX)?.ok_or_else(missing)?;
+        if Digest::of(&content) == attachment.sha256 {
+            Ok(content)
+        } else {
+            Err(Error::malformed(&path, "attachment", "was altered after it was stored"))
+        }
+    }
+}

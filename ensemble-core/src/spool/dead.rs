@@ -1,0 +1,242 @@
+//! Dead letters: `cur/`, `new/` or `front/` to `dead/` (to S5), with the reason beside it; and
+//! the ways back and out.
+
+use serde::{Deserialize, Serialize};
+
+use super::Spool;
+use super::finish::forget_extension;
+use super::mailbox::{Location, Mailbox};
+use super::place::{self, Front, Held};
+use crate::durable::Moved;
+use crate::env::Lease;
+use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name, Timestamp, yaml};
+use crate::{Error, Result};
+
+/// The largest reason file, in bytes.
+const REASON_BYTES_MAX: usize = 16 * 1024;
+/// How much of a reason is kept, in characters.
+const REASON_CHARACTERS_MAX: usize = 1000;
+
+/// The file beside a dead letter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Reason {
+    pub(super) reason: String,
+    pub(super) at: Timestamp,
+    /// Who held it last; nobody if it was never received.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub(super) holder: Option<Name>,
+    /// Deliveries so far.
+    pub(super) epoch: u64,
+    /// It was given back to the queue since; its attempts are counted from `epoch`.
+    #[serde(default)]
+    pub(super) redriven: bool,
+}
+
+/// A message that will not be delivered any more, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct DeadLetter {
+    /// Its mailbox.
+    pub mailbox: Name,
+    /// Its id.
+    pub id: MessageId,
+    /// Why it is dead; empty if the reason was lost.
+    pub reason: String,
+    /// Since when.
+    pub at: Option<Timestamp>,
+    /// Who held it last.
+    pub holder: Option<Name>,
+    /// How often it was delivered.
+    pub epoch: u64,
+}
+
+impl Spool {
+    /// Gives a held message up, with a reason for whoever looks at it.
+    ///
+    /// # Errors
+    /// [`Error::LeaseLost`] if the message is not held under this lease any more.
+    pub fn dead_letter(&self, lease: &Lease, reason: &str) -> Result<()> {
+        self.bury(&*self.mailbox(&lease.mailbox)?, &Held::from(lease), reason)
+    }
+
+    /// Gives a waiting message up.
+    ///
+    /// # Errors
+    /// [`Error::NoMessage`] if it does not wait in this mailbox.
+    pub fn dead_letter_waiting(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
+        let mailbox = self.mailbox(mailbox)?;
+        let epoch = match mailbox.locate(id)? {
+            Some(Location::New) => 0,
+            Some(Location::Front(ref front)) => front.epoch,
+            _ => return Err(no_message(id, &format!("waiting in mailbox `{}`", mailbox.name))),
+        };
+        self.write_reason(&mailbox, id, &self.reason_now(reason, None, epoch))?;
+        let Some(location) = mailbox.locate(id)? else { return Err(no_message(id, "any more")) };
+        let (dir, file) = mailbox.file_at(id, &location);
+        match dir.move_new(&file, &mailbox.dead, &place::plain(id))? {
+            Moved::Done => {}
+            Moved::Gone | Moved::Exists => return Err(no_message(id, "waiting any more")),
+        }
+        self.sync_power(&mailbox.dead)?;
+        self.record_dead(&mailbox, id, None, epoch, reason);
+        Ok(())
+    }
+
+    /// All dead letters of a mailbox, oldest first.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or cannot be listed.
+    pub fn dead_letters(&self, mailbox: &Name) -> Result<Vec<DeadLetter>> {
+        let mailbox = self.mailbox(mailbox)?;
+        let mut letters = Vec::new();
+        for id in mailbox.dead.names()?.iter().filter_map(|file| place::parse_plain(file)) {
+            let reason = self.read_reason(&mailbox, &id)?;
+            letters.push(DeadLetter {
+                mailbox: mailbox.name.clone(),
+                reason: reason.as_ref().map_or_else(String::new, |r| r.reason.clone()),
+                at: reason.as_ref().map(|r| r.at),
+                epoch: reason.as_ref().map_or(0, |r| r.epoch),
+                holder: reason.and_then(|r| r.holder),
+                id,
+            });
+        }
+        letters.sort_by(|a, b| (a.at, &a.id).cmp(&(b.at, &b.id)));
+        Ok(letters)
+    }
+
+    /// Gives a dead letter back to the queue with all its attempts: `dead/` to `front/`.
+    ///
+    /// # Errors
+    /// [`Error::NoMessage`] if it is not among the dead letters.
+    pub fn redrive(&self, mailbox: &Name, id: &MessageId) -> Result<()> {
+        let mailbox = self.mailbox(mailbox)?;
+        let _gate = mailbox.pass_gate_backwards(self.options.lock_patience)?;
+        let file = place::plain(id);
+        if mailbox.dead.stat(&file)?.is_none() {
+            return Err(no_message(id, &format!("among the dead letters of `{}`", mailbox.name)));
+        }
+        let reason =
+            self.read_reason(&mailbox, id)?.unwrap_or_else(|| self.reason_now("unknown", None, 0));
+        let epoch = reason.epoch;
+        self.write_reason(&mailbox, id, &Reason { redriven: true, ..reason })?;
+        let priority = mailbox
+            .dead
+            .read(&file, ENVELOPE_BYTES_MAX)?
+            .and_then(|content| Envelope::decode(&content, &mailbox.dead.path().join(&file)).ok())
+            .map_or(0, |envelope| envelope.priority);
+        let front = Front { id: id.clone(), priority, epoch, not_before: 0 };
+        match mailbox.dead.move_new(&file, &mailbox.front, &front.file())? {
+            Moved::Done => {}
+            Moved::Gone | Moved::Exists => {
+                return Err(no_message(id, "among the dead letters any more"));
+            }
+        }
+        self.sync_power(&mailbox.front)?;
+        self.record(
+            "message.redriven",
+            &mailbox.name,
+            serde_json::json!({ "id": id, "mailbox": mailbox.name, "epoch": epoch }),
+        );
+        Ok(())
+    }
+
+    /// Removes a dead letter for good.
+    ///
+    /// # Errors
+    /// [`Error::NoMessage`] if it is not among the dead letters.
+    pub fn drop_dead(&self, mailbox: &Name, id: &MessageId) -> Result<()> {
+        let mailbox = self.mailbox(mailbox)?;
+        if mailbox.dead.stat(&place::plain(id))?.is_none() {
+            return Err(no_message(id, &format!("among the dead letters of `{}`", mailbox.name)));
+        }
+        mailbox.dead.remove(&place::plain(id))?;
+        mailbox.dead.remove(&place::reason(id))?;
+        self.record(
+            "message.dropped",
+            &mailbox.name,
+            serde_json::json!({ "id": id, "mailbox": mailbox.name }),
+        );
+        Ok(())
+    }
+
+    /// Moves a held message to the dead letters. The reason is written first: a crash in between
+    /// leaves a reason without a letter, which is harmless, and the next look tries again.
+    pub(super) fn bury(&self, mailbox: &Mailbox, held: &Held, reason: &str) -> Result<()> {
+        self.write_reason(
+            mailbox,
+            &held.id,
+            &self.reason_now(reason, Some(&held.holder), held.epoch),
+        )?;
+        match mailbox.cur.move_new(&held.file(), &mailbox.dead, &place::plain(&held.id))? {
+            Moved::Done => {}
+            Moved::Gone => return Err(self.lost(mailbox, held)),
+            Moved::Exists => {
+                let aside = place::double(&held.id);
+                mailbox.cur.move_new(&held.file(), &mailbox.dead, &aside)?;
+            }
+        }
+        self.sync_power(&mailbox.dead)?;
+        forget_extension(mailbox, held)?;
+        self.record_dead(mailbox, &held.id, Some(&held.holder), held.epoch, reason);
+        Ok(())
+    }
+
+    fn record_dead(
+        &self,
+        mailbox: &Mailbox,
+        id: &MessageId,
+        holder: Option<&Name>,
+        epoch: u64,
+        reason: &str,
+    ) {
+        let data = serde_json::json!({ "id": id, "mailbox": mailbox.name, "epoch": epoch, "reason": reason });
+        self.record("message.dead", holder.unwrap_or(&mailbox.name), data);
+    }
+
+    fn reason_now(&self, reason: &str, holder: Option<&Name>, epoch: u64) -> Reason {
+        let reason =
+            reason.chars().filter(|c| !c.is_control()).take(REASON_CHARACTERS_MAX).collect();
+        Reason {
+            reason,
+            at: self.options.clock.wall(),
+            holder: holder.cloned(),
+            epoch,
+            redriven: false,
+        }
+    }
+
+    fn write_reason(&self, mailbox: &Mailbox, id: &MessageId, reason: &Reason) -> Result<()> {
+        let text = yaml::render(reason);
+        mailbox.dead.replace(
+            &place::reason(id),
+            text.as_bytes(),
+            &mailbox.tmp,
+            self.options.modes,
+            self.options.durability,
+        )
+    }
+
+    /// The reason beside a dead letter; a damaged one counts as lost.
+    pub(super) fn read_reason(&self, mailbox: &Mailbox, id: &MessageId) -> Result<Option<Reason>> {
+        let file = place::reason(id);
+        match mailbox.dead.read(&file, REASON_BYTES_MAX) {
+            Ok(Some(content)) => {
+                Ok(yaml::parse(&String::from_utf8_lossy(&content), &mailbox.dead.path().join(file))
+                    .ok())
+            }
+            Ok(None) | Err(Error::Malformed { .. } | Error::TooLarge { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+pub(super) fn no_message(id: &MessageId, place: &str) -> Error {
+    Error::NoMessage { id: id.to_string(), place: place.to_owned() }
+}
+
+impl Spool {
+    /// Writes a reason for a letter that has lost its own.
+    pub(super) fn write_unknown_reason(&self, mailbox: &Mailbox, id: &MessageId) -> Result<()> {
+        self.write_reason(mailbox, id, &self.reason_now("unknown: the reason was lost", None, 0))
+    }
+}

@@ -1,0 +1,177 @@
+//! Finding a message by its id, and reading it without touching it.
+
+use serde::Serialize;
+
+use super::mailbox::{Location, Mailbox};
+use super::place::{self, Held};
+use super::waiting::list_new;
+use super::{Spool, dead::no_message};
+use crate::env::Lease;
+use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name};
+use crate::{Error, Result};
+
+/// Where a message is on its way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", rename_all = "lowercase")]
+#[non_exhaustive]
+pub enum State {
+    /// S2: waits.
+    Queued {
+        /// Deliveries so far.
+        epoch: u64,
+        /// Not to be received before this (milliseconds since the Unix epoch); 0 for now.
+        not_before: u64,
+    },
+    /// S3: received, its lease runs.
+    Acked {
+        /// By whom.
+        holder: Name,
+        /// The number of this delivery.
+        epoch: u64,
+    },
+    /// S4: done.
+    Settled,
+    /// S5: given up.
+    Dead,
+}
+
+impl State {
+    /// The state's word.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Queued { .. } => "queued",
+            Self::Acked { .. } => "acked",
+            Self::Settled => "settled",
+            Self::Dead => "dead",
+        }
+    }
+}
+
+impl From<&Location> for State {
+    fn from(location: &Location) -> Self {
+        match location {
+            Location::New => Self::Queued { epoch: 0, not_before: 0 },
+            Location::Front(front) => {
+                Self::Queued { epoch: front.epoch, not_before: front.not_before }
+            }
+            Location::Cur(held) => Self::Acked { holder: held.holder.clone(), epoch: held.epoch },
+            Location::Done => Self::Settled,
+            Location::Dead => Self::Dead,
+        }
+    }
+}
+
+/// A message that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Found {
+    /// Its mailbox.
+    pub mailbox: Name,
+    /// Its id.
+    pub id: MessageId,
+    /// Where it is on its way.
+    pub state: State,
+}
+
+impl Found {
+    /// The lease under which it is held.
+    ///
+    /// # Errors
+    /// [`Error::NoMessage`] if nobody holds it.
+    pub fn lease(&self) -> Result<Lease> {
+        match &self.state {
+            State::Acked { holder, epoch } => Ok(Lease {
+                mailbox: self.mailbox.clone(),
+                id: self.id.clone(),
+                holder: holder.clone(),
+                epoch: *epoch,
+            }),
+            other => Err(no_message(&self.id, &format!("held by anybody: it is {}", other.word()))),
+        }
+    }
+}
+
+impl Spool {
+    /// Where a message of one mailbox is; `None` if it is not there.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or cannot be listed.
+    pub fn state(&self, mailbox: &Name, id: &MessageId) -> Result<Option<State>> {
+        Ok(self.mailbox(mailbox)?.locate(id)?.map(|location| State::from(&location)))
+    }
+
+    /// Finds a message by its id in any mailbox.
+    ///
+    /// # Errors
+    /// [`Error::NoMessage`], or [`Error::Ambiguous`] if several mailboxes have it (a broadcast).
+    pub fn find(&self, id: &MessageId) -> Result<Found> {
+        let mut found = Vec::new();
+        for mailbox in self.mailboxes()? {
+            if let Some(state) = self.state(&mailbox, id)? {
+                found.push(Found { mailbox, id: id.clone(), state });
+            }
+        }
+        match found.len() {
+            0 => Err(no_message(id, "in any mailbox")),
+            1 => Ok(found.remove(0)),
+            _ => Err(Error::Ambiguous {
+                id: id.to_string(),
+                mailboxes: found.into_iter().map(|f| f.mailbox.into()).collect(),
+            }),
+        }
+    }
+
+    /// Reads a message in whatever state it is, without changing it.
+    ///
+    /// # Errors
+    /// [`Error::NoMessage`] if it is not in this mailbox, or it cannot be read.
+    pub fn peek(&self, mailbox: &Name, id: &MessageId) -> Result<Envelope> {
+        let mailbox = self.mailbox(mailbox)?;
+        let gone = || no_message(id, &format!("in mailbox `{}`", mailbox.name));
+        let location = mailbox.locate(id)?.ok_or_else(gone)?;
+        let (dir, file) = mailbox.file_at(id, &location);
+        let content = dir.read(&file, ENVELOPE_BYTES_MAX)?.ok_or_else(gone)?;
+        Envelope::decode(&content, &dir.path().join(place::plain(id)))
+    }
+
+    /// The first `limit` messages of a mailbox that wait or are held, in the order in which they
+    /// would be received.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or cannot be listed.
+    pub fn unfinished(&self, mailbox: &Name, limit: usize) -> Result<Vec<Found>> {
+        let mailbox = self.mailbox(mailbox)?;
+        let found =
+            |id: MessageId, state: State| Found { mailbox: mailbox.name.clone(), id, state };
+        let mut all: Vec<Found> = held(&mailbox)?
+            .into_iter()
+            .map(|h| found(h.id.clone(), State::Acked { holder: h.holder, epoch: h.epoch }))
+            .collect();
+        let mut front: Vec<place::Front> =
+            mailbox.front.names()?.iter().filter_map(|f| place::Front::parse(f)).collect();
+        front.sort_by(|a, b| {
+            (a.not_before, b.priority, &a.id).cmp(&(b.not_before, a.priority, &b.id))
+        });
+        all.extend(front.into_iter().map(|f| {
+            let state = State::Queued { epoch: f.epoch, not_before: f.not_before };
+            found(f.id, state)
+        }));
+        let new = list_new(&mailbox.new)?;
+        all.extend(
+            new.into_iter()
+                .take(limit)
+                .map(|id| found(id, State::Queued { epoch: 0, not_before: 0 })),
+        );
+        all.truncate(limit);
+        Ok(all)
+    }
+}
+
+/// The messages that are held.
+pub(super) fn held(mailbox: &Mailbox) -> Result<Vec<Held>> {
+    let mut held: Vec<Held> =
+        mailbox.cur.names()?.iter().filter_map(|file| Held::parse(file)).collect();
+    held.sort_by(|a, b| a.id.cmp(&b.id));
+    Ok(held)
+}

@@ -1,0 +1,182 @@
+//! What a holder does with a message: settle, release, extend. Each is refused once the lease is
+//! over, because the file then has another name.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::mailbox::{Location, Mailbox};
+use super::place::{self, Front, Held};
+use super::{LEASE_SECONDS_MAX, Spool};
+use crate::durable::{Durability, Moved};
+use crate::env::Lease;
+use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, yaml};
+use crate::{Error, Result};
+
+/// The largest side file of a lease, in bytes.
+const EXTENSION_BYTES_MAX: usize = 1024;
+
+/// The side file of a lease that was extended. A new `sequence` is the sign of life; observers
+/// measure `lease_seconds` from when they saw it change, on their own clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Extension {
+    pub(super) sequence: u64,
+    pub(super) lease_seconds: u64,
+}
+
+impl Spool {
+    /// Says that the work is done: `cur/` to `done/` (S3 to S4).
+    ///
+    /// # Errors
+    /// [`Error::LeaseLost`] if the message is not held under this lease any more.
+    pub fn settle(&self, lease: &Lease) -> Result<()> {
+        let mailbox = self.mailbox(&lease.mailbox)?;
+        let held = Held::from(lease);
+        match mailbox.cur.move_new(&held.file(), &mailbox.done, &place::plain(&held.id))? {
+            Moved::Gone => return Err(self.lost(&mailbox, &held)),
+            // Only a copy made by hand can be settled twice; the settled one stays.
+            Moved::Exists => self.bury(&mailbox, &held, "settled before under the same id")?,
+            Moved::Done => self.sync_power(&mailbox.done)?,
+        }
+        forget_extension(&mailbox, &held)?;
+        self.record(
+            "message.settled",
+            &lease.holder,
+            serde_json::json!({ "id": lease.id, "mailbox": lease.mailbox, "epoch": lease.epoch }),
+        );
+        Ok(())
+    }
+
+    /// Gives a message back, to be received again after `delay`: `cur/` to `front/` (S3 to S2),
+    /// or to the dead letters once it was delivered `attempts_max` times.
+    ///
+    /// # Errors
+    /// [`Error::LeaseLost`] if the message is not held under this lease any more.
+    pub fn release(&self, lease: &Lease, delay: Duration) -> Result<()> {
+        let mailbox = self.mailbox(&lease.mailbox)?;
+        self.give_back(&mailbox, &Held::from(lease), delay, "released")
+    }
+
+    /// Makes a lease run for `duration` (at most a day) from now.
+    ///
+    /// # Errors
+    /// [`Error::LeaseLost`] if the message is not held under this lease any more.
+    pub fn extend(&self, lease: &Lease, duration: Duration) -> Result<()> {
+        let mailbox = self.mailbox(&lease.mailbox)?;
+        let held = Held::from(lease);
+        if mailbox.cur.stat(&held.file())?.is_none() {
+            return Err(self.lost(&mailbox, &held));
+        }
+        let seconds = (duration.as_millis().div_ceil(1000)).clamp(1, u128::from(LEASE_SECONDS_MAX));
+        let sequence = read_extension(&mailbox, &held)?.map_or(1, |e| e.sequence + 1);
+        let next = Extension {
+            sequence,
+            lease_seconds: u64::try_from(seconds).unwrap_or(LEASE_SECONDS_MAX),
+        };
+        let file = place::lease(&held.id, held.epoch);
+        mailbox.lease.replace(
+            &file,
+            yaml::render(&next).as_bytes(),
+            &mailbox.tmp,
+            self.options.modes,
+            Durability::Process,
+        )?;
+        if mailbox.cur.stat(&held.file())?.is_none() {
+            mailbox.lease.remove(&file)?;
+            return Err(self.lost(&mailbox, &held));
+        }
+        self.record(
+            "message.extended",
+            &lease.holder,
+            serde_json::json!({ "id": lease.id, "mailbox": lease.mailbox, "epoch": lease.epoch, "lease_seconds": next.lease_seconds }),
+        );
+        Ok(())
+    }
+
+    /// Moves a held message backwards, or to the dead letters if it has no attempt left.
+    pub(super) fn give_back(
+        &self,
+        mailbox: &Mailbox,
+        held: &Held,
+        delay: Duration,
+        why: &str,
+    ) -> Result<()> {
+        let attempts = held.epoch.saturating_sub(self.attempts_before(mailbox, &held.id)?);
+        if attempts >= mailbox.settings()?.attempts_max {
+            return self.bury(mailbox, held, &format!("{why} after {attempts} attempts"));
+        }
+        let _gate = mailbox.pass_gate_backwards(self.options.lock_patience)?;
+        let not_before = if delay.is_zero() {
+            0
+        } else {
+            self.wall_millis().saturating_add(u64::try_from(delay.as_millis()).unwrap_or(u64::MAX))
+        };
+        let priority = self.priority_of(mailbox, held)?;
+        let front = Front { id: held.id.clone(), priority, epoch: held.epoch, not_before };
+        match mailbox.cur.move_new(&held.file(), &mailbox.front, &front.file())? {
+            Moved::Done => {}
+            Moved::Gone | Moved::Exists => return Err(self.lost(mailbox, held)),
+        }
+        forget_extension(mailbox, held)?;
+        self.record(
+            "message.released",
+            &held.holder,
+            serde_json::json!({
+                "id": held.id, "mailbox": mailbox.name, "epoch": held.epoch, "why": why,
+                "delay_ms": u64::try_from(delay.as_millis()).unwrap_or(u64::MAX),
+            }),
+        );
+        Ok(())
+    }
+
+    fn priority_of(&self, mailbox: &Mailbox, held: &Held) -> Result<u8> {
+        let path = mailbox.new.path().join(place::plain(&held.id));
+        match mailbox.cur.read(&held.file(), ENVELOPE_BYTES_MAX) {
+            Ok(Some(content)) => Ok(Envelope::decode(&content, &path).map_or(0, |e| e.priority)),
+            Ok(None) => Err(self.lost(mailbox, held)),
+            Err(Error::Malformed { .. } | Error::TooLarge { .. }) => Ok(0),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The error for a lease that is over, saying where the message is now.
+    pub(super) fn lost(&self, mailbox: &Mailbox, held: &Held) -> Error {
+        let now = match mailbox.locate(&held.id) {
+            Ok(Some(Location::New | Location::Front(_))) => {
+                "waiting to be received again".to_owned()
+            }
+            Ok(Some(Location::Cur(other))) => {
+                format!("held by {} (epoch {})", other.holder, other.epoch)
+            }
+            Ok(Some(Location::Done)) => "settled".to_owned(),
+            Ok(Some(Location::Dead)) => "a dead letter".to_owned(),
+            Ok(None) | Err(_) => "not in the mailbox".to_owned(),
+        };
+        Error::LeaseLost { lease: held.clone().lease(&mailbox.name).to_string(), now }
+    }
+}
+
+/// The extension of a lease, if it was ever extended. A damaged side file counts as none: the
+/// lease then runs for its mailbox's usual time.
+pub(super) fn read_extension(mailbox: &Mailbox, held: &Held) -> Result<Option<Extension>> {
+    let file = place::lease(&held.id, held.epoch);
+    match mailbox.lease.read(&file, EXTENSION_BYTES_MAX) {
+        Ok(Some(content)) => {
+            Ok(yaml::parse(&String::from_utf8_lossy(&content), &mailbox.lease.path().join(file))
+                .ok())
+        }
+        Ok(None) | Err(Error::Malformed { .. } | Error::TooLarge { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) fn forget_extension(mailbox: &Mailbox, held: &Held) -> Result<()> {
+    mailbox.lease.remove(&place::lease(&held.id, held.epoch))
+}
+
+impl Spool {
+    /// How many deliveries of a message came before it was last redriven.
+    fn attempts_before(&self, mailbox: &Mailbox, id: &MessageId) -> Result<u64> {
+        Ok(self.read_reason(mailbox, id)?.filter(|r| r.redriven).map_or(0, |r| r.epoch))
+    }
+}

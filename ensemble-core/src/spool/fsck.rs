@@ -1,0 +1,262 @@
+//! Checking a queue: every file must be where its name says, and every message in one state.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::mailbox::Mailbox;
+use super::place::{self, Front, Held};
+use super::{Spool, find};
+use crate::durable::Dir;
+use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name};
+use crate::{Error, Result};
+
+/// What can be done about a finding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Repair {
+    /// Nothing automatic: a person has to look.
+    None,
+    /// The file goes to the dead letters of its mailbox.
+    DeadLetter,
+    /// The file goes to `rejected/`.
+    SetAside,
+    /// The side file belongs to nothing and is removed.
+    Remove,
+    /// The reason is written again as unknown.
+    WriteReason,
+}
+
+/// Something in a queue that should not be as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Finding {
+    /// The file, relative to the queue.
+    pub path: String,
+    /// What is wrong.
+    pub problem: String,
+    /// What [`Spool::fsck`] does about it if asked to.
+    pub repair: Repair,
+    /// It was done.
+    pub repaired: bool,
+}
+
+impl Spool {
+    /// Checks the whole queue, opening every message. With `repair`, mends what can be mended
+    /// without losing anything.
+    ///
+    /// # Errors
+    /// The queue cannot be read at all; everything else is a finding.
+    pub fn fsck(&self, repair: bool) -> Result<Vec<Finding>> {
+        let mut findings = self.check_names()?;
+        for name in self.mailboxes()? {
+            let mailbox = self.mailbox(&name)?;
+            findings.extend(self.check_mailbox(&mailbox, repair)?);
+        }
+        Ok(findings)
+    }
+
+    /// Mailboxes whose names differ only in case are one on some file systems.
+    fn check_names(&self) -> Result<Vec<Finding>> {
+        let mut seen: HashMap<String, Name> = HashMap::new();
+        let mut findings = Vec::new();
+        for name in self.mailboxes()? {
+            if let Some(twin) = seen.insert(name.as_str().to_ascii_lowercase(), name.clone()) {
+                findings.push(finding(
+                    format!("mailbox/{name}"),
+                    format!("differs only in case from `{twin}`"),
+                    Repair::None,
+                ));
+            }
+        }
+        for entry in self.mailboxes_dir()?.names()? {
+            if let Err(error) = Name::new(entry.clone()) {
+                findings.push(finding(
+                    format!("mailbox/{}", entry.escape_debug()),
+                    error.to_string(),
+                    Repair::None,
+                ));
+            }
+        }
+        Ok(findings)
+    }
+
+    fn check_mailbox(&self, mailbox: &Mailbox, repair: bool) -> Result<Vec<Finding>> {
+        let mut findings = Vec::new();
+        if let Err(error) = mailbox.settings() {
+            findings.push(finding(
+                format!("mailbox/{}/mailbox.yaml", mailbox.name),
+                error.to_string(),
+                Repair::None,
+            ));
+        }
+        let mut places: HashMap<MessageId, Vec<(&'static str, String)>> = HashMap::new();
+        for (state, dir) in directories(mailbox) {
+            for file in dir.names()? {
+                let id = id_in(state, &file);
+                let found = self.check_file(mailbox, (state, dir), &file, id.as_ref(), repair)?;
+                if let Some(id) = id.filter(|_| !found.as_ref().is_some_and(|f| f.repaired)) {
+                    places.entry(id).or_default().push((state, file));
+                }
+                findings.extend(found);
+            }
+        }
+        for places in places.into_values().filter(|places| places.len() > 1) {
+            findings.extend(several_states(mailbox, &places)?);
+        }
+        findings.extend(self.check_side_files(mailbox, repair)?);
+        Ok(findings)
+    }
+
+    fn check_file(
+        &self,
+        mailbox: &Mailbox,
+        (state, dir): (&'static str, &Dir),
+        file: &str,
+        id: Option<&MessageId>,
+        repair: bool,
+    ) -> Result<Option<Finding>> {
+        let path = format!("mailbox/{}/{state}/{}", mailbox.name, file.escape_debug());
+        let found = match id {
+            Some(id) => check_content(dir, state, file, id, path)?.map(|mut found| {
+                found.repaired = repair && self.mend(mailbox, state, file, id, &found);
+                found
+            }),
+            None if is_side_file(state, file) => None,
+            None => {
+                let problem = "is not a message: its name says nothing".to_owned();
+                let mut found = finding(path, problem, Repair::SetAside);
+                found.repaired = repair && self.set_aside(dir, file).is_ok();
+                Some(found)
+            }
+        };
+        Ok(found)
+    }
+
+    /// Reasons without letters, letters without reasons, extensions of leases that are over.
+    fn check_side_files(&self, mailbox: &Mailbox, repair: bool) -> Result<Vec<Finding>> {
+        let mut findings = Vec::new();
+        let held = find::held(mailbox)?;
+        for (id, epoch) in mailbox.lease.names()?.iter().filter_map(|file| place::parse_lease(file))
+        {
+            if !held.iter().any(|h| h.id == id && h.epoch == epoch) {
+                let file = place::lease(&id, epoch);
+                let mut found = finding(
+                    format!("mailbox/{}/lease/{file}", mailbox.name),
+                    "extends a lease that is over".to_owned(),
+                    Repair::Remove,
+                );
+                found.repaired = repair && mailbox.lease.remove(&file).is_ok();
+                findings.push(found);
+            }
+        }
+        for id in mailbox.dead.names()?.iter().filter_map(|file| place::parse_plain(file)) {
+            if self.read_reason(mailbox, &id)?.is_none() {
+                let path = format!("mailbox/{}/dead/{id}.yaml", mailbox.name);
+                let mut found = finding(
+                    path,
+                    "has no readable reason beside it".to_owned(),
+                    Repair::WriteReason,
+                );
+                found.repaired = repair && self.write_unknown_reason(mailbox, &id).is_ok();
+                findings.push(found);
+            }
+        }
+        Ok(findings)
+    }
+
+    fn mend(
+        &self,
+        mailbox: &Mailbox,
+        state: &str,
+        file: &str,
+        id: &MessageId,
+        found: &Finding,
+    ) -> bool {
+        match (state, Held::parse(file)) {
+            ("new" | "front", _) => {
+                self.dead_letter_waiting(&mailbox.name, id, &found.problem).is_ok()
+            }
+            ("cur", Some(held)) => self.bury(mailbox, &held, &found.problem).is_ok(),
+            _ => false,
+        }
+    }
+
+    /// Moves a file that is nobody's into `rejected/`.
+    fn set_aside(&self, dir: &Dir, file: &str) -> Result<()> {
+        let rejected = self.queue_dir()?.ensure_child("rejected", self.options.modes)?;
+        let name = crate::durable::temporary_name("stray");
+        dir.move_new(file, &rejected, &name)?;
+        Ok(())
+    }
+}
+
+/// In `dead/` lie reasons, and copies made by hand that would have been second ones.
+fn is_side_file(state: &str, file: &str) -> bool {
+    state == "dead" && (place::parse_reason(file).is_some() || place::is_double(file))
+}
+
+/// A message in two places, unless it has only moved on while they were listed.
+fn several_states(mailbox: &Mailbox, places: &[(&'static str, String)]) -> Result<Option<Finding>> {
+    let mut still = Vec::new();
+    for (state, file) in places {
+        let dir = directories(mailbox).into_iter().find(|(name, _)| name == state);
+        if let Some((_, dir)) = dir
+            && dir.stat(file)?.is_some()
+        {
+            still.push(*state);
+        }
+    }
+    let path = format!("mailbox/{}/{}/{}", mailbox.name, places[0].0, places[0].1);
+    let problem = format!("is in several states: {}", still.join(", "));
+    Ok((still.len() > 1).then(|| finding(path, problem, Repair::None)))
+}
+
+fn directories(mailbox: &Mailbox) -> [(&'static str, &Dir); 5] {
+    [
+        ("new", &mailbox.new),
+        ("front", &mailbox.front),
+        ("cur", &mailbox.cur),
+        ("done", &mailbox.done),
+        ("dead", &mailbox.dead),
+    ]
+}
+
+fn id_in(state: &str, file: &str) -> Option<MessageId> {
+    match state {
+        "front" => Front::parse(file).map(|f| f.id),
+        "cur" => Held::parse(file).map(|h| h.id),
+        _ => place::parse_plain(file),
+    }
+}
+
+fn check_content(
+    dir: &Dir,
+    state: &str,
+    file: &str,
+    id: &MessageId,
+    path: String,
+) -> Result<Option<Finding>> {
+    // A dead letter may be dead because it cannot be read; settled ones are history.
+    let repair = if matches!(state, "dead" | "done") { Repair::None } else { Repair::DeadLetter };
+    match dir.read(file, ENVELOPE_BYTES_MAX) {
+        Ok(None) => Ok(None),
+        Ok(Some(_)) if state == "dead" => Ok(None),
+        Ok(Some(content)) => match Envelope::decode(&content, &dir.path().join(place::plain(id))) {
+            Ok(envelope) if envelope.id == *id => Ok(None),
+            Ok(envelope) => {
+                Ok(Some(finding(path, format!("carries the id `{}`", envelope.id), repair)))
+            }
+            Err(error) => Ok(Some(finding(path, error.to_string(), repair))),
+        },
+        Err(error @ (Error::Malformed { .. } | Error::TooLarge { .. })) => {
+            Ok(Some(finding(path, error.to_string(), repair)))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+const fn finding(path: String, problem: String, repair: Repair) -> Finding {
+    Finding { path, problem, repair, repaired: false }
+}

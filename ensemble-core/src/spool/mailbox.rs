@@ -1,0 +1,179 @@
+//! One mailbox: its open directories, its settings, and what this process knows of its backlog.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use super::settings::Settings;
+use super::waiting::Waiting;
+use super::{Options, place};
+use crate::durable::{self, Dir, FileLock, FileStat};
+use crate::message::{MessageId, Name, yaml};
+use crate::{Error, Result};
+
+/// The directories of a mailbox, in the order of a message's life.
+pub(super) const STATES: [&str; 5] = ["new", "front", "cur", "done", "dead"];
+/// The settings file.
+pub(super) const SETTINGS_FILE: &str = "mailbox.yaml";
+/// What is refused because the mailbox is full is counted here.
+pub(super) const OVERFLOW_FILE: &str = "overflow.yaml";
+/// Taken exclusively to store a chosen id or into a bounded mailbox, shared to move backwards.
+const GATE_FILE: &str = "gate.lock";
+/// The largest settings file, in bytes.
+const SETTINGS_BYTES_MAX: usize = 16 * 1024;
+
+/// An open mailbox.
+#[derive(Debug)]
+pub(super) struct Mailbox {
+    pub(super) name: Name,
+    pub(super) home: Dir,
+    pub(super) new: Dir,
+    pub(super) front: Dir,
+    pub(super) cur: Dir,
+    pub(super) done: Dir,
+    pub(super) dead: Dir,
+    pub(super) lease: Dir,
+    pub(super) tmp: Dir,
+    pub(super) waiting: Mutex<Waiting>,
+    settings: Mutex<(Option<FileStat>, Settings)>,
+    identity: durable::FileId,
+    new_path: PathBuf,
+}
+
+impl Mailbox {
+    /// Opens `mailboxes/<name>`; directories that a hand-made mailbox lacks are created.
+    pub(super) fn open(
+        queue: &Dir,
+        mailboxes: &Dir,
+        name: &Name,
+        options: &Options,
+    ) -> Result<Self> {
+        let home = mailboxes.open_child(name.as_str())?;
+        let child = |state: &str| home.ensure_child(state, options.modes);
+        let [new, front, cur, done, dead] = STATES.map(child);
+        let (new, lease, tmp) = (new?, child("lease")?, queue.ensure_child("tmp", options.modes)?);
+        Ok(Self {
+            name: name.clone(),
+            identity: new.id()?,
+            new_path: new.path().to_owned(),
+            front: front?,
+            cur: cur?,
+            done: done?,
+            dead: dead?,
+            new,
+            lease,
+            tmp,
+            home,
+            waiting: Mutex::default(),
+            settings: Mutex::new((None, Settings::default())),
+        })
+    }
+
+    /// Whether the path still leads to the directory that is open: a queue that was moved away,
+    /// replaced or mounted over must not be written to unseen.
+    pub(super) fn is_current(&self) -> bool {
+        matches!(durable::stat_path(&self.new_path), Ok(Some(stat)) if stat.id == self.identity)
+    }
+
+    /// The settings as they are on disk now.
+    pub(super) fn settings(&self) -> Result<Settings> {
+        let stat = self.home.stat(SETTINGS_FILE)?;
+        let mut known = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        if stat != known.0 {
+            known.1 = self.read_settings()?;
+            known.0 = stat;
+        }
+        Ok(known.1.clone())
+    }
+
+    fn read_settings(&self) -> Result<Settings> {
+        let path = self.home.path().join(SETTINGS_FILE);
+        let Some(content) = self.home.read(SETTINGS_FILE, SETTINGS_BYTES_MAX)? else {
+            return Ok(Settings::default());
+        };
+        let text =
+            String::from_utf8(content).map_err(|_| Error::malformed(&path, "file", "not UTF-8"))?;
+        let settings: Settings = yaml::parse(&text, &path)?;
+        match settings.fault() {
+            Some((field, detail)) => Err(Error::malformed(&path, field, detail)),
+            None => Ok(settings),
+        }
+    }
+
+    /// Keeps others from storing chosen ids and from moving messages backwards.
+    pub(super) fn close_gate(&self, patience: Duration) -> Result<FileLock> {
+        FileLock::acquire(&self.home.path().join(GATE_FILE), patience)
+    }
+
+    /// Keeps others from storing chosen ids while a message moves backwards.
+    pub(super) fn pass_gate_backwards(&self, patience: Duration) -> Result<FileLock> {
+        FileLock::acquire_shared(&self.home.path().join(GATE_FILE), patience)
+    }
+
+    /// How many messages wait, counted up to `limit`.
+    pub(super) fn count_waiting(&self, limit: u64) -> Result<u64> {
+        let mut count = 0;
+        let mut tally = |is_message: bool| {
+            count += u64::from(is_message);
+            if count >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        self.front.for_each(|file| tally(place::Front::parse(file).is_some()))?;
+        self.new.for_each(|file| tally(place::parse_plain(file).is_some()))?;
+        Ok(count.min(limit))
+    }
+
+    /// The file that holds `id`, if any, looking along a message's way so that one which moves
+    /// forwards meanwhile is not missed.
+    pub(super) fn locate(&self, id: &MessageId) -> Result<Option<Location>> {
+        let file = place::plain(id);
+        if self.new.stat(&file)?.is_some() {
+            return Ok(Some(Location::New));
+        }
+        if let Some(front) =
+            find(&self.front, |name| place::Front::parse(name).filter(|f| f.id == *id))?
+        {
+            return Ok(Some(Location::Front(front)));
+        }
+        if let Some(held) =
+            find(&self.cur, |name| place::Held::parse(name).filter(|h| h.id == *id))?
+        {
+            return Ok(Some(Location::Cur(held)));
+        }
+        if self.done.stat(&file)?.is_some() {
+            return Ok(Some(Location::Done));
+        }
+        Ok(self.dead.stat(&file)?.map(|_| Location::Dead))
+    }
+
+    /// The directory and file name of a location.
+    pub(super) fn file_at(&self, id: &MessageId, location: &Location) -> (&Dir, String) {
+        match location {
+            Location::New => (&self.new, place::plain(id)),
+            Location::Front(front) => (&self.front, front.file()),
+            Location::Cur(held) => (&self.cur, held.file()),
+            Location::Done => (&self.done, place::plain(id)),
+            Location::Dead => (&self.dead, place::plain(id)),
+        }
+    }
+}
+
+/// Where a message lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Location {
+    New,
+    Front(place::Front),
+    Cur(place::Held),
+    Done,
+    Dead,
+}
+
+/// The first entry that `pick` takes.
+pub(super) fn find<T>(dir: &Dir, mut pick: impl FnMut(&str) -> Option<T>) -> Result<Option<T>> {
+    let mut found = None;
+    dir.for_each(|name| {
+        found = pick(name);
+        if found.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    Ok(found)
+}

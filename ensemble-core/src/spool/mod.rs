@@ -1,0 +1,240 @@
+//! Mailboxes as directories: the [`Transport`] that everyone starts with.
+//!
+//! ```text
+//!        publish          receive (= ack)        settle
+//!  tmp ---------> new ----------------> cur ----------------> done
+//!  S1             S2  <-- front <------ S3                    S4
+//!                   release, lease over  \--- dead-letter ---> dead  (S5, reason beside it)
+//! ```
+//!
+//! A message is one file and its state is where the file lies; each arrow is one rename in one
+//! file system. `front/` is the part of S2 for messages that do not simply stand in line: urgent,
+//! given back or delayed ones. A crash at any instruction leaves a message in one of the states;
+//! [`Spool::sweep`] returns what a dead holder held, and removes what a dead sender left in `tmp/`.
+//!
+//! Everything here also works with `mv` and `ls`; PROTOCOL.md has the formats.
+//!
+//! ```
+//! use ensemble_core::message::{Envelope, Name};
+//! use ensemble_core::spool::{Options, Spool};
+//!
+//! let home = tempfile::tempdir()?;
+//! let spool = Spool::create(&home.path().join("queue"), Options::default())?;
+//! let dispatch = Name::new("dispatch")?;
+//! spool.add_mailbox(&dispatch, &Default::default())?;
+//!
+//! spool.publish(&Envelope::new(dispatch.clone(), "task 7 is done\n"))?;
+//! let delivery = spool.receive(&dispatch, &dispatch)?.expect("a message waits");
+//! assert_eq!(delivery.envelope.body, "task 7 is done\n");
+//! spool.settle(&delivery.lease)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod attachment;
+mod dead;
+mod find;
+mod finish;
+mod fsck;
+mod glance;
+mod mailbox;
+mod place;
+mod publish;
+mod receive;
+mod registry;
+mod settings;
+mod sweep;
+mod waiting;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::durable::{self, Dir, Durability, Modes};
+use crate::env::{Clock, Counts, Delivery, Lease, Published, SystemClock, Transport};
+use crate::event_log::{NullRecorder, Recorder};
+use crate::message::{Envelope, Name};
+use crate::{Error, Result};
+
+pub use dead::DeadLetter;
+pub use find::{Found, State};
+pub use fsck::{Finding, Repair};
+pub use glance::Glance;
+pub use publish::{Overflow, Unsynced};
+pub use receive::Waited;
+pub use settings::{
+    ATTEMPTS_MAX_DEFAULT, DONE_DAYS_DEFAULT, LEASE_SECONDS_DEFAULT, LEASE_SECONDS_MAX, Settings,
+};
+pub use sweep::{Observed, Swept, TMP_AGE_MAX};
+
+use mailbox::Mailbox;
+
+/// How long a call waits for another process's lock before it gives up, unless configured.
+pub const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+
+/// How a [`Spool`] works; start from `Options::default()` and change fields.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Options {
+    /// What a stored message survives.
+    pub durability: Durability,
+    /// Permissions of what is created.
+    pub modes: Modes,
+    /// How long to wait for a lock.
+    pub lock_patience: Duration,
+    /// Where each change is recorded.
+    pub recorder: Arc<dyn Recorder>,
+    /// The clock for delays and expiry.
+    pub clock: Arc<dyn Clock + Send + Sync>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            durability: Durability::Power,
+            modes: Modes::default(),
+            lock_patience: LOCK_PATIENCE,
+            recorder: Arc::new(NullRecorder),
+            clock: Arc::new(SystemClock),
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("durability", &self.durability)
+            .field("modes", &self.modes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// An open queue. Cheap to share between threads (`&Spool`); starts no threads of its own, keeps
+/// no global state, and blocks only as long as the disk and the named locks do.
+#[derive(Debug)]
+pub struct Spool {
+    root: PathBuf,
+    options: Options,
+    open: Mutex<HashMap<Name, Arc<Mailbox>>>,
+}
+
+impl Spool {
+    /// Creates a queue, or opens one that exists.
+    ///
+    /// # Errors
+    /// The directory cannot be created.
+    pub fn create(root: &Path, options: Options) -> Result<Self> {
+        if durable::stat_path(root)?.is_none() {
+            if let Some(parent) = root.parent() {
+                std::fs::create_dir_all(parent)
+                    .map_err(|e| Error::io("create directory", parent, e))?;
+            }
+            let parent = Dir::open(
+                root.parent()
+                    .filter(|p| !p.as_os_str().is_empty())
+                    .unwrap_or_else(|| Path::new(".")),
+            )?;
+            let name = root.file_name().and_then(|n| n.to_str()).unwrap_or("queue");
+            parent.ensure_child(name, options.modes)?;
+        }
+        let queue = Dir::open(root)?;
+        for child in ["tmp", "mailbox", "reports", "tasks", "ack", "requests"] {
+            queue.ensure_child(child, options.modes)?;
+        }
+        if options.durability == Durability::Power {
+            queue.sync()?;
+        }
+        Self::open(root, options)
+    }
+
+    /// Opens a queue.
+    ///
+    /// # Errors
+    /// [`Error::NoQueue`] if there is none, or it is open to writing by everybody.
+    pub fn open(root: &Path, options: Options) -> Result<Self> {
+        let spool = Self { root: root.to_owned(), options, open: Mutex::default() };
+        spool.mailboxes_dir()?;
+        Ok(spool)
+    }
+
+    /// Where the queue lies.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// What the queue's messages survive.
+    #[must_use]
+    pub const fn durability(&self) -> Durability {
+        self.options.durability
+    }
+
+    fn queue_dir(&self) -> Result<Dir> {
+        let missing = || Error::NoQueue { path: self.root.clone() };
+        let stat = durable::stat_path(&self.root)?.ok_or_else(missing)?;
+        let open_to_all = stat.mode & 0o002 != 0;
+        if open_to_all && self.options.modes.directory & 0o002 == 0 {
+            let detail =
+                "everybody may write here, so anybody could forge messages: `chmod o-w` it";
+            return Err(Error::malformed(&self.root, "permissions", detail));
+        }
+        if stat.is_directory { Dir::open(&self.root) } else { Err(missing()) }
+    }
+
+    fn mailboxes_dir(&self) -> Result<Dir> {
+        let queue = self.queue_dir()?;
+        queue.open_child("mailbox").map_err(|error| match error.io_kind() {
+            Some(std::io::ErrorKind::NotFound) => Error::NoQueue { path: self.root.clone() },
+            _ => error,
+        })
+    }
+
+    /// The open mailbox, opened anew if the directory was replaced since.
+    fn mailbox(&self, name: &Name) -> Result<Arc<Mailbox>> {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mailbox) = open.get(name)
+            && mailbox.is_current()
+        {
+            return Ok(Arc::clone(mailbox));
+        }
+        open.remove(name);
+        let queue = self.queue_dir()?;
+        let mailboxes = self.mailboxes_dir()?;
+        if mailboxes.stat(name.as_str())?.is_none() {
+            return Err(self.no_mailbox(name));
+        }
+        let mailbox = Arc::new(Mailbox::open(&queue, &mailboxes, name, &self.options)?);
+        open.insert(name.clone(), Arc::clone(&mailbox));
+        Ok(mailbox)
+    }
+
+    fn record(&self, kind: &str, actor: &Name, data: serde_json::Value) {
+        self.options.recorder.record(kind, actor.as_str(), data);
+    }
+
+    fn wall_millis(&self) -> u64 {
+        u64::try_from(self.options.clock.wall().unix_millis()).unwrap_or(0)
+    }
+}
+
+impl Transport for Spool {
+    fn publish(&self, envelope: &Envelope) -> Result<Published> {
+        Self::publish(self, envelope)
+    }
+    fn receive(&self, mailbox: &Name, holder: &Name) -> Result<Option<Delivery>> {
+        Self::receive(self, mailbox, holder)
+    }
+    fn settle(&self, lease: &Lease) -> Result<()> {
+        Self::settle(self, lease)
+    }
+    fn release(&self, lease: &Lease, delay: Duration) -> Result<()> {
+        Self::release(self, lease, delay)
+    }
+    fn extend(&self, lease: &Lease, duration: Duration) -> Result<()> {
+        Self::extend(self, lease, duration)
+    }
+    fn scan(&self, mailbox: &Name) -> Result<Counts> {
+        Self::counts(self, mailbox)
+    }
+}

@@ -1,0 +1,328 @@
+//! Publish: `tmp/` to `new/` (S1 to S2), one rename a message.
+//!
+//! An id that Ensemble has just made is published without looking for it. An id that may have
+//! been stored before (chosen by the sender, or tried once already) is looked for in all states
+//! first, behind the mailbox's gate, so that a message is stored once whatever is retried.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::mailbox::{Location, Mailbox, OVERFLOW_FILE};
+use super::place::{self, Front};
+use super::{Settings, Spool};
+use crate::durable::{self, Dir, Durability, Moved};
+use crate::env::Published;
+use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name, Timestamp, yaml};
+use crate::{Error, Result};
+
+/// The largest overflow note, in bytes.
+const OVERFLOW_BYTES_MAX: usize = 4 * 1024;
+
+/// What a full mailbox had to refuse, for its recipient to see.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Overflow {
+    /// How many messages were refused.
+    pub refused: u64,
+    /// When the last one was.
+    pub last_at: Timestamp,
+    /// Who sent it.
+    pub last_from: Name,
+}
+
+/// Messages that can be received already, but do not survive a power cut yet.
+#[derive(Debug, Default)]
+#[must_use = "the messages survive a power cut only after `sync`"]
+pub struct Unsynced {
+    outcomes: Vec<Published>,
+    files: Vec<File>,
+    touched: Vec<(Arc<Mailbox>, bool)>,
+    power: bool,
+}
+
+impl Unsynced {
+    /// What became of each message.
+    #[must_use]
+    pub fn outcomes(&self) -> &[Published] {
+        &self.outcomes
+    }
+
+    /// Makes the messages survive what the queue's durability promises.
+    ///
+    /// # Errors
+    /// The disk failed; publish the same envelopes again.
+    pub fn sync(self) -> Result<Vec<Published>> {
+        if self.power {
+            for file in &self.files {
+                durable::sync_file(file)?;
+            }
+            for (mailbox, urgent) in &self.touched {
+                if *urgent { &mailbox.front } else { &mailbox.new }.sync()?;
+            }
+        }
+        Ok(self.outcomes)
+    }
+}
+
+impl Spool {
+    /// Stores a message for `envelope.to`: one file, one rename. With `durability: power` the
+    /// file and the directory are synced before this returns.
+    ///
+    /// # Errors
+    /// [`Error::NoMailbox`], [`Error::Full`], [`Error::Conflict`], [`Error::TooLarge`], or the
+    /// disk failed. After an error, publishing the same envelope again is safe.
+    pub fn publish(&self, envelope: &Envelope) -> Result<Published> {
+        let mailbox = self.mailbox(&envelope.to)?;
+        let (published, _) = self.store(&mailbox, envelope, self.options.durability)?;
+        if published == Published::Stored {
+            self.sync_power(target(&mailbox, envelope).0)?;
+            self.record_stored(envelope);
+        }
+        Ok(published)
+    }
+
+    /// Stores several messages with one directory sync a mailbox.
+    ///
+    /// # Errors
+    /// As for [`Spool::publish`], for the first message that fails; those before it are stored,
+    /// and publishing the same batch again is safe.
+    pub fn publish_batch(&self, envelopes: &[Envelope]) -> Result<Vec<Published>> {
+        let (stored, failed) = self.store_all(envelopes, self.options.durability);
+        let outcomes = stored.sync()?;
+        failed.map_or(Ok(outcomes), Err)
+    }
+
+    /// Stores several messages at once for their readers and leaves the syncs for later: they
+    /// can be received, but survive a power cut only once [`Unsynced::sync`] has returned. For a
+    /// sender that still has the content elsewhere until then.
+    ///
+    /// The error, if any, is that of the first message that failed; those before it are stored.
+    pub fn publish_unsynced(&self, envelopes: &[Envelope]) -> (Unsynced, Option<Error>) {
+        self.store_all(envelopes, Durability::Process)
+    }
+
+    fn store_all(
+        &self,
+        envelopes: &[Envelope],
+        durability: Durability,
+    ) -> (Unsynced, Option<Error>) {
+        let mut all =
+            Unsynced { power: self.options.durability == Durability::Power, ..Unsynced::default() };
+        for envelope in envelopes {
+            let stored = self.mailbox(&envelope.to).and_then(|mailbox| {
+                let (published, file) = self.store(&mailbox, envelope, durability)?;
+                Ok((mailbox, published, file))
+            });
+            let (mailbox, published, file) = match stored {
+                Ok(stored) => stored,
+                Err(error) => return (all, Some(error)),
+            };
+            all.outcomes.push(published);
+            if published == Published::Stored {
+                self.record_stored(envelope);
+                let urgent = envelope.priority > 0;
+                if !all.touched.iter().any(|(m, u)| m.name == mailbox.name && *u == urgent) {
+                    all.touched.push((mailbox, urgent));
+                }
+                if all.power && durability == Durability::Process {
+                    all.files.extend(file);
+                }
+            }
+        }
+        (all, None)
+    }
+
+    /// Stores the same message in several mailboxes (all but the sender's own).
+    ///
+    /// # Errors
+    /// As for [`Spool::publish_batch`].
+    pub fn broadcast(
+        &self,
+        envelope: &Envelope,
+        recipients: &[Name],
+    ) -> Result<Vec<(Name, Published)>> {
+        let copies: Vec<Envelope> = recipients
+            .iter()
+            .filter(|to| **to != envelope.from)
+            .map(|to| envelope.addressed_to(to.clone()))
+            .collect();
+        let outcomes = self.publish_batch(&copies)?;
+        Ok(copies.into_iter().map(|copy| copy.to).zip(outcomes).collect())
+    }
+
+    /// What a full mailbox had to refuse; `None` if it never did.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or the note cannot be read.
+    pub fn overflow(&self, name: &Name) -> Result<Option<Overflow>> {
+        read_overflow(&*self.mailbox(name)?)
+    }
+
+    fn store(
+        &self,
+        mailbox: &Mailbox,
+        envelope: &Envelope,
+        durability: Durability,
+    ) -> Result<(Published, Option<File>)> {
+        let content = envelope.encode()?;
+        let settings = mailbox.settings()?;
+        let may_exist = envelope.note_offer();
+        if !may_exist && settings.capacity.is_none() {
+            return match self.place(mailbox, envelope, &content, durability)? {
+                None => Ok((self.stored_before(mailbox, envelope, &Location::New)?, None)),
+                stored => Ok((Published::Stored, stored)),
+            };
+        }
+        let _gate = mailbox.close_gate(self.options.lock_patience)?;
+        if let Some(location) = mailbox.locate(&envelope.id)?
+            && !self.was_damaged(mailbox, &envelope.id, &location)?
+        {
+            return Ok((self.stored_before(mailbox, envelope, &location)?, None));
+        }
+        self.check_capacity(mailbox, envelope, &settings)?;
+        Ok((Published::Stored, self.place(mailbox, envelope, &content, durability)?))
+    }
+
+    /// The rename that stores a message; `None` if the name is taken.
+    fn place(
+        &self,
+        mailbox: &Mailbox,
+        envelope: &Envelope,
+        content: &[u8],
+        durability: Durability,
+    ) -> Result<Option<File>> {
+        let tmp_name = durable::temporary_name(envelope.id.as_str());
+        let written = mailbox.tmp.write_new(&tmp_name, content, self.options.modes, durability)?;
+        let (dir, file) = target(mailbox, envelope);
+        let moved = mailbox.tmp.move_new(&tmp_name, dir, &file);
+        if !matches!(moved, Ok(Moved::Done)) {
+            let _ = mailbox.tmp.remove(&tmp_name);
+        }
+        match moved? {
+            Moved::Done => Ok(Some(written)),
+            Moved::Exists => Ok(None),
+            Moved::Gone => Err(Error::io(
+                "move to",
+                dir.path().join(file),
+                io::Error::from(io::ErrorKind::NotFound),
+            )),
+        }
+    }
+
+    /// A copy that a power cut has left empty or cut does not count as stored: it is kept aside,
+    /// and its sender, who was never told that it was safe, may store it again.
+    fn was_damaged(&self, mailbox: &Mailbox, id: &MessageId, location: &Location) -> Result<bool> {
+        let (dir, file) = mailbox.file_at(id, location);
+        let damaged = match dir.read(&file, ENVELOPE_BYTES_MAX) {
+            Ok(content) => content
+                .is_some_and(|c| Envelope::decode(&c, &dir.path().join(place::plain(id))).is_err()),
+            Err(Error::Malformed { .. } | Error::TooLarge { .. }) => true,
+            Err(error) => return Err(error),
+        };
+        if damaged {
+            dir.move_new(&file, &mailbox.dead, &place::double(id))?;
+            self.record(
+                "message.damaged",
+                &mailbox.name,
+                serde_json::json!({ "id": id, "mailbox": mailbox.name }),
+            );
+        }
+        Ok(damaged)
+    }
+
+    /// The id is taken: by the same message, or by another one?
+    fn stored_before(
+        &self,
+        mailbox: &Mailbox,
+        envelope: &Envelope,
+        location: &Location,
+    ) -> Result<Published> {
+        let (dir, file) = mailbox.file_at(&envelope.id, location);
+        let Some(content) = dir.read(&file, ENVELOPE_BYTES_MAX)? else {
+            // It moved on between the two looks, so it is there.
+            return Ok(Published::AlreadyStored);
+        };
+        let stored = Envelope::decode(&content, &dir.path().join(place::plain(&envelope.id)))?;
+        if stored.kind == envelope.kind && stored.body == envelope.body {
+            return Ok(Published::AlreadyStored);
+        }
+        Err(Error::Conflict { mailbox: mailbox.name.to_string(), id: envelope.id.to_string() })
+    }
+
+    fn check_capacity(
+        &self,
+        mailbox: &Mailbox,
+        envelope: &Envelope,
+        settings: &Settings,
+    ) -> Result<()> {
+        let Some(capacity) = settings.capacity else { return Ok(()) };
+        if mailbox.count_waiting(capacity)? < capacity {
+            return Ok(());
+        }
+        let refused = read_overflow(mailbox)?.map_or(0, |o| o.refused) + 1;
+        let note = Overflow {
+            refused,
+            last_at: self.options.clock.wall(),
+            last_from: envelope.from.clone(),
+        };
+        mailbox.home.replace(
+            OVERFLOW_FILE,
+            yaml::render(&note).as_bytes(),
+            &mailbox.tmp,
+            self.options.modes,
+            Durability::Process,
+        )?;
+        self.record(
+            "mailbox.full",
+            &envelope.from,
+            serde_json::json!({ "mailbox": mailbox.name, "id": envelope.id, "capacity": capacity, "refused": refused }),
+        );
+        Err(Error::Full { mailbox: mailbox.name.to_string(), capacity })
+    }
+
+    pub(super) fn sync_power(&self, dir: &Dir) -> Result<()> {
+        match self.options.durability {
+            Durability::Power => dir.sync(),
+            Durability::Process => Ok(()),
+        }
+    }
+
+    fn record_stored(&self, envelope: &Envelope) {
+        let mut data = serde_json::json!({
+            "id": envelope.id, "mailbox": envelope.to, "type": envelope.kind, "bytes": envelope.body.len(),
+        });
+        let optional = [
+            ("task_id", &envelope.task_id),
+            ("correlation_id", &envelope.correlation_id),
+            ("source", &envelope.source),
+        ];
+        for (key, value) in optional {
+            if let Some(value) = value {
+                data[key] = value.as_str().into();
+            }
+        }
+        self.record("message.stored", &envelope.from, data);
+    }
+}
+
+/// Where a message is stored: an everyday one stands in line, an urgent one at the front.
+fn target<'a>(mailbox: &'a Mailbox, envelope: &Envelope) -> (&'a Dir, String) {
+    match envelope.priority {
+        0 => (&mailbox.new, place::plain(&envelope.id)),
+        priority => {
+            let front = Front { id: envelope.id.clone(), priority, epoch: 0, not_before: 0 };
+            (&mailbox.front, front.file())
+        }
+    }
+}
+
+fn read_overflow(mailbox: &Mailbox) -> Result<Option<Overflow>> {
+    let Some(content) = mailbox.home.read(OVERFLOW_FILE, OVERFLOW_BYTES_MAX)? else {
+        return Ok(None);
+    };
+    let path = mailbox.home.path().join(OVERFLOW_FILE);
+    yaml::parse(&String::from_utf8_lossy(&content), &path).map(Some)
+}

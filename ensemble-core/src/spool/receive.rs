@@ -1,0 +1,164 @@
+//! Receive: `new/` or `front/` to `cur/` (S2 to S3). The rename is the ack: of any number of
+//! consumers that try for a message, in any number of processes, exactly one succeeds.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use super::mailbox::Mailbox;
+use super::place::{self, Held};
+use super::waiting::{Candidate, Waiting};
+use super::{Settings, Spool};
+use crate::durable::{Dir, Moved};
+use crate::env::Delivery;
+use crate::message::{ENVELOPE_BYTES_MAX, Envelope, Name};
+use crate::{Error, Result};
+
+/// How long a consumer that found nothing may sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// Until something is published.
+    UntilPublished,
+    /// Or until a delayed message is due.
+    AtMost(Duration),
+}
+
+impl Spool {
+    /// Takes the next due message for `holder`: urgent ones first, then the oldest. Messages that
+    /// cannot be read or have expired are dead-lettered on the way.
+    ///
+    /// Never waits for a message; several consumers may share a mailbox.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or the disk failed.
+    pub fn receive(&self, mailbox: &Name, holder: &Name) -> Result<Option<Delivery>> {
+        let mailbox = self.mailbox(mailbox)?;
+        let settings = mailbox.settings()?;
+        loop {
+            let candidate = {
+                let mut waiting = mailbox.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+                waiting.next(&mailbox.new, &mailbox.front, self.wall_millis())?
+            };
+            let Some(candidate) = candidate else { return Ok(None) };
+            let (dir, file, epoch) = match &candidate {
+                Candidate::New(id) => (&mailbox.new, place::plain(id), 0),
+                Candidate::Front(front) => (&mailbox.front, front.file(), front.epoch),
+            };
+            let id = match candidate {
+                Candidate::New(id) => id,
+                Candidate::Front(front) => front.id,
+            };
+            let held = Held { id, holder: holder.clone(), epoch: epoch + 1 };
+            if let Some(delivery) = self.claim(&mailbox, &settings, (dir, &file), held)? {
+                return Ok(Some(delivery));
+            }
+        }
+    }
+
+    /// Takes one particular waiting message for `holder`; `None` if it does not wait any more.
+    ///
+    /// # Errors
+    /// As for [`Spool::receive`].
+    pub fn receive_id(
+        &self,
+        mailbox: &Name,
+        id: &crate::message::MessageId,
+        holder: &Name,
+    ) -> Result<Option<Delivery>> {
+        use super::mailbox::Location;
+        let mailbox = self.mailbox(mailbox)?;
+        let settings = mailbox.settings()?;
+        let Some(location @ (Location::New | Location::Front(_))) = mailbox.locate(id)? else {
+            return Ok(None);
+        };
+        let epoch = if let Location::Front(front) = &location { front.epoch } else { 0 };
+        let held = Held { id: id.clone(), holder: holder.clone(), epoch: epoch + 1 };
+        let (dir, file) = mailbox.file_at(id, &location);
+        self.claim(&mailbox, &settings, (dir, &file), held)
+    }
+
+    /// How long a consumer that found nothing may sleep before it looks again.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or the disk failed.
+    pub fn sleep_allowed(&self, mailbox: &Name) -> Result<Waited> {
+        let now = self.wall_millis();
+        let due = Waiting::next_due(&self.mailbox(mailbox)?.front)?;
+        Ok(due.map_or(Waited::UntilPublished, |at| {
+            Waited::AtMost(Duration::from_millis(at.saturating_sub(now)))
+        }))
+    }
+
+    fn claim(
+        &self,
+        mailbox: &Arc<Mailbox>,
+        settings: &Settings,
+        from: (&Dir, &str),
+        held: Held,
+    ) -> Result<Option<Delivery>> {
+        let moved = from.0.move_new(from.1, &mailbox.cur, &held.file())?;
+        {
+            let mut waiting = mailbox.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            if moved == Moved::Done { waiting.won_race() } else { waiting.lost_race() }
+        }
+        match moved {
+            Moved::Gone => Ok(None),
+            Moved::Exists => {
+                self.set_aside_double(mailbox, from, &held)?;
+                Ok(None)
+            }
+            Moved::Done => self.load(mailbox, settings, held),
+        }
+    }
+
+    /// Reads what was claimed; what cannot be delivered goes to the dead letters.
+    fn load(
+        &self,
+        mailbox: &Arc<Mailbox>,
+        settings: &Settings,
+        held: Held,
+    ) -> Result<Option<Delivery>> {
+        let file = held.file();
+        let read = mailbox.cur.read(&file, ENVELOPE_BYTES_MAX).and_then(|content| {
+            let content = content.ok_or_else(|| self.lost(mailbox, &held))?;
+            let envelope =
+                Envelope::decode(&content, &mailbox.new.path().join(place::plain(&held.id)))?;
+            if envelope.id == held.id {
+                Ok(envelope)
+            } else {
+                let detail = format!("says `{}`, the file is named `{}`", envelope.id, held.id);
+                Err(Error::malformed(mailbox.new.path().join(place::plain(&held.id)), "id", detail))
+            }
+        });
+        let envelope = match read {
+            Ok(envelope) => envelope,
+            Err(error @ (Error::Malformed { .. } | Error::TooLarge { .. })) => {
+                self.bury(mailbox, &held, &format!("malformed: {error}"))?;
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        if envelope.expires_at.is_some_and(|at| at <= self.options.clock.wall()) {
+            self.bury(mailbox, &held, "expired")?;
+            return Ok(None);
+        }
+        let lease = held.lease(&mailbox.name);
+        self.record(
+            "message.acked",
+            &lease.holder,
+            serde_json::json!({ "id": lease.id, "mailbox": lease.mailbox, "epoch": lease.epoch }),
+        );
+        Ok(Some(Delivery::new(envelope, lease, settings.lease_duration())))
+    }
+
+    fn set_aside_double(&self, mailbox: &Mailbox, from: (&Dir, &str), held: &Held) -> Result<()> {
+        // Only a copy made by hand can be there twice: keep it where it harms nothing.
+        let aside = place::double(&held.id);
+        from.0.move_new(from.1, &mailbox.dead, &aside)?;
+        self.record(
+            "message.double",
+            &held.holder,
+            serde_json::json!({ "id": held.id, "mailbox": mailbox.name, "kept_as": format!("dead/{aside}") }),
+        );
+        Ok(())
+    }
+}

@@ -1,0 +1,257 @@
+//! Which mailboxes there are.
+
+use std::ops::ControlFlow;
+
+use super::mailbox::{SETTINGS_FILE, STATES};
+use super::waiting::Waiting;
+use super::{Settings, Spool, place};
+use crate::durable::Durability;
+use crate::env::Counts;
+use crate::message::{MessageId, Name, yaml};
+use crate::{Error, Result};
+
+/// Names closer than this many edits are suggested for an unknown one.
+const NEAREST_EDITS_MAX: usize = 3;
+/// How many names are suggested at most.
+const NEAREST_NAMES_MAX: usize = 3;
+
+impl Spool {
+    /// Creates a mailbox.
+    ///
+    /// # Errors
+    /// [`Error::MailboxExists`] if there is one of that name or of one that differs only in case,
+    /// or the settings are out of their limits.
+    pub fn add_mailbox(&self, name: &Name, settings: &Settings) -> Result<()> {
+        let mailboxes = self.mailboxes_dir()?;
+        let twin = self
+            .mailboxes()?
+            .into_iter()
+            .find(|other| other.as_str().eq_ignore_ascii_case(name.as_str()));
+        if let Some(existing) = twin {
+            return Err(Error::MailboxExists { existing: existing.into() });
+        }
+        if let Some((field, detail)) = settings.fault() {
+            return Err(Error::malformed(mailboxes.path().join(name.as_str()), field, detail));
+        }
+        let home = mailboxes.ensure_child(name.as_str(), self.options.modes)?;
+        for state in STATES.into_iter().chain(["lease"]) {
+            home.ensure_child(state, self.options.modes)?;
+        }
+        let power = self.options.durability;
+        home.replace(
+            SETTINGS_FILE,
+            yaml::render(settings).as_bytes(),
+            &self.queue_dir()?.ensure_child("tmp", self.options.modes)?,
+            self.options.modes,
+            power,
+        )?;
+        if power == Durability::Power {
+            mailboxes.sync()?;
+        }
+        self.record(
+            "mailbox.added",
+            name,
+            serde_json::json!({ "mailbox": name, "settings": settings }),
+        );
+        Ok(())
+    }
+
+    /// The settings of a mailbox, as they are on disk now.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or its settings cannot be read.
+    pub fn settings(&self, name: &Name) -> Result<Settings> {
+        self.mailbox(name)?.settings()
+    }
+
+    /// Changes the settings of a mailbox.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or the settings are out of their limits.
+    pub fn configure_mailbox(&self, name: &Name, settings: &Settings) -> Result<()> {
+        let mailbox = self.mailbox(name)?;
+        if let Some((field, detail)) = settings.fault() {
+            return Err(Error::malformed(mailbox.home.path(), field, detail));
+        }
+        let text = yaml::render(settings);
+        mailbox.home.replace(
+            SETTINGS_FILE,
+            text.as_bytes(),
+            &mailbox.tmp,
+            self.options.modes,
+            self.options.durability,
+        )?;
+        self.record(
+            "mailbox.configured",
+            name,
+            serde_json::json!({ "mailbox": name, "settings": settings }),
+        );
+        Ok(())
+    }
+
+    /// Removes a mailbox with all that is settled and dead in it.
+    ///
+    /// # Errors
+    /// Messages wait or are held in it and `force` is not set: nothing was removed.
+    pub fn remove_mailbox(&self, name: &Name, force: bool) -> Result<()> {
+        let counts = self.counts(name)?;
+        let unfinished = counts.queued + counts.acked;
+        if unfinished > 0 && !force {
+            let detail = format!(
+                "{unfinished} messages are not finished: settle or dead-letter them, or force it"
+            );
+            return Err(Error::malformed(
+                self.root.join("mailbox").join(name.as_str()),
+                "mailbox",
+                detail,
+            ));
+        }
+        let home = self.mailboxes_dir()?.open_child(name.as_str())?;
+        std::fs::remove_dir_all(home.path()).map_err(|e| Error::io("remove", home.path(), e))?;
+        self.record(
+            "mailbox.removed",
+            name,
+            serde_json::json!({ "mailbox": name, "unfinished": unfinished }),
+        );
+        Ok(())
+    }
+
+    /// All mailboxes by name.
+    ///
+    /// # Errors
+    /// There is no queue.
+    pub fn mailboxes(&self) -> Result<Vec<Name>> {
+        let mailboxes = self.mailboxes_dir()?;
+        let mut names = Vec::new();
+        for entry in mailboxes.names()? {
+            let Ok(name) = Name::new(entry) else { continue };
+            if mailboxes.stat(name.as_str())?.is_some_and(|stat| stat.is_directory) {
+                names.push(name);
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// Counts the messages of a mailbox. Lists its directories but opens no message.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or cannot be listed.
+    pub fn counts(&self, name: &Name) -> Result<Counts> {
+        let mailbox = self.mailbox(name)?;
+        let now = self.wall_millis();
+        let mut counts = Counts::default();
+        let mut count = |dir: &crate::durable::Dir, add: &dyn Fn(&mut Counts, &str)| {
+            dir.for_each(|file| {
+                add(&mut counts, file);
+                ControlFlow::Continue(())
+            })
+        };
+        count(&mailbox.new, &|c, f| c.queued += u64::from(place::parse_plain(f).is_some()))?;
+        count(&mailbox.front, &|c, f| {
+            if let Some(front) = place::Front::parse(f) {
+                c.queued += 1;
+                c.delayed += u64::from(front.not_before > now);
+            }
+        })?;
+        count(&mailbox.cur, &|c, f| c.acked += u64::from(place::Held::parse(f).is_some()))?;
+        count(&mailbox.done, &|c, f| c.settled += u64::from(place::parse_plain(f).is_some()))?;
+        count(&mailbox.dead, &|c, f| c.dead += u64::from(place::parse_plain(f).is_some()))?;
+        Ok(counts)
+    }
+
+    /// How many messages wait, counted up to `limit`: cheap however deep the backlog is.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or cannot be listed.
+    pub fn waiting(&self, name: &Name, limit: u64) -> Result<u64> {
+        self.mailbox(name)?.count_waiting(limit)
+    }
+
+    /// How many messages could be received now, counted up to `limit`.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or cannot be listed.
+    pub fn due(&self, name: &Name, limit: u64) -> Result<u64> {
+        let mailbox = self.mailbox(name)?;
+        let now = self.wall_millis();
+        let mut count = 0;
+        let mut tally = |is_due: bool| {
+            count += u64::from(is_due);
+            if count >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        mailbox.front.for_each(|file| {
+            tally(place::Front::parse(file).is_some_and(|f| f.not_before <= now))
+        })?;
+        mailbox.new.for_each(|file| tally(place::parse_plain(file).is_some()))?;
+        Ok(count.min(limit))
+    }
+
+    /// The ids of up to `limit` messages that wait, in no order: cheap however deep the backlog is.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or cannot be listed.
+    pub fn waiting_ids(&self, name: &Name, limit: usize) -> Result<Vec<MessageId>> {
+        let mailbox = self.mailbox(name)?;
+        let mut ids = Vec::new();
+        let mut take = |id: Option<MessageId>| {
+            ids.extend(id);
+            if ids.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        mailbox.front.for_each(|file| take(place::Front::parse(file).map(|f| f.id)))?;
+        mailbox.new.for_each(|file| take(place::parse_plain(file)))?;
+        ids.truncate(limit);
+        Ok(ids)
+    }
+
+    /// When the first message of `front/` is due (milliseconds since the Unix epoch, 0 for now).
+    ///
+    /// # Errors
+    /// The mailbox is unknown or cannot be listed.
+    pub fn next_due(&self, name: &Name) -> Result<Option<u64>> {
+        Waiting::next_due(&self.mailbox(name)?.front)
+    }
+
+    pub(super) fn no_mailbox(&self, name: &Name) -> Error {
+        let mut near: Vec<(usize, String)> = self
+            .mailboxes()
+            .unwrap_or_default()
+            .into_iter()
+            .map(|other| (edits(name.as_str(), other.as_str()), other.into()))
+            .filter(|(distance, _)| *distance <= NEAREST_EDITS_MAX)
+            .collect();
+        near.sort();
+        let nearest = near.into_iter().take(NEAREST_NAMES_MAX).map(|(_, other)| other).collect();
+        Error::NoMailbox { name: name.to_string(), nearest }
+    }
+}
+
+/// How many insertions, deletions and replacements lead from one name to the other, ignoring case.
+fn edits(from: &str, to: &str) -> usize {
+    let to: Vec<u8> = to.to_ascii_lowercase().into_bytes();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (i, a) in from.to_ascii_lowercase().bytes().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in to.iter().enumerate() {
+            let replaced = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
+        }
+    }
+    row[to.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::edits;
+
+    #[test]
+    fn edits_between_names() {
+        assert_eq!(edits("dispatch", "dispatch"), 0);
+        assert_eq!(edits("Dispatch", "dispatch"), 0);
+        assert_eq!(edits("dispach", "dispatch"), 1);
+        assert_eq!(edits("worker-1", "worker-2"), 1);
+        assert_eq!(edits("", "abc"), 3);
+    }
+}

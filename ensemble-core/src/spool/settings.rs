@@ -1,0 +1,70 @@
+//! What is set for one mailbox: `mailbox/<name>/mailbox.yaml`, written by hand or by
+//! `ensemble mailbox add`.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// How long a received message is held without an extension, in seconds.
+pub const LEASE_SECONDS_DEFAULT: u64 = 300;
+/// How often a message is delivered before it is dead-lettered.
+pub const ATTEMPTS_MAX_DEFAULT: u64 = 5;
+/// How long settled messages are kept, in days. Within this time an id cannot be stored twice.
+pub const DONE_DAYS_DEFAULT: u64 = 7;
+/// The longest lease, in seconds: a day.
+pub const LEASE_SECONDS_MAX: u64 = 86_400;
+
+/// The settings of one mailbox.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Settings {
+    /// How many messages may wait; `None` for no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<u64>,
+    /// How often a message is delivered before it is dead-lettered.
+    pub attempts_max: u64,
+    /// How long a received message is held without an extension, in seconds.
+    pub lease_seconds: u64,
+    /// How long settled messages are kept, in days.
+    pub done_days: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            capacity: None,
+            attempts_max: ATTEMPTS_MAX_DEFAULT,
+            lease_seconds: LEASE_SECONDS_DEFAULT,
+            done_days: DONE_DAYS_DEFAULT,
+        }
+    }
+}
+
+impl Settings {
+    /// How long a received message is held without an extension.
+    #[must_use]
+    pub const fn lease_duration(&self) -> Duration {
+        Duration::from_secs(self.lease_seconds)
+    }
+
+    /// What is wrong with the values, by field.
+    pub(super) fn fault(&self) -> Option<(&'static str, String)> {
+        if self.lease_seconds == 0 || self.lease_seconds > LEASE_SECONDS_MAX {
+            return Some((
+                "lease_seconds",
+                format!("{} is not in 1 to {LEASE_SECONDS_MAX}", self.lease_seconds),
+            ));
+        }
+        if self.attempts_max == 0 {
+            return Some(("attempts_max", "a message needs at least one attempt".to_owned()));
+        }
+        if self.capacity == Some(0) {
+            return Some((
+                "capacity",
+                "a mailbox of 0 messages can hold none: leave it out for no limit".to_owned(),
+            ));
+        }
+        None
+    }
+}

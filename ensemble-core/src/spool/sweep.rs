@@ -1,0 +1,159 @@
+//! Cleaning up after the dead: files that a killed sender left in `tmp/`, settled messages past
+//! their time, and (with a [`crate::proto::lease`] observer) messages whose holder fell silent.
+
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use super::finish::read_extension;
+use super::mailbox::{Location, Mailbox};
+use super::place::{self, Held};
+use super::{Spool, find};
+use crate::durable::Dir;
+use crate::env::Lease;
+use crate::message::Name;
+use crate::{Error, Result};
+
+/// A file in `tmp/` that was not touched for so long belongs to a sender that was killed. Longer
+/// than any write can take; removing a live one would fail its publish, not lose it.
+pub const TMP_AGE_MAX: Duration = Duration::from_secs(60 * 60);
+/// How many files one sweep removes from one directory at most, so that it stays short.
+const REMOVALS_MAX: usize = 10_000;
+
+/// What a sweep did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Swept {
+    /// Files removed from `tmp/`.
+    pub tmp_removed: usize,
+    /// Settled messages removed after their time.
+    pub done_removed: usize,
+    /// Side files of leases and reasons that belonged to nothing any more.
+    pub orphans_removed: usize,
+}
+
+/// A held message as an observer of leases sees it: [`crate::proto::lease`] decides from the
+/// change of `sequence` alone when its holder has fallen silent for `duration`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observed {
+    /// Under which lease it is held.
+    pub lease: Lease,
+    /// Grows with every extension.
+    pub sequence: u64,
+    /// How long the lease runs from a change of `sequence`.
+    pub duration: Duration,
+}
+
+impl Spool {
+    /// Removes what belongs to nobody any more, in all mailboxes.
+    ///
+    /// # Errors
+    /// A directory cannot be listed or a file cannot be removed.
+    pub fn sweep(&self) -> Result<Swept> {
+        let mut swept = Swept::default();
+        let queue = self.queue_dir()?;
+        if let Ok(tmp) = queue.open_child("tmp") {
+            swept.tmp_removed = self.remove_older(&tmp, TMP_AGE_MAX, |_| true)?;
+        }
+        for name in self.mailboxes()? {
+            let mailbox = self.mailbox(&name)?;
+            let keep =
+                Duration::from_secs(mailbox.settings()?.done_days.saturating_mul(24 * 60 * 60));
+            swept.done_removed +=
+                self.remove_older(&mailbox.done, keep, |file| place::parse_plain(file).is_some())?;
+            swept.orphans_removed += self.remove_orphans(&mailbox)?;
+        }
+        Ok(swept)
+    }
+
+    /// The held messages of a mailbox, for an observer of leases.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or cannot be listed.
+    pub fn observe(&self, mailbox: &Name) -> Result<Vec<Observed>> {
+        let mailbox = self.mailbox(mailbox)?;
+        let usual = mailbox.settings()?.lease_duration();
+        let mut observed = Vec::new();
+        for held in find::held(&mailbox)? {
+            let extension = read_extension(&mailbox, &held)?;
+            observed.push(Observed {
+                sequence: extension.map_or(0, |e| e.sequence),
+                duration: extension.map_or(usual, |e| Duration::from_secs(e.lease_seconds)),
+                lease: held.lease(&mailbox.name),
+            });
+        }
+        Ok(observed)
+    }
+
+    /// Takes a message away from a holder that has fallen silent: it can be received again, and
+    /// whatever the holder does with its lease from now on is refused. `false` if the holder was
+    /// quicker.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or the disk failed.
+    pub fn expire(&self, observed: &Observed) -> Result<bool> {
+        let mailbox = self.mailbox(&observed.lease.mailbox)?;
+        let held = Held::from(&observed.lease);
+        let sequence = read_extension(&mailbox, &held)?.map_or(0, |e| e.sequence);
+        if sequence != observed.sequence {
+            return Ok(false);
+        }
+        match self.give_back(&mailbox, &held, Duration::ZERO, "lease over") {
+            Ok(()) => Ok(true),
+            Err(Error::LeaseLost { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn remove_older(
+        &self,
+        dir: &Dir,
+        age: Duration,
+        is_candidate: impl Fn(&str) -> bool,
+    ) -> Result<usize> {
+        let now_ns = i128::from(self.options.clock.wall().unix_millis()) * 1_000_000;
+        let oldest_kept = now_ns - i128::try_from(age.as_nanos()).unwrap_or(i128::MAX);
+        let mut old = Vec::new();
+        let mut failed = None;
+        dir.for_each(|file| {
+            match dir.stat(file) {
+                Ok(Some(stat))
+                    if stat.is_file && stat.changed_ns < oldest_kept && is_candidate(file) =>
+                {
+                    old.push(file.to_owned());
+                }
+                Ok(_) => {}
+                Err(error) => failed = Some(error),
+            }
+            if old.len() < REMOVALS_MAX && failed.is_none() {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        })?;
+        failed.map_or(Ok(()), Err)?;
+        for file in &old {
+            dir.remove(file)?;
+        }
+        Ok(old.len())
+    }
+
+    /// Side files of leases that are over, and reasons of letters that were redriven and settled.
+    fn remove_orphans(&self, mailbox: &Mailbox) -> Result<usize> {
+        let mut removed = 0;
+        for (id, epoch) in mailbox.lease.names()?.iter().filter_map(|file| place::parse_lease(file))
+        {
+            let held = find::held(mailbox)?.into_iter().find(|h| h.id == id && h.epoch == epoch);
+            if held.is_none() {
+                mailbox.lease.remove(&place::lease(&id, epoch))?;
+                removed += 1;
+            }
+        }
+        for id in mailbox.dead.names()?.iter().filter_map(|file| place::parse_reason(file)) {
+            if matches!(mailbox.locate(&id)?, None | Some(Location::Done)) {
+                mailbox.dead.remove(&place::reason(&id))?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+}

@@ -1,0 +1,149 @@
+//! What to receive next, without listing a deep backlog for every message.
+//!
+//! `new/` is listed once and the listing worked off; it is made anew when it is used up or when
+//! most of it turns out to be taken by others, so a receive costs a constant share of a listing
+//! however many messages wait. `front/` (urgent, given back, delayed) is short in everyday life
+//! and listed every time; a long one is listed again only after an eighth of it was worked off.
+//!
+//! Messages come in the order in which they were made: by the time inside a UUIDv7, by the file's
+//! time for other ids. A consumer that loses a race picks at random among the next few, so that
+//! many consumers do not run side by side for the same message.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+
+use super::place::{self, Front};
+use crate::Result;
+use crate::durable::Dir;
+use crate::message::MessageId;
+
+/// A `front/` of up to this many messages is listed for every receive.
+const FRONT_LISTED_ALWAYS: usize = 32;
+/// Among how many of the next messages a consumer that lost a race picks.
+const RACE_WINDOW: usize = 32;
+/// After so many lost races in a row a listing is out of date.
+const LOSSES_MAX: u32 = 64;
+
+/// A message that may be received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Candidate {
+    New(MessageId),
+    Front(Front),
+}
+
+/// The part of a backlog that is known.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    new: VecDeque<MessageId>,
+    front: Vec<Front>,
+    front_uses_left: usize,
+    losses: u32,
+    race_seed: u64,
+}
+
+impl Waiting {
+    /// What to try next; `None` if nothing is due.
+    pub(super) fn next(
+        &mut self,
+        new: &Dir,
+        front: &Dir,
+        now_millis: u64,
+    ) -> Result<Option<Candidate>> {
+        if let Some(due) = self.next_front(front, now_millis)? {
+            return Ok(Some(Candidate::Front(due)));
+        }
+        if self.losses > LOSSES_MAX {
+            self.new.clear();
+        }
+        if self.new.is_empty() {
+            self.losses = 0;
+            self.new = list_new(new)?;
+        }
+        let window = if self.losses == 0 { 1 } else { RACE_WINDOW.min(self.new.len()).max(1) };
+        let index = self.next_random() % window as u64;
+        Ok(self.new.remove(usize::try_from(index).unwrap_or(0)).map(Candidate::New))
+    }
+
+    /// Says that another consumer had the candidate first.
+    pub(super) const fn lost_race(&mut self) {
+        self.losses = self.losses.saturating_add(1);
+    }
+
+    /// Says that the candidate was received.
+    pub(super) const fn won_race(&mut self) {
+        self.losses = 0;
+    }
+
+    /// When the first delayed message is due, in milliseconds since the Unix epoch.
+    pub(super) fn next_due(front: &Dir) -> Result<Option<u64>> {
+        Ok(list_front(front)?.iter().map(|f| f.not_before).min())
+    }
+
+    fn next_front(&mut self, front: &Dir, now_millis: u64) -> Result<Option<Front>> {
+        if self.front_uses_left == 0 {
+            self.front = list_front(front)?;
+            let long = self.front.len() > FRONT_LISTED_ALWAYS;
+            self.front_uses_left = if long { self.front.len() / 8 } else { 0 };
+        } else {
+            self.front_uses_left -= 1;
+        }
+        let Some(index) = self.front.iter().rposition(|f| f.not_before <= now_millis) else {
+            return Ok(None);
+        };
+        Ok(Some(self.front.remove(index)))
+    }
+
+    /// A step of a small generator: only spreads consumers out, so its quality does not matter.
+    fn next_random(&mut self) -> u64 {
+        if self.race_seed == 0 {
+            self.race_seed = u64::from(std::process::id()) | 1 << 40;
+        }
+        self.race_seed ^= self.race_seed << 13;
+        self.race_seed ^= self.race_seed >> 7;
+        self.race_seed ^= self.race_seed << 17;
+        self.race_seed
+    }
+}
+
+/// Lists `new/`, oldest first.
+pub(super) fn list_new(new: &Dir) -> Result<VecDeque<MessageId>> {
+    let mut found = Vec::new();
+    new.for_each(|file| {
+        found.extend(place::parse_plain(file));
+        ControlFlow::Continue(())
+    })?;
+    let mut aged = Vec::with_capacity(found.len());
+    for id in found {
+        aged.push((made_at(new, &id, &place::plain(&id))?, id));
+    }
+    aged.sort_unstable();
+    Ok(aged.into_iter().map(|(_, id)| id).collect())
+}
+
+/// Lists `front/`, most urgent and then oldest last.
+fn list_front(front: &Dir) -> Result<Vec<Front>> {
+    let mut found = Vec::new();
+    front.for_each(|file| {
+        found.extend(Front::parse(file));
+        ControlFlow::Continue(())
+    })?;
+    let mut aged = Vec::with_capacity(found.len());
+    for entry in found {
+        aged.push((
+            std::cmp::Reverse(entry.priority),
+            made_at(front, &entry.id, &entry.file())?,
+            entry,
+        ));
+    }
+    aged.sort_unstable_by(|a, b| (&b.0, b.1, &b.2.id).cmp(&(&a.0, a.1, &a.2.id)));
+    Ok(aged.into_iter().map(|(_, _, entry)| entry).collect())
+}
+
+/// When a message was made, in milliseconds since the Unix epoch.
+pub(super) fn made_at(dir: &Dir, id: &MessageId, file: &str) -> Result<u64> {
+    if let Some(millis) = id.unix_millis() {
+        return Ok(millis);
+    }
+    let modified_ns = dir.stat(file)?.map_or(0, |stat| stat.modified_ns);
+    Ok(u64::try_from(modified_ns / 1_000_000).unwrap_or(0))
+}

@@ -1,0 +1,229 @@
+//! Telling agents of their mail: one [`Courier`] for each agent that has a pane.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ensemble_core::env::Monotonic;
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::{MessageId, Name};
+use ensemble_core::pane::{NudgeOutcome, NudgeText};
+use ensemble_core::proto::Machine as _;
+use ensemble_core::proto::nudge::{Courier, Effect, Event, Record};
+use ensemble_core::provider::{self, Profile, Profiles};
+use ensemble_core::spool::Spool;
+use serde_json::json;
+
+use crate::nudger::{Errand, Nudgers, Report};
+use crate::panes::PaneEntry;
+use crate::run::ACTOR;
+
+/// Waiting messages are counted up to here; a nudge then says "or more".
+pub(crate) const COUNT_MAX: u64 = 100;
+/// How many of the waiting messages a line is recorded for, by id.
+const COVERED_MAX: usize = 1_000;
+/// How many ids one record names; what is beyond is named in further records.
+const IDS_A_RECORD: usize = 32;
+
+struct Told {
+    entry: PaneEntry,
+    profile: Arc<Profile>,
+    courier: Courier,
+    binding: u64,
+    /// The messages that the line under way tells of.
+    covered: Vec<MessageId>,
+    /// The last text that was typed, and for which attempt.
+    typed: Option<(u64, NudgeText)>,
+}
+
+/// All couriers.
+pub(crate) struct Couriers {
+    told: BTreeMap<Name, Told>,
+    /// Messages that were seen to land and are not in the log yet.
+    noticed: BTreeMap<Name, Vec<MessageId>>,
+    profiles: Profiles,
+    nudgers: Nudgers,
+    bindings_made: u64,
+}
+
+impl Couriers {
+    pub(crate) const fn new(profiles: Profiles, nudgers: Nudgers) -> Self {
+        Self {
+            told: BTreeMap::new(),
+            noticed: BTreeMap::new(),
+            profiles,
+            nudgers,
+            bindings_made: 0,
+        }
+    }
+
+    /// Takes the bindings as they are on disk now.
+    pub(crate) fn bind(&mut self, now: Monotonic, entries: Vec<PaneEntry>) {
+        self.told.retain(|agent, _| entries.iter().any(|e| e.agent == *agent));
+        for entry in entries {
+            if self.told.get(&entry.agent).is_some_and(|t| t.entry == entry) {
+                continue;
+            }
+            let profile = match self.profiles.get(&entry.provider) {
+                Ok(profile) => profile,
+                Err(error) => {
+                    tracing::warn!(agent = %entry.agent, %error, "cannot nudge this agent");
+                    continue;
+                }
+            };
+            self.bindings_made += 1;
+            let binding = self.bindings_made;
+            let told = self.told.entry(entry.agent.clone()).or_insert_with(|| Told {
+                entry: entry.clone(),
+                profile: Arc::clone(&profile),
+                courier: Courier::new(),
+                binding,
+                covered: Vec::new(),
+                typed: None,
+            });
+            (told.entry, told.profile, told.binding) = (entry, profile, binding);
+            told.courier.handle(now, Event::Bound { binding });
+        }
+    }
+
+    /// The mailboxes that anybody is told of.
+    pub(crate) fn mailboxes(&self) -> impl Iterator<Item = &Name> {
+        self.told.values().map(|t| &t.entry.mailbox)
+    }
+
+    /// A message was seen to land.
+    pub(crate) fn notice(&mut self, mailbox: &Name, id: MessageId) {
+        if self.told.values().any(|t| t.entry.mailbox == *mailbox) {
+            self.noticed.entry(mailbox.clone()).or_default().push(id);
+        }
+    }
+
+    /// Counts a mailbox and tells its couriers.
+    pub(crate) fn look(&mut self, now: Monotonic, mailbox: &Name, spool: &Spool) {
+        if !self.told.values().any(|t| t.entry.mailbox == *mailbox) {
+            return;
+        }
+        let waiting = match spool.due(mailbox, COUNT_MAX) {
+            Ok(waiting) => waiting,
+            Err(error) => {
+                tracing::warn!(%mailbox, %error, "cannot count a mailbox");
+                return;
+            }
+        };
+        for told in self.told.values_mut().filter(|t| t.entry.mailbox == *mailbox) {
+            told.courier.handle(now, Event::Mail { waiting, taken: 0 });
+        }
+    }
+
+    /// An errand has come back.
+    pub(crate) fn report(&mut self, now: Monotonic, report: Report, recorder: &dyn Recorder) {
+        let Some(told) = self.told.get_mut(&report.agent) else { return };
+        if report.outcome == NudgeOutcome::Sent {
+            let ids = std::mem::take(&mut told.covered);
+            recorder.record("nudge.sent", ACTOR, json!({
+                "agent": report.agent, "mailbox": told.entry.mailbox, "pane": told.entry.binding.id, "attempt": report.attempt,
+            }));
+            record_receipts(
+                recorder,
+                "receipt.submitted",
+                &told.entry.mailbox,
+                &ids,
+                &json!({ "pane": told.entry.binding.id, "outcome": "sent" }),
+            );
+        }
+        told.courier
+            .handle(now, Event::Outcome { attempt: report.attempt, outcome: report.outcome });
+    }
+
+    /// Lets time pass and carries out what the couriers want.
+    pub(crate) fn drive(&mut self, now: Monotonic, spool: &Spool, recorder: &dyn Recorder) {
+        for told in self.told.values_mut() {
+            told.courier.handle_timeout(now);
+            while let Some(effect) = told.courier.poll_effect() {
+                perform(told, effect, &mut self.nudgers, spool, recorder);
+            }
+        }
+        for (mailbox, ids) in std::mem::take(&mut self.noticed) {
+            record_receipts(recorder, "receipt.notified", &mailbox, &ids, &json!({ "by": ACTOR }));
+        }
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Monotonic> {
+        self.told.values().filter_map(|t| t.courier.poll_timeout()).min()
+    }
+
+    /// For `status`.
+    pub(crate) fn summary(&self, now: Monotonic) -> Vec<serde_json::Value> {
+        let row = |(agent, told): (&Name, &Told)| {
+            let status = told.courier.status();
+            json!({
+                "agent": agent,
+                "mailbox": told.entry.mailbox,
+                "provider": told.entry.provider,
+                "pane": told.entry.binding.id,
+                "phase": status.phase.word(),
+                "waiting": status.waiting,
+                "nudges": status.nudges,
+                "deferred": status.deferral.as_ref().map(|d| json!({ "reason": d.word(), "detail": d.to_string() })),
+                "next_in_seconds": status.next.map(|at| at.since(now).as_secs()),
+            })
+        };
+        self.told.iter().map(row).collect()
+    }
+}
+
+fn perform(
+    told: &mut Told,
+    effect: Effect,
+    nudgers: &mut Nudgers,
+    spool: &Spool,
+    recorder: &dyn Recorder,
+) {
+    let errand = |told: &Told, attempt, text, submit_only| Errand {
+        entry: told.entry.clone(),
+        profile: Arc::clone(&told.profile),
+        attempt,
+        text,
+        submit_only,
+    };
+    match effect {
+        Effect::Nudge { attempt, waiting } => {
+            let count = usize::try_from(waiting).unwrap_or(usize::MAX);
+            let text = provider::nudge_text(&told.profile, &told.entry.mailbox, count, waiting >= COUNT_MAX);
+            told.typed = Some((attempt, text.clone()));
+            nudgers.send(errand(told, attempt, text, false));
+            // Beyond these, the line itself says that there is more.
+            told.covered = spool.waiting_ids(&told.entry.mailbox, COVERED_MAX).unwrap_or_default();
+        }
+        Effect::Submit { attempt, typed } => {
+            let Some((_, text)) = told.typed.clone().filter(|(number, _)| *number == typed) else { return };
+            // A later submit asks for the same line.
+            told.typed = Some((typed, text.clone()));
+            nudgers.send(errand(told, attempt, text, true));
+        }
+        Effect::Record(Record::Deferred { deferral, waiting }) => recorder.record("nudge.deferred", ACTOR, json!({
+            "agent": told.entry.agent, "mailbox": told.entry.mailbox, "pane": told.entry.binding.id,
+            "reason": deferral.word(), "detail": deferral.to_string(), "waiting": waiting,
+        })),
+        Effect::Record(Record::Unanswered { waiting, nudges }) => recorder.record("nudge.unanswered", ACTOR, json!({
+            "agent": told.entry.agent, "mailbox": told.entry.mailbox, "waiting": waiting, "nudges": nudges,
+        })),
+        Effect::Record(other) => recorder.record("nudge.noted", ACTOR, json!({ "agent": told.entry.agent, "what": other })),
+    }
+}
+
+/// Records how far messages got, a bounded number of ids a line.
+fn record_receipts(
+    recorder: &dyn Recorder,
+    kind: &str,
+    mailbox: &Name,
+    ids: &[MessageId],
+    evidence: &serde_json::Value,
+) {
+    for ids in ids.chunks(IDS_A_RECORD) {
+        recorder.record(
+            kind,
+            ACTOR,
+            json!({ "mailbox": mailbox, "ids": ids, "evidence": evidence }),
+        );
+    }
+}

@@ -1,0 +1,221 @@
+//! A doorbell for directories: `notify` as a hint that something landed.
+//!
+//! A ring means "look". It may ring twice, late, or for nothing; it may stay silent when events
+//! were lost. Whoever listens lists the directory to learn what is there. Directories are watched
+//! one by one, never recursively.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
+use notify::event::{AccessKind, AccessMode, ModifyKind, RemoveKind, RenameMode};
+use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+
+/// What a ring says. None of it is the truth; all of it is a reason to look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ring {
+    /// A file has landed.
+    Landed {
+        /// The watched directory.
+        dir: PathBuf,
+        /// The file's name.
+        name: String,
+        /// It was renamed or linked into place, so it is whole; else somebody may still write.
+        whole: bool,
+    },
+    /// Events were lost: look at everything.
+    Overflow,
+    /// A watched directory was removed or renamed.
+    Replaced {
+        /// The directory, or what was in it.
+        path: PathBuf,
+    },
+    /// Nothing will ring any more.
+    Failed {
+        /// Why, for people.
+        why: String,
+    },
+}
+
+/// Rings a function, on a thread of its own, when something lands in a watched directory.
+#[derive(Debug)]
+pub struct Doorbell {
+    watcher: RecommendedWatcher,
+    watched: HashSet<PathBuf>,
+}
+
+impl Doorbell {
+    /// A doorbell that calls `ring` on its own thread. Nothing is watched yet.
+    ///
+    /// # Errors
+    /// The system has no instance left (`fs.inotify.max_user_instances`), for people.
+    pub fn new(ring: impl Fn(Ring) + Send + 'static) -> Result<Self, String> {
+        let handler = move |event: notify::Result<Event>| rings(event).into_iter().for_each(&ring);
+        let watcher = notify::recommended_watcher(handler).map_err(|e| explain(&e))?;
+        Ok(Self { watcher, watched: HashSet::new() })
+    }
+
+    /// Watches a directory, which must exist.
+    ///
+    /// # Errors
+    /// The directory is gone or the system has no watch left (`fs.inotify.max_user_watches`).
+    pub fn watch(&mut self, dir: &Path) -> Result<(), String> {
+        if self.watched.contains(dir) {
+            return Ok(());
+        }
+        self.watcher.watch(dir, RecursiveMode::NonRecursive).map_err(|e| explain(&e))?;
+        self.watched.insert(dir.to_owned());
+        Ok(())
+    }
+
+    /// Whether a directory is watched.
+    #[must_use]
+    pub fn is_watched(&self, dir: &Path) -> bool {
+        self.watched.contains(dir)
+    }
+
+    /// Stops watching a directory.
+    pub fn unwatch(&mut self, dir: &Path) {
+        if self.watched.remove(dir) {
+            // It may be gone already, and its watch with it.
+            let _ = self.watcher.unwatch(dir);
+        }
+    }
+}
+
+/// What an event of `notify` means here. Reading a directory makes events too (opened, closed
+/// without writing); they must not ring, or a listener would wake itself for ever.
+fn rings(event: notify::Result<Event>) -> Vec<Ring> {
+    let event = match event {
+        Ok(event) => event,
+        Err(error) => return vec![Ring::Failed { why: explain(&error) }],
+    };
+    if event.need_rescan() {
+        return vec![Ring::Overflow];
+    }
+    let landed = |path: Option<&PathBuf>, whole: bool| {
+        let path = path?;
+        let (dir, name) = (path.parent()?.to_owned(), path.file_name()?.to_str()?.to_owned());
+        Some(Ring::Landed { dir, name, whole })
+    };
+    let ring = match event.kind {
+        EventKind::Modify(ModifyKind::Name(RenameMode::To)) => landed(event.paths.first(), true),
+        EventKind::Modify(ModifyKind::Name(RenameMode::Both)) => landed(event.paths.get(1), true),
+        EventKind::Create(_) | EventKind::Access(AccessKind::Close(AccessMode::Write)) => {
+            landed(event.paths.first(), false)
+        }
+        EventKind::Remove(RemoveKind::Folder)
+        | EventKind::Modify(ModifyKind::Name(RenameMode::From)) => {
+            event.paths.first().map(|path| Ring::Replaced { path: path.clone() })
+        }
+        _ => None,
+    };
+    ring.into_iter().collect()
+}
+
+fn explain(error: &notify::Error) -> String {
+    match &error.kind {
+        notify::ErrorKind::MaxFilesWatch => {
+            "no inotify watch left: raise fs.inotify.max_user_watches with sysctl".to_owned()
+        }
+        notify::ErrorKind::Io(io) if io.raw_os_error() == Some(24) => {
+            "no inotify instance left: raise fs.inotify.max_user_instances with sysctl".to_owned()
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// Waits for something to land in some directories: for consumers that want to sleep until there
+/// is mail. Falls back to short waits where nothing can ring.
+#[derive(Debug)]
+pub struct Waiter {
+    rings: Receiver<Ring>,
+    doorbell: Option<Doorbell>,
+}
+
+/// How long a [`Waiter`] sleeps at most when nothing can ring.
+pub const POLL_WITHOUT_EVENTS: Duration = Duration::from_millis(200);
+/// How long a [`Waiter`] trusts its doorbell before it lets its owner look anyway.
+pub const POLL_WITH_EVENTS: Duration = Duration::from_secs(5);
+
+impl Waiter {
+    /// Begins to listen: what lands from now on is not missed. Look once after this call, then
+    /// wait, then look again.
+    #[must_use]
+    pub fn new(dirs: &[PathBuf]) -> Self {
+        let (sender, rings) = unbounded();
+        let doorbell = Doorbell::new(move |ring| {
+            let _ = sender.send(ring);
+        })
+        .and_then(|mut doorbell| {
+            dirs.iter().try_for_each(|dir| doorbell.watch(dir)).map(|()| doorbell)
+        })
+        .ok();
+        Self { rings, doorbell }
+    }
+
+    /// Sleeps until something rings, `patience` is over, or it is time to look anyway. Says
+    /// nothing about which: look.
+    pub fn wait(&self, patience: Duration) {
+        let longest = if self.doorbell.is_some() { POLL_WITH_EVENTS } else { POLL_WITHOUT_EVENTS };
+        let deadline = Instant::now() + patience.min(longest);
+        match self.rings.recv_deadline(deadline) {
+            // One look answers all that has rung so far.
+            Ok(_) => self.rings.try_iter().for_each(drop),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => {
+                std::thread::sleep(deadline.saturating_duration_since(Instant::now()));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The next ring that is about `name`.
+    fn next(rings: &Receiver<Ring>, wanted: &str) -> Ring {
+        loop {
+            let ring = rings.recv_timeout(Duration::from_secs(10)).unwrap();
+            match &ring {
+                Ring::Landed { name, .. } if name == wanted => return ring,
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn it_rings_for_every_way_to_land_and_not_for_reading() {
+        let home = tempfile::tempdir().unwrap();
+        let (inside, outside) = (home.path().join("in"), home.path().join("out"));
+        std::fs::create_dir(&inside).unwrap();
+        std::fs::create_dir(&outside).unwrap();
+        let (sender, rings) = unbounded();
+        let mut doorbell = Doorbell::new(move |ring| sender.send(ring).unwrap()).unwrap();
+        doorbell.watch(&inside).unwrap();
+        let whole =
+            |name: &str, whole| Ring::Landed { dir: inside.clone(), name: name.to_owned(), whole };
+
+        std::fs::write(outside.join("x"), "x").unwrap();
+        std::fs::rename(outside.join("x"), inside.join("moved")).unwrap();
+        assert_eq!(next(&rings, "moved"), whole("moved", true));
+        std::fs::hard_link(inside.join("moved"), inside.join("linked")).unwrap();
+        assert_eq!(next(&rings, "linked"), whole("linked", false));
+        std::fs::read(inside.join("moved")).unwrap();
+        std::fs::read_dir(&inside).unwrap().count();
+        std::fs::write(inside.join("written"), "x").unwrap();
+        let ring = rings.recv_timeout(Duration::from_secs(10)).unwrap();
+        assert_eq!(ring, whole("written", false), "reading has not rung");
+        std::fs::rename(inside.join("moved"), inside.join("renamed")).unwrap();
+        assert_eq!(next(&rings, "renamed"), whole("renamed", true));
+    }
+
+    #[test]
+    fn a_missing_directory_is_an_error() {
+        let mut doorbell = Doorbell::new(|_| {}).unwrap();
+        assert!(doorbell.watch(Path::new("/nowhere")).is_err());
+    }
+}

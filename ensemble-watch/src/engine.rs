@@ -1,0 +1,493 @@
+//! The one loop: wake-ups in, one step at a time, deadlines out.
+//!
+//! A step takes whatever has rung since the last one, looks where it rang, routes what is there,
+//! tells the agents, makes the messages safe, and lets the machines' time pass. Everything the
+//! loop knows can be found again by a scan, so a step that fails in the middle is simply repeated.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::Sender;
+use ensemble_core::dropbox::{Ledger, Routes};
+use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::{MessageId, Name};
+use ensemble_core::proto::Machine as _;
+use ensemble_core::proto::reconcile::{Effect, Event, Mode, Reconcile};
+use ensemble_core::provider::Profiles;
+use ensemble_core::spool::Spool;
+use ensemble_core::{Error, Result};
+use serde_json::json;
+
+use crate::boxes::{Boxes, Complete, Look};
+use crate::couriers::Couriers;
+use crate::doorbell::{Doorbell, Ring};
+use crate::leases::Leases;
+use crate::nudger::{Nudgers, Report};
+use crate::panes;
+use crate::project::Project;
+use crate::roles::Roles;
+use crate::routing::{self, Plan};
+use crate::run::ACTOR;
+use crate::status::Status;
+
+/// How many files of a backlog one step routes, so that a step stays short.
+const FILES_A_STEP: usize = 256;
+/// How often leases are looked at.
+const LEASE_INTERVAL: Duration = ensemble_core::proto::lease::LOOK_INTERVAL;
+/// How often what belongs to nobody any more is removed.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(10 * 60);
+/// How soon a file is tried again whose recipient has no mailbox or no room.
+const ROUTE_RETRY: Duration = Duration::from_secs(2);
+/// The directory, in the state directory, whose file the watcher writes to hear itself.
+const CANARY_DIRECTORY: &str = "canary";
+
+/// What wakes the loop.
+#[derive(Debug)]
+pub(crate) enum Wake {
+    /// Something landed.
+    Ring(Ring),
+    /// A nudge has come back.
+    Nudged(Report),
+    /// It is time to go.
+    Stop,
+}
+
+/// Everything the watcher knows.
+pub(crate) struct Engine {
+    project: Project,
+    spool: Arc<Spool>,
+    recorder: Arc<dyn Recorder>,
+    wakes: Sender<Wake>,
+    doorbell: Option<Doorbell>,
+    reconcile: Reconcile,
+    boxes: Option<Boxes>,
+    routes: Routes,
+    ledger: Ledger,
+    couriers: Couriers,
+    leases: Leases,
+    roles: Roles,
+    status: Status,
+    mailbox_dirs: HashMap<PathBuf, Name>,
+    rung: BTreeSet<Name>,
+    backlog: bool,
+    troubled: HashSet<String>,
+    next_lease_look: Monotonic,
+    next_sweep: Monotonic,
+    routed: u64,
+    rejected: u64,
+}
+
+impl Engine {
+    pub(crate) fn new(
+        project: &Project,
+        spool: Arc<Spool>,
+        recorder: Arc<dyn Recorder>,
+        wakes: Sender<Wake>,
+        nudgers: Nudgers,
+    ) -> Result<Self> {
+        let now = SystemClock.monotonic();
+        let routes = Routes::new(&project.config.routes)?;
+        let canary = project.state.join(CANARY_DIRECTORY);
+        std::fs::create_dir_all(&canary).map_err(|source| Error::Io {
+            operation: "create directory",
+            path: canary,
+            source,
+        })?;
+        Ok(Self {
+            ledger: Ledger::open(&project.state)?,
+            leases: Leases::open(now, &project.state),
+            couriers: Couriers::new(Profiles::embedded()?, nudgers),
+            roles: Roles::new(&project.config),
+            reconcile: Reconcile::new(project.config.poll_interval()),
+            status: Status::new(project.watch_status()),
+            project: project.clone(),
+            spool,
+            recorder,
+            wakes,
+            doorbell: None,
+            boxes: None,
+            routes,
+            mailbox_dirs: HashMap::new(),
+            rung: BTreeSet::new(),
+            backlog: false,
+            troubled: HashSet::new(),
+            next_lease_look: now,
+            next_sweep: now,
+            routed: 0,
+            rejected: 0,
+        })
+    }
+
+    /// When the loop must step again although nothing has rung.
+    pub(crate) fn next_deadline(&self) -> Option<Monotonic> {
+        if self.backlog {
+            return Some(Monotonic::ZERO);
+        }
+        let boxes = self.boxes.as_ref().and_then(Boxes::next_due);
+        let machines = [
+            self.reconcile.poll_timeout(),
+            self.couriers.next_timeout(),
+            self.roles.next_timeout(),
+            self.leases.next_timeout(),
+        ];
+        machines
+            .into_iter()
+            .chain([
+                boxes,
+                self.status.next_due(),
+                Some(self.next_lease_look),
+                Some(self.next_sweep),
+            ])
+            .flatten()
+            .min()
+    }
+
+    /// One step.
+    pub(crate) fn step(&mut self, wakes: Vec<Wake>) {
+        let now = SystemClock.monotonic();
+        let mut look = Look::default();
+        let any = !wakes.is_empty();
+        for wake in wakes {
+            self.take(now, wake, &mut look);
+        }
+        self.reconcile.handle_timeout(now);
+        self.reconcile_effects(now);
+        if let Some(boxes) = &mut self.boxes {
+            boxes.look_at_due(now, &mut self.ledger, &mut look);
+            self.backlog = boxes.look_at_found(now, FILES_A_STEP, &mut self.ledger, &mut look);
+        }
+        self.route(now, look);
+        self.upkeep(now);
+        if any {
+            self.status.changed();
+        }
+        if self.status.is_due(now) {
+            self.write_status_now();
+        }
+    }
+
+    fn take(&mut self, now: Monotonic, wake: Wake, look: &mut Look) {
+        match wake {
+            Wake::Ring(Ring::Landed { dir, name, whole }) => {
+                self.landed(now, &dir, &name, whole, look)
+            }
+            Wake::Ring(Ring::Overflow) => {
+                self.recorder.record("watch.overflow", ACTOR, json!({}));
+                self.reconcile.handle(now, Event::Overflow);
+            }
+            Wake::Ring(Ring::Replaced { .. }) => self.check_paths(now),
+            Wake::Ring(Ring::Failed { why }) => {
+                self.reconcile.handle(now, Event::SourceFailed { why })
+            }
+            Wake::Nudged(report) => self.couriers.report(now, report, &*self.recorder),
+            Wake::Stop => {}
+        }
+    }
+
+    fn landed(&mut self, now: Monotonic, dir: &Path, name: &str, whole: bool, look: &mut Look) {
+        if let Some(mailbox) = self.mailbox_dirs.get(dir) {
+            if let Some(id) = name
+                .split('@')
+                .next()
+                .map(|n| n.trim_end_matches(".yaml"))
+                .and_then(|id| MessageId::new(id).ok())
+            {
+                self.couriers.notice(mailbox, id);
+            }
+            self.rung.insert(mailbox.clone());
+        } else if dir == self.project.queue.join("mailbox") {
+            self.watch_mailbox_of(name);
+        } else if dir == self.project.panes() {
+            self.rebind(now);
+        } else if dir == self.project.state.join(CANARY_DIRECTORY) {
+            self.reconcile.handle(now, Event::CanarySeen);
+        } else if let Some(boxes) = &mut self.boxes {
+            boxes.landed(now, dir, name, whole, &mut self.ledger, look);
+        }
+    }
+
+    fn reconcile_effects(&mut self, now: Monotonic) {
+        while let Some(effect) = self.reconcile.poll_effect() {
+            match effect {
+                Effect::Rewatch => match self.rewatch(now) {
+                    Ok(()) => self.reconcile.handle(now, Event::SourceUp),
+                    Err(why) => self.reconcile.handle(now, Event::SourceFailed { why }),
+                },
+                Effect::Scan => self.scan(now),
+                Effect::CheckPaths => self.check_paths(now),
+                Effect::RingCanary => {
+                    let canary = self.project.state.join(CANARY_DIRECTORY).join("canary");
+                    if let Err(error) = std::fs::write(canary, b"still listening\n") {
+                        tracing::warn!(%error, "cannot write the canary");
+                    }
+                }
+                Effect::Degraded { why } => {
+                    tracing::warn!(%why, "no events: files are found by looking every {} s", self.project.config.poll_interval().as_secs());
+                    self.recorder.record("watch.degraded", ACTOR, json!({ "why": why }));
+                }
+                Effect::SourceDead => self.recorder.record("watch.source_dead", ACTOR, json!({})),
+                Effect::Recovered => self.recorder.record("watch.recovered", ACTOR, json!({})),
+            }
+        }
+    }
+
+    /// Watches everything anew, before anything is listed.
+    fn rewatch(&mut self, now: Monotonic) -> Result<(), String> {
+        self.doorbell = None;
+        self.mailbox_dirs.clear();
+        self.boxes = Some(
+            Boxes::open(&self.project.queue, self.project.config.report_bytes_max())
+                .map_err(|e| e.to_string())?,
+        );
+        let wakes = self.wakes.clone();
+        let mut doorbell = Doorbell::new(move |ring| {
+            // Nobody listens any more while the watcher is stopping.
+            let _ = wakes.send(Wake::Ring(ring));
+        })?;
+        for dir in self.boxes.iter().flat_map(Boxes::dirs) {
+            doorbell.watch(dir)?;
+        }
+        for dir in [
+            self.project.queue.join("mailbox"),
+            self.project.panes(),
+            self.project.state.join(CANARY_DIRECTORY),
+        ] {
+            doorbell.watch(&dir)?;
+        }
+        self.doorbell = Some(doorbell);
+        self.rebind(now);
+        let mailboxes = self.spool.mailboxes().map_err(|e| e.to_string())?;
+        mailboxes.iter().try_for_each(|mailbox| self.watch_mailbox(mailbox))
+    }
+
+    fn watch_mailbox_of(&mut self, name: &str) {
+        if let Ok(mailbox) = Name::new(name) {
+            // If it cannot be watched, the regular scan finds its mail.
+            let _ = self.watch_mailbox(&mailbox);
+            self.rung.insert(mailbox);
+        }
+    }
+
+    fn watch_mailbox(&mut self, mailbox: &Name) -> Result<(), String> {
+        let home = self.project.queue.join("mailbox").join(mailbox.as_str());
+        let Some(doorbell) = &mut self.doorbell else { return Ok(()) };
+        for dir in ["new", "front"].map(|state| home.join(state)) {
+            // The same path may be another directory now.
+            doorbell.unwatch(&dir);
+            if dir.is_dir() {
+                doorbell.watch(&dir)?;
+                self.mailbox_dirs.insert(dir, mailbox.clone());
+            }
+        }
+        Ok(())
+    }
+
+    fn check_paths(&mut self, now: Monotonic) {
+        let replaced = match &self.boxes {
+            Some(boxes) => !boxes.are_current(),
+            None => self.project.queue.is_dir(),
+        };
+        if replaced {
+            if self.boxes.take().is_some() && !self.project.queue.is_dir() {
+                self.recorder.record(
+                    "watch.queue_gone",
+                    ACTOR,
+                    json!({ "queue": self.project.queue }),
+                );
+            }
+            self.reconcile.handle(now, Event::PathsReplaced);
+        }
+    }
+
+    fn rebind(&mut self, now: Monotonic) {
+        match panes::read_all(&self.project.panes()) {
+            Ok((entries, errors)) => {
+                for error in errors {
+                    tracing::warn!(%error, "cannot read where an agent runs");
+                }
+                self.couriers.bind(now, entries);
+                self.rung.extend(self.couriers.mailboxes().cloned());
+            }
+            Err(error) => tracing::warn!(%error, "cannot read where agents run"),
+        }
+    }
+
+    fn scan(&mut self, now: Monotonic) {
+        if let Some(boxes) = &mut self.boxes {
+            match boxes.scan(&self.ledger) {
+                Ok(()) => self.backlog = true,
+                Err(error) => tracing::warn!(%error, "cannot list the drop boxes"),
+            }
+        }
+        self.rebind(now);
+    }
+
+    /// Routes what is complete, tells the agents, and only then makes it safe.
+    fn route(&mut self, now: Monotonic, look: Look) {
+        for rejected in look.rejected {
+            self.rejected += 1;
+            self.recorder.record("file.rejected", ACTOR, json!({ "file": rejected.path, "kept_as": rejected.kept_as, "error": rejected.error }));
+        }
+        let mut plans = Vec::new();
+        for file in look.complete {
+            match routing::plan(file, &self.routes, &self.ledger, &self.spool) {
+                Plan::Publish { file, entry, envelopes } => plans.push((file, entry, envelopes)),
+                Plan::Ack { file, entry, task } => self.acknowledge(now, &file, entry, &task),
+                Plan::Unmatched { file } => self.unmatched(&file),
+                Plan::Impossible { file, error } => {
+                    self.unmatched(&file);
+                    self.trouble(&file.path(), &error);
+                }
+                Plan::Known => {}
+            }
+        }
+        let batch = routing::publish(plans, &self.spool);
+        for envelope in &batch.stored {
+            self.rung.insert(envelope.to.clone());
+            self.roles.stored(now, envelope.kind.as_str());
+            self.recorder.record("file.routed", ACTOR, json!({
+                "file": envelope.source, "mailbox": envelope.to, "id": envelope.id, "type": envelope.kind, "task_id": envelope.task_id,
+            }));
+        }
+        self.tell(now);
+        for (file, error) in &batch.failed {
+            self.trouble(&file.path(), error);
+            if let Some(boxes) = &mut self.boxes {
+                boxes.retry(now, file.box_name, &file.file, ROUTE_RETRY);
+            }
+        }
+        self.routed += batch.routed.len() as u64;
+        self.settle_reported(&batch.routed);
+        if let Err(error) = routing::commit(batch, &mut self.ledger) {
+            // Not in the ledger, so it is found again and published under the same ids.
+            tracing::warn!(%error, "what was routed is not safe yet");
+        }
+    }
+
+    /// Looks at the mailboxes that rang and lets the couriers act.
+    fn tell(&mut self, now: Monotonic) {
+        for mailbox in std::mem::take(&mut self.rung) {
+            self.couriers.look(now, &mailbox, &self.spool);
+        }
+        self.couriers.drive(now, &self.spool, &*self.recorder);
+    }
+
+    fn unmatched(&mut self, file: &Complete) {
+        let is_new =
+            self.boxes.as_mut().is_some_and(|b| b.note_unmatched(file.box_name, &file.file));
+        if is_new {
+            self.recorder.record("file.unmatched", ACTOR, json!({ "file": file.path() }));
+        }
+    }
+
+    /// Tells once of a file that cannot be routed at the moment.
+    fn trouble(&mut self, path: &str, error: &Error) {
+        if self.troubled.insert(format!("{path}: {error}")) {
+            self.recorder.record(
+                "file.waiting",
+                ACTOR,
+                json!({ "file": path, "error": error.to_string() }),
+            );
+        }
+    }
+
+    /// An `ack/` file: its writer has read the task.
+    fn acknowledge(
+        &mut self,
+        now: Monotonic,
+        file: &Complete,
+        mut entry: ensemble_core::dropbox::Entry,
+        task: &str,
+    ) {
+        match routing::acknowledge(&file.content, task, &self.spool) {
+            Ok(acked) => {
+                let lease = acked.as_ref().map(|(lease, _)| lease.to_string());
+                self.recorder.record(
+                    "ack.received",
+                    ACTOR,
+                    json!({ "task_id": task, "lease": lease }),
+                );
+                if let Some((lease, acked)) = acked {
+                    self.rung.insert(lease.mailbox);
+                    entry.lease = Some(acked);
+                }
+                if let Err(error) = self.ledger.append(vec![entry]) {
+                    tracing::warn!(%error, "cannot enter an ack into the ledger");
+                }
+            }
+            Err(error) => {
+                self.trouble(&file.path(), &error);
+                if let Some(boxes) = &mut self.boxes {
+                    boxes.retry(now, file.box_name, &file.file, ROUTE_RETRY);
+                }
+            }
+        }
+    }
+
+    /// A report settles the task that its author has read by an `ack/` file; who has received
+    /// the message by its rename settles it by its rename.
+    fn settle_reported(&self, routed: &[Complete]) {
+        for file in routed.iter().filter(|f| f.box_name == "reports") {
+            let Some(task) = file.file.strip_suffix("-completed.yaml") else { continue };
+            let Some(lease) = routing::acked_lease(task, &self.ledger) else { continue };
+            match self.spool.settle(&lease) {
+                Ok(()) | Err(Error::LeaseLost { .. }) => {}
+                Err(error) => tracing::warn!(%error, "cannot settle a reported task"),
+            }
+        }
+    }
+
+    /// What is due by the clock.
+    fn upkeep(&mut self, now: Monotonic) {
+        let poll = self.roles.drive(now, &*self.recorder);
+        if poll {
+            self.scan(now);
+            self.rung.extend(self.couriers.mailboxes().cloned());
+        }
+        if now >= self.next_lease_look || self.leases.wants_look(now) {
+            self.next_lease_look = now + LEASE_INTERVAL;
+            match self.leases.look(&SystemClock, &self.spool, &*self.recorder) {
+                Ok(returned) => self.rung.extend(returned),
+                Err(error) => tracing::warn!(%error, "cannot look at the leases"),
+            }
+            // Delayed messages become due without an event.
+            self.rung.extend(self.couriers.mailboxes().cloned());
+        }
+        if now >= self.next_sweep {
+            self.next_sweep = now + SWEEP_INTERVAL;
+            match self.spool.sweep() {
+                Ok(swept) if swept != ensemble_core::spool::Swept::default() => {
+                    self.recorder.record("queue.swept", ACTOR, json!({ "tmp": swept.tmp_removed, "done": swept.done_removed, "orphans": swept.orphans_removed }));
+                }
+                Ok(_) => {}
+                Err(error) => tracing::warn!(%error, "cannot sweep the queue"),
+            }
+        }
+        self.tell(now);
+    }
+
+    /// How files are found at the moment.
+    pub(crate) const fn mode(&self) -> Mode {
+        self.reconcile.mode()
+    }
+
+    /// Writes the status once more, for instance because the watcher stops.
+    pub(crate) fn write_status_now(&mut self) {
+        let now = SystemClock.monotonic();
+        self.status.write_now(now, self.describe(now));
+    }
+
+    fn describe(&self, now: Monotonic) -> serde_json::Value {
+        json!({
+            "mode": self.mode(),
+            "routed": self.routed,
+            "rejected": self.rejected,
+            "boxes": self.boxes.as_ref().map(Boxes::summary),
+            "agents": self.couriers.summary(now),
+            "roles": self.roles.summary(now),
+        })
+    }
+}

@@ -1,0 +1,151 @@
+//! Messages whose holders have fallen silent go back to their mailboxes.
+//!
+//! What was observed is kept in `.ensemble/leases/observed.json`, so that a watcher that is
+//! restarted does not give every holder a new lease.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ensemble_core::durable::{self, Durability};
+use ensemble_core::env::{Clock, Monotonic};
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::{MessageId, Name};
+use ensemble_core::proto::Machine as _;
+use ensemble_core::proto::lease::{Effect, Event, GapDetector, LeaseWatch, Record, Snapshot};
+use ensemble_core::spool::{Observed, Spool};
+use ensemble_core::{Result, env};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::run::ACTOR;
+
+/// A lease as the observer tells it from others.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct Key {
+    mailbox: Name,
+    id: MessageId,
+    holder: Name,
+    epoch: u64,
+}
+
+impl From<&env::Lease> for Key {
+    fn from(l: &env::Lease) -> Self {
+        Self {
+            mailbox: l.mailbox.clone(),
+            id: l.id.clone(),
+            holder: l.holder.clone(),
+            epoch: l.epoch,
+        }
+    }
+}
+
+impl From<Key> for env::Lease {
+    fn from(k: Key) -> Self {
+        Self { mailbox: k.mailbox, id: k.id, holder: k.holder, epoch: k.epoch }
+    }
+}
+
+/// The observer of all mailboxes' leases.
+pub(crate) struct Leases {
+    watch: LeaseWatch<Key>,
+    gaps: GapDetector,
+    file: PathBuf,
+    boot_id: String,
+}
+
+impl Leases {
+    /// Goes on where an observer of this boot has stopped.
+    pub(crate) fn open(now: Monotonic, state: &std::path::Path) -> Self {
+        let directory = state.join("leases");
+        // Without it nothing is remembered across a restart, which only lengthens leases.
+        let _ = std::fs::create_dir_all(&directory);
+        let file = directory.join("observed.json");
+        let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+            .unwrap_or_default()
+            .trim()
+            .to_owned();
+        let remembered = std::fs::read(&file)
+            .ok()
+            .and_then(|bytes| serde_json::from_slice::<Snapshot<Key>>(&bytes).ok());
+        let watch = match remembered {
+            Some(snapshot) => LeaseWatch::restore(now, &boot_id, snapshot),
+            None => LeaseWatch::new(now),
+        };
+        Self { watch, gaps: GapDetector::default(), file, boot_id }
+    }
+
+    pub(crate) fn next_timeout(&self) -> Option<Monotonic> {
+        self.watch.poll_timeout()
+    }
+
+    /// Looks at all leases and takes back what is due. Returns the mailboxes that got mail back.
+    pub(crate) fn look(
+        &mut self,
+        clock: &dyn Clock,
+        spool: &Spool,
+        recorder: &dyn Recorder,
+    ) -> Result<Vec<Name>> {
+        let now = clock.monotonic();
+        if let Some(gap) = self.gaps.look(now, clock.boottime(), clock.wall()) {
+            self.watch.handle(now, Event::ClockGap(gap));
+        }
+        let mut any = false;
+        for mailbox in spool.mailboxes()? {
+            for Observed { lease, sequence, duration } in spool.observe(&mailbox)? {
+                any = true;
+                self.watch.handle(now, Event::Seen { key: Key::from(&lease), sequence, duration });
+            }
+        }
+        self.watch.handle(now, Event::ScanDone);
+        let returned = self.perform(spool, recorder)?;
+        if any {
+            self.remember(now);
+        }
+        Ok(returned)
+    }
+
+    /// Whether it is time for a look, besides the regular ones.
+    pub(crate) fn wants_look(&mut self, now: Monotonic) -> bool {
+        self.watch.handle_timeout(now);
+        let mut wanted = false;
+        while let Some(effect) = self.watch.poll_effect() {
+            wanted |= matches!(effect, Effect::Look);
+        }
+        wanted
+    }
+
+    fn perform(&mut self, spool: &Spool, recorder: &dyn Recorder) -> Result<Vec<Name>> {
+        let mut returned = Vec::new();
+        while let Some(effect) = self.watch.poll_effect() {
+            match effect {
+                Effect::Look => {}
+                Effect::Expire { key, sequence } => {
+                    let mailbox = key.mailbox.clone();
+                    let observed =
+                        Observed { lease: key.into(), sequence, duration: Duration::ZERO };
+                    if spool.expire(&observed)? {
+                        returned.push(mailbox);
+                    }
+                }
+                Effect::Record(Record::ClockGap(gap)) => {
+                    recorder.record("lease.clock_gap", ACTOR, json!({ "gap": format!("{gap:?}") }))
+                }
+                Effect::Record(Record::MassExpiry { late, of }) => {
+                    recorder.record("lease.mass_expiry", ACTOR, json!({ "late": late, "of": of }))
+                }
+                Effect::Record(other) => {
+                    recorder.record("lease.noted", ACTOR, json!({ "what": other }))
+                }
+            }
+        }
+        Ok(returned)
+    }
+
+    fn remember(&self, now: Monotonic) {
+        let snapshot = self.watch.snapshot(now, &self.boot_id);
+        let bytes = serde_json::to_vec(&snapshot).unwrap_or_default();
+        if let Err(error) = durable::write_document(&self.file, &bytes, Durability::Process) {
+            tracing::warn!(%error, "cannot remember what was observed of leases");
+        }
+    }
+}

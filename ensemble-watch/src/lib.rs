@@ -1,0 +1,34 @@
+//! The sidecar: sees a file land in the queue within microseconds, routes it, and wakes the right
+//! agent in its pane.
+//!
+//! ```text
+//! doorbell (notify) ──┐                 ┌── boxes, routing, ledger   drop boxes → mailboxes
+//! deadlines ──────────┼── engine.step ──┼── couriers, nudger         mailboxes → panes
+//! signals ────────────┘                 └── leases, roles, status    what is due by the clock
+//! ```
+//!
+//! Events are hints; a listing is the truth. A file that landed while nobody watched, whose event
+//! was lost, or whose directory was replaced is found by the next scan at the latest: every 30
+//! seconds unless configured. Each version of a file reaches each of its recipients once, also
+//! across crashes of the watcher (`routing` says why).
+//!
+//! Embedders run a [`Watcher`] on a thread of their own and end it with a [`Stopper`], or use the
+//! [`doorbell`] alone. The threads that are started: one by `notify`, one for each tmux server,
+//! one that passes on what they report.
+#![forbid(unsafe_code)]
+
+mod boxes;
+mod couriers;
+pub mod doorbell;
+mod engine;
+mod leases;
+mod nudger;
+pub mod panes;
+pub mod project;
+mod roles;
+mod routing;
+mod run;
+mod status;
+
+pub use boxes::{FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE};
+pub use run::{ACTOR, Stopper, Watcher, run_process};

@@ -1,0 +1,54 @@
+//! The sidecar as a program of its own; `ensemble watch` runs the same.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use ensemble_core::Error;
+use ensemble_watch::project::Project;
+use ensemble_watch::run_process;
+
+const USAGE: &str = "usage: ensemble-watch [--queue DIR]
+
+Watches a queue (default: $ENSEMBLE_QUEUE or ./queue), routes what lands in its drop boxes and
+wakes the agents. Ends on SIGTERM or SIGINT. One watcher runs for each queue.";
+
+/// Another watcher runs, or the queue is busy: try again.
+const EXIT_BUSY: u8 = 75;
+
+fn main() -> ExitCode {
+    let queue = match arguments() {
+        Ok(queue) => queue,
+        Err(code) => return code,
+    };
+    tracing_subscriber::fmt()
+        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
+        .with_writer(std::io::stderr)
+        .init();
+    let project = Project::discover(queue.as_deref());
+    let outcome = project.and_then(|project| {
+        run_process(&project, || eprintln!("ensemble-watch: watching {}", project.queue.display()))
+    });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("ensemble-watch: {error}");
+            ExitCode::from(if matches!(error, Error::Locked { .. }) { EXIT_BUSY } else { 1 })
+        }
+    }
+}
+
+fn arguments() -> Result<Option<PathBuf>, ExitCode> {
+    let mut arguments = std::env::args_os().skip(1);
+    match (arguments.next(), arguments.next(), arguments.next()) {
+        (None, _, _) => Ok(None),
+        (Some(flag), Some(queue), None) if flag == "--queue" => Ok(Some(queue.into())),
+        (Some(flag), None, _) if flag == "--help" || flag == "-h" => {
+            println!("{USAGE}");
+            Err(ExitCode::SUCCESS)
+        }
+        _ => {
+            eprintln!("{USAGE}");
+            Err(ExitCode::from(2))
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Typing, on threads of its own: one for each tmux server, so that a server that hangs (each
+//! exchange is given five seconds) holds up nobody else.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use ensemble_core::message::Name;
+use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
+use ensemble_core::provider::Profile;
+use ensemble_core::tmux::{Server, TextOutcome, TmuxPane, TypedNudge};
+
+use crate::panes::PaneEntry;
+
+/// One line to be typed, or to be submitted if it stands there already.
+#[derive(Clone, Debug)]
+pub(crate) struct Errand {
+    pub(crate) entry: PaneEntry,
+    pub(crate) profile: Arc<Profile>,
+    pub(crate) attempt: u64,
+    pub(crate) text: NudgeText,
+    /// The text stands in the composer: press Enter if it still does, and type nothing.
+    pub(crate) submit_only: bool,
+}
+
+/// What became of an errand.
+#[derive(Clone, Debug)]
+pub(crate) struct Report {
+    pub(crate) agent: Name,
+    pub(crate) attempt: u64,
+    pub(crate) outcome: NudgeOutcome,
+}
+
+/// The threads, by socket.
+#[derive(Debug)]
+pub(crate) struct Nudgers {
+    locks: PathBuf,
+    reports: Sender<Report>,
+    errands: HashMap<PathBuf, Sender<Errand>>,
+}
+
+impl Nudgers {
+    /// `locks` is shared by all that may type into a pane; outcomes go to `reports`.
+    pub(crate) fn new(locks: PathBuf, reports: Sender<Report>) -> Self {
+        Self { locks, reports, errands: HashMap::new() }
+    }
+
+    /// Sends somebody. The outcome is reported later, always.
+    pub(crate) fn send(&mut self, errand: Errand) {
+        let socket = errand.entry.binding.socket.clone();
+        let errands = self.errands.entry(socket.clone()).or_insert_with(|| {
+            let (sender, receiver) = unbounded();
+            let (locks, reports) = (self.locks.clone(), self.reports.clone());
+            thread::spawn(move || run(Server::new(socket), &locks, &receiver, &reports));
+            sender
+        });
+        // The thread ends only when this sender is dropped.
+        let _ = errands.send(errand);
+    }
+}
+
+fn run(server: Server, locks: &Path, errands: &Receiver<Errand>, reports: &Sender<Report>) {
+    let mut typed: Vec<(Errand, TmuxPane, TypedNudge)> = Vec::new();
+    loop {
+        let next_enter = typed.iter().map(|(_, _, t)| t.enter_after()).min();
+        let errand = match next_enter {
+            Some(at) => errands.recv_deadline(at).ok(),
+            None => match errands.recv() {
+                Ok(errand) => Some(errand),
+                Err(_) => return,
+            },
+        };
+        if let Some(errand) = errand {
+            match type_text(&server, locks, &errand) {
+                Ok((pane, TextOutcome::Typed(half))) => typed.push((errand, pane, half)),
+                Ok((_, TextOutcome::Sent)) => report(reports, &errand, NudgeOutcome::Sent),
+                Ok((_, TextOutcome::Refused { deferral })) => {
+                    report(reports, &errand, NudgeOutcome::Refused { deferral })
+                }
+                Err(outcome) => report(reports, &errand, outcome),
+            }
+        }
+        let now = std::time::Instant::now();
+        let (due, later): (Vec<_>, Vec<_>) =
+            typed.into_iter().partition(|(_, _, t)| t.enter_after() <= now);
+        typed = later;
+        for (errand, mut pane, half) in due {
+            let outcome = pane.nudge_enter(half).unwrap_or_else(|error| failed(&error));
+            report(reports, &errand, outcome);
+        }
+    }
+}
+
+fn type_text(
+    server: &Server,
+    locks: &Path,
+    errand: &Errand,
+) -> Result<(TmuxPane, TextOutcome), NudgeOutcome> {
+    let made = TmuxPane::new(
+        server.clone(),
+        errand.entry.binding.clone(),
+        Arc::clone(&errand.profile),
+        locks,
+    );
+    let mut pane = made.map_err(|error| failed(&error))?;
+    if errand.submit_only {
+        return Err(pane.submit(&errand.text).unwrap_or_else(|error| failed(&error)));
+    }
+    let outcome = pane.nudge_text(&errand.text).map_err(|error| failed(&error))?;
+    Ok((pane, outcome))
+}
+
+fn failed(error: &ensemble_core::Error) -> NudgeOutcome {
+    tracing::warn!(%error, "cannot nudge");
+    NudgeOutcome::Refused { deferral: Deferral::ServerGone }
+}
+
+fn report(reports: &Sender<Report>, errand: &Errand, outcome: NudgeOutcome) {
+    let report = Report { agent: errand.entry.agent.clone(), attempt: errand.attempt, outcome };
+    // Nobody listens any more while the watcher is stopping.
+    let _ = reports.send(report);
+}

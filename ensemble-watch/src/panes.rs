@@ -1,0 +1,80 @@
+//! Which agent runs in which pane: `.ensemble/panes/<agent>.yaml`.
+
+use std::path::Path;
+
+use ensemble_core::durable::{self, Dir, Durability};
+use ensemble_core::message::{Name, yaml};
+use ensemble_core::tmux::Binding;
+use ensemble_core::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// The largest such file, in bytes.
+const BYTES_MAX: usize = 16 * 1024;
+
+/// An agent's place.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PaneEntry {
+    /// The agent.
+    pub agent: Name,
+    /// The mailbox whose mail it is told of.
+    pub mailbox: Name,
+    /// Which program it is; names a profile.
+    pub provider: String,
+    /// The pane, beyond doubt.
+    pub binding: Binding,
+}
+
+/// All bindings of a project, by agent; files that cannot be read are reported beside them.
+///
+/// # Errors
+/// The directory exists but cannot be listed.
+pub fn read_all(panes: &Path) -> Result<(Vec<PaneEntry>, Vec<Error>)> {
+    let dir = match Dir::open(panes) {
+        Ok(dir) => dir,
+        Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => {
+            return Ok((Vec::new(), Vec::new()));
+        }
+        Err(error) => return Err(error),
+    };
+    let (mut entries, mut errors) = (Vec::new(), Vec::new());
+    let mut names = dir.names()?;
+    names.sort_unstable();
+    for file in names.iter().filter(|file| file.ends_with(".yaml") && !file.starts_with('.')) {
+        match read(&dir, file) {
+            Ok(Some(entry)) => entries.push(entry),
+            Ok(None) => {}
+            Err(error) => errors.push(error),
+        }
+    }
+    Ok((entries, errors))
+}
+
+fn read(dir: &Dir, file: &str) -> Result<Option<PaneEntry>> {
+    let Some(content) = dir.read(file, BYTES_MAX)? else { return Ok(None) };
+    let path = dir.path().join(file);
+    yaml::parse(&String::from_utf8_lossy(&content), &path).map(Some)
+}
+
+/// Writes an agent's place.
+///
+/// # Errors
+/// The directory is missing or the disk failed.
+pub fn write(panes: &Path, entry: &PaneEntry) -> Result<()> {
+    let path = panes.join(format!("{}.yaml", entry.agent));
+    durable::write_document(&path, yaml::render(entry).as_bytes(), Durability::Process)
+}
+
+/// Forgets an agent's place; a missing one is fine.
+///
+/// # Errors
+/// The disk failed.
+pub fn forget(panes: &Path, agent: &Name) -> Result<()> {
+    let path = panes.join(format!("{agent}.yaml"));
+    match std::fs::remove_file(&path) {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::Io { operation: "remove", path, source })
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,243 @@
+//! Where a project's files are, and its configuration.
+//!
+//! Precedence: flag, then environment, then the project's `ensemble.yaml`, then the user's
+//! `~/.config/ensemble/config.yaml`, then the default. Unknown keys are errors, so that a typing
+//! mistake cannot silently change what happens.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ensemble_core::dropbox::RouteRule;
+use ensemble_core::durable::Durability;
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::{Name, yaml};
+use ensemble_core::spool::{Options, Spool};
+use ensemble_core::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// The queue's directory, if nothing else is said.
+pub const QUEUE_DEFAULT: &str = "queue";
+/// The environment variable that names the queue.
+pub const QUEUE_VARIABLE: &str = "ENSEMBLE_QUEUE";
+/// The project's configuration, beside the queue.
+pub const CONFIG_FILE: &str = "ensemble.yaml";
+/// The state directory, beside the queue.
+pub const STATE_DIRECTORY: &str = ".ensemble";
+/// The largest configuration file, in bytes.
+const CONFIG_BYTES_MAX: u64 = 1024 * 1024;
+
+/// The keys of `ensemble.yaml`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Config {
+    /// What a stored message survives: `power` (default) or `process`.
+    pub durability: Option<Durability>,
+    /// How often everything is looked at although no event said so, in seconds (default 30).
+    pub poll_interval_seconds: Option<u64>,
+    /// The largest drop-box file, in bytes (default 1 MiB).
+    pub report_bytes_max: Option<u64>,
+    /// How long Dispatch waits for reports before it polls, in seconds (default 180).
+    pub dispatch_patience_seconds: Option<u64>,
+    /// How long Conductor waits for the summary, in seconds (default 1800).
+    pub conductor_patience_seconds: Option<u64>,
+    /// Routes that come before the default ones.
+    pub routes: Vec<RouteRule>,
+    /// Agents and where they run.
+    pub agents: BTreeMap<String, AgentConfig>,
+}
+
+/// An agent in `ensemble.yaml`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct AgentConfig {
+    /// Which program it is: `shell`, `claude`, `codex` …
+    pub provider: Option<String>,
+    /// The mailbox whose mail it is told of; its own name if not given.
+    pub mailbox: Option<Name>,
+}
+
+impl Config {
+    /// How often everything is looked at although no event said so.
+    #[must_use]
+    pub fn poll_interval(&self) -> Duration {
+        Duration::from_secs(self.poll_interval_seconds.unwrap_or(30).max(1))
+    }
+
+    /// The largest drop-box file, in bytes.
+    #[must_use]
+    pub fn report_bytes_max(&self) -> usize {
+        usize::try_from(self.report_bytes_max.unwrap_or(1024 * 1024)).unwrap_or(usize::MAX)
+    }
+
+    fn or(self, fallback: Self) -> Self {
+        let mut agents = fallback.agents;
+        agents.extend(self.agents);
+        Self {
+            durability: self.durability.or(fallback.durability),
+            poll_interval_seconds: self.poll_interval_seconds.or(fallback.poll_interval_seconds),
+            report_bytes_max: self.report_bytes_max.or(fallback.report_bytes_max),
+            dispatch_patience_seconds: self
+                .dispatch_patience_seconds
+                .or(fallback.dispatch_patience_seconds),
+            conductor_patience_seconds: self
+                .conductor_patience_seconds
+                .or(fallback.conductor_patience_seconds),
+            routes: self.routes.into_iter().chain(fallback.routes).collect(),
+            agents,
+        }
+    }
+}
+
+/// A project: a queue, its state directory and its configuration.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Project {
+    /// The queue's directory.
+    pub queue: PathBuf,
+    /// `.ensemble/` beside it.
+    pub state: PathBuf,
+    /// What is configured.
+    pub config: Config,
+}
+
+impl Project {
+    /// Finds a project: the queue from the flag, the environment or `./queue`; the configuration
+    /// beside it and in the user's directory.
+    ///
+    /// # Errors
+    /// A configuration file cannot be read; the error names the line.
+    pub fn discover(queue_flag: Option<&Path>) -> Result<Self> {
+        let queue = queue_flag
+            .map(Path::to_owned)
+            .or_else(|| {
+                std::env::var_os(QUEUE_VARIABLE).filter(|v| !v.is_empty()).map(PathBuf::from)
+            })
+            .unwrap_or_else(|| PathBuf::from(QUEUE_DEFAULT));
+        let queue = std::path::absolute(&queue).unwrap_or(queue);
+        let root = queue.parent().unwrap_or_else(|| Path::new("/")).to_owned();
+        let project = read_config(&root.join(CONFIG_FILE))?;
+        let user = match user_config() {
+            Some(path) => read_config(&path)?,
+            None => Config::default(),
+        };
+        Ok(Self { queue, state: root.join(STATE_DIRECTORY), config: project.or(user) })
+    }
+
+    /// The directory of the event log.
+    #[must_use]
+    pub fn logs(&self) -> PathBuf {
+        self.state.join("logs")
+    }
+
+    /// The bindings of agents to panes, one file each.
+    #[must_use]
+    pub fn panes(&self) -> PathBuf {
+        self.state.join("panes")
+    }
+
+    /// Held by the one watcher of this project.
+    #[must_use]
+    pub fn watch_lock(&self) -> PathBuf {
+        self.state.join("watch.lock")
+    }
+
+    /// What the watcher says of itself, for `status`.
+    #[must_use]
+    pub fn watch_status(&self) -> PathBuf {
+        self.state.join("watch.json")
+    }
+
+    /// Creates the state directory, private to its owner.
+    ///
+    /// # Errors
+    /// It cannot be created.
+    pub fn ensure_state(&self) -> Result<()> {
+        use std::os::unix::fs::DirBuilderExt as _;
+        for directory in [&self.state, &self.logs(), &self.panes()] {
+            std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(
+                |source| Error::Io {
+                    operation: "create directory",
+                    path: directory.clone(),
+                    source,
+                },
+            )?;
+        }
+        Ok(())
+    }
+
+    /// The options with which this project's queue is opened.
+    #[must_use]
+    pub fn spool_options(&self, recorder: Arc<dyn Recorder>) -> Options {
+        let mut options = Options::default();
+        options.durability = self.config.durability.unwrap_or_default();
+        options.recorder = recorder;
+        options
+    }
+
+    /// Opens the queue.
+    ///
+    /// # Errors
+    /// There is none; the error says how to create it.
+    pub fn open_spool(&self, recorder: Arc<dyn Recorder>) -> Result<Spool> {
+        Spool::open(&self.queue, self.spool_options(recorder))
+    }
+}
+
+fn user_config() -> Option<PathBuf> {
+    let base = std::env::var_os("XDG_CONFIG_HOME")
+        .filter(|v| !v.is_empty())
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config")))?;
+    Some(base.join("ensemble").join("config.yaml"))
+}
+
+fn read_config(path: &Path) -> Result<Config> {
+    let io = |source| Error::Io { operation: "read", path: path.to_owned(), source };
+    let bytes = match std::fs::metadata(path) {
+        Ok(metadata) => metadata.len(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Config::default()),
+        Err(error) => return Err(io(error)),
+    };
+    if bytes > CONFIG_BYTES_MAX {
+        return Err(Error::TooLarge {
+            what: path.display().to_string(),
+            bytes,
+            limit: CONFIG_BYTES_MAX,
+        });
+    }
+    let text = std::fs::read_to_string(path).map_err(io)?;
+    if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+        return Ok(Config::default());
+    }
+    yaml::parse(&text, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_project_goes_before_the_user_and_mistakes_are_named() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join(CONFIG_FILE);
+        std::fs::write(&file, "durability: process\nroutes:\n  - match: reports/*.md\n    to: [docs]\n    type: note\n").unwrap();
+        let project = read_config(&file).unwrap();
+        let user = Config {
+            durability: Some(Durability::Power),
+            poll_interval_seconds: Some(5),
+            ..Config::default()
+        };
+        let both = project.or(user);
+        assert_eq!(both.durability, Some(Durability::Process));
+        assert_eq!(both.poll_interval(), Duration::from_secs(5));
+        assert_eq!(both.routes.len(), 1);
+        std::fs::write(&file, "# nothing yet\n").unwrap();
+        assert_eq!(read_config(&file).unwrap(), Config::default());
+        std::fs::write(&file, "durabilty: process\n").unwrap();
+        assert!(read_config(&file).unwrap_err().to_string().contains("durabilty"));
+    }
+}

@@ -1,0 +1,181 @@
+//! From a complete drop-box file to messages in its recipients' mailboxes, once for each version
+//! and recipient.
+//!
+//! The order is what makes it exactly once: publish under ids that follow from path, version and
+//! content; let the recipients be woken; make the messages safe; and only then write the version
+//! into the ledger. A crash anywhere before the last step repeats the same ids, which stores
+//! nothing new.
+
+use ensemble_core::dropbox::{AckedLease, Entry, Ledger, Routes};
+use ensemble_core::env::Lease;
+use ensemble_core::message::{BODY_BYTES_MAX, Envelope, Name};
+use ensemble_core::spool::{Spool, State, Unsynced};
+use ensemble_core::{Error, Result};
+
+use crate::boxes::Complete;
+
+/// How many waiting messages are searched for the task that an `ack/` file names.
+const ACK_SEARCH_MAX: usize = 1_000;
+/// The fields of a report in which its author may be named, best first.
+const AUTHOR_FIELDS: [&str; 5] = ["worker_id", "executed_by", "reviewer", "agent", "from"];
+/// The box whose files say that somebody has read a task.
+const ACK_BOX: &str = "ack";
+
+/// What is to be done with one file.
+#[derive(Debug)]
+pub(crate) enum Plan {
+    /// Publish these, then enter the version into the ledger.
+    Publish { file: Complete, entry: Entry, envelopes: Vec<Envelope> },
+    /// It says that its writer has read a task.
+    Ack { file: Complete, entry: Entry, task: String },
+    /// Nobody is to be told.
+    Unmatched { file: Complete },
+    /// Its route leads to an impossible name.
+    Impossible { file: Complete, error: Error },
+    /// Routed before.
+    Known,
+}
+
+/// Decides what is to be done with a complete file.
+pub(crate) fn plan(file: Complete, routes: &Routes, ledger: &Ledger, spool: &Spool) -> Plan {
+    let path = file.path();
+    let Some(entry) = ledger.next_version(&path, &file.stat, &file.content) else {
+        return Plan::Known;
+    };
+    if file.box_name == ACK_BOX {
+        return match file.file.strip_suffix(".ack").map(str::to_owned) {
+            Some(task) => Plan::Ack { file, entry, task },
+            None => Plan::Unmatched { file },
+        };
+    }
+    let destination = match routes.destination(&path) {
+        Ok(Some(destination)) => destination,
+        Ok(None) => return Plan::Unmatched { file },
+        Err(error) => return Plan::Impossible { file, error },
+    };
+    let field =
+        |name: &str| file.fields.get(name).and_then(serde_json::Value::as_str).map(str::to_owned);
+    let author = AUTHOR_FIELDS.iter().find_map(|name| Name::new(field(name)?).ok());
+    let id_field = if file.box_name == "tasks" { "id" } else { "task_id" };
+    let task = field(id_field)
+        .or(destination.stem)
+        .filter(|t| !t.is_empty() && t.len() <= 128 && !t.contains(char::is_control));
+    let mut envelopes = Vec::with_capacity(destination.to.len());
+    for to in destination.to {
+        match envelope(&file, &entry, to, spool) {
+            Ok(mut envelope) => {
+                envelope = envelope.with_kind(destination.kind.clone());
+                envelope.task_id.clone_from(&task);
+                if let Some(author) = &author {
+                    envelope = envelope.from(author.clone());
+                }
+                envelopes.push(envelope);
+            }
+            Err(error) => return Plan::Impossible { file, error },
+        }
+    }
+    Plan::Publish { file, entry, envelopes }
+}
+
+/// The message for one recipient: the file's text, or its attachment where it is too large.
+fn envelope(file: &Complete, entry: &Entry, to: Name, spool: &Spool) -> Result<Envelope> {
+    let id = entry.message_id(&to);
+    let path = file.path();
+    let text = std::str::from_utf8(&file.content).ok().filter(|text| text.len() <= BODY_BYTES_MAX);
+    let envelope = match text {
+        Some(text) => Envelope::new(to, text),
+        None => {
+            let attachment = spool.attach(&file.content)?;
+            Envelope::new(to, format!("{path} is attached: {} bytes\n", attachment.bytes))
+                .with_attachment(attachment)
+        }
+    };
+    Ok(envelope
+        .with_id(id)
+        .with_source(path.chars().filter(|c| !c.is_control()).take(200).collect::<String>()))
+}
+
+/// Files whose messages are stored but not yet in the ledger.
+#[derive(Debug)]
+#[must_use]
+pub(crate) struct Batch {
+    unsynced: Vec<Unsynced>,
+    entries: Vec<Entry>,
+    /// What was stored: mailbox, id, source, task.
+    pub(crate) stored: Vec<Envelope>,
+    /// What could not be published, with its error, to be tried again.
+    pub(crate) failed: Vec<(Complete, Error)>,
+    /// The files that were routed, with their fields.
+    pub(crate) routed: Vec<Complete>,
+}
+
+/// Publishes what was planned. A file of which any recipient fails is tried again as a whole.
+pub(crate) fn publish(plans: Vec<(Complete, Entry, Vec<Envelope>)>, spool: &Spool) -> Batch {
+    let mut batch = Batch {
+        unsynced: Vec::new(),
+        entries: Vec::new(),
+        stored: Vec::new(),
+        failed: Vec::new(),
+        routed: Vec::new(),
+    };
+    for (file, entry, envelopes) in plans {
+        let (unsynced, failed) = spool.publish_unsynced(&envelopes);
+        let stored = envelopes.iter().zip(unsynced.outcomes());
+        batch.stored.extend(
+            stored
+                .filter(|(_, o)| **o == ensemble_core::env::Published::Stored)
+                .map(|(e, _)| e.clone()),
+        );
+        batch.unsynced.push(unsynced);
+        match failed {
+            None => {
+                batch.entries.push(entry);
+                batch.routed.push(file);
+            }
+            Some(error) => batch.failed.push((file, error)),
+        }
+    }
+    batch
+}
+
+/// Makes a batch safe and enters it into the ledger.
+pub(crate) fn commit(batch: Batch, ledger: &mut Ledger) -> Result<()> {
+    for unsynced in batch.unsynced {
+        unsynced.sync()?;
+    }
+    ledger.append(batch.entries)
+}
+
+/// Receives, for the writer of an `ack/` file, the message about that task: the seeds' workers
+/// say so with a file instead of a rename. `Ok(None)` if no such message waits.
+pub(crate) fn acknowledge(
+    content: &[u8],
+    task: &str,
+    spool: &Spool,
+) -> Result<Option<(Lease, AckedLease)>> {
+    let text = String::from_utf8_lossy(content);
+    let agent = text.lines().next().unwrap_or_default().trim();
+    let agent = Name::new(agent)?;
+    if !spool.mailboxes()?.contains(&agent) {
+        return Ok(None);
+    }
+    for found in spool.unfinished(&agent, ACK_SEARCH_MAX)? {
+        if !matches!(found.state, State::Queued { .. }) {
+            continue;
+        }
+        let is_it = spool
+            .peek(&agent, &found.id)
+            .is_ok_and(|envelope| envelope.task_id.as_deref() == Some(task));
+        if is_it && let Some(delivery) = spool.receive_id(&agent, &found.id, &agent)? {
+            let lease = AckedLease::from(&delivery.lease);
+            return Ok(Some((delivery.lease, lease)));
+        }
+    }
+    Ok(None)
+}
+
+/// The lease under which a task was received by its `ack/` file.
+pub(crate) fn acked_lease(task: &str, ledger: &Ledger) -> Option<Lease> {
+    let path = format!("{ACK_BOX}/{task}.ack");
+    ledger.get(&path)?.lease.as_ref().map(Lease::from)
+}

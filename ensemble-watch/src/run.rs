@@ -1,0 +1,150 @@
+//! Running the watcher: one at a time, until it is told to stop.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+use ensemble_core::durable::FileLock;
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::event_log::{EventLog, Recorder};
+use ensemble_core::{Error, Result};
+
+use crate::engine::{Engine, Wake};
+use crate::nudger::Nudgers;
+use crate::project::Project;
+
+/// The watcher's name in the event log.
+pub const ACTOR: &str = "watcher";
+/// How many wake-ups one step takes.
+const WAKES_A_STEP: usize = 4096;
+
+/// Ends a running watcher from another thread.
+#[derive(Clone, Debug)]
+pub struct Stopper(Sender<Wake>);
+
+impl Stopper {
+    /// Lets the watcher finish its step and stop.
+    pub fn stop(&self) {
+        let _ = self.0.send(Wake::Stop);
+    }
+}
+
+/// A watcher that holds its project's lock and has not started yet.
+///
+/// ```no_run
+/// use ensemble_watch::{Watcher, project::Project};
+/// let watcher = Watcher::new(&Project::discover(None)?)?;
+/// let stopper = watcher.stopper();
+/// std::thread::spawn(move || { /* … */ stopper.stop(); });
+/// watcher.run(|| println!("watching"))?;
+/// # Ok::<(), ensemble_core::Error>(())
+/// ```
+pub struct Watcher {
+    engine: Engine,
+    wakes: Receiver<Wake>,
+    stop: Sender<Wake>,
+    log: Arc<EventLog>,
+    _lock: FileLock,
+}
+
+impl Watcher {
+    /// Takes the project's lock and opens everything. Starts a new session of the event log.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] if another watcher runs; or the queue, the state directory or the
+    /// configuration cannot be used.
+    pub fn new(project: &Project) -> Result<Self> {
+        project.ensure_state()?;
+        let lock = FileLock::acquire(&project.watch_lock(), Duration::ZERO)?;
+        let log = Arc::new(EventLog::start_session(&project.logs(), ACTOR)?);
+        let recorder: Arc<dyn Recorder> = Arc::<EventLog>::clone(&log);
+        let spool = Arc::new(project.open_spool(Arc::clone(&recorder))?);
+        let (stop, wakes) = unbounded();
+        let (reports, reported) = unbounded();
+        let nudgers = Nudgers::new(project.state.join("locks"), reports);
+        let engine = Engine::new(project, spool, recorder, stop.clone(), nudgers)?;
+        forward(reported, stop.clone(), Wake::Nudged);
+        Ok(Self { engine, wakes, stop, log, _lock: lock })
+    }
+
+    /// A handle with which another thread ends it.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.stop.clone())
+    }
+
+    /// Watches until it is stopped. `ready` is called once, when everything is watched and what
+    /// had landed before is being routed.
+    ///
+    /// # Errors
+    /// None at the moment: whatever fails while watching is recorded and tried again.
+    pub fn run(mut self, ready: impl FnOnce()) -> Result<()> {
+        self.engine.step(Vec::new());
+        ready();
+        loop {
+            let wakes = self.next_wakes();
+            let stop = wakes.iter().any(|wake| matches!(wake, Wake::Stop));
+            self.engine.step(wakes);
+            if stop {
+                break;
+            }
+        }
+        self.engine.write_status_now();
+        if let Err(error) = self.log.end_session(ACTOR) {
+            tracing::warn!(%error, "cannot record the end of the session");
+        }
+        Ok(())
+    }
+
+    /// Waits for the first wake-up or the next deadline, and takes what else has come by then.
+    fn next_wakes(&self) -> Vec<Wake> {
+        let now = SystemClock.monotonic();
+        let first = match self.engine.next_deadline() {
+            None => self.wakes.recv().ok(),
+            Some(at) => self.wakes.recv_timeout(at.since(now)).ok(),
+        };
+        first.into_iter().chain(self.wakes.try_iter().take(WAKES_A_STEP)).collect()
+    }
+}
+
+/// Hands everything from one channel to another, as long as both live.
+fn forward<T: Send + 'static>(from: Receiver<T>, to: Sender<Wake>, wrap: fn(T) -> Wake) {
+    std::thread::spawn(move || {
+        for item in from {
+            if to.send(wrap(item)).is_err() {
+                return;
+            }
+        }
+    });
+}
+
+/// Runs the watcher of a project as a process: until SIGTERM or SIGINT, telling systemd where it
+/// stands if systemd has started it.
+///
+/// # Errors
+/// As for [`Watcher::new`].
+pub fn run_process(project: &Project, ready: impl FnOnce()) -> Result<()> {
+    let watcher = Watcher::new(project)?;
+    let stopper = watcher.stopper();
+    let signals = signal_hook::iterator::Signals::new([
+        signal_hook::consts::SIGTERM,
+        signal_hook::consts::SIGINT,
+    ]);
+    let mut signals = signals.map_err(|source| Error::Io {
+        operation: "listen to signals of",
+        path: "this process".into(),
+        source,
+    })?;
+    std::thread::spawn(move || {
+        if signals.forever().next().is_some() {
+            stopper.stop();
+        }
+    });
+    watcher.run(|| {
+        // Without systemd there is nobody to tell, which is fine.
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+        ready();
+    })?;
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    Ok(())
+}

@@ -1,0 +1,143 @@
+//! Real processes for tests: the test binary, started again to play a role.
+//!
+//! A test binary that uses this has a test `play_role` that begins with [`cast`] and returns at once
+//! when the tests are run by a person.
+
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+const ROLE: &str = "ENSEMBLE_TEST_ROLE";
+/// Set apart from what the test harness prints.
+const MARK: &str = "child says ";
+/// No wait in a test takes longer, even on a busy machine.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+
+/// In a child: the role and its arguments.
+pub(crate) fn cast() -> Option<Vec<String>> {
+    std::env::var(ROLE).ok().map(|role| role.split('\n').map(str::to_owned).collect())
+}
+
+/// In a child: tells the parent something.
+pub(crate) fn say(text: impl std::fmt::Display) {
+    // One write, so that a kill cannot separate the line from its newline.
+    let line = format!("{MARK}{text}\n");
+    std::io::stdout().write_all(line.as_bytes()).unwrap();
+    std::io::stdout().flush().unwrap();
+}
+
+/// In a child: waits until the parent says so, or has died.
+pub(crate) fn wait_for_parent() {
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+/// A child that dies with its test.
+pub(crate) struct Child {
+    process: std::process::Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Child {
+    pub(crate) fn spawn(role: &[&str]) -> Self {
+        Self::spawn_from(Command::new(std::env::current_exe().unwrap()), role)
+    }
+
+    /// Runs a shell's `setup` first.
+    pub(crate) fn spawn_after(setup: &str, role: &[&str]) -> Self {
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(format!("{setup}; exec \"$0\" \"$@\""));
+        shell.arg(std::env::current_exe().unwrap());
+        Self::spawn_from(shell, role)
+    }
+
+    fn spawn_from(mut command: Command, role: &[&str]) -> Self {
+        let mut process = command
+            .args(["--exact", "play_role", "--nocapture", "--quiet", "--test-threads=1"])
+            .env(ROLE, role.join("\n"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        Self { process, output }
+    }
+
+    /// What it says next; `None` once it has ended.
+    pub(crate) fn hear(&mut self) -> Option<String> {
+        let mut line = String::new();
+        while self.output.read_line(&mut line).unwrap() > 0 {
+            if let Some((_, said)) = line.trim_end().split_once(MARK) {
+                return Some(said.to_owned());
+            }
+            line.clear();
+        }
+        None
+    }
+
+    /// Ends its wait for the parent.
+    pub(crate) fn go(&mut self) {
+        self.process.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).unwrap();
+    }
+
+    /// Stops it, and returns once it stands still.
+    pub(crate) fn stop(&self) {
+        self.signal(Signal::STOP);
+        let stat = format!("/proc/{}/stat", self.pid());
+        wait_until("the child is stopped", || {
+            std::fs::read_to_string(&stat).unwrap().contains(") T ")
+        });
+    }
+
+    /// Kills it, and returns what it had said and nobody had heard.
+    pub(crate) fn kill(&mut self) -> Vec<String> {
+        self.process.kill().unwrap();
+        let unheard = std::iter::from_fn(|| self.hear()).collect();
+        self.process.wait().unwrap();
+        unheard
+    }
+
+    /// Waits for its end, which must be a good one.
+    pub(crate) fn finish(mut self) {
+        while self.hear().is_some() {}
+        assert!(self.process.wait().unwrap().success());
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < DEADLINE, "waited in vain until {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// Numbers that look random and are the same in every run.
+pub(crate) struct Dice(pub u64);
+
+impl Dice {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}

@@ -1,0 +1,415 @@
+//! The mailboxes' behaviour, one promise a test, on a real file system.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use ensemble_core::Error;
+use ensemble_core::durable::Durability;
+use ensemble_core::env::{Clock, Counts, Delivery, Monotonic, Published};
+use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
+use ensemble_core::spool::{Options, Settings, Spool, State};
+
+/// A wall clock that is moved by hand.
+#[derive(Clone, Default)]
+struct HandClock(Arc<AtomicI64>);
+
+impl HandClock {
+    fn advance(&self, by: Duration) {
+        self.0.fetch_add(i64::try_from(by.as_millis()).unwrap(), Ordering::SeqCst);
+    }
+}
+
+impl Clock for HandClock {
+    fn monotonic(&self) -> Monotonic {
+        Monotonic::ZERO
+    }
+    fn wall(&self) -> Timestamp {
+        Timestamp::from_unix_millis(1_700_000_000_000 + self.0.load(Ordering::SeqCst))
+    }
+}
+
+struct Bed {
+    home: tempfile::TempDir,
+    clock: HandClock,
+    spool: Spool,
+}
+
+fn name(name: &str) -> Name {
+    Name::new(name).unwrap()
+}
+
+fn options(clock: &HandClock) -> Options {
+    let mut options = Options::default();
+    options.durability = Durability::Process;
+    options.clock = Arc::new(clock.clone());
+    options
+}
+
+fn bed_with(settings: &Settings) -> Bed {
+    let home = tempfile::tempdir().unwrap();
+    let clock = HandClock::default();
+    let spool = Spool::create(&home.path().join("queue"), options(&clock)).unwrap();
+    spool.add_mailbox(&name("dispatch"), settings).unwrap();
+    Bed { home, clock, spool }
+}
+
+fn bed() -> Bed {
+    bed_with(&Settings::default())
+}
+
+impl Bed {
+    fn publish(&self, body: &str) -> MessageId {
+        let envelope = Envelope::new(name("dispatch"), body);
+        assert_eq!(self.spool.publish(&envelope).unwrap(), Published::Stored);
+        envelope.id
+    }
+    fn receive(&self) -> Option<Delivery> {
+        self.spool.receive(&name("dispatch"), &name("reader")).unwrap()
+    }
+    fn bodies(&self) -> Vec<String> {
+        std::iter::from_fn(|| self.receive()).map(|d| d.envelope.body).collect()
+    }
+    fn counts(&self) -> Counts {
+        self.spool.counts(&name("dispatch")).unwrap()
+    }
+    fn path(&self, below: &str) -> PathBuf {
+        self.home.path().join("queue/mailbox/dispatch").join(below)
+    }
+}
+
+#[test]
+fn a_message_goes_its_way_as_the_state_table_says() {
+    let bed = bed();
+    let id = bed.publish("hello\n");
+    assert!(bed.path(&format!("new/{id}.yaml")).exists());
+    let delivery = bed.receive().unwrap();
+    assert!(bed.path(&format!("cur/{id}@reader@1.yaml")).exists());
+    bed.spool.settle(&delivery.lease).unwrap();
+    assert!(bed.path(&format!("done/{id}.yaml")).exists());
+    assert!(bed.receive().is_none());
+    assert!(
+        bed.spool
+            .settle(&delivery.lease)
+            .unwrap_err()
+            .to_string()
+            .contains("the message is settled")
+    );
+}
+
+#[test]
+fn files_are_private_and_tmp_is_empty_afterwards() {
+    let bed = bed();
+    let id = bed.publish("x");
+    let mode = |path: PathBuf| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(bed.path(&format!("new/{id}.yaml"))), 0o600);
+    assert_eq!(mode(bed.path("new")), 0o700);
+    assert_eq!(std::fs::read_dir(bed.home.path().join("queue/tmp")).unwrap().count(), 0);
+}
+
+#[test]
+fn order_is_by_priority_then_age() {
+    let bed = bed();
+    bed.publish("first");
+    bed.publish("second");
+    let urgent = Envelope::new(name("dispatch"), "urgent").with_priority(9);
+    bed.spool.publish(&urgent).unwrap();
+    let less = Envelope::new(name("dispatch"), "less urgent").with_priority(3);
+    bed.spool.publish(&less).unwrap();
+    assert_eq!(bed.bodies(), ["urgent", "less urgent", "first", "second"]);
+}
+
+#[test]
+fn the_same_id_is_stored_once_in_whatever_state_it_is() {
+    let bed = bed();
+    let envelope =
+        Envelope::new(name("dispatch"), "once").with_id(MessageId::new("task-1").unwrap());
+    let again = || bed.spool.publish(&envelope).unwrap();
+    assert_eq!(again(), Published::Stored);
+    assert_eq!(again(), Published::AlreadyStored);
+    let delivery = bed.receive().unwrap();
+    assert_eq!(again(), Published::AlreadyStored);
+    bed.spool.release(&delivery.lease, Duration::ZERO).unwrap();
+    assert_eq!(again(), Published::AlreadyStored);
+    let delivery = bed.receive().unwrap();
+    bed.spool.settle(&delivery.lease).unwrap();
+    assert_eq!(again(), Published::AlreadyStored);
+    assert_eq!(bed.counts().settled, 1);
+    let other = Envelope::new(name("dispatch"), "other").with_id(envelope.id.clone());
+    assert!(matches!(bed.spool.publish(&other), Err(Error::Conflict { .. })));
+}
+
+#[test]
+fn a_retried_publish_of_a_generated_id_is_stored_once_too() {
+    let bed = bed();
+    let envelope = Envelope::new(name("dispatch"), "once");
+    bed.spool.publish(&envelope).unwrap();
+    bed.spool.settle(&bed.receive().unwrap().lease).unwrap();
+    assert_eq!(bed.spool.publish(&envelope).unwrap(), Published::AlreadyStored);
+}
+
+#[test]
+fn a_batch_is_stored_in_order() {
+    let bed = bed();
+    let batch: Vec<_> = (0..100).map(|n| Envelope::new(name("dispatch"), format!("{n}"))).collect();
+    assert_eq!(bed.spool.publish_batch(&batch).unwrap().len(), 100);
+    assert_eq!(bed.bodies(), (0..100).map(|n| n.to_string()).collect::<Vec<_>>());
+}
+
+#[test]
+fn broadcast_reaches_everybody_but_the_sender() {
+    let bed = bed();
+    for other in ["w1", "w2"] {
+        bed.spool.add_mailbox(&name(other), &Settings::default()).unwrap();
+    }
+    let all = bed.spool.mailboxes().unwrap();
+    let envelope = Envelope::new(name("dispatch"), "to all").from(name("w1"));
+    let reached = bed.spool.broadcast(&envelope, &all).unwrap();
+    assert_eq!(reached.iter().map(|(n, _)| n.as_str()).collect::<Vec<_>>(), ["dispatch", "w2"]);
+    assert!(matches!(bed.spool.find(&envelope.id), Err(Error::Ambiguous { .. })));
+}
+
+#[test]
+fn a_released_message_comes_back_with_a_higher_epoch_and_fences_the_old_holder() {
+    let bed = bed();
+    bed.publish("x");
+    let first = bed.receive().unwrap();
+    bed.spool.release(&first.lease, Duration::ZERO).unwrap();
+    let second = bed.receive().unwrap();
+    assert_eq!(second.lease.epoch, 2);
+    for refused in [
+        bed.spool.settle(&first.lease),
+        bed.spool.release(&first.lease, Duration::ZERO),
+        bed.spool.extend(&first.lease, Duration::from_secs(60)),
+        bed.spool.dead_letter(&first.lease, "no"),
+    ] {
+        assert!(matches!(refused, Err(Error::LeaseLost { .. })));
+    }
+    bed.spool.settle(&second.lease).unwrap();
+}
+
+#[test]
+fn a_delayed_message_waits_for_its_time() {
+    let bed = bed();
+    bed.publish("later");
+    let delivery = bed.receive().unwrap();
+    bed.spool.release(&delivery.lease, Duration::from_secs(60)).unwrap();
+    bed.publish("now");
+    assert_eq!(bed.bodies(), ["now"]);
+    assert_eq!(bed.counts().delayed, 1);
+    bed.clock.advance(Duration::from_secs(60));
+    assert_eq!(bed.bodies(), ["later"]);
+}
+
+#[test]
+fn attempts_end_in_the_dead_letters_and_a_redrive_gives_new_ones() {
+    let bed = bed();
+    let id = bed.publish("poison");
+    for _ in 0..5 {
+        bed.spool.release(&bed.receive().unwrap().lease, Duration::ZERO).unwrap();
+    }
+    assert!(bed.receive().is_none());
+    let letters = bed.spool.dead_letters(&name("dispatch")).unwrap();
+    assert_eq!(letters[0].reason, "released after 5 attempts");
+    bed.spool.redrive(&name("dispatch"), &id).unwrap();
+    for attempt in 6..=10 {
+        let delivery = bed.receive().unwrap();
+        assert_eq!(delivery.lease.epoch, attempt);
+        bed.spool.release(&delivery.lease, Duration::ZERO).unwrap();
+    }
+    assert_eq!(bed.counts().dead, 1);
+    bed.spool.drop_dead(&name("dispatch"), &id).unwrap();
+    assert_eq!(bed.counts(), Counts::default());
+}
+
+#[test]
+fn a_dead_letter_on_demand_keeps_its_reason() {
+    let bed = bed();
+    let waiting = bed.publish("waits");
+    bed.spool.dead_letter_waiting(&name("dispatch"), &waiting, "not\nneeded").unwrap();
+    let held = bed.publish("held");
+    bed.spool.dead_letter(&bed.receive().unwrap().lease, "cannot do it").unwrap();
+    let letters = bed.spool.dead_letters(&name("dispatch")).unwrap();
+    let reasons: Vec<_> = letters.iter().map(|l| (&l.id, l.reason.as_str())).collect();
+    assert_eq!(reasons, [(&waiting, "notneeded"), (&held, "cannot do it")]);
+}
+
+#[test]
+fn an_expired_message_is_dead_lettered_instead_of_received() {
+    let bed = bed();
+    let expires = bed.clock.wall().plus(Duration::from_secs(10));
+    bed.spool.publish(&Envelope::new(name("dispatch"), "old").with_expiry(expires)).unwrap();
+    bed.clock.advance(Duration::from_secs(11));
+    assert!(bed.receive().is_none());
+    assert_eq!(bed.spool.dead_letters(&name("dispatch")).unwrap()[0].reason, "expired");
+}
+
+#[test]
+fn a_full_mailbox_refuses_and_its_reader_can_see_it() {
+    let mut settings = Settings::default();
+    settings.capacity = Some(2);
+    let bed = bed_with(&settings);
+    bed.publish("1");
+    bed.publish("2");
+    let third = Envelope::new(name("dispatch"), "3").from(name("worker-1"));
+    assert!(matches!(bed.spool.publish(&third), Err(Error::Full { capacity: 2, .. })));
+    let overflow = bed.spool.overflow(&name("dispatch")).unwrap().unwrap();
+    assert_eq!((overflow.refused, overflow.last_from.as_str()), (1, "worker-1"));
+    bed.receive().unwrap();
+    assert_eq!(bed.spool.publish(&third).unwrap(), Published::Stored);
+}
+
+#[test]
+fn an_extension_is_a_sign_of_life_that_observers_see() {
+    let bed = bed();
+    bed.publish("x");
+    let delivery = bed.receive().unwrap();
+    let silent = bed.spool.observe(&name("dispatch")).unwrap().remove(0);
+    assert_eq!((silent.sequence, silent.duration), (0, Duration::from_secs(300)));
+    bed.spool.extend(&delivery.lease, Duration::from_secs(900)).unwrap();
+    let extended = bed.spool.observe(&name("dispatch")).unwrap().remove(0);
+    assert_eq!((extended.sequence, extended.duration), (1, Duration::from_secs(900)));
+    assert!(!bed.spool.expire(&silent).unwrap(), "judged on an observation that is out of date");
+    assert!(bed.spool.expire(&extended).unwrap());
+    assert!(matches!(bed.spool.settle(&delivery.lease), Err(Error::LeaseLost { .. })));
+    assert_eq!(bed.receive().unwrap().lease.epoch, 2);
+}
+
+#[test]
+fn hostile_files_are_dead_lettered_and_nothing_else_stops() {
+    let bed = bed();
+    let place =
+        |file: &str, content: &[u8]| std::fs::write(bed.path("new").join(file), content).unwrap();
+    place("a-empty.yaml", b"");
+    place("b-binary.yaml", &[0xff, 0xfe, 0, 1]);
+    place("c-bomb.yaml", b"a: &a [x,x]\nb: &b [*a,*a]\nbody: *b\n");
+    place("d-double.yaml", b"body: a\nbody: b\n");
+    place("e-deep.yaml", format!("body: {}\n", "[".repeat(1000)).as_bytes());
+    place("f-name.yaml", b"from: ../../etc\nbody: x\n");
+    place("g-newer.yaml", b"version: 99\nbody: x\n");
+    place("h-cut.yaml", b"body_length: 100\nbody: x\n");
+    place("i-large.yaml", &vec![b'x'; 70_000]);
+    place("j-quadratic.yaml", format!("{{a: {}", "`".repeat(16_000)).as_bytes());
+    place("k-other-id.yaml", b"id: someone-else\nbody: x\n");
+    place("l-escape.yaml", b"task_id: \"\\e[201~\"\nbody: x\n");
+    std::os::unix::fs::symlink("/etc/passwd", bed.path("new/m-link.yaml")).unwrap();
+    std::fs::create_dir(bed.path("new/n-directory.yaml")).unwrap();
+    place("o-good.yaml", b"body: good\n");
+    place("not-a-message.txt", b"x");
+    assert_eq!(bed.bodies(), ["good"]);
+    let letters = bed.spool.dead_letters(&name("dispatch")).unwrap();
+    assert_eq!(letters.len(), 14, "{letters:#?}");
+    assert!(letters.iter().all(|l| l.reason.starts_with("malformed: ")));
+    assert!(bed.path("new/not-a-message.txt").exists());
+}
+
+#[test]
+fn an_unknown_mailbox_is_refused_with_the_nearest_names() {
+    let bed = bed();
+    let error = bed.spool.publish(&Envelope::new(name("dispach"), "x")).unwrap_err();
+    assert_eq!(error.to_string(), "there is no mailbox `dispach`: did you mean dispatch?");
+    assert!(matches!(
+        bed.spool.add_mailbox(&name("Dispatch"), &Settings::default()),
+        Err(Error::MailboxExists { .. })
+    ));
+}
+
+#[test]
+fn links_in_place_of_directories_are_not_followed() {
+    let bed = bed();
+    let elsewhere = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink(elsewhere.path(), bed.home.path().join("queue/mailbox/evil"))
+        .unwrap();
+    assert!(bed.spool.publish(&Envelope::new(name("evil"), "x")).is_err());
+    assert_eq!(std::fs::read_dir(elsewhere.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_queue_open_to_everybody_is_refused() {
+    let bed = bed();
+    let root = bed.home.path().join("queue");
+    std::fs::set_permissions(&root, PermissionsExt::from_mode(0o777)).unwrap();
+    assert!(Spool::open(&root, Options::default()).unwrap_err().to_string().contains("chmod o-w"));
+}
+
+#[test]
+fn a_queue_that_was_moved_away_is_not_written_to() {
+    let bed = bed();
+    bed.publish("before");
+    let root = bed.home.path().join("queue");
+    std::fs::rename(&root, bed.home.path().join("elsewhere")).unwrap();
+    assert!(matches!(
+        bed.spool.publish(&Envelope::new(name("dispatch"), "x")),
+        Err(Error::NoQueue { .. })
+    ));
+    let again = Spool::create(&root, options(&bed.clock)).unwrap();
+    again.add_mailbox(&name("dispatch"), &Settings::default()).unwrap();
+    bed.publish("after");
+    assert_eq!(bed.bodies(), ["after"]);
+}
+
+#[test]
+fn large_content_travels_as_an_attachment() {
+    let bed = bed();
+    let content = vec![7u8; 200_000];
+    let attachment = bed.spool.attach(&content).unwrap();
+    assert_eq!(bed.spool.attach(&content).unwrap(), attachment);
+    bed.spool
+        .publish(
+            &Envelope::new(name("dispatch"), "see attachment").with_attachment(attachment.clone()),
+        )
+        .unwrap();
+    let received = bed.receive().unwrap().envelope.attachment.unwrap();
+    assert_eq!(bed.spool.read_attachment(&received).unwrap(), content);
+    std::fs::write(bed.spool.attachment_path(&attachment), b"altered").unwrap();
+    assert!(bed.spool.read_attachment(&received).is_err());
+    assert!(matches!(
+        bed.spool.publish(&Envelope::new(name("dispatch"), "x".repeat(70_000))),
+        Err(Error::TooLarge { .. })
+    ));
+}
+
+#[test]
+fn a_sweep_removes_what_the_dead_left() {
+    let bed = bed();
+    std::fs::write(bed.home.path().join("queue/tmp/left-by-a-killed-sender"), b"x").unwrap();
+    bed.publish("x");
+    bed.spool.settle(&bed.receive().unwrap().lease).unwrap();
+    assert_eq!(bed.spool.sweep().unwrap().tmp_removed, 0, "it may still be written");
+    // The test clock stands years before the files own times until now.
+    bed.clock.advance(Duration::from_secs(100 * 365 * 86_400));
+    let swept = bed.spool.sweep().unwrap();
+    assert_eq!((swept.tmp_removed, swept.done_removed), (1, 1));
+}
+
+#[test]
+fn fsck_finds_and_mends() {
+    let bed = bed();
+    bed.publish("good");
+    std::fs::write(bed.path("new/broken.yaml"), b"{").unwrap();
+    std::fs::write(bed.path("new/.hidden"), b"x").unwrap();
+    std::fs::write(bed.path("lease/x@1.yaml"), b"x").unwrap();
+    std::fs::write(bed.path("dead/reasonless.yaml"), b"body: x\n").unwrap();
+    let found = bed.spool.fsck(false).unwrap();
+    assert_eq!(found.len(), 4, "{found:#?}");
+    assert!(found.iter().all(|f| !f.repaired));
+    let mended = bed.spool.fsck(true).unwrap();
+    assert!(mended.iter().all(|f| f.repaired), "{mended:#?}");
+    assert_eq!(bed.spool.fsck(false).unwrap(), []);
+    assert_eq!(bed.bodies(), ["good"]);
+}
+
+#[test]
+fn a_message_can_be_looked_at_without_touching_it() {
+    let bed = bed();
+    let id = bed.publish("look");
+    assert_eq!(bed.spool.peek(&name("dispatch"), &id).unwrap().body, "look");
+    let found = bed.spool.find(&id).unwrap();
+    assert_eq!(found.state, State::Queued { epoch: 0, not_before: 0 });
+    assert!(found.lease().is_err());
+    bed.receive().unwrap();
+    assert_eq!(bed.spool.find(&id).unwrap().lease().unwrap().holder, name("reader"));
+    assert_eq!(bed.spool.unfinished(&name("dispatch"), 10).unwrap().len(), 1);
+}
