@@ -12,5 +12,7 @@ pub mod proto;
 pub mod provider;
 pub mod spool;
 pub mod tmux;
+#[cfg(any(test, feature = "sim"))]
+pub mod sim;
 
 pub use error::{Error, Result};
