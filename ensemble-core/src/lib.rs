@@ -10,9 +10,9 @@ pub mod message;
 pub mod pane;
 pub mod proto;
 pub mod provider;
-pub mod spool;
-pub mod tmux;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
+pub mod spool;
+pub mod tmux;
 
 pub use error::{Error, Result};
