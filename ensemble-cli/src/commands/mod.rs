@@ -3,6 +3,7 @@
 
 mod completions;
 mod dead;
+mod doctor;
 mod extend;
 mod fsck;
 mod inbox;
@@ -56,6 +57,7 @@ verbs! {
     Log => log,
     Dead => dead,
     Fsck => fsck,
+    Doctor => doctor,
     Completions => completions,
     Man => man,
 }
