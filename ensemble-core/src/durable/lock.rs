@@ -18,8 +18,6 @@ const LOCK_RETRY_MAX: Duration = Duration::from_millis(20);
 /// The longest wait between two tries for a lock that is held for microseconds. Among many who
 /// want it this makes a thousand tries a second, so that nobody starves.
 const SHORT_LOCK_RETRY_MAX: Duration = Duration::from_millis(1);
-/// How often a [`LockFile`] is tried before the first sleep.
-const SHORT_LOCK_YIELDS: u32 = 32;
 
 /// An exclusive or shared lock (flock) on a file that exists only to be locked: it is never
 /// renamed and never removed, and a process that is started does not inherit it. util-linux
@@ -86,10 +84,12 @@ impl LockFile {
         stat_file(&self.file, &self.path).map(|stat| stat.id)
     }
 
-    /// Waits for the lock until `patience` is over, first by letting others run, then by sleeping
-    /// for at most [`SHORT_LOCK_RETRY_MAX`]: whoever holds it is done in microseconds.
+    /// Waits for the lock until `patience` is over, first by letting others run, then by sleeping,
+    /// each for at most [`SHORT_LOCK_RETRY_MAX`] at once: whoever holds it is done in microseconds.
     pub(crate) fn lock(&self, patience: Duration) -> Result<LockFileGuard<'_>> {
-        for _ in 0..SHORT_LOCK_YIELDS {
+        let start = Instant::now();
+        // On a busy machine letting others run may take long by itself.
+        while start.elapsed() < patience.min(SHORT_LOCK_RETRY_MAX) {
             match self.file.try_lock() {
                 Ok(()) => return Ok(LockFileGuard(&self.file)),
                 Err(std::fs::TryLockError::WouldBlock) => std::thread::yield_now(),

@@ -295,9 +295,18 @@ impl Dir {
     /// # Errors
     /// As for [`Dir::read`].
     pub fn open_file(&self, name: &str) -> Result<Option<File>> {
+        self.open_regular(name, OFlags::RDONLY)
+    }
+
+    /// Opens a regular file for changing it in place; `None` if there is none. Only for files that
+    /// may be wrong: readers can see a half-made change.
+    pub(crate) fn open_in_place(&self, name: &str) -> Result<Option<File>> {
+        self.open_regular(name, OFlags::RDWR)
+    }
+
+    fn open_regular(&self, name: &str, access: OFlags) -> Result<Option<File>> {
         let path = || self.path.join(name);
-        let flags =
-            OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = match retry_on_intr(|| fs::openat(&self.fd, name, flags, Mode::empty())) {
             Ok(fd) => File::from(fd),
             Err(Errno::NOENT) => return Ok(None),

@@ -70,10 +70,11 @@ impl Client {
             .name("tmux-control".to_owned())
             .spawn(move || read_answers(output, &queue))
             .map_err(refused)?;
-        // Once the answer to anything has come back, the greeting lies behind us.
-        match client.ask("display-message -p attached") {
-            Ok(_) => Ok(client),
-            Err(Failure::Lost) => Err(client.complaint()),
+        // Once an answer has come back, the greeting lies behind us. A client that could not be
+        // attached may still answer before it is sent away: then it is in no session.
+        match client.ask("display-message -p '#{client_session}'") {
+            Ok(reply) if reply.lines.iter().any(|session| !session.is_empty()) => Ok(client),
+            Ok(_) | Err(Failure::Lost) => Err(client.complaint()),
             Err(other) => Err(other),
         }
     }

@@ -33,10 +33,10 @@ pub struct PaneInfo {
 /// How often to look whether a server that was told to end has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Names may hold anything, so each goes with its length in bytes.
+/// Names may hold anything, so each but the last goes with its length in bytes. The program's name
+/// is looked up each time it is named, so it is named once.
 const PANE_FORMAT: &str = "#{pane_id} #{pane_pid} #{pane_dead} #{window_index} \
-    #{n:session_name} #{n:pane_current_command} #{session_name} #{pane_current_command} \
-    #{pane_title}";
+    #{n:session_name} #{n:pane_title} #{session_name} #{pane_title} #{pane_current_command}";
 
 impl Server {
     /// Starts a detached session of one pane of `columns` × `lines` cells that runs `command` with
@@ -207,9 +207,9 @@ fn parse_pane(line: &str) -> Option<PaneInfo> {
     let mut fields = line.splitn(7, ' ');
     let mut next = || fields.next();
     let (id, pid, dead, window) = (next()?, next()?, next()?, next()?);
-    let (session_bytes, command_bytes) = (next()?.parse().ok()?, next()?.parse().ok()?);
+    let (session_bytes, title_bytes) = (next()?.parse().ok()?, next()?.parse().ok()?);
     let (session, rest) = take(next()?, session_bytes)?;
-    let (command, title) = take(rest, command_bytes)?;
+    let (title, command) = take(rest, title_bytes)?;
     Some(PaneInfo {
         id: id.to_owned(),
         pid: pid.parse().ok()?,
@@ -222,7 +222,7 @@ fn parse_pane(line: &str) -> Option<PaneInfo> {
 }
 
 /// The first `bytes` of `text`, and what follows after a space.
-pub(super) fn take(text: &str, bytes: usize) -> Option<(&str, &str)> {
+fn take(text: &str, bytes: usize) -> Option<(&str, &str)> {
     let (first, rest) = text.split_at_checked(bytes)?;
     Some((first, rest.strip_prefix(' ')?))
 }
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn names_may_hold_spaces() {
-        let pane = parse_pane("%3 77 0 2 7 6 my team my sh  a title").expect("a pane");
+        let pane = parse_pane("%3 77 0 2 7 7 my team a title my sh ").expect("a pane");
         assert_eq!((pane.id.as_str(), pane.pid, pane.window), ("%3", 77, 2));
         assert_eq!((pane.session.as_str(), pane.command.as_str()), ("my team", "my sh "));
         assert_eq!(parse_pane("%3 77 0 2 70 6 my team"), None);

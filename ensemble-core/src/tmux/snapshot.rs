@@ -2,7 +2,6 @@
 
 use super::Server;
 use super::failure::Failure;
-use super::manage::take;
 use super::quote::quote;
 
 /// The pane option that holds the token of a binding.
@@ -17,10 +16,10 @@ pub(super) const IDENTITY: &str = "#{pane_id} #{pane_pid} #{pane_dead} #{pane_in
     #{pane_input_off} #{pane_synchronized} #{cursor_x} #{cursor_y} #{@ensemble_pane}";
 const IDENTITY_FIELDS: usize = 9;
 
-/// Texts may hold anything, so each but the last goes with its length in bytes. The dot keeps an
-/// exit status of 0 apart from none.
-const DETAILS: &str = "#{pane_height} #{pane_dead_status}. #{n:pane_current_command} \
-    #{pane_current_command} #{pane_title}";
+/// The rest, three lines. The dot keeps an exit status of 0 apart from none. The program's name is
+/// looked up each time it is named, so it is named once.
+const DETAILS: &str =
+    "\"#{pane_height} #{pane_dead_status}.\\n#{pane_current_command}\\n#{pane_title}\"";
 
 /// [`IDENTITY`], read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -79,7 +78,7 @@ impl Snapshot {
         // All commands of a line are run before the server reads another byte from any pane.
         let reply = server.look(&format!(
             "display-message -p -t {target} '{IDENTITY}' ; \
-             display-message -p -t {target} '{DETAILS}' ; capture-pane -p -t {target}"
+             display-message -p -t {target} {DETAILS} ; capture-pane -p -t {target}"
         ))?;
         match Identity::parse(reply.lines.first().map_or("", String::as_str)) {
             Some(identity) if identity.id == id => {
@@ -94,20 +93,18 @@ impl Snapshot {
     }
 
     /// Reads the details and the screen below them. A program's name may hold newlines, so the
-    /// screen is counted from the end.
+    /// title is counted from the screen, and the screen from the end.
     fn parse(identity: Identity, lines: &[String]) -> Option<Self> {
-        let height: usize = lines.first()?.split(' ').next()?.parse().ok()?;
-        let (details, screen) = lines.split_at_checked(lines.len().checked_sub(height)?)?;
-        let details = details.join("\n");
-        let (_, rest) = details.split_once(' ')?;
-        let (status, rest) = rest.split_once(". ")?;
-        let (command_bytes, rest) = rest.split_once(' ')?;
-        let (command, title) = take(rest, command_bytes.parse().ok()?)?;
+        let (first, lines) = lines.split_first()?;
+        let (height, status) = first.strip_suffix('.')?.split_once(' ')?;
+        let above_screen = lines.len().checked_sub(height.parse().ok()?)?;
+        let (texts, screen) = lines.split_at_checked(above_screen)?;
+        let (title, command) = texts.split_last()?;
         Some(Self {
             identity,
             dead_status: status.parse().ok(),
-            command: command.to_owned(),
-            title: title.to_owned(),
+            command: command.join("\n"),
+            title: title.clone(),
             screen: screen.iter().map(|line| line.trim_end().to_owned()).collect(),
         })
     }
@@ -135,7 +132,7 @@ mod tests {
 
     #[test]
     fn a_snapshot_survives_names_with_newlines() {
-        let lines = ["2 0. 3 a", "b the title", "$ ", ""].map(str::to_owned);
+        let lines = ["2 0.", "a", "b", "the title", "$ ", ""].map(str::to_owned);
         let snapshot = Snapshot::parse(Identity::default(), &lines).expect("a snapshot");
         assert_eq!(snapshot.dead_status, Some(0));
         assert_eq!((snapshot.command.as_str(), snapshot.title.as_str()), ("a\nb", "the title"));
@@ -144,7 +141,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_no_snapshot() {
-        for lines in [&[][..], &["9 . 1 x y"], &["x"], &["1 . 99 a b", ""], &["1", "a"]] {
+        for lines in [&[][..], &["9 .", "x", "y"], &["x"], &["1 .", ""], &["1", "a", "b", ""]] {
             let lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
             assert_eq!(Snapshot::parse(Identity::default(), &lines), None, "{lines:?}");
         }

@@ -5,8 +5,8 @@
 //! Unbound     Bound, mail waits               -> InFlight     Nudge            (leading edge: 0 ms)
 //! Unbound     Bound, nothing waits            -> Quiet
 //! Quiet       Mail waits                      -> InFlight     Nudge
-//! Quiet       Mail waits, < 1 s after a try   -> Due
-//! Due         the second is over              -> InFlight     Nudge
+//! Quiet       Mail waits, < 250 ms after one  -> Due
+//! Due         the pause is over               -> InFlight     Nudge
 //! InFlight    Sent                            -> Told
 //! InFlight    Sent, mailbox drained since     -> Quiet
 //! InFlight    TextOnly, Refused               -> Deferred     Record Deferred  (if the reason is new)
@@ -78,9 +78,9 @@ pub const NUDGE_REPEAT_MAX: Duration = Duration::from_secs(240);
 /// How many lines are typed, at most, without the agent taking a message.
 pub const NUDGES_MAX: u32 = 4;
 /// The least time between two lines, even if the mailbox was drained in between.
-pub const NUDGE_INTERVAL_MIN: Duration = Duration::from_secs(1);
+pub const NUDGE_INTERVAL_MIN: Duration = Duration::from_millis(250);
 /// How soon a refused nudge is tried again at first; doubles with every refusal.
-pub const RETRY_MIN: Duration = Duration::from_millis(250);
+pub const RETRY_MIN: Duration = Duration::from_millis(100);
 /// The longest wait between two tries.
 pub const RETRY_MAX: Duration = Duration::from_secs(30);
 /// How long the outcome of a nudge may be missing: three exchanges (text, gap, Enter) with a

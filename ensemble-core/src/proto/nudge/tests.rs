@@ -77,13 +77,13 @@ fn an_agent_that_reads_nothing_is_told_four_times_and_reported_once() {
 }
 
 #[test]
-fn two_lines_are_a_second_apart_even_if_drained_between() {
+fn two_lines_keep_their_distance_even_if_drained_between() {
     let mut courier = bound_with(1);
     answer(&mut courier, at(0), NudgeOutcome::Sent);
     courier.handle(at_millis(100), mail(0));
     courier.handle(at_millis(200), mail(1));
     assert_eq!(drain(&mut courier), [nudge(1, 1)]);
-    assert_eq!(run(&mut courier, at(5)), [(at(1), nudge(2, 1))]);
+    assert_eq!(run(&mut courier, at(5)), [(at_millis(250), nudge(2, 1))]);
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn refusals_back_off_and_each_reason_is_recorded_once() {
         courier.handle_timeout(now);
     }
     let gaps: Vec<_> = tries.windows(2).map(|t| (t[1] - t[0]).as_millis()).collect();
-    assert_eq!(gaps, [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]);
+    assert_eq!(gaps, [100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000]);
     let reasons = [Deferral::Busy, Deferral::Draft];
     assert_eq!(records, reasons.map(|deferral| Record::Deferred { deferral, waiting: 1 }));
 }
@@ -130,8 +130,8 @@ fn a_changed_pane_is_tried_at_once_but_never_in_a_spin() {
     drain(&mut courier);
     courier.handle(at_millis(60_010), Event::PaneChanged);
     assert_eq!(drain(&mut courier), []);
-    assert_eq!(courier.poll_timeout(), Some(at_millis(60_250)));
-    courier.handle_timeout(at_millis(60_250));
+    assert_eq!(courier.poll_timeout(), Some(at_millis(60_100)));
+    courier.handle_timeout(at_millis(60_100));
     assert_eq!(drain(&mut courier), [nudge(10, 1)]);
 }
 

@@ -1,0 +1,105 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+use clap_complete::engine::ArgValueCandidates;
+use ensemble_core::message::Name;
+
+use crate::commands::Verb;
+use crate::completion;
+
+const AFTER_HELP: &str = "\
+Durations are plain seconds or have units: 90, 90s, 5m, \"1h 30m\", 500ms.
+
+Exit codes: 0 done · 1 refused or failed · 2 usage · 3 nothing there, or a wait timed out ·
+4 broken invariant or corrupt data · 5 a needed program is missing · 42 an agent's graceful abort ·
+75 busy, try again";
+
+/// A message broker for teams of coding agents whose queue is a directory
+#[derive(Debug, Parser)]
+#[command(name = "ensemble", version, after_help = AFTER_HELP, max_term_width = 100)]
+#[command(arg_required_else_help = true, disable_help_subcommand = true)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) globals: Globals,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// Flags of every verb.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Globals {
+    /// The queue's directory [default: $ENSEMBLE_QUEUE, else ./queue]
+    #[arg(long, global = true, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    pub(crate) queue: Option<PathBuf>,
+    /// Who is asking [default: $ENSEMBLE_AGENT_ID, else $LIZA_AGENT_ID]
+    #[arg(long = "as", global = true, value_name = "NAME")]
+    #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
+    pub(crate) agent: Option<Name>,
+    /// Print JSON, one object a line
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+/// Reads the command line.
+pub(crate) fn parse() -> Result<Cli, clap::Error> {
+    Cli::try_parse()
+}
+
+/// A duration: plain seconds, or units as in `1h 30m`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let hint = || "write seconds (90) or units (90s, 5m, \"1h 30m\")".to_owned();
+    if text.bytes().all(|b| b.is_ascii_digit() || b == b'.') {
+        let seconds = text.parse::<f64>().map_err(|_| hint())?;
+        return Duration::try_from_secs_f64(seconds).map_err(|_| hint());
+    }
+    humantime::parse_duration(text).map_err(|error| format!("{error}: {}", hint()))
+}
+
+/// The duration of a lease: 1 second to a day.
+pub(crate) fn lease(text: &str) -> Result<Duration, String> {
+    let longest = Duration::from_secs(ensemble_core::spool::LEASE_SECONDS_MAX);
+    match duration(text)? {
+        lease if lease < Duration::from_secs(1) || lease > longest => {
+            Err("a lease runs for 1 second to 1 day".to_owned())
+        }
+        lease => Ok(lease),
+    }
+}
+
+/// A free header of an envelope.
+pub(crate) fn header(text: &str) -> Result<String, String> {
+    const BYTES_MAX: usize = 256;
+    if text.is_empty() || text.len() > BYTES_MAX {
+        return Err(format!("has {} bytes, allowed are 1 to {BYTES_MAX}", text.len()));
+    }
+    if crate::text::one_line(text) != text {
+        return Err("has control characters".to_owned());
+    }
+    Ok(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory as _;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn durations_are_seconds_or_have_units() {
+        assert_eq!(duration("90"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("0.25"), Ok(Duration::from_millis(250)));
+        assert_eq!(duration("1h 30m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        for wrong in ["", ".", "x", "-1", "5 parsecs", "1e9", "99999999999999999999999"] {
+            assert!(duration(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! Where an agent runs: `ensemble mailbox bind` and the same flags of `ensemble mailbox add`.
+
+use std::path::PathBuf;
+
+use clap_complete::engine::ArgValueCandidates;
+use ensemble_core::message::Name;
+use ensemble_core::provider::Profiles;
+use ensemble_core::tmux::Server;
+use ensemble_watch::panes::{self, PaneEntry};
+use serde_json::json;
+
+use crate::completion;
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+
+/// A pane of tmux, as flags.
+#[derive(Debug, clap::Args)]
+pub(super) struct PaneFlags {
+    /// The pane whose agent is told of new mail: its id (%3) or an exact name (=session:window.0)
+    #[arg(long, value_name = "PANE")]
+    pane: Option<String>,
+    /// Which program the agent is: shell, claude, codex, opencode, gemini or generic
+    #[arg(long, value_name = "PROVIDER", default_value = "shell")]
+    provider: String,
+    /// The tmux server's socket [default: the one of $TMUX]
+    #[arg(long, value_name = "SOCKET", value_hint = clap::ValueHint::FilePath)]
+    tmux_socket: Option<PathBuf>,
+}
+
+/// Tell the agent in a tmux pane of a mailbox's new mail
+///
+/// The running watcher takes it up at once. The pane is known by its id, a token set in it and its
+/// first process, so that another pane that gets the same id later is never taken for it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: ensemble mailbox bind dispatch --pane %3 --provider claude")]
+pub(super) struct Bind {
+    /// The mailbox
+    #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
+    mailbox: Name,
+    /// The agent, where several share a mailbox [default: the mailbox's name]
+    #[arg(long, value_name = "NAME")]
+    agent: Option<Name>,
+    #[command(flatten)]
+    place: PaneFlags,
+}
+
+/// Tell an agent no longer
+#[derive(Debug, clap::Args)]
+pub(super) struct Unbind {
+    /// The agent
+    agent: Name,
+}
+
+impl Bind {
+    pub(super) fn run(self, context: &Context) -> Outcome {
+        let known = context.spool()?.mailboxes()?;
+        if !known.contains(&self.mailbox) {
+            let text = format!("there is no mailbox `{}`", self.mailbox);
+            return Err(Failure::refused(text).with_hint("`ensemble mailbox add` creates it"));
+        }
+        let agent = self.agent.unwrap_or_else(|| self.mailbox.clone());
+        let entry = self.place.bind(context, agent, self.mailbox)?;
+        if context.out.is_json() {
+            return context.out.object(&json!({
+                "agent": entry.agent, "mailbox": entry.mailbox, "pane": entry.binding.id, "provider": entry.provider,
+            }));
+        }
+        context.out.line(format!(
+            "{} is told of {} in pane {}",
+            entry.agent, entry.mailbox, entry.binding.id
+        ))
+    }
+}
+
+impl Unbind {
+    pub(super) fn run(self, context: &Context) -> Outcome {
+        panes::forget(&context.project()?.panes(), &self.agent)?;
+        match context.out.is_json() {
+            true => context.out.object(&json!({ "agent": self.agent })),
+            false => context.out.line(format!("{} is told no longer", self.agent)),
+        }
+    }
+}
+
+impl PaneFlags {
+    /// Whether a pane was named.
+    pub(super) const fn is_given(&self) -> bool {
+        self.pane.is_some()
+    }
+
+    pub(super) fn bind(&self, context: &Context, agent: Name, mailbox: Name) -> Outcome<PaneEntry> {
+        Profiles::embedded()?.get(&self.provider)?;
+        let Some(pane) = &self.pane else {
+            return Err(Failure::usage("which pane is not known")
+                .with_hint("`--pane %3` says it; `tmux list-panes -a` lists them"));
+        };
+        let server = match &self.tmux_socket {
+            Some(socket) => Some(Server::new(socket.clone())),
+            None => std::env::var("TMUX").ok().and_then(|tmux| Server::from_variable(&tmux)),
+        };
+        let Some(server) = server else {
+            return Err(Failure::usage("which tmux server is not known")
+                .with_hint("`--tmux-socket PATH` says it"));
+        };
+        let binding = server.bind(pane)?;
+        let entry = PaneEntry { agent, mailbox, provider: self.provider.clone(), binding };
+        let project = context.project()?;
+        project.ensure_state()?;
+        panes::write(&project.panes(), &entry)?;
+        Ok(entry)
+    }
+}

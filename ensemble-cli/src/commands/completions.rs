@@ -1,0 +1,35 @@
+//! `ensemble completions`: the script that makes a shell complete.
+
+use clap_complete::env::Shells;
+
+use crate::completion::VARIABLE;
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+
+/// Print a completion script for a shell
+///
+/// The script asks `ensemble` itself, so that mailboxes are completed, too.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  source <(ensemble completions bash)            in ~/.bashrc
+  source <(ensemble completions zsh)             in ~/.zshrc
+  ensemble completions fish | source             in ~/.config/fish/config.fish
+  eval (ensemble completions elvish | slurp)     in ~/.config/elvish/rc.elv
+  ensemble completions powershell | Out-String | Invoke-Expression")]
+pub(crate) struct Arguments {
+    /// Which shell
+    #[arg(value_name = "SHELL", value_parser = ["bash", "elvish", "fish", "powershell", "zsh"])]
+    shell: String,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let unknown = || Failure::usage(format!("there is no script for `{}`", self.shell));
+        let shells = Shells::builtins();
+        let shell = shells.completer(&self.shell).ok_or_else(unknown)?;
+        // Into memory first: the generators do not expect a reader that goes away.
+        let mut script = Vec::new();
+        shell.write_registration(VARIABLE, "ensemble", "ensemble", "ensemble", &mut script)?;
+        context.out.content(&script)
+    }
+}

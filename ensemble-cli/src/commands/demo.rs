@@ -1,0 +1,40 @@
+//! `ensemble demo`: a small team at work, in a tmux server of its own.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::args;
+use crate::context::Context;
+use crate::demo::{self, Settings};
+use crate::exit::Outcome;
+
+/// Watch a Conductor, a Dispatch and two workers count the lines of a directory
+///
+/// Everything is real and private: a queue in a directory of its own, a tmux server on a socket of
+/// its own, a watcher, four shell scripts in four panes. Tasks go out, reports land, whoever is
+/// concerned is woken, and at the end it is said how long each hop took. The queue and its log are
+/// left to look at.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: ensemble demo --attach")]
+pub(crate) struct Arguments {
+    /// Where the queue is made; must not exist yet [default: a new temporary directory]
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    dir: Option<PathBuf>,
+    /// The directory whose files are counted [default: the current one]
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    work: Option<PathBuf>,
+    /// Show the panes; the demo ends when you detach (Ctrl-B d) or all is done and you press Ctrl-D
+    #[arg(long)]
+    attach: bool,
+    /// How long it may take
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = args::duration)]
+    timeout: Duration,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let settings =
+            Settings { dir: self.dir, work: self.work, attach: self.attach, timeout: self.timeout };
+        demo::run(context, settings)
+    }
+}

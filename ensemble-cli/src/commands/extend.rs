@@ -1,0 +1,37 @@
+//! `ensemble extend`: still working on it.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::args;
+use crate::context::Context;
+use crate::exit::Outcome;
+use crate::held::Which;
+use crate::text::age;
+
+/// Hold a received message for longer
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: ensemble extend ID 10m")]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    which: Which,
+    /// How long the lease runs from now, 1s to 1day
+    #[arg(value_name = "DURATION", value_parser = args::lease)]
+    duration: Duration,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let spool = context.spool()?;
+        let lease = self.which.lease(context, &spool)?;
+        spool.extend(&lease, self.duration)?;
+        if context.out.is_json() {
+            return context.out.object(&json!({
+                "id": lease.id, "mailbox": lease.mailbox, "state": "acked",
+                "lease_seconds": self.duration.as_millis().div_ceil(1000) as u64,
+            }));
+        }
+        context.out.line(format!("extended {} by {}", lease.id, age(self.duration)))
+    }
+}

@@ -1,0 +1,110 @@
+//! `ensemble fsck`: is every file where its name says?
+
+use ensemble_core::dropbox::{DROP_BOXES, DropBox, Routes};
+use ensemble_core::event_log::read_all;
+use ensemble_core::spool::{Finding, Repair};
+use ensemble_watch::project::Project;
+use serde::Serialize;
+use serde_json::json;
+
+use crate::context::Context;
+use crate::exit::{Exit, Failure, Outcome};
+use crate::output::{BAD, FAINT, GOOD};
+use crate::text::{one_line, plural};
+
+/// Check the whole queue, opening every message
+///
+/// Exit code 0 if it is clean, 4 if something is wrong that was not repaired. Notes (torn lines of
+/// the log, files in the drop boxes that no route matches) harm nothing.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Repair what can be repaired without losing anything
+    #[arg(long)]
+    repair: bool,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let spool = context.spool()?;
+        let project = context.project()?;
+        let findings = spool.fsck(self.repair)?;
+        let notes: Vec<Note> = log_notes(project)?.into_iter().chain(box_notes(project)?).collect();
+        let out = &context.out;
+        for finding in &findings {
+            if out.is_json() { out.object(finding)? } else { print(context, finding)? }
+        }
+        for note in &notes {
+            if out.is_json() {
+                out.object(&json!({ "path": note.path, "note": note.text }))?;
+            } else {
+                let line = format!("note  {}: {}", one_line(&note.path), one_line(&note.text));
+                out.line(out.paint(FAINT, line))?;
+            }
+        }
+        let left = findings.iter().filter(|finding| !finding.repaired).count();
+        if left == 0 {
+            return if out.is_json() { Ok(()) } else { out.line(out.paint(GOOD, "clean")) };
+        }
+        out.flush()?;
+        let text = format!("{} left in the queue", plural(left as u64, "problem"));
+        let failure = Failure::new(Exit::Corrupt, text);
+        let can_be_repaired = findings.iter().any(|f| !f.repaired && f.repair != Repair::None);
+        Err(match can_be_repaired && !self.repair {
+            true => failure.with_hint("`ensemble fsck --repair` mends what can be mended"),
+            false => failure.with_hint("look at each file; nothing was removed"),
+        })
+    }
+}
+
+/// Something that is worth knowing and harms nothing.
+#[derive(Debug, Serialize)]
+struct Note {
+    path: String,
+    text: String,
+}
+
+fn print(context: &Context, finding: &Finding) -> Outcome {
+    let out = &context.out;
+    let what = match (finding.repaired, finding.repair) {
+        (true, _) => out.paint(GOOD, "repaired"),
+        (false, Repair::None) => out.paint(BAD, "broken"),
+        (false, _) => out.paint(BAD, "can be repaired"),
+    };
+    out.line(format!("{what}  {}: {}", one_line(&finding.path), one_line(&finding.problem)))
+}
+
+/// Lines of the log that are not records: a writer was killed inside a write.
+fn log_notes(project: &Project) -> Outcome<Vec<Note>> {
+    let mut records = read_all(&project.logs())?;
+    records.by_ref().for_each(drop);
+    let bad = records.bad_lines();
+    let latest = bad.iter().last().map(ToString::to_string).unwrap_or_default();
+    let text = format!("{} not records; the latest is {latest}", plural(bad.count(), "line"));
+    let note = Note { path: project.logs().display().to_string(), text };
+    Ok((bad.count() > 0).then_some(note).into_iter().collect())
+}
+
+/// Files in the drop boxes that will never be routed.
+fn box_notes(project: &Project) -> Outcome<Vec<Note>> {
+    let routes = Routes::new(&project.config.routes)?;
+    let mut notes = Vec::new();
+    for name in DROP_BOXES {
+        if !project.queue.join(name).is_dir() {
+            continue;
+        }
+        let drop_box = DropBox::open(&project.queue, name)?;
+        for file in drop_box.dir().names()? {
+            let path = drop_box.path_of(&file);
+            // Acks are not routed but understood by their names.
+            let is_ack = name == "ack" && file.ends_with(".ack");
+            let text = match routes.destination(&path) {
+                Ok(Some(_)) => continue,
+                Ok(None) if is_ack || DropBox::is_temporary(&file) => continue,
+                Ok(None) => "no route leads from here".to_owned(),
+                Err(error) => error.to_string(),
+            };
+            notes.push(Note { path, text });
+        }
+    }
+    Ok(notes)
+}

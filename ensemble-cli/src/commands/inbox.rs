@@ -1,0 +1,146 @@
+//! `ensemble inbox`: what waits and what is held, without taking anything.
+
+use std::time::Duration;
+
+use clap_complete::engine::ArgValueCandidates;
+use ensemble_core::Error;
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::message::{Envelope, Name};
+use ensemble_core::spool::{Found, Spool, State};
+use serde_json::{Value, json};
+
+use crate::completion;
+use crate::context::Context;
+use crate::exit::Outcome;
+use crate::output::WARNING;
+use crate::text::{age, plural};
+
+use super::status::{COUNT_MAX, counted};
+
+/// Show what waits in a mailbox and what is held
+///
+/// Without a name and without `--as`, a line for each mailbox. Nothing is received by looking.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Which mailbox [default: the name of `--as`]
+    #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
+    name: Option<Name>,
+    /// How many messages to show at most
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    limit: usize,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let spool = context.spool()?;
+        match self.name.or(context.agent()?) {
+            Some(name) => show(context, &spool, &name, self.limit),
+            None => summarise(context, &spool),
+        }
+    }
+}
+
+fn show(context: &Context, spool: &Spool, mailbox: &Name, limit: usize) -> Outcome {
+    let found = spool.unfinished(mailbox, limit)?;
+    let mut rows = Vec::with_capacity(found.len());
+    for found in &found {
+        let envelope = match spool.peek(mailbox, &found.id) {
+            // It has gone on its way since it was listed.
+            Err(Error::NoMessage { .. }) => continue,
+            other => other,
+        };
+        if context.out.is_json() {
+            context.out.object(&as_json(found, envelope))?;
+        } else {
+            rows.push(as_row(found, envelope));
+        }
+    }
+    if context.out.is_json() {
+        return Ok(());
+    }
+    if rows.is_empty() {
+        context.out.line(format!("mailbox {mailbox} is empty"))?;
+    } else {
+        context.out.table(&["id", "state", "from", "type", "task", "age"], rows)?;
+    }
+    let waiting = spool.waiting(mailbox, COUNT_MAX)?;
+    if found.len() == limit && waiting > limit as u64 {
+        context.out.line(format!("… {} wait: `--limit N` shows more", counted(waiting)))?;
+    }
+    if let Some(overflow) = spool.overflow(mailbox)? {
+        let refused = plural(overflow.refused, "message");
+        let note = format!(
+            "full: {refused} refused, the last at {} from {}",
+            overflow.last_at, overflow.last_from
+        );
+        context.out.line(context.out.paint(WARNING, note))?;
+    }
+    Ok(())
+}
+
+fn as_row(found: &Found, envelope: Result<Envelope, Error>) -> Vec<String> {
+    let mut row = vec![found.id.to_string(), state_text(&found.state)];
+    match envelope {
+        Ok(envelope) => row.extend([
+            envelope.from.to_string(),
+            envelope.kind.to_string(),
+            envelope.task_id.unwrap_or_else(|| "-".to_owned()),
+            age(SystemClock.wall().since(envelope.created_at)),
+        ]),
+        Err(error) => row.push(error.to_string()),
+    }
+    row
+}
+
+fn state_text(state: &State) -> String {
+    let now = u64::try_from(SystemClock.wall().unix_millis()).unwrap_or(0);
+    match state {
+        State::Acked { holder, .. } => format!("held by {holder}"),
+        State::Queued { not_before, .. } if *not_before > now => {
+            format!("due in {}", age(Duration::from_millis(not_before - now)))
+        }
+        State::Queued { epoch: 0, .. } => "waits".to_owned(),
+        State::Queued { epoch, .. } => format!("waits, attempt {}", epoch + 1),
+        other => other.word().to_owned(),
+    }
+}
+
+fn as_json(found: &Found, envelope: Result<Envelope, Error>) -> Value {
+    let mut object = json!({ "id": found.id, "mailbox": found.mailbox });
+    let state = serde_json::to_value(&found.state).unwrap_or_default();
+    for (key, value) in state.as_object().into_iter().flatten() {
+        object[key] = value.clone();
+    }
+    match envelope {
+        Ok(envelope) => {
+            object["from"] = json!(envelope.from);
+            object["type"] = json!(envelope.kind);
+            object["task_id"] = json!(envelope.task_id);
+            object["priority"] = json!(envelope.priority);
+            object["created_at"] = json!(envelope.created_at);
+            object["bytes"] =
+                json!(envelope.attachment.map_or(envelope.body.len() as u64, |a| a.bytes));
+        }
+        Err(error) => object["error"] = json!(error.to_string()),
+    }
+    object
+}
+
+fn summarise(context: &Context, spool: &Spool) -> Outcome {
+    let mut rows = Vec::new();
+    for name in spool.mailboxes()? {
+        let glance = spool.glance(&name, COUNT_MAX)?;
+        if context.out.is_json() {
+            context.out.object(&json!({
+                "mailbox": name, "waiting": glance.waiting, "held": glance.held,
+                "counted_up_to": COUNT_MAX,
+            }))?;
+        } else {
+            rows.push(vec![name.to_string(), counted(glance.waiting), counted(glance.held)]);
+        }
+    }
+    match context.out.is_json() {
+        true => Ok(()),
+        false => context.out.table(&["mailbox", "waiting", "held"], rows),
+    }
+}

@@ -1,0 +1,89 @@
+//! `ensemble init`: a queue to begin with.
+
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+use ensemble_core::Error;
+use ensemble_core::message::Name;
+use ensemble_core::spool::{Settings, Spool};
+use ensemble_watch::project::{CONFIG_FILE, Project, QUEUE_DEFAULT};
+use serde_json::json;
+
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+use crate::output::STRONG;
+
+/// The mailboxes of every queue: who hands the work out, and who watches over it all.
+const MAILBOXES: [&str; 2] = ["conductor", "dispatch"];
+const CONFIG: &str = include_str!("ensemble.yaml");
+
+/// Create a queue, its state directory and a configuration to edit
+///
+/// Makes the mailboxes `conductor` and `dispatch`, `.ensemble/` for logs and state, and a
+/// commented `ensemble.yaml`. What exists already is left as it is.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: ensemble init && ensemble mailbox add worker-1")]
+pub(crate) struct Arguments {
+    /// The project's directory, in which `queue/` is made [default: the current one]
+    #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    #[arg(conflicts_with = "queue")]
+    directory: Option<PathBuf>,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let queue = self.directory.map(|directory| directory.join(QUEUE_DEFAULT));
+        let project = Project::discover(queue.as_deref().or_else(|| context.queue_flag()))?;
+        project.ensure_state()?;
+        let spool = Spool::create(&project.queue, context.spool_options(&project))?;
+        let mut added = Vec::new();
+        for name in MAILBOXES {
+            let name = Name::new(name).map_err(Error::from)?;
+            match spool.add_mailbox(&name, &Settings::default()) {
+                Ok(()) => added.push(name),
+                Err(Error::MailboxExists { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let config = project.state.with_file_name(CONFIG_FILE);
+        let config_created = write_config(&config)?;
+        if context.out.is_json() {
+            return context.out.object(&json!({
+                "queue": project.queue, "state": project.state, "config": config,
+                "mailboxes": spool.mailboxes()?, "mailboxes_added": added,
+                "config_created": config_created,
+            }));
+        }
+        tell(context, &project, !added.is_empty())
+    }
+}
+
+fn tell(context: &Context, project: &Project, is_new: bool) -> Outcome {
+    let out = &context.out;
+    let queue = out.paint(STRONG, crate::text::one_line(&project.queue.to_string_lossy()));
+    let what = if is_new { "created the queue" } else { "the queue is there already:" };
+    out.line(format!("{what} {queue}"))?;
+    out.line("")?;
+    out.line("Next:")?;
+    out.line("  ensemble mailbox add worker-1               a mailbox for each agent")?;
+    out.line("  ensemble send --to worker-1 -m 'say hello'  prints the message's id")?;
+    out.line(
+        "  ensemble recv --as worker-1                 takes it; `ensemble settle ID` ends it",
+    )?;
+    out.line("  ensemble status                             what waits, what is held")
+}
+
+/// Writes the commented configuration unless there is one; says whether it did.
+fn write_config(path: &Path) -> Outcome<bool> {
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(path)
+        .and_then(|mut file| file.write_all(CONFIG.as_bytes()));
+    match written {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(Failure::refused(format!("cannot write {}: {error}", path.display()))),
+    }
+}

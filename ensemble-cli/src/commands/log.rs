@@ -1,0 +1,130 @@
+//! `ensemble log`: everything that happened, as it happened.
+
+use std::collections::VecDeque;
+
+use ensemble_core::event_log::{Follower, Record, read_all};
+use ensemble_watch::doorbell::Waiter;
+use serde_json::Value;
+
+use crate::context::Context;
+use crate::exit::{Exit, Failure, Outcome, say};
+use crate::output::{FAINT, STRONG};
+use crate::receipt::LOG_POLL;
+use crate::text::{one_line, plural};
+
+use super::status::inline;
+
+/// How many earlier records `--follow` shows first.
+const FOLLOW_FROM: usize = 10;
+
+/// Show the event log
+///
+/// With `--json`, the records as they stand in the log.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble log --follow --type 'message.*' --type escalation
+  ensemble log --json --limit 100 | jq .data")]
+pub(crate) struct Arguments {
+    /// Show the last records, then new ones as they are written
+    #[arg(short, long)]
+    follow: bool,
+    /// Only records of this type, or of a namespace as in `message.*`; may be repeated
+    #[arg(long = "type", value_name = "TYPE", value_delimiter = ',')]
+    types: Vec<String>,
+    /// Only the last N records [default: all; with --follow: 10]
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    /// Only records of one session, as in session-20261121-225001
+    #[arg(long, value_name = "SESSION")]
+    session: Option<String>,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let logs = context.project()?.logs();
+        if !logs.is_dir() {
+            let text = format!("there is no event log at {}", logs.display());
+            return Err(Failure::nothing(text).with_hint("`ensemble init` creates a queue"));
+        }
+        let limit = self.limit.or_else(|| self.follow.then_some(FOLLOW_FROM));
+        if self.follow {
+            // Begun before the past is read, so that nothing falls in between.
+            let mut follower = Follower::from_start(&logs).only(self.types.clone());
+            let waiter = Waiter::new(std::slice::from_ref(&logs));
+            self.show_past(context, || follower.poll().map_err(Failure::from), limit)?;
+            loop {
+                context.out.flush()?;
+                waiter.wait(LOG_POLL);
+                for record in follower.poll()? {
+                    self.show(context, &record)?;
+                }
+            }
+        }
+        let mut records = read_all(&logs)?;
+        let is_wanted = |record: &Record| {
+            self.types.is_empty() || self.types.iter().any(|pattern| record.kind.matches(pattern))
+        };
+        let mut past = || Ok(records.by_ref().filter(is_wanted).take(1024).collect());
+        self.show_past(context, &mut past, limit)?;
+        let bad = records.bad_lines().count();
+        if bad > 0 {
+            say(&format!("warning: {} passed over: not records", plural(bad, "line")));
+        }
+        match records.failure() {
+            Some(failure) => Err(Failure::new(Exit::Failed, failure.to_string())),
+            None => Ok(()),
+        }
+    }
+
+    /// Shows what there is already, the last `limit` records of it.
+    fn show_past(
+        &self,
+        context: &Context,
+        mut next: impl FnMut() -> Outcome<Vec<Record>>,
+        limit: Option<usize>,
+    ) -> Outcome {
+        let mut last = VecDeque::new();
+        loop {
+            let batch = next()?;
+            if batch.is_empty() {
+                break;
+            }
+            for record in batch.into_iter().filter(|record| self.is_of_session(record)) {
+                match limit {
+                    None => self.show(context, &record)?,
+                    Some(limit) => {
+                        last.push_back(record);
+                        if last.len() > limit {
+                            last.pop_front();
+                        }
+                    }
+                }
+            }
+        }
+        last.iter().try_for_each(|record| self.show(context, record))
+    }
+
+    fn show(&self, context: &Context, record: &Record) -> Outcome {
+        if !self.is_of_session(record) {
+            return Ok(());
+        }
+        if context.out.is_json() {
+            return context.out.line(record.to_line());
+        }
+        let time = record.timestamp.to_string().replace('T', " ");
+        let data = inline(&Value::Object(record.data.clone()));
+        context.out.line(format!(
+            "{}  {}  {}  {data}",
+            context.out.paint(FAINT, time.trim_end_matches('Z')),
+            context.out.paint(STRONG, &record.kind),
+            one_line(&record.actor),
+        ))
+    }
+
+    fn is_of_session(&self, record: &Record) -> bool {
+        self.session.as_ref().is_none_or(|wanted| {
+            record.session_id == *wanted
+                || record.session_id.strip_prefix("session-") == Some(wanted.as_str())
+        })
+    }
+}

@@ -1,0 +1,154 @@
+//! `ensemble mailbox`: which mailboxes there are.
+
+use std::time::Duration;
+
+use clap_complete::engine::ArgValueCandidates;
+use ensemble_core::message::Name;
+use ensemble_core::spool::{
+    ATTEMPTS_MAX_DEFAULT, DONE_DAYS_DEFAULT, LEASE_SECONDS_DEFAULT, Settings,
+};
+use serde_json::json;
+
+use super::bind::{Bind, PaneFlags, Unbind};
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+use crate::text::{age, plural};
+use crate::{args, completion};
+
+/// Add, list and remove mailboxes
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    Add(Add),
+    List(List),
+    Remove(Remove),
+    Bind(Bind),
+    Unbind(Unbind),
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        match self.verb {
+            Verb::Add(add) => add.run(context),
+            Verb::List(List {}) => list(context),
+            Verb::Remove(remove) => remove.run(context),
+            Verb::Bind(bind) => bind.run(context),
+            Verb::Unbind(unbind) => unbind.run(context),
+        }
+    }
+}
+
+/// Create a mailbox for an agent or a group of agents
+///
+/// Several agents may receive from one mailbox; each message goes to one of them.
+#[derive(Debug, clap::Args)]
+struct Add {
+    /// Its name: 1 to 64 of A-Z a-z 0-9 . _ -
+    name: Name,
+    /// How many messages may wait before senders are refused [default: no limit]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    capacity: Option<u64>,
+    /// How often a message is delivered before it becomes a dead letter
+    #[arg(long, value_name = "N", default_value_t = ATTEMPTS_MAX_DEFAULT)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    attempts_max: u64,
+    /// How long a received message is held without an extension, 1s to 1day [default: 5m]
+    #[arg(long, value_name = "DURATION", value_parser = args::lease)]
+    lease: Option<Duration>,
+    /// How long settled messages are kept, in days; within this time an id is stored once
+    #[arg(long, value_name = "N", default_value_t = DONE_DAYS_DEFAULT)]
+    done_days: u64,
+    #[command(flatten)]
+    place: PaneFlags,
+}
+
+impl Add {
+    fn run(self, context: &Context) -> Outcome {
+        let mut settings = Settings::default();
+        settings.capacity = self.capacity;
+        settings.attempts_max = self.attempts_max;
+        settings.lease_seconds = self.lease.map_or(LEASE_SECONDS_DEFAULT, |l| l.as_secs());
+        settings.done_days = self.done_days;
+        context.spool()?.add_mailbox(&self.name, &settings)?;
+        if self.place.is_given() {
+            self.place.bind(context, self.name.clone(), self.name.clone())?;
+        }
+        if context.out.is_json() {
+            return context.out.object(&described(&self.name, &settings));
+        }
+        context.out.line(format!("added mailbox {}", self.name))
+    }
+}
+
+/// List the mailboxes with their settings
+#[derive(Debug, clap::Args)]
+struct List {}
+
+fn list(context: &Context) -> Outcome {
+    let spool = context.spool()?;
+    let mut rows = Vec::new();
+    for name in spool.mailboxes()? {
+        let settings = spool.settings(&name)?;
+        if context.out.is_json() {
+            context.out.object(&described(&name, &settings))?;
+            continue;
+        }
+        rows.push(vec![
+            name.to_string(),
+            settings.capacity.map_or_else(|| "-".to_owned(), |capacity| capacity.to_string()),
+            settings.attempts_max.to_string(),
+            age(settings.lease_duration()),
+            format!("{}d", settings.done_days),
+        ]);
+    }
+    match context.out.is_json() {
+        true => Ok(()),
+        false => {
+            context.out.table(&["mailbox", "capacity", "attempts", "lease", "settled kept"], rows)
+        }
+    }
+}
+
+/// Remove a mailbox with everything that is settled or dead in it
+#[derive(Debug, clap::Args)]
+struct Remove {
+    /// Which one
+    #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
+    name: Name,
+    /// Even if messages wait or are held in it: they are lost
+    #[arg(long)]
+    force: bool,
+}
+
+impl Remove {
+    fn run(self, context: &Context) -> Outcome {
+        let spool = context.spool()?;
+        let counts = spool.counts(&self.name)?;
+        let unfinished = counts.queued + counts.acked;
+        if unfinished > 0 && !self.force {
+            let messages = plural(unfinished, "unfinished message");
+            let text = format!("mailbox `{}` has {messages}: nothing was removed", self.name);
+            return Err(Failure::refused(text).with_hint("`--force` removes them, too"));
+        }
+        spool.remove_mailbox(&self.name, self.force)?;
+        if context.out.is_json() {
+            return context.out.object(&json!({ "mailbox": self.name, "unfinished": unfinished }));
+        }
+        context.out.line(format!("removed mailbox {}", self.name))
+    }
+}
+
+fn described(name: &Name, settings: &Settings) -> serde_json::Value {
+    json!({
+        "mailbox": name,
+        "capacity": settings.capacity,
+        "attempts_max": settings.attempts_max,
+        "lease_seconds": settings.lease_seconds,
+        "done_days": settings.done_days,
+    })
+}

@@ -1,0 +1,165 @@
+//! `ensemble recv`: takes the next message. Taking it is its ack.
+
+use std::time::{Duration, Instant};
+
+use clap_complete::engine::ArgValueCandidates;
+use ensemble_core::env::Delivery;
+use ensemble_core::message::Name;
+use ensemble_core::spool::{Spool, Waited};
+use ensemble_watch::doorbell::Waiter;
+use serde_json::json;
+
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+use crate::interrupt::Interrupt;
+use crate::output::STRONG;
+use crate::text::age;
+use crate::{args, completion};
+
+/// Receive the next message; exit code 3 if there is none
+///
+/// Urgent messages come first, then the oldest. The message is held for you until its lease is
+/// over: `ensemble extend` holds it for longer, `ensemble settle` says that the work is done,
+/// `ensemble release` gives it back.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble recv --as worker-1 --wait 10m
+  ensemble recv --as worker-1 --json | jq -r .id
+  ensemble recv --as worker-1 --mailbox reviewers --lease 30m")]
+pub(crate) struct Arguments {
+    /// Whose mailbox to receive from [default: the name of `--as`]
+    #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completion::mailboxes))]
+    mailbox: Option<Name>,
+    /// Wait so long for a message if there is none
+    #[arg(long, value_name = "DURATION", value_parser = args::duration)]
+    wait: Option<Duration>,
+    /// Hold the message for so long, 1s to 1day [default: as the mailbox says]
+    #[arg(long, value_name = "DURATION", value_parser = args::lease)]
+    lease: Option<Duration>,
+    /// Print the content only, of the attachment if there is one
+    #[arg(long, conflicts_with = "json")]
+    body: bool,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let agent = context.agent_required()?;
+        let mailbox = self.mailbox.clone().unwrap_or_else(|| agent.clone());
+        let spool = context.spool()?;
+        let interrupt = Interrupt::install()?;
+        let mut delivery = spool.receive(&mailbox, &agent)?;
+        if let (None, Some(patience)) = (&delivery, self.wait) {
+            delivery = wait(&spool, &interrupt, &mailbox, &agent, patience)?;
+        }
+        let Some(mut delivery) = delivery else {
+            return Err(Failure::nothing(format!("nothing waits in mailbox `{mailbox}`")));
+        };
+        let delivered = self.hand_over(context, &spool, &interrupt, &mut delivery);
+        if delivered.is_err() {
+            // Nobody has seen it: others may have it at once, not only when the lease is over.
+            spool.release(&delivery.lease, Duration::ZERO)?;
+            interrupt.end_if_noted();
+        }
+        delivered
+    }
+
+    /// Prints a message, all of it or with an error.
+    fn hand_over(
+        &self,
+        context: &Context,
+        spool: &Spool,
+        interrupt: &Interrupt,
+        delivery: &mut Delivery,
+    ) -> Outcome {
+        if let Some(lease) = self.lease {
+            spool.extend(&delivery.lease, lease)?;
+            delivery.lease_duration = lease;
+        }
+        if interrupt.is_noted() {
+            return Err(Failure::refused("interrupted: the message was given back"));
+        }
+        if context.out.is_json() {
+            print_json(context, spool, delivery)?;
+        } else if self.body {
+            print_body(context, spool, delivery)?;
+        } else {
+            print_message(context, spool, delivery)?;
+        }
+        context.out.flush()
+    }
+}
+
+/// Listens first, then looks, then sleeps: what is sent in between is not missed.
+fn wait(
+    spool: &Spool,
+    interrupt: &Interrupt,
+    mailbox: &Name,
+    agent: &Name,
+    patience: Duration,
+) -> Outcome<Option<Delivery>> {
+    let deadline = Instant::now().checked_add(patience);
+    let home = spool.root().join("mailbox").join(mailbox.as_str());
+    let waiter = Waiter::new(&[home.join("new"), home.join("front")]);
+    loop {
+        if let Some(delivery) = spool.receive(mailbox, agent)? {
+            return Ok(Some(delivery));
+        }
+        let left =
+            deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
+        if left.is_zero() {
+            return Ok(None);
+        }
+        let nap = match spool.sleep_allowed(mailbox)? {
+            Waited::AtMost(due) => left.min(due),
+            Waited::UntilPublished => left,
+        };
+        interrupt.may_end_during(|| waiter.wait(nap));
+    }
+}
+
+fn print_json(context: &Context, spool: &Spool, delivery: &Delivery) -> Outcome {
+    let Delivery { envelope, lease, lease_duration, .. } = delivery;
+    let mut object = json!({
+        "id": lease.id,
+        "mailbox": lease.mailbox,
+        "holder": lease.holder,
+        "epoch": lease.epoch,
+        "lease_seconds": lease_duration.as_secs(),
+        "envelope": envelope,
+    });
+    if let Some(attachment) = &envelope.attachment {
+        object["attachment_path"] = json!(spool.attachment_path(attachment));
+    }
+    context.out.object(&object)
+}
+
+fn print_body(context: &Context, spool: &Spool, delivery: &Delivery) -> Outcome {
+    match &delivery.envelope.attachment {
+        Some(attachment) => context.out.content(&spool.read_attachment(attachment)?),
+        None => context.out.content(delivery.envelope.body.as_bytes()),
+    }
+}
+
+fn print_message(context: &Context, spool: &Spool, delivery: &Delivery) -> Outcome {
+    let Delivery { envelope, lease, lease_duration, .. } = delivery;
+    let attachment = envelope.attachment.as_ref().map(|a| spool.attachment_path(a));
+    let headers = [
+        ("id", Some(context.out.paint(STRONG, &lease.id))),
+        ("from", Some(envelope.from.to_string())),
+        ("type", Some(envelope.kind.to_string())),
+        ("task", envelope.task_id.clone()),
+        ("attempt", envelope.attempt.map(|attempt| attempt.to_string())),
+        ("request", envelope.correlation_id.clone()),
+        ("epoch", Some(lease.epoch.to_string())),
+        ("lease", Some(age(*lease_duration))),
+        ("attached", attachment.map(|path| path.to_string_lossy().into_owned())),
+    ];
+    for (name, value) in headers {
+        if let Some(value) = value {
+            context.out.line(format!("{name:<8} {value}"))?;
+        }
+    }
+    context.out.line("")?;
+    context.out.content(envelope.body.as_bytes())?;
+    if envelope.body.ends_with('\n') { Ok(()) } else { context.out.line("") }
+}

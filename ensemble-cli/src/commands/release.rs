@@ -1,0 +1,43 @@
+//! `ensemble release`: somebody else shall do it, or later.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::args;
+use crate::context::Context;
+use crate::exit::Outcome;
+use crate::held::Which;
+use crate::text::age;
+
+/// Give a received message back, to be received again
+///
+/// After as many deliveries as its mailbox allows it becomes a dead letter instead.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: ensemble release ID --delay 5m")]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    which: Which,
+    /// Not to be received before this time is over
+    #[arg(long, value_name = "DURATION", value_parser = args::duration, default_value = "0")]
+    delay: Duration,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let spool = context.spool()?;
+        let lease = self.which.lease(context, &spool)?;
+        spool.release(&lease, self.delay)?;
+        let state = spool.state(&lease.mailbox, &lease.id)?.map_or("gone", |state| state.word());
+        if context.out.is_json() {
+            return context
+                .out
+                .object(&json!({ "id": lease.id, "mailbox": lease.mailbox, "state": state }));
+        }
+        context.out.line(match (state, self.delay) {
+            ("dead", _) => format!("no attempt is left: {} is a dead letter now", lease.id),
+            (_, Duration::ZERO) => format!("released {}", lease.id),
+            (_, delay) => format!("released {}, due in {}", lease.id, age(delay)),
+        })
+    }
+}

@@ -1,0 +1,253 @@
+//! `ensemble send`: stores a message for one or several mailboxes.
+
+use std::fs::File;
+use std::io::{self, IsTerminal as _, Read};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap_complete::engine::ArgValueCandidates;
+use ensemble_core::Error;
+use ensemble_core::env::{Clock as _, Published, SystemClock};
+use ensemble_core::event_log::Follower;
+use ensemble_core::message::{BODY_BYTES_MAX, Envelope, MessageId, Name, PRIORITY_MAX};
+use ensemble_core::spool::{Settings, Spool};
+use serde_json::json;
+
+use crate::context::Context;
+use crate::exit::{Failure, Outcome, say};
+use crate::receipt::{Receipt, Tracker};
+use crate::text::age;
+use crate::{args, completion};
+
+/// The largest content, in bytes; larger than a body, it becomes an attachment.
+const CONTENT_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// The records that tell of nudges.
+const RECEIPT_RECORDS: [&str; 2] = ["receipt.notified", "receipt.submitted"];
+
+/// Send a message and print its id
+///
+/// When this returns, the message survives whatever `durability` promises. Content that is larger
+/// than 60 KiB or not UTF-8 is stored as an attachment which the message names.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble send --to worker-1 task.md
+  git diff | ensemble send --to reviewer --type review --wait settled --timeout 30m -
+  ensemble send --broadcast --priority 5 -m 'stop at the next checkpoint'")]
+pub(crate) struct Arguments {
+    /// The recipient's mailbox; may be repeated
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(required_unless_present = "broadcast", add = ArgValueCandidates::new(completion::mailboxes))]
+    to: Vec<Name>,
+    /// To every mailbox but the sender's own
+    #[arg(long, conflicts_with_all = ["to", "create"])]
+    broadcast: bool,
+    /// Create mailboxes that do not exist
+    #[arg(long)]
+    create: bool,
+    /// What kind of message it is
+    #[arg(long = "type", value_name = "TYPE", default_value = "message")]
+    kind: Name,
+    /// An id of your own: sending it again stores nothing [default: a new UUIDv7]
+    #[arg(long)]
+    id: Option<MessageId>,
+    /// 0 to 9; higher is received first
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(value_parser = clap::value_parser!(u8).range(0..=i64::from(PRIORITY_MAX)))]
+    priority: u8,
+    /// The task it is about
+    #[arg(long, value_name = "ID", value_parser = args::header)]
+    task: Option<String>,
+    /// Which attempt at that task
+    #[arg(long, value_name = "N")]
+    attempt: Option<u32>,
+    /// The request it belongs to
+    #[arg(long, value_name = "ID", value_parser = args::header)]
+    correlation: Option<String>,
+    /// If it was not received after this time it becomes a dead letter
+    #[arg(long, value_name = "DURATION", value_parser = args::duration)]
+    expires: Option<Duration>,
+    /// Return only when the message got so far (exit code 3 if it did not in time)
+    #[arg(long, value_name = "STATE")]
+    wait: Option<Receipt>,
+    /// How long to wait at most [default: for ever]
+    #[arg(long, value_name = "DURATION", value_parser = args::duration, requires = "wait")]
+    timeout: Option<Duration>,
+    /// The content itself, instead of a file
+    #[arg(short, long, value_name = "TEXT", conflicts_with = "file")]
+    message: Option<String>,
+    /// A file with the content; `-` for stdin
+    #[arg(value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]
+    file: Option<PathBuf>,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let spool = context.spool()?;
+        let sender = context.agent()?;
+        let recipients = self.recipients(&spool, sender.as_ref())?;
+        let content = self.content()?;
+        let envelope = self.envelope(&spool, &recipients[0], sender, content)?;
+        let log = match self.wait {
+            Some(Receipt::Notified | Receipt::Submitted) => Some(context.project()?.logs()),
+            _ => None,
+        };
+        let mut sent = Vec::new();
+        let mut failed = None;
+        for to in recipients {
+            // Before the message is stored, so that no record is missed.
+            let follower = log.as_deref().map(Follower::from_end).transpose()?;
+            match spool.publish(&envelope.addressed_to(to.clone())) {
+                Ok(published) => sent.push((to, published, follower)),
+                Err(error) => {
+                    // The others get theirs; sending the same id again reaches the missing ones.
+                    if let Some(Failure::Told { text, .. }) = failed.replace(Failure::from(error)) {
+                        say(&text);
+                    }
+                }
+            }
+        }
+        if !sent.is_empty() && !context.out.is_json() {
+            context.out.line(&envelope.id)?;
+            context.out.flush()?;
+        }
+        let deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        for (to, published, follower) in sent {
+            let follower = match (follower, published, &log) {
+                // Stored by an earlier run: its records may be old.
+                (Some(_), Published::AlreadyStored, Some(log)) => Some(Follower::from_start(log)),
+                (follower, ..) => follower,
+            };
+            let follower = follower.map(|follower| follower.only(RECEIPT_RECORDS));
+            let tracker = Tracker::new(&spool, to.clone(), envelope.id.clone(), follower);
+            let (reached, late) = self.wait_for(tracker, deadline)?;
+            if context.out.is_json() {
+                context.out.object(&json!({
+                    "id": envelope.id, "mailbox": to, "state": reached,
+                    "already_stored": published == Published::AlreadyStored,
+                }))?;
+            }
+            if let Some(late) = late {
+                failed = failed.or(Some(late));
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// How far the message got, and the failure if that is not far enough.
+    fn wait_for(
+        &self,
+        mut tracker: Tracker<'_>,
+        deadline: Option<Instant>,
+    ) -> Outcome<(Receipt, Option<Failure>)> {
+        let Some(wanted) = self.wait else { return Ok((Receipt::Stored, None)) };
+        let reached = tracker.wait(wanted, deadline)?;
+        let late = (reached < wanted).then(|| {
+            let patience = age(self.timeout.unwrap_or_default());
+            Failure::nothing(format!("after {patience} the message is {reached}, not {wanted}"))
+        });
+        Ok((reached, late))
+    }
+
+    /// Every recipient once, all of them known.
+    fn recipients(&self, spool: &Spool, sender: Option<&Name>) -> Outcome<Vec<Name>> {
+        if self.broadcast {
+            let mut all = spool.mailboxes()?;
+            all.retain(|name| Some(name) != sender);
+            let nobody = || Failure::refused("there is no other mailbox to send to");
+            return if all.is_empty() { Err(nobody()) } else { Ok(all) };
+        }
+        let mut recipients: Vec<Name> = Vec::with_capacity(self.to.len());
+        for to in &self.to {
+            if recipients.contains(to) {
+                continue;
+            }
+            // Nothing is stored anywhere if one of several names is wrong.
+            match spool.settings(to) {
+                Ok(_) => {}
+                Err(Error::NoMailbox { .. }) if self.create => {
+                    match spool.add_mailbox(to, &Settings::default()) {
+                        Ok(()) | Err(Error::MailboxExists { .. }) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                Err(error @ Error::NoMailbox { .. }) => {
+                    return Err(Failure::from(error).with_hint("`--create` creates it"));
+                }
+                Err(error) => return Err(error.into()),
+            }
+            recipients.push(to.clone());
+        }
+        Ok(recipients)
+    }
+
+    fn content(&self) -> Outcome<Vec<u8>> {
+        if let Some(text) = &self.message {
+            return Ok(text.clone().into_bytes());
+        }
+        match self.file.as_deref() {
+            Some(path) if path != Path::new("-") => {
+                let fail =
+                    |e: io::Error| Failure::refused(format!("cannot read {}: {e}", path.display()));
+                let file = File::open(path).map_err(fail)?;
+                read_content(file).map_err(fail)
+            }
+            None if io::stdin().is_terminal() => Err(Failure::usage("there is nothing to send")
+                .with_hint("name a file, pipe the content in, or use `-m TEXT`")),
+            _ => read_content(io::stdin().lock())
+                .map_err(|e| Failure::refused(format!("cannot read stdin: {e}"))),
+        }
+    }
+
+    fn envelope(
+        &self,
+        spool: &Spool,
+        to: &Name,
+        sender: Option<Name>,
+        content: Vec<u8>,
+    ) -> Outcome<Envelope> {
+        let mut envelope = Envelope::new(to.clone(), String::new())
+            .with_kind(self.kind.clone())
+            .with_priority(self.priority);
+        if let Some(id) = &self.id {
+            envelope = envelope.with_id(id.clone());
+        }
+        if let Some(sender) = sender {
+            envelope = envelope.from(sender);
+        }
+        envelope.task_id.clone_from(&self.task);
+        envelope.attempt = self.attempt;
+        envelope.correlation_id.clone_from(&self.correlation);
+        envelope.expires_at = self.expires.map(|time| SystemClock.wall().plus(time));
+        fill(spool, envelope, content)
+    }
+}
+
+/// Puts the content into the body, or into an attachment if it does not fit.
+fn fill(spool: &Spool, mut envelope: Envelope, content: Vec<u8>) -> Outcome<Envelope> {
+    let content = match String::from_utf8(content) {
+        Ok(text) if text.len() <= BODY_BYTES_MAX => {
+            envelope.body = text;
+            // A text of many short lines or control characters is longer in its file form.
+            match envelope.encode() {
+                Err(Error::TooLarge { .. }) => std::mem::take(&mut envelope.body).into_bytes(),
+                Err(error) => return Err(error.into()),
+                Ok(_) => return Ok(envelope),
+            }
+        }
+        Ok(text) => text.into_bytes(),
+        Err(error) => error.into_bytes(),
+    };
+    let attachment = spool.attach(&content)?;
+    envelope.body = format!(
+        "The content is attached: attachments/{} ({} bytes).\n\
+         `ensemble recv --body` prints the content instead of this text.\n",
+        attachment.sha256, attachment.bytes
+    );
+    Ok(envelope.with_attachment(attachment))
+}
+
+fn read_content(source: impl Read) -> io::Result<Vec<u8>> {
+    let mut content = Vec::new();
+    source.take(CONTENT_BYTES_MAX + 1).read_to_end(&mut content)?;
+    Ok(content)
+}

@@ -1,0 +1,31 @@
+//! `ensemble settle`: the work is done.
+
+use serde_json::json;
+
+use crate::context::Context;
+use crate::exit::Outcome;
+use crate::held::Which;
+
+/// Say that the work of a received message is done
+///
+/// Refused once the lease is over and somebody else may have the message.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: ensemble settle 0199aa10-4c5e-7b3a-a1b2-3c4d5e6f7081")]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    which: Which,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let spool = context.spool()?;
+        let lease = self.which.lease(context, &spool)?;
+        spool.settle(&lease)?;
+        if context.out.is_json() {
+            return context
+                .out
+                .object(&json!({ "id": lease.id, "mailbox": lease.mailbox, "state": "settled" }));
+        }
+        context.out.line(format!("settled {}", lease.id))
+    }
+}

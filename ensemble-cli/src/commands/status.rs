@@ -1,0 +1,214 @@
+//! `ensemble status`: everything at a glance, however deep the backlog.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+use std::time::Duration;
+
+use ensemble_core::Error;
+use ensemble_core::durable::FileLock;
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::message::Name;
+use ensemble_core::spool::{Glance, Overflow, Spool};
+use ensemble_watch::project::Project;
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::exit::Outcome;
+use crate::output::{FAINT, GOOD, WARNING};
+use crate::text::{age, one_line, plural};
+
+/// Messages are counted up to here; what is beyond takes long and helps nobody.
+pub(super) const COUNT_MAX: u64 = 1000;
+/// The largest status file of a watcher, in bytes.
+const WATCH_BYTES_MAX: u64 = 1024 * 1024;
+/// How deep the watcher's own words are shown.
+const SHOWN_DEPTH_MAX: usize = 6;
+
+/// Show the mailboxes, the watcher and what it could not deliver
+///
+/// With `--json`, one object a mailbox and then one about the watcher.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let spool = context.spool()?;
+        let project = context.project()?;
+        let watcher = Watcher::look(project)?;
+        if context.out.is_json() {
+            print_json(context, &spool, &watcher)
+        } else {
+            print_mailboxes(context, &spool)?;
+            context.out.line("")?;
+            print_watcher(context, &watcher)
+        }
+    }
+}
+
+/// A number that was counted up to [`COUNT_MAX`].
+pub(super) fn counted(number: u64) -> String {
+    if number >= COUNT_MAX { format!("{COUNT_MAX}+") } else { number.to_string() }
+}
+
+/// The watcher as seen from outside.
+#[derive(Debug)]
+pub(super) struct Watcher {
+    /// Who holds its lock.
+    pub(super) holder: Option<String>,
+    /// What it says of itself.
+    status: Option<Value>,
+}
+
+impl Watcher {
+    pub(super) fn look(project: &Project) -> Outcome<Self> {
+        let lock = project.watch_lock();
+        // A lock file that never was is not made by looking.
+        let holder = match lock.exists() {
+            false => None,
+            true => match FileLock::acquire_shared(&lock, Duration::ZERO) {
+                Ok(_) => None,
+                Err(Error::Locked { holder, .. }) => Some(holder),
+                Err(error) => return Err(error.into()),
+            },
+        };
+        Ok(Self { holder, status: read_status(&project.watch_status()) })
+    }
+}
+
+fn read_status(path: &Path) -> Option<Value> {
+    let mut text = String::new();
+    File::open(path).ok()?.take(WATCH_BYTES_MAX).read_to_string(&mut text).ok()?;
+    serde_json::from_str(&text).ok()
+}
+
+fn print_json(context: &Context, spool: &Spool, watcher: &Watcher) -> Outcome {
+    for (name, glance, overflow) in look(spool)? {
+        let mut object = json!({ "mailbox": name });
+        for (key, value) in
+            serde_json::to_value(&glance).unwrap_or_default().as_object().into_iter().flatten()
+        {
+            object[key] = value.clone();
+        }
+        object["oldest_seconds"] = json!(oldest(&glance).map(|age| age.as_secs()));
+        object["overflow"] = json!(overflow);
+        object["counted_up_to"] = json!(COUNT_MAX);
+        context.out.object(&object)?;
+    }
+    context.out.object(&json!({
+        "watcher": {
+            "running": watcher.holder.is_some(),
+            "holder": watcher.holder,
+            "status": watcher.status,
+        }
+    }))
+}
+
+fn print_mailboxes(context: &Context, spool: &Spool) -> Outcome {
+    let mailboxes = look(spool)?;
+    if mailboxes.is_empty() {
+        return context.out.line("no mailbox yet: `ensemble mailbox add NAME` makes one");
+    }
+    let row = |(name, glance, overflow): &(Name, Glance, Option<Overflow>)| {
+        vec![
+            name.to_string(),
+            counted(glance.waiting),
+            counted(glance.delayed),
+            oldest(glance).map_or_else(|| "-".to_owned(), age),
+            counted(glance.held),
+            counted(glance.dead),
+            overflow.as_ref().map_or_else(String::new, |o| format!("full: {} refused", o.refused)),
+        ]
+    };
+    context.out.table(
+        &["mailbox", "waiting", "delayed", "oldest", "held", "dead", ""],
+        mailboxes.iter().map(row).collect(),
+    )
+}
+
+fn look(spool: &Spool) -> Outcome<Vec<(Name, Glance, Option<Overflow>)>> {
+    let mut all = Vec::new();
+    for name in spool.mailboxes()? {
+        let glance = spool.glance(&name, COUNT_MAX)?;
+        let overflow = spool.overflow(&name)?;
+        all.push((name, glance, overflow));
+    }
+    Ok(all)
+}
+
+fn oldest(glance: &Glance) -> Option<Duration> {
+    let now = u64::try_from(SystemClock.wall().unix_millis()).unwrap_or(0);
+    glance.oldest_millis.map(|made_at| Duration::from_millis(now.saturating_sub(made_at)))
+}
+
+fn print_watcher(context: &Context, watcher: &Watcher) -> Outcome {
+    let out = &context.out;
+    match &watcher.holder {
+        Some(holder) => {
+            out.line(format!("watcher  {}, {}", out.paint(GOOD, "running"), one_line(holder)))?;
+        }
+        None => out.line(format!(
+            "watcher  {}: `ensemble watch` starts it",
+            out.paint(WARNING, "not running")
+        ))?,
+    }
+    match &watcher.status {
+        Some(status) if watcher.holder.is_none() => {
+            out.line(out.paint(FAINT, "what the last one said:"))?;
+            print_value(context, status, 1)
+        }
+        Some(status) => print_value(context, status, 1),
+        None => Ok(()),
+    }
+}
+
+/// Whatever the watcher says of itself, readably: members in lines, deeper ones indented.
+fn print_value(context: &Context, value: &Value, depth: usize) -> Outcome {
+    let indent = "  ".repeat(depth);
+    let Value::Object(members) = value else {
+        return context.out.line(format!("{indent}{}", scalar(value)));
+    };
+    for (key, value) in members {
+        let key = one_line(key);
+        match value {
+            Value::Object(inner) if inner.is_empty() => {}
+            Value::Array(items) if items.is_empty() => {}
+            Value::Object(_) if depth < SHOWN_DEPTH_MAX => {
+                context.out.line(format!("{indent}{key}"))?;
+                print_value(context, value, depth + 1)?;
+            }
+            Value::Array(items)
+                if depth < SHOWN_DEPTH_MAX && items.iter().any(Value::is_object) =>
+            {
+                let count = plural(items.len() as u64, "entry").replace("entrys", "entries");
+                context.out.line(format!("{indent}{key}: {count}"))?;
+                for item in items {
+                    context.out.line(format!("{indent}  {}", inline(item)))?;
+                }
+            }
+            other => context.out.line(format!("{indent}{key}: {}", inline(other)))?,
+        }
+    }
+    Ok(())
+}
+
+/// A value in one line: `mailbox=worker-1 reason=copy_mode`.
+pub(super) fn inline(value: &Value) -> String {
+    match value {
+        Value::Object(members) => members
+            .iter()
+            .map(|(key, value)| format!("{}={}", one_line(key), scalar(value)))
+            .collect::<Vec<_>>()
+            .join(" "),
+        Value::Array(items) => items.iter().map(scalar).collect::<Vec<_>>().join(", "),
+        other => scalar(other),
+    }
+}
+
+fn scalar(value: &Value) -> String {
+    match value {
+        Value::String(text) => one_line(text),
+        Value::Null => "-".to_owned(),
+        other => one_line(&other.to_string()),
+    }
+}

@@ -1,0 +1,110 @@
+//! The demo: seed 002's whole flow with a real watcher, a real tmux server and shell scripts.
+//!
+//! ```text
+//! conductor ──instruction──> dispatch ──tasks/──> worker-1, worker-2
+//! conductor <──reports/completion-summary── dispatch <──reports/*-completed── workers
+//! ```
+//!
+//! Every arrow is a file that lands and a line that is typed into a pane. What is told here comes
+//! from the event log, so it is what happened and not what was meant to happen.
+
+mod hops;
+mod stage;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use ensemble_core::event_log::{Follower, Record};
+use ensemble_watch::doorbell::Waiter;
+
+use crate::context::Context;
+use crate::exit::{Exit, Failure, Outcome};
+use crate::output::{FAINT, GOOD, STRONG};
+use hops::Hops;
+use stage::Stage;
+
+/// What the user wants of the demo.
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) dir: Option<PathBuf>,
+    pub(crate) work: Option<PathBuf>,
+    pub(crate) attach: bool,
+    pub(crate) timeout: Duration,
+}
+
+/// Runs it.
+pub(crate) fn run(context: &Context, settings: Settings) -> Outcome {
+    let mut stage = Stage::set(&settings)?;
+    let story = format!("a team of four in {}", stage.project.queue.display());
+    context.out.line(context.out.paint(STRONG, story))?;
+    let viewer = if settings.attach { Some(stage.attach()?) } else { None };
+    stage.begin()?;
+    let told = follow(context, &mut stage, settings.timeout, viewer.is_none());
+    if let Some(viewer) = viewer {
+        stage::wait_for_viewer(viewer);
+    }
+    stage.strike();
+    conclude(context, &stage, &told?)
+}
+
+/// Tells what happens until the summary was read.
+fn follow(context: &Context, stage: &mut Stage, patience: Duration, aloud: bool) -> Outcome<Hops> {
+    let logs = stage.project.logs();
+    let waiter = Waiter::new(std::slice::from_ref(&logs));
+    let mut follower = Follower::from_start(&logs);
+    let mut hops = Hops::default();
+    let start = Instant::now();
+    while !hops.is_complete() {
+        for record in follower.poll()? {
+            if let Some(line) = hops.take(&record)
+                && aloud
+            {
+                tell(context, &record, &hops, &line)?;
+            }
+        }
+        context.out.flush()?;
+        let left = patience.saturating_sub(start.elapsed());
+        if left.is_zero() {
+            let text = format!("the demo did not finish within {} s", patience.as_secs());
+            let screens = stage.screens();
+            return Err(
+                Failure::new(Exit::Nothing, text).with_hint(format!("the panes show:\n{screens}"))
+            );
+        }
+        stage.check_alive()?;
+        if !hops.is_complete() {
+            waiter.wait(left.min(Duration::from_millis(100)));
+        }
+    }
+    Ok(hops)
+}
+
+fn tell(context: &Context, record: &Record, hops: &Hops, line: &str) -> Outcome {
+    let at = format!("{:>7.3} s", hops.seconds_since_start(record));
+    context.out.line(format!("{}  {line}", context.out.paint(FAINT, at)))
+}
+
+/// How long each hop took, and where to look.
+fn conclude(context: &Context, stage: &Stage, hops: &Hops) -> Outcome {
+    if context.out.is_json() {
+        for row in hops.rows() {
+            context.out.object(&row)?;
+        }
+    } else {
+        context.out.line("")?;
+        hops.table(&context.out)?;
+        context.out.line("")?;
+    }
+    let findings = stage.spool.fsck(false)?;
+    if !findings.is_empty() {
+        let text = format!("fsck found {} problems in the demo's queue", findings.len());
+        return Err(Failure::new(Exit::Corrupt, text));
+    }
+    if context.out.is_json() {
+        return Ok(());
+    }
+    let summary = stage.summary()?;
+    context.out.line(format!("{} {summary}", context.out.paint(GOOD, "done:")))?;
+    let queue = stage.project.queue.display();
+    context.out.line(format!("look around: ensemble --queue {queue} status (or log, inbox, fsck)"))
+}

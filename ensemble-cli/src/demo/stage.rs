@@ -1,0 +1,261 @@
+//! The demo's stage: its directory, queue, watcher and panes, and their end.
+
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ensemble_core::Error;
+use ensemble_core::event_log::NullRecorder;
+use ensemble_core::message::Name;
+use ensemble_core::spool::Spool;
+use ensemble_core::tmux::Server;
+use ensemble_watch::panes::{self, PaneEntry};
+use ensemble_watch::project::Project;
+
+use super::Settings;
+use crate::exit::{Failure, Outcome};
+
+/// The agents: name, script, argument.
+const AGENTS: [(&str, &str, &str); 4] = [
+    ("conductor", include_str!("conductor.sh"), ""),
+    ("dispatch", include_str!("dispatch.sh"), ""),
+    ("worker-1", include_str!("worker.sh"), "worker-1"),
+    ("worker-2", include_str!("worker.sh"), "worker-2"),
+];
+/// What Conductor asks for: a name and a pattern of file names a line.
+const INSTRUCTION: &str = "type: start_workers\nworker_count: 2\ntasks: |\n  count-rust *.rs\n  count-docs *.md\n  count-data *.y*ml\n  count-shell *.sh\n...\n";
+/// How long the watcher may take to start and to stop.
+const WATCHER_PATIENCE: Duration = Duration::from_secs(10);
+/// The longest path of a socket, in bytes, less what tmux appends.
+const SOCKET_BYTES_MAX: usize = 100;
+
+/// Everything that the demo has set up.
+pub(super) struct Stage {
+    pub(super) project: Project,
+    pub(super) spool: Spool,
+    server: Server,
+    watcher: Child,
+    dir: PathBuf,
+    panes: Vec<(Name, String)>,
+    struck: bool,
+}
+
+impl Stage {
+    /// Sets it up: queue, watcher, and a tmux server with a pane for each agent but Conductor,
+    /// whose entry begins the play.
+    pub(super) fn set(settings: &Settings) -> Outcome<Self> {
+        let dir = make_dir(settings.dir.as_deref())?;
+        let project = Project::discover(Some(&dir.join("queue")))?;
+        project.ensure_state()?;
+        let spool = Spool::create(&project.queue, project.spool_options(Arc::new(NullRecorder)))?;
+        for (agent, _, _) in AGENTS {
+            spool.add_mailbox(&Name::new(agent).map_err(Error::from)?, &Default::default())?;
+        }
+        write(&dir.join("instruction.yaml"), INSTRUCTION)?;
+        let watcher = start_watcher(&project)?;
+        let server = Server::new(dir.join("tmux.sock"));
+        let mut stage =
+            Self { project, spool, server, watcher, dir, panes: Vec::new(), struck: false };
+        stage.open_panes(settings)?;
+        Ok(stage)
+    }
+
+    fn open_panes(&mut self, settings: &Settings) -> Outcome {
+        let work = match &settings.work {
+            Some(work) => work.clone(),
+            None => std::env::current_dir().map_err(|e| io_failure("find", Path::new("."), e))?,
+        };
+        for (agent, script, argument) in AGENTS.into_iter().skip(1) {
+            let command = self.command(agent, script, argument, &work)?;
+            let pane = match self.panes.last() {
+                None => self.server.new_session("ensemble", &command, 160, 48)?,
+                Some((_, last)) => self.server.split(last, &command)?,
+            };
+            self.server.run(&["select-layout", "-t", "=ensemble:", "tiled"])?;
+            self.bind(agent, pane)?;
+        }
+        // Conductor's own pane stands ready; its script is started by `begin`.
+        let (agent, script, argument) = AGENTS[0];
+        let command = self.command(agent, script, argument, &work)?;
+        let gate = format!(
+            "until [ -e '{0}/begin' ]; do sleep 0.05; done; exec {command}",
+            self.dir.display()
+        );
+        let last = self.panes.last().map(|(_, pane)| pane.clone()).unwrap_or_default();
+        let pane = self.server.split(&last, &gate)?;
+        self.server.run(&["select-layout", "-t", "=ensemble:", "tiled"])?;
+        self.bind(agent, pane)
+    }
+
+    /// The command line of an agent; its script lies in the demo's directory.
+    fn command(&self, agent: &str, script: &str, argument: &str, work: &Path) -> Outcome<String> {
+        let file = self.dir.join(format!("{agent}.sh"));
+        write(&file, script)?;
+        let ensemble =
+            std::env::current_exe().map_err(|e| io_failure("find", Path::new("ensemble"), e))?;
+        let variables = [
+            ("ENSEMBLE", ensemble.as_path()),
+            ("ENSEMBLE_QUEUE", &self.project.queue),
+            ("QUEUE", &self.project.queue),
+            ("DEMO", &self.dir),
+            ("WORK", work),
+        ];
+        let set: Vec<String> =
+            variables.iter().map(|(name, value)| format!("{name}={}", quoted(value))).collect();
+        Ok(format!("env {} sh {} {argument}", set.join(" "), quoted(&file)))
+    }
+
+    fn bind(&mut self, agent: &str, pane: String) -> Outcome {
+        let agent = Name::new(agent).map_err(Error::from)?;
+        let binding = self.server.bind(&pane)?;
+        let entry = PaneEntry {
+            agent: agent.clone(),
+            mailbox: agent.clone(),
+            provider: "shell".to_owned(),
+            binding,
+        };
+        panes::write(&self.project.panes(), &entry)?;
+        self.panes.push((agent, pane));
+        Ok(())
+    }
+
+    /// Lets Conductor begin.
+    pub(super) fn begin(&self) -> Outcome {
+        write(&self.dir.join("begin"), "")
+    }
+
+    /// Shows the panes in this terminal.
+    pub(super) fn attach(&self) -> Outcome<Child> {
+        let mut tmux = Command::new("tmux");
+        tmux.arg("-u")
+            .arg("-S")
+            .arg(self.server.socket())
+            .args(["attach-session", "-t", "=ensemble"])
+            .env_remove("TMUX");
+        tmux.spawn().map_err(|e| io_failure("start", Path::new("tmux"), e))
+    }
+
+    /// Fails if the watcher has ended by itself.
+    pub(super) fn check_alive(&mut self) -> Outcome {
+        match self.watcher.try_wait() {
+            Ok(Some(status)) => {
+                Err(Failure::refused(format!("the demo's watcher has ended: {status}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What the panes show, for a demo that did not finish.
+    pub(super) fn screens(&self) -> String {
+        let screen = |(agent, pane): &(Name, String)| {
+            let lines = self.server.run(&["capture-pane", "-p", "-t", pane]).unwrap_or_default();
+            format!("--- {agent}\n{}", lines.join("\n").trim_end())
+        };
+        self.panes.iter().map(screen).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The summary that Dispatch wrote.
+    pub(super) fn summary(&self) -> Outcome<String> {
+        let path = self.project.queue.join("reports/completion-summary.yaml");
+        let text = std::fs::read_to_string(&path).map_err(|e| io_failure("read", &path, e))?;
+        let line = text.lines().find_map(|line| line.strip_prefix("summary: ")).unwrap_or_default();
+        Ok(line.trim_matches('"').to_owned())
+    }
+
+    /// Takes everything down; the queue and the log stay.
+    pub(super) fn strike(&mut self) {
+        if std::mem::replace(&mut self.struck, true) {
+            return;
+        }
+        if let Err(error) = self.server.kill_server() {
+            crate::exit::say(&format!("warning: {error}"));
+        }
+        stop(&mut self.watcher);
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        self.strike();
+    }
+}
+
+/// Waits until the user has left the panes.
+pub(super) fn wait_for_viewer(mut viewer: Child) {
+    let _ = viewer.wait();
+}
+
+fn make_dir(wanted: Option<&Path>) -> Outcome<PathBuf> {
+    let dir = match wanted {
+        Some(dir) => {
+            let made = std::fs::DirBuilder::new().mode(0o700).create(dir);
+            made.map_err(|e| io_failure("create directory", dir, e))?;
+            dir.canonicalize().map_err(|e| io_failure("find", dir, e))?
+        }
+        None => {
+            let made = tempfile::Builder::new().prefix("ensemble-demo-").tempdir();
+            made.map_err(|e| io_failure("create directory", &std::env::temp_dir(), e))?.keep()
+        }
+    };
+    if dir.as_os_str().len() > SOCKET_BYTES_MAX {
+        let text = format!("{} is too long a path for a socket", dir.display());
+        return Err(Failure::refused(text).with_hint("choose a shorter one with `--dir`"));
+    }
+    Ok(dir)
+}
+
+/// Starts the watcher as a process of its own and waits until it says that it watches.
+fn start_watcher(project: &Project) -> Outcome<Child> {
+    let ensemble =
+        std::env::current_exe().map_err(|e| io_failure("find", Path::new("ensemble"), e))?;
+    let mut command = Command::new(ensemble);
+    command.arg("--queue").arg(&project.queue).arg("watch");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut watcher =
+        command.spawn().map_err(|e| io_failure("start", Path::new("ensemble watch"), e))?;
+    let mut first = String::new();
+    if let Some(stderr) = watcher.stderr.take() {
+        let mut stderr = BufReader::new(stderr);
+        let _ = stderr.read_line(&mut first);
+        // What it says later must not fill the pipe.
+        std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
+    }
+    if first.contains("watching") {
+        return Ok(watcher);
+    }
+    stop(&mut watcher);
+    Err(Failure::refused(format!("the demo's watcher did not start: {}", first.trim())))
+}
+
+/// Asks a process to end, and ends it if it does not.
+fn stop(process: &mut Child) {
+    let pid = i32::try_from(process.id()).ok().and_then(rustix::process::Pid::from_raw);
+    if let Some(pid) = pid {
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+    }
+    let start = Instant::now();
+    while start.elapsed() < WATCHER_PATIENCE {
+        match process.try_wait() {
+            Ok(None) => std::thread::sleep(Duration::from_millis(5)),
+            _ => return,
+        }
+    }
+    let _ = process.kill();
+    let _ = process.wait();
+}
+
+fn write(path: &Path, content: &str) -> Outcome {
+    std::fs::write(path, content).map_err(|e| io_failure("write", path, e))
+}
+
+/// A path as one word for a shell.
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', "'\\''"))
+}
+
+fn io_failure(operation: &'static str, path: &Path, source: std::io::Error) -> Failure {
+    Error::Io { operation, path: path.to_owned(), source }.into()
+}

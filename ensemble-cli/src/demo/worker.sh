@@ -1,0 +1,22 @@
+#!/bin/sh
+# A worker: sleeps until a line is typed into its pane, then works off its mailbox.
+set -u
+name=$1
+
+field() { sed -n "s/^  $1: //p" "$2" | tr -d '"'; }
+
+while read -r line; do
+    echo "$name: woken by: $line"
+    while mail=$("$ENSEMBLE" recv --as "$name" --json 2>/dev/null); do # this is the ack
+        id=$(printf '%s\n' "$mail" | sed 's/^{"id":"\([^"]*\)".*/\1/')
+        message=$(echo "$QUEUE"/mailbox/"$name"/cur/"$id"@*.yaml)
+        task=$(field id "$message") pattern=$(field files "$message")
+        files=$(find "$WORK" -type f -name "$pattern" -not -path '*/target/*' -not -path '*/.git/*')
+        lines=$(printf '%s\n' "$files" | tr '\n' '\0' | xargs -0 cat 2>/dev/null | wc -l)
+        echo "$name: $task: $lines lines in files named $pattern"
+        printf 'task_id: %s\nworker_id: %s\nstatus: success\nlines: %s\n...\n' "$task" "$name" "$lines" \
+            >"$QUEUE/tmp/$task-completed.yaml"
+        mv "$QUEUE/tmp/$task-completed.yaml" "$QUEUE/reports/$task-completed.yaml"
+        "$ENSEMBLE" settle --as "$name" "$id" >/dev/null
+    done
+done

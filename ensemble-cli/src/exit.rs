@@ -1,0 +1,183 @@
+//! How a run ends: the exit codes, and what a failure says on stderr.
+
+use std::io::{self, Write as _};
+use std::panic::PanicHookInfo;
+use std::process::ExitCode;
+
+use ensemble_core::Error;
+
+/// The exit codes. They are part of the contract: none changes its meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Done.
+    Done = 0,
+    /// Refused or failed.
+    Failed = 1,
+    /// The command line is wrong.
+    Usage = 2,
+    /// Nothing there, or a wait timed out.
+    Nothing = 3,
+    /// A broken invariant or corrupt data.
+    Corrupt = 4,
+    /// A needed program is missing.
+    MissingProgram = 5,
+    /// An agent aborted gracefully; only ever passed on.
+    #[expect(dead_code, reason = "for verbs that run an agent; listed here to keep the number")]
+    Aborted = 42,
+    /// Busy: the same call may succeed later.
+    Busy = 75,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Why a verb ended early.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// Something to say, and how to go on from there.
+    Told {
+        /// The exit code.
+        exit: Exit,
+        /// What happened.
+        text: String,
+        /// What to do about it.
+        hint: Option<String>,
+    },
+    /// Nobody reads what is printed any more, as in `ensemble log | head`.
+    ClosedPipe,
+}
+
+/// The result of a verb and its parts.
+pub(crate) type Outcome<T = ()> = Result<T, Failure>;
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, text: impl Into<String>) -> Self {
+        Self::Told { exit, text: text.into(), hint: None }
+    }
+
+    /// The operation was refused; nothing changed.
+    pub(crate) fn refused(text: impl Into<String>) -> Self {
+        Self::new(Exit::Failed, text)
+    }
+
+    pub(crate) fn usage(text: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, text)
+    }
+
+    pub(crate) fn nothing(text: impl Into<String>) -> Self {
+        Self::new(Exit::Nothing, text)
+    }
+
+    pub(crate) fn with_hint(mut self, advice: impl Into<String>) -> Self {
+        if let Self::Told { hint, .. } = &mut self {
+            *hint = Some(advice.into());
+        }
+        self
+    }
+
+    /// Says it on stderr.
+    pub(crate) fn report(self) -> Exit {
+        match self {
+            Self::ClosedPipe => Exit::Done,
+            Self::Told { exit, text, hint } => {
+                say(&text);
+                if let Some(hint) = hint {
+                    let _ = writeln!(io::stderr(), "hint: {}", crate::text::printable(&hint));
+                }
+                exit
+            }
+        }
+    }
+}
+
+/// A diagnostic on stderr. Nobody may be there to read it, which is no reason to fail.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "ensemble: {}", crate::text::printable(text));
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        let hint = match &error {
+            Error::Ambiguous { .. } => Some("`--mailbox NAME` says which"),
+            Error::NoQueue { .. } => Some("`--queue DIR` or ENSEMBLE_QUEUE names another place"),
+            _ => None,
+        };
+        let failure = Self::new(exit_for(&error), error.to_string());
+        match hint {
+            Some(hint) => failure.with_hint(hint),
+            None => failure,
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    /// For writing to stdout, the only IO that is done here without a path.
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Self::ClosedPipe,
+            _ => Self::refused(format!("cannot write to stdout: {error}")),
+        }
+    }
+}
+
+fn exit_for(error: &Error) -> Exit {
+    match error {
+        Error::Name(_) | Error::Timestamp(_) => Exit::Usage,
+        Error::NoMessage { .. } => Exit::Nothing,
+        Error::Malformed { .. } => Exit::Corrupt,
+        Error::MissingProgram { .. } => Exit::MissingProgram,
+        error if error.is_transient() => Exit::Busy,
+        _ => Exit::Failed,
+    }
+}
+
+/// Prints what clap has to say: help on stdout, mistakes on stderr.
+pub(crate) fn usage(error: &clap::Error) -> Exit {
+    if !error.use_stderr() {
+        return match error.print() {
+            Ok(()) => Exit::Done,
+            Err(error) => Failure::from(error).report(),
+        };
+    }
+    let text = error.render().to_string();
+    if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _ = writeln!(io::stderr(), "{}", text.trim_end());
+        return Exit::Usage;
+    }
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let _ = writeln!(io::stderr(), "ensemble: {}", text.trim_end());
+    Exit::Usage
+}
+
+fn message<'a>(info: &'a PanicHookInfo<'_>) -> &'a str {
+    let payload = info.payload();
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message")
+}
+
+/// A panic is a bug of ours: one line for whoever reports it, and no backtrace.
+pub(crate) fn report_bug(info: &PanicHookInfo<'_>) {
+    let message = message(info);
+    let place = info.location().map(ToString::to_string).unwrap_or_default();
+    say(&format!("a bug in ensemble {}: {message} ({place})", env!("CARGO_PKG_VERSION")));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_have_their_codes() {
+        let full = Error::Full { mailbox: "m".to_owned(), capacity: 1 };
+        assert_eq!(exit_for(&full), Exit::Busy);
+        let lost = Error::LeaseLost { lease: "m/x@w@1".to_owned(), now: "settled".to_owned() };
+        assert_eq!(exit_for(&lost), Exit::Failed);
+        let absent = Error::NoMessage { id: "x".to_owned(), place: "here".to_owned() };
+        assert_eq!(exit_for(&absent), Exit::Nothing);
+        let program = Error::MissingProgram { program: "tmux", remedy: "install it" };
+        assert_eq!(exit_for(&program), Exit::MissingProgram);
+    }
+}

@@ -1,0 +1,92 @@
+//! Finding a held message by its id alone, for the verbs that need its lease.
+
+use ensemble_core::Error;
+use ensemble_core::env::Lease;
+use ensemble_core::message::{MessageId, Name};
+use ensemble_core::spool::{Found, Spool, State};
+
+use crate::completion;
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+
+/// Which held message is meant.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Which {
+    /// The message's id, as `recv` has printed it
+    #[arg(value_name = "ID")]
+    pub(crate) id: MessageId,
+    /// Its mailbox, where the id alone is not clear
+    #[arg(long, value_name = "NAME")]
+    #[arg(add = clap_complete::engine::ArgValueCandidates::new(completion::mailboxes))]
+    mailbox: Option<Name>,
+    /// Refuse unless this is still the delivery that `recv` has printed
+    #[arg(long, value_name = "N")]
+    epoch: Option<u64>,
+}
+
+impl Which {
+    /// The lease under which the message is held, by the one who asks if that is known.
+    pub(crate) fn lease(&self, context: &Context, spool: &Spool) -> Outcome<Lease> {
+        let agent = context.agent()?;
+        let (mailbox, state) = self.find(spool, agent.as_ref())?;
+        let State::Acked { holder, epoch } = state else {
+            let text =
+                format!("message `{}` is not held by anybody: it is {}", self.id, word(&state));
+            return Err(Failure::refused(text));
+        };
+        if let Some(agent) = agent.filter(|agent| *agent != holder) {
+            let text = format!("message `{}` is held by {holder}, not by {agent}", self.id);
+            return Err(Failure::refused(text));
+        }
+        // An older epoch is refused where it is checked against the file itself.
+        let epoch = self.epoch.unwrap_or(epoch);
+        Ok(Lease { mailbox, id: self.id.clone(), holder, epoch })
+    }
+
+    fn find(&self, spool: &Spool, agent: Option<&Name>) -> Outcome<(Name, State)> {
+        if let Some(mailbox) = &self.mailbox {
+            let place = || format!("in mailbox `{mailbox}`");
+            let absent = || Error::NoMessage { id: self.id.to_string(), place: place() };
+            let state = spool.state(mailbox, &self.id)?.ok_or_else(absent)?;
+            return Ok((mailbox.clone(), state));
+        }
+        // Nearly always an agent holds a message of its own mailbox: look nowhere else then.
+        if let Some(agent) = agent
+            && let Ok(Some(state)) = spool.state(agent, &self.id)
+            && is_held_by(&state, agent)
+        {
+            return Ok((agent.clone(), state));
+        }
+        match spool.find(&self.id) {
+            Ok(Found { mailbox, state, .. }) => Ok((mailbox, state)),
+            Err(Error::Ambiguous { id, mailboxes }) => {
+                let mut mine = Vec::new();
+                for name in &mailboxes {
+                    let name = Name::new(name).map_err(Error::from)?;
+                    let state = spool.state(&name, &self.id)?;
+                    let is_mine = |s: &State| match agent {
+                        Some(agent) => is_held_by(s, agent),
+                        None => matches!(s, State::Acked { .. }),
+                    };
+                    mine.extend(state.filter(is_mine).map(|state| (name, state)));
+                }
+                match mine.len() {
+                    1 => Ok(mine.remove(0)),
+                    _ => Err(Error::Ambiguous { id, mailboxes }.into()),
+                }
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+fn is_held_by(state: &State, agent: &Name) -> bool {
+    matches!(state, State::Acked { holder, .. } if holder == agent)
+}
+
+fn word(state: &State) -> &'static str {
+    match state {
+        State::Dead => "a dead letter",
+        other => other.word(),
+    }
+}

@@ -1,0 +1,92 @@
+//! What a verb prints: lines for people, or one JSON object a line.
+
+use std::cell::RefCell;
+use std::fmt::Display;
+use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write as _};
+
+use anstyle::Style;
+use serde::Serialize;
+
+use crate::exit::Outcome;
+use crate::text::printable;
+
+/// For ids and names.
+pub(crate) const STRONG: Style = Style::new().bold();
+/// For what is there but matters less.
+pub(crate) const FAINT: Style = Style::new().dimmed();
+/// For what went well.
+pub(crate) const GOOD: Style = anstyle::AnsiColor::Green.on_default();
+/// For what somebody should look at.
+pub(crate) const WARNING: Style = anstyle::AnsiColor::Yellow.on_default();
+/// For what is broken.
+pub(crate) const BAD: Style = anstyle::AnsiColor::Red.on_default();
+
+/// Stdout of one run.
+#[derive(Debug)]
+pub(crate) struct Output {
+    is_json: bool,
+    is_terminal: bool,
+    is_coloured: bool,
+    stdout: RefCell<BufWriter<Stdout>>,
+}
+
+impl Output {
+    pub(crate) fn new(is_json: bool) -> Self {
+        let stdout = io::stdout();
+        Self {
+            is_json,
+            is_terminal: stdout.is_terminal(),
+            is_coloured: anstream::AutoStream::choice(&stdout) != anstream::ColorChoice::Never,
+            stdout: RefCell::new(BufWriter::new(stdout)),
+        }
+    }
+
+    /// Whether JSON was asked for.
+    pub(crate) const fn is_json(&self) -> bool {
+        self.is_json
+    }
+
+    /// A line for people. What came from outside must have gone through [`Output::harmless`] or
+    /// [`crate::text::one_line`].
+    pub(crate) fn line(&self, line: impl Display) -> Outcome {
+        Ok(writeln!(self.stdout.borrow_mut(), "{line}")?)
+    }
+
+    /// One object in one line.
+    pub(crate) fn object(&self, object: &impl Serialize) -> Outcome {
+        let mut stdout = self.stdout.borrow_mut();
+        serde_json::to_writer(&mut *stdout, object).map_err(io::Error::from)?;
+        Ok(stdout.write_all(b"\n")?)
+    }
+
+    /// Bytes as they are, or made harmless if a terminal would act upon them.
+    pub(crate) fn content(&self, content: &[u8]) -> Outcome {
+        let mut stdout = self.stdout.borrow_mut();
+        if self.is_terminal {
+            let text = String::from_utf8_lossy(content);
+            Ok(stdout.write_all(printable(&text).as_bytes())?)
+        } else {
+            Ok(stdout.write_all(content)?)
+        }
+    }
+
+    /// Makes sure that everything has arrived.
+    pub(crate) fn flush(&self) -> Outcome {
+        Ok(self.stdout.borrow_mut().flush()?)
+    }
+
+    /// A text in a style, if styles are wanted here.
+    pub(crate) fn paint(&self, style: Style, text: impl Display) -> String {
+        if self.is_coloured { format!("{style}{text}{style:#}") } else { text.to_string() }
+    }
+
+    /// Lines with aligned columns under a faint heading.
+    pub(crate) fn table(&self, heading: &[&str], rows: Vec<Vec<String>>) -> Outcome {
+        let mut all = vec![heading.iter().map(|&column| column.to_owned()).collect()];
+        all.extend(rows);
+        for (number, line) in crate::text::table(&all).into_iter().enumerate() {
+            self.line(if number == 0 { self.paint(FAINT, line) } else { line })?;
+        }
+        Ok(())
+    }
+}

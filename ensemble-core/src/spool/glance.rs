@@ -1,0 +1,87 @@
+//! A mailbox at a glance, at a cost that does not grow with what lies in it.
+
+use std::ops::ControlFlow;
+
+use serde::Serialize;
+
+use super::mailbox::Mailbox;
+use super::place::{self, Front, Held};
+use super::{Spool, waiting};
+use crate::Result;
+use crate::durable::Dir;
+use crate::message::Name;
+
+/// How many messages are in which state. Each number is counted up to the limit it was asked
+/// with: one that equals the limit means "so many or more".
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Glance {
+    /// S2: waiting, whether due or delayed.
+    pub waiting: u64,
+    /// Of those, the ones not due yet.
+    pub delayed: u64,
+    /// S3: held.
+    pub held: u64,
+    /// S5: dead letters.
+    pub dead: u64,
+    /// When the oldest of the waiting messages that were counted was made, in milliseconds since
+    /// the Unix epoch. Where the limit was reached an older one may have been passed over.
+    pub oldest_millis: Option<u64>,
+}
+
+impl Spool {
+    /// Counts the messages of a mailbox up to `limit` in each state, and opens none.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or cannot be listed.
+    pub fn glance(&self, name: &Name, limit: u64) -> Result<Glance> {
+        let mailbox = self.mailbox(name)?;
+        let mut glance = Glance::default();
+        self.glance_at_waiting(&mailbox, limit, &mut glance)?;
+        glance.held = count(&mailbox.cur, limit, |file| Held::parse(file).is_some())?;
+        glance.dead = count(&mailbox.dead, limit, |file| place::parse_plain(file).is_some())?;
+        Ok(glance)
+    }
+
+    fn glance_at_waiting(&self, mailbox: &Mailbox, limit: u64, glance: &mut Glance) -> Result<()> {
+        let now = self.wall_millis();
+        let mut ids = Vec::new();
+        let mut see = |id, is_delayed: bool| {
+            glance.delayed += u64::from(is_delayed);
+            ids.push(id);
+            if ids.len() as u64 >= limit {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
+        };
+        mailbox.front.for_each(|file| match Front::parse(file) {
+            Some(front) => see((front.id.clone(), file.to_owned(), true), front.not_before > now),
+            None => ControlFlow::Continue(()),
+        })?;
+        mailbox.new.for_each(|file| match place::parse_plain(file) {
+            Some(id) => see((id, file.to_owned(), false), false),
+            None => ControlFlow::Continue(()),
+        })?;
+        ids.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        glance.waiting = ids.len() as u64;
+        for (id, file, is_in_front) in ids {
+            let dir = if is_in_front { &mailbox.front } else { &mailbox.new };
+            let made_at = waiting::made_at(dir, &id, &file)?;
+            // 0 is that of a file which was received meanwhile.
+            if made_at > 0 {
+                glance.oldest_millis = Some(glance.oldest_millis.unwrap_or(made_at).min(made_at));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn count(dir: &Dir, limit: u64, is_message: impl Fn(&str) -> bool) -> Result<u64> {
+    let mut count = 0;
+    dir.for_each(|file| {
+        count += u64::from(is_message(file));
+        if count >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    Ok(count)
+}

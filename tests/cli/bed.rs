@@ -1,0 +1,147 @@
+//! A project of its own for each test, and the command in an environment that is empty but for it.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+/// A temporary home with a project in it.
+pub(crate) struct Bed {
+    home: tempfile::TempDir,
+}
+
+/// What a run has printed, and its exit code.
+#[must_use]
+#[derive(Debug)]
+pub(crate) struct Ran {
+    pub(crate) code: i32,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// Words of a command line, separated by blanks.
+pub(crate) fn words(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
+impl Bed {
+    /// A project without a queue, in which messages need not survive a power cut.
+    pub(crate) fn empty() -> Self {
+        let bed = Self { home: tempfile::tempdir().unwrap() };
+        std::fs::create_dir(bed.project()).unwrap();
+        std::fs::write(bed.project().join("ensemble.yaml"), "durability: process\n").unwrap();
+        bed
+    }
+
+    /// A project with the mailboxes of `init`, and `w1`.
+    pub(crate) fn new() -> Self {
+        let bed = Self::empty();
+        bed.ok("init");
+        bed.ok("mailbox add w1");
+        bed
+    }
+
+    pub(crate) fn project(&self) -> PathBuf {
+        self.home.path().join("project")
+    }
+
+    pub(crate) fn mailbox(&self, below: &str) -> PathBuf {
+        self.project().join("queue/mailbox").join(below)
+    }
+
+    /// The command, ready to run in the project.
+    pub(crate) fn command<S: AsRef<std::ffi::OsStr>>(&self, args: &[S]) -> Command {
+        let mut command = Command::new(program());
+        command
+            .args(args)
+            .env_clear()
+            .env("HOME", self.home.path())
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .current_dir(self.project())
+            .stdin(Stdio::null());
+        command
+    }
+
+    pub(crate) fn run(&self, line: &str) -> Ran {
+        ran(self.command(&words(line)).output().unwrap())
+    }
+
+    /// Runs with something on stdin.
+    pub(crate) fn run_with(&self, line: &str, stdin: &[u8]) -> Ran {
+        let mut child = self.start(line, Stdio::piped());
+        child.stdin.take().unwrap().write_all(stdin).unwrap();
+        ran(child.wait_with_output().unwrap())
+    }
+
+    /// Starts a process that is waited for later.
+    pub(crate) fn start(&self, line: &str, stdin: Stdio) -> Child {
+        self.command(&words(line))
+            .stdin(stdin)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
+    }
+
+    /// Runs what must succeed without a word on stderr; its stdout.
+    #[track_caller]
+    pub(crate) fn ok(&self, line: &str) -> String {
+        let ran = self.run(line);
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "ensemble {line}\n{ran:?}");
+        ran.stdout
+    }
+
+    /// Runs what must fail with this exit code and nothing on stdout; its stderr.
+    #[track_caller]
+    pub(crate) fn fails(&self, code: i32, line: &str) -> String {
+        let ran = self.run(line);
+        assert_eq!((ran.code, ran.stdout.as_str()), (code, ""), "ensemble {line}\n{ran:?}");
+        ran.stderr
+    }
+
+    /// Runs with `--json`; the objects.
+    #[track_caller]
+    pub(crate) fn json(&self, line: &str) -> Vec<Value> {
+        objects(&self.ok(&format!("{line} --json")))
+    }
+
+    /// As [`Bed::json`], for one object.
+    #[track_caller]
+    pub(crate) fn object(&self, line: &str) -> Value {
+        let mut objects = self.json(line);
+        assert_eq!(objects.len(), 1, "ensemble {line}: {objects:?}");
+        objects.remove(0)
+    }
+
+    /// Sends a message to `w1`; its id.
+    #[track_caller]
+    pub(crate) fn send(&self, text: &str) -> String {
+        let args = ["send", "--to", "w1", "-m", text];
+        let ran = ran(self.command(&args).output().unwrap());
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
+        ran.stdout.trim_end().to_owned()
+    }
+}
+
+pub(crate) fn program() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_ensemble"))
+}
+
+pub(crate) fn ran(output: Output) -> Ran {
+    Ran {
+        code: output.status.code().unwrap_or(-1),
+        stdout: String::from_utf8(output.stdout).unwrap(),
+        stderr: String::from_utf8(output.stderr).unwrap(),
+    }
+}
+
+#[track_caller]
+pub(crate) fn objects(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The names of an object's members.
+pub(crate) fn keys(object: &Value) -> Vec<&str> {
+    object.as_object().unwrap().keys().map(String::as_str).collect()
+}

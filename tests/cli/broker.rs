@@ -1,0 +1,235 @@
+//! The verbs that move messages.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use serde_json::json;
+
+use crate::bed::{Bed, keys, objects, ran};
+
+#[test]
+fn init_makes_a_private_project_and_leaves_it_alone_afterwards() {
+    let bed = Bed::empty();
+    std::fs::remove_file(bed.project().join("ensemble.yaml")).unwrap();
+    let said = bed.ok("init");
+    assert!(said.contains("created the queue") && said.contains("Next:"), "{said}");
+    let mode = |path: &str| bed.project().join(path).metadata().unwrap().permissions().mode();
+    assert_eq!(mode("queue") & 0o777, 0o700);
+    assert_eq!(mode(".ensemble") & 0o777, 0o700);
+    assert!(bed.mailbox("conductor/new").is_dir() && bed.mailbox("dispatch/new").is_dir());
+    // The comments in it are valid configuration once they are taken away.
+    let config = std::fs::read_to_string(bed.project().join("ensemble.yaml")).unwrap();
+    let keys = config.lines().filter(|line| line.contains(": ") || line.ends_with(':'));
+    let uncommented: String =
+        keys.filter_map(|line| line.strip_prefix("# ")).fold(String::new(), |all, line| {
+            if line.starts_with(char::is_uppercase) { all } else { all + line + "\n" }
+        });
+    std::fs::write(bed.project().join("ensemble.yaml"), &uncommented).unwrap();
+    assert!(bed.ok("init").contains("is there already"));
+    let kept = std::fs::read_to_string(bed.project().join("ensemble.yaml")).unwrap();
+    assert_eq!(kept, uncommented);
+    assert!(kept.contains("durability: power") && kept.contains("provider: claude"), "{kept}");
+}
+
+#[test]
+fn init_somewhere_else() {
+    let bed = Bed::empty();
+    let made = bed.object("init there/too");
+    assert_eq!(made["mailboxes"], json!(["conductor", "dispatch"]));
+    assert!(bed.project().join("there/too/queue/mailbox/dispatch").is_dir());
+    assert!(bed.project().join("there/too/.ensemble/logs").is_dir());
+    bed.ok("send --queue there/too/queue --to dispatch -m x");
+    assert!(!bed.project().join("queue").exists());
+}
+
+#[test]
+fn a_message_is_sent_received_extended_and_settled() {
+    let bed = Bed::new();
+    let id = bed.send("hello\n");
+    let got = bed.object("recv --as w1");
+    assert_eq!(keys(&got), ["id", "mailbox", "holder", "epoch", "lease_seconds", "envelope"]);
+    assert_eq!((&got["id"], &got["epoch"]), (&json!(id), &json!(1)));
+    assert_eq!((&got["holder"], &got["lease_seconds"]), (&json!("w1"), &json!(300)));
+    assert_eq!(got["envelope"]["body"], "hello\n");
+    let extended = bed.object(&format!("extend {id} 10m --as w1"));
+    let expected = json!({ "id": id, "mailbox": "w1", "state": "acked", "lease_seconds": 600 });
+    assert_eq!(extended, expected);
+    let settled = bed.object(&format!("settle {id} --as w1"));
+    assert_eq!(settled, json!({ "id": id, "mailbox": "w1", "state": "settled" }));
+    assert!(bed.mailbox(&format!("w1/done/{id}.yaml")).exists());
+    assert_eq!(bed.ok("fsck"), "clean\n");
+}
+
+#[test]
+fn headers_travel_and_are_printed() {
+    let bed = Bed::new();
+    let sent = bed.object(
+        "send --to w1 --as boss --type task --id t-1 --task T7 --attempt 2 --correlation r9 -m do",
+    );
+    assert_eq!(
+        sent,
+        json!({ "id": "t-1", "mailbox": "w1", "state": "stored", "already_stored": false })
+    );
+    let text = bed.ok("recv --as w1 --lease 90s");
+    let expected = "id       t-1\nfrom     boss\ntype     task\ntask     T7\nattempt  2\n\
+        request  r9\nepoch    1\nlease    1m 30s\n\ndo\n";
+    assert_eq!(text, expected);
+}
+
+#[test]
+fn the_same_id_is_stored_once() {
+    let bed = Bed::new();
+    bed.ok("send --to w1 --id once -m x");
+    let again = bed.object("send --to w1 --id once -m x");
+    assert_eq!(again["already_stored"], true);
+    let refused = bed.fails(1, "send --to w1 --id once -m y");
+    assert!(refused.contains("different content"), "{refused}");
+    bed.ok("recv --as w1 --body");
+    bed.fails(3, "recv --as w1");
+}
+
+#[test]
+fn a_broadcast_reaches_all_but_the_sender_under_one_id() {
+    let bed = Bed::new();
+    let sent = bed.json("send --broadcast --as w1 -m stop");
+    let mailboxes: Vec<_> = sent.iter().map(|line| line["mailbox"].as_str().unwrap()).collect();
+    assert_eq!(mailboxes, ["conductor", "dispatch"]);
+    assert_eq!(sent[0]["id"], sent[1]["id"]);
+    let id = sent[0]["id"].as_str().unwrap();
+    // The id alone is ambiguous, but not for one who holds it.
+    bed.ok("recv --as dispatch");
+    let refused = bed.fails(1, &format!("settle {id} --as w1"));
+    assert!(refused.contains("several mailboxes"), "{refused}");
+    bed.ok(&format!("settle {id} --as dispatch"));
+    bed.ok("recv --as w2 --mailbox conductor");
+    bed.ok(&format!("release {id} --mailbox conductor"));
+}
+
+#[test]
+fn several_recipients_are_all_known_or_nothing_is_sent() {
+    let bed = Bed::new();
+    let refused = bed.fails(1, "send --to w1 --to dispach -m x");
+    assert!(refused.contains("no mailbox `dispach`: did you mean dispatch?"), "{refused}");
+    assert!(refused.contains("--create"), "{refused}");
+    bed.fails(3, "recv --as w1");
+    let sent = bed.ok("send --to w1,new-one --to w1 --create -m x");
+    assert_eq!(sent.lines().count(), 1, "one id, once");
+    assert_eq!(bed.ok("recv --as w1 --body"), "x");
+    assert_eq!(bed.ok("recv --as new-one --body"), "x");
+}
+
+#[test]
+fn content_comes_from_a_file_or_stdin_and_large_or_binary_content_is_attached() {
+    let bed = Bed::new();
+    std::fs::write(bed.project().join("task.md"), "from a file\n").unwrap();
+    bed.ok("send --to w1 task.md");
+    assert_eq!(bed.ok("recv --as w1 --body"), "from a file\n");
+    assert_eq!(bed.run_with("send --to w1 -", "über stdin".as_bytes()).code, 0);
+    assert_eq!(bed.ok("recv --as w1 --body"), "über stdin");
+    assert_eq!(bed.run_with("send --to w1", b"without a dash").code, 0);
+    assert_eq!(bed.ok("recv --as w1 --body"), "without a dash");
+    let many_lines = "a\n".repeat(30_000);
+    for content in [vec![b'x'; 100_000], many_lines.into_bytes(), vec![0xff, 0xfe, 0]] {
+        assert_eq!(bed.run_with("send --to w1", &content).code, 0);
+        let got = bed.command(&["recv", "--as", "w1", "--body"]).output().unwrap();
+        assert_eq!(got.stdout, content);
+    }
+    assert_eq!(bed.run_with("send --to w1", &vec![b'x'; 100_000]).code, 0);
+    let got = bed.object("recv --as w1");
+    let path = got["attachment_path"].as_str().unwrap();
+    assert_eq!(std::fs::metadata(path).unwrap().len(), 100_000);
+    assert!(got["envelope"]["body"].as_str().unwrap().contains("attachments/"));
+    assert_eq!(got["envelope"]["attachment"]["bytes"], 100_000);
+}
+
+#[test]
+fn release_gives_back_at_once_or_later_or_for_good() {
+    let bed = Bed::empty();
+    bed.ok("init");
+    bed.ok("mailbox add w1 --attempts-max 2");
+    let id = bed.send("x");
+    bed.ok("recv --as w1");
+    assert_eq!(bed.object(&format!("release {id}"))["state"], "queued");
+    assert_eq!(bed.object("recv --as w1")["epoch"], 2);
+    let said = bed.ok(&format!("release {id} --delay 1h"));
+    assert!(said.contains("no attempt is left"), "{said}");
+    let letters = bed.json("dead list");
+    assert_eq!(letters[0]["reason"], "released after 2 attempts");
+}
+
+#[test]
+fn only_the_holder_of_this_delivery_may_go_on() {
+    let bed = Bed::new();
+    let id = bed.send("x");
+    bed.ok("recv --as w1");
+    let refused = bed.fails(1, &format!("settle {id} --as dispatch"));
+    assert!(refused.contains("held by w1, not by dispatch"), "{refused}");
+    bed.ok(&format!("release {id} --as w1"));
+    bed.ok("recv --as w1");
+    let refused = bed.fails(1, &format!("settle {id} --as w1 --epoch 1"));
+    assert!(refused.contains("is over") && refused.contains("epoch 2"), "{refused}");
+    bed.ok(&format!("settle {id} --as w1 --epoch 2"));
+    let refused = bed.fails(1, &format!("settle {id} --as w1"));
+    assert!(refused.contains("it is settled"), "{refused}");
+    bed.fails(3, "settle no-such-id");
+}
+
+#[test]
+fn mailboxes_are_added_listed_and_removed() {
+    let bed = Bed::new();
+    let added = bed.object("mailbox add w2 --capacity 3 --lease 1h --done-days 1");
+    let keys_expected = ["mailbox", "capacity", "attempts_max", "lease_seconds", "done_days"];
+    assert_eq!(keys(&added), keys_expected);
+    assert_eq!((&added["capacity"], &added["lease_seconds"]), (&json!(3), &json!(3600)));
+    assert_eq!(bed.json("mailbox list").len(), 4);
+    assert!(bed.ok("mailbox list").contains("w2         3"));
+    let refused = bed.fails(1, "mailbox add W2");
+    assert!(refused.contains("`w2` exists already"), "{refused}");
+    bed.ok("send --to w2 -m x");
+    let refused = bed.fails(1, "mailbox remove w2");
+    assert!(refused.contains("1 unfinished message") && refused.contains("--force"), "{refused}");
+    assert_eq!(bed.ok("mailbox remove w2 --force"), "removed mailbox w2\n");
+    assert!(!bed.mailbox("w2").exists());
+}
+
+#[test]
+fn dead_letters_are_listed_shown_retried_and_dropped() {
+    let bed = Bed::new();
+    for id in ["d1", "d2", "d3"] {
+        bed.ok(&format!("send --to w1 --id {id} --expires 0 -m {id}"));
+    }
+    bed.fails(3, "recv --as w1");
+    let letters = bed.json("dead list w1");
+    assert_eq!(letters.len(), 3);
+    assert_eq!(keys(&letters[0]), ["id", "mailbox", "reason", "at", "holder", "epoch"]);
+    assert_eq!(letters[0]["reason"], "expired");
+    assert_eq!(bed.object("dead show d1")["envelope"]["body"], "d1");
+    assert!(bed.ok("dead show d1").contains("reason   expired"));
+    assert_eq!(bed.object("dead retry d1")["state"], "queued");
+    assert_eq!(bed.ok("dead drop d2"), "dropped d2\n");
+    let refused = bed.fails(1, "dead drop --all");
+    assert!(refused.contains("--yes"), "{refused}");
+    assert_eq!(bed.ok("dead drop --all --yes"), "dropped d3\n");
+    assert_eq!(bed.ok("dead list"), "no dead letters\n");
+    bed.fails(3, "dead show d2");
+    bed.fails(2, "dead retry");
+}
+
+#[test]
+fn competing_processes_receive_each_message_once() {
+    let bed = Bed::new();
+    let sent: Vec<String> = (0..20).map(|n| bed.send(&n.to_string())).collect();
+    let children: Vec<_> =
+        (0..24).map(|_| bed.start("recv --as w1 --json", std::process::Stdio::null())).collect();
+    let mut got = Vec::new();
+    let mut empty = 0;
+    for child in children {
+        let ran = ran(child.wait_with_output().unwrap());
+        match ran.code {
+            0 => got.push(objects(&ran.stdout)[0]["id"].as_str().unwrap().to_owned()),
+            3 => empty += 1,
+            _ => panic!("{ran:?}"),
+        }
+    }
+    got.sort();
+    assert_eq!((got, empty), (sent, 4));
+}

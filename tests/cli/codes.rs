@@ -1,0 +1,155 @@
+//! How runs end: every exit code, and what is said on stderr.
+
+use crate::bed::{Bed, ran, words};
+
+/// A pipe that nobody reads any more.
+fn closed_pipe() -> std::io::PipeWriter {
+    std::io::pipe().unwrap().1
+}
+
+#[test]
+fn without_a_queue_the_way_to_one_is_shown() {
+    let bed = Bed::empty();
+    let said = bed.fails(1, "status");
+    assert!(said.starts_with("ensemble: ") && said.contains("`ensemble init`"), "{said}");
+    assert!(said.contains("\nhint: `--queue DIR`"), "{said}");
+}
+
+#[test]
+fn usage_is_2_and_says_what_is_wrong() {
+    let bed = Bed::new();
+    for line in [
+        "",
+        "nosuch",
+        "send",
+        "send --to ../etc -m x",
+        "send --to w1 --priority 10 -m x",
+        "send --to w1 --wait done -m x",
+        "send --to w1 --timeout 5 -m x",
+        "recv --as w1 --wait soon",
+        "recv --as w1 --body --json",
+        "recv",
+        "extend x 2days",
+        "mailbox add x --capacity 0",
+        "init there --queue here",
+        "completions tcsh",
+    ] {
+        let said = bed.fails(2, line);
+        assert!(!said.is_empty(), "{line}");
+        assert!(line.is_empty() || said.starts_with("ensemble: "), "{line}: {said}");
+    }
+}
+
+#[test]
+fn busy_is_75() {
+    let bed = Bed::new();
+    bed.ok("mailbox add small --capacity 1");
+    bed.ok("send --to small -m 1");
+    let said = bed.fails(75, "send --to small -m 2");
+    assert!(said.contains("is full (1 messages wait)"), "{said}");
+    // The others get theirs nevertheless.
+    let ran = bed.run("send --to small --to w1 -m 3 --json");
+    assert_eq!(ran.code, 75);
+    assert!(ran.stdout.contains("\"mailbox\":\"w1\""), "{ran:?}");
+}
+
+#[test]
+fn corrupt_data_is_4() {
+    let bed = Bed::new();
+    std::fs::write(bed.mailbox("w1/mailbox.yaml"), "capacity: [\n").unwrap();
+    let said = bed.fails(4, "recv --as w1");
+    assert!(said.contains("mailbox.yaml"), "{said}");
+}
+
+#[test]
+fn fsck_is_0_when_clean_4_when_not_and_0_when_repaired() {
+    let bed = Bed::new();
+    assert_eq!(bed.ok("fsck"), "clean\n");
+    std::fs::write(bed.mailbox("w1/new/stray.txt"), "x").unwrap();
+    let ran = bed.run("fsck");
+    assert_eq!(ran.code, 4);
+    assert!(ran.stdout.contains("can be repaired  mailbox/w1/new/stray.txt"), "{ran:?}");
+    assert!(ran.stderr.contains("1 problem left") && ran.stderr.contains("--repair"), "{ran:?}");
+    let findings = crate::bed::objects(&bed.run("fsck --json").stdout);
+    assert_eq!(crate::bed::keys(&findings[0]), ["path", "problem", "repair", "repaired"]);
+    assert!(bed.ok("fsck --repair").contains("repaired"));
+    assert_eq!(bed.ok("fsck"), "clean\n");
+}
+
+#[test]
+fn fsck_notes_what_harms_nothing() {
+    let bed = Bed::new();
+    std::fs::write(bed.project().join("queue/reports/notes.txt"), "x").unwrap();
+    std::fs::write(bed.project().join("queue/reports/t1-completed.yaml"), "x").unwrap();
+    std::fs::write(bed.project().join("queue/ack/t1.ack"), "x").unwrap();
+    let said = bed.ok("fsck");
+    assert_eq!(said, "note  reports/notes.txt: no route leads from here\nclean\n");
+}
+
+#[test]
+fn a_log_that_cannot_be_written_stops_nothing() {
+    let bed = Bed::new();
+    std::fs::remove_dir_all(bed.project().join(".ensemble")).unwrap();
+    std::fs::write(bed.project().join(".ensemble"), "in the way").unwrap();
+    let ran = bed.run("send --to w1 -m x");
+    assert_eq!((ran.code, ran.stdout.lines().count()), (0, 1));
+    assert!(ran.stderr.contains("warning: 1 record missing in the event log"), "{ran:?}");
+    assert_eq!(bed.run("recv --as w1").code, 0);
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let bed = Bed::new();
+    for line in ["status", "mailbox list", "log", "completions bash", "man", "--help", "fsck"] {
+        let ran = ran(bed.command(&words(line)).stdout(closed_pipe()).output().unwrap());
+        assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{line}");
+    }
+}
+
+#[test]
+fn a_message_that_could_not_be_printed_is_given_back() {
+    let bed = Bed::new();
+    let id = bed.send("x");
+    let mut command = bed.command(&words("recv --as w1"));
+    assert!(command.stdout(closed_pipe()).status().unwrap().success());
+    let waits = bed.object("inbox w1");
+    assert_eq!((waits["id"].as_str(), waits["state"].as_str()), (Some(&*id), Some("queued")));
+}
+
+#[test]
+fn nothing_changes_with_backtraces_or_colours_off() {
+    let bed = Bed::new();
+    let mut command = bed.command(&["recv", "--as", "nobody"]);
+    let plain = ran(command.output().unwrap());
+    let traced = ran(command.env("RUST_BACKTRACE", "full").output().unwrap());
+    assert_eq!((plain.code, &plain.stderr), (1, &traced.stderr));
+}
+
+#[test]
+fn colours_only_where_they_are_wanted() {
+    let bed = Bed::new();
+    let mut command = bed.command(&["status"]);
+    let plain = ran(command.output().unwrap()).stdout;
+    assert!(!plain.contains('\x1b'), "not into a pipe");
+    let forced = ran(command.env("CLICOLOR_FORCE", "1").output().unwrap()).stdout;
+    assert!(forced.contains('\x1b'), "{forced}");
+    let none = ran(command.env("NO_COLOR", "1").env("CLICOLOR_FORCE", "").output().unwrap());
+    assert_eq!(none.stdout, plain);
+}
+
+#[test]
+fn who_is_asking_comes_from_the_environment_too() {
+    let bed = Bed::new();
+    bed.send("1");
+    bed.send("2");
+    let received = |variables: &[(&str, &str)]| {
+        let mut command = bed.command(&["recv", "--json"]);
+        command.envs(variables.iter().copied());
+        ran(command.output().unwrap())
+    };
+    assert_eq!(received(&[("LIZA_AGENT_ID", "w1")]).code, 0);
+    assert_eq!(received(&[("ENSEMBLE_AGENT_ID", "w1"), ("LIZA_AGENT_ID", "x")]).code, 0);
+    assert_eq!(received(&[("ENSEMBLE_AGENT_ID", "")]).code, 2);
+    let wrong = received(&[("ENSEMBLE_AGENT_ID", "a/b")]);
+    assert!(wrong.code == 2 && wrong.stderr.contains("ENSEMBLE_AGENT_ID"), "{wrong:?}");
+}

@@ -1,0 +1,11 @@
+//! The command as its users meet it: real processes, real files, nothing of the tester's own
+//! environment.
+
+mod bed;
+mod broker;
+mod codes;
+mod deep;
+mod help;
+mod reading;
+mod shell;
+mod waiting;
