@@ -240,6 +240,7 @@ impl Agent {
             }
             ready::Effect::Ready { attempt } => {
                 assert!(self.pongs.contains(&attempt), "assigned without a pong");
+                assert_eq!(attempt, self.handshake.attempt(), "assigned on a stale pong");
                 assert_eq!(self.refused, 0);
                 self.assigned = true;
                 self.ladder.handle(world.now(), ack::Event::Started);
