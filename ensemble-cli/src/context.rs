@@ -58,7 +58,10 @@ impl Context {
     pub(crate) fn spool_options(&self, project: &Project) -> Options {
         let open = || Arc::new(EventLog::deferred(&project.logs(), LogOptions::default()));
         let recorder = Arc::clone(self.log.get_or_init(open)) as Arc<dyn Recorder>;
-        project.spool_options(recorder)
+        let mut options = project.spool_options(recorder);
+        // Each run receives one message: it must not list a deep mailbox for it.
+        options.share_backlog = true;
+        options
     }
 
     /// Who is asking, if anybody said so.

@@ -10,6 +10,8 @@ pub mod message;
 pub mod pane;
 pub mod proto;
 pub mod provider;
+#[cfg(any(test, feature = "sim"))]
+pub mod sim;
 pub mod spool;
 pub mod tmux;
 

@@ -17,7 +17,6 @@ mod lock;
 
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::mem::MaybeUninit;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -295,9 +294,18 @@ impl Dir {
     /// # Errors
     /// As for [`Dir::read`].
     pub fn open_file(&self, name: &str) -> Result<Option<File>> {
+        self.open_regular(name, OFlags::RDONLY)
+    }
+
+    /// Opens a regular file for changing it in place; `None` if there is none. Only for files that
+    /// may be wrong: readers can see a half-made change.
+    pub(crate) fn open_in_place(&self, name: &str) -> Result<Option<File>> {
+        self.open_regular(name, OFlags::RDWR)
+    }
+
+    fn open_regular(&self, name: &str, access: OFlags) -> Result<Option<File>> {
         let path = || self.path.join(name);
-        let flags =
-            OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = match retry_on_intr(|| fs::openat(&self.fd, name, flags, Mode::empty())) {
             Ok(fd) => File::from(fd),
             Err(Errno::NOENT) => return Ok(None),
@@ -360,8 +368,8 @@ impl Dir {
         // An own descriptor, for an own reading position.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = retry_on_intr(|| fs::openat(&self.fd, ".", flags, Mode::empty())).map_err(fail)?;
-        let mut buffer = vec![MaybeUninit::uninit(); LISTING_BUFFER_BYTES];
-        let mut listing = RawDir::new(fd, &mut buffer);
+        let mut buffer: Vec<u8> = Vec::with_capacity(LISTING_BUFFER_BYTES);
+        let mut listing = RawDir::new(fd, buffer.spare_capacity_mut());
         while let Some(entry) = listing.next() {
             let entry = entry.map_err(fail)?;
             if let Ok(name) = entry.file_name().to_str()

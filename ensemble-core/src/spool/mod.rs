@@ -31,6 +31,7 @@
 //! ```
 
 mod attachment;
+mod backlog;
 mod dead;
 mod find;
 mod finish;
@@ -87,6 +88,10 @@ pub struct Options {
     pub recorder: Arc<dyn Recorder>,
     /// The clock for delays and expiry.
     pub clock: Arc<dyn Clock + Send + Sync>,
+    /// Share listings of deep mailboxes with other processes that do so, in
+    /// `mailbox/<name>/backlog`. For processes that receive a single message and end; one that
+    /// receives many knows its backlog without.
+    pub share_backlog: bool,
 }
 
 impl Default for Options {
@@ -97,6 +102,7 @@ impl Default for Options {
             lock_patience: LOCK_PATIENCE,
             recorder: Arc::new(NullRecorder),
             clock: Arc::new(SystemClock),
+            share_backlog: false,
         }
     }
 }
@@ -106,6 +112,7 @@ impl fmt::Debug for Options {
         f.debug_struct("Options")
             .field("durability", &self.durability)
             .field("modes", &self.modes)
+            .field("share_backlog", &self.share_backlog)
             .finish_non_exhaustive()
     }
 }

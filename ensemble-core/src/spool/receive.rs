@@ -4,6 +4,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use super::backlog::Backlog;
 use super::mailbox::Mailbox;
 use super::place::{self, Held};
 use super::waiting::{Candidate, Waiting};
@@ -33,10 +34,15 @@ impl Spool {
     pub fn receive(&self, mailbox: &Name, holder: &Name) -> Result<Option<Delivery>> {
         let mailbox = self.mailbox(mailbox)?;
         let settings = mailbox.settings()?;
+        let shared = self.options.share_backlog.then_some(Backlog {
+            home: &mailbox.home,
+            tmp: &mailbox.tmp,
+            modes: self.options.modes,
+        });
         loop {
             let candidate = {
                 let mut waiting = mailbox.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-                waiting.next(&mailbox.new, &mailbox.front, self.wall_millis())?
+                waiting.next(&mailbox.new, &mailbox.front, shared, self.wall_millis())?
             };
             let Some(candidate) = candidate else { return Ok(None) };
             let (dir, file, epoch) = match &candidate {

@@ -8,10 +8,13 @@
 //! Messages come in the order in which they were made: by the time inside a UUIDv7, by the file's
 //! time for other ids. A consumer that loses a race picks at random among the next few, so that
 //! many consumers do not run side by side for the same message.
+//!
+//! Processes that receive one message each can share a listing: see [`super::backlog`].
 
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
+use super::backlog::{Ahead, Backlog};
 use super::place::{self, Front};
 use crate::Result;
 use crate::durable::Dir;
@@ -35,6 +38,8 @@ pub(super) enum Candidate {
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     new: VecDeque<MessageId>,
+    /// Where `new` stands in a shared listing, if it is from there.
+    ahead: Option<Ahead>,
     front: Vec<Front>,
     front_uses_left: usize,
     losses: u32,
@@ -47,21 +52,59 @@ impl Waiting {
         &mut self,
         new: &Dir,
         front: &Dir,
+        shared: Option<Backlog<'_>>,
         now_millis: u64,
     ) -> Result<Option<Candidate>> {
         if let Some(due) = self.next_front(front, now_millis)? {
             return Ok(Some(Candidate::Front(due)));
         }
-        if self.losses > LOSSES_MAX {
-            self.new.clear();
+        if self.losses > 0
+            && let Some(ahead) = &mut self.ahead
+        {
+            ahead.skip_taken(&mut self.new);
         }
-        if self.new.is_empty() {
-            self.losses = 0;
-            self.new = list_new(new)?;
+        if self.losses > LOSSES_MAX {
+            self.list(new, shared)?;
+        } else if self.new.is_empty() {
+            self.read_on(new, shared)?;
         }
         let window = if self.losses == 0 { 1 } else { RACE_WINDOW.min(self.new.len()).max(1) };
-        let index = self.next_random() % window as u64;
-        Ok(self.new.remove(usize::try_from(index).unwrap_or(0)).map(Candidate::New))
+        let index = usize::try_from(self.next_random() % window as u64).unwrap_or(0);
+        if let Some(ahead) = &mut self.ahead {
+            ahead.remove(index);
+        }
+        Ok(self.new.remove(index).map(Candidate::New))
+    }
+
+    /// Goes on in a shared listing, or makes one. Losses go on being counted: a shared listing
+    /// that is out of date from end to end must not be read for ever.
+    fn read_on(&mut self, new: &Dir, shared: Option<Backlog<'_>>) -> Result<()> {
+        if let Some(ahead) = self.ahead.take() {
+            ahead.share_progress();
+        }
+        match shared.and_then(|shared| shared.read()) {
+            Some((ids, ahead)) => {
+                self.new = ids;
+                self.ahead = Some(ahead);
+                Ok(())
+            }
+            None => self.list(new, shared),
+        }
+    }
+
+    /// Lists `new/`, for others, too, if they share it.
+    fn list(&mut self, new: &Dir, shared: Option<Backlog<'_>>) -> Result<()> {
+        self.losses = 0;
+        self.ahead = None;
+        self.new = list_new(new)?;
+        if let Some(shared) = shared
+            && shared.write(&self.new)
+            && let Some((ids, ahead)) = shared.read()
+        {
+            self.new = ids;
+            self.ahead = Some(ahead);
+        }
+        Ok(())
     }
 
     /// Says that another consumer had the candidate first.
@@ -70,8 +113,11 @@ impl Waiting {
     }
 
     /// Says that the candidate was received.
-    pub(super) const fn won_race(&mut self) {
+    pub(super) fn won_race(&mut self) {
         self.losses = 0;
+        if let Some(ahead) = &self.ahead {
+            ahead.share_progress();
+        }
     }
 
     /// When the first delayed message is due, in milliseconds since the Unix epoch.

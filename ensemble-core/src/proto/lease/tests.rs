@@ -1,5 +1,6 @@
 use super::*;
-use crate::proto::testing::{SplitMix, at, drain, pairs};
+use crate::proto::testing::{at, drain, pairs};
+use crate::sim::SimRng;
 
 const DURATION: Duration = Duration::from_secs(300);
 /// From the last sign of life, given a look every 30 s.
@@ -250,7 +251,7 @@ time     - judging  r judging L  r held  r paused  x judging  o judging L
 /// around each incident the observer looks as in life. `bad_clock` counts what an observer would
 /// reap that trusts a clock which goes on during a suspend.
 struct Host {
-    rng: SplitMix,
+    rng: SimRng,
     watch: LeaseWatch<u32>,
     workers: [Worker; 8],
     slept: Duration,
@@ -280,7 +281,7 @@ impl Worker {
 
 impl Host {
     fn new(seed: u64) -> Self {
-        let mut rng = SplitMix(seed);
+        let mut rng = SimRng::new(seed);
         let mut worker = || Worker {
             phase: Duration::from_millis(rng.below(60_000)),
             stalled: (at(0), at(0)),

@@ -114,7 +114,7 @@ fn refusals_back_off_and_each_reason_is_recorded_once() {
         courier.handle_timeout(now);
     }
     let gaps: Vec<_> = tries.windows(2).map(|t| (t[1] - t[0]).as_millis()).collect();
-    assert_eq!(gaps, [250, 500, 1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000]);
+    assert_eq!(gaps, [100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000]);
     let reasons = [Deferral::Busy, Deferral::Draft];
     assert_eq!(records, reasons.map(|deferral| Record::Deferred { deferral, waiting: 1 }));
 }

@@ -1,5 +1,6 @@
 use super::*;
-use crate::proto::testing::{SplitMix, at, drain, pairs, run};
+use crate::proto::testing::{at, drain, pairs, run};
+use crate::sim::SimRng;
 use std::collections::BTreeMap;
 
 fn name(name: &str) -> Name {
@@ -233,7 +234,7 @@ fn one_decision_a_request_by_its_addressee_and_nothing_pending_for_ever() {
     let people = ["lead", "alice", "bob", "carol"];
     for seed in 0..2_000 {
         println!("seed {seed}");
-        let (mut rng, mut world, mut now) = (SplitMix(seed), World::default(), at(0));
+        let (mut rng, mut world, mut now) = (SimRng::new(seed), World::default(), at(0));
         for id in 0..8 {
             let (from, to) = (people[rng.below(4) as usize], people[rng.below(4) as usize]);
             let kind = if rng.below(2) == 0 { Kind::shutdown() } else { Kind::plan_approval() };

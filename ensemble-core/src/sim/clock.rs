@@ -1,0 +1,67 @@
+//! Time that is advanced by hand.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::lock;
+use crate::env::{Clock, Monotonic};
+use crate::message::Timestamp;
+
+/// A clock that stands still until it is told to go on. Clones are the same clock.
+#[derive(Clone, Debug)]
+pub struct SimClock(Arc<Mutex<Times>>);
+
+#[derive(Debug)]
+struct Times {
+    monotonic: Duration,
+    suspended: Duration,
+    wall: Timestamp,
+}
+
+impl SimClock {
+    /// A clock at its origin, with this calendar time.
+    #[must_use]
+    pub fn new(wall: Timestamp) -> Self {
+        let (monotonic, suspended) = (Duration::ZERO, Duration::ZERO);
+        Self(Arc::new(Mutex::new(Times { monotonic, suspended, wall })))
+    }
+
+    /// Time passes.
+    pub fn advance(&self, by: Duration) {
+        let mut times = lock(&self.0);
+        times.monotonic += by;
+        times.wall = times.wall.plus(by);
+    }
+
+    /// Time passes up to this reading; none if it is over.
+    pub fn advance_to(&self, to: Monotonic) {
+        self.advance(to.since(self.monotonic()));
+    }
+
+    /// The machine sleeps: only the calendar and the boot time go on.
+    pub fn suspend(&self, by: Duration) {
+        let mut times = lock(&self.0);
+        times.suspended += by;
+        times.wall = times.wall.plus(by);
+    }
+
+    /// Somebody sets the calendar.
+    pub fn set_wall(&self, wall: Timestamp) {
+        lock(&self.0).wall = wall;
+    }
+}
+
+impl Clock for SimClock {
+    fn monotonic(&self) -> Monotonic {
+        Monotonic::from_duration(lock(&self.0).monotonic)
+    }
+
+    fn wall(&self) -> Timestamp {
+        lock(&self.0).wall
+    }
+
+    fn boottime(&self) -> Monotonic {
+        let times = lock(&self.0);
+        Monotonic::from_duration(times.monotonic + times.suspended)
+    }
+}

@@ -1,0 +1,55 @@
+//! Deterministic doubles of [`crate::env`], for simulations and for embedders' own tests (feature
+//! `sim`).
+//!
+//! | double | instead of | what it adds |
+//! |---|---|---|
+//! | [`SimClock`] | [`SystemClock`](crate::env::SystemClock) | advanced by hand; can suspend and jump |
+//! | [`SimTransport`] | a directory | mailboxes in memory, for any number of days |
+//! | [`SimPane`] | a terminal | says what it is told to, remembers what was typed |
+//! | [`SimRng`] | chance | one seed, the same numbers everywhere |
+//!
+//! All are cheap to clone, and clones are the same thing: give one to the code under test and keep
+//! the other. Nothing here waits: days pass in milliseconds, and a run repeats from its seed.
+//!
+//! ```
+//! use std::time::Duration;
+//! use ensemble_core::env::{Clock, Transport};
+//! use ensemble_core::message::{Envelope, Name, Timestamp};
+//! use ensemble_core::sim::{SimClock, SimTransport};
+//!
+//! let clock = SimClock::new(Timestamp::from_unix_millis(0));
+//! let transport = SimTransport::new(clock.clone());
+//! let worker = Name::new("worker-1")?;
+//! transport.add_mailbox(&worker);
+//! transport.publish(&Envelope::new(worker.clone(), "task 7"))?;
+//!
+//! let first = transport.receive(&worker, &worker)?.expect("it is there");
+//! clock.advance(Duration::from_secs(301)); // the worker dies; its lease runs out
+//! assert_eq!(transport.sweep(), 1);
+//! let second = transport.receive(&worker, &worker)?.expect("it is there again");
+//! assert_eq!((first.lease.epoch, second.lease.epoch), (1, 2));
+//! assert!(transport.settle(&first.lease).is_err());
+//! # Ok::<(), ensemble_core::Error>(())
+//! ```
+
+mod clock;
+mod pane;
+mod rng;
+mod transport;
+
+#[cfg(test)]
+mod team;
+#[cfg(test)]
+mod tests;
+
+pub use clock::SimClock;
+pub use pane::{Press, SimPane};
+pub use rng::SimRng;
+pub use transport::{ATTEMPTS_MAX, LEASE_DURATION, SimTransport};
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// A double stays usable after a failed assertion in another thread.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,144 @@
+//! A pane that shows what it is told to and remembers what was typed.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use super::lock;
+use crate::Result;
+use crate::env::Pane;
+use crate::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
+
+/// Something that reached a [`SimPane`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Press {
+    /// A hint was typed, and submitted or not.
+    Text {
+        /// The hint.
+        text: NudgeText,
+        /// Whether Enter followed.
+        submitted: bool,
+    },
+    /// A key was pressed.
+    Key(Key),
+    /// The agent's program was started.
+    Open(String),
+}
+
+/// A scripted pane. It refuses for the reasons its [`PaneState`] gives, then for the reason it was
+/// told, and otherwise does what it is asked. Clones are the same pane.
+///
+/// ```
+/// use ensemble_core::env::Pane;
+/// use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
+/// use ensemble_core::sim::SimPane;
+///
+/// let screen = SimPane::default();
+/// let mut pane = screen.clone();
+/// let hint = NudgeText::new("ensemble: 1 message")?;
+/// screen.defer(Some(Deferral::Busy));
+/// assert_eq!(pane.nudge(&hint)?, NudgeOutcome::Refused { deferral: Deferral::Busy });
+/// screen.defer(None);
+/// assert_eq!(pane.nudge(&hint)?, NudgeOutcome::Sent);
+/// assert_eq!(screen.presses().len(), 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct SimPane(Arc<Mutex<Script>>);
+
+#[derive(Debug)]
+struct Script {
+    state: PaneState,
+    deferral: Option<Deferral>,
+    outcomes: VecDeque<NudgeOutcome>,
+    presses: Vec<Press>,
+}
+
+impl Default for SimPane {
+    /// A pane that is there and takes everything.
+    fn default() -> Self {
+        Self::new(PaneState { bound: true, pid: 1, ..PaneState::default() })
+    }
+}
+
+impl SimPane {
+    /// A pane in this state.
+    #[must_use]
+    pub fn new(state: PaneState) -> Self {
+        let (outcomes, presses) = (VecDeque::new(), Vec::new());
+        Self(Arc::new(Mutex::new(Script { state, deferral: None, outcomes, presses })))
+    }
+
+    /// Changes how it looks.
+    pub fn show(&self, change: impl FnOnce(&mut PaneState)) {
+        change(&mut lock(&self.0).state);
+    }
+
+    /// Refuses everything for this reason from now on; `None` for not.
+    pub fn defer(&self, deferral: Option<Deferral>) {
+        lock(&self.0).deferral = deferral;
+    }
+
+    /// Answers the next nudge, key or open like this, whatever its state; then the next one.
+    pub fn answer_next(&self, outcome: NudgeOutcome) {
+        lock(&self.0).outcomes.push_back(outcome);
+    }
+
+    /// Everything that reached it, oldest first.
+    #[must_use]
+    pub fn presses(&self) -> Vec<Press> {
+        lock(&self.0).presses.clone()
+    }
+
+    /// How much reached it.
+    #[must_use]
+    pub fn presses_count(&self) -> usize {
+        lock(&self.0).presses.len()
+    }
+
+    fn receive(&self, press: impl FnOnce(bool) -> Press) -> NudgeOutcome {
+        let mut script = lock(&self.0);
+        let outcome = script.outcomes.pop_front().unwrap_or_else(|| script.guard());
+        match &outcome {
+            NudgeOutcome::Sent => script.presses.push(press(true)),
+            NudgeOutcome::TextOnly { .. } => script.presses.push(press(false)),
+            NudgeOutcome::Refused { .. } => {}
+        }
+        outcome
+    }
+}
+
+impl Script {
+    fn guard(&self) -> NudgeOutcome {
+        let state = &self.state;
+        let reasons = [
+            (!state.bound, Deferral::PaneGone),
+            (state.dead, Deferral::PaneDead),
+            (state.in_mode, Deferral::CopyMode),
+            (state.input_off, Deferral::InputOff),
+            (state.synchronized, Deferral::Synchronized),
+        ];
+        let by_state = reasons.into_iter().find_map(|(holds, reason)| holds.then_some(reason));
+        match by_state.or_else(|| self.deferral.clone()) {
+            Some(deferral) => NudgeOutcome::Refused { deferral },
+            None => NudgeOutcome::Sent,
+        }
+    }
+}
+
+impl Pane for SimPane {
+    fn inspect(&mut self) -> Result<PaneState> {
+        Ok(lock(&self.0).state.clone())
+    }
+
+    fn nudge(&mut self, text: &NudgeText) -> Result<NudgeOutcome> {
+        Ok(self.receive(|submitted| Press::Text { text: text.clone(), submitted }))
+    }
+
+    fn press(&mut self, key: Key) -> Result<NudgeOutcome> {
+        Ok(self.receive(|_| Press::Key(key)))
+    }
+
+    fn open(&mut self, command: &str) -> Result<NudgeOutcome> {
+        Ok(self.receive(|_| Press::Open(command.to_owned())))
+    }
+}

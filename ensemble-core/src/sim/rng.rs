@@ -1,0 +1,51 @@
+//! Chance that repeats.
+
+use std::time::Duration;
+
+/// A small random generator (SplitMix64) whose numbers depend on nothing but its seed: the same on
+/// every machine and in every version. Not for secrets.
+///
+/// ```
+/// use ensemble_core::sim::SimRng;
+/// let (mut one, mut other) = (SimRng::new(7), SimRng::new(7));
+/// assert_eq!(one.below(100), other.below(100));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SimRng(u64);
+
+impl SimRng {
+    /// The generator of this seed.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// The next number.
+    pub const fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound`; 0 if that is 0.
+    pub const fn below(&mut self, bound: u64) -> u64 {
+        if bound == 0 { 0 } else { self.next_u64() % bound }
+    }
+
+    /// Whether something with this chance in a hundred happens.
+    pub const fn percent(&mut self, chance: u64) -> bool {
+        self.below(100) < chance
+    }
+
+    /// A time from zero to less than `bound`, in whole milliseconds.
+    pub fn time_below(&mut self, bound: Duration) -> Duration {
+        Duration::from_millis(self.below(u64::try_from(bound.as_millis()).unwrap_or(u64::MAX)))
+    }
+
+    /// One of these; `None` if there are none.
+    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
+        from.get(usize::try_from(self.below(from.len() as u64)).unwrap_or(0))
+    }
+}

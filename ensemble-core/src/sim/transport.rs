@@ -1,0 +1,203 @@
+//! Mailboxes in memory.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use super::{SimClock, lock};
+use crate::env::{Clock, Counts, Delivery, Lease, Monotonic, Published, Transport};
+use crate::message::{Envelope, MessageId, Name};
+use crate::{Error, Result};
+
+/// How long a lease runs without an extension.
+pub const LEASE_DURATION: Duration = Duration::from_secs(300);
+/// How often a message is delivered before it is a dead letter.
+pub const ATTEMPTS_MAX: u64 = 5;
+
+/// Mailboxes in memory with the contract of [`Transport`]: priorities, delays, leases, epochs,
+/// expiry and dead letters, all by a [`SimClock`]. Clones are the same mailboxes.
+#[derive(Clone, Debug)]
+pub struct SimTransport {
+    clock: SimClock,
+    mailboxes: Arc<Mutex<BTreeMap<Name, Mailbox>>>,
+}
+
+#[derive(Debug, Default)]
+struct Mailbox {
+    /// In the order of their coming.
+    messages: BTreeMap<u64, Message>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct Message {
+    envelope: Envelope,
+    epoch: u64,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    Queued { due: Monotonic },
+    Held { holder: Name, until: Monotonic },
+    Settled,
+    Dead,
+}
+
+impl Place {
+    const fn phrase(&self) -> &'static str {
+        match self {
+            Self::Queued { .. } => "queued again",
+            Self::Held { .. } => "held by somebody else",
+            Self::Settled => "settled",
+            Self::Dead => "dead-lettered",
+        }
+    }
+}
+
+impl SimTransport {
+    /// A queue without mailboxes.
+    #[must_use]
+    pub fn new(clock: SimClock) -> Self {
+        Self { clock, mailboxes: Arc::default() }
+    }
+
+    /// Makes a mailbox; one that is there stays as it is.
+    pub fn add_mailbox(&self, name: &Name) {
+        lock(&self.mailboxes).entry(name.clone()).or_default();
+    }
+
+    /// Takes back every message whose lease has run out. Returns how many.
+    pub fn sweep(&self) -> u64 {
+        let now = self.clock.monotonic();
+        let mut swept = 0;
+        for mailbox in lock(&self.mailboxes).values_mut() {
+            for message in mailbox.messages.values_mut() {
+                if matches!(&message.place, Place::Held { until, .. } if now >= *until) {
+                    message.give_back(now);
+                    swept += 1;
+                }
+            }
+        }
+        swept
+    }
+
+    fn with_mailbox<T>(&self, name: &Name, act: impl FnOnce(&mut Mailbox) -> T) -> Result<T> {
+        let mut mailboxes = lock(&self.mailboxes);
+        match mailboxes.get_mut(name) {
+            Some(mailbox) => Ok(act(mailbox)),
+            None => Err(Error::NoMailbox { name: name.to_string(), nearest: Vec::new() }),
+        }
+    }
+
+    fn with_held(&self, lease: &Lease, act: impl FnOnce(&mut Message)) -> Result<()> {
+        let lost = |now: &str| Error::LeaseLost { lease: lease.to_string(), now: now.to_owned() };
+        self.with_mailbox(&lease.mailbox, |mailbox| {
+            let message = mailbox.find(&lease.id).ok_or_else(|| lost("gone"))?;
+            match &message.place {
+                Place::Held { holder, .. }
+                    if *holder == lease.holder && message.epoch == lease.epoch =>
+                {
+                    act(message);
+                    Ok(())
+                }
+                place => Err(lost(place.phrase())),
+            }
+        })?
+    }
+}
+
+impl Mailbox {
+    fn find(&mut self, id: &MessageId) -> Option<&mut Message> {
+        self.messages.values_mut().find(|message| message.envelope.id == *id)
+    }
+}
+
+impl Message {
+    fn give_back(&mut self, due: Monotonic) {
+        self.place = if self.epoch < ATTEMPTS_MAX { Place::Queued { due } } else { Place::Dead };
+    }
+}
+
+impl Transport for SimTransport {
+    fn publish(&self, envelope: &Envelope) -> Result<Published> {
+        let due = self.clock.monotonic();
+        self.with_mailbox(&envelope.to, |mailbox| {
+            if let Some(stored) = mailbox.find(&envelope.id) {
+                if stored.envelope == *envelope {
+                    return Ok(Published::AlreadyStored);
+                }
+                let (mailbox, id) = (envelope.to.to_string(), envelope.id.to_string());
+                return Err(Error::Conflict { mailbox, id });
+            }
+            let place = Place::Queued { due };
+            let message = Message { envelope: envelope.clone(), epoch: 0, place };
+            mailbox.messages.insert(mailbox.next, message);
+            mailbox.next += 1;
+            Ok(Published::Stored)
+        })?
+    }
+
+    fn receive(&self, mailbox: &Name, holder: &Name) -> Result<Option<Delivery>> {
+        let (now, wall) = (self.clock.monotonic(), self.clock.wall());
+        self.with_mailbox(mailbox, |messages| {
+            for message in messages.messages.values_mut() {
+                let expired = message.envelope.expires_at.is_some_and(|at| wall >= at);
+                if expired && matches!(message.place, Place::Queued { .. }) {
+                    message.place = Place::Dead;
+                }
+            }
+            let is_due = |m: &&mut Message| matches!(m.place, Place::Queued { due } if now >= due);
+            let next = messages
+                .messages
+                .iter_mut()
+                .filter_map(|(order, m)| Some(m).filter(is_due).map(|m| (*order, m)))
+                .min_by_key(|(order, m)| (Reverse(m.envelope.priority), *order));
+            let (_, message) = next?;
+            message.epoch += 1;
+            message.place = Place::Held { holder: holder.clone(), until: now + LEASE_DURATION };
+            let lease = Lease {
+                mailbox: mailbox.clone(),
+                id: message.envelope.id.clone(),
+                holder: holder.clone(),
+                epoch: message.epoch,
+            };
+            Some(Delivery::new(message.envelope.clone(), lease, LEASE_DURATION))
+        })
+    }
+
+    fn settle(&self, lease: &Lease) -> Result<()> {
+        self.with_held(lease, |message| message.place = Place::Settled)
+    }
+
+    fn release(&self, lease: &Lease, delay: Duration) -> Result<()> {
+        let due = self.clock.monotonic() + delay;
+        self.with_held(lease, |message| message.give_back(due))
+    }
+
+    fn extend(&self, lease: &Lease, duration: Duration) -> Result<()> {
+        let until = self.clock.monotonic() + duration;
+        let holder = lease.holder.clone();
+        self.with_held(lease, |message| message.place = Place::Held { holder, until })
+    }
+
+    fn scan(&self, mailbox: &Name) -> Result<Counts> {
+        let now = self.clock.monotonic();
+        self.with_mailbox(mailbox, |mailbox| {
+            let mut counts = Counts::default();
+            for message in mailbox.messages.values() {
+                match &message.place {
+                    Place::Queued { due } => {
+                        counts.queued += 1;
+                        counts.delayed += u64::from(now < *due);
+                    }
+                    Place::Held { .. } => counts.acked += 1,
+                    Place::Settled => counts.settled += 1,
+                    Place::Dead => counts.dead += 1,
+                }
+            }
+            counts
+        })
+    }
+}

@@ -1,0 +1,165 @@
+//! Makes `queue.example/` from fixed ids and times, through the library wherever it writes the
+//! format, by hand where people and scripts do.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ensemble_core::Error;
+use ensemble_core::durable::Durability;
+use ensemble_core::env::{Clock, Delivery, Monotonic};
+use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
+use ensemble_core::spool::{Options, Settings, Spool};
+
+/// 2026-01-15, 09:00 UTC.
+const MORNING: i64 = 1_768_467_600_000;
+
+/// A clock that stands still.
+struct Noon;
+
+impl Clock for Noon {
+    fn monotonic(&self) -> Monotonic {
+        Monotonic::ZERO
+    }
+    fn wall(&self) -> Timestamp {
+        Timestamp::from_unix_millis(MORNING).plus(Duration::from_secs(3 * 60 * 60))
+    }
+}
+
+/// How the example is opened: as if it were noon of its day.
+pub(crate) fn options() -> Options {
+    let mut options = Options::default();
+    options.durability = Durability::Process;
+    options.clock = Arc::new(Noon);
+    options
+}
+
+fn name(name: &str) -> Name {
+    Name::new(name).unwrap()
+}
+
+/// A message of `minute` o'clock; its UUIDv7 carries the same time.
+fn message(minute: i64, from: &str, to: &str, kind: &str, body: &str) -> Envelope {
+    let millis = MORNING + minute * 60_000;
+    let id = format!("{:08x}-{:04x}-7000-8000-{minute:012x}", millis >> 16, millis & 0xffff);
+    let mut envelope = Envelope::new(name(to), body)
+        .with_id(MessageId::new(id).unwrap())
+        .with_kind(name(kind))
+        .from(name(from));
+    envelope.created_at = Timestamp::from_unix_millis(millis);
+    envelope
+}
+
+/// Makes the example at `root`, which must not exist.
+pub(crate) fn generate(root: &Path) {
+    let spool = Spool::create(root, options()).unwrap();
+    for agent in ["dispatch", "worker-1"] {
+        spool.add_mailbox(&name(agent), &Settings::default()).unwrap();
+    }
+    let mut bounded = Settings::default();
+    bounded.capacity = Some(1);
+    spool.add_mailbox(&name("conductor"), &bounded).unwrap();
+    worker(&spool);
+    held_and_finished(&spool);
+    dispatch(&spool);
+    conductor(&spool);
+    drop_boxes(root);
+}
+
+fn publish_and_receive(spool: &Spool, envelope: &Envelope, holder: &str) -> Delivery {
+    spool.publish(envelope).unwrap();
+    spool.receive_id(&envelope.to, &envelope.id, &name(holder)).unwrap().unwrap()
+}
+
+/// What waits: in `new/` in full and in its shortest form, in `front/` urgent, returned, delayed.
+fn worker(spool: &Spool) {
+    let full =
+        message(30, "dispatch", "worker-1", "task", "Count the lines of src/\n\n  and sum.\n")
+            .with_task("task-005")
+            .with_attempt(1)
+            .with_correlation("request-7")
+            .with_causation("reports/task-001-completed.yaml");
+    spool.publish(&full).unwrap();
+    let by_hand = spool.root().join("mailbox/worker-1/new/by-hand.yaml");
+    std::fs::write(by_hand, "to: worker-1\nbody: Written by hand\n...\n").unwrap();
+
+    let urgent = message(40, "conductor", "worker-1", "message", "Stop: main is broken\n")
+        .with_priority(7)
+        .with_expiry(Timestamp::from_unix_millis(MORNING).plus(Duration::from_secs(86_400)));
+    spool.publish(&urgent).unwrap();
+    let returned = message(10, "dispatch", "worker-1", "task", "Format src/lib.rs\n");
+    let delivery = publish_and_receive(spool, &returned.with_task("task-002"), "worker-1");
+    spool.release(&delivery.lease, Duration::ZERO).unwrap();
+    let delayed = message(11, "dispatch", "worker-1", "task", "Try the download again\n");
+    let delivery = publish_and_receive(spool, &delayed.with_task("task-004"), "worker-1");
+    spool.release(&delivery.lease, Duration::from_secs(60 * 60)).unwrap();
+}
+
+/// What is held, once with an extended lease; what is settled; what is dead.
+fn held_and_finished(spool: &Spool) {
+    let held = message(20, "dispatch", "worker-1", "task", "Write the tests\n");
+    publish_and_receive(spool, &held.with_task("task-006"), "worker-1");
+    let long = message(21, "dispatch", "worker-1", "task", "Run the benchmarks\n");
+    let delivery = publish_and_receive(spool, &long.with_task("task-007"), "worker-1b");
+    spool.extend(&delivery.lease, Duration::from_secs(900)).unwrap();
+
+    let settled = message(1, "dispatch", "worker-1", "task", "Read the specification\n");
+    let delivery = publish_and_receive(spool, &settled.with_task("task-001"), "worker-1");
+    spool.settle(&delivery.lease).unwrap();
+    let dead = message(3, "dispatch", "worker-1", "task", "Clone the repository\n");
+    let delivery = publish_and_receive(spool, &dead.with_task("task-003"), "worker-1");
+    spool.dead_letter(&delivery.lease, "no such repository").unwrap();
+}
+
+/// Content that is too large for an envelope.
+fn dispatch(spool: &Spool) {
+    let log = "warning: unused variable\n".repeat(4);
+    let attachment = spool.attach(log.as_bytes()).unwrap();
+    let body = "The log of task-001 is attached\n";
+    let envelope = message(50, "worker-1", "dispatch", "report.log", body);
+    spool.publish(&envelope.with_task("task-001").with_attachment(attachment)).unwrap();
+}
+
+/// A mailbox with room for one message, and a second one that was refused.
+fn conductor(spool: &Spool) {
+    spool.publish(&message(55, "dispatch", "conductor", "message", "All tasks are out\n")).unwrap();
+    let refused = message(56, "worker-1", "conductor", "message", "One more\n");
+    assert!(matches!(spool.publish(&refused), Err(Error::Full { .. })));
+}
+
+/// What agents and scripts put there.
+fn drop_boxes(root: &Path) {
+    let put = |path: &str, content: &str| {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    };
+    put(
+        "reports/task-001-completed.yaml",
+        "task_id: task-001\nworker_id: worker-1\nstatus: success\nfiles_read: 3\n...\n",
+    );
+    put(
+        "reports/task-001-review.yaml",
+        "task_id: task-001\nreviewer: worker-2\nresult: approved\nfindings: 0\n...\n",
+    );
+    put(
+        "reports/escalation-task-003.yaml",
+        "task_id: task-003\nfrom: dispatch\nreason: no such repository\nattempts: 1\n...\n",
+    );
+    put(
+        "reports/completion-summary.yaml",
+        "from: dispatch\ntasks: 2\nsucceeded: [task-001]\nfailed: [task-003]\n...\n",
+    );
+    put(
+        "tasks/worker-1-task.yaml",
+        "id: task-008\nfrom: dispatch\ninstruction: Update the changelog\n...\n",
+    );
+    put("ack/task-008.ack", "worker-1\n");
+    put("rejected/reports.task-009-completed.yaml.4711.c0ffee.0", "task_id: [task-009\n...\n");
+    put(
+        "rejected/reports.task-009-completed.yaml.4711.c0ffee.0@reason.yaml",
+        "file: reports/task-009-completed.yaml\n\
+         error: \"reports/task-009-completed.yaml: line 2, column 1: a sequence is not closed\"\n\
+         at: \"2026-01-15T11:58:00.000Z\"\n",
+    );
+}
