@@ -5,9 +5,9 @@
 //!
 //! | operation | after it returns | a crash inside leaves |
 //! |---|---|---|
-//! | [`Dir::write_new`] | a whole file that nobody watches | a file in `tmp/`, swept later |
-//! | [`Dir::move_new`] | the file at its new name, never over another | it at one of the two names |
-//! | [`Dir::replace`] | the new document | the old or the new document, whole |
+//! | `Dir::write_new` | a whole file that nobody watches | a file in `tmp/`, swept later |
+//! | `Dir::move_new` | the file at its new name, never over another | it at one of the two names |
+//! | `Dir::replace` | the new document | the old or the new document, whole |
 //! | [`FileLock::acquire`] | exclusion until drop or death | nothing: the kernel unlocks |
 //!
 //! Directories are held open and names are resolved below them without following symlinks.
