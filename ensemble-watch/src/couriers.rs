@@ -1,6 +1,6 @@
 //! Telling agents of their mail: one [`Courier`] for each agent that has a pane.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ensemble_core::env::Monotonic;
@@ -18,7 +18,7 @@ use crate::panes::PaneEntry;
 use crate::run::ACTOR;
 
 /// Waiting messages are counted up to here; a nudge then says "or more".
-pub(crate) const COUNT_MAX: u64 = 100;
+pub(crate) const COUNT_MAX: usize = 100;
 /// How many of the waiting messages a line is recorded for, by id.
 const COVERED_MAX: usize = 1_000;
 /// How many ids one record names; what is beyond is named in further records.
@@ -29,6 +29,8 @@ struct Told {
     profile: Arc<Profile>,
     courier: Courier,
     binding: u64,
+    /// The messages that waited at the last look.
+    known: BTreeSet<MessageId>,
     /// The messages that the line under way tells of.
     covered: Vec<MessageId>,
     /// The last text that was typed, and for which attempt.
@@ -77,6 +79,7 @@ impl Couriers {
                 profile: Arc::clone(&profile),
                 courier: Courier::new(),
                 binding,
+                known: BTreeSet::new(),
                 covered: Vec::new(),
                 typed: None,
             });
@@ -102,15 +105,18 @@ impl Couriers {
         if !self.told.values().any(|t| t.entry.mailbox == *mailbox) {
             return;
         }
-        let waiting = match spool.due(mailbox, COUNT_MAX) {
-            Ok(waiting) => waiting,
+        let ids: BTreeSet<MessageId> = match spool.due_ids(mailbox, COUNT_MAX) {
+            Ok(ids) => ids.into_iter().collect(),
             Err(error) => {
                 tracing::warn!(%mailbox, %error, "cannot count a mailbox");
                 return;
             }
         };
         for told in self.told.values_mut().filter(|t| t.entry.mailbox == *mailbox) {
-            told.courier.handle(now, Event::Mail { waiting, taken: 0 });
+            // As many may have come as went: only the ids tell that the agent has read.
+            let taken = told.known.difference(&ids).count() as u64;
+            told.courier.handle(now, Event::Mail { waiting: ids.len() as u64, taken });
+            told.known.clone_from(&ids);
         }
     }
 
@@ -188,11 +194,12 @@ fn perform(
     match effect {
         Effect::Nudge { attempt, waiting } => {
             let count = usize::try_from(waiting).unwrap_or(usize::MAX);
-            let text = provider::nudge_text(&told.profile, &told.entry.mailbox, count, waiting >= COUNT_MAX);
+            let more = count >= COUNT_MAX;
+            let text = provider::nudge_text(&told.profile, &told.entry.mailbox, count, more);
             told.typed = Some((attempt, text.clone()));
             nudgers.send(errand(told, attempt, text, false));
             // Beyond these, the line itself says that there is more.
-            told.covered = spool.waiting_ids(&told.entry.mailbox, COVERED_MAX).unwrap_or_default();
+            told.covered = spool.due_ids(&told.entry.mailbox, COVERED_MAX).unwrap_or_default();
         }
         Effect::Submit { attempt, typed } => {
             let Some((_, text)) = told.typed.clone().filter(|(number, _)| *number == typed) else { return };

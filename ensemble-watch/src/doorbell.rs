@@ -25,6 +25,11 @@ pub enum Ring {
         /// It was renamed or linked into place, so it is whole; else somebody may still write.
         whole: bool,
     },
+    /// A file was renamed away or removed.
+    Left {
+        /// The watched directory.
+        dir: PathBuf,
+    },
     /// Events were lost: look at everything.
     Overflow,
     /// A watched directory was removed or renamed.
@@ -106,8 +111,12 @@ fn rings(event: notify::Result<Event>) -> Vec<Ring> {
         EventKind::Create(_) | EventKind::Access(AccessKind::Close(AccessMode::Write)) => {
             landed(event.paths.first(), false)
         }
-        EventKind::Remove(RemoveKind::Folder)
-        | EventKind::Modify(ModifyKind::Name(RenameMode::From)) => {
+        EventKind::Modify(ModifyKind::Name(RenameMode::From))
+        | EventKind::Remove(RemoveKind::File) => {
+            let dir = event.paths.first().and_then(|path| path.parent());
+            dir.map(|dir| Ring::Left { dir: dir.to_owned() })
+        }
+        EventKind::Remove(_) => {
             event.paths.first().map(|path| Ring::Replaced { path: path.clone() })
         }
         _ => None,

@@ -12,6 +12,8 @@ mod hops;
 mod stage;
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ensemble_core::event_log::{Follower, Record};
@@ -34,21 +36,29 @@ pub(crate) struct Settings {
 
 /// Runs it.
 pub(crate) fn run(context: &Context, settings: Settings) -> Outcome {
+    let interrupted = interruption()?;
     let mut stage = Stage::set(&settings)?;
     let story = format!("a team of four in {}", stage.project.queue.display());
     context.out.line(context.out.paint(STRONG, story))?;
     let viewer = if settings.attach { Some(stage.attach()?) } else { None };
     stage.begin()?;
-    let told = follow(context, &mut stage, settings.timeout, viewer.is_none());
+    let aloud = viewer.is_none();
+    let told = follow(context, &mut stage, settings.timeout, aloud, &interrupted);
     if let Some(viewer) = viewer {
-        stage::wait_for_viewer(viewer);
+        stage::wait_for_viewer(viewer, &interrupted);
     }
     stage.strike();
     conclude(context, &stage, &told?)
 }
 
 /// Tells what happens until the summary was read.
-fn follow(context: &Context, stage: &mut Stage, patience: Duration, aloud: bool) -> Outcome<Hops> {
+fn follow(
+    context: &Context,
+    stage: &mut Stage,
+    patience: Duration,
+    aloud: bool,
+    interrupted: &AtomicBool,
+) -> Outcome<Hops> {
     let logs = stage.project.logs();
     let waiter = Waiter::new(std::slice::from_ref(&logs));
     let mut follower = Follower::from_start(&logs);
@@ -71,12 +81,28 @@ fn follow(context: &Context, stage: &mut Stage, patience: Duration, aloud: bool)
                 Failure::new(Exit::Nothing, text).with_hint(format!("the panes show:\n{screens}"))
             );
         }
+        if interrupted.load(Ordering::Relaxed) {
+            return Err(Failure::refused(
+                "interrupted: everything that the demo had started is gone",
+            ));
+        }
         stage.check_alive()?;
         if !hops.is_complete() {
             waiter.wait(left.min(Duration::from_millis(100)));
         }
     }
     Ok(hops)
+}
+
+/// Set by the signals that end a program, so that nothing the demo has started outlives it.
+fn interruption() -> Outcome<Arc<AtomicBool>> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&interrupted))
+            .map_err(|e| Failure::refused(format!("cannot listen to signals: {e}")))?;
+    }
+    Ok(interrupted)
 }
 
 fn tell(context: &Context, record: &Record, hops: &Hops, line: &str) -> Outcome {

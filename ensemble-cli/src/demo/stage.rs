@@ -5,6 +5,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ensemble_core::Error;
@@ -183,9 +184,11 @@ impl Drop for Stage {
     }
 }
 
-/// Waits until the user has left the panes.
-pub(super) fn wait_for_viewer(mut viewer: Child) {
-    let _ = viewer.wait();
+/// Waits until the user has left the panes, or the demo is told to end.
+pub(super) fn wait_for_viewer(mut viewer: Child, interrupted: &AtomicBool) {
+    while matches!(viewer.try_wait(), Ok(None)) && !interrupted.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 fn make_dir(wanted: Option<&Path>) -> Outcome<PathBuf> {

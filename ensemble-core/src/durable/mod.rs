@@ -19,7 +19,6 @@ mod tests;
 
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::mem::MaybeUninit;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -373,8 +372,8 @@ impl Dir {
         // An own descriptor, for an own reading position.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = retry_on_intr(|| fs::openat(&self.fd, ".", flags, Mode::empty())).map_err(fail)?;
-        let mut buffer = vec![MaybeUninit::uninit(); LISTING_BUFFER_BYTES];
-        let mut listing = RawDir::new(fd, &mut buffer);
+        let mut buffer: Vec<u8> = Vec::with_capacity(LISTING_BUFFER_BYTES);
+        let mut listing = RawDir::new(fd, buffer.spare_capacity_mut());
         while let Some(entry) = listing.next() {
             let entry = entry.map_err(fail)?;
             if let Ok(name) = entry.file_name().to_str()

@@ -168,37 +168,21 @@ impl Spool {
         self.mailbox(name)?.count_waiting(limit)
     }
 
-    /// How many messages could be received now, counted up to `limit`.
+    /// The ids of up to `limit` messages that could be received now, in no order: cheap however deep
+    /// the backlog is.
     ///
     /// # Errors
     /// The mailbox is unknown or cannot be listed.
-    pub fn due(&self, name: &Name, limit: u64) -> Result<u64> {
+    pub fn due_ids(&self, name: &Name, limit: usize) -> Result<Vec<MessageId>> {
         let mailbox = self.mailbox(name)?;
         let now = self.wall_millis();
-        let mut count = 0;
-        let mut tally = |is_due: bool| {
-            count += u64::from(is_due);
-            if count >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        };
-        mailbox.front.for_each(|file| {
-            tally(place::Front::parse(file).is_some_and(|f| f.not_before <= now))
-        })?;
-        mailbox.new.for_each(|file| tally(place::parse_plain(file).is_some()))?;
-        Ok(count.min(limit))
-    }
-
-    /// The ids of up to `limit` messages that wait, in no order: cheap however deep the backlog is.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or cannot be listed.
-    pub fn waiting_ids(&self, name: &Name, limit: usize) -> Result<Vec<MessageId>> {
-        let mailbox = self.mailbox(name)?;
         let mut ids = Vec::new();
         let mut take = |id: Option<MessageId>| {
             ids.extend(id);
             if ids.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        mailbox.front.for_each(|file| take(place::Front::parse(file).map(|f| f.id)))?;
+        let due = |file: &str| place::Front::parse(file).filter(|f| f.not_before <= now);
+        mailbox.front.for_each(|file| take(due(file).map(|f| f.id)))?;
         mailbox.new.for_each(|file| take(place::parse_plain(file)))?;
         ids.truncate(limit);
         Ok(ids)

@@ -4,6 +4,8 @@
 //! tells the agents, makes the messages safe, and lets the machines' time pass. Everything the
 //! loop knows can be found again by a scan, so a step that fails in the middle is simply repeated.
 
+mod route;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +23,7 @@ use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
 use serde_json::json;
 
-use crate::boxes::{Boxes, Complete, Look};
+use crate::boxes::{Boxes, Look};
 use crate::couriers::Couriers;
 use crate::doorbell::{Doorbell, Ring};
 use crate::leases::Leases;
@@ -29,7 +31,6 @@ use crate::nudger::{Nudgers, Report};
 use crate::panes;
 use crate::project::Project;
 use crate::roles::Roles;
-use crate::routing::{self, Plan};
 use crate::run::ACTOR;
 use crate::status::Status;
 
@@ -174,6 +175,7 @@ impl Engine {
             Wake::Ring(Ring::Landed { dir, name, whole }) => {
                 self.landed(now, &dir, &name, whole, look)
             }
+            Wake::Ring(Ring::Left { dir }) => self.left(now, &dir),
             Wake::Ring(Ring::Overflow) => {
                 self.recorder.record("watch.overflow", ACTOR, json!({}));
                 self.reconcile.handle(now, Event::Overflow);
@@ -206,6 +208,18 @@ impl Engine {
             self.reconcile.handle(now, Event::CanarySeen);
         } else if let Some(boxes) = &mut self.boxes {
             boxes.landed(now, dir, name, whole, &mut self.ledger, look);
+        }
+    }
+
+    /// A message was taken, or something else has gone.
+    fn left(&mut self, now: Monotonic, dir: &Path) {
+        match self.mailbox_dirs.get(dir) {
+            Some(mailbox) => {
+                self.rung.insert(mailbox.clone());
+            }
+            // A binding that was removed.
+            None if dir == self.project.panes() => self.rebind(now),
+            None => self.check_paths(now),
         }
     }
 
@@ -325,119 +339,12 @@ impl Engine {
         self.rebind(now);
     }
 
-    /// Routes what is complete, tells the agents, and only then makes it safe.
-    fn route(&mut self, now: Monotonic, look: Look) {
-        for rejected in look.rejected {
-            self.rejected += 1;
-            self.recorder.record("file.rejected", ACTOR, json!({ "file": rejected.path, "kept_as": rejected.kept_as, "error": rejected.error }));
-        }
-        let mut plans = Vec::new();
-        for file in look.complete {
-            match routing::plan(file, &self.routes, &self.ledger, &self.spool) {
-                Plan::Publish { file, entry, envelopes } => plans.push((file, entry, envelopes)),
-                Plan::Ack { file, entry, task } => self.acknowledge(now, &file, entry, &task),
-                Plan::Unmatched { file } => self.unmatched(&file),
-                Plan::Impossible { file, error } => {
-                    self.unmatched(&file);
-                    self.trouble(&file.path(), &error);
-                }
-                Plan::Known => {}
-            }
-        }
-        let batch = routing::publish(plans, &self.spool);
-        for envelope in &batch.stored {
-            self.rung.insert(envelope.to.clone());
-            self.roles.stored(now, envelope.kind.as_str());
-            self.recorder.record("file.routed", ACTOR, json!({
-                "file": envelope.source, "mailbox": envelope.to, "id": envelope.id, "type": envelope.kind, "task_id": envelope.task_id,
-            }));
-        }
-        self.tell(now);
-        for (file, error) in &batch.failed {
-            self.trouble(&file.path(), error);
-            if let Some(boxes) = &mut self.boxes {
-                boxes.retry(now, file.box_name, &file.file, ROUTE_RETRY);
-            }
-        }
-        self.routed += batch.routed.len() as u64;
-        self.settle_reported(&batch.routed);
-        if let Err(error) = routing::commit(batch, &mut self.ledger) {
-            // Not in the ledger, so it is found again and published under the same ids.
-            tracing::warn!(%error, "what was routed is not safe yet");
-        }
-    }
-
     /// Looks at the mailboxes that rang and lets the couriers act.
     fn tell(&mut self, now: Monotonic) {
         for mailbox in std::mem::take(&mut self.rung) {
             self.couriers.look(now, &mailbox, &self.spool);
         }
         self.couriers.drive(now, &self.spool, &*self.recorder);
-    }
-
-    fn unmatched(&mut self, file: &Complete) {
-        let is_new =
-            self.boxes.as_mut().is_some_and(|b| b.note_unmatched(file.box_name, &file.file));
-        if is_new {
-            self.recorder.record("file.unmatched", ACTOR, json!({ "file": file.path() }));
-        }
-    }
-
-    /// Tells once of a file that cannot be routed at the moment.
-    fn trouble(&mut self, path: &str, error: &Error) {
-        if self.troubled.insert(format!("{path}: {error}")) {
-            self.recorder.record(
-                "file.waiting",
-                ACTOR,
-                json!({ "file": path, "error": error.to_string() }),
-            );
-        }
-    }
-
-    /// An `ack/` file: its writer has read the task.
-    fn acknowledge(
-        &mut self,
-        now: Monotonic,
-        file: &Complete,
-        mut entry: ensemble_core::dropbox::Entry,
-        task: &str,
-    ) {
-        match routing::acknowledge(&file.content, task, &self.spool) {
-            Ok(acked) => {
-                let lease = acked.as_ref().map(|(lease, _)| lease.to_string());
-                self.recorder.record(
-                    "ack.received",
-                    ACTOR,
-                    json!({ "task_id": task, "lease": lease }),
-                );
-                if let Some((lease, acked)) = acked {
-                    self.rung.insert(lease.mailbox);
-                    entry.lease = Some(acked);
-                }
-                if let Err(error) = self.ledger.append(vec![entry]) {
-                    tracing::warn!(%error, "cannot enter an ack into the ledger");
-                }
-            }
-            Err(error) => {
-                self.trouble(&file.path(), &error);
-                if let Some(boxes) = &mut self.boxes {
-                    boxes.retry(now, file.box_name, &file.file, ROUTE_RETRY);
-                }
-            }
-        }
-    }
-
-    /// A report settles the task that its author has read by an `ack/` file; who has received
-    /// the message by its rename settles it by its rename.
-    fn settle_reported(&self, routed: &[Complete]) {
-        for file in routed.iter().filter(|f| f.box_name == "reports") {
-            let Some(task) = file.file.strip_suffix("-completed.yaml") else { continue };
-            let Some(lease) = routing::acked_lease(task, &self.ledger) else { continue };
-            match self.spool.settle(&lease) {
-                Ok(()) | Err(Error::LeaseLost { .. }) => {}
-                Err(error) => tracing::warn!(%error, "cannot settle a reported task"),
-            }
-        }
     }
 
     /// What is due by the clock.

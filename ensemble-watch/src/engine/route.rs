@@ -1,0 +1,114 @@
+//! The part of a step that routes files.
+
+use ensemble_core::Error;
+use ensemble_core::dropbox::Entry;
+use ensemble_core::env::Monotonic;
+use serde_json::json;
+
+use super::{Engine, ROUTE_RETRY};
+use crate::boxes::{Complete, Look};
+use crate::routing::{self, Plan};
+use crate::run::ACTOR;
+
+impl Engine {
+    /// Routes what is complete, tells the agents, and only then makes it safe.
+    pub(super) fn route(&mut self, now: Monotonic, look: Look) {
+        for rejected in look.rejected {
+            self.rejected += 1;
+            self.recorder.record("file.rejected", ACTOR, json!({ "file": rejected.path, "kept_as": rejected.kept_as, "error": rejected.error }));
+        }
+        let mut plans = Vec::new();
+        for file in look.complete {
+            match routing::plan(file, &self.routes, &self.ledger, &self.spool) {
+                Plan::Publish { file, entry, envelopes } => plans.push((file, entry, envelopes)),
+                Plan::Ack { file, entry, task } => self.acknowledge(now, &file, entry, &task),
+                Plan::Unmatched { file } => self.unmatched(&file),
+                Plan::Impossible { file, error } => {
+                    self.unmatched(&file);
+                    self.trouble(&file.path(), &error);
+                }
+                Plan::Known => {}
+            }
+        }
+        let batch = routing::publish(plans, &self.spool);
+        for envelope in &batch.stored {
+            self.rung.insert(envelope.to.clone());
+            self.roles.stored(now, envelope.kind.as_str());
+            self.recorder.record("file.routed", ACTOR, json!({
+                "file": envelope.source, "mailbox": envelope.to, "id": envelope.id, "type": envelope.kind, "task_id": envelope.task_id,
+            }));
+        }
+        self.tell(now);
+        for (file, error) in &batch.failed {
+            self.trouble(&file.path(), error);
+            if let Some(boxes) = &mut self.boxes {
+                boxes.retry(now, file.box_name, &file.file, ROUTE_RETRY);
+            }
+        }
+        self.routed += batch.routed.len() as u64;
+        self.settle_reported(&batch.routed);
+        if let Err(error) = routing::commit(batch, &mut self.ledger) {
+            // Not in the ledger, so it is found again and published under the same ids.
+            tracing::warn!(%error, "what was routed is not safe yet");
+        }
+    }
+
+    fn unmatched(&mut self, file: &Complete) {
+        let is_new =
+            self.boxes.as_mut().is_some_and(|b| b.note_unmatched(file.box_name, &file.file));
+        if is_new {
+            self.recorder.record("file.unmatched", ACTOR, json!({ "file": file.path() }));
+        }
+    }
+
+    /// Tells once of a file that cannot be routed at the moment.
+    fn trouble(&mut self, path: &str, error: &Error) {
+        if self.troubled.insert(format!("{path}: {error}")) {
+            self.recorder.record(
+                "file.waiting",
+                ACTOR,
+                json!({ "file": path, "error": error.to_string() }),
+            );
+        }
+    }
+
+    /// An `ack/` file: its writer has read the task.
+    fn acknowledge(&mut self, now: Monotonic, file: &Complete, mut entry: Entry, task: &str) {
+        match routing::acknowledge(&file.content, task, &self.spool) {
+            Ok(acked) => {
+                let lease = acked.as_ref().map(|(lease, _)| lease.to_string());
+                self.recorder.record(
+                    "ack.received",
+                    ACTOR,
+                    json!({ "task_id": task, "lease": lease }),
+                );
+                if let Some((lease, acked)) = acked {
+                    self.rung.insert(lease.mailbox);
+                    entry.lease = Some(acked);
+                }
+                if let Err(error) = self.ledger.append(vec![entry]) {
+                    tracing::warn!(%error, "cannot enter an ack into the ledger");
+                }
+            }
+            Err(error) => {
+                self.trouble(&file.path(), &error);
+                if let Some(boxes) = &mut self.boxes {
+                    boxes.retry(now, file.box_name, &file.file, ROUTE_RETRY);
+                }
+            }
+        }
+    }
+
+    /// A report settles the task that its author has read by an `ack/` file; who has received
+    /// the message by its rename settles it by its rename.
+    fn settle_reported(&self, routed: &[Complete]) {
+        for file in routed.iter().filter(|f| f.box_name == "reports") {
+            let Some(task) = file.file.strip_suffix("-completed.yaml") else { continue };
+            let Some(lease) = routing::acked_lease(task, &self.ledger) else { continue };
+            match self.spool.settle(&lease) {
+                Ok(()) | Err(Error::LeaseLost { .. }) => {}
+                Err(error) => tracing::warn!(%error, "cannot settle a reported task"),
+            }
+        }
+    }
+}

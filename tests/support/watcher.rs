@@ -1,0 +1,85 @@
+//! The watcher as a real process.
+#![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
+
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+use crate::support::{Bed, PATIENCE, Process, eventually, eventually_true};
+
+pub const WATCHER: &str = env!("CARGO_BIN_EXE_ensemble-watch");
+
+/// A running watcher; killed, if it still runs, when this is dropped.
+#[derive(Debug)]
+pub struct Watcher {
+    process: Process,
+    status: PathBuf,
+}
+
+impl Watcher {
+    /// Starts the watcher of a queue, without waiting for anything.
+    pub fn launch(queue: &Path) -> Self {
+        let process = Process::start(command(queue).stderr(Stdio::null()));
+        let status = queue.parent().expect("a project").join(".ensemble/watch.json");
+        Self { process, status }
+    }
+
+    /// Starts the watcher of a project and waits until it watches.
+    #[track_caller]
+    pub fn start(bed: &Bed) -> Self {
+        let mut watcher = Self::launch(&bed.queue());
+        let pid = watcher.process.child().id();
+        eventually_true(PATIENCE, "the watcher says that it watches", || {
+            watcher.status().is_some_and(|status| status["pid"] == pid)
+        });
+        watcher
+    }
+
+    /// What the watcher last said of itself.
+    pub fn status(&self) -> Option<serde_json::Value> {
+        serde_json::from_slice(&std::fs::read(&self.status).ok()?).ok()
+    }
+
+    #[track_caller]
+    pub fn wait_for_status(&self, what: &str, is_so: impl Fn(&serde_json::Value) -> bool) {
+        eventually(PATIENCE, what, || self.status().filter(|status| is_so(status)));
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        self.process.signal(signal);
+    }
+
+    pub fn kill(self) {
+        self.process.kill();
+    }
+
+    #[track_caller]
+    pub fn end(&mut self, patience: Duration) -> ExitStatus {
+        self.process.end(patience)
+    }
+
+    /// SIGTERM, and waits for the end.
+    #[track_caller]
+    pub fn stop(mut self) {
+        assert!(self.process.is_running(), "the watcher has ended by itself");
+        self.signal(Signal::TERM);
+        let status = self.end(PATIENCE);
+        assert!(status.success(), "the watcher ended with {status}");
+    }
+
+    #[track_caller]
+    pub fn assert_running(&mut self) {
+        assert!(self.process.is_running(), "the watcher has ended by itself");
+    }
+}
+
+/// The command that starts the watcher of a queue, free of what the environment says.
+pub fn command(queue: &Path) -> Command {
+    let mut command = Command::new(WATCHER);
+    command.arg("--queue").arg(queue).env_remove("ENSEMBLE_QUEUE").env_remove("NOTIFY_SOCKET");
+    command.env("XDG_CONFIG_HOME", "/nonexistent").process_group(0);
+    command
+}
