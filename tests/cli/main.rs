@@ -5,6 +5,7 @@ mod bed;
 mod broker;
 mod codes;
 mod deep;
+mod demo;
 mod help;
 mod reading;
 mod shell;

@@ -39,10 +39,12 @@ pub(crate) fn run(context: &Context, settings: Settings) -> Outcome {
     let interrupted = interruption()?;
     let mut stage = Stage::set(&settings)?;
     let story = format!("a team of four in {}", stage.project.queue.display());
-    context.out.line(context.out.paint(STRONG, story))?;
+    if !context.out.is_json() {
+        context.out.line(context.out.paint(STRONG, story))?;
+    }
     let viewer = if settings.attach { Some(stage.attach()?) } else { None };
     stage.begin()?;
-    let aloud = viewer.is_none();
+    let aloud = viewer.is_none() && !context.out.is_json();
     let told = follow(context, &mut stage, settings.timeout, aloud, &interrupted);
     if let Some(viewer) = viewer {
         stage::wait_for_viewer(viewer, &interrupted);

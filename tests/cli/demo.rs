@@ -1,0 +1,81 @@
+//! The main job, as a user starts it; and where agents run.
+
+use std::path::Path;
+
+use ensemble_core::tmux::Server;
+use serde_json::json;
+
+use crate::bed::Bed;
+
+/// Whether a process still has this text in its command line.
+fn is_running(text: &str) -> bool {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
+    processes.flatten().any(|process| {
+        let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(text)
+    })
+}
+
+#[test]
+fn the_demo_runs_the_whole_flow_and_leaves_a_clean_queue_and_nothing_else() {
+    let bed = Bed::new();
+    let work = bed.project().join("work");
+    std::fs::create_dir(&work).unwrap();
+    std::fs::write(work.join("a.rs"), "one\ntwo\n").unwrap();
+    std::fs::write(work.join("b.md"), "three\n").unwrap();
+    let dir = bed.project().join("demo");
+    let command = format!("demo --dir {} --work {} --timeout 120s", dir.display(), work.display());
+    let rows = bed.json(&command);
+    let hops: Vec<(&str, &str)> =
+        rows.iter().filter_map(|r| Some((r["type"].as_str()?, r["mailbox"].as_str()?))).collect();
+    let count = |kind: &str| hops.iter().filter(|(k, _)| *k == kind).count();
+    assert_eq!(count("dispatch.instruction"), 1);
+    assert_eq!(count("task"), 4);
+    assert_eq!(count("report.completed"), 4);
+    assert!(hops.contains(&("report.summary", "conductor")), "{hops:?}");
+    assert!(rows.iter().all(|r| r["acked_to_settled_ms"].is_u64()), "{rows:?}");
+
+    let summary =
+        std::fs::read_to_string(dir.join("queue/reports/completion-summary.yaml")).unwrap();
+    assert!(summary.contains("\"3 lines counted by 2 workers\""), "{summary}");
+    let queue = dir.join("queue");
+    bed.ok(&format!("--queue {} fsck", queue.display()));
+    bed.ok(&format!("--queue {} status", queue.display()));
+    let log = bed.json(&format!("--queue {} log", queue.display()));
+    assert_eq!(log.last().map(|r| r["type"].clone()), Some(json!("session_end")));
+    assert!(!is_running(&dir.display().to_string()), "no process is left");
+    assert!(!dir.join("tmux.sock").exists() || !answers(&dir.join("tmux.sock")));
+}
+
+fn answers(socket: &Path) -> bool {
+    Server::new(socket).pid().is_ok()
+}
+
+/// Ends its server, whatever happens.
+struct Ended(Server);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill_server();
+    }
+}
+
+#[test]
+fn a_mailbox_is_bound_to_a_pane_and_unbound() {
+    let bed = Bed::new();
+    let socket = bed.project().join("s");
+    let server = Ended(Server::new(&socket));
+    let pane = server.0.new_session("agents", "cat", 80, 24).unwrap();
+    let socket = socket.display();
+    let bound = bed.object(&format!("mailbox bind w1 --pane {pane} --tmux-socket {socket}"));
+    assert_eq!(bound, json!({ "agent": "w1", "mailbox": "w1", "pane": "%0", "provider": "shell" }));
+    let file = bed.project().join(".ensemble/panes/w1.yaml");
+    assert!(std::fs::read_to_string(&file).unwrap().contains("token:"));
+    bed.ok("mailbox unbind w1");
+    assert!(!file.exists());
+    bed.fails(1, &format!("mailbox bind nobody --pane {pane} --tmux-socket {socket}"));
+    bed.fails(1, &format!("mailbox bind w1 --pane agents --tmux-socket {socket}"));
+    bed.fails(2, "mailbox bind w1");
+    bed.ok(&format!("mailbox add w9 --pane {pane} --tmux-socket {socket} --provider claude"));
+    assert!(bed.project().join(".ensemble/panes/w9.yaml").exists());
+}
