@@ -15,6 +15,8 @@ use ensemble_core::spool::{Options, Settings, Spool, State};
 
 const MESSAGES: usize = 200;
 const WORKERS: usize = 3;
+/// How long a worker may take that ends when there is nothing to do, even on a busy machine.
+const PATIENCE_SECONDS: &str = "300";
 
 /// A queue with one mailbox, and a shell to work in it with.
 struct Bed {
@@ -57,10 +59,20 @@ impl Bed {
         self.home.path().join(below)
     }
 
-    /// A worker that ends when there is nothing to do.
+    /// A worker that ends by itself when there is nothing to do.
     fn worker(&self, holder: &str, command: &[&str]) -> Command {
+        self.worker_by(Command::new(self.shell), holder, command)
+    }
+
+    /// The same, ended by force if it does not end by itself.
+    fn bounded_worker(&self, holder: &str, command: &[&str]) -> Command {
+        let mut timeout = Command::new("timeout");
+        timeout.arg(PATIENCE_SECONDS).arg(self.shell);
+        self.worker_by(timeout, holder, command)
+    }
+
+    fn worker_by(&self, mut worker: Command, holder: &str, command: &[&str]) -> Command {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/worker.sh");
-        let mut worker = Command::new(self.shell);
         worker.arg(script).arg(self.spool.root()).args(["team", holder]).args(command);
         worker.env("IDLE", "exit").env_remove("DELAY").env_remove("LEASE");
         worker.stdin(Stdio::null()).stderr(Stdio::piped()).process_group(0);
@@ -68,7 +80,7 @@ impl Bed {
     }
 
     fn run(&self, command: &[&str]) {
-        let output = self.worker("runner", command).output().unwrap();
+        let output = self.bounded_worker("runner", command).output().unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
     }
 
@@ -134,7 +146,9 @@ fn three_workers_settle_every_message_exactly_once() {
         let done = bed.path("done.txt");
         let work = format!("tee -a '{}'", done.display());
         let workers: Vec<_> = (0..WORKERS)
-            .map(|n| bed.worker(&format!("worker-{n}"), &["sh", "-c", &work]).spawn().unwrap())
+            .map(|n| {
+                bed.bounded_worker(&format!("worker-{n}"), &["sh", "-c", &work]).spawn().unwrap()
+            })
             .collect();
         for worker in workers {
             let output = worker.wait_with_output().unwrap();
@@ -187,7 +201,8 @@ fn what_fails_is_given_back_and_dies_by_the_librarys_rules() {
     with_every_shell(|bed| {
         let id = bed.publish("poison");
         let now = u64::try_from(SystemClock.wall().unix_millis()).unwrap();
-        let output = bed.worker("runner", &["false"]).env("DELAY", "3600").output().unwrap();
+        let output =
+            bed.bounded_worker("runner", &["false"]).env("DELAY", "3600").output().unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
         let State::Queued { epoch: 1, not_before } = bed.state(&id) else { panic!() };
         assert!((now + 3_590_000..now + 3_700_000).contains(&not_before), "{not_before} {now}");
@@ -264,7 +279,7 @@ fn hostile_files_stop_nothing() {
         place("front/octal@p0@e08@t0.yaml", "body: stray\n...\n");
         place("front/far@p0@e0@t18446744073709551615.yaml", "body: far\n...\n");
         let good = bed.publish("good");
-        let output = bed.worker("runner", &["cat"]).output().unwrap();
+        let output = bed.bounded_worker("runner", &["cat"]).output().unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
         assert_eq!(bed.state(&good), State::Settled);
         let letters = bed.spool.dead_letters(&team()).unwrap();

@@ -1,5 +1,100 @@
-//! WIP
+//! A message broker for teams of coding agents whose queue is a directory: publishing is a rename,
+//! receiving is a rename, the file is the truth.
+//!
+//! ```
+//! use std::time::Duration;
+//! use ensemble_core::message::{Envelope, Name};
+//! use ensemble_core::spool::{Options, Settings, Spool};
+//!
+//! # let home = tempfile::tempdir()?;
+//! # let queue = home.path().join("queue");
+//! let spool = Spool::create(&queue, Options::default())?; // or `Spool::open`
+//! let (lead, worker) = (Name::new("lead")?, Name::new("worker-1")?);
+//! spool.add_mailbox(&worker, &Settings::default())?;
+//!
+//! let task = Envelope::new(worker.clone(), "count the lines of src/\n").from(lead);
+//! spool.publish(&task)?; // on disk, through any crash, when this returns
+//!
+//! while let Some(delivery) = spool.receive(&worker, &worker)? { // this is the ack
+//!     match delivery.envelope.body.strip_prefix("count ") {
+//!         Some(what) if delivery.lease.epoch > 1 => spool.settle(&delivery.lease)?,
+//!         Some(_) => spool.release(&delivery.lease, Duration::ZERO)?, // and comes again
+//!         None => spool.dead_letter(&delivery.lease, "not a task for me")?,
+//!     }
+//! }
+//! assert_eq!(spool.counts(&worker)?.settled, 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Layout
+//!
+//! * [`message`] has envelopes, ids and checked names; [`mod@env`] the outside world as three traits:
+//!   [`Clock`](env::Clock), [`Transport`](env::Transport), [`Pane`](env::Pane).
+//! * [`spool`] is the queue. [`dropbox`] routes files that anybody puts down; [`document`] changes
+//!   shared files under a lock; [`event_log`] writes down what happens.
+//! * [`proto`] has the protocols as state machines without IO, clocks or threads: when to nudge, when
+//!   a lease is over, readiness, escalation, requests.
+//! * [`tmux`] is a [`Pane`](env::Pane), [`provider`] knows the programs in it, [`pane`] has the words
+//!   for both.
+//! * [`durable`] is the only place that renames, locks and syncs.
+//! * `sim` (feature) has doubles of the three traits, for tests in which days pass in milliseconds.
+//!
+//! What lies on disk is described in PROTOCOL.md, so that a shell script can take part.
+//!
+//! # Embedding
+//!
+//! Nothing here starts a thread, needs an async runtime, installs a handler or reads the environment
+//! or a configuration; with one exception, which says so: the control client of a
+//! [`tmux::Server`] is a process with a thread that reads from it. There is no global state: open as
+//! many queues as you like.
+//!
+//! *Calls block* for as long as the disk does (a few milliseconds a publish at `power`), and for a
+//! lock at most [`spool::LOCK_PATIENCE`]; none waits for a message to arrive. From async code, call
+//! them in a thread for blocking work (`examples/inside_async.rs`).
+//!
+//! *Your loop stays yours* (`examples/orchestrator.rs`): hand events to a machine, carry out the
+//! effects it returns, and wake it at its `poll_timeout`. To learn of a new file without polling, see
+//! the doorbell of the crate `ensemble-watch`.
+//!
+//! [`Spool`](spool::Spool) and [`EventLog`](event_log::EventLog) are shared between threads by
+//! reference, and between processes by opening them in each. Every error names what it was about and
+//! is [`Error::is_transient`] if trying again may help.
+//!
+//! # Guarantees
+//!
+//! * A message whose [`publish`](spool::Spool::publish) has returned survives the death of every
+//!   process, and a power cut too at the default [`Durability::Power`](durable::Durability::Power).
+//!   The same id is stored once.
+//! * A message is in one state, and one holder has it: of all that try to receive it one succeeds, and
+//!   a lease that was taken away can neither settle, release nor extend.
+//! * Delivery is at least once: after a crash or a power cut a message may be delivered again, with a
+//!   higher epoch or as if for the first time.
+//! * Files that are hostile or damaged cost an error that names file and field. Links are not followed,
+//!   names are checked before they touch a path, and nothing that somebody wrote is deleted unread.
+//!
+//! # Assumptions
+//!
+//! * Linux, and one local file system for the whole queue, with working `rename` and `flock`.
+//! * `fsync` means what it says: a disk that lies about it can lose what `power` promises.
+//! * Whoever may write to the directory is trusted. It is private to its owner, which guards against
+//!   mistakes and not against malice of the same user.
+//!
+//! # Known problems
+//!
+//! * Network file systems are untested; `rename` and `flock` are weaker there.
+//! * On file systems without `RENAME_NOREPLACE` a file has two names for a moment, and a crash in that
+//!   moment leaves both.
+//! * Receiving is not synced. After a power cut a held message may wait again, under the epoch it
+//!   already had; whoever held it is gone too, unless it ran on another machine.
+//! * Ids that are not UUIDv7 are ordered by the file's time, which a copy or a restore may change.
+//! * A message that is dropped from `dead/` or swept from `done/` is forgotten: the same id can be
+//!   stored again.
+//!
+//! # Features and Rust version
+//!
+//! `sim` is the only feature and is off by default. Rust 1.89 or newer, for `File::lock`.
 #![forbid(unsafe_code)]
+
 pub mod document;
 pub mod dropbox;
 pub mod durable;

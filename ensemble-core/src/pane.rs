@@ -69,6 +69,7 @@ const fn is_harmless(c: char) -> bool {
 
 /// Why a text may not be typed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum NudgeTextError {
     /// Empty or too long.
     #[error("a nudge has 1 to {NUDGE_BYTES_MAX} bytes, this one has {bytes}")]

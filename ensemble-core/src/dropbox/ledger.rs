@@ -29,6 +29,7 @@ const ID_DIGITS: usize = 40;
 
 /// The last version of a path that was routed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
 pub struct Entry {
     /// The file, below the queue.
     pub path: String,

@@ -28,6 +28,7 @@ pub struct RouteRule {
 
 /// What a matching route says of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Destination {
     /// To which mailboxes.
     pub to: Vec<Name>,

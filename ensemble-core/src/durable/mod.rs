@@ -5,15 +5,17 @@
 //!
 //! | operation | after it returns | a crash inside leaves |
 //! |---|---|---|
-//! | [`Dir::write_new`] | a whole file that nobody watches | a file in `tmp/`, swept later |
-//! | [`Dir::move_new`] | the file at its new name, never over another | it at one of the two names |
-//! | [`Dir::replace`] | the new document | the old or the new document, whole |
+//! | `Dir::write_new` | a whole file that nobody watches | a file in `tmp/`, swept later |
+//! | `Dir::move_new` | the file at its new name, never over another | it at one of the two names |
+//! | `Dir::replace` | the new document | the old or the new document, whole |
 //! | [`FileLock::acquire`] | exclusion until drop or death | nothing: the kernel unlocks |
 //!
 //! Directories are held open and names are resolved below them without following symlinks.
 //! `Durability::Power` adds the syncs that make a change survive a power cut.
 
 mod lock;
+#[cfg(test)]
+mod tests;
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -32,6 +34,7 @@ pub(crate) use lock::LockFile;
 /// What a stored message survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
+#[non_exhaustive]
 pub enum Durability {
     /// The death of every process and of the machine: file and directory are synced.
     #[default]
@@ -77,6 +80,7 @@ pub struct FileId {
 
 /// What is known of a file without opening it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct FileStat {
     /// Which file it is.
     pub id: FileId,
@@ -484,38 +488,4 @@ pub(crate) fn temporary_name(stem: &str) -> String {
     });
     let count = COUNTER.fetch_add(1, Ordering::Relaxed);
     format!("{stem}.{}.{start:x}.{count}", std::process::id())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_move_never_replaces() {
-        let home = tempfile::tempdir().unwrap();
-        let dir = Dir::open(home.path()).unwrap();
-        dir.write_new("a", b"a", Modes::default(), Durability::Process).unwrap();
-        dir.write_new("b", b"b", Modes::default(), Durability::Power).unwrap();
-        assert_eq!(dir.move_new("a", &dir, "b").unwrap(), Moved::Exists);
-        assert_eq!(dir.link_and_unlink("a", &dir, "b"), Err(Errno::EXIST));
-        assert_eq!(dir.move_new("x", &dir, "y").unwrap(), Moved::Gone);
-        assert_eq!(dir.move_new("a", &dir, "c").unwrap(), Moved::Done);
-        assert_eq!(dir.read("b", 10).unwrap().unwrap(), b"b");
-        assert_eq!(dir.stat("c").unwrap().unwrap().mode & 0o777, 0o600);
-    }
-
-    #[test]
-    fn links_pipes_and_large_files_are_not_read() {
-        let home = tempfile::tempdir().unwrap();
-        let dir = Dir::open(home.path()).unwrap();
-        std::os::unix::fs::symlink("/etc/passwd", home.path().join("link")).unwrap();
-        fs::mknodat(&dir, "pipe", fs::FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
-        dir.write_new("large", &[0; 11], Modes::default(), Durability::Process).unwrap();
-        for name in ["link", "pipe", "large"] {
-            assert!(dir.read(name, 10).is_err(), "{name}");
-        }
-        assert!(dir.read("absent", 10).unwrap().is_none());
-        std::os::unix::fs::symlink("/etc", home.path().join("directory")).unwrap();
-        assert!(dir.open_child("directory").is_err());
-    }
 }

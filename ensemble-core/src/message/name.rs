@@ -11,6 +11,7 @@ pub const NAME_BYTES_MAX: usize = 64;
 
 /// Why a name is not one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum NameError {
     /// Empty or longer than [`NAME_BYTES_MAX`].
     #[error("`{name}` has {bytes} bytes: a name has 1 to {NAME_BYTES_MAX}")]

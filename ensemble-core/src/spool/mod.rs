@@ -74,7 +74,7 @@ use mailbox::Mailbox;
 /// How long a call waits for another process's lock before it gives up, unless configured.
 pub const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How a [`Spool`] works; start from `Options::default()` and change fields.
+/// How a [`Spool`] works; start from `Options::default()` and change fields, or use `with_*`.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Options {
@@ -104,6 +104,29 @@ impl Default for Options {
             clock: Arc::new(SystemClock),
             share_backlog: false,
         }
+    }
+}
+
+impl Options {
+    /// With this durability.
+    #[must_use]
+    pub fn with_durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// With changes recorded there, an [`EventLog`](crate::event_log::EventLog) for instance.
+    #[must_use]
+    pub fn with_recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
+        self.recorder = recorder;
+        self
+    }
+
+    /// With this clock for delays and expiry.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Arc<dyn Clock + Send + Sync>) -> Self {
+        self.clock = clock;
+        self
     }
 }
 

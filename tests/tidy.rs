@@ -1,0 +1,215 @@
+//! The rules of CONTRIBUTING.md that a reader should not have to check.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+#[path = "tidy/code.rs"]
+mod code;
+
+use code::{functions, without_text};
+
+const FILE_LINES_MAX: usize = 500;
+const FILE_LINES_MEDIAN_MAX: usize = 200;
+const FUNCTION_LINES_MAX: usize = 70;
+/// Tests under load, in which a sleep is the pace of a killer or of a slow consumer, and nothing is
+/// concluded from its being over.
+const PACED: [&str; 2] = ["tests/crash.rs", "tests/watch_"];
+/// It tries out what the file system can do, before anything is trusted to it.
+const DOCTOR: &str = "ensemble-cli/src/commands/doctor/";
+
+/// A source file of the workspace.
+struct Source {
+    /// Below the workspace.
+    path: String,
+    text: String,
+    /// Without comments and without what stands in quotes.
+    code: String,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// All files below the workspace whose names end so; nothing hidden, nothing that was built.
+fn files(ends: &[&str]) -> Vec<(String, String)> {
+    let (mut found, mut left) = (Vec::new(), vec![root()]);
+    while let Some(dir) = left.pop() {
+        for entry in std::fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap();
+            if path.is_symlink() || name.starts_with('.') || name.starts_with("target") {
+                continue;
+            }
+            if path.is_dir() {
+                left.push(path);
+            } else if ends.iter().any(|end| name.ends_with(end)) {
+                let below = path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
+                found.push((below, std::fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    found.sort_unstable();
+    found
+}
+
+fn sources() -> Vec<Source> {
+    let sources: Vec<_> = files(&[".rs"])
+        .into_iter()
+        .map(|(path, text)| Source { code: without_text(&text), path, text })
+        .collect();
+    assert!(sources.len() > 50, "this test looks in the wrong place");
+    sources
+}
+
+impl Source {
+    fn is_test(&self) -> bool {
+        self.path.starts_with("tests/") || self.path.ends_with("/tests.rs")
+    }
+
+    /// The code up to the unit tests, which stand at the end.
+    fn shipped(&self) -> &str {
+        let test_module = self.code.match_indices("#[cfg(test)]").find(|(at, _)| {
+            let module = self.code[*at..].lines().nth(1).unwrap_or_default().trim_start();
+            module.starts_with("mod ") && module.ends_with('{')
+        });
+        test_module.map_or(&self.code, |(at, _)| &self.code[..at])
+    }
+}
+
+fn assert_none(what: &str, found: &[String]) {
+    assert!(found.is_empty(), "{what}:\n  {}", found.join("\n  "));
+}
+
+#[test]
+fn files_and_functions_are_short() {
+    let sources = sources();
+    let mut lengths: Vec<usize> = sources.iter().map(|s| s.text.lines().count()).collect();
+    lengths.sort_unstable();
+    let median = lengths[lengths.len() / 2];
+    assert!(median <= FILE_LINES_MEDIAN_MAX, "half of the files have more than {median} lines");
+    let mut long = Vec::new();
+    for source in &sources {
+        let lines = source.text.lines().count();
+        if lines > FILE_LINES_MAX {
+            long.push(format!("{} has {lines} lines", source.path));
+        }
+        for function in functions(&source.code).filter(|f| f.lines > FUNCTION_LINES_MAX) {
+            long.push(format!("{}:{} has {} lines", source.path, function.at, function.lines));
+        }
+    }
+    assert_none("too long", &long);
+}
+
+#[test]
+fn nothing_is_left_undone() {
+    let banned = ["todo!(", "unimplemented!(", "dbg!(", "#[ignore]"];
+    let mut found = Vec::new();
+    for source in sources() {
+        for word in banned.iter().filter(|word| source.code.contains(**word)) {
+            found.push(format!("{}: {word}", source.path));
+        }
+    }
+    assert_none("left undone, or ignored without a reason", &found);
+}
+
+#[test]
+fn tests_wait_for_things_and_not_for_time() {
+    let mut found = Vec::new();
+    let is_paced = |path: &str| PACED.iter().any(|paced| path.starts_with(paced));
+    for source in sources().iter().filter(|s| s.is_test() && !is_paced(&s.path)) {
+        for (at, _) in source.code.match_indices("thread::sleep(") {
+            // Between two looks at another program, until it is so or a deadline is over.
+            if !source.code[at..].starts_with("thread::sleep(LOOK_INTERVAL)") {
+                let line = source.code[..at].lines().count();
+                found.push(format!("{}:{line}", source.path));
+            }
+        }
+    }
+    assert_none("a test sleeps", &found);
+}
+
+#[test]
+fn only_durable_renames_locks_and_syncs() {
+    let banned = [
+        "fs::rename",
+        "renameat",
+        "fs::hard_link",
+        "linkat(",
+        "fsync",
+        "fdatasync",
+        "sync_all(",
+        "sync_data(",
+        ".try_lock(",
+        ".try_lock_shared(",
+        ".lock_shared(",
+        "flock(",
+    ];
+    let is_shipped = |s: &&Source| s.path.contains("/src/") && !s.path.starts_with(DOCTOR);
+    let mut found = Vec::new();
+    for source in sources().iter().filter(is_shipped).filter(|s| !s.path.contains("/durable/")) {
+        for word in banned.iter().filter(|word| source.shipped().contains(**word)) {
+            found.push(format!("{}: {word}", source.path));
+        }
+    }
+    assert_none("use ensemble_core::durable", &found);
+}
+
+#[test]
+fn every_machine_begins_with_its_table() {
+    let is_machine = |path: &str| {
+        let below = path.strip_prefix("ensemble-core/src/proto/");
+        let file = below.filter(|file| !["mod.rs", "testing.rs"].contains(file));
+        file.is_some_and(|file| !file.contains('/') || file.ends_with("/mod.rs"))
+    };
+    let mut without = Vec::new();
+    for source in sources().iter().filter(|s| is_machine(&s.path)) {
+        let mut page = source.text.lines().take_while(|line| line.starts_with("//!"));
+        if !page.any(|line| line == "//! ```text") {
+            without.push(source.path.clone());
+        }
+    }
+    assert_none("a machine without a transition table at its top", &without);
+}
+
+#[test]
+fn the_project_runs_on_anybodys_machine() {
+    // Put together here, so that this file does not find itself.
+    let places = ["work", "home", "root", "Users"].map(|place| format!("/{place}/"));
+    let mut found = Vec::new();
+    for (path, text) in files(&[".rs", ".md", ".sh", ".yaml", ".toml", "Makefile"]) {
+        for place in places.iter().filter(|place| text.contains(place.as_str())) {
+            found.push(format!("{path}: {place}"));
+        }
+    }
+    assert_none("a path of one machine", &found);
+}
+
+#[test]
+fn the_protocol_names_every_type_of_record() {
+    let protocol = std::fs::read_to_string(root().join("PROTOCOL.md")).unwrap();
+    let (mut missing, mut known) = (BTreeSet::new(), 0);
+    for source in sources().iter().filter(|s| s.path.contains("/src/") && !s.is_test()) {
+        let end = source.text.find("#[cfg(test)]\nmod tests {").unwrap_or(source.text.len());
+        let shipped: String =
+            source.text[..end].lines().filter(|l| !l.trim_start().starts_with("//")).collect();
+        for (at, call) in shipped.match_indices("record(").chain(shipped.match_indices("receipts("))
+        {
+            let arguments = shipped[at + call.len()..].chars().take(60).collect::<String>();
+            let first = arguments.split(',').take(2).find_map(|a| a.trim().strip_prefix('"'));
+            let kind = first.and_then(|rest| rest.split('"').next());
+            match kind {
+                Some(kind) if protocol.contains(&format!("`{kind}`")) => known += 1,
+                Some(kind) => drop(missing.insert(format!("{kind} ({})", source.path))),
+                None => {}
+            }
+        }
+    }
+    assert!(known > 25, "this test looks for the wrong thing: {known}");
+    assert_none("not in PROTOCOL.md", &missing.into_iter().collect::<Vec<_>>());
+}
+
+#[test]
+fn the_shell_worker_has_forty_lines() {
+    let worker = std::fs::read_to_string(root().join("examples/worker.sh")).unwrap();
+    assert!(worker.lines().count() <= 40);
+}
