@@ -23,7 +23,7 @@ use serde_json::json;
 
 use crate::boxes::{Boxes, Complete, Look};
 use crate::couriers::Couriers;
-use crate::doorbell::{Doorbell, Ring};
+use crate::doorbell::{Doorbell, Landing, Ring};
 use crate::leases::Leases;
 use crate::nudger::{Nudgers, Report};
 use crate::panes;
@@ -156,7 +156,7 @@ impl Engine {
         self.reconcile.handle_timeout(now);
         self.reconcile_effects(now);
         if let Some(boxes) = &mut self.boxes {
-            boxes.look_at_due(now, &mut self.ledger, &mut look);
+            boxes.look_at_due(now, FILES_A_STEP, &mut self.ledger, &mut look);
             self.backlog = boxes.look_at_found(now, FILES_A_STEP, &mut self.ledger, &mut look);
         }
         self.route(now, look);
@@ -171,9 +171,7 @@ impl Engine {
 
     fn take(&mut self, now: Monotonic, wake: Wake, look: &mut Look) {
         match wake {
-            Wake::Ring(Ring::Landed { dir, name, whole }) => {
-                self.landed(now, &dir, &name, whole, look)
-            }
+            Wake::Ring(Ring::Landed { dir, name, how }) => self.landed(now, &dir, &name, how, look),
             Wake::Ring(Ring::Overflow) => {
                 self.recorder.record("watch.overflow", ACTOR, json!({}));
                 self.reconcile.handle(now, Event::Overflow);
@@ -187,7 +185,7 @@ impl Engine {
         }
     }
 
-    fn landed(&mut self, now: Monotonic, dir: &Path, name: &str, whole: bool, look: &mut Look) {
+    fn landed(&mut self, now: Monotonic, dir: &Path, name: &str, how: Landing, look: &mut Look) {
         if let Some(mailbox) = self.mailbox_dirs.get(dir) {
             if let Some(id) = name
                 .split('@')
@@ -205,7 +203,7 @@ impl Engine {
         } else if dir == self.project.state.join(CANARY_DIRECTORY) {
             self.reconcile.handle(now, Event::CanarySeen);
         } else if let Some(boxes) = &mut self.boxes {
-            boxes.landed(now, dir, name, whole, &mut self.ledger, look);
+            boxes.landed(now, dir, name, how, &mut self.ledger, look);
         }
     }
 
@@ -227,9 +225,13 @@ impl Engine {
                 Effect::Degraded { why } => {
                     tracing::warn!(%why, "no events: files are found by looking every {} s", self.project.config.poll_interval().as_secs());
                     self.recorder.record("watch.degraded", ACTOR, json!({ "why": why }));
+                    self.status.degraded(Some(why));
                 }
                 Effect::SourceDead => self.recorder.record("watch.source_dead", ACTOR, json!({})),
-                Effect::Recovered => self.recorder.record("watch.recovered", ACTOR, json!({})),
+                Effect::Recovered => {
+                    self.recorder.record("watch.recovered", ACTOR, json!({}));
+                    self.status.degraded(None);
+                }
             }
         }
     }
@@ -260,7 +262,8 @@ impl Engine {
         self.doorbell = Some(doorbell);
         self.rebind(now);
         let mailboxes = self.spool.mailboxes().map_err(|e| e.to_string())?;
-        mailboxes.iter().try_for_each(|mailbox| self.watch_mailbox(mailbox))
+        mailboxes.iter().try_for_each(|mailbox| self.watch_mailbox(mailbox))?;
+        self.boxes.as_ref().and_then(Boxes::refused).map_or(Ok(()), |why| Err(why.to_owned()))
     }
 
     fn watch_mailbox_of(&mut self, name: &str) {
@@ -332,7 +335,13 @@ impl Engine {
             self.recorder.record("file.rejected", ACTOR, json!({ "file": rejected.path, "kept_as": rejected.kept_as, "error": rejected.error }));
         }
         let mut plans = Vec::new();
+        let mut planned = HashSet::new();
         for file in look.complete {
+            if !planned.insert(file.path()) {
+                // Its versions are counted in the ledger, so they are routed one after the other.
+                self.retry(now, &file, Duration::ZERO);
+                continue;
+            }
             match routing::plan(file, &self.routes, &self.ledger, &self.spool) {
                 Plan::Publish { file, entry, envelopes } => plans.push((file, entry, envelopes)),
                 Plan::Ack { file, entry, task } => self.acknowledge(now, &file, entry, &task),
@@ -355,9 +364,7 @@ impl Engine {
         self.tell(now);
         for (file, error) in &batch.failed {
             self.trouble(&file.path(), error);
-            if let Some(boxes) = &mut self.boxes {
-                boxes.retry(now, file.box_name, &file.file, ROUTE_RETRY);
-            }
+            self.retry(now, file, ROUTE_RETRY);
         }
         self.routed += batch.routed.len() as u64;
         self.settle_reported(&batch.routed);
@@ -380,6 +387,12 @@ impl Engine {
             self.boxes.as_mut().is_some_and(|b| b.note_unmatched(file.box_name, &file.file));
         if is_new {
             self.recorder.record("file.unmatched", ACTOR, json!({ "file": file.path() }));
+        }
+    }
+
+    fn retry(&mut self, now: Monotonic, file: &Complete, after: Duration) {
+        if let Some(boxes) = &mut self.boxes {
+            boxes.retry(now, file.box_name, &file.file, after);
         }
     }
 
@@ -420,9 +433,7 @@ impl Engine {
             }
             Err(error) => {
                 self.trouble(&file.path(), &error);
-                if let Some(boxes) = &mut self.boxes {
-                    boxes.retry(now, file.box_name, &file.file, ROUTE_RETRY);
-                }
+                self.retry(now, file, ROUTE_RETRY);
             }
         }
     }
