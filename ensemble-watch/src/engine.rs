@@ -15,7 +15,7 @@ use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::proto::Machine as _;
-use ensemble_core::proto::reconcile::{Effect, Event, Mode, Reconcile};
+use ensemble_core::proto::reconcile::{Effect, Event, Reconcile};
 use ensemble_core::provider::Profiles;
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
@@ -480,11 +480,6 @@ impl Engine {
         self.tell(now);
     }
 
-    /// How files are found at the moment.
-    pub(crate) const fn mode(&self) -> Mode {
-        self.reconcile.mode()
-    }
-
     /// Writes the status once more, for instance because the watcher stops.
     pub(crate) fn write_status_now(&mut self) {
         let now = SystemClock.monotonic();
@@ -493,7 +488,7 @@ impl Engine {
 
     fn describe(&self, now: Monotonic) -> serde_json::Value {
         json!({
-            "mode": self.mode(),
+            "mode": self.reconcile.mode(),
             "routed": self.routed,
             "rejected": self.rejected,
             "boxes": self.boxes.as_ref().map(Boxes::summary),

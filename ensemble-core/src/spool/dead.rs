@@ -183,7 +183,7 @@ impl Spool {
             }
         }
         self.sync_power(&mailbox.dead)?;
-        forget_extension(mailbox, held)?;
+        forget_extension(mailbox, held);
         self.record_dead(mailbox, &held.id, Some(&held.holder), held.epoch, reason);
         Ok(())
     }
