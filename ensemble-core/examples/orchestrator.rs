@@ -59,7 +59,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         loop {
             let now = SystemClock.monotonic();
             courier.handle_timeout(now);
-            courier.handle(now, Event::Mail { waiting: spool.due(worker, 100)?, taken: 0 });
+            courier.handle(
+                now,
+                Event::Mail { waiting: spool.due_ids(worker, 100)?.len() as u64, taken: 0 },
+            );
             while let Some(effect) = courier.poll_effect() {
                 let Effect::Nudge { attempt, waiting } = effect else { continue };
                 let text = NudgeText::new(format!("ensemble: {waiting} for {worker}"))?;
