@@ -97,8 +97,8 @@ impl Couriers {
         }
     }
 
-    /// Counts a mailbox and tells its couriers.
-    pub(crate) fn look(&mut self, now: Monotonic, mailbox: &Name, spool: &Spool) {
+    /// Counts a mailbox, from which so many messages were seen to be taken, and tells its couriers.
+    pub(crate) fn look(&mut self, now: Monotonic, mailbox: &Name, taken: u64, spool: &Spool) {
         if !self.told.values().any(|t| t.entry.mailbox == *mailbox) {
             return;
         }
@@ -110,7 +110,7 @@ impl Couriers {
             }
         };
         for told in self.told.values_mut().filter(|t| t.entry.mailbox == *mailbox) {
-            told.courier.handle(now, Event::Mail { waiting, taken: 0 });
+            told.courier.handle(now, Event::Mail { waiting, taken });
         }
     }
 

@@ -4,7 +4,7 @@
 //! tells the agents, makes the messages safe, and lets the machines' time pass. Everything the
 //! loop knows can be found again by a scan, so a step that fails in the middle is simply repeated.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +31,7 @@ use crate::project::Project;
 use crate::roles::Roles;
 use crate::routing::{self, Plan};
 use crate::run::ACTOR;
+use crate::rung::Rung;
 use crate::status::Status;
 
 /// How many files of a backlog one step routes, so that a step stays short.
@@ -71,7 +72,7 @@ pub(crate) struct Engine {
     roles: Roles,
     status: Status,
     mailbox_dirs: HashMap<PathBuf, Name>,
-    rung: BTreeSet<Name>,
+    rung: Rung,
     backlog: bool,
     troubled: HashSet<String>,
     next_lease_look: Monotonic,
@@ -111,7 +112,7 @@ impl Engine {
             boxes: None,
             routes,
             mailbox_dirs: HashMap::new(),
-            rung: BTreeSet::new(),
+            rung: Rung::default(),
             backlog: false,
             troubled: HashSet::new(),
             next_lease_look: now,
@@ -178,6 +179,10 @@ impl Engine {
                 self.recorder.record("watch.overflow", ACTOR, json!({}));
                 self.reconcile.handle(now, Event::Overflow);
             }
+            Wake::Ring(Ring::Left { dir, .. }) => match self.mailbox_dirs.get(&dir) {
+                Some(mailbox) => self.rung.insert_taken(mailbox.clone()),
+                None => self.check_paths(now),
+            },
             Wake::Ring(Ring::Replaced { .. }) => self.check_paths(now),
             Wake::Ring(Ring::Failed { why }) => {
                 self.reconcile.handle(now, Event::SourceFailed { why })
@@ -369,8 +374,8 @@ impl Engine {
 
     /// Looks at the mailboxes that rang and lets the couriers act.
     fn tell(&mut self, now: Monotonic) {
-        for mailbox in std::mem::take(&mut self.rung) {
-            self.couriers.look(now, &mailbox, &self.spool);
+        for (mailbox, taken) in self.rung.take() {
+            self.couriers.look(now, &mailbox, taken, &self.spool);
         }
         self.couriers.drive(now, &self.spool, &*self.recorder);
     }

@@ -2,7 +2,7 @@
 //! agent in its pane.
 //!
 //! ```text
-//! doorbell (notify) ──┐                 ┌── boxes, routing, ledger   drop boxes → mailboxes
+//! doorbell (inotify) ─┐                 ┌── boxes, routing, ledger   drop boxes → mailboxes
 //! deadlines ──────────┼── engine.step ──┼── couriers, nudger         mailboxes → panes
 //! signals ────────────┘                 └── leases, roles, status    what is due by the clock
 //! ```
@@ -13,7 +13,7 @@
 //! across crashes of the watcher (`routing` says why).
 //!
 //! Embedders run a [`Watcher`] on a thread of their own and end it with a [`Stopper`], or use the
-//! [`doorbell`] alone. The threads that are started: one by `notify`, one for each tmux server,
+//! [`doorbell`] alone. The threads that are started: one by the doorbell, one for each tmux server,
 //! one that passes on what they report.
 #![forbid(unsafe_code)]
 
@@ -28,6 +28,7 @@ pub mod project;
 mod roles;
 mod routing;
 mod run;
+mod rung;
 mod status;
 
 pub use boxes::{FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE};

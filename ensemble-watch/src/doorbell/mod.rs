@@ -1,16 +1,24 @@
-//! A doorbell for directories: `notify` as a hint that something landed.
+//! A doorbell for directories: the system's events as a hint that something landed.
 //!
 //! A ring means "look". It may ring twice, late, or for nothing; it may stay silent when events
 //! were lost. Whoever listens lists the directory to learn what is there. Directories are watched
 //! one by one, never recursively.
+
+#[cfg(target_os = "linux")]
+mod inotify;
+#[cfg(any(test, not(target_os = "linux")))]
+mod portable;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
-use notify::event::{AccessKind, AccessMode, ModifyKind, RemoveKind, RenameMode};
-use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+
+#[cfg(target_os = "linux")]
+use inotify::Source;
+#[cfg(not(target_os = "linux"))]
+use portable::Source;
 
 /// What a ring says. None of it is the truth; all of it is a reason to look.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,6 +32,13 @@ pub enum Ring {
         name: String,
         /// It was renamed or linked into place, so it is whole; else somebody may still write.
         whole: bool,
+    },
+    /// A file was renamed away: somebody has taken a message.
+    Left {
+        /// The watched directory.
+        dir: PathBuf,
+        /// The name it had.
+        name: String,
     },
     /// Events were lost: look at everything.
     Overflow,
@@ -42,7 +57,7 @@ pub enum Ring {
 /// Rings a function, on a thread of its own, when something lands in a watched directory.
 #[derive(Debug)]
 pub struct Doorbell {
-    watcher: RecommendedWatcher,
+    source: Source,
     watched: HashSet<PathBuf>,
 }
 
@@ -52,9 +67,7 @@ impl Doorbell {
     /// # Errors
     /// The system has no instance left (`fs.inotify.max_user_instances`), for people.
     pub fn new(ring: impl Fn(Ring) + Send + 'static) -> Result<Self, String> {
-        let handler = move |event: notify::Result<Event>| rings(event).into_iter().for_each(&ring);
-        let watcher = notify::recommended_watcher(handler).map_err(|e| explain(&e))?;
-        Ok(Self { watcher, watched: HashSet::new() })
+        Ok(Self { source: Source::new(ring)?, watched: HashSet::new() })
     }
 
     /// Watches a directory, which must exist.
@@ -65,7 +78,7 @@ impl Doorbell {
         if self.watched.contains(dir) {
             return Ok(());
         }
-        self.watcher.watch(dir, RecursiveMode::NonRecursive).map_err(|e| explain(&e))?;
+        self.source.watch(dir)?;
         self.watched.insert(dir.to_owned());
         Ok(())
     }
@@ -79,51 +92,8 @@ impl Doorbell {
     /// Stops watching a directory.
     pub fn unwatch(&mut self, dir: &Path) {
         if self.watched.remove(dir) {
-            // It may be gone already, and its watch with it.
-            let _ = self.watcher.unwatch(dir);
+            self.source.unwatch(dir);
         }
-    }
-}
-
-/// What an event of `notify` means here. Reading a directory makes events too (opened, closed
-/// without writing); they must not ring, or a listener would wake itself for ever.
-fn rings(event: notify::Result<Event>) -> Vec<Ring> {
-    let event = match event {
-        Ok(event) => event,
-        Err(error) => return vec![Ring::Failed { why: explain(&error) }],
-    };
-    if event.need_rescan() {
-        return vec![Ring::Overflow];
-    }
-    let landed = |path: Option<&PathBuf>, whole: bool| {
-        let path = path?;
-        let (dir, name) = (path.parent()?.to_owned(), path.file_name()?.to_str()?.to_owned());
-        Some(Ring::Landed { dir, name, whole })
-    };
-    let ring = match event.kind {
-        EventKind::Modify(ModifyKind::Name(RenameMode::To)) => landed(event.paths.first(), true),
-        EventKind::Modify(ModifyKind::Name(RenameMode::Both)) => landed(event.paths.get(1), true),
-        EventKind::Create(_) | EventKind::Access(AccessKind::Close(AccessMode::Write)) => {
-            landed(event.paths.first(), false)
-        }
-        EventKind::Remove(RemoveKind::Folder)
-        | EventKind::Modify(ModifyKind::Name(RenameMode::From)) => {
-            event.paths.first().map(|path| Ring::Replaced { path: path.clone() })
-        }
-        _ => None,
-    };
-    ring.into_iter().collect()
-}
-
-fn explain(error: &notify::Error) -> String {
-    match &error.kind {
-        notify::ErrorKind::MaxFilesWatch => {
-            "no inotify watch left: raise fs.inotify.max_user_watches with sysctl".to_owned()
-        }
-        notify::ErrorKind::Io(io) if io.raw_os_error() == Some(24) => {
-            "no inotify instance left: raise fs.inotify.max_user_instances with sysctl".to_owned()
-        }
-        _ => error.to_string(),
     }
 }
 
@@ -189,28 +159,57 @@ mod tests {
 
     #[test]
     fn it_rings_for_every_way_to_land_and_not_for_reading() {
+        let (sender, rings) = unbounded();
+        let mut doorbell = Doorbell::new(move |ring| sender.send(ring).unwrap()).unwrap();
+        check(&rings, |dir| doorbell.watch(dir).unwrap());
+    }
+
+    #[test]
+    fn the_portable_source_rings_alike() {
+        let (sender, rings) = unbounded();
+        let mut source = portable::Source::new(move |ring| sender.send(ring).unwrap()).unwrap();
+        check(&rings, |dir| source.watch(dir).unwrap());
+        source.unwatch(Path::new("/nowhere"));
+    }
+
+    fn check(rings: &Receiver<Ring>, watch: impl FnOnce(&Path)) {
         let home = tempfile::tempdir().unwrap();
         let (inside, outside) = (home.path().join("in"), home.path().join("out"));
         std::fs::create_dir(&inside).unwrap();
         std::fs::create_dir(&outside).unwrap();
-        let (sender, rings) = unbounded();
-        let mut doorbell = Doorbell::new(move |ring| sender.send(ring).unwrap()).unwrap();
-        doorbell.watch(&inside).unwrap();
+        watch(&inside);
         let whole =
             |name: &str, whole| Ring::Landed { dir: inside.clone(), name: name.to_owned(), whole };
 
         std::fs::write(outside.join("x"), "x").unwrap();
         std::fs::rename(outside.join("x"), inside.join("moved")).unwrap();
-        assert_eq!(next(&rings, "moved"), whole("moved", true));
+        assert_eq!(next(rings, "moved"), whole("moved", true));
         std::fs::hard_link(inside.join("moved"), inside.join("linked")).unwrap();
-        assert_eq!(next(&rings, "linked"), whole("linked", false));
+        assert_eq!(next(rings, "linked"), whole("linked", false));
         std::fs::read(inside.join("moved")).unwrap();
         std::fs::read_dir(&inside).unwrap().count();
         std::fs::write(inside.join("written"), "x").unwrap();
         let ring = rings.recv_timeout(Duration::from_secs(10)).unwrap();
         assert_eq!(ring, whole("written", false), "reading has not rung");
         std::fs::rename(inside.join("moved"), inside.join("renamed")).unwrap();
-        assert_eq!(next(&rings, "renamed"), whole("renamed", true));
+        assert_eq!(next(rings, "renamed"), whole("renamed", true));
+        std::fs::rename(inside.join("renamed"), outside.join("taken")).unwrap();
+        let left = Ring::Left { dir: inside.clone(), name: "renamed".to_owned() };
+        assert!(rings.iter().any(|ring| ring == left));
+        std::fs::remove_dir_all(&inside).unwrap();
+        let replaced = Ring::Replaced { path: inside.clone() };
+        assert!(rings.iter().any(|ring| ring == replaced));
+    }
+
+    #[test]
+    fn a_doorbell_that_is_dropped_lets_go_of_its_function() {
+        let (sender, rings) = unbounded::<Ring>();
+        let doorbell = Doorbell::new(move |ring| drop(sender.send(ring))).unwrap();
+        drop(doorbell);
+        assert_eq!(
+            rings.recv_timeout(Duration::from_secs(10)),
+            Err(RecvTimeoutError::Disconnected)
+        );
     }
 
     #[test]
