@@ -2,8 +2,9 @@
 //!
 //! `new/` is listed once and the listing worked off; it is made anew when it is used up or when
 //! most of it turns out to be taken by others, so a receive costs a constant share of a listing
-//! however many messages wait. `front/` (urgent, given back, delayed) is short in everyday life
-//! and listed every time; a long one is listed again only after an eighth of it was worked off.
+//! however many messages wait. `front/` (urgent, given back, delayed) is empty in everyday life,
+//! and its stamp tells whether it still is; a short one is listed every time, a long one again only
+//! after an eighth of it was worked off.
 //!
 //! Messages come in the order in which they were made: by the time inside a UUIDv7, by the file's
 //! time for other ids. A consumer that loses a race picks at random among the next few, so that
@@ -15,6 +16,7 @@ use std::ops::ControlFlow;
 use super::place::{self, Front};
 use crate::Result;
 use crate::durable::Dir;
+use crate::env::{Clock as _, SystemClock};
 use crate::message::MessageId;
 
 /// A `front/` of up to this many messages is listed for every receive.
@@ -31,11 +33,17 @@ pub(super) enum Candidate {
     Front(Front),
 }
 
+/// How old a directory's stamp must be for an unchanged one to mean an unchanged directory: far
+/// more than the steps in which file systems count time.
+const STAMP_AGE_MIN_NS: i128 = 100_000_000;
+
 /// The part of a backlog that is known.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
     new: VecDeque<MessageId>,
     front: Vec<Front>,
+    /// The stamp of `front/` when it was found empty.
+    front_empty_at: Option<i128>,
     front_uses_left: usize,
     losses: u32,
     race_seed: u64,
@@ -58,6 +66,8 @@ impl Waiting {
         if self.new.is_empty() {
             self.losses = 0;
             self.new = list_new(new)?;
+            // Whatever becomes of stamps, `front/` is listed at least as often as `new/`.
+            self.front_empty_at = None;
         }
         let window = if self.losses == 0 { 1 } else { RACE_WINDOW.min(self.new.len()).max(1) };
         let index = self.next_random() % window as u64;
@@ -81,7 +91,14 @@ impl Waiting {
 
     fn next_front(&mut self, front: &Dir, now_millis: u64) -> Result<Option<Front>> {
         if self.front_uses_left == 0 {
+            let stamp = front.stat(".")?.map_or(0, |stat| stat.changed_ns);
+            if self.front_empty_at == Some(stamp) {
+                return Ok(None);
+            }
+            let is_old =
+                i128::from(SystemClock.wall().unix_millis()) * 1_000_000 - stamp > STAMP_AGE_MIN_NS;
             self.front = list_front(front)?;
+            self.front_empty_at = (self.front.is_empty() && is_old).then_some(stamp);
             let long = self.front.len() > FRONT_LISTED_ALWAYS;
             self.front_uses_left = if long { self.front.len() / 8 } else { 0 };
         } else {
