@@ -60,7 +60,7 @@ impl Watcher {
     /// configuration cannot be used.
     pub fn new(project: &Project) -> Result<Self> {
         project.ensure_state()?;
-        let lock = FileLock::acquire(&project.watch_lock(), Duration::ZERO)?;
+        let lock = FileLock::acquire(&project.watch_lock(), LOCK_PATIENCE)?;
         let log = Arc::new(EventLog::start_session(&project.logs(), ACTOR)?);
         let recorder: Arc<dyn Recorder> = Arc::<EventLog>::clone(&log);
         let spool = Arc::new(project.open_spool(Arc::clone(&recorder))?);
