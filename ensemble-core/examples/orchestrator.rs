@@ -8,7 +8,7 @@ use ensemble_core::env::{Clock as _, Pane, SystemClock};
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 use ensemble_core::proto::Machine as _;
-use ensemble_core::proto::nudge::{Courier, Effect, Event, NUDGE_REPEAT};
+use ensemble_core::proto::nudge::{Courier, Effect, Event, RETRY_MAX};
 use ensemble_core::spool::{Options, Settings, Spool};
 
 /// Where the agent runs: anything that can be looked at and typed into.
@@ -73,8 +73,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             if spool.counts(lead)?.settled == 3 {
                 return Ok(()); // the pane goes, and with it the agent
             }
-            let _ =
-                rung.recv_timeout(courier.poll_timeout().map_or(NUDGE_REPEAT, |at| at.since(now)));
+            let _ = rung.recv_timeout(courier.poll_timeout().map_or(RETRY_MAX, |at| at.since(now)));
         }
     })
 }
