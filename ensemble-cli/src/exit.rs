@@ -85,7 +85,7 @@ impl Failure {
             Self::Told { exit, text, hint } => {
                 say(&text);
                 if let Some(hint) = hint {
-                    let _ = writeln!(io::stderr(), "hint: {}", crate::text::printable(&hint));
+                    tell(&format!("hint: {}", crate::text::printable(&hint)));
                 }
                 exit
             }
@@ -93,9 +93,15 @@ impl Failure {
     }
 }
 
-/// A diagnostic on stderr. Nobody may be there to read it, which is no reason to fail.
+/// A diagnostic on stderr.
 pub(crate) fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "ensemble: {}", crate::text::printable(text));
+    tell(&format!("ensemble: {}", crate::text::printable(text)));
+}
+
+/// A line on stderr, in one write, so that it stays whole among those of other processes. Nobody
+/// may be there to read it, which is no reason to fail.
+fn tell(line: &str) {
+    let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
 
 impl From<Error> for Failure {
@@ -144,11 +150,11 @@ pub(crate) fn usage(error: &clap::Error) -> Exit {
     }
     let text = error.render().to_string();
     if error.kind() == clap::error::ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
-        let _ = writeln!(io::stderr(), "{}", text.trim_end());
+        tell(text.trim_end());
         return Exit::Usage;
     }
     let text = text.strip_prefix("error: ").unwrap_or(&text);
-    let _ = writeln!(io::stderr(), "ensemble: {}", text.trim_end());
+    tell(&format!("ensemble: {}", text.trim_end()));
     Exit::Usage
 }
 

@@ -55,7 +55,7 @@ fn help_and_reference_are_up_to_date() {
 }
 
 #[test]
-fn help_has_no_trailing_blanks_and_fits() {
+fn help_fits_a_terminal() {
     let bed = Bed::empty();
     for (line, help) in all_help(&bed, "") {
         for row in help.lines() {

@@ -16,7 +16,7 @@ use crate::text::age;
 pub(crate) struct Arguments {
     #[command(flatten)]
     which: Which,
-    /// How long the lease runs from now, 1s to 1day
+    /// How long the lease runs from now, 1s to 1d
     #[arg(value_name = "DURATION", value_parser = args::lease)]
     duration: Duration,
 }

@@ -57,7 +57,7 @@ struct Add {
     #[arg(long, value_name = "N", default_value_t = ATTEMPTS_MAX_DEFAULT)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..))]
     attempts_max: u64,
-    /// How long a received message is held without an extension, 1s to 1day [default: 5m]
+    /// How long a received message is held without an extension, 1s to 1d [default: 5m]
     #[arg(long, value_name = "DURATION", value_parser = args::lease)]
     lease: Option<Duration>,
     /// How long settled messages are kept, in days; within this time an id is stored once

@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
     /// Wait so long for a message if there is none
     #[arg(long, value_name = "DURATION", value_parser = args::duration)]
     wait: Option<Duration>,
-    /// Hold the message for so long, 1s to 1day [default: as the mailbox says]
+    /// Hold the message for so long, 1s to 1d [default: as the mailbox says]
     #[arg(long, value_name = "DURATION", value_parser = args::lease)]
     lease: Option<Duration>,
     /// Print the content only, of the attachment if there is one

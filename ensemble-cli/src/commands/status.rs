@@ -14,7 +14,7 @@ use ensemble_watch::project::Project;
 use serde_json::{Value, json};
 
 use crate::context::Context;
-use crate::exit::Outcome;
+use crate::exit::{Outcome, say};
 use crate::output::{FAINT, GOOD, WARNING};
 use crate::text::{age, one_line, plural};
 
@@ -35,7 +35,7 @@ impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let spool = context.spool()?;
         let project = context.project()?;
-        let watcher = Watcher::look(project)?;
+        let watcher = Watcher::look(project);
         if context.out.is_json() {
             print_json(context, &spool, &watcher)
         } else {
@@ -61,7 +61,7 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    pub(super) fn look(project: &Project) -> Outcome<Self> {
+    pub(super) fn look(project: &Project) -> Self {
         let lock = project.watch_lock();
         // A lock file that never was is not made by looking.
         let holder = match lock.exists() {
@@ -69,10 +69,13 @@ impl Watcher {
             true => match FileLock::acquire_shared(&lock, Duration::ZERO) {
                 Ok(_) => None,
                 Err(Error::Locked { holder, .. }) => Some(holder),
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    say(&format!("warning: {error}"));
+                    None
+                }
             },
         };
-        Ok(Self { holder, status: read_status(&project.watch_status()) })
+        Self { holder, status: read_status(&project.watch_status()) }
     }
 }
 
@@ -129,8 +132,16 @@ fn print_mailboxes(context: &Context, spool: &Spool) -> Outcome {
 fn look(spool: &Spool) -> Outcome<Vec<(Name, Glance, Option<Overflow>)>> {
     let mut all = Vec::new();
     for name in spool.mailboxes()? {
-        let glance = spool.glance(&name, COUNT_MAX)?;
-        let overflow = spool.overflow(&name)?;
+        let glance = match spool.glance(&name, COUNT_MAX) {
+            // Removed since it was listed.
+            Err(Error::NoMailbox { .. }) => continue,
+            other => other?,
+        };
+        // What `fsck` is for must not keep anybody from seeing the rest.
+        let overflow = spool.overflow(&name).unwrap_or_else(|error| {
+            say(&format!("warning: {error}"));
+            None
+        });
         all.push((name, glance, overflow));
     }
     Ok(all)

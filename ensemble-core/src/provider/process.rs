@@ -1,9 +1,15 @@
 //! What the system tells about a process, where it tells anything (`/proc`).
 
+use std::fs::File;
+use std::io::Read;
+
 /// The fields of `/proc/PID/stat` behind the program's name, counted as in proc(5).
 const FIRST_AFTER_NAME: usize = 3;
 const PARENT: usize = 4;
 const START_TIME: usize = 22;
+
+/// More than 52 numbers and a name of 16 bytes can take.
+const STAT_BYTES_MAX: usize = 2048;
 
 /// How far up the tree to look for an ancestor.
 const GENERATIONS_MAX: usize = 16;
@@ -19,8 +25,11 @@ pub(super) fn generations_below(pid: u32, ancestor: u32) -> Option<usize> {
     std::iter::successors(Some(pid), parent).take(GENERATIONS_MAX).position(|pid| pid == ancestor)
 }
 
+/// One read, since the system makes the whole text anew for each.
 fn stat(pid: u32) -> Option<String> {
-    std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()
+    let mut buffer = [0; STAT_BYTES_MAX];
+    let bytes = File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut buffer).ok()?;
+    Some(String::from_utf8_lossy(&buffer[..bytes]).into_owned())
 }
 
 /// The name, the second field, stands in parentheses and may hold both spaces and parentheses.

@@ -223,6 +223,18 @@ impl Profile {
         self.forbidden.get(&state).is_some_and(|keys| keys.contains(&key))
     }
 
+    /// The names of the agent's program, if a look at the cursor's line is all that the profile
+    /// asks for before typing.
+    pub(crate) fn programs_at_rest(&self) -> Option<Vec<&str>> {
+        let simple = |name: &String| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        let line_only = matches!(self.composer, Composer::ShellLine { .. })
+            && self.rules.is_empty()
+            && self.machine.is_none()
+            && self.otherwise == AgentState::Ready;
+        (line_only && !self.programs.is_empty() && self.programs.iter().all(simple))
+            .then(|| self.programs.iter().map(String::as_str).collect())
+    }
+
     /// Whether the program of this name is the agent. A profile that names no program takes any
     /// but a shell.
     pub(super) fn is_program(&self, command: &str) -> bool {

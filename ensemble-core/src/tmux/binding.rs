@@ -161,9 +161,13 @@ impl Binding {
             return Some(Deferral::PaneGone);
         };
         // The process of a dead pane has no start time any more.
-        let same_process = identity.pid == self.pid
-            && (identity.dead || self.started.is_none() || start_time(self.pid) == self.started);
+        let same_process = identity.pid == self.pid && (identity.dead || self.is_same_process());
         (identity.token != self.token || !same_process).then_some(Deferral::PaneReused)
+    }
+
+    /// Whether the first process still is the one that was bound, as far as the system tells.
+    pub(super) fn is_same_process(&self) -> bool {
+        self.started.is_none() || start_time(self.pid) == self.started
     }
 
     /// Takes the new first process of the pane, after a respawn that we asked for.

@@ -101,7 +101,9 @@ impl Client {
     fn send(&self, commands: &str) -> Result<Receiver<Reply>, Failure> {
         let (reply, answer) = channel();
         let mark = format!("ensemble-mark-{}", uuid::Uuid::now_v7().simple());
-        let lines = format!("{commands}\ndisplay-message -p {mark}\n");
+        // The mark is no command, and the complaint about that repeats it: cheaper for the server
+        // than any command that prints it.
+        let lines = format!("{commands}\n{mark}\n");
         // Writing and queueing under one lock keeps the two in the same order.
         let mut input = self.input.lock().unwrap_or_else(PoisonError::into_inner);
         let mut queue = lock(&self.queue);
@@ -158,10 +160,9 @@ impl Queue {
 
     /// Takes a block; gives `so_far` to the first in line when the block is its mark.
     fn take(&mut self, block: Block, so_far: &mut Reply) {
-        let is_mark = self
-            .waiting
-            .front()
-            .is_some_and(|first| block.lines.len() == 1 && block.lines[0] == first.mark);
+        let is_mark = self.waiting.front().is_some_and(|first| {
+            block.failed && block.lines.iter().any(|line| line.ends_with(&first.mark))
+        });
         if !is_mark {
             so_far.add(block);
             return;

@@ -20,8 +20,6 @@ use crate::pane::Deferral;
 /// report a time-out, nothing will be typed later.
 const FRESH: Duration = Duration::from_secs(EXCHANGE_LIMIT.as_secs() - 1);
 
-const DONE: &str = "ensemble-done";
-
 /// Has `commands` carried out if the pane still is as `seen`. `Ok(None)`: they were, all of them.
 /// `Ok(Some(reason))`: none was.
 pub(super) fn guarded(
@@ -36,20 +34,17 @@ pub(super) fn guarded(
     }
     let target = quote(&binding.id);
     let unchanged = format!("#{{==:{IDENTITY},{}}}", seen.text);
-    let fresh = format!("#{{e|<=:#{{T:{CLOCK_OPTION}}},{}}}", seconds_now() + FRESH.as_secs());
     let reply = server.act(&format!(
-        "if-shell -F -t {target} '#{{&&:{unchanged},{fresh}}}' \
-         {{ {commands} ; display-message -p {DONE} }} \
-         {{ display-message -p -t {target} '{IDENTITY}' }}"
+        "if-shell -F -t {target} '#{{&&:{unchanged},{}}}' \
+         {{ {commands} }} \
+         {{ display-message -p -t {target} '{IDENTITY}' }}",
+        fresh()
     ))?;
-    let answer = reply.lines.first().map_or("", String::as_str);
-    if answer == DONE {
-        return Ok(None);
-    }
     if let Some(complaint) = reply.complaint {
         return Err(Failure::from_complaint(&complaint));
     }
-    Ok(Some(difference(binding, seen, Identity::parse(answer).as_ref())))
+    // Keys are silent; only a refusal says something.
+    Ok(reply.lines.first().map(|now| difference(binding, seen, Identity::parse(now).as_ref())))
 }
 
 /// The commands that type `text`; with `enter` they submit it in the same breath.
@@ -86,6 +81,11 @@ fn difference(binding: &Binding, seen: &Identity, now: Option<&Identity>) -> Def
         return Deferral::Timeout;
     }
     untouchable(identity).unwrap_or(Deferral::Moved)
+}
+
+/// The condition that the command is not carried out late.
+pub(super) fn fresh() -> String {
+    format!("#{{e|<=:#{{T:{CLOCK_OPTION}}},{}}}", seconds_now() + FRESH.as_secs())
 }
 
 fn seconds_now() -> u64 {

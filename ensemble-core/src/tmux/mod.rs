@@ -5,7 +5,8 @@
 //! Server ──┬── control   one client, attached; ~0.3 ms an exchange
 //!          └── spawned   one process an exchange, when a client cannot be had
 //! Binding      %id + token + first process: which pane is meant, beyond doubt
-//! TmuxPane     look (snapshot) → judge (provider) → type under a guard in the server (guard)
+//! TmuxPane     look (snapshot) → judge (provider) → type under a guard in the server (guard);
+//!              to a script that waits for a line, all in one exchange (quick)
 //! ```
 //!
 //! What is promised, whatever else happens on the server:
@@ -33,6 +34,7 @@ mod lock;
 mod manage;
 mod pane;
 mod parser;
+mod quick;
 mod quote;
 mod server;
 mod snapshot;

@@ -8,6 +8,7 @@ use std::time::Instant;
 use super::failure::Failure;
 use super::guard::{guarded, pressing, typing};
 use super::lock::PaneLock;
+use super::quick::nudged_at_once;
 use super::quote::{is_one_line, quote};
 use super::snapshot::Snapshot;
 use super::{Binding, Server};
@@ -158,6 +159,14 @@ impl TmuxPane {
             Ok(lock) => lock,
             Err(deferral) => return refused(deferral),
         };
+        if delay.is_zero() && self.binding.is_same_process() {
+            match nudged_at_once(&self.server, &self.binding, &self.profile, text) {
+                Ok(true) => return Ok(TextOutcome::Sent),
+                // Nothing was typed; the long way finds out why, and whether it may be.
+                Ok(false) => {}
+                Err(failure) => return refused(self.refusal(OPERATION, failure)?),
+            }
+        }
         let commands = typing(&self.binding, text, delay.is_zero());
         match self.judged(OPERATION, Purpose::Nudge, &commands)? {
             // What stands there may be an earlier nudge whose Enter was held back.

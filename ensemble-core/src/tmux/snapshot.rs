@@ -19,7 +19,7 @@ const IDENTITY_FIELDS: usize = 9;
 /// The rest, three lines. The dot keeps an exit status of 0 apart from none. The program's name is
 /// looked up each time it is named, so it is named once.
 const DETAILS: &str =
-    "\"#{pane_height} #{pane_dead_status}.\\n#{pane_current_command}\\n#{pane_title}\"";
+    "#{pane_height} #{pane_dead_status}.\\n#{pane_current_command}\\n#{pane_title}";
 
 /// [`IDENTITY`], read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -77,8 +77,7 @@ impl Snapshot {
         let target = quote(id);
         // All commands of a line are run before the server reads another byte from any pane.
         let reply = server.look(&format!(
-            "display-message -p -t {target} '{IDENTITY}' ; \
-             display-message -p -t {target} {DETAILS} ; capture-pane -p -t {target}"
+            "display-message -p -t {target} \"{IDENTITY}\\n{DETAILS}\" ; capture-pane -p -t {target}"
         ))?;
         match Identity::parse(reply.lines.first().map_or("", String::as_str)) {
             Some(identity) if identity.id == id => {

@@ -217,9 +217,9 @@ fn log(project: &Project) -> Check {
 }
 
 fn watcher(project: &Project) -> Check {
-    match Watcher::look(project).map(|watcher| watcher.holder) {
-        Ok(Some(holder)) => Check::ok("watcher", format!("running: {holder}")),
-        _ => Check::bad(
+    match Watcher::look(project).holder {
+        Some(holder) => Check::ok("watcher", format!("running: {holder}")),
+        None => Check::bad(
             "watcher",
             Level::Warn,
             "not running: drop boxes are not routed, nobody is nudged",

@@ -1,0 +1,42 @@
+//! Scripts that read lines, in one exchange: the judgement itself, evaluated in the server.
+//!
+//! Looking and then typing takes two exchanges, which is most of the way from a file to the line in
+//! a pane. What the shell profile asks before it types to a program that reads lines is simple
+//! enough for tmux's own formats: the program is a shell, the cursor stands at the beginning of a
+//! line, and nothing stands there. (No line editor leaves a draft with the cursor before its blank
+//! beginning; this is all that the full look sees beyond.) Whatever is turned down here, a prompt
+//! above all, is looked at properly, and either is typed to after all or gets its reason.
+
+use super::Server;
+use super::binding::Binding;
+use super::failure::Failure;
+use super::guard::{fresh, typing};
+use super::quote::quote;
+use crate::provider::Profile;
+
+/// One comparison of everything is a good deal cheaper for the server than several.
+const AT_REST: &str = "#{pane_id} #{@ensemble_pane} #{pane_pid} #{pane_dead} #{pane_in_mode} \
+    #{pane_input_off} #{pane_synchronized} #{cursor_x} #{cursor_character}.";
+
+/// Types and submits `text` if the program in the pane waits on an empty line; whether it does.
+pub(super) fn nudged_at_once(
+    server: &Server,
+    binding: &Binding,
+    profile: &Profile,
+    text: &str,
+) -> Result<bool, Failure> {
+    let Some(programs) = profile.programs_at_rest() else { return Ok(false) };
+    let target = quote(&binding.id);
+    let Binding { id, token, pid, .. } = binding;
+    let at_rest = format!("#{{==:{AT_REST},{id} {token} {pid} 0 0 0 0 0  .}}");
+    let program = format!("#{{m:*/#{{pane_current_command}}/*,/{}/}}", programs.join("/"));
+    let condition = format!("#{{&&:#{{&&:{at_rest},{program}}},{}}}", fresh());
+    let reply = server.act(&format!(
+        "if-shell -F -t {target} '{condition}' {{ {} }} {{ display-message -p no }}",
+        typing(binding, text, true)
+    ))?;
+    match reply.complaint {
+        Some(complaint) => Err(Failure::from_complaint(&complaint)),
+        None => Ok(reply.lines.is_empty()),
+    }
+}
