@@ -413,3 +413,35 @@ fn a_message_can_be_looked_at_without_touching_it() {
     assert_eq!(bed.spool.find(&id).unwrap().lease().unwrap().holder, name("reader"));
     assert_eq!(bed.spool.unfinished(&name("dispatch"), 10).unwrap().len(), 1);
 }
+
+#[test]
+fn a_stale_holder_cannot_turn_the_epoch_of_a_dead_letter_back() {
+    let bed = bed();
+    bed.publish("x");
+    let stale = bed.receive().unwrap().lease;
+    bed.spool.release(&stale, Duration::ZERO).unwrap();
+    let second = bed.receive().unwrap().lease;
+    bed.spool.dead_letter(&second, "the second holder's reason").unwrap();
+    let refused = bed.spool.dead_letter(&stale, "too late").unwrap_err();
+    assert!(matches!(refused, Error::LeaseLost { .. }), "{refused}");
+    let letter = bed.spool.dead_letters(&name("dispatch")).unwrap().remove(0);
+    assert_eq!((letter.reason.as_str(), letter.epoch), ("the second holder's reason", 2));
+    bed.spool.redrive(&name("dispatch"), &letter.id).unwrap();
+    assert_eq!(bed.receive().unwrap().lease.epoch, 3);
+}
+
+#[test]
+fn a_mailbox_that_has_lost_a_directory_says_so_once_and_mends_itself() {
+    let bed = bed();
+    bed.publish("x");
+    assert!(
+        bed.spool
+            .receive_id(&name("dispatch"), &MessageId::generate(), &name("reader"))
+            .unwrap()
+            .is_none()
+    );
+    std::fs::remove_dir(bed.path("cur")).unwrap();
+    let error = bed.spool.receive(&name("dispatch"), &name("reader")).unwrap_err();
+    assert!(error.to_string().contains("dispatch/cur/"), "{error}");
+    assert_eq!(bed.bodies(), ["x"]);
+}

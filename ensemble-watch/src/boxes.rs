@@ -5,6 +5,7 @@
 //! renamed into place                   at once
 //! its last line is the YAML end mark   at once
 //! written in place, event says closed  unchanged for IN_PLACE_QUIET
+//! linked into place, or not closed yet unchanged for FOUND_QUIET
 //! found by a listing                   unchanged for FOUND_QUIET (its own stamps, then our clock)
 //! none of these, and it does not parse unchanged for INCOMPLETE_PATIENCE: then it is put aside
 //! ```
@@ -12,15 +13,17 @@
 //! A file in the ledger with the same stamps is not opened again. What cannot be read, is too
 //! large, is a link or a pipe, or never becomes valid YAML goes to `rejected/` with its reason.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ensemble_core::dropbox::{DROP_BOXES, DropBox, Ledger};
-use ensemble_core::durable::FileStat;
+use ensemble_core::durable::{Dir, FileId, FileStat};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::{Error, Result};
+
+use crate::doorbell::Landing;
 
 /// How long a file that was written in place must be unchanged after its writer closed it.
 pub const IN_PLACE_QUIET: Duration = Duration::from_millis(50);
@@ -28,6 +31,9 @@ pub const IN_PLACE_QUIET: Duration = Duration::from_millis(50);
 pub const FOUND_QUIET: Duration = Duration::from_secs(2);
 /// How long a file that does not parse may still be completed by its writer.
 pub const INCOMPLETE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// How soon a file is put aside again if that failed, for instance because the disk is full.
+const REJECT_RETRY: Duration = Duration::from_secs(2);
 
 const _: () = assert!(IN_PLACE_QUIET.as_millis() < FOUND_QUIET.as_millis());
 const _: () = assert!(FOUND_QUIET.as_millis() < INCOMPLETE_PATIENCE.as_millis());
@@ -77,8 +83,17 @@ struct Pending {
 struct OpenBox {
     drop_box: DropBox,
     pending: HashMap<String, Pending>,
-    /// Files that no route matches; recorded once, shown in `status`.
-    unmatched: HashSet<String>,
+    /// Files that no route matches, and directories: recorded once, shown in `status`.
+    unmatched: HashMap<String, FileId>,
+}
+
+impl OpenBox {
+    /// Does not look at an entry again until there is another one in its place; true the first
+    /// time.
+    fn pass_over(&mut self, file: &str) -> bool {
+        let Ok(Some(stat)) = self.drop_box.dir().stat(file) else { return false };
+        self.unmatched.insert(file.to_owned(), stat.id).is_none()
+    }
 }
 
 /// The open drop boxes of a queue.
@@ -86,21 +101,40 @@ struct OpenBox {
 pub(crate) struct Boxes {
     queue: PathBuf,
     open: Vec<OpenBox>,
+    /// Drop boxes that could not be opened, and why.
+    refused: Vec<(PathBuf, String)>,
     /// What the last scan has found: box, file, and when it was last modified.
     found: VecDeque<(usize, String, i128)>,
     bytes_max: usize,
 }
 
 impl Boxes {
+    /// Opens the drop boxes that can be opened; the others are [`Boxes::refused`].
     pub(crate) fn open(queue: &Path, bytes_max: usize) -> Result<Self> {
-        let open = DROP_BOXES
-            .into_iter()
-            .map(|name| {
-                let drop_box = DropBox::open(queue, name)?;
-                Ok(OpenBox { drop_box, pending: HashMap::new(), unmatched: HashSet::new() })
-            })
-            .collect::<Result<_>>()?;
-        Ok(Self { queue: queue.to_owned(), open, found: VecDeque::new(), bytes_max })
+        Dir::open(queue)?;
+        let mut boxes = Self {
+            queue: queue.to_owned(),
+            open: Vec::new(),
+            refused: Vec::new(),
+            found: VecDeque::new(),
+            bytes_max,
+        };
+        for name in DROP_BOXES {
+            match DropBox::open(queue, name) {
+                Ok(drop_box) => boxes.open.push(OpenBox {
+                    drop_box,
+                    pending: HashMap::new(),
+                    unmatched: HashMap::new(),
+                }),
+                Err(error) => boxes.refused.push((queue.join(name), error.to_string())),
+            }
+        }
+        Ok(boxes)
+    }
+
+    /// Why a drop box could not be opened, for instance because there is a link in its place.
+    pub(crate) fn refused(&self) -> Option<&str> {
+        self.refused.first().map(|(_, why)| why.as_str())
     }
 
     /// The directories to watch.
@@ -110,7 +144,9 @@ impl Boxes {
 
     /// Whether the paths still lead to the directories that are open.
     pub(crate) fn are_current(&self) -> bool {
+        let can_be_opened = |path: &Path| path.symlink_metadata().is_ok_and(|m| m.is_dir());
         self.open.iter().all(|b| b.drop_box.dir().is_at_its_path())
+            && !self.refused.iter().any(|(path, _)| can_be_opened(path))
     }
 
     /// When the next pending file is due.
@@ -129,16 +165,20 @@ impl Boxes {
         self.open
             .iter_mut()
             .find(|b| b.drop_box.name == box_name)
-            .is_some_and(|b| b.unmatched.insert(file.to_owned()))
+            .is_some_and(|b| b.pass_over(file))
     }
 
     /// Tries a file again later, for instance because its recipient has no mailbox yet.
     pub(crate) fn retry(&mut self, now: Monotonic, box_name: &str, file: &str, after: Duration) {
-        if let Some(open) = self.open.iter_mut().find(|b| b.drop_box.name == box_name) {
-            let pending =
-                Pending { bytes: u64::MAX, modified_ns: 0, unchanged_since: now, due: now + after };
-            open.pending.insert(file.to_owned(), pending);
+        if let Some(index) = self.open.iter().position(|b| b.drop_box.name == box_name) {
+            self.retry_at(now, index, file, after);
         }
+    }
+
+    fn retry_at(&mut self, now: Monotonic, index: usize, file: &str, after: Duration) {
+        let pending =
+            Pending { bytes: u64::MAX, modified_ns: 0, unchanged_since: now, due: now + after };
+        self.open[index].pending.insert(file.to_owned(), pending);
     }
 
     /// An event said that a file has landed.
@@ -147,7 +187,7 @@ impl Boxes {
         now: Monotonic,
         dir: &Path,
         file: &str,
-        whole: bool,
+        how: Landing,
         ledger: &mut Ledger,
         look: &mut Look,
     ) {
@@ -157,10 +197,13 @@ impl Boxes {
         if DropBox::is_temporary(file) {
             return;
         }
-        if whole {
-            self.examine(now, index, file, true, ledger, look);
-        } else {
-            self.await_quiet(now, index, file, IN_PLACE_QUIET);
+        match how {
+            Landing::Renamed => self.examine(now, index, file, true, ledger, look),
+            Landing::Closed => self.await_quiet(now, index, file, IN_PLACE_QUIET),
+            Landing::Created => {
+                self.await_quiet(now, index, file, FOUND_QUIET);
+                self.examine_marked(now, index, file, ledger, look);
+            }
         }
     }
 
@@ -171,11 +214,10 @@ impl Boxes {
         for (index, open) in self.open.iter().enumerate() {
             let found = &mut self.found;
             open.drop_box.dir().for_each(|file| {
-                let is_known = DropBox::is_temporary(file)
-                    || open.unmatched.contains(file)
-                    || open.pending.contains_key(file);
+                let is_known = DropBox::is_temporary(file) || open.pending.contains_key(file);
                 if !is_known
                     && let Ok(Some(stat)) = open.drop_box.dir().stat(file)
+                    && open.unmatched.get(file) != Some(&stat.id)
                     && !ledger.is_routed(&open.drop_box.path_of(file), &stat)
                 {
                     found.push_back((index, file.to_owned(), stat.modified_ns));
@@ -208,14 +250,21 @@ impl Boxes {
         !self.found.is_empty()
     }
 
-    /// Looks at the pending files that are due.
-    pub(crate) fn look_at_due(&mut self, now: Monotonic, ledger: &mut Ledger, look: &mut Look) {
+    /// Looks at up to `count` of each box's pending files that are due; the others stay due.
+    pub(crate) fn look_at_due(
+        &mut self,
+        now: Monotonic,
+        count: usize,
+        ledger: &mut Ledger,
+        look: &mut Look,
+    ) {
         for index in 0..self.open.len() {
             let due: Vec<String> = self.open[index]
                 .pending
                 .iter()
                 .filter(|(_, p)| p.due <= now)
                 .map(|(file, _)| file.clone())
+                .take(count)
                 .collect();
             for file in due {
                 let quiet = self.is_unchanged(now, index, &file);
@@ -297,6 +346,9 @@ impl Boxes {
         let read = open.drop_box.read(file, self.bytes_max);
         let parsed = match &read {
             Ok(Some((stat, content))) => {
+                if !whole && !self.is_still(index, file, stat) {
+                    return self.await_quiet(now, index, file, IN_PLACE_QUIET);
+                }
                 if ledger.next_version(&path, stat, content).is_none() {
                     ledger.refresh(&path, stat);
                     self.open[index].pending.remove(file);
@@ -326,25 +378,13 @@ impl Boxes {
                 });
             }
             (Ok(Some((stat, content))), Err(error)) => {
-                let since = self.open[index].pending.get(file).map_or(now, |p| p.unchanged_since);
-                if whole
-                    || DropBox::has_end_mark(&content)
-                    || now.since(since) >= INCOMPLETE_PATIENCE
-                {
-                    self.reject(index, file, &error, look);
-                } else {
-                    let due = since + INCOMPLETE_PATIENCE;
-                    let pending = Pending {
-                        bytes: stat.bytes,
-                        modified_ns: stat.modified_ns,
-                        unchanged_since: since,
-                        due,
-                    };
-                    self.open[index].pending.insert(file.to_owned(), pending);
+                let may_grow = !whole && !DropBox::has_end_mark(&content);
+                if !may_grow || !self.may_still_grow(now, index, file, &stat) {
+                    self.reject(now, index, file, &error, look);
                 }
             }
             (Err(error @ (Error::Malformed { .. } | Error::TooLarge { .. })), _) => {
-                self.reject(index, file, &error, look)
+                self.reject(now, index, file, &error, look)
             }
             // The disk or a permission: try again at the next scan.
             (Err(error), _) => {
@@ -354,21 +394,49 @@ impl Boxes {
         }
     }
 
-    fn reject(&mut self, index: usize, file: &str, error: &Error, look: &mut Look) {
+    /// Gives the writer of a file that does not parse some more time, until its patience is over.
+    fn may_still_grow(
+        &mut self,
+        now: Monotonic,
+        index: usize,
+        file: &str,
+        stat: &FileStat,
+    ) -> bool {
+        let pending = &mut self.open[index].pending;
+        let unchanged_since = pending.get(file).map_or(now, |p| p.unchanged_since);
+        if now.since(unchanged_since) >= INCOMPLETE_PATIENCE {
+            return false;
+        }
+        let due = unchanged_since + INCOMPLETE_PATIENCE;
+        let FileStat { bytes, modified_ns, .. } = *stat;
+        pending.insert(file.to_owned(), Pending { bytes, modified_ns, unchanged_since, due });
+        true
+    }
+
+    /// Whether what was read is what had been quiet before, and nobody wrote while it was read.
+    fn is_still(&self, index: usize, file: &str, read: &FileStat) -> bool {
+        let open = &self.open[index];
+        let version = (read.bytes, read.modified_ns);
+        let was_quiet = open
+            .pending
+            .get(file)
+            .is_none_or(|p| p.bytes == u64::MAX || (p.bytes, p.modified_ns) == version);
+        let after = open.drop_box.dir().stat(file);
+        was_quiet && matches!(after, Ok(Some(now)) if (now.bytes, now.modified_ns) == version)
+    }
+
+    fn reject(&mut self, now: Monotonic, index: usize, file: &str, error: &Error, look: &mut Look) {
         let open = &mut self.open[index];
         open.pending.remove(file);
         let path = open.drop_box.path_of(file);
         let kept_as = match open.drop_box.reject(&self.queue, file, &error.to_string()) {
             Ok(Some(kept_as)) => Some(kept_as),
-            Ok(None) => {
-                // A directory, or gone: not looked at again.
-                open.unmatched.insert(file.to_owned());
-                return;
-            }
+            // A directory, which stays where it is; or it is gone, and nothing is to be said.
+            Ok(None) if open.pass_over(file) => None,
+            Ok(None) => return,
             Err(failure) => {
-                tracing::warn!(%failure, "cannot put a file aside");
-                open.unmatched.insert(file.to_owned());
-                None
+                tracing::warn!(%failure, "cannot put a file aside: it is tried again");
+                return self.retry_at(now, index, file, REJECT_RETRY);
             }
         };
         look.rejected.push(Rejected { path, kept_as, error: error.to_string() });

@@ -12,6 +12,17 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
 use notify::event::{AccessKind, AccessMode, ModifyKind, RemoveKind, RenameMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 
+/// How a file has landed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Landing {
+    /// It was renamed into place, so it is whole.
+    Renamed,
+    /// Its writer has closed it, but may open it again.
+    Closed,
+    /// It has got its name: linked into place and whole, or just begun.
+    Created,
+}
+
 /// What a ring says. None of it is the truth; all of it is a reason to look.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -22,8 +33,8 @@ pub enum Ring {
         dir: PathBuf,
         /// The file's name.
         name: String,
-        /// It was renamed or linked into place, so it is whole; else somebody may still write.
-        whole: bool,
+        /// How.
+        how: Landing,
     },
     /// A file was renamed away or removed.
     Left {
@@ -100,16 +111,21 @@ fn rings(event: notify::Result<Event>) -> Vec<Ring> {
     if event.need_rescan() {
         return vec![Ring::Overflow];
     }
-    let landed = |path: Option<&PathBuf>, whole: bool| {
+    let landed = |path: Option<&PathBuf>, how: Landing| {
         let path = path?;
         let (dir, name) = (path.parent()?.to_owned(), path.file_name()?.to_str()?.to_owned());
-        Some(Ring::Landed { dir, name, whole })
+        Some(Ring::Landed { dir, name, how })
     };
     let ring = match event.kind {
-        EventKind::Modify(ModifyKind::Name(RenameMode::To)) => landed(event.paths.first(), true),
-        EventKind::Modify(ModifyKind::Name(RenameMode::Both)) => landed(event.paths.get(1), true),
-        EventKind::Create(_) | EventKind::Access(AccessKind::Close(AccessMode::Write)) => {
-            landed(event.paths.first(), false)
+        EventKind::Modify(ModifyKind::Name(RenameMode::To)) => {
+            landed(event.paths.first(), Landing::Renamed)
+        }
+        EventKind::Modify(ModifyKind::Name(RenameMode::Both)) => {
+            landed(event.paths.get(1), Landing::Renamed)
+        }
+        EventKind::Create(_) => landed(event.paths.first(), Landing::Created),
+        EventKind::Access(AccessKind::Close(AccessMode::Write)) => {
+            landed(event.paths.first(), Landing::Closed)
         }
         EventKind::Modify(ModifyKind::Name(RenameMode::From))
         | EventKind::Remove(RemoveKind::File) => {
@@ -205,21 +221,22 @@ mod tests {
         let (sender, rings) = unbounded();
         let mut doorbell = Doorbell::new(move |ring| sender.send(ring).unwrap()).unwrap();
         doorbell.watch(&inside).unwrap();
-        let whole =
-            |name: &str, whole| Ring::Landed { dir: inside.clone(), name: name.to_owned(), whole };
+        let landed =
+            |name: &str, how| Ring::Landed { dir: inside.clone(), name: name.to_owned(), how };
 
         std::fs::write(outside.join("x"), "x").unwrap();
         std::fs::rename(outside.join("x"), inside.join("moved")).unwrap();
-        assert_eq!(next(&rings, "moved"), whole("moved", true));
+        assert_eq!(next(&rings, "moved"), landed("moved", Landing::Renamed));
         std::fs::hard_link(inside.join("moved"), inside.join("linked")).unwrap();
-        assert_eq!(next(&rings, "linked"), whole("linked", false));
+        assert_eq!(next(&rings, "linked"), landed("linked", Landing::Created));
         std::fs::read(inside.join("moved")).unwrap();
         std::fs::read_dir(&inside).unwrap().count();
         std::fs::write(inside.join("written"), "x").unwrap();
         let ring = rings.recv_timeout(Duration::from_secs(10)).unwrap();
-        assert_eq!(ring, whole("written", false), "reading has not rung");
+        assert_eq!(ring, landed("written", Landing::Created), "reading has not rung");
+        assert_eq!(next(&rings, "written"), landed("written", Landing::Closed));
         std::fs::rename(inside.join("moved"), inside.join("renamed")).unwrap();
-        assert_eq!(next(&rings, "renamed"), whole("renamed", true));
+        assert_eq!(next(&rings, "renamed"), landed("renamed", Landing::Renamed));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Running the watcher: one at a time, until it is told to stop.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -15,17 +16,21 @@ use crate::project::Project;
 
 /// The watcher's name in the event log.
 pub const ACTOR: &str = "watcher";
-/// How many wake-ups one step takes.
-const WAKES_A_STEP: usize = 4096;
+/// How many wake-ups one step takes: few enough that it stays short also if each is a file.
+const WAKES_A_STEP: usize = 256;
 
 /// Ends a running watcher from another thread.
 #[derive(Clone, Debug)]
-pub struct Stopper(Sender<Wake>);
+pub struct Stopper {
+    wakes: Sender<Wake>,
+    stopped: Arc<AtomicBool>,
+}
 
 impl Stopper {
-    /// Lets the watcher finish its step and stop.
+    /// Lets the watcher finish its step and stop, however many wake-ups stand in line.
     pub fn stop(&self) {
-        let _ = self.0.send(Wake::Stop);
+        self.stopped.store(true, Ordering::Release);
+        let _ = self.wakes.send(Wake::Stop);
     }
 }
 
@@ -42,7 +47,7 @@ impl Stopper {
 pub struct Watcher {
     engine: Engine,
     wakes: Receiver<Wake>,
-    stop: Sender<Wake>,
+    stopper: Stopper,
     log: Arc<EventLog>,
     _lock: FileLock,
 }
@@ -59,18 +64,19 @@ impl Watcher {
         let log = Arc::new(EventLog::start_session(&project.logs(), ACTOR)?);
         let recorder: Arc<dyn Recorder> = Arc::<EventLog>::clone(&log);
         let spool = Arc::new(project.open_spool(Arc::clone(&recorder))?);
-        let (stop, wakes) = unbounded();
+        let (sender, wakes) = unbounded();
         let (reports, reported) = unbounded();
         let nudgers = Nudgers::new(project.state.join("locks"), reports);
-        let engine = Engine::new(project, spool, recorder, stop.clone(), nudgers)?;
-        forward(reported, stop.clone(), Wake::Nudged);
-        Ok(Self { engine, wakes, stop, log, _lock: lock })
+        let engine = Engine::new(project, spool, recorder, sender.clone(), nudgers)?;
+        forward(reported, sender.clone(), Wake::Nudged);
+        let stopper = Stopper { wakes: sender, stopped: Arc::default() };
+        Ok(Self { engine, wakes, stopper, log, _lock: lock })
     }
 
     /// A handle with which another thread ends it.
     #[must_use]
     pub fn stopper(&self) -> Stopper {
-        Stopper(self.stop.clone())
+        self.stopper.clone()
     }
 
     /// Watches until it is stopped. `ready` is called once, when everything is watched and what
@@ -83,9 +89,8 @@ impl Watcher {
         ready();
         loop {
             let wakes = self.next_wakes();
-            let stop = wakes.iter().any(|wake| matches!(wake, Wake::Stop));
             self.engine.step(wakes);
-            if stop {
+            if self.stopper.stopped.load(Ordering::Acquire) {
                 break;
             }
         }

@@ -17,11 +17,13 @@ pub(crate) struct Status {
     path: PathBuf,
     written_at: Option<Monotonic>,
     changed: bool,
+    /// Why files are found by polling alone.
+    degraded: Option<String>,
 }
 
 impl Status {
     pub(crate) const fn new(path: PathBuf) -> Self {
-        Self { path, written_at: None, changed: true }
+        Self { path, written_at: None, changed: true, degraded: None }
     }
 
     /// When it should be written.
@@ -39,9 +41,16 @@ impl Status {
         self.changed = true;
     }
 
+    /// Files are found by polling alone, and why; or by events again.
+    pub(crate) fn degraded(&mut self, why: Option<String>) {
+        self.degraded = why;
+        self.changed = true;
+    }
+
     pub(crate) fn write_now(&mut self, now: Monotonic, mut status: Value) {
         self.written_at = Some(now);
         self.changed = false;
+        status["degraded"] = self.degraded.as_deref().into();
         status["pid"] = std::process::id().into();
         status["written_at"] = SystemClock.wall().to_string().into();
         let text = format!("{status}\n");

@@ -223,6 +223,14 @@ impl Bed {
         bed
     }
 
+    /// In a directory that somebody else removes.
+    pub fn at(home: &Path) -> Self {
+        let home = Home::Lent(home.to_owned());
+        let bed = Self { home, staged: std::sync::atomic::AtomicU64::new(0) };
+        bed.fill(&Settings::default(), "");
+        bed
+    }
+
     fn in_directory(home: TempDir) -> Self {
         Self { home: Home::Owned(home), staged: std::sync::atomic::AtomicU64::new(0) }
     }

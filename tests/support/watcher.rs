@@ -22,7 +22,12 @@ pub struct Watcher {
 impl Watcher {
     /// Starts the watcher of a queue, without waiting for anything.
     pub fn launch(queue: &Path) -> Self {
-        let process = Process::start(command(queue).stderr(Stdio::null()));
+        Self::launch_by(Command::new(WATCHER), queue)
+    }
+
+    /// As [`Watcher::launch`], by a command to which only the queue is added.
+    pub fn launch_by(program: Command, queue: &Path) -> Self {
+        let process = Process::start(complete(program, queue).stderr(Stdio::null()));
         let status = queue.parent().expect("a project").join(".ensemble/watch.json");
         Self { process, status }
     }
@@ -31,7 +36,7 @@ impl Watcher {
     #[track_caller]
     pub fn start(bed: &Bed) -> Self {
         let mut watcher = Self::launch(&bed.queue());
-        let pid = watcher.process.child().id();
+        let pid = watcher.pid();
         eventually_true(PATIENCE, "the watcher says that it watches", || {
             watcher.status().is_some_and(|status| status["pid"] == pid)
         });
@@ -46,6 +51,10 @@ impl Watcher {
     #[track_caller]
     pub fn wait_for_status(&self, what: &str, is_so: impl Fn(&serde_json::Value) -> bool) {
         eventually(PATIENCE, what, || self.status().filter(|status| is_so(status)));
+    }
+
+    pub fn pid(&mut self) -> u32 {
+        self.process.child().id()
     }
 
     pub fn signal(&self, signal: Signal) {
@@ -78,7 +87,10 @@ impl Watcher {
 
 /// The command that starts the watcher of a queue, free of what the environment says.
 pub fn command(queue: &Path) -> Command {
-    let mut command = Command::new(WATCHER);
+    complete(Command::new(WATCHER), queue)
+}
+
+fn complete(mut command: Command, queue: &Path) -> Command {
     command.arg("--queue").arg(queue).env_remove("ENSEMBLE_QUEUE").env_remove("NOTIFY_SOCKET");
     command.env("XDG_CONFIG_HOME", "/nonexistent").process_group(0);
     command

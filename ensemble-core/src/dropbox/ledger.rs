@@ -92,6 +92,8 @@ pub struct Ledger {
     file: File,
     path: std::path::PathBuf,
     entries: HashMap<String, Entry>,
+    /// The file ends within a line: the disk was full.
+    torn: bool,
 }
 
 impl Ledger {
@@ -120,12 +122,8 @@ impl Ledger {
             dir.replace(LEDGER_FILE, &all, &dir, Modes::default(), Durability::Power)?;
             torn = false;
         }
-        let mut file = dir.open_append(LEDGER_FILE, Modes::default())?;
-        let path = state.join(LEDGER_FILE);
-        if torn {
-            file.write_all(b"\n").map_err(|e| Error::io("append to", &path, e))?;
-        }
-        Ok(Self { file, path, entries })
+        let file = dir.open_append(LEDGER_FILE, Modes::default())?;
+        Ok(Self { file, path: state.join(LEDGER_FILE), entries, torn })
     }
 
     /// What was last routed of a path.
@@ -169,8 +167,14 @@ impl Ledger {
     /// # Errors
     /// The disk failed; they will be routed again, under the same ids.
     pub fn append(&mut self, routed: Vec<Entry>) -> Result<()> {
-        let lines: Vec<u8> = routed.iter().flat_map(line).collect();
-        self.file.write_all(&lines).map_err(|e| Error::io("append to", &self.path, e))?;
+        if routed.is_empty() {
+            return Ok(());
+        }
+        let begin: &[u8] = if self.torn { b"\n" } else { b"" };
+        let lines: Vec<u8> = begin.iter().copied().chain(routed.iter().flat_map(line)).collect();
+        let written = self.file.write_all(&lines);
+        self.torn = written.is_err();
+        written.map_err(|e| Error::io("append to", &self.path, e))?;
         for entry in routed {
             self.entries.insert(entry.path.clone(), entry);
         }

@@ -65,13 +65,14 @@ impl Spool {
     /// [`Error::NoMessage`] if it does not wait in this mailbox.
     pub fn dead_letter_waiting(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
         let mailbox = self.mailbox(mailbox)?;
-        let epoch = match mailbox.locate(id)? {
-            Some(Location::New) => 0,
-            Some(Location::Front(ref front)) => front.epoch,
+        let _gate = mailbox.close_gate(self.options.lock_patience)?;
+        let (location, epoch) = match mailbox.locate(id)? {
+            Some(Location::New) => (Location::New, 0),
+            Some(Location::Front(front)) => (Location::Front(front.clone()), front.epoch),
             _ => return Err(no_message(id, &format!("waiting in mailbox `{}`", mailbox.name))),
         };
         self.write_reason(&mailbox, id, &self.reason_now(reason, None, epoch))?;
-        let Some(location) = mailbox.locate(id)? else { return Err(no_message(id, "any more")) };
+        // The very file that was found, so that whoever has received it meanwhile keeps it.
         let (dir, file) = mailbox.file_at(id, &location);
         match dir.move_new(&file, &mailbox.dead, &place::plain(id))? {
             Moved::Done => {}
@@ -160,8 +161,14 @@ impl Spool {
     }
 
     /// Moves a held message to the dead letters. The reason is written first: a crash in between
-    /// leaves a reason without a letter, which is harmless, and the next look tries again.
+    /// leaves a reason without a letter, which is harmless, and the next look tries again. Behind
+    /// the gate nothing moves backwards, so a holder whose lease is over cannot replace the reason,
+    /// and with it the epoch, of a letter that a later holder has buried.
     pub(super) fn bury(&self, mailbox: &Mailbox, held: &Held, reason: &str) -> Result<()> {
+        let _gate = mailbox.close_gate(self.options.lock_patience)?;
+        if mailbox.cur.stat(&held.file())?.is_none() {
+            return Err(self.lost(mailbox, held));
+        }
         self.write_reason(
             mailbox,
             &held.id,
@@ -176,7 +183,7 @@ impl Spool {
             }
         }
         self.sync_power(&mailbox.dead)?;
-        forget_extension(mailbox, held)?;
+        forget_extension(mailbox, held);
         self.record_dead(mailbox, &held.id, Some(&held.holder), held.epoch, reason);
         Ok(())
     }

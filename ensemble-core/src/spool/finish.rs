@@ -38,7 +38,7 @@ impl Spool {
             Moved::Exists => self.bury(&mailbox, &held, "settled before under the same id")?,
             Moved::Done => self.sync_power(&mailbox.done)?,
         }
-        forget_extension(&mailbox, &held)?;
+        forget_extension(&mailbox, &held);
         self.record(
             "message.settled",
             &lease.holder,
@@ -117,7 +117,7 @@ impl Spool {
             Moved::Done => {}
             Moved::Gone | Moved::Exists => return Err(self.lost(mailbox, held)),
         }
-        forget_extension(mailbox, held)?;
+        forget_extension(mailbox, held);
         self.record(
             "message.released",
             &held.holder,
@@ -170,8 +170,10 @@ pub(super) fn read_extension(mailbox: &Mailbox, held: &Held) -> Result<Option<Ex
     }
 }
 
-pub(super) fn forget_extension(mailbox: &Mailbox, held: &Held) -> Result<()> {
-    mailbox.lease.remove(&place::lease(&held.id, held.epoch))
+/// Removes the side file of a lease that is over. The message has moved on already, so a failure
+/// is not the caller's: the next sweep removes what is left.
+pub(super) fn forget_extension(mailbox: &Mailbox, held: &Held) {
+    let _ = mailbox.lease.remove(&place::lease(&held.id, held.epoch));
 }
 
 impl Spool {

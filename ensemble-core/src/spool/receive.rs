@@ -107,6 +107,13 @@ impl Spool {
             if moved == Moved::Done { waiting.won_race() } else { waiting.lost_race() }
         }
         match moved {
+            Moved::Gone if from.0.stat(from.1)?.is_some() => {
+                // Nobody has taken it: the directory it was to go to is gone. Open it anew.
+                let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+                open.remove(&mailbox.name);
+                let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
+                Err(Error::io("move to", mailbox.cur.path().join(held.file()), missing))
+            }
             Moved::Gone => Ok(None),
             Moved::Exists => {
                 self.set_aside_double(mailbox, from, &held)?;

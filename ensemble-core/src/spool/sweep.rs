@@ -149,6 +149,8 @@ impl Spool {
             }
         }
         for id in mailbox.dead.names()?.iter().filter_map(|file| place::parse_reason(file)) {
+            // A message that moves backwards meanwhile could be missed, and its reason lost.
+            let _gate = mailbox.close_gate(self.options.lock_patience)?;
             if matches!(mailbox.locate(&id)?, None | Some(Location::Done)) {
                 mailbox.dead.remove(&place::reason(&id))?;
                 removed += 1;

@@ -17,7 +17,7 @@ use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::proto::Machine as _;
-use ensemble_core::proto::reconcile::{Effect, Event, Mode, Reconcile};
+use ensemble_core::proto::reconcile::{Effect, Event, Reconcile};
 use ensemble_core::provider::Profiles;
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
@@ -25,7 +25,7 @@ use serde_json::json;
 
 use crate::boxes::{Boxes, Look};
 use crate::couriers::Couriers;
-use crate::doorbell::{Doorbell, Ring};
+use crate::doorbell::{Doorbell, Landing, Ring};
 use crate::leases::Leases;
 use crate::nudger::{Nudgers, Report};
 use crate::panes;
@@ -157,7 +157,7 @@ impl Engine {
         self.reconcile.handle_timeout(now);
         self.reconcile_effects(now);
         if let Some(boxes) = &mut self.boxes {
-            boxes.look_at_due(now, &mut self.ledger, &mut look);
+            boxes.look_at_due(now, FILES_A_STEP, &mut self.ledger, &mut look);
             self.backlog = boxes.look_at_found(now, FILES_A_STEP, &mut self.ledger, &mut look);
         }
         self.route(now, look);
@@ -172,9 +172,7 @@ impl Engine {
 
     fn take(&mut self, now: Monotonic, wake: Wake, look: &mut Look) {
         match wake {
-            Wake::Ring(Ring::Landed { dir, name, whole }) => {
-                self.landed(now, &dir, &name, whole, look)
-            }
+            Wake::Ring(Ring::Landed { dir, name, how }) => self.landed(now, &dir, &name, how, look),
             Wake::Ring(Ring::Left { dir }) => self.left(now, &dir),
             Wake::Ring(Ring::Overflow) => {
                 self.recorder.record("watch.overflow", ACTOR, json!({}));
@@ -189,7 +187,7 @@ impl Engine {
         }
     }
 
-    fn landed(&mut self, now: Monotonic, dir: &Path, name: &str, whole: bool, look: &mut Look) {
+    fn landed(&mut self, now: Monotonic, dir: &Path, name: &str, how: Landing, look: &mut Look) {
         if let Some(mailbox) = self.mailbox_dirs.get(dir) {
             if let Some(id) = name
                 .split('@')
@@ -207,7 +205,7 @@ impl Engine {
         } else if dir == self.project.state.join(CANARY_DIRECTORY) {
             self.reconcile.handle(now, Event::CanarySeen);
         } else if let Some(boxes) = &mut self.boxes {
-            boxes.landed(now, dir, name, whole, &mut self.ledger, look);
+            boxes.landed(now, dir, name, how, &mut self.ledger, look);
         }
     }
 
@@ -241,9 +239,13 @@ impl Engine {
                 Effect::Degraded { why } => {
                     tracing::warn!(%why, "no events: files are found by looking every {} s", self.project.config.poll_interval().as_secs());
                     self.recorder.record("watch.degraded", ACTOR, json!({ "why": why }));
+                    self.status.degraded(Some(why));
                 }
                 Effect::SourceDead => self.recorder.record("watch.source_dead", ACTOR, json!({})),
-                Effect::Recovered => self.recorder.record("watch.recovered", ACTOR, json!({})),
+                Effect::Recovered => {
+                    self.recorder.record("watch.recovered", ACTOR, json!({}));
+                    self.status.degraded(None);
+                }
             }
         }
     }
@@ -274,7 +276,8 @@ impl Engine {
         self.doorbell = Some(doorbell);
         self.rebind(now);
         let mailboxes = self.spool.mailboxes().map_err(|e| e.to_string())?;
-        mailboxes.iter().try_for_each(|mailbox| self.watch_mailbox(mailbox))
+        mailboxes.iter().try_for_each(|mailbox| self.watch_mailbox(mailbox))?;
+        self.boxes.as_ref().and_then(Boxes::refused).map_or(Ok(()), |why| Err(why.to_owned()))
     }
 
     fn watch_mailbox_of(&mut self, name: &str) {
@@ -376,11 +379,6 @@ impl Engine {
         self.tell(now);
     }
 
-    /// How files are found at the moment.
-    pub(crate) const fn mode(&self) -> Mode {
-        self.reconcile.mode()
-    }
-
     /// Writes the status once more, for instance because the watcher stops.
     pub(crate) fn write_status_now(&mut self) {
         let now = SystemClock.monotonic();
@@ -389,7 +387,7 @@ impl Engine {
 
     fn describe(&self, now: Monotonic) -> serde_json::Value {
         json!({
-            "mode": self.mode(),
+            "mode": self.reconcile.mode(),
             "routed": self.routed,
             "rejected": self.rejected,
             "boxes": self.boxes.as_ref().map(Boxes::summary),

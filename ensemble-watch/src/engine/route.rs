@@ -1,5 +1,8 @@
 //! The part of a step that routes files.
 
+use std::collections::HashSet;
+use std::time::Duration;
+
 use ensemble_core::Error;
 use ensemble_core::dropbox::Entry;
 use ensemble_core::env::Monotonic;
@@ -18,7 +21,13 @@ impl Engine {
             self.recorder.record("file.rejected", ACTOR, json!({ "file": rejected.path, "kept_as": rejected.kept_as, "error": rejected.error }));
         }
         let mut plans = Vec::new();
+        let mut planned = HashSet::new();
         for file in look.complete {
+            if !planned.insert(file.path()) {
+                // Its versions are counted in the ledger, so they are routed one after the other.
+                self.retry(now, &file, Duration::ZERO);
+                continue;
+            }
             match routing::plan(file, &self.routes, &self.ledger, &self.spool) {
                 Plan::Publish { file, entry, envelopes } => plans.push((file, entry, envelopes)),
                 Plan::Ack { file, entry, task } => self.acknowledge(now, &file, entry, &task),
@@ -41,9 +50,7 @@ impl Engine {
         self.tell(now);
         for (file, error) in &batch.failed {
             self.trouble(&file.path(), error);
-            if let Some(boxes) = &mut self.boxes {
-                boxes.retry(now, file.box_name, &file.file, ROUTE_RETRY);
-            }
+            self.retry(now, file, ROUTE_RETRY);
         }
         self.routed += batch.routed.len() as u64;
         self.settle_reported(&batch.routed);
@@ -58,6 +65,12 @@ impl Engine {
             self.boxes.as_mut().is_some_and(|b| b.note_unmatched(file.box_name, &file.file));
         if is_new {
             self.recorder.record("file.unmatched", ACTOR, json!({ "file": file.path() }));
+        }
+    }
+
+    fn retry(&mut self, now: Monotonic, file: &Complete, after: Duration) {
+        if let Some(boxes) = &mut self.boxes {
+            boxes.retry(now, file.box_name, &file.file, after);
         }
     }
 
@@ -92,9 +105,7 @@ impl Engine {
             }
             Err(error) => {
                 self.trouble(&file.path(), &error);
-                if let Some(boxes) = &mut self.boxes {
-                    boxes.retry(now, file.box_name, &file.file, ROUTE_RETRY);
-                }
+                self.retry(now, file, ROUTE_RETRY);
             }
         }
     }

@@ -1,0 +1,131 @@
+//! The watcher without inotify, beside another watcher, and when it is told to stop.
+
+mod support;
+#[path = "support/watcher.rs"]
+mod watcher;
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use support::{Bed, PATIENCE, eventually, eventually_true};
+use watcher::Watcher;
+
+/// Another watcher runs: try again.
+const EXIT_BUSY: i32 = 75;
+/// Seed 002's word is "at once"; a busy machine may need a second.
+const STOP_WITHIN: Duration = Duration::from_secs(1);
+
+fn polling_bed() -> Bed {
+    Bed::with(&ensemble_core::spool::Settings::default(), "poll_interval_seconds: 1\n")
+}
+
+/// Sets how many instances of inotify there are in a user namespace.
+const SET_INSTANCES: &str = "echo $INSTANCES > /proc/sys/user/max_inotify_instances && exec \"$@\"";
+
+/// The watcher in a user namespace of its own that has no instance of inotify: nobody else is
+/// affected. `None`, with the reason printed, if that is not permitted here.
+fn watcher_without_inotify(bed: &Bed) -> Option<Watcher> {
+    let wrapped = |program: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["--user", "--map-root-user", "sh", "-c", SET_INSTANCES, "sh", program]);
+        command.env("INSTANCES", "0");
+        command
+    };
+    let trial = wrapped("true").output();
+    if !trial.as_ref().is_ok_and(|output| output.status.success()) {
+        println!("skipped: no user namespace without inotify: {trial:?}");
+        return None;
+    }
+    Some(Watcher::launch_by(wrapped(watcher::WATCHER), &bed.queue()))
+}
+
+fn give_inotify_back(watcher: &mut Watcher) {
+    let pid = watcher.pid().to_string();
+    let status = Command::new("nsenter")
+        .args(["--user", "--preserve-credentials", "-t", &pid])
+        .args(["sh", "-c", SET_INSTANCES, "sh", "true"])
+        .env("INSTANCES", "128")
+        .status();
+    assert!(status.unwrap().success(), "inotify is given back");
+}
+
+#[test]
+fn without_inotify_files_are_found_by_polling_and_events_come_back() {
+    let bed = polling_bed();
+    let Some(mut watcher) = watcher_without_inotify(&bed) else { return };
+    watcher.wait_for_status("it polls and says why", |status| {
+        status["mode"] == "polling" && status["degraded"].to_string().contains("max_user_instances")
+    });
+    let start = Instant::now();
+    bed.land("reports/polled-completed.yaml", "n: 1\n");
+    assert_eq!(bed.routed_times("reports/polled-completed.yaml", 1), ["n: 1\n"]);
+    let found = start.elapsed();
+    give_inotify_back(&mut watcher);
+    // A source is tried again when a path was replaced, without waiting for the next retry.
+    fs::remove_dir_all(bed.in_queue("reports")).unwrap();
+    fs::create_dir_all(bed.in_queue("reports")).unwrap();
+    watcher.wait_for_status("events are back", |status| {
+        status["mode"] == "native" && status["degraded"].is_null()
+    });
+    assert!(!bed.records("watch.recovered").is_empty());
+    bed.land("reports/rung-completed.yaml", "n: 2\n");
+    assert_eq!(bed.routed_times("reports/rung-completed.yaml", 1), ["n: 2\n"]);
+    watcher.assert_running();
+    watcher.stop();
+    println!("found by polling after {:.1} s", found.as_secs_f64());
+}
+
+#[test]
+fn a_second_watcher_is_refused_and_the_first_one_unharmed() {
+    let bed = polling_bed();
+    let mut first = Watcher::start(&bed);
+    for _ in 0..5 {
+        let second = watcher::command(&bed.queue()).stdout(Stdio::null()).output().unwrap();
+        assert_eq!(second.status.code(), Some(EXIT_BUSY));
+        let message = String::from_utf8(second.stderr).unwrap();
+        assert!(message.contains("watch.lock is locked by ensemble-watch (pid "), "{message}");
+    }
+    first.assert_running();
+    bed.land("reports/first-completed.yaml", "n: 1\n");
+    assert_eq!(bed.routed_times("reports/first-completed.yaml", 1), ["n: 1\n"]);
+    first.kill();
+    let third = Watcher::start(&bed);
+    third.stop();
+}
+
+#[test]
+fn a_watcher_stops_cleanly_within_a_second_also_in_a_burst() {
+    let bed = polling_bed();
+    for (round, burst) in [0, 5_000].into_iter().enumerate() {
+        let mut watcher = Watcher::start(&bed);
+        watcher.signal(Signal::STOP);
+        for number in 0..burst {
+            bed.land(&format!("reports/b{number}-completed.yaml"), format!("n: {number}\n"));
+        }
+        watcher.signal(Signal::CONT);
+        let before = bed.total("dispatch");
+        if burst > 0 {
+            eventually_true(PATIENCE, "it routes", || bed.total("dispatch") > before);
+        }
+        let start = Instant::now();
+        watcher.signal(Signal::TERM);
+        let status = watcher.end(PATIENCE);
+        let took = start.elapsed();
+        assert_eq!(status.code(), Some(0));
+        assert_eq!(bed.records("session_end").len(), round + 1, "the log says so");
+        let said = watcher.status().unwrap();
+        assert!(said["routed"].as_u64().is_some(), "{said}");
+        println!("a burst of {burst}: stopped after {:.2} s", took.as_secs_f64());
+        let allowed = STOP_WITHIN * u32::try_from(support::setting("TORTURE_SLOWNESS", 3)).unwrap();
+        assert!(took < allowed, "stopped only after {took:?}");
+    }
+    let left = eventually(PATIENCE, "the rest is routed by the next one", || {
+        let watcher = Watcher::start(&bed);
+        eventually_true(PATIENCE, "all are routed", || bed.total("dispatch") >= 5_000);
+        watcher.stop();
+        Some(bed.total("dispatch"))
+    });
+    assert_eq!(left, 5_000);
+}

@@ -1,0 +1,138 @@
+//! A disk that is full: clear errors, nothing half-written, and it goes on once there is room.
+//! Needs the right to mount a small tmpfs; skipped with a printed reason otherwise.
+
+mod support;
+#[path = "support/watcher.rs"]
+mod watcher;
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ensemble_core::Error;
+use ensemble_core::message::Envelope;
+use support::{Bed, Mount, PATIENCE, eventually_true, name};
+use tempfile::TempDir;
+use watcher::Watcher;
+
+/// A project on a file system of one megabyte; unmounted, then removed, when this is dropped.
+struct SmallDisk {
+    bed: Bed,
+    _mount: Mount,
+    _home: TempDir,
+}
+
+impl SmallDisk {
+    fn new() -> Option<Self> {
+        let home = tempfile::tempdir().unwrap();
+        let mount = Mount::tmpfs(home.path(), "size=1m,mode=700")?;
+        Some(Self { bed: Bed::at(home.path()), _mount: mount, _home: home })
+    }
+
+    fn ballast(&self) -> PathBuf {
+        self.bed.home.path().join("ballast")
+    }
+
+    /// Fills the disk but for `left` bytes.
+    fn fill(&self, left: u64) {
+        let mut ballast = File::create(self.ballast()).unwrap();
+        while ballast.write_all(&[0; 4096]).is_ok() {}
+        let bytes = ballast.metadata().unwrap().len();
+        ballast.set_len(bytes - left).unwrap();
+    }
+
+    fn free(&self) {
+        fs::remove_file(self.ballast()).unwrap();
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_to_publish_and_lets_everything_else_go_on() {
+    let Some(disk) = SmallDisk::new() else { return };
+    let (bed, spool, dispatch) = (&disk.bed, disk.bed.spool(), name("dispatch"));
+    disk.fill(200_000);
+    let body = "x".repeat(3_000);
+    let mut published = Vec::new();
+    let error = loop {
+        let envelope = Envelope::new(dispatch.clone(), body.clone());
+        match spool.publish(&envelope) {
+            Ok(_) => published.push(envelope.id),
+            Err(error) => break error,
+        }
+    };
+    let text = error.to_string();
+    assert!(matches!(error.io_kind(), Some(std::io::ErrorKind::StorageFull)), "{error:?}");
+    assert!(text.contains("queue/tmp/") && text.contains("free some room"), "{text}");
+    assert!(error.is_transient());
+    assert!(support::files(&bed.in_queue("tmp")).is_empty(), "nothing half-written stays");
+    assert_eq!(support::messages(&bed.queue(), "dispatch").len(), published.len());
+    bed.assert_clean();
+
+    let mut settled = 0;
+    while settled < published.len() / 2 {
+        let delivery = spool.receive(&dispatch, &name("reader")).unwrap().unwrap();
+        match spool.extend(&delivery.lease, Duration::from_secs(60)) {
+            Ok(()) | Err(Error::Io { .. }) => {}
+            Err(other) => panic!("{other}"),
+        }
+        spool.settle(&delivery.lease).unwrap();
+        settled += 1;
+    }
+    let given_back = spool.receive(&dispatch, &name("reader")).unwrap().unwrap();
+    spool.release(&given_back.lease, Duration::ZERO).unwrap();
+
+    disk.free();
+    let last = Envelope::new(dispatch.clone(), body);
+    spool.publish(&last).unwrap();
+    published.push(last.id);
+    while let Some(delivery) = spool.receive(&dispatch, &name("reader")).unwrap() {
+        spool.settle(&delivery.lease).unwrap();
+        settled += 1;
+    }
+    assert_eq!(settled, published.len());
+    spool.sweep().unwrap();
+    bed.assert_clean();
+    println!("{} messages until the disk was full: {text}", published.len() - 1);
+}
+
+#[test]
+fn the_watcher_survives_a_full_disk_and_routes_everything_once_there_is_room() {
+    const FILES: u64 = 40;
+    let Some(disk) = SmallDisk::new() else { return };
+    let bed = &disk.bed;
+    let mut watcher = Watcher::start(bed);
+    let staged: Vec<PathBuf> = (0..FILES).map(|n| bed.stage(format!("n: {n}\n"))).collect();
+    disk.fill(10 * 4096);
+    for (number, path) in staged.iter().enumerate() {
+        fs::rename(path, bed.in_queue(&format!("reports/f{number}-completed.yaml"))).unwrap();
+    }
+    eventually_true(PATIENCE, "it has routed what there was room for", || {
+        bed.total("dispatch") > 0
+    });
+    // One that cannot be put aside either, because its reason needs room.
+    std::os::unix::fs::symlink("/etc/passwd", bed.in_queue("reports/link-completed.yaml")).unwrap();
+    eventually_true(PATIENCE, "the disk is full", || {
+        File::create(bed.outside().join("probe"))
+            .and_then(|mut probe| probe.write_all(&[0; 4096]))
+            .is_err()
+    });
+    let while_full = bed.total("dispatch");
+    assert!(while_full < FILES, "the disk was never full");
+    assert_eq!(support::messages(&bed.queue(), "dispatch").len() as u64, while_full);
+    watcher.assert_running();
+    disk.free();
+    eventually_true(PATIENCE, "all are routed", || bed.total("dispatch") >= FILES);
+    eventually_true(PATIENCE, "the link is put aside", || {
+        bed.in_queue("reports/link-completed.yaml").symlink_metadata().is_err()
+    });
+    watcher.stop();
+    let again = Watcher::start(bed);
+    bed.land("reports/last-completed.yaml", "n: last\n");
+    bed.routed_times("reports/last-completed.yaml", 1);
+    again.stop();
+    assert_eq!(bed.total("dispatch"), FILES + 1, "none twice");
+    assert!(bed.routed("dispatch").values().all(|bodies| bodies.len() == 1));
+    bed.assert_clean();
+    println!("{FILES} files: {while_full} routed while there was room, all afterwards");
+}

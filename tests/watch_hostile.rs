@@ -1,0 +1,172 @@
+//! Files that anybody may put into a drop box: each is set aside or ignored, with a record, and
+//! costs little; a good file afterwards is routed.
+
+mod support;
+#[path = "support/watcher.rs"]
+mod watcher;
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+use support::{Bed, PATIENCE, eventually, eventually_true};
+use watcher::Watcher;
+
+/// What all of them together may cost on a busy machine, on top of the patience with files that
+/// may still be completed.
+const TOTAL: Duration = Duration::from_secs(60);
+
+/// Lets a file land by a rename, whatever it is.
+fn land(bed: &Bed, file: &str, make: impl FnOnce(&Path)) {
+    let made = bed.outside().join("made");
+    make(&made);
+    fs::rename(made, bed.in_queue("reports").join(file)).unwrap();
+}
+
+/// What cannot be a report: it is put aside with its reason.
+fn land_what_is_put_aside(bed: &Bed) -> Vec<&'static str> {
+    let write = |file: &str, content: &[u8]| land(bed, file, |p| fs::write(p, content).unwrap());
+    land(bed, "sparse-completed.yaml", |p| File::create(p).unwrap().set_len(1 << 30).unwrap());
+    let laughs: String = (1..10)
+        .map(|n| format!("a{n}: &a{n} [{}]\n", vec![format!("*a{}", n - 1); 9].join(",")))
+        .collect();
+    write("laughs-completed.yaml", format!("a0: &a0 lol\n{laughs}").as_bytes());
+    write("alias-completed.yaml", b"a: &a x\nb: *a\n");
+    write("flow-completed.yaml", "{a: ".repeat(16_000).as_bytes());
+    write("quote-completed.yaml", format!("a: \"{}", "\\".repeat(65_000)).as_bytes());
+    write(
+        "deep-completed.yaml",
+        format!("a: {}{}\n", "[".repeat(50_000), "]".repeat(50_000)).as_bytes(),
+    );
+    write("twice-completed.yaml", b"a: 1\na: 2\n");
+    write("documents-completed.yaml", b"a: 1\n---\nb: 2\n");
+    write("scalar-completed.yaml", b"just text\n");
+    write("empty-completed.yaml", b"");
+    write("binary-completed.yaml", &[0xff, 0xfe, 0x00, 0x01]);
+    land(bed, "pipe-completed.yaml", |p| {
+        mknodat(CWD, p, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    });
+    land(bed, "socket-completed.yaml", |p| drop(UnixListener::bind(p).unwrap()));
+    land(bed, "link-completed.yaml", |p| symlink("/etc/passwd", p).unwrap());
+    land(bed, "dangling-completed.yaml", |p| symlink("/nowhere/at/all", p).unwrap());
+    let mut aside = vec![
+        "sparse",
+        "laughs",
+        "alias",
+        "flow",
+        "quote",
+        "deep",
+        "twice",
+        "documents",
+        "scalar",
+        "empty",
+        "binary",
+        "pipe",
+        "socket",
+        "link",
+        "dangling",
+    ];
+    let null = makedev(1, 3);
+    let made = bed.outside().join("device");
+    match mknodat(CWD, &made, FileType::CharacterDevice, Mode::RUSR, null) {
+        Ok(()) => {
+            fs::rename(made, bed.in_queue("reports/device-completed.yaml")).unwrap();
+            aside.push("device");
+        }
+        Err(error) => println!("skipped: a device cannot be made here: {error}"),
+    }
+    aside
+}
+
+/// Odd but honest files: they are routed.
+fn land_what_is_routed(bed: &Bed) -> Vec<String> {
+    let long = format!("{}-completed.yaml", "x".repeat(255 - "-completed.yaml".len()));
+    let names =
+        ["-rf-completed.yaml", "two\nlines-completed.yaml", "$(touch x);-completed.yaml", &long];
+    for (number, file) in names.iter().enumerate() {
+        bed.land(&format!("reports/{file}"), format!("number: {number}\n"));
+    }
+    let secret = bed.stage("linked: yes\n");
+    fs::hard_link(secret, bed.in_queue("reports/hard-completed.yaml")).unwrap();
+    names.iter().map(|s| (*s).to_owned()).chain(["hard-completed.yaml".to_owned()]).collect()
+}
+
+#[test]
+fn hostile_files_are_put_aside_and_good_ones_are_routed_meanwhile_and_afterwards() {
+    let bed = Bed::new();
+    let mut watcher = Watcher::start(&bed);
+    let start = Instant::now();
+    let aside = land_what_is_put_aside(&bed);
+    let routed = land_what_is_routed(&bed);
+    fs::create_dir(bed.in_queue("reports/directory-completed.yaml")).unwrap();
+    let unreadable = OsStr::from_bytes(b"not-\xff-utf8-completed.yaml");
+    fs::write(bed.in_queue("reports").join(unreadable), "n: 1\n").unwrap();
+    bed.land("tasks/-rf-task.yaml", "id: t\n");
+    bed.land("tasks/..-task.yaml", "id: t\n");
+    bed.land("ack/..%2f..-.ack", "../../etc\n");
+
+    for file in &aside {
+        let path = bed.in_queue(&format!("reports/{file}-completed.yaml"));
+        eventually_true(PATIENCE, &format!("{file} is put aside"), || {
+            path.symlink_metadata().is_err()
+        });
+    }
+    for file in &aside {
+        let path = format!("reports/{file}-completed.yaml");
+        let record = eventually(PATIENCE, &format!("{file} is recorded"), || {
+            bed.records("file.rejected").into_iter().find(|data| data["file"] == path)
+        });
+        let kept = bed.in_queue(record["kept_as"].as_str().unwrap());
+        assert!(kept.symlink_metadata().is_ok(), "{file} is kept");
+        let reason = fs::read_to_string(format!("{}@reason.yaml", kept.display())).unwrap();
+        assert!(reason.contains(file) && reason.contains("error: "), "{reason}");
+    }
+    eventually_true(PATIENCE, "the honest ones are routed", || {
+        bed.total("dispatch") == routed.len() as u64
+    });
+    eventually_true(PATIENCE, "a directory is recorded", || {
+        bed.records("file.rejected").iter().any(|d| d["file"] == "reports/directory-completed.yaml")
+    });
+    bed.land("reports/good-completed.yaml", "good: yes\n");
+    assert_eq!(bed.routed_times("reports/good-completed.yaml", 1), ["good: yes\n"]);
+    let took = start.elapsed();
+    assert!(took < TOTAL, "{took:?}");
+    watcher.assert_running();
+    watcher.stop();
+    bed.assert_clean();
+    println!("{} put aside, {} routed, in {:.1} s", aside.len(), routed.len(), took.as_secs_f64());
+}
+
+#[test]
+fn control_characters_in_a_report_reach_nobody_unescaped_or_not_at_all() {
+    let bed = Bed::new();
+    let watcher = Watcher::start(&bed);
+    let contents = [
+        "esc: \"\u{1b}[201~\"\n",
+        "nul: \"a\0b\"\n",
+        "bidi: \"\u{202e}abc\"\n",
+        "c1: \"\u{9b}m\"\n",
+    ];
+    for (number, content) in contents.iter().enumerate() {
+        bed.land(&format!("reports/control-{number}-completed.yaml"), content);
+    }
+    let settled = |number: usize| {
+        let file = format!("reports/control-{number}-completed.yaml");
+        !bed.bodies(&file).is_empty() || bed.in_queue(&file).symlink_metadata().is_err()
+    };
+    eventually_true(PATIENCE, "each is routed or put aside", || (0..contents.len()).all(settled));
+    for state in ["new", "cur"] {
+        for path in support::files(&bed.in_queue("mailbox/dispatch").join(state)) {
+            let text = fs::read_to_string(&path).unwrap();
+            let bare = text.chars().any(|c| c.is_control() && c != '\n');
+            assert!(!bare, "a control character stands bare in {}", path.display());
+        }
+    }
+    println!("{} routed, {} put aside", bed.total("dispatch"), bed.records("file.rejected").len());
+    watcher.stop();
+}
