@@ -17,8 +17,8 @@ waiting() { now=$(date +%s)999 name='\([A-Za-z0-9_][A-Za-z0-9._-]*\)' n='\([0-9]
     ls -tr "$box/new" 2>/dev/null | sed -n "s/^$name\.yaml$/new\/& \1 1/p"; }
 take() { waiting | while read -r file id e; do # of all who try, one rename succeeds: that is the ack
     mv "$box/$file" "$box/cur/$id@$me@$e.yaml" 2>/dev/null && echo "$id $e" && break; done; }
-bury() { printf 'reason: "%s"\nat: "%s"\nholder: "%s"\nepoch: %s\n' "$1" "$now" "$me" "$epoch" |
-    put "$dead@reason.yaml" && mv "$held" "$dead.yaml"; }
+bury() { (flock 9; ls "$held" >/dev/null 2>&1 && printf 'reason: "%s"\nat: "%s"\nholder: "%s"\nepoch: %s\n' \
+    "$1" "$now" "$me" "$epoch" | put "$dead@reason.yaml" && mv "$held" "$dead.yaml") 9>>"$box/gate.lock"; }
 release() { tries=$epoch at=${DELAY:-0} priority=$(field priority 0 | grep '^[0-9]$' || echo 0)
     old=$(sed -n '/^epoch: /{s///;h;};/^redriven: true/{x;p;}' "$dead@reason.yaml" 2>/dev/null)
     tries=$((epoch - ${old:-0})) # deliveries since it was last redriven

@@ -46,8 +46,8 @@ impl Output {
         self.is_json
     }
 
-    /// A line for people. What came from outside must have gone through [`Output::harmless`] or
-    /// [`crate::text::one_line`].
+    /// A line for people. What came from outside must have gone through
+    /// [`crate::text::one_line`] before.
     pub(crate) fn line(&self, line: impl Display) -> Outcome {
         Ok(writeln!(self.stdout.borrow_mut(), "{line}")?)
     }

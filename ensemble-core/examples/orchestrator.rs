@@ -8,7 +8,7 @@ use ensemble_core::env::{Clock as _, Pane, SystemClock};
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 use ensemble_core::proto::Machine as _;
-use ensemble_core::proto::nudge::{Courier, Effect, Event};
+use ensemble_core::proto::nudge::{Courier, Effect, Event, RETRY_MAX};
 use ensemble_core::spool::{Options, Settings, Spool};
 
 /// Where the agent runs: anything that can be looked at and typed into.
@@ -59,10 +59,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         loop {
             let now = SystemClock.monotonic();
             courier.handle_timeout(now);
-            courier.handle(
-                now,
-                Event::Mail { waiting: spool.due_ids(worker, 100)?.len() as u64, taken: 0 },
-            );
+            let waiting = spool.due_ids(worker, 100)?.len() as u64;
+            courier.handle(now, Event::Mail { waiting, taken: 0 });
             while let Some(effect) = courier.poll_effect() {
                 let Effect::Nudge { attempt, waiting } = effect else { continue };
                 let text = NudgeText::new(format!("ensemble: {waiting} for {worker}"))?;
@@ -75,8 +73,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             if spool.counts(lead)?.settled == 3 {
                 return Ok(()); // the pane goes, and with it the agent
             }
-            let next = courier.poll_timeout().map(|at| at.since(now));
-            let _ = rung.recv_timeout(next.unwrap_or(std::time::Duration::from_secs(30)));
+            let _ = rung.recv_timeout(courier.poll_timeout().map_or(RETRY_MAX, |at| at.since(now)));
         }
     })
 }
