@@ -154,10 +154,13 @@ impl Boxes {
         self.open.iter().flat_map(|b| b.pending.values()).map(|p| p.due).min()
     }
 
-    /// How many files are pending and unmatched, by box, for `status`.
+    /// How many files are still to be looked at and how many are unmatched, by box, for `status`.
     pub(crate) fn summary(&self) -> Vec<serde_json::Value> {
-        let row = |b: &OpenBox| serde_json::json!({ "box": b.drop_box.name, "pending": b.pending.len(), "unmatched": b.unmatched.len() });
-        self.open.iter().map(row).collect()
+        let row = |(index, b): (usize, &OpenBox)| {
+            let found = self.found.iter().filter(|(of, ..)| *of == index).count();
+            serde_json::json!({ "box": b.drop_box.name, "pending": b.pending.len() + found, "unmatched": b.unmatched.len() })
+        };
+        self.open.iter().enumerate().map(row).collect()
     }
 
     /// Remembers that no route matches a file; true the first time.
