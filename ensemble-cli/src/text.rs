@@ -50,9 +50,14 @@ pub(crate) fn age(duration: Duration) -> String {
     }
 }
 
-/// `1 message`, `2 messages`.
+/// `1 message`, `2 messages`, `2 mailboxes`, `2 entries`.
 pub(crate) fn plural(count: u64, noun: &str) -> String {
-    if count == 1 { format!("{count} {noun}") } else { format!("{count} {noun}s") }
+    match (count, noun.strip_suffix('y')) {
+        (1, _) => format!("{count} {noun}"),
+        (_, Some(stem)) => format!("{count} {stem}ies"),
+        (_, None) if noun.ends_with('x') => format!("{count} {noun}es"),
+        _ => format!("{count} {noun}s"),
+    }
 }
 
 /// Rows with aligned columns, without trailing blanks.

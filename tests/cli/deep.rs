@@ -1,1 +1,126 @@
-//! To come.
+//! A deep backlog and processes that receive one message each.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use ensemble_core::durable::Durability;
+use ensemble_core::message::{Envelope, MessageId, Name};
+use ensemble_core::spool::{Options, Spool};
+
+use crate::bed::Bed;
+
+const MESSAGES: usize = 20_000;
+
+fn name() -> Name {
+    Name::new("w1").unwrap()
+}
+
+/// The queue as the command opens it, in another process.
+fn spool(bed: &Bed) -> Spool {
+    let mut options = Options::default();
+    options.durability = Durability::Process;
+    options.share_backlog = true;
+    Spool::open(&bed.project().join("queue"), options).unwrap()
+}
+
+fn publish(bed: &Bed, count: usize) -> Vec<MessageId> {
+    let batch: Vec<_> = (0..count).map(|n| Envelope::new(name(), n.to_string())).collect();
+    spool(bed).publish_batch(&batch).unwrap();
+    batch.into_iter().map(|envelope| envelope.id).collect()
+}
+
+fn hint(bed: &Bed) -> PathBuf {
+    bed.mailbox("w1/backlog")
+}
+
+fn received(bed: &Bed) -> MessageId {
+    let id = bed.object("recv --as w1")["id"].as_str().unwrap().to_owned();
+    MessageId::new(id).unwrap()
+}
+
+/// Receives everything with several consumers; the ids in the order of each.
+fn drain(bed: &Bed) -> Vec<MessageId> {
+    let all = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let spool = spool(bed);
+                while let Some(delivery) = spool.receive(&name(), &name()).unwrap() {
+                    all.lock().unwrap().push(delivery.lease.id);
+                }
+            });
+        }
+    });
+    let mut all = all.into_inner().unwrap();
+    all.sort();
+    all
+}
+
+#[test]
+fn new_processes_go_on_where_the_last_one_stopped() {
+    let bed = Bed::new();
+    let sent = publish(&bed, MESSAGES);
+    assert_eq!(received(&bed), sent[0]);
+    let listed = hint(&bed).metadata().unwrap();
+    for expected in &sent[1..50] {
+        assert_eq!(received(&bed), *expected);
+    }
+    assert_eq!(hint(&bed).metadata().unwrap().ino(), listed.ino(), "listed only once");
+
+    let others = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                (0..5).for_each(|_| others.lock().unwrap().push(received(&bed)));
+            });
+        }
+    });
+    let mut others = others.into_inner().unwrap();
+    others.extend(drain(&bed));
+    others.sort();
+    assert_eq!(others, sent[50..], "each once");
+    assert!(!hint(&bed).exists(), "there is nothing to share any more");
+    bed.fails(3, "recv --as w1");
+}
+
+#[test]
+fn garbage_loses_doubles_and_blocks_nothing() {
+    let bed = Bed::new();
+    let sent = publish(&bed, 3000);
+    let repeated: String = (0..500).map(|_| format!("{}\n", sent[2999])).collect();
+    let absent: String = (0..500).map(|n| format!("absent-{n}\n")).collect();
+    let contents = [
+        "\u{0}\u{1}garbage".to_owned(),
+        format!("{:020}\n", u64::MAX),
+        format!("{:020}\n{absent}", 21),
+        format!("{:020}\n{}\n", 30, sent[5]),
+    ];
+    for (content, expected) in contents.iter().zip(&sent) {
+        std::fs::write(hint(&bed), content).unwrap();
+        assert_eq!(received(&bed), *expected);
+    }
+    // A hint that is wrong about the order is believed, and costs no more than that.
+    std::fs::write(hint(&bed), format!("{:020}\n{repeated}", 21)).unwrap();
+    assert_eq!(received(&bed), sent[2999]);
+    assert_eq!(received(&bed), sent[4], "what is not there is passed over");
+    assert_eq!(bed.ok("fsck"), "clean\n");
+    assert_eq!(drain(&bed), sent[5..2999]);
+}
+
+#[test]
+fn what_the_hint_does_not_name_is_received_too() {
+    let bed = Bed::new();
+    let sent = publish(&bed, 1500);
+    assert_eq!(received(&bed), sent[0]);
+    // By hand, and older than everything in the hint.
+    let old = MessageId::new("01000000-0000-7000-8000-000000000000").unwrap();
+    std::fs::write(bed.mailbox(&format!("w1/new/{old}.yaml")), "body: by hand\n").unwrap();
+    let urgent = Envelope::new(name(), "now").with_priority(9);
+    spool(&bed).publish(&urgent).unwrap();
+    let late = publish(&bed, 10);
+    assert_eq!(received(&bed), urgent.id, "front/ comes first, whatever the hint says");
+    let mut expected = [&[old], &sent[1..], &late[..]].concat();
+    expected.sort();
+    assert_eq!(drain(&bed), expected);
+}

@@ -1,1 +1,71 @@
-//! To come.
+//! The help of every verb, as it stands in `tests/cli/help.txt` and in `docs/cli.md`. Both are
+//! written anew with `ENSEMBLE_UPDATE_SNAPSHOTS=1 cargo test -p ensemble-cli`.
+
+use std::path::PathBuf;
+
+use crate::bed::Bed;
+
+const UPDATE_VARIABLE: &str = "ENSEMBLE_UPDATE_SNAPSHOTS";
+/// What follows this line in `docs/cli.md` is generated.
+const MARK: &str = "<!-- generated from `--help` by tests/cli/help.rs -->\n";
+
+fn repository() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+/// Every command line with its help, in the order in which help lists them.
+fn all_help(bed: &Bed, verb: &str) -> Vec<(String, String)> {
+    let help = bed.ok(&format!("{verb} --help"));
+    let below = help.split_once("Commands:\n").map_or("", |(_, rest)| rest);
+    let below = below.split("\n\n").next().unwrap_or_default().to_owned();
+    let mut all = vec![(format!("ensemble {verb}").trim_end().to_owned(), help)];
+    for line in below.lines() {
+        let name = line.split_whitespace().next().unwrap();
+        if name != "help" {
+            all.extend(all_help(bed, format!("{verb} {name}").trim_start()));
+        }
+    }
+    all
+}
+
+#[track_caller]
+fn compare(path: &str, expected: &str) {
+    let file = repository().join(path);
+    if std::env::var_os(UPDATE_VARIABLE).is_some() {
+        std::fs::write(&file, expected).unwrap();
+    }
+    let actual = std::fs::read_to_string(&file).unwrap_or_default();
+    assert!(actual == expected, "{path} is out of date: run the tests with {UPDATE_VARIABLE}=1");
+}
+
+#[test]
+fn help_and_reference_are_up_to_date() {
+    let bed = Bed::empty();
+    let all = all_help(&bed, "");
+    assert!(all.len() > 15, "{all:?}");
+    let rule = "=".repeat(100);
+    let text: String =
+        all.iter().map(|(line, help)| format!("{rule}\n$ {line} --help\n{rule}\n{help}")).collect();
+    compare("tests/cli/help.txt", &text);
+    let docs = std::fs::read_to_string(repository().join("docs/cli.md")).unwrap_or_default();
+    let (written, _) = docs.split_once(MARK).unwrap();
+    let reference: String =
+        all.iter().map(|(line, help)| format!("\n## {line}\n\n```text\n{help}```\n")).collect();
+    compare("docs/cli.md", &format!("{written}{MARK}{reference}"));
+}
+
+#[test]
+fn help_has_no_trailing_blanks_and_fits() {
+    let bed = Bed::empty();
+    for (line, help) in all_help(&bed, "") {
+        for row in help.lines() {
+            assert!(row.chars().count() <= 100, "{line}: {row}");
+        }
+    }
+}
+
+#[test]
+fn short_help_is_shorter() {
+    let bed = Bed::empty();
+    assert!(bed.ok("send -h").lines().count() < bed.ok("send --help").lines().count());
+}

@@ -1,1 +1,234 @@
-//! To come.
+//! The verbs that show things: what they show, and the shape of their JSON.
+
+use std::process::Command;
+use std::time::Duration;
+
+use ensemble_core::durable::{Durability, FileLock};
+use ensemble_core::message::{Envelope, Name};
+use ensemble_core::spool::{Options, Spool};
+use serde_json::json;
+
+use crate::bed::{Bed, keys, program};
+
+#[test]
+fn inbox_shows_what_waits_and_what_is_held_without_taking_it() {
+    let bed = Bed::new();
+    assert_eq!(bed.ok("inbox w1"), "mailbox w1 is empty\n");
+    bed.ok("send --to w1 --id a --type task --task T1 --as boss -m abc");
+    bed.ok("send --to w1 --id b --priority 3 -m b");
+    bed.ok("send --to w1 --id c -m c");
+    bed.ok("recv --as w1");
+    let all = bed.json("inbox --as w1");
+    let brief: Vec<_> = all.iter().map(|m| (m["id"].clone(), m["state"].clone())).collect();
+    let expected = [("b", "acked"), ("a", "queued"), ("c", "queued")];
+    assert_eq!(brief, expected.map(|(id, state)| (json!(id), json!(state))));
+    assert_eq!(all[0]["holder"], "w1");
+    let queued = [
+        "id",
+        "mailbox",
+        "state",
+        "epoch",
+        "not_before",
+        "from",
+        "type",
+        "task_id",
+        "priority",
+        "created_at",
+        "bytes",
+    ];
+    assert_eq!(keys(&all[1]), queued);
+    assert_eq!((&all[1]["from"], &all[1]["bytes"]), (&json!("boss"), &json!(3)));
+    let text = bed.ok("inbox w1 --limit 1");
+    assert!(text.contains("held by w1") && text.contains("… 2 wait"), "{text}");
+    let text = bed.ok("inbox w1");
+    assert!(text.contains("a   waits       boss     task     T1"), "{text}");
+    assert_eq!(keys(&bed.json("inbox")[0]), ["mailbox", "waiting", "held", "counted_up_to"]);
+    assert!(bed.ok("inbox").contains("w1         2        1"));
+}
+
+#[test]
+fn inbox_tells_of_what_was_refused() {
+    let bed = Bed::new();
+    bed.ok("mailbox add small --capacity 1");
+    bed.ok("send --to small -m 1");
+    bed.fails(75, "send --to small --as boss -m 2");
+    let text = bed.ok("inbox small");
+    assert!(text.contains("full: 1 message refused") && text.contains("from boss"), "{text}");
+    assert!(bed.ok("status").contains("full: 1 refused"));
+}
+
+#[test]
+fn inbox_shows_what_cannot_be_read() {
+    let bed = Bed::new();
+    std::fs::write(bed.mailbox("w1/new/broken.yaml"), "priority: [\n").unwrap();
+    let shown = bed.object("inbox w1");
+    assert_eq!(shown["id"], "broken");
+    assert!(shown["error"].as_str().unwrap().contains("broken.yaml"), "{shown}");
+    assert!(bed.ok("inbox w1").contains("broken.yaml"));
+}
+
+#[test]
+fn status_has_a_line_a_mailbox_and_the_watcher() {
+    let bed = Bed::new();
+    bed.send("1");
+    let all = bed.json("status");
+    let members = [
+        "mailbox",
+        "waiting",
+        "delayed",
+        "held",
+        "dead",
+        "oldest_millis",
+        "oldest_seconds",
+        "overflow",
+        "counted_up_to",
+    ];
+    assert_eq!(keys(&all[2]), members);
+    assert_eq!((&all[2]["mailbox"], &all[2]["waiting"]), (&json!("w1"), &json!(1)));
+    let watcher = json!({ "running": false, "holder": null, "status": null });
+    assert_eq!(all[3], json!({ "watcher": watcher }));
+    assert!(!bed.project().join(".ensemble/watch.lock").exists(), "looking leaves nothing");
+    assert!(bed.ok("status").contains("not running: `ensemble watch` starts it"));
+}
+
+#[test]
+fn status_shows_whatever_a_watcher_says() {
+    let bed = Bed::new();
+    let lock = bed.project().join(".ensemble/watch.lock");
+    let _held = FileLock::acquire(&lock, Duration::ZERO).unwrap();
+    let said = json!({
+        "mode": "events",
+        "agents": { "w1": { "pane": "%3", "deferred": { "reason": "copy_mode" } } },
+        "boxes": [{ "path": "reports", "\u{1b}[2J": "\u{1b}]0;x\u{7}" }],
+        "roles": {},
+    });
+    std::fs::write(bed.project().join(".ensemble/watch.json"), said.to_string()).unwrap();
+    let text = bed.ok("status");
+    assert!(text.contains(&format!("(pid {})", std::process::id())), "{text}");
+    assert!(text.contains("  mode: events\n  agents\n    w1\n      pane: %3\n"), "{text}");
+    assert!(text.contains("        reason: copy_mode\n  boxes: 1 entry\n"), "{text}");
+    assert!(!text.contains('\x1b'), "{text}");
+    let watcher = bed.json("status").pop().unwrap();
+    assert_eq!(
+        (&watcher["watcher"]["running"], &watcher["watcher"]["status"]),
+        (&json!(true), &said)
+    );
+}
+
+#[test]
+fn status_counts_a_deep_backlog_only_so_far() {
+    let bed = Bed::new();
+    let mut options = Options::default();
+    options.durability = Durability::Process;
+    let spool = Spool::open(&bed.project().join("queue"), options).unwrap();
+    let to = Name::new("w1").unwrap();
+    let batch: Vec<_> = (0..1100).map(|n| Envelope::new(to.clone(), n.to_string())).collect();
+    spool.publish_batch(&batch).unwrap();
+    assert!(bed.ok("status").contains("w1         1000+"));
+    assert_eq!(bed.json("status")[2]["waiting"], 1000);
+    assert!(bed.ok("inbox w1").contains("… 1000+ wait"));
+}
+
+#[test]
+fn the_log_has_a_line_a_record() {
+    let bed = Bed::new();
+    let id = bed.send("x");
+    bed.ok("recv --as w1");
+    let all = bed.json("log");
+    assert_eq!(keys(&all[0]), ["timestamp", "session_id", "seq", "type", "actor", "data"]);
+    assert_eq!(all[0]["type"], "session_start");
+    let acked = bed.object("log --limit 1");
+    assert_eq!((&acked["type"], &acked["data"]["id"]), (&json!("message.acked"), &json!(id)));
+    assert_eq!(bed.json("log --type mailbox.* --type message.acked").len(), 4);
+    let session = acked["session_id"].as_str().unwrap();
+    assert_eq!(bed.json(&format!("log --session {session}")), all);
+    assert_eq!(bed.ok("log --session session-20000101-000000"), "");
+    let text = bed.ok("log --limit 1");
+    assert!(text.contains(&format!("message.acked  w1  id={id} mailbox=w1 epoch=1")), "{text}");
+}
+
+#[test]
+fn the_log_passes_over_what_is_no_record() {
+    let bed = Bed::new();
+    let logs = bed.project().join(".ensemble/logs");
+    let segment = std::fs::read_dir(&logs)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.extension().is_some_and(|extension| extension == "ndjson"))
+        .unwrap();
+    let content = std::fs::read_to_string(&segment).unwrap();
+    std::fs::write(&segment, format!("{{\"torn\n{content}")).unwrap();
+    let ran = bed.run("log --json");
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, content.as_str()));
+    assert!(ran.stderr.contains("1 line passed over"), "{ran:?}");
+    assert!(bed.ok("fsck").contains("1 line not records"));
+    std::fs::remove_dir_all(&logs).unwrap();
+    bed.fails(3, "log");
+}
+
+#[test]
+fn doctor_looks_at_everything_and_leaves_nothing() {
+    let bed = Bed::new();
+    let ran = bed.run("doctor --json");
+    let checks = crate::bed::objects(&ran.stdout);
+    let failed: Vec<_> = checks.iter().filter(|check| check["level"] == "fail").collect();
+    assert!(failed.is_empty(), "{failed:?}");
+    let names: Vec<_> = checks.iter().map(|check| check["check"].as_str().unwrap()).collect();
+    for name in ["tmux", "locks", "renames", "events", "disk", "watcher", "event log"] {
+        assert!(names.contains(&name), "{name}: {names:?}");
+    }
+    assert_eq!(std::fs::read_dir(bed.project().join("queue/tmp")).unwrap().count(), 0);
+}
+
+#[test]
+fn doctor_says_what_is_missing() {
+    let bed = Bed::empty();
+    let without = |bed: &Bed| {
+        crate::bed::ran(bed.command(&["doctor"]).env("PATH", "/nowhere").output().unwrap())
+    };
+    let ran = without(&bed);
+    assert_eq!(ran.code, 5);
+    assert!(ran.stdout.contains("fail  tmux         is not installed"), "{ran:?}");
+    assert!(ran.stdout.contains("-> install it"), "{ran:?}");
+    assert!(
+        ran.stdout.contains("fail  queue") && ran.stderr.contains("2 checks failed"),
+        "{ran:?}"
+    );
+}
+
+#[test]
+fn doctor_fails_without_a_queue() {
+    let bed = Bed::empty();
+    let ran = bed.run("doctor");
+    // 5 on a machine without tmux.
+    assert!([1, 5].contains(&ran.code), "{ran:?}");
+    assert!(ran.stdout.contains("`ensemble init`"), "{ran:?}");
+}
+
+/// What a run prints on a terminal.
+fn on_a_terminal(bed: &Bed, line: &str) -> String {
+    let shown = Command::new("script")
+        .args(["-qec", &format!("{} {line}", program().display()), "/dev/null"])
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("TERM", "xterm")
+        .env("NO_COLOR", "1")
+        .current_dir(bed.project())
+        .output()
+        .unwrap();
+    String::from_utf8(shown.stdout).unwrap()
+}
+
+#[test]
+fn a_message_cannot_act_upon_a_terminal() {
+    let bed = Bed::new();
+    let hostile = "\x1b]0;owned\x07\x1b[2J\u{202e}abc\ttab\n";
+    for line in ["recv --as w1", "recv --as w1 --body"] {
+        bed.send(hostile);
+        let shown = on_a_terminal(&bed, line);
+        assert!(!shown.contains(['\x1b', '\x07', '\u{202e}']), "{shown:?}");
+        assert!(shown.contains("\\u{1b}]0;owned\\u{7}\\u{1b}[2J\\u{202e}abc\ttab"), "{shown:?}");
+    }
+    bed.send(hostile);
+    assert_eq!(bed.ok("recv --as w1 --body"), hostile, "a program gets what was sent");
+}

@@ -1,1 +1,72 @@
-//! To come.
+//! Completion in a real bash, and the manual.
+
+use std::process::Command;
+
+use crate::bed::{Bed, program, ran};
+
+/// What bash offers for the last word of a line.
+fn completed(bed: &Bed, line: &str) -> Vec<String> {
+    let script = format!(
+        r#"source <(ensemble completions bash)
+        COMP_WORDS=({line}) ; [[ "{line}" == *" " ]] && COMP_WORDS+=("")
+        COMP_CWORD=$(( ${{#COMP_WORDS[@]}} - 1 )) ; COMP_TYPE=9
+        $(complete -p ensemble | sed 's/.*-F \([^ ]*\) .*/\1/') ensemble "${{COMP_WORDS[COMP_CWORD]}}"
+        printf '%s\n' "${{COMPREPLY[@]}}""#
+    );
+    let directory = program().parent().unwrap().to_str().unwrap();
+    let run = Command::new("bash")
+        .args(["--norc", "-c", &script])
+        .env_clear()
+        .env("PATH", format!("{directory}:/usr/bin:/bin"))
+        .current_dir(bed.project())
+        .output()
+        .unwrap();
+    let ran = ran(run);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{line}");
+    ran.stdout.lines().map(|word| word.trim_end().to_owned()).collect()
+}
+
+#[test]
+fn bash_completes_verbs_flags_and_mailboxes() {
+    let bed = Bed::new();
+    assert_eq!(completed(&bed, "ensemble se"), ["send", "settle"]);
+    assert!(completed(&bed, "ensemble send --pri").contains(&"--priority".to_owned()));
+    assert_eq!(completed(&bed, "ensemble send --to "), ["conductor", "dispatch", "w1"]);
+    assert_eq!(completed(&bed, "ensemble send --to di"), ["dispatch"]);
+    assert_eq!(completed(&bed, "ensemble inbox w"), ["w1"]);
+    assert_eq!(completed(&bed, "ensemble send --wait se"), ["settled"]);
+    bed.ok("init elsewhere");
+    bed.ok("mailbox add far --queue elsewhere/queue");
+    assert_eq!(completed(&bed, "ensemble --queue elsewhere/queue send --to f"), ["far"]);
+    assert_eq!(completed(&bed, "ensemble --queue nowhere send --to f"), [""]);
+}
+
+#[test]
+fn scripts_for_all_shells() {
+    let bed = Bed::new();
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = bed.ok(&format!("completions {shell}"));
+        assert!(script.contains("ENSEMBLE_COMPLETE") && !script.contains("/target"), "{script}");
+    }
+    let file = bed.project().join("script.bash");
+    std::fs::write(&file, bed.ok("completions bash")).unwrap();
+    assert!(Command::new("bash").arg("-n").arg(&file).status().unwrap().success());
+}
+
+#[test]
+fn the_manual_has_a_page_for_each_verb() {
+    let bed = Bed::new();
+    let page = bed.ok("man");
+    assert!(page.contains(".TH ensemble 1") && page.contains("Exit codes"), "{page}");
+    let wrote = bed.ok("man --dir man1");
+    let pages: Vec<String> = std::fs::read_dir(bed.project().join("man1"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    for name in ["ensemble.1", "ensemble-send.1", "ensemble-dead-list.1"] {
+        assert!(pages.contains(&name.to_owned()), "{pages:?}");
+    }
+    assert!(wrote.contains(&format!("wrote {} pages", pages.len())), "{wrote}");
+    let page = std::fs::read_to_string(bed.project().join("man1/ensemble-send.1")).unwrap();
+    assert!(page.contains(".TH ensemble-send 1") && page.contains("ensemble send"), "{page}");
+}

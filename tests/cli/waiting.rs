@@ -1,1 +1,177 @@
-//! To come.
+//! Waiting: for a message, for a receipt, for the log. Real second processes, no sleeps.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use ensemble_core::event_log::{EventLog, Recorder as _};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use crate::bed::{Bed, Ran, objects, ran};
+
+/// The first line a process prints, while it goes on.
+fn first_line(child: &mut Child) -> String {
+    let mut line = String::new();
+    // A byte at a time: what follows stays in the pipe for whoever reads it later.
+    let stdout = child.stdout.as_mut().unwrap();
+    let mut byte = [0];
+    while stdout.read(&mut byte).unwrap() == 1 && byte[0] != b'\n' {
+        line.push(char::from(byte[0]));
+    }
+    line
+}
+
+/// Returns once a process listens for file events.
+fn until_it_listens(child: &Child) {
+    let directory = format!("/proc/{}/fd", child.id());
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while Instant::now() < deadline {
+        let mut open = std::fs::read_dir(&directory).unwrap().flatten();
+        let is_inotify = |path: std::path::PathBuf| path.to_string_lossy().contains("inotify");
+        if open.any(|fd| std::fs::read_link(fd.path()).is_ok_and(is_inotify)) {
+            return;
+        }
+        std::thread::yield_now();
+    }
+    panic!("it never listened");
+}
+
+fn signal(child: &Child, signal: Signal) {
+    kill_process(Pid::from_child(child), signal).unwrap();
+}
+
+fn end(child: Child) -> Ran {
+    ran(child.wait_with_output().unwrap())
+}
+
+#[test]
+fn a_consumer_wakes_when_a_message_arrives() {
+    let bed = Bed::new();
+    let consumer = bed.start("recv --as w1 --wait 1h --body", Stdio::null());
+    until_it_listens(&consumer);
+    bed.send("good morning");
+    let ran = end(consumer);
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, "good morning"));
+}
+
+#[test]
+fn a_consumer_wakes_when_a_delayed_message_is_due() {
+    let bed = Bed::new();
+    let id = bed.send("later");
+    bed.ok("recv --as w1");
+    bed.ok(&format!("release {id} --delay 300ms"));
+    bed.fails(3, "recv --as w1");
+    assert_eq!(bed.object("recv --as w1 --wait 1h")["epoch"], 2);
+}
+
+#[test]
+fn a_consumer_gives_up_after_its_time() {
+    let bed = Bed::new();
+    let said = bed.fails(3, "recv --as w1 --wait 50ms");
+    assert!(said.contains("nothing waits in mailbox `w1`"), "{said}");
+}
+
+#[test]
+fn a_waiting_consumer_ends_by_its_signal_and_takes_nothing_along() {
+    let bed = Bed::new();
+    for number in [Signal::TERM, Signal::INT] {
+        let mut consumer = bed.start("recv --as w1 --wait 1h", Stdio::null());
+        until_it_listens(&consumer);
+        signal(&consumer, number);
+        assert_eq!(consumer.wait().unwrap().signal(), Some(number.as_raw()));
+    }
+    bed.send("x");
+    assert_eq!(bed.object("inbox w1")["state"], "queued");
+}
+
+#[test]
+fn a_signal_does_not_cut_a_message_that_is_being_printed() {
+    let bed = Bed::new();
+    let content = vec![b'x'; 1 << 20];
+    assert_eq!(bed.run_with("send --to w1", &content).code, 0);
+    let mut consumer = bed.start("recv --as w1 --body", Stdio::null());
+    let mut stdout = consumer.stdout.take().unwrap();
+    let mut got = vec![0];
+    stdout.read_exact(&mut got).unwrap();
+    signal(&consumer, Signal::TERM);
+    stdout.read_to_end(&mut got).unwrap();
+    assert_eq!((got.len(), consumer.wait().unwrap().code()), (content.len(), Some(0)));
+}
+
+#[test]
+fn a_sender_waits_until_its_message_is_acked_or_settled() {
+    let bed = Bed::new();
+    for state in ["acked", "settled"] {
+        let mut sender =
+            bed.start(&format!("send --to w1 -m x --wait {state} --timeout 1h"), Stdio::null());
+        let id = first_line(&mut sender);
+        assert_eq!(bed.object("recv --as w1")["id"], json!(id));
+        bed.ok(&format!("settle {id}"));
+        assert_eq!(end(sender).code, 0);
+    }
+}
+
+#[test]
+fn a_receipt_includes_the_earlier_ones() {
+    let bed = Bed::new();
+    bed.ok("send --to w1 --id a -m x");
+    bed.ok("recv --as w1");
+    let sent = bed.object("send --to w1 --id a -m x --wait notified");
+    assert_eq!(sent["state"], "acked");
+    bed.ok("settle a");
+    assert_eq!(bed.object("send --to w1 --id a -m x --wait acked")["state"], "settled");
+    assert_eq!(bed.object("send --to w1 -m x --wait stored")["state"], "stored");
+}
+
+#[test]
+fn a_sender_that_waited_in_vain_is_told_how_far_it_got() {
+    let bed = Bed::new();
+    let ran = bed.run("send --to w1 -m x --wait acked --timeout 50ms --json");
+    assert_eq!(ran.code, 3);
+    assert_eq!(objects(&ran.stdout)[0]["state"], "stored");
+    assert!(ran.stderr.contains("after 50ms the message is stored, not acked"), "{ran:?}");
+}
+
+#[test]
+fn a_sender_is_told_when_its_message_dies() {
+    let bed = Bed::new();
+    let mut sender = bed.start("send --to w1 -m x --expires 0 --wait settled", Stdio::null());
+    let id = first_line(&mut sender);
+    bed.fails(3, "recv --as w1");
+    let ran = end(sender);
+    assert_eq!(ran.code, 1);
+    assert!(ran.stderr.contains(&format!("`{id}` is a dead letter: expired")), "{ran:?}");
+    assert!(ran.stderr.contains("ensemble dead retry"), "{ran:?}");
+}
+
+#[test]
+fn nudges_are_read_from_the_log() {
+    let bed = Bed::new();
+    let log = EventLog::open(&bed.project().join(".ensemble/logs")).unwrap();
+    for state in ["notified", "submitted"] {
+        let mut sender = bed.start(&format!("send --to w1 -m x --wait {state}"), Stdio::null());
+        let id = first_line(&mut sender);
+        let other = json!({ "mailbox": "dispatch", "ids": [id] });
+        log.record("receipt.submitted", "watcher", other);
+        let data = json!({ "mailbox": "w1", "ids": ["another", id] });
+        log.record(&format!("receipt.{state}"), "watcher", data);
+        assert_eq!(end(sender).code, 0);
+    }
+}
+
+#[test]
+fn the_log_is_followed() {
+    let bed = Bed::new();
+    bed.send("1");
+    let mut follower = bed.start("log --follow --type message.* --limit 5 --json", Stdio::null());
+    let mut lines = BufReader::new(follower.stdout.take().unwrap()).lines();
+    let mut next = || objects(&lines.next().unwrap().unwrap()).remove(0);
+    assert_eq!(next()["type"], "message.stored");
+    bed.ok("recv --as w1");
+    let record = next();
+    assert_eq!((&record["type"], &record["actor"]), (&json!("message.acked"), &json!("w1")));
+    follower.kill().unwrap();
+    follower.wait().unwrap();
+}

@@ -5,6 +5,7 @@ mod bind;
 mod completions;
 mod dead;
 mod demo;
+mod doctor;
 mod extend;
 mod fsck;
 mod inbox;
@@ -61,6 +62,7 @@ verbs! {
     Log => log,
     Dead => dead,
     Fsck => fsck,
+    Doctor => doctor,
     Completions => completions,
     Man => man,
 }

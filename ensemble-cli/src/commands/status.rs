@@ -180,7 +180,7 @@ fn print_value(context: &Context, value: &Value, depth: usize) -> Outcome {
             Value::Array(items)
                 if depth < SHOWN_DEPTH_MAX && items.iter().any(Value::is_object) =>
             {
-                let count = plural(items.len() as u64, "entry").replace("entrys", "entries");
+                let count = plural(items.len() as u64, "entry");
                 context.out.line(format!("{indent}{key}: {count}"))?;
                 for item in items {
                     context.out.line(format!("{indent}  {}", inline(item)))?;

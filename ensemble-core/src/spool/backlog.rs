@@ -100,6 +100,14 @@ impl Ahead {
         self.starts.remove(index);
     }
 
+    /// Passes over the entries that others have taken meanwhile, as far as they have told.
+    pub(super) fn skip_taken(&mut self, ids: &mut VecDeque<MessageId>) {
+        let Some(offset) = read_offset(&self.file) else { return };
+        let taken = self.starts.partition_point(|start| *start < offset);
+        self.starts.drain(..taken);
+        ids.drain(..taken.min(ids.len()));
+    }
+
     /// Tells others where to go on. Never past an entry that may still be there.
     pub(super) fn share_progress(&self) {
         let next = self.starts.front().copied().unwrap_or(self.end);
@@ -179,6 +187,24 @@ mod tests {
         slow.remove(0);
         slow.share_progress();
         assert_eq!(place.backlog().read().unwrap().0[0].as_str(), "message-6");
+    }
+
+    #[test]
+    fn what_others_have_taken_is_passed_over() {
+        let place = place();
+        place.backlog().write(&ids(SHARED_MIN + 1));
+        let (mut left, mut slow) = place.backlog().read().unwrap();
+        let (_, mut quick) = place.backlog().read().unwrap();
+        (0..10).for_each(|_| quick.remove(0));
+        quick.share_progress();
+        slow.remove(1);
+        left.remove(1);
+        slow.skip_taken(&mut left);
+        assert_eq!(left[0].as_str(), "message-10");
+        assert_eq!(left.len(), slow.starts.len());
+        slow.remove(0);
+        slow.share_progress();
+        assert_eq!(place.backlog().read().unwrap().0[0].as_str(), "message-11");
     }
 
     #[test]

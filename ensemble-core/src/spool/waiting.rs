@@ -58,6 +58,11 @@ impl Waiting {
         if let Some(due) = self.next_front(front, now_millis)? {
             return Ok(Some(Candidate::Front(due)));
         }
+        if self.losses > 0
+            && let Some(ahead) = &mut self.ahead
+        {
+            ahead.skip_taken(&mut self.new);
+        }
         if self.losses > LOSSES_MAX {
             self.list(new, shared)?;
         } else if self.new.is_empty() {

@@ -1,0 +1,99 @@
+//! `ensemble doctor`: will it work here, and if not, what to do?
+
+mod machine;
+mod queue;
+
+use serde::Serialize;
+
+use crate::context::Context;
+use crate::exit::{Exit, Failure, Outcome};
+use crate::output::{BAD, GOOD, WARNING};
+use crate::text::{one_line, plural};
+
+/// Check the environment and say what to do about it
+///
+/// Exit code 0 if everything works, 5 if tmux is missing, 1 if something else fails. Warnings are
+/// about what works worse than it could.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let project = context.project()?;
+        let mut checks = vec![machine::tmux(), machine::clock()];
+        checks.extend(machine::inotify_limits());
+        let opened = queue::opens(context);
+        let is_open = opened.level == Level::Ok;
+        checks.push(opened);
+        if is_open {
+            checks.extend(queue::checks(project));
+        }
+        for check in &checks {
+            if context.out.is_json() { context.out.object(check)? } else { print(context, check)? }
+        }
+        conclude(context, &checks)
+    }
+}
+
+/// How a check went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Level {
+    Ok,
+    Warn,
+    Fail,
+    /// A needed program is not there.
+    Missing,
+}
+
+/// What was looked at, what was found, and what to do about it.
+#[derive(Debug, Serialize)]
+struct Check {
+    check: &'static str,
+    level: Level,
+    text: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<String>,
+}
+
+impl Check {
+    fn ok(check: &'static str, text: impl Into<String>) -> Self {
+        Self { check, level: Level::Ok, text: text.into(), remedy: None }
+    }
+
+    fn bad(
+        check: &'static str,
+        level: Level,
+        text: impl Into<String>,
+        remedy: impl Into<String>,
+    ) -> Self {
+        Self { check, level, text: text.into(), remedy: Some(remedy.into()) }
+    }
+}
+
+fn print(context: &Context, check: &Check) -> Outcome {
+    let (word, style) = match check.level {
+        Level::Ok => ("ok  ", GOOD),
+        Level::Warn => ("warn", WARNING),
+        Level::Fail | Level::Missing => ("fail", BAD),
+    };
+    let out = &context.out;
+    out.line(format!("{}  {:<12} {}", out.paint(style, word), check.check, one_line(&check.text)))?;
+    match &check.remedy {
+        Some(remedy) => out.line(format!("{:19}-> {}", "", one_line(remedy))),
+        None => Ok(()),
+    }
+}
+
+fn conclude(context: &Context, checks: &[Check]) -> Outcome {
+    let count = |level: Level| checks.iter().filter(|check| check.level == level).count() as u64;
+    let (failed, missing) = (count(Level::Fail), count(Level::Missing));
+    context.out.flush()?;
+    let failure =
+        |exit| Failure::new(exit, format!("{} failed", plural(failed + missing, "check")));
+    match (missing, failed) {
+        (0, 0) => Ok(()),
+        (0, _) => Err(failure(Exit::Failed)),
+        _ => Err(failure(Exit::MissingProgram)),
+    }
+}

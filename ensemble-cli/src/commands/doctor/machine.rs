@@ -1,0 +1,91 @@
+//! What is checked of the machine.
+
+use std::io::ErrorKind;
+use std::process::{Command, Stdio};
+
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::message::Timestamp;
+
+use super::{Check, Level};
+
+/// The oldest tmux whose control mode does what the watcher needs.
+const TMUX_VERSION_MIN: (u32, u32) = (3, 2);
+/// No clock that is right shows an earlier time than this one: 2025-01-01.
+const WALL_MIN: Timestamp = Timestamp::from_unix_millis(1_735_689_600_000);
+/// The limits of inotify: name, the least that is comfortable, and what it limits.
+const INOTIFY_LIMITS: [(&str, u64, &str); 3] = [
+    ("max_user_instances", 128, "programs that watch"),
+    ("max_user_watches", 8192, "watched directories"),
+    ("max_queued_events", 16_384, "events in a burst"),
+];
+
+pub(super) fn tmux() -> Check {
+    let asked = Command::new("tmux").arg("-V").stdin(Stdio::null()).output();
+    let output = match asked {
+        Ok(output) => output,
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let remedy = "install it (apt install tmux, brew install tmux); queues work without, \
+                nudging agents does not";
+            return Check::bad("tmux", Level::Missing, "is not installed", remedy);
+        }
+        Err(error) => {
+            let text = format!("cannot be started: {error}");
+            return Check::bad("tmux", Level::Fail, text, "see whether `tmux -V` works");
+        }
+    };
+    let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    match version(&said) {
+        Some(version) if version >= TMUX_VERSION_MIN => Check::ok("tmux", said),
+        Some(_) => {
+            let remedy = "update to 3.2 or later; older ones lack what the watcher needs";
+            Check::bad("tmux", Level::Fail, format!("{said} is too old"), remedy)
+        }
+        // Built from a development branch: `tmux master`, `tmux next-3.6`.
+        None => Check::ok("tmux", said),
+    }
+}
+
+/// `tmux 3.3a` is (3, 3).
+fn version(said: &str) -> Option<(u32, u32)> {
+    let (major, minor) = said.strip_prefix("tmux ")?.split_once('.')?;
+    let digits = minor.find(|c: char| !c.is_ascii_digit()).unwrap_or(minor.len());
+    Some((major.parse().ok()?, minor[..digits].parse().ok()?))
+}
+
+pub(super) fn clock() -> Check {
+    let wall = SystemClock.wall();
+    if wall < WALL_MIN {
+        let remedy = "set the clock; ids and stamps are in the wrong order until then";
+        return Check::bad("clock", Level::Fail, format!("says {wall}"), remedy);
+    }
+    Check::ok("clock", wall.to_string())
+}
+
+pub(super) fn inotify_limits() -> Vec<Check> {
+    let check = |(name, least, what): (&str, u64, &str)| {
+        let path = format!("/proc/sys/fs/inotify/{name}");
+        let limit: u64 = std::fs::read_to_string(path).ok()?.trim().parse().ok()?;
+        let text = format!("{name} = {limit} ({what})");
+        Some(if limit >= least {
+            Check::ok("inotify", text)
+        } else {
+            let remedy = format!("sysctl fs.inotify.{name}={least}; until then polling steps in");
+            Check::bad("inotify", Level::Warn, text, remedy)
+        })
+    };
+    INOTIFY_LIMITS.into_iter().filter_map(check).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::version;
+
+    #[test]
+    fn versions_of_tmux() {
+        assert_eq!(version("tmux 3.3a"), Some((3, 3)));
+        assert_eq!(version("tmux 3.10"), Some((3, 10)));
+        assert_eq!(version("tmux 2.9"), Some((2, 9)));
+        assert_eq!(version("tmux master"), None);
+        assert_eq!(version("tmux next-3.6"), None);
+    }
+}
