@@ -13,6 +13,7 @@ use ensemble_core::dropbox::RouteRule;
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Name, yaml};
+use ensemble_core::provider::Profiles;
 use ensemble_core::spool::{Options, Spool};
 use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -47,6 +48,37 @@ pub struct Config {
     pub routes: Vec<RouteRule>,
     /// Agents and where they run.
     pub agents: BTreeMap<String, AgentConfig>,
+    /// Fields of provider profiles, by profile: they take the place of the built-in ones
+    /// (docs/providers.md).
+    pub providers: BTreeMap<String, serde_json::Map<String, serde_json::Value>>,
+    /// The times of the handshake before an assignment.
+    pub readiness: ReadinessConfig,
+    /// The times of the ladder after a delivery.
+    pub ladder: LadderConfig,
+}
+
+/// `readiness` in `ensemble.yaml` (seed 000).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct ReadinessConfig {
+    /// How long a pong is waited for, in seconds (default 5).
+    pub wait_seconds: Option<u64>,
+    /// How long to wait before the next ping, in seconds (default 5).
+    pub retry_seconds: Option<u64>,
+    /// How many pings are sent, 1 to 99 (default 3).
+    pub attempts: Option<u8>,
+}
+
+/// `ladder` in `ensemble.yaml` (seed 002).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct LadderConfig {
+    /// How long each phase waits for the ack, in seconds (default 60).
+    pub phase_seconds: Option<u64>,
+    /// What waiting for a worker that may not be pressed can add, in seconds (default 1800).
+    pub ceiling_seconds: Option<u64>,
 }
 
 /// An agent in `ensemble.yaml`.
@@ -76,6 +108,10 @@ impl Config {
     fn or(self, fallback: Self) -> Self {
         let mut agents = fallback.agents;
         agents.extend(self.agents);
+        let mut providers = fallback.providers;
+        for (name, fields) in self.providers {
+            providers.entry(name).or_default().extend(fields);
+        }
         Self {
             durability: self.durability.or(fallback.durability),
             poll_interval_seconds: self.poll_interval_seconds.or(fallback.poll_interval_seconds),
@@ -88,6 +124,16 @@ impl Config {
                 .or(fallback.conductor_patience_seconds),
             routes: self.routes.into_iter().chain(fallback.routes).collect(),
             agents,
+            providers,
+            readiness: ReadinessConfig {
+                wait_seconds: self.readiness.wait_seconds.or(fallback.readiness.wait_seconds),
+                retry_seconds: self.readiness.retry_seconds.or(fallback.readiness.retry_seconds),
+                attempts: self.readiness.attempts.or(fallback.readiness.attempts),
+            },
+            ladder: LadderConfig {
+                phase_seconds: self.ladder.phase_seconds.or(fallback.ladder.phase_seconds),
+                ceiling_seconds: self.ladder.ceiling_seconds.or(fallback.ladder.ceiling_seconds),
+            },
         }
     }
 }
@@ -127,6 +173,18 @@ impl Project {
         Ok(Self { queue, state: root.join(STATE_DIRECTORY), config: project.or(user) })
     }
 
+    /// The built-in profiles with what the configuration changes in them.
+    ///
+    /// # Errors
+    /// A configured profile has an unknown, wrong or missing field.
+    pub fn profiles(&self) -> Result<Profiles> {
+        let mut profiles = Profiles::embedded()?;
+        for (name, fields) in &self.config.providers {
+            profiles.amend(name, fields, &PathBuf::from(format!("{CONFIG_FILE}: providers.{name}")))?;
+        }
+        Ok(profiles)
+    }
+
     /// The directory of the event log.
     #[must_use]
     pub fn logs(&self) -> PathBuf {
@@ -137,6 +195,12 @@ impl Project {
     #[must_use]
     pub fn panes(&self) -> PathBuf {
         self.state.join("panes")
+    }
+
+    /// The locks of panes and of workers that are being assigned something.
+    #[must_use]
+    pub fn locks(&self) -> PathBuf {
+        self.state.join("locks")
     }
 
     /// Held by the one watcher of this project.

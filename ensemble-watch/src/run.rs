@@ -61,7 +61,7 @@ impl Watcher {
         let spool = Arc::new(project.open_spool(Arc::clone(&recorder))?);
         let (stop, wakes) = unbounded();
         let (reports, reported) = unbounded();
-        let nudgers = Nudgers::new(project.state.join("locks"), reports);
+        let nudgers = Nudgers::new(project.locks(), reports);
         let engine = Engine::new(project, spool, recorder, stop.clone(), nudgers)?;
         forward(reported, stop.clone(), Wake::Nudged);
         Ok(Self { engine, wakes, stop, log, _lock: lock })

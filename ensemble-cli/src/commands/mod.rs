@@ -13,6 +13,7 @@ mod init;
 mod log;
 mod mailbox;
 mod man;
+mod pane;
 mod recv;
 mod release;
 mod send;
@@ -52,6 +53,7 @@ verbs! {
     Demo => demo,
     Watch => watch,
     Mailbox => mailbox,
+    Pane => pane,
     Send => send,
     Recv => recv,
     Settle => settle,
