@@ -1,6 +1,7 @@
 //! WIP
 #![forbid(unsafe_code)]
 pub mod document;
+pub mod driver;
 pub mod dropbox;
 pub mod durable;
 pub mod env;

@@ -13,7 +13,8 @@ use ensemble_core::dropbox::RouteRule;
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Name, yaml};
-use ensemble_core::provider::Profiles;
+use ensemble_core::proto::{ack, ready};
+use ensemble_core::provider::{Profile, Profiles};
 use ensemble_core::spool::{Options, Spool};
 use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -105,6 +106,34 @@ impl Config {
         usize::try_from(self.report_bytes_max.unwrap_or(1024 * 1024)).unwrap_or(usize::MAX)
     }
 
+    /// The times of the handshake before an assignment.
+    #[must_use]
+    pub fn handshake(&self) -> ready::Config {
+        let usual = ready::Config::default();
+        let ReadinessConfig { wait_seconds, retry_seconds, attempts } = self.readiness;
+        ready::Config {
+            pong_wait: wait_seconds.map_or(usual.pong_wait, Duration::from_secs),
+            retry_delay: retry_seconds.map_or(usual.retry_delay, Duration::from_secs),
+            attempts_max: attempts.unwrap_or(usual.attempts_max).clamp(1, ready::ATTEMPTS_LIMIT),
+        }
+    }
+
+    /// The times of the ladder for a worker of this profile, and what it may press.
+    #[must_use]
+    pub fn ladder_for(&self, profile: Option<&Profile>) -> ack::Config {
+        let usual = match profile {
+            // The seed's ladder to the letter, for agents of which nothing is known.
+            Some(profile) if profile.name() == "generic" => ack::Config::generic(),
+            _ => ack::Config::default(),
+        };
+        let LadderConfig { phase_seconds, ceiling_seconds } = self.ladder;
+        ack::Config {
+            phase_timeout: phase_seconds.map_or(usual.phase_timeout, Duration::from_secs),
+            wait_max: ceiling_seconds.map_or(usual.wait_max, Duration::from_secs),
+            ..usual
+        }
+    }
+
     fn or(self, fallback: Self) -> Self {
         let mut agents = fallback.agents;
         agents.extend(self.agents);
@@ -180,7 +209,11 @@ impl Project {
     pub fn profiles(&self) -> Result<Profiles> {
         let mut profiles = Profiles::embedded()?;
         for (name, fields) in &self.config.providers {
-            profiles.amend(name, fields, &PathBuf::from(format!("{CONFIG_FILE}: providers.{name}")))?;
+            profiles.amend(
+                name,
+                fields,
+                &PathBuf::from(format!("{CONFIG_FILE}: providers.{name}")),
+            )?;
         }
         Ok(profiles)
     }
@@ -195,6 +228,12 @@ impl Project {
     #[must_use]
     pub fn panes(&self) -> PathBuf {
         self.state.join("panes")
+    }
+
+    /// Where pings and pongs lie.
+    #[must_use]
+    pub fn ready(&self) -> PathBuf {
+        self.state.join("ready")
     }
 
     /// The locks of panes and of workers that are being assigned something.

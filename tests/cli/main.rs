@@ -1,6 +1,7 @@
 //! The command as its users meet it: real processes, real files, nothing of the tester's own
 //! environment.
 
+mod assign;
 mod bed;
 mod broker;
 mod codes;
@@ -8,4 +9,6 @@ mod deep;
 mod help;
 mod reading;
 mod shell;
+#[path = "../tmux_support/mod.rs"]
+mod tmux_support;
 mod waiting;

@@ -143,8 +143,7 @@ impl Seen<'_> {
         }
         for ((word, _), objection) in PURPOSES.iter().zip(&self.examined.objections) {
             let reason = objection.as_ref().map(Deferral::word);
-            let verdict =
-                Verdict { allowed: reason.is_none(), reason, detail: objection.as_ref() };
+            let verdict = Verdict { allowed: reason.is_none(), reason, detail: objection.as_ref() };
             object["would"][word] = serde_json::to_value(verdict).unwrap_or_default();
         }
         object

@@ -169,8 +169,7 @@ impl TmuxPane {
     pub fn examine(&mut self, purposes: &[Purpose<'_>]) -> Result<Examination> {
         let report = self.report();
         let pane = self.inspect()?;
-        let judge =
-            |purpose| provider::objection(&self.profile, &pane, report.as_ref(), purpose);
+        let judge = |purpose| provider::objection(&self.profile, &pane, report.as_ref(), purpose);
         Ok(Examination {
             diagnosis: provider::diagnose_with(&self.profile, &pane, report.as_ref()),
             objections: purposes.iter().map(|purpose| judge(*purpose)).collect(),
