@@ -56,12 +56,20 @@ impl Context {
     /// How this command opens a queue: what it does is recorded, if it does anything. The log is
     /// touched by the first record only, and no trouble with it stops a verb.
     pub(crate) fn spool_options(&self, project: &Project) -> Options {
-        let open = || Arc::new(EventLog::deferred(&project.logs(), LogOptions::default()));
-        let recorder = Arc::clone(self.log.get_or_init(open)) as Arc<dyn Recorder>;
-        let mut options = project.spool_options(recorder);
+        let mut options = project.spool_options(self.log(project));
         // Each run receives one message: it must not list a deep mailbox for it.
         options.share_backlog = true;
         options
+    }
+
+    /// The event log, for what a verb does besides the queue.
+    pub(crate) fn recorder(&self) -> Outcome<Arc<dyn Recorder>> {
+        Ok(self.log(self.project()?))
+    }
+
+    fn log(&self, project: &Project) -> Arc<dyn Recorder> {
+        let open = || Arc::new(EventLog::deferred(&project.logs(), LogOptions::default()));
+        Arc::<EventLog>::clone(self.log.get_or_init(open))
     }
 
     /// Who is asking, if anybody said so.

@@ -46,6 +46,13 @@ pub(crate) enum Failure {
         /// What to do about it.
         hint: Option<String>,
     },
+    /// Lines that others parse, said as they are.
+    Block {
+        /// The exit code.
+        exit: Exit,
+        /// The lines, without the last line end.
+        text: String,
+    },
     /// Nobody reads what is printed any more, as in `ensemble log | head`.
     ClosedPipe,
 }
@@ -82,6 +89,10 @@ impl Failure {
     pub(crate) fn report(self) -> Exit {
         match self {
             Self::ClosedPipe => Exit::Done,
+            Self::Block { exit, text } => {
+                let _ = writeln!(io::stderr(), "{}", crate::text::printable(&text));
+                exit
+            }
             Self::Told { exit, text, hint } => {
                 say(&text);
                 if let Some(hint) = hint {

@@ -7,6 +7,7 @@
 //! | `context` | what a verb works with: project, queue, event log, who is asking |
 //! | `demo` | the team that `ensemble demo` runs |
 //! | `output` | human lines or JSON |
+//! | `worker` | an agent that is asked, nudged or assigned something, and its pane |
 //! | `exit` | exit codes, and what a failure says |
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,7 @@ mod interrupt;
 mod output;
 mod receipt;
 mod text;
+mod worker;
 
 use std::process::ExitCode;
 

@@ -231,3 +231,18 @@ pub trait Pane {
     /// As for [`Pane::nudge`].
     fn open(&mut self, command: &str) -> Result<NudgeOutcome>;
 }
+
+impl<P: Pane + ?Sized> Pane for &mut P {
+    fn inspect(&mut self) -> Result<PaneState> {
+        (**self).inspect()
+    }
+    fn nudge(&mut self, text: &NudgeText) -> Result<NudgeOutcome> {
+        (**self).nudge(text)
+    }
+    fn press(&mut self, key: Key) -> Result<NudgeOutcome> {
+        (**self).press(key)
+    }
+    fn open(&mut self, command: &str) -> Result<NudgeOutcome> {
+        (**self).open(command)
+    }
+}

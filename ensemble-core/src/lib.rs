@@ -96,6 +96,7 @@
 #![forbid(unsafe_code)]
 
 pub mod document;
+pub mod driver;
 pub mod dropbox;
 pub mod durable;
 pub mod env;

@@ -98,12 +98,7 @@ fn type_text(
     locks: &Path,
     errand: &Errand,
 ) -> Result<(TmuxPane, TextOutcome), NudgeOutcome> {
-    let made = TmuxPane::new(
-        server.clone(),
-        errand.entry.binding.clone(),
-        Arc::clone(&errand.profile),
-        locks,
-    );
+    let made = errand.entry.open(server.clone(), Arc::clone(&errand.profile), locks);
     let mut pane = made.map_err(|error| failed(&error))?;
     if errand.submit_only {
         return Err(pane.submit(&errand.text).unwrap_or_else(|error| failed(&error)));

@@ -1,10 +1,13 @@
 //! Which agent runs in which pane: `.ensemble/panes/<agent>.yaml`.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use ensemble_core::durable::{self, Dir, Durability};
 use ensemble_core::message::{Name, yaml};
-use ensemble_core::tmux::Binding;
+use ensemble_core::provider::Profile;
+use ensemble_core::provider::machine::Places;
+use ensemble_core::tmux::{Binding, Server, TmuxPane};
 use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +26,35 @@ pub struct PaneEntry {
     pub provider: String,
     /// The pane, beyond doubt.
     pub binding: Binding,
+}
+
+impl PaneEntry {
+    /// The pane itself, with the agent of `profile` in it. Heeds what agents tell to programs in
+    /// the home directory of whoever runs this. `server` may be shared between panes; `locks` is
+    /// [`Project::locks`](crate::project::Project::locks).
+    ///
+    /// # Errors
+    /// The binding is malformed or of another server, or `locks` cannot be made.
+    pub fn open(&self, server: Server, profile: Arc<Profile>, locks: &Path) -> Result<TmuxPane> {
+        let pane = TmuxPane::new(server, self.binding.clone(), profile, locks)?;
+        let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
+        Ok(match home {
+            Some(home) => pane.with_places(Places::in_home(Path::new(&home))),
+            None => pane,
+        })
+    }
+}
+
+/// The place of one agent; `None` if it has none.
+///
+/// # Errors
+/// The file cannot be read.
+pub fn find(panes: &Path, agent: &Name) -> Result<Option<PaneEntry>> {
+    match Dir::open(panes) {
+        Ok(dir) => read(&dir, &format!("{agent}.yaml")),
+        Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// All bindings of a project, by agent; files that cannot be read are reported beside them.

@@ -13,6 +13,8 @@ use ensemble_core::dropbox::RouteRule;
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Name, yaml};
+use ensemble_core::proto::{ack, ready};
+use ensemble_core::provider::{Profile, Profiles};
 use ensemble_core::spool::{Options, Spool};
 use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -47,6 +49,37 @@ pub struct Config {
     pub routes: Vec<RouteRule>,
     /// Agents and where they run.
     pub agents: BTreeMap<String, AgentConfig>,
+    /// Fields of provider profiles, by profile: they take the place of the built-in ones
+    /// (docs/providers.md).
+    pub providers: BTreeMap<String, serde_json::Map<String, serde_json::Value>>,
+    /// The times of the handshake before an assignment.
+    pub readiness: ReadinessConfig,
+    /// The times of the ladder after a delivery.
+    pub ladder: LadderConfig,
+}
+
+/// `readiness` in `ensemble.yaml` (seed 000).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct ReadinessConfig {
+    /// How long a pong is waited for, in seconds (default 5).
+    pub wait_seconds: Option<u64>,
+    /// How long to wait before the next ping, in seconds (default 5).
+    pub retry_seconds: Option<u64>,
+    /// How many pings are sent, 1 to 99 (default 3).
+    pub attempts: Option<u8>,
+}
+
+/// `ladder` in `ensemble.yaml` (seed 002).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct LadderConfig {
+    /// How long each phase waits for the ack, in seconds (default 60).
+    pub phase_seconds: Option<u64>,
+    /// What waiting for a worker that may not be pressed can add, in seconds (default 1800).
+    pub ceiling_seconds: Option<u64>,
 }
 
 /// An agent in `ensemble.yaml`.
@@ -73,9 +106,41 @@ impl Config {
         usize::try_from(self.report_bytes_max.unwrap_or(1024 * 1024)).unwrap_or(usize::MAX)
     }
 
+    /// The times of the handshake before an assignment.
+    #[must_use]
+    pub fn handshake(&self) -> ready::Config {
+        let usual = ready::Config::default();
+        let ReadinessConfig { wait_seconds, retry_seconds, attempts } = self.readiness;
+        ready::Config {
+            pong_wait: wait_seconds.map_or(usual.pong_wait, Duration::from_secs),
+            retry_delay: retry_seconds.map_or(usual.retry_delay, Duration::from_secs),
+            attempts_max: attempts.unwrap_or(usual.attempts_max).clamp(1, ready::ATTEMPTS_LIMIT),
+        }
+    }
+
+    /// The times of the ladder for a worker of this profile, and what it may press.
+    #[must_use]
+    pub fn ladder_for(&self, profile: Option<&Profile>) -> ack::Config {
+        let usual = match profile {
+            // The seed's ladder to the letter, for agents of which nothing is known.
+            Some(profile) if profile.name() == "generic" => ack::Config::generic(),
+            _ => ack::Config::default(),
+        };
+        let LadderConfig { phase_seconds, ceiling_seconds } = self.ladder;
+        ack::Config {
+            phase_timeout: phase_seconds.map_or(usual.phase_timeout, Duration::from_secs),
+            wait_max: ceiling_seconds.map_or(usual.wait_max, Duration::from_secs),
+            ..usual
+        }
+    }
+
     fn or(self, fallback: Self) -> Self {
         let mut agents = fallback.agents;
         agents.extend(self.agents);
+        let mut providers = fallback.providers;
+        for (name, fields) in self.providers {
+            providers.entry(name).or_default().extend(fields);
+        }
         Self {
             durability: self.durability.or(fallback.durability),
             poll_interval_seconds: self.poll_interval_seconds.or(fallback.poll_interval_seconds),
@@ -88,6 +153,16 @@ impl Config {
                 .or(fallback.conductor_patience_seconds),
             routes: self.routes.into_iter().chain(fallback.routes).collect(),
             agents,
+            providers,
+            readiness: ReadinessConfig {
+                wait_seconds: self.readiness.wait_seconds.or(fallback.readiness.wait_seconds),
+                retry_seconds: self.readiness.retry_seconds.or(fallback.readiness.retry_seconds),
+                attempts: self.readiness.attempts.or(fallback.readiness.attempts),
+            },
+            ladder: LadderConfig {
+                phase_seconds: self.ladder.phase_seconds.or(fallback.ladder.phase_seconds),
+                ceiling_seconds: self.ladder.ceiling_seconds.or(fallback.ladder.ceiling_seconds),
+            },
         }
     }
 }
@@ -127,6 +202,22 @@ impl Project {
         Ok(Self { queue, state: root.join(STATE_DIRECTORY), config: project.or(user) })
     }
 
+    /// The built-in profiles with what the configuration changes in them.
+    ///
+    /// # Errors
+    /// A configured profile has an unknown, wrong or missing field.
+    pub fn profiles(&self) -> Result<Profiles> {
+        let mut profiles = Profiles::embedded()?;
+        for (name, fields) in &self.config.providers {
+            profiles.amend(
+                name,
+                fields,
+                &PathBuf::from(format!("{CONFIG_FILE}: providers.{name}")),
+            )?;
+        }
+        Ok(profiles)
+    }
+
     /// The directory of the event log.
     #[must_use]
     pub fn logs(&self) -> PathBuf {
@@ -137,6 +228,18 @@ impl Project {
     #[must_use]
     pub fn panes(&self) -> PathBuf {
         self.state.join("panes")
+    }
+
+    /// Where pings and pongs lie.
+    #[must_use]
+    pub fn ready(&self) -> PathBuf {
+        self.state.join("ready")
+    }
+
+    /// The locks of panes and of workers that are being assigned something.
+    #[must_use]
+    pub fn locks(&self) -> PathBuf {
+        self.state.join("locks")
     }
 
     /// Held by the one watcher of this project.

@@ -1,6 +1,7 @@
 //! The command as its users meet it: real processes, real files, nothing of the tester's own
 //! environment.
 
+mod assign;
 mod bed;
 mod broker;
 mod codes;
@@ -9,4 +10,6 @@ mod demo;
 mod help;
 mod reading;
 mod shell;
+#[path = "../tmux_support/mod.rs"]
+mod tmux_support;
 mod waiting;

@@ -31,7 +31,11 @@ pub struct TestServer {
 impl TestServer {
     /// A server whose first pane, `%0` of the session `main`, runs `command`.
     pub fn start(command: &str) -> Self {
-        let dir = tempfile::tempdir().expect("a directory");
+        Self::start_in(tempfile::tempdir().expect("a directory"), command)
+    }
+
+    /// As [`Self::start`], in a directory in which the test has already put something.
+    pub fn start_in(dir: TempDir, command: &str) -> Self {
         let server = Server::new(dir.path().join("socket"));
         let mut this = Self { server, dir, pids: Vec::new() };
         this.new_server(command);

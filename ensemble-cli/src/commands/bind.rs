@@ -1,10 +1,9 @@
 //! Where an agent runs: `ensemble mailbox bind` and the same flags of `ensemble mailbox add`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::message::Name;
-use ensemble_core::provider::Profiles;
 use ensemble_core::tmux::Server;
 use ensemble_watch::panes::{self, PaneEntry};
 use serde_json::json;
@@ -89,19 +88,12 @@ impl PaneFlags {
     }
 
     pub(super) fn bind(&self, context: &Context, agent: Name, mailbox: Name) -> Outcome<PaneEntry> {
-        Profiles::embedded()?.get(&self.provider)?;
+        context.project()?.profiles()?.get(&self.provider)?;
         let Some(pane) = &self.pane else {
             return Err(Failure::usage("which pane is not known")
                 .with_hint("`--pane %3` says it; `tmux list-panes -a` lists them"));
         };
-        let server = match &self.tmux_socket {
-            Some(socket) => Some(Server::new(socket.clone())),
-            None => std::env::var("TMUX").ok().and_then(|tmux| Server::from_variable(&tmux)),
-        };
-        let Some(server) = server else {
-            return Err(Failure::usage("which tmux server is not known")
-                .with_hint("`--tmux-socket PATH` says it"));
-        };
+        let server = server(self.tmux_socket.as_deref())?;
         let binding = server.bind(pane)?;
         let entry = PaneEntry { agent, mailbox, provider: self.provider.clone(), binding };
         let project = context.project()?;
@@ -109,4 +101,14 @@ impl PaneFlags {
         panes::write(&project.panes(), &entry)?;
         Ok(entry)
     }
+}
+
+/// The tmux server that a flag names, or the one around this process.
+pub(super) fn server(socket: Option<&Path>) -> Outcome<Server> {
+    let server = match socket {
+        Some(socket) => Some(Server::new(socket)),
+        None => std::env::var("TMUX").ok().and_then(|tmux| Server::from_variable(&tmux)),
+    };
+    let unknown = || Failure::usage("which tmux server is not known");
+    server.ok_or_else(|| unknown().with_hint("`--tmux-socket PATH` says it"))
 }

@@ -1,11 +1,13 @@
 //! The verbs, one file each. A new one is its file, its line in the list of modules and its line
 //! in the list of verbs; what it takes and its help stand in its `Arguments`.
 
+mod assign;
 mod bind;
 mod completions;
 mod dead;
 mod demo;
 mod doctor;
+mod escalations;
 mod extend;
 mod fsck;
 mod inbox;
@@ -13,6 +15,10 @@ mod init;
 mod log;
 mod mailbox;
 mod man;
+mod nudge;
+mod pane;
+mod ping;
+mod pong;
 mod recv;
 mod release;
 mod send;
@@ -52,11 +58,17 @@ verbs! {
     Demo => demo,
     Watch => watch,
     Mailbox => mailbox,
+    Pane => pane,
     Send => send,
     Recv => recv,
     Settle => settle,
     Release => release,
     Extend => extend,
+    Assign => assign,
+    Ping => ping,
+    Pong => pong,
+    Nudge => nudge,
+    Escalations => escalations,
     Inbox => inbox,
     Status => status,
     Log => log,

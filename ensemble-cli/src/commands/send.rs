@@ -185,16 +185,9 @@ impl Arguments {
             return Ok(text.clone().into_bytes());
         }
         match self.file.as_deref() {
-            Some(path) if path != Path::new("-") => {
-                let fail =
-                    |e: io::Error| Failure::refused(format!("cannot read {}: {e}", path.display()));
-                let file = File::open(path).map_err(fail)?;
-                read_content(file).map_err(fail)
-            }
             None if io::stdin().is_terminal() => Err(Failure::usage("there is nothing to send")
                 .with_hint("name a file, pipe the content in, or use `-m TEXT`")),
-            _ => read_content(io::stdin().lock())
-                .map_err(|e| Failure::refused(format!("cannot read stdin: {e}"))),
+            file => content_of(file.unwrap_or_else(|| Path::new("-"))),
         }
     }
 
@@ -222,8 +215,19 @@ impl Arguments {
     }
 }
 
+/// The content of a file; of stdin for `-`.
+pub(super) fn content_of(path: &Path) -> Outcome<Vec<u8>> {
+    if path == Path::new("-") {
+        return read_content(io::stdin().lock())
+            .map_err(|e| Failure::refused(format!("cannot read stdin: {e}")));
+    }
+    let fail = |e: io::Error| Failure::refused(format!("cannot read {}: {e}", path.display()));
+    let file = File::open(path).map_err(fail)?;
+    read_content(file).map_err(fail)
+}
+
 /// Puts the content into the body, or into an attachment if it does not fit.
-fn fill(spool: &Spool, mut envelope: Envelope, content: Vec<u8>) -> Outcome<Envelope> {
+pub(super) fn fill(spool: &Spool, mut envelope: Envelope, content: Vec<u8>) -> Outcome<Envelope> {
     let content = match String::from_utf8(content) {
         Ok(text) if text.len() <= BODY_BYTES_MAX => {
             envelope.body = text;

@@ -19,6 +19,8 @@ const BOTTOM_LINES: usize = 12;
 const ENTER_DELAY_MS_MAX: u64 = 3000;
 /// The longest reset command, in bytes.
 const RESET_BYTES_MAX: usize = 32;
+/// A ping of ours that was typed and not submitted is known again like any other nudge.
+const PING_PATTERN: &str = r"^AGENT_TEAM_PING [A-Za-z0-9._-]+ \d+$";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -37,6 +39,8 @@ struct File {
     otherwise: AgentState,
     #[serde(default)]
     types_when_busy: bool,
+    #[serde(default)]
+    pong_on_screen: bool,
     #[serde(default)]
     reset: Option<String>,
     #[serde(default)]
@@ -131,12 +135,15 @@ impl File {
             nudge_patterns: self
                 .nudge
                 .iter()
-                .map(|template| compile(path, "nudge", &pattern_of(template)))
+                .map(|template| pattern_of(template))
+                .chain([PING_PATTERN.to_owned()])
+                .map(|pattern| compile(path, "nudge", &pattern))
                 .collect::<Result<_>>()?,
             nudges: self.nudge,
             enter_delay: Duration::from_millis(self.enter_delay_ms),
             otherwise: self.otherwise,
             types_when_busy: self.types_when_busy,
+            pong_on_screen: self.pong_on_screen,
             reset: self.reset,
             forbidden: self.forbidden,
             escalation: self.escalation,

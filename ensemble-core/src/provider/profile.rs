@@ -72,6 +72,7 @@ pub struct Profile {
     pub(super) rules: Vec<Rule>,
     pub(super) otherwise: AgentState,
     pub(super) types_when_busy: bool,
+    pub(super) pong_on_screen: bool,
     pub(super) reset: Option<String>,
     pub(super) forbidden: BTreeMap<AgentState, BTreeSet<Key>>,
     pub(super) escalation: Escalation,
@@ -215,6 +216,12 @@ impl Profile {
     #[must_use]
     pub const fn machine_source(&self) -> Option<MachineSource> {
         self.machine
+    }
+
+    /// Whether a line on the agent's screen counts as its pong (seed 000).
+    #[must_use]
+    pub const fn allows_pong_on_screen(&self) -> bool {
+        self.pong_on_screen
     }
 
     /// Whether `key` must not be pressed while the agent is in `state`.

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use serde_json::{Map, Value};
+
 use super::Profile;
+use crate::message::yaml;
 use crate::{Error, Result};
 
 /// Name and text of the built-in profiles.
@@ -53,6 +56,33 @@ impl Profiles {
         let profile = Profile::parse(text, path)?;
         self.by_name.insert(profile.name.clone(), Arc::new(profile));
         Ok(())
+    }
+
+    /// Changes single fields of the built-in profile `name`, as `ensemble.yaml` does; a name that is
+    /// not built in needs all the fields of a profile. `path` is where the fields came from.
+    ///
+    /// ```
+    /// use ensemble_core::provider::Profiles;
+    /// let mut profiles = Profiles::embedded()?;
+    /// let mut fields = serde_json::Map::new();
+    /// fields.insert("open".to_owned(), "claude --model sonnet".into());
+    /// profiles.amend("claude", &fields, "ensemble.yaml".as_ref())?;
+    /// assert_eq!(profiles.get("claude")?.open_command(), Some("claude --model sonnet"));
+    /// # Ok::<(), ensemble_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// A field is unknown or wrong, or one is missing; see [`Profile::parse`].
+    pub fn amend(&mut self, name: &str, fields: &Map<String, Value>, path: &Path) -> Result<()> {
+        let built_in = EMBEDDED.iter().find(|(known, _)| *known == name);
+        let mut whole: Map<String, Value> = match built_in {
+            Some((_, text)) => yaml::parse(text, path)?,
+            None => Map::new(),
+        };
+        whole.extend(fields.iter().map(|(field, value)| (field.clone(), value.clone())));
+        whole.insert("name".to_owned(), name.into());
+        // JSON is YAML.
+        self.add(&Value::Object(whole).to_string(), path)
     }
 
     /// The profile of this name.

@@ -42,7 +42,7 @@ mod spawned;
 
 pub use binding::Binding;
 pub use manage::PaneInfo;
-pub use pane::{TextOutcome, TmuxPane, TypedNudge};
+pub use pane::{Examination, TextOutcome, TmuxPane, TypedNudge};
 pub use server::Server;
 
 /// Five seconds, the limit of every exchange with a tmux server.

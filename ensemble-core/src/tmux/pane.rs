@@ -63,6 +63,18 @@ pub enum TextOutcome {
     },
 }
 
+/// What [`TmuxPane::examine`] has found.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Examination {
+    /// What the pane looked like.
+    pub pane: PaneState,
+    /// What the agent in it is doing.
+    pub diagnosis: Diagnosis,
+    /// What stands against each purpose that was asked for, in that order.
+    pub objections: Vec<Option<Deferral>>,
+}
+
 /// A text that was typed and waits for its Enter. Holds the pane's lock.
 #[derive(Debug)]
 pub struct TypedNudge {
@@ -149,6 +161,21 @@ impl TmuxPane {
         let report = self.report();
         let state = self.inspect()?;
         Ok(provider::diagnose_with(&self.profile, &state, report.as_ref()))
+    }
+
+    /// Looks once and says what stands against each of `purposes`, without doing any of them.
+    ///
+    /// # Errors
+    /// As for [`Pane::inspect`].
+    pub fn examine(&mut self, purposes: &[Purpose<'_>]) -> Result<Examination> {
+        let report = self.report();
+        let pane = self.inspect()?;
+        let judge = |purpose| provider::objection(&self.profile, &pane, report.as_ref(), purpose);
+        Ok(Examination {
+            diagnosis: provider::diagnose_with(&self.profile, &pane, report.as_ref()),
+            objections: purposes.iter().map(|purpose| judge(*purpose)).collect(),
+            pane,
+        })
     }
 
     fn type_text(&mut self, text: &str) -> Result<TextOutcome> {

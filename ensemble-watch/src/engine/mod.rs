@@ -18,7 +18,6 @@ use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::reconcile::{Effect, Event, Reconcile};
-use ensemble_core::provider::Profiles;
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
 use serde_json::json;
@@ -100,7 +99,7 @@ impl Engine {
         Ok(Self {
             ledger: Ledger::open(&project.state)?,
             leases: Leases::open(now, &project.state),
-            couriers: Couriers::new(Profiles::embedded()?, nudgers),
+            couriers: Couriers::new(project.profiles()?, nudgers),
             roles: Roles::new(&project.config),
             reconcile: Reconcile::new(project.config.poll_interval()),
             status: Status::new(project.watch_status()),

@@ -97,12 +97,19 @@ pub struct Config {
     /// Whether phases 2 and 3 press keys although it cannot be told what the worker is doing. So
     /// in the profile `generic`, which has the seed's ladder and no way to tell.
     pub press_unknown: bool,
+    /// The last phase before the conductor is told.
+    pub phase_last: Phase,
 }
 
 impl Default for Config {
     /// Seed 002's times, and no key without evidence.
     fn default() -> Self {
-        Self { phase_timeout: PHASE_TIMEOUT, wait_max: WAIT_MAX, press_unknown: false }
+        Self {
+            phase_timeout: PHASE_TIMEOUT,
+            wait_max: WAIT_MAX,
+            press_unknown: false,
+            phase_last: Phase::ResetContext,
+        }
     }
 }
 
@@ -239,7 +246,7 @@ impl Ladder {
                 return self.wait(now, worker);
             }
         };
-        match self.phase.next() {
+        match self.phase.next().filter(|phase| *phase <= self.config.phase_last) {
             Some(phase) => self.enter(now, phase, known || phase == Phase::Nudge),
             None => self.escalate(now, Reason::Unanswered),
         }

@@ -313,3 +313,17 @@ proptest! {
         prop_assert!(ladder.is_over() || now <= latest, "it ends");
     }
 }
+
+#[test]
+fn the_last_phase_can_be_an_earlier_one() {
+    let config = Config { phase_last: Phase::Nudge, ..Config::default() };
+    let mut ladder = started(config);
+    for phase in 1..=2 {
+        let now = Monotonic::ZERO + PHASE_TIMEOUT * phase;
+        ladder.handle_timeout(now);
+        ladder.handle(now, Event::Seen(Worker::Idle));
+    }
+    let told = std::iter::from_fn(|| ladder.poll_effect())
+        .filter(|effect| matches!(effect, Effect::Escalate(e) if e.phase == Phase::Nudge));
+    assert_eq!(told.count(), 1);
+}

@@ -1,0 +1,192 @@
+//! `ensemble assign`: asks, delivers, waits, escalates.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap_complete::engine::ArgValueCandidates;
+use ensemble_core::Error;
+use ensemble_core::driver::{Assigned, Ended, Order};
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::{Envelope, MessageId, Name};
+use ensemble_core::spool::Spool;
+use serde_json::json;
+
+use super::ping::not_ready;
+use super::send::{content_of, fill};
+use super::status::Watcher;
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+use crate::receipt::{Receipt, Tracker};
+use crate::text::age;
+use crate::worker::{Worker, assigner, resting};
+use crate::{args, completion};
+
+/// Assign a task to a worker: ask whether it is ready, deliver, and see to it that it is taken
+///
+/// Nothing is published without the worker's pong (see `ensemble ping`). A task that is not taken
+/// is followed by a nudge, then by what the agent's profile has for leaving input modes and for
+/// resetting its context, each only where that is harmless, and at last by a file for the
+/// conductor, `queue/reports/escalation-<task>.yaml`. One controller at a time may be at a worker;
+/// another one is refused with exit code 75.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble assign worker-1 task.md --task task-001
+  ensemble assign worker-1 --task task-002 --wait settled --timeout 2h - < task.md")]
+pub(crate) struct Arguments {
+    /// The worker
+    #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
+    worker: Name,
+    /// A file with the task; `-` for stdin
+    #[arg(value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]
+    file: PathBuf,
+    /// The task's name: assigning it again goes on with the attempt that is under way [default: a
+    /// new one]
+    #[arg(long, value_name = "ID", value_parser = args::header)]
+    task: Option<String>,
+    /// Return when the worker has taken the task, or when the work is done
+    #[arg(long, value_name = "STATE", default_value = "acked")]
+    wait: Wait,
+    /// How long to wait for that at most (exit code 3 if it was too short; the task stays)
+    #[arg(long, value_name = "DURATION", value_parser = args::duration)]
+    timeout: Option<Duration>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Wait {
+    /// The worker has received it
+    Acked,
+    /// The worker has settled it
+    Settled,
+}
+
+/// What was delivered.
+struct Delivered {
+    task: String,
+    worker: Name,
+    mailbox: Name,
+    message: MessageId,
+    attempt: u32,
+    phase: u8,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let spool = context.spool()?;
+        let recorder = context.recorder()?;
+        let mut worker = Worker::find(context, &self.worker)?;
+        let order = self.order(context, &spool, &mut worker)?;
+        let task = order.task.clone();
+        let waiter = worker.waiter(context)?;
+        let assigner = assigner(context, &spool, &*recorder)?;
+        let deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        // A running watcher tells of new mail by itself.
+        let nudge = Watcher::look(context.project()?).holder.is_none();
+        let assigned = {
+            let rest = &mut resting(&waiter);
+            assigner.assign(order, worker.agent_pane(), nudge, rest)
+        };
+        worker.remember(context)?;
+        let (message, attempt, phase, acked) = match assigned? {
+            Assigned::NotReady(failure) => return Err(not_ready(context, &failure)?),
+            Assigned::Delivered { ended, .. } => match ended {
+                Ended::Acked { phase, attempt, message } => (message, attempt, phase, true),
+                Ended::Abandoned { phase, attempt, message } => (message, attempt, phase, false),
+                Ended::Escalated { notice, file } => {
+                    let words =
+                        format!("{} ({}, after phase {})", task, notice.reason, notice.phase);
+                    self.print(
+                        context,
+                        "escalated",
+                        &Delivered {
+                            task,
+                            worker: worker.name,
+                            mailbox: worker.mailbox,
+                            message: notice.message,
+                            attempt: notice.attempt,
+                            phase: notice.phase,
+                        },
+                    )?;
+                    let text = format!("{} has not taken {words}", self.worker);
+                    return Err(Failure::refused(text)
+                        .with_hint(format!("the conductor is told: queue/{file}")));
+                }
+                other => return Err(Failure::refused(format!("{task} was not taken: {other:?}"))),
+            },
+        };
+        let (worker, mailbox) = (worker.name, worker.mailbox);
+        let phase = phase.number();
+        let delivered = Delivered { task, worker, mailbox, message, attempt, phase };
+        if !acked {
+            self.print(context, "stored", &delivered)?;
+            return Err(self.late("stored"));
+        }
+        match self.wait {
+            Wait::Acked => self.print(context, "acked", &delivered),
+            Wait::Settled => self.settle(context, &spool, &*recorder, &delivered, deadline),
+        }
+    }
+
+    fn order(&self, context: &Context, spool: &Spool, worker: &mut Worker) -> Outcome<Order> {
+        let content = content_of(&self.file)?;
+        let task = self.task.clone().unwrap_or_else(|| MessageId::generate().to_string());
+        let kind = Name::new("task").map_err(Error::from)?;
+        let mut envelope = Envelope::new(worker.mailbox.clone(), String::new()).with_kind(kind);
+        if let Some(sender) = context.agent()? {
+            envelope = envelope.from(sender);
+        }
+        let envelope = fill(spool, envelope, content)?;
+        let profile = worker.pane().map(|pane| pane.profile().clone());
+        let config = context.project()?.config.ladder_for(profile.as_deref());
+        let order = Order::new(task, self.worker.clone(), envelope).with_config(config);
+        Ok(order.with_patience(self.timeout))
+    }
+
+    /// Waits until the work is done.
+    fn settle(
+        &self,
+        context: &Context,
+        spool: &Spool,
+        recorder: &dyn Recorder,
+        delivered: &Delivered,
+        deadline: Option<Instant>,
+    ) -> Outcome {
+        let (mailbox, message) = (delivered.mailbox.clone(), delivered.message.clone());
+        let reached = Tracker::new(spool, mailbox, message, None).wait(Receipt::Settled, deadline);
+        let data = json!({
+            "task_id": delivered.task, "worker_id": delivered.worker, "attempt": delivered.attempt,
+        });
+        let actor = delivered.worker.as_str();
+        match reached {
+            Ok(Receipt::Settled) => {
+                recorder.record("task_complete", actor, data);
+                self.print(context, "settled", delivered)
+            }
+            Ok(_) => {
+                self.print(context, "acked", delivered)?;
+                Err(self.late("acked"))
+            }
+            Err(failure) => {
+                recorder.record("task_failed", actor, data);
+                Err(failure)
+            }
+        }
+    }
+
+    fn late(&self, reached: &str) -> Failure {
+        let patience = age(self.timeout.unwrap_or_default());
+        Failure::nothing(format!("after {patience} the task is {reached}"))
+    }
+
+    fn print(&self, context: &Context, state: &str, what: &Delivered) -> Outcome {
+        let Delivered { task, worker, mailbox, message, attempt, phase } = what;
+        if context.out.is_json() {
+            return context.out.object(&json!({
+                "id": message, "mailbox": mailbox, "state": state, "attempt": attempt,
+                "phase": phase, "task": task, "worker": worker,
+            }));
+        }
+        context
+            .out
+            .line(format!("{message} {state} by {worker} (attempt {attempt}, phase {phase})"))
+    }
+}

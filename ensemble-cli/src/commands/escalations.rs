@@ -1,0 +1,86 @@
+//! `ensemble escalations`: what the conductor was told of tasks that nobody took.
+
+use ensemble_core::driver::read_escalations;
+use ensemble_core::event_log::read_all;
+use serde_json::{Map, Value, json};
+
+use crate::context::Context;
+use crate::exit::Outcome;
+
+/// The members that a row has, whoever wrote it.
+const COLUMNS: [&str; 6] = ["task_id", "worker", "attempt", "phase", "reason", "escalated_at"];
+
+/// List the tasks that no worker took, as the conductor was told of them
+///
+/// First the files `queue/reports/escalation-*.yaml` that are there, then those of the event log
+/// whose file is gone or tells of a later one.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let Self {} = self;
+        let project = context.project()?;
+        context.spool()?;
+        let mut rows = Vec::new();
+        for (file, fields) in read_escalations(&project.queue)? {
+            rows.push(match fields {
+                Ok(mut fields) => {
+                    fields.insert("file".to_owned(), file.into());
+                    fields.insert("source".to_owned(), "file".into());
+                    fields
+                }
+                Err(error) => object(&json!({
+                    "file": file, "source": "file", "error": error.to_string(),
+                })),
+            });
+        }
+        for record in logged(&project.logs())? {
+            let key = |row: &Map<String, Value>| {
+                ["task_id", "attempt", "escalated_at"].map(|member| row.get(member).cloned())
+            };
+            if !rows.iter().any(|row| key(row) == key(&record)) {
+                rows.push(record);
+            }
+        }
+        print(context, rows)
+    }
+}
+
+fn print(context: &Context, rows: Vec<Map<String, Value>>) -> Outcome {
+    if context.out.is_json() {
+        return rows.iter().try_for_each(|row| context.out.object(row));
+    }
+    if rows.is_empty() {
+        return context.out.line("none");
+    }
+    let cell = |row: &Map<String, Value>, member: &str| match row.get(member) {
+        None | Some(Value::Null) => "-".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    };
+    let cells = |row: &Map<String, Value>| {
+        let place = if row.contains_key("error") { "error" } else { "file" };
+        COLUMNS.iter().map(|column| cell(row, column)).chain([cell(row, place)]).collect()
+    };
+    let heading = ["task", "worker", "attempt", "phase", "reason", "at", "file"];
+    context.out.table(&heading, rows.iter().map(cells).collect())
+}
+
+/// The `escalation` records of the event log, oldest first.
+fn logged(logs: &std::path::Path) -> Outcome<Vec<Map<String, Value>>> {
+    if !logs.is_dir() {
+        return Ok(Vec::new());
+    }
+    let records = read_all(logs)?.filter(|record| record.kind.as_str() == "escalation");
+    let row = |data: &Value| {
+        let mut row = object(data);
+        row.insert("source".to_owned(), "log".into());
+        row
+    };
+    Ok(records.map(|record| row(&Value::from(record.data))).collect())
+}
+
+fn object(value: &Value) -> Map<String, Value> {
+    value.as_object().cloned().unwrap_or_default()
+}

@@ -1,0 +1,78 @@
+//! `ensemble nudge`: tells an agent of its mail now.
+
+use clap_complete::engine::ArgValueCandidates;
+use ensemble_core::env::Pane as _;
+use ensemble_core::message::Name;
+use ensemble_core::pane::{Deferral, NudgeOutcome};
+use ensemble_core::provider;
+use serde_json::json;
+
+use crate::completion;
+use crate::context::Context;
+use crate::exit::{Exit, Failure, Outcome};
+use crate::worker::Worker;
+
+/// Waiting messages are counted up to here.
+const COUNT_MAX: usize = 100;
+
+/// Tell an agent in its pane that mail is waiting, if that is harmless now
+///
+/// The watcher does this by itself. Nothing is typed into a dialog, a busy agent, somebody's
+/// half-written line or a scrolled pane: the reason is printed instead, with exit code 75 if it may
+/// pass and 1 if the pane is gone.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: ensemble nudge worker-1")]
+pub(crate) struct Arguments {
+    /// The agent
+    #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
+    agent: Name,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let mut worker = Worker::find(context, &self.agent)?;
+        let (agent, mailbox) = (self.agent, worker.mailbox.clone());
+        let waiting = context.spool()?.due_ids(&mailbox, COUNT_MAX)?.len();
+        if waiting == 0 {
+            return Err(Failure::nothing(format!("nothing waits in mailbox `{mailbox}`")));
+        }
+        let pane = worker.pane_required()?;
+        let text = provider::nudge_text(pane.profile(), &mailbox, waiting, waiting >= COUNT_MAX);
+        let outcome = pane.nudge(&text)?;
+        let id = pane.binding().id.clone();
+        let (deferral, text_stands) = match outcome {
+            NudgeOutcome::Sent => (None, false),
+            NudgeOutcome::TextOnly { deferral } => (Some(deferral), true),
+            NudgeOutcome::Refused { deferral } => (Some(deferral), false),
+        };
+        let (kind, mut data) = match &deferral {
+            None => ("nudge.sent", json!({})),
+            Some(why) => (
+                "nudge.deferred",
+                json!({ "reason": why.word(), "detail": why.to_string(), "waiting": waiting }),
+            ),
+        };
+        for (key, value) in
+            [("agent", agent.as_str()), ("mailbox", mailbox.as_str()), ("pane", &id)]
+        {
+            data[key] = value.into();
+        }
+        context.recorder()?.record(kind, agent.as_str(), data);
+        if context.out.is_json() {
+            context.out.object(&json!({
+                "agent": agent, "mailbox": mailbox, "pane": id, "sent": deferral.is_none(),
+                "reason": deferral.as_ref().map(Deferral::word),
+                "detail": deferral.as_ref().map(ToString::to_string),
+                "text_stands": text_stands,
+            }))?;
+        }
+        match deferral {
+            None if context.out.is_json() => Ok(()),
+            None => context.out.line(format!("{agent} was told of {mailbox} in pane {id}")),
+            Some(why) => {
+                let exit = if why.is_permanent() { Exit::Failed } else { Exit::Busy };
+                Err(Failure::new(exit, format!("{agent} was not nudged: {} ({why})", why.word())))
+            }
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! `ensemble pane`: what is at the other end of a pane.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use ensemble_core::message::Name;
+use ensemble_core::pane::{Deferral, Key};
+use ensemble_core::provider::{Diagnosis, Evidence, Profile, Purpose};
+use ensemble_core::tmux::{Examination, Server, TmuxPane};
+use ensemble_watch::panes::{self, PaneEntry};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+use crate::output::{GOOD, WARNING};
+use crate::text::one_line;
+
+/// What could be done to a pane, and its word.
+const PURPOSES: [(&str, Purpose<'_>); 5] = [
+    ("nudge", Purpose::Nudge),
+    ("open", Purpose::Open),
+    ("enter", Purpose::Press(Key::Enter)),
+    ("escape", Purpose::Press(Key::Escape)),
+    ("ctrl-c", Purpose::Press(Key::CtrlC)),
+];
+
+/// Look at the panes that agents run in
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    Inspect(Inspect),
+}
+
+/// Say what the agent in a pane is doing, how that is known, and what would not be typed now
+///
+/// Types nothing. States: ready, busy, permission, trust, dialog, login, rate_limited, crashed,
+/// draft, starting, unknown.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble pane inspect worker-1
+  ensemble pane inspect %3 --provider claude --json")]
+struct Inspect {
+    /// An agent that is bound to a pane, a pane's id (%3), or its exact name (=session:window.0)
+    #[arg(value_name = "PANE|AGENT")]
+    target: String,
+    /// Which program it is [default: what the agent is bound with; for a pane, shell]
+    #[arg(long, value_name = "PROVIDER")]
+    provider: Option<String>,
+    /// The tmux server's socket [default: the agent's; for a pane, the one of $TMUX]
+    #[arg(long, value_name = "SOCKET", value_hint = clap::ValueHint::FilePath)]
+    tmux_socket: Option<PathBuf>,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        match self.what {
+            What::Inspect(inspect) => inspect.run(context),
+        }
+    }
+}
+
+impl Inspect {
+    fn run(self, context: &Context) -> Outcome {
+        let entry = self.find(context)?;
+        let profile = self.profile(context, entry.as_ref())?;
+        let mut pane = match &entry {
+            Some(entry) => {
+                let server = Server::new(entry.binding.socket.clone());
+                entry.open(server, Arc::clone(&profile), &context.project()?.locks())?
+            }
+            None => self.bind(context, &profile)?,
+        };
+        let examined = pane.examine(&PURPOSES.map(|(_, purpose)| purpose))?;
+        let agent = entry.map(|entry| entry.agent);
+        let seen = Seen { agent, pane: &pane, examined: &examined };
+        match context.out.is_json() {
+            true => context.out.object(&seen.object()),
+            false => seen.print(context),
+        }
+    }
+
+    /// The agent that is meant, if an agent is.
+    fn find(&self, context: &Context) -> Outcome<Option<PaneEntry>> {
+        let Ok(agent) = Name::new(&self.target) else { return Ok(None) };
+        let entry = panes::find(&context.project()?.panes(), &agent)?;
+        entry.map(Some).ok_or_else(|| {
+            Failure::nothing(format!("no agent `{agent}` is bound to a pane"))
+                .with_hint("`ensemble mailbox bind` binds one; a pane is named %3 or =session:0.0")
+        })
+    }
+
+    fn profile(&self, context: &Context, entry: Option<&PaneEntry>) -> Outcome<Arc<Profile>> {
+        let bound = entry.map(|entry| entry.provider.as_str());
+        let name = self.provider.as_deref().or(bound).unwrap_or("shell");
+        Ok(context.project()?.profiles()?.get(name)?)
+    }
+
+    fn bind(&self, context: &Context, profile: &Arc<Profile>) -> Outcome<TmuxPane> {
+        let server = super::bind::server(self.tmux_socket.as_deref())?;
+        let binding = server.bind(&self.target)?;
+        let locks = context.project()?.locks();
+        Ok(TmuxPane::new(server, binding, Arc::clone(profile), locks)?)
+    }
+}
+
+/// What was seen.
+struct Seen<'a> {
+    agent: Option<Name>,
+    pane: &'a TmuxPane,
+    examined: &'a Examination,
+}
+
+/// Whether something would be done now.
+#[derive(Serialize)]
+struct Verdict<'a> {
+    allowed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<&'a Deferral>,
+}
+
+impl Seen<'_> {
+    fn object(&self) -> Value {
+        let Examination { diagnosis, pane, .. } = self.examined;
+        let mut object = json!({
+            "pane": self.pane.binding().id,
+            "socket": self.pane.binding().socket,
+            "agent": self.agent,
+            "provider": self.pane.profile().name(),
+            "command": pane.command,
+            "title": pane.title,
+        });
+        let diagnosis = serde_json::to_value(diagnosis).unwrap_or_default();
+        for (key, value) in diagnosis.as_object().into_iter().flatten() {
+            object[key] = value.clone();
+        }
+        for ((word, _), objection) in PURPOSES.iter().zip(&self.examined.objections) {
+            let reason = objection.as_ref().map(Deferral::word);
+            let verdict = Verdict { allowed: reason.is_none(), reason, detail: objection.as_ref() };
+            object["would"][word] = serde_json::to_value(verdict).unwrap_or_default();
+        }
+        object
+    }
+
+    fn print(&self, context: &Context) -> Outcome {
+        let Examination { diagnosis, pane, .. } = self.examined;
+        let out = &context.out;
+        let row = |name: &str, text: String| out.line(format!("{name:<9} {}", one_line(&text)));
+        if let Some(agent) = &self.agent {
+            row("agent", agent.to_string())?;
+        }
+        let (id, provider) = (&self.pane.binding().id, self.pane.profile().name());
+        row("pane", format!("{id}, {provider}, running {}", pane.command))?;
+        out.line(format!("{:<9} {}", "state", self.painted_state(context)))?;
+        for Evidence { source, what, text, .. } in &diagnosis.evidence {
+            let source = serde_json::to_value(source).unwrap_or_default();
+            let source = source.as_str().unwrap_or_default();
+            row("evidence", format!("{source}: {what}: {text:?}"))?;
+        }
+        if let Some(reset) = &diagnosis.resets_at {
+            row("resets", reset.clone())?;
+        }
+        for ((word, _), objection) in PURPOSES.iter().zip(&self.examined.objections) {
+            let verdict = match objection {
+                None => "allowed now".to_owned(),
+                Some(deferral) => format!("not now: {} ({deferral})", deferral.word()),
+            };
+            row(word, verdict)?;
+        }
+        Ok(())
+    }
+
+    fn painted_state(&self, context: &Context) -> String {
+        let Diagnosis { state, deferral, .. } = &self.examined.diagnosis;
+        let style = if deferral.is_none() { GOOD } else { WARNING };
+        context.out.paint(style, state.word())
+    }
+}

@@ -1,0 +1,60 @@
+//! `ensemble ping`: is a worker ready?
+
+use clap_complete::engine::ArgValueCandidates;
+use ensemble_core::driver::Readied;
+use ensemble_core::message::Name;
+use ensemble_core::proto::ready::ReadinessFailure;
+use serde_json::{Value, json};
+
+use crate::completion;
+use crate::context::Context;
+use crate::exit::{Exit, Failure, Outcome};
+use crate::worker::{Worker, assigner, resting};
+
+/// Ask a worker whether it is ready for an assignment
+///
+/// Types `AGENT_TEAM_PING WORKER ATTEMPT` into its pane and waits for the pong; after each time-out
+/// the pane is looked at, and the agent's program is started if it is not open. Without an answer
+/// the reason is printed on stderr as a block of fields, and the exit code is 1.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: ensemble ping worker-1 && ensemble assign worker-1 task.md")]
+pub(crate) struct Arguments {
+    /// The worker
+    #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
+    worker: Name,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let spool = context.spool()?;
+        let recorder = context.recorder()?;
+        let mut worker = Worker::find(context, &self.worker)?;
+        let waiter = worker.waiter(context)?;
+        let assigner = assigner(context, &spool, &*recorder)?;
+        let readied = assigner.ping(&self.worker, worker.agent_pane(), &mut resting(&waiter))?;
+        worker.remember(context)?;
+        match readied {
+            Readied::Ready { attempt } if context.out.is_json() => context
+                .out
+                .object(&json!({ "worker": self.worker, "ready": true, "attempt": attempt })),
+            Readied::Ready { attempt } => {
+                context.out.line(format!("{} is ready (ping {attempt})", self.worker))
+            }
+            Readied::NotReady(failure) => Err(not_ready(context, &failure)?),
+        }
+    }
+}
+
+/// Says why a worker is not ready: the seed's block on stderr, and an object for `--json`.
+pub(super) fn not_ready(context: &Context, failure: &ReadinessFailure) -> Outcome<Failure> {
+    if context.out.is_json() {
+        let mut object = json!({ "worker": failure.worker, "ready": false });
+        let fields = serde_json::to_value(failure).unwrap_or_default();
+        for (key, value) in fields.as_object().into_iter().flatten() {
+            object[key] = value.clone();
+        }
+        object["action"] = Value::from("assign_stopped");
+        context.out.object(&object)?;
+    }
+    Ok(Failure::Block { exit: Exit::Failed, text: failure.to_string() })
+}

@@ -1,0 +1,46 @@
+//! `ensemble pong`: a worker says that it is ready.
+
+use clap_complete::engine::ArgValueCandidates;
+use ensemble_core::driver::PongBox;
+use ensemble_core::message::Name;
+use ensemble_core::proto::ready::{ATTEMPTS_LIMIT, Pong};
+use serde_json::json;
+
+use crate::completion;
+use crate::context::Context;
+use crate::exit::{Outcome, say};
+use crate::worker::Worker;
+
+/// Answer `AGENT_TEAM_PING WORKER ATTEMPT`: say that a worker is ready
+///
+/// The answer counts only for the ping that is being waited for. It is the file
+/// `.ensemble/ready/<WORKER>@<ATTEMPT>.pong`, so `touch` does it as well.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: ensemble pong worker-1 2")]
+pub(crate) struct Arguments {
+    /// The worker, as the ping has named it
+    #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
+    worker: Name,
+    /// The attempt, as the ping has named it
+    #[arg(value_parser = clap::value_parser!(u8).range(1..=i64::from(ATTEMPTS_LIMIT)))]
+    attempt: u8,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let Self { worker, attempt } = self;
+        Worker::find(context, &worker)?;
+        let pongs = PongBox::open(context.project()?.ready())?;
+        let pong = Pong { worker, attempt };
+        match pongs.asked(&pong.worker)? {
+            Some(ping) if ping.attempt == attempt => {}
+            Some(ping) => say(&format!("note: the ping that is waited for is {ping}")),
+            None => say(&format!("note: nobody is asking {} at the moment", pong.worker)),
+        }
+        pongs.answer(&pong)?;
+        match context.out.is_json() {
+            true => context.out.object(&json!({ "worker": pong.worker, "attempt": attempt })),
+            false => context.out.line(&pong),
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! An agent that is asked, nudged or assigned something: where it runs, and what tells of it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ensemble_core::Error;
+use ensemble_core::driver::{AgentPane, Assigner};
+use ensemble_core::env::SystemClock;
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::Name;
+use ensemble_core::spool::Spool;
+use ensemble_core::tmux::{Server, TmuxPane};
+use ensemble_watch::doorbell::Waiter;
+use ensemble_watch::panes::{self, PaneEntry};
+
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+
+/// Who acts if nobody said who is asking.
+const ACTOR_DEFAULT: &str = "ensemble";
+
+/// An agent, with its pane if it is bound to one.
+pub(crate) struct Worker {
+    pub(crate) name: Name,
+    /// Whose mail it reads.
+    pub(crate) mailbox: Name,
+    bound: Option<(PaneEntry, TmuxPane)>,
+}
+
+impl Worker {
+    /// Finds an agent by its name: bound to a pane, or the owner of a mailbox.
+    pub(crate) fn find(context: &Context, name: &Name) -> Outcome<Self> {
+        let project = context.project()?;
+        let Some(entry) = panes::find(&project.panes(), name)? else {
+            // A name without a mailbox is a typing mistake.
+            context.spool()?.settings(name)?;
+            return Ok(Self { name: name.clone(), mailbox: name.clone(), bound: None });
+        };
+        let profile = project.profiles()?.get(&entry.provider)?;
+        let server = Server::new(entry.binding.socket.clone());
+        let pane = entry.open(server, Arc::clone(&profile), &project.locks())?;
+        Ok(Self { name: name.clone(), mailbox: entry.mailbox.clone(), bound: Some((entry, pane)) })
+    }
+
+    /// Its pane, if it is bound to one.
+    pub(crate) fn pane(&mut self) -> Option<&mut TmuxPane> {
+        self.bound.as_mut().map(|(_, pane)| pane)
+    }
+
+    /// Its pane as the drivers take it.
+    pub(crate) fn agent_pane(&mut self) -> Option<&mut dyn AgentPane> {
+        self.bound.as_mut().map(|(_, pane)| pane as &mut dyn AgentPane)
+    }
+
+    /// Its pane, which it must have.
+    pub(crate) fn pane_required(&mut self) -> Outcome<&mut TmuxPane> {
+        let missing = Failure::nothing(format!("no agent `{}` is bound to a pane", self.name))
+            .with_hint("`ensemble mailbox bind` binds one");
+        self.pane().ok_or(missing)
+    }
+
+    /// Remembers where it runs now: starting its program may have replaced the pane's process.
+    pub(crate) fn remember(&mut self, context: &Context) -> Outcome {
+        if let Some((entry, pane)) = &mut self.bound
+            && entry.binding != *pane.binding()
+        {
+            entry.binding = pane.binding().clone();
+            panes::write(&context.project()?.panes(), entry)?;
+        }
+        Ok(())
+    }
+
+    /// What wakes whoever waits for it: a pong, or a message of its mailbox that moves.
+    pub(crate) fn waiter(&self, context: &Context) -> Outcome<Waiter> {
+        let project = context.project()?;
+        let ready = project.ready();
+        // It must be there to be listened to.
+        ensemble_core::driver::PongBox::open(&ready)?;
+        let home = project.queue.join("mailbox").join(self.mailbox.as_str());
+        let states = ["new", "front", "cur", "done", "dead"].map(|state| home.join(state));
+        let dirs: Vec<PathBuf> = states.into_iter().chain([ready]).collect();
+        Ok(Waiter::new(&dirs))
+    }
+}
+
+/// Who asks and assigns here.
+pub(crate) fn assigner<'a>(
+    context: &Context,
+    spool: &'a Spool,
+    recorder: &'a dyn Recorder,
+) -> Outcome<Assigner<'a>> {
+    let project = context.project()?;
+    let actor = match context.agent()? {
+        Some(agent) => agent,
+        None => Name::new(ACTOR_DEFAULT).map_err(Error::from)?,
+    };
+    Ok(Assigner {
+        spool,
+        clock: &SystemClock,
+        recorder,
+        actor,
+        state: project.state.clone(),
+        readiness: project.config.handshake(),
+    })
+}
+
+/// Sleeps as a driver asks for.
+pub(crate) fn resting(waiter: &Waiter) -> impl FnMut(Duration) {
+    |longest| waiter.wait(longest)
+}

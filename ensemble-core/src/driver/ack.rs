@@ -1,0 +1,209 @@
+//! Any number of deliveries side by side, in one thread (seed 002, P0-3).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::delivery::{Delivery, World};
+use super::{AgentPane, Ended, Order};
+use crate::Result;
+use crate::env::{Clock, Monotonic};
+use crate::event_log::Recorder;
+use crate::message::Name;
+use crate::proto::ack::Phase;
+use crate::spool::Spool;
+
+/// The longest rest between two looks at the mailboxes while waiting, for a `rest` that hears
+/// nothing of renames.
+const LOOK_INTERVAL_MAX: Duration = Duration::from_secs(1);
+
+/// Tells the deliveries of one [`AckManager`] apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DeliveryId(u64);
+
+/// Delivers tasks and climbs the ladder with those that are not acked.
+///
+/// The ack of a task is its message leaving the mailbox's `new/` or `front/`; an `ack/<task>.ack`
+/// file becomes that through the watcher. For one task call [`AckManager::wait_with_escalation`].
+/// For many call [`AckManager::deliver`] for each and then, in a loop: [`AckManager::handle_mail`]
+/// when something may have been received, [`AckManager::handle_timeout`] at
+/// [`AckManager::poll_timeout`], and [`AckManager::poll_ended`] until it is empty. A call types at
+/// most one nudge for each delivery that is due and takes as long as the profile's delay before
+/// Enter.
+///
+/// ```
+/// use ensemble_core::driver::{AckManager, Order, nap};
+/// use ensemble_core::env::SystemClock;
+/// use ensemble_core::event_log::NullRecorder;
+/// use ensemble_core::message::{Envelope, Name};
+/// use ensemble_core::proto::ack::Phase;
+/// use ensemble_core::spool::{Options, Spool};
+///
+/// let home = tempfile::tempdir()?;
+/// let spool = Spool::create(&home.path().join("queue"), Options::default())?;
+/// let worker = Name::new("worker-1")?;
+/// spool.add_mailbox(&worker, &Default::default())?;
+///
+/// let mut manager = AckManager::new(&spool, &SystemClock, &NullRecorder, Name::new("dispatch")?);
+/// let order = Order::new("task-001", worker.clone(), Envelope::new(worker.clone(), "count\n"));
+/// // A healthy worker acks at once: this one while the controller rests.
+/// let mut rest = |longest| {
+///     spool.receive(&worker, &worker).expect("a queue");
+///     nap(longest);
+/// };
+/// let (acked, phase) = manager.wait_with_escalation(order, None, &mut rest)?;
+/// assert_eq!((acked, phase), (true, Phase::Deliver));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct AckManager<'a> {
+    world: World<'a>,
+    deliveries: BTreeMap<DeliveryId, Delivery<'a>>,
+    delivered: u64,
+    ended: VecDeque<(DeliveryId, Ended)>,
+}
+
+impl<'a> AckManager<'a> {
+    /// A manager without deliveries. `actor` is who delivers, for the log and the conductor.
+    #[must_use]
+    pub const fn new(
+        spool: &'a Spool,
+        clock: &'a dyn Clock,
+        recorder: &'a dyn Recorder,
+        actor: Name,
+    ) -> Self {
+        Self {
+            world: World { spool, clock, recorder, actor },
+            deliveries: BTreeMap::new(),
+            delivered: 0,
+            ended: VecDeque::new(),
+        }
+    }
+
+    /// Publishes a task and begins to wait for its ack. `pane` is where the worker runs; without
+    /// one nothing is typed and the phases only pass.
+    ///
+    /// # Errors
+    /// As for [`Spool::publish`]; nothing is waited for then.
+    pub fn deliver(
+        &mut self,
+        order: Order,
+        pane: Option<Box<dyn AgentPane + 'a>>,
+    ) -> Result<DeliveryId> {
+        let delivery = Delivery::begin(&self.world, order, pane)?;
+        self.delivered += 1;
+        let id = DeliveryId(self.delivered);
+        self.deliveries.insert(id, delivery);
+        Ok(id)
+    }
+
+    /// Nudges a worker now, besides its ladder: where no watcher does.
+    pub fn nudge(&mut self, id: DeliveryId) {
+        if let Some(delivery) = self.deliveries.get_mut(&id) {
+            delivery.nudge(&self.world);
+        }
+    }
+
+    /// Looks whether the messages of `mailbox` were received; of all mailboxes for `None`.
+    ///
+    /// # Errors
+    /// A mailbox cannot be read or an escalation not be written. All others were looked at.
+    pub fn handle_mail(&mut self, mailbox: Option<&Name>) -> Result<()> {
+        let mailbox = mailbox.cloned();
+        self.each(|delivery, world| {
+            match mailbox.as_ref().is_none_or(|name| name == delivery.mailbox()) {
+                true => delivery.look(world),
+                false => Ok(None),
+            }
+        })
+    }
+
+    /// Lets time pass.
+    ///
+    /// # Errors
+    /// As for [`AckManager::handle_mail`].
+    pub fn handle_timeout(&mut self) -> Result<()> {
+        self.each(Delivery::handle_timeout)
+    }
+
+    /// When to call [`AckManager::handle_timeout`] at the latest; `None` for never.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Monotonic> {
+        self.deliveries.values().filter_map(Delivery::poll_timeout).min()
+    }
+
+    /// A delivery that has ended. One that was escalated is still looked after, to record a late
+    /// ack, until [`AckManager::forget`].
+    pub fn poll_ended(&mut self) -> Option<(DeliveryId, Ended)> {
+        let (id, ended) = self.ended.pop_front()?;
+        if !matches!(ended, Ended::Escalated { .. }) {
+            self.deliveries.remove(&id);
+        }
+        Some((id, ended))
+    }
+
+    /// The phase that a delivery is in; `None` if it is not looked after any more.
+    #[must_use]
+    pub fn phase(&self, id: DeliveryId) -> Option<Phase> {
+        self.deliveries.get(&id).map(Delivery::phase)
+    }
+
+    /// Looks after a delivery no longer.
+    pub fn forget(&mut self, id: DeliveryId) {
+        self.deliveries.remove(&id);
+    }
+
+    /// The blocking call of seed 002: delivers one task and waits until it was acked (`true`) or
+    /// the conductor was told (`false`), and in which phase that was. Other deliveries of this
+    /// manager go on meanwhile.
+    ///
+    /// # Errors
+    /// As for [`AckManager::deliver`] and [`AckManager::handle_mail`].
+    pub fn wait_with_escalation(
+        &mut self,
+        order: Order,
+        pane: Option<Box<dyn AgentPane + 'a>>,
+        rest: &mut dyn FnMut(Duration),
+    ) -> Result<(bool, Phase)> {
+        let id = self.deliver(order, pane)?;
+        let ended = self.wait_for(id, rest)?;
+        let reached = self.phase(id).unwrap_or(Phase::Deliver);
+        self.forget(id);
+        Ok(match ended {
+            Ended::Acked { phase, .. } => (true, phase),
+            Ended::Escalated { .. } | Ended::Expired | Ended::Abandoned { .. } => (false, reached),
+        })
+    }
+
+    /// Waits until one delivery has ended.
+    ///
+    /// # Errors
+    /// As for [`AckManager::handle_mail`].
+    pub fn wait_for(&mut self, id: DeliveryId, rest: &mut dyn FnMut(Duration)) -> Result<Ended> {
+        loop {
+            self.handle_mail(None)?;
+            self.handle_timeout()?;
+            if let Some(at) = self.ended.iter().position(|(ended, _)| *ended == id)
+                && let Some((_, ended)) = self.ended.remove(at)
+            {
+                return Ok(ended);
+            }
+            let now = self.world.clock.monotonic();
+            let left = self.poll_timeout().map_or(LOOK_INTERVAL_MAX, |at| at.since(now));
+            rest(left.min(LOOK_INTERVAL_MAX));
+        }
+    }
+
+    fn each(
+        &mut self,
+        mut step: impl FnMut(&mut Delivery<'a>, &World<'a>) -> Result<Option<Ended>>,
+    ) -> Result<()> {
+        let mut failed = None;
+        for (id, delivery) in &mut self.deliveries {
+            match step(delivery, &self.world) {
+                Ok(Some(ended)) => self.ended.push_back((*id, ended)),
+                Ok(None) => {}
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+}

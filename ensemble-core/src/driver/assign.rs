@@ -1,0 +1,140 @@
+//! Assigning a task, as seeds 000 and 002 have it: ask, deliver, wait, escalate.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{AckManager, AgentPane, Ended, Order, PongBox, Readied, Readiness};
+use crate::durable::FileLock;
+use crate::env::Clock;
+use crate::event_log::Recorder;
+use crate::message::Name;
+use crate::proto::ready::{self, ReadinessFailure};
+use crate::spool::Spool;
+use crate::{Error, Result};
+
+/// What became of an assignment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Assigned {
+    /// The worker did not answer, so nothing was published.
+    NotReady(ReadinessFailure),
+    /// It was delivered.
+    Delivered {
+        /// Which ping the worker has answered.
+        ready_attempt: u8,
+        /// How the delivery ended.
+        ended: Ended,
+    },
+}
+
+/// Assigns tasks, one controller at a time for each worker.
+pub struct Assigner<'a> {
+    /// The queue.
+    pub spool: &'a Spool,
+    /// The clock.
+    pub clock: &'a dyn Clock,
+    /// Where it is told what happens.
+    pub recorder: &'a dyn Recorder,
+    /// Who assigns.
+    pub actor: Name,
+    /// The state directory, `.ensemble/`.
+    pub state: PathBuf,
+    /// The times of the handshake.
+    pub readiness: ready::Config,
+}
+
+impl Assigner<'_> {
+    /// The right to ask and to assign; dropping it gives it back. Nobody waits for it: a worker that
+    /// is being assigned something is not free for something else.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] names the process that is at it.
+    pub fn lock(&self, worker: &Name) -> Result<FileLock> {
+        let locks = self.state.join("locks");
+        std::fs::create_dir_all(&locks)
+            .map_err(|source| Error::io("make the lock directory", &locks, source))?;
+        FileLock::acquire(&locks.join(format!("assign-{worker}.lock")), Duration::ZERO)
+    }
+
+    /// Asks whether the worker is ready (seed 000).
+    ///
+    /// # Errors
+    /// [`Error::Locked`], or the state directory cannot be used.
+    pub fn ping(
+        &self,
+        worker: &Name,
+        pane: Option<&mut dyn AgentPane>,
+        rest: &mut dyn FnMut(Duration),
+    ) -> Result<Readied> {
+        let mut pane = pane;
+        prepare(lent(&mut pane));
+        let _lock = self.lock(worker)?;
+        self.ask(worker, pane, rest)
+    }
+
+    /// Asks whether the worker is ready; if so publishes the task, nudges if `nudge` says that no
+    /// watcher will, and waits for the ack or the end of the ladder. Never publishes without a pong.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] if another controller is at this worker; as for [`Spool::publish`]; or the
+    /// state directory cannot be used.
+    pub fn assign(
+        &self,
+        order: Order,
+        pane: Option<&mut dyn AgentPane>,
+        nudge: bool,
+        rest: &mut dyn FnMut(Duration),
+    ) -> Result<Assigned> {
+        let mut pane = pane;
+        prepare(lent(&mut pane));
+        let _lock = self.lock(&order.worker)?;
+        // Before anybody is asked: an unknown mailbox is a mistake of the caller.
+        self.spool.settings(&order.envelope.to)?;
+        let ready_attempt = match self.ask(&order.worker, lent(&mut pane), rest)? {
+            Readied::Ready { attempt } => attempt,
+            Readied::NotReady(failure) => return Ok(Assigned::NotReady(failure)),
+        };
+        let actor = self.actor.clone();
+        let mut manager = AckManager::new(self.spool, self.clock, self.recorder, actor);
+        let pane = pane.map(|pane| Box::new(pane) as Box<dyn AgentPane + '_>);
+        let id = manager.deliver(order, pane)?;
+        if nudge {
+            manager.nudge(id);
+        }
+        let ended = manager.wait_for(id, rest)?;
+        Ok(Assigned::Delivered { ready_attempt, ended })
+    }
+
+    fn ask(
+        &self,
+        worker: &Name,
+        pane: Option<&mut dyn AgentPane>,
+        rest: &mut dyn FnMut(Duration),
+    ) -> Result<Readied> {
+        let pongs = PongBox::open(self.state.join("ready"))?;
+        let readiness = Readiness {
+            worker,
+            config: self.readiness,
+            pongs: &pongs,
+            clock: self.clock,
+            recorder: self.recorder,
+            actor: &self.actor,
+        };
+        readiness.run(pane, rest)
+    }
+}
+
+/// Whatever a look needs (a multiplexer's client) is started now, and not under the lock.
+fn prepare(pane: Option<&mut dyn AgentPane>) {
+    if let Some(pane) = pane {
+        // If it fails, the handshake will find out and say so.
+        let _ = pane.inspect();
+    }
+}
+
+fn lent<'s>(pane: &'s mut Option<&mut dyn AgentPane>) -> Option<&'s mut dyn AgentPane> {
+    match pane {
+        Some(pane) => Some(&mut **pane),
+        None => None,
+    }
+}

@@ -1,0 +1,417 @@
+//! One task on its way to one worker: what its ladder wants is done here (seed 002, P0-3).
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::agent::worker_state;
+use super::{AgentPane, Notice};
+use crate::env::{Clock, Monotonic};
+use crate::event_log::Recorder;
+use crate::message::{Digest, Envelope, MessageId, Name};
+use crate::pane::{Deferral, Key, NudgeOutcome};
+use crate::proto::Machine as _;
+use crate::proto::ack::{Config, Effect, Event, Ladder, Phase, Record, Worker};
+use crate::provider::{self, Step};
+use crate::spool::{Spool, State};
+use crate::{Error, Result};
+
+/// How often a nudge is tried again that could not be typed.
+const NUDGE_RETRY: Duration = Duration::from_secs(1);
+/// Waiting messages are counted up to here for the words of a nudge.
+const COUNT_MAX: usize = 100;
+/// How often a message that was not found is looked for again: one that moves can be missed.
+const LOOKS_MAX: u32 = 5;
+
+/// What is to be delivered, to whom, and how patiently.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Order {
+    /// Which task it is; acks bind to it and to the attempt.
+    pub task: String,
+    /// Whose ack is waited for.
+    pub worker: Name,
+    /// The message; its recipient is the worker's mailbox. Id, task and attempt are set here.
+    pub envelope: Envelope,
+    /// The times of the ladder.
+    pub config: Config,
+    /// How long to wait at most; after that the delivery is left alone, and the conductor is not
+    /// told. `None` for as long as the ladder takes.
+    pub patience: Option<Duration>,
+}
+
+impl Order {
+    /// An order with seed 002's times.
+    #[must_use]
+    pub fn new(task: impl Into<String>, worker: Name, envelope: Envelope) -> Self {
+        Self { task: task.into(), worker, envelope, config: Config::default(), patience: None }
+    }
+
+    /// Waiting for at most this long.
+    #[must_use]
+    pub const fn with_patience(mut self, patience: Option<Duration>) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// With other times.
+    #[must_use]
+    pub const fn with_config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
+}
+
+/// How a delivery ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Ended {
+    /// The worker has it.
+    Acked {
+        /// In which phase of the ladder.
+        phase: Phase,
+        /// Which attempt.
+        attempt: u32,
+        /// The message of that attempt.
+        message: MessageId,
+    },
+    /// The conductor was told.
+    Escalated {
+        /// What it was told.
+        notice: Notice,
+        /// The file, below the queue.
+        file: String,
+    },
+    /// It had an expiry date, which has passed.
+    Expired,
+    /// [`Order::patience`] is over. The message still waits in its mailbox.
+    Abandoned {
+        /// In which phase of the ladder.
+        phase: Phase,
+        /// Which attempt.
+        attempt: u32,
+        /// The message of that attempt.
+        message: MessageId,
+    },
+}
+
+/// The id of the message that carries an attempt at a task: `<task>.<attempt>`, or a digest in the
+/// task's place where it is no name. Publishing it twice stores it once.
+///
+/// ```
+/// use ensemble_core::driver::message_id;
+/// assert_eq!(message_id("task-001", 2).as_str(), "task-001.2");
+/// assert!(message_id("über uns", 1).as_str().starts_with("t-"));
+/// ```
+#[must_use]
+pub fn message_id(task: &str, attempt: u32) -> MessageId {
+    MessageId::new(format!("{task}.{attempt}")).unwrap_or_else(|_| {
+        let digest = Digest::of(task.as_bytes()).short(40);
+        MessageId::new(format!("t-{digest}.{attempt}"))
+            .unwrap_or_else(|_| unreachable!("a digest and a number are a name"))
+    })
+}
+
+/// What all deliveries of a manager share.
+pub(super) struct World<'a> {
+    pub(super) spool: &'a Spool,
+    pub(super) clock: &'a dyn Clock,
+    pub(super) recorder: &'a dyn Recorder,
+    pub(super) actor: Name,
+}
+
+/// A delivery under way.
+pub(super) struct Delivery<'a> {
+    order: Order,
+    ladder: Ladder,
+    pane: Option<Box<dyn AgentPane + 'a>>,
+    message: MessageId,
+    /// How often the message had been received before this delivery began.
+    epoch_before: u64,
+    /// When a nudge that could not be typed is tried again, and why it could not be.
+    nudge: Option<(Monotonic, Deferral)>,
+    /// What went wrong, for the conductor.
+    trouble: Option<String>,
+    /// When it is left alone.
+    deadline: Option<Monotonic>,
+    /// Its expiry date has passed, which is to be told.
+    has_expired: bool,
+}
+
+impl<'a> Delivery<'a> {
+    /// Publishes the task and begins to wait.
+    ///
+    /// An attempt that was settled or has died is over, so a new one begins; one that still waits
+    /// or is held is gone on with, so that a controller that was killed can simply be run again.
+    pub(super) fn begin(
+        world: &World<'_>,
+        order: Order,
+        pane: Option<Box<dyn AgentPane + 'a>>,
+    ) -> Result<Self> {
+        let mailbox = &order.envelope.to;
+        let mut attempt = 1;
+        let epoch_before = loop {
+            match world.spool.state(mailbox, &message_id(&order.task, attempt))? {
+                Some(State::Settled | State::Dead) => attempt += 1,
+                Some(State::Queued { epoch, .. }) => break epoch,
+                Some(State::Acked { .. }) | None => break 0,
+            }
+        };
+        let message = message_id(&order.task, attempt);
+        let ladder = Ladder::new(order.task.clone(), attempt, order.config);
+        let now = world.clock.monotonic();
+        let deadline = order.patience.map(|patience| now + patience);
+        let mut this = Self {
+            order,
+            ladder,
+            pane,
+            message,
+            epoch_before,
+            nudge: None,
+            trouble: None,
+            deadline,
+            has_expired: false,
+        };
+        this.publish(world, attempt)?;
+        this.ladder.handle(now, Event::Started);
+        // What it wants first is done already.
+        let first = this.ladder.poll_effect();
+        debug_assert_eq!(first, Some(Effect::Deliver { attempt }));
+        Ok(this)
+    }
+
+    pub(super) const fn mailbox(&self) -> &Name {
+        &self.order.envelope.to
+    }
+
+    pub(super) const fn phase(&self) -> Phase {
+        self.ladder.phase()
+    }
+
+    pub(super) fn poll_timeout(&self) -> Option<Monotonic> {
+        let nudge = self.nudge.as_ref().map(|(at, _)| *at);
+        let others = nudge.into_iter().chain(self.deadline).filter(|_| !self.ladder.is_over());
+        self.ladder.poll_timeout().into_iter().chain(others).min()
+    }
+
+    /// Lets time pass; how it ended, if it did.
+    pub(super) fn handle_timeout(&mut self, world: &World<'_>) -> Result<Option<Ended>> {
+        let now = world.clock.monotonic();
+        if self.nudge.as_ref().is_some_and(|(at, _)| now >= *at) && !self.ladder.is_over() {
+            self.nudge(world);
+        }
+        if self.deadline.is_some_and(|at| now >= at) && !self.ladder.is_over() {
+            let (phase, attempt) = (self.ladder.phase(), self.ladder.attempt());
+            return Ok(Some(Ended::Abandoned { phase, attempt, message: self.message.clone() }));
+        }
+        self.ladder.handle_timeout(now);
+        self.perform_all(world)
+    }
+
+    /// Looks whether the worker has taken the message; how the delivery ended, if it did.
+    pub(super) fn look(&mut self, world: &World<'_>) -> Result<Option<Ended>> {
+        let event = match self.find(world)? {
+            Some(State::Queued { epoch, .. }) if epoch <= self.epoch_before => return Ok(None),
+            // Given back is received, too.
+            Some(State::Queued { .. } | State::Acked { .. } | State::Settled) => self.ack(),
+            Some(State::Dead) => self.died(world)?,
+            None => {
+                self.trouble = Some("the message is not in the mailbox any more".to_owned());
+                Event::Undeliverable
+            }
+        };
+        self.ladder.handle(world.clock.monotonic(), event);
+        self.perform_all(world)
+    }
+
+    fn ack(&self) -> Event {
+        Event::Ack { task: self.order.task.clone(), attempt: self.ladder.attempt() }
+    }
+
+    fn find(&self, world: &World<'_>) -> Result<Option<State>> {
+        for _ in 0..LOOKS_MAX {
+            let state = world.spool.state(self.mailbox(), &self.message)?;
+            if state.is_some() {
+                return Ok(state);
+            }
+        }
+        Ok(None)
+    }
+
+    fn died(&mut self, world: &World<'_>) -> Result<Event> {
+        let letters = world.spool.dead_letters(self.mailbox())?;
+        let letter = letters.into_iter().find(|letter| letter.id == self.message);
+        let reason = letter.map(|letter| letter.reason).unwrap_or_default();
+        if reason == "expired" {
+            self.has_expired = !self.ladder.is_over();
+            return Ok(Event::Expired);
+        }
+        self.trouble = Some(format!("it is a dead letter: {reason}"));
+        Ok(Event::Undeliverable)
+    }
+
+    fn perform_all(&mut self, world: &World<'_>) -> Result<Option<Ended>> {
+        let mut ended = None;
+        while let Some(effect) = self.ladder.poll_effect() {
+            ended = self.perform(world, effect)?.or(ended);
+        }
+        // The machine has no effect for it.
+        let has_expired = std::mem::take(&mut self.has_expired);
+        Ok(ended.or_else(|| has_expired.then_some(Ended::Expired)))
+    }
+
+    fn perform(&mut self, world: &World<'_>, effect: Effect) -> Result<Option<Ended>> {
+        match effect {
+            Effect::Deliver { attempt } => self.deliver_again(world, attempt),
+            Effect::Inspect => {
+                let worker = self.look_at_worker(world.clock.monotonic());
+                self.ladder.handle(world.clock.monotonic(), Event::Seen(worker));
+            }
+            Effect::Nudge => self.nudge(world),
+            Effect::LeaveInputMode => self.press(world, Phase::LeaveInputMode),
+            Effect::ResetContext => self.press(world, Phase::ResetContext),
+            Effect::Acked { phase } => {
+                let (attempt, message) = (self.ladder.attempt(), self.message.clone());
+                let data = json!({ "attempt": attempt, "phase": phase.number(), "id": message });
+                self.record(world, "task_start", data);
+                return Ok(Some(Ended::Acked { phase, attempt, message }));
+            }
+            Effect::Escalate(escalation) => {
+                let (worker, from) = (self.order.worker.clone(), world.actor.clone());
+                let at = world.clock.wall();
+                let mut notice = Notice::new(&escalation, worker, self.message.clone(), from, at);
+                notice.detail.clone_from(&self.trouble);
+                let file = notice.file(world.spool.root(), world.spool.durability())?;
+                let mut data = serde_json::to_value(&notice).unwrap_or_default();
+                data["file"] = file.as_str().into();
+                self.record(world, "escalation", data);
+                return Ok(Some(Ended::Escalated { notice, file }));
+            }
+            Effect::Record(record) => self.note(world, &record),
+        }
+        Ok(None)
+    }
+
+    fn note(&self, world: &World<'_>, record: &Record) {
+        let (kind, data) = match record {
+            Record::Entered { phase } => ("ladder.phase", json!({ "phase": phase.number() })),
+            Record::Skipped { phase } => ("ladder.skipped", json!({ "phase": phase.number() })),
+            Record::Waiting { worker } => {
+                ("ladder.waiting", json!({ "worker_state": worker.word() }))
+            }
+            Record::StaleAck { attempt, .. } => ("ladder.stale_ack", json!({ "attempt": attempt })),
+            Record::LateAck => ("ladder.late_ack", json!({ "attempt": self.ladder.attempt() })),
+        };
+        self.record(world, kind, data);
+    }
+
+    fn record(&self, world: &World<'_>, kind: &str, mut data: Value) {
+        data["task_id"] = self.order.task.as_str().into();
+        data["worker_id"] = self.order.worker.as_str().into();
+        world.recorder.record(kind, world.actor.as_str(), data);
+    }
+
+    fn publish(&mut self, world: &World<'_>, attempt: u32) -> Result<()> {
+        self.message = message_id(&self.order.task, attempt);
+        let template = &self.order.envelope;
+        let envelope = template
+            .addressed_to(template.to.clone())
+            .with_id(self.message.clone())
+            .with_task(self.order.task.clone())
+            .with_attempt(attempt);
+        world.spool.publish(&envelope)?;
+        let data = json!({ "attempt": attempt, "id": self.message, "mailbox": template.to });
+        self.record(world, "worker_assign", data);
+        Ok(())
+    }
+
+    /// After a reset: the worker has forgotten the task, so it comes again, and what still waits
+    /// of the attempt before is taken back.
+    fn deliver_again(&mut self, world: &World<'_>, attempt: u32) {
+        let (before, next) = (self.message.clone(), message_id(&self.order.task, attempt));
+        let reason = format!("superseded by {next}");
+        let now = world.clock.monotonic();
+        match world.spool.dead_letter_waiting(self.mailbox(), &before, &reason) {
+            Ok(()) => {}
+            // It was received meanwhile, by a worker that has forgotten it since.
+            Err(Error::NoMessage { .. }) => {
+                let (task, attempt) = (self.order.task.clone(), attempt.saturating_sub(1));
+                self.ladder.handle(now, Event::Ack { task, attempt });
+            }
+            Err(error) => self.trouble = Some(error.to_string()),
+        }
+        self.epoch_before = 0;
+        if let Err(error) = self.publish(world, attempt) {
+            self.trouble = Some(error.to_string());
+            self.ladder.handle(now, Event::Undeliverable);
+        }
+    }
+
+    fn look_at_worker(&mut self, now: Monotonic) -> Worker {
+        let Some(pane) = &mut self.pane else { return Worker::Unknown };
+        match pane.diagnose() {
+            Ok(diagnosis) => worker_state(&diagnosis, now, None),
+            // Nobody could look, which says nothing of the worker.
+            Err(_) => Worker::Unknown,
+        }
+    }
+
+    /// Tells the worker's pane of its mail; what cannot be typed now is tried again.
+    pub(super) fn nudge(&mut self, world: &World<'_>) {
+        self.nudge = None;
+        let count =
+            world.spool.due_ids(self.mailbox(), COUNT_MAX).map_or(1, |ids| ids.len().max(1));
+        let Some(pane) = &mut self.pane else { return };
+        let mailbox = &self.order.envelope.to;
+        let text = provider::nudge_text(pane.profile(), mailbox, count, count >= COUNT_MAX);
+        let (reason, detail) = match pane.nudge(&text) {
+            Ok(NudgeOutcome::Sent) => (None, None),
+            Ok(NudgeOutcome::TextOnly { deferral } | NudgeOutcome::Refused { deferral }) => {
+                (Some(deferral.clone()), Some(deferral.to_string()))
+            }
+            Err(error) => (Some(Deferral::ServerGone), Some(error.to_string())),
+        };
+        let phase = self.ladder.phase().number();
+        let word = reason.as_ref().map(Deferral::word);
+        let data =
+            json!({ "phase": phase, "sent": word.is_none(), "reason": word, "detail": detail });
+        self.record(world, "ladder.nudge", data);
+        if let Some(why) = reason.filter(|why| !why.is_permanent()) {
+            self.nudge = Some((world.clock.monotonic() + NUDGE_RETRY, why));
+        }
+    }
+
+    /// Presses what the worker's profile has for a phase, up to the first key that is refused. The
+    /// nudge that follows is asked for by the ladder itself.
+    fn press(&mut self, world: &World<'_>, phase: Phase) {
+        let Some(pane) = &mut self.pane else { return };
+        let escalation = pane.profile().escalation();
+        let steps = match phase {
+            Phase::ResetContext => &escalation.phase_3,
+            Phase::Deliver | Phase::Nudge | Phase::LeaveInputMode => &escalation.phase_2,
+        };
+        let steps: Vec<Step> = steps.iter().copied().filter(|s| *s != Step::Nudge).collect();
+        let mut pressed = Vec::new();
+        let mut refused = None;
+        for step in steps {
+            let outcome = match step {
+                Step::Escape => pane.press(Key::Escape),
+                Step::CtrlC => pane.press(Key::CtrlC),
+                Step::Reset => pane.reset_context(),
+                Step::Nudge => continue,
+            };
+            match outcome {
+                Ok(NudgeOutcome::Sent) => pressed.push(step),
+                Ok(NudgeOutcome::TextOnly { deferral } | NudgeOutcome::Refused { deferral }) => {
+                    refused = Some(json!({ "step": step, "reason": deferral.word() }));
+                }
+                Err(error) => refused = Some(json!({ "step": step, "reason": error.to_string() })),
+            }
+            if refused.is_some() {
+                break;
+            }
+        }
+        let data = json!({ "phase": phase.number(), "pressed": pressed, "refused": refused });
+        self.record(world, "ladder.pressed", data);
+    }
+}

@@ -1,0 +1,140 @@
+//! Telling the conductor: `queue/reports/escalation-<task>.yaml` (seed 002, P0-3).
+//!
+//! The file is the message: the watcher's routes hand it to `conductor`, once for each version of
+//! it. It is written elsewhere and renamed, so nobody reads half of it.
+
+use std::path::Path;
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::Result;
+use crate::durable::{Dir, Durability, Modes};
+use crate::message::{Digest, MessageId, Name, Timestamp, yaml};
+use crate::proto::ack::{Escalation, Reason, Worker};
+
+const PREFIX: &str = "escalation-";
+const SUFFIX: &str = ".yaml";
+/// How much of a task's name stands in the file's name, in bytes.
+const TASK_BYTES_MAX: usize = 100;
+/// The largest such file that is read, in bytes.
+const BYTES_MAX: usize = 64 * 1024;
+
+/// What the conductor is told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Notice {
+    /// Which task.
+    pub task_id: String,
+    /// Who has not acked it.
+    pub worker: Name,
+    /// The last attempt at it.
+    pub attempt: u32,
+    /// The message of that attempt, in the worker's mailbox.
+    pub message: MessageId,
+    /// The highest phase that was reached, 0 to 3.
+    pub phase: u8,
+    /// Why: `unanswered`, `not_pressable`, `crashed` or `undeliverable`.
+    pub reason: &'static str,
+    /// What the worker was doing, where that is the reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worker_state: Option<&'static str>,
+    /// What else is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// For how long the ack was waited for, in seconds.
+    pub waited_seconds: u64,
+    /// Who waited.
+    pub from: Name,
+    /// When it was given up.
+    pub escalated_at: Timestamp,
+    /// What the conductor is to do.
+    pub action: &'static str,
+}
+
+impl Notice {
+    pub(super) fn new(
+        escalation: &Escalation,
+        worker: Name,
+        message: MessageId,
+        from: Name,
+        escalated_at: Timestamp,
+    ) -> Self {
+        let (reason, worker_state) = match escalation.reason {
+            Reason::Unanswered => ("unanswered", None),
+            Reason::NotPressable(state) => ("not_pressable", Some(Worker::word(state))),
+            Reason::Crashed => ("crashed", Some(Worker::Crashed.word())),
+            Reason::Undeliverable => ("undeliverable", None),
+        };
+        Self {
+            task_id: escalation.task.clone(),
+            worker,
+            attempt: escalation.attempt,
+            message,
+            phase: escalation.phase.number(),
+            reason,
+            worker_state,
+            detail: None,
+            waited_seconds: escalation.waited.as_secs(),
+            from,
+            escalated_at,
+            action: "manual_intervention",
+        }
+    }
+
+    /// Puts the file into the drop box of the queue at `root`; its path below the queue.
+    pub(super) fn file(&self, root: &Path, durability: Durability) -> Result<String> {
+        let queue = Dir::open(root)?;
+        let tmp = queue.ensure_child("tmp", Modes::default())?;
+        let reports = queue.ensure_child("reports", Modes::default())?;
+        let name = file_name(&self.task_id);
+        let text = yaml::render(self);
+        reports.replace(&name, text.as_bytes(), &tmp, Modes::default(), durability)?;
+        Ok(format!("reports/{name}"))
+    }
+}
+
+/// The name of a task's escalation file. Characters that have no place in a name become `_`, and a
+/// digest keeps such tasks apart.
+///
+/// ```
+/// use ensemble_core::driver::file_name;
+/// assert_eq!(file_name("task-001"), "escalation-task-001.yaml");
+/// assert!(file_name("../x").starts_with("escalation-.._x-"));
+/// ```
+#[must_use]
+pub fn file_name(task: &str) -> String {
+    let harmless = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let kept: String =
+        task.chars().map(|c| if harmless(c) { c } else { '_' }).take(TASK_BYTES_MAX).collect();
+    let mark = match kept == task {
+        true => String::new(),
+        false => format!("-{}", Digest::of(task.as_bytes()).short(12)),
+    };
+    format!("{PREFIX}{kept}{mark}{SUFFIX}")
+}
+
+/// A file, as its path below the queue, and its fields or what is wrong with it.
+pub type EscalationFile = (String, Result<Map<String, Value>>);
+
+/// The escalation files of the queue at `root`, by name. Files that others have written are listed as well.
+///
+/// # Errors
+/// The drop box cannot be listed.
+pub fn read_escalations(root: &Path) -> Result<Vec<EscalationFile>> {
+    let reports = Dir::open(&root.join("reports"))?;
+    let mut names = reports.names()?;
+    names.retain(|name| name.starts_with(PREFIX) && name.ends_with(SUFFIX));
+    names.sort_unstable();
+    let read = |name: &str| -> Result<Map<String, Value>> {
+        let content = reports.read(name, BYTES_MAX)?.unwrap_or_default();
+        yaml::parse(&String::from_utf8_lossy(&content), &reports.path().join(name))
+    };
+    Ok(names
+        .into_iter()
+        .map(|name| {
+            let fields = read(&name);
+            (format!("reports/{name}"), fields)
+        })
+        .collect())
+}

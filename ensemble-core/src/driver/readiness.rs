@@ -1,0 +1,368 @@
+//! Asking a worker whether it is ready, before anything is assigned to it (seed 000).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{AgentPane, LOOK_INTERVAL, PongBox};
+use crate::env::{Clock, Monotonic};
+use crate::event_log::Recorder;
+use crate::message::Name;
+use crate::pane::{Deferral, NudgeOutcome, NudgeText};
+use crate::proto::Machine as _;
+use crate::proto::ready::{
+    Config, Diagnosis, Effect, Event, Handshake, Obstacle, Ping, Pong, ReadinessFailure, Record,
+    Workspace,
+};
+use crate::provider::{self, AgentState};
+use crate::{Error, Result};
+
+/// How often a ping is tried again that could not be typed, while its attempt lasts.
+const TYPE_RETRY: Duration = Duration::from_millis(250);
+
+/// How a handshake ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Readied {
+    /// The worker has answered this ping.
+    Ready {
+        /// The number of the ping.
+        attempt: u8,
+    },
+    /// It has not: nothing may be assigned. Displayed as the seed's block.
+    NotReady(ReadinessFailure),
+}
+
+/// One handshake with one worker.
+///
+/// The ping is typed into the worker's pane, if it has one, and lies in the [`PongBox`]; the pong
+/// comes through the box or, where the profile allows it, from the screen. Whoever runs this holds
+/// the worker's lock ([`super::Assigner`] does).
+pub struct Readiness<'a> {
+    /// Who is asked.
+    pub worker: &'a Name,
+    /// The times.
+    pub config: Config,
+    /// Where pongs arrive.
+    pub pongs: &'a PongBox,
+    /// The clock.
+    pub clock: &'a dyn Clock,
+    /// Where it is told what happens.
+    pub recorder: &'a dyn Recorder,
+    /// Who asks.
+    pub actor: &'a Name,
+}
+
+impl Readiness<'_> {
+    /// Asks until there is an answer or the attempts are used up: with a silent worker 25 s in the
+    /// usual configuration, and the time that looking takes.
+    ///
+    /// # Errors
+    /// The box of pongs cannot be read. Trouble with the pane is not an error: it ends in
+    /// [`Readied::NotReady`].
+    pub fn run(
+        &self,
+        pane: Option<&mut dyn AgentPane>,
+        rest: &mut dyn FnMut(Duration),
+    ) -> Result<Readied> {
+        // A pong of an earlier handshake must not answer this one.
+        self.pongs.clear(self.worker)?;
+        let mut round = Round {
+            about: self,
+            screen: Screen::default(),
+            machine: Handshake::new(self.worker.clone(), self.config),
+            untyped: None,
+            pane,
+        };
+        round.look_at_screen();
+        round.machine.handle(self.clock.monotonic(), Event::Started);
+        let end = round.run(rest);
+        self.pongs.clear(self.worker)?;
+        end
+    }
+
+    fn record(&self, kind: &str, mut data: Value) {
+        data["worker_id"] = self.worker.as_str().into();
+        self.recorder.record(kind, self.actor.as_str(), data);
+    }
+}
+
+/// A ping that was not typed yet.
+struct Untyped {
+    ping: Ping,
+    why: Deferral,
+    retry_at: Monotonic,
+}
+
+/// A handshake under way.
+struct Round<'a, 'p> {
+    about: &'a Readiness<'a>,
+    machine: Handshake,
+    pane: Option<&'p mut dyn AgentPane>,
+    screen: Screen,
+    untyped: Option<Untyped>,
+}
+
+impl Round<'_, '_> {
+    fn run(&mut self, rest: &mut dyn FnMut(Duration)) -> Result<Readied> {
+        loop {
+            self.listen()?;
+            let now = self.about.clock.monotonic();
+            self.type_again(now);
+            self.machine.handle_timeout(now);
+            let mut idle = true;
+            while let Some(effect) = self.machine.poll_effect() {
+                idle = false;
+                if let Some(end) = self.perform(effect)? {
+                    return Ok(end);
+                }
+            }
+            if idle {
+                let now = self.about.clock.monotonic();
+                let left = self.machine.poll_timeout().map_or(LOOK_INTERVAL, |at| at.since(now));
+                rest(if self.pane.is_some() { left.min(LOOK_INTERVAL) } else { left });
+            }
+        }
+    }
+
+    /// Takes the pongs that have come in.
+    fn listen(&mut self) -> Result<()> {
+        let mut pongs = self.about.pongs.take(self.about.worker)?;
+        pongs.extend(self.look_at_screen());
+        for pong in pongs {
+            self.machine.handle(self.about.clock.monotonic(), Event::Pong(pong));
+        }
+        Ok(())
+    }
+
+    /// The pongs that have appeared on the screen since the last look.
+    fn look_at_screen(&mut self) -> Vec<Pong> {
+        let Some(pane) = self.pane.as_mut().filter(|p| p.profile().allows_pong_on_screen()) else {
+            return Vec::new();
+        };
+        // What cannot be seen now may be later; the handshake's own looks tell of trouble.
+        let Ok(state) = pane.inspect() else { return Vec::new() };
+        if !state.bound {
+            return Vec::new();
+        }
+        self.screen.appeared(self.about.worker, &state.screen)
+    }
+
+    fn perform(&mut self, effect: Effect) -> Result<Option<Readied>> {
+        match effect {
+            Effect::SendPing(ping) => {
+                self.about.pongs.ask(&ping)?;
+                self.untyped = None;
+                self.type_ping(ping);
+            }
+            Effect::Inspect { attempt } => {
+                let diagnosis = self.inspect();
+                let now = self.about.clock.monotonic();
+                self.machine.handle(now, Event::Inspected { attempt, diagnosis });
+            }
+            Effect::SendOpen { attempt } => {
+                let ok = self.open(attempt);
+                self.machine.handle(self.about.clock.monotonic(), Event::OpenDone { attempt, ok });
+            }
+            Effect::Ready { attempt } => {
+                self.about.record("ready.pong", json!({ "attempt": attempt }));
+                return Ok(Some(Readied::Ready { attempt }));
+            }
+            Effect::Failed(failure) => {
+                let data = serde_json::to_value(&failure).unwrap_or_default();
+                self.about.record("ready.failed", data);
+                return Ok(Some(Readied::NotReady(failure)));
+            }
+            Effect::Record(Record::Retry {
+                attempt,
+                error_type,
+                observation,
+                open_command_sent,
+            }) => {
+                self.about.record(
+                    "ready.retry",
+                    json!({
+                        "attempt": attempt, "error_type": error_type, "observation": observation,
+                        "open_command_sent": open_command_sent,
+                    }),
+                );
+            }
+            Effect::Record(Record::StrayPong { worker, attempt }) => {
+                self.about.record("ready.stray_pong", json!({ "attempt": attempt, "from": worker }))
+            }
+        }
+        Ok(None)
+    }
+
+    fn type_ping(&mut self, ping: Ping) {
+        let Some(pane) = &mut self.pane else {
+            self.about.record("ready.ping", json!({ "attempt": ping.attempt, "typed": false }));
+            return;
+        };
+        let outcome = match NudgeText::new(ping.to_string()) {
+            Ok(text) => pane.nudge(&text).unwrap_or_else(server_gone),
+            // A ping has two checked names and a number.
+            Err(_) => return,
+        };
+        let why = match outcome {
+            NudgeOutcome::Sent => None,
+            NudgeOutcome::TextOnly { deferral } | NudgeOutcome::Refused { deferral } => {
+                Some(deferral)
+            }
+        };
+        let is_news = self.untyped.as_ref().map(|untyped| &untyped.why) != why.as_ref();
+        if is_news || why.is_none() {
+            self.about.record(
+                "ready.ping",
+                json!({
+                    "attempt": ping.attempt, "typed": why.is_none(),
+                    "reason": why.as_ref().map(Deferral::word),
+                }),
+            );
+        }
+        let retry_at = self.about.clock.monotonic() + TYPE_RETRY;
+        self.untyped = why.map(|why| Untyped { ping, why, retry_at });
+    }
+
+    /// A busy screen may be still a moment later. That a ping was not typed is told to the machine
+    /// when its time is over.
+    fn type_again(&mut self, now: Monotonic) {
+        let Some(Untyped { ping, why, retry_at }) = &self.untyped else { return };
+        if self.machine.poll_timeout().is_none_or(|until| now >= until) {
+            let event = Event::SendFailed { attempt: ping.attempt, deferral: why.clone() };
+            self.machine.handle(now, event);
+            self.untyped = None;
+        } else if now >= *retry_at && !why.is_permanent() {
+            let ping = ping.clone();
+            self.type_ping(ping);
+        }
+    }
+
+    fn inspect(&mut self) -> Result<Diagnosis, String> {
+        let worker = self.about.worker;
+        let pane = self.pane.as_mut().ok_or_else(|| format!("no pane is bound to {worker}"))?;
+        let seen = pane.diagnose().map_err(|error| error.to_string())?;
+        Ok(seen_at_the_window(pane.profile().name(), &seen))
+    }
+
+    fn open(&mut self, attempt: u8) -> bool {
+        let Some(pane) = &mut self.pane else { return false };
+        let command = pane.profile().open_command().map(str::to_owned);
+        let opened = match &command {
+            Some(command) => pane.open(command).map(Some),
+            None => Ok(None),
+        };
+        let (ok, reason) = match opened {
+            Ok(Some(NudgeOutcome::Sent)) => (true, None),
+            Ok(Some(NudgeOutcome::TextOnly { deferral } | NudgeOutcome::Refused { deferral })) => {
+                (false, Some(deferral.to_string()))
+            }
+            Ok(None) => (false, Some("the profile has no open command".to_owned())),
+            Err(error) => (false, Some(error.to_string())),
+        };
+        self.about.record(
+            "ready.open",
+            json!({ "attempt": attempt, "command": command, "sent": ok, "reason": reason }),
+        );
+        ok
+    }
+}
+
+/// Nobody could be asked, so nothing was typed. The look at the window tells why.
+fn server_gone(_: Error) -> NudgeOutcome {
+    NudgeOutcome::Refused { deferral: Deferral::ServerGone }
+}
+
+/// The pongs on a screen that were there before do not count.
+#[derive(Default)]
+struct Screen {
+    /// How many lines were an answer to each ping, at the last look.
+    shown: BTreeMap<u8, usize>,
+    /// Nothing counts as new before the first look.
+    looked: bool,
+}
+
+impl Screen {
+    fn appeared(&mut self, worker: &Name, screen: &[String]) -> Vec<Pong> {
+        let mut shown: BTreeMap<u8, usize> = BTreeMap::new();
+        for pong in Pong::on_screen(screen).filter(|pong| pong.worker == *worker) {
+            *shown.entry(pong.attempt).or_default() += 1;
+        }
+        let is_new = |attempt: &u8, count: usize| {
+            self.looked && count > self.shown.get(attempt).copied().unwrap_or_default()
+        };
+        let new: Vec<Pong> = shown
+            .iter()
+            .filter(|(attempt, count)| is_new(attempt, **count))
+            .map(|(attempt, _)| Pong { worker: worker.clone(), attempt: *attempt })
+            .collect();
+        self.shown = shown;
+        self.looked = true;
+        new
+    }
+}
+
+/// The seed's checklist, answered from what the profile sees.
+#[must_use]
+pub fn seen_at_the_window(provider: &str, seen: &provider::Diagnosis) -> Diagnosis {
+    let (alive, open) = (true, Workspace::Open);
+    let (session_alive, workspace, obstacle) = match (seen.state, &seen.deferral) {
+        (_, Some(Deferral::PaneGone | Deferral::PaneReused | Deferral::ServerGone)) => {
+            (false, Workspace::Unknown, None)
+        }
+        (_, Some(Deferral::PaneDead)) => (alive, Workspace::Closed, Some(Obstacle::Crashed)),
+        (_, Some(Deferral::BareShell { .. })) => (alive, Workspace::Closed, None),
+        (
+            _,
+            Some(
+                Deferral::OtherProgram { .. }
+                | Deferral::CopyMode
+                | Deferral::InputOff
+                | Deferral::Synchronized,
+            ),
+        ) => (alive, Workspace::Unknown, None),
+        (AgentState::Busy, _) => (alive, open, Some(Obstacle::Busy)),
+        (AgentState::Permission | AgentState::Trust | AgentState::Dialog, _) => {
+            (alive, open, Some(Obstacle::Permission))
+        }
+        (AgentState::Login, _) => (alive, open, Some(Obstacle::Login)),
+        (AgentState::RateLimited, _) => (alive, open, Some(Obstacle::Limited)),
+        (AgentState::Draft, _) => (alive, open, Some(Obstacle::Draft)),
+        (AgentState::Crashed, _) => (alive, Workspace::Closed, Some(Obstacle::Crashed)),
+        (AgentState::Ready | AgentState::Starting | AgentState::Unknown, _) => (alive, open, None),
+    };
+    let mut observation = format!("{provider} is {}", seen.state.word());
+    match &seen.deferral {
+        Some(deferral) => observation.push_str(&format!(" ({deferral})")),
+        None => observation.push_str(" and sent no AGENT_TEAM_PONG"),
+    }
+    if let Some(reset) = &seen.resets_at {
+        observation.push_str(&format!(", resets {reset}"));
+    }
+    if let Some(evidence) = seen.evidence.first().filter(|e| !e.text.is_empty()) {
+        observation.push_str(&format!("; seen: {}", evidence.text));
+    }
+    Diagnosis { session_alive, workspace, obstacle, observation }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_appears_on_the_screen_counts() {
+        let worker = Name::new("w1").unwrap();
+        let lines = |lines: &[&str]| lines.iter().map(|l| (*l).to_owned()).collect::<Vec<_>>();
+        let pong = "AGENT_TEAM_PONG w1 1";
+        let mut screen = Screen::default();
+        let mut look = |shown: &[&str]| screen.appeared(&worker, &lines(shown)).len();
+        assert_eq!(look(&[pong]), 0, "it is from before");
+        assert_eq!(look(&[pong, "> AGENT_TEAM_PING w1 1"]), 0, "the echo of a ping");
+        assert_eq!(look(&[pong, "AGENT_TEAM_PONG w2 1"]), 0, "another's");
+        assert_eq!(look(&[pong, "it said AGENT_TEAM_PONG w1 1 to me"]), 0, "quoted");
+        assert_eq!(look(&[pong, "● AGENT_TEAM_PONG w1 1"]), 1);
+        assert_eq!(look(&["", pong]), 0, "the older one has scrolled away");
+        assert_eq!(look(&["AGENT_TEAM_PONG w1 2", pong]), 1);
+    }
+}

@@ -1,0 +1,321 @@
+//! Assignments, with agents in a real tmux server: scripts that answer pings or not, and take their
+//! mail at the n-th nudge or never.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use serde_json::Value;
+
+use crate::bed::{Bed, Ran, keys, objects, program, ran};
+use crate::tmux_support::{TestServer, bash_command, eventually};
+
+/// An agent: `sh agent.sh PONG ACK`, where PONG is `file`, `touch`, `screen`, `busy` or `mute`, and
+/// ACK is the number of the nudge at which it takes its mail.
+const AGENT: &str = r#"
+pong=$1 ack=$2 nudges=0
+: >"$HERE/ready"
+while IFS= read -r line; do
+    printf '%s\n' "$line" >>"$HERE/received"
+    case $line in
+    "AGENT_TEAM_PING "*)
+        set -- $line
+        case $pong in
+        file) "$ENSEMBLE" --queue "$QUEUE" pong "$2" "$3" >/dev/null ;;
+        touch) : >"$QUEUE/../.ensemble/ready/$2@$3.pong" ;;
+        screen) echo "* AGENT_TEAM_PONG $2 $3" ;;
+        busy) echo WORKING; : >"$QUEUE/../.ensemble/ready/$2@$3.pong" ;;
+        esac ;;
+    *)
+        nudges=$((nudges + 1))
+        [ "$nudges" = "$ack" ] || continue
+        for message in "$QUEUE"/mailbox/w1/new/*.yaml; do
+            name=${message##*/}
+            mv "$message" "$QUEUE/mailbox/w1/cur/${name%.yaml}@w1@1.yaml"
+        done ;;
+    esac
+done
+"#;
+const NEVER: &str = "never";
+/// Pongs that come have time to; the ladder is short.
+const PATIENT: &str = "readiness: {wait_seconds: 20, retry_seconds: 1}\nladder: {phase_seconds: 2, ceiling_seconds: 0}\n";
+const HASTY: &str = "readiness: {wait_seconds: 1, retry_seconds: 0}\nladder: {phase_seconds: 1, ceiling_seconds: 0}\n";
+
+/// A project whose `w1` runs in the first pane of a server of its own.
+struct Team {
+    bed: Bed,
+    tmux: TestServer,
+}
+
+impl Team {
+    fn new(config: &str, pong: &str, ack: &str) -> Self {
+        let team = Self::with_pane(config, |dir, bed| agent_command(dir, bed, pong, ack));
+        team.tmux.wait_for_reader();
+        team.bind("shell");
+        team
+    }
+
+    fn with_pane(config: &str, command: impl Fn(&Path, &Bed) -> String) -> Self {
+        let bed = Bed::new();
+        let file = bed.project().join("ensemble.yaml");
+        fs::write(file, format!("durability: process\n{config}")).unwrap();
+        fs::write(bed.project().join("task.md"), "count the lines\n").unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let command = command(dir.path(), &bed);
+        let tmux = TestServer::start_in(dir, &command);
+        Self { bed, tmux }
+    }
+
+    fn bind(&self, provider: &str) {
+        let socket = self.tmux.server.socket().display().to_string();
+        let bind =
+            format!("mailbox bind w1 --pane %0 --provider {provider} --tmux-socket {socket}");
+        self.bed.ok(&bind);
+    }
+
+    fn pongs(&self) -> PathBuf {
+        self.bed.project().join(".ensemble/ready")
+    }
+
+    fn assign(&self) -> Ran {
+        self.bed.run("assign w1 task.md --task t1 --json")
+    }
+
+    fn records(&self, kind: &str) -> Vec<Value> {
+        let all = self.bed.json("log");
+        all.into_iter().filter(|record| record["type"] == kind).collect()
+    }
+
+    /// What the agent was told besides pings.
+    fn nudges(&self) -> usize {
+        self.tmux.received().iter().filter(|line| !line.starts_with("AGENT_TEAM_PING")).count()
+    }
+}
+
+fn agent_command(dir: &Path, bed: &Bed, pong: &str, ack: &str) -> String {
+    let script = dir.join("agent.sh");
+    fs::write(&script, AGENT).unwrap();
+    format!(
+        "exec env HERE='{}' QUEUE='{}' ENSEMBLE='{}' sh '{}' {pong} {ack}",
+        dir.display(),
+        bed.project().join("queue").display(),
+        program().display(),
+        script.display()
+    )
+}
+
+#[track_caller]
+fn object(ran: &Ran) -> Value {
+    let mut all = objects(&ran.stdout);
+    assert_eq!(all.len(), 1, "{ran:?}");
+    all.remove(0)
+}
+
+#[test]
+fn a_worker_that_answers_gets_its_task() {
+    for pong in ["file", "screen"] {
+        let team = Team::new(PATIENT, pong, "1");
+        let done = team.assign();
+        assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{pong}: {done:?}");
+        let object = object(&done);
+        assert_eq!(keys(&object)[..5], ["id", "mailbox", "state", "attempt", "phase"]);
+        assert_eq!(object["id"], "t1.1");
+        assert_eq!((&object["state"], &object["phase"]), (&"acked".into(), &0.into()), "{pong}");
+        assert_eq!(team.tmux.received()[0], "AGENT_TEAM_PING w1 1");
+        assert_eq!(team.records("ready.pong").len(), 1);
+        assert_eq!(team.records("worker_assign").len(), 1);
+        assert_eq!(team.records("task_start")[0]["data"]["task_id"], "t1");
+        assert!(team.bed.mailbox("w1/cur/t1.1@w1@1.yaml").exists());
+        // Again: the attempt is under way, and the worker is asked again.
+        assert_eq!(self::object(&team.assign())["id"], "t1.1");
+    }
+}
+
+#[test]
+fn a_silent_worker_is_assigned_nothing() {
+    let team = Team::new(HASTY, "mute", NEVER);
+    // Answers of an earlier time, as a file and on the screen.
+    fs::create_dir_all(team.pongs()).unwrap();
+    fs::write(team.pongs().join("w1@1.pong"), "").unwrap();
+    team.tmux.human(&["-l", "AGENT_TEAM_PONG w1 1"]);
+    team.tmux.human(&["Enter"]);
+    eventually("the old pong stands there", || team.tmux.received().len() == 1);
+    let ran = team.bed.run("assign w1 task.md --task t1");
+    let block = "[Assign Readiness Error]\n\
+                 worker-id: w1\n\
+                 attempt: 3\n\
+                 error_type: no_pong_timeout\n\
+                 window_inspected: true\n\
+                 open_command_sent: false\n\
+                 observation: shell is ready and sent no AGENT_TEAM_PONG; seen: AGENT_TEAM_PING w1 3\n\
+                 action: assign_stopped\n";
+    assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (1, "", block));
+    let pings = ["AGENT_TEAM_PING w1 1", "AGENT_TEAM_PING w1 2", "AGENT_TEAM_PING w1 3"];
+    assert_eq!(team.tmux.received()[1..], pings);
+    assert_eq!(team.records("ready.retry").len(), 2);
+    assert_eq!(team.records("ready.failed").len(), 1);
+    assert_eq!(team.records("worker_assign").len(), 0);
+    assert_eq!(fs::read_dir(team.bed.mailbox("w1/new")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_late_worker_is_taken_up_to_its_phase() {
+    std::thread::scope(|scope| {
+        for phase in 1..=3_u8 {
+            scope.spawn(move || {
+                let team = Team::new(PATIENT, "touch", &format!("{}", phase + 1));
+                let object = object(&team.assign());
+                assert_eq!(object["phase"], phase, "{object}");
+                let attempt = if phase == 3 { 2 } else { 1 };
+                assert_eq!(object["attempt"], attempt, "a reset begins a new attempt: {object}");
+                assert_eq!(object["id"], format!("t1.{attempt}"));
+                let entered: Vec<_> = team.records("ladder.phase");
+                assert_eq!(entered.len(), usize::from(phase));
+                assert_eq!(team.nudges(), usize::from(phase) + 1);
+                let taken_back = team.bed.mailbox("w1/dead/t1.1.yaml").exists();
+                assert_eq!(taken_back, phase == 3);
+            });
+        }
+    });
+}
+
+#[test]
+fn a_busy_worker_is_waited_for_and_never_touched() {
+    let busy = "providers: {shell: {states: [{state: busy, at: screen, pattern: '^WORKING'}]}}\n";
+    let busy = format!("{HASTY}{}", busy.replace("'^WORKING'", "'WORKING'"));
+    let team = Team::new(&busy.replace("wait_seconds: 1", "wait_seconds: 20"), "busy", NEVER);
+    let ran = team.assign();
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert_eq!(object(&ran)["state"], "escalated");
+    assert!(ran.stderr.contains("not_pressable"), "{ran:?}");
+    assert_eq!(team.tmux.received(), ["AGENT_TEAM_PING w1 1"], "nothing but the ping was typed");
+    assert_eq!(team.records("ladder.waiting")[0]["data"]["worker_state"], "busy");
+    assert_eq!(team.records("ladder.pressed").len(), 0);
+    let escalation = &team.bed.json("escalations")[0];
+    assert_eq!(escalation["worker_state"], "busy");
+    assert_eq!(escalation["file"], "reports/escalation-t1.yaml");
+}
+
+#[test]
+fn nobody_takes_it_and_the_conductor_is_told_once() {
+    let config = HASTY.replace("wait_seconds: 1", "wait_seconds: 20");
+    let team = Team::new(&config, "touch", NEVER);
+    let mut watcher = team.bed.start("watch", Stdio::null());
+    let status = team.bed.project().join(".ensemble/watch.json");
+    eventually("the watcher watches", || status.exists());
+    let ran = team.assign();
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.stderr.contains("w1 has not taken t1"), "{ran:?}");
+    assert!(ran.stderr.contains("queue/reports/escalation-t1.yaml"), "{ran:?}");
+    eventually("it is routed", || team.records("file.routed").len() == 1);
+    watcher.kill().unwrap();
+    watcher.wait().unwrap();
+    let told = team.bed.object("recv --as conductor");
+    assert_eq!(told["envelope"]["type"], "report.escalation");
+    assert_eq!(told["envelope"]["task_id"], "t1");
+    team.bed.fails(3, "recv --as conductor");
+    assert_eq!(team.records("escalation").len(), 1);
+    let rows = team.bed.json("escalations");
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    assert_eq!((&rows[0]["reason"], &rows[0]["phase"]), (&"unanswered".into(), &3.into()));
+    assert_eq!((&rows[0]["attempt"], &rows[0]["message"]), (&2.into(), &"t1.2".into()));
+    assert!(team.bed.ok("escalations").contains("t1"));
+}
+
+#[test]
+fn one_controller_at_a_time() {
+    let team = Team::new(PATIENT, "mute", NEVER);
+    let mut first = team.bed.start("assign w1 task.md --task t1", Stdio::null());
+    eventually("the first asks", || team.pongs().join("w1.ping").exists());
+    for line in ["assign w1 task.md --task t2", "ping w1"] {
+        let said = team.bed.fails(75, line);
+        assert!(said.contains("ensemble (pid "), "{said}");
+    }
+    // A pong of another attempt does not count, the right one does.
+    let said = team.bed.run("pong w1 2");
+    assert!(said.stderr.contains("AGENT_TEAM_PING w1 1"), "{said:?}");
+    eventually("it was heard", || team.records("ready.stray_pong").len() == 1);
+    assert_eq!(team.records("worker_assign").len(), 0);
+    team.bed.ok("pong w1 1");
+    eventually("it is delivered", || team.records("worker_assign").len() == 1);
+    first.kill().unwrap();
+    first.wait().unwrap();
+}
+
+#[test]
+fn a_program_that_is_not_open_is_opened() {
+    let team = Team::with_pane(HASTY, |_, _| bash_command().to_owned());
+    team.tmux.wait_for_line(crate::tmux_support::PROMPT);
+    let command = agent_command(team.tmux.dir.path(), &team.bed, "touch", "1");
+    let providers = serde_json::json!({ "fake": {
+        "open": command, "programs": ["sh"], "nudge": [": mail for {mailbox}"],
+        "composer": { "kind": "shell-line" }, "otherwise": "ready",
+    }});
+    let config = HASTY.replace("retry_seconds: 0", "retry_seconds: 5");
+    let file = team.bed.project().join("ensemble.yaml");
+    fs::write(file, format!("durability: process\n{config}providers: {providers}\n")).unwrap();
+    team.bind("fake");
+    let inspected = team.bed.object("pane inspect w1");
+    assert_eq!(inspected["state"], "crashed");
+    assert_eq!(inspected["would"]["open"]["allowed"], true);
+    let ready = team.bed.object("ping w1");
+    assert_eq!((&ready["ready"], &ready["attempt"]), (&true.into(), &2.into()), "{ready}");
+    assert_eq!(team.records("ready.open")[0]["data"]["sent"], true);
+    assert_eq!(team.records("ready.retry")[0]["data"]["error_type"], "workspace_not_open");
+}
+
+#[test]
+fn a_pane_is_inspected_with_evidence() {
+    let team = Team::new(PATIENT, "mute", NEVER);
+    let seen = team.bed.object("pane inspect w1");
+    assert_eq!(keys(&seen)[..4], ["pane", "socket", "agent", "provider"]);
+    assert_eq!((&seen["state"], &seen["source"]), (&"ready".into(), &"screen".into()));
+    assert_eq!(seen["would"]["nudge"]["allowed"], true);
+    let socket = team.tmux.server.socket().display().to_string();
+    let line = format!("pane inspect %0 --provider claude --tmux-socket {socket}");
+    let seen = team.bed.object(&line);
+    assert_eq!((&seen["state"], &seen["source"]), (&"crashed".into(), &"process".into()));
+    assert_eq!(seen["would"]["nudge"]["reason"], "bare_shell");
+    assert!(team.bed.ok(&line).contains("nudge     not now: bare_shell"));
+    team.bed.fails(3, "pane inspect w2");
+    assert_eq!(team.tmux.received().len(), 0, "nothing was typed");
+}
+
+#[test]
+fn a_nudge_says_why_not() {
+    let team = Team::new(PATIENT, "mute", NEVER);
+    team.bed.fails(3, "nudge w1");
+    team.bed.send("x");
+    assert_eq!(team.bed.object("nudge w1")["sent"], true);
+    eventually("it was read", || team.nudges() == 1);
+    team.tmux.human(&["-l", "half a line"]);
+    eventually("a draft", || team.tmux.screen("%0").last().is_some_and(|l| l == "half a line"));
+    let said = team.bed.fails(75, "nudge w1");
+    assert!(said.contains("draft"), "{said}");
+    assert_eq!(team.bed.fails(1, "nudge nobody").lines().count(), 1);
+}
+
+#[test]
+fn without_a_pane_files_do() {
+    let bed = Bed::new();
+    fs::write(bed.project().join("ensemble.yaml"), format!("durability: process\n{PATIENT}"))
+        .unwrap();
+    fs::write(bed.project().join("task.md"), "x").unwrap();
+    let asking = bed.start("assign w1 task.md --task t1 --wait settled --json", Stdio::null());
+    let asked = bed.project().join(".ensemble/ready/w1.ping");
+    eventually("it is asked", || asked.exists());
+    assert_eq!(fs::read_to_string(asked).unwrap(), "AGENT_TEAM_PING w1 1\n");
+    fs::write(bed.project().join(".ensemble/ready/w1@1.pong"), "").unwrap();
+    eventually("it is there", || bed.mailbox("w1/new/t1.1.yaml").exists());
+    let id = bed.object("recv --as w1")["id"].as_str().unwrap().to_owned();
+    bed.ok(&format!("settle --as w1 {id}"));
+    let done = ran(asking.wait_with_output().unwrap());
+    assert_eq!((done.code, &object(&done)["state"]), (0, &"settled".into()), "{done:?}");
+    // Settled: the next one is another attempt. It is not taken in time, and stays.
+    let asking = bed.start("assign w1 task.md --task t1 --timeout 1 --json", Stdio::null());
+    let pong = bed.project().join(".ensemble/ready/w1.ping");
+    eventually("it is asked", || pong.exists());
+    fs::write(bed.project().join(".ensemble/ready/w1@1.pong"), "").unwrap();
+    let late = ran(asking.wait_with_output().unwrap());
+    assert_eq!((late.code, &object(&late)["id"]), (3, &"t1.2".into()), "{late:?}");
+}
