@@ -12,6 +12,7 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ensemble_core::spool::Settings;
 use rustix::process::Signal;
 use support::{Bed, PATIENCE, eventually_true, name, setting};
 use watcher::Watcher;
@@ -70,8 +71,8 @@ fn wait_for_total(bed: &Bed, total: u64) {
 /// again. Then every file must be there once.
 fn assert_exactly_once(bed: &Bed, watcher: Watcher, files: u64) {
     watcher.stop();
-    let again = Watcher::start(bed);
-    barrier(bed);
+    let mut again = Watcher::start(bed);
+    barrier(bed, &mut again);
     again.stop();
     let mut sources = sources(bed);
     sources.retain(|source, _| !source.contains("barrier"));
@@ -81,12 +82,21 @@ fn assert_exactly_once(bed: &Bed, watcher: Watcher, files: u64) {
     assert!(sources.contains_key(&format!("reports/t{}-completed.yaml", files - 1)));
 }
 
-/// Writes a file and waits until it was routed: what was complete before it was looked at too.
-fn barrier(bed: &Bed) {
-    let number = support::files(&bed.in_queue("reports")).len();
-    let file = format!("reports/barrier-{number}-completed.yaml");
-    fs::write(bed.in_queue(&file), format!("barrier: {number}\n")).unwrap();
-    bed.routed_times(&file, 1);
+/// Waits until the watcher has looked at everything that was there when this was called: a status
+/// that it wrote after a file that came later says that nothing is left.
+fn barrier(bed: &Bed, watcher: &mut Watcher) {
+    let pid = watcher.pid();
+    eventually_true(PATIENCE, "the watcher has looked at everything", || {
+        let number = support::files(&bed.in_queue("reports")).len();
+        let file = format!("reports/barrier-{number}-completed.yaml");
+        bed.land(&file, format!("barrier: {number}\n"));
+        bed.routed_times(&file, 1);
+        // Longer than the least time between two writes of the status.
+        std::thread::sleep(Duration::from_millis(300));
+        let status = watcher.status().filter(|status| status["pid"] == pid);
+        let idle = |boxes: &Vec<serde_json::Value>| boxes.iter().all(|b| b["pending"] == 0);
+        status.is_some_and(|status| status["boxes"].as_array().is_some_and(idle))
+    });
 }
 
 /// Settles what is routed, much more slowly than it comes, until `stop`.
@@ -123,7 +133,8 @@ fn files_that_landed_while_nobody_watched_are_routed_once() {
 #[test]
 fn files_whose_events_were_lost_are_routed_once_with_a_slow_consumer() {
     let files = setting("TORTURE_FILES", 50_000);
-    let bed = Bed::new();
+    // Only the overflow itself can lead to a look.
+    let bed = Bed::with(&Settings::default(), "poll_interval_seconds: 3600\n");
     stage(&bed, files);
     let mut watcher = Watcher::start(&bed);
     let stop = AtomicBool::new(false);
@@ -199,8 +210,8 @@ fn each_version_of_a_file_is_routed_once_also_when_an_old_one_comes_back() {
         assert_eq!(bodies, versions[..=times], "each version, in its order");
     }
     watcher.stop();
-    let again = Watcher::start(&bed);
-    barrier(&bed);
+    let mut again = Watcher::start(&bed);
+    barrier(&bed, &mut again);
     assert_eq!(bed.bodies(file).len(), versions.len(), "a restart routes nothing again");
     bed.land(file, "n: b\n");
     assert_eq!(bed.routed_times(file, versions.len() + 1).last().unwrap(), "n: b\n");
@@ -211,7 +222,7 @@ fn each_version_of_a_file_is_routed_once_also_when_an_old_one_comes_back() {
 #[test]
 fn a_file_that_is_touched_or_deleted_and_restored_is_not_routed_again() {
     let bed = Bed::new();
-    let watcher = Watcher::start(&bed);
+    let mut watcher = Watcher::start(&bed);
     let file = "reports/report-completed.yaml";
     bed.land(file, "n: a\n");
     bed.routed_times(file, 1);
@@ -220,16 +231,16 @@ fn a_file_that_is_touched_or_deleted_and_restored_is_not_routed_again() {
     touch.set_times(now).unwrap();
     drop(touch);
     fs::write(bed.in_queue(file), "n: a\n").unwrap();
-    barrier(&bed);
+    barrier(&bed, &mut watcher);
     fs::remove_file(bed.in_queue(file)).unwrap();
-    barrier(&bed);
+    barrier(&bed, &mut watcher);
     bed.land(file, "n: a\n");
-    barrier(&bed);
+    barrier(&bed, &mut watcher);
     watcher.stop();
     fs::remove_file(bed.in_queue(file)).unwrap();
     bed.land(file, "n: a\n");
-    let again = Watcher::start(&bed);
-    barrier(&bed);
+    let mut again = Watcher::start(&bed);
+    barrier(&bed, &mut again);
     assert_eq!(bed.bodies(file), ["n: a\n"]);
     bed.land(file, "n: b\n");
     assert_eq!(bed.routed_times(file, 2), ["n: a\n", "n: b\n"]);

@@ -154,10 +154,13 @@ impl Boxes {
         self.open.iter().flat_map(|b| b.pending.values()).map(|p| p.due).min()
     }
 
-    /// How many files are pending and unmatched, by box, for `status`.
+    /// How many files are still to be looked at and how many are unmatched, by box, for `status`.
     pub(crate) fn summary(&self) -> Vec<serde_json::Value> {
-        let row = |b: &OpenBox| serde_json::json!({ "box": b.drop_box.name, "pending": b.pending.len(), "unmatched": b.unmatched.len() });
-        self.open.iter().map(row).collect()
+        let row = |(index, b): (usize, &OpenBox)| {
+            let found = self.found.iter().filter(|(of, ..)| *of == index).count();
+            serde_json::json!({ "box": b.drop_box.name, "pending": b.pending.len() + found, "unmatched": b.unmatched.len() })
+        };
+        self.open.iter().enumerate().map(row).collect()
     }
 
     /// Remembers that no route matches a file; true the first time.
@@ -342,75 +345,65 @@ impl Boxes {
         look: &mut Look,
     ) {
         let open = &self.open[index];
-        let path = open.drop_box.path_of(file);
-        let read = open.drop_box.read(file, self.bytes_max);
-        let parsed = match &read {
-            Ok(Some((stat, content))) => {
-                if !whole && !self.is_still(index, file, stat) {
-                    return self.await_quiet(now, index, file, IN_PLACE_QUIET);
-                }
-                if ledger.next_version(&path, stat, content).is_none() {
-                    ledger.refresh(&path, stat);
-                    self.open[index].pending.remove(file);
-                    return;
-                }
-                if is_yaml(file) {
-                    open.drop_box.parse(file, content)
-                } else {
-                    Ok(serde_json::Value::Null)
-                }
-            }
-            _ => Ok(serde_json::Value::Null),
-        };
-        match (read, parsed) {
-            (Ok(None), _) => {
+        let (stat, content) = match open.drop_box.read(file, self.bytes_max) {
+            Ok(Some(read)) => read,
+            Ok(None) => {
                 self.open[index].pending.remove(file);
+                return;
             }
-            (Ok(Some((stat, content))), Ok(fields)) => {
-                let open = &mut self.open[index];
-                open.pending.remove(file);
-                look.complete.push(Complete {
-                    box_name: open.drop_box.name,
-                    file: file.to_owned(),
-                    stat,
-                    content,
-                    fields,
-                });
-            }
-            (Ok(Some((stat, content))), Err(error)) => {
-                let may_grow = !whole && !DropBox::has_end_mark(&content);
-                if !may_grow || !self.may_still_grow(now, index, file, &stat) {
-                    self.reject(now, index, file, &error, look);
-                }
-            }
-            (Err(error @ (Error::Malformed { .. } | Error::TooLarge { .. })), _) => {
-                self.reject(now, index, file, &error, look)
+            Err(error @ (Error::Malformed { .. } | Error::TooLarge { .. })) => {
+                return self.reject(now, index, file, &error, look);
             }
             // The disk or a permission: try again at the next scan.
-            (Err(error), _) => {
+            Err(error) => {
                 tracing::warn!(%error, "cannot read a drop-box file");
                 self.open[index].pending.remove(file);
+                return;
+            }
+        };
+        if !whole && !self.is_still(index, file, &stat) {
+            return self.await_quiet(now, index, file, IN_PLACE_QUIET);
+        }
+        let path = open.drop_box.path_of(file);
+        if ledger.next_version(&path, &stat, &content).is_none() {
+            ledger.refresh(&path, &stat);
+            self.open[index].pending.remove(file);
+            return;
+        }
+        let nothing = Ok(serde_json::Value::Null);
+        match if is_yaml(file) { open.drop_box.parse(file, &content) } else { nothing } {
+            Ok(fields) => {
+                self.open[index].pending.remove(file);
+                let (box_name, file) = (self.open[index].drop_box.name, file.to_owned());
+                look.complete.push(Complete { box_name, file, stat, content, fields });
+            }
+            Err(error) => {
+                let whole = whole || DropBox::has_end_mark(&content);
+                self.invalid(now, index, file, &stat, whole, &error, look);
             }
         }
     }
 
-    /// Gives the writer of a file that does not parse some more time, until its patience is over.
-    fn may_still_grow(
+    /// A file that does not parse is put aside, unless its writer may still complete it.
+    #[expect(clippy::too_many_arguments, reason = "all that is known of one file")]
+    fn invalid(
         &mut self,
         now: Monotonic,
         index: usize,
         file: &str,
         stat: &FileStat,
-    ) -> bool {
-        let pending = &mut self.open[index].pending;
-        let unchanged_since = pending.get(file).map_or(now, |p| p.unchanged_since);
-        if now.since(unchanged_since) >= INCOMPLETE_PATIENCE {
-            return false;
+        whole: bool,
+        error: &Error,
+        look: &mut Look,
+    ) {
+        let unchanged_since = self.open[index].pending.get(file).map_or(now, |p| p.unchanged_since);
+        if whole || now.since(unchanged_since) >= INCOMPLETE_PATIENCE {
+            return self.reject(now, index, file, error, look);
         }
         let due = unchanged_since + INCOMPLETE_PATIENCE;
-        let FileStat { bytes, modified_ns, .. } = *stat;
-        pending.insert(file.to_owned(), Pending { bytes, modified_ns, unchanged_since, due });
-        true
+        let (bytes, modified_ns) = (stat.bytes, stat.modified_ns);
+        let pending = Pending { bytes, modified_ns, unchanged_since, due };
+        self.open[index].pending.insert(file.to_owned(), pending);
     }
 
     /// Whether what was read is what had been quiet before, and nobody wrote while it was read.

@@ -16,6 +16,8 @@ use crate::project::Project;
 
 /// The watcher's name in the event log.
 pub const ACTOR: &str = "watcher";
+/// How long a start waits for the project's lock: `status` takes it for a moment to look.
+const LOCK_PATIENCE: Duration = Duration::from_millis(250);
 /// How many wake-ups one step takes: few enough that it stays short also if each is a file.
 const WAKES_A_STEP: usize = 256;
 
@@ -60,7 +62,7 @@ impl Watcher {
     /// configuration cannot be used.
     pub fn new(project: &Project) -> Result<Self> {
         project.ensure_state()?;
-        let lock = FileLock::acquire(&project.watch_lock(), Duration::ZERO)?;
+        let lock = FileLock::acquire(&project.watch_lock(), LOCK_PATIENCE)?;
         let log = Arc::new(EventLog::start_session(&project.logs(), ACTOR)?);
         let recorder: Arc<dyn Recorder> = Arc::<EventLog>::clone(&log);
         let spool = Arc::new(project.open_spool(Arc::clone(&recorder))?);

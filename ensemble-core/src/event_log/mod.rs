@@ -84,6 +84,11 @@ pub const LOG_ACTOR: &str = "ensemble";
 pub trait Recorder: Send + Sync {
     /// Records that `actor` did something: `kind` is a [`RecordType`], `data` an object.
     fn record(&self, kind: &str, actor: &str, data: Value);
+
+    /// Whether anything becomes of what is recorded; if not, callers may spare the making of it.
+    fn is_recording(&self) -> bool {
+        true
+    }
 }
 
 /// Forgets everything.
@@ -92,6 +97,10 @@ pub struct NullRecorder;
 
 impl Recorder for NullRecorder {
     fn record(&self, _kind: &str, _actor: &str, _data: Value) {}
+
+    fn is_recording(&self) -> bool {
+        false
+    }
 }
 
 /// How a log is kept.

@@ -39,11 +39,9 @@ impl Spool {
             Moved::Done => self.sync_power(&mailbox.done)?,
         }
         forget_extension(&mailbox, &held);
-        self.record(
-            "message.settled",
-            &lease.holder,
-            serde_json::json!({ "id": lease.id, "mailbox": lease.mailbox, "epoch": lease.epoch }),
-        );
+        self.record_often("message.settled", &lease.holder, || {
+            serde_json::json!({ "id": lease.id, "mailbox": lease.mailbox, "epoch": lease.epoch })
+        });
         Ok(())
     }
 

@@ -243,6 +243,13 @@ impl Spool {
         self.options.recorder.record(kind, actor.as_str(), data);
     }
 
+    /// As [`Spool::record`], for what happens to every message: made only if somebody records it.
+    fn record_often(&self, kind: &str, actor: &Name, data: impl FnOnce() -> serde_json::Value) {
+        if self.options.recorder.is_recording() {
+            self.record(kind, actor, data());
+        }
+    }
+
     fn wall_millis(&self) -> u64 {
         u64::try_from(self.options.clock.wall().unix_millis()).unwrap_or(0)
     }

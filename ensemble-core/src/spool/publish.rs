@@ -291,20 +291,22 @@ impl Spool {
     }
 
     fn record_stored(&self, envelope: &Envelope) {
-        let mut data = serde_json::json!({
-            "id": envelope.id, "mailbox": envelope.to, "type": envelope.kind, "bytes": envelope.body.len(),
-        });
-        let optional = [
-            ("task_id", &envelope.task_id),
-            ("correlation_id", &envelope.correlation_id),
-            ("source", &envelope.source),
-        ];
-        for (key, value) in optional {
-            if let Some(value) = value {
-                data[key] = value.as_str().into();
+        self.record_often("message.stored", &envelope.from, || {
+            let mut data = serde_json::json!({
+                "id": envelope.id, "mailbox": envelope.to, "type": envelope.kind, "bytes": envelope.body.len(),
+            });
+            let optional = [
+                ("task_id", &envelope.task_id),
+                ("correlation_id", &envelope.correlation_id),
+                ("source", &envelope.source),
+            ];
+            for (key, value) in optional {
+                if let Some(value) = value {
+                    data[key] = value.as_str().into();
+                }
             }
-        }
-        self.record("message.stored", &envelope.from, data);
+            data
+        });
     }
 }
 

@@ -155,11 +155,9 @@ impl Spool {
             return Ok(None);
         }
         let lease = held.lease(&mailbox.name);
-        self.record(
-            "message.acked",
-            &lease.holder,
-            serde_json::json!({ "id": lease.id, "mailbox": lease.mailbox, "epoch": lease.epoch }),
-        );
+        self.record_often("message.acked", &lease.holder, || {
+            serde_json::json!({ "id": lease.id, "mailbox": lease.mailbox, "epoch": lease.epoch })
+        });
         Ok(Some(Delivery::new(envelope, lease, settings.lease_duration())))
     }
 

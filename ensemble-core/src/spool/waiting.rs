@@ -2,8 +2,9 @@
 //!
 //! `new/` is listed once and the listing worked off; it is made anew when it is used up or when
 //! most of it turns out to be taken by others, so a receive costs a constant share of a listing
-//! however many messages wait. `front/` (urgent, given back, delayed) is short in everyday life
-//! and listed every time; a long one is listed again only after an eighth of it was worked off.
+//! however many messages wait. `front/` (urgent, given back, delayed) is empty in everyday life,
+//! and its stamp tells whether it still is; a short one is listed every time, a long one again only
+//! after an eighth of it was worked off.
 //!
 //! Messages come in the order in which they were made: by the time inside a UUIDv7, by the file's
 //! time for other ids. A consumer that loses a race picks at random among the next few, so that
@@ -18,6 +19,7 @@ use super::backlog::{Ahead, Backlog};
 use super::place::{self, Front};
 use crate::Result;
 use crate::durable::Dir;
+use crate::env::{Clock as _, SystemClock};
 use crate::message::MessageId;
 
 /// A `front/` of up to this many messages is listed for every receive.
@@ -34,6 +36,10 @@ pub(super) enum Candidate {
     Front(Front),
 }
 
+/// How old a directory's stamp must be for an unchanged one to mean an unchanged directory: far
+/// more than the steps in which file systems count time.
+const STAMP_AGE_MIN_NS: i128 = 100_000_000;
+
 /// The part of a backlog that is known.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
@@ -41,6 +47,8 @@ pub(super) struct Waiting {
     /// Where `new` stands in a shared listing, if it is from there.
     ahead: Option<Ahead>,
     front: Vec<Front>,
+    /// The stamp of `front/` when it was found empty.
+    front_empty_at: Option<i128>,
     front_uses_left: usize,
     losses: u32,
     race_seed: u64,
@@ -96,6 +104,8 @@ impl Waiting {
     fn list(&mut self, new: &Dir, shared: Option<Backlog<'_>>) -> Result<()> {
         self.losses = 0;
         self.ahead = None;
+        // Whatever becomes of stamps, `front/` is listed at least as often as `new/`.
+        self.front_empty_at = None;
         self.new = list_new(new)?;
         if let Some(shared) = shared
             && shared.write(&self.new)
@@ -127,7 +137,14 @@ impl Waiting {
 
     fn next_front(&mut self, front: &Dir, now_millis: u64) -> Result<Option<Front>> {
         if self.front_uses_left == 0 {
+            let stamp = front.stat(".")?.map_or(0, |stat| stat.changed_ns);
+            if self.front_empty_at == Some(stamp) {
+                return Ok(None);
+            }
+            let is_old =
+                i128::from(SystemClock.wall().unix_millis()) * 1_000_000 - stamp > STAMP_AGE_MIN_NS;
             self.front = list_front(front)?;
+            self.front_empty_at = (self.front.is_empty() && is_old).then_some(stamp);
             let long = self.front.len() > FRONT_LISTED_ALWAYS;
             self.front_uses_left = if long { self.front.len() / 8 } else { 0 };
         } else {

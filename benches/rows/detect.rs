@@ -1,0 +1,111 @@
+//! From a rename to the handler in another process: raw inotify against the watcher's doorbell.
+
+use std::mem::MaybeUninit;
+use std::path::{Path, PathBuf};
+
+use ensemble_watch::doorbell::{Doorbell, Ring};
+use rustix::fs::inotify;
+
+use crate::support::process::{Guard, Stamper, Stamps, end_with_parent, in_role};
+use crate::support::table::{self, Goal};
+use crate::support::{Outcome, Pairs, Spread, go_on, micros, now_ns, place, size};
+
+const ROUNDS: usize = 20;
+
+pub fn run() -> Outcome<()> {
+    table::heading("rename -> handler in another process (gaps 2-10 ms)");
+    let disk = place::on_disk()?;
+    table::pairs("on disk", "us", &measure(disk.path())?, Goal::AtMost(1.3));
+    if let Some(memory) = place::in_memory() {
+        table::pairs("on tmpfs", "us", &measure(memory.path())?, Goal::AtMost(1.3));
+    }
+    Ok(())
+}
+
+/// Who waits for files, and where.
+struct Reader {
+    dir: PathBuf,
+    tmp: PathBuf,
+    stamps: Stamps,
+    _process: Guard,
+}
+
+impl Reader {
+    fn start(home: &Path, role: &str) -> Outcome<Self> {
+        let dir = place::child(home, role)?;
+        let stamps = Stamps::new(home, role)?;
+        let process = in_role(role, &[dir.as_os_str(), stamps.path().as_os_str()])?;
+        stamps.next()?;
+        Ok(Self { dir, tmp: place::child(home, "tmp")?, stamps, _process: process })
+    }
+
+    /// Microseconds from the start of a rename to the handler.
+    fn sample(&self, number: usize) -> Outcome<f64> {
+        let name = format!("{number}.yaml");
+        std::fs::write(self.tmp.join(&name), b"status: done\n")?;
+        let (from, to) = (self.tmp.join(&name), self.dir.join(&name));
+        let began = now_ns();
+        std::fs::rename(from, to)?;
+        let (stamp, seen) = self.stamps.next()?;
+        if seen == name { Ok(micros(began, stamp)) } else { Err("another file was seen".into()) }
+    }
+}
+
+fn measure(home: &Path) -> Outcome<Pairs> {
+    let (raw, bell) = (Reader::start(home, "raw")?, Reader::start(home, "doorbell")?);
+    let mut spread = Spread::new();
+    let mut pairs = Pairs::default();
+    let each = size("ENSEMBLE_BENCH_RENAMES", 400).div_ceil(ROUNDS);
+    for round in 0..ROUNDS {
+        go_on()?;
+        let (mut ours, mut limit) = (Vec::new(), Vec::new());
+        for number in 0..each {
+            spread.pause(2_000, 10_000);
+            limit.push(raw.sample(round * each + number)?);
+            spread.pause(2_000, 10_000);
+            ours.push(bell.sample(round * each + number)?);
+        }
+        pairs.push(ours, limit);
+    }
+    Ok(pairs)
+}
+
+/// The limit: nothing but a blocking read.
+pub fn raw_reader(dir: &str, stamps: &str) -> Outcome<()> {
+    let stamps = Stamper::new(stamps)?;
+    end_with_parent();
+    each_rename(dir, || stamps.ready(), |stamp, name| stamps.send(stamp, name))
+}
+
+/// Calls `handle` with a stamp for each file that is renamed into a directory.
+pub fn each_rename(
+    dir: &str,
+    ready: impl FnOnce(),
+    mut handle: impl FnMut(u64, &str),
+) -> Outcome<()> {
+    let inotify = inotify::init(inotify::CreateFlags::CLOEXEC)?;
+    inotify::add_watch(&inotify, dir, inotify::WatchFlags::MOVED_TO)?;
+    ready();
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let mut events = inotify::Reader::new(inotify, &mut buffer);
+    loop {
+        let event = events.next()?;
+        let stamp = now_ns();
+        handle(stamp, event.file_name().and_then(|name| name.to_str().ok()).unwrap_or_default());
+    }
+}
+
+/// Ours: the watcher's doorbell and the function it calls.
+pub fn doorbell_reader(dir: &str, stamps: &str) -> Outcome<()> {
+    let own = Stamper::new(stamps)?;
+    let mut doorbell = Doorbell::new(move |ring| {
+        let stamp = now_ns();
+        if let Ring::Landed { name, .. } = ring {
+            own.send(stamp, &name);
+        }
+    })?;
+    doorbell.watch(Path::new(dir))?;
+    Stamper::new(stamps)?.ready();
+    let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0]);
+    Ok(())
+}

@@ -1,0 +1,68 @@
+//! What the sidecar costs while nothing happens.
+
+use std::fs;
+use std::time::Duration;
+
+use ensemble_core::message::Name;
+use ensemble_core::spool::{Options, Spool};
+
+use crate::support::process::watcher;
+use crate::support::table::{self, Goal};
+use crate::support::{Outcome, go_on, now_ns, place, size};
+
+const MAILBOXES: usize = 10;
+/// How long the watcher may take to finish its start.
+const SETTLING: Duration = Duration::from_secs(4);
+
+pub fn run() -> Outcome<()> {
+    let seconds = size("ENSEMBLE_BENCH_IDLE_SECONDS", 20);
+    let home = place::on_disk()?;
+    let spool = Spool::create(&home.path().join("queue"), Options::default())?;
+    for number in 0..MAILBOXES {
+        spool.add_mailbox(&Name::new(format!("worker-{number}"))?, &Default::default())?;
+    }
+    let watcher = watcher(home.path())?;
+    std::thread::sleep(SETTLING);
+    let before = Usage::of(watcher.id())?;
+    let began = now_ns();
+    for _ in 0..seconds {
+        go_on()?;
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    let elapsed_ns = (now_ns() - began) as f64;
+    let after = Usage::of(watcher.id())?;
+    table::heading(&format!("idle watcher, {MAILBOXES} mailboxes, {seconds} s"));
+    let cpu = (after.cpu_ns - before.cpu_ns) as f64 * 100.0 / elapsed_ns;
+    table::value("CPU", cpu, "%", Goal::AtMost(0.1));
+    table::value("resident memory", after.resident_kib as f64 / 1024.0, "MiB", Goal::AtMost(10.0));
+    let wake_ups = (after.wake_ups - before.wake_ups) as f64 * 60e9 / elapsed_ns;
+    table::value("wake-ups", wake_ups, "a minute", Goal::None);
+    Ok(())
+}
+
+/// What a process has used, all threads.
+struct Usage {
+    cpu_ns: u64,
+    wake_ups: u64,
+    resident_kib: u64,
+}
+
+impl Usage {
+    fn of(pid: u32) -> Outcome<Self> {
+        let (mut cpu_ns, mut wake_ups) = (0, 0);
+        for task in fs::read_dir(format!("/proc/{pid}/task"))? {
+            let task = task?.path();
+            let times = fs::read_to_string(task.join("schedstat"))?;
+            cpu_ns += times.split(' ').next().ok_or("no times")?.parse::<u64>()?;
+            wake_ups +=
+                field(&fs::read_to_string(task.join("status"))?, "voluntary_ctxt_switches:")?;
+        }
+        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+        Ok(Self { cpu_ns, wake_ups, resident_kib: field(&status, "VmRSS:")? })
+    }
+}
+
+fn field(status: &str, name: &str) -> Outcome<u64> {
+    let row = status.lines().find_map(|row| row.strip_prefix(name)).ok_or("no such field")?;
+    Ok(row.split_whitespace().next().ok_or("no value")?.parse()?)
+}

@@ -1,0 +1,10 @@
+//! The rows, a file each.
+
+pub mod burst;
+pub mod depth;
+pub mod detect;
+pub mod idle;
+pub mod nudge;
+pub mod peers;
+pub mod shared;
+pub mod store;

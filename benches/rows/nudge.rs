@@ -1,0 +1,338 @@
+//! From a rename to the keystroke read by the program in the pane: the real watcher against raw
+//! inotify with one persistent control-mode client, and against what people use instead.
+
+use std::io::{BufRead, Write};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use ensemble_core::durable::Durability;
+use ensemble_core::message::{Envelope, Name};
+use ensemble_core::spool::{Options, Spool};
+use ensemble_core::tmux::Server;
+use ensemble_watch::panes::{self, PaneEntry};
+use notify::Watcher as _;
+
+use super::detect::each_rename;
+use crate::support::process::{Guard, Stamper, Stamps, end_with_parent, in_role, watcher};
+use crate::support::table::{self, Goal};
+use crate::support::{Outcome, Pairs, Spread, go_on, micros, now_ns, place, size};
+
+/// A little more than the watcher leaves between two nudges to the same agent.
+const BETWEEN_NUDGES: Duration = Duration::from_millis(1_050);
+/// How long a watcher that is being started may take to see its first file.
+const START_PATIENCE: Duration = Duration::from_secs(1);
+/// As long as the line that the watcher types.
+const LINE: &str = ": ensemble - 1 message for mail - run ensemble recv --as mail";
+
+pub fn run() -> Outcome<()> {
+    let rounds = size("ENSEMBLE_BENCH_NUDGES", 30);
+    let home = place::on_disk()?;
+    let tmux = Tmux { server: Server::new(home.path().join("tmux")), home: home.path().to_owned() };
+    let queue = Queue::new(&tmux)?;
+    let _watcher = watcher(&queue.home)?;
+    let mut subjects = vec![bare(&tmux)?, mail(&tmux, &queue)?, report(&tmux, &queue)?];
+    table::heading("rename -> line read by the program in the pane");
+    match shell(&tmux) {
+        Ok(subject) => subjects.push(subject),
+        Err(why) => table::note(&format!("the shell loop is left out: {why}")),
+    }
+    subjects.push(spawning(&tmux)?);
+    for subject in &mut subjects {
+        subject.warm_up()?;
+    }
+    let mut spread = Spread::new();
+    let mut samples: Vec<Vec<f64>> = vec![Vec::new(); subjects.len()];
+    for round in 0..rounds {
+        let began = now_ns();
+        for (subject, samples) in subjects.iter_mut().zip(&mut samples) {
+            go_on()?;
+            spread.pause(20_000, 60_000);
+            samples.push(subject.sample(round)?);
+        }
+        let spent = Duration::from_nanos(now_ns() - began);
+        std::thread::sleep(BETWEEN_NUDGES.saturating_sub(spent));
+    }
+    let pairs = |ours: usize, limit: usize| {
+        let mut pairs = Pairs::default();
+        for (a, b) in samples[ours].iter().zip(&samples[limit]) {
+            pairs.push(vec![*a], vec![*b]);
+        }
+        pairs
+    };
+    table::pairs("a message renamed into a mailbox", "us", &pairs(1, 0), Goal::AtMost(1.5));
+    table::pairs("a report renamed into reports/", "us", &pairs(2, 0), Goal::AtMost(1.5));
+    table::note(
+        "below, what people use instead stands as `ours` and a report to the watcher as `limit`",
+    );
+    for (index, subject) in subjects.iter().enumerate().skip(3) {
+        let goal = Goal::AtLeast(if subject.name.starts_with("inotifywait") { 10.0 } else { 5.0 });
+        table::pairs(subject.name, "us", &pairs(index, 2), goal);
+    }
+    Ok(())
+}
+
+/// A private server, ended with all it holds.
+struct Tmux {
+    server: Server,
+    home: PathBuf,
+}
+
+impl Tmux {
+    /// A pane of its own in which a program stamps each line it reads.
+    fn pane(&self, name: &str) -> Outcome<(String, Stamps)> {
+        let stamps = Stamps::new(&self.home, name)?;
+        // The program stands for an agent that is a shell script, so it has the name of a shell.
+        let program = self.home.join("dash");
+        if !program.exists() {
+            symlink(std::env::current_exe()?, &program)?;
+        }
+        let role = crate::support::process::ROLE;
+        let command = format!("exec {} {role} pane {}", program.display(), stamps.path().display());
+        self.server.new_session(name, &command, 120, 30)?;
+        stamps.next()?;
+        let panes = self.server.run(&["list-panes", "-t", name, "-F", "#{pane_id}"])?;
+        Ok((panes.into_iter().next().ok_or("no pane")?, stamps))
+    }
+
+    fn socket(&self) -> &Path {
+        self.server.socket()
+    }
+}
+
+impl Drop for Tmux {
+    fn drop(&mut self) {
+        let _ = self.server.kill_server();
+    }
+}
+
+/// The queue that the watcher watches.
+struct Queue {
+    home: PathBuf,
+    spool: Spool,
+}
+
+impl Queue {
+    fn new(tmux: &Tmux) -> Outcome<Self> {
+        let home = place::child(&tmux.home, "project")?;
+        place::child(&home, ".ensemble/panes")?;
+        let mut options = Options::default();
+        // Only for what the bench itself takes out; the watcher runs as it is by default.
+        options.durability = Durability::Process;
+        let spool = Spool::create(&home.join("queue"), options)?;
+        for mailbox in ["mail", "dispatch"] {
+            spool.add_mailbox(&Name::new(mailbox)?, &Default::default())?;
+        }
+        Ok(Self { home, spool })
+    }
+
+    fn bind(&self, tmux: &Tmux, mailbox: &Name, pane: &str) -> Outcome<()> {
+        let entry = PaneEntry {
+            agent: mailbox.clone(),
+            mailbox: mailbox.clone(),
+            provider: "shell".to_owned(),
+            binding: tmux.server.bind(pane)?,
+        };
+        Ok(panes::write(&self.home.join(".ensemble/panes"), &entry)?)
+    }
+
+    /// Takes all that waits, as an agent does that was told of it.
+    fn drain(&self, mailbox: &Name) -> Outcome<()> {
+        while let Some(delivery) = self.spool.receive(mailbox, mailbox)? {
+            self.spool.settle(&delivery.lease)?;
+        }
+        Ok(())
+    }
+}
+
+/// One way from a file to a keystroke.
+struct Subject<'a> {
+    name: &'static str,
+    stamps: Stamps,
+    /// Puts a file into place and says when the rename began.
+    land: Box<dyn FnMut(usize) -> Outcome<u64> + 'a>,
+    /// Makes room for the next.
+    after: Box<dyn FnMut() -> Outcome<()> + 'a>,
+    _process: Option<Guard>,
+}
+
+impl Subject<'_> {
+    fn sample(&mut self, number: usize) -> Outcome<f64> {
+        let began = (self.land)(number)?;
+        let (stamp, _) = self.stamps.next().map_err(|e| format!("{}: {e}", self.name))?;
+        (self.after)()?;
+        Ok(micros(began, stamp))
+    }
+
+    /// Once without measuring; a watcher that was just started may miss a few.
+    fn warm_up(&mut self) -> Outcome<()> {
+        for number in 0..10 {
+            (self.land)(1_000_000 + number)?;
+            if self.stamps.next_within(START_PATIENCE).is_some() {
+                (self.after)()?;
+                std::thread::sleep(BETWEEN_NUDGES);
+                return Ok(());
+            }
+        }
+        Err(format!("{}: no line has reached the pane", self.name).into())
+    }
+}
+
+/// Renames a file with this content from `tmp` into `dir`.
+fn land(tmp: &Path, dir: &Path, name: &str, content: &[u8]) -> Outcome<u64> {
+    let (from, to) = (tmp.join(name), dir.join(name));
+    std::fs::write(&from, content)?;
+    let began = now_ns();
+    std::fs::rename(from, to)?;
+    Ok(began)
+}
+
+/// A subject that is told by files in a directory of its own.
+fn by_files<'a>(
+    tmux: &Tmux,
+    name: &'static str,
+    tag: &str,
+    start: impl FnOnce(&Path, &str, &Path) -> Outcome<Guard>,
+) -> Outcome<Subject<'a>> {
+    let (pane, stamps) = tmux.pane(tag)?;
+    let dir = place::child(&tmux.home, &format!("{tag}.dir"))?;
+    let tmp = place::child(&tmux.home, "tmp")?;
+    let ready = Stamps::new(&tmux.home, &format!("{tag}.ready"))?;
+    let process = start(&dir, &pane, ready.path())?;
+    // What cannot say that it is ready shows it while it is warmed up.
+    if tag != "shell" {
+        ready.next()?;
+    }
+    Ok(Subject {
+        name,
+        stamps,
+        land: Box::new(move |number| {
+            land(&tmp, &dir, &format!("task-{number}-completed.yaml"), b"status: done\n")
+        }),
+        after: Box::new(|| Ok(())),
+        _process: Some(process),
+    })
+}
+
+fn bare<'a>(tmux: &Tmux) -> Outcome<Subject<'a>> {
+    by_files(tmux, "raw inotify + control client", "bare", |dir, pane, ready| {
+        in_role(
+            "bare-nudger",
+            &[dir.as_ref(), tmux.socket().as_ref(), pane.as_ref(), ready.as_os_str()],
+        )
+    })
+}
+
+fn spawning<'a>(tmux: &Tmux) -> Outcome<Subject<'a>> {
+    by_files(tmux, "notify + one tmux started", "spawning", |dir, pane, ready| {
+        in_role(
+            "spawning-nudger",
+            &[dir.as_ref(), tmux.socket().as_ref(), pane.as_ref(), ready.as_os_str()],
+        )
+    })
+}
+
+/// The loop that the seed describes.
+fn shell<'a>(tmux: &Tmux) -> Outcome<Subject<'a>> {
+    let found = Command::new("inotifywait").arg("--help").stdout(Stdio::null()).status();
+    found.map_err(|_| "inotifywait is missing (package inotify-tools)")?;
+    by_files(tmux, "inotifywait loop + tmux started twice", "shell", |dir, pane, _| {
+        let script = format!(
+            "inotifywait -m -q -e moved_to --format %f {dir} | while read -r file; do \
+             tmux -S {socket} send-keys -t {pane} -l '{LINE}'; \
+             tmux -S {socket} send-keys -t {pane} Enter; done",
+            dir = dir.display(),
+            socket = tmux.socket().display(),
+        );
+        Guard::start_group(Command::new("sh").arg("-c").arg(script))
+    })
+}
+
+fn mail<'a>(tmux: &Tmux, queue: &'a Queue) -> Outcome<Subject<'a>> {
+    let (pane, stamps) = tmux.pane("mail")?;
+    let mailbox = Name::new("mail")?;
+    queue.bind(tmux, &mailbox, &pane)?;
+    let (tmp, to) = (queue.home.join("queue/tmp"), mailbox.clone());
+    let new = queue.home.join("queue/mailbox/mail/new");
+    Ok(Subject {
+        name: "a message renamed into a mailbox",
+        stamps,
+        land: Box::new(move |number| {
+            let envelope = Envelope::new(to.clone(), format!("message {number}\n"));
+            land(&tmp, &new, &format!("{}.yaml", envelope.id), &envelope.encode()?)
+        }),
+        after: Box::new(move || queue.drain(&mailbox)),
+        _process: None,
+    })
+}
+
+fn report<'a>(tmux: &Tmux, queue: &'a Queue) -> Outcome<Subject<'a>> {
+    let (pane, stamps) = tmux.pane("dispatch")?;
+    let mailbox = Name::new("dispatch")?;
+    queue.bind(tmux, &mailbox, &pane)?;
+    let (tmp, reports) = (queue.home.join("queue/tmp"), queue.home.join("queue/reports"));
+    Ok(Subject {
+        name: "a report renamed into reports/",
+        stamps,
+        land: Box::new(move |number| {
+            let content = format!("task_id: task-{number}\nworker_id: worker-1\nstatus: success\n");
+            land(&tmp, &reports, &format!("task-{number}-completed.yaml"), content.as_bytes())
+        }),
+        after: Box::new(move || queue.drain(&mailbox)),
+        _process: None,
+    })
+}
+
+/// The program in the pane.
+pub fn pane_reader(stamps: &str) -> Outcome<()> {
+    let stamps = Stamper::new(stamps)?;
+    stamps.ready();
+    let mut line = String::new();
+    let mut input = std::io::stdin().lock();
+    while input.read_line(&mut line)? > 0 {
+        stamps.send(now_ns(), line.trim_end());
+        line.clear();
+    }
+    Ok(())
+}
+
+/// The limit: raw inotify and one control-mode client, with no look at the pane before.
+pub fn bare_nudger(dir: &str, server: &str, pane: &str, stamps: &str) -> Outcome<()> {
+    let mut client = Command::new("tmux")
+        .args(["-S", server, "-C", "attach-session", "-f", "no-output,ignore-size"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let (mut input, mut output) = (client.stdin.take().ok_or("no pipe")?, client.stdout.take());
+    std::thread::spawn(move || output.as_mut().map(|out| std::io::copy(out, &mut std::io::sink())));
+    end_with_parent();
+    let stamps = Stamper::new(stamps)?;
+    let command = format!("send-keys -t '{pane}' -l -- '{LINE}' ; send-keys -t '{pane}' Enter\n");
+    each_rename(
+        dir,
+        || stamps.ready(),
+        |_, _| {
+            // A server that is gone is noticed by whoever waits for the line.
+            let _ = input.write_all(command.as_bytes());
+        },
+    )
+}
+
+/// What many tools do: `notify`, a channel, and one tmux started for text and Enter.
+pub fn spawning_nudger(dir: &str, server: &str, pane: &str, stamps: &str) -> Outcome<()> {
+    end_with_parent();
+    let (sender, events) = channel();
+    let mut watcher = notify::recommended_watcher(sender)?;
+    watcher.watch(Path::new(dir), notify::RecursiveMode::NonRecursive)?;
+    Stamper::new(stamps)?.ready();
+    for event in events {
+        if event?.kind.is_modify() {
+            let typing =
+                ["send-keys", "-t", pane, "-l", "--", LINE, ";", "send-keys", "-t", pane, "Enter"];
+            Command::new("tmux").args(["-S", server]).args(typing).status()?;
+        }
+    }
+    Ok(())
+}

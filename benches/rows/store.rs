@@ -1,0 +1,203 @@
+//! Publish, and receive with settle, in one process: against the bare system calls that move the
+//! same bytes the same way at the same durability.
+
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+
+use ensemble_core::durable::Durability;
+use ensemble_core::event_log::EventLog;
+use ensemble_core::message::{Envelope, Name};
+use ensemble_core::spool::{Options, Spool};
+use rustix::fs::{self, Mode, OFlags, RenameFlags};
+
+use crate::support::table::{self, Goal};
+use crate::support::{Outcome, Pairs, go_on, micros, now_ns, place, size};
+
+const GOAL: Goal = Goal::AtLeast(0.8);
+
+pub fn run() -> Outcome<()> {
+    for (durability, rounds, count) in [(Durability::Process, 150, 20), (Durability::Power, 40, 10)]
+    {
+        table::heading(&format!("one process, durability {durability:?} (messages a second)"));
+        for (what, bytes) in [("500 B", 500), ("16 KiB", 16 * 1024)] {
+            let rounds = size("ENSEMBLE_BENCH_ROUNDS", rounds);
+            let measured = measure(durability, bytes, rounds, count)?;
+            let [plain, logged] = measured;
+            table::pairs(&format!("publish, {what}"), "/s", &plain.publish, GOAL);
+            table::pairs(&format!("receive + settle, {what}"), "/s", &plain.receive, GOAL);
+            table::pairs(
+                &format!("publish, {what}, with the event log"),
+                "/s",
+                &logged.publish,
+                Goal::None,
+            );
+            table::pairs(
+                &format!("receive + settle, {what}, with the log"),
+                "/s",
+                &logged.receive,
+                Goal::None,
+            );
+        }
+    }
+    table::note("the rows without the event log count: the limit writes no log either");
+    Ok(())
+}
+
+#[derive(Default)]
+struct Measured {
+    publish: Pairs,
+    receive: Pairs,
+}
+
+/// Short batches, so that a neighbour who takes the processor spoils few of them. Without and with
+/// the event log, each against the bare calls of the same round.
+fn measure(
+    durability: Durability,
+    bytes: usize,
+    rounds: usize,
+    count: usize,
+) -> Outcome<[Measured; 2]> {
+    let home = place::on_disk()?;
+    let to = Name::new("dispatch")?;
+    let mut plain = Options::default();
+    plain.durability = durability;
+    let mut logged = plain.clone();
+    logged.recorder = Arc::new(EventLog::open(&home.path().join("logs"))?);
+    let spools = [("plain", plain), ("logged", logged)].map(|(name, options)| {
+        let spool = Spool::create(&home.path().join(name), options)?;
+        spool.add_mailbox(&to, &Default::default())?;
+        Ok::<_, ensemble_core::Error>(spool)
+    });
+    let [plain, logged] = spools;
+    let spools = [plain?, logged?];
+    let mut bare = Bare::new(&home.path().join("bare"), durability)?;
+    let text: String =
+        "task 7 is done, see the report in reports/\n".chars().cycle().take(bytes).collect();
+    let mut measured = [Measured::default(), Measured::default()];
+    for round in 0..rounds {
+        go_on()?;
+        let mut published = [0.0; 3];
+        let mut received = [0.0; 3];
+        // Everybody goes first in turn.
+        for turn in 0..3 {
+            let subject = (turn + round) % 3;
+            published[subject] = match spools.get(subject) {
+                Some(spool) => rate(count, || publish(spool, &to, &text, count))?,
+                None => {
+                    bare.prepare(&to, &text, count)?;
+                    rate(count, || bare.publish())?
+                }
+            };
+        }
+        for turn in 0..3 {
+            let subject = (turn + round) % 3;
+            received[subject] = match spools.get(subject) {
+                Some(spool) => rate(count, || receive(spool, &to, count))?,
+                None => rate(count, || bare.receive())?,
+            };
+        }
+        for (index, measured) in measured.iter_mut().enumerate() {
+            measured.publish.push(vec![published[index]], vec![published[2]]);
+            measured.receive.push(vec![received[index]], vec![received[2]]);
+        }
+    }
+    Ok(measured)
+}
+
+fn rate(count: usize, work: impl FnOnce() -> Outcome<()>) -> Outcome<f64> {
+    let began = now_ns();
+    work()?;
+    Ok(count as f64 * 1e6 / micros(began, now_ns()))
+}
+
+/// Makes and publishes: the message's making counts as well.
+fn publish(spool: &Spool, to: &Name, text: &str, count: usize) -> Outcome<()> {
+    for _ in 0..count {
+        spool.publish(&Envelope::new(to.clone(), text))?;
+    }
+    Ok(())
+}
+
+fn receive(spool: &Spool, mailbox: &Name, count: usize) -> Outcome<()> {
+    for _ in 0..count {
+        let delivery = spool.receive(mailbox, mailbox)?.ok_or("a message is missing")?;
+        spool.settle(&delivery.lease)?;
+    }
+    Ok(())
+}
+
+/// The same files, moved by nothing but the system calls that cannot be left out.
+struct Bare {
+    durability: Durability,
+    tmp: OwnedFd,
+    new: OwnedFd,
+    cur: OwnedFd,
+    done: OwnedFd,
+    messages: Vec<(String, Vec<u8>)>,
+}
+
+impl Bare {
+    fn new(home: &Path, durability: Durability) -> Outcome<Self> {
+        let open = |name: &str| -> Outcome<OwnedFd> {
+            let path = place::child(home, name)?;
+            Ok(fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
+        };
+        let (tmp, new, cur, done) = (open("tmp")?, open("new")?, open("cur")?, open("done")?);
+        Ok(Self { durability, tmp, new, cur, done, messages: Vec::new() })
+    }
+
+    /// Makes the bytes beforehand.
+    fn prepare(&mut self, to: &Name, text: &str, count: usize) -> Outcome<()> {
+        self.messages.clear();
+        for _ in 0..count {
+            let envelope = Envelope::new(to.clone(), text);
+            self.messages.push((format!("{}.yaml", envelope.id), envelope.encode()?));
+        }
+        Ok(())
+    }
+
+    fn publish(&self) -> Outcome<()> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        for (name, content) in &self.messages {
+            let mut file = std::fs::File::from(fs::openat(
+                &self.tmp,
+                name,
+                flags,
+                Mode::from_raw_mode(0o600),
+            )?);
+            file.write_all(content)?;
+            if self.durability == Durability::Power {
+                fs::fdatasync(&file)?;
+            }
+            fs::renameat_with(&self.tmp, name, &self.new, name, RenameFlags::NOREPLACE)?;
+            drop(file);
+            self.sync(&self.new)?;
+        }
+        Ok(())
+    }
+
+    fn receive(&self) -> Outcome<()> {
+        let mut buffer = vec![0; 64 * 1024];
+        for (name, content) in &self.messages {
+            fs::renameat_with(&self.new, name, &self.cur, name, RenameFlags::NOREPLACE)?;
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+            let mut file = std::fs::File::from(fs::openat(&self.cur, name, flags, Mode::empty())?);
+            if file.read(&mut buffer)? != content.len() {
+                return Err("a message was cut".into());
+            }
+            drop(file);
+            fs::renameat_with(&self.cur, name, &self.done, name, RenameFlags::NOREPLACE)?;
+            self.sync(&self.done)?;
+        }
+        Ok(())
+    }
+
+    fn sync(&self, dir: &OwnedFd) -> Outcome<()> {
+        if self.durability == Durability::Power {
+            fs::fsync(dir)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,35 @@
+//! Where to measure: directories that vanish with their owner, on the disk and in memory.
+
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+
+use super::Outcome;
+
+/// A directory on the disk that holds the build, or on the one that ENSEMBLE_BENCH_DIR names.
+pub fn on_disk() -> Outcome<TempDir> {
+    let base = std::env::var_os("ENSEMBLE_BENCH_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from);
+    std::fs::create_dir_all(&base)?;
+    Ok(tempfile::Builder::new().prefix("bench-").tempdir_in(base)?)
+}
+
+/// A directory in memory, where there is one.
+pub fn in_memory() -> Option<TempDir> {
+    tempfile::Builder::new().prefix("ensemble-bench-").tempdir_in("/dev/shm").ok()
+}
+
+/// In memory where possible: for rows whose many files would leave the disk in another state.
+pub fn in_memory_or_on_disk() -> Outcome<(TempDir, &'static str)> {
+    match in_memory() {
+        Some(dir) => Ok((dir, "tmpfs")),
+        None => Ok((on_disk()?, "disk")),
+    }
+}
+
+/// Makes a directory below another.
+pub fn child(parent: &Path, name: &str) -> Outcome<PathBuf> {
+    let path = parent.join(name);
+    std::fs::create_dir_all(&path)?;
+    Ok(path)
+}

@@ -1,0 +1,71 @@
+//! One line of the table.
+
+use super::{Pairs, Summary};
+
+/// What a ratio, or a number, has to be.
+#[derive(Clone, Copy, Debug)]
+pub enum Goal {
+    AtMost(f64),
+    AtLeast(f64),
+    /// Shown for comparison.
+    None,
+}
+
+impl Goal {
+    fn verdict(self, value: f64) -> String {
+        match self {
+            Self::AtMost(limit) if value <= limit => format!("<= {limit}  met"),
+            Self::AtMost(limit) => format!("<= {limit}  MISSED"),
+            Self::AtLeast(limit) if value >= limit => format!(">= {limit}  met"),
+            Self::AtLeast(limit) => format!(">= {limit}  MISSED"),
+            Self::None => String::new(),
+        }
+    }
+}
+
+fn number(value: f64) -> String {
+    match value.abs() {
+        v if v >= 1_000.0 => format!("{value:.0}"),
+        v if v >= 100.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+fn cell(summary: Option<Summary>, unit: &str) -> String {
+    summary.map_or_else(
+        || "-".to_owned(),
+        |s| format!("{} {unit} ({}-{})", number(s.median), number(s.p10), number(s.p90)),
+    )
+}
+
+/// The head of a row of pairs.
+pub fn heading(title: &str) {
+    println!("\n{title}");
+    println!(
+        "  {:<38} {:<30} {:<30} {:<24} goal",
+        "subject", "ours: median (p10-p90)", "limit: median (p10-p90)", "ours / limit"
+    );
+}
+
+/// A row of samples that took turns.
+pub fn pairs(what: &str, unit: &str, pairs: &Pairs, goal: Goal) {
+    let ratio = pairs.ratio();
+    println!(
+        "  {what:<38} {:<30} {:<30} {:<24} {}",
+        cell(pairs.ours(), unit),
+        cell(pairs.limit(), unit),
+        cell(ratio, "x"),
+        ratio.map_or_else(String::new, |r| goal.verdict(r.median)),
+    );
+}
+
+/// A row of one number.
+pub fn value(what: &str, value: f64, unit: &str, goal: Goal) {
+    println!("  {what:<38} {:<30} {}", format!("{} {unit}", number(value)), goal.verdict(value));
+}
+
+/// Something to know about the row.
+pub fn note(text: &str) {
+    println!("  note: {text}");
+}

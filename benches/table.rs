@@ -1,0 +1,67 @@
+//! The table of what Ensemble promises in numbers: each row ours against its limit, in turns, in
+//! one run. `cargo bench -p ensemble-watch -- detect store` measures some rows; docs/benchmarks.md
+//! says how to read them.
+#![allow(missing_docs, unreachable_pub, reason = "a program of several files")]
+
+mod rows;
+mod support;
+
+use std::process::ExitCode;
+
+use support::process::ROLE;
+use support::{Outcome, go_on};
+
+type Row = (&'static str, fn() -> Outcome<()>);
+
+/// Rows that leave many deleted files behind come last.
+const ROWS: [Row; 7] = [
+    ("detect", rows::detect::run),
+    ("nudge", rows::nudge::run),
+    ("idle", rows::idle::run),
+    ("store", rows::store::run),
+    ("shared", rows::shared::run),
+    ("depth", rows::depth::run),
+    ("burst", rows::burst::run),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().is_some_and(|first| first == ROLE) {
+        return match in_role(&arguments[1..]) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{}: {error}", arguments[1..].join(" "));
+                ExitCode::FAILURE
+            }
+        };
+    }
+    let wanted: Vec<&String> = arguments.iter().filter(|a| !a.starts_with('-')).collect();
+    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|w| *w == name);
+    let mut failed = false;
+    for (name, run) in ROWS.into_iter().filter(|(name, _)| is_wanted(name)) {
+        if let Err(error) = go_on().and_then(|()| run()) {
+            println!("  {name}: {error}");
+            failed = true;
+        }
+    }
+    if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn in_role(arguments: &[String]) -> Outcome<()> {
+    let rest: Vec<&str> = arguments.iter().skip(1).map(String::as_str).collect();
+    match (arguments.first().map(String::as_str), &rest[..]) {
+        (Some("raw"), [dir, stamps]) => rows::detect::raw_reader(dir, stamps),
+        (Some("doorbell"), [dir, stamps]) => rows::detect::doorbell_reader(dir, stamps),
+        (Some("pane"), [stamps]) => rows::nudge::pane_reader(stamps),
+        (Some("bare-nudger"), [dir, server, pane, stamps]) => {
+            rows::nudge::bare_nudger(dir, server, pane, stamps)
+        }
+        (Some("spawning-nudger"), [dir, server, pane, stamps]) => {
+            rows::nudge::spawning_nudger(dir, server, pane, stamps)
+        }
+        (Some("load"), [subject, side, address, until, stamps]) => {
+            rows::shared::load(subject, side, address, until.parse()?, stamps)
+        }
+        _ => Err("no such role".into()),
+    }
+}
