@@ -24,7 +24,7 @@ bench: needs
 SEED ?= 1
 SECONDS ?= 600
 torture: needs
-	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-core --test race --test crash -- --nocapture
+	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-core --test race --test syscalls -- --nocapture
 	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-watch -- --nocapture
 
 needs:
