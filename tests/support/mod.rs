@@ -160,9 +160,14 @@ pub fn role_command(role: &str, variables: &[(&str, &str)]) -> Command {
 /// the one that started it.
 pub fn role() -> Option<String> {
     let role = std::env::var(ROLE_VARIABLE).ok()?;
+    die_with_parent();
+    Some(role)
+}
+
+/// Lets this process be killed when the thread that has started it ends.
+pub fn die_with_parent() {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
         .expect("a death signal can be set");
-    Some(role)
 }
 
 /// A variable that was given to a role.

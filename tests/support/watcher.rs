@@ -8,9 +8,23 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use crate::support::{Bed, PATIENCE, Process, eventually, eventually_true};
+use crate::support::{Bed, PATIENCE, Process, die_with_parent, eventually, eventually_true};
 
 pub const WATCHER: &str = env!("CARGO_BIN_EXE_ensemble-watch");
+
+/// Names the queue whose watcher a process is to become.
+const BECOME_VARIABLE: &str = "TORTURE_WATCHED_QUEUE";
+const BECOME_TEST: &str = "watcher::a_child_process_becomes_the_watcher";
+
+/// The watcher ends with the test that has started it, also if that is killed.
+#[test]
+fn a_child_process_becomes_the_watcher() {
+    if let Some(queue) = std::env::var_os(BECOME_VARIABLE) {
+        die_with_parent();
+        let error = command(queue.as_ref()).exec();
+        panic!("the watcher does not start: {error}");
+    }
+}
 
 /// A running watcher; killed, if it still runs, when this is dropped.
 #[derive(Debug)]
@@ -22,12 +36,18 @@ pub struct Watcher {
 impl Watcher {
     /// Starts the watcher of a queue, without waiting for anything.
     pub fn launch(queue: &Path) -> Self {
-        Self::launch_by(Command::new(WATCHER), queue)
+        let mut command = Command::new(std::env::current_exe().expect("a test program"));
+        command.args(["--exact", BECOME_TEST, "--nocapture"]).env(BECOME_VARIABLE, queue);
+        Self::run(&mut command, queue)
     }
 
     /// As [`Watcher::launch`], by a command to which only the queue is added.
     pub fn launch_by(program: Command, queue: &Path) -> Self {
-        let process = Process::start(complete(program, queue).stderr(Stdio::null()));
+        Self::run(&mut complete(program, queue), queue)
+    }
+
+    fn run(command: &mut Command, queue: &Path) -> Self {
+        let process = Process::start(command.stdout(Stdio::null()).stderr(Stdio::null()));
         let status = queue.parent().expect("a project").join(".ensemble/watch.json");
         Self { process, status }
     }
@@ -92,6 +112,6 @@ pub fn command(queue: &Path) -> Command {
 
 fn complete(mut command: Command, queue: &Path) -> Command {
     command.arg("--queue").arg(queue).env_remove("ENSEMBLE_QUEUE").env_remove("NOTIFY_SOCKET");
-    command.env("XDG_CONFIG_HOME", "/nonexistent").process_group(0);
+    command.env("XDG_CONFIG_HOME", "/nonexistent").env_remove(BECOME_VARIABLE);
     command
 }
