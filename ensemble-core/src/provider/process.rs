@@ -1,5 +1,8 @@
 //! What the system tells about a process, where it tells anything (`/proc`).
 
+use std::fs::File;
+use std::io::Read as _;
+
 /// The fields of `/proc/PID/stat` behind the program's name, counted as in proc(5).
 const FIRST_AFTER_NAME: usize = 3;
 const PARENT: usize = 4;
@@ -20,7 +23,10 @@ pub(super) fn generations_below(pid: u32, ancestor: u32) -> Option<usize> {
 }
 
 fn stat(pid: u32) -> Option<String> {
-    std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()
+    // Fifty numbers and a short name: one read takes them all.
+    let mut text = [0; 2048];
+    let length = File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut text).ok()?;
+    Some(String::from_utf8_lossy(&text[..length]).into_owned())
 }
 
 /// The name, the second field, stands in parentheses and may hold both spaces and parentheses.

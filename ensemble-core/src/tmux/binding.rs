@@ -157,13 +157,22 @@ impl Binding {
 
     /// How `identity` differs from what was bound; `None` if it does not.
     pub(super) fn mismatch(&self, identity: Option<&Identity>) -> Option<Deferral> {
+        self.difference(identity).or_else(|| {
+            // The process of a dead pane has no start time any more.
+            let same_process = identity.is_some_and(|identity| identity.dead)
+                || self.started.is_none()
+                || start_time(self.pid) == self.started;
+            (!same_process).then_some(Deferral::PaneReused)
+        })
+    }
+
+    /// As [`Self::mismatch`], for an identity whose process was found to be the same just before.
+    pub(super) fn difference(&self, identity: Option<&Identity>) -> Option<Deferral> {
         let Some(identity) = identity.filter(|identity| identity.id == self.id) else {
             return Some(Deferral::PaneGone);
         };
-        // The process of a dead pane has no start time any more.
-        let same_process = identity.pid == self.pid
-            && (identity.dead || self.started.is_none() || start_time(self.pid) == self.started);
-        (identity.token != self.token || !same_process).then_some(Deferral::PaneReused)
+        let same = identity.token == self.token && identity.pid == self.pid;
+        (!same).then_some(Deferral::PaneReused)
     }
 
     /// Takes the new first process of the pane, after a respawn that we asked for.
