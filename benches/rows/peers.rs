@@ -187,7 +187,7 @@ db = connect()
 db.execute("create table if not exists work(id integer primary key, body, state)")
 db.execute("create index if not exists waiting on work(id) where state=0")
 db.close()
-done, start = multiprocessing.Queue(), time.time() + 0.3
+done, start = multiprocessing.Queue(), time.time() + 0.6
 all = [multiprocessing.Process(target=work, args=(n % 2, start, done)) for n in range(8)]
 [p.start() for p in all]; print(sum(done.get() for _ in all) / window); [p.join() for p in all]
 "#;

@@ -3,7 +3,6 @@
 //! The defaults are seed 002's table, exactly; routes of a configuration come before them and the
 //! first route that matches decides.
 
-use regex_lite::Regex;
 use serde::{Deserialize, Serialize};
 
 use crate::message::Name;
@@ -41,7 +40,34 @@ pub struct Destination {
 /// The routes of a queue, in their order.
 #[derive(Clone, Debug)]
 pub struct Routes {
-    routes: Vec<(Regex, RouteRule)>,
+    routes: Vec<(Pattern, RouteRule)>,
+}
+
+/// The texts between the stars of a pattern.
+#[derive(Clone, Debug)]
+struct Pattern(Vec<String>);
+
+impl Pattern {
+    /// What each star stands for, the first ones as long as possible; `None` if it does not match.
+    /// From the right, where the text behind a star is its last occurrence: one pass, whatever
+    /// somebody calls a file.
+    fn stars<'a>(&self, path: &'a str) -> Option<Vec<&'a str>> {
+        let (first, more) = self.0.split_first()?;
+        let rest = path.strip_prefix(first.as_str())?;
+        let Some((last, middle)) = more.split_last() else {
+            return rest.is_empty().then(Vec::new);
+        };
+        let mut rest = rest.strip_suffix(last.as_str())?;
+        let mut found = Vec::with_capacity(more.len());
+        for text in middle.iter().rev() {
+            let (before, star) = rest.rsplit_once(text.as_str())?;
+            found.push(star);
+            rest = before;
+        }
+        found.push(rest);
+        found.reverse();
+        found.iter().all(|star| !star.contains('/')).then_some(found)
+    }
 }
 
 /// Seed 002's table: pattern, recipient, type.
@@ -74,12 +100,11 @@ impl Routes {
     /// # Errors
     /// The matching route leads to a name that cannot be a mailbox.
     pub fn destination(&self, path: &str) -> Result<Option<Destination>> {
-        let Some((captures, rule)) =
-            self.routes.iter().find_map(|(regex, rule)| regex.captures(path).map(|c| (c, rule)))
+        let Some((stars, rule)) =
+            self.routes.iter().find_map(|(pattern, rule)| Some((pattern.stars(path)?, rule)))
         else {
             return Ok(None);
         };
-        let stars: Vec<&str> = captures.iter().skip(1).flatten().map(|m| m.as_str()).collect();
         let mut to = Vec::with_capacity(rule.to.len());
         for template in &rule.to {
             let mut name = template.clone();
@@ -98,7 +123,7 @@ impl Routes {
     }
 }
 
-fn compile(rule: RouteRule) -> Result<(Regex, RouteRule)> {
+fn compile(rule: RouteRule) -> Result<(Pattern, RouteRule)> {
     let fail = |detail: &str| Error::malformed("routes", rule.pattern.clone(), detail);
     if rule.to.is_empty() {
         return Err(fail("has no recipient: name one under `to`"));
@@ -106,10 +131,8 @@ fn compile(rule: RouteRule) -> Result<(Regex, RouteRule)> {
     if !rule.pattern.contains('/') {
         return Err(fail("is not below a drop box: begin it with `reports/`, `tasks/` or `ack/`"));
     }
-    let escaped: Vec<String> = rule.pattern.split('*').map(regex_lite::escape).collect();
-    let regex =
-        Regex::new(&format!("^{}$", escaped.join("([^/]*)"))).map_err(|e| fail(&e.to_string()))?;
-    Ok((regex, rule))
+    let texts = rule.pattern.split('*').map(str::to_owned).collect();
+    Ok((Pattern(texts), rule))
 }
 
 #[cfg(test)]
@@ -157,6 +180,8 @@ mod tests {
             destination.to.iter().map(Name::as_str).collect::<Vec<_>>(),
             ["worker-2", "audit"]
         );
+        let destination = routes.destination("reports/a.b.c.yaml").unwrap().unwrap();
+        assert_eq!((destination.to[0].as_str(), destination.stem.as_deref()), ("c", Some("a.b")));
         assert!(routes.destination("reports/t1.-rf.yaml").is_err(), "an option is not a mailbox");
         assert!(routes.destination("reports/t1-completed.yaml").unwrap().is_some());
     }

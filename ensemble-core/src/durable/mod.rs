@@ -448,18 +448,27 @@ pub(crate) fn stat_file(file: &File, path: &Path) -> Result<FileStat> {
 /// It is larger, or the disk failed.
 pub fn read_whole(file: &File, path: &Path, bytes_max: usize) -> Result<Vec<u8>> {
     use std::io::Read as _;
-    let mut content = Vec::with_capacity(4096);
-    file.take(bytes_max as u64 + 1)
-        .read_to_end(&mut content)
-        .map_err(|e| Error::io("read", path, e))?;
+    let too_large = |bytes| {
+        let what = path.display().to_string();
+        Error::TooLarge { what, bytes, limit: bytes_max as u64 }
+    };
+    let bytes = stat_file(file, path)?.bytes;
+    if bytes > bytes_max as u64 {
+        return Err(too_large(bytes));
+    }
+    let bytes = usize::try_from(bytes).unwrap_or(bytes_max);
+    // Room for one byte more than there is, so that one read takes all and sees the end.
+    let mut content = Vec::with_capacity(bytes + 1);
+    let read =
+        retry_on_intr(|| rustix::io::read(file, rustix::buffer::spare_capacity(&mut content)))
+            .map_err(|e| Error::io("read", path, e))?;
+    if read != bytes {
+        // It is being written, or says nothing of its size.
+        let room = (bytes_max + 1).saturating_sub(read) as u64;
+        file.take(room).read_to_end(&mut content).map_err(|e| Error::io("read", path, e))?;
+    }
     if content.len() > bytes_max {
-        let bytes =
-            fs::fstat(file).map_or(content.len() as u64, |s| u64::try_from(s.st_size).unwrap_or(0));
-        return Err(Error::TooLarge {
-            what: path.display().to_string(),
-            bytes,
-            limit: bytes_max as u64,
-        });
+        return Err(too_large(content.len() as u64));
     }
     Ok(content)
 }

@@ -163,7 +163,12 @@ fn fits_literal(body: &str) -> bool {
     is_plain_text(body)
         && body.contains(|c: char| !c.is_whitespace())
         && !body.ends_with("\n\n")
-        && !body.split('\n').any(|row| !row.is_empty() && row.trim_matches([' ', '\t']).is_empty())
+        && !body.split('\n').any(is_blank_row)
+}
+
+/// A row of blanks and nothing else; one that begins with something else is judged at a glance.
+fn is_blank_row(row: &str) -> bool {
+    row.starts_with([' ', '\t']) && row.bytes().all(|b| matches!(b, b' ' | b'\t'))
 }
 
 /// Whether a text has only plain characters, tabs and line ends. Most are ASCII, and without a

@@ -43,11 +43,13 @@ impl Engine {
         for envelope in &batch.stored {
             self.rung.insert(envelope.to.clone());
             self.roles.stored(now, envelope.kind.as_str());
+        }
+        self.tell(now);
+        for envelope in &batch.stored {
             self.recorder.record("file.routed", ACTOR, json!({
                 "file": envelope.source, "mailbox": envelope.to, "id": envelope.id, "type": envelope.kind, "task_id": envelope.task_id,
             }));
         }
-        self.tell(now);
         for (file, error) in &batch.failed {
             self.trouble(&file.path(), error);
             self.retry(now, file, ROUTE_RETRY);
