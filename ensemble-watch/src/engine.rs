@@ -24,8 +24,9 @@ use crate::boxes::{Boxes, Complete, Look};
 use crate::couriers::Couriers;
 use crate::doorbell::{Doorbell, Ring};
 use crate::leases::Leases;
-use crate::nudger::{Nudgers, Report};
+use crate::nudger::{Back, Nudgers};
 use crate::panes;
+use crate::parking::Parking;
 use crate::project::Project;
 use crate::roles::Roles;
 use crate::routing::{self, Plan};
@@ -48,8 +49,8 @@ const CANARY_DIRECTORY: &str = "canary";
 pub(crate) enum Wake {
     /// Something landed.
     Ring(Ring),
-    /// A nudge has come back.
-    Nudged(Report),
+    /// Somebody has come back from a pane.
+    Back(Back),
     /// It is time to go.
     Stop,
 }
@@ -67,6 +68,7 @@ pub(crate) struct Engine {
     ledger: Ledger,
     couriers: Couriers,
     leases: Leases,
+    parking: Parking,
     roles: Roles,
     status: Status,
     mailbox_dirs: HashMap<PathBuf, Name>,
@@ -99,6 +101,7 @@ impl Engine {
             ledger: Ledger::open(&project.state)?,
             leases: Leases::open(now, &project.state),
             couriers: Couriers::new(project.profiles()?, nudgers),
+            parking: Parking::default(),
             roles: Roles::new(&project.config),
             reconcile: Reconcile::new(project.config.poll_interval()),
             status: Status::new(project.watch_status()),
@@ -181,7 +184,11 @@ impl Engine {
             Wake::Ring(Ring::Failed { why }) => {
                 self.reconcile.handle(now, Event::SourceFailed { why })
             }
-            Wake::Nudged(report) => self.couriers.report(now, report, &*self.recorder),
+            Wake::Back(Back::Typed(report)) => self.couriers.report(now, report, &*self.recorder),
+            Wake::Back(Back::Looked { agent, diagnosis }) => {
+                let held = self.leases.held_by(&agent);
+                self.parking.looked(now, &agent, diagnosis, held, &self.spool, &*self.recorder);
+            }
             Wake::Stop => {}
         }
     }
@@ -452,6 +459,10 @@ impl Engine {
                 Ok(returned) => self.rung.extend(returned),
                 Err(error) => tracing::warn!(%error, "cannot look at the leases"),
             }
+            // Who holds something and has met a usage limit is to keep it.
+            for holder in self.leases.holders() {
+                self.couriers.send_to_look(&holder);
+            }
             // Delayed messages become due without an event.
             self.rung.extend(self.couriers.mailboxes().cloned());
         }
@@ -486,6 +497,7 @@ impl Engine {
             "rejected": self.rejected,
             "boxes": self.boxes.as_ref().map(Boxes::summary),
             "agents": self.couriers.summary(now),
+            "parked": self.parking.summary(now),
             "roles": self.roles.summary(now),
         })
     }

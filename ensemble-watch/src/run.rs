@@ -63,7 +63,7 @@ impl Watcher {
         let (reports, reported) = unbounded();
         let nudgers = Nudgers::new(project.locks(), reports);
         let engine = Engine::new(project, spool, recorder, stop.clone(), nudgers)?;
-        forward(reported, stop.clone(), Wake::Nudged);
+        forward(reported, stop.clone(), Wake::Back);
         Ok(Self { engine, wakes, stop, log, _lock: lock })
     }
 
