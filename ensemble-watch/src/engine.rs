@@ -201,6 +201,7 @@ impl Engine {
                 .map(|n| n.trim_end_matches(".yaml"))
                 .and_then(|id| MessageId::new(id).ok())
             {
+                self.roles.landed(now, mailbox, &id, &self.spool);
                 self.couriers.notice(mailbox, id);
             }
             self.rung.insert(mailbox.clone());
@@ -298,11 +299,8 @@ impl Engine {
         };
         if replaced {
             if self.boxes.take().is_some() && !self.project.queue.is_dir() {
-                self.recorder.record(
-                    "watch.queue_gone",
-                    ACTOR,
-                    json!({ "queue": self.project.queue }),
-                );
+                let data = json!({ "queue": self.project.queue });
+                self.recorder.record("watch.queue_gone", ACTOR, data);
             }
             self.reconcile.handle(now, Event::PathsReplaced);
         }
@@ -392,11 +390,8 @@ impl Engine {
     /// Tells once of a file that cannot be routed at the moment.
     fn trouble(&mut self, path: &str, error: &Error) {
         if self.troubled.insert(format!("{path}: {error}")) {
-            self.recorder.record(
-                "file.waiting",
-                ACTOR,
-                json!({ "file": path, "error": error.to_string() }),
-            );
+            let data = json!({ "file": path, "error": error.to_string() });
+            self.recorder.record("file.waiting", ACTOR, data);
         }
     }
 
@@ -411,11 +406,8 @@ impl Engine {
         match routing::acknowledge(&file.content, task, &self.spool) {
             Ok(acked) => {
                 let lease = acked.as_ref().map(|(lease, _)| lease.to_string());
-                self.recorder.record(
-                    "ack.received",
-                    ACTOR,
-                    json!({ "task_id": task, "lease": lease }),
-                );
+                let data = json!({ "task_id": task, "lease": lease });
+                self.recorder.record("ack.received", ACTOR, data);
                 if let Some((lease, acked)) = acked {
                     self.rung.insert(lease.mailbox);
                     entry.lease = Some(acked);
@@ -448,8 +440,9 @@ impl Engine {
 
     /// What is due by the clock.
     fn upkeep(&mut self, now: Monotonic) {
-        let poll = self.roles.drive(now, &*self.recorder);
-        if poll {
+        let due = self.roles.drive(now, &*self.recorder);
+        self.status.changed_if(due.ended);
+        if due.poll {
             self.scan(now);
             self.rung.extend(self.couriers.mailboxes().cloned());
         }
@@ -460,8 +453,10 @@ impl Engine {
                 Err(error) => tracing::warn!(%error, "cannot look at the leases"),
             }
             // Who holds something and has met a usage limit is to keep it.
-            for holder in self.leases.holders() {
-                self.couriers.send_to_look(&holder);
+            let holders = self.leases.holders();
+            self.parking.keep(&holders);
+            for holder in &holders {
+                self.couriers.send_to_look(holder);
             }
             // Delayed messages become due without an event.
             self.rung.extend(self.couriers.mailboxes().cloned());

@@ -5,7 +5,7 @@
 //! the leases it holds are extended in its name, and nothing else is done. Its pane is looked at as
 //! often as the leases are; what it says decides, the reset time it shows is passed on to people.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ensemble_core::Error;
@@ -68,6 +68,11 @@ impl Parking {
         }
     }
 
+    /// Who holds nothing any more is of no interest, limited or not.
+    pub(crate) fn keep(&mut self, holders: &BTreeSet<Name>) {
+        self.parked.retain(|agent, _| holders.contains(agent));
+    }
+
     /// For `status`.
     pub(crate) fn summary(&self, now: Monotonic) -> Vec<serde_json::Value> {
         let row = |(agent, parked): (&Name, &Parked)| {
@@ -90,5 +95,72 @@ fn extend(held: &[(Lease, Duration)], spool: &Spool) {
             Ok(()) | Err(Error::LeaseLost { .. }) => {}
             Err(error) => tracing::warn!(%error, %lease, "cannot extend a parked agent's lease"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::Mutex;
+
+    use ensemble_core::message::Envelope;
+    use ensemble_core::pane::PaneState;
+    use ensemble_core::provider::{Profiles, diagnose};
+    use ensemble_core::spool::Options;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Log(Mutex<Vec<String>>);
+
+    impl Recorder for Log {
+        fn record(&self, kind: &str, _actor: &str, _data: serde_json::Value) {
+            self.0.lock().unwrap().push(kind.to_owned());
+        }
+    }
+
+    fn seen(screen: &str) -> Option<Diagnosis> {
+        let mut pane = PaneState::default();
+        (pane.bound, pane.command) = (true, "claude".to_owned());
+        pane.screen = screen.lines().map(str::to_owned).collect();
+        let claude = Profiles::embedded().unwrap().get("claude").unwrap();
+        Some(diagnose(&claude, &pane))
+    }
+
+    fn sequence(spool: &Spool, agent: &Name) -> u64 {
+        spool.observe(agent).unwrap()[0].sequence
+    }
+
+    #[test]
+    fn a_limited_agent_keeps_what_it_holds_for_at_most_six_hours() {
+        let home = tempfile::tempdir().unwrap();
+        let root: &Path = &home.path().join("queue");
+        let spool = Spool::create(root, Options::default()).unwrap();
+        let agent = Name::new("w1").unwrap();
+        spool.add_mailbox(&agent, &Default::default()).unwrap();
+        spool.publish(&Envelope::new(agent.clone(), "work\n")).unwrap();
+        let delivery = spool.receive(&agent, &agent).unwrap().unwrap();
+        let held = || vec![(delivery.lease.clone(), delivery.lease_duration)];
+        let (mut parking, log) = (Parking::default(), Log::default());
+        let mut look = |seconds, screen: Option<Diagnosis>| {
+            let now = Monotonic::from_duration(Duration::from_secs(seconds));
+            parking.looked(now, &agent, screen, held(), &spool, &log);
+            parking.summary(now)
+        };
+        let limit = "Claude usage limit reached. Your limit resets at 3pm (Europe/Berlin)\n❯ ";
+        let idle = "❯ \n─────\n  ? for shortcuts";
+        assert_eq!(look(0, seen(idle)).len(), 0);
+        assert_eq!(sequence(&spool, &agent), 0, "an idle agent's lease is its own affair");
+        let summary = look(30, seen(limit));
+        assert_eq!(summary[0]["resets_at"], "3pm (Europe/Berlin)");
+        look(60, seen(limit));
+        look(90, None);
+        assert_eq!(sequence(&spool, &agent), 2);
+        look(30 + PARK_MAX.as_secs(), seen(limit));
+        assert_eq!(sequence(&spool, &agent), 2);
+        assert_eq!(look(40 + PARK_MAX.as_secs(), seen(limit))[0]["given_up"], true);
+        assert_eq!(look(50 + PARK_MAX.as_secs(), seen(idle)).len(), 0);
+        let told = log.0.lock().unwrap();
+        assert_eq!(*told, ["worker.parked", "worker.given_up", "worker.resumed"]);
     }
 }

@@ -110,8 +110,8 @@ fn name(text: &str) -> Name {
 impl Bench {
     fn new() -> Self {
         let home = tempfile::tempdir().unwrap();
-        let mut options = Options::default();
-        options.durability = crate::durable::Durability::Process;
+        let durability = crate::durable::Durability::Process;
+        let options = Options { durability, ..Options::default() };
         let spool = Spool::create(&home.path().join("queue"), options).unwrap();
         for worker in ["w1", "w2"] {
             spool.add_mailbox(&name(worker), &Default::default()).unwrap();
@@ -174,6 +174,41 @@ fn the_seeds_ladder_takes_240_seconds_and_presses_its_keys() {
 }
 
 #[test]
+fn who_may_not_be_pressed_is_waited_for() {
+    let rule = "─".repeat(20);
+    let idle = format!("{rule}\n❯ \n{rule}\n  ? for shortcuts");
+    let limit = "Claude usage limit reached. Your limit resets at 3pm (UTC)\n❯ ".to_owned();
+    let busy = format!("{rule}\n❯ \n{rule}\n  esc to interrupt");
+    let draft = idle.replace("❯ ", "❯ half a line");
+    let dialog = "Do you want to proceed?\n ❯ 1. Yes\n   2. No".to_owned();
+    let half_an_hour = 240 + 1800;
+    for (screen, state, seconds) in [
+        (limit, "limited", 6 * 3600 + 60),
+        (busy, "busy", half_an_hour),
+        (draft, "human_occupied", half_an_hour),
+        (dialog, "asking", half_an_hour),
+    ] {
+        let bench = Bench::new();
+        let pane = SimPane::default();
+        pane.show(|pane| {
+            pane.command = "claude".to_owned();
+            pane.screen = screen.lines().map(str::to_owned).collect();
+        });
+        let mut manager = bench.manager();
+        let agent = Box::new(Double::new("claude", &pane));
+        let id = manager.deliver(order("t1", "w1"), Some(agent)).unwrap();
+        let mut rest = |longest| bench.clock.rest(longest);
+        let ended = manager.wait_for(id, &mut rest).unwrap();
+        let Ended::Escalated { notice, .. } = ended else { panic!("{ended:?}") };
+        assert_eq!((notice.reason, notice.worker_state), ("not_pressable", Some(state)));
+        assert_eq!(pane.presses_count(), 0, "{state}");
+        let waited = bench.clock.0.get().as_secs();
+        assert!((seconds..seconds + 15).contains(&waited), "{state}: {waited} s");
+        assert_eq!(bench.log.count("ladder.waiting"), 1);
+    }
+}
+
+#[test]
 fn deliveries_run_side_by_side_and_a_stale_ack_counts_for_nothing() {
     let bench = Bench::new();
     let pane = idle();
@@ -215,7 +250,10 @@ fn an_expired_task_and_one_that_was_given_up_end() {
     bench.spool.dead_letter_waiting(&name("w1"), &super::message_id("t2", 1), "no").unwrap();
     manager.handle_mail(None).unwrap();
     let Some((_, Ended::Escalated { notice, .. })) = manager.poll_ended() else { panic!() };
-    assert_eq!((notice.reason, notice.detail.as_deref()), ("undeliverable", Some("it is a dead letter: no")));
+    assert_eq!(
+        (notice.reason, notice.detail.as_deref()),
+        ("undeliverable", Some("it is a dead letter: no"))
+    );
 }
 
 #[test]
@@ -286,8 +324,16 @@ fn table() -> String {
 fn forbidden(profile: &Profile) -> String {
     use AgentState as S;
     let states = [
-        S::Ready, S::Busy, S::Permission, S::Trust, S::Dialog, S::Login, S::RateLimited, S::Draft,
-        S::Starting, S::Unknown,
+        S::Ready,
+        S::Busy,
+        S::Permission,
+        S::Trust,
+        S::Dialog,
+        S::Login,
+        S::RateLimited,
+        S::Draft,
+        S::Starting,
+        S::Unknown,
     ];
     let never = |key: Key| {
         let words: Vec<&str> =
@@ -310,7 +356,8 @@ fn forbidden(profile: &Profile) -> String {
 fn the_documented_table_is_that_of_the_profiles() {
     const MARK: &str =
         "<!-- generated from the profiles by ensemble-core/src/driver/tests.rs -->\n";
-    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/readiness-and-escalation.md");
+    let file =
+        PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/readiness-and-escalation.md");
     let page = std::fs::read_to_string(&file).unwrap();
     let written = page.split_once(MARK).unwrap().0;
     let expected = format!("{written}{MARK}{}", table());
