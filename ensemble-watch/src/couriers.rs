@@ -13,7 +13,7 @@ use ensemble_core::provider::{self, Profile, Profiles};
 use ensemble_core::spool::Spool;
 use serde_json::json;
 
-use crate::nudger::{Errand, Nudgers, Report};
+use crate::nudger::{Errand, Job, Nudgers, Report};
 use crate::panes::PaneEntry;
 use crate::run::ACTOR;
 
@@ -120,6 +120,19 @@ impl Couriers {
         }
     }
 
+    /// Has an agent's pane looked at, if it has one.
+    pub(crate) fn send_to_look(&mut self, agent: &Name) {
+        if let Some(told) = self.told.get(agent) {
+            self.nudgers.send(Errand {
+                entry: told.entry.clone(),
+                profile: Arc::clone(&told.profile),
+                attempt: 0,
+                text: None,
+                job: Job::Look,
+            });
+        }
+    }
+
     /// An errand has come back.
     pub(crate) fn report(&mut self, now: Monotonic, report: Report, recorder: &dyn Recorder) {
         let Some(told) = self.told.get_mut(&report.agent) else { return };
@@ -184,12 +197,12 @@ fn perform(
     spool: &Spool,
     recorder: &dyn Recorder,
 ) {
-    let errand = |told: &Told, attempt, text, submit_only| Errand {
+    let errand = |told: &Told, attempt, text, job| Errand {
         entry: told.entry.clone(),
         profile: Arc::clone(&told.profile),
         attempt,
-        text,
-        submit_only,
+        text: Some(text),
+        job,
     };
     match effect {
         Effect::Nudge { attempt, waiting } => {
@@ -197,7 +210,7 @@ fn perform(
             let more = count >= COUNT_MAX;
             let text = provider::nudge_text(&told.profile, &told.entry.mailbox, count, more);
             told.typed = Some((attempt, text.clone()));
-            nudgers.send(errand(told, attempt, text, false));
+            nudgers.send(errand(told, attempt, text, Job::Type));
             // Beyond these, the line itself says that there is more.
             told.covered = spool.due_ids(&told.entry.mailbox, COVERED_MAX).unwrap_or_default();
         }
@@ -205,7 +218,7 @@ fn perform(
             let Some((_, text)) = told.typed.clone().filter(|(number, _)| *number == typed) else { return };
             // A later submit asks for the same line.
             told.typed = Some((typed, text.clone()));
-            nudgers.send(errand(told, attempt, text, true));
+            nudgers.send(errand(told, attempt, text, Job::Submit));
         }
         Effect::Record(Record::Deferred { deferral, waiting }) => recorder.record("nudge.deferred", ACTOR, json!({
             "agent": told.entry.agent, "mailbox": told.entry.mailbox, "pane": told.entry.binding.id,

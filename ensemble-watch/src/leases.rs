@@ -3,6 +3,7 @@
 //! What was observed is kept in `.ensemble/leases/observed.json`, so that a watcher that is
 //! restarted does not give every holder a new lease.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -51,6 +52,8 @@ pub(crate) struct Leases {
     gaps: GapDetector,
     file: PathBuf,
     boot_id: String,
+    /// What was held at the last look.
+    held: Vec<(env::Lease, Duration)>,
 }
 
 impl Leases {
@@ -71,7 +74,17 @@ impl Leases {
             Some(snapshot) => LeaseWatch::restore(now, &boot_id, snapshot),
             None => LeaseWatch::new(now),
         };
-        Self { watch, gaps: GapDetector::default(), file, boot_id }
+        Self { watch, gaps: GapDetector::default(), file, boot_id, held: Vec::new() }
+    }
+
+    /// Who held something at the last look.
+    pub(crate) fn holders(&self) -> BTreeSet<Name> {
+        self.held.iter().map(|(lease, _)| lease.holder.clone()).collect()
+    }
+
+    /// What this agent held at the last look, and for how long its leases run.
+    pub(crate) fn held_by(&self, agent: &Name) -> Vec<(env::Lease, Duration)> {
+        self.held.iter().filter(|(lease, _)| lease.holder == *agent).cloned().collect()
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Monotonic> {
@@ -90,9 +103,11 @@ impl Leases {
             self.watch.handle(now, Event::ClockGap(gap));
         }
         let mut any = false;
+        self.held.clear();
         for mailbox in spool.mailboxes()? {
             for Observed { lease, sequence, duration } in spool.observe(&mailbox)? {
                 any = true;
+                self.held.push((lease.clone(), duration));
                 self.watch.handle(now, Event::Seen { key: Key::from(&lease), sequence, duration });
             }
         }

@@ -24,6 +24,7 @@ mod engine;
 mod leases;
 mod nudger;
 pub mod panes;
+mod parking;
 pub mod project;
 mod roles;
 mod routing;

@@ -9,23 +9,34 @@ use std::thread;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
-use ensemble_core::provider::Profile;
+use ensemble_core::provider::{Diagnosis, Profile};
 use ensemble_core::tmux::{Server, TextOutcome, TmuxPane, TypedNudge};
 
 use crate::panes::PaneEntry;
 
-/// One line to be typed, or to be submitted if it stands there already.
+/// What an errand is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Job {
+    /// Type the text and submit it.
+    Type,
+    /// The text stands in the composer: press Enter if it still does, and type nothing.
+    Submit,
+    /// Look what the agent is doing, and type nothing.
+    Look,
+}
+
+/// One errand to a pane.
 #[derive(Clone, Debug)]
 pub(crate) struct Errand {
     pub(crate) entry: PaneEntry,
     pub(crate) profile: Arc<Profile>,
     pub(crate) attempt: u64,
-    pub(crate) text: NudgeText,
-    /// The text stands in the composer: press Enter if it still does, and type nothing.
-    pub(crate) submit_only: bool,
+    /// Missing for [`Job::Look`].
+    pub(crate) text: Option<NudgeText>,
+    pub(crate) job: Job,
 }
 
-/// What became of an errand.
+/// What became of an errand that was to type something.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     pub(crate) agent: Name,
@@ -33,17 +44,31 @@ pub(crate) struct Report {
     pub(crate) outcome: NudgeOutcome,
 }
 
+/// What has come back.
+#[derive(Debug)]
+pub(crate) enum Back {
+    /// From typing.
+    Typed(Report),
+    /// From looking.
+    Looked {
+        /// Whom.
+        agent: Name,
+        /// What was seen; `None` if nobody could look.
+        diagnosis: Option<Diagnosis>,
+    },
+}
+
 /// The threads, by socket.
 #[derive(Debug)]
 pub(crate) struct Nudgers {
     locks: PathBuf,
-    reports: Sender<Report>,
+    reports: Sender<Back>,
     errands: HashMap<PathBuf, Sender<Errand>>,
 }
 
 impl Nudgers {
     /// `locks` is shared by all that may type into a pane; outcomes go to `reports`.
-    pub(crate) fn new(locks: PathBuf, reports: Sender<Report>) -> Self {
+    pub(crate) fn new(locks: PathBuf, reports: Sender<Back>) -> Self {
         Self { locks, reports, errands: HashMap::new() }
     }
 
@@ -61,7 +86,7 @@ impl Nudgers {
     }
 }
 
-fn run(server: Server, locks: &Path, errands: &Receiver<Errand>, reports: &Sender<Report>) {
+fn run(server: Server, locks: &Path, errands: &Receiver<Errand>, reports: &Sender<Back>) {
     let mut typed: Vec<(Errand, TmuxPane, TypedNudge)> = Vec::new();
     loop {
         let next_enter = typed.iter().map(|(_, _, t)| t.enter_after()).min();
@@ -72,7 +97,7 @@ fn run(server: Server, locks: &Path, errands: &Receiver<Errand>, reports: &Sende
                 Err(_) => return,
             },
         };
-        if let Some(errand) = errand {
+        if let Some(errand) = errand.filter(|errand| !looked(&server, locks, errand, reports)) {
             match type_text(&server, locks, &errand) {
                 Ok((pane, TextOutcome::Typed(half))) => typed.push((errand, pane, half)),
                 Ok((_, TextOutcome::Sent)) => report(reports, &errand, NudgeOutcome::Sent),
@@ -100,10 +125,12 @@ fn type_text(
 ) -> Result<(TmuxPane, TextOutcome), NudgeOutcome> {
     let made = errand.entry.open(server.clone(), Arc::clone(&errand.profile), locks);
     let mut pane = made.map_err(|error| failed(&error))?;
-    if errand.submit_only {
-        return Err(pane.submit(&errand.text).unwrap_or_else(|error| failed(&error)));
+    let nothing = NudgeOutcome::Refused { deferral: Deferral::Moved };
+    let Some(text) = &errand.text else { return Err(nothing) };
+    if errand.job == Job::Submit {
+        return Err(pane.submit(text).unwrap_or_else(|error| failed(&error)));
     }
-    let outcome = pane.nudge_text(&errand.text).map_err(|error| failed(&error))?;
+    let outcome = pane.nudge_text(text).map_err(|error| failed(&error))?;
     Ok((pane, outcome))
 }
 
@@ -112,8 +139,19 @@ fn failed(error: &ensemble_core::Error) -> NudgeOutcome {
     NudgeOutcome::Refused { deferral: Deferral::ServerGone }
 }
 
-fn report(reports: &Sender<Report>, errand: &Errand, outcome: NudgeOutcome) {
+fn report(reports: &Sender<Back>, errand: &Errand, outcome: NudgeOutcome) {
     let report = Report { agent: errand.entry.agent.clone(), attempt: errand.attempt, outcome };
     // Nobody listens any more while the watcher is stopping.
-    let _ = reports.send(report);
+    let _ = reports.send(Back::Typed(report));
+}
+
+/// Looks, if that is the errand.
+fn looked(server: &Server, locks: &Path, errand: &Errand, reports: &Sender<Back>) -> bool {
+    if errand.job != Job::Look {
+        return false;
+    }
+    let pane = errand.entry.open(server.clone(), Arc::clone(&errand.profile), locks);
+    let diagnosis = pane.and_then(|mut pane| pane.diagnose()).ok();
+    let _ = reports.send(Back::Looked { agent: errand.entry.agent.clone(), diagnosis });
+    true
 }

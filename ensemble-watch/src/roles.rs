@@ -4,14 +4,21 @@ use std::time::Duration;
 
 use ensemble_core::env::Monotonic;
 use ensemble_core::event_log::Recorder;
+use ensemble_core::message::{MessageId, Name};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::patience::{
     CONDUCTOR_PATIENCE, DISPATCH_PATIENCE, Effect, Event, Limits, Patience,
 };
+use ensemble_core::spool::Spool;
 use serde_json::json;
 
 use crate::project::Config;
 use crate::run::ACTOR;
+
+/// How many messages one step reads to find out whether they are tasks or reports.
+const READS_A_STEP: u32 = 32;
+/// How the ids begin of messages that were made from drop-box files.
+const ROUTED_PREFIX: &str = "r-";
 
 /// A waiting role.
 struct Role {
@@ -19,10 +26,21 @@ struct Role {
     patience: Patience,
 }
 
+/// What is due now.
+#[derive(Default)]
+pub(crate) struct Due {
+    /// Dispatch is to look for reports itself.
+    pub(crate) poll: bool,
+    /// A role was not told in time.
+    pub(crate) ended: bool,
+}
+
 /// Dispatch and Conductor.
 pub(crate) struct Roles {
     dispatch: Role,
     conductor: Role,
+    /// How many messages may still be read in this step.
+    reads: u32,
 }
 
 impl Roles {
@@ -41,6 +59,7 @@ impl Roles {
         Self {
             dispatch: Role { name: "dispatch", patience: Patience::new(dispatch) },
             conductor: Role { name: "conductor", patience: Patience::new(conductor) },
+            reads: READS_A_STEP,
         }
     }
 
@@ -60,21 +79,40 @@ impl Roles {
         }
     }
 
-    /// Lets time pass; true if Dispatch is to look for reports itself.
-    pub(crate) fn drive(&mut self, now: Monotonic, recorder: &dyn Recorder) -> bool {
-        let mut poll = false;
+    /// A message has landed in a mailbox without having come through a drop box. It is read only
+    /// where it can matter: while nobody waits for anything, or if it is for a role itself. A
+    /// flood must not cost a read for each message, so a step reads a bounded number.
+    pub(crate) fn landed(&mut self, now: Monotonic, mailbox: &Name, id: &MessageId, spool: &Spool) {
+        let both = [&self.dispatch, &self.conductor];
+        let is_role = both.iter().any(|role| role.name == mailbox.as_str());
+        let nobody_waits = both.iter().all(|role| role.patience.poll_timeout().is_none());
+        // What came through a drop box was told of when it was routed.
+        if id.as_str().starts_with(ROUTED_PREFIX) || !(is_role || nobody_waits) || self.reads == 0 {
+            return;
+        }
+        self.reads -= 1;
+        if let Ok(envelope) = spool.peek(mailbox, id) {
+            self.stored(now, envelope.kind.as_str());
+        }
+    }
+
+    /// Lets time pass.
+    pub(crate) fn drive(&mut self, now: Monotonic, recorder: &dyn Recorder) -> Due {
+        self.reads = READS_A_STEP;
+        let mut due = Due::default();
         for role in [&mut self.dispatch, &mut self.conductor] {
             role.patience.handle_timeout(now);
             while let Some(effect) = role.patience.poll_effect() {
                 match effect {
                     Effect::PatienceEnded => {
-                        recorder.record("role.patience_ended", ACTOR, json!({ "role": role.name }))
+                        due.ended = true;
+                        recorder.record("role.patience_ended", ACTOR, json!({ "role": role.name }));
                     }
-                    Effect::Poll => poll = true,
+                    Effect::Poll => due.poll = true,
                 }
             }
         }
-        poll
+        due
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Monotonic> {
@@ -88,7 +126,10 @@ impl Roles {
     pub(crate) fn summary(&self, now: Monotonic) -> Vec<serde_json::Value> {
         let row = |role: &Role| {
             let left = role.patience.poll_timeout().map(|at| at.since(now).as_secs());
-            json!({ "role": role.name, "waits": left.is_some(), "deadline_in_seconds": left })
+            json!({
+                "role": role.name, "waits": left.is_some(), "deadline_in_seconds": left,
+                "patience_ended": role.patience.has_ended(),
+            })
         };
         [&self.dispatch, &self.conductor].map(row).into()
     }

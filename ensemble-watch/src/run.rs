@@ -70,7 +70,7 @@ impl Watcher {
         let (reports, reported) = unbounded();
         let nudgers = Nudgers::new(project.locks(), reports);
         let engine = Engine::new(project, spool, recorder, sender.clone(), nudgers)?;
-        forward(reported, sender.clone(), Wake::Nudged);
+        forward(reported, sender.clone(), Wake::Back);
         let stopper = Stopper { wakes: sender, stopped: Arc::default() };
         Ok(Self { engine, wakes, stopper, log, _lock: lock })
     }

@@ -47,6 +47,11 @@ impl Status {
         self.changed = true;
     }
 
+    /// As [`Self::changed`], if `changed`.
+    pub(crate) const fn changed_if(&mut self, changed: bool) {
+        self.changed |= changed;
+    }
+
     pub(crate) fn write_now(&mut self, now: Monotonic, mut status: Value) {
         self.written_at = Some(now);
         self.changed = false;

@@ -319,3 +319,26 @@ fn without_a_pane_files_do() {
     let late = ran(asking.wait_with_output().unwrap());
     assert_eq!((late.code, &object(&late)["id"]), (3, &"t1.2".into()), "{late:?}");
 }
+
+#[test]
+fn roles_wait_for_what_was_sent_directly_and_say_so() {
+    let bed = Bed::new();
+    let config = "durability: process\ndispatch_patience_seconds: 5\n";
+    fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
+    let mut watcher = bed.start("watch", Stdio::null());
+    let status = bed.project().join(".ensemble/watch.json");
+    eventually("the watcher watches", || status.exists());
+    bed.ok("send --to w1 --type task --task t1 -m work");
+    let role = |number: usize| {
+        let watcher = bed.json("status").pop().unwrap();
+        watcher["watcher"]["status"]["roles"][number].clone()
+    };
+    eventually("conductor waits", || role(1)["waits"] == true);
+    assert!(role(1)["deadline_in_seconds"].as_u64().is_some_and(|left| left > 1700));
+    let ended = || bed.json("log").iter().filter(|r| r["type"] == "role.patience_ended").count();
+    eventually("dispatch was not told", || ended() == 1 && role(0)["patience_ended"] == true);
+    bed.ok("send --to dispatch --type report.completed --task t1 -m done");
+    eventually("it was told", || role(0)["patience_ended"] == false);
+    watcher.kill().unwrap();
+    watcher.wait().unwrap();
+}

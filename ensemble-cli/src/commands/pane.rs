@@ -37,9 +37,9 @@ enum What {
     Inspect(Inspect),
 }
 
-/// Say what the agent in a pane is doing, how that is known, and what would not be typed now
+/// Say what the agent in a pane is doing, and how that is known
 ///
-/// Types nothing. States: ready, busy, permission, trust, dialog, login, rate_limited, crashed,
+/// Also says what would be typed or pressed now, and why not. Types nothing. States: ready, busy, permission, trust, dialog, login, rate_limited, crashed,
 /// draft, starting, unknown.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:

@@ -11,7 +11,7 @@ use crate::event_log::Recorder;
 use crate::message::{Digest, Envelope, MessageId, Name};
 use crate::pane::{Deferral, Key, NudgeOutcome};
 use crate::proto::Machine as _;
-use crate::proto::ack::{Config, Effect, Event, Ladder, Phase, Record, Worker};
+use crate::proto::ack::{Config, Effect, Event, Ladder, PARK_MAX, Phase, Record, Worker};
 use crate::provider::{self, Step};
 use crate::spool::{Spool, State};
 use crate::{Error, Result};
@@ -350,7 +350,12 @@ impl<'a> Delivery<'a> {
     fn look_at_worker(&mut self, now: Monotonic) -> Worker {
         let Some(pane) = &mut self.pane else { return Worker::Unknown };
         match pane.diagnose() {
-            Ok(diagnosis) => worker_state(&diagnosis, now, None),
+            // A limit that says when it ends is waited for as long as the ladder may: the agent's
+            // own words (`3pm`, `in 2 hours`) are not read, but it is looked at all the time.
+            Ok(diagnosis) => {
+                let limit_left = diagnosis.resets_at.is_some().then_some(PARK_MAX);
+                worker_state(&diagnosis, now, limit_left)
+            }
             // Nobody could look, which says nothing of the worker.
             Err(_) => Worker::Unknown,
         }

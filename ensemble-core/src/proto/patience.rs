@@ -98,6 +98,15 @@ impl Patience {
         Self { limits, state: State::Idle, effects: VecDeque::new() }
     }
 
+    /// Whether the role was not told in time, and has not been told since.
+    #[must_use]
+    pub const fn has_ended(&self) -> bool {
+        match self.state {
+            State::Polling { .. } | State::Over => true,
+            State::Idle | State::Waiting { .. } => false,
+        }
+    }
+
     fn wait_from(&self, now: Monotonic) -> State {
         State::Waiting { until: now + self.limits.patience }
     }

@@ -29,7 +29,7 @@ pub(super) fn guarded(
     commands: &str,
 ) -> Result<Option<Deferral>, Failure> {
     // Whatever was seen goes into a command line, so it must be what we have bound.
-    if let Some(deferral) = binding.difference(Some(seen)) {
+    if let Some(deferral) = binding.mismatch(Some(seen)) {
         return Ok(Some(deferral));
     }
     let target = quote(&binding.id);

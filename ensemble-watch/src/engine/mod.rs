@@ -26,8 +26,9 @@ use crate::boxes::{Boxes, Look};
 use crate::couriers::Couriers;
 use crate::doorbell::{Doorbell, Landing, Ring};
 use crate::leases::Leases;
-use crate::nudger::{Nudgers, Report};
+use crate::nudger::{Back, Nudgers};
 use crate::panes;
+use crate::parking::Parking;
 use crate::project::Project;
 use crate::roles::Roles;
 use crate::run::ACTOR;
@@ -49,8 +50,8 @@ const CANARY_DIRECTORY: &str = "canary";
 pub(crate) enum Wake {
     /// Something landed.
     Ring(Ring),
-    /// A nudge has come back.
-    Nudged(Report),
+    /// Somebody has come back from a pane.
+    Back(Back),
     /// It is time to go.
     Stop,
 }
@@ -68,6 +69,7 @@ pub(crate) struct Engine {
     ledger: Ledger,
     couriers: Couriers,
     leases: Leases,
+    parking: Parking,
     roles: Roles,
     status: Status,
     mailbox_dirs: HashMap<PathBuf, Name>,
@@ -100,6 +102,7 @@ impl Engine {
             ledger: Ledger::open(&project.state)?,
             leases: Leases::open(now, &project.state),
             couriers: Couriers::new(project.profiles()?, nudgers),
+            parking: Parking::default(),
             roles: Roles::new(&project.config),
             reconcile: Reconcile::new(project.config.poll_interval()),
             status: Status::new(project.watch_status()),
@@ -181,7 +184,11 @@ impl Engine {
             Wake::Ring(Ring::Failed { why }) => {
                 self.reconcile.handle(now, Event::SourceFailed { why })
             }
-            Wake::Nudged(report) => self.couriers.report(now, report, &*self.recorder),
+            Wake::Back(Back::Typed(report)) => self.couriers.report(now, report, &*self.recorder),
+            Wake::Back(Back::Looked { agent, diagnosis }) => {
+                let held = self.leases.held_by(&agent);
+                self.parking.looked(now, &agent, diagnosis, held, &self.spool, &*self.recorder);
+            }
             Wake::Stop => {}
         }
     }
@@ -194,6 +201,7 @@ impl Engine {
                 .map(|n| n.trim_end_matches(".yaml"))
                 .and_then(|id| MessageId::new(id).ok())
             {
+                self.roles.landed(now, mailbox, &id, &self.spool);
                 self.couriers.notice(mailbox, id);
             }
             self.rung.insert(mailbox.clone());
@@ -308,11 +316,8 @@ impl Engine {
         };
         if replaced {
             if self.boxes.take().is_some() && !self.project.queue.is_dir() {
-                self.recorder.record(
-                    "watch.queue_gone",
-                    ACTOR,
-                    json!({ "queue": self.project.queue }),
-                );
+                let data = json!({ "queue": self.project.queue });
+                self.recorder.record("watch.queue_gone", ACTOR, data);
             }
             self.reconcile.handle(now, Event::PathsReplaced);
         }
@@ -351,8 +356,9 @@ impl Engine {
 
     /// What is due by the clock.
     fn upkeep(&mut self, now: Monotonic) {
-        let poll = self.roles.drive(now, &*self.recorder);
-        if poll {
+        let due = self.roles.drive(now, &*self.recorder);
+        self.status.changed_if(due.ended);
+        if due.poll {
             self.scan(now);
             self.rung.extend(self.couriers.mailboxes().cloned());
         }
@@ -361,6 +367,12 @@ impl Engine {
             match self.leases.look(&SystemClock, &self.spool, &*self.recorder) {
                 Ok(returned) => self.rung.extend(returned),
                 Err(error) => tracing::warn!(%error, "cannot look at the leases"),
+            }
+            // Who holds something and has met a usage limit is to keep it.
+            let holders = self.leases.holders();
+            self.parking.keep(&holders);
+            for holder in &holders {
+                self.couriers.send_to_look(holder);
             }
             // Delayed messages become due without an event.
             self.rung.extend(self.couriers.mailboxes().cloned());
@@ -391,6 +403,7 @@ impl Engine {
             "rejected": self.rejected,
             "boxes": self.boxes.as_ref().map(Boxes::summary),
             "agents": self.couriers.summary(now),
+            "parked": self.parking.summary(now),
             "roles": self.roles.summary(now),
         })
     }
