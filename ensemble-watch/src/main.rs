@@ -20,10 +20,6 @@ fn main() -> ExitCode {
         Ok(queue) => queue,
         Err(code) => return code,
     };
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
-        .with_writer(std::io::stderr)
-        .init();
     let project = Project::discover(queue.as_deref());
     let outcome = project.and_then(|project| {
         run_process(&project, || eprintln!("ensemble-watch: watching {}", project.queue.display()))

@@ -131,6 +131,7 @@ fn forward<T: Send + 'static>(from: Receiver<T>, to: Sender<Wake>, wrap: fn(T) -
 /// # Errors
 /// As for [`Watcher::new`].
 pub fn run_process(project: &Project, ready: impl FnOnce()) -> Result<()> {
+    tell_trouble_on_stderr();
     let watcher = Watcher::new(project)?;
     let stopper = watcher.stopper();
     let signals = signal_hook::iterator::Signals::new([
@@ -154,4 +155,14 @@ pub fn run_process(project: &Project, ready: impl FnOnce()) -> Result<()> {
     })?;
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     Ok(())
+}
+
+/// Warnings go to stderr; `RUST_LOG` asks for more or less.
+fn tell_trouble_on_stderr() {
+    let filter = tracing_subscriber::EnvFilter::builder()
+        .with_default_directive(tracing_subscriber::filter::LevelFilter::WARN.into())
+        .from_env_lossy();
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Whoever has set a subscriber of their own keeps it.
+    let _ = subscriber.try_init();
 }
