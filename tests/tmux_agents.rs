@@ -16,7 +16,7 @@ use std::sync::Mutex;
 
 use case::{Case, Provider, Stage, refused, the_nudge};
 use ensemble_core::env::Pane;
-use ensemble_core::pane::{Key, NudgeOutcome};
+use ensemble_core::pane::{Deferral, Key, NudgeOutcome};
 use ensemble_core::provider::AgentState::{self, *};
 
 const DOCUMENT: &str = "docs/provider-states.md";
@@ -130,6 +130,9 @@ fn shell() {
     act_out(&SHELL);
 }
 
+/// What is done to an agent; `None` if there is nothing of the kind to do.
+type Action = fn(&Case<'_>) -> Option<NudgeOutcome>;
+
 /// Every state, every action.
 fn act_out(provider: &'static Provider) {
     let stage = Stage::new(provider);
@@ -148,12 +151,12 @@ fn act_out_state(stage: &Stage, provider: &Provider, state: &str, seen: AgentSta
     let first = case.diagnosis();
     let reason =
         first.deferral.as_ref().map_or_else(|| "may be typed to".to_owned(), |d| d.to_string());
-    let actions: [&dyn Fn(&Case<'_>) -> Option<NudgeOutcome>; 5] = [
-        &|case| Some(case.pane().press(Key::Enter).expect("an outcome")),
-        &|case| Some(case.pane().press(Key::Escape).expect("an outcome")),
-        &|case| Some(case.pane().press(Key::CtrlC).expect("an outcome")),
-        &|case| Some(case.nudge()),
-        &|case| {
+    let actions: [Action; 5] = [
+        |case| Some(case.pane().press(Key::Enter).expect("an outcome")),
+        |case| Some(case.pane().press(Key::Escape).expect("an outcome")),
+        |case| Some(case.pane().press(Key::CtrlC).expect("an outcome")),
+        |case| Some(case.nudge()),
+        |case| {
             let mut pane = case.pane();
             pane.profile().reset_command()?;
             Some(pane.reset_context().expect("an outcome"))
@@ -161,16 +164,18 @@ fn act_out_state(stage: &Stage, provider: &Provider, state: &str, seen: AgentSta
     ];
     for action in actions {
         let outcome = action(&case);
-        case.settle();
-        let typed = case.received();
-        let is_refused = outcome.as_ref().is_none_or(|outcome| refused(outcome).is_some());
-        assert_eq!(typed.is_empty(), is_refused, "{state}: {outcome:?}, typed: {typed}");
-        judge(provider.name, state, &typed, &case.events());
-        pressed.push(typed);
-        if !is_refused {
-            case = stage.case(state, seen);
+        if outcome.as_ref().is_none_or(|outcome| refused(outcome).is_some()) {
+            pressed.push(String::new());
+            continue;
         }
+        case.settle();
+        judge(provider.name, state, &case.received(), &case.events());
+        assert_ne!(case.received(), "", "{state}: {outcome:?}");
+        pressed.push(case.received());
+        case = stage.case(state, seen);
     }
+    case.settle();
+    assert_eq!(case.received(), "", "{state}: it was said that nothing is typed");
     pressed.extend(ladder::climb(&case));
     let whole = pressed[5..].join(" ");
     judge(provider.name, state, whole.trim(), &case.events());
@@ -184,6 +189,60 @@ fn act_out_state(stage: &Stage, provider: &Provider, state: &str, seen: AgentSta
     let dash = |typed: String| if typed.is_empty() { "–".to_owned() } else { typed };
     let seen = format!("{}: {reason}", first.state.word());
     std::iter::once(seen).chain(pressed.into_iter().map(dash)).collect()
+}
+
+/// The scripted agents do notice: what a careless controller or a human types has its effect.
+#[test]
+fn a_wrong_key_shows() {
+    let merged = "SUBMIT please merge PR 10 only aftergo";
+    for (provider, state, seen, keys, event) in [
+        (&CLAUDE, "trust", Trust, &["Enter"][..], "EXITED"),
+        (&CLAUDE, "permission", Permission, &["Enter"], "APPROVED"),
+        (&CLAUDE, "permission", Permission, &["1"], "APPROVED"),
+        (&CLAUDE, "plan", Dialog, &["Escape"], "ANSWERED"),
+        (&CLAUDE, "busy", Busy, &["Escape"], "INTERRUPTED"),
+        (&CLAUDE, "leaving", Dialog, &["C-c"], "EXITED"),
+        (&CLAUDE, "rewind", Dialog, &["C-c", "Enter"], "REWOUND"),
+        (&CLAUDE, "draft", Draft, &["C-c"], "LOST please merge PR 10 only after"),
+        (&CODEX, "ready", Ready, &["C-c"], "EXITED"),
+        (&CODEX, "leaving", Dialog, &["C-c"], "EXITED"),
+        (&CODEX, "title", Dialog, &["Escape"], "DENIED"),
+        (&CODEX, "trust", Trust, &["Enter"], "TRUSTED"),
+        (&OPENCODE, "ready", Ready, &["C-c"], "EXITED"),
+        (&OPENCODE, "starting", Starting, &["Enter"], "LOST Enter"),
+        (&SHELL, "draft", Draft, &["Enter"], "RAN please merge PR 10 only after"),
+    ] {
+        let stage = Stage::new(provider);
+        let case = stage.case(state, seen);
+        case.human(keys);
+        case.settle();
+        assert_eq!(case.events(), [event], "{} in the state {state}, {keys:?}", provider.name);
+    }
+    for provider in [&CLAUDE, &CODEX, &OPENCODE, &GEMINI] {
+        let stage = Stage::new(provider);
+        let case = stage.case("draft", Draft);
+        case.human(&["go"]);
+        case.settle();
+        case.human(&["Enter"]);
+        case.settle();
+        assert_eq!(case.events(), [merged], "{}", provider.name);
+    }
+}
+
+#[test]
+fn a_dialog_that_opens_behind_the_text_gets_no_enter() {
+    for provider in [&CLAUDE, &CODEX, &OPENCODE, &GEMINI] {
+        let stage = Stage::new(provider);
+        let case = stage.case("ready", Ready);
+        let outcome = case.nudge_with(|| {
+            case.human(&["C-^"]);
+            case.wait_for(Permission);
+        });
+        let deferral = Deferral::Dialog { name: "permission".to_owned() };
+        assert_eq!(outcome, NudgeOutcome::TextOnly { deferral }, "{}", provider.name);
+        case.settle();
+        assert_eq!(case.events(), [""; 0], "{}", provider.name);
+    }
 }
 
 /// Nothing was submitted, approved, lost or ended but by what was typed on purpose to an agent that

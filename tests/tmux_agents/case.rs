@@ -3,13 +3,14 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
 use ensemble_core::provider::{AgentState, Diagnosis, Profiles, nudge_text};
 use ensemble_core::tmux::{TextOutcome, TmuxPane};
 
-use crate::tmux_support::{TestServer, eventually};
+use crate::tmux_support::{PATIENCE, TestServer, eventually};
 
 /// A provider and the states its scripted program can show.
 pub(crate) struct Provider {
@@ -80,19 +81,16 @@ impl Case<'_> {
 
     pub(crate) fn wait_for(&self, seen: AgentState) {
         let mut pane = self.pane();
-        let mut last = None;
-        let deadline = std::time::Instant::now() + crate::tmux_support::PATIENCE / 4;
-        eventually(&format!("{} is {}", self.stage.provider.name, seen.word()), || {
-            last = pane.diagnose().ok();
-            assert!(
-                std::time::Instant::now() < deadline,
-                "{} is not seen as {}: {last:#?}\n{}",
-                self.stage.provider.name,
-                seen.word(),
-                self.stage.tmux.screen(&self.id).join("\n")
-            );
-            last.as_ref().is_some_and(|diagnosis| diagnosis.state == seen)
-        });
+        let deadline = Instant::now() + PATIENCE / 2;
+        loop {
+            let diagnosis = pane.diagnose().expect("a diagnosis");
+            if diagnosis.state == seen {
+                break;
+            }
+            let screen = self.stage.tmux.screen(&self.id).join("\n");
+            let name = self.stage.provider.name;
+            assert!(Instant::now() < deadline, "{name}, not {seen:?}: {diagnosis:#?}\n{screen}");
+        }
     }
 
     pub(crate) fn diagnosis(&self) -> Diagnosis {
@@ -104,8 +102,14 @@ impl Case<'_> {
         fs::write(self.dir.join("paint"), "").expect("a file");
     }
 
-    /// Nudges. The agent may be slow on a loaded machine, so Enter waits for the text to be shown.
+    /// Nudges.
     pub(crate) fn nudge(&self) -> NudgeOutcome {
+        self.nudge_with(|| {})
+    }
+
+    /// Nudges, and does something between the text and Enter. The agent may be slow on a loaded
+    /// machine, so both wait for the text to be shown.
+    pub(crate) fn nudge_with(&self, between: impl FnOnce()) -> NudgeOutcome {
         let mut pane = self.pane();
         let text = the_nudge(self.stage.provider.name);
         match pane.nudge_text(&text).expect("an outcome") {
@@ -116,15 +120,23 @@ impl Case<'_> {
                     let screen = self.stage.tmux.screen(&self.id);
                     screen.iter().any(|line| line.contains(text.as_str()))
                 });
+                between();
                 pane.nudge_enter(typed).expect("an outcome")
             }
         }
     }
 
+    /// Types as a human would.
+    pub(crate) fn human(&self, keys: &[&str]) {
+        let mut command = vec!["send-keys", "-t", &self.id];
+        command.extend(keys);
+        self.stage.tmux.server.run(&command).expect("keys");
+    }
+
     /// Waits until the agent has dealt with everything that was typed so far.
     pub(crate) fn settle(&self) {
         let synced = self.events_with_marks().len();
-        self.stage.tmux.server.run(&["send-keys", "-t", &self.id, "C-]"]).expect("a key");
+        self.human(&["C-]"]);
         eventually("the agent has read all keys", || {
             self.events_with_marks()[synced..].iter().any(|event| event == "SYNC")
         });
