@@ -1,0 +1,298 @@
+//! What is typed to an agent in each of its states, in a real tmux server: scripted programs imitate
+//! the agents, write down every byte, and do what the agents would do with it. docs/provider-states.md
+//! is what this test has seen; `BLESS=1` writes it anew.
+
+mod tmux_support;
+
+#[path = "tmux_agents/case.rs"]
+mod case;
+#[path = "tmux_agents/ladder.rs"]
+mod ladder;
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+use std::sync::Mutex;
+
+use case::{Case, Provider, Stage, refused, the_nudge};
+use ensemble_core::env::Pane;
+use ensemble_core::pane::{Deferral, Key, NudgeOutcome};
+use ensemble_core::provider::AgentState::{self, *};
+
+const DOCUMENT: &str = "docs/provider-states.md";
+const HEAD: &str = "| state | seen as | Enter | Escape | Ctrl-C | nudge | reset | phase 1 | phase 2 \
+                    | phase 3 |\n|---|---|---|---|---|---|---|---|---|---|\n";
+
+static CLAUDE: Provider = Provider {
+    name: "claude",
+    program: "claude",
+    states: &[
+        ("ready", Ready),
+        ("starting", Unknown),
+        ("busy", Busy),
+        ("draft", Draft),
+        ("busy-draft", Draft),
+        ("permission", Permission),
+        ("plan", Dialog),
+        ("trust", Trust),
+        ("mcp", Dialog),
+        ("rewind", Dialog),
+        ("leaving", Dialog),
+        ("login", Login),
+        ("limited", RateLimited),
+        ("crashed", Crashed),
+    ],
+};
+
+static CODEX: Provider = Provider {
+    name: "codex",
+    program: "node",
+    states: &[
+        ("ready", Ready),
+        ("starting", Unknown),
+        ("busy", Busy),
+        ("draft", Draft),
+        ("busy-draft", Draft),
+        ("permission", Permission),
+        ("title", Dialog),
+        ("trust", Trust),
+        ("hooks", Dialog),
+        ("rewind", Dialog),
+        ("leaving", Dialog),
+        ("login", Login),
+        ("limited", RateLimited),
+        ("crashed", Crashed),
+    ],
+};
+
+static OPENCODE: Provider = Provider {
+    name: "opencode",
+    program: "opencode",
+    states: &[
+        ("ready", Ready),
+        ("starting", Starting),
+        ("busy", Busy),
+        ("draft", Draft),
+        ("busy-draft", Draft),
+        ("permission", Permission),
+        ("login", Login),
+        ("limited", RateLimited),
+        ("crashed", Crashed),
+    ],
+};
+
+static GEMINI: Provider = Provider {
+    name: "gemini",
+    program: "node",
+    states: &[
+        ("ready", Ready),
+        ("starting", Unknown),
+        ("busy", Busy),
+        ("draft", Draft),
+        ("busy-draft", Draft),
+        ("permission", Permission),
+        ("trust", Trust),
+        ("menu", Dialog),
+        ("login", Login),
+        ("limited", RateLimited),
+        ("crashed", Crashed),
+    ],
+};
+
+static SHELL: Provider = Provider {
+    name: "shell",
+    program: "bash",
+    states: &[("ready", Ready), ("draft", Draft), ("unfinished", Draft), ("program", Unknown)],
+};
+
+#[test]
+fn claude() {
+    act_out(&CLAUDE);
+}
+
+#[test]
+fn codex() {
+    act_out(&CODEX);
+}
+
+#[test]
+fn opencode() {
+    act_out(&OPENCODE);
+}
+
+#[test]
+fn gemini() {
+    act_out(&GEMINI);
+}
+
+#[test]
+fn shell() {
+    act_out(&SHELL);
+}
+
+/// What is done to an agent; `None` if there is nothing of the kind to do.
+type Action = fn(&Case<'_>) -> Option<NudgeOutcome>;
+
+/// Every state, every action.
+fn act_out(provider: &'static Provider) {
+    let stage = Stage::new(provider);
+    let mut table = format!("## {}\n\n{HEAD}", provider.name);
+    for (state, seen) in provider.states {
+        let row = act_out_state(&stage, provider, state, *seen);
+        writeln!(table, "| {state} | {} |", row.join(" | ")).expect("a row");
+    }
+    compare(provider.name, &table);
+}
+
+fn act_out_state(stage: &Stage, provider: &Provider, state: &str, seen: AgentState) -> Vec<String> {
+    let mut pressed = Vec::new();
+    // One pane for all that is refused; a new one after something was typed.
+    let mut case = stage.case(state, seen);
+    let first = case.diagnosis();
+    let reason =
+        first.deferral.as_ref().map_or_else(|| "may be typed to".to_owned(), |d| d.to_string());
+    let actions: [Action; 5] = [
+        |case| Some(case.pane().press(Key::Enter).expect("an outcome")),
+        |case| Some(case.pane().press(Key::Escape).expect("an outcome")),
+        |case| Some(case.pane().press(Key::CtrlC).expect("an outcome")),
+        |case| Some(case.nudge()),
+        |case| {
+            let mut pane = case.pane();
+            pane.profile().reset_command()?;
+            Some(pane.reset_context().expect("an outcome"))
+        },
+    ];
+    for action in actions {
+        let outcome = action(&case);
+        if outcome.as_ref().is_none_or(|outcome| refused(outcome).is_some()) {
+            pressed.push(String::new());
+            continue;
+        }
+        case.settle();
+        judge(provider.name, state, &case.received(), &case.events());
+        assert_ne!(case.received(), "", "{state}: {outcome:?}");
+        pressed.push(case.received());
+        case = stage.case(state, seen);
+    }
+    case.settle();
+    assert_eq!(case.received(), "", "{state}: it was said that nothing is typed");
+    pressed.extend(ladder::climb(&case));
+    let whole = pressed[5..].join(" ");
+    judge(provider.name, state, whole.trim(), &case.events());
+    if state == "starting" {
+        case.paint();
+        case.wait_for(Ready);
+        assert_eq!(case.nudge(), NudgeOutcome::Sent);
+        case.settle();
+        assert_eq!(case.events(), [format!("SUBMIT {}", the_nudge(provider.name))], "first paint");
+    }
+    let dash = |typed: String| if typed.is_empty() { "–".to_owned() } else { typed };
+    let seen = format!("{}: {reason}", first.state.word());
+    std::iter::once(seen).chain(pressed.into_iter().map(dash)).collect()
+}
+
+/// The scripted agents do notice: what a careless controller or a human types has its effect.
+#[test]
+fn a_wrong_key_shows() {
+    let merged = "SUBMIT please merge PR 10 only aftergo";
+    for (provider, state, seen, keys, event) in [
+        (&CLAUDE, "trust", Trust, &["Enter"][..], "EXITED"),
+        (&CLAUDE, "permission", Permission, &["Enter"], "APPROVED"),
+        (&CLAUDE, "permission", Permission, &["1"], "APPROVED"),
+        (&CLAUDE, "plan", Dialog, &["Escape"], "ANSWERED"),
+        (&CLAUDE, "busy", Busy, &["Escape"], "INTERRUPTED"),
+        (&CLAUDE, "leaving", Dialog, &["C-c"], "EXITED"),
+        (&CLAUDE, "rewind", Dialog, &["C-c", "Enter"], "REWOUND"),
+        (&CLAUDE, "draft", Draft, &["C-c"], "LOST please merge PR 10 only after"),
+        (&CODEX, "ready", Ready, &["C-c"], "EXITED"),
+        (&CODEX, "leaving", Dialog, &["C-c"], "EXITED"),
+        (&CODEX, "title", Dialog, &["Escape"], "DENIED"),
+        (&CODEX, "trust", Trust, &["Enter"], "TRUSTED"),
+        (&OPENCODE, "ready", Ready, &["C-c"], "EXITED"),
+        (&OPENCODE, "starting", Starting, &["Enter"], "LOST Enter"),
+        (&SHELL, "draft", Draft, &["Enter"], "RAN please merge PR 10 only after"),
+    ] {
+        let stage = Stage::new(provider);
+        let case = stage.case(state, seen);
+        case.human(keys);
+        case.settle();
+        assert_eq!(case.events(), [event], "{} in the state {state}, {keys:?}", provider.name);
+    }
+    for provider in [&CLAUDE, &CODEX, &OPENCODE, &GEMINI] {
+        let stage = Stage::new(provider);
+        let case = stage.case("draft", Draft);
+        case.human(&["go"]);
+        case.settle();
+        case.human(&["Enter"]);
+        case.settle();
+        assert_eq!(case.events(), [merged], "{}", provider.name);
+    }
+}
+
+#[test]
+fn a_dialog_that_opens_behind_the_text_gets_no_enter() {
+    for provider in [&CLAUDE, &CODEX, &OPENCODE, &GEMINI] {
+        let stage = Stage::new(provider);
+        let case = stage.case("ready", Ready);
+        let outcome = case.nudge_with(|| {
+            case.human(&["C-^"]);
+            case.wait_for(Permission);
+        });
+        let deferral = Deferral::Dialog { name: "permission".to_owned() };
+        assert_eq!(outcome, NudgeOutcome::TextOnly { deferral }, "{}", provider.name);
+        case.settle();
+        assert_eq!(case.events(), [""; 0], "{}", provider.name);
+    }
+}
+
+/// Nothing was submitted, approved, lost or ended but by what was typed on purpose to an agent that
+/// waits for it.
+fn judge(provider: &str, state: &str, typed: &str, events: &[String]) {
+    let nudge = the_nudge(provider);
+    let reset = match provider {
+        "codex" | "opencode" => "/new",
+        _ => "/clear",
+    };
+    let wanted: Vec<String> = match state {
+        "ready" => {
+            let words: Vec<&str> = typed.split(' ').collect();
+            words
+                .windows(2)
+                .filter(|pair| pair[1] == "Enter")
+                .map(|pair| match pair[0] {
+                    "nudge" if provider == "shell" => format!("RAN {nudge}"),
+                    "nudge" => format!("SUBMIT {nudge}"),
+                    word if word == reset => "RESET".to_owned(),
+                    other => panic!("{provider}: Enter after {other}"),
+                })
+                .collect()
+        }
+        _ => Vec::new(),
+    };
+    assert_eq!(events, wanted, "{provider} in the state {state}, typed: {typed}");
+    let is_harmless = state == "ready" || typed.is_empty();
+    assert!(is_harmless, "{provider} in the state {state}, typed: {typed}");
+}
+
+/// The section of a provider in the document.
+fn compare(name: &str, table: &str) {
+    static DOCUMENT_LOCK: Mutex<()> = Mutex::new(());
+    let _lock = DOCUMENT_LOCK.lock();
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(DOCUMENT);
+    let document = fs::read_to_string(&path).expect(DOCUMENT);
+    let head = format!("## {name}\n");
+    let start = document.find(&head).unwrap_or(document.len());
+    let after = start + head.len().min(document.len() - start);
+    let end = document[after..].find("\n## ").map_or(document.len(), |at| after + at + 1);
+    let section = document[start..end].trim_end();
+    if section == table.trim_end() {
+        return;
+    }
+    assert!(
+        std::env::var_os("BLESS").is_some(),
+        "{DOCUMENT} does not say what was seen (BLESS=1 writes it anew):\n{table}"
+    );
+    let gap = if end == document.len() { "" } else { "\n" };
+    let renewed = format!("{}{}\n{gap}{}", &document[..start], table.trim_end(), &document[end..]);
+    fs::write(&path, renewed).expect(DOCUMENT);
+}

@@ -1,0 +1,90 @@
+//! Phases 1 to 3 of the ladder against a scripted agent that never acks.
+
+use std::cell::Cell;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use ensemble_core::driver::{AckManager, Ended, Order};
+use ensemble_core::env::{Clock, Monotonic};
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::{Envelope, Name, Timestamp};
+use ensemble_core::proto::ack::Config;
+use ensemble_core::spool::{Options, Spool};
+use serde_json::Value;
+
+use crate::case::Case;
+
+const PHASES: usize = 4;
+/// Shorter than usual, since each simulated second is a real look at a pane.
+const PHASE_TIMEOUT: Duration = Duration::from_secs(3);
+const WAIT_MAX: Duration = Duration::from_secs(6);
+
+/// A clock that goes on when it is told to.
+#[derive(Default)]
+struct Hand(Cell<Duration>);
+
+impl Clock for Hand {
+    fn monotonic(&self) -> Monotonic {
+        Monotonic::from_duration(self.0.get())
+    }
+    fn wall(&self) -> Timestamp {
+        Timestamp::from_unix_millis(0).plus(self.0.get())
+    }
+}
+
+/// Counts what was typed.
+#[derive(Default)]
+struct Keys(Mutex<usize>);
+
+impl Recorder for Keys {
+    fn record(&self, kind: &str, _: &str, data: Value) {
+        let typed = match kind {
+            "ladder.nudge" => data["sent"] == true,
+            "ladder.pressed" => data["pressed"].as_array().is_some_and(|keys| !keys.is_empty()),
+            _ => false,
+        };
+        *self.0.lock().expect("a count") += usize::from(typed);
+    }
+}
+
+/// What each of the phases 1 to 3 has typed until the conductor was told.
+pub(crate) fn climb(case: &Case<'_>) -> Vec<String> {
+    let home = tempfile::tempdir().expect("a directory");
+    let spool = Spool::create(&home.path().join("queue"), Options::default()).expect("a queue");
+    let worker = Name::new("dispatch").expect("a name");
+    spool.add_mailbox(&worker, &Default::default()).expect("a mailbox");
+    let (clock, keys) = (Hand::default(), Keys::default());
+    let controller = Name::new("controller").expect("a name");
+    let mut manager = AckManager::new(&spool, &clock, &keys, controller);
+    let config = Config { phase_timeout: PHASE_TIMEOUT, wait_max: WAIT_MAX, ..Config::default() };
+    let order =
+        Order::new("task-1", worker.clone(), Envelope::new(worker, "count\n")).with_config(config);
+    let id = manager.deliver(order, Some(Box::new(case.pane()))).expect("a delivery");
+
+    let mut typed = vec![String::new(); PHASES];
+    let (mut before, mut typed_before) = (case.received(), 0);
+    let ended = loop {
+        manager.handle_timeout().expect("a step");
+        let phase = manager.phase(id).map_or(0, |phase| usize::from(phase.number()));
+        let typed_now = *keys.0.lock().expect("a count");
+        if typed_now != typed_before {
+            typed_before = typed_now;
+            case.settle();
+            let now = case.received();
+            typed[phase] =
+                format!("{} {}", typed[phase], now[before.len()..].trim()).trim().to_owned();
+            before = now;
+        }
+        if let Some((_, ended)) = manager.poll_ended() {
+            break ended;
+        }
+        let next = manager.poll_timeout().expect("it waits for something");
+        clock.0.set(next.as_duration().max(clock.0.get()));
+    };
+    assert!(matches!(ended, Ended::Escalated { .. }), "{ended:?}");
+    assert_eq!(manager.poll_ended(), None, "told more than once");
+    assert_eq!(typed[0], "", "nothing is typed before the first phase is over");
+    case.settle();
+    assert_eq!(case.received(), before, "something was typed that nobody speaks of");
+    typed.split_off(1)
+}
