@@ -12,6 +12,7 @@ An `AGENT_TEAM_PING` is answered in every mode but the refusing ones: with `pong
 of text, with `pong = "shell"` by calling `ensemble pong`, with `pong = None` by nothing of use.
 """
 
+import itertools
 import json
 import re
 import threading
@@ -19,6 +20,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 PING = re.compile(r"AGENT_TEAM_PING (\S+) (\d+)")
 SLOW_SECONDS_MAX = 120
+# Agents join messages of the same id.
+NUMBERS = itertools.count(1)
 USAGE = {"input_tokens": 10, "output_tokens": 5}
 REFUSALS = {
     "401": (401, "authentication_error", "invalid x-api-key"),
@@ -65,14 +68,17 @@ def texts(item):
     """The user's own words in a message; agents add blocks of theirs, in tags."""
     content = item.get("content")
     parts = [content] if isinstance(content, str) else [part.get("text") for part in content or []]
-    return [part.strip() for part in parts if part and not part.lstrip().startswith("<")]
+    return [part.strip() for part in parts if part and not part.lstrip().startswith(("<", "[Request int"))]
 
 
 def answers_tool(item):
     if item.get("role") == "tool" or item.get("type") == "function_call_output":
         return True
     content = item.get("content")
-    return isinstance(content, list) and any(part.get("type") == "tool_result" for part in content)
+    if not isinstance(content, list):
+        return False
+    kinds = [part.get("type") for part in content]
+    return "tool_result" in kinds and not texts(item)
 
 
 class ModelServer:
@@ -186,8 +192,9 @@ class Handler(BaseHTTPRequestHandler):
 
 def whole(text):
     """What Anthropic's API answers to a request without a stream."""
+    number = next(NUMBERS)
     content = [{"type": "text", "text": text if isinstance(text, str) else "Understood."}]
-    return {"id": "msg_1", "type": "message", "role": "assistant", "model": "model",
+    return {"id": f"msg_{number}", "type": "message", "role": "assistant", "model": "model",
             "content": content, "stop_reason": "end_turn", "usage": USAGE}
 
 
@@ -196,13 +203,14 @@ def event(data):
 
 
 def anthropic(answer):
-    message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "model", "content": [],
+    number = next(NUMBERS)
+    message = {"id": f"msg_{number}", "type": "message", "role": "assistant", "model": "model", "content": [],
                "stop_reason": None, "usage": USAGE}
     if isinstance(answer, str):
         block, reason = {"type": "text", "text": ""}, "end_turn"
         delta = {"type": "text_delta", "text": answer}
     else:
-        block = {"type": "tool_use", "id": "toolu_1", "name": answer[0], "input": {}}
+        block = {"type": "tool_use", "id": f"toolu_{number}", "name": answer[0], "input": {}}
         reason, delta = "tool_use", {"type": "input_json_delta", "partial_json": json.dumps(answer[1])}
     yield event({"type": "message_start", "message": message})
     yield event({"type": "content_block_start", "index": 0, "content_block": block})
@@ -213,24 +221,27 @@ def anthropic(answer):
 
 
 def responses(answer):
+    number = next(NUMBERS)
     if isinstance(answer, str):
-        item = {"type": "message", "id": "item_1", "role": "assistant", "status": "completed",
+        item = {"type": "message", "id": f"item_{number}", "role": "assistant", "status": "completed",
                 "content": [{"type": "output_text", "text": answer, "annotations": []}]}
     else:
-        item = {"type": "function_call", "id": "item_1", "call_id": "call_1", "name": answer[0],
+        item = {"type": "function_call", "id": f"item_{number}", "call_id": f"call_{number}", "name": answer[0],
                 "arguments": json.dumps(answer[1]), "status": "completed"}
     usage = {**USAGE, "total_tokens": 15}
-    yield event({"type": "response.created", "response": {"id": "resp_1", "status": "in_progress"}})
+    yield event({"type": "response.created", "response": {"id": f"resp_{number}", "status": "in_progress"}})
     yield event({"type": "response.output_item.added", "output_index": 0, "item": item})
     yield event({"type": "response.output_item.done", "output_index": 0, "item": item})
-    done = {"id": "resp_1", "status": "completed", "output": [item], "usage": usage}
+    done = {"id": f"resp_{number}", "status": "completed", "output": [item], "usage": usage}
     yield event({"type": "response.completed", "response": done})
 
 
 def chat(answer):
+    number = next(NUMBERS)
+
     def chunk(delta, reason=None):
         choice = {"index": 0, "delta": delta, "finish_reason": reason}
-        data = {"id": "chat_1", "object": "chat.completion.chunk", "created": 1, "model": "model",
+        data = {"id": f"chat_{number}", "object": "chat.completion.chunk", "created": 1, "model": "model",
                 "choices": [choice]}
         return f"data: {json.dumps(data)}\n\n"
 
@@ -240,7 +251,7 @@ def chat(answer):
         yield chunk({}, "stop")
     else:
         function = {"name": answer[0], "arguments": json.dumps(answer[1])}
-        call = {"index": 0, "id": "call_1", "type": "function", "function": function}
+        call = {"index": 0, "id": f"call_{number}", "type": "function", "function": function}
         yield chunk({"tool_calls": [call]})
         yield chunk({}, "tool_calls")
     yield "data: [DONE]\n\n"

@@ -9,6 +9,7 @@ ENSEMBLE     the program that is tested
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -63,8 +64,12 @@ def write(text):
 
 
 def main():
+    # So that everything is cleaned up then, too.
+    for sign in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(sign, lambda *_: sys.exit(1))
     wanted = [name for name in sys.argv[1:] if name in COMMANDS] or list(COMMANDS)
-    ensemble = os.environ.get("ENSEMBLE", ROOT / "target/debug/ensemble")
+    ensemble = os.environ.get("ENSEMBLE") or (
+        Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug/ensemble")
     agents_dir, kept = os.environ.get("AGENTS_DIR"), True
     if not agents_dir:
         agents_dir, kept = tempfile.mkdtemp(prefix="agents-npm."), False

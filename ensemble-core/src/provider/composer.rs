@@ -62,8 +62,8 @@ pub(super) fn shell_line(state: &PaneState, continuations: &[Regex]) -> Input {
 
 fn within(profile: &Profile, state: &PaneState, placeholders: &[Regex]) -> Input {
     let Some(found) = find(&profile.composer, state) else { return Input::Absent };
-    let cursor_behind_start = found.rows.contains(&(state.cursor_y as usize))
-        && state.cursor_x as usize > found.start;
+    let cursor_behind_start =
+        found.rows.contains(&(state.cursor_y as usize)) && state.cursor_x as usize > found.start;
     let is_placeholder = placeholders.iter().any(|pattern| pattern.is_match(&found.text));
     match found.text.is_empty() || is_placeholder {
         true if !cursor_behind_start => Input::Prompt,
@@ -132,9 +132,12 @@ fn is_menu(line: &str) -> bool {
 
 /// The lowest line that begins so.
 fn lowest<'a>(state: &'a PaneState, pattern: &Regex) -> Option<(usize, regex_lite::Match<'a>)> {
-    state.screen.iter().enumerate().rev().find_map(|(row, line)| {
-        pattern.find(line).filter(|at| at.start() == 0).map(|at| (row, at))
-    })
+    state
+        .screen
+        .iter()
+        .enumerate()
+        .rev()
+        .find_map(|(row, line)| pattern.find(line).filter(|at| at.start() == 0).map(|at| (row, at)))
 }
 
 /// A line without the sides of the box around it.
