@@ -226,8 +226,8 @@ def responses(answer):
         item = {"type": "message", "id": f"item_{number}", "role": "assistant", "status": "completed",
                 "content": [{"type": "output_text", "text": answer, "annotations": []}]}
     else:
-        item = {"type": "function_call", "id": f"item_{number}", "call_id": f"call_{number}", "name": answer[0],
-                "arguments": json.dumps(answer[1]), "status": "completed"}
+        item = {"type": "function_call", "id": f"item_{number}", "call_id": f"call_{number}",
+                "name": answer[0], "arguments": json.dumps(answer[1]), "status": "completed"}
     usage = {**USAGE, "total_tokens": 15}
     yield event({"type": "response.created", "response": {"id": f"resp_{number}", "status": "in_progress"}})
     yield event({"type": "response.output_item.added", "output_index": 0, "item": item})

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import network
@@ -63,6 +64,21 @@ def write(text):
     TABLE.write_text(document[:document.index(heading)] + heading + "\n" + text)
 
 
+def examine(provider, ensemble, agents_dir):
+    """Its version, and the results of all checks."""
+    model = ModelServer()
+    scratch = Scratch(ensemble, agents_dir, model.url)
+    try:
+        seen = version(scratch, provider)
+        checks = Checks(scratch, model, provider)
+        checks.run()
+    finally:
+        left = scratch.close()
+        model.close()
+    clean = ("nothing is left running", "fail" if left else "pass", f"{left} processes" if left else "")
+    return seen, [*checks.results, clean]
+
+
 def main():
     # So that everything is cleaned up then, too.
     for sign in (signal.SIGTERM, signal.SIGHUP):
@@ -73,28 +89,16 @@ def main():
     agents_dir, kept = os.environ.get("AGENTS_DIR"), True
     if not agents_dir:
         agents_dir, kept = tempfile.mkdtemp(prefix="agents-npm."), False
-    results, versions, left = [], {}, []
     try:
         install(agents_dir)
         network.leave()
-        for provider in wanted:
-            model = ModelServer()
-            scratch = Scratch(ensemble, agents_dir, model.url)
-            try:
-                versions[provider] = version(scratch, provider)
-                checks = Checks(scratch, model, provider)
-                checks.run()
-                results += [(provider, *result) for result in checks.results]
-            finally:
-                if scratch.close():
-                    left.append(provider)
-                model.close()
+        with ThreadPoolExecutor() as pool:
+            found = list(pool.map(lambda name: examine(name, ensemble, agents_dir), wanted))
     finally:
         if not kept:
             shutil.rmtree(agents_dir, ignore_errors=True)
-    for provider in versions:
-        word = "fail" if provider in left else "pass"
-        results.append((provider, "nothing is left running", word, ""))
+    versions = dict(zip(wanted, (text for text, _ in found)))
+    results = [(name, *result) for name, (_, some) in zip(wanted, found) for result in some]
     text = table(results, versions)
     print("\n" + text)
     if len(wanted) == len(COMMANDS):
