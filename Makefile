@@ -1,5 +1,5 @@
 # Two commands are all the set-up there is: `make demo` and `make test`.
-.PHONY: demo test lint docs bench torture needs
+.PHONY: demo test test-agents lint docs bench torture needs
 
 # The main job: a small team at work in a tmux server of its own.
 demo: needs
@@ -8,6 +8,12 @@ demo: needs
 # All tests, with real tmux servers and real processes on private sockets.
 test: needs
 	cargo test --workspace --all-features --quiet
+
+# The real Claude Code, Codex and OpenCode against a model of ours; docs/agents.md tells more.
+AGENTS ?=
+test-agents: needs
+	cargo build --quiet --package ensemble-cli
+	tests/agents/run.py $(AGENTS)
 
 lint:
 	cargo fmt --all --check

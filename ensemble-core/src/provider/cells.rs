@@ -26,6 +26,16 @@ pub(super) fn width(text: &str) -> usize {
     text.chars().map(char_width).sum()
 }
 
+/// The beginning of `text` that fits into so many cells.
+pub(super) fn clipped(text: &str, cells: usize) -> &str {
+    let mut taken = 0;
+    let end = text.char_indices().find(|(_, c)| {
+        taken += char_width(*c);
+        taken > cells
+    });
+    end.map_or(text, |(at, _)| &text[..at])
+}
+
 fn char_width(c: char) -> usize {
     let within = |table: &[(u32, u32)]| {
         table.iter().any(|(first, last)| (*first..=*last).contains(&u32::from(c)))
@@ -47,5 +57,8 @@ mod tests {
         assert_eq!(width("❯"), 1);
         assert_eq!(width("日本"), 4);
         assert_eq!(width("🚀 e\u{301}"), 4);
+        assert_eq!(clipped("日本x", 3), "日");
+        assert_eq!(clipped("日本x", 4), "日本");
+        assert_eq!(clipped("ab", 4), "ab");
     }
 }

@@ -1,8 +1,10 @@
 //! What stands where an agent takes input.
 
+use std::ops::Range;
+
 use regex_lite::Regex;
 
-use super::cells::width;
+use super::cells::{clipped, width};
 use super::profile::{Composer, Profile, Region};
 use crate::pane::PaneState;
 
@@ -33,7 +35,9 @@ pub(super) fn input(profile: &Profile, state: &PaneState) -> Input {
     match &profile.composer {
         Composer::Anywhere => Input::Anywhere,
         Composer::ShellLine { continuations } => shell_line(state, continuations),
-        Composer::Prompt { prompt, placeholders } => boxed(state, prompt, placeholders),
+        Composer::Prompt { placeholders, .. } | Composer::Boxed { placeholders, .. } => {
+            within(profile, state, placeholders)
+        }
     }
 }
 
@@ -56,30 +60,37 @@ pub(super) fn shell_line(state: &PaneState, continuations: &[Regex]) -> Input {
     if is_prompt { Input::Prompt } else { Input::Draft }
 }
 
-fn boxed(state: &PaneState, prompt: &Regex, placeholders: &[Regex]) -> Input {
-    let Some(found) = find(state, prompt) else { return Input::Absent };
-    let cursor_behind_prompt = state.cursor_y as usize == found.row
-        && state.cursor_x as usize > found.prompt_width.max(width(&found.prompt_trimmed) + 1);
+fn within(profile: &Profile, state: &PaneState, placeholders: &[Regex]) -> Input {
+    let Some(found) = find(&profile.composer, state) else { return Input::Absent };
+    let cursor_behind_start =
+        found.rows.contains(&(state.cursor_y as usize)) && state.cursor_x as usize > found.start;
     let is_placeholder = placeholders.iter().any(|pattern| pattern.is_match(&found.text));
     match found.text.is_empty() || is_placeholder {
-        true if !cursor_behind_prompt => Input::Prompt,
+        true if !cursor_behind_start => Input::Prompt,
         _ => Input::Draft,
     }
 }
 
 /// A composer that was found on the screen.
 struct Found {
-    row: usize,
-    prompt_width: usize,
-    prompt_trimmed: String,
+    /// The lines in which the cursor is at the start as long as nothing is typed.
+    rows: Range<usize>,
+    /// The column in which typing starts.
+    start: usize,
     text: String,
 }
 
+fn find(composer: &Composer, state: &PaneState) -> Option<Found> {
+    match composer {
+        Composer::Prompt { prompt, .. } => prompted(state, prompt),
+        Composer::Boxed { side, bottom, foot, .. } => boxed(state, side, bottom, *foot),
+        Composer::ShellLine { .. } | Composer::Anywhere => None,
+    }
+}
+
 /// The lowest line that begins with the prompt, with the lines it wraps into.
-fn find(state: &PaneState, prompt: &Regex) -> Option<Found> {
-    let (row, at) = state.screen.iter().enumerate().rev().find_map(|(row, line)| {
-        prompt.find(line).filter(|at| at.start() == 0).map(|at| (row, at))
-    })?;
+fn prompted(state: &PaneState, prompt: &Regex) -> Option<Found> {
+    let (row, at) = lowest(state, prompt)?;
     let first = &state.screen[row][at.end()..];
     let rest = state.screen[row + 1..]
         .iter()
@@ -88,11 +99,45 @@ fn find(state: &PaneState, prompt: &Regex) -> Option<Found> {
         .map(String::as_str);
     let text: Vec<&str> = std::iter::once(first).chain(rest).map(inside).collect();
     Some(Found {
-        row,
-        prompt_width: width(at.as_str()),
-        prompt_trimmed: at.as_str().trim_end().to_owned(),
+        rows: row..row + 1,
+        start: width(at.as_str()).max(width(at.as_str().trim_end()) + 1),
         text: text.join(" ").trim().to_owned(),
     })
+}
+
+/// The lines with a side that stand on the lowest edge, without the foot and without what is
+/// beside the box. There is none if the cursor is elsewhere: something else takes the keys.
+fn boxed(state: &PaneState, side: &Regex, bottom: &Regex, foot: usize) -> Option<Found> {
+    let (edge, at) = lowest(state, bottom)?;
+    let cells = width(at.as_str());
+    let lines: Vec<&str> = state.screen[..edge].iter().map(|line| clipped(line, cells)).collect();
+    let has_side = |line: &&&str| side.find(line).is_some_and(|at| at.start() == 0);
+    let top = edge - lines.iter().rev().take_while(has_side).count();
+    let rows = top..edge.checked_sub(foot).filter(|end| *end > top)?;
+    if !rows.contains(&(state.cursor_y as usize)) {
+        return None;
+    }
+    // The foot is never blank, so that it shows how far the side is from the text.
+    let start = side.find(lines.get(rows.end)?).map_or(0, |at| width(at.as_str()));
+    let text: Vec<&str> = lines[rows.clone()].iter().copied().filter(|l| !is_menu(l)).collect();
+    let text = text.into_iter().map(inside).collect::<Vec<_>>().join(" ").trim().to_owned();
+    Some(Found { rows, start, text })
+}
+
+/// A line between two sides: a menu above the composer, as programs show for a slash.
+fn is_menu(line: &str) -> bool {
+    let line = line.trim();
+    line.chars().count() > 1 && line.ends_with(['│', '┃'])
+}
+
+/// The lowest line that begins so.
+fn lowest<'a>(state: &'a PaneState, pattern: &Regex) -> Option<(usize, regex_lite::Match<'a>)> {
+    state
+        .screen
+        .iter()
+        .enumerate()
+        .rev()
+        .find_map(|(row, line)| pattern.find(line).filter(|at| at.start() == 0).map(|at| (row, at)))
 }
 
 /// A line without the sides of the box around it.
@@ -111,8 +156,8 @@ fn is_border(line: &str) -> bool {
 pub(super) fn holds(profile: &Profile, state: &PaneState, text: &str) -> bool {
     let wanted = squeezed(text);
     match &profile.composer {
-        Composer::Prompt { prompt, .. } => {
-            find(state, prompt).is_some_and(|found| squeezed(&found.text) == wanted)
+        Composer::Prompt { .. } | Composer::Boxed { .. } => {
+            find(&profile.composer, state).is_some_and(|found| squeezed(&found.text) == wanted)
         }
         Composer::ShellLine { .. } => squeezed(state.cursor_line()).ends_with(&wanted),
         Composer::Anywhere => squeezed(&Region::Bottom(TYPED_LINES).text(state)).contains(&wanted),
@@ -123,8 +168,7 @@ pub(super) fn holds(profile: &Profile, state: &PaneState, text: &str) -> bool {
 #[must_use]
 pub fn standing_nudge(profile: &Profile, state: &PaneState) -> Option<String> {
     // On a shell's line nobody can tell where a prompt ends and somebody's command begins.
-    let Composer::Prompt { prompt, .. } = &profile.composer else { return None };
-    let text = find(state, prompt)?.text;
+    let text = find(&profile.composer, state)?.text;
     profile.nudge_patterns.iter().any(|pattern| pattern.is_match(&text)).then_some(text)
 }
 

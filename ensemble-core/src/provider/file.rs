@@ -58,6 +58,12 @@ struct ComposerFile {
     #[serde(default)]
     prompt: Option<String>,
     #[serde(default)]
+    side: Option<String>,
+    #[serde(default)]
+    bottom: Option<String>,
+    #[serde(default)]
+    foot: usize,
+    #[serde(default)]
     placeholders: Vec<String>,
     #[serde(default)]
     continuations: Vec<String>,
@@ -68,6 +74,7 @@ struct ComposerFile {
 enum ComposerKind {
     ShellLine,
     Prompt,
+    Box,
     Anywhere,
 }
 
@@ -157,20 +164,26 @@ impl ComposerFile {
         let compile_all = |field: &str, patterns: Vec<String>| {
             patterns.iter().map(|p| compile(path, field, p)).collect::<Result<Vec<_>>>()
         };
+        let required = |field: &str, pattern: Option<String>| {
+            let missing = "missing: how does the line begin?";
+            let pattern = pattern.ok_or_else(|| Error::malformed(path, field, missing))?;
+            compile(path, field, &pattern)
+        };
         Ok(match self.kind {
             ComposerKind::Anywhere => Composer::Anywhere,
             ComposerKind::ShellLine => Composer::ShellLine {
                 continuations: compile_all("composer.continuations", self.continuations)?,
             },
-            ComposerKind::Prompt => {
-                let prompt = self.prompt.as_deref().ok_or_else(|| {
-                    Error::malformed(path, "composer.prompt", "missing: how does the line begin?")
-                })?;
-                Composer::Prompt {
-                    prompt: compile(path, "composer.prompt", prompt)?,
-                    placeholders: compile_all("composer.placeholders", self.placeholders)?,
-                }
-            }
+            ComposerKind::Prompt => Composer::Prompt {
+                prompt: required("composer.prompt", self.prompt)?,
+                placeholders: compile_all("composer.placeholders", self.placeholders)?,
+            },
+            ComposerKind::Box => Composer::Boxed {
+                side: required("composer.side", self.side)?,
+                bottom: required("composer.bottom", self.bottom)?,
+                foot: self.foot,
+                placeholders: compile_all("composer.placeholders", self.placeholders)?,
+            },
         })
     }
 }

@@ -94,6 +94,17 @@ pub(super) enum Composer {
         /// What the program shows there while it is empty.
         placeholders: Vec<Regex>,
     },
+    /// A box with a side at the left and an edge at the bottom, as wide as that edge.
+    Boxed {
+        /// How each of its lines begins.
+        side: Regex,
+        /// Its lower edge, from the beginning of the line to its end at the right.
+        bottom: Regex,
+        /// How many of its lowest lines are not for input.
+        foot: usize,
+        /// What the program shows there while it is empty.
+        placeholders: Vec<Regex>,
+    },
     /// Not known: anything may be typed at any time.
     Anywhere,
 }

@@ -115,6 +115,38 @@ fn claude() {
     see("something nobody has seen before", AgentState::Unknown);
     see("", AgentState::Unknown);
     expect("claude", "bash", "$ ▮", AgentState::Crashed);
+    // With something in its composer it does not offer the shortcuts.
+    let typed = |mode: &str| format!("{rule}\n❯ half a▮\n{rule}\n  {mode}");
+    for mode in ["⏸ manual mode on", "⏵⏵ auto mode on", "⏵⏵ accept edits on", "⏸ plan mode on"]
+    {
+        see(&typed(mode), AgentState::Draft);
+    }
+    see(
+        "  Make auto mode your default permission mode?\n  ❯ Yes, set auto mode▮\n    No, keep manual mode",
+        AgentState::Dialog,
+    );
+}
+
+#[test]
+fn an_old_error_does_not_count() {
+    let composer = format!("{0}\n❯ ▮\n{0}\n  ? for shortcuts", "─".repeat(60));
+    for (error, state) in [
+        ("  ⎿  Invalid API key · Fix external API key", AgentState::Login),
+        ("● API Error: Request rejected (429) · too many requests", AgentState::RateLimited),
+    ] {
+        expect("claude", "claude", &format!("❯ go\n{error}\n{composer}"), state);
+        let later = format!("❯ go\n{error}\n\n❯ again\n\n● Understood.\n\n{composer}");
+        expect("claude", "claude", &later, AgentState::Ready);
+    }
+    let composer = "› ▮Ask Codex to do anything\n\n  model default · ~/p\n  ? for shortcuts";
+    for (error, state) in [
+        ("■ unexpected status 401 Unauthorized: invalid", AgentState::Login),
+        ("■ exceeded retry limit, last status: 429 Too Many Requests", AgentState::RateLimited),
+    ] {
+        expect("codex", "node", &format!("› go\n{error}\n{composer}"), state);
+        let later = format!("› go\n{error}\n› again\n\n• Understood.\n\n{composer}");
+        expect("codex", "node", &later, AgentState::Ready);
+    }
 }
 
 #[test]
@@ -123,6 +155,8 @@ fn codex() {
     let footer = "  ← for agents · ? for shortcuts";
     see(&format!("› ▮Ask Codex to do anything\n\n{footer}"), AgentState::Ready);
     see(&format!("› half a▮\n\n{footer}"), AgentState::Draft);
+    // What it shows below a draft.
+    see("› half a▮\n\n  model default · ~/p\n        ⚠ 1 warning · f2 to view", AgentState::Draft);
     see(
         &format!("• Working (3s • esc to interrupt)\n\n› ▮Ask Codex to do anything\n\n{footer}"),
         AgentState::Busy,
@@ -149,13 +183,35 @@ fn codex() {
     let codex = Profiles::embedded().expect("profiles").get("codex").expect("codex");
     let diagnosis = diagnose(&codex, &asking);
     assert_eq!((diagnosis.state, diagnosis.source), (AgentState::Dialog, Source::Title));
+    asking.screen.push("Would you like to run the following command?".to_owned());
+    assert_eq!(diagnose(&codex, &asking).state, AgentState::Permission, "the screen tells more");
 }
 
 #[test]
 fn opencode_and_gemini() {
     let footer = "  tab agents  ctrl+p commands";
-    expect("opencode", "opencode", &format!("┃ ▮Ask anything…\n\n{footer}"), AgentState::Ready);
-    expect("opencode", "opencode", "⬝⬝⬝⬝  esc interrupt", AgentState::Busy);
+    let see = |screen: &str, state| expect("opencode", "opencode", screen, state);
+    let edge = format!("  ╹{}", "▀".repeat(40));
+    let boxed = |input: &str, below: &str| {
+        format!(
+            "  ┃\n  ┃  work\n  ┃\n\n  ┃\n{input}\n  ┃\n  ┃  Build · model ours   Sidebar\n{edge}    more\n{below}"
+        )
+    };
+    see(&boxed("  ┃  ▮", footer), AgentState::Ready);
+    see(&boxed("  ┃  ▮Ask anything… \"Fix broken tests\"", footer), AgentState::Ready);
+    let beside = format!("  ┃  ▮{}Sidebar", " ".repeat(42));
+    see(&boxed(&beside, footer), AgentState::Ready);
+    see(&boxed("  ┃    ▮", footer), AgentState::Draft);
+    see(&boxed("  ┃  half a▮", footer), AgentState::Draft);
+    see(&boxed("  ┃  two\n  ┃  lines▮", footer), AgentState::Draft);
+    see(&boxed("  ┃  ▮", &format!("  ⬝⬝■■  esc interrupt {footer}")), AgentState::Busy);
+    let retries = "  ⬝⬝ too many requests [retrying in 8s attempt #3]   esc interrupt";
+    see(&boxed("  ┃  ▮", retries), AgentState::RateLimited);
+    // Its menus take the keys, and the composer behind them is still shown.
+    let palette =
+        format!("          Commands                 esc\n\n          Search▮\n{}", "\n".repeat(3));
+    see(&format!("{palette}{}", boxed("  ┃", footer)), AgentState::Dialog);
+    see(&format!("      Search▮\n{}", boxed("  ┃", footer)), AgentState::Unknown);
     let asks = "△ Permission required\n  Allow once   Allow always   Reject";
     expect("opencode", "opencode", asks, AgentState::Permission);
     expect("opencode", "opencode", "", AgentState::Starting);
@@ -294,6 +350,7 @@ fn a_wrong_profile_is_refused_with_its_field() {
         (format!("{good}reset: 'rm -rf x'\n"), "reset"),
         (format!("{good}states: [{{state: busy, pattern: '('}}]\n"), "states[0].pattern"),
         (good.replace("anywhere", "prompt"), "composer.prompt"),
+        (good.replace("anywhere", "box"), "composer.side"),
         (format!("{good}surprise: 1\n"), "line"),
         (String::new(), "line"),
     ] {
