@@ -250,7 +250,7 @@ fn a_dialog_that_opens_behind_the_text_gets_no_enter() {
 fn judge(provider: &str, state: &str, typed: &str, events: &[String]) {
     let nudge = the_nudge(provider);
     let reset = match provider {
-        "codex" | "opencode" => "/new",
+        "opencode" => "/new",
         _ => "/clear",
     };
     let wanted: Vec<String> = match state {
