@@ -180,10 +180,15 @@ fn a_dropped_half_gives_the_lock_back() {
 fn keys_are_pressed_where_the_profile_allows_it() {
     let tmux = TestServer::bash();
     let mut pane = tmux.pane("%0", "shell");
+    assert_eq!(pane.press(Key::Enter).expect("an outcome"), NudgeOutcome::Sent);
+    eventually("a second prompt", || tmux.screen("%0").len() == 2);
+    // Ctrl-C would drop what somebody has typed.
     tmux.human(&["-l", "half a line"]);
-    tmux.wait_for_line(&format!("{PROMPT} half a line"));
-    assert_eq!(pane.press(Key::CtrlC).expect("an outcome"), NudgeOutcome::Sent);
-    tmux.wait_for_line(PROMPT);
+    let draft = format!("{PROMPT} half a line");
+    tmux.wait_for_line(&draft);
+    let refused = NudgeOutcome::Refused { deferral: Deferral::Draft };
+    assert_eq!(pane.press(Key::CtrlC).expect("an outcome"), refused);
+    tmux.wait_for_line(&draft);
 }
 
 #[test]
