@@ -134,8 +134,11 @@ fn clients_do_not_outlive_their_server_handle() {
     let tmux = TestServer::start("exec cat");
     let other = Server::new(tmux.server.socket());
     let clients = || tmux.server.run(&["list-clients"]).expect("clients").len();
-    other.panes().expect("panes");
-    assert_eq!(clients(), 2);
+    // On a busy machine the first exchanges may be made without a client.
+    eventually("both have a client", || {
+        other.panes().expect("panes");
+        clients() == 2
+    });
     drop(other);
     eventually("the client is gone", || clients() == 1);
 }
