@@ -40,6 +40,7 @@ pub mod ready;
 pub mod receipt;
 pub mod reconcile;
 pub mod request;
+pub mod shutdown;
 #[cfg(test)]
 mod testing;
 
