@@ -106,6 +106,7 @@ pub mod message;
 pub mod pane;
 pub mod proto;
 pub mod provider;
+pub mod reaper;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod spool;
