@@ -39,7 +39,7 @@ impl Pane {
     }
 
     fn root(&self) -> (u32, Option<u64>) {
-        let pid = self.lines.first().copied().unwrap_or(self.shell.id());
+        let pid = self.lines.first().copied().unwrap_or_else(|| self.shell.id());
         (pid, read_row(pid).map(|row| row.started))
     }
 
