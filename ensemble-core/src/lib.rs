@@ -36,6 +36,7 @@
 //!   approval and whatever comes; the spool heeds the gates of plans.
 //! * [`proto`] has the protocols as state machines without IO, clocks or threads: when to nudge, when
 //!   a lease is over, readiness, escalation, requests.
+//! * [`roster`] says who belongs to the team, where each runs, and who is asking.
 //! * [`tmux`] is a [`Pane`](env::Pane), [`provider`] knows the programs in it, [`pane`] has the words
 //!   for both.
 //! * [`durable`] is the only place that renames, locks and syncs.
@@ -108,7 +109,9 @@ pub mod message;
 pub mod pane;
 pub mod proto;
 pub mod provider;
+pub mod reaper;
 pub mod requests;
+pub mod roster;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod spool;

@@ -26,10 +26,12 @@ mod nudger;
 pub mod panes;
 mod parking;
 pub mod project;
+mod quarters;
 mod roles;
 mod routing;
 mod run;
 mod status;
 
 pub use boxes::{FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE};
+pub use quarters::PaneQuarters;
 pub use run::{ACTOR, Stopper, Watcher, run_process};

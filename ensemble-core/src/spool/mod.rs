@@ -38,6 +38,7 @@ mod finish;
 mod fsck;
 mod gated;
 mod glance;
+mod leave;
 mod mailbox;
 mod place;
 mod publish;
@@ -63,6 +64,7 @@ pub use dead::DeadLetter;
 pub use find::{Found, State};
 pub use fsck::{Finding, Repair};
 pub use glance::Glance;
+pub use leave::{HandedBack, RETURNED_TYPE, UnreadMail};
 pub use publish::{Overflow, Unsynced};
 pub use receive::Waited;
 pub use settings::{
