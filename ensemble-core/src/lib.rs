@@ -93,7 +93,8 @@
 //!
 //! # Features and Rust version
 //!
-//! `sim` is the only feature and is off by default. Rust 1.89 or newer, for `File::lock`.
+//! `sim` (doubles for tests) and `schema` (JSON Schemas of what stands in configuration files) are
+//! off by default. Rust 1.89 or newer, for `File::lock`.
 #![forbid(unsafe_code)]
 
 pub mod document;
@@ -109,6 +110,8 @@ pub mod proto;
 pub mod provider;
 pub mod reaper;
 pub mod roster;
+#[cfg(feature = "schema")]
+mod schema;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod spool;
