@@ -31,6 +31,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod identity;
 mod member;
 
 use std::io::ErrorKind;
@@ -42,6 +43,7 @@ use crate::durable::{Dir, Modes};
 use crate::message::{Name, yaml};
 use crate::{Error, Result};
 
+pub use identity::{Asking, Identity, Outsiders, Proof, Refusal, identify};
 pub use member::{Ended, How, Member, MemberState, ROSTER_VERSION};
 
 /// The directory below the state directory.
