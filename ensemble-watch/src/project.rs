@@ -15,9 +15,12 @@ use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Name, yaml};
 use ensemble_core::proto::{ack, ready};
 use ensemble_core::provider::{Profile, Profiles};
+use ensemble_core::requests::Kinds;
 use ensemble_core::spool::{Options, Spool};
 use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
+
+use crate::kinds::RequestsConfig;
 
 /// The queue's directory, if nothing else is said.
 pub const QUEUE_DEFAULT: &str = "queue";
@@ -56,6 +59,8 @@ pub struct Config {
     pub readiness: ReadinessConfig,
     /// The times of the ladder after a delivery.
     pub ladder: LadderConfig,
+    /// The kinds of requests.
+    pub requests: RequestsConfig,
 }
 
 /// `readiness` in `ensemble.yaml` (seed 000).
@@ -154,6 +159,7 @@ impl Config {
             routes: self.routes.into_iter().chain(fallback.routes).collect(),
             agents,
             providers,
+            requests: self.requests.or(fallback.requests),
             readiness: ReadinessConfig {
                 wait_seconds: self.readiness.wait_seconds.or(fallback.readiness.wait_seconds),
                 retry_seconds: self.readiness.retry_seconds.or(fallback.readiness.retry_seconds),
@@ -216,6 +222,14 @@ impl Project {
             )?;
         }
         Ok(profiles)
+    }
+
+    /// The kinds of requests: seed 004's and the configured ones.
+    ///
+    /// # Errors
+    /// A configured kind has no usable name or an impossible time.
+    pub fn kinds(&self) -> Result<Kinds> {
+        self.config.requests.kinds(Path::new(CONFIG_FILE))
     }
 
     /// The directory of the event log.
