@@ -22,6 +22,7 @@ mod couriers;
 pub mod doorbell;
 mod engine;
 mod leases;
+pub mod members;
 mod nudger;
 pub mod panes;
 mod parking;
@@ -30,6 +31,7 @@ mod roles;
 mod routing;
 mod run;
 mod status;
+pub mod team;
 
 pub use boxes::{FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE};
 pub use run::{ACTOR, Stopper, Watcher, run_process};

@@ -33,6 +33,7 @@
 
 mod identity;
 mod member;
+mod presence;
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -45,6 +46,7 @@ use crate::{Error, Result};
 
 pub use identity::{Asking, Identity, Outsiders, Proof, Refusal, identify};
 pub use member::{Ended, How, Member, MemberState, ROSTER_VERSION};
+pub use presence::{Evidence, Presence, Sight, State, presence};
 
 /// The directory below the state directory.
 pub const ROSTER_DIRECTORY: &str = "roster";
