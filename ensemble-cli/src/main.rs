@@ -41,11 +41,11 @@ fn run() -> Exit {
         Ok(false) => {}
         Err(failure) => return failure.report(),
     }
-    let cli = match args::parse() {
-        Ok(cli) => cli,
+    let (cli, verb) = match args::parse() {
+        Ok(parsed) => parsed,
         Err(error) => return exit::usage(&error),
     };
-    let context = context::Context::new(cli.globals);
+    let context = context::Context::new(cli.globals, verb);
     let result = cli.verb.run(&context).and_then(|()| context.out.flush());
     context.warn_about_log();
     result.map_or_else(exit::Failure::report, |()| Exit::Done)

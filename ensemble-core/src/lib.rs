@@ -95,7 +95,8 @@
 //!
 //! # Features and Rust version
 //!
-//! `sim` is the only feature and is off by default. Rust 1.89 or newer, for `File::lock`.
+//! `sim` (doubles for tests) and `schema` (JSON Schemas of what stands in configuration files) are
+//! off by default. Rust 1.89 or newer, for `File::lock`.
 #![forbid(unsafe_code)]
 
 pub mod document;
@@ -112,6 +113,8 @@ pub mod provider;
 pub mod reaper;
 pub mod requests;
 pub mod roster;
+#[cfg(feature = "schema")]
+mod schema;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod spool;
