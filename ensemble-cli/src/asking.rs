@@ -151,7 +151,15 @@ fn answer(
         let unknown = || Refusal::Unknown { id: id.to_string() };
         let entry = requests.expire(id)?.ok_or_else(|| Error::from(unknown()))?;
         let left = end.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
-        if entry.decision.is_some() || left.is_zero() {
+        if entry.decision.is_some() {
+            // A script may have decided, which tells nobody.
+            return Ok(if entry.is_closed {
+                entry
+            } else {
+                requests.resume(id.as_str())?.unwrap_or(entry)
+            });
+        }
+        if left.is_zero() {
             return Ok(entry);
         }
         let until_deadline = entry.request.deadline_at().since(SystemClock.wall());

@@ -9,6 +9,7 @@ mod deep;
 mod demo;
 mod help;
 mod reading;
+mod requests;
 mod shell;
 #[path = "../tmux_support/mod.rs"]
 mod tmux_support;
