@@ -211,7 +211,7 @@ impl Members {
                 continue;
             }
             let sight = match entry_of(member).filter(|_| member.is_present()) {
-                Some(entry) if couriers.send_to(entry) => continue,
+                Some(entry) if couriers.send_to(entry.clone()) => continue,
                 Some(_) => Sight::Unseen,
                 None => without_pane(member),
             };
