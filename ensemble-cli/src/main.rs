@@ -3,6 +3,7 @@
 //! | file | what it is |
 //! |---|---|
 //! | `args` | the command line: global flags, and how values are read |
+//! | `asking` | what the verbs of requests share |
 //! | `commands/<verb>` | one verb: its arguments and what it does |
 //! | `context` | what a verb works with: project, queue, event log, who is asking |
 //! | `demo` | the team that `ensemble demo` runs |
@@ -12,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod asking;
 mod commands;
 mod completion;
 mod context;

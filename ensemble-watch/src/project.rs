@@ -17,12 +17,14 @@ use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Name, yaml};
 use ensemble_core::proto::{ack, ready};
 use ensemble_core::provider::{Profile, Profiles};
+use ensemble_core::requests::Kinds;
 use ensemble_core::roster::Roster;
 use ensemble_core::spool::{Options, Spool};
 use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-pub use team::{AgentConfig, IdentityConfig, ShutdownConfig, TeamConfig, UnreadMail};
+use crate::kinds::RequestsConfig;
+pub use team::{AgentConfig, IdentityConfig, ShutdownConfig, TeamConfig};
 
 /// The queue's directory, if nothing else is said.
 pub const QUEUE_DEFAULT: &str = "queue";
@@ -66,6 +68,8 @@ pub struct Config {
     pub readiness: ReadinessConfig,
     /// The times of the ladder after a delivery.
     pub ladder: LadderConfig,
+    /// The kinds of requests.
+    pub requests: RequestsConfig,
 }
 
 /// `readiness` in `ensemble.yaml` (seed 000).
@@ -159,6 +163,7 @@ impl Config {
                 outsiders: self.identity.outsiders.or(fallback.identity.outsiders),
             },
             providers,
+            requests: self.requests.or(fallback.requests),
             readiness: ReadinessConfig {
                 wait_seconds: self.readiness.wait_seconds.or(fallback.readiness.wait_seconds),
                 retry_seconds: self.readiness.retry_seconds.or(fallback.readiness.retry_seconds),
@@ -221,6 +226,14 @@ impl Project {
             )?;
         }
         Ok(profiles)
+    }
+
+    /// The kinds of requests: seed 004's and the configured ones.
+    ///
+    /// # Errors
+    /// A configured kind has no usable name or an impossible time.
+    pub fn kinds(&self) -> Result<Kinds> {
+        self.config.requests.kinds(Path::new(CONFIG_FILE))
     }
 
     /// The directory of the event log.

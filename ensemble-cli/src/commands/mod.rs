@@ -4,6 +4,7 @@
 mod assign;
 mod attach;
 mod bind;
+mod broadcast;
 mod completions;
 mod dead;
 mod demo;
@@ -20,9 +21,13 @@ mod man;
 mod nudge;
 mod pane;
 mod ping;
+mod plan;
 mod pong;
 mod recv;
 mod release;
+mod request;
+mod requests;
+mod respond;
 mod schema;
 mod send;
 mod settle;
@@ -73,11 +78,16 @@ verbs! {
     Mailbox => mailbox,
     Pane => pane,
     Send => send,
+    Broadcast => broadcast,
     Recv => recv,
     Settle => settle,
     Release => release,
     Extend => extend,
     Assign => assign,
+    Request => request,
+    Plan => plan,
+    Respond => respond,
+    Requests => requests,
     Ping => ping,
     Pong => pong,
     Nudge => nudge,

@@ -40,6 +40,7 @@ use rustix::process::{Pid, PidfdFlags, Signal as Number, pidfd_open, pidfd_send_
 
 use crate::message::Digest;
 use crate::proto::shutdown::Signal;
+use crate::provider::profile;
 use crate::{Error, Result};
 use table::{Table, read_row, variable};
 
@@ -248,6 +249,12 @@ impl Reaper {
         self.signalled.push(fd);
         Ok(())
     }
+}
+
+/// Whether a process is a shell, by the name of its program.
+pub(crate) fn is_shell(pid: u32) -> bool {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    profile::is_shell(profile::program_name(name.trim_end()))
 }
 
 #[cfg(test)]

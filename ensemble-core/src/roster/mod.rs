@@ -128,8 +128,7 @@ impl Roster {
         change: impl FnOnce(Option<Member>) -> Result<Option<Member>>,
     ) -> Result<Option<Member>> {
         let path = self.make()?.path().join(format!("{name}{FILE_END}"));
-        let mut options = DocumentOptions::default();
-        options.bytes_max = MEMBER_BYTES_MAX;
+        let options = DocumentOptions { bytes_max: MEMBER_BYTES_MAX, ..DocumentOptions::default() };
         let document = LockedDocument::lock_with(&path, PATIENCE, options)?;
         let content = document.read()?;
         let current = content.map(|text| Member::parse(&text, name, &path)).transpose()?;

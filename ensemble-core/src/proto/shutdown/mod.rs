@@ -25,7 +25,7 @@
 //!
 //! *Silence.* A worker that approved has [`GRACE`] to finish, then it is ended. A process that
 //! survives [`KILL_ROUNDS`] searches (it hangs in the kernel) is reported and left: its leases are
-//! fenced by their epochs, and its roster entry says what is left of it.
+//! fenced by their epochs, and the record of its release counts it.
 //!
 //! *A crash.* Every step can be done twice, and the order is such that whoever finds the decision
 //! again begins from the start and meets what is done already as "nothing found": the roster's
