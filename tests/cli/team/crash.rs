@@ -11,7 +11,8 @@ use crate::bed::program;
 
 const AGENTS: [&str; 2] = ["one", "two"];
 /// Where a process is killed: when it changes a file, and when it speaks to the tmux server.
-const DEADLY: [&str; 6] = ["renameat", "renameat2", "mkdirat", "mkdir", "write", "clone3"];
+const DEADLY: [&str; 8] =
+    ["renameat", "renameat2", "mkdirat", "mkdir", "write", "sendto", "fdatasync", "clone3"];
 /// `up` makes fewer such calls.
 const CALLS_MAX: u32 = 200;
 

@@ -172,7 +172,7 @@ fn nothing_secret_stands_on_a_command_line() {
     }
     // Another window of the session does not inherit it, nor does the watcher.
     let other = team.server().run(&["show-environment", "-t", "=crew:"]).unwrap().join("\n");
-    assert!(!other.contains("AGENT"), "{other}");
+    assert!(!other.contains("AGENT_PASS"), "{other}");
 }
 
 #[test]

@@ -152,9 +152,14 @@ impl Drop for Team {
             .team_panes("crew")
             .map(|panes| panes.iter().filter(|pane| !pane.dead).map(|pane| pane.pid).collect())
             .unwrap_or_default();
-        let _ = server.kill_server();
-        for pid in pids {
+        let pid = server.pid().ok();
+        // Everything is ended before anything is asserted.
+        let ended = server.kill_server();
+        for pid in pids.into_iter().chain(pid) {
             kill(pid);
+        }
+        if !std::thread::panicking() {
+            ended.expect("the server ends when it is told to");
         }
     }
 }
