@@ -74,6 +74,27 @@ fn a_script_works_while_it_holds_something_and_the_watcher_sees_it() {
 }
 
 #[test]
+fn who_has_asked_for_a_decision_waits_for_it() {
+    let team = Team::with(&["conductor", "worker-1"], "");
+    team.up();
+    let asked = team.order("worker-1", "echo the plan >plan.md; $E plan submit plan.md --json");
+    assert_eq!(asked.code, 0, "{asked:?}");
+    let asked: serde_json::Value = serde_json::from_str(asked.stdout.trim()).unwrap();
+    let id = asked["request_id"].as_str().unwrap();
+    let line = team.wait_for_state("worker-1", "waiting");
+    assert_eq!(line["why"], format!("waits for plan_approval {id} by conductor"));
+    // Holding something does not make it work: it waits.
+    team.bed.ok("send --as operator --to worker-1 -m other");
+    assert_eq!(team.order("worker-1", "$E recv").code, 0);
+    assert_eq!(team.member("worker-1")["state"], "waiting");
+    // It cannot approve its own plan under another name, and the conductor can.
+    let own = team.order("worker-1", &format!("$E plan review {id} --approve --as conductor"));
+    assert!(own.code == 1 && own.stderr.contains("this is worker-1"), "{own:?}");
+    assert_eq!(team.order("conductor", &format!("$E plan review {id} --approve")).code, 0);
+    assert_eq!(team.wait_for_state("worker-1", "working")["unread"], 1);
+}
+
+#[test]
 fn who_was_shut_down_is_not_gone_and_who_left_is() {
     let team = Team::new();
     team.up();
