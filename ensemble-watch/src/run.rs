@@ -137,7 +137,7 @@ fn forward<T: Send + 'static>(from: Receiver<T>, to: Sender<Wake>, wrap: fn(T) -
     });
 }
 
-/// Runs the watcher of a project as a process: until SIGTERM or SIGINT, telling systemd where it
+/// Runs the watcher of a project as a process: until SIGTERM, SIGINT or SIGHUP, telling systemd where it
 /// stands if systemd has started it.
 ///
 /// # Errors
@@ -149,6 +149,8 @@ pub fn run_process(project: &Project, ready: impl FnOnce()) -> Result<()> {
     let signals = signal_hook::iterator::Signals::new([
         signal_hook::consts::SIGTERM,
         signal_hook::consts::SIGINT,
+        // The terminal it runs in is closed, or the tmux server ends.
+        signal_hook::consts::SIGHUP,
     ]);
     let mut signals = signals.map_err(|source| Error::Io {
         operation: "listen to signals of",
