@@ -423,6 +423,9 @@ impl Engine {
             self.next_sweep = now + SWEEP_INTERVAL;
             self.sweep();
         }
+        for (agent, why) in self.members.gone() {
+            self.requests.absent(now, agent, why);
+        }
         self.requests.drive(now, &self.spool, &*self.recorder);
         self.tell(now);
         let (spool, recorder) = (&*self.spool, &*self.recorder);
