@@ -277,6 +277,18 @@ impl Home {
         }
     }
 
+    /// Whether this decision would stand if it were written.
+    pub(super) fn counts(&self, decision: &Decision) -> Result<()> {
+        if decision.outcome != Outcome::Expired {
+            return Ok(self.asked.machine().check(decision)?);
+        }
+        if decision.by == self.asked.to && decision.at >= self.asked.deadline_at() {
+            return Ok(());
+        }
+        let path = self.dir.path().join(DECISION_FILE);
+        Err(Error::malformed(path, "outcome", "its deadline is not over"))
+    }
+
     pub(super) fn is_told(&self) -> Result<bool> {
         Ok(self.dir.stat(TOLD_FILE)?.is_some())
     }
