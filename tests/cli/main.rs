@@ -9,6 +9,7 @@ mod deep;
 mod demo;
 mod help;
 mod reading;
+mod requests;
 mod shell;
 mod team;
 #[path = "../tmux_support/mod.rs"]
