@@ -186,7 +186,7 @@ own       new refuse        pending refuse  approved refuse  rejected refuse  ex
 cancel    new refuse        pending close   approved refuse  rejected refuse  expired refuse  cancelled refuse
 meddle    new refuse        pending refuse  approved refuse  rejected refuse  expired refuse  cancelled refuse
 standing  approved done     approved done   approved         rejected         expired         cancelled
-absent    new               pending           approved         rejected         expired         cancelled
+absent    new               pending         approved         rejected         expired         cancelled
 time      new               pending remind  approved         rejected         expired         cancelled
 "
     );
