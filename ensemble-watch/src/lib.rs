@@ -29,6 +29,7 @@ pub mod project;
 mod roles;
 mod routing;
 mod run;
+pub mod sources;
 mod status;
 
 pub use boxes::{FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE};

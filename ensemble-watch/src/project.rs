@@ -14,10 +14,12 @@ use ensemble_core::durable::Durability;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Name, yaml};
 use ensemble_core::proto::{ack, ready};
-use ensemble_core::provider::{Profile, Profiles};
+use ensemble_core::provider::{Profile, Profiles, ServerConfig};
 use ensemble_core::spool::{Options, Spool};
 use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
+
+use crate::sources::Sources;
 
 /// The queue's directory, if nothing else is said.
 pub const QUEUE_DEFAULT: &str = "queue";
@@ -91,6 +93,8 @@ pub struct AgentConfig {
     pub provider: Option<String>,
     /// The mailbox whose mail it is told of; its own name if not given.
     pub mailbox: Option<Name>,
+    /// Where its program tells its state to others, if that has a server (docs/providers.md).
+    pub server: ServerConfig,
 }
 
 impl Config {
@@ -218,6 +222,15 @@ impl Project {
         Ok(profiles)
     }
 
+    /// Where the agents of this project tell their state to programs.
+    #[must_use]
+    pub fn sources(&self) -> Sources {
+        let root = self.state.parent().unwrap_or_else(|| Path::new("/")).to_owned();
+        let agents = &self.config.agents;
+        let servers = agents.iter().map(|(agent, it)| (agent.clone(), it.server.clone())).collect();
+        Sources::new(root, servers)
+    }
+
     /// The directory of the event log.
     #[must_use]
     pub fn logs(&self) -> PathBuf {
@@ -316,7 +329,13 @@ fn read_config(path: &Path) -> Result<Config> {
     if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
         return Ok(Config::default());
     }
-    yaml::parse(&text, path)
+    let config: Config = yaml::parse(&text, path)?;
+    for (agent, AgentConfig { server, .. }) in &config.agents {
+        let field = format!("agents.{agent}.server");
+        let path = path.to_owned();
+        server.check().map_err(|detail| Error::Malformed { path, field, detail })?;
+    }
+    Ok(config)
 }
 
 #[cfg(test)]

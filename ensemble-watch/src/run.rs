@@ -68,7 +68,7 @@ impl Watcher {
         let spool = Arc::new(project.open_spool(Arc::clone(&recorder))?);
         let (sender, wakes) = unbounded();
         let (reports, reported) = unbounded();
-        let nudgers = Nudgers::new(project.locks(), reports);
+        let nudgers = Nudgers::new(project.sources(), project.locks(), reports);
         let engine = Engine::new(project, spool, recorder, sender.clone(), nudgers)?;
         forward(reported, sender.clone(), Wake::Back);
         let stopper = Stopper { wakes: sender, stopped: Arc::default() };

@@ -12,10 +12,10 @@ use super::quick::nudged_at_once;
 use super::quote::{is_one_line, quote};
 use super::snapshot::Snapshot;
 use super::{Binding, Server};
-use crate::env::Pane;
+use crate::env::{Clock as _, Pane, SystemClock};
 use crate::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
-use crate::provider::machine::{self, Places, Report};
-use crate::provider::{self, Diagnosis, Profile, Purpose};
+use crate::provider::machine::{self, Heard, Places};
+use crate::provider::{self, Context, Diagnosis, Limit, Profile, Purpose, Zones};
 use crate::{Error, Result};
 
 /// The longest command that [`Pane::open`] types, in bytes: well below a terminal's line buffer.
@@ -44,6 +44,9 @@ pub struct TmuxPane {
     profile: Arc<Profile>,
     locks: PathBuf,
     places: Places,
+    zones: Zones,
+    /// The limit that was seen at the last look.
+    limit: Option<Limit>,
 }
 
 /// What became of the first half of a nudge.
@@ -108,13 +111,35 @@ impl TmuxPane {
         binding.validate(server.socket())?;
         std::fs::create_dir_all(&locks)
             .map_err(|source| Error::io("make the lock directory", &locks, source))?;
-        Ok(Self { server, binding, profile, locks, places: Places::default() })
+        let (places, zones, limit) = (Places::default(), Zones::utc(), None);
+        Ok(Self { server, binding, profile, locks, places, zones, limit })
     }
 
     /// Also heeds what the agent tells to programs, at these places.
     #[must_use]
     pub fn with_places(mut self, places: Places) -> Self {
         self.places = places;
+        self
+    }
+
+    /// Also reads when a limit ends, in these zones; in UTC unless this is called.
+    #[must_use]
+    pub fn with_zones(mut self, zones: Zones) -> Self {
+        self.zones = zones;
+        self
+    }
+
+    /// The limit that the pane showed at the last look or attempt, passed or not. A pane of the
+    /// same agent that is made later should be told: the message may not say the day.
+    #[must_use]
+    pub const fn limit(&self) -> Option<&Limit> {
+        self.limit.as_ref()
+    }
+
+    /// As a look at the pane would have left it.
+    #[must_use]
+    pub fn with_limit(mut self, limit: Option<Limit>) -> Self {
+        self.limit = limit;
         self
     }
 
@@ -158,9 +183,9 @@ impl TmuxPane {
     /// # Errors
     /// As for [`Pane::inspect`].
     pub fn diagnose(&mut self) -> Result<Diagnosis> {
-        let report = self.report();
+        let heard = self.ask();
         let state = self.inspect()?;
-        Ok(provider::diagnose_with(&self.profile, &state, report.as_ref()))
+        Ok(self.judge(&state, &heard))
     }
 
     /// Looks once and says what stands against each of `purposes`, without doing any of them.
@@ -168,14 +193,12 @@ impl TmuxPane {
     /// # Errors
     /// As for [`Pane::inspect`].
     pub fn examine(&mut self, purposes: &[Purpose<'_>]) -> Result<Examination> {
-        let report = self.report();
+        let heard = self.ask();
         let pane = self.inspect()?;
-        let judge = |purpose| provider::objection(&self.profile, &pane, report.as_ref(), purpose);
-        Ok(Examination {
-            diagnosis: provider::diagnose_with(&self.profile, &pane, report.as_ref()),
-            objections: purposes.iter().map(|purpose| judge(*purpose)).collect(),
-            pane,
-        })
+        let diagnosis = self.judge(&pane, &heard);
+        let against = |purpose| diagnosis.objection(&self.profile, &pane, purpose);
+        let objections = purposes.iter().map(|purpose| against(*purpose)).collect();
+        Ok(Examination { diagnosis, objections, pane })
     }
 
     fn type_text(&mut self, text: &str) -> Result<TextOutcome> {
@@ -242,8 +265,20 @@ impl TmuxPane {
     }
 
     /// What the agent tells to programs.
-    fn report(&self) -> Option<Report> {
-        machine::report(&self.profile, self.binding.pid, &self.places)
+    fn ask(&self) -> Heard {
+        machine::ask(&self.profile, self.binding.pid, &self.places)
+    }
+
+    /// What the profile makes of a look; the limit that is shown is remembered.
+    fn judge(&mut self, state: &PaneState, heard: &Heard) -> Diagnosis {
+        let context = Context {
+            heard: Some(heard),
+            time: Some((SystemClock.wall(), &self.zones)),
+            limit: self.limit.as_ref(),
+        };
+        let diagnosis = provider::diagnose_with(&self.profile, state, &context);
+        self.limit = diagnosis.limit().cloned();
+        diagnosis
     }
 
     /// Submits a text that an earlier nudge has left standing ([`NudgeOutcome::TextOnly`]): presses
@@ -285,24 +320,25 @@ impl TmuxPane {
 
     /// Looks, lets the profile judge, and has `commands` carried out under the guard.
     fn judged(
-        &self,
+        &mut self,
         operation: &'static str,
         purpose: Purpose<'_>,
         commands: &str,
     ) -> Result<Option<Deferral>> {
-        self.settle(operation, self.try_judged(purpose, commands))
+        let outcome = self.try_judged(purpose, commands);
+        self.settle(operation, outcome)
     }
 
     fn try_judged(
-        &self,
+        &mut self,
         purpose: Purpose<'_>,
         commands: &str,
     ) -> Result<Option<Deferral>, Failure> {
         // Asked before looking, so that nothing slow comes between the look and the keys.
-        let report = self.report();
+        let heard = self.ask();
         let (snapshot, state) = self.look()?;
-        let objection = provider::objection(&self.profile, &state, report.as_ref(), purpose);
-        if let Some(deferral) = objection {
+        let diagnosis = self.judge(&state, &heard);
+        if let Some(deferral) = diagnosis.objection(&self.profile, &state, purpose) {
             return Ok(Some(deferral));
         }
         guarded(&self.server, &self.binding, &snapshot.identity, commands)
@@ -356,7 +392,9 @@ impl TmuxPane {
         if state.bound && state.dead {
             return self.respawn(&snapshot, command);
         }
-        if let Some(deferral) = provider::objection(&self.profile, &state, None, Purpose::Open) {
+        if let Some(deferral) =
+            provider::objection(&self.profile, &state, &Context::default(), Purpose::Open)
+        {
             return Ok(Some(deferral));
         }
         let commands = typing(&self.binding, command, true);

@@ -28,7 +28,7 @@ use crate::doorbell::{Doorbell, Landing, Ring};
 use crate::leases::Leases;
 use crate::nudger::{Back, Nudgers};
 use crate::panes;
-use crate::parking::Parking;
+use crate::parking::{Moment, Parking};
 use crate::project::Project;
 use crate::roles::Roles;
 use crate::run::ACTOR;
@@ -187,7 +187,8 @@ impl Engine {
             Wake::Back(Back::Typed(report)) => self.couriers.report(now, report, &*self.recorder),
             Wake::Back(Back::Looked { agent, diagnosis }) => {
                 let held = self.leases.held_by(&agent);
-                self.parking.looked(now, &agent, diagnosis, held, &self.spool, &*self.recorder);
+                let moment = Moment { now, wall: SystemClock.wall() };
+                self.parking.looked(moment, &agent, diagnosis, held, &self.spool, &*self.recorder);
             }
             Wake::Stop => {}
         }
