@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{AckManager, AgentPane, Assigned, Assigner, Ended, Order, PongBox, read_escalations};
+use super::{
+    AckManager, AgentPane, Assigned, Assigner, Begun, Ended, Line, Order, PongBox, read_escalations,
+};
 use crate::Result;
 use crate::env::{Clock, Monotonic, Pane};
 use crate::event_log::Recorder;
@@ -40,16 +42,25 @@ impl Hand {
     }
 }
 
+/// How long a pane with halves wants between text and Enter.
+const DELAY: Duration = Duration::from_secs(3);
+
 /// A scripted pane with an agent of a built-in profile in it.
 struct Double {
     pane: SimPane,
     profile: Arc<Profile>,
+    /// The line that waits for its Enter, if this pane has halves.
+    half: Option<Option<Option<NudgeText>>>,
 }
 
 impl Double {
     fn new(profile: &str, pane: &SimPane) -> Self {
         let profile = Profiles::embedded().unwrap().get(profile).unwrap();
-        Self { pane: pane.clone(), profile }
+        Self { pane: pane.clone(), profile, half: None }
+    }
+
+    fn in_halves(profile: &str, pane: &SimPane) -> Self {
+        Self { half: Some(None), ..Self::new(profile, pane) }
     }
 }
 
@@ -77,6 +88,27 @@ impl AgentPane for Double {
     }
     fn reset_context(&mut self) -> Result<NudgeOutcome> {
         self.pane.nudge(&NudgeText::new("reset").unwrap())
+    }
+    fn begin(&mut self, line: Line<'_>) -> Result<Begun> {
+        let text = match line {
+            Line::Nudge(text) => Some(text.clone()),
+            Line::Reset => None,
+        };
+        match (&mut self.half, text) {
+            (Some(half), text) => {
+                assert_eq!(half.replace(text), None, "a line before the last one has its Enter");
+                Ok(Begun::EnterAfter(DELAY))
+            }
+            (None, Some(text)) => self.nudge(&text).map(Begun::Done),
+            (None, None) => self.reset_context().map(Begun::Done),
+        }
+    }
+    fn finish(&mut self, withdraw: bool) -> Result<NudgeOutcome> {
+        match self.half.as_mut().unwrap().take().unwrap() {
+            _ if withdraw => Ok(NudgeOutcome::Refused { deferral: Deferral::Moved }),
+            Some(text) => self.nudge(&text),
+            None => self.reset_context(),
+        }
     }
 }
 
@@ -183,6 +215,7 @@ fn who_may_not_be_pressed_is_waited_for() {
     let dialog = "Do you want to proceed?\n ❯ 1. Yes\n   2. No".to_owned();
     let half_an_hour = 240 + 1800;
     for (screen, state, seconds) in [
+        // 1970-01-01 00:00 is when the clock begins: fifteen hours are more than anybody waits.
         (limit, "limited", 6 * 3600 + 60),
         (busy, "busy", half_an_hour),
         (draft, "human_occupied", half_an_hour),
@@ -236,6 +269,74 @@ fn deliveries_run_side_by_side_and_a_stale_ack_counts_for_nothing() {
     manager.handle_mail(None).unwrap();
     let (_, ended) = manager.poll_ended().unwrap();
     assert!(matches!(ended, Ended::Acked { phase: Phase::ResetContext, attempt: 2, .. }));
+}
+
+fn words(pane: &SimPane) -> Vec<String> {
+    let word = |press: &Press| match press {
+        Press::Text { text, .. } if text.as_str() == "reset" => "reset".to_owned(),
+        Press::Text { .. } => "nudge".to_owned(),
+        Press::Key(key) => format!("{key:?}"),
+        Press::Open(_) => "open".to_owned(),
+    };
+    pane.presses().iter().map(word).collect()
+}
+
+/// Lets a manager go on until `end`, in seconds; when something was pressed.
+fn go_on(bench: &Bench, manager: &mut AckManager<'_>, end: u64) {
+    while let Some(due) = manager.poll_timeout().filter(|due| due.as_duration().as_secs() <= end) {
+        bench.clock.0.set(due.as_duration().max(bench.clock.0.get()));
+        manager.handle_timeout().unwrap();
+    }
+}
+
+#[test]
+fn the_delay_before_enter_holds_up_nobody() {
+    let bench = Bench::new();
+    let panes = [idle(), idle()];
+    let mut manager = bench.manager();
+    for (worker, pane) in ["w1", "w2"].iter().zip(&panes) {
+        let agent = Box::new(Double::in_halves("generic", pane));
+        manager.deliver(order(&format!("t-{worker}"), worker), Some(agent)).unwrap();
+    }
+    // Both lines are typed at 60 s, and neither is submitted: no time has passed in the calls.
+    go_on(&bench, &mut manager, 60);
+    assert_eq!(panes.each_ref().map(SimPane::presses_count), [0, 0]);
+    assert_eq!(manager.poll_timeout(), Some(Monotonic::from_duration(Duration::from_secs(63))));
+    go_on(&bench, &mut manager, 63);
+    assert_eq!(panes.each_ref().map(words), [["nudge"], ["nudge"]]);
+    // What comes after a reset waits for its Enter: the next attempt, then its nudge.
+    go_on(&bench, &mut manager, 180);
+    assert_eq!(bench.log.count("worker_assign"), 2);
+    go_on(&bench, &mut manager, 183);
+    assert_eq!(bench.log.count("worker_assign"), 4);
+    go_on(&bench, &mut manager, 186);
+    let whole = ["nudge", "Escape", "Escape", "CtrlC", "nudge", "reset", "nudge"];
+    assert_eq!(panes.each_ref().map(words), [whole, whole]);
+}
+
+#[test]
+fn no_line_is_left_half_typed_and_a_reset_is_taken_back_from_who_is_alive() {
+    let bench = Bench::new();
+    let pane = idle();
+    let mut manager = bench.manager();
+    let agent = Box::new(Double::in_halves("claude", &pane));
+    let id = manager.deliver(order("t1", "w1"), Some(agent)).unwrap();
+    manager.nudge(id);
+    bench.spool.receive(&name("w1"), &name("w1")).unwrap().unwrap();
+    manager.handle_mail(None).unwrap();
+    assert!(manager.poll_ended().is_none(), "a line waits for its Enter");
+    go_on(&bench, &mut manager, 3);
+    assert!(matches!(manager.poll_ended(), Some((_, Ended::Acked { .. }))));
+    assert_eq!(words(&pane), ["nudge"]);
+
+    let pane = idle();
+    let agent = Box::new(Double::in_halves("generic", &pane));
+    manager.deliver(order("t2", "w2"), Some(agent)).unwrap();
+    go_on(&bench, &mut manager, 183);
+    bench.spool.receive(&name("w2"), &name("w2")).unwrap().unwrap();
+    go_on(&bench, &mut manager, 190);
+    assert!(!words(&pane).contains(&"reset".to_owned()), "{:?}", words(&pane));
+    assert_eq!(bench.log.count("ladder.stale_ack"), 1);
 }
 
 #[test]

@@ -24,7 +24,7 @@ mod screens;
 mod server;
 mod text;
 
-pub use composer::standing_nudge;
+pub use composer::{standing_nudge, standing_reset};
 pub use diagnose::{
     Context, Diagnosis, Evidence, Purpose, Source, diagnose, diagnose_with, objection,
 };
