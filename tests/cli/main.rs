@@ -10,6 +10,7 @@ mod demo;
 mod help;
 mod reading;
 mod shell;
+mod sources;
 #[path = "../tmux_support/mod.rs"]
 mod tmux_support;
 mod waiting;

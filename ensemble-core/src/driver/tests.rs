@@ -19,7 +19,9 @@ use crate::message::{Envelope, Name, Timestamp};
 use crate::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 use crate::proto::ack::Phase;
 use crate::proto::ready::{self, ErrorType, Pong};
-use crate::provider::{self, AgentState, Diagnosis, Profile, Profiles, Step};
+use crate::provider::{
+    self, AgentState, Context, Diagnosis, Limit, Profile, Profiles, Step, Zones, diagnose_with,
+};
 use crate::sim::{Press, SimPane};
 use crate::spool::{Options, Spool};
 
@@ -215,7 +217,6 @@ fn who_may_not_be_pressed_is_waited_for() {
     let dialog = "Do you want to proceed?\n ❯ 1. Yes\n   2. No".to_owned();
     let half_an_hour = 240 + 1800;
     for (screen, state, seconds) in [
-        // 1970-01-01 00:00 is when the clock begins: fifteen hours are more than anybody waits.
         (limit, "limited", 6 * 3600 + 60),
         (busy, "busy", half_an_hour),
         (draft, "human_occupied", half_an_hour),
@@ -279,6 +280,71 @@ fn words(pane: &SimPane) -> Vec<String> {
         Press::Open(_) => "open".to_owned(),
     };
     pane.presses().iter().map(word).collect()
+}
+
+/// An agent with a usage limit, and the clock by which its message is read.
+struct Limited<'a> {
+    agent: Double,
+    clock: &'a Hand,
+    limit: Option<Limit>,
+}
+
+impl Pane for Limited<'_> {
+    fn inspect(&mut self) -> Result<PaneState> {
+        self.agent.inspect()
+    }
+    fn nudge(&mut self, text: &NudgeText) -> Result<NudgeOutcome> {
+        self.agent.nudge(text)
+    }
+    fn press(&mut self, key: Key) -> Result<NudgeOutcome> {
+        self.agent.press(key)
+    }
+    fn open(&mut self, command: &str) -> Result<NudgeOutcome> {
+        self.agent.open(command)
+    }
+}
+
+impl AgentPane for Limited<'_> {
+    fn profile(&self) -> &Profile {
+        self.agent.profile()
+    }
+    fn diagnose(&mut self) -> Result<Diagnosis> {
+        let (state, zones) = (self.inspect()?, Zones::utc());
+        let time = Some((self.clock.wall(), &zones));
+        let context = Context { time, limit: self.limit.as_ref(), ..Context::default() };
+        let diagnosis = diagnose_with(self.agent.profile(), &state, &context);
+        self.limit = diagnosis.limit().cloned();
+        Ok(diagnosis)
+    }
+    fn reset_context(&mut self) -> Result<NudgeOutcome> {
+        self.agent.reset_context()
+    }
+}
+
+#[test]
+fn a_worker_is_parked_until_its_limit_ends_and_nudged_then() {
+    let bench = Bench::new();
+    let pane = idle();
+    let rule = "─".repeat(20);
+    let limit = "Claude usage limit reached. Your limit resets in 2 hours 5 minutes";
+    let screen = format!("{limit}\n{rule}\n❯ \n{rule}\n  ? for shortcuts");
+    pane.show(|pane| {
+        pane.command = "claude".to_owned();
+        pane.screen = screen.lines().map(str::to_owned).collect();
+        (pane.cursor_x, pane.cursor_y) = (2, 2);
+    });
+    let agent = Double::new("claude", &pane);
+    let agent = Box::new(Limited { agent, clock: &bench.clock, limit: None });
+    let mut manager = bench.manager();
+    let mut patient = order("t1", "w1");
+    patient.config.wait_max = Duration::from_secs(60);
+    let id = manager.deliver(patient, Some(agent)).unwrap();
+    // It was seen first after a minute, and two hours and five minutes are 7500 seconds.
+    go_on(&bench, &mut manager, 7_559);
+    assert_eq!((words(&pane), manager.phase(id)), (vec![], Some(Phase::Deliver)));
+    go_on(&bench, &mut manager, 7_560);
+    assert_eq!((words(&pane), manager.phase(id)), (vec!["nudge".to_owned()], Some(Phase::Nudge)));
+    assert_eq!(bench.log.count("ladder.waiting"), 1);
 }
 
 /// Lets a manager go on until `end`, in seconds; when something was pressed.
