@@ -18,14 +18,14 @@ const PASSWORD_BYTES_MAX: u64 = 1024;
 pub struct Sources {
     root: PathBuf,
     home: Option<PathBuf>,
-    servers: BTreeMap<String, ServerConfig>,
+    servers: BTreeMap<Name, ServerConfig>,
     zones: Zones,
 }
 
 impl Sources {
     /// The sources of agents that are configured so, in a project at `root`.
     #[must_use]
-    pub fn new(root: PathBuf, servers: BTreeMap<String, ServerConfig>) -> Self {
+    pub fn new(root: PathBuf, servers: BTreeMap<Name, ServerConfig>) -> Self {
         let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
         Self { root, home, servers, zones: Zones::of_this_machine() }
     }
@@ -44,7 +44,7 @@ impl Sources {
         if profile.machine_source() != Some(MachineSource::OpencodeHttp) {
             return places;
         }
-        let own = agent.and_then(|agent| self.servers.get(agent.as_str()));
+        let own = agent.and_then(|agent| self.servers.get(agent));
         let server = own.map_or_else(|| profile.server().clone(), |own| own.or(profile.server()));
         let found = self.password(&server).and_then(|password| Ok((password, server.place()?)));
         let user = server.user.as_deref();
@@ -104,7 +104,7 @@ mod tests {
         }))
         .unwrap();
         let agent = Name::new("w1").unwrap();
-        let servers = BTreeMap::from([("w1".to_owned(), server)]);
+        let servers = BTreeMap::from([(agent.clone(), server)]);
         let sources = Sources::new(home.path().to_owned(), servers);
         let described = || format!("{:?}", sources.places(Some(&agent), &opencode));
         assert!(described().contains("its password is missing"), "{}", described());

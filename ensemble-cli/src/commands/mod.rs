@@ -3,6 +3,7 @@
 
 mod assign;
 mod bind;
+mod broadcast;
 mod completions;
 mod dead;
 mod demo;
@@ -18,9 +19,13 @@ mod man;
 mod nudge;
 mod pane;
 mod ping;
+mod plan;
 mod pong;
 mod recv;
 mod release;
+mod request;
+mod requests;
+mod respond;
 mod send;
 mod settle;
 mod status;
@@ -60,11 +65,16 @@ verbs! {
     Mailbox => mailbox,
     Pane => pane,
     Send => send,
+    Broadcast => broadcast,
     Recv => recv,
     Settle => settle,
     Release => release,
     Extend => extend,
     Assign => assign,
+    Request => request,
+    Plan => plan,
+    Respond => respond,
+    Requests => requests,
     Ping => ping,
     Pong => pong,
     Nudge => nudge,

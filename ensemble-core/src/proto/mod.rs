@@ -33,6 +33,7 @@
 use crate::env::Monotonic;
 
 pub mod ack;
+pub mod drain;
 pub mod lease;
 pub mod nudge;
 pub mod patience;
@@ -40,6 +41,7 @@ pub mod ready;
 pub mod receipt;
 pub mod reconcile;
 pub mod request;
+pub mod shutdown;
 #[cfg(test)]
 mod testing;
 

@@ -16,7 +16,7 @@ mod diagnose;
 mod file;
 pub mod machine;
 pub(crate) mod process;
-mod profile;
+pub(crate) mod profile;
 mod profiles;
 mod reset;
 #[cfg(test)]

@@ -19,6 +19,8 @@ const COMMAND_LINE_BYTES_MAX: u64 = 16 * 1024;
 
 /// How far up the tree to look for an ancestor.
 const GENERATIONS_MAX: usize = 16;
+/// How far up the whole line is followed: deeper than tools are nested, and an end in any case.
+const LINE_MAX: usize = 128;
 
 /// When process `pid` started, in clock ticks since boot.
 pub(crate) fn start_time(pid: u32) -> Option<u64> {
@@ -61,6 +63,20 @@ fn head(path: &Path) -> Option<String> {
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
+/// `pid` and its ancestors, the nearest first, each with its start time: together they name a
+/// process beyond doubt. Whoever has ended, or is another user's behind closed doors, ends the line.
+pub(crate) fn line_of(pid: u32) -> Vec<(u32, u64)> {
+    let mut line = Vec::new();
+    let mut next = Some(pid);
+    while let Some(pid) = next.filter(|pid| *pid > 0 && line.len() < LINE_MAX) {
+        let Some(stat) = stat(pid) else { break };
+        let Some(started) = field(&stat, START_TIME) else { break };
+        line.push((pid, started));
+        next = field(&stat, PARENT).and_then(|pid| u32::try_from(pid).ok());
+    }
+    line
+}
+
 /// One read, since the system makes the whole text anew for each.
 fn stat(pid: u32) -> Option<String> {
     let mut buffer = [0; STAT_BYTES_MAX];
@@ -95,5 +111,9 @@ mod tests {
         assert!(below(parent).contains(&std::process::id()), "we are below our parent");
         let words = command_line(std::process::id()).expect("we were started with something");
         assert_eq!(words[0], std::env::args().next().expect("a name"));
+        let line = line_of(std::process::id());
+        assert_eq!(line[0], (std::process::id(), start_time(std::process::id()).unwrap()));
+        assert_eq!(line[1].0, parent);
+        assert_eq!(line.last().map(|(pid, _)| *pid), Some(1));
     }
 }

@@ -9,6 +9,7 @@ use super::machine::HttpPlace;
 /// `server` in a profile or of an agent (docs/providers.md). An agent's fields go before those of
 /// its profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct ServerConfig {

@@ -18,7 +18,8 @@ use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::reconcile::{Effect, Event, Reconcile};
-use ensemble_core::spool::Spool;
+use ensemble_core::requests::Requests;
+use ensemble_core::spool::{Spool, Swept};
 use ensemble_core::{Error, Result};
 use serde_json::json;
 
@@ -30,6 +31,7 @@ use crate::nudger::{Back, Nudgers};
 use crate::panes;
 use crate::parking::{Moment, Parking};
 use crate::project::Project;
+use crate::requests::{Consequence, RequestWatch, keep_gated};
 use crate::roles::Roles;
 use crate::run::ACTOR;
 use crate::status::Status;
@@ -71,6 +73,7 @@ pub(crate) struct Engine {
     leases: Leases,
     parking: Parking,
     roles: Roles,
+    requests: RequestWatch,
     status: Status,
     mailbox_dirs: HashMap<PathBuf, Name>,
     rung: BTreeSet<Name>,
@@ -104,6 +107,7 @@ impl Engine {
             couriers: Couriers::new(project.profiles()?, nudgers),
             parking: Parking::default(),
             roles: Roles::new(&project.config),
+            requests: RequestWatch::new(&project.queue, project.kinds()?),
             reconcile: Reconcile::new(project.config.poll_interval()),
             status: Status::new(project.watch_status()),
             project: project.clone(),
@@ -124,6 +128,11 @@ impl Engine {
         })
     }
 
+    /// Who carries out what was decided.
+    pub(crate) fn set_consequence(&mut self, consequence: Box<dyn Consequence>) {
+        self.requests.set_consequence(consequence);
+    }
+
     /// When the loop must step again although nothing has rung.
     pub(crate) fn next_deadline(&self) -> Option<Monotonic> {
         if self.backlog {
@@ -135,6 +144,7 @@ impl Engine {
             self.couriers.next_timeout(),
             self.roles.next_timeout(),
             self.leases.next_timeout(),
+            self.requests.next_timeout(),
         ];
         machines
             .into_iter()
@@ -210,6 +220,8 @@ impl Engine {
             self.watch_mailbox_of(name);
         } else if dir == self.project.panes() {
             self.rebind(now);
+        } else if self.requests.concerns(dir) {
+            self.requests.rung(now, dir, Some(name), &self.spool, self.doorbell.as_mut());
         } else if dir == self.project.state.join(CANARY_DIRECTORY) {
             self.reconcile.handle(now, Event::CanarySeen);
         } else if let Some(boxes) = &mut self.boxes {
@@ -225,6 +237,9 @@ impl Engine {
             }
             // A binding that was removed.
             None if dir == self.project.panes() => self.rebind(now),
+            None if self.requests.concerns(dir) => {
+                self.requests.rung(now, dir, None, &self.spool, self.doorbell.as_mut());
+            }
             None => self.check_paths(now),
         }
     }
@@ -281,6 +296,7 @@ impl Engine {
         ] {
             doorbell.watch(&dir)?;
         }
+        self.requests.rewatch(&mut doorbell)?;
         self.doorbell = Some(doorbell);
         self.rebind(now);
         let mailboxes = self.spool.mailboxes().map_err(|e| e.to_string())?;
@@ -345,6 +361,7 @@ impl Engine {
             }
         }
         self.rebind(now);
+        self.requests.scan(now, &self.spool, self.doorbell.as_mut());
     }
 
     /// Looks at the mailboxes that rang and lets the couriers act.
@@ -372,6 +389,7 @@ impl Engine {
             // Who holds something and has met a usage limit is to keep it.
             let holders = self.leases.holders();
             self.parking.keep(&holders);
+            keep_gated(self.leases.held(), &self.spool);
             for holder in &holders {
                 self.couriers.send_to_look(holder);
             }
@@ -380,15 +398,32 @@ impl Engine {
         }
         if now >= self.next_sweep {
             self.next_sweep = now + SWEEP_INTERVAL;
-            match self.spool.sweep() {
-                Ok(swept) if swept != ensemble_core::spool::Swept::default() => {
-                    self.recorder.record("queue.swept", ACTOR, json!({ "tmp": swept.tmp_removed, "done": swept.done_removed, "orphans": swept.orphans_removed }));
-                }
-                Ok(_) => {}
-                Err(error) => tracing::warn!(%error, "cannot sweep the queue"),
-            }
+            self.sweep();
         }
+        self.requests.drive(now, &self.spool, &*self.recorder);
         self.tell(now);
+    }
+
+    /// Removes what belongs to nobody any more.
+    fn sweep(&self) {
+        let requests = Requests::new(&self.spool).sweep().unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot sweep the requests");
+            0
+        });
+        match self.spool.sweep() {
+            Ok(swept) if requests > 0 || swept != Swept::default() => {
+                self.recorder.record(
+                    "queue.swept",
+                    ACTOR,
+                    json!({
+                        "tmp": swept.tmp_removed, "done": swept.done_removed,
+                        "orphans": swept.orphans_removed, "requests": requests,
+                    }),
+                );
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "cannot sweep the queue"),
+        }
     }
 
     /// Writes the status once more, for instance because the watcher stops.
@@ -406,6 +441,7 @@ impl Engine {
             "agents": self.couriers.summary(now),
             "parked": self.parking.summary(now),
             "roles": self.roles.summary(now),
+            "requests": self.requests.summary(),
         })
     }
 }

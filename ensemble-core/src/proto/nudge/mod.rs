@@ -241,6 +241,9 @@ impl Courier {
 
     /// Waits for the end of a limit, for so long as anybody waits for one.
     fn park(&mut self, now: Monotonic, until: Monotonic) -> State {
+        if self.state == State::Unbound {
+            return State::Unbound;
+        }
         let until = until.min(now + PARK_MAX);
         self.parked = Some(until).filter(|until| *until > now);
         match self.state {
@@ -252,6 +255,23 @@ impl Courier {
             State::Unbound | State::Quiet | State::InFlight { .. } | State::Unanswered => {
                 self.state
             }
+        }
+    }
+
+    /// The pane takes input again, as far as somebody can tell.
+    fn changed(
+        &mut self,
+        now: Monotonic,
+        since: Monotonic,
+        backoff: Duration,
+        late: bool,
+    ) -> State {
+        if self.parked_until(now).is_some() {
+            self.state
+        } else if now >= since + RETRY_MIN {
+            self.launch(now, RETRY_MIN)
+        } else {
+            State::Deferred { at: since + RETRY_MIN, since, backoff, late }
         }
     }
 
@@ -394,13 +414,10 @@ impl Machine for Courier {
                 | State::Told { .. }
                 | State::Unanswered,
                 Event::Bound { binding },
-            ) => {
-                if self.binding == Some(binding) {
-                    self.state
-                } else {
-                    self.bind(now, binding)
-                }
-            }
+            ) => match self.binding == Some(binding) {
+                true => self.state,
+                false => self.bind(now, binding),
+            },
             (
                 State::Unbound
                 | State::Quiet
@@ -412,7 +429,8 @@ impl Machine for Courier {
                 Event::Unbound,
             ) => self.unbind(),
             (
-                State::Quiet
+                State::Unbound
+                | State::Quiet
                 | State::Due { .. }
                 | State::InFlight { .. }
                 | State::Deferred { .. }
@@ -420,20 +438,13 @@ impl Machine for Courier {
                 | State::Unanswered,
                 Event::Parked { until },
             ) => self.park(now, until),
-            (State::Unbound, Event::Parked { .. }) => self.state,
             (State::InFlight { backoff, submit, .. }, Event::Outcome { attempt, outcome })
                 if attempt == self.attempt =>
             {
                 self.outcome(now, outcome, submit, backoff)
             }
-            (State::Deferred { .. }, Event::PaneChanged) if self.parked_until(now).is_some() => {
-                self.state
-            }
-            (State::Deferred { since, .. }, Event::PaneChanged) if now >= since + RETRY_MIN => {
-                self.launch(now, RETRY_MIN)
-            }
             (State::Deferred { since, backoff, late, .. }, Event::PaneChanged) => {
-                State::Deferred { at: since + RETRY_MIN, since, backoff, late }
+                self.changed(now, since, backoff, late)
             }
             (State::Deferred { backoff, late: true, .. }, Event::Outcome { attempt, outcome })
                 if attempt == self.attempt =>

@@ -65,7 +65,7 @@ impl Zones {
         if matches!(name, "utc" | "gmt" | "z") {
             return Some(TimeZone::UTC);
         }
-        let name = name.strip_prefix("utc").or(name.strip_prefix("gmt")).unwrap_or(name);
+        let name = name.strip_prefix("utc").or_else(|| name.strip_prefix("gmt")).unwrap_or(name);
         offset(name).map(TimeZone::fixed).or_else(|| self.database.get(name).ok())
     }
 }
