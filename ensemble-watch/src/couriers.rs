@@ -121,14 +121,16 @@ impl Couriers {
     /// Has an agent's pane looked at, if it has one.
     pub(crate) fn send_to_look(&mut self, agent: &Name) {
         if let Some(told) = self.told.get(agent) {
-            self.nudgers.send(Errand {
-                entry: told.entry.clone(),
-                profile: Arc::clone(&told.profile),
-                attempt: 0,
-                text: None,
-                job: Job::Look,
-            });
+            let entry = told.entry.clone();
+            self.send_to(entry);
         }
+    }
+
+    /// Has a pane looked at; `false` if its provider is not known.
+    pub(crate) fn send_to(&mut self, entry: PaneEntry) -> bool {
+        let Ok(profile) = self.profiles.get(&entry.provider) else { return false };
+        self.nudgers.send(Errand { entry, profile, attempt: 0, text: None, job: Job::Look });
+        true
     }
 
     /// An errand has come back.

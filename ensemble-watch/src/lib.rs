@@ -24,6 +24,7 @@ pub mod doorbell;
 mod engine;
 pub mod kinds;
 mod leases;
+pub mod members;
 mod nudger;
 pub mod panes;
 mod parking;
@@ -35,6 +36,7 @@ mod routing;
 mod run;
 pub mod sources;
 mod status;
+pub mod team;
 
 pub use boxes::{FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE};
 pub use quarters::PaneQuarters;

@@ -9,10 +9,12 @@ use std::thread;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
-use ensemble_core::provider::{AgentState, Diagnosis, Limit, Profile};
+use ensemble_core::provider::{AgentState, Limit, Profile};
+use ensemble_core::roster::Sight;
 use ensemble_core::tmux::{Server, TextOutcome, TmuxPane, TypedNudge};
 use ensemble_core::{Error, Result};
 
+use crate::members;
 use crate::panes::PaneEntry;
 use crate::sources::Sources;
 
@@ -57,8 +59,8 @@ pub(crate) enum Back {
     Looked {
         /// Whom.
         agent: Name,
-        /// What was seen; `None` if nobody could look.
-        diagnosis: Option<Diagnosis>,
+        /// What was seen.
+        sight: Sight,
     },
 }
 
@@ -142,7 +144,7 @@ impl Nudger {
             Err(error) => {
                 match errand.job {
                     Job::Look => {
-                        self.send(Back::Looked { agent: errand.entry.agent, diagnosis: None })
+                        self.send(Back::Looked { agent: errand.entry.agent, sight: Sight::Unseen })
                     }
                     Job::Type | Job::Submit => self.report(&errand, None, failed(&error)),
                 }
@@ -151,9 +153,9 @@ impl Nudger {
         };
         let outcome = match (errand.job, &errand.text) {
             (Job::Look, _) => {
-                let diagnosis = pane.diagnose().ok();
+                let sight = members::look_at(&self.server, &mut pane);
                 self.remember(&errand, &pane);
-                self.send(Back::Looked { agent: errand.entry.agent, diagnosis });
+                self.send(Back::Looked { agent: errand.entry.agent, sight });
                 return None;
             }
             (Job::Submit, Some(text)) => pane.submit(text).unwrap_or_else(|error| failed(&error)),

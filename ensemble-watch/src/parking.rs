@@ -50,11 +50,15 @@ impl Parking {
         &mut self,
         Moment { now, wall }: Moment,
         agent: &Name,
-        diagnosis: Option<Diagnosis>,
+        diagnosis: Option<&Diagnosis>,
         held: Vec<(Lease, Duration)>,
         spool: &Spool,
         recorder: &dyn Recorder,
     ) {
+        // Who holds nothing has nothing to keep.
+        if held.is_empty() {
+            return;
+        }
         let until = self.parked.get(agent).and_then(|parked| parked.until);
         let is_before_reset = until.is_some_and(|until| wall < until);
         let seen = match diagnosis {
@@ -66,7 +70,7 @@ impl Parking {
             Some(_) => return self.resume(now, agent, recorder),
         };
         let (resets_at, until) = match seen {
-            Some(diagnosis) => (diagnosis.resets_at, diagnosis.limited_until),
+            Some(diagnosis) => (diagnosis.resets_at.clone(), diagnosis.limited_until),
             None => (self.parked.get(agent).and_then(|parked| parked.resets_at.clone()), until),
         };
         let parked = self.parked.entry(agent.clone()).or_insert_with(|| {
@@ -180,7 +184,7 @@ mod tests {
             let since = Duration::from_secs(seconds);
             let moment = Moment { now: Monotonic::from_duration(since), wall: start.plus(since) };
             let seen = screen.map(|screen| seen(screen, moment.wall, &zones));
-            parking.looked(moment, &agent, seen, held(), &spool, &log);
+            parking.looked(moment, &agent, seen.as_ref(), held(), &spool, &log);
             parking.summary(moment.now)
         };
         let limit = "Claude usage limit reached. Your limit resets at teatime\n❯ ";

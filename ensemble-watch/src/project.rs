@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::kinds::RequestsConfig;
 use crate::sources::Sources;
-pub use team::{AgentConfig, IdentityConfig, ShutdownConfig, TeamConfig, UnreadMail};
+pub use team::{AgentConfig, IdentityConfig, ShutdownConfig, TeamConfig};
 
 /// The queue's directory, if nothing else is said.
 pub const QUEUE_DEFAULT: &str = "queue";

@@ -2,6 +2,7 @@
 //! in the list of verbs; what it takes and its help stand in its `Arguments`.
 
 mod assign;
+mod attach;
 mod bind;
 mod broadcast;
 mod completions;
@@ -13,6 +14,7 @@ mod extend;
 mod fsck;
 mod inbox;
 mod init;
+mod join;
 mod log;
 mod mailbox;
 mod man;
@@ -26,10 +28,15 @@ mod release;
 mod request;
 mod requests;
 mod respond;
+mod schema;
 mod send;
 mod settle;
+mod spawn;
 mod status;
+mod team;
+mod up;
 mod watch;
+mod whoami;
 
 use crate::context::Context;
 use crate::exit::Outcome;
@@ -61,6 +68,12 @@ macro_rules! verbs {
 verbs! {
     Init => init,
     Demo => demo,
+    Up => up,
+    Spawn => spawn,
+    Join => join,
+    Attach => attach,
+    Team => team,
+    Whoami => whoami,
     Watch => watch,
     Mailbox => mailbox,
     Pane => pane,
@@ -85,6 +98,7 @@ verbs! {
     Dead => dead,
     Fsck => fsck,
     Doctor => doctor,
+    Schema => schema,
     Completions => completions,
     Man => man,
 }

@@ -39,12 +39,14 @@ mod quote;
 mod server;
 mod snapshot;
 mod spawned;
+mod team;
 mod typing;
 
 pub use binding::Binding;
 pub use manage::PaneInfo;
 pub use pane::{Examination, TmuxPane};
 pub use server::Server;
+pub use team::{PaneSigns, SessionOrder, WindowOrder};
 pub use typing::{TextOutcome, TypedNudge};
 
 /// Five seconds, the limit of every exchange with a tmux server.
