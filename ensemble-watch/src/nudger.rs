@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use ensemble_core::message::{Name, Timestamp};
@@ -69,6 +69,18 @@ pub(crate) enum Back {
 pub(crate) struct Nudgers {
     means: Means,
     errands: HashMap<PathBuf, Sender<Errand>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Nudgers {
+    /// Waits until the last errand is done and the control clients have ended: a client that is left
+    /// behind by a server that is ending at the same time would keep that server for ever.
+    fn drop(&mut self) {
+        self.errands.clear();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
 }
 
 /// What each thread needs.
@@ -82,7 +94,8 @@ struct Means {
 impl Nudgers {
     /// `locks` is shared by all that may type into a pane; outcomes go to `reports`.
     pub(crate) fn new(sources: Sources, locks: PathBuf, reports: Sender<Back>) -> Self {
-        Self { means: Means { sources, locks, reports }, errands: HashMap::new() }
+        let means = Means { sources, locks, reports };
+        Self { means, errands: HashMap::new(), threads: Vec::new() }
     }
 
     /// Sends somebody. The outcome is reported later, always.
@@ -91,7 +104,8 @@ impl Nudgers {
         let errands = self.errands.entry(socket.clone()).or_insert_with(|| {
             let (sender, receiver) = unbounded();
             let means = self.means.clone();
-            thread::spawn(move || Nudger::new(Server::new(socket), means).run(&receiver));
+            let work = move || Nudger::new(Server::new(socket), means).run(&receiver);
+            self.threads.push(thread::spawn(work));
             sender
         });
         // The thread ends only when this sender is dropped.

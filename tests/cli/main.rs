@@ -9,8 +9,10 @@ mod deep;
 mod demo;
 mod help;
 mod reading;
+mod requests;
 mod shell;
 mod sources;
+mod team;
 #[path = "../tmux_support/mod.rs"]
 mod tmux_support;
 mod waiting;

@@ -210,7 +210,7 @@ impl Engine {
         let held = self.leases.held_by(agent);
         let moment = Moment { now, wall: SystemClock.wall() };
         self.parking.looked(moment, agent, sight.diagnosis(), held, spool, recorder);
-        let changed = self.members.seen(agent, sight, &self.project, spool, recorder);
+        let changed = self.members.seen(agent, sight, spool, recorder);
         self.status.changed_if(changed);
     }
 
