@@ -95,6 +95,7 @@
 //! `sim` is the only feature and is off by default. Rust 1.89 or newer, for `File::lock`.
 #![forbid(unsafe_code)]
 
+pub mod board;
 pub mod document;
 pub mod driver;
 pub mod dropbox;

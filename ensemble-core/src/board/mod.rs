@@ -1,0 +1,3 @@
+//! The blackboard.
+
+pub(crate) mod text;
