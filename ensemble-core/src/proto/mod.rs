@@ -33,6 +33,9 @@
 use crate::env::Monotonic;
 
 pub mod ack;
+pub mod agent;
+pub mod beat;
+pub mod goal;
 pub mod lease;
 pub mod nudge;
 pub mod patience;
@@ -40,6 +43,7 @@ pub mod ready;
 pub mod receipt;
 pub mod reconcile;
 pub mod request;
+pub mod task;
 #[cfg(test)]
 mod testing;
 

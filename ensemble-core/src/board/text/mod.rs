@@ -31,9 +31,12 @@ use crate::message::yaml::DEPTH_MAX;
 use crate::{Error, Result};
 
 /// The longest scalar, in bytes.
-pub const SCALAR_BYTES_MAX: usize = 64 * 1024;
+pub(crate) const SCALAR_BYTES_MAX: usize = 64 * 1024;
 /// How many nodes a file may have.
-pub const NODES_MAX: usize = 200_000;
+pub(crate) const NODES_MAX: usize = 200_000;
+
+/// How many keys a mapping may have; each is compared with all others.
+const KEYS_MAX: usize = 4_096;
 
 /// A parsed file.
 #[derive(Clone, Debug)]
@@ -236,6 +239,9 @@ impl Reader<'_> {
                 let detail = format!("the key `{}` is there twice", text.escape_debug());
                 return Err(self.refuse(span, &detail));
             }
+            if entries.len() >= KEYS_MAX {
+                return Err(self.refuse(span, &format!("has more than {KEYS_MAX} keys")));
+            }
             if text == "<<" && style == ScalarStyle::Plain {
                 return Err(self.refuse(span, "merge keys are not allowed here"));
             }
@@ -266,13 +272,16 @@ impl Reader<'_> {
                 }
                 self.root = Some(node);
             }
-            Some(Open { kind: Kind::Sequence { items, .. }, .. }) => {
-                let place = change::behind_dash(self.source, node.start);
-                items.push(node.placed(place));
+            Some(Open { kind: Kind::Sequence { items, is_flow }, .. }) => {
+                let is_missing = !*is_flow && node.is_missing();
+                let place = is_missing.then(|| change::behind_dash(self.source, node.start));
+                items.push(node.placed(place.flatten()));
             }
             Some(Open { kind: Kind::Mapping { entries, .. }, pending_key, .. }) => {
                 if let Some((key, start, end)) = pending_key.take() {
-                    let value = node.placed(change::behind_colon(self.source, end));
+                    let is_missing = node.is_missing();
+                    let place = is_missing.then(|| change::behind_colon(self.source, end));
+                    let value = node.placed(place.flatten());
                     entries.push(Entry { key, start, end, value });
                 }
             }
@@ -283,13 +292,16 @@ impl Reader<'_> {
 }
 
 impl Node {
-    /// A value that is not there stands where its colon or dash says.
+    /// A null that nobody wrote.
+    fn is_missing(&self) -> bool {
+        self.start == self.end && matches!(self.kind, Kind::Scalar { is_block: false, .. })
+    }
+
+    /// At `place`, if that is known.
     fn placed(self, place: Option<usize>) -> Self {
-        match (&self.kind, place) {
-            (Kind::Scalar { is_block: false, .. }, Some(at)) if self.start == self.end => {
-                Self { start: at, end: at, ..self }
-            }
-            _ => self,
+        match place {
+            Some(at) => Self { start: at, end: at, ..self },
+            None => self,
         }
     }
 

@@ -338,7 +338,7 @@ fn scene(seed: u64) -> (String, Value, Value) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(3_000))]
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
     fn an_edit_says_what_it_should_and_loses_nothing(seed: u64) {
