@@ -25,8 +25,6 @@ use std::path::Path;
 use granit_parser::{Event, Parser, ScalarStyle, Span, StructureStyle};
 use serde_json::{Map, Number, Value};
 
-pub(crate) use render::document as render_document;
-
 use crate::message::yaml::DEPTH_MAX;
 use crate::{Error, Result};
 

@@ -20,7 +20,7 @@ pub(super) enum Rendered {
 }
 
 /// A whole file.
-pub(crate) fn document(fields: &Map<String, Value>) -> String {
+pub(super) fn document(fields: &Map<String, Value>) -> String {
     let mut text = mapping(fields, 0).join("\n");
     text.push('\n');
     text

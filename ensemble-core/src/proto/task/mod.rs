@@ -56,7 +56,7 @@
 //! # Ok::<(), ensemble_core::message::NameError>(())
 //! ```
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 
 use super::Machine;
 use crate::env::Monotonic;

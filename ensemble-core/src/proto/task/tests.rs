@@ -1,3 +1,5 @@
+use std::collections::BTreeSet;
+
 use super::super::testing::{drain, pairs};
 use super::*;
 
