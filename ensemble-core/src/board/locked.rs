@@ -1,5 +1,7 @@
 //! The board while it is locked: the only place where it can be changed.
 
+use std::path::{Path, PathBuf};
+
 use serde_json::{Map, Value, json};
 
 use super::journal::Last;
@@ -74,6 +76,11 @@ impl<'a> LockedBoard<'a> {
         let contents = (self.source.as_str(), text.source());
         write(self.board, &self.document, revision, contents, data)?;
         Ok(state)
+    }
+
+    /// Where the board lies.
+    pub(super) fn directory(&self) -> PathBuf {
+        self.board.path.parent().map_or_else(PathBuf::new, Path::to_owned)
     }
 
     /// When it is, for people.

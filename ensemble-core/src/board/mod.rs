@@ -54,6 +54,7 @@ mod control;
 mod draft;
 mod graph;
 mod journal;
+mod leases;
 mod locked;
 mod notes;
 mod rules;
@@ -62,8 +63,6 @@ mod shape;
 mod state;
 mod steps;
 mod tasks;
-#[cfg(test)]
-mod tests;
 mod text;
 
 pub use agents::NewAgent;
@@ -72,6 +71,7 @@ pub use claims::{ClaimPlan, Granted};
 pub use control::{Control, ControlFile, Staleness};
 pub use draft::Draft;
 pub use graph::{active_task, claimable, cycle, reviewable, unmet};
+pub use leases::{BEATS, Leased, leases, scan, write_beat};
 pub use locked::LockedBoard;
 pub use notes::{NewAnomaly, NewDiscovery, NewHandoff};
 pub use rules::{BLOCKED_QUESTIONS_MAX, missing_files, violations};
