@@ -171,7 +171,10 @@ impl Sim {
         match result {
             Ok(value) => Some(value),
             Err(
-                Error::Refused { .. } | Error::Fenced { .. } | Error::NotOnBoard { .. } | Error::Invalid { .. },
+                Error::Refused { .. }
+                | Error::Fenced { .. }
+                | Error::NotOnBoard { .. }
+                | Error::WouldBreak { .. },
             ) => None,
             Err(other) => panic!("{other}"),
         }
@@ -400,7 +403,7 @@ fn setting(name: &str) -> Option<u64> {
 #[test]
 fn whatever_actors_do_the_board_stays_true() {
     let alone = setting("ENSEMBLE_SIM_SEED");
-    let count = setting("ENSEMBLE_SIM_COUNT").unwrap_or(if alone.is_some() { 1 } else { SEEDS });
+    let count = setting("ENSEMBLE_SIM_COUNT").unwrap_or_else(|| if alone.is_some() { 1 } else { SEEDS });
     let first = alone.unwrap_or(1);
     let mut taken: BTreeMap<(Status, Status), u64> = BTreeMap::new();
     for seed in first..first + count {

@@ -111,8 +111,16 @@ pub enum Error {
         /// Where it was expected.
         path: PathBuf,
     },
-    /// The blackboard breaks its rules, or would after a change that was therefore not made.
-    #[error("{path} {}", told(violations))]
+    /// A change was not made, since the blackboard would break its rules after it.
+    #[error("nothing was changed, since {path} would break its rules:{}", told(violations))]
+    WouldBreak {
+        /// The blackboard.
+        path: PathBuf,
+        /// All that would be wrong.
+        violations: Vec<Violation>,
+    },
+    /// The blackboard breaks its rules.
+    #[error("{path} breaks its rules:{}", told(violations))]
     Invalid {
         /// The blackboard.
         path: PathBuf,
@@ -217,12 +225,7 @@ fn alternatives(nearest: &[String]) -> String {
 }
 
 fn told(violations: &[Violation]) -> String {
-    let lines: Vec<String> = violations.iter().map(|v| format!("\n  {v}")).collect();
-    let count = match lines.len() {
-        1 => "breaks a rule".to_owned(),
-        count => format!("breaks {count} rules"),
-    };
-    format!("{count}:{}", lines.concat())
+    violations.iter().map(|violation| format!("\n  {violation}")).collect()
 }
 
 impl Error {

@@ -202,6 +202,12 @@ impl Project {
         Ok(Self { queue, state: root.join(STATE_DIRECTORY), config: project.or(user) })
     }
 
+    /// The project's directory, in which the queue lies.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        self.queue.parent().unwrap_or_else(|| Path::new("/"))
+    }
+
     /// The built-in profiles with what the configuration changes in them.
     ///
     /// # Errors

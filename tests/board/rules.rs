@@ -145,7 +145,7 @@ fn all_violations_are_told_and_not_only_the_first() {
     assert_eq!(found.len(), 14, "{found:#?}");
     let bed = Bed::with(".ensemble", &board("status: CLAIMED", ""));
     let error = bed.board.read().unwrap_err().to_string();
-    assert!(error.contains("state.yaml breaks 4 rules:\n  tasks[1].assigned_to: is missing"), "{error}");
+    assert!(error.contains("state.yaml breaks its rules:\n  tasks[1].assigned_to: is missing"), "{error}");
     assert!(matches!(bed.board.lock().unwrap_err(), Error::Invalid { .. }));
 }
 

@@ -1,8 +1,10 @@
 //! The verbs, one file each. A new one is its file, its line in the list of modules and its line
 //! in the list of verbs; what it takes and its help stand in its `Arguments`.
 
+mod analyze;
 mod assign;
 mod bind;
+mod board;
 mod completions;
 mod dead;
 mod demo;
@@ -24,6 +26,7 @@ mod release;
 mod send;
 mod settle;
 mod status;
+mod task;
 mod watch;
 
 use crate::context::Context;
@@ -65,6 +68,9 @@ verbs! {
     Release => release,
     Extend => extend,
     Assign => assign,
+    Board => board,
+    Task => task,
+    Analyze => analyze,
     Ping => ping,
     Pong => pong,
     Nudge => nudge,

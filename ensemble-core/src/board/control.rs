@@ -133,6 +133,14 @@ impl Control {
         Ok(true)
     }
 
+    /// Removes a file: a person has seen it.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn remove(directory: &Path, file: ControlFile) -> Result<()> {
+        Dir::open(directory)?.remove(file.name())
+    }
+
     /// What stops anybody from beginning something, if anything does.
     #[must_use]
     pub fn gate(found: &[Self]) -> Option<&Self> {

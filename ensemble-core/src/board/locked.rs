@@ -60,7 +60,7 @@ impl<'a> LockedBoard<'a> {
     /// now.
     ///
     /// # Errors
-    /// [`Error::Invalid`] with all rules that the changed board would break; [`Error::Malformed`] if
+    /// [`Error::WouldBreak`] with all rules that the changed board would break; [`Error::Malformed`] if
     /// its layout cannot be changed; or the disk failed. Nothing was written then (or, if only the
     /// directory could not be synced, all of it).
     pub fn commit(mut self) -> Result<State> {
@@ -69,7 +69,10 @@ impl<'a> LockedBoard<'a> {
         }
         let revision = self.state.revision + 1;
         self.set("revision", revision);
-        let state = validated(&self.value, &self.board.path)?;
+        let state = validated(&self.value, &self.board.path).map_err(|error| match error {
+            Error::Invalid { path, violations } => Error::WouldBreak { path, violations },
+            other => other,
+        })?;
         let text = self.text.update(&self.value, &self.board.path)?;
         let told = self.steps.len().min(STEPS_TOLD_MAX);
         let data = json!({ "steps": self.steps[..told], "count": self.steps.len() });

@@ -298,7 +298,7 @@ fn validated(value: &Value, path: &Path) -> Result<State> {
     let bad: Vec<String> = found.iter().map(|violation| violation.path.clone()).collect();
     match serde_json::from_value::<State>(checked) {
         Ok(state) => {
-            let known = |violation: &Violation| bad.iter().any(|path| violation.path == *path);
+            let known = |violation: &Violation| bad.contains(&violation.path);
             found.extend(violations(&state).into_iter().filter(|violation| !known(violation)));
             if found.is_empty() {
                 return Ok(state);

@@ -133,51 +133,21 @@ impl Machine for Agent {
                 State::Gone
             }
             (
-                state @ (State::Idle
-                | State::Working
-                | State::Reviewing
-                | State::Waiting
-                | State::Handoff
-                | State::Gone),
-                Event::Ready,
+                state @ State::Starting,
+                Event::Work | Event::Review | Event::Wait | Event::Finish | Event::HandOff,
             )
+            | (state @ State::Idle, Event::Ready | Event::Wait | Event::Finish | Event::HandOff)
+            | (state @ State::Working, Event::Ready | Event::Work | Event::Review)
+            | (state @ State::Reviewing, Event::Ready | Event::Work | Event::Review | Event::Wait)
+            | (state @ State::Waiting, Event::Ready | Event::Review | Event::Wait | Event::HandOff)
             | (
-                state @ (State::Starting
-                | State::Working
-                | State::Reviewing
-                | State::Handoff
-                | State::Gone),
-                Event::Work,
-            )
-            | (
-                state @ (State::Starting
-                | State::Working
-                | State::Reviewing
-                | State::Waiting
-                | State::Handoff
-                | State::Gone),
-                Event::Review,
-            )
-            | (
-                state @ (State::Starting
-                | State::Idle
-                | State::Reviewing
-                | State::Waiting
-                | State::Handoff
-                | State::Gone),
-                Event::Wait,
-            )
-            | (
-                state @ (State::Starting | State::Idle | State::Handoff | State::Gone),
-                Event::Finish,
-            )
-            | (
-                state @ (State::Starting
-                | State::Idle
-                | State::Waiting
-                | State::Handoff
-                | State::Gone),
-                Event::HandOff,
+                state @ (State::Handoff | State::Gone),
+                Event::Ready
+                | Event::Work
+                | Event::Review
+                | Event::Wait
+                | Event::Finish
+                | Event::HandOff,
             )
             | (state @ State::Gone, Event::Exit) => {
                 self.effects.push_back(Effect::Refused { state });

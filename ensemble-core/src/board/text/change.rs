@@ -78,7 +78,7 @@ impl Change<'_> {
             match entries.iter().find(|entry| entry.key == *key) {
                 Some(entry) => behind = Some(entry),
                 None => {
-                    let at = behind.or(entries.last()).map_or(first.start, |e| e.value.end);
+                    let at = behind.or_else(|| entries.last()).map_or(first.start, |e| e.value.end);
                     self.insert(at, &render::entry_lines(key, value, indent));
                 }
             }
