@@ -20,9 +20,8 @@ const KILLS: usize = 20;
 fn open(home: &Path, actor: &str) -> Board {
     let log = EventLog::deferred(&home.join(".ensemble/logs"), LogOptions::default());
     // These tests kill processes, they do not cut the power.
-    let mut options = BoardOptions::new(actor)
-        .with_durability(Durability::Process)
-        .with_recorder(Arc::new(log));
+    let mut options =
+        BoardOptions::new(actor).with_durability(Durability::Process).with_recorder(Arc::new(log));
     options.patience = children::DEADLINE;
     Board::find(home, options).unwrap()
 }

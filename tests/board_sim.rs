@@ -92,8 +92,14 @@ tasks:
     x_estimate: 3
 agents: {}  # nobody yet
 ";
-const KEPT: [&str; 6] =
-    ["# The team's board.", "x_team: {lead: ann}  # ours", "  # the first one", "# so far", "x_estimate: 3", "# nobody yet"];
+const KEPT: [&str; 6] = [
+    "# The team's board.",
+    "x_team: {lead: ann}  # ours",
+    "  # the first one",
+    "# so far",
+    "x_estimate: 3",
+    "# nobody yet",
+];
 
 /// An actor remembers what it was given, also after it was taken for dead.
 #[derive(Default)]
@@ -202,9 +208,15 @@ impl Sim {
         }
         let logged = self.log.0.lock().unwrap();
         if let Some((revision, digest)) = logged.last() {
-            assert_eq!((*revision, digest), (state.revision, &Digest::of(text.as_bytes()).to_string()));
+            assert_eq!(
+                (*revision, digest),
+                (state.revision, &Digest::of(text.as_bytes()).to_string())
+            );
         }
-        assert!(logged.windows(2).all(|pair| pair[0].0 + 1 == pair[1].0), "each write is told once");
+        assert!(
+            logged.windows(2).all(|pair| pair[0].0 + 1 == pair[1].0),
+            "each write is told once"
+        );
         drop(logged);
         self.before = state;
     }
@@ -291,7 +303,9 @@ impl Sim {
             0 => {
                 self.actors[at].1.registration = None;
                 if self.dice.below(2) == 0 {
-                    self.change(format!("unregister {id}"), |b| b.unregister(&registration, "died"));
+                    self.change(format!("unregister {id}"), |b| {
+                        b.unregister(&registration, "died")
+                    });
                 }
             }
             1 => {
@@ -403,7 +417,8 @@ fn setting(name: &str) -> Option<u64> {
 #[test]
 fn whatever_actors_do_the_board_stays_true() {
     let alone = setting("ENSEMBLE_SIM_SEED");
-    let count = setting("ENSEMBLE_SIM_COUNT").unwrap_or_else(|| if alone.is_some() { 1 } else { SEEDS });
+    let count =
+        setting("ENSEMBLE_SIM_COUNT").unwrap_or_else(|| if alone.is_some() { 1 } else { SEEDS });
     let first = alone.unwrap_or(1);
     let mut taken: BTreeMap<(Status, Status), u64> = BTreeMap::new();
     for seed in first..first + count {

@@ -221,7 +221,11 @@ fn nearest_names(nearest: &[String]) -> String {
 }
 
 fn alternatives(nearest: &[String]) -> String {
-    if nearest.is_empty() { String::new() } else { format!(": did you mean {}?", nearest.join(" or ")) }
+    if nearest.is_empty() {
+        String::new()
+    } else {
+        format!(": did you mean {}?", nearest.join(" or "))
+    }
 }
 
 fn told(violations: &[Violation]) -> String {

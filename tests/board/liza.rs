@@ -43,7 +43,9 @@ fn only_what_changes_is_touched_and_seed_names_are_written() {
     assert!(bed.text().contains("event: ready_for_review"));
     // Everything that the people wrote is there still.
     let comments = BOARD.lines().filter_map(|line| line.split_once("# ").map(|(_, c)| c));
-    for comment in comments.chain(["estimate: {hours: 3, by: ann}", "event: \"submitted_for_review\""]) {
+    for comment in
+        comments.chain(["estimate: {hours: 3, by: ann}", "event: \"submitted_for_review\""])
+    {
         assert!(bed.text().contains(comment), "{comment} is lost");
     }
     assert_eq!(problems(&bed.text()), Vec::<String>::new());

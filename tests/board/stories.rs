@@ -52,10 +52,21 @@ fn a_task_goes_from_claim_through_review_to_the_merge() {
     assert_eq!(
         events,
         [
-            "created", "claimed", "ready_for_review", "review_claimed", "rejected",
-            "reclaimed_after_rejection", "ready_for_review", "review_claimed", "approved",
-            "integration_failed", "claimed_for_integration_fix", "ready_for_review",
-            "review_claimed", "approved", "merged"
+            "created",
+            "claimed",
+            "ready_for_review",
+            "review_claimed",
+            "rejected",
+            "reclaimed_after_rejection",
+            "ready_for_review",
+            "review_claimed",
+            "approved",
+            "integration_failed",
+            "claimed_for_integration_fix",
+            "ready_for_review",
+            "review_claimed",
+            "approved",
+            "merged"
         ]
     );
 }
@@ -108,8 +119,17 @@ fn a_holder_that_was_taken_for_dead_is_fenced() {
         bed.refuse(|board| board.iterate(&name("task-1"), &old.holder)),
         bed.refuse(|board| board.give_up_task(&name("task-1"), &old.holder, "r")),
         bed.refuse(|board| board.release(&name("task-1"), old.holder.epoch, "again")),
-        bed.refuse(|board| board.hand_off(&name("task-1"), &old.holder, &NewHandoff {
-            summary: "s".into(), next_action: "n".into(), more: serde_json::Map::new() })),
+        bed.refuse(|board| {
+            board.hand_off(
+                &name("task-1"),
+                &old.holder,
+                &NewHandoff {
+                    summary: "s".into(),
+                    next_action: "n".into(),
+                    more: serde_json::Map::new(),
+                },
+            )
+        }),
     ] {
         assert!(matches!(refused, Error::Fenced { .. }), "{refused}");
     }
@@ -139,7 +159,10 @@ fn the_second_phase_of_a_claim_asks_again() {
     bed.task("task-2", &[]);
     let (ann, bob) = (bed.agent("ann", "coder"), bed.agent("bob", "coder"));
     let (first, second) = (bed.plan("task-1", &ann).unwrap(), bed.plan("task-1", &bob).unwrap());
-    assert_eq!((first.worktree.as_str(), first.branch.as_str()), (".worktrees/task-1", "task/task-1"));
+    assert_eq!(
+        (first.worktree.as_str(), first.branch.as_str()),
+        (".worktrees/task-1", "task/task-1")
+    );
     let no_base = bed.refuse(|board| board.commit_claim(&first, None));
     assert!(no_base.to_string().contains("has a commit where it began"), "{no_base}");
     bed.change(|board| board.commit_claim(&first, Some("c")));
@@ -147,7 +170,10 @@ fn the_second_phase_of_a_claim_asks_again() {
     assert!(late.to_string().contains("its status is CLAIMED"), "{late}");
     let busy = bed.plan("task-2", &ann).unwrap_err();
     assert!(busy.to_string().contains("it has task `task-1` (CLAIMED)"), "{busy}");
-    assert_eq!(active_task(&bed.state(), &name("ann")).map(|task| task.id.clone()), Some(name("task-1")));
+    assert_eq!(
+        active_task(&bed.state(), &name("ann")).map(|task| task.id.clone()),
+        Some(name("task-1"))
+    );
     // A plan to keep the worktree is none for a fresh one.
     let third = bed.plan("task-2", &bob).unwrap();
     bed.change(|board| board.add_task(&NewTask::draft(name("task-3"))));
@@ -161,7 +187,10 @@ fn what_breaks_a_rule_is_not_written() {
     bed.task("b", &["a"]);
     let draft = |after: &str| NewTask::draft(name("c")).after([name(after)]);
     let missing = bed.refuse(|board| board.add_task(&draft("nope")));
-    assert!(missing.to_string().contains("tasks[2].depends_on[0]: there is no task `nope`"), "{missing}");
+    assert!(
+        missing.to_string().contains("tasks[2].depends_on[0]: there is no task `nope`"),
+        "{missing}"
+    );
     let twice = bed.refuse(|board| board.add_task(&NewTask::draft(name("A"))));
     assert!(twice.to_string().contains("task `a` exists"), "{twice}");
     let absent = bed.refuse(|board| board.finalize(&name("aa")));
@@ -268,7 +297,10 @@ fn leases_run_out_by_silence_and_not_by_any_calendar() {
         }
     }
     assert_eq!(bed.status("task-1"), Status::Unclaimed);
-    assert!(bed.state().task(&name("task-1")).unwrap().worktree.is_some(), "for whoever salvages it");
+    assert!(
+        bed.state().task(&name("task-1")).unwrap().worktree.is_some(),
+        "for whoever salvages it"
+    );
     let anew = bed.agent("ann", "coder");
     // An old claim is not kept alive by a new registration's beats.
     write_beat(&directory, &anew, 7, Duration::from_secs(300)).unwrap();
@@ -283,7 +315,10 @@ fn the_circuit_breaker_trips_once_and_only_a_person_resets_it() {
     let note = |kind: &str, details: Value| {
         let Value::Object(details) = details else { panic!() };
         let anomaly = NewAnomaly {
-            kind: kind.into(), task: Some(name("task-1")), reporter: "ann".into(), details,
+            kind: kind.into(),
+            task: Some(name("task-1")),
+            reporter: "ann".into(),
+            details,
         };
         bed.change(|board| board.add_anomaly(&anomaly));
     };
@@ -318,7 +353,10 @@ fn the_circuit_breaker_trips_once_and_only_a_person_resets_it() {
     note("assumption_violated", serde_json::json!({ "assumption": "a", "reality": "c" }));
     assert_eq!(analysis().triggers.len(), 5);
     let unknown = NewAnomaly {
-        kind: "mood".into(), task: None, reporter: "x".into(), details: serde_json::Map::new(),
+        kind: "mood".into(),
+        task: None,
+        reporter: "x".into(),
+        details: serde_json::Map::new(),
     };
     assert!(bed.refuse(|board| board.add_anomaly(&unknown)).to_string().contains("must be one of"));
 }
@@ -337,19 +375,34 @@ fn control_files_count_whatever_they_say() {
     assert!(!Control::put(&directory, ControlFile::Checkpoint, now, "again").unwrap());
     let found = Control::read_all(&directory).unwrap();
     let gate = Control::gate(&found).unwrap();
-    assert_eq!((gate.file, gate.reason.as_str(), gate.since), (ControlFile::Checkpoint, "look", now));
-    let levels = [(0, Staleness::Fresh), (1_799, Staleness::Fresh), (1_800, Staleness::Reminder),
-        (7_200, Staleness::Overdue), (28_800, Staleness::Forgotten)];
+    assert_eq!(
+        (gate.file, gate.reason.as_str(), gate.since),
+        (ControlFile::Checkpoint, "look", now)
+    );
+    let levels = [
+        (0, Staleness::Fresh),
+        (1_799, Staleness::Fresh),
+        (1_800, Staleness::Reminder),
+        (7_200, Staleness::Overdue),
+        (28_800, Staleness::Forgotten),
+    ];
     for (seconds, level) in levels {
         assert_eq!(gate.staleness(now.plus(Duration::from_secs(seconds))), level, "{seconds}");
     }
     let pause = Control::parse(ControlFile::Pause, "not a time\nmore", now);
     assert_eq!(pause.reason, "not a time\nmore");
     assert_eq!(pause.staleness(now.plus(Duration::from_secs(99_999))), Staleness::Overdue);
-    assert_eq!(pause.staleness(Timestamp::from_unix_millis(0)), Staleness::Fresh, "a clock went back");
+    assert_eq!(
+        pause.staleness(Timestamp::from_unix_millis(0)),
+        Staleness::Fresh,
+        "a clock went back"
+    );
     // A link in its place stops the team, too.
     std::os::unix::fs::symlink("/nowhere", directory.join("ABORT")).unwrap();
-    assert_eq!(Control::gate(&Control::read_all(&directory).unwrap()).unwrap().file, ControlFile::Abort);
+    assert_eq!(
+        Control::gate(&Control::read_all(&directory).unwrap()).unwrap().file,
+        ControlFile::Abort
+    );
 }
 
 #[test]
@@ -360,7 +413,8 @@ fn an_edited_copy_becomes_the_board_if_it_is_one() {
     assert!(draft.apply(&bed.board, draft.text()).unwrap().is_none());
     let broken = draft.text().replace("status: UNCLAIMED", "status: MERGED\n    worktree: w");
     assert!(matches!(draft.apply(&bed.board, &broken), Err(Error::Invalid { .. })));
-    let edited = draft.text().replace("tasks:", "# mine\ntasks:").replace("revision: 1", "revision: 0");
+    let edited =
+        draft.text().replace("tasks:", "# mine\ntasks:").replace("revision: 1", "revision: 0");
     let state = draft.apply(&bed.board, &edited).unwrap().unwrap();
     assert_eq!(state.revision, 2);
     assert!(bed.text().contains("# mine\ntasks:"));

@@ -69,7 +69,9 @@ fn show(context: &Context) -> Outcome {
     }
     for control in &controls {
         let text = format!("{} since {}: {}", control.file.name(), control.since, control.reason);
-        context.out.line(context.out.paint(WARNING, one_line(text.trim_end_matches([':', ' ']))))?;
+        context
+            .out
+            .line(context.out.paint(WARNING, one_line(text.trim_end_matches([':', ' ']))))?;
     }
     if let Some(goal) = &state.goal {
         let description = goal.description.as_deref().unwrap_or_default();
@@ -163,7 +165,10 @@ impl Validate {
         if !violations.is_empty() {
             context.out.flush()?;
             let rules = plural(violations.len() as u64, "violation");
-            return Err(Failure::new(Exit::Corrupt, format!("{}: {rules}", board.path().display())));
+            return Err(Failure::new(
+                Exit::Corrupt,
+                format!("{}: {rules}", board.path().display()),
+            ));
         }
         match context.out.is_json() {
             true => Ok(()),

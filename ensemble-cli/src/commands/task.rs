@@ -175,7 +175,9 @@ struct Block {
 
 impl Block {
     fn run(self, context: &Context) -> Outcome {
-        change(context, &self.id, |board| board.block(&self.id, None, &self.reason, &self.questions))
+        change(context, &self.id, |board| {
+            board.block(&self.id, None, &self.reason, &self.questions)
+        })
     }
 }
 

@@ -83,7 +83,8 @@ impl Pattern {
             Some(other) => other.to_string(),
             None => String::new(),
         };
-        let creates_debt = !matches!(detail("debt_created").as_str(), "" | "false" | "null" | "none");
+        let creates_debt =
+            !matches!(detail("debt_created").as_str(), "" | "false" | "null" | "none");
         match (self, anomaly.kind.as_str()) {
             (Self::RetryCluster, "retry_loop") => Some(detail("error_pattern")),
             (Self::DebtAccumulation, "debt_created") => Some(String::new()),

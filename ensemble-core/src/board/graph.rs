@@ -28,7 +28,8 @@ pub fn cycle(tasks: &[Task]) -> Option<Vec<Name>> {
             match (done.get(dependency), by_id.get(dependency)) {
                 (Some(false), _) => {
                     let ids = path.iter().map(|(task, _)| &task.id);
-                    let mut cycle: Vec<Name> = ids.skip_while(|id| *id != dependency).cloned().collect();
+                    let mut cycle: Vec<Name> =
+                        ids.skip_while(|id| *id != dependency).cloned().collect();
                     cycle.push(dependency.clone());
                     return Some(cycle);
                 }

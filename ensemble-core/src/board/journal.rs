@@ -85,7 +85,11 @@ impl Last {
         let now = digest(content);
         match Self::read(board)? {
             Some(mut last) if last.sha256 == now => {
-                if last.is_logged { Ok(()) } else { last.log(board, options) }
+                if last.is_logged {
+                    Ok(())
+                } else {
+                    last.log(board, options)
+                }
             }
             Some(last) if !last.is_logged && last.before == now => {
                 Self::known(last.revision.saturating_sub(1), now, options).write(board)

@@ -177,7 +177,8 @@ impl LockedBoard<'_> {
     pub fn expire(&mut self, lease: &Leased, sequence: u64) -> Result<()> {
         let directory = self.directory();
         let now = scan(self.state(), &directory)?;
-        let is_it = |event: &Event<Leased>| matches!(event, Event::Seen { key, .. } if key == lease);
+        let is_it =
+            |event: &Event<Leased>| matches!(event, Event::Seen { key, .. } if key == lease);
         match now.iter().find(|event| is_it(event)) {
             Some(Event::Seen { sequence: beaten, .. }) if *beaten != sequence => {
                 let what = format!("expire the lease of `{}`", lease.by());

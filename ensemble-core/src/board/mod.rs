@@ -77,8 +77,8 @@ pub use notes::{NewAnomaly, NewDiscovery, NewHandoff};
 pub use rules::{BLOCKED_QUESTIONS_MAX, missing_files, violations};
 pub use shape::Violation;
 pub use state::{
-    Agent, Anomaly, CircuitBreaker, Config, Discovery, Goal, Happened, Scope, Sprint, State, Status,
-    Task, Timeline,
+    Agent, Anomaly, CircuitBreaker, Config, Discovery, Goal, Happened, Scope, Sprint, State,
+    Status, Task, Timeline,
 };
 pub use tasks::NewTask;
 
@@ -295,10 +295,21 @@ fn load(source: &str, path: &Path) -> Result<(Text, Value, State)> {
 fn validated(value: &Value, path: &Path) -> Result<State> {
     let mut checked = value.clone();
     let mut found = shape::check(&mut checked);
-    let bad: Vec<String> = found.iter().map(|violation| violation.path.clone()).collect();
+    // What was taken out would be missed by rules, and what stands in for it be judged by them.
+    let bad: Vec<(String, String)> = found
+        .iter()
+        .map(|Violation { path, .. }| match path.rsplit_once('.') {
+            Some((parent, _)) => (path.clone(), format!("{parent}.")),
+            None => (path.clone(), format!("{path}.")),
+        })
+        .collect();
     match serde_json::from_value::<State>(checked) {
         Ok(state) => {
-            let known = |violation: &Violation| bad.contains(&violation.path);
+            let known = |violation: &Violation| {
+                bad.iter().any(|(path, entry)| {
+                    violation.path == *path || violation.path.starts_with(entry.as_str())
+                })
+            };
             found.extend(violations(&state).into_iter().filter(|violation| !known(violation)));
             if found.is_empty() {
                 return Ok(state);

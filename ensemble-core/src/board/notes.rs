@@ -154,7 +154,10 @@ impl LockedBoard<'_> {
         let mut machine = goal::Goal::new(current.status.unwrap_or(GoalState::Planning));
         machine.handle(Monotonic::ZERO, event);
         if machine.poll_effect() == Some(goal::Effect::Refused) {
-            return Err(Error::Refused { what: what(), why: format!("it is {:?}", machine.state()) });
+            return Err(Error::Refused {
+                what: what(),
+                why: format!("it is {:?}", machine.state()),
+            });
         }
         self.section("goal", json!({}))["status"] = json!(machine.state());
         self.note("goal.stepped", json!({ "status": machine.state() }));
@@ -174,7 +177,10 @@ impl LockedBoard<'_> {
         let mut machine = goal::Sprint::new(current.status.unwrap_or(SprintState::InProgress));
         machine.handle(Monotonic::ZERO, event);
         if machine.poll_effect() == Some(goal::Effect::Refused) {
-            return Err(Error::Refused { what: what(), why: format!("it is {:?}", machine.state()) });
+            return Err(Error::Refused {
+                what: what(),
+                why: format!("it is {:?}", machine.state()),
+            });
         }
         let now = json!(self.now());
         let sprint = self.section("sprint", json!({}));

@@ -134,10 +134,16 @@ fn review_fields(task: &Task, found: &mut Found) {
         return;
     };
     if task.status != Status::ReadyForReview {
-        found.push("reviewing_by", format!("must not be there in a task that is {}", task.status.as_str()));
+        found.push(
+            "reviewing_by",
+            format!("must not be there in a task that is {}", task.status.as_str()),
+        );
     }
     if task.review_lease_expires.is_none() {
-        found.push("review_lease_expires", "is missing, but somebody reviews it: nobody could take over");
+        found.push(
+            "review_lease_expires",
+            "is missing, but somebody reviews it: nobody could take over",
+        );
     }
     if task.assigned_to.as_ref() == Some(reviewer) {
         found.push("reviewing_by", format!("`{reviewer}` reviews its own work"));
@@ -201,7 +207,8 @@ fn one_task_each(state: &State, found: &mut Found) {
             continue;
         };
         if let Some(other) = first.insert(agent, at) {
-            let problem = format!("`{agent}` has tasks[{other}] already (`{}`)", state.tasks[other].id);
+            let problem =
+                format!("`{agent}` has tasks[{other}] already (`{}`)", state.tasks[other].id);
             found.all.push(Violation::new(format!("tasks[{at}].assigned_to"), problem));
         }
     }

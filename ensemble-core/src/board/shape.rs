@@ -28,8 +28,8 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Checks all fields that are known. What does not fit is set to null in `board`, so that the rest
-/// can be looked at.
+/// Checks all fields that are known. What does not fit is taken out of `board`, so that the rest can
+/// be looked at.
 pub(super) fn check(board: &mut Value) -> Vec<Violation> {
     let mut found = Vec::new();
     object(board, BOARD, "", &mut found);
@@ -41,16 +41,34 @@ fn object(value: &mut Value, fields: &[Field], path: &str, found: &mut Vec<Viola
         *value = wrong(value, path, "a mapping of fields", found);
         return;
     };
-    let below = |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+    let below =
+        |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
     for Field { name, kind, is_required } in fields {
         match object.get_mut(*name) {
-            Some(Value::Null) | None => {
-                if *is_required {
-                    found.push(Violation::new(below(name), "is missing"));
-                }
+            Some(Value::Null) | None if *is_required => {
+                found.push(Violation::new(below(name), "is missing"));
             }
+            Some(Value::Null) | None => {}
             Some(value) => check_value(value, *kind, &below(name), found),
         }
+        if *is_required && object.get(*name).is_none_or(Value::is_null) {
+            object.insert((*name).to_owned(), stand_in(*kind));
+        }
+    }
+}
+
+/// What stands for a field that must be there and is not, so that the rest can be looked at.
+fn stand_in(kind: Kind) -> Value {
+    match kind {
+        Kind::Name => "unknown".into(),
+        Kind::Text => "".into(),
+        Kind::Count => 0.into(),
+        Kind::Flag => false.into(),
+        Kind::Time => Timestamp::from_unix_millis(0).to_string().into(),
+        Kind::Word(words) => words[0].into(),
+        Kind::Names | Kind::Texts | Kind::Objects(_) | Kind::Values => Value::Array(Vec::new()),
+        Kind::Object(_) | Kind::Named(_) => Value::Object(Map::new()),
+        Kind::Any => Value::Null,
     }
 }
 
@@ -86,7 +104,9 @@ fn check_value(value: &mut Value, kind: Kind, path: &str, found: &mut Vec<Violat
         Kind::Count => "must be a whole number from 0".to_owned(),
         Kind::Flag if value.is_boolean() => return,
         Kind::Flag => "must be true or false".to_owned(),
-        Kind::Time if value.as_str().is_some_and(|text| text.parse::<Timestamp>().is_ok()) => return,
+        Kind::Time if value.as_str().is_some_and(|text| text.parse::<Timestamp>().is_ok()) => {
+            return;
+        }
         Kind::Time => "must be a time such as 2026-01-15T09:30:00Z".to_owned(),
         Kind::Word(words) if value.as_str().is_some_and(|text| words.contains(&text)) => return,
         Kind::Word(words) => format!("is {}; it must be one of {}", shown(value), words.join(", ")),

@@ -7,9 +7,9 @@ use super::schema::AGENT;
 use super::state::{Status, Task};
 use crate::env::Monotonic;
 use crate::message::Name;
+use crate::proto::Machine as _;
 use crate::proto::agent::{self, Agent};
 use crate::proto::task::{self, Counts, Effect, Event, Holder, Origin, Refusal};
-use crate::proto::Machine as _;
 use crate::{Error, Result};
 
 /// The author of work whose coder the board does not name.

@@ -192,7 +192,10 @@ impl LockedBoard<'_> {
     pub fn supersede(&mut self, id: &Name, by: &[Name], reason: &str) -> Result<()> {
         if by.is_empty() {
             let what = format!("supersede task `{id}`");
-            return Err(Error::Refused { what, why: "no task is named that takes its place".into() });
+            return Err(Error::Refused {
+                what,
+                why: "no task is named that takes its place".into(),
+            });
         }
         for successor in by {
             self.task(successor)?;
@@ -205,7 +208,8 @@ impl LockedBoard<'_> {
                 self.fields(successor)?.set("supersedes", json!(id));
             }
         }
-        let waits = |task: &&super::Task| !task.status.is_terminal() && task.depends_on.contains(id);
+        let waits =
+            |task: &&super::Task| !task.status.is_terminal() && task.depends_on.contains(id);
         let waiting: Vec<(Name, Vec<Name>)> = self
             .state()
             .tasks

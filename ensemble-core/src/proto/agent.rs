@@ -138,8 +138,14 @@ impl Machine for Agent {
             )
             | (state @ State::Idle, Event::Ready | Event::Wait | Event::Finish | Event::HandOff)
             | (state @ State::Working, Event::Ready | Event::Work | Event::Review)
-            | (state @ State::Reviewing, Event::Ready | Event::Work | Event::Review | Event::Wait)
-            | (state @ State::Waiting, Event::Ready | Event::Review | Event::Wait | Event::HandOff)
+            | (
+                state @ State::Reviewing,
+                Event::Ready | Event::Work | Event::Review | Event::Wait,
+            )
+            | (
+                state @ State::Waiting,
+                Event::Ready | Event::Review | Event::Wait | Event::HandOff,
+            )
             | (
                 state @ (State::Handoff | State::Gone),
                 Event::Ready

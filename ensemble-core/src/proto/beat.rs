@@ -183,7 +183,10 @@ impl Machine for Beat {
                 // Counted from when it was asked for: an observer cannot have seen it earlier.
                 State::Held { beaten: self.asked, duration: self.asked_duration }
             }
-            (state @ (State::Held { .. } | State::Doubtful), Event::LongOperation { description }) => {
+            (
+                state @ (State::Held { .. } | State::Doubtful),
+                Event::LongOperation { description },
+            ) => {
                 self.beat(now, LONG_OPERATION.max(self.usual));
                 self.effects.push_back(Effect::Record { line: extended(&description) });
                 state
@@ -322,9 +325,7 @@ Released    idle       idle              idle                  lost
             drain(&mut beat),
             [
                 Effect::Beat { sequence: 4, duration: LONG_OPERATION },
-                Effect::Record {
-                    line: "Extended lease for long operation: make test".to_owned()
-                },
+                Effect::Record { line: "Extended lease for long operation: make test".to_owned() },
             ]
         );
         beat.handle(at(130), Event::Beaten { sequence: 4 });

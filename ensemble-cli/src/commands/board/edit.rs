@@ -51,7 +51,9 @@ impl Edit {
                     false => Err(Failure::refused(format!("the editor failed: {status}"))),
                 };
             }
-            Ok(_) if !status.success() => Err(Failure::refused(format!("the editor failed: {status}"))),
+            Ok(_) if !status.success() => {
+                Err(Failure::refused(format!("the editor failed: {status}")))
+            }
             Ok(text) => draft.apply(&board, &text).map_err(|error| match error {
                 Error::Invalid { violations, .. } => {
                     let lines = violations.iter().map(|v| format!("\n  {v}")).collect::<String>();
@@ -64,13 +66,11 @@ impl Edit {
         match outcome {
             Ok(state) => told(context, state.map(|state| state.revision)),
             Err(failure) => {
-                let kept = path.keep().map_err(|error| {
-                    Failure::refused(format!("cannot keep the copy: {error}"))
-                })?;
-                Err(failure.with_hint(format!(
-                    "the board is as it was; your copy is {}",
-                    kept.display()
-                )))
+                let kept = path
+                    .keep()
+                    .map_err(|error| Failure::refused(format!("cannot keep the copy: {error}")))?;
+                Err(failure
+                    .with_hint(format!("the board is as it was; your copy is {}", kept.display())))
             }
         }
     }

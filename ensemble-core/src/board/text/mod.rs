@@ -201,7 +201,8 @@ impl Reader<'_> {
         if self.stack.len() >= DEPTH_MAX {
             return Err(self.refuse(span, &format!("is nested deeper than {DEPTH_MAX}")));
         }
-        if let Some(Open { kind: Kind::Mapping { .. }, pending_key: None, .. }) = self.stack.last() {
+        if let Some(Open { kind: Kind::Mapping { .. }, pending_key: None, .. }) = self.stack.last()
+        {
             return Err(self.refuse(span, "a key must be plain text"));
         }
         let start = span.byte_range().unwrap_or_default().start;
@@ -213,7 +214,8 @@ impl Reader<'_> {
         let Some(Open { start, kind, .. }) = self.stack.pop() else { return Ok(()) };
         let (start, end) = match &kind {
             Kind::Sequence { is_flow: false, items } => {
-                let first = items.first().map_or(start, |item| change::dash(self.source, item.start));
+                let first =
+                    items.first().map_or(start, |item| change::dash(self.source, item.start));
                 (first, items.last().map_or(start, |item| item.end))
             }
             Kind::Mapping { is_flow: false, entries } => {

@@ -118,7 +118,8 @@ pub(super) fn flow(value: &Value) -> String {
         }
         Value::Object(fields) if fields.is_empty() => "{}".to_owned(),
         Value::Object(fields) => {
-            let field = |(key, value): (&String, &Value)| format!("{}: {}", scalar(key), flow(value));
+            let field =
+                |(key, value): (&String, &Value)| format!("{}: {}", scalar(key), flow(value));
             format!("{{ {} }}", fields.iter().map(field).collect::<Vec<_>>().join(", "))
         }
         Value::Null | Value::Bool(_) | Value::Number(_) => value.to_string(),

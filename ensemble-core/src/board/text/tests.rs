@@ -91,8 +91,10 @@ agents:
 "#
     );
     assert_eq!(changed, expected);
-    assert!(edit(BOARD, |v| drop(v["tasks"][0].as_object_mut().unwrap().remove("scope")))
-        .contains("# both\n    # long\n"));
+    assert!(
+        edit(BOARD, |v| drop(v["tasks"][0].as_object_mut().unwrap().remove("scope")))
+            .contains("# both\n    # long\n")
+    );
 }
 
 #[test]
@@ -101,10 +103,14 @@ fn scalars_lose_nothing() {
     for text in ["0012345", "12e4567", "1.10", "+1", "0x1F", ".inf", "1_000", "2026-01-01", "yes"] {
         assert_eq!(read(text), json!(text), "{text}");
     }
-    for (text, value) in [("1", json!(1)), ("-3", json!(-3)), ("1.5", json!(1.5)), ("~", json!(null))] {
+    for (text, value) in
+        [("1", json!(1)), ("-3", json!(-3)), ("1.5", json!(1.5)), ("~", json!(null))]
+    {
         assert_eq!(read(text), value, "{text}");
     }
-    for text in ["1", "", " a ", "a: b", "#x", "- a", "true", "~", "\u{1b}[2J", "a\tb", "\u{2028}", "é 😀"] {
+    for text in
+        ["1", "", " a ", "a: b", "#x", "- a", "true", "~", "\u{1b}[2J", "a\tb", "\u{2028}", "é 😀"]
+    {
         assert_eq!(read(&render::flow(&json!(text))), json!(text), "{text:?}");
     }
 }
@@ -131,7 +137,10 @@ fn hostile_files_are_refused_with_a_place() {
     ];
     for (source, expected) in cases {
         let error = error(source);
-        assert!(error.contains(expected) && error.starts_with("state.yaml: "), "{source:?}: {error}");
+        assert!(
+            error.contains(expected) && error.starts_with("state.yaml: "),
+            "{source:?}: {error}"
+        );
     }
     assert!(error(&format!("a: \"{}\"\n", "x".repeat(1_000_000))).contains("the limit is 65536"));
     assert!(error(&format!("a: |\n  {}\n", "x\n  ".repeat(500_000))).contains("the limit is"));

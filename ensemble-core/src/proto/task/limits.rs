@@ -27,8 +27,12 @@ impl Default for Limits {
 }
 
 const _: () = {
-    let usual =
-        Limits { iterations_max: 10, iterations_warn: 8, review_cycles_max: 5, review_cycles_warn: 3 };
+    let usual = Limits {
+        iterations_max: 10,
+        iterations_warn: 8,
+        review_cycles_max: 5,
+        review_cycles_warn: 3,
+    };
     assert!(usual.iterations_warn < usual.iterations_max);
     assert!(usual.review_cycles_warn < usual.review_cycles_max);
 };

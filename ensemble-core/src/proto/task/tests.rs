@@ -141,7 +141,10 @@ fn a_task_ends_where_it_came_from_when_its_holder_is_gone() {
         let mut task = Task::new(claimed, Counts::default(), Limits::default());
         task.handle(Monotonic::ZERO, Event::Expire { epoch: 7 });
         assert_eq!(task.state(), &State::from(from));
-        task.handle(Monotonic::ZERO, Event::Submit { holder: holder("ann", 7), commit: "c".into() });
+        task.handle(
+            Monotonic::ZERO,
+            Event::Submit { holder: holder("ann", 7), commit: "c".into() },
+        );
         assert!(matches!(drain(&mut task)[..], [Effect::Refused(_)]));
     }
 }
@@ -156,7 +159,8 @@ fn iterations_and_rejections_are_limited_and_two_failures_exhaust_a_task() {
         task.handle(at, Event::Iterate(holder("ann", 1)));
         seen.extend(drain(&mut task));
     }
-    let given_up = |by: &str, limit, is_exhausted| Effect::GivenUp { by: name(by), limit, is_exhausted };
+    let given_up =
+        |by: &str, limit, is_exhausted| Effect::GivenUp { by: name(by), limit, is_exhausted };
     let iterations = Some(Limit::Iterations);
     let expected = [
         Effect::FreshWorktree,
