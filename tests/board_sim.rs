@@ -177,7 +177,7 @@ impl Sim {
         match result {
             Ok(value) => Some(value),
             Err(
-                Error::Refused { .. }
+                Error::NotAllowed { .. }
                 | Error::Fenced { .. }
                 | Error::NotOnBoard { .. }
                 | Error::WouldBreak { .. },

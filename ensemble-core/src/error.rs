@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use crate::board::Violation;
 use crate::message::{NameError, TimestampError};
+use crate::proto::request::Refusal;
+use crate::requests::Gate;
 
 /// The result of nearly everything here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -139,7 +141,7 @@ pub enum Error {
     },
     /// The blackboard does not allow this now; nothing was changed.
     #[error("cannot {what}: {why}")]
-    Refused {
+    NotAllowed {
         /// What was asked for.
         what: String,
         /// Why not.
@@ -173,6 +175,12 @@ pub enum Error {
         /// How long this call waited.
         waited: Duration,
     },
+    /// A request was not made or not decided, and why.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// A task waits for the approval of its plan.
+    #[error("task {} is gated for {}: {}", .0.task_id, .0.agent, .0.advice())]
+    Gated(Box<Gate>),
     /// A needed program is not installed.
     #[error("`{program}` is not installed: {remedy}")]
     MissingProgram {

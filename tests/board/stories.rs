@@ -109,7 +109,7 @@ fn a_holder_that_was_taken_for_dead_is_fenced() {
         let holder = holder.clone();
         move |board: &mut LockedBoard<'_>| board.submit(&name("task-1"), &holder, "c1")
     };
-    assert!(matches!(bed.refuse(submit(&old.holder)), Error::Refused { .. }), "nobody holds it");
+    assert!(matches!(bed.refuse(submit(&old.holder)), Error::NotAllowed { .. }), "nobody holds it");
     let new = bed.claim("task-1", &bob);
     let fenced = bed.refuse(submit(&old.holder));
     assert!(matches!(fenced, Error::Fenced { .. }), "{fenced}");

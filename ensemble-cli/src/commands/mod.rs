@@ -3,31 +3,46 @@
 
 mod analyze;
 mod assign;
+mod attach;
 mod bind;
 mod board;
+mod broadcast;
 mod completions;
 mod dead;
 mod demo;
 mod doctor;
+mod down;
 mod escalations;
 mod extend;
 mod fsck;
 mod inbox;
 mod init;
+mod join;
 mod log;
 mod mailbox;
 mod man;
 mod nudge;
 mod pane;
 mod ping;
+mod plan;
 mod pong;
 mod recv;
 mod release;
+mod request;
+mod requests;
+mod respond;
+mod schema;
 mod send;
 mod settle;
+mod spawn;
 mod status;
 mod task;
+mod team;
+mod up;
 mod watch;
+mod whoami;
+
+use ensemble_watch::project::Project;
 
 use crate::context::Context;
 use crate::exit::Outcome;
@@ -59,10 +74,18 @@ macro_rules! verbs {
 verbs! {
     Init => init,
     Demo => demo,
+    Up => up,
+    Down => down,
+    Spawn => spawn,
+    Join => join,
+    Attach => attach,
+    Team => team,
+    Whoami => whoami,
     Watch => watch,
     Mailbox => mailbox,
     Pane => pane,
     Send => send,
+    Broadcast => broadcast,
     Recv => recv,
     Settle => settle,
     Release => release,
@@ -71,6 +94,10 @@ verbs! {
     Board => board,
     Task => task,
     Analyze => analyze,
+    Request => request,
+    Plan => plan,
+    Respond => respond,
+    Requests => requests,
     Ping => ping,
     Pong => pong,
     Nudge => nudge,
@@ -81,6 +108,12 @@ verbs! {
     Dead => dead,
     Fsck => fsck,
     Doctor => doctor,
+    Schema => schema,
     Completions => completions,
     Man => man,
+}
+
+/// Whether a watcher looks after the project.
+pub(crate) fn watcher_runs(project: &Project) -> bool {
+    status::Watcher::look(project).holder.is_some()
 }

@@ -36,13 +36,13 @@ impl LockedBoard<'_> {
     /// from now on; the entry of another one is never touched.
     ///
     /// # Errors
-    /// [`Error::Refused`] if an agent of that name is registered.
+    /// [`Error::NotAllowed`] if an agent of that name is registered.
     pub fn register(&mut self, agent: &NewAgent) -> Result<Holder> {
         let same = |name: &&Name| name.as_str().eq_ignore_ascii_case(agent.id.as_str());
         if let Some(other) = self.state().agents.keys().find(same) {
             let what = format!("register agent `{}`", agent.id);
             let why = format!("`{other}` is registered; unregister it, or take another name");
-            return Err(Error::Refused { what, why });
+            return Err(Error::NotAllowed { what, why });
         }
         let epoch = self.draw_epoch();
         let now = self.now();
@@ -69,7 +69,7 @@ impl LockedBoard<'_> {
     /// An agent's next step; it must be the one that is registered.
     ///
     /// # Errors
-    /// [`Error::Fenced`] if the registration is over; [`Error::Refused`] if the table of
+    /// [`Error::Fenced`] if the registration is over; [`Error::NotAllowed`] if the table of
     /// [`crate::proto::agent`] has no such step.
     pub fn agent_event(&mut self, agent: &Holder, event: agent::Event) -> Result<()> {
         self.registered(agent, &format!("let agent `{}` do that", agent.by))?;

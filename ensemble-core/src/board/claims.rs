@@ -58,10 +58,10 @@ impl LockedBoard<'_> {
     /// Whether a registered agent may have a task now, and what it needs. Changes nothing.
     ///
     /// # Errors
-    /// [`Error::Refused`] says why not; [`Error::Fenced`] if the registration is over.
+    /// [`Error::NotAllowed`] says why not; [`Error::Fenced`] if the registration is over.
     pub fn plan_claim(&self, id: &Name, agent: &Holder) -> Result<ClaimPlan> {
         let what = || format!("claim task `{id}` for `{}`", agent.by);
-        let refused = |why: String| Err(Error::Refused { what: what(), why });
+        let refused = |why: String| Err(Error::NotAllowed { what: what(), why });
         self.registered(agent, &what())?;
         let task = self.task(id)?;
         if !task.status.is_claimable() {
@@ -98,17 +98,17 @@ impl LockedBoard<'_> {
     /// Makes a claim whose worktree is there now. `base_commit` is where a fresh one began.
     ///
     /// # Errors
-    /// As for [`LockedBoard::plan_claim`]; [`Error::Refused`] if the plan would be another one now.
+    /// As for [`LockedBoard::plan_claim`]; [`Error::NotAllowed`] if the plan would be another one now.
     pub fn commit_claim(&mut self, plan: &ClaimPlan, base_commit: Option<&str>) -> Result<Granted> {
         let now = self.plan_claim(&plan.task, &plan.agent)?;
         let what = || format!("claim task `{}` for `{}`", plan.task, plan.agent.by);
         if now != *plan {
             let why = "it has changed meanwhile: plan the claim again".to_owned();
-            return Err(Error::Refused { what: what(), why });
+            return Err(Error::NotAllowed { what: what(), why });
         }
         if base_commit.is_none() && !plan.keeps_worktree {
             let why = "a fresh worktree has a commit where it began".to_owned();
-            return Err(Error::Refused { what: what(), why });
+            return Err(Error::NotAllowed { what: what(), why });
         }
         let before = self.task(&plan.task)?.status;
         let author = self.task(&plan.task)?.assigned_to.clone();
@@ -160,7 +160,7 @@ impl LockedBoard<'_> {
     /// was in the worktree stays there.
     ///
     /// # Errors
-    /// [`Error::Fenced`] if another claim has come since; [`Error::Refused`] if nobody holds it.
+    /// [`Error::Fenced`] if another claim has come since; [`Error::NotAllowed`] if nobody holds it.
     pub fn release(&mut self, id: &Name, epoch: u64, reason: &str) -> Result<()> {
         let task = self.task(id)?;
         let (holder, event) = match task.status {

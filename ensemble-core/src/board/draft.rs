@@ -37,7 +37,7 @@ impl Draft {
     ///
     /// # Errors
     /// [`Error::Malformed`] and [`Error::Invalid`] if it is no board, with all violations;
-    /// [`Error::Refused`] if the board has changed since it was copied. It is as it was then.
+    /// [`Error::NotAllowed`] if the board has changed since it was copied. It is as it was then.
     pub fn apply(&self, board: &Board, edited: &str) -> Result<Option<State>> {
         if edited == self.before {
             return Ok(None);
@@ -49,7 +49,7 @@ impl Draft {
         if current != self.before {
             let what = "replace the board by the edited copy".to_owned();
             let why = "it has changed meanwhile".to_owned();
-            return Err(Error::Refused { what, why });
+            return Err(Error::NotAllowed { what, why });
         }
         Last::recover(&board.path, &current, &board.options)?;
         // Numbers only grow, whatever was edited; a board that was broken has none.

@@ -173,7 +173,7 @@ impl LockedBoard<'_> {
     /// still has this sequence. What the agent held goes with it.
     ///
     /// # Errors
-    /// [`Error::Fenced`] if it is another lease now, [`Error::Refused`] if its holder has beaten.
+    /// [`Error::Fenced`] if it is another lease now, [`Error::NotAllowed`] if its holder has beaten.
     pub fn expire(&mut self, lease: &Leased, sequence: u64) -> Result<()> {
         let directory = self.directory();
         let now = scan(self.state(), &directory)?;
@@ -182,7 +182,7 @@ impl LockedBoard<'_> {
         match now.iter().find(|event| is_it(event)) {
             Some(Event::Seen { sequence: beaten, .. }) if *beaten != sequence => {
                 let what = format!("expire the lease of `{}`", lease.by());
-                return Err(Error::Refused { what, why: "it has beaten meanwhile".to_owned() });
+                return Err(Error::NotAllowed { what, why: "it has beaten meanwhile".to_owned() });
             }
             Some(_) => {}
             None => {

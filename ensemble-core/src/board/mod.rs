@@ -181,11 +181,11 @@ impl Board {
     /// Makes an empty board in a project, and `.ensemble/` if needed.
     ///
     /// # Errors
-    /// [`Error::Refused`] if there is one; or the disk failed.
+    /// [`Error::NotAllowed`] if there is one; or the disk failed.
     pub fn create(project: &Path, options: BoardOptions) -> Result<Self> {
         if let Ok(Self { path, .. }) = Self::find(project, options.clone()) {
             let what = "create a blackboard".to_owned();
-            return Err(Error::Refused { what, why: format!("{} exists", path.display()) });
+            return Err(Error::NotAllowed { what, why: format!("{} exists", path.display()) });
         }
         let dir = Dir::open(project)?.ensure_child(PLACES[0], crate::durable::Modes::default())?;
         let board = Self { path: dir.path().join(FILE_NAME), options };

@@ -62,9 +62,10 @@ impl LockedBoard<'_> {
     /// Notes an anomaly.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the type is none of the siblings', or details that it needs are missing.
+    /// [`Error::NotAllowed`] if the type is none of the siblings', or details that it needs are missing.
     pub fn add_anomaly(&mut self, anomaly: &NewAnomaly) -> Result<()> {
-        let refused = |why: String| Err(Error::Refused { what: "note an anomaly".to_owned(), why });
+        let refused =
+            |why: String| Err(Error::NotAllowed { what: "note an anomaly".to_owned(), why });
         if !ANOMALY_TYPES.contains(&anomaly.kind.as_str()) {
             return refused(format!("its type must be one of {}", ANOMALY_TYPES.join(", ")));
         }
@@ -90,11 +91,11 @@ impl LockedBoard<'_> {
     /// Notes a discovery.
     ///
     /// # Errors
-    /// [`Error::Refused`] if there is one of that name.
+    /// [`Error::NotAllowed`] if there is one of that name.
     pub fn discover(&mut self, new: &NewDiscovery) -> Result<()> {
         if self.state().discovered.iter().any(|known| known.id == new.id) {
             let what = format!("note discovery `{}`", new.id);
-            return Err(Error::Refused { what, why: "there is one of that name".to_owned() });
+            return Err(Error::NotAllowed { what, why: "there is one of that name".to_owned() });
         }
         let urgency = if new.is_immediate { "immediate" } else { "deferred" };
         let now = self.now();
@@ -145,16 +146,16 @@ impl LockedBoard<'_> {
     /// The goal's next step.
     ///
     /// # Errors
-    /// [`Error::Refused`] if there is no goal, or no such step.
+    /// [`Error::NotAllowed`] if there is no goal, or no such step.
     pub fn goal_event(&mut self, event: GoalEvent) -> Result<GoalState> {
         let what = || "change the goal".to_owned();
         let Some(current) = self.state().goal.as_ref() else {
-            return Err(Error::Refused { what: what(), why: "there is none".to_owned() });
+            return Err(Error::NotAllowed { what: what(), why: "there is none".to_owned() });
         };
         let mut machine = goal::Goal::new(current.status.unwrap_or(GoalState::Planning));
         machine.handle(Monotonic::ZERO, event);
         if machine.poll_effect() == Some(goal::Effect::Refused) {
-            return Err(Error::Refused {
+            return Err(Error::NotAllowed {
                 what: what(),
                 why: format!("it is {:?}", machine.state()),
             });
@@ -168,16 +169,16 @@ impl LockedBoard<'_> {
     /// The sprint's next step.
     ///
     /// # Errors
-    /// [`Error::Refused`] if there is no sprint, or no such step.
+    /// [`Error::NotAllowed`] if there is no sprint, or no such step.
     pub fn sprint_event(&mut self, event: SprintEvent) -> Result<SprintState> {
         let what = || "change the sprint".to_owned();
         let Some(current) = self.state().sprint.as_ref() else {
-            return Err(Error::Refused { what: what(), why: "there is none".to_owned() });
+            return Err(Error::NotAllowed { what: what(), why: "there is none".to_owned() });
         };
         let mut machine = goal::Sprint::new(current.status.unwrap_or(SprintState::InProgress));
         machine.handle(Monotonic::ZERO, event);
         if machine.poll_effect() == Some(goal::Effect::Refused) {
-            return Err(Error::Refused {
+            return Err(Error::NotAllowed {
                 what: what(),
                 why: format!("it is {:?}", machine.state()),
             });
@@ -222,13 +223,13 @@ impl LockedBoard<'_> {
     /// A person has looked at what triggered the circuit breaker: the anomalies so far count no more.
     ///
     /// # Errors
-    /// [`Error::Refused`] if it is not triggered.
+    /// [`Error::NotAllowed`] if it is not triggered.
     pub fn resume(&mut self, by: &str) -> Result<()> {
         let now = json!(self.now());
         let breaker = self.section("circuit_breaker", json!({}));
         if breaker["status"].as_str() != Some("TRIGGERED") {
             let why = "the circuit breaker is not triggered".to_owned();
-            return Err(Error::Refused { what: "resume".to_owned(), why });
+            return Err(Error::NotAllowed { what: "resume".to_owned(), why });
         }
         let mut seen = breaker["current_trigger"].take();
         if seen.is_object() {

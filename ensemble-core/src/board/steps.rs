@@ -120,7 +120,7 @@ impl LockedBoard<'_> {
         machine.handle(Monotonic::ZERO, event);
         if let Some(agent::Effect::Refused { state }) = machine.poll_effect() {
             let what = format!("let agent `{name}` do that ({event:?})");
-            return Err(Error::Refused { what, why: format!("it is {}", word(state)) });
+            return Err(Error::NotAllowed { what, why: format!("it is {}", word(state)) });
         }
         if let Some(mut fields) = self.agent_fields(name) {
             fields.set("status", word(machine.state())).set("current_task", json!(current));
@@ -162,7 +162,7 @@ fn refused(what: String, refusal: &Refusal) -> Error {
         | Refusal::OwnWork
         | Refusal::OtherCommit { .. }
         | Refusal::Exhausted { .. }
-        | Refusal::HasFailed { .. } => Error::Refused { what, why },
+        | Refusal::HasFailed { .. } => Error::NotAllowed { what, why },
     }
 }
 

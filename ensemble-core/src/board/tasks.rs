@@ -79,13 +79,13 @@ impl LockedBoard<'_> {
     /// Adds a task, as DRAFT or UNCLAIMED.
     ///
     /// # Errors
-    /// [`Error::Refused`] if there is one of that name. Cycles and missing dependencies are found by
+    /// [`Error::NotAllowed`] if there is one of that name. Cycles and missing dependencies are found by
     /// [`LockedBoard::commit`].
     pub fn add_task(&mut self, task: &NewTask) -> Result<()> {
         let same = |other: &super::Task| other.id.as_str().eq_ignore_ascii_case(task.id.as_str());
         if let Some(other) = self.state().tasks.iter().find(|other| same(other)) {
             let what = format!("add task `{}`", task.id);
-            return Err(Error::Refused { what, why: format!("task `{}` exists", other.id) });
+            return Err(Error::NotAllowed { what, why: format!("task `{}` exists", other.id) });
         }
         let now = self.now();
         let status = if task.is_draft { Status::Draft } else { Status::Unclaimed };
@@ -110,7 +110,7 @@ impl LockedBoard<'_> {
     /// DRAFT to UNCLAIMED.
     ///
     /// # Errors
-    /// As for all steps of a task: [`Error::NotOnBoard`], and [`Error::Refused`] if the table of
+    /// As for all steps of a task: [`Error::NotOnBoard`], and [`Error::NotAllowed`] if the table of
     /// [`crate::proto::task`] has no such step.
     pub fn finalize(&mut self, id: &Name) -> Result<()> {
         let told = Told::new("finalized", None, json!({}));
@@ -188,11 +188,11 @@ impl LockedBoard<'_> {
     /// BLOCKED to SUPERSEDED. What depended on it depends on its successors from now on.
     ///
     /// # Errors
-    /// As for [`LockedBoard::finalize`]; [`Error::Refused`] without a successor.
+    /// As for [`LockedBoard::finalize`]; [`Error::NotAllowed`] without a successor.
     pub fn supersede(&mut self, id: &Name, by: &[Name], reason: &str) -> Result<()> {
         if by.is_empty() {
             let what = format!("supersede task `{id}`");
-            return Err(Error::Refused {
+            return Err(Error::NotAllowed {
                 what,
                 why: "no task is named that takes its place".into(),
             });
@@ -236,7 +236,7 @@ impl LockedBoard<'_> {
     /// Its reviewer says yes, to this commit.
     ///
     /// # Errors
-    /// As for [`LockedBoard::iterate`]; [`Error::Refused`] if another commit was submitted.
+    /// As for [`LockedBoard::iterate`]; [`Error::NotAllowed`] if another commit was submitted.
     pub fn approve(&mut self, id: &Name, reviewer: &Holder, commit: &str) -> Result<()> {
         let author = self.task(id)?.assigned_to.clone();
         let mut more = epoch(reviewer);

@@ -5,6 +5,7 @@
 //! Assigner     one worker at a time: lock -> Readiness -> AckManager        (`ensemble assign`)
 //! Readiness    proto::ready::Handshake over a pane and a PongBox            (seed 000)
 //! AckManager   any number of proto::ack::Ladder over panes and a spool      (seed 002, P0-3)
+//! Shutter      proto::shutdown over processes, a pane, mail and the roster        (seed 004)
 //! AgentPane    env::Pane, and what its provider's profile makes of it
 //! ```
 //!
@@ -18,6 +19,7 @@ mod ack;
 mod agent;
 mod assign;
 mod delivery;
+mod departure;
 mod escalation;
 mod pongs;
 mod readiness;
@@ -30,6 +32,7 @@ pub use ack::{AckManager, DeliveryId};
 pub use agent::{AgentPane, worker_state};
 pub use assign::{Assigned, Assigner};
 pub use delivery::{Ended, Order, message_id};
+pub use departure::{Departed, Departure, Quarters, Shutter};
 pub use escalation::{EscalationFile, Notice, file_name, read_escalations};
 pub use pongs::PongBox;
 pub use readiness::{Readied, Readiness, seen_at_the_window};

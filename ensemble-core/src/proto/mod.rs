@@ -35,6 +35,7 @@ use crate::env::Monotonic;
 pub mod ack;
 pub mod agent;
 pub mod beat;
+pub mod drain;
 pub mod goal;
 pub mod lease;
 pub mod nudge;
@@ -43,6 +44,7 @@ pub mod ready;
 pub mod receipt;
 pub mod reconcile;
 pub mod request;
+pub mod shutdown;
 pub mod task;
 #[cfg(test)]
 mod testing;

@@ -15,7 +15,7 @@ mod diagnose;
 mod file;
 pub mod machine;
 pub(crate) mod process;
-mod profile;
+pub(crate) mod profile;
 mod profiles;
 #[cfg(test)]
 mod screens;

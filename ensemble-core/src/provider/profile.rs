@@ -267,11 +267,11 @@ const SHELLS: [&str; 16] = [
 ];
 
 /// Whether a foreground program is a shell.
-pub(super) fn is_shell(command: &str) -> bool {
+pub(crate) fn is_shell(command: &str) -> bool {
     SHELLS.contains(&command)
 }
 
 /// A program's name as tmux gives it, without the dash of a login shell.
-pub(super) fn program_name(command: &str) -> &str {
+pub(crate) fn program_name(command: &str) -> &str {
     command.strip_prefix('-').unwrap_or(command)
 }

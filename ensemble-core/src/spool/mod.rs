@@ -36,7 +36,9 @@ mod dead;
 mod find;
 mod finish;
 mod fsck;
+mod gated;
 mod glance;
+mod leave;
 mod mailbox;
 mod place;
 mod publish;
@@ -62,6 +64,7 @@ pub use dead::DeadLetter;
 pub use find::{Found, State};
 pub use fsck::{Finding, Repair};
 pub use glance::Glance;
+pub use leave::{HandedBack, RETURNED_TYPE, UnreadMail};
 pub use publish::{Overflow, Unsynced};
 pub use receive::Waited;
 pub use settings::{
@@ -200,7 +203,12 @@ impl Spool {
         self.options.durability
     }
 
-    fn queue_dir(&self) -> Result<Dir> {
+    /// How this queue works, for what is built on it.
+    pub(crate) const fn options(&self) -> &Options {
+        &self.options
+    }
+
+    pub(crate) fn queue_dir(&self) -> Result<Dir> {
         let missing = || Error::NoQueue { path: self.root.clone() };
         let stat = durable::stat_path(&self.root)?.ok_or_else(missing)?;
         let open_to_all = stat.mode & 0o002 != 0;

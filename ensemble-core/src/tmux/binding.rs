@@ -112,6 +112,30 @@ impl Server {
         }
     }
 
+    /// Closes the pane that was bound, and ends what runs in it. A pane that is gone already, or is
+    /// another one by now, is fine: whether it was closed by this call is returned.
+    ///
+    /// # Errors
+    /// It is still there, or the server could not be asked.
+    pub fn close(&self, binding: &Binding) -> Result<bool> {
+        binding.validate(self.socket())?;
+        let (id, token) = (quote(&binding.id), &binding.token);
+        // The server compares and closes in one breath. Closing its last pane ends it, so that the
+        // answer may be missing.
+        let line = format!(
+            "if-shell -F -t {id} '#{{==:#{{{TOKEN_OPTION}}},{token}}}' {{ kill-pane -t {id} }} \
+             {{ display-message -p other }}"
+        );
+        let closed = self.act(&line).is_ok_and(|r| r.lines.is_empty() && r.complaint.is_none());
+        match self.check(binding)? {
+            Some(Deferral::PaneGone | Deferral::PaneReused | Deferral::ServerGone) => Ok(closed),
+            _ => {
+                let detail = format!("{} is still there", binding.id);
+                Err(self.error("close a pane", Failure::Refused(detail)))
+            }
+        }
+    }
+
     fn resolve(&self, target: &str) -> Result<String> {
         const OPERATION: &str = "find a pane";
         if is_pane_id(target) {
@@ -166,7 +190,8 @@ impl Binding {
     }
 
     /// Whether the first process still is the one that was bound, as far as the system tells.
-    pub(super) fn is_same_process(&self) -> bool {
+    #[must_use]
+    pub fn is_same_process(&self) -> bool {
         self.started.is_none() || start_time(self.pid) == self.started
     }
 

@@ -364,3 +364,23 @@ proptest! {
         prop_assert_eq!(same.source(), again.source());
     }
 }
+
+#[test]
+fn line_ends_of_other_systems_and_long_files_without_an_end_are_changed_too() {
+    let crlf = BOARD.replace('\n', "\r\n");
+    let changed = edit(&crlf, |v| {
+        v["tasks"][0]["status"] = json!("CLAIMED");
+        v["tasks"][0]["scope"] = json!("new\ntext\n");
+        v["tasks"][0]["x_more"] = json!(1);
+    });
+    assert!(changed.contains("status: CLAIMED   # a comment\r\n"), "{changed}");
+    assert_eq!(parse(&changed).value()["tasks"][0]["scope"], "new\ntext\n");
+    let changed = edit("a: 1 # x\nb: |\n  text", |v| v["c"] = json!(["d"]));
+    assert_eq!(changed, "a: 1 # x\nb: |\n  text\nc: [d]\n");
+    let changed = edit("\u{feff}a: 1\n", |v| v["a"] = json!("b"));
+    assert_eq!(parse(&changed).value(), json!({ "a": "b" }));
+    let changed = edit("---\na: {b: 1}\n...\n# end\n", |v| v["a"]["c"] = json!("x\ny"));
+    assert_eq!(parse(&changed).value(), json!({ "a": { "b": 1, "c": "x\ny" } }));
+    let changed = edit("{a: 1, b: [2]} # c\n", |v| v["a"] = json!(2));
+    assert_eq!(parse(&changed).comments(), ["# c"]);
+}

@@ -1,0 +1,165 @@
+use super::*;
+use crate::proto::testing::{at, drain, pairs, run};
+
+fn with(grace: Duration, events: &[Event]) -> Shutdown {
+    let mut machine = Shutdown::new(grace);
+    for event in events {
+        machine.handle(at(0), *event);
+        drain(&mut machine);
+    }
+    machine
+}
+
+fn forced_until(rounds: u32) -> Shutdown {
+    let mut machine = with(GRACE, &[Event::Begin(Consent::Forced)]);
+    for _ in 0..rounds {
+        machine.handle(at(0), Event::Found(2));
+        machine.handle(at(0), Event::Exited);
+        drain(&mut machine);
+    }
+    machine
+}
+
+fn name(state: State) -> String {
+    match state {
+        State::New => "New".to_owned(),
+        State::Finishing { .. } => "Finishing".to_owned(),
+        State::Ending { round } => format!("Ending {round}"),
+        State::Waiting { round, .. } => format!("Waiting {round}"),
+        State::Closing => "Closing".to_owned(),
+        State::Returning => "Returning".to_owned(),
+        State::Recording => "Recording".to_owned(),
+        State::Ended => "Ended".to_owned(),
+    }
+}
+
+fn states() -> Vec<(&'static str, Shutdown)> {
+    use Event::{Begin, Done, Found};
+    let forced = Begin(Consent::Forced);
+    let closed = [forced, Found(0)];
+    let returning = [forced, Found(0), Done(Step::Close)];
+    let recording = [forced, Found(0), Done(Step::Close), Done(Step::Return)];
+    let ended = [forced, Found(0), Done(Step::Close), Done(Step::Return), Done(Step::Record)];
+    let mut waiting_last = forced_until(KILL_ROUNDS);
+    waiting_last.handle(at(0), Found(1));
+    vec![
+        ("New", with(GRACE, &[])),
+        ("Finishing", with(GRACE, &[Begin(Consent::Approved)])),
+        ("Ending 0", with(GRACE, &[forced])),
+        ("Waiting 0", with(GRACE, &[forced, Found(3)])),
+        ("Ending 1", forced_until(1)),
+        ("Waiting 5", waiting_last),
+        ("Closing", with(GRACE, &closed)),
+        ("Returning", with(GRACE, &returning)),
+        ("Recording", with(GRACE, &recording)),
+        ("Ended", with(GRACE, &ended)),
+    ]
+}
+
+fn events() -> Vec<(&'static str, Event)> {
+    vec![
+        ("Begin(Approved)", Event::Begin(Consent::Approved)),
+        ("Begin(Forced)", Event::Begin(Consent::Forced)),
+        ("Seen(Gone)", Event::Seen(Worker::Gone)),
+        ("Seen(Idle)", Event::Seen(Worker::Idle)),
+        ("Seen(Busy)", Event::Seen(Worker::Busy)),
+        ("Found(0)", Event::Found(0)),
+        ("Found(2)", Event::Found(2)),
+        ("Exited", Event::Exited),
+        ("Done(Sweep)", Event::Done(Step::Sweep)),
+        ("Done(Close)", Event::Done(Step::Close)),
+        ("Done(Return)", Event::Done(Step::Return)),
+        ("Done(Record)", Event::Done(Step::Record)),
+        ("Failed(Sweep)", Event::Failed(Step::Sweep)),
+        ("Failed(Close)", Event::Failed(Step::Close)),
+        ("Failed(Return)", Event::Failed(Step::Return)),
+        ("Failed(Record)", Event::Failed(Step::Record)),
+    ]
+}
+
+#[test]
+fn every_pair_of_state_and_event() {
+    let table = pairs(&states(), &events(), |machine, event| {
+        let mut machine = machine.clone();
+        let before = machine.state;
+        machine.handle(at(1), *event);
+        let effects: Vec<String> =
+            drain(&mut machine).iter().map(|e| format!("{e:?}").replace(' ', "")).collect();
+        let to = if machine.state == before { "=".to_owned() } else { name(machine.state) };
+        let again = if machine.retry.is_some() { "~" } else { "" };
+        format!("{to}{again} {}", effects.join("+")).trim().to_owned()
+    });
+    assert_eq!(table.trim_start(), include_str!("pairs.txt").trim_start());
+}
+
+#[test]
+fn a_worker_that_agreed_may_finish_but_not_for_ever() {
+    let mut machine = with(GRACE, &[Event::Begin(Consent::Approved)]);
+    for second in 0..60 {
+        machine.handle_timeout(at(second));
+        assert!(drain(&mut machine).iter().all(|e| *e == Effect::Look), "second {second}");
+        machine.handle(at(second), Event::Seen(Worker::Busy));
+    }
+    machine.handle_timeout(at(60));
+    assert_eq!(drain(&mut machine), [Effect::Sweep(Signal::Terminate)]);
+}
+
+#[test]
+fn a_look_that_never_comes_back_does_not_hold_it_up() {
+    let mut machine = with(GRACE, &[Event::Begin(Consent::Approved)]);
+    let seen = run(&mut machine, at(600));
+    assert_eq!(seen, [(at(60), Effect::Sweep(Signal::Terminate))]);
+}
+
+#[test]
+fn what_does_not_end_is_killed_and_what_cannot_be_killed_is_reported() {
+    let mut machine = Shutdown::default();
+    machine.handle(at(0), Event::Begin(Consent::Forced));
+    let mut now = at(0);
+    let mut signals = Vec::new();
+    loop {
+        match machine.poll_effect() {
+            Some(Effect::Sweep(signal)) => {
+                signals.push((now, signal));
+                machine.handle(now, Event::Found(1));
+            }
+            Some(Effect::Close) => break,
+            other => {
+                assert_eq!(other, None);
+                now = machine.poll_timeout().expect("it waits for something");
+                machine.handle_timeout(now);
+            }
+        }
+    }
+    let kills = (0..u64::from(KILL_ROUNDS)).map(|n| (at(5 + 2 * n), Signal::Kill));
+    assert_eq!(
+        signals,
+        std::iter::once((at(0), Signal::Terminate)).chain(kills).collect::<Vec<_>>()
+    );
+    for step in [Step::Close, Step::Return] {
+        machine.handle(now, Event::Done(step));
+    }
+    assert_eq!(drain(&mut machine), [Effect::Return, Effect::Record { survivors: 1 }]);
+    machine.handle(now, Event::Done(Step::Record));
+    assert_eq!(drain(&mut machine), [Effect::Ended { survivors: 1 }]);
+    assert!(machine.is_over());
+}
+
+#[test]
+fn a_step_that_fails_is_tried_again_less_and_less_often() {
+    let mut machine = with(GRACE, &[Event::Begin(Consent::Forced), Event::Found(0)]);
+    let mut waits = Vec::new();
+    let mut now = at(0);
+    for _ in 0..7 {
+        machine.handle(now, Event::Failed(Step::Close));
+        let due = machine.poll_timeout().expect("it tries again");
+        waits.push((due - now).as_secs());
+        now = due;
+        machine.handle_timeout(now);
+        assert_eq!(drain(&mut machine), [Effect::Close]);
+    }
+    assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
+    machine.handle(now, Event::Done(Step::Close));
+    machine.handle(now, Event::Failed(Step::Return));
+    assert_eq!(machine.poll_timeout(), Some(now + RETRY_MIN), "another step begins anew");
+}

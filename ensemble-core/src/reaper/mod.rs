@@ -1,0 +1,261 @@
+//! Ends an agent with everything it has started, and finds out that nothing of it is left (seed 004:
+//! "killing leaves files partially written"; so it is asked first, and searched for afterwards).
+//!
+//! What belongs to an agent, in the words of `/proc`:
+//!
+//! | mark | finds |
+//! |---|---|
+//! | it descends from the first process of the pane | what runs |
+//! | its session is that of the pane's first process | what was left behind in the background |
+//! | it was started with the agent's own `ENSEMBLE_AGENT_PASS` | daemons that have moved to a session of their own |
+//!
+//! and whatever descends from these. Never this process, its ancestors, or what belongs to another
+//! agent. A process is held by a descriptor (pidfd) from before it is checked until after it was
+//! signalled, so a pid that is used again is not mistaken for the process that had it.
+//!
+//! What gets away: a process that has left the session, whose parents have all ended, and that was
+//! started with an emptied environment. Only control groups could find that one.
+//!
+//! ```no_run
+//! use ensemble_core::reaper::{Quarry, Reaper};
+//! use ensemble_core::proto::shutdown::Signal;
+//! # let (pid, started) = (4711, Some(42));
+//! let quarry = Quarry::new().with_root(pid, started);
+//! let mut reaper = Reaper::new(quarry);
+//! if reaper.sweep(Signal::Terminate)? > 0 {
+//!     reaper.wait(std::time::Duration::from_secs(5));
+//! }
+//! assert_eq!(reaper.sweep(Signal::Kill)?, 0, "nothing is left");
+//! # Ok::<(), ensemble_core::Error>(())
+//! ```
+
+mod table;
+
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal as Number, pidfd_open, pidfd_send_signal};
+
+use crate::message::Digest;
+use crate::proto::shutdown::Signal;
+use crate::provider::profile;
+use crate::{Error, Result};
+use table::{Table, read_row, variable};
+
+/// The variable that every process of a spawned agent inherits. Its name has none of the words by
+/// which agents decide what to keep from their children.
+pub const PASS_VARIABLE: &str = "ENSEMBLE_AGENT_PASS";
+
+/// The digest of the pass with which a process was started; `None` if it has none, has ended, or is
+/// another user's.
+#[must_use]
+pub fn pass_of(pid: u32) -> Option<Digest> {
+    variable(pid, PASS_VARIABLE).filter(|pass| !pass.is_empty()).map(|pass| Digest::of(&pass))
+}
+
+/// How an agent's processes are known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Quarry {
+    root: Option<(u32, Option<u64>)>,
+    spare_root: bool,
+    pass: Option<Digest>,
+    others: Vec<(u32, Option<u64>)>,
+}
+
+impl Quarry {
+    /// Nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The first process of its pane, and when that started, in clock ticks since boot.
+    #[must_use]
+    pub const fn with_root(mut self, pid: u32, started: Option<u64>) -> Self {
+        self.root = Some((pid, started));
+        self
+    }
+
+    /// Its pane was there before it was an agent's: its first process, if that is not the agent
+    /// itself, is somebody's shell and stays, with what runs in its background.
+    #[must_use]
+    pub const fn sparing_the_root(mut self) -> Self {
+        self.spare_root = true;
+        self
+    }
+
+    /// The SHA-256 of the value of [`PASS_VARIABLE`] that it was given.
+    #[must_use]
+    pub const fn with_pass(mut self, sha256: Digest) -> Self {
+        self.pass = Some(sha256);
+        self
+    }
+
+    /// The first process of another agent's pane: nothing of it is touched.
+    #[must_use]
+    pub fn but_not(mut self, pid: u32, started: Option<u64>) -> Self {
+        self.others.push((pid, started));
+        self
+    }
+}
+
+/// A process that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct Found {
+    /// Its process id.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot.
+    pub started: u64,
+}
+
+/// Finds and ends the processes of one agent.
+#[derive(Debug)]
+pub struct Reaper {
+    quarry: Quarry,
+    signalled: Vec<OwnedFd>,
+}
+
+impl Reaper {
+    /// For the processes that `quarry` describes.
+    #[must_use]
+    pub const fn new(quarry: Quarry) -> Self {
+        Self { quarry, signalled: Vec::new() }
+    }
+
+    /// All of them that live now.
+    ///
+    /// # Errors
+    /// `/proc` cannot be read; or this process is one of them, so that it would look in vain for
+    /// what it must not touch.
+    pub fn find(&self) -> Result<Vec<Found>> {
+        let table = Table::read().map_err(|e| Error::io("list", "/proc", e))?;
+        let ours = table.line_of(std::process::id());
+        let walls = self.walls(&table, &ours);
+        let mut seeds = self.by_root(&table);
+        if let Some(pass) = &self.quarry.pass {
+            let has_it = |pid: &u32| {
+                variable(*pid, PASS_VARIABLE).is_some_and(|value| Digest::of(&value) == *pass)
+            };
+            seeds.extend(table.rows.keys().copied().filter(has_it));
+        }
+        if let Some(pid) = ours.iter().find(|pid| seeds.contains(pid)) {
+            let detail = "this process belongs to the agent that is to end: run it elsewhere";
+            return Err(Error::malformed(format!("/proc/{pid}"), "process", detail));
+        }
+        let found = table.with_descendants(&seeds, &walls);
+        let alive = |pid: u32| {
+            let row = table.rows.get(&pid).filter(|row| !row.zombie)?;
+            Some(Found { pid, started: row.started })
+        };
+        Ok(found.into_iter().filter_map(alive).collect())
+    }
+
+    /// Signals all of them; returns how many there were.
+    ///
+    /// # Errors
+    /// `/proc` cannot be read, or one of them may not be signalled by this user.
+    pub fn sweep(&mut self, signal: Signal) -> Result<usize> {
+        let found = self.find()?;
+        self.signalled.clear();
+        for process in &found {
+            self.signal(*process, signal)?;
+        }
+        Ok(found.len())
+    }
+
+    /// Waits until all that were signalled have ended, at most for `limit`; whether they have.
+    pub fn wait(&mut self, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        while !self.signalled.is_empty() {
+            let left = until.saturating_duration_since(Instant::now());
+            let timeout = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
+            let mut fds: Vec<PollFd<'_>> =
+                self.signalled.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+            match poll(&mut fds, Some(&timeout)) {
+                Ok(0) => return false,
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                // Without a way to wait, the next search tells.
+                Err(_) => return false,
+            }
+            let ended: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+            let mut ended = ended.into_iter();
+            self.signalled.retain(|_| !ended.next().unwrap_or(false));
+        }
+        true
+    }
+
+    /// What is never touched: this process, its ancestors, and other agents.
+    fn walls(&self, table: &Table, ours: &[u32]) -> BTreeSet<u32> {
+        let mut walls: BTreeSet<u32> = ours.iter().copied().collect();
+        walls.insert(1);
+        for (pid, started) in &self.quarry.others {
+            let same = |started: &u64| table.rows.get(pid).is_some_and(|r| r.started == *started);
+            if started.as_ref().is_none_or(same) {
+                walls.insert(*pid);
+            }
+        }
+        walls
+    }
+
+    fn by_root(&self, table: &Table) -> BTreeSet<u32> {
+        let Some((root, started)) = self.quarry.root else { return BTreeSet::new() };
+        let row = table.rows.get(&root);
+        // A pid is not used again while a session has it as its name, so if another process has
+        // the pid now, nothing of the session is left.
+        if row.is_some_and(|row| started.is_some_and(|started| row.started != started)) {
+            return BTreeSet::new();
+        }
+        match row.filter(|_| self.quarry.spare_root) {
+            Some(row) if row.foreground == row.group => BTreeSet::new(),
+            Some(row) => {
+                let in_front =
+                    |(pid, r): (&u32, &table::Row)| (r.group == row.foreground).then_some(*pid);
+                table.rows.iter().filter_map(in_front).collect()
+            }
+            None if self.quarry.spare_root => BTreeSet::new(),
+            None => {
+                let in_session =
+                    |(pid, r): (&u32, &table::Row)| (r.session == root).then_some(*pid);
+                table.rows.iter().filter_map(in_session).chain([root]).collect()
+            }
+        }
+    }
+
+    fn signal(&mut self, process: Found, signal: Signal) -> Result<()> {
+        let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) else {
+            return Ok(());
+        };
+        // One that has ended meanwhile is what we want.
+        let Ok(fd) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(()) };
+        if read_row(process.pid).is_none_or(|row| row.started != process.started) {
+            return Ok(());
+        }
+        let numbers: &[Number] = match signal {
+            // A stopped process notices only once it goes on.
+            Signal::Terminate => &[Number::HUP, Number::TERM, Number::CONT],
+            Signal::Kill => &[Number::KILL],
+        };
+        for number in numbers {
+            match pidfd_send_signal(&fd, *number) {
+                Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+                Err(error) => {
+                    return Err(Error::io("signal", format!("/proc/{}", process.pid), error));
+                }
+            }
+        }
+        self.signalled.push(fd);
+        Ok(())
+    }
+}
+
+/// Whether a process is a shell, by the name of its program.
+pub(crate) fn is_shell(pid: u32) -> bool {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    profile::is_shell(profile::program_name(name.trim_end()))
+}
+
+#[cfg(test)]
+mod tests;

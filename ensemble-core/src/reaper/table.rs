@@ -1,0 +1,133 @@
+//! All processes of the machine at one instant, as `/proc` tells.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+/// What `/proc/PID/stat` says, as far as it matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) parent: u32,
+    pub(super) group: u32,
+    pub(super) session: u32,
+    /// The group in the foreground of its terminal; 0 without one.
+    pub(super) foreground: u32,
+    /// In clock ticks since boot: with the pid it names a process beyond doubt.
+    pub(super) started: u64,
+    /// It has ended and waits for its parent to notice.
+    pub(super) zombie: bool,
+}
+
+/// Pid and row of each process.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Table {
+    pub(super) rows: BTreeMap<u32, Row>,
+}
+
+impl Table {
+    /// Reads it. Processes that end meanwhile are left out.
+    pub(super) fn read() -> std::io::Result<Self> {
+        let mut rows = BTreeMap::new();
+        for entry in fs::read_dir("/proc")? {
+            let name = entry?.file_name();
+            let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else {
+                continue;
+            };
+            if let Some(row) = read_row(pid) {
+                rows.insert(pid, row);
+            }
+        }
+        Ok(Self { rows })
+    }
+
+    /// `pid` and its ancestors, the nearest first.
+    pub(super) fn line_of(&self, pid: u32) -> Vec<u32> {
+        let mut line = vec![pid];
+        while let Some(row) = line.last().and_then(|pid| self.rows.get(pid)) {
+            if row.parent == 0 || line.contains(&row.parent) {
+                break;
+            }
+            line.push(row.parent);
+        }
+        line
+    }
+
+    /// Adds all that descend from `seeds`, but nothing below (and including) `walls`.
+    pub(super) fn with_descendants(
+        &self,
+        seeds: &BTreeSet<u32>,
+        walls: &BTreeSet<u32>,
+    ) -> BTreeSet<u32> {
+        let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for (pid, row) in &self.rows {
+            children.entry(row.parent).or_default().push(*pid);
+        }
+        let mut found = BTreeSet::new();
+        let mut next: Vec<u32> = seeds.iter().copied().collect();
+        while let Some(pid) = next.pop() {
+            if !walls.contains(&pid) && found.insert(pid) {
+                next.extend(children.get(&pid).into_iter().flatten());
+            }
+        }
+        found
+    }
+}
+
+/// One process; `None` if it has ended.
+pub(super) fn read_row(pid: u32) -> Option<Row> {
+    parse_row(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The name, the second field, stands in parentheses and may hold both spaces and parentheses.
+fn parse_row(stat: &str) -> Option<Row> {
+    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+    let number = |index: usize| fields.get(index).and_then(|field| field.parse::<i64>().ok());
+    let pid = |index: usize| number(index).map(|n| u32::try_from(n).unwrap_or(0));
+    Some(Row {
+        zombie: matches!(*fields.first()?, "Z" | "X"),
+        parent: pid(1)?,
+        group: pid(2)?,
+        session: pid(3)?,
+        foreground: pid(5)?,
+        started: number(19).and_then(|n| u64::try_from(n).ok())?,
+    })
+}
+
+/// The value of one variable in the environment with which a process was started.
+pub(super) fn variable(pid: u32, name: &str) -> Option<Vec<u8>> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let value =
+        |entry: &[u8]| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec);
+    environment.split(|byte| *byte == 0).find_map(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_is_read_behind_a_wicked_name() {
+        let stat = "7 (a) b) T 41 42 43 34816 -1 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20";
+        let row = parse_row(stat).expect("a row");
+        assert_eq!((row.parent, row.group, row.session), (41, 42, 43));
+        assert_eq!((row.foreground, row.started, row.zombie), (0, 4242, false));
+        assert_eq!(parse_row("7 (a"), None);
+    }
+
+    #[test]
+    fn a_tree_stops_at_its_walls() {
+        let row =
+            |parent| Row { parent, group: 0, session: 0, foreground: 0, started: 0, zombie: false };
+        let rows = [(1, 0), (10, 1), (11, 10), (12, 11), (13, 10), (14, 13)];
+        let table = Table { rows: rows.map(|(pid, parent)| (pid, row(parent))).into() };
+        let found = table.with_descendants(&[10].into(), &[13].into());
+        assert_eq!(found, [10, 11, 12].into());
+        assert_eq!(table.line_of(12), [12, 11, 10, 1]);
+    }
+
+    #[test]
+    fn we_are_in_the_table_and_have_a_path() {
+        let table = Table::read().expect("a table");
+        assert!(table.rows.contains_key(&std::process::id()));
+        assert!(variable(std::process::id(), "PATH").is_some());
+    }
+}

@@ -1,0 +1,164 @@
+//! With real processes, which end with the test whatever happens.
+
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, Command, Stdio};
+
+use super::*;
+
+const LIMIT: Duration = Duration::from_secs(20);
+/// What those get that may ignore a signal.
+const POLITE: Duration = Duration::from_millis(500);
+
+/// A shell that leads a session of its own, as the first process of a pane does, and prints `ready`
+/// (and the pids of its children) once what it starts runs.
+struct Pane {
+    shell: Child,
+    lines: Vec<u32>,
+    pass: String,
+}
+
+impl Pane {
+    fn start(script: &str) -> Self {
+        // Each its own: another test's search must not find it.
+        let pass = uuid::Uuid::now_v7().simple().to_string();
+        let mut command = Command::new("setsid");
+        command.args(["sh", "-c", script]).env(PASS_VARIABLE, &pass).process_group(0);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut shell = command.spawn().expect("setsid of util-linux");
+        let mut lines = Vec::new();
+        let mut stdout = BufReader::new(shell.stdout.take().expect("a pipe")).lines();
+        loop {
+            let line = stdout.next().expect("it says ready").expect("a line");
+            match line.parse() {
+                Ok(pid) => lines.push(pid),
+                Err(_) => break,
+            }
+        }
+        Self { shell, lines, pass }
+    }
+
+    fn root(&self) -> (u32, Option<u64>) {
+        let pid = self.lines.first().copied().unwrap_or_else(|| self.shell.id());
+        (pid, read_row(pid).map(|row| row.started))
+    }
+
+    fn quarry(&self) -> Quarry {
+        let (pid, started) = self.root();
+        Quarry::new().with_root(pid, started)
+    }
+
+    fn pass(&self) -> Digest {
+        Digest::of(self.pass.as_bytes())
+    }
+}
+
+impl Drop for Pane {
+    fn drop(&mut self) {
+        let quarry = self.quarry().with_pass(self.pass());
+        let mut reaper = Reaper::new(quarry);
+        while reaper.sweep(Signal::Kill).is_ok_and(|n| n > 0) {
+            let _ = self.shell.try_wait();
+            reaper.wait(Duration::from_millis(100));
+        }
+        let _ = self.shell.kill();
+        let _ = self.shell.wait();
+    }
+}
+
+/// Ends everything; how many processes each search has found.
+fn reap(pane: &mut Pane, quarry: Quarry) -> Vec<usize> {
+    let mut reaper = Reaper::new(quarry);
+    let mut found = vec![reaper.sweep(Signal::Terminate).expect("a sweep")];
+    while found.last() != Some(&0) {
+        assert!(found.len() < 10, "it does not come to an end: {found:?}");
+        reaper.wait(if found.len() == 1 { POLITE } else { LIMIT });
+        let _ = pane.shell.try_wait();
+        found.push(reaper.sweep(Signal::Kill).expect("a sweep"));
+    }
+    found
+}
+
+fn lives(pid: u32) -> bool {
+    read_row(pid).is_some_and(|row| !row.zombie)
+}
+
+#[test]
+fn the_whole_tree_goes_and_what_it_left_behind() {
+    // `$$` is the session's leader; the second sleeper has lost its parent.
+    let mut pane =
+        Pane::start("echo $$; sleep 1000 & echo $!; (sleep 1000 & echo $!); echo ready; wait");
+    let quarry = pane.quarry();
+    assert_eq!(pane.lines.len(), 3);
+    let found = reap(&mut pane, quarry);
+    assert_eq!((found[0], found.last()), (3, Some(&0)), "{found:?}");
+    assert!(pane.lines.iter().all(|pid| !lives(*pid)));
+}
+
+#[test]
+fn a_daemon_with_a_session_of_its_own_is_known_by_its_pass() {
+    let script =
+        "echo $$; (setsid sh -c 'echo $$; echo ready; exec sleep 1000' &); exec sleep 1000";
+    let mut pane = Pane::start(script);
+    let daemon = pane.lines[1];
+    let by_root = Reaper::new(pane.quarry()).find().expect("a search");
+    assert!(by_root.iter().all(|p| p.pid != daemon), "the tree does not lead to it");
+    let quarry = pane.quarry().with_pass(pane.pass());
+    reap(&mut pane, quarry);
+    assert!(!lives(daemon));
+}
+
+#[test]
+fn who_ignores_what_can_be_ignored_is_killed() {
+    let mut pane =
+        Pane::start("trap '' TERM HUP; echo $$; echo ready; while :; do sleep 1000; done");
+    let (root, _) = pane.root();
+    let mut reaper = Reaper::new(pane.quarry());
+    assert!(reaper.sweep(Signal::Terminate).expect("a sweep") >= 1);
+    assert!(!reaper.wait(Duration::from_millis(300)), "it ignores it");
+    assert!(lives(root));
+    let quarry = pane.quarry();
+    reap(&mut pane, quarry);
+    assert!(!lives(root));
+}
+
+#[test]
+fn a_stopped_process_goes_too() {
+    let mut pane = Pane::start("echo $$; echo ready; exec sleep 1000");
+    let (root, _) = pane.root();
+    let pid = Pid::from_raw(i32::try_from(root).expect("a pid")).expect("a pid");
+    rustix::process::kill_process(pid, Number::STOP).expect("it stops");
+    let quarry = pane.quarry();
+    let found = reap(&mut pane, quarry);
+    assert_eq!(found, [1, 0]);
+}
+
+#[test]
+fn another_agent_below_is_left_alone() {
+    let mut pane = Pane::start("echo $$; sleep 1000 & echo $!; echo ready; wait");
+    let other = pane.lines[1];
+    let quarry = pane.quarry().but_not(other, read_row(other).map(|row| row.started));
+    let root = pane.root().0;
+    let mut reaper = Reaper::new(quarry);
+    assert_eq!(reaper.find().expect("a search").iter().map(|p| p.pid).collect::<Vec<_>>(), [root]);
+    assert_eq!(reaper.sweep(Signal::Kill).expect("a sweep"), 1);
+    reaper.wait(LIMIT);
+    let _ = pane.shell.try_wait();
+    assert!(!lives(root) && lives(other));
+}
+
+#[test]
+fn a_pid_that_is_used_again_is_another_process() {
+    let pane = Pane::start("echo $$; echo ready; exec sleep 1000");
+    let (root, started) = pane.root();
+    let earlier = Quarry::new().with_root(root, started.map(|ticks| ticks - 1));
+    assert_eq!(Reaper::new(earlier).find().expect("a search"), []);
+}
+
+#[test]
+fn nobody_ends_themselves() {
+    let us = std::process::id();
+    let quarry = Quarry::new().with_root(us, read_row(us).map(|row| row.started));
+    let error = Reaper::new(quarry).find().expect_err("it would look in vain");
+    assert!(error.to_string().contains("run it elsewhere"), "{error}");
+}

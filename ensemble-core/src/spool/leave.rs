@@ -1,0 +1,264 @@
+//! What becomes of an agent's mail when it leaves (seed 004's neighbours lose it silently).
+//!
+//! What it held goes back to where it came from, for the next one who receives. What it has not
+//! read goes, as configured, back to its senders, to the dead letters, or stays for the day it
+//! returns. *Back to its sender* is a notice in the sender's mailbox, of type [`RETURNED_TYPE`],
+//! which names the message and says why; the message itself becomes a dead letter and can be
+//! redriven. The notice's id follows from the message's, and it is stored first, so that a crash
+//! in between and a second try tell the sender once.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::Spool;
+use super::find::{State, held};
+use crate::message::{Digest, Envelope, MessageId, Name, yaml};
+use crate::{Error, Result};
+
+/// The type of the notice that tells a sender that its message was not read.
+pub const RETURNED_TYPE: &str = "mail.returned";
+/// How many unread messages are handled in one pass.
+const PASS_MAX: usize = 1_000;
+
+/// What becomes of mail that an agent has not read when it leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum UnreadMail {
+    /// Each sender is told, and the messages become dead letters.
+    #[default]
+    Return,
+    /// They become dead letters.
+    DeadLetter,
+    /// They stay, for the agent's return.
+    Keep,
+}
+
+/// What [`Spool::hand_back`] has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct HandedBack {
+    /// Leases that were released.
+    pub released: u64,
+    /// Unread messages whose sender was told.
+    pub returned: u64,
+    /// Unread messages that became dead letters, the returned ones among them.
+    pub dead: u64,
+    /// Unread messages that stay.
+    pub kept: u64,
+}
+
+impl Spool {
+    /// Gives back everything that `agent` holds, in whatever mailbox, and deals with what lies
+    /// unread in `mailbox`, its own. `reason` is for the dead letters and for the senders. Doing it
+    /// again finds less to do.
+    ///
+    /// # Errors
+    /// The mailbox is unknown, a notice could not be stored, or the disk failed.
+    pub fn hand_back(
+        &self,
+        agent: &Name,
+        mailbox: &Name,
+        unread: UnreadMail,
+        reason: &str,
+    ) -> Result<HandedBack> {
+        let mut done =
+            HandedBack { released: self.release_all(agent, reason)?, ..HandedBack::default() };
+        if unread == UnreadMail::Keep {
+            done.kept = self.waiting(mailbox, u64::MAX)?;
+            return Ok(done);
+        }
+        loop {
+            let waiting: Vec<MessageId> = self
+                .unfinished(mailbox, PASS_MAX)?
+                .into_iter()
+                .filter(|found| matches!(found.state, State::Queued { .. }))
+                .map(|found| found.id)
+                .collect();
+            let before = done.dead;
+            for id in waiting {
+                if unread == UnreadMail::Return && self.tell_sender(agent, mailbox, &id, reason)? {
+                    done.returned += 1;
+                }
+                match self.dead_letter_waiting(mailbox, &id, reason) {
+                    Ok(()) => done.dead += 1,
+                    // Somebody else has received it.
+                    Err(Error::NoMessage { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            if done.dead == before {
+                return Ok(done);
+            }
+        }
+    }
+
+    fn release_all(&self, agent: &Name, reason: &str) -> Result<u64> {
+        let mut released = 0;
+        for name in self.mailboxes()? {
+            let mailbox = self.mailbox(&name)?;
+            for lease in held(&mailbox)?.into_iter().filter(|held| held.holder == *agent) {
+                match self.give_back(&mailbox, &lease, Duration::ZERO, reason) {
+                    Ok(()) => released += 1,
+                    // It was settled, or its lease was over.
+                    Err(Error::LeaseLost { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(released)
+    }
+
+    /// Whether there was anybody to tell.
+    fn tell_sender(
+        &self,
+        agent: &Name,
+        mailbox: &Name,
+        id: &MessageId,
+        reason: &str,
+    ) -> Result<bool> {
+        let envelope = match self.peek(mailbox, id) {
+            Ok(envelope) => envelope,
+            // It is gone, or cannot be read and so has no sender.
+            Err(Error::NoMessage { .. } | Error::Malformed { .. } | Error::TooLarge { .. }) => {
+                return Ok(false);
+            }
+            Err(error) => return Err(error),
+        };
+        let is_notice = envelope.kind.as_str() == RETURNED_TYPE;
+        if is_notice || envelope.from == *agent || envelope.from == *mailbox {
+            return Ok(false);
+        }
+        match self.publish(&notice(agent, &envelope, reason)?) {
+            Ok(_) => Ok(true),
+            // A sender without a mailbox, as a script may be, cannot be told.
+            Err(Error::NoMailbox { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Notice<'a> {
+    message_id: &'a MessageId,
+    r#type: &'a Name,
+    to: &'a Name,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task_id: Option<&'a str>,
+    reason: &'a str,
+}
+
+fn notice(agent: &Name, envelope: &Envelope, reason: &str) -> Result<Envelope> {
+    let body = yaml::render(&Notice {
+        message_id: &envelope.id,
+        r#type: &envelope.kind,
+        to: &envelope.to,
+        task_id: envelope.task_id.as_deref(),
+        reason,
+    });
+    let mut notice = Envelope::new(envelope.from.clone(), body);
+    // Whoever was told for one reason is told again for another.
+    let digest = Digest::of(format!("{}\n{}\n{reason}", envelope.to, envelope.id).as_bytes());
+    notice.id = MessageId::new(format!("returned-{}", &digest.to_string()[..40]))?;
+    notice.kind = Name::new(RETURNED_TYPE)?;
+    notice.from = agent.clone();
+    notice.correlation_id.clone_from(&envelope.correlation_id);
+    notice.causation_id = Some(envelope.id.to_string());
+    notice.task_id.clone_from(&envelope.task_id);
+    Ok(notice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spool::Options;
+
+    struct Bed {
+        _home: tempfile::TempDir,
+        spool: Spool,
+    }
+
+    fn name(name: &str) -> Name {
+        Name::new(name).unwrap()
+    }
+
+    fn bed() -> Bed {
+        let home = tempfile::tempdir().unwrap();
+        let spool = Spool::create(&home.path().join("queue"), Options::default()).unwrap();
+        for mailbox in ["worker", "lead", "group"] {
+            spool.add_mailbox(&name(mailbox), &Default::default()).unwrap();
+        }
+        Bed { _home: home, spool }
+    }
+
+    impl Bed {
+        fn send(&self, from: &str, to: &str, id: &str) {
+            let mut envelope = Envelope::new(name(to), "do it\n");
+            (envelope.id, envelope.from) = (MessageId::new(id).unwrap(), name(from));
+            envelope.task_id = Some(format!("task-{id}"));
+            self.spool.publish(&envelope).unwrap();
+        }
+
+        fn leave(&self, unread: UnreadMail) -> HandedBack {
+            self.spool.hand_back(&name("worker"), &name("worker"), unread, "it has left").unwrap()
+        }
+
+        fn state(&self, mailbox: &str, id: &str) -> &'static str {
+            let id = MessageId::new(id).unwrap();
+            self.spool.state(&name(mailbox), &id).unwrap().map_or("nowhere", |s| s.word())
+        }
+    }
+
+    #[test]
+    fn what_it_held_goes_back_and_who_wrote_is_told_once() {
+        let bed = bed();
+        bed.send("lead", "worker", "held");
+        bed.send("lead", "group", "shared");
+        bed.spool.receive(&name("worker"), &name("worker")).unwrap().unwrap();
+        bed.spool.receive(&name("group"), &name("worker")).unwrap().unwrap();
+        bed.send("lead", "worker", "unread");
+        bed.send("nobody-here", "worker", "anonymous");
+        bed.send("worker", "worker", "to-self");
+        let done = bed.leave(UnreadMail::Return);
+        assert_eq!(done, HandedBack { released: 2, returned: 2, dead: 4, kept: 0 });
+        assert_eq!(bed.state("group", "shared"), "queued");
+        for id in ["held", "unread", "anonymous", "to-self"] {
+            assert_eq!(bed.state("worker", id), "dead", "{id}");
+        }
+        let letters = bed.spool.dead_letters(&name("worker")).unwrap();
+        assert!(letters.iter().all(|letter| letter.reason == "it has left"));
+        let told = bed.spool.receive(&name("lead"), &name("lead")).unwrap().unwrap().envelope;
+        assert_eq!(told.kind.as_str(), RETURNED_TYPE);
+        assert!(told.task_id.unwrap().starts_with("task-") && told.body.contains("it has left"));
+        // Once more, as after a crash: whoever was told is not told again.
+        bed.spool.redrive(&name("worker"), &MessageId::new("unread").unwrap()).unwrap();
+        assert_eq!(bed.leave(UnreadMail::Return).dead, 1);
+        assert_eq!(bed.spool.counts(&name("lead")).unwrap().queued, 1);
+    }
+
+    #[test]
+    fn mail_can_stay_or_die() {
+        let bed = bed();
+        bed.send("lead", "worker", "a");
+        bed.send("lead", "worker", "b");
+        bed.spool.receive(&name("worker"), &name("worker")).unwrap().unwrap();
+        let kept = HandedBack { released: 1, kept: 2, ..HandedBack::default() };
+        assert_eq!(bed.leave(UnreadMail::Keep), kept);
+        assert_eq!((bed.state("worker", "a"), bed.state("worker", "b")), ("queued", "queued"));
+        let dead = HandedBack { dead: 2, ..HandedBack::default() };
+        assert_eq!(bed.leave(UnreadMail::DeadLetter), dead);
+        assert_eq!(bed.spool.counts(&name("lead")).unwrap().queued, 0, "nobody is told");
+    }
+
+    #[test]
+    fn a_returned_notice_does_not_come_back() {
+        let bed = bed();
+        bed.send("lead", "worker", "a");
+        bed.leave(UnreadMail::Return);
+        let back =
+            bed.spool.hand_back(&name("lead"), &name("lead"), UnreadMail::Return, "gone too");
+        assert_eq!(back.unwrap(), HandedBack { dead: 1, ..HandedBack::default() });
+        assert_eq!(bed.spool.counts(&name("worker")).unwrap().queued, 0);
+    }
+}
