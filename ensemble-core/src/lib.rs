@@ -96,6 +96,7 @@
 //! `sim` is the only feature and is off by default. Rust 1.89 or newer, for `File::lock`.
 #![forbid(unsafe_code)]
 
+pub mod contract;
 pub mod document;
 pub mod driver;
 pub mod dropbox;

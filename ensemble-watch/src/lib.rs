@@ -17,6 +17,7 @@
 //! one that passes on what they report.
 #![forbid(unsafe_code)]
 
+mod aside;
 mod boxes;
 mod couriers;
 pub mod doorbell;

@@ -12,12 +12,12 @@ use ensemble_core::message::{BODY_BYTES_MAX, Envelope, Name};
 use ensemble_core::spool::{Spool, State, Unsynced};
 use ensemble_core::{Error, Result};
 
-use crate::boxes::Complete;
+use crate::aside::author_in;
+use crate::boxes::{Complete, Unfit};
+use ensemble_core::contract::{self, Node};
 
 /// How many waiting messages are searched for the task that an `ack/` file names.
 const ACK_SEARCH_MAX: usize = 1_000;
-/// The fields of a report in which its author may be named, best first.
-const AUTHOR_FIELDS: [&str; 5] = ["worker_id", "executed_by", "reviewer", "agent", "from"];
 /// The box whose files say that somebody has read a task.
 const ACK_BOX: &str = "ack";
 
@@ -32,6 +32,8 @@ pub(crate) enum Plan {
     Unmatched { file: Complete },
     /// Its route leads to an impossible name.
     Impossible { file: Complete, error: Error },
+    /// It names itself a report (or a review …) and is none: it is to be put aside.
+    Broken { unfit: Unfit },
     /// Routed before.
     Known,
 }
@@ -53,9 +55,13 @@ pub(crate) fn plan(file: Complete, routes: &Routes, ledger: &Ledger, spool: &Spo
         Ok(None) => return Plan::Unmatched { file },
         Err(error) => return Plan::Impossible { file, error },
     };
+    if let Some(error) = breach(&file, &destination.kind) {
+        let Complete { box_name, file, stat, content, .. } = file;
+        return Plan::Broken { unfit: Unfit { box_name, file, stat, content, error } };
+    }
     let field =
         |name: &str| file.fields.get(name).and_then(serde_json::Value::as_str).map(str::to_owned);
-    let author = AUTHOR_FIELDS.iter().find_map(|name| Name::new(field(name)?).ok());
+    let author = author_in(&file.fields);
     let id_field = if file.box_name == "tasks" { "id" } else { "task_id" };
     let task = field(id_field)
         .or(destination.stem)
@@ -75,6 +81,27 @@ pub(crate) fn plan(file: Complete, routes: &Routes, ledger: &Ledger, spool: &Spo
         }
     }
     Plan::Publish { file, entry, envelopes }
+}
+
+/// In what a file breaks the contract that its route's type stands for. A file of another shape breaks
+/// none, and neither does one on a route of somebody's own.
+fn breach(file: &Complete, kind: &Name) -> Option<String> {
+    let contract = match kind.as_str() {
+        "report.completed" => contract::Kind::Report,
+        "report.review" => contract::Kind::Review,
+        "report.summary" => contract::Kind::Summary,
+        "report.escalation" => contract::Kind::Escalation,
+        "task" => contract::Kind::Task,
+        _ => return None,
+    };
+    if !contract::is_meant(contract, &file.fields) {
+        return None;
+    }
+    let path = file.path();
+    let text = std::str::from_utf8(&file.content).ok()?;
+    // What is not YAML never gets here.
+    let node = Node::parse(text, path.as_ref()).ok()?;
+    contract::check(contract, &node, path.as_ref()).err().map(|broken| broken.to_string())
 }
 
 /// The message for one recipient: the file's text, or its attachment where it is too large.

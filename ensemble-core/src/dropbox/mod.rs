@@ -11,7 +11,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::durable::{self, Dir, Durability, FileStat, Modes};
+use crate::durable::{self, Dir, Durability, FileStat, Modes, Moved};
 use crate::message::yaml;
 use crate::{Error, Result};
 
@@ -116,30 +116,59 @@ impl DropBox {
     /// # Errors
     /// The disk failed.
     pub fn reject(&self, queue: &Path, file: &str, error: &str) -> Result<Option<String>> {
+        let Some(stat) = self.dir.stat(file)?.filter(|stat| !stat.is_directory) else {
+            return Ok(None);
+        };
+        self.reject_version(queue, file, &stat, error)
+    }
+
+    /// As [`DropBox::reject`], for the one version of the file that was judged: another one that
+    /// lands meanwhile stays where it is, or is put back. `None` if it is not there any more.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn reject_version(
+        &self,
+        queue: &Path,
+        file: &str,
+        judged: &FileStat,
+        error: &str,
+    ) -> Result<Option<String>> {
         use crate::env::Clock as _;
+        let is_it =
+            |stat: &FileStat| (stat.id, stat.modified_ns) == (judged.id, judged.modified_ns);
         let queue = Dir::open(queue)?;
         let rejected = queue.ensure_child(REJECTED, Modes::default())?;
-        if self.dir.stat(file)?.is_none_or(|stat| stat.is_directory) {
+        if !self.dir.stat(file)?.as_ref().is_some_and(is_it) {
             return Ok(None);
         }
-        let kept: String = file
-            .chars()
-            .map(
-                |c| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' },
-            )
-            .take(100)
-            .collect();
-        let kept = durable::temporary_name(&format!("{}.{kept}", self.name));
+        let kept = durable::temporary_name(&format!("{}.{}", self.name, harmless(file)));
         let reason =
             Rejection { file: self.path_of(file), error, at: crate::env::SystemClock.wall() };
+        let reason_name = format!("{kept}@reason.yaml");
         rejected.replace(
-            &format!("{kept}@reason.yaml"),
+            &reason_name,
             yaml::render(&reason).as_bytes(),
             &rejected,
             Modes::default(),
             Durability::Process,
         )?;
-        self.dir.move_new(file, &rejected, &kept)?;
+        let moved = self.dir.move_new(file, &rejected, &kept)?;
+        let is_other = !rejected.stat(&kept)?.as_ref().is_some_and(is_it);
+        if moved == Moved::Done && is_other {
+            // Somebody has replaced it within the last moment. If there is a third one by now, the
+            // second stays here.
+            if rejected.move_new(&kept, &self.dir, file)? == Moved::Done {
+                rejected.remove(&reason_name)?;
+                return Ok(None);
+            }
+        }
         Ok(Some(format!("{REJECTED}/{kept}")))
     }
+}
+
+/// A file's name without what has no place in a name of ours.
+fn harmless(file: &str) -> String {
+    let is_harmless = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    file.chars().map(|c| if is_harmless(c) { c } else { '_' }).take(100).collect()
 }
