@@ -27,7 +27,9 @@ fn told(bed: &Bed, mailbox: &str) -> Envelope {
 fn bed() -> Bed {
     let bed = Bed::new();
     for mailbox in ["worker-1", "conductor"] {
-        bed.spool().add_mailbox(&name(mailbox), &Settings::default()).unwrap();
+        if !bed.spool().mailboxes().unwrap().contains(&name(mailbox)) {
+            bed.spool().add_mailbox(&name(mailbox), &Settings::default()).unwrap();
+        }
     }
     bed
 }

@@ -104,6 +104,7 @@ pub mod durable;
 pub mod env;
 mod error;
 pub mod event_log;
+pub mod lint;
 pub mod message;
 pub mod pane;
 pub mod proto;
