@@ -134,41 +134,63 @@ impl DropBox {
         judged: &FileStat,
         error: &str,
     ) -> Result<Option<String>> {
-        use crate::env::Clock as _;
         let is_it =
             |stat: &FileStat| (stat.id, stat.modified_ns) == (judged.id, judged.modified_ns);
-        let queue = Dir::open(queue)?;
-        let rejected = queue.ensure_child(REJECTED, Modes::default())?;
         if !self.dir.stat(file)?.as_ref().is_some_and(is_it) {
             return Ok(None);
         }
-        let kept = durable::temporary_name(&format!("{}.{}", self.name, harmless(file)));
-        let reason =
-            Rejection { file: self.path_of(file), error, at: crate::env::SystemClock.wall() };
-        let reason_name = format!("{kept}@reason.yaml");
-        rejected.replace(
-            &reason_name,
-            yaml::render(&reason).as_bytes(),
-            &rejected,
-            Modes::default(),
-            Durability::Process,
-        )?;
-        let moved = self.dir.move_new(file, &rejected, &kept)?;
-        let is_other = !rejected.stat(&kept)?.as_ref().is_some_and(is_it);
-        if moved == Moved::Done && is_other {
-            // Somebody has replaced it within the last moment. If there is a third one by now, the
-            // second stays here.
-            if rejected.move_new(&kept, &self.dir, file)? == Moved::Done {
-                rejected.remove(&reason_name)?;
-                return Ok(None);
-            }
+        let queue = Dir::open(queue)?;
+        let aside = Aside { path: self.path_of(file), stem: format!("{}.{file}", self.name) };
+        let kept_as = put_aside(&queue, &self.dir, file, &aside, error)?;
+        let rejected = queue.open_child(REJECTED)?;
+        let kept = kept_as.rsplit('/').next().unwrap_or_default();
+        let moved = rejected.stat(kept)?;
+        // Somebody may have replaced it within the last moment. If there is a third one by now, the
+        // second stays here.
+        if moved.as_ref().is_some_and(|stat| !is_it(stat))
+            && rejected.move_new(kept, &self.dir, file)? == Moved::Done
+        {
+            rejected.remove(&format!("{kept}@reason.yaml"))?;
+            return Ok(None);
         }
-        Ok(Some(format!("{REJECTED}/{kept}")))
+        Ok(Some(kept_as))
     }
 }
 
-/// A file's name without what has no place in a name of ours.
-fn harmless(file: &str) -> String {
-    let is_harmless = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    file.chars().map(|c| if is_harmless(c) { c } else { '_' }).take(100).collect()
+/// What is put aside: its path below the queue, and how its new name begins.
+#[derive(Debug)]
+pub(crate) struct Aside {
+    pub(crate) path: String,
+    pub(crate) stem: String,
+}
+
+/// Moves a file, or a directory that is not empty, to `rejected/` and writes the reason beside it,
+/// first. Returns its new path below the queue.
+pub(crate) fn put_aside(
+    queue: &Dir,
+    dir: &Dir,
+    file: &str,
+    aside: &Aside,
+    error: &str,
+) -> Result<String> {
+    use crate::env::Clock as _;
+    let rejected = queue.ensure_child(REJECTED, Modes::default())?;
+    let harmless = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let kept: String =
+        aside.stem.chars().map(|c| if harmless(c) { c } else { '_' }).take(110).collect();
+    let kept = durable::temporary_name(&kept);
+    let reason = Rejection { file: aside.path.clone(), error, at: crate::env::SystemClock.wall() };
+    rejected.replace(
+        &format!("{kept}@reason.yaml"),
+        yaml::render(&reason).as_bytes(),
+        &rejected,
+        Modes::default(),
+        Durability::Process,
+    )?;
+    if dir.stat(file)?.is_some_and(|stat| stat.is_directory) {
+        dir.move_tree_new(file, &rejected, &kept)?;
+    } else {
+        dir.move_new(file, &rejected, &kept)?;
+    }
+    Ok(format!("{REJECTED}/{kept}"))
 }
