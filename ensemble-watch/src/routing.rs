@@ -14,7 +14,7 @@ use ensemble_core::{Error, Result};
 
 use crate::aside::author_in;
 use crate::boxes::{Complete, Unfit};
-use ensemble_core::contract::{self, Node};
+use crate::judge::Judge;
 
 /// How many waiting messages are searched for the task that an `ack/` file names.
 const ACK_SEARCH_MAX: usize = 1_000;
@@ -39,7 +39,13 @@ pub(crate) enum Plan {
 }
 
 /// Decides what is to be done with a complete file.
-pub(crate) fn plan(file: Complete, routes: &Routes, ledger: &Ledger, spool: &Spool) -> Plan {
+pub(crate) fn plan(
+    file: Complete,
+    routes: &Routes,
+    ledger: &Ledger,
+    spool: &Spool,
+    judge: &Judge,
+) -> Plan {
     let path = file.path();
     let Some(entry) = ledger.next_version(&path, &file.stat, &file.content) else {
         return Plan::Known;
@@ -55,7 +61,7 @@ pub(crate) fn plan(file: Complete, routes: &Routes, ledger: &Ledger, spool: &Spo
         Ok(None) => return Plan::Unmatched { file },
         Err(error) => return Plan::Impossible { file, error },
     };
-    if let Some(error) = breach(&file, &destination.kind) {
+    if let Some(error) = judge.unfit(&file, &destination.kind) {
         let Complete { box_name, file, stat, content, .. } = file;
         return Plan::Broken { unfit: Unfit { box_name, file, stat, content, error } };
     }
@@ -81,27 +87,6 @@ pub(crate) fn plan(file: Complete, routes: &Routes, ledger: &Ledger, spool: &Spo
         }
     }
     Plan::Publish { file, entry, envelopes }
-}
-
-/// In what a file breaks the contract that its route's type stands for. A file of another shape breaks
-/// none, and neither does one on a route of somebody's own.
-fn breach(file: &Complete, kind: &Name) -> Option<String> {
-    let contract = match kind.as_str() {
-        "report.completed" => contract::Kind::Report,
-        "report.review" => contract::Kind::Review,
-        "report.summary" => contract::Kind::Summary,
-        "report.escalation" => contract::Kind::Escalation,
-        "task" => contract::Kind::Task,
-        _ => return None,
-    };
-    if !contract::is_meant(contract, &file.fields) {
-        return None;
-    }
-    let path = file.path();
-    let text = std::str::from_utf8(&file.content).ok()?;
-    // What is not YAML never gets here.
-    let node = Node::parse(text, path.as_ref()).ok()?;
-    contract::check(contract, &node, path.as_ref()).err().map(|broken| broken.to_string())
 }
 
 /// The message for one recipient: the file's text, or its attachment where it is too large.

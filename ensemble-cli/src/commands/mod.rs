@@ -16,6 +16,7 @@ mod fsck;
 mod inbox;
 mod init;
 mod join;
+mod lint;
 mod log;
 mod mailbox;
 mod man;
@@ -98,6 +99,7 @@ verbs! {
     Escalations => escalations,
     Inbox => inbox,
     Status => status,
+    Lint => lint,
     Log => log,
     Dead => dead,
     Fsck => fsck,

@@ -41,6 +41,14 @@ pub struct EscalationReport {
     pub extra: Map<String, Json>,
 }
 
+impl EscalationReport {
+    /// A task that does not go on, and why.
+    #[must_use]
+    pub fn new(task_id: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { task_id: task_id.into(), reason: reason.into(), ..Self::default() }
+    }
+}
+
 impl Contract for EscalationReport {
     const KIND: Kind = Kind::Escalation;
     const SIGNATURE: &'static [&'static str] = &["task_id", "phase", "escalated_at"];

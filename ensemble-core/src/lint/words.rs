@@ -58,7 +58,8 @@ use Guard::{NotAfter, NotBefore, NumberAfter, NumberBefore};
 use Language::{En, Ja, Zh};
 
 /// Before 部分 it is the end of another word, or says which part it is.
-const PART_OF_A_WORD: &str = "全内外局底顶头尾各本该這这那此哪两二三四五六七八九十个個成大";
+const PART_OF_A_WORD: &str =
+    "全内內外局底顶頂头頭尾各本该該這这那此哪两兩二三四五六七八九十个個成大";
 const MEASURED: &[&str] =
     &["手机", "电影", "电话", "小说", "作品", "法律", "车", "电视", "书", "動畫", "電影", "手機"];
 

@@ -33,6 +33,7 @@
 use crate::env::Monotonic;
 
 pub mod ack;
+pub mod collect;
 pub mod drain;
 pub mod lease;
 pub mod nudge;

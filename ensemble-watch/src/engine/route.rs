@@ -28,7 +28,7 @@ impl Engine {
                 self.retry(now, &file, Duration::ZERO);
                 continue;
             }
-            match routing::plan(file, &self.routes, &self.ledger, &self.spool) {
+            match routing::plan(file, &self.routes, &self.ledger, &self.spool, &self.judge) {
                 Plan::Publish { file, entry, envelopes } => plans.push((file, entry, envelopes)),
                 Plan::Ack { file, entry, task } => self.acknowledge(now, &file, entry, &task),
                 Plan::Unmatched { file } => self.unmatched(&file),
@@ -57,9 +57,29 @@ impl Engine {
         }
         self.routed += batch.routed.len() as u64;
         self.settle_reported(&batch.routed);
+        self.advise(&batch.routed);
         if let Err(error) = routing::commit(batch, &mut self.ledger) {
             // Not in the ledger, so it is found again and published under the same ids.
             tracing::warn!(%error, "what was routed is not safe yet");
+        }
+    }
+
+    /// Tells the authors of delivered reports what is vague in them, and counts reviews.
+    fn advise(&mut self, routed: &[Complete]) {
+        for file in routed {
+            if let Some(advice) = self.judge.advice(file) {
+                let told = advice.tell(file, &self.spool);
+                self.recorder.record("report.vague", ACTOR, json!({
+                    "file": file.path(), "findings": advice.findings.len(), "rules": advice.rules(), "told": told,
+                }));
+                self.rung.extend(told);
+            }
+            if file.box_name == "reports" && file.file.ends_with("-review.yaml") {
+                let counted = self.reviews.count(&file.file, &file.content, &*self.recorder);
+                if let Err(error) = counted {
+                    tracing::warn!(%error, "cannot count a review");
+                }
+            }
         }
     }
 
