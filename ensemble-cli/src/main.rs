@@ -19,6 +19,7 @@ mod completion;
 mod context;
 mod demo;
 mod departing;
+mod drop;
 mod exit;
 mod held;
 mod interrupt;

@@ -27,14 +27,17 @@ mod plan;
 mod pong;
 mod recv;
 mod release;
+mod report;
 mod request;
 mod requests;
 mod respond;
+mod review;
 mod schema;
 mod send;
 mod settle;
 mod spawn;
 mod status;
+mod summary;
 mod team;
 mod up;
 mod watch;
@@ -99,6 +102,9 @@ verbs! {
     Escalations => escalations,
     Inbox => inbox,
     Status => status,
+    Report => report,
+    Review => review,
+    Summary => summary,
     Lint => lint,
     Log => log,
     Dead => dead,

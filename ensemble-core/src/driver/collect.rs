@@ -134,7 +134,7 @@ impl Dispatcher<'_> {
         let names = reports.names()?;
         for task in &batch.tasks {
             let known = known.entry(task.clone()).or_default();
-            let safe = super::reviews::safe_name(task);
+            let safe = super::reviews::file_stem(task);
             // The second is what one of the originals' contracts says.
             for file in [format!("{safe}-completed.yaml"), format!("{safe}.yaml")] {
                 if let Some(text) = changed(&reports, &file, known)?

@@ -43,7 +43,7 @@ pub use departure::{Departed, Departure, Quarters, Shutter};
 pub use escalation::{EscalationFile, Notice, file_name, read_escalations};
 pub use pongs::PongBox;
 pub use readiness::{Readied, Readiness, seen_at_the_window};
-pub use reviews::{REVIEW_CYCLES_DEFAULT, ReviewCount, Reviews};
+pub use reviews::{REVIEW_CYCLES_DEFAULT, ReviewCount, Reviews, file_stem};
 
 /// How often something is looked at that cannot ring: a pane's screen.
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(100);

@@ -82,7 +82,7 @@ impl Reviews {
         if !self.dir.is_dir() {
             return Ok(absent());
         }
-        let name = format!("{}.yaml", safe_name(task));
+        let name = format!("{}.yaml", file_stem(task));
         let Some(content) = Dir::open(&self.dir)?.read(&name, BYTES_MAX)? else {
             return Ok(absent());
         };
@@ -143,7 +143,7 @@ impl Reviews {
     ) -> Result<ReviewCount> {
         std::fs::create_dir_all(&self.dir)
             .map_err(|source| Error::io("create directory", &self.dir, source))?;
-        let path = self.dir.join(format!("{}.yaml", safe_name(task)));
+        let path = self.dir.join(format!("{}.yaml", file_stem(task)));
         let options = DocumentOptions { bytes_max: BYTES_MAX, ..DocumentOptions::default() };
         let document = LockedDocument::lock_with(&path, LOCK_PATIENCE, options)?;
         let mut count = match document.read()? {
@@ -190,8 +190,16 @@ fn parse(content: &[u8], path: &Path) -> Result<ReviewCount> {
     yaml::parse(&String::from_utf8_lossy(content), path)
 }
 
-/// A file's name for a task: what has no place in a name becomes `_`, and a digest keeps tasks apart.
-pub(super) fn safe_name(task: &str) -> String {
+/// How the names of a task's files begin: what has no place in a name becomes `_`, and a digest keeps
+/// such tasks apart.
+///
+/// ```
+/// use ensemble_core::driver::file_stem;
+/// assert_eq!(file_stem("task-001"), "task-001");
+/// assert!(file_stem("../x").starts_with(".._x-"));
+/// ```
+#[must_use]
+pub fn file_stem(task: &str) -> String {
     let name = super::file_name(task);
     let name = name.strip_prefix("escalation-").unwrap_or(&name);
     name.strip_suffix(".yaml").unwrap_or(name).to_owned()
