@@ -25,6 +25,7 @@ mod held;
 mod interrupt;
 mod output;
 mod receipt;
+mod session;
 mod text;
 mod worker;
 

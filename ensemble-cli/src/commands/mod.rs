@@ -18,6 +18,7 @@ mod init;
 mod join;
 mod lint;
 mod log;
+mod log_report;
 mod mailbox;
 mod man;
 mod nudge;
