@@ -8,8 +8,11 @@ mod codes;
 mod deep;
 mod demo;
 mod help;
+mod lint;
 mod reading;
+mod reports;
 mod requests;
+mod session_page;
 mod shell;
 mod team;
 #[path = "../tmux_support/mod.rs"]

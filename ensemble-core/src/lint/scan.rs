@@ -225,6 +225,8 @@ struct Pass<'t> {
     /// A place in this line and how many characters of the line stand before it.
     counted: (usize, u64),
     has_kana: Option<bool>,
+    /// Where a sentence was last looked at, and what it has: kana, characters of Chinese only.
+    seen: Option<(usize, (bool, bool))>,
 }
 
 impl<'t> Pass<'t> {
@@ -241,6 +243,7 @@ impl<'t> Pass<'t> {
             skipped_to: 0,
             counted: (0, 0),
             has_kana: None,
+            seen: None,
         };
         pass.begin_line(0);
         pass
@@ -358,18 +361,33 @@ impl<'t> Pass<'t> {
     /// Whether the sentence around is Japanese: it has kana; or, if it has neither those nor
     /// characters that only Chinese has, the rest of the text has.
     fn is_japanese(&mut self, start: usize, end: usize) -> bool {
-        let ends = |c: &char| !matches!(c, '。' | '！' | '？' | '!' | '?' | '\n');
         let text = self.text;
-        let before = text[..start].chars().rev().take(NEIGHBOURHOOD).take_while(ends);
-        let after = text[end..].chars().take(NEIGHBOURHOOD).take_while(ends);
-        let mut is_chinese = text[start..end].contains(|c| SIMPLIFIED.contains(c));
-        for c in before.chain(after) {
-            if is_kana(c) {
-                return true;
-            }
-            is_chinese = is_chinese || SIMPLIFIED.contains(c);
+        let (kana, chinese) = self.neighbours(start, end);
+        let is_chinese = chinese || text[start..end].contains(|c| SIMPLIFIED.contains(c));
+        kana || !is_chinese && *self.has_kana.get_or_insert_with(|| text.chars().any(is_kana))
+    }
+
+    /// Whether the sentence around has kana, and characters that only Chinese has. What was seen for a
+    /// word shortly before in the same sentence holds for this one too.
+    fn neighbours(&mut self, start: usize, end: usize) -> (bool, bool) {
+        const SAME_BYTES_MAX: usize = 256;
+        let goes_on = |c: &char| !matches!(c, '。' | '！' | '？' | '!' | '?' | '\n');
+        let text = self.text;
+        if let Some((at, seen)) = self.seen
+            && start - at < SAME_BYTES_MAX
+            && text[at..start].chars().all(|c| goes_on(&c))
+        {
+            return seen;
         }
-        !is_chinese && *self.has_kana.get_or_insert_with(|| text.chars().any(is_kana))
+        let before = text[..start].chars().rev().take(NEIGHBOURHOOD).take_while(goes_on);
+        let after = text[end..].chars().take(NEIGHBOURHOOD).take_while(goes_on);
+        let (mut kana, mut chinese) = (false, false);
+        for c in before.chain(after) {
+            kana = kana || is_kana(c);
+            chinese = chinese || SIMPLIFIED.contains(c);
+        }
+        self.seen = Some((start, (kana, chinese)));
+        (kana, chinese)
     }
 
     fn vague(&mut self, start: usize, end: usize, instead: &str) {
