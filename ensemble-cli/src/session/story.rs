@@ -172,7 +172,10 @@ impl Story {
             "message.stored" => {
                 self.messages += 1;
                 self.agent(&record.actor).sent += 1;
-                let what = [text("type"), text("task_id")].join(" ").trim().to_owned();
+                let what = match (text("type"), text("task_id")) {
+                    (kind, task) if kind == "task" && !task.is_empty() => task,
+                    (kind, task) => format!("{kind} {task}").trim_end().to_owned(),
+                };
                 let label = format!("{what} from {}", record.actor);
                 let queued = Some(at);
                 self.queue(mailbox, id, Followed { label, queued, told: None, held: None });

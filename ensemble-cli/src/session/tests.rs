@@ -161,13 +161,13 @@ fn what_is_left_when_the_session_ends_is_named_and_the_newest_session_is_told() 
     newer.iter_mut().for_each(|record| record.session_id = "session-20261121-110000".to_owned());
     records.extend(newer);
     let html = told(&records);
-    assert!(html.contains("never finished: task task-7 from dispatch"), "{html}");
-    assert!(html.contains("never took: task task-8 from dispatch"));
-    assert!(!html.contains("task old"), "another session");
+    assert!(html.contains("never finished: task-7 from dispatch"), "{html}");
+    assert!(html.contains("never took: task-8 from dispatch"));
+    assert!(!html.contains(": old from"), "another session");
     let mut story = Story::of(Some("20261121-100000".to_owned()));
     records.iter().for_each(|record| story.take(record));
     story.finish_all();
-    assert!(page(&story).contains("task old"));
+    assert!(page(&story).contains(": old from"));
 }
 
 #[test]

@@ -15,12 +15,15 @@ const MERGE_PERCENT: f64 = 0.08;
 /// How narrow a bar may be, in percent of the width.
 const WIDTH_MIN: f64 = 0.3;
 /// How many ticks the axis has, about.
-const TICKS: f64 = 5.0;
+const TICKS: f64 = 7.0;
 /// How long ticks may be apart, in milliseconds.
-const STEPS: [u64; 22] = [
-    1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000,
-    300_000, 600_000, 1_800_000, 3_600_000, 10_800_000, 43_200_000,
+const STEPS: [u64; 27] = [
+    1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 30_000, 60_000,
+    120_000, 180_000, 300_000, 600_000, 900_000, 1_800_000, 3_600_000, 7_200_000, 10_800_000,
+    21_600_000, 43_200_000,
 ];
+/// How wide a letter of a label is, in percent of the width of a large screen.
+const LETTER_PERCENT: f64 = 0.85;
 
 /// Time as a place on the width.
 struct Scale {
@@ -129,7 +132,9 @@ fn draw(out: &mut String, bar: &Bar<'_>, class: &str, row: usize) {
         (SpanKind::Held, _) => format!("{time}: {}", first.label),
     };
     // A label only where there is room for it.
-    let text = if first.kind == SpanKind::Held && width > 7.0 { short(&first.label) } else { "" };
+    let label = short(&first.label);
+    let has_room = width > (label.chars().count() + 2) as f64 * LETTER_PERCENT;
+    let text = if first.kind == SpanKind::Held && has_room { label } else { "" };
     let _ = write!(
         out,
         "<span class=\"bar {class}\" style=\"left:{left:.2}%;width:{width:.2}%;--row:{row}\" title=\"{}\">{}</span>",

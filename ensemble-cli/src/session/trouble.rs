@@ -31,6 +31,9 @@ pub(super) fn of(record: &Record) -> Option<Trouble> {
     let text = |name: &str| match record.data.get(name) {
         Some(Value::String(text)) => text.clone(),
         Some(Value::Null) | None => String::new(),
+        Some(Value::Array(items)) => {
+            items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
+        }
         Some(other) => other.to_string(),
     };
     let task = || match text("task_id").as_str() {
