@@ -37,6 +37,7 @@ mod requests;
 mod roles;
 mod routing;
 mod run;
+pub mod sources;
 mod status;
 pub mod team;
 

@@ -14,6 +14,7 @@ mod reports;
 mod requests;
 mod session_page;
 mod shell;
+mod sources;
 mod team;
 #[path = "../tmux_support/mod.rs"]
 mod tmux_support;

@@ -28,13 +28,14 @@ mod escalation;
 mod pongs;
 mod readiness;
 mod reviews;
+mod strokes;
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
 pub use ack::{AckManager, DeliveryId};
-pub use agent::{AgentPane, worker_state};
+pub use agent::{AgentPane, Begun, Line, worker_state};
 pub use assign::{Assigned, Assigner};
 pub use batches::{Batches, SUMMARY_PATH, Told, batch_of};
 pub use collect::{Batch, Conductor, Dispatcher, INSTRUCTION_TYPE};

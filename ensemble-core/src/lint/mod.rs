@@ -46,4 +46,4 @@ pub use facts::Fact;
 pub use finding::{Finding, Rule};
 pub use output::{Format, render};
 pub use scan::{Linter, Options};
-pub use words::Language;
+pub use words::{Language, banned_words};

@@ -277,6 +277,12 @@ pub(super) const SENSES: &[Sense] = &[
     ),
 ];
 
+/// Every banned word, of all languages, for other tools and for measuring.
+#[must_use]
+pub fn banned_words() -> Vec<&'static str> {
+    SENSES.iter().flat_map(|sense| sense.words.iter().copied()).collect()
+}
+
 /// Longer texts in which a banned word stands but means something exact, or another word.
 pub(super) const EXACT: &[&str] = &[
     // ja: part one of a work, from beginning to end, the section manager; the disease.
