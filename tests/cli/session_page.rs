@@ -4,88 +4,117 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::bed::Bed;
 
+/// When, what, who, and more.
+type Happened = (u64, &'static str, String, Value);
+
+/// A task handed to a worker, and its report; when the worker is done.
+fn task(
+    all: &mut Vec<Happened>,
+    number: u64,
+    worker: &str,
+    from: u64,
+    ends_with: &'static str,
+) -> u64 {
+    let taken = from + 300 + (number * 7_919) % 9_000;
+    let done = taken + 21_000 + (number * 31_337) % 64_000;
+    let (id, report, name) =
+        (format!("m{number}"), format!("r{number}"), format!("task-{number:02}"));
+    let place = json!({ "id": id, "mailbox": worker, "epoch": 1 });
+    let reported = json!({ "id": report, "mailbox": "dispatch", "epoch": 1 });
+    let mut say = |at: u64, kind: &'static str, actor: &str, data: Value| {
+        all.push((at, kind, actor.to_owned(), data));
+    };
+    say(
+        from,
+        "message.stored",
+        "dispatch",
+        json!({ "id": id, "mailbox": worker, "type": "task", "task_id": name }),
+    );
+    say(
+        from + 40,
+        "nudge.sent",
+        "watcher",
+        json!({ "agent": worker, "mailbox": worker, "pane": "%1", "attempt": 1 }),
+    );
+    say(from + 90, "receipt.submitted", "watcher", json!({ "mailbox": worker, "ids": [id] }));
+    say(taken, "message.acked", worker, place.clone());
+    say(done, ends_with, worker, place);
+    say(
+        done + 20,
+        "message.stored",
+        "watcher",
+        json!({ "id": report, "mailbox": "dispatch", "type": "report.completed", "task_id": name }),
+    );
+    say(done + 270, "message.acked", "dispatch", reported.clone());
+    say(done + 1_920, "message.settled", "dispatch", reported);
+    done + 2_500
+}
+
 /// A session with a bit of everything, in the log's own format.
 fn write_log(bed: &Bed) {
-    let mut lines = Vec::new();
-    let mut say = |millis: u64, kind: &str, actor: &str, data: serde_json::Value| {
-        let at = format!(
-            "2026-11-21T10:{:02}:{:02}.{:03}Z",
-            millis / 60_000,
-            millis / 1_000 % 60,
-            millis % 1_000
-        );
-        let seq = lines.len() + 1;
-        let line = json!({ "timestamp": at, "session_id": "session-20261121-100000", "seq": seq, "type": kind, "actor": actor, "data": data });
-        lines.push(line.to_string());
-    };
-    let mut all: Vec<(u64, &str, String, serde_json::Value)> =
-        vec![(0, "session_start", "ensemble".into(), json!({}))];
-    let mut number = 0;
-    let workers = ["worker-1", "worker-2", "worker-3", "security-reviewer"];
-    let mut clock = [1_200_u64, 2_900, 4_100, 260_000];
-    for round in 0..9_u64 {
-        for (index, worker) in workers.iter().enumerate() {
-            number += 1;
-            let id = format!("m{number}");
-            let from = clock[index];
-            let wait = 300 + (round * 7_919 + index as u64 * 4_861) % 9_000;
-            let work = 21_000 + (round * 31_337 + index as u64 * 17_777) % 64_000;
-            let place = json!({ "id": id, "mailbox": worker, "epoch": 1 });
-            let task = json!({ "id": id, "mailbox": worker, "type": "task", "task_id": format!("task-{number:02}") });
-            all.push((from, "message.stored", "dispatch".into(), task));
-            all.push((
-                from + 40,
-                "nudge.sent",
-                "watcher".into(),
-                json!({ "agent": worker, "mailbox": worker, "pane": "%1", "attempt": 1 }),
-            ));
-            all.push((
-                from + 90,
-                "receipt.submitted",
-                "watcher".into(),
-                json!({ "mailbox": worker, "ids": [id] }),
-            ));
-            all.push((from + wait, "message.acked", (*worker).into(), place.clone()));
-            let end = if (round, index) == (4, 1) { "message.released" } else { "message.settled" };
-            all.push((from + wait + work, end, (*worker).into(), place));
-            let report = format!("r{number}");
-            let arrived = from + wait + work + 20;
-            all.push((arrived, "message.stored", "watcher".into(), json!({ "id": report, "mailbox": "dispatch", "type": "report.completed", "task_id": format!("task-{number:02}") })));
-            all.push((
-                arrived + 250,
-                "message.acked",
-                "dispatch".into(),
-                json!({ "id": report, "mailbox": "dispatch", "epoch": 1 }),
-            ));
-            all.push((
-                arrived + 1_900,
-                "message.settled",
-                "dispatch".into(),
-                json!({ "id": report, "mailbox": "dispatch", "epoch": 1 }),
-            ));
-            clock[index] = from + wait + work + 2_500;
+    let mut all: Vec<Happened> = vec![(0, "session_start", "ensemble".to_owned(), json!({}))];
+    let workers = [
+        ("worker-1", 1_200),
+        ("worker-2", 2_900),
+        ("worker-3", 4_100),
+        ("security-reviewer", 260_000),
+    ];
+    for (index, (worker, start)) in workers.into_iter().enumerate() {
+        let mut clock = start;
+        for round in 0..9 {
+            let number = round * 4 + index as u64 + 1;
+            let end = if number == 18 { "message.released" } else { "message.settled" };
+            clock = task(&mut all, number, worker, clock, end);
         }
     }
-    all.push((95_000, "nudge.deferred", "watcher".into(), json!({ "agent": "worker-2", "mailbox": "worker-2", "pane": "%2", "reason": "busy", "detail": "it shows a spinner", "waiting": 1 })));
-    all.push((310_000, "escalation", "dispatch".into(), json!({ "worker_id": "worker-3", "task_id": "task-19", "reason": "unanswered", "phase": 3 })));
-    all.push((
+    let mut say = |at: u64, kind: &'static str, actor: &str, data: Value| {
+        all.push((at, kind, actor.to_owned(), data));
+    };
+    say(
+        95_000,
+        "nudge.deferred",
+        "watcher",
+        json!({ "agent": "worker-2", "mailbox": "worker-2", "pane": "%2", "reason": "busy", "detail": "it shows a spinner", "waiting": 1 }),
+    );
+    say(
+        310_000,
+        "escalation",
+        "dispatch",
+        json!({ "worker_id": "worker-3", "task_id": "task-19", "reason": "unanswered", "phase": 3 }),
+    );
+    say(
         402_000,
         "loop_detected",
-        "security-reviewer".into(),
+        "security-reviewer",
         json!({ "task_id": "task-12", "cycles": 3, "limit": 3 }),
-    ));
-    all.push((505_000, "file.rejected", "watcher".into(), json!({ "file": "reports/task-20-completed.yaml", "error": "line 3: status is `maybe`: write one of success, failed, blocked" })));
-    all.push((610_000, "report.vague", "watcher".into(), json!({ "file": "reports/task-21-completed.yaml", "rules": ["vague-word", "missing-share"] })));
+    );
+    say(
+        505_000,
+        "file.rejected",
+        "watcher",
+        json!({ "file": "reports/task-20-completed.yaml", "error": "line 3: status is `maybe`: write one of success, failed, blocked" }),
+    );
+    say(
+        610_000,
+        "report.vague",
+        "watcher",
+        json!({ "file": "reports/task-21-completed.yaml", "rules": ["vague-word", "missing-share"] }),
+    );
     all.sort_by_key(|(at, ..)| *at);
     let end = all.last().map_or(0, |(at, ..)| *at) + 2_000;
-    all.push((end, "session_end", "ensemble".into(), json!({})));
-    for (at, kind, actor, data) in all {
-        say(at, kind, &actor, data);
-    }
+    all.push((end, "session_end", "ensemble".to_owned(), json!({})));
+    let line = |(index, (at, kind, actor, data)): (usize, Happened)| {
+        let stamp =
+            format!("2026-11-21T10:{:02}:{:02}.{:03}Z", at / 60_000, at / 1_000 % 60, at % 1_000);
+        let session = "session-20261121-100000";
+        json!({ "timestamp": stamp, "session_id": session, "seq": index + 1, "type": kind, "actor": actor, "data": data })
+            .to_string()
+    };
+    let lines: Vec<String> = all.into_iter().enumerate().map(line).collect();
     let logs = bed.project().join(".ensemble/logs");
     fs::create_dir_all(&logs).unwrap();
     fs::write(logs.join("session-20261121-100000.ndjson"), lines.join("\n") + "\n").unwrap();

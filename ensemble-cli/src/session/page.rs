@@ -144,9 +144,9 @@ fn chart(out: &mut String, name: &str, what: &str, latency: &Latency) {
             grouped(count),
         );
     }
-    let _ = write!(
+    let _ = writeln!(
         out,
-        "</tbody></table><p class=\"stats\"><span>median <b>{}</b></span><span>95% <b>{}</b></span><span>longest <b>{}</b></span></p></figure>\n",
+        "</tbody></table><p class=\"stats\"><span>median <b>{}</b></span><span>95% <b>{}</b></span><span>longest <b>{}</b></span></p></figure>",
         shown(latency, 50),
         shown(latency, 95),
         took(latency.max()),

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::boundary::is_cjk;
 use super::finding::Rule;
-use super::scan::is_cjk;
 
 /// A piece of required information.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -118,7 +118,7 @@ pub(super) fn has_share(text: &str) -> bool {
         if rest[..at].trim_end_matches(' ').ends_with(|c: char| c.is_ascii_digit()) {
             return true;
         }
-        rest = &rest[at..].trim_start_matches(['%', '％']);
+        rest = rest[at..].trim_start_matches(['%', '％']);
     }
     let has_number_before = |word: &str| {
         text.match_indices(word).any(|(at, _)| {

@@ -29,6 +29,7 @@
 //! ```
 
 mod allow;
+mod boundary;
 mod config;
 mod document;
 mod facts;
