@@ -103,19 +103,16 @@ fn nothing_in_a_log_becomes_markup_and_nothing_is_loaded() {
     ));
     let html = told(&records);
     assert!(!html.contains("<script") && !html.contains("<img"), "{html}");
-    for outside in ["http://", "https://", "url(", "@import", "src="] {
-        assert!(
-            !html.contains(outside) || outside == "src=" && !html.contains(" src="),
-            "{outside}"
-        );
+    for outside in ["http://", "https://", "url(", "@import", "<link"] {
+        assert!(!html.contains(outside), "{outside}");
     }
     assert!(html.contains("&lt;script&gt;"));
 }
 
 #[test]
-fn a_log_of_a_hundred_thousand_messages_is_a_page_of_bounded_size() {
+fn a_log_of_twenty_thousand_messages_is_a_page_of_bounded_size() {
     let mut story = Story::of(None);
-    for number in 0..100_000_u64 {
+    for number in 0..20_000_u64 {
         let worker = format!("worker-{}", number % 100);
         for record in message(number * 30, &format!("m{number}"), &worker, "task") {
             story.take(&record);
@@ -130,8 +127,8 @@ fn a_log_of_a_hundred_thousand_messages_is_a_page_of_bounded_size() {
     story.finish_all();
     let html = page(&story);
     assert!(html.len() < 16 * 1024 * 1024, "{} bytes", html.len());
-    assert!(html.contains("100,000"), "all are counted");
-    assert!(html.contains("99,800 more"), "troubles are counted");
+    assert!(html.contains("20,000"), "all are counted");
+    assert!(html.contains("19,800 more"), "troubles are counted");
 }
 
 #[test]
