@@ -110,10 +110,11 @@ fn nothing_in_a_log_becomes_markup_and_nothing_is_loaded() {
 }
 
 #[test]
-fn a_log_of_twenty_thousand_messages_is_a_page_of_bounded_size() {
+fn a_long_log_is_a_page_of_bounded_size() {
     let mut story = Story::of(None);
-    for number in 0..20_000_u64 {
-        let worker = format!("worker-{}", number % 100);
+    for number in 0..4_000_u64 {
+        // More agents than are told of, and more messages of one than are drawn.
+        let worker = format!("worker-{}", if number < 100 { number } else { 1 });
         for record in message(number * 30, &format!("m{number}"), &worker, "task") {
             story.take(&record);
         }
@@ -126,9 +127,9 @@ fn a_log_of_twenty_thousand_messages_is_a_page_of_bounded_size() {
     }
     story.finish_all();
     let html = page(&story);
-    assert!(html.len() < 16 * 1024 * 1024, "{} bytes", html.len());
-    assert!(html.contains("20,000"), "all are counted");
-    assert!(html.contains("19,800 more"), "troubles are counted");
+    assert!(html.len() < 4 * 1024 * 1024, "{} bytes", html.len());
+    assert!(html.contains("4,000"), "all are counted");
+    assert!(html.contains("3,800 more"), "troubles are counted");
 }
 
 #[test]
