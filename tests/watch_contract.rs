@@ -37,6 +37,8 @@ fn bed() -> Bed {
 #[test]
 fn a_broken_report_is_set_aside_and_its_author_is_told_once_what_is_wrong() {
     let bed = bed();
+    // The contract is kept whatever the lint thinks.
+    fs::write(bed.queue().parent().unwrap().join("ensemble.yaml"), "lint: {mode: off}\n").unwrap();
     let watcher = Watcher::start(&bed);
     let broken = "task_id: t-1\nworker_id: 1\nstatus: maybe\nsummary: [x]\n";
     bed.land("reports/t-1-completed.yaml", broken);
@@ -116,5 +118,63 @@ fn what_breaks_while_no_watcher_runs_is_told_by_the_next_one_and_a_newer_version
         ["status: ok\nworker_id: worker-1\n"]
     );
     assert_eq!(bed.records("file.rejected").len(), 1);
+    watcher.stop();
+}
+
+const VAGUE: &str =
+    "task_id: t-1\nworker_id: worker-1\nstatus: success\nsummary: some tests pass\n";
+
+#[test]
+fn a_vague_report_is_delivered_and_its_author_is_told_once_how_to_say_it() {
+    let bed = bed();
+    let watcher = Watcher::start(&bed);
+    bed.land("reports/t-1-completed.yaml", VAGUE);
+    assert_eq!(bed.routed_times("reports/t-1-completed.yaml", 1), [VAGUE]);
+    let message = told(&bed, "worker-1");
+    assert_eq!(message.kind.as_str(), "report.advice");
+    for said in ["line 4: `some` is vague", "[missing-share]", "src/api/auth.py:45-52"] {
+        assert!(message.body.contains(said), "{}", message.body);
+    }
+    let record = eventually(PATIENCE, "it is recorded", || bed.records("report.vague").pop());
+    assert_eq!((&record["findings"], &record["told"]), (&4.into(), &"worker-1".into()));
+    assert!(bed.records("file.rejected").is_empty());
+    watcher.stop();
+    assert_eq!(bed.total("worker-1"), 1);
+}
+
+#[test]
+fn refuse_sets_a_vague_report_aside_and_off_says_nothing() {
+    for (mode, is_refused) in [("refuse", true), ("off", false)] {
+        let bed = bed();
+        let config = bed.queue().parent().unwrap().join("ensemble.yaml");
+        fs::write(config, format!("lint: {{mode: {mode}}}\n")).unwrap();
+        let watcher = Watcher::start(&bed);
+        bed.land("reports/t-1-completed.yaml", VAGUE);
+        if is_refused {
+            let message = told(&bed, "worker-1");
+            assert_eq!(message.kind.as_str(), "report.rejected");
+            assert!(message.body.contains("`some` is vague"), "{}", message.body);
+            assert!(bed.bodies("reports/t-1-completed.yaml").is_empty());
+        } else {
+            assert_eq!(bed.routed_times("reports/t-1-completed.yaml", 1), [VAGUE]);
+            assert_eq!(bed.total("worker-1"), 0);
+        }
+        watcher.stop();
+    }
+}
+
+#[test]
+fn the_third_needs_fix_that_lands_stops_the_task_and_the_conductor_is_told() {
+    let bed = bed();
+    let watcher = Watcher::start(&bed);
+    for round in 1..=3 {
+        let review =
+            format!("task_id: t-1\nreviewer: w-{round}\nstatus: needs_fix\nround: {round}\n");
+        bed.land(&format!("reports/t-1.w-{round}-review.yaml"), review);
+    }
+    let record = eventually(PATIENCE, "the loop is seen", || bed.records("loop_detected").pop());
+    assert_eq!((&record["task_id"], &record["cycles"]), (&"t-1".into(), &3.into()));
+    let escalation = told(&bed, "conductor");
+    assert!(escalation.body.contains("review_loop"), "{}", escalation.body);
     watcher.stop();
 }

@@ -23,7 +23,7 @@ const STEPS: [u64; 27] = [
     21_600_000, 43_200_000,
 ];
 /// How wide a letter of a label is, in percent of the width of a large screen.
-const LETTER_PERCENT: f64 = 0.85;
+const LETTER_PERCENT: f64 = 0.72;
 
 /// Time as a place on the width.
 struct Scale {
