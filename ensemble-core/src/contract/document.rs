@@ -86,7 +86,7 @@ pub(super) fn stem(file: &str, ending: &str) -> Option<String> {
     (!stem.is_empty()).then(|| stem.to_owned())
 }
 
-/// A kind of document: how it is read leniently. It is written by [`write`].
+/// A kind of document: how it is read leniently. It is written by [`write()`].
 pub trait Contract: Serialize + Sized + sealed::Sealed {
     /// Which contract.
     const KIND: Kind;
