@@ -181,6 +181,14 @@ pub enum Error {
     /// A task waits for the approval of its plan.
     #[error("task {} is gated for {}: {}", .0.task_id, .0.agent, .0.advice())]
     Gated(Box<Gate>),
+    /// A document that nobody has been told of yet must not be written over.
+    #[error(
+        "{path} was not delivered yet: wait for the watcher, or start it with `ensemble watch`"
+    )]
+    Undelivered {
+        /// The document.
+        path: PathBuf,
+    },
     /// A needed program is not installed.
     #[error("`{program}` is not installed: {remedy}")]
     MissingProgram {
@@ -277,7 +285,7 @@ impl Error {
     /// Whether the same call may succeed later without anybody changing anything.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Locked { .. } | Self::Full { .. })
+        matches!(self, Self::Locked { .. } | Self::Full { .. } | Self::Undelivered { .. })
             || matches!(
                 self.io_kind(),
                 Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)

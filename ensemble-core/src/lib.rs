@@ -100,6 +100,7 @@
 #![forbid(unsafe_code)]
 
 pub mod board;
+pub mod contract;
 pub mod document;
 pub mod driver;
 pub mod dropbox;
@@ -107,6 +108,7 @@ pub mod durable;
 pub mod env;
 mod error;
 pub mod event_log;
+pub mod lint;
 pub mod message;
 pub mod pane;
 pub mod proto;

@@ -18,7 +18,9 @@ mod fsck;
 mod inbox;
 mod init;
 mod join;
+mod lint;
 mod log;
+mod log_report;
 mod mailbox;
 mod man;
 mod nudge;
@@ -28,14 +30,17 @@ mod plan;
 mod pong;
 mod recv;
 mod release;
+mod report;
 mod request;
 mod requests;
 mod respond;
+mod review;
 mod schema;
 mod send;
 mod settle;
 mod spawn;
 mod status;
+mod summary;
 mod task;
 mod team;
 mod up;
@@ -104,6 +109,10 @@ verbs! {
     Escalations => escalations,
     Inbox => inbox,
     Status => status,
+    Report => report,
+    Review => review,
+    Summary => summary,
+    Lint => lint,
     Log => log,
     Dead => dead,
     Fsck => fsck,

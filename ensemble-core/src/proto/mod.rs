@@ -35,6 +35,7 @@ use crate::env::Monotonic;
 pub mod ack;
 pub mod agent;
 pub mod beat;
+pub mod collect;
 pub mod drain;
 pub mod goal;
 pub mod lease;
