@@ -41,6 +41,7 @@ pub mod receipt;
 pub mod reconcile;
 pub mod request;
 pub mod shutdown;
+pub mod step;
 #[cfg(test)]
 mod testing;
 
