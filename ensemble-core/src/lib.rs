@@ -112,6 +112,8 @@ pub mod roster;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod spool;
+#[cfg(feature = "steps")]
+pub mod steps;
 pub mod tmux;
 
 pub use error::{Error, Result};
