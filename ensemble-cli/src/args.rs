@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::message::Name;
 
@@ -44,9 +44,11 @@ pub(crate) struct Globals {
     pub(crate) json: bool,
 }
 
-/// Reads the command line.
-pub(crate) fn parse() -> Result<Cli, clap::Error> {
-    Cli::try_parse()
+/// Reads the command line; also what the verb is called.
+pub(crate) fn parse() -> Result<(Cli, String), clap::Error> {
+    let matches = Cli::command().try_get_matches()?;
+    let verb = matches.subcommand_name().unwrap_or_default().to_owned();
+    Ok((Cli::from_arg_matches(&matches)?, verb))
 }
 
 /// A duration: plain seconds, or units as in `1h 30m`.
@@ -88,7 +90,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_consistent() {
-        use clap::CommandFactory as _;
         Cli::command().debug_assert();
     }
 

@@ -6,8 +6,11 @@ use std::sync::Arc;
 
 use ensemble_core::event_log::{EventLog, LogOptions, Recorder};
 use ensemble_core::message::Name;
+use ensemble_core::reaper::PASS_VARIABLE;
+use ensemble_core::roster::{Asking, Identity, Refusal, identify};
 use ensemble_core::spool::{Options, Spool};
-use ensemble_watch::project::Project;
+use ensemble_watch::project::{Project, QUEUE_VARIABLE};
+use serde_json::json;
 
 use crate::args::Globals;
 use crate::exit::{Failure, Outcome, say};
@@ -22,15 +25,19 @@ pub(crate) struct Context {
     pub(crate) out: Output,
     queue: Option<PathBuf>,
     agent: Option<Name>,
+    verb: String,
+    identity: OnceCell<Identity>,
     project: OnceCell<Project>,
     log: OnceCell<Arc<EventLog>>,
 }
 
 impl Context {
-    pub(crate) fn new(globals: Globals) -> Self {
+    /// For one run of `verb`.
+    pub(crate) fn new(globals: Globals, verb: String) -> Self {
         let Globals { queue, agent, json } = globals;
         let out = Output::new(json);
-        Self { out, queue, agent, project: OnceCell::new(), log: OnceCell::new() }
+        let (identity, project, log) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
+        Self { out, queue, agent, verb, identity, project, log }
     }
 
     /// The queue as the flag names it.
@@ -72,8 +79,55 @@ impl Context {
         Arc::<EventLog>::clone(self.log.get_or_init(open))
     }
 
-    /// Who is asking, if anybody said so.
+    /// Who is asking, if that is known. This is the one place where a name becomes somebody:
+    /// what the command line or the environment says is only a claim (`roster::identify`).
     pub(crate) fn agent(&self) -> Outcome<Option<Name>> {
+        Ok(self.identity()?.name.clone())
+    }
+
+    /// Who is asking, and how that is known.
+    pub(crate) fn identity(&self) -> Outcome<&Identity> {
+        if let Some(identity) = self.identity.get() {
+            return Ok(identity);
+        }
+        let claimed = self.claimed()?;
+        let identity = self.identify(claimed.as_ref())?;
+        Ok(self.identity.get_or_init(|| identity))
+    }
+
+    fn identify(&self, claimed: Option<&Name>) -> Outcome<Identity> {
+        let project = self.project()?;
+        let (members, errors) = project.roster().entries()?;
+        let mut asking = Asking::new();
+        if !members.is_empty() {
+            asking = asking.with_process(std::process::id());
+            if let Some(pass) = pass_for(project) {
+                asking = asking.with_pass(&pass);
+            }
+        }
+        let outsiders = project.config.identity.outsiders.unwrap_or_default();
+        match identify(&members, &asking, claimed, outsiders) {
+            Ok(identity) => {
+                // Whose file cannot be read is not known to be nobody.
+                if let Some(name) = claimed.filter(|_| !errors.is_empty()) {
+                    project.roster().get(name)?;
+                }
+                Ok(identity)
+            }
+            Err(refusal) => {
+                let actual = refusal.actual();
+                let actor = actual.map_or("outside", Name::as_str);
+                let data = json!({
+                    "claimed": claimed, "actual": actual, "why": refusal.word(), "verb": self.verb,
+                });
+                self.log(project).record("identity.refused", actor, data);
+                Err(Failure::refused(refusal.to_string()).with_hint(advice(&refusal)))
+            }
+        }
+    }
+
+    /// What was said of who is asking.
+    fn claimed(&self) -> Outcome<Option<Name>> {
         if self.agent.is_some() {
             return Ok(self.agent.clone());
         }
@@ -101,6 +155,33 @@ impl Context {
         if let Some((count, Some(last))) = self.log.get().map(|log| log.failures()) {
             let records = crate::text::plural(count, "record");
             say(&format!("warning: {records} missing in the event log: {last}"));
+        }
+    }
+}
+
+/// The pass in the environment, unless it was given for the team of another queue.
+fn pass_for(project: &Project) -> Option<String> {
+    let pass = std::env::var_os(PASS_VARIABLE).filter(|pass| !pass.is_empty())?;
+    let is_ours = match std::env::var_os(QUEUE_VARIABLE).filter(|queue| !queue.is_empty()) {
+        None => true,
+        Some(queue) => is_same_place(Path::new(&queue), &project.queue),
+    };
+    is_ours.then(|| pass.to_string_lossy().into_owned())
+}
+
+fn is_same_place(one: &Path, other: &Path) -> bool {
+    one == other || matches!((one.canonicalize(), other.canonicalize()), (Ok(a), Ok(b)) if a == b)
+}
+
+/// What to do about a refusal.
+const fn advice(refusal: &Refusal) -> &'static str {
+    match refusal {
+        Refusal::Mismatch { .. } => "`ensemble whoami` says who this is",
+        Refusal::Outsider { .. } => {
+            "or allow it to everybody outside of panes, with `identity: {outsiders: allow}` in ensemble.yaml"
+        }
+        Refusal::Contradiction { .. } | Refusal::UnknownPass { .. } | Refusal::Ended { .. } => {
+            "without ENSEMBLE_AGENT_PASS in the environment, the pane it runs in decides"
         }
     }
 }

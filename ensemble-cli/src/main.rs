@@ -3,6 +3,7 @@
 //! | file | what it is |
 //! |---|---|
 //! | `args` | the command line: global flags, and how values are read |
+//! | `asking` | what the verbs of requests share |
 //! | `commands/<verb>` | one verb: its arguments and what it does |
 //! | `context` | what a verb works with: project, queue, event log, who is asking |
 //! | `demo` | the team that `ensemble demo` runs |
@@ -12,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod asking;
 mod commands;
 mod completion;
 mod context;
@@ -39,11 +41,11 @@ fn run() -> Exit {
         Ok(false) => {}
         Err(failure) => return failure.report(),
     }
-    let cli = match args::parse() {
-        Ok(cli) => cli,
+    let (cli, verb) = match args::parse() {
+        Ok(parsed) => parsed,
         Err(error) => return exit::usage(&error),
     };
-    let context = context::Context::new(cli.globals);
+    let context = context::Context::new(cli.globals, verb);
     let result = cli.verb.run(&context).and_then(|()| context.out.flush());
     context.warn_about_log();
     result.map_or_else(exit::Failure::report, |()| Exit::Done)

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::message::{NameError, TimestampError};
+use crate::proto::request::Refusal;
+use crate::requests::Gate;
 
 /// The result of nearly everything here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -150,6 +152,12 @@ pub enum Error {
         /// Whether trying again may help.
         transient: bool,
     },
+    /// A request was not made or not decided, and why.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// A task waits for the approval of its plan.
+    #[error("task {} is gated for {}: {}", .0.task_id, .0.agent, .0.advice())]
+    Gated(Box<Gate>),
     /// A needed program is not installed.
     #[error("`{program}` is not installed: {remedy}")]
     MissingProgram {

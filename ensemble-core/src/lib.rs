@@ -32,6 +32,8 @@
 //!   [`Clock`](env::Clock), [`Transport`](env::Transport), [`Pane`](env::Pane).
 //! * [`spool`] is the queue. [`dropbox`] routes files that anybody puts down; [`document`] changes
 //!   shared files under a lock; [`event_log`] writes down what happens.
+//! * [`requests`] are questions with an id, one addressee and one answer, on disk: shutdown, plan
+//!   approval and whatever comes; the spool heeds the gates of plans.
 //! * [`proto`] has the protocols as state machines without IO, clocks or threads: when to nudge, when
 //!   a lease is over, readiness, escalation, requests.
 //! * [`roster`] says who belongs to the team, where each runs, and who is asking.
@@ -93,7 +95,8 @@
 //!
 //! # Features and Rust version
 //!
-//! `sim` is the only feature and is off by default. Rust 1.89 or newer, for `File::lock`.
+//! `sim` (doubles for tests) and `schema` (JSON Schemas of what stands in configuration files) are
+//! off by default. Rust 1.89 or newer, for `File::lock`.
 #![forbid(unsafe_code)]
 
 pub mod document;
@@ -108,7 +111,10 @@ pub mod pane;
 pub mod proto;
 pub mod provider;
 pub mod reaper;
+pub mod requests;
 pub mod roster;
+#[cfg(feature = "schema")]
+mod schema;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod spool;

@@ -102,35 +102,35 @@ impl Couriers {
 
     /// Counts a mailbox and tells its couriers.
     pub(crate) fn look(&mut self, now: Monotonic, mailbox: &Name, spool: &Spool) {
-        if !self.told.values().any(|t| t.entry.mailbox == *mailbox) {
-            return;
-        }
-        let ids: BTreeSet<MessageId> = match spool.due_ids(mailbox, COUNT_MAX) {
-            Ok(ids) => ids.into_iter().collect(),
-            Err(error) => {
-                tracing::warn!(%mailbox, %error, "cannot count a mailbox");
-                return;
-            }
-        };
         for told in self.told.values_mut().filter(|t| t.entry.mailbox == *mailbox) {
+            // Nobody is told of what a gate keeps from them.
+            let ids = match spool.due_ids_for(mailbox, &told.entry.agent, COUNT_MAX) {
+                Ok(ids) => ids.into_iter().collect::<BTreeSet<MessageId>>(),
+                Err(error) => {
+                    tracing::warn!(%mailbox, %error, "cannot count a mailbox");
+                    return;
+                }
+            };
             // As many may have come as went: only the ids tell that the agent has read.
             let taken = told.known.difference(&ids).count() as u64;
             told.courier.handle(now, Event::Mail { waiting: ids.len() as u64, taken });
-            told.known.clone_from(&ids);
+            told.known = ids;
         }
     }
 
     /// Has an agent's pane looked at, if it has one.
     pub(crate) fn send_to_look(&mut self, agent: &Name) {
         if let Some(told) = self.told.get(agent) {
-            self.nudgers.send(Errand {
-                entry: told.entry.clone(),
-                profile: Arc::clone(&told.profile),
-                attempt: 0,
-                text: None,
-                job: Job::Look,
-            });
+            let entry = told.entry.clone();
+            self.send_to(entry);
         }
+    }
+
+    /// Has a pane looked at; `false` if its provider is not known.
+    pub(crate) fn send_to(&mut self, entry: PaneEntry) -> bool {
+        let Ok(profile) = self.profiles.get(&entry.provider) else { return false };
+        self.nudgers.send(Errand { entry, profile, attempt: 0, text: None, job: Job::Look });
+        true
     }
 
     /// An errand has come back.
@@ -212,7 +212,7 @@ fn perform(
             told.typed = Some((attempt, text.clone()));
             nudgers.send(errand(told, attempt, text, Job::Type));
             // Beyond these, the line itself says that there is more.
-            told.covered = spool.due_ids(&told.entry.mailbox, COVERED_MAX).unwrap_or_default();
+            told.covered = spool.due_ids_for(&told.entry.mailbox, &told.entry.agent, COVERED_MAX).unwrap_or_default();
         }
         Effect::Submit { attempt, typed } => {
             let Some((_, text)) = told.typed.clone().filter(|(number, _)| *number == typed) else { return };

@@ -82,6 +82,11 @@ impl Leases {
         self.held.iter().map(|(lease, _)| lease.holder.clone()).collect()
     }
 
+    /// What was held at the last look, and for how long the leases run.
+    pub(crate) fn held(&self) -> &[(env::Lease, Duration)] {
+        &self.held
+    }
+
     /// What this agent held at the last look, and for how long its leases run.
     pub(crate) fn held_by(&self, agent: &Name) -> Vec<(env::Lease, Duration)> {
         self.held.iter().filter(|(lease, _)| lease.holder == *agent).cloned().collect()

@@ -4,7 +4,8 @@
 //! ```text
 //! doorbell (notify) ──┐                 ┌── boxes, routing, ledger   drop boxes → mailboxes
 //! deadlines ──────────┼── engine.step ──┼── couriers, nudger         mailboxes → panes
-//! signals ────────────┘                 └── leases, roles, status    what is due by the clock
+//! signals ────────────┘                 ├── requests                 asked, decided, expired
+//!                                       └── leases, roles, status    what is due by the clock
 //! ```
 //!
 //! Events are hints; a listing is the truth. A file that landed while nobody watched, whose event
@@ -21,15 +22,22 @@ mod boxes;
 mod couriers;
 pub mod doorbell;
 mod engine;
+pub mod kinds;
 mod leases;
+pub mod members;
 mod nudger;
 pub mod panes;
 mod parking;
 pub mod project;
+mod quarters;
+mod requests;
 mod roles;
 mod routing;
 mod run;
 mod status;
+pub mod team;
 
 pub use boxes::{FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE};
+pub use quarters::PaneQuarters;
+pub use requests::Consequence;
 pub use run::{ACTOR, Stopper, Watcher, run_process};

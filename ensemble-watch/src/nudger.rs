@@ -9,9 +9,11 @@ use std::thread;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
-use ensemble_core::provider::{Diagnosis, Profile};
+use ensemble_core::provider::Profile;
+use ensemble_core::roster::Sight;
 use ensemble_core::tmux::{Server, TextOutcome, TmuxPane, TypedNudge};
 
+use crate::members;
 use crate::panes::PaneEntry;
 
 /// What an errand is for.
@@ -53,8 +55,8 @@ pub(crate) enum Back {
     Looked {
         /// Whom.
         agent: Name,
-        /// What was seen; `None` if nobody could look.
-        diagnosis: Option<Diagnosis>,
+        /// What was seen.
+        sight: Sight,
     },
 }
 
@@ -151,7 +153,7 @@ fn looked(server: &Server, locks: &Path, errand: &Errand, reports: &Sender<Back>
         return false;
     }
     let pane = errand.entry.open(server.clone(), Arc::clone(&errand.profile), locks);
-    let diagnosis = pane.and_then(|mut pane| pane.diagnose()).ok();
-    let _ = reports.send(Back::Looked { agent: errand.entry.agent.clone(), diagnosis });
+    let sight = pane.map_or(Sight::Unseen, |mut pane| members::look_at(server, &mut pane));
+    let _ = reports.send(Back::Looked { agent: errand.entry.agent.clone(), sight });
     true
 }

@@ -4,6 +4,8 @@
 //! `~/.config/ensemble/config.yaml`, then the default. Unknown keys are errors, so that a typing
 //! mistake cannot silently change what happens.
 
+mod team;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,9 +17,14 @@ use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Name, yaml};
 use ensemble_core::proto::{ack, ready};
 use ensemble_core::provider::{Profile, Profiles};
+use ensemble_core::requests::Kinds;
+use ensemble_core::roster::Roster;
 use ensemble_core::spool::{Options, Spool};
 use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
+
+use crate::kinds::RequestsConfig;
+pub use team::{AgentConfig, IdentityConfig, ShutdownConfig, TeamConfig};
 
 /// The queue's directory, if nothing else is said.
 pub const QUEUE_DEFAULT: &str = "queue";
@@ -32,6 +39,7 @@ const CONFIG_BYTES_MAX: u64 = 1024 * 1024;
 
 /// The keys of `ensemble.yaml`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Config {
@@ -47,8 +55,12 @@ pub struct Config {
     pub conductor_patience_seconds: Option<u64>,
     /// Routes that come before the default ones.
     pub routes: Vec<RouteRule>,
-    /// Agents and where they run.
-    pub agents: BTreeMap<String, AgentConfig>,
+    /// Where the team runs.
+    pub team: TeamConfig,
+    /// The agents of the team, by name.
+    pub agents: BTreeMap<Name, AgentConfig>,
+    /// Who may act under whose name.
+    pub identity: IdentityConfig,
     /// Fields of provider profiles, by profile: they take the place of the built-in ones
     /// (docs/providers.md).
     pub providers: BTreeMap<String, serde_json::Map<String, serde_json::Value>>,
@@ -56,10 +68,13 @@ pub struct Config {
     pub readiness: ReadinessConfig,
     /// The times of the ladder after a delivery.
     pub ladder: LadderConfig,
+    /// The kinds of requests.
+    pub requests: RequestsConfig,
 }
 
 /// `readiness` in `ensemble.yaml` (seed 000).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct ReadinessConfig {
@@ -73,6 +88,7 @@ pub struct ReadinessConfig {
 
 /// `ladder` in `ensemble.yaml` (seed 002).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct LadderConfig {
@@ -80,17 +96,6 @@ pub struct LadderConfig {
     pub phase_seconds: Option<u64>,
     /// What waiting for a worker that may not be pressed can add, in seconds (default 1800).
     pub ceiling_seconds: Option<u64>,
-}
-
-/// An agent in `ensemble.yaml`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-#[non_exhaustive]
-pub struct AgentConfig {
-    /// Which program it is: `shell`, `claude`, `codex` …
-    pub provider: Option<String>,
-    /// The mailbox whose mail it is told of; its own name if not given.
-    pub mailbox: Option<Name>,
 }
 
 impl Config {
@@ -152,8 +157,13 @@ impl Config {
                 .conductor_patience_seconds
                 .or(fallback.conductor_patience_seconds),
             routes: self.routes.into_iter().chain(fallback.routes).collect(),
+            team: self.team.or(fallback.team),
             agents,
+            identity: IdentityConfig {
+                outsiders: self.identity.outsiders.or(fallback.identity.outsiders),
+            },
             providers,
+            requests: self.requests.or(fallback.requests),
             readiness: ReadinessConfig {
                 wait_seconds: self.readiness.wait_seconds.or(fallback.readiness.wait_seconds),
                 retry_seconds: self.readiness.retry_seconds.or(fallback.readiness.retry_seconds),
@@ -218,6 +228,14 @@ impl Project {
         Ok(profiles)
     }
 
+    /// The kinds of requests: seed 004's and the configured ones.
+    ///
+    /// # Errors
+    /// A configured kind has no usable name or an impossible time.
+    pub fn kinds(&self) -> Result<Kinds> {
+        self.config.requests.kinds(Path::new(CONFIG_FILE))
+    }
+
     /// The directory of the event log.
     #[must_use]
     pub fn logs(&self) -> PathBuf {
@@ -234,6 +252,18 @@ impl Project {
     #[must_use]
     pub fn ready(&self) -> PathBuf {
         self.state.join("ready")
+    }
+
+    /// Who belongs to the team.
+    #[must_use]
+    pub fn roster(&self) -> Roster {
+        Roster::open(&self.state)
+    }
+
+    /// The directory that holds queue and state.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        self.state.parent().unwrap_or(&self.state)
     }
 
     /// The locks of panes and of workers that are being assigned something.

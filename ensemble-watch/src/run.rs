@@ -13,6 +13,7 @@ use ensemble_core::{Error, Result};
 use crate::engine::{Engine, Wake};
 use crate::nudger::Nudgers;
 use crate::project::Project;
+use crate::requests::Consequence;
 
 /// The watcher's name in the event log.
 pub const ACTOR: &str = "watcher";
@@ -73,6 +74,13 @@ impl Watcher {
         forward(reported, sender.clone(), Wake::Back);
         let stopper = Stopper { wakes: sender, stopped: Arc::default() };
         Ok(Self { engine, wakes, stopper, log, _lock: lock })
+    }
+
+    /// With somebody who carries out what was decided; without, that is only recorded.
+    #[must_use]
+    pub fn with_consequence(mut self, consequence: Box<dyn Consequence>) -> Self {
+        self.engine.set_consequence(consequence);
+        self
     }
 
     /// A handle with which another thread ends it.

@@ -15,7 +15,7 @@ use super::ping::not_ready;
 use super::send::{content_of, fill};
 use super::status::Watcher;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Exit, Failure, Outcome};
 use crate::receipt::{Receipt, Tracker};
 use crate::text::age;
 use crate::worker::{Worker, assigner, resting};
@@ -86,7 +86,7 @@ impl Arguments {
             assigner.assign(order, worker.agent_pane(), nudge, rest)
         };
         worker.remember(context)?;
-        let (message, attempt, phase, acked) = match assigned? {
+        let (message, attempt, phase, acked) = match assigned.map_err(gated)? {
             Assigned::NotReady(failure) => return Err(not_ready(context, &failure)?),
             Assigned::Delivered { ended, .. } => match ended {
                 Ended::Acked { phase, attempt, message } => (message, attempt, phase, true),
@@ -188,5 +188,13 @@ impl Arguments {
         context
             .out
             .line(format!("{message} {state} by {worker} (attempt {attempt}, phase {phase})"))
+    }
+}
+
+/// A task whose plan is not approved cannot be assigned yet.
+fn gated(error: Error) -> Failure {
+    match error {
+        Error::Gated(_) => Failure::new(Exit::Busy, error.to_string()),
+        other => other.into(),
     }
 }

@@ -2,7 +2,9 @@
 //! in the list of verbs; what it takes and its help stand in its `Arguments`.
 
 mod assign;
+mod attach;
 mod bind;
+mod broadcast;
 mod completions;
 mod dead;
 mod demo;
@@ -12,19 +14,29 @@ mod extend;
 mod fsck;
 mod inbox;
 mod init;
+mod join;
 mod log;
 mod mailbox;
 mod man;
 mod nudge;
 mod pane;
 mod ping;
+mod plan;
 mod pong;
 mod recv;
 mod release;
+mod request;
+mod requests;
+mod respond;
+mod schema;
 mod send;
 mod settle;
+mod spawn;
 mod status;
+mod team;
+mod up;
 mod watch;
+mod whoami;
 
 use crate::context::Context;
 use crate::exit::Outcome;
@@ -56,15 +68,26 @@ macro_rules! verbs {
 verbs! {
     Init => init,
     Demo => demo,
+    Up => up,
+    Spawn => spawn,
+    Join => join,
+    Attach => attach,
+    Team => team,
+    Whoami => whoami,
     Watch => watch,
     Mailbox => mailbox,
     Pane => pane,
     Send => send,
+    Broadcast => broadcast,
     Recv => recv,
     Settle => settle,
     Release => release,
     Extend => extend,
     Assign => assign,
+    Request => request,
+    Plan => plan,
+    Respond => respond,
+    Requests => requests,
     Ping => ping,
     Pong => pong,
     Nudge => nudge,
@@ -75,6 +98,7 @@ verbs! {
     Dead => dead,
     Fsck => fsck,
     Doctor => doctor,
+    Schema => schema,
     Completions => completions,
     Man => man,
 }

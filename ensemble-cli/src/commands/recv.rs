@@ -4,13 +4,14 @@ use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::env::Delivery;
-use ensemble_core::message::Name;
+use ensemble_core::message::{Envelope, Name};
+use ensemble_core::requests::{Correlation, Requests};
 use ensemble_core::spool::{Spool, Waited};
 use ensemble_watch::doorbell::Waiter;
 use serde_json::json;
 
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Failure, Outcome, say};
 use crate::interrupt::Interrupt;
 use crate::output::STRONG;
 use crate::text::age;
@@ -52,8 +53,9 @@ impl Arguments {
             delivery = wait(&spool, &interrupt, &mailbox, &agent, patience)?;
         }
         let Some(mut delivery) = delivery else {
-            return Err(Failure::nothing(format!("nothing waits in mailbox `{mailbox}`")));
+            return Err(nothing(&spool, &mailbox, &agent)?);
         };
+        correlate(context, &spool, &delivery.envelope);
         let delivered = self.hand_over(context, &spool, &interrupt, &mut delivery);
         if delivered.is_err() {
             // Nobody has seen it: others may have it at once, not only when the lease is over.
@@ -86,6 +88,33 @@ impl Arguments {
             print_message(context, spool, delivery)?;
         }
         context.out.flush()
+    }
+}
+
+/// Why there is nothing: perhaps something waits, but not for this agent yet.
+fn nothing(spool: &Spool, mailbox: &Name, agent: &Name) -> Outcome<Failure> {
+    let gated: Vec<String> = spool
+        .gated(mailbox, agent)?
+        .iter()
+        .map(|gate| format!("task {} is gated: {}", gate.task_id, gate.advice()))
+        .collect();
+    let nothing = format!("nothing waits in mailbox `{mailbox}`");
+    Ok(Failure::nothing(match gated.as_slice() {
+        [] => nothing,
+        gated => format!("{nothing} that {agent} may take: {}", gated.join("; ")),
+    }))
+}
+
+/// A message of another program may ask or decide something. Whatever becomes of that, the message
+/// is delivered.
+fn correlate(context: &Context, spool: &Spool, envelope: &Envelope) {
+    let correlated = context.project().and_then(|project| Ok(project.kinds()?));
+    let correlated = correlated
+        .and_then(|kinds| Ok(Requests::new(spool).with_kinds(kinds).correlate(envelope)?));
+    match correlated {
+        Ok(Correlation::Refused(refusal)) => say(&refusal.to_string()),
+        Ok(_) => {}
+        Err(failure) => drop(failure.report()),
     }
 }
 

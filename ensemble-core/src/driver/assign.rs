@@ -9,6 +9,7 @@ use crate::env::Clock;
 use crate::event_log::Recorder;
 use crate::message::Name;
 use crate::proto::ready::{self, ReadinessFailure};
+use crate::requests::{Gate, Requests};
 use crate::spool::Spool;
 use crate::{Error, Result};
 
@@ -76,7 +77,8 @@ impl Assigner<'_> {
     /// watcher will, and waits for the ack or the end of the ladder. Never publishes without a pong.
     ///
     /// # Errors
-    /// [`Error::Locked`] if another controller is at this worker; as for [`Spool::publish`]; or the
+    /// [`Error::Locked`] if another controller is at this worker; [`Error::Gated`] if its plan for the
+    /// task is not approved; as for [`Spool::publish`]; or the
     /// state directory cannot be used.
     pub fn assign(
         &self,
@@ -90,6 +92,10 @@ impl Assigner<'_> {
         let _lock = self.lock(&order.worker)?;
         // Before anybody is asked: an unknown mailbox is a mistake of the caller.
         self.spool.settings(&order.envelope.to)?;
+        let gate = Requests::new(self.spool).gate(&order.task, &order.worker)?;
+        if let Some(gate) = gate.filter(Gate::is_closed) {
+            return Err(Error::Gated(Box::new(gate)));
+        }
         let ready_attempt = match self.ask(&order.worker, lent(&mut pane), rest)? {
             Readied::Ready { attempt } => attempt,
             Readied::NotReady(failure) => return Ok(Assigned::NotReady(failure)),

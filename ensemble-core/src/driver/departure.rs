@@ -148,7 +148,7 @@ impl Shutter<'_> {
             last_failure: String::new(),
         };
         run.machine.handle(self.clock.monotonic(), Event::Begin(departure.consent));
-        run.to_the_end(quarters, rest)
+        run.run(quarters, rest)
     }
 
     /// Writes down that it is leaving, unless that is over or not meant for this generation.
@@ -221,7 +221,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn to_the_end(
+    fn run(
         &mut self,
         quarters: &mut dyn Quarters,
         rest: &mut dyn FnMut(Duration) -> bool,

@@ -116,30 +116,48 @@ impl DropBox {
     /// # Errors
     /// The disk failed.
     pub fn reject(&self, queue: &Path, file: &str, error: &str) -> Result<Option<String>> {
-        use crate::env::Clock as _;
-        let queue = Dir::open(queue)?;
-        let rejected = queue.ensure_child(REJECTED, Modes::default())?;
         if self.dir.stat(file)?.is_none_or(|stat| stat.is_directory) {
             return Ok(None);
         }
-        let kept: String = file
-            .chars()
-            .map(
-                |c| if c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-') { c } else { '_' },
-            )
-            .take(100)
-            .collect();
-        let kept = durable::temporary_name(&format!("{}.{kept}", self.name));
-        let reason =
-            Rejection { file: self.path_of(file), error, at: crate::env::SystemClock.wall() };
-        rejected.replace(
-            &format!("{kept}@reason.yaml"),
-            yaml::render(&reason).as_bytes(),
-            &rejected,
-            Modes::default(),
-            Durability::Process,
-        )?;
-        self.dir.move_new(file, &rejected, &kept)?;
-        Ok(Some(format!("{REJECTED}/{kept}")))
+        let aside = Aside { path: self.path_of(file), stem: format!("{}.{file}", self.name) };
+        put_aside(&Dir::open(queue)?, &self.dir, file, &aside, error).map(Some)
     }
+}
+
+/// What is put aside: its path below the queue, and how its new name begins.
+#[derive(Debug)]
+pub(crate) struct Aside {
+    pub(crate) path: String,
+    pub(crate) stem: String,
+}
+
+/// Moves a file, or a directory that is not empty, to `rejected/` and writes the reason beside it,
+/// first. Returns its new path below the queue.
+pub(crate) fn put_aside(
+    queue: &Dir,
+    dir: &Dir,
+    file: &str,
+    aside: &Aside,
+    error: &str,
+) -> Result<String> {
+    use crate::env::Clock as _;
+    let rejected = queue.ensure_child(REJECTED, Modes::default())?;
+    let harmless = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let kept: String =
+        aside.stem.chars().map(|c| if harmless(c) { c } else { '_' }).take(110).collect();
+    let kept = durable::temporary_name(&kept);
+    let reason = Rejection { file: aside.path.clone(), error, at: crate::env::SystemClock.wall() };
+    rejected.replace(
+        &format!("{kept}@reason.yaml"),
+        yaml::render(&reason).as_bytes(),
+        &rejected,
+        Modes::default(),
+        Durability::Process,
+    )?;
+    if dir.stat(file)?.is_some_and(|stat| stat.is_directory) {
+        dir.move_tree_new(file, &rejected, &kept)?;
+    } else {
+        dir.move_new(file, &rejected, &kept)?;
+    }
+    Ok(format!("{REJECTED}/{kept}"))
 }

@@ -13,6 +13,7 @@ use crate::{Error, Result};
 /// `match` is a path below the queue in which `*` stands for any text without a slash; `{1}`,
 /// `{2}` … in `to` stand for what the first, second … `*` matched.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RouteRule {
     /// Which files: `reports/*-completed.yaml`.

@@ -16,6 +16,7 @@
 mod lock;
 #[cfg(test)]
 mod tests;
+mod tree;
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -407,8 +408,7 @@ impl AsFd for Dir {
     }
 }
 
-/// Replaces the document at `path` as a whole: readers see the old or the new one. Creates it,
-/// private to its owner, if there is none; its directory must exist.
+/// Replaces the document at `path` as a whole, or creates it, private to its owner, in its directory.
 ///
 /// # Errors
 /// The disk failed; the old document is as it was.

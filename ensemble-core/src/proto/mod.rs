@@ -33,6 +33,7 @@
 use crate::env::Monotonic;
 
 pub mod ack;
+pub mod drain;
 pub mod lease;
 pub mod nudge;
 pub mod patience;

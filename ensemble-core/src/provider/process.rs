@@ -13,6 +13,8 @@ const STAT_BYTES_MAX: usize = 2048;
 
 /// How far up the tree to look for an ancestor.
 const GENERATIONS_MAX: usize = 16;
+/// How far up the whole line is followed: deeper than tools are nested, and an end in any case.
+const LINE_MAX: usize = 128;
 
 /// When process `pid` started, in clock ticks since boot.
 pub(crate) fn start_time(pid: u32) -> Option<u64> {
@@ -23,6 +25,20 @@ pub(crate) fn start_time(pid: u32) -> Option<u64> {
 pub(super) fn generations_below(pid: u32, ancestor: u32) -> Option<usize> {
     let parent = |pid: &u32| field(&stat(*pid)?, PARENT).and_then(|pid| u32::try_from(pid).ok());
     std::iter::successors(Some(pid), parent).take(GENERATIONS_MAX).position(|pid| pid == ancestor)
+}
+
+/// `pid` and its ancestors, the nearest first, each with its start time: together they name a
+/// process beyond doubt. Whoever has ended, or is another user's behind closed doors, ends the line.
+pub(crate) fn line_of(pid: u32) -> Vec<(u32, u64)> {
+    let mut line = Vec::new();
+    let mut next = Some(pid);
+    while let Some(pid) = next.filter(|pid| *pid > 0 && line.len() < LINE_MAX) {
+        let Some(stat) = stat(pid) else { break };
+        let Some(started) = field(&stat, START_TIME) else { break };
+        line.push((pid, started));
+        next = field(&stat, PARENT).and_then(|pid| u32::try_from(pid).ok());
+    }
+    line
 }
 
 /// One read, since the system makes the whole text anew for each.
@@ -56,5 +72,9 @@ mod tests {
         assert!(start_time(std::process::id()).is_some());
         assert_eq!(generations_below(std::process::id(), parent), Some(1));
         assert_eq!(generations_below(parent, std::process::id()), None);
+        let line = line_of(std::process::id());
+        assert_eq!(line[0], (std::process::id(), start_time(std::process::id()).unwrap()));
+        assert_eq!(line[1].0, parent);
+        assert_eq!(line.last().map(|(pid, _)| *pid), Some(1));
     }
 }

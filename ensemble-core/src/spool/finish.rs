@@ -28,8 +28,10 @@ impl Spool {
     /// Says that the work is done: `cur/` to `done/` (S3 to S4).
     ///
     /// # Errors
-    /// [`Error::LeaseLost`] if the message is not held under this lease any more.
+    /// [`Error::LeaseLost`] if the message is not held under this lease any more; [`Error::Gated`] if
+    /// the holder's plan for its task is not approved.
     pub fn settle(&self, lease: &Lease) -> Result<()> {
+        self.pass_gate(self.gate_of(lease)?)?;
         let mailbox = self.mailbox(&lease.mailbox)?;
         let held = Held::from(lease);
         match mailbox.cur.move_new(&held.file(), &mailbox.done, &place::plain(&held.id))? {

@@ -36,6 +36,7 @@ mod dead;
 mod find;
 mod finish;
 mod fsck;
+mod gated;
 mod glance;
 mod leave;
 mod mailbox;
@@ -202,7 +203,12 @@ impl Spool {
         self.options.durability
     }
 
-    fn queue_dir(&self) -> Result<Dir> {
+    /// How this queue works, for what is built on it.
+    pub(crate) const fn options(&self) -> &Options {
+        &self.options
+    }
+
+    pub(crate) fn queue_dir(&self) -> Result<Dir> {
         let missing = || Error::NoQueue { path: self.root.clone() };
         let stat = durable::stat_path(&self.root)?.ok_or_else(missing)?;
         let open_to_all = stat.mode & 0o002 != 0;

@@ -25,7 +25,8 @@ pub enum Waited {
 
 impl Spool {
     /// Takes the next due message for `holder`: urgent ones first, then the oldest. Messages that
-    /// cannot be read or have expired are dead-lettered on the way.
+    /// cannot be read or have expired are dead-lettered on the way; those of tasks whose plan by
+    /// `holder` is not approved are passed over ([`Spool::gated`] tells of them).
     ///
     /// Never waits for a message; several consumers may share a mailbox.
     ///
@@ -34,6 +35,9 @@ impl Spool {
     pub fn receive(&self, mailbox: &Name, holder: &Name) -> Result<Option<Delivery>> {
         let mailbox = self.mailbox(mailbox)?;
         let settings = mailbox.settings()?;
+        if let Some(gates) = self.gates_of(holder)? {
+            return self.receive_gated(&mailbox, &settings, holder, &gates);
+        }
         let shared = self.options.share_backlog.then_some(Backlog {
             home: &mailbox.home,
             tmp: &mailbox.tmp,
@@ -63,7 +67,7 @@ impl Spool {
     /// Takes one particular waiting message for `holder`; `None` if it does not wait any more.
     ///
     /// # Errors
-    /// As for [`Spool::receive`].
+    /// As for [`Spool::receive`]; [`Error::Gated`] if its task waits for the approval of a plan.
     pub fn receive_id(
         &self,
         mailbox: &Name,
@@ -79,6 +83,7 @@ impl Spool {
         let epoch = if let Location::Front(front) = &location { front.epoch } else { 0 };
         let held = Held { id: id.clone(), holder: holder.clone(), epoch: epoch + 1 };
         let (dir, file) = mailbox.file_at(id, &location);
+        self.pass_gate(self.gate_before(dir, &file, holder)?)?;
         self.claim(&mailbox, &settings, (dir, &file), held)
     }
 
@@ -94,7 +99,7 @@ impl Spool {
         }))
     }
 
-    fn claim(
+    pub(super) fn claim(
         &self,
         mailbox: &Arc<Mailbox>,
         settings: &Settings,

@@ -184,7 +184,7 @@ pub(super) fn list_new(new: &Dir) -> Result<VecDeque<MessageId>> {
 }
 
 /// Lists `front/`, most urgent and then oldest last.
-fn list_front(front: &Dir) -> Result<Vec<Front>> {
+pub(super) fn list_front(front: &Dir) -> Result<Vec<Front>> {
     let mut found = Vec::new();
     front.for_each(|file| {
         found.extend(Front::parse(file));

@@ -177,7 +177,11 @@ impl Server {
         ended.map(drop).map_err(|failure| self.error(operation, failure))
     }
 
-    fn require_one_line(&self, operation: &'static str, arguments: &[&str]) -> Result<()> {
+    pub(super) fn require_one_line(
+        &self,
+        operation: &'static str,
+        arguments: &[&str],
+    ) -> Result<()> {
         match arguments.iter().find(|argument| !is_one_line(argument)) {
             None => Ok(()),
             Some(bad) => {
@@ -187,7 +191,7 @@ impl Server {
         }
     }
 
-    fn one_line(
+    pub(super) fn one_line(
         &self,
         operation: &'static str,
         lines: Result<Vec<String>, Failure>,

@@ -18,7 +18,9 @@ use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::reconcile::{Effect, Event, Reconcile};
-use ensemble_core::spool::Spool;
+use ensemble_core::requests::Requests;
+use ensemble_core::roster::Sight;
+use ensemble_core::spool::{Spool, Swept};
 use ensemble_core::{Error, Result};
 use serde_json::json;
 
@@ -26,10 +28,12 @@ use crate::boxes::{Boxes, Look};
 use crate::couriers::Couriers;
 use crate::doorbell::{Doorbell, Landing, Ring};
 use crate::leases::Leases;
+use crate::members::Members;
 use crate::nudger::{Back, Nudgers};
 use crate::panes;
 use crate::parking::Parking;
 use crate::project::Project;
+use crate::requests::{Consequence, RequestWatch, keep_gated};
 use crate::roles::Roles;
 use crate::run::ACTOR;
 use crate::status::Status;
@@ -69,8 +73,10 @@ pub(crate) struct Engine {
     ledger: Ledger,
     couriers: Couriers,
     leases: Leases,
+    members: Members,
     parking: Parking,
     roles: Roles,
+    requests: RequestWatch,
     status: Status,
     mailbox_dirs: HashMap<PathBuf, Name>,
     rung: BTreeSet<Name>,
@@ -101,9 +107,11 @@ impl Engine {
         Ok(Self {
             ledger: Ledger::open(&project.state)?,
             leases: Leases::open(now, &project.state),
+            members: Members::new(now, project),
             couriers: Couriers::new(project.profiles()?, nudgers),
             parking: Parking::default(),
             roles: Roles::new(&project.config),
+            requests: RequestWatch::new(&project.queue, project.kinds()?),
             reconcile: Reconcile::new(project.config.poll_interval()),
             status: Status::new(project.watch_status()),
             project: project.clone(),
@@ -124,6 +132,11 @@ impl Engine {
         })
     }
 
+    /// Who carries out what was decided.
+    pub(crate) fn set_consequence(&mut self, consequence: Box<dyn Consequence>) {
+        self.requests.set_consequence(consequence);
+    }
+
     /// When the loop must step again although nothing has rung.
     pub(crate) fn next_deadline(&self) -> Option<Monotonic> {
         if self.backlog {
@@ -135,12 +148,14 @@ impl Engine {
             self.couriers.next_timeout(),
             self.roles.next_timeout(),
             self.leases.next_timeout(),
+            self.requests.next_timeout(),
         ];
         machines
             .into_iter()
             .chain([
                 boxes,
                 self.status.next_due(),
+                Some(self.members.next_timeout()),
                 Some(self.next_lease_look),
                 Some(self.next_sweep),
             ])
@@ -185,12 +200,17 @@ impl Engine {
                 self.reconcile.handle(now, Event::SourceFailed { why })
             }
             Wake::Back(Back::Typed(report)) => self.couriers.report(now, report, &*self.recorder),
-            Wake::Back(Back::Looked { agent, diagnosis }) => {
-                let held = self.leases.held_by(&agent);
-                self.parking.looked(now, &agent, diagnosis, held, &self.spool, &*self.recorder);
-            }
+            Wake::Back(Back::Looked { agent, sight }) => self.looked(now, &agent, sight),
             Wake::Stop => {}
         }
+    }
+
+    fn looked(&mut self, now: Monotonic, agent: &Name, sight: Sight) {
+        let (spool, recorder) = (&*self.spool, &*self.recorder);
+        let held = self.leases.held_by(agent);
+        self.parking.looked(now, agent, sight.diagnosis(), held, spool, recorder);
+        let changed = self.members.seen(agent, sight, &self.project, spool, recorder);
+        self.status.changed_if(changed);
     }
 
     fn landed(&mut self, now: Monotonic, dir: &Path, name: &str, how: Landing, look: &mut Look) {
@@ -209,6 +229,8 @@ impl Engine {
             self.watch_mailbox_of(name);
         } else if dir == self.project.panes() {
             self.rebind(now);
+        } else if self.requests.concerns(dir) {
+            self.requests.rung(now, dir, Some(name), &self.spool, self.doorbell.as_mut());
         } else if dir == self.project.state.join(CANARY_DIRECTORY) {
             self.reconcile.handle(now, Event::CanarySeen);
         } else if let Some(boxes) = &mut self.boxes {
@@ -221,9 +243,13 @@ impl Engine {
         match self.mailbox_dirs.get(dir) {
             Some(mailbox) => {
                 self.rung.insert(mailbox.clone());
+                self.members.stir(now, mailbox);
             }
             // A binding that was removed.
             None if dir == self.project.panes() => self.rebind(now),
+            None if self.requests.concerns(dir) => {
+                self.requests.rung(now, dir, None, &self.spool, self.doorbell.as_mut());
+            }
             None => self.check_paths(now),
         }
     }
@@ -280,6 +306,7 @@ impl Engine {
         ] {
             doorbell.watch(&dir)?;
         }
+        self.requests.rewatch(&mut doorbell)?;
         self.doorbell = Some(doorbell);
         self.rebind(now);
         let mailboxes = self.spool.mailboxes().map_err(|e| e.to_string())?;
@@ -292,6 +319,17 @@ impl Engine {
             // If it cannot be watched, the regular scan finds its mail.
             let _ = self.watch_mailbox(&mailbox);
             self.rung.insert(mailbox);
+        }
+    }
+
+    /// A mailbox whose directories were still being made when it was noticed.
+    fn watch_what_is_missing(&mut self) {
+        let new =
+            |mailbox: &Name| self.project.queue.join("mailbox").join(mailbox.as_str()).join("new");
+        let is_missing = |mailbox: &&Name| !self.mailbox_dirs.contains_key(&new(mailbox));
+        let missing: Vec<Name> = self.couriers.mailboxes().filter(is_missing).cloned().collect();
+        for mailbox in missing {
+            self.watch_mailbox_of(mailbox.as_str());
         }
     }
 
@@ -330,6 +368,8 @@ impl Engine {
                     tracing::warn!(%error, "cannot read where an agent runs");
                 }
                 self.couriers.bind(now, entries);
+                self.members.look_soon(now);
+                self.watch_what_is_missing();
                 self.rung.extend(self.couriers.mailboxes().cloned());
             }
             Err(error) => tracing::warn!(%error, "cannot read where agents run"),
@@ -344,6 +384,7 @@ impl Engine {
             }
         }
         self.rebind(now);
+        self.requests.scan(now, &self.spool, self.doorbell.as_mut());
     }
 
     /// Looks at the mailboxes that rang and lets the couriers act.
@@ -371,6 +412,7 @@ impl Engine {
             // Who holds something and has met a usage limit is to keep it.
             let holders = self.leases.holders();
             self.parking.keep(&holders);
+            keep_gated(self.leases.held(), &self.spool);
             for holder in &holders {
                 self.couriers.send_to_look(holder);
             }
@@ -379,15 +421,35 @@ impl Engine {
         }
         if now >= self.next_sweep {
             self.next_sweep = now + SWEEP_INTERVAL;
-            match self.spool.sweep() {
-                Ok(swept) if swept != ensemble_core::spool::Swept::default() => {
-                    self.recorder.record("queue.swept", ACTOR, json!({ "tmp": swept.tmp_removed, "done": swept.done_removed, "orphans": swept.orphans_removed }));
-                }
-                Ok(_) => {}
-                Err(error) => tracing::warn!(%error, "cannot sweep the queue"),
-            }
+            self.sweep();
         }
+        self.requests.drive(now, &self.spool, &*self.recorder);
         self.tell(now);
+        let (spool, recorder) = (&*self.spool, &*self.recorder);
+        let changed = self.members.drive(now, &self.project, spool, &mut self.couriers, recorder);
+        self.status.changed_if(changed);
+    }
+
+    /// Removes what belongs to nobody any more.
+    fn sweep(&self) {
+        let requests = Requests::new(&self.spool).sweep().unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot sweep the requests");
+            0
+        });
+        match self.spool.sweep() {
+            Ok(swept) if requests > 0 || swept != Swept::default() => {
+                self.recorder.record(
+                    "queue.swept",
+                    ACTOR,
+                    json!({
+                        "tmp": swept.tmp_removed, "done": swept.done_removed,
+                        "orphans": swept.orphans_removed, "requests": requests,
+                    }),
+                );
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "cannot sweep the queue"),
+        }
     }
 
     /// Writes the status once more, for instance because the watcher stops.
@@ -403,8 +465,10 @@ impl Engine {
             "rejected": self.rejected,
             "boxes": self.boxes.as_ref().map(Boxes::summary),
             "agents": self.couriers.summary(now),
+            "members": self.members.summary(),
             "parked": self.parking.summary(now),
             "roles": self.roles.summary(now),
+            "requests": self.requests.summary(),
         })
     }
 }

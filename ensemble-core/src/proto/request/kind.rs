@@ -5,6 +5,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::{Decision, Outcome};
+
+/// The kind that ends a worker.
+pub const SHUTDOWN: &str = "shutdown";
+/// The kind that opens a plan's gate.
+pub const PLAN_APPROVAL: &str = "plan_approval";
 /// How long a worker has to answer a request for its shutdown.
 pub const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(2 * 60);
 /// How often it is reminded in that time.
@@ -19,6 +25,7 @@ const _: () = assert!(PLAN_REMIND_EVERY.as_secs() < PLAN_DEADLINE.as_secs());
 
 /// What happens when a request expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AtExpiry {
     /// The requester is told.
@@ -64,9 +71,9 @@ pub struct Kind {
 impl Kind {
     /// A kind with the names that follow from its own, and the times of a plan.
     #[must_use]
-    pub fn new(name: &'static str) -> Self {
+    pub fn new(name: impl Into<Cow<'static, str>>) -> Self {
+        let name = name.into();
         Self {
-            name: Cow::Borrowed(name),
             request_type: format!("{name}_request").into(),
             response_type: format!("{name}_response").into(),
             content_field: Cow::Borrowed("content"),
@@ -74,17 +81,40 @@ impl Kind {
             deadline: PLAN_DEADLINE,
             remind_every: PLAN_REMIND_EVERY,
             at_expiry: AtExpiry::Tell,
+            name,
         }
+    }
+
+    /// Whether something is to be carried out after this decision, besides telling everybody: the
+    /// end of a worker that has agreed to it, or that said nothing in time.
+    ///
+    /// ```
+    /// use ensemble_core::message::{Name, Timestamp};
+    /// use ensemble_core::proto::request::{Decision, Kind, Outcome};
+    /// let (bob, now) = (Name::new("bob")?, Timestamp::from_unix_millis(0));
+    /// assert!(Kind::shutdown().carries_out(&Decision::new(Outcome::Approved, bob.clone(), now)));
+    /// assert!(!Kind::shutdown().carries_out(&Decision::new(Outcome::Rejected, bob, now)));
+    /// # Ok::<(), ensemble_core::message::NameError>(())
+    /// ```
+    #[must_use]
+    pub fn carries_out(&self, decision: &Decision) -> bool {
+        self.name == SHUTDOWN
+            && match decision.outcome {
+                Outcome::Approved => true,
+                Outcome::Expired => self.at_expiry == AtExpiry::Force,
+                Outcome::Rejected | Outcome::Cancelled => false,
+            }
     }
 
     /// Seed 004: finish and exit, or say why not.
     #[must_use]
     pub fn shutdown() -> Self {
         Self {
+            content_field: Cow::Borrowed("reason"),
             deadline: SHUTDOWN_DEADLINE,
             remind_every: SHUTDOWN_REMIND_EVERY,
             at_expiry: AtExpiry::Force,
-            ..Self::new("shutdown")
+            ..Self::new(SHUTDOWN)
         }
     }
 
@@ -95,7 +125,7 @@ impl Kind {
             content_field: Cow::Borrowed("plan"),
             comment_field: Cow::Borrowed("feedback"),
             at_expiry: AtExpiry::Escalate,
-            ..Self::new("plan_approval")
+            ..Self::new(PLAN_APPROVAL)
         }
     }
 }

@@ -64,7 +64,8 @@ mod tests;
 mod tracker;
 
 pub use kind::{
-    AtExpiry, Kind, PLAN_DEADLINE, PLAN_REMIND_EVERY, SHUTDOWN_DEADLINE, SHUTDOWN_REMIND_EVERY,
+    AtExpiry, Kind, PLAN_APPROVAL, PLAN_DEADLINE, PLAN_REMIND_EVERY, SHUTDOWN, SHUTDOWN_DEADLINE,
+    SHUTDOWN_REMIND_EVERY,
 };
 pub use refusal::Refusal;
 pub use tracker::{Correlated, Tracker};
@@ -260,8 +261,16 @@ impl Request {
     fn open(&mut self, now: Monotonic, age: Duration) -> State {
         self.effects.push_back(Effect::Announce);
         let close_at = now + self.kind.deadline.saturating_sub(age);
-        let remind_at = Some(now + self.kind.remind_every).filter(|at| *at < close_at);
-        State::Pending { close_at, remind_at, reminded: 0 }
+        // Reminders keep their times and their numbers whoever takes over.
+        let every = self.kind.remind_every.as_millis();
+        let reminded = age.as_millis().checked_div(every).unwrap_or(0);
+        let next = Duration::from_millis(
+            u64::try_from((reminded + 1).saturating_mul(every)).unwrap_or(u64::MAX),
+        );
+        let next = now + next.saturating_sub(age);
+        let remind_at = Some(next).filter(|at| every > 0 && *at < close_at);
+        let reminded = u32::try_from(reminded).unwrap_or(u32::MAX);
+        State::Pending { close_at, remind_at, reminded }
     }
 
     fn close(&mut self, decision: Decision) -> State {

@@ -54,6 +54,66 @@ pub enum Refusal {
         /// Who tried.
         by: Name,
     },
+    /// Nobody has said what such a request is.
+    #[error("Error: Unknown kind of request '{kind}': there are {}", .known.join(", "))]
+    UnknownKind {
+        /// The kind that was named.
+        kind: String,
+        /// Those there are.
+        known: Vec<String>,
+    },
+    /// The id belongs to another request.
+    #[error("Error: request_id '{id}' is taken by another request: choose another id")]
+    Taken {
+        /// Which id.
+        id: String,
+    },
+    /// The task waits for the answer to an earlier plan.
+    #[error(
+        "Error: the plan of {by} for task '{task}' is pending as request_id '{id}': wait for {to}, or cancel it first with `ensemble request cancel {id}`"
+    )]
+    PlanPending {
+        /// The earlier plan.
+        id: String,
+        /// For which task.
+        task: String,
+        /// Whose answer it waits for.
+        to: Name,
+        /// Whose plan it is.
+        by: Name,
+    },
+}
+
+impl Refusal {
+    /// Which request it is about; empty if there is none.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Unknown { id }
+            | Self::Decided { id, .. }
+            | Self::NotAddressee { id, .. }
+            | Self::OwnRequest { id, .. }
+            | Self::NotRequester { id, .. }
+            | Self::Taken { id }
+            | Self::PlanPending { id, .. } => id,
+            Self::UnknownKind { .. } => "",
+        }
+    }
+
+    /// The stable word for it.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Unknown { .. } => "unknown",
+            Self::Decided { .. } => "decided",
+            Self::NotAddressee { .. } => "not_addressee",
+            Self::OwnRequest { .. } => "own_request",
+            Self::NotRequester { .. } => "not_requester",
+            Self::UnknownKind { .. } => "unknown_kind",
+            Self::Taken { .. } => "taken",
+            Self::PlanPending { .. } => "plan_pending",
+        }
+    }
 }
 
 impl Outcome {

@@ -1,0 +1,147 @@
+//! What the verbs of requests share: kinds, refusals, waiting for an answer.
+
+use std::time::{Duration, Instant};
+
+use ensemble_core::Error;
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::proto::request::{Outcome as Answer, PLAN_APPROVAL, Refusal, SHUTDOWN};
+use ensemble_core::requests::{Entry, REQUESTS, Requests};
+use ensemble_core::spool::Spool;
+use ensemble_watch::doorbell::Waiter;
+use serde_json::json;
+
+use crate::context::Context;
+use crate::exit::{Failure, Outcome, say};
+use crate::text::age;
+
+/// The requests of the queue, of the kinds that are configured.
+pub(crate) fn requests<'s>(context: &Context, spool: &'s Spool) -> Outcome<Requests<'s>> {
+    Ok(Requests::new(spool).with_kinds(context.project()?.kinds()?))
+}
+
+/// A refusal for whoever was refused: its text, and for `--json` who decided what and when.
+pub(crate) fn refused(context: &Context, error: Error) -> Failure {
+    if let Error::Refused(refusal) = &error
+        && context.out.is_json()
+    {
+        let mut object = json!({
+            "request_id": refusal.id(), "refused": refusal.word(), "error": refusal.to_string(),
+        });
+        if let Refusal::Decided { decision, .. } = refusal {
+            object["state"] = decision.outcome.word().into();
+            object["decided_by"] = decision.by.as_str().into();
+            object["decided_at"] = decision.at.to_string().into();
+            object["comment"] = decision.comment.as_str().into();
+        }
+        if let Err(failure) = context.out.object(&object) {
+            return failure;
+        }
+    }
+    error.into()
+}
+
+/// Says that a request is under way, or waits for its answer if it is to be waited for.
+pub(crate) fn sent(
+    context: &Context,
+    requests: &Requests<'_>,
+    spool: &Spool,
+    entry: &Entry,
+    wait: Option<Duration>,
+) -> Outcome {
+    if !context.out.is_json() {
+        context.out.line(announcement(entry))?;
+        context.out.flush()?;
+    }
+    let Some(patience) = wait else {
+        return if context.out.is_json() { context.out.object(&entry.to_json()) } else { Ok(()) };
+    };
+    let entry = answer(requests, spool, entry, patience)?;
+    if context.out.is_json() {
+        context.out.object(&entry.to_json())?;
+    }
+    judge(context, &entry, patience)
+}
+
+/// As the seed prints it.
+fn announcement(entry: &Entry) -> String {
+    let (id, state) = (&entry.request.request_id, entry.state());
+    match entry.request.kind.as_str() {
+        SHUTDOWN => format!("Shutdown request {id} sent (status: {state})"),
+        PLAN_APPROVAL => format!("Plan submitted (request_id={id})"),
+        kind => format!("Request {id} ({kind}) sent (status: {state})"),
+    }
+}
+
+/// What a decider has done, as the seed prints it.
+pub(crate) fn decided(context: &Context, entry: &Entry) -> Outcome {
+    if let Some(untold) = &entry.untold {
+        say(&format!("the decision stands, but not everybody was told yet: {untold}"));
+    }
+    if context.out.is_json() {
+        return context.out.object(&entry.to_json());
+    }
+    let (id, state, from) = (&entry.request.request_id, entry.state(), &entry.request.from);
+    context.out.line(match entry.request.kind.as_str() {
+        SHUTDOWN => format!("Shutdown {state}"),
+        PLAN_APPROVAL => format!("Plan {state} for '{from}'"),
+        kind => format!("Request {id} ({kind}) {state} for '{from}'"),
+    })
+}
+
+/// Waits for the answer. Whoever waits also sees to it that the deadline is the end, so no watcher
+/// is needed for that.
+fn answer(
+    requests: &Requests<'_>,
+    spool: &Spool,
+    entry: &Entry,
+    patience: Duration,
+) -> Outcome<Entry> {
+    let id = &entry.request.request_id;
+    let end = Instant::now().checked_add(patience);
+    let waiter = Waiter::new(&[spool.root().join(REQUESTS).join(id.as_str())]);
+    loop {
+        let unknown = || Refusal::Unknown { id: id.to_string() };
+        let entry = requests.expire(id)?.ok_or_else(|| Error::from(unknown()))?;
+        let left = end.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
+        if entry.decision.is_some() || left.is_zero() {
+            return Ok(entry);
+        }
+        let until_deadline = entry.request.deadline_at().since(SystemClock.wall());
+        waiter.wait(left.min(until_deadline));
+    }
+}
+
+/// The exit code of a wait: done if approved or forced, failed if not, nothing if it is pending.
+fn judge(context: &Context, entry: &Entry, patience: Duration) -> Outcome {
+    let id = &entry.request.request_id;
+    let Some(decision) = &entry.decision else {
+        return Err(Failure::nothing(format!("after {} request {id} is pending", age(patience)))
+            .with_hint(format!(
+                "`ensemble requests {id}` shows it, `ensemble request cancel {id}` takes it back"
+            )));
+    };
+    let (by, at) = (&decision.by, decision.at);
+    let words = match decision.comment.as_str() {
+        "" => String::new(),
+        comment => format!(": {comment}"),
+    };
+    match decision.outcome {
+        Answer::Approved if context.out.is_json() => Ok(()),
+        Answer::Approved => {
+            context.out.line(format!("approved by {by} at {at}{}", crate::text::one_line(&words)))
+        }
+        Answer::Expired if entry.request.kind().carries_out(decision) => {
+            if context.out.is_json() {
+                return Ok(());
+            }
+            context.out.line(format!("nobody has answered by {at}: it is done without consent"))
+        }
+        Answer::Expired => {
+            Err(Failure::refused(format!("nobody has answered request {id} by {at}")))
+        }
+        Answer::Rejected | Answer::Cancelled => {
+            let word = decision.outcome.word();
+            Err(Failure::refused(format!("request {id} was {word} by {by} at {at}{words}")))
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! `ensemble request`: asks somebody for something, and takes it back.
+
+use std::path::Path;
+use std::time::Duration;
+
+use clap_complete::engine::ArgValueCandidates;
+use ensemble_core::message::Name;
+use ensemble_core::proto::request::{AtExpiry, SHUTDOWN};
+use ensemble_core::requests::Ask;
+
+use super::send::content_of;
+use crate::asking::{decided, refused, requests, sent};
+use crate::context::Context;
+use crate::exit::Outcome;
+use crate::{args, completion};
+
+/// What the seed says if nothing else is said.
+const SHUTDOWN_REASON: &str = "Please shut down gracefully.";
+
+/// Ask an agent for something that it approves or rejects
+///
+/// The request has an id, one addressee and one answer: the first. The addressee answers with
+/// `ensemble respond ID`; you get a message with the answer.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    Shutdown(Shutdown),
+    Ask(AskFor),
+    Cancel(Cancel),
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        match self.verb {
+            Verb::Shutdown(shutdown) => shutdown.run(context),
+            Verb::Ask(ask) => ask.run(context),
+            Verb::Cancel(cancel) => cancel.run(context),
+        }
+    }
+}
+
+/// Flags of every question.
+#[derive(Debug, clap::Args)]
+struct Flags {
+    /// An id of your own: asking the same again changes nothing [default: 8 new characters]
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+    /// Wait so long for the answer: exit code 0 if approved, 1 if not, 3 if still pending
+    #[arg(long, value_name = "DURATION", value_parser = args::duration)]
+    wait: Option<Duration>,
+}
+
+impl Flags {
+    fn ask(self, context: &Context, mut ask: Ask) -> Outcome {
+        let spool = context.spool()?;
+        let requests = requests(context, &spool)?;
+        if let Some(id) = self.id {
+            ask = ask.with_id(id);
+        }
+        let entry = requests.ask(ask).map_err(|error| refused(context, error))?;
+        sent(context, &requests, &spool, &entry, self.wait)
+    }
+}
+
+/// What silence until the deadline means
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum OnSilence {
+    /// The agent is ended without its consent
+    Force,
+    /// You are told
+    Tell,
+    /// You and the conductor are told
+    Escalate,
+}
+
+impl From<OnSilence> for AtExpiry {
+    fn from(on_silence: OnSilence) -> Self {
+        match on_silence {
+            OnSilence::Force => Self::Force,
+            OnSilence::Tell => Self::Tell,
+            OnSilence::Escalate => Self::Escalate,
+        }
+    }
+}
+
+/// Ask an agent to shut down
+///
+/// It approves, finishes and goes, or rejects with a reason and stays. The running watcher ends it
+/// once it has agreed, or when the deadline is over.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble request shutdown worker-1 --reason 'the work is done' --wait 3m
+  ensemble request shutdown worker-1 --deadline 10m --on-silence tell")]
+struct Shutdown {
+    /// The agent
+    #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
+    name: Name,
+    /// Why
+    #[arg(long, value_name = "TEXT", default_value = SHUTDOWN_REASON)]
+    reason: String,
+    /// How long it has to answer [default: as its kind says, 2m]
+    #[arg(long, value_name = "DURATION", value_parser = args::duration)]
+    deadline: Option<Duration>,
+    /// What silence until then means [default: as its kind says, force]
+    #[arg(long, value_name = "WHAT")]
+    on_silence: Option<OnSilence>,
+    /// Do not wait for an answer
+    #[arg(long, conflicts_with_all = ["deadline", "on_silence"])]
+    force: bool,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+impl Shutdown {
+    fn run(self, context: &Context) -> Outcome {
+        let from = context.agent_required()?;
+        let mut ask = Ask::new(SHUTDOWN, from, self.name, self.reason);
+        if let Some(deadline) = self.deadline {
+            ask = ask.with_deadline_seconds(seconds(deadline));
+        }
+        if let Some(on_silence) = self.on_silence {
+            ask = ask.with_expiry(on_silence.into());
+        }
+        if self.force {
+            ask = ask.with_deadline_seconds(0).with_expiry(AtExpiry::Force);
+        }
+        self.flags.ask(context, ask)
+    }
+}
+
+/// Ask for something of a kind that `ensemble.yaml` adds
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:
+  ensemble request ask hand_over worker-2 'the parser, from line 200 on' --wait 10m
+with in ensemble.yaml:
+  requests: {kinds: {hand_over: {deadline_seconds: 600, at_expiry: tell}}}")]
+struct AskFor {
+    /// Its kind
+    kind: String,
+    /// The addressee, who alone may answer
+    #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
+    name: Name,
+    /// What is asked; `-` for stdin
+    #[arg(value_name = "CONTENT|-", default_value = "", allow_hyphen_values = true)]
+    content: String,
+    /// The task it is about, on which you cannot go on before the answer
+    #[arg(long, value_name = "ID", value_parser = args::header)]
+    task: Option<String>,
+    /// How long there is to answer [default: as its kind says]
+    #[arg(long, value_name = "DURATION", value_parser = args::duration)]
+    deadline: Option<Duration>,
+    #[command(flatten)]
+    flags: Flags,
+}
+
+impl AskFor {
+    fn run(self, context: &Context) -> Outcome {
+        let from = context.agent_required()?;
+        let content = match self.content.as_str() {
+            "-" => content_of(Path::new("-"))?,
+            text => text.as_bytes().to_owned(),
+        };
+        let mut ask = Ask::new(self.kind, from, self.name, content);
+        if let Some(task) = self.task {
+            ask = ask.with_task(task);
+        }
+        if let Some(deadline) = self.deadline {
+            ask = ask.with_deadline_seconds(seconds(deadline));
+        }
+        self.flags.ask(context, ask)
+    }
+}
+
+/// Take a request back that you have made and nobody has decided
+#[derive(Debug, clap::Args)]
+struct Cancel {
+    /// Its id
+    id: String,
+    /// Why
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    reason: String,
+}
+
+impl Cancel {
+    fn run(self, context: &Context) -> Outcome {
+        let by = context.agent_required()?;
+        let spool = context.spool()?;
+        let cancelled = requests(context, &spool)?.cancel(&self.id, &by, &self.reason);
+        decided(context, &cancelled.map_err(|error| refused(context, error))?)
+    }
+}
+
+/// Whole seconds, and none only for none.
+fn seconds(duration: Duration) -> u64 {
+    duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
+}

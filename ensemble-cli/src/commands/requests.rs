@@ -1,0 +1,103 @@
+//! `ensemble requests`: what is asked of whom, and how it was decided.
+
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::requests::Entry;
+
+use crate::asking::{refused, requests};
+use crate::context::Context;
+use crate::exit::{Exit, Failure, Outcome, say};
+use crate::output::STRONG;
+use crate::text::{age, one_line};
+
+/// List the requests, or show one
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble requests --pending
+  ensemble requests 3f2a91c0
+  ensemble requests --json | jq -r 'select(.to == \"worker-1\") | .request_id'")]
+pub(crate) struct Arguments {
+    /// Show this one, with what is asked
+    id: Option<String>,
+    /// Only those that nobody has decided
+    #[arg(long)]
+    pending: bool,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let spool = context.spool()?;
+        let requests = requests(context, &spool)?;
+        if let Some(id) = &self.id {
+            let entry = requests.get(id).map_err(|error| refused(context, error))?;
+            return show(context, &entry);
+        }
+        let (mut entries, errors) = requests.list()?;
+        entries.retain(|entry| !self.pending || entry.decision.is_none());
+        if context.out.is_json() {
+            entries.iter().try_for_each(|entry| context.out.object(&entry.to_json()))?;
+        } else if entries.is_empty() {
+            context.out.line("none")?;
+        } else {
+            let heading = ["request", "kind", "state", "from", "to", "task", "age", "by"];
+            context.out.table(&heading, entries.iter().map(row).collect())?;
+        }
+        for error in &errors {
+            say(&error.to_string());
+        }
+        match errors.len() {
+            0 => Ok(()),
+            count => {
+                let unread = crate::text::plural(count as u64, "request");
+                Err(Failure::new(Exit::Corrupt, format!("{unread} cannot be read"))
+                    .with_hint("a running watcher puts them aside, into rejected/"))
+            }
+        }
+    }
+}
+
+fn row(entry: &Entry) -> Vec<String> {
+    let asked = &entry.request;
+    let by = entry.decision.as_ref().map_or_else(String::new, |decision| decision.by.to_string());
+    vec![
+        asked.request_id.to_string(),
+        asked.kind.to_string(),
+        entry.state().to_owned(),
+        asked.from.to_string(),
+        asked.to.to_string(),
+        asked.task_id.clone().unwrap_or_default(),
+        age(SystemClock.wall().since(asked.created_at)),
+        by,
+    ]
+}
+
+fn show(context: &Context, entry: &Entry) -> Outcome {
+    let asked = &entry.request;
+    if context.out.is_json() {
+        let mut object = entry.to_json();
+        object[&asked.content_field] = asked.content.as_str().into();
+        return context.out.object(&object);
+    }
+    let decision = entry.decision.as_ref();
+    let headers = [
+        ("request", Some(context.out.paint(STRONG, &asked.request_id))),
+        ("kind", Some(asked.kind.to_string())),
+        ("state", Some(entry.state().to_owned())),
+        ("from", Some(asked.from.to_string())),
+        ("to", Some(asked.to.to_string())),
+        ("task", asked.task_id.as_deref().map(one_line)),
+        ("round", asked.round.map(|round| round.to_string())),
+        ("previous", asked.previous.as_ref().map(ToString::to_string)),
+        ("asked", Some(asked.created_at.to_string())),
+        ("deadline", Some(asked.deadline_at().to_string())),
+        ("decided", decision.map(|d| format!("{} by {}", d.at, d.by))),
+        ("comment", decision.map(|d| one_line(&d.comment)).filter(|text| !text.is_empty())),
+    ];
+    for (name, value) in headers {
+        if let Some(value) = value {
+            context.out.line(format!("{name:<8} {value}"))?;
+        }
+    }
+    context.out.line("")?;
+    context.out.content(asked.content.as_bytes())?;
+    if asked.content.ends_with('\n') { Ok(()) } else { context.out.line("") }
+}

@@ -1,0 +1,64 @@
+//! `ensemble respond`: the one answer to a request.
+
+use crate::asking::{decided, refused, requests};
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+
+/// Answer a request that is addressed to you
+///
+/// The first answer stands; whoever comes later is told who has decided what and when. Nobody decides
+/// their own request.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble respond 3f2a91c0 --approve
+  ensemble respond 3f2a91c0 --reject --reason 'the tests are still running'")]
+pub(crate) struct Arguments {
+    /// Its id, as the message has it
+    id: String,
+    #[command(flatten)]
+    answer: Answer,
+    /// Why
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    reason: String,
+}
+
+/// Yes or no.
+#[derive(Debug, clap::Args)]
+pub(super) struct Answer {
+    /// Yes
+    #[arg(long, required_unless_present = "reject", conflicts_with = "reject")]
+    approve: bool,
+    /// No
+    #[arg(long)]
+    reject: bool,
+}
+
+impl Answer {
+    /// Decides a request, of this kind if one is given.
+    pub(super) fn give(
+        &self,
+        context: &Context,
+        id: &str,
+        comment: &str,
+        kind: Option<&str>,
+    ) -> Outcome {
+        let by = context.agent_required()?;
+        let spool = context.spool()?;
+        let requests = requests(context, &spool)?;
+        if let Some(wanted) = kind
+            && let Some(entry) = requests.find(id)?
+            && entry.request.kind.as_str() != wanted
+        {
+            let text = format!("request {id} is no {wanted} but a {}", entry.request.kind);
+            return Err(Failure::refused(text).with_hint("`ensemble respond` answers any kind"));
+        }
+        let entry = requests.respond(id, &by, self.approve, comment);
+        decided(context, &entry.map_err(|error| refused(context, error))?)
+    }
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        self.answer.give(context, &self.id, &self.reason, None)
+    }
+}

@@ -1,0 +1,55 @@
+//! Whole directories: made elsewhere, moved into place at once, and taken away the same way.
+
+use std::io;
+
+use rustix::fs::{self, AtFlags, Mode, RenameFlags};
+use rustix::io::Errno;
+
+use super::{Dir, Modes, Moved};
+use crate::{Error, Result};
+
+impl Dir {
+    /// Creates a directory below this one, which must not be there.
+    pub(crate) fn make_child(&self, name: &str, modes: Modes) -> Result<Self> {
+        fs::mkdirat(&self.fd, name, Mode::from_raw_mode(modes.directory))
+            .map_err(|e| Error::io("create directory", self.path.join(name), e))?;
+        self.open_child(name)
+    }
+
+    /// Renames a directory that is not empty into another one, never over an existing entry.
+    pub(crate) fn move_tree_new(&self, name: &str, to: &Self, new_name: &str) -> Result<Moved> {
+        let moved =
+            match fs::renameat_with(&self.fd, name, &to.fd, new_name, RenameFlags::NOREPLACE) {
+                // A plain rename of a directory replaces nothing but an empty one.
+                Err(Errno::INVAL | Errno::NOSYS) => fs::renameat(&self.fd, name, &to.fd, new_name),
+                other => other,
+            };
+        match moved {
+            Ok(()) => Ok(Moved::Done),
+            Err(Errno::EXIST | Errno::NOTEMPTY) => Ok(Moved::Exists),
+            Err(Errno::NOENT) => Ok(Moved::Gone),
+            Err(e) => Err(Error::io("move to", to.path.join(new_name), e)),
+        }
+    }
+
+    /// Removes a directory with the files in it; deeper ones are left, and so is the directory then.
+    pub(crate) fn remove_tree(&self, name: &str) -> Result<()> {
+        let child = match self.open_child(name) {
+            Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => return Ok(()),
+            other => other?,
+        };
+        for file in child.names()? {
+            child.remove(&file)?;
+        }
+        self.remove_empty(name).map(drop)
+    }
+
+    /// Removes a directory if it is empty; says whether it is gone.
+    pub(crate) fn remove_empty(&self, name: &str) -> Result<bool> {
+        match fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => Ok(true),
+            Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(false),
+            Err(e) => Err(Error::io("remove", self.path.join(name), e)),
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Shutting down a whole team in order, whoever leads last (seed 004: "the lead requests").
+//!
+//! ```text
+//! state        event                                -> state        effects
+//! New          Begin                                -> Tier 0       Ask, each of the tier
+//! Tier n       Gone, Stayed, of one of it           -> Tier n
+//! Tier n       the last of it, all have gone        -> Tier n+1     Ask, each of the tier
+//! Tier n       the last of it, some have stayed     -> Over         Over
+//! last tier    the last of it                       -> Over         Over
+//! any          of somebody else, or again           -> the same
+//! ```
+//!
+//! Workers go first, all at once; then whoever dispatches to them; the Conductor last. Who is
+//! needed by somebody who stays is not asked: a worker that rejects its shutdown keeps its Dispatch
+//! and its Conductor, and whoever asked hears who stayed and why nobody else was asked.
+//!
+//! *Silence* is not this machine's business: each request has its own deadline. *A crash* in the
+//! middle leaves requests that go on by themselves; asked again, those who have gone are not asked.
+//!
+//! ```
+//! use ensemble_core::env::Monotonic;
+//! use ensemble_core::message::Name;
+//! use ensemble_core::proto::Machine;
+//! use ensemble_core::proto::drain::{Drain, Effect, Event};
+//!
+//! let now = Monotonic::ZERO;
+//! let (lead, alice) = (Name::new("lead")?, Name::new("alice")?);
+//! let team = [(lead.clone(), Name::new("conductor")?), (alice.clone(), Name::new("worker")?)];
+//! let mut drain = Drain::new(team);
+//! drain.handle(now, Event::Begin);
+//! assert_eq!(drain.poll_effect(), Some(Effect::Ask(alice.clone())));
+//! assert_eq!(drain.poll_effect(), None);
+//! drain.handle(now, Event::Gone(alice));
+//! assert_eq!(drain.poll_effect(), Some(Effect::Ask(lead)));
+//! # Ok::<(), ensemble_core::message::NameError>(())
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::Machine;
+use crate::env::Monotonic;
+use crate::message::Name;
+
+/// What happens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It begins.
+    Begin,
+    /// This one has gone.
+    Gone(Name),
+    /// This one stays: it has rejected, or could not be asked.
+    Stayed(Name),
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Request its shutdown.
+    Ask(Name),
+    /// Nobody else is asked. Exactly once.
+    Over {
+        /// Who has gone.
+        gone: BTreeSet<Name>,
+        /// Who stays.
+        stayed: BTreeSet<Name>,
+        /// Who was not asked, since somebody stays who needs them.
+        unasked: BTreeSet<Name>,
+    },
+}
+
+/// When a role goes: 0 first.
+#[must_use]
+pub fn tier(role: &Name) -> u8 {
+    match role.as_str() {
+        "conductor" | "lead" | "orchestrator" => 2,
+        "dispatch" | "dispatcher" | "planner" => 1,
+        _ => 0,
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum State {
+    New,
+    Tier { open: BTreeSet<Name> },
+    Over,
+}
+
+/// The machine; see the table at the top of this page.
+#[derive(Clone, Debug)]
+pub struct Drain {
+    state: State,
+    /// Those who were not asked yet, by tier.
+    later: BTreeMap<u8, BTreeSet<Name>>,
+    gone: BTreeSet<Name>,
+    stayed: BTreeSet<Name>,
+    effects: VecDeque<Effect>,
+}
+
+impl Drain {
+    /// For these agents and their roles.
+    #[must_use]
+    pub fn new(team: impl IntoIterator<Item = (Name, Name)>) -> Self {
+        let mut later: BTreeMap<u8, BTreeSet<Name>> = BTreeMap::new();
+        for (agent, role) in team {
+            later.entry(tier(&role)).or_default().insert(agent);
+        }
+        Self {
+            state: State::New,
+            later,
+            gone: BTreeSet::new(),
+            stayed: BTreeSet::new(),
+            effects: VecDeque::new(),
+        }
+    }
+
+    fn next_tier(&mut self) -> State {
+        if self.stayed.is_empty()
+            && let Some((_, tier)) = self.later.pop_first()
+        {
+            self.effects.extend(tier.iter().cloned().map(Effect::Ask));
+            return State::Tier { open: tier };
+        }
+        let unasked = std::mem::take(&mut self.later).into_values().flatten().collect();
+        self.effects.push_back(Effect::Over {
+            gone: self.gone.clone(),
+            stayed: self.stayed.clone(),
+            unasked,
+        });
+        State::Over
+    }
+
+    fn answered(&mut self, mut open: BTreeSet<Name>, who: Name, has_gone: bool) -> State {
+        if open.remove(&who) {
+            if has_gone { &mut self.gone } else { &mut self.stayed }.insert(who);
+        }
+        if open.is_empty() { self.next_tier() } else { State::Tier { open } }
+    }
+}
+
+impl Machine for Drain {
+    type Event = Event;
+    type Effect = Effect;
+
+    fn handle(&mut self, _: Monotonic, event: Event) {
+        let state = std::mem::replace(&mut self.state, State::Over);
+        self.state = match (state, event) {
+            (State::New, Event::Begin) => self.next_tier(),
+            (State::Tier { open }, Event::Gone(who)) => self.answered(open, who, true),
+            (State::Tier { open }, Event::Stayed(who)) => self.answered(open, who, false),
+            (state @ State::New, Event::Gone(_) | Event::Stayed(_))
+            | (state @ State::Tier { .. }, Event::Begin)
+            | (state @ State::Over, Event::Begin | Event::Gone(_) | Event::Stayed(_)) => state,
+        };
+    }
+
+    fn handle_timeout(&mut self, _: Monotonic) {}
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Monotonic> {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::testing::{at, drain};
+
+    fn name(name: &str) -> Name {
+        Name::new(name).unwrap()
+    }
+
+    fn names<const N: usize>(all: [&str; N]) -> BTreeSet<Name> {
+        all.map(name).into()
+    }
+
+    fn team() -> Drain {
+        let roles = [
+            ("boss", "conductor"),
+            ("router", "dispatch"),
+            ("ann", "worker"),
+            ("bob", "code-reviewer"),
+        ];
+        Drain::new(roles.map(|(agent, role)| (name(agent), name(role))))
+    }
+
+    fn asked(machine: &mut Drain, event: Event) -> Vec<Effect> {
+        machine.handle(at(0), event);
+        drain(machine)
+    }
+
+    fn ask<const N: usize>(all: [&str; N]) -> Vec<Effect> {
+        all.map(|agent| Effect::Ask(name(agent))).into()
+    }
+
+    #[test]
+    fn the_conductor_goes_last() {
+        let mut machine = team();
+        assert_eq!(asked(&mut machine, Event::Begin), ask(["ann", "bob"]));
+        assert_eq!(asked(&mut machine, Event::Gone(name("bob"))), []);
+        assert_eq!(asked(&mut machine, Event::Gone(name("ann"))), ask(["router"]));
+        assert_eq!(asked(&mut machine, Event::Gone(name("router"))), ask(["boss"]));
+        let over = asked(&mut machine, Event::Gone(name("boss")));
+        let gone = names(["ann", "bob", "boss", "router"]);
+        let (stayed, unasked) = (BTreeSet::new(), BTreeSet::new());
+        assert_eq!(over, [Effect::Over { gone, stayed, unasked }]);
+    }
+
+    #[test]
+    fn who_is_needed_by_somebody_who_stays_is_not_asked() {
+        let mut machine = team();
+        asked(&mut machine, Event::Begin);
+        assert_eq!(asked(&mut machine, Event::Stayed(name("ann"))), []);
+        let over = asked(&mut machine, Event::Gone(name("bob")));
+        let (gone, stayed) = (names(["bob"]), names(["ann"]));
+        assert_eq!(over, [Effect::Over { gone, stayed, unasked: names(["boss", "router"]) }]);
+    }
+
+    #[test]
+    fn every_pair_of_state_and_event() {
+        let mut tier = team();
+        asked(&mut tier, Event::Begin);
+        let mut over = Drain::new([]);
+        assert_eq!(asked(&mut over, Event::Begin).len(), 1, "a team of nobody is over at once");
+        let events =
+            || [Event::Begin, Event::Gone(name("boss")), Event::Stayed(name("nobody"))].into_iter();
+        for (machine, moves) in [(team(), 1), (tier, 0), (over, 0)] {
+            for (number, event) in events().enumerate() {
+                let mut machine = machine.clone();
+                let before = machine.state.clone();
+                let effects = asked(&mut machine, event);
+                let moved = number < moves;
+                assert_eq!((machine.state != before, !effects.is_empty()), (moved, moved));
+            }
+        }
+        // Doubled answers count once.
+        let mut machine = team();
+        asked(&mut machine, Event::Begin);
+        for _ in 0..2 {
+            assert_eq!(asked(&mut machine, Event::Gone(name("ann"))), []);
+        }
+        assert_eq!(asked(&mut machine, Event::Stayed(name("ann"))), []);
+    }
+}

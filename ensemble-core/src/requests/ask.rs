@@ -1,0 +1,336 @@
+//! Asking: the gate, the request, and the message that tells its addressee.
+
+use std::io;
+
+use serde_json::json;
+
+use super::file::{REQUEST_FILE, clip};
+use super::gate::GateState;
+use super::{Asked, Entry, Held, Requests};
+use crate::durable::{self, Durability, Moved};
+use crate::message::{BODY_BYTES_MAX, Envelope, FORMAT_VERSION, NAME_BYTES_MAX, Name, yaml};
+use crate::proto::request::{AtExpiry, Kind, Refusal};
+use crate::{Error, Result};
+
+/// The longest id of a request, in bytes: the ids of its messages are made from it.
+pub const REQUEST_ID_BYTES_MAX: usize = NAME_BYTES_MAX - 16;
+/// Longer content is attached, in bytes.
+pub const CONTENT_BYTES_MAX: usize = 32 * 1024;
+/// How many ids are tried before it is a fault.
+const IDS_TRIED_MAX: usize = 64;
+/// How the directory of a request begins in `tmp/`, before it is renamed.
+pub(super) const TMP_STEM: &str = "request";
+
+/// A question that is to be asked.
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct Ask {
+    kind: String,
+    from: Name,
+    to: Name,
+    content: Vec<u8>,
+    id: Option<String>,
+    task: Option<String>,
+    source: Option<String>,
+    deadline_seconds: Option<u64>,
+    at_expiry: Option<AtExpiry>,
+    asked_by_message: Option<Name>,
+}
+
+impl Ask {
+    /// Asks for a thing of this kind.
+    pub fn new(kind: impl Into<String>, from: Name, to: Name, content: impl Into<Vec<u8>>) -> Self {
+        Self {
+            kind: kind.into(),
+            from,
+            to,
+            content: content.into(),
+            id: None,
+            task: None,
+            source: None,
+            deadline_seconds: None,
+            at_expiry: None,
+            asked_by_message: None,
+        }
+    }
+
+    /// Under an id of the requester's own: asking the same again changes nothing.
+    pub fn with_id(mut self, id: impl Into<String>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// About this task, which the requester may not take on before it is approved.
+    pub fn with_task(mut self, task: impl Into<String>) -> Self {
+        self.task = Some(task.into());
+        self
+    }
+
+    /// From this file.
+    pub fn with_source(mut self, source: impl Into<String>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// With another deadline than its kind's, in seconds; 0 does not wait for an answer.
+    pub fn with_deadline_seconds(mut self, seconds: u64) -> Self {
+        self.deadline_seconds = Some(seconds);
+        self
+    }
+
+    /// With another meaning of silence than its kind's.
+    pub fn with_expiry(mut self, at_expiry: AtExpiry) -> Self {
+        self.at_expiry = Some(at_expiry);
+        self
+    }
+
+    /// Asked already by this message, so that no second one is sent.
+    pub(super) fn asked_by(mut self, message: Name) -> Self {
+        self.asked_by_message = Some(message);
+        self
+    }
+}
+
+impl Requests<'_> {
+    /// Asks: when this returns, the request is on disk and its addressee has the message. Asking
+    /// the same under the same id again, or the same plan for the same task, gives the request that
+    /// is there.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the kind is unknown, the id is taken, somebody asks themselves, or an
+    /// earlier plan for the task is pending; [`Error::NoMailbox`] of the addressee; or the disk failed.
+    pub fn ask(&self, ask: Ask) -> Result<Entry> {
+        let (kind, from, to) = (ask.kind.clone(), ask.from.clone(), ask.to.clone());
+        let asked = self.ask_unlogged(ask);
+        if let Err(Error::Refused(refusal)) = &asked {
+            let data = json!({
+                "request_id": refusal.id(), "kind": super::printable(&kind), "from": from, "to": to,
+                "by": from, "why": refusal.word(),
+            });
+            self.spool.options().recorder.record("request.refused", from.as_str(), data);
+        }
+        asked
+    }
+
+    fn ask_unlogged(&self, ask: Ask) -> Result<Entry> {
+        let known = || self.kinds.names().into_iter().map(str::to_owned).collect();
+        let unknown = || Refusal::UnknownKind { kind: super::printable(&ask.kind), known: known() };
+        let kind = self.kinds.find(&ask.kind).ok_or_else(unknown)?.clone();
+        let id = ask.id.as_deref().map(check_id).transpose()?;
+        if ask.from == ask.to {
+            let id = id.map_or_else(|| "new".to_owned(), String::from);
+            return Err(Refusal::OwnRequest { id, by: ask.from }.into());
+        }
+        self.spool.settings(&ask.to)?;
+        let mut asked = self.prepare(&kind, ask, id.clone().unwrap_or_else(new_id))?;
+        let held = self.lock()?;
+        if let Some(same) = self.before(&held, &mut asked)? {
+            return Ok(same);
+        }
+        let tried = if id.is_some() { 1 } else { IDS_TRIED_MAX };
+        for _ in 0..tried {
+            self.gate_for(&held, &asked)?;
+            if self.store(&asked)? {
+                let entry = Entry::new(asked, None);
+                self.announce(&held, &entry.request, true)?;
+                return Ok(entry);
+            }
+            if let Some(id) = &id {
+                return self.ask_again(&held, &asked, id);
+            }
+            asked.request_id = new_id();
+        }
+        Err(Refusal::Taken { id: asked.request_id.into() }.into())
+    }
+
+    fn prepare(&self, kind: &Kind, ask: Ask, request_id: Name) -> Result<Asked> {
+        let message_type = |name: &str| Name::new(name).map(Some);
+        let (content, attachment) = self.content(ask.content)?;
+        let asked = Asked {
+            version: FORMAT_VERSION,
+            request_id,
+            kind: Name::new(kind.name.as_ref())?,
+            from: ask.from,
+            to: ask.to,
+            created_at: self.now(),
+            deadline_seconds: ask.deadline_seconds.unwrap_or(kind.deadline.as_secs()),
+            remind_every_seconds: kind.remind_every.as_secs(),
+            at_expiry: ask.at_expiry.unwrap_or(kind.at_expiry),
+            request_type: message_type(&kind.request_type)?,
+            response_type: message_type(&kind.response_type)?,
+            content_field: kind.content_field.to_string(),
+            comment_field: kind.comment_field.to_string(),
+            content,
+            attachment,
+            round: ask.task.is_some().then_some(1),
+            task_id: ask.task,
+            previous: None,
+            previous_comment: None,
+            source: ask.source,
+            asked_by_message: ask.asked_by_message,
+        };
+        // What no envelope may carry is refused before anything is stored.
+        self.question(&asked).encode()?;
+        Ok(asked)
+    }
+
+    /// The content, or where it is attached if it is long or no text.
+    fn content(&self, content: Vec<u8>) -> Result<(String, Option<crate::message::Attachment>)> {
+        let content = match String::from_utf8(content) {
+            // In the body every character may take several bytes.
+            Ok(text)
+                if text.len() <= CONTENT_BYTES_MAX
+                    && rendered_bytes(&text) <= BODY_BYTES_MAX / 2 =>
+            {
+                return Ok((text, None));
+            }
+            Ok(text) => text.into_bytes(),
+            Err(error) => error.into_bytes(),
+        };
+        let attachment = self.spool.attach(&content)?;
+        let text = format!(
+            "The content is attached: attachments/{} ({} bytes).\n",
+            attachment.sha256, attachment.bytes
+        );
+        Ok((text, Some(attachment)))
+    }
+
+    /// What an earlier plan for the same task means for this one.
+    fn before(&self, held: &Held, asked: &mut Asked) -> Result<Option<Entry>> {
+        let Some(task) = asked.task_id.clone() else { return Ok(None) };
+        let Some(gate) = self.gate(&task, &asked.from)? else { return Ok(None) };
+        // The gate of this very request, written before a crash, is no round before it.
+        if gate.request_id == asked.request_id {
+            asked.round = Some(gate.round);
+            (asked.previous, asked.previous_comment) = (gate.previous, None);
+            return Ok(None);
+        }
+        let earlier = self.peek(gate.request_id.as_str())?;
+        let earlier = earlier.map(|(home, decision)| Entry::new(home.asked, decision));
+        if gate.state == GateState::Pending
+            && let Some(earlier) = earlier
+        {
+            if earlier.request.asks_the_same(asked) {
+                self.announce(held, &earlier.request, false)?;
+                return Ok(Some(earlier));
+            }
+            let id = earlier.request.request_id.into();
+            let (to, by) = (earlier.request.to, earlier.request.from);
+            return Err(Refusal::PlanPending { id, task, to, by }.into());
+        }
+        if let Some(earlier) = earlier.filter(|_| gate.is_closed()) {
+            asked.round = Some(gate.round.saturating_add(1));
+            let comment = earlier.decision.map(|d| clip(&d.comment));
+            asked.previous_comment = comment.filter(|comment| !comment.is_empty());
+            asked.previous = Some(earlier.request.request_id);
+        }
+        Ok(None)
+    }
+
+    /// Puts the request into its place; `false` if the id is taken.
+    fn store(&self, asked: &Asked) -> Result<bool> {
+        let (queue, requests, options) =
+            (self.spool.queue_dir()?, self.dir()?, self.spool.options());
+        let tmp = queue.ensure_child("tmp", options.modes)?;
+        let name = durable::temporary_name(TMP_STEM);
+        let home = tmp.make_child(&name, options.modes)?;
+        let stored = home
+            .write_new(
+                REQUEST_FILE,
+                yaml::render(asked).as_bytes(),
+                options.modes,
+                options.durability,
+            )
+            .and_then(|_| self.sync(&home))
+            .and_then(|()| tmp.move_tree_new(&name, &requests, asked.request_id.as_str()));
+        if !matches!(stored, Ok(Moved::Done)) {
+            let _ = tmp.remove_tree(&name);
+        }
+        match stored? {
+            Moved::Done => self.sync(&requests).map(|()| true),
+            Moved::Exists => Ok(false),
+            Moved::Gone => {
+                let gone = io::Error::from(io::ErrorKind::NotFound);
+                Err(Error::io("move to", requests.path().join(asked.request_id.as_str()), gone))
+            }
+        }
+    }
+
+    /// The id is taken: by the same question, or by another one?
+    fn ask_again(&self, held: &Held, asked: &Asked, id: &Name) -> Result<Entry> {
+        let Some((home, decision)) =
+            self.peek(id.as_str())?.filter(|(home, _)| home.asked.asks_the_same(asked))
+        else {
+            return Err(Refusal::Taken { id: id.to_string() }.into());
+        };
+        let is_closed = home.is_closed()?;
+        let entry = Entry { is_closed, ..Entry::new(home.asked, decision) };
+        match &entry.decision {
+            None => self.announce(held, &entry.request, false)?,
+            // The gate that was closed anew for it.
+            Some(decision) => self.open_gate(held, &entry.request, decision)?,
+        }
+        Ok(entry)
+    }
+
+    /// Makes sure that the addressee has the message. Recorded before, so that no crash leaves a
+    /// request that was told of and is not in the log.
+    pub(super) fn announce(&self, _held: &Held, asked: &Asked, is_new: bool) -> Result<()> {
+        let question = self.question(asked);
+        let is_told = match &asked.asked_by_message {
+            Some(_) => !is_new,
+            None => self.spool.state(&asked.to, &question.id)?.is_some(),
+        };
+        if is_told {
+            return Ok(());
+        }
+        let more = json!({
+            "deadline_seconds": asked.deadline_seconds, "task_id": asked.task_id, "round": asked.round,
+        });
+        self.record("request.opened", asked.from.as_str(), asked, more);
+        if asked.asked_by_message.is_none() { self.publish(question) } else { Ok(()) }
+    }
+
+    /// Stores a message of a request, once. One with another text, by another version of this
+    /// program, counts as stored.
+    pub(super) fn publish(&self, envelope: Envelope) -> Result<()> {
+        match self.spool.publish(&envelope) {
+            Ok(_) | Err(Error::Conflict { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) fn sync(&self, dir: &durable::Dir) -> Result<()> {
+        match self.spool.durability() {
+            Durability::Power => dir.sync(),
+            Durability::Process => Ok(()),
+        }
+    }
+}
+
+fn rendered_bytes(text: &str) -> usize {
+    yaml::render(&[text]).len()
+}
+
+fn check_id(id: &str) -> Result<Name> {
+    if id.len() > REQUEST_ID_BYTES_MAX {
+        return Err(Error::TooLarge {
+            what: "the request_id".to_owned(),
+            bytes: id.len() as u64,
+            limit: REQUEST_ID_BYTES_MAX as u64,
+        });
+    }
+    Ok(Name::new(id)?)
+}
+
+/// Eight hexadecimal digits, as in the seed. Two requests cannot have the same: the directory of
+/// the second one is not created.
+fn new_id() -> Name {
+    let random = uuid::Uuid::now_v7();
+    let digits = random.as_bytes()[12..].iter().fold(String::new(), |mut digits, byte| {
+        use std::fmt::Write as _;
+        let _ = write!(digits, "{byte:02x}");
+        digits
+    });
+    Name::new(digits).unwrap_or_else(|_| unreachable!("eight digits are a name"))
+}

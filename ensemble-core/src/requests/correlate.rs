@@ -1,0 +1,115 @@
+//! Messages that other programs have published by themselves: what seed 004's agents send to each
+//! other's inboxes, late, twice or out of order.
+
+use serde_json::{Map, Value};
+
+use super::ask::REQUEST_ID_BYTES_MAX;
+use super::messages::message_id;
+use super::{Ask, Entry, Requests};
+use crate::message::{Envelope, Name, yaml};
+use crate::proto::request::{Kind, Outcome, Refusal};
+use crate::{Error, Result};
+
+/// What a message meant for requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Correlation {
+    /// Nothing: it is of another type, or Ensemble's own message of a request.
+    Unrelated,
+    /// It asked something that was not known yet.
+    Asked(Entry),
+    /// It decided.
+    Decided(Entry),
+    /// It says what is known already.
+    Known(Entry),
+    /// It may not do what it tries; recorded.
+    Refused(Refusal),
+}
+
+impl Requests<'_> {
+    /// Takes a message for what it says about a request: one of a kind's response type decides in
+    /// its sender's name if that one may, one of a request type that is unknown becomes a request.
+    /// To be called for messages that were received; anything else is left alone.
+    ///
+    /// # Errors
+    /// The disk failed. What a message may not do is no error but [`Correlation::Refused`].
+    pub fn correlate(&self, envelope: &Envelope) -> Result<Correlation> {
+        let correlated =
+            match (self.kinds.asked_by(&envelope.kind), self.kinds.answered_by(&envelope.kind)) {
+                (Some(kind), _) => self.asked_in(envelope, kind),
+                (None, Some(kind)) => self.answered_in(envelope, kind),
+                (None, None) => return Ok(Correlation::Unrelated),
+            };
+        match correlated {
+            Err(Error::Refused(refusal)) => Ok(Correlation::Refused(refusal)),
+            other => other,
+        }
+    }
+
+    fn asked_in(&self, envelope: &Envelope, kind: &Kind) -> Result<Correlation> {
+        let fields = fields(envelope);
+        // Whoever gives no id asks under that of the message.
+        let id = request_id(envelope, &fields).unwrap_or_else(|| envelope.id.to_string());
+        if let Some(known) = self.find(&id)? {
+            let own = message_id(&known.request, "request") == envelope.id
+                || envelope.id.as_str().starts_with(&format!("{id}.remind-"));
+            return Ok(if own { Correlation::Unrelated } else { Correlation::Known(known) });
+        }
+        if id.len() > REQUEST_ID_BYTES_MAX || Name::new(id.as_str()).is_err() {
+            return Ok(Correlation::Unrelated);
+        }
+        let content = text(&fields, &[kind.content_field.as_ref(), "content", "reason", "plan"]);
+        let content = content.unwrap_or_else(|| envelope.body.clone());
+        let (from, to) = (envelope.from.clone(), envelope.to.clone());
+        let message = Name::new(envelope.id.as_str())?;
+        let mut ask = Ask::new(kind.name.as_ref(), from, to, content).with_id(id).asked_by(message);
+        if let Some(task) = envelope.task_id.clone().or_else(|| text(&fields, &["task_id"])) {
+            ask = ask.with_task(task);
+        }
+        self.ask(ask).map(Correlation::Asked)
+    }
+
+    fn answered_in(&self, envelope: &Envelope, kind: &Kind) -> Result<Correlation> {
+        let fields = fields(envelope);
+        let Some(id) = request_id(envelope, &fields) else { return Ok(Correlation::Unrelated) };
+        let Some(approve) = fields.get("approve").and_then(Value::as_bool) else {
+            return Ok(Correlation::Unrelated);
+        };
+        let known = self.find(&id)?;
+        if let Some(entry) = &known
+            && let Some(standing) = &entry.decision
+        {
+            let own = ["response", "cancelled"].map(|end| message_id(&entry.request, end));
+            let outcome = if approve { Outcome::Approved } else { Outcome::Rejected };
+            if own.contains(&envelope.id) {
+                return Ok(Correlation::Unrelated);
+            }
+            if standing.by == envelope.from && standing.outcome == outcome {
+                return Ok(Correlation::Known(entry.clone()));
+            }
+        }
+        let comment = text(&fields, &[kind.comment_field.as_ref(), "reason", "feedback"]);
+        let comment = comment.unwrap_or_default();
+        self.respond(&id, &envelope.from, approve, &comment).map(Correlation::Decided)
+    }
+}
+
+/// The fields of a body that is YAML or JSON; none of another.
+fn fields(envelope: &Envelope) -> Map<String, Value> {
+    yaml::parse(&envelope.body, envelope.id.as_str().as_ref()).unwrap_or_default()
+}
+
+/// The envelope says it, or the body, in one of the seeds' spellings.
+fn request_id(envelope: &Envelope, fields: &Map<String, Value>) -> Option<String> {
+    envelope.correlation_id.clone().or_else(|| text(fields, &["request_id", "requestId"]))
+}
+
+fn text(fields: &Map<String, Value>, names: &[&str]) -> Option<String> {
+    let found = names.iter().find_map(|name| fields.get(*name))?;
+    match found {
+        Value::String(text) => Some(text.clone()),
+        // An id of digits alone is a number in YAML.
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}

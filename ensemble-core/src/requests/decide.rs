@@ -1,0 +1,192 @@
+//! Deciding: one file, created with no-replace. Whoever comes later hears who was first.
+
+use std::io;
+
+use serde_json::json;
+
+use super::file::{COMMENT_BYTES_MAX, DECISION_FILE, Home, Standing, clip};
+use super::{Entry, Requests};
+use crate::dropbox::{Aside, put_aside};
+use crate::durable::{self, Moved};
+use crate::message::Name;
+use crate::proto::request::{Decision, Outcome, Refusal};
+use crate::{Error, Result};
+
+/// How many files that decide nothing are put aside before a proposal gives up.
+const ASIDE_MAX: usize = 16;
+
+/// What stands after a proposal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Proposed {
+    /// The decision in the file.
+    pub standing: Decision,
+    /// Whether it is the one that was proposed.
+    pub is_ours: bool,
+}
+
+impl Requests<'_> {
+    /// Approves or rejects a request in the name of `by`, who must be its addressee, and tells the
+    /// requester.
+    ///
+    /// # Errors
+    /// [`Error::Refused`]: there is no such request, it was decided before (the error says by whom,
+    /// what and when), or `by` may not decide it; the refusal is recorded. Or the disk failed.
+    pub fn respond(&self, id: &str, by: &Name, approve: bool, comment: &str) -> Result<Entry> {
+        let outcome = if approve { Outcome::Approved } else { Outcome::Rejected };
+        self.decide(id, Decision::new(outcome, by.clone(), self.now()).with_comment(comment))
+    }
+
+    /// Takes a request back in the name of `by`, who must have made it.
+    ///
+    /// # Errors
+    /// As for [`Requests::respond`].
+    pub fn cancel(&self, id: &str, by: &Name, comment: &str) -> Result<Entry> {
+        let decision = Decision::new(Outcome::Cancelled, by.clone(), self.now());
+        self.decide(id, decision.with_comment(comment))
+    }
+
+    fn decide(&self, id: &str, mut decision: Decision) -> Result<Entry> {
+        if decision.comment.len() > COMMENT_BYTES_MAX {
+            return Err(Error::TooLarge {
+                what: "the comment".to_owned(),
+                bytes: decision.comment.len() as u64,
+                limit: COMMENT_BYTES_MAX as u64,
+            });
+        }
+        decision.comment = clip(&decision.comment);
+        let Some((home, standing)) = self.look(id)? else {
+            return Err(self.refuse(
+                Refusal::Unknown { id: super::printable(id) },
+                None,
+                &decision,
+            ));
+        };
+        let allowed = match standing {
+            Some(standing) => Err(decided(&home, standing)),
+            None => home.asked.machine().check(&decision),
+        };
+        if let Err(refusal) = allowed {
+            return Err(self.refuse(refusal, Some(&home), &decision));
+        }
+        let Proposed { standing, is_ours } = self.propose_in(&home, &decision)?;
+        if !is_ours {
+            return Err(self.refuse(decided(&home, standing), Some(&home), &decision));
+        }
+        let entry = Entry::new(home.asked, Some(standing));
+        // It stands, whatever keeps others from hearing of it.
+        Ok(match self.carry_on(entry.clone()) {
+            Ok(entry) => entry,
+            Err(error) => Entry { untold: Some(error.to_string()), ..entry },
+        })
+    }
+
+    /// Proposes a decision that was checked before, and says what stands then. This is
+    /// [`Effect::Close`](crate::proto::request::Effect::Close).
+    ///
+    /// # Errors
+    /// [`Refusal::Unknown`], or the disk failed.
+    pub fn propose(&self, id: &str, decision: &Decision) -> Result<Proposed> {
+        match self.look(id)? {
+            None => Err(Refusal::Unknown { id: super::printable(id) }.into()),
+            Some((_, Some(standing))) => Ok(Proposed { is_ours: standing == *decision, standing }),
+            Some((home, None)) => self.propose_in(&home, decision),
+        }
+    }
+
+    fn propose_in(&self, home: &Home, decision: &Decision) -> Result<Proposed> {
+        let options = self.spool.options();
+        let tmp = self.spool.queue_dir()?.ensure_child("tmp", options.modes)?;
+        let content = home.render(decision);
+        for _ in 0..ASIDE_MAX {
+            let name = durable::temporary_name("decision");
+            tmp.write_new(&name, content.as_bytes(), options.modes, options.durability)?;
+            let moved = tmp.move_new(&name, &home.dir, DECISION_FILE);
+            if !matches!(moved, Ok(Moved::Done)) {
+                let _ = tmp.remove(&name);
+            }
+            match moved? {
+                Moved::Done => {
+                    self.sync(&home.dir)?;
+                    return Ok(Proposed { standing: decision.clone(), is_ours: true });
+                }
+                Moved::Exists => {}
+                Moved::Gone => {
+                    let id = home.asked.request_id.to_string();
+                    return Err(Refusal::Unknown { id }.into());
+                }
+            }
+            match home.standing()? {
+                Standing::Valid(standing) => return Ok(Proposed { standing, is_ours: false }),
+                Standing::Nothing => {}
+                Standing::Invalid(_) => {
+                    if let Some(standing) = self.put_aside(home)? {
+                        return Ok(Proposed { standing, is_ours: false });
+                    }
+                }
+            }
+        }
+        let path = home.dir.path().join(DECISION_FILE);
+        Err(Error::io("decide", path, io::Error::from(io::ErrorKind::WouldBlock)))
+    }
+
+    /// Puts a decision aside that counts for nothing. Only one process does so at a time, after
+    /// another look: a decision that has taken its place meanwhile stays, and is returned.
+    pub(super) fn put_aside(&self, home: &Home) -> Result<Option<Decision>> {
+        let _held = self.lock()?;
+        let why = match home.standing()? {
+            Standing::Nothing => return Ok(None),
+            Standing::Valid(decision) => return Ok(Some(decision)),
+            Standing::Invalid(why) => why,
+        };
+        let id = &home.asked.request_id;
+        let path = format!("{}/{id}/{DECISION_FILE}", super::REQUESTS);
+        let aside = Aside { path, stem: format!("requests.{id}.{DECISION_FILE}") };
+        let queue = self.spool.queue_dir()?;
+        let kept_as = put_aside(&queue, &home.dir, DECISION_FILE, &aside, &why)?;
+        let more = json!({ "kept_as": kept_as, "error": why });
+        self.record("request.rejected_file", super::ACTOR, &home.asked, more);
+        Ok(None)
+    }
+
+    /// Puts a request aside that cannot be read: its whole directory. `None` if it can be.
+    ///
+    /// # Errors
+    /// The disk failed; or it is of a newer version, which is left where it is.
+    pub fn reject(&self, id: &Name) -> Result<Option<String>> {
+        let _held = self.lock()?;
+        let requests = self.dir()?;
+        let error = match Home::open(&requests, id) {
+            Err(error @ (Error::Malformed { .. } | Error::TooLarge { .. })) => error,
+            other => return other.map(|_| None),
+        };
+        if super::file::is_newer(&error) {
+            return Err(error);
+        }
+        let aside =
+            Aside { path: format!("{}/{id}", super::REQUESTS), stem: format!("requests.{id}") };
+        let why = error.to_string();
+        let kept_as = put_aside(&self.spool.queue_dir()?, &requests, id.as_str(), &aside, &why)?;
+        let data = json!({ "request_id": id, "kept_as": kept_as, "error": why });
+        self.spool.options().recorder.record("request.rejected_file", super::ACTOR, data);
+        Ok(Some(kept_as))
+    }
+
+    /// Records a refusal, and is its error.
+    pub(super) fn refuse(&self, refusal: Refusal, home: Option<&Home>, tried: &Decision) -> Error {
+        let mut data = json!({ "request_id": refusal.id() });
+        if let Some(home) = home {
+            let asked = &home.asked;
+            data["kind"] = json!(asked.kind);
+            (data["from"], data["to"]) = (json!(asked.from), json!(asked.to));
+        }
+        (data["by"], data["outcome"]) = (json!(tried.by), json!(tried.outcome));
+        data["why"] = refusal.word().into();
+        self.spool.options().recorder.record("request.refused", tried.by.as_str(), data);
+        refusal.into()
+    }
+}
+
+fn decided(home: &Home, decision: Decision) -> Refusal {
+    Refusal::Decided { id: home.asked.request_id.to_string(), decision }
+}

@@ -1,0 +1,333 @@
+//! The files of a request: what stands in them, and how they are read.
+//!
+//! A request's file is never changed. A decision's file is created once; whether it counts follows
+//! from the two files alone, so that everybody who reads them comes to the same answer.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::durable::Dir;
+use crate::message::{Attachment, Digest, FORMAT_VERSION, Name, Timestamp, yaml};
+use crate::proto::request::{AtExpiry, Decision, Kind, Outcome, Request};
+use crate::{Error, Result};
+
+/// What was asked.
+pub(super) const REQUEST_FILE: &str = "request.yaml";
+/// What was decided, once.
+pub(super) const DECISION_FILE: &str = "decision.yaml";
+/// Everything that follows from the decision is done.
+pub(super) const CLOSED_FILE: &str = "closed.yaml";
+/// Everybody was told of the decision, and something is left to be carried out.
+pub(super) const TOLD_FILE: &str = "told.yaml";
+/// The largest of these files, in bytes: the longest content, with every character escaped.
+const FILE_BYTES_MAX: usize = 512 * 1024;
+/// The longest words of a decider, in bytes.
+pub const COMMENT_BYTES_MAX: usize = 16 * 1024;
+
+/// What was asked: `requests/<request_id>/request.yaml`. It says everything that is needed to
+/// remind of it, to decide it and to answer, so that no configuration is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Asked {
+    /// The version of the format.
+    #[serde(default = "oldest_version")]
+    pub version: u32,
+    /// Its id, which is its directory's name.
+    #[serde(alias = "requestId")]
+    pub request_id: Name,
+    /// What it is about.
+    pub kind: Name,
+    /// Who asks.
+    pub from: Name,
+    /// Who alone may decide.
+    pub to: Name,
+    /// When it was asked, by the requester's wall clock.
+    pub created_at: Timestamp,
+    /// How long it stays pending, in seconds.
+    pub deadline_seconds: u64,
+    /// How often its addressee is reminded in that time, in seconds; 0 for never.
+    #[serde(default)]
+    pub remind_every_seconds: u64,
+    /// What its expiry means.
+    #[serde(default = "tell")]
+    pub at_expiry: AtExpiry,
+    /// The type of the message that asks; `<kind>_request` if it is missing.
+    #[serde(default)]
+    pub request_type: Option<Name>,
+    /// The type of the message that answers; `<kind>_response` if it is missing.
+    #[serde(default)]
+    pub response_type: Option<Name>,
+    /// The field of the request that carries its content.
+    #[serde(default = "content_field")]
+    pub content_field: String,
+    /// The field of the response that carries the decider's words.
+    #[serde(default = "comment_field")]
+    pub comment_field: String,
+    /// The reason, the plan, or whatever is asked.
+    #[serde(default)]
+    pub content: String,
+    /// The content, where it is too long to stand here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attachment: Option<Attachment>,
+    /// The task it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_id: Option<String>,
+    /// The how manieth plan for the task, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round: Option<u32>,
+    /// The request of the round before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<Name>,
+    /// What was said when that one was decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous_comment: Option<String>,
+    /// The file the content is from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// The message that has asked already, where a program has sent it by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked_by_message: Option<Name>,
+}
+
+const fn oldest_version() -> u32 {
+    1
+}
+
+const fn tell() -> AtExpiry {
+    AtExpiry::Tell
+}
+
+fn content_field() -> String {
+    "content".to_owned()
+}
+
+fn comment_field() -> String {
+    "reason".to_owned()
+}
+
+impl Asked {
+    /// Its kind, as the file has it.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        let usual = Kind::new(self.kind.to_string());
+        let or =
+            |own: &Option<Name>, usual| own.as_ref().map_or(usual, |own| own.to_string().into());
+        Kind {
+            request_type: or(&self.request_type, usual.request_type),
+            response_type: or(&self.response_type, usual.response_type),
+            content_field: self.content_field.clone().into(),
+            comment_field: self.comment_field.clone().into(),
+            deadline: Duration::from_secs(self.deadline_seconds),
+            remind_every: Duration::from_secs(self.remind_every_seconds),
+            at_expiry: self.at_expiry,
+            name: usual.name,
+        }
+    }
+
+    /// When it expires.
+    #[must_use]
+    pub fn deadline_at(&self) -> Timestamp {
+        self.created_at.plus(Duration::from_secs(self.deadline_seconds))
+    }
+
+    /// Its machine, which knows of nothing that has happened yet.
+    #[must_use]
+    pub fn machine(&self) -> Request {
+        let (from, to) = (self.from.clone(), self.to.clone());
+        Request::new(self.request_id.as_str(), self.kind(), from, to, self.created_at)
+    }
+
+    /// Whether both ask the same: what a retry is compared by.
+    pub(super) fn asks_the_same(&self, other: &Self) -> bool {
+        let of = |asked: &Self| {
+            let Self { kind, from, to, content, attachment, task_id, .. } = asked.clone();
+            (kind, from, to, content, attachment, task_id)
+        };
+        of(self) == of(other)
+    }
+}
+
+/// A decision file: Ensemble's own, or one that a script has made.
+#[derive(Debug, Serialize, Deserialize)]
+struct DecisionFile {
+    #[serde(default = "oldest_version")]
+    version: u32,
+    #[serde(default, alias = "requestId", skip_serializing_if = "Option::is_none")]
+    request_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    outcome: Option<Outcome>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    approve: Option<bool>,
+    by: Name,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    at: Option<Timestamp>,
+    #[serde(default, alias = "reason", alias = "feedback")]
+    comment: Option<String>,
+    /// Of the request's file: what was decided upon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    request_sha256: Option<Digest>,
+}
+
+/// How far everything is done that follows from the decision.
+#[derive(Debug, Serialize)]
+struct MarkFile<'a> {
+    version: u32,
+    request_id: &'a Name,
+    outcome: Outcome,
+    at: Timestamp,
+}
+
+/// The directory of one request, open.
+#[derive(Debug)]
+pub(super) struct Home {
+    pub(super) dir: Dir,
+    pub(super) asked: Asked,
+    pub(super) sha256: Digest,
+}
+
+/// What is in the place of a decision.
+#[derive(Debug)]
+pub(super) enum Standing {
+    Nothing,
+    Valid(Decision),
+    /// A file that decides nothing, and why.
+    Invalid(String),
+}
+
+impl Home {
+    /// Opens the directory of a request; `None` if there is none, or nothing in it yet.
+    pub(super) fn open(requests: &Dir, id: &Name) -> Result<Option<Self>> {
+        let dir = match requests.open_child(id.as_str()) {
+            Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(None),
+            other => other?,
+        };
+        let Some(content) = dir.read(REQUEST_FILE, FILE_BYTES_MAX)? else { return Ok(None) };
+        let path = dir.path().join(REQUEST_FILE);
+        let asked: Asked = parse(&content, &path)?;
+        check_version(asked.version, &path)?;
+        if asked.request_id != *id {
+            let detail = format!("says `{}`, the directory is `{id}`", asked.request_id);
+            return Err(Error::malformed(path, "request_id", detail));
+        }
+        Ok(Some(Self { dir, asked, sha256: Digest::of(&content) }))
+    }
+
+    /// What stands in the decision file, judged by the two files alone.
+    pub(super) fn standing(&self) -> Result<Standing> {
+        let path = self.dir.path().join(DECISION_FILE);
+        let content = match self.dir.read(DECISION_FILE, FILE_BYTES_MAX) {
+            Ok(None) => return Ok(Standing::Nothing),
+            Ok(Some(content)) => content,
+            Err(error @ (Error::Malformed { .. } | Error::TooLarge { .. })) => {
+                return Ok(Standing::Invalid(error.to_string()));
+            }
+            Err(error) => return Err(error),
+        };
+        let file: DecisionFile = match parse(&content, &path) {
+            Ok(file) => file,
+            Err(error) => return Ok(Standing::Invalid(error.to_string())),
+        };
+        check_version(file.version, &path)?;
+        let changed_ns = self.dir.stat(DECISION_FILE)?.map_or(0, |stat| stat.modified_ns);
+        let at = i64::try_from(changed_ns / 1_000_000).unwrap_or(0);
+        Ok(match self.judge(file, Timestamp::from_unix_millis(at)) {
+            Ok(decision) => Standing::Valid(decision),
+            Err(why) => Standing::Invalid(why),
+        })
+    }
+
+    fn judge(&self, file: DecisionFile, made_at: Timestamp) -> Result<Decision, String> {
+        let asked = &self.asked;
+        if let Some(other) = file.request_id.filter(|id| id != asked.request_id.as_str()) {
+            return Err(format!("it is about request_id '{other}'"));
+        }
+        if file.request_sha256.is_some_and(|sha256| sha256 != self.sha256) {
+            return Err("it was made for another content of request.yaml".to_owned());
+        }
+        let outcome = match (file.outcome, file.approve) {
+            (None, None) => return Err("it says neither `approve` nor `outcome`".to_owned()),
+            (None, Some(true)) => Outcome::Approved,
+            (None, Some(false)) => Outcome::Rejected,
+            (Some(outcome), approve) => {
+                if approve.is_some_and(|approve| approve != (outcome == Outcome::Approved)) {
+                    return Err(format!("its `approve` and its outcome {} differ", outcome.word()));
+                }
+                outcome
+            }
+        };
+        let comment = file.comment.unwrap_or_default();
+        let at = file.at.unwrap_or(made_at);
+        let decision = Decision::new(outcome, file.by, at).with_comment(comment);
+        match outcome {
+            // Time has no name: it must be over, and it speaks for the silent addressee.
+            Outcome::Expired if decision.by != asked.to || at < asked.deadline_at() => {
+                Err("its deadline is not over".to_owned())
+            }
+            Outcome::Expired => Ok(decision),
+            Outcome::Approved | Outcome::Rejected | Outcome::Cancelled => {
+                asked.machine().check(&decision).map(|()| decision).map_err(|r| r.to_string())
+            }
+        }
+    }
+
+    pub(super) fn is_told(&self) -> Result<bool> {
+        Ok(self.dir.stat(TOLD_FILE)?.is_some())
+    }
+
+    pub(super) fn is_closed(&self) -> Result<bool> {
+        Ok(self.dir.stat(CLOSED_FILE)?.is_some())
+    }
+
+    /// The content of a decision file.
+    pub(super) fn render(&self, decision: &Decision) -> String {
+        yaml::render(&DecisionFile {
+            version: FORMAT_VERSION,
+            request_id: Some(self.asked.request_id.to_string()),
+            outcome: Some(decision.outcome),
+            approve: Some(decision.outcome == Outcome::Approved),
+            by: decision.by.clone(),
+            at: Some(decision.at),
+            comment: Some(decision.comment.clone()),
+            request_sha256: Some(self.sha256),
+        })
+    }
+
+    /// The content of a file that says how far everything is done.
+    pub(super) fn render_mark(&self, outcome: Outcome, at: Timestamp) -> String {
+        let request_id = &self.asked.request_id;
+        yaml::render(&MarkFile { version: FORMAT_VERSION, request_id, outcome, at })
+    }
+}
+
+fn parse<T: serde::de::DeserializeOwned>(content: &[u8], path: &Path) -> Result<T> {
+    let text = std::str::from_utf8(content).map_err(|e| {
+        Error::malformed(path, "file", format!("not UTF-8 at byte {}", e.valid_up_to()))
+    })?;
+    yaml::parse(text, path)
+}
+
+/// A decider's words as they are passed on: not too long, and without what steers a terminal.
+pub(super) fn clip(comment: &str) -> String {
+    let mut end = comment.len().min(COMMENT_BYTES_MAX);
+    while !comment.is_char_boundary(end) {
+        end -= 1;
+    }
+    let steers = |c: char| c.is_control() && c != '\n' && c != '\t';
+    comment[..end].chars().map(|c| if steers(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// A file of a newer program is neither obeyed nor put aside.
+fn check_version(version: u32, path: &Path) -> Result<()> {
+    if version <= FORMAT_VERSION {
+        return Ok(());
+    }
+    let detail = format!("{version} is newer than {FORMAT_VERSION}: update ensemble");
+    Err(Error::malformed(path, "version", detail))
+}
+
+/// Whether an error is that of a file which a newer program has made.
+pub(super) fn is_newer(error: &Error) -> bool {
+    matches!(error, Error::Malformed { field, .. } if field == "version")
+}

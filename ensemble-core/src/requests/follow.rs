@@ -1,0 +1,185 @@
+//! What follows from a request and from its decision: messages, gates, records. Each step may be
+//! done again by anybody, and is stored once.
+
+use serde_json::json;
+
+use super::file::{CLOSED_FILE, Home, TOLD_FILE};
+use super::messages::message_id;
+use super::{ACTOR, ESCALATED_TO, Entry, Held, Requests};
+use crate::durable::{self, Moved};
+use crate::message::Name;
+use crate::proto::request::{AtExpiry, Decision, Outcome, Refusal};
+use crate::spool::State;
+use crate::{Error, Result};
+
+impl Requests<'_> {
+    /// Goes on where a crash, or somebody who had only `ln`, has stopped: announces a request of
+    /// which its addressee does not know, and does everything that follows from a decision. Says
+    /// what is known then; `None` if there is no such request. Without an interrupted request it
+    /// changes nothing.
+    ///
+    /// # Errors
+    /// A mailbox is full or gone, or the disk failed: it may be tried again.
+    pub fn resume(&self, id: &str) -> Result<Option<Entry>> {
+        let Some(entry) = self.find(id)? else { return Ok(None) };
+        if entry.decision.is_some() {
+            return self.carry_on(entry).map(Some);
+        }
+        let held = self.lock()?;
+        self.announce(&held, &entry.request, false)?;
+        Ok(Some(entry))
+    }
+
+    /// Reminds the addressee for the `nth` time; the same time once, whoever does it.
+    ///
+    /// # Errors
+    /// As for [`Requests::resume`].
+    pub fn remind(&self, id: &str, nth: u32) -> Result<()> {
+        let Some(entry) = self.find(id)?.filter(|entry| entry.decision.is_none()) else {
+            return Ok(());
+        };
+        let asked = &entry.request;
+        let _held = self.lock()?;
+        let reminder = self.reminder(asked, nth);
+        if self.spool.state(&asked.to, &reminder.id)?.is_none() {
+            self.record("request.reminded", ACTOR, asked, json!({ "nth": nth }));
+            self.publish(reminder)?;
+        }
+        Ok(())
+    }
+
+    /// Says that everything is done that follows from a decision, by whoever has carried it out.
+    ///
+    /// # Errors
+    /// [`Refusal::Unknown`], or the disk failed. It may be said again.
+    pub fn close(&self, id: &str) -> Result<()> {
+        let held = self.lock()?;
+        match self.peek(id)? {
+            Some((home, Some(decision))) => self.mark(&held, &home, CLOSED_FILE, &decision),
+            Some((_, None)) | None => Err(Refusal::Unknown { id: super::printable(id) }.into()),
+        }
+    }
+
+    /// Everything that follows from the decision of this request but what is to be carried out.
+    pub(super) fn carry_on(&self, mut entry: Entry) -> Result<Entry> {
+        let Some(decision) = entry.decision.clone() else { return Ok(entry) };
+        let held = self.lock()?;
+        let id = entry.request.request_id.clone();
+        let Some(home) = Home::open(&self.dir()?, &id)? else { return Ok(entry) };
+        if home.is_closed()? {
+            entry.is_closed = true;
+            return Ok(entry);
+        }
+        if !home.is_told()? {
+            self.tell(&home, &decision)?;
+        }
+        self.open_gate(&held, &home.asked, &decision)?;
+        entry.is_closed = !home.asked.kind().carries_out(&decision);
+        let mark = if entry.is_closed { CLOSED_FILE } else { TOLD_FILE };
+        self.mark(&held, &home, mark, &decision)?;
+        Ok(entry)
+    }
+
+    /// Tells everybody whom it concerns. The record comes first and the response last: the
+    /// response is the sign that all of this was done.
+    fn tell(&self, home: &Home, decision: &Decision) -> Result<()> {
+        let asked = &home.asked;
+        let response = self.response(asked, decision);
+        let is_told = match self.spool.state(&asked.from, &response.id) {
+            Ok(state) => state.is_some(),
+            // Somebody without a mailbox has asked, and will look.
+            Err(Error::NoMailbox { .. }) => false,
+            Err(error) => return Err(error),
+        };
+        if is_told {
+            return Ok(());
+        }
+        let kind = match decision.outcome {
+            Outcome::Approved | Outcome::Rejected => "request.decided",
+            Outcome::Expired => "request.expired",
+            Outcome::Cancelled => "request.cancelled",
+        };
+        let actor = if decision.outcome == Outcome::Expired { ACTOR } else { decision.by.as_str() };
+        let at_expiry = (decision.outcome == Outcome::Expired).then_some(asked.at_expiry);
+        self.record(kind, actor, asked, json!({
+            "outcome": decision.outcome, "by": decision.by, "at": decision.at, "at_expiry": at_expiry,
+            "comment_bytes": decision.comment.len(),
+        }));
+        match decision.outcome {
+            Outcome::Approved | Outcome::Rejected => {}
+            Outcome::Expired => self.escalate(home, decision)?,
+            Outcome::Cancelled => self.withdraw(home, decision)?,
+        }
+        unless_absent(self.publish(response))
+    }
+
+    fn escalate(&self, home: &Home, decision: &Decision) -> Result<()> {
+        let asked = &home.asked;
+        if asked.at_expiry != AtExpiry::Escalate || asked.from.as_str() == ESCALATED_TO {
+            return Ok(());
+        }
+        unless_absent(self.publish(self.escalation(asked, decision)))
+    }
+
+    /// Takes the question out of its addressee's mailbox, or tells that it was taken back.
+    fn withdraw(&self, home: &Home, decision: &Decision) -> Result<()> {
+        let asked = &home.asked;
+        let id = message_id(asked, "request");
+        let reason = format!("cancelled by {}", decision.by);
+        let waits = |state: &Option<State>| matches!(state, Some(State::Queued { .. }));
+        match self.spool.state(&asked.to, &id) {
+            Ok(state) if waits(&state) => {
+                match self.spool.dead_letter_waiting(&asked.to, &id, &reason) {
+                    // It was received at this moment.
+                    Err(Error::NoMessage { .. }) => {}
+                    other => return other,
+                }
+            }
+            Ok(_) => {}
+            Err(Error::NoMailbox { .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        unless_absent(self.publish(self.withdrawal(asked, decision)))
+    }
+
+    /// Says how far everything is done.
+    fn mark(&self, _held: &Held, home: &Home, mark: &str, decision: &Decision) -> Result<()> {
+        if home.dir.stat(mark)?.is_some() {
+            return Ok(());
+        }
+        let options = self.spool.options();
+        let tmp = self.spool.queue_dir()?.ensure_child("tmp", options.modes)?;
+        let name = durable::temporary_name(mark);
+        let content = home.render_mark(decision.outcome, self.now());
+        tmp.write_new(&name, content.as_bytes(), options.modes, options.durability)?;
+        let moved = tmp.move_new(&name, &home.dir, mark);
+        if !matches!(moved, Ok(Moved::Done)) {
+            let _ = tmp.remove(&name);
+        }
+        moved?;
+        self.sync(&home.dir)
+    }
+
+    /// What a request that is too old for its deadline is to be closed with, by whoever waits for it
+    /// where no watcher runs.
+    ///
+    /// # Errors
+    /// As for [`Requests::resume`].
+    pub fn expire(&self, id: &Name) -> Result<Option<Entry>> {
+        let Some(entry) = self.find(id.as_str())? else { return Ok(None) };
+        if entry.decision.is_some() || self.now() < entry.request.deadline_at() {
+            return Ok(Some(entry));
+        }
+        let (by, at) = (entry.request.to.clone(), entry.request.deadline_at());
+        self.propose(id.as_str(), &Decision::new(Outcome::Expired, by, at))?;
+        self.resume(id.as_str())
+    }
+}
+
+/// A mailbox that is not there does not keep a request from ending.
+fn unless_absent(published: Result<()>) -> Result<()> {
+    match published {
+        Err(Error::NoMailbox { .. }) => Ok(()),
+        other => other,
+    }
+}

@@ -1,0 +1,137 @@
+//! The messages of a request. Their ids and texts follow from its files alone, so that a message
+//! that is sent again is the same message.
+
+use serde_json::{Map, Value};
+
+use super::{ACTOR, Asked, ESCALATED_TO, Requests};
+use crate::message::{Envelope, MessageId, Name, yaml};
+use crate::proto::request::{Decision, Outcome, PLAN_APPROVAL};
+
+/// Met before everyday mail: somebody waits for the answer.
+const PRIORITY: u8 = 1;
+/// The type of the message to the conductor.
+const EXPIRED_TYPE: &str = "request.expired";
+
+/// What becomes of a request's id in the ids of its messages.
+pub(super) fn message_id(asked: &Asked, end: &str) -> MessageId {
+    MessageId::new(format!("{}.{end}", asked.request_id)).unwrap_or_else(|_| {
+        // Only an id that was made by hand is too long for that.
+        let digest = crate::message::Digest::of(asked.request_id.as_str().as_bytes()).short(32);
+        MessageId::new(format!("q-{digest}.{end}"))
+            .unwrap_or_else(|_| unreachable!("digits and a short end are a name"))
+    })
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap_or_else(|_| unreachable!("`{text}` is a name"))
+}
+
+/// A body: a comment for whoever reads it, then fields.
+fn body(advice: Option<String>, fields: Map<String, Value>) -> String {
+    let fields = yaml::render(&fields);
+    advice.map_or_else(|| fields.clone(), |advice| format!("# {advice}\n{fields}"))
+}
+
+impl Requests<'_> {
+    /// The message that asks.
+    pub(super) fn question(&self, asked: &Asked) -> Envelope {
+        self.ask_by(asked, "request", None)
+    }
+
+    /// The message that asks again.
+    pub(super) fn reminder(&self, asked: &Asked, nth: u32) -> Envelope {
+        self.ask_by(asked, &format!("remind-{nth}"), Some(nth))
+    }
+
+    fn ask_by(&self, asked: &Asked, end: &str, nth: Option<u32>) -> Envelope {
+        let mut fields = Map::new();
+        fields.insert("request_id".to_owned(), asked.request_id.as_str().into());
+        fields.insert("from".to_owned(), asked.from.as_str().into());
+        fields.insert("deadline_at".to_owned(), asked.deadline_at().to_string().into());
+        let optional: [(&str, Value); 5] = [
+            ("reminder", nth.into()),
+            ("task_id", asked.task_id.clone().into()),
+            ("round", asked.round.into()),
+            ("previous", asked.previous.as_ref().map(Name::as_str).into()),
+            ("source", asked.source.clone().into()),
+        ];
+        for (key, value) in optional.into_iter().filter(|(_, value)| !value.is_null()) {
+            fields.insert(key.to_owned(), value);
+        }
+        // The last one, since it may be long; and never in the place of another.
+        fields.entry(asked.content_field.clone()).or_insert_with(|| asked.content.clone().into());
+        let id = &asked.request_id;
+        let answer = if asked.kind.as_str() == PLAN_APPROVAL {
+            format!("ensemble plan review {id} --approve|--reject --feedback TEXT")
+        } else {
+            format!("ensemble respond {id} --approve|--reject --reason TEXT")
+        };
+        let body = body(Some(format!("Answer with: {answer}")), fields);
+        let envelope = Envelope::new(asked.to.clone(), body)
+            .with_kind(name(&asked.kind().request_type))
+            .from(asked.from.clone());
+        let mut envelope = correlated(envelope, asked, end)
+            // Who asks what cannot be answered any more only disturbs.
+            .with_expiry(asked.deadline_at());
+        envelope.attachment.clone_from(&asked.attachment);
+        envelope
+    }
+
+    /// The message that answers, to whoever has asked.
+    pub(super) fn response(&self, asked: &Asked, decision: &Decision) -> Envelope {
+        let to = asked.from.clone();
+        let body = body(None, outcome_fields(asked, decision));
+        let envelope = Envelope::new(to, body).with_kind(name(&asked.kind().response_type));
+        let from = match decision.outcome {
+            Outcome::Approved | Outcome::Rejected | Outcome::Cancelled => decision.by.clone(),
+            Outcome::Expired => name(ACTOR),
+        };
+        correlated(envelope.from(from), asked, "response")
+    }
+
+    /// The message that tells an addressee who has read the question that it was taken back.
+    pub(super) fn withdrawal(&self, asked: &Asked, decision: &Decision) -> Envelope {
+        let body = body(None, outcome_fields(asked, decision));
+        let envelope = Envelope::new(asked.to.clone(), body)
+            .with_kind(name(&asked.kind().response_type))
+            .from(asked.from.clone());
+        correlated(envelope, asked, "cancelled")
+    }
+
+    /// The message that tells the conductor of somebody's silence.
+    pub(super) fn escalation(&self, asked: &Asked, decision: &Decision) -> Envelope {
+        let mut fields = outcome_fields(asked, decision);
+        fields.insert("kind".to_owned(), asked.kind.as_str().into());
+        fields.insert("from".to_owned(), asked.from.as_str().into());
+        fields.insert("to".to_owned(), asked.to.as_str().into());
+        fields.insert("action".to_owned(), "manual_intervention".into());
+        let envelope = Envelope::new(name(ESCALATED_TO), body(None, fields));
+        correlated(envelope.with_kind(name(EXPIRED_TYPE)).from(name(ACTOR)), asked, "expired")
+    }
+}
+
+fn correlated(envelope: Envelope, asked: &Asked, end: &str) -> Envelope {
+    let mut envelope = envelope
+        .with_id(message_id(asked, end))
+        .with_correlation(asked.request_id.as_str())
+        .with_priority(PRIORITY);
+    // Of a request that was made by hand it may be a text that no envelope carries.
+    let can_travel =
+        |task: &String| (1..=128).contains(&task.len()) && !task.contains(char::is_control);
+    envelope.task_id = asked.task_id.clone().filter(can_travel);
+    envelope
+}
+
+/// Seed 004's fields of a response, and who, what and when.
+fn outcome_fields(asked: &Asked, decision: &Decision) -> Map<String, Value> {
+    let mut fields = Map::new();
+    fields.insert("request_id".to_owned(), asked.request_id.as_str().into());
+    fields.insert("approve".to_owned(), (decision.outcome == Outcome::Approved).into());
+    fields.insert("outcome".to_owned(), decision.outcome.word().into());
+    fields.insert("by".to_owned(), decision.by.as_str().into());
+    fields.insert("at".to_owned(), decision.at.to_string().into());
+    fields
+        .entry(asked.comment_field.clone())
+        .or_insert_with(|| super::file::clip(&decision.comment).into());
+    fields
+}

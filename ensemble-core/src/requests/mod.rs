@@ -1,0 +1,275 @@
+//! Requests on disk: a question with an id, one addressee and one answer (seed 004).
+//!
+//! ```text
+//! requests/<id>/request.yaml    what was asked; the directory is renamed into place, whole
+//! requests/<id>/decision.yaml   the answer; created with no-replace, so the first one stands
+//! requests/<id>/closed.yaml     everything that follows from the answer is done
+//! gates/<task>@<agent>.yaml     the plan that this agent's work on the task waits for
+//! ```
+//!
+//! | what is done | in this order | a crash in between |
+//! |---|---|---|
+//! | ask | gate, request, record, message to the addressee | an open gate, or a request that [`Requests::resume`] announces |
+//! | decide | decision, record, response, gate away, closed | a decision that [`Requests::resume`] carries on |
+//! | give up at the deadline | the same, with the outcome `expired` | the same |
+//!
+//! The machine is [`proto::request`](crate::proto::request); here are its files and messages. Who may
+//! decide is written into the request. A decision file that cannot be read, or is by somebody who may
+//! not decide, is none: whoever meets it puts it aside, and the question is open again. Messages of a
+//! request have ids that follow from its own, so whatever is repeated is stored once; `.lock` keeps
+//! two processes from doing the same step at the same time, and never the first answer from standing.
+//!
+//! ```
+//! use ensemble_core::message::Name;
+//! use ensemble_core::requests::{Ask, Requests};
+//! use ensemble_core::spool::{Options, Spool};
+//!
+//! # let home = tempfile::tempdir()?;
+//! let spool = Spool::create(&home.path().join("queue"), Options::default())?;
+//! let (lead, alice) = (Name::new("lead")?, Name::new("alice")?);
+//! for mailbox in [&lead, &alice] {
+//!     spool.add_mailbox(mailbox, &Default::default())?;
+//! }
+//! let requests = Requests::new(&spool);
+//! let asked = requests.ask(Ask::new("shutdown", lead.clone(), alice.clone(), "enough for today"))?;
+//! let id = asked.request.request_id.as_str();
+//! assert_eq!(requests.respond(id, &alice, true, "bye")?.state(), "approved");
+//! let late = requests.respond(id, &alice, false, "wait").unwrap_err();
+//! assert!(late.to_string().contains("was approved by alice at"));
+//! assert_eq!(spool.receive(&lead, &lead)?.unwrap().envelope.kind.as_str(), "shutdown_response");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod ask;
+mod correlate;
+mod decide;
+mod file;
+mod follow;
+mod gate;
+mod kinds;
+mod messages;
+mod sweep;
+
+use serde_json::{Value, json};
+
+use crate::durable::{Dir, FileLock};
+use crate::message::{Name, Timestamp};
+use crate::proto::request::{Decision, Refusal};
+use crate::spool::Spool;
+use crate::{Error, Result};
+
+pub use ask::{Ask, CONTENT_BYTES_MAX, REQUEST_ID_BYTES_MAX};
+pub use correlate::Correlation;
+pub use file::{Asked, COMMENT_BYTES_MAX};
+pub use gate::{Gate, GateState};
+pub use kinds::{KIND_BYTES_MAX, Kinds, kind_fault};
+pub use sweep::CLOSED_KEPT;
+
+pub(crate) use gate::{GATES, Gates};
+
+use file::{Home, Standing};
+
+/// The directory below the queue.
+pub const REQUESTS: &str = "requests";
+/// Who is told of requests that nobody has decided, where their kind says so.
+pub const ESCALATED_TO: &str = "conductor";
+/// Who acts when nobody decides.
+const ACTOR: &str = "ensemble";
+/// Only ever locked. No request has its name, which begins with a dot.
+const LOCK_FILE: &str = ".lock";
+
+/// The requests of a queue. Cheap to make; starts nothing and keeps nothing.
+#[derive(Clone, Debug)]
+pub struct Requests<'a> {
+    spool: &'a Spool,
+    kinds: Kinds,
+}
+
+/// What is known of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Entry {
+    /// What was asked.
+    pub request: Asked,
+    /// The answer; `None` while it is pending.
+    pub decision: Option<Decision>,
+    /// Everything that follows from the answer is done.
+    pub is_closed: bool,
+    /// Why not everybody was told of the answer yet. It stands all the same, and the watcher tries
+    /// again.
+    pub untold: Option<String>,
+}
+
+impl Entry {
+    fn new(request: Asked, decision: Option<Decision>) -> Self {
+        Self { request, decision, is_closed: false, untold: None }
+    }
+
+    /// `pending`, `approved`, `rejected`, `expired` or `cancelled`.
+    #[must_use]
+    pub fn state(&self) -> &'static str {
+        self.decision.as_ref().map_or("pending", |decision| decision.outcome.word())
+    }
+
+    /// Whether something is left to be carried out, by whoever does that for its kind.
+    #[must_use]
+    pub fn is_to_be_carried_out(&self) -> bool {
+        let decided = self.decision.as_ref();
+        !self.is_closed && decided.is_some_and(|d| self.request.kind().carries_out(d))
+    }
+
+    /// For programs: ids first, as every `--json` answer has it.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let asked = &self.request;
+        let mut object = json!({
+            "request_id": asked.request_id, "kind": asked.kind, "state": self.state(),
+            "from": asked.from, "to": asked.to, "created_at": asked.created_at,
+            "deadline_at": asked.deadline_at(),
+        });
+        let optional = [
+            ("task_id", json!(asked.task_id)),
+            ("round", json!(asked.round)),
+            ("previous", json!(asked.previous)),
+            ("decided_by", json!(self.decision.as_ref().map(|d| &d.by))),
+            ("decided_at", json!(self.decision.as_ref().map(|d| d.at))),
+            ("comment", json!(self.decision.as_ref().map(|d| &d.comment))),
+        ];
+        for (key, value) in optional {
+            if !value.is_null() {
+                object[key] = value;
+            }
+        }
+        object
+    }
+}
+
+/// Proof of holding the lock of a queue's requests.
+#[derive(Debug)]
+pub(crate) struct Held {
+    _lock: FileLock,
+}
+
+impl<'a> Requests<'a> {
+    /// The requests of this queue, of seed 004's kinds.
+    #[must_use]
+    pub fn new(spool: &'a Spool) -> Self {
+        Self { spool, kinds: Kinds::default() }
+    }
+
+    /// With these kinds.
+    #[must_use]
+    pub fn with_kinds(self, kinds: Kinds) -> Self {
+        Self { kinds, ..self }
+    }
+
+    /// What is known of a request; `None` if there is none. A decision that counts for nothing is
+    /// put aside on the way.
+    ///
+    /// # Errors
+    /// Its files cannot be read, or are of a newer version.
+    pub fn find(&self, id: &str) -> Result<Option<Entry>> {
+        let Some((home, standing)) = self.look(id)? else { return Ok(None) };
+        let is_closed = home.is_closed()?;
+        Ok(Some(Entry { is_closed, ..Entry::new(home.asked, standing) }))
+    }
+
+    /// As [`Requests::find`], for a request that must be there.
+    ///
+    /// # Errors
+    /// [`Refusal::Unknown`], with the seed's text; or as for [`Requests::find`].
+    pub fn get(&self, id: &str) -> Result<Entry> {
+        self.find(id)?.ok_or_else(|| Refusal::Unknown { id: printable(id) }.into())
+    }
+
+    /// All requests, the oldest first; those that cannot be read are reported beside them.
+    ///
+    /// # Errors
+    /// The directory cannot be listed.
+    pub fn list(&self) -> Result<(Vec<Entry>, Vec<Error>)> {
+        let (mut entries, mut errors) = (Vec::new(), Vec::new());
+        for id in self.ids()? {
+            match self.find(id.as_str()) {
+                Ok(entry) => entries.extend(entry),
+                Err(error) => errors.push(error),
+            }
+        }
+        entries.sort_by(|a, b| {
+            let key = |e: &Entry| (e.request.created_at, e.request.request_id.clone());
+            key(a).cmp(&key(b))
+        });
+        Ok((entries, errors))
+    }
+
+    /// The ids of all requests, in no order.
+    ///
+    /// # Errors
+    /// The directory cannot be listed.
+    pub fn ids(&self) -> Result<Vec<Name>> {
+        Ok(self.dir()?.names()?.into_iter().filter_map(|name| Name::new(name).ok()).collect())
+    }
+
+    /// Whether everything about a request is done: a look that opens no file.
+    ///
+    /// # Errors
+    /// The system cannot tell.
+    pub fn is_closed(&self, id: &Name) -> Result<bool> {
+        match self.dir()?.open_child(id.as_str()) {
+            Ok(dir) => Ok(dir.stat(file::CLOSED_FILE)?.is_some()),
+            Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As [`Requests::look`], but touches nothing: for whoever holds the lock.
+    fn peek(&self, id: &str) -> Result<Option<(Home, Option<Decision>)>> {
+        let Ok(id) = Name::new(id) else { return Ok(None) };
+        let Some(home) = Home::open(&self.dir()?, &id)? else { return Ok(None) };
+        let decision = match home.standing()? {
+            Standing::Nothing | Standing::Invalid(_) => None,
+            Standing::Valid(decision) => Some(decision),
+        };
+        Ok(Some((home, decision)))
+    }
+
+    /// A request's directory with the decision that stands.
+    fn look(&self, id: &str) -> Result<Option<(Home, Option<Decision>)>> {
+        let Ok(id) = Name::new(id) else { return Ok(None) };
+        let Some(home) = Home::open(&self.dir()?, &id)? else { return Ok(None) };
+        let decision = match home.standing()? {
+            Standing::Nothing => None,
+            Standing::Valid(decision) => Some(decision),
+            Standing::Invalid(_) => self.put_aside(&home)?,
+        };
+        Ok(Some((home, decision)))
+    }
+
+    fn dir(&self) -> Result<Dir> {
+        self.spool.queue_dir()?.ensure_child(REQUESTS, self.spool.options().modes)
+    }
+
+    /// Keeps other processes from announcing, carrying on or gating at the same time.
+    fn lock(&self) -> Result<Held> {
+        let path = self.dir()?.path().join(LOCK_FILE);
+        Ok(Held { _lock: FileLock::acquire(&path, self.spool.options().lock_patience)? })
+    }
+
+    fn now(&self) -> Timestamp {
+        self.spool.options().clock.wall()
+    }
+
+    fn record(&self, kind: &str, actor: &str, asked: &Asked, more: Value) {
+        let mut data = json!({
+            "request_id": asked.request_id, "kind": asked.kind, "from": asked.from, "to": asked.to,
+        });
+        for (key, value) in more.as_object().into_iter().flatten() {
+            data[key] = value.clone();
+        }
+        self.spool.options().recorder.record(kind, actor, data);
+    }
+}
+
+/// An id as somebody has typed it, for an error text.
+fn printable(id: &str) -> String {
+    id.chars().take(80).flat_map(char::escape_debug).collect()
+}

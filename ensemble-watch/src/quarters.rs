@@ -1,0 +1,119 @@
+//! Where a member of the team lives, for its departure: its pane, if it has one.
+
+use std::sync::Arc;
+
+use ensemble_core::Result;
+use ensemble_core::driver::Quarters;
+use ensemble_core::env::Pane as _;
+use ensemble_core::pane::Deferral;
+use ensemble_core::proto::shutdown::Worker;
+use ensemble_core::provider::{AgentState, Diagnosis, Profile};
+use ensemble_core::roster::Member;
+use ensemble_core::tmux::{Server, TmuxPane};
+
+use crate::panes::{self, PaneEntry};
+use crate::project::Project;
+
+/// How often an agent must look idle, one look after the other, before it counts as finished: it
+/// looks so for a moment between two turns, too.
+const IDLE_LOOKS: u32 = 2;
+
+/// The pane of a member. One that was there before it joined is left open.
+#[derive(Debug)]
+pub struct PaneQuarters {
+    project: Project,
+    member: Member,
+    profile: Arc<Profile>,
+    /// Missing for an agent without a pane.
+    pane: Option<(Server, TmuxPane)>,
+    idle_looks: u32,
+}
+
+impl PaneQuarters {
+    /// The quarters of `member` as the roster has them now. Connects to nothing yet.
+    ///
+    /// # Errors
+    /// The member's provider is unknown, or its binding is malformed.
+    pub fn of(project: &Project, member: &Member) -> Result<Self> {
+        let profile = project.profiles()?.get(&member.provider)?;
+        let pane = match &member.binding {
+            None => None,
+            Some(binding) => {
+                let server = Server::new(binding.socket.clone());
+                let entry = PaneEntry {
+                    agent: member.name.clone(),
+                    mailbox: member.mailbox.clone(),
+                    provider: member.provider.clone(),
+                    binding: binding.clone(),
+                };
+                let pane = entry.open(server.clone(), Arc::clone(&profile), &project.locks())?;
+                Some((server, pane))
+            }
+        };
+        Ok(Self { project: project.clone(), member: member.clone(), profile, pane, idle_looks: 0 })
+    }
+
+    /// Whether what a pane shows means that nobody is there any more.
+    fn is_gone(diagnosis: &Diagnosis) -> bool {
+        diagnosis.state == AgentState::Crashed
+            || matches!(
+                diagnosis.deferral,
+                Some(
+                    Deferral::PaneGone
+                        | Deferral::PaneReused
+                        | Deferral::PaneDead
+                        | Deferral::ServerGone
+                )
+            )
+    }
+
+    /// A script shows the same whether it has finished or not: it is to end by itself.
+    fn ends_by_itself(&self) -> bool {
+        matches!(self.profile.name(), "shell" | "generic")
+    }
+}
+
+impl Quarters for PaneQuarters {
+    fn look(&mut self) -> Result<Worker> {
+        let (Some((server, pane)), Some(binding)) = (&mut self.pane, &self.member.binding) else {
+            return Ok(Worker::Gone);
+        };
+        let diagnosis = match pane.diagnose() {
+            Ok(diagnosis) => diagnosis,
+            // A server that is gone has taken its panes along.
+            Err(error) => {
+                let gone = server.check(binding)?.is_some();
+                return if gone { Ok(Worker::Gone) } else { Err(error) };
+            }
+        };
+        if Self::is_gone(&diagnosis) {
+            return Ok(Worker::Gone);
+        }
+        if diagnosis.state != AgentState::Ready || self.ends_by_itself() {
+            self.idle_looks = 0;
+            return Ok(Worker::Busy);
+        }
+        self.idle_looks += 1;
+        Ok(if self.idle_looks < IDLE_LOOKS { Worker::Busy } else { Worker::Idle })
+    }
+
+    fn exit_code(&mut self) -> Option<i32> {
+        let (_, pane) = self.pane.as_mut()?;
+        pane.inspect().ok()?.dead_status
+    }
+
+    fn close(&mut self) -> Result<()> {
+        if let (Some((server, _)), Some(binding), Some(_)) =
+            (&self.pane, &self.member.binding, &self.member.command)
+        {
+            server.close(binding)?;
+        }
+        // The file may be that of a later generation by now.
+        match panes::find(&self.project.panes(), &self.member.name)? {
+            Some(entry) if Some(&entry.binding) == self.member.binding.as_ref() => {
+                panes::forget(&self.project.panes(), &self.member.name)
+            }
+            _ => Ok(()),
+        }
+    }
+}

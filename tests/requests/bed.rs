@@ -1,0 +1,123 @@
+//! A queue with a few agents, a clock that is moved by hand, and everything that is recorded.
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ensemble_core::durable::Durability;
+use ensemble_core::env::{Clock, Delivery, Monotonic};
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::{Name, Timestamp};
+use ensemble_core::requests::{Ask, Entry, Requests};
+use ensemble_core::spool::{Options, Settings, Spool};
+use serde_json::Value;
+
+#[derive(Clone, Default)]
+pub(crate) struct HandClock(Arc<AtomicI64>);
+
+impl Clock for HandClock {
+    fn monotonic(&self) -> Monotonic {
+        Monotonic::ZERO
+    }
+    fn wall(&self) -> Timestamp {
+        Timestamp::from_unix_millis(1_900_000_000_000 + self.0.load(Ordering::SeqCst))
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Log(Mutex<Vec<(String, String, Value)>>);
+
+impl Recorder for Log {
+    fn record(&self, kind: &str, actor: &str, data: Value) {
+        self.0.lock().unwrap().push((kind.to_owned(), actor.to_owned(), data));
+    }
+}
+
+pub(crate) struct Bed {
+    pub(crate) home: tempfile::TempDir,
+    pub(crate) clock: HandClock,
+    pub(crate) log: Arc<Log>,
+    pub(crate) spool: Spool,
+}
+
+pub(crate) fn name(name: &str) -> Name {
+    Name::new(name).unwrap()
+}
+
+impl Bed {
+    /// With the mailboxes `conductor`, `lead`, `alice` and `bob`.
+    pub(crate) fn new() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let (clock, log) = (HandClock::default(), Arc::new(Log::default()));
+        let mut options = Options::default()
+            .with_clock(Arc::new(clock.clone()))
+            .with_recorder(Arc::<Log>::clone(&log));
+        options.durability = Durability::Process;
+        let spool = Spool::create(&home.path().join("queue"), options).unwrap();
+        for mailbox in ["conductor", "lead", "alice", "bob"] {
+            spool.add_mailbox(&name(mailbox), &Settings::default()).unwrap();
+        }
+        Self { home, clock, log, spool }
+    }
+
+    pub(crate) fn requests(&self) -> Requests<'_> {
+        Requests::new(&self.spool)
+    }
+
+    pub(crate) fn advance(&self, seconds: u64) {
+        let by = Duration::from_secs(seconds).as_millis();
+        self.clock.0.fetch_add(i64::try_from(by).unwrap(), Ordering::SeqCst);
+    }
+
+    pub(crate) fn path(&self, below: &str) -> PathBuf {
+        self.home.path().join("queue").join(below)
+    }
+
+    /// The lead asks alice to shut down.
+    pub(crate) fn shutdown(&self, id: &str) -> Entry {
+        let ask = Ask::new("shutdown", name("lead"), name("alice"), "enough").with_id(id);
+        self.requests().ask(ask).unwrap()
+    }
+
+    /// Bob's plan for a task.
+    pub(crate) fn plan(&self, id: &str, task: &str, plan: &str) -> Entry {
+        let ask = Ask::new("plan_approval", name("bob"), name("lead"), plan);
+        self.requests().ask(ask.with_id(id).with_task(task)).unwrap()
+    }
+
+    pub(crate) fn receive(&self, agent: &str) -> Option<Delivery> {
+        self.spool.receive(&name(agent), &name(agent)).unwrap()
+    }
+
+    /// The types of an agent's mail, all received.
+    pub(crate) fn types(&self, agent: &str) -> Vec<String> {
+        let kind = |d: Delivery| d.envelope.kind.to_string();
+        std::iter::from_fn(|| self.receive(agent)).map(kind).collect()
+    }
+
+    /// A decision file as a script puts it down.
+    pub(crate) fn decide_by_hand(&self, id: &str, text: &str) {
+        let staged = self.path("tmp/by-hand");
+        std::fs::write(&staged, text).unwrap();
+        let file = self.path(&format!("requests/{id}/decision.yaml"));
+        std::fs::hard_link(&staged, file).unwrap();
+        std::fs::remove_file(staged).unwrap();
+    }
+
+    /// The data of all records of a type.
+    pub(crate) fn records(&self, kind: &str) -> Vec<Value> {
+        let log = self.log.0.lock().unwrap();
+        log.iter().filter(|r| r.0 == kind).map(|r| r.2.clone()).collect()
+    }
+
+    /// The names of a directory's entries but locks, sorted.
+    pub(crate) fn names(&self, below: &str) -> Vec<String> {
+        let Ok(entries) = std::fs::read_dir(self.path(below)) else { return Vec::new() };
+        let mut names: Vec<String> =
+            entries.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.retain(|name| !name.starts_with('.'));
+        names.sort();
+        names
+    }
+}

@@ -1,0 +1,153 @@
+//! The plan gate: what was not approved is not begun.
+
+use ensemble_core::Error;
+use ensemble_core::env::Lease;
+use ensemble_core::message::{Envelope, MessageId};
+use ensemble_core::proto::request::Refusal;
+use ensemble_core::requests::{Ask, GateState};
+
+use crate::bed::{Bed, name};
+
+/// A task for bob.
+fn task(bed: &Bed, task: &str) -> MessageId {
+    let envelope = Envelope::new(name("bob"), "work\n").with_task(task);
+    bed.spool.publish(&envelope).unwrap();
+    envelope.id
+}
+
+fn received(bed: &Bed) -> Option<(Option<String>, Lease)> {
+    bed.receive("bob").map(|d| (d.envelope.task_id, d.lease))
+}
+
+fn tasks(bed: &Bed) -> Vec<String> {
+    std::iter::from_fn(|| received(bed)).filter_map(|(task, _)| task).collect()
+}
+
+#[test]
+fn a_gated_task_is_passed_over_until_its_plan_is_approved() {
+    let bed = Bed::new();
+    task(&bed, "risky");
+    task(&bed, "other");
+    bed.plan("p1", "risky", "1. drop the table");
+    assert_eq!(bed.names("gates"), ["risky@bob.yaml"]);
+    assert_eq!(tasks(&bed), ["other"], "what stands behind it is not held up");
+    let gated = bed.spool.gated(&name("bob"), &name("bob")).unwrap();
+    assert_eq!((gated.len(), gated[0].state), (1, GateState::Pending));
+    assert!(gated[0].advice().contains("plan p1 (round 1) waits for lead since 2030-"));
+    assert_eq!(bed.spool.due_ids(&name("bob"), 9).unwrap().len(), 1);
+    assert!(bed.spool.due_ids_for(&name("bob"), &name("bob"), 9).unwrap().is_empty());
+    bed.requests().respond("p1", &name("lead"), true, "").unwrap();
+    assert!(bed.names("gates").is_empty() && !bed.path("gates").exists());
+    assert_eq!(bed.types("bob"), ["plan_approval_response", "message"]);
+}
+
+#[test]
+fn a_gate_keeps_only_its_own_agent_from_its_own_task() {
+    let bed = Bed::new();
+    task(&bed, "risky");
+    bed.plan("p1", "risky", "a plan");
+    let alice = bed.spool.receive(&name("bob"), &name("alice")).unwrap();
+    assert_eq!(alice.unwrap().envelope.task_id.as_deref(), Some("risky"));
+}
+
+#[test]
+fn a_rejection_opens_the_next_round_with_its_feedback() {
+    let bed = Bed::new();
+    let id = task(&bed, "risky");
+    bed.plan("p1", "risky", "first");
+    bed.requests().respond("p1", &name("lead"), false, "too large").unwrap();
+    assert_eq!(bed.types("bob"), ["plan_approval_response"]);
+    assert!(received(&bed).is_none(), "rejected is not approved");
+    let gate = bed.requests().gate("risky", &name("bob")).unwrap().unwrap();
+    assert!(
+        gate.advice().contains("`ensemble plan submit FILE --task risky`"),
+        "{}",
+        gate.advice()
+    );
+    let second = bed.plan("p2", "risky", "second").request;
+    assert_eq!((second.round, second.previous), (Some(2), Some(name("p1"))));
+    assert_eq!(second.previous_comment.as_deref(), Some("too large"));
+    bed.advance(30 * 60);
+    bed.requests().expire(&name("p2")).unwrap();
+    bed.types("bob");
+    assert!(received(&bed).is_none(), "silence is not approved");
+    assert_eq!(bed.plan("p3", "risky", "third").request.round, Some(3));
+    assert!(matches!(
+        bed.spool.receive_id(&name("bob"), &id, &name("bob")),
+        Err(Error::Gated(gate)) if gate.round == 3
+    ));
+    bed.requests().respond("p3", &name("lead"), true, "go").unwrap();
+    assert_eq!(tasks(&bed).last().map(String::as_str), Some("risky"));
+}
+
+#[test]
+fn a_held_gated_task_is_not_settled_but_extended_and_given_back() {
+    let bed = Bed::new();
+    task(&bed, "risky");
+    let (_, lease) = received(&bed).unwrap();
+    bed.plan("p1", "risky", "a plan");
+    let error = bed.spool.settle(&lease).unwrap_err().to_string();
+    assert!(error.contains("risky is gated for bob: plan p1 (round 1) waits for lead"), "{error}");
+    assert!(bed.spool.gate_of(&lease).unwrap().is_some());
+    bed.spool.extend(&lease, std::time::Duration::from_secs(60)).unwrap();
+    bed.requests().respond("p1", &name("lead"), true, "").unwrap();
+    bed.spool.settle(&lease).unwrap();
+
+    task(&bed, "other");
+    bed.types("bob");
+    bed.plan("p2", "other", "a plan");
+    let held = bed.spool.observe(&name("bob")).unwrap();
+    let lease = held.into_iter().map(|o| o.lease).find(|l| bed.spool.gate_of(l).unwrap().is_some());
+    bed.spool.release(&lease.unwrap(), std::time::Duration::ZERO).unwrap();
+    assert!(received(&bed).is_none());
+    bed.requests().cancel("p2", &name("bob"), "").unwrap();
+    assert!(tasks(&bed).contains(&"other".to_owned()), "no plan, no gate");
+}
+
+#[test]
+fn the_same_plan_is_submitted_once_and_another_one_waits_for_the_answer() {
+    let bed = Bed::new();
+    let submit = |plan: &str| {
+        let ask = Ask::new("plan_approval", name("bob"), name("lead"), plan).with_task("risky");
+        bed.requests().ask(ask)
+    };
+    let first = submit("a plan").unwrap().request.request_id;
+    assert_eq!(submit("a plan").unwrap().request.request_id, first);
+    let error = submit("another").unwrap_err();
+    assert!(matches!(error, Error::Refused(Refusal::PlanPending { .. })), "{error}");
+    assert!(error.to_string().contains(&format!("ensemble request cancel {first}")), "{error}");
+    assert_eq!(bed.types("lead"), ["plan_approval_request"]);
+    bed.requests().cancel(first.as_str(), &name("bob"), "").unwrap();
+    assert_eq!(submit("another").unwrap().request.round, Some(1));
+}
+
+#[test]
+fn a_gate_without_its_request_is_open_and_one_that_cannot_be_read_is_closed() {
+    let bed = Bed::new();
+    task(&bed, "risky");
+    std::fs::create_dir(bed.path("gates")).unwrap();
+    let gate = "version: 1\ntask_id: risky\nagent: bob\nrequest_id: never\nround: 1\n";
+    std::fs::write(bed.path("gates/risky@bob.yaml"), gate).unwrap();
+    assert!(!bed.requests().gate("risky", &name("bob")).unwrap().unwrap().is_closed());
+    bed.requests().sweep().unwrap();
+    assert!(bed.names("gates").is_empty(), "its maker has died");
+    std::fs::create_dir_all(bed.path("gates")).unwrap();
+    std::fs::write(bed.path("gates/risky@bob.yaml"), "round: [").unwrap();
+    assert!(received(&bed).is_none());
+    bed.plan("p1", "risky", "a plan");
+    bed.requests().respond("p1", &name("lead"), true, "").unwrap();
+    assert_eq!(tasks(&bed), ["risky", "risky"], "the response, and the task");
+}
+
+#[test]
+fn tasks_whose_ids_are_no_names_have_gates_too() {
+    let bed = Bed::new();
+    let id = "über uns/../../etc";
+    task(&bed, id);
+    bed.plan("p1", id, "a plan");
+    assert!(received(&bed).is_none());
+    assert!(bed.names("gates")[0].starts_with("t-"));
+    assert_eq!(bed.requests().gates().unwrap()[0].task_id, id);
+    bed.requests().respond("p1", &name("lead"), true, "").unwrap();
+    assert_eq!(tasks(&bed).len(), 2);
+}
