@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use children::{Child, Dice, cast, say};
+use children::{Child, Dice, cast, say, wait_until};
 use ensemble_core::durable::Durability;
 use ensemble_core::message::Name;
 use ensemble_core::steps::{
@@ -152,19 +152,31 @@ fn a_worker_killed_at_any_statement_of_submitting_completes_its_step_once() {
 fn work(store: &StepStore, worker: &str) {
     let me = name(worker);
     loop {
-        match store.take(&Ask::of(me.clone())).unwrap() {
+        let version = store.data_version().unwrap();
+        let next = match store.take(&Ask::of(me.clone())) {
+            Err(error) if error.is_transient() => continue,
+            next => next.unwrap(),
+        };
+        match next {
             Next::Handed(handed) => {
                 let Handed { key, epoch, .. } = *handed;
                 say(format!("has {} {epoch}", key.step_index));
-                let submitted = store.submit(&done(key.step_index, worker), &me, Some(epoch));
-                // Somebody may have taken it away meanwhile, while this one was slow.
-                if submitted.is_ok() {
-                    say(format!("did {} {epoch}", key.step_index));
-                }
+                let report = done(key.step_index, worker);
+                let submitted = loop {
+                    match store.submit(&report, &me, Some(epoch)) {
+                        Err(error) if error.is_transient() => {}
+                        submitted => break submitted.unwrap(),
+                    }
+                };
+                // One that was killed before it could say so gets the same answer again.
+                let how = if submitted.already_submitted { "again" } else { "did" };
+                say(format!("{how} {} {epoch}", key.step_index));
             }
             Next::Nothing(_) if store.queue(TASK).unwrap().is_done() => return,
             // A file is held, or another one works on the last steps.
-            Next::Nothing(_) => std::thread::yield_now(),
+            Next::Nothing(_) => {
+                wait_until("something has changed", || store.data_version().unwrap() != version);
+            }
         }
     }
 }
