@@ -143,7 +143,7 @@ impl From<io::Error> for Failure {
 fn exit_for(error: &Error) -> Exit {
     match error {
         Error::Name(_) | Error::Timestamp(_) => Exit::Usage,
-        Error::NoMessage { .. } => Exit::Nothing,
+        Error::NoMessage { .. } | Error::NoStep { .. } => Exit::Nothing,
         Error::Malformed { .. } => Exit::Corrupt,
         Error::MissingProgram { .. } => Exit::MissingProgram,
         error if error.is_transient() => Exit::Busy,

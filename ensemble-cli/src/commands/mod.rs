@@ -33,6 +33,7 @@ mod send;
 mod settle;
 mod spawn;
 mod status;
+mod step;
 mod team;
 mod up;
 mod watch;
@@ -84,6 +85,7 @@ verbs! {
     Release => release,
     Extend => extend,
     Assign => assign,
+    Step => step,
     Request => request,
     Plan => plan,
     Respond => respond,

@@ -6,6 +6,7 @@
 //! Readiness    proto::ready::Handshake over a pane and a PongBox            (seed 000)
 //! AckManager   any number of proto::ack::Ladder over panes and a spool      (seed 002, P0-3)
 //! Shutter      proto::shutdown over processes, a pane, mail and the roster        (seed 004)
+//! StepDriver   a step queue (feature `steps`) over mailboxes                          (seed 003)
 //! AgentPane    env::Pane, and what its provider's profile makes of it
 //! ```
 //!
@@ -23,6 +24,8 @@ mod departure;
 mod escalation;
 mod pongs;
 mod readiness;
+#[cfg(feature = "steps")]
+mod steps;
 #[cfg(test)]
 mod tests;
 
@@ -35,6 +38,8 @@ pub use delivery::{Ended, Order, message_id};
 pub use departure::{Departed, Departure, Quarters, Shutter};
 pub use escalation::{EscalationFile, Notice, file_name, read_escalations};
 pub use pongs::PongBox;
+#[cfg(feature = "steps")]
+pub use steps::{Prompted, STEP_TYPE, StepDriver, Turn};
 pub use readiness::{Readied, Readiness, seen_at_the_window};
 
 /// How often something is looked at that cannot ring: a pane's screen.

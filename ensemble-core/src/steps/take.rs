@@ -68,6 +68,26 @@ pub struct Handed {
 }
 
 impl Handed {
+    /// A step that somebody has, of this queue.
+    pub(crate) fn of(
+        queue: &QueueView,
+        key: StepKey,
+        agent: Name,
+        (attempt, epoch): (u32, u64),
+        goal: String,
+    ) -> Self {
+        Self {
+            key,
+            agent,
+            attempt,
+            attempts_max: queue.attempts_max,
+            epoch,
+            lease_seconds: queue.lease_seconds,
+            again: false,
+            goal,
+        }
+    }
+
     /// How long its holder may show no sign of life.
     #[must_use]
     pub const fn lease_duration(&self) -> Duration {
@@ -172,8 +192,9 @@ impl StepStore {
         {
             let queue = queue_of(tx, &step.key.task_id)?;
             let (attempt, epoch) = (step.attempt, step.epoch);
-            let handed = handed(&queue, step, agent.clone(), (attempt, epoch), true);
-            return Ok(Next::Handed(Box::new(handed)));
+            let handed =
+                Handed::of(&queue, step.key, agent.clone(), (attempt, epoch), step.goal);
+            return Ok(Next::Handed(Box::new(Handed { again: true, ..handed })));
         }
         let tasks = match &ask.task_id {
             Some(task) => vec![task.clone()],
@@ -290,7 +311,8 @@ impl StepStore {
             agent.as_str(),
             now
         ])?;
-        let handed = handed(&changed.queue, changed.before, agent, (attempt, epoch), false);
+        let StepView { key, goal, .. } = changed.before;
+        let handed = Handed::of(&changed.queue, key, agent, (attempt, epoch), goal);
         Ok(Next::Handed(Box::new(handed)))
     }
 }
@@ -300,25 +322,6 @@ fn whose_turn(step: &StepView) -> &Name {
     match &step.fix_by {
         Some(fixer) if step.status == "FAILED" => fixer,
         _ => &step.agent,
-    }
-}
-
-fn handed(
-    queue: &QueueView,
-    step: StepView,
-    agent: Name,
-    (attempt, epoch): (u32, u64),
-    again: bool,
-) -> Handed {
-    Handed {
-        key: step.key,
-        agent,
-        attempt,
-        attempts_max: queue.attempts_max,
-        epoch,
-        lease_seconds: queue.lease_seconds,
-        again,
-        goal: step.goal,
     }
 }
 
