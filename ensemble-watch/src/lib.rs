@@ -20,6 +20,7 @@
 
 mod boxes;
 mod couriers;
+mod departures;
 pub mod doorbell;
 mod engine;
 pub mod kinds;
@@ -38,6 +39,7 @@ mod status;
 pub mod team;
 
 pub use boxes::{FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE};
+pub use departures::{Carried, carry_out};
 pub use quarters::PaneQuarters;
 pub use requests::Consequence;
 pub use run::{ACTOR, Stopper, Watcher, run_process};

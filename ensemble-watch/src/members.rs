@@ -13,6 +13,7 @@ use ensemble_core::Result;
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Name, Timestamp};
+use ensemble_core::requests::{Asked, Requests};
 use ensemble_core::roster::{Evidence, Member, Presence, Sight, State, presence};
 use ensemble_core::spool::Spool;
 use ensemble_core::tmux::{Server, TmuxPane};
@@ -47,16 +48,47 @@ pub struct Observed {
     pub why: String,
 }
 
-/// What a member is doing, given what was seen of its pane.
+/// Who waits for whose decision: agents with pending requests of their own, and the oldest of those
+/// in a few words. One look for the whole team.
+///
+/// # Errors
+/// The requests cannot be listed.
+pub fn waiting(spool: &Spool) -> Result<BTreeMap<Name, String>> {
+    let requests = Requests::new(spool);
+    let mut pending = Vec::new();
+    for id in requests.ids()? {
+        // Most are closed, which costs no reading to see.
+        if !requests.is_closed(&id)?
+            && let Ok(Some(entry)) = requests.find(id.as_str())
+            && entry.decision.is_none()
+        {
+            pending.push(entry.request);
+        }
+    }
+    // The oldest is put in last.
+    pending.sort_by_key(|asked| std::cmp::Reverse(asked.created_at));
+    let words = |asked: Asked| {
+        let text = format!("{} {} by {}", asked.kind, asked.request_id, asked.to);
+        (asked.from, text)
+    };
+    Ok(pending.into_iter().map(words).collect())
+}
+
+/// What a member is doing, given what was seen of its pane and who waits for a decision.
 ///
 /// # Errors
 /// The queue cannot be read.
-pub fn judge(project: &Project, spool: &Spool, member: &Member, sight: Sight) -> Result<Presence> {
+pub fn judge(
+    spool: &Spool,
+    member: &Member,
+    sight: Sight,
+    waiting: &BTreeMap<Name, String>,
+) -> Result<Presence> {
     let mut evidence = Evidence::new(member.state, sight);
     evidence.ended = member.ended.as_ref().map(|ended| ended.how);
     evidence.is_script = SCRIPTS.contains(&member.provider.as_str());
     if member.is_present() {
-        evidence.waits_for = waits_for(project, &member.name);
+        evidence.waits_for = waiting.get(&member.name).cloned();
         evidence.holds = held_by(spool, member)?;
     }
     Ok(presence(&evidence))
@@ -97,12 +129,6 @@ fn without_pane(member: &Member) -> Sight {
         Some(_) => Sight::NotStarted,
         None => Sight::NoPane,
     }
-}
-
-/// Whose decision a member waits for: here the pending requests that it has made are looked up, once
-/// there are requests on disk.
-const fn waits_for(_project: &Project, _agent: &Name) -> Option<String> {
-    None
 }
 
 /// The tasks a member holds, or the ids of messages that are about none.
@@ -148,6 +174,8 @@ pub(crate) struct Members {
     interval: Duration,
     /// Whose mailboxes have changed since.
     stirred: BTreeSet<Name>,
+    /// Who waited for a decision at the last look.
+    waiting: BTreeMap<Name, String>,
 }
 
 impl Members {
@@ -160,6 +188,7 @@ impl Members {
             last_look: None,
             interval: project.config.poll_interval(),
             stirred: BTreeSet::new(),
+            waiting: BTreeMap::new(),
         }
     }
 
@@ -205,6 +234,10 @@ impl Members {
         }
         let regular = self.last_look.map_or(now, |at| at + self.interval);
         self.next_look = regular.max(now + LOOK_INTERVAL_MIN);
+        match waiting(spool) {
+            Ok(waiting) => self.waiting = waiting,
+            Err(error) => tracing::warn!(%error, "cannot tell who waits for a decision"),
+        }
         let mut changed = false;
         for member in self.members.clone().values() {
             if !is_regular && !stirred.contains(&member.name) {
@@ -215,7 +248,7 @@ impl Members {
                 Some(_) => Sight::Unseen,
                 None => without_pane(member),
             };
-            changed |= self.seen(&member.name, sight, project, spool, recorder);
+            changed |= self.seen(&member.name, sight, spool, recorder);
         }
         changed
     }
@@ -225,7 +258,6 @@ impl Members {
         &mut self,
         agent: &Name,
         sight: Sight,
-        project: &Project,
         spool: &Spool,
         recorder: &dyn Recorder,
     ) -> bool {
@@ -235,7 +267,7 @@ impl Members {
         if sight == Sight::Unseen && last.is_some() {
             return false;
         }
-        let Presence { state, why, .. } = match judge(project, spool, member, sight) {
+        let Presence { state, why, .. } = match judge(spool, member, sight, &self.waiting) {
             Ok(presence) => presence,
             Err(error) => {
                 tracing::warn!(%agent, %error, "cannot tell what an agent is doing");

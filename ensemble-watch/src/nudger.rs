@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use ensemble_core::message::Name;
@@ -66,12 +66,24 @@ pub(crate) struct Nudgers {
     locks: PathBuf,
     reports: Sender<Back>,
     errands: HashMap<PathBuf, Sender<Errand>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Nudgers {
+    /// Waits until the last errand is done and the control clients have ended: a client that is left
+    /// behind by a server that is ending at the same time would keep that server for ever.
+    fn drop(&mut self) {
+        self.errands.clear();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
 }
 
 impl Nudgers {
     /// `locks` is shared by all that may type into a pane; outcomes go to `reports`.
     pub(crate) fn new(locks: PathBuf, reports: Sender<Back>) -> Self {
-        Self { locks, reports, errands: HashMap::new() }
+        Self { locks, reports, errands: HashMap::new(), threads: Vec::new() }
     }
 
     /// Sends somebody. The outcome is reported later, always.
@@ -80,7 +92,8 @@ impl Nudgers {
         let errands = self.errands.entry(socket.clone()).or_insert_with(|| {
             let (sender, receiver) = unbounded();
             let (locks, reports) = (self.locks.clone(), self.reports.clone());
-            thread::spawn(move || run(Server::new(socket), &locks, &receiver, &reports));
+            let work = move || run(Server::new(socket), &locks, &receiver, &reports);
+            self.threads.push(thread::spawn(work));
             sender
         });
         // The thread ends only when this sender is dropped.

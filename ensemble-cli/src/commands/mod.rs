@@ -9,6 +9,7 @@ mod completions;
 mod dead;
 mod demo;
 mod doctor;
+mod down;
 mod escalations;
 mod extend;
 mod fsck;
@@ -38,6 +39,8 @@ mod team;
 mod up;
 mod watch;
 mod whoami;
+
+use ensemble_watch::project::Project;
 
 use crate::context::Context;
 use crate::exit::Outcome;
@@ -70,6 +73,7 @@ verbs! {
     Init => init,
     Demo => demo,
     Up => up,
+    Down => down,
     Spawn => spawn,
     Join => join,
     Attach => attach,
@@ -103,4 +107,9 @@ verbs! {
     Schema => schema,
     Completions => completions,
     Man => man,
+}
+
+/// Whether a watcher looks after the project.
+pub(crate) fn watcher_runs(project: &Project) -> bool {
+    status::Watcher::look(project).holder.is_some()
 }

@@ -96,24 +96,37 @@ impl Arguments {
             ));
         }
         let observed = members::last_observed(&project.watch_status());
+        let waiting = members::waiting(&spool)?;
         let records = event_log::recent(&project.logs(), LOG_BYTES_MAX)?;
         let spoken = last_by_actor(&records);
         members
             .into_iter()
-            .map(|member| line(project, &spool, member, &observed, &spoken))
+            .map(|member| {
+                line(
+                    project,
+                    &spool,
+                    member,
+                    &Seen { observed: &observed, waiting: &waiting, spoken: &spoken },
+                )
+            })
             .collect()
     }
 }
 
-fn line(
-    project: &Project,
-    spool: &Spool,
-    member: Member,
-    observed: &[Observed],
-    spoken: &BTreeMap<&str, Timestamp>,
-) -> Outcome<Line> {
+/// What is looked up once for all.
+struct Seen<'a> {
+    /// What the watcher has seen last.
+    observed: &'a [Observed],
+    /// Who waits for whose decision.
+    waiting: &'a BTreeMap<Name, String>,
+    /// When an actor was last in the log.
+    spoken: &'a BTreeMap<&'a str, Timestamp>,
+}
+
+fn line(project: &Project, spool: &Spool, member: Member, seen: &Seen<'_>) -> Outcome<Line> {
+    let Seen { observed, waiting, spoken } = seen;
     let sight = members::look(project, &member)?;
-    let presence = members::judge(project, spool, &member, sight)?;
+    let presence = members::judge(spool, &member, sight, waiting)?;
     let is_it = |o: &&Observed| o.agent == member.name && o.state == presence.state;
     let since = match presence.state {
         State::Shutdown => member.ended.as_ref().map(|ended| ended.at),

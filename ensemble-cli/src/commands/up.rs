@@ -77,7 +77,10 @@ impl Arguments {
         let is_configured = |name: &Name| project.config.agents.contains_key(name);
         for member in members.iter().filter(|member| !is_configured(&member.name)) {
             let is_meant = match self.names.is_empty() {
-                true => member.state != MemberState::Shutdown,
+                true => match member.state {
+                    MemberState::Up | MemberState::Leaving => true,
+                    MemberState::Shutdown => member.ended.as_ref().is_some_and(|e| e.returns),
+                },
                 false => self.names.contains(&member.name),
             };
             if is_meant {

@@ -209,7 +209,7 @@ impl Engine {
         let (spool, recorder) = (&*self.spool, &*self.recorder);
         let held = self.leases.held_by(agent);
         self.parking.looked(now, agent, sight.diagnosis(), held, spool, recorder);
-        let changed = self.members.seen(agent, sight, &self.project, spool, recorder);
+        let changed = self.members.seen(agent, sight, spool, recorder);
         self.status.changed_if(changed);
     }
 
