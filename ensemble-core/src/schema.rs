@@ -35,3 +35,19 @@ impl JsonSchema for Durability {
         })
     }
 }
+
+#[cfg(feature = "steps")]
+impl JsonSchema for crate::steps::FilePath {
+    fn schema_name() -> Cow<'static, str> {
+        "FilePath".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "description": "A path below the project's directory.",
+            "type": "string",
+            "minLength": 1,
+            "maxLength": crate::steps::PATH_BYTES_MAX,
+        })
+    }
+}

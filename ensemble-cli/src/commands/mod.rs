@@ -19,6 +19,7 @@ mod join;
 mod log;
 mod mailbox;
 mod man;
+mod mcp;
 mod nudge;
 mod pane;
 mod ping;
@@ -26,6 +27,7 @@ mod plan;
 mod pong;
 mod recv;
 mod release;
+mod report;
 mod request;
 mod requests;
 mod respond;
@@ -41,6 +43,9 @@ mod watch;
 mod whoami;
 
 use ensemble_watch::project::Project;
+
+pub(crate) use send::fill;
+pub(crate) use step::{open as open_steps, sentence as step_sentence};
 
 use crate::context::Context;
 use crate::exit::Outcome;
@@ -90,6 +95,8 @@ verbs! {
     Extend => extend,
     Assign => assign,
     Step => step,
+    Report => report,
+    Mcp => mcp,
     Request => request,
     Plan => plan,
     Respond => respond,

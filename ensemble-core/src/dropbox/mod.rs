@@ -5,6 +5,7 @@
 //! `ensemble-watch` puts them together.
 
 mod ledger;
+mod report;
 mod route;
 
 use std::path::Path;
@@ -16,6 +17,7 @@ use crate::message::yaml;
 use crate::{Error, Result};
 
 pub use ledger::{AckedLease, Entry, Ledger, Stamp};
+pub use report::{ReportKind, TaskReport, put_report};
 pub use route::{Destination, RouteRule, Routes};
 
 /// The drop boxes of a queue.

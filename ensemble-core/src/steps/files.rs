@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::rows::StepKey;
 
 /// The longest path, in bytes.
-const PATH_BYTES_MAX: usize = 1024;
+pub const PATH_BYTES_MAX: usize = 1024;
 
 /// A path below the project's directory in its shortest form: `src/lib.rs`, never `./src//lib.rs`,
 /// absolute, or out of the project.

@@ -76,7 +76,7 @@ pub use completion::{
     ARTIFACTS_MAX, BLOCKERS_MAX, COMPLETION_TOOL, CONTEXT_BYTES_MAX, Completion, Mistakes, Status,
     SUMMARY_BYTES_MAX, completion_schema, completion_tool,
 };
-pub use files::FilePath;
+pub use files::{FilePath, PATH_BYTES_MAX};
 pub use leases::Observed;
 pub use notices::Notice;
 pub use orders::Part;

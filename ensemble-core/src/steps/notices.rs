@@ -16,6 +16,7 @@ const BATCH: usize = 64;
 
 /// What the orchestrator is told; the body of a message of the same type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Notice {
     /// `step.blocked`, `step.failed` or `steps.done`.

@@ -42,6 +42,7 @@ const _: () = assert!(LEASE_SECONDS_DEFAULT <= LEASE_SECONDS_MAX);
 /// # Ok::<(), ensemble_core::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Plan {
@@ -83,6 +84,7 @@ pub struct Plan {
 
 /// A file that is linked to a task or a step (the seed's CDP resource).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Resource {
     /// Where it is, below the project's directory.
@@ -94,6 +96,7 @@ pub struct Resource {
 
 /// What is done with a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Access {
     /// It is shown.
@@ -105,6 +108,7 @@ pub enum Access {
 
 /// What a step that is stuck stops.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Pauses {
     /// The whole queue, until somebody has intervened.
@@ -116,6 +120,7 @@ pub enum Pauses {
 
 /// The order that is enforced.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
     /// That of the plan.
@@ -127,6 +132,7 @@ pub enum Policy {
 
 /// One step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct PlannedStep {

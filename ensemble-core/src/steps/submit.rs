@@ -238,13 +238,10 @@ fn write_words(
     epoch: u64,
 ) -> rusqlite::Result<()> {
     let (task_id, index) = (&completion.task_id, completion.step_index);
-    if completion.summary.is_some() || !completion.artifacts.is_empty() {
-        tx.prepare_cached(
-            "UPDATE task_steps SET summary = ?3, artifacts = ?4 \
-             WHERE task_id = ?1 AND step_index = ?2",
-        )?
-        .execute(params![task_id, index, completion.summary, list(&completion.artifacts)])?;
-    }
+    tx.prepare_cached(
+        "UPDATE task_steps SET summary = ?3, artifacts = ?4 WHERE task_id = ?1 AND step_index = ?2",
+    )?
+    .execute(params![task_id, index, completion.summary, list(&completion.artifacts)])?;
     if completion.context_for_next_step.is_some() {
         tx.prepare_cached(
             "UPDATE task_queues SET context_step = ?2, context_epoch = ?3 WHERE task_id = ?1",

@@ -17,6 +17,8 @@ mod orders;
 mod run;
 mod submit;
 
+pub(crate) use submit::sentence;
+
 /// Who sends prompts if nobody said who is asking.
 const ACTOR: &str = "steps";
 

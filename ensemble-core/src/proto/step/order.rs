@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// A phase of a cycle, in its order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
     /// Write a test that fails.
