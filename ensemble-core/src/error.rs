@@ -244,10 +244,12 @@ impl Error {
     /// Whether the same call may succeed later without anybody changing anything.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Locked { .. } | Self::Full { .. } | Self::Database { transient: true, .. })
-            || matches!(
-                self.io_kind(),
-                Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-            )
+        matches!(
+            self,
+            Self::Locked { .. } | Self::Full { .. } | Self::Database { transient: true, .. }
+        ) || matches!(
+            self.io_kind(),
+            Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        )
     }
 }

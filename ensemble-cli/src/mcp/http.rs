@@ -15,9 +15,7 @@ use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
 use ensemble_core::message::Digest;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
-use rmcp::transport::streamable_http_server::{
-    StreamableHttpServerConfig, StreamableHttpService,
-};
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
@@ -46,7 +44,12 @@ pub(super) fn runtime() -> Outcome<Runtime> {
 }
 
 /// Serves any number of clients, all as this agent, until it is ended. `port` 0 takes a free one.
-pub(crate) fn serve(context: &Context, desk: Desk, port: u16, token_file: Option<&Path>) -> Outcome {
+pub(crate) fn serve(
+    context: &Context,
+    desk: Desk,
+    port: u16,
+    token_file: Option<&Path>,
+) -> Outcome {
     let token = token(token_file)?;
     let runtime = runtime()?;
     let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);

@@ -47,10 +47,7 @@ pub(super) fn templates() -> Vec<ResourceTemplate> {
 }
 
 /// A resource's type and content; `None` if there is none of this name.
-pub(super) fn read(
-    desk: &Desk,
-    uri: &str,
-) -> Result<Option<(&'static str, String)>, Trouble> {
+pub(super) fn read(desk: &Desk, uri: &str) -> Result<Option<(&'static str, String)>, Trouble> {
     if uri == INBOX {
         return Ok(Some((JSON, pretty(&mail::inbox(desk, mail::INBOX_MAX)?))));
     }

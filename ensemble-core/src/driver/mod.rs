@@ -38,9 +38,9 @@ pub use delivery::{Ended, Order, message_id};
 pub use departure::{Departed, Departure, Quarters, Shutter};
 pub use escalation::{EscalationFile, Notice, file_name, read_escalations};
 pub use pongs::PongBox;
+pub use readiness::{Readied, Readiness, seen_at_the_window};
 #[cfg(feature = "steps")]
 pub use steps::{Prompted, STEP_TYPE, StepDriver, Turn};
-pub use readiness::{Readied, Readiness, seen_at_the_window};
 
 /// How often something is looked at that cannot ring: a pane's screen.
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(100);

@@ -222,9 +222,14 @@ impl Fields<'_> {
             self.mistakes.push("step_index: is missing: copy it from the prompt".to_owned());
             return None;
         };
-        let whole = |number: f64| number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number);
+        let whole =
+            |number: f64| number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number);
         let number = value.as_f64().filter(|number| whole(*number));
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "checked above")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "checked above"
+        )]
         let index = number.map(|number| number as u32);
         if index.is_none() {
             let wrong = format!("step_index: {value} is no step: pass a whole number like 1");

@@ -94,10 +94,7 @@ impl StepStore {
     }
 
     #[expect(clippy::type_complexity, reason = "three columns and what is beside them")]
-    fn leases(
-        &self,
-        boot_id: &str,
-    ) -> Result<(Vec<(Key, u64, Duration)>, Option<Snapshot<Key>>)> {
+    fn leases(&self, boot_id: &str) -> Result<(Vec<(Key, u64, Duration)>, Option<Snapshot<Key>>)> {
         self.read(|tx| {
             let mut held = tx.prepare_cached(
                 "SELECT s.task_id, s.step_index, s.epoch, s.beat, q.lease_seconds \

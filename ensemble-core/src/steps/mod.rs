@@ -73,8 +73,8 @@ mod tests;
 
 pub use add::Added;
 pub use completion::{
-    ARTIFACTS_MAX, BLOCKERS_MAX, COMPLETION_TOOL, CONTEXT_BYTES_MAX, Completion, Mistakes, Status,
-    SUMMARY_BYTES_MAX, completion_schema, completion_tool,
+    ARTIFACTS_MAX, BLOCKERS_MAX, COMPLETION_TOOL, CONTEXT_BYTES_MAX, Completion, Mistakes,
+    SUMMARY_BYTES_MAX, Status, completion_schema, completion_tool,
 };
 pub use files::{FilePath, PATH_BYTES_MAX};
 pub use leases::Observed;

@@ -161,9 +161,7 @@ fn insert_parts(
     let parent = &changed.before;
     let task_id = &parent.key.task_id;
     let (last, first): (u32, i64) = tx
-        .prepare_cached(
-            "SELECT max(step_index), min(position) FROM task_steps WHERE task_id = ?1",
-        )?
+        .prepare_cached("SELECT max(step_index), min(position) FROM task_steps WHERE task_id = ?1")?
         .query_row([task_id], |row| Ok((row.get(0)?, row.get(1)?)))?;
     let mut numbers = Vec::with_capacity(parts.len());
     for (index, part) in (last + 1..).zip(parts) {
@@ -174,12 +172,8 @@ fn insert_parts(
         }
         part.fix_by = part.fix_by.or_else(|| parent.fix_by.clone());
         let below = i64::try_from(parts.len() - numbers.len()).unwrap_or(i64::MAX);
-        let place = Place {
-            task_id,
-            index,
-            position: first - below,
-            parent: Some(parent.key.step_index),
-        };
+        let place =
+            Place { task_id, index, position: first - below, parent: Some(parent.key.step_index) };
         insert_step(tx, &place, &part, now)?;
         numbers.push(index);
     }

@@ -4,8 +4,8 @@ use std::fmt;
 
 use rusqlite::types::Type;
 use rusqlite::{OptionalExtension as _, Row, Transaction, params};
-use serde::de::DeserializeOwned;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::plan::{Pauses, Policy};
 use crate::env::Monotonic;
@@ -13,9 +13,7 @@ use crate::message::Name;
 use crate::proto::step::{Fix, Phase, Resolution, State, Step};
 
 /// Which step: its task and its number in it.
-#[derive(
-    Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, serde::Deserialize,
-)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, serde::Deserialize)]
 pub struct StepKey {
     /// The subtask, like `0-4-1`.
     pub task_id: String,
@@ -187,7 +185,9 @@ pub(super) fn step(row: &Row<'_>) -> rusqlite::Result<StepView> {
         goal: row.get(7)?,
         instructions: json(row, 8)?,
         constraints: json(row, 9)?,
-        phase: row.get::<_, Option<u8>>(10)?.and_then(|rank| Phase::ALL.get(usize::from(rank)).copied()),
+        phase: row
+            .get::<_, Option<u8>>(10)?
+            .and_then(|rank| Phase::ALL.get(usize::from(rank)).copied()),
         cycle: row.get(11)?,
         attempt: row.get(12)?,
         epoch: number(row, 13)?,

@@ -63,8 +63,8 @@ fn version(db: &Connection) -> rusqlite::Result<u32> {
 
 fn migrate(db: &Connection, path: &Path) -> Result<()> {
     let fail = |error: rusqlite::Error| failed("bring up to date", path, &error);
-    let tx = rusqlite::Transaction::new_unchecked(db, TransactionBehavior::Immediate)
-        .map_err(fail)?;
+    let tx =
+        rusqlite::Transaction::new_unchecked(db, TransactionBehavior::Immediate).map_err(fail)?;
     // Again, now that nobody else can be at it.
     let found = version(&tx).map_err(fail)?;
     if found > SCHEMA_VERSION {

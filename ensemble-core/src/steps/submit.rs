@@ -232,11 +232,7 @@ fn write_run(
 }
 
 /// What the worker says goes to the step, for people, and to the queue, for the next prompt.
-fn write_words(
-    tx: &Transaction<'_>,
-    completion: &Completion,
-    epoch: u64,
-) -> rusqlite::Result<()> {
+fn write_words(tx: &Transaction<'_>, completion: &Completion, epoch: u64) -> rusqlite::Result<()> {
     let (task_id, index) = (&completion.task_id, completion.step_index);
     tx.prepare_cached(
         "UPDATE task_steps SET summary = ?3, artifacts = ?4 WHERE task_id = ?1 AND step_index = ?2",

@@ -192,8 +192,7 @@ impl StepStore {
         {
             let queue = queue_of(tx, &step.key.task_id)?;
             let (attempt, epoch) = (step.attempt, step.epoch);
-            let handed =
-                Handed::of(&queue, step.key, agent.clone(), (attempt, epoch), step.goal);
+            let handed = Handed::of(&queue, step.key, agent.clone(), (attempt, epoch), step.goal);
             return Ok(Next::Handed(Box::new(Handed { again: true, ..handed })));
         }
         let tasks = match &ask.task_id {
@@ -277,9 +276,7 @@ impl StepStore {
         names.sort_unstable();
         names.dedup();
         match files::conflict(tx, &names)? {
-            Some((path, holder)) => {
-                Ok(Err(Nothing::FileHeld { task_id: task_id(), path, holder }))
-            }
+            Some((path, holder)) => Ok(Err(Nothing::FileHeld { task_id: task_id(), path, holder })),
             None => Ok(Ok(names)),
         }
     }

@@ -53,9 +53,10 @@ impl Bed {
 }
 
 fn open(home: &Path, clock: &Arc<SimClock>) -> StepStore {
-    let options = StepOptions::new(home)
-        .with_durability(Durability::Process)
-        .with_clock(Arc::<SimClock>::clone(clock));
+    let options =
+        StepOptions::new(home)
+            .with_durability(Durability::Process)
+            .with_clock(Arc::<SimClock>::clone(clock));
     StepStore::open(&home.join("steps.db"), options).unwrap()
 }
 
@@ -110,7 +111,9 @@ fn the_same_report_again_changes_nothing_and_another_is_refused() {
     let one = bed.take("Tara").unwrap();
     assert!(!bed.submit(&one, "success").unwrap().already_submitted);
     assert!(bed.submit(&one, "success").unwrap().already_submitted);
-    assert!(bed.store.submit(&report(&one, "success"), &one.agent, None).unwrap().already_submitted);
+    assert!(
+        bed.store.submit(&report(&one, "success"), &one.agent, None).unwrap().already_submitted
+    );
     let error = bed.submit(&one, "failure").unwrap_err().to_string();
     assert!(error.contains("COMPLETED already"), "{error}");
     let error = bed.store.submit(&report(&one, "success"), &name("Devon"), None).unwrap_err();
@@ -139,7 +142,8 @@ fn a_step_that_fails_too_often_stops_the_queue_until_somebody_retries() {
 
 #[test]
 fn a_block_may_stop_only_its_step() {
-    let plan = "{task_id: t, blocked_pauses: step, steps: [{agent: A, goal: g}, {agent: A, goal: h}]}";
+    let plan =
+        "{task_id: t, blocked_pauses: step, steps: [{agent: A, goal: g}, {agent: A, goal: h}]}";
     let bed = Bed::new(&[plan]);
     let first = bed.take("A").unwrap();
     bed.submit(&first, "blocked").unwrap();
@@ -162,7 +166,10 @@ fn parts_of_a_split_step_go_to_the_head() {
     }
     assert_eq!(bed.take("Devon").unwrap().key.step_index, 2);
     let parent = bed.store.step(&one.key).unwrap();
-    assert_eq!((parent.status.as_str(), parent.resolution.as_deref()), ("COMPLETED", Some("split")));
+    assert_eq!(
+        (parent.status.as_str(), parent.resolution.as_deref()),
+        ("COMPLETED", Some("split"))
+    );
 }
 
 #[test]
@@ -213,7 +220,8 @@ fn a_failure_goes_to_whoever_fixes_it() {
 
 #[test]
 fn a_silent_workers_step_returns_and_its_late_report_is_refused() {
-    let bed = Bed::new(&["{task_id: t, lease_seconds: 120, steps: [{agent: A, goal: g, files: [x]}]}"]);
+    let bed =
+        Bed::new(&["{task_id: t, lease_seconds: 120, steps: [{agent: A, goal: g, files: [x]}]}"]);
     let step = bed.take("A").unwrap();
     let look = |seconds: u64| {
         bed.clock.advance(Duration::from_secs(seconds));
@@ -271,8 +279,11 @@ fn what_is_no_database_is_left_alone() {
     let home = tempfile::tempdir().unwrap();
     let options = || StepOptions::new(home.path());
     let path = home.path().join("steps.db");
-    std::fs::write(&path, "no database at all, but some text of more than a hundred bytes: ".repeat(9))
-        .unwrap();
+    std::fs::write(
+        &path,
+        "no database at all, but some text of more than a hundred bytes: ".repeat(9),
+    )
+    .unwrap();
     assert!(matches!(StepStore::open(&path, options()), Err(Error::Malformed { .. })));
     let link = home.path().join("link.db");
     std::os::unix::fs::symlink(&path, &link).unwrap();
@@ -287,15 +298,24 @@ fn what_is_no_database_is_left_alone() {
 #[test]
 fn reports_name_all_their_mistakes() {
     let parse = |value| Completion::from_json(&value).unwrap_err().to_string();
-    let error = parse(json!({ "step_index": 1.5, "agent": "a b", "status": "done", "artifacts": "x" }));
-    for field in ["task_id: is missing", "1.5 is no step", "agent: ", "`done` is none", "artifacts: is a string"] {
+    let error =
+        parse(json!({ "step_index": 1.5, "agent": "a b", "status": "done", "artifacts": "x" }));
+    for field in [
+        "task_id: is missing",
+        "1.5 is no step",
+        "agent: ",
+        "`done` is none",
+        "artifacts: is a string",
+    ] {
         assert!(error.contains(field), "{error}");
     }
     assert!(parse(json!([])).contains("pass one JSON object"));
     let blocked = json!({ "task_id": "t", "step_index": 1.0, "agent": "A", "status": "blocked", "blockers": [" "] });
     assert!(parse(blocked).contains("needs a reason"));
     for index in [json!(-1), json!("1"), json!(1e300), json!(null)] {
-        let error = parse(json!({ "task_id": "t", "step_index": index, "agent": "A", "status": "success" }));
+        let error = parse(
+            json!({ "task_id": "t", "step_index": index, "agent": "A", "status": "success" }),
+        );
         assert!(error.contains("step_index: "), "{error}");
     }
 }

@@ -1,11 +1,11 @@
 //! `ensemble step`: step queues.
 
+use ensemble_core::Error;
 use ensemble_core::driver::StepDriver;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
 use ensemble_core::steps::{STEPS_FILE, StepKey, StepOptions, StepStore};
-use ensemble_core::Error;
 
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
+use ensemble_core::Error;
 use ensemble_core::message::{Name, yaml};
 use ensemble_core::steps::{Part, StepKey, StepStore};
-use ensemble_core::Error;
 use serde::Deserialize;
 use serde_json::json;
 

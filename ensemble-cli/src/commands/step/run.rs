@@ -82,7 +82,8 @@ impl Run {
             }
             stuck = self.look_at_stuck(context, &store, &nothing, stuck)?;
             context.out.flush()?;
-            let left = deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
+            let left =
+                deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
             if left.is_zero() {
                 let patience = text::age(self.timeout.unwrap_or_default());
                 let text = format!("after {patience} task {} is not done: {nothing}", self.task);
@@ -133,7 +134,9 @@ impl Run {
         }
         if context.out.is_json() {
             let mut object = json!({ "event": "stuck" });
-            for (key, value) in serde_json::to_value(&step).unwrap_or_default().as_object().into_iter().flatten() {
+            for (key, value) in
+                serde_json::to_value(&step).unwrap_or_default().as_object().into_iter().flatten()
+            {
                 object[key] = value.clone();
             }
             context.out.object(&object)?;

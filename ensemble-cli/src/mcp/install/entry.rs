@@ -48,8 +48,8 @@ impl Provider {
             Self::Opencode => Ok(project.join("opencode.json")),
             Self::Codex => {
                 let home = variable("CODEX_HOME").map(PathBuf::from);
-                let home =
-                    home.or_else(|| variable("HOME").map(|home| PathBuf::from(home).join(".codex")));
+                let home = home
+                    .or_else(|| variable("HOME").map(|home| PathBuf::from(home).join(".codex")));
                 let unknown = || Failure::usage("neither CODEX_HOME nor HOME is set");
                 Ok(home.ok_or_else(unknown)?.join("config.toml"))
             }
@@ -115,7 +115,8 @@ fn toml_insertion(text: &str, command: &Command) -> Result<Option<Insertion>, St
     if text.contains(&entry) {
         return Ok(None);
     }
-    let squeezed = |line: &str| line.split_whitespace().collect::<String>().replace(['"', '\''], "");
+    let squeezed =
+        |line: &str| line.split_whitespace().collect::<String>().replace(['"', '\''], "");
     let is_ours = |line: &str| {
         let line = squeezed(line);
         let table = format!("[mcp_servers.{NAME}");

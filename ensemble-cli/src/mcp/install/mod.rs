@@ -132,13 +132,11 @@ fn real(file: &Path) -> PathBuf {
 fn read(file: &Path) -> Outcome<Option<String>> {
     let fail = |error| Failure::refused(format!("cannot read {}: {error}", file.display()));
     match std::fs::metadata(file) {
-        Ok(found) if found.len() > CONFIG_BYTES_MAX => {
-            Err(Failure::from(Error::TooLarge {
-                what: file.display().to_string(),
-                bytes: found.len(),
-                limit: CONFIG_BYTES_MAX,
-            }))
-        }
+        Ok(found) if found.len() > CONFIG_BYTES_MAX => Err(Failure::from(Error::TooLarge {
+            what: file.display().to_string(),
+            bytes: found.len(),
+            limit: CONFIG_BYTES_MAX,
+        })),
         Ok(_) => std::fs::read_to_string(file).map(Some).map_err(fail),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(fail(error)),

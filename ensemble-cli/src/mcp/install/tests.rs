@@ -19,7 +19,9 @@ fn samples(provider: Provider) -> Vec<&'static str> {
             "{\n\t\"mcpServers\" : {\n\t\t\"other\": {\"command\": \"x\"}\n\t}\n}\n",
             "{\"a\": {\"mcpServers\": {\"b\": 1}}, \"s\": \"\\\"mcpServers\\\": {\", \"mcpServers\": {\"o\": {}}}",
         ],
-        Provider::Opencode => vec!["{\"$schema\": \"x\"}", "{\"mcp\": {\"other\": {}}, \"z\": [1, {}]}"],
+        Provider::Opencode => {
+            vec!["{\"$schema\": \"x\"}", "{\"mcp\": {\"other\": {}}, \"z\": [1, {}]}"]
+        }
     }
 }
 

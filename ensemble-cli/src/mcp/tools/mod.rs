@@ -90,28 +90,94 @@ const TOOLS: [ToolSpec; 12] = [
         schema: steps::schema,
         call: steps::submit,
     },
-    tool!("plan_approval", "Submit or review a plan", false, requests::PlanApproval, requests::plan_approval,
-        "Two modes. Without request_id: submit `plan` for approval, and do not begin before it is approved. With request_id: approve or reject a plan that was submitted to you."),
-    tool!("shutdown_response", "Answer a shutdown request", false, requests::ShutdownResponse, requests::shutdown_response,
-        "Approve or reject a request to shut down that you have received. Give a reason when you reject."),
-    tool!("send_message", "Send a message", false, mail::Send, mail::send,
-        "Sends a message to another agent's mailbox."),
-    tool!("fetch_inbox", "Look at your mail", true, mail::Fetch, mail::fetch,
-        "Shows your mail that waits or is in your hands, without taking it."),
-    tool!("acknowledge_message", "Take a message", false, mail::Acknowledge, mail::acknowledge,
-        "Takes a message, the next one if no id is given. From then on it is yours until you complete it or its lease is over."),
-    tool!("complete_message", "Say that a message's work is done", false, mail::Complete, mail::complete,
-        "Says that the work of a message that you have taken is done. A step's message is completed by submit_step_completion."),
-    tool!("report", "Write a report", false, team::Report, team::report,
-        "Writes a report on a task into queue/reports, from where it reaches whoever coordinates."),
-    tool!("pong", "Answer a ping", false, team::Pong, team::pong,
-        "Answers AGENT_TEAM_PING <you> <attempt>: says that you are ready."),
-    tool!("heartbeat", "Show that you are at work", false, team::Nothing, team::heartbeat,
-        "Renews the leases of everything in your hands, messages and steps. Call it every few minutes during long work."),
-    tool!("whoami", "Who you are", true, team::Nothing, team::whoami,
-        "Says who you are here, how that is known, and what is in your hands."),
-    tool!("list_agents", "Who belongs to the team", true, team::Nothing, team::list_agents,
-        "Lists the agents of the team with their roles, mailboxes and states."),
+    tool!(
+        "plan_approval",
+        "Submit or review a plan",
+        false,
+        requests::PlanApproval,
+        requests::plan_approval,
+        "Two modes. Without request_id: submit `plan` for approval, and do not begin before it is approved. With request_id: approve or reject a plan that was submitted to you."
+    ),
+    tool!(
+        "shutdown_response",
+        "Answer a shutdown request",
+        false,
+        requests::ShutdownResponse,
+        requests::shutdown_response,
+        "Approve or reject a request to shut down that you have received. Give a reason when you reject."
+    ),
+    tool!(
+        "send_message",
+        "Send a message",
+        false,
+        mail::Send,
+        mail::send,
+        "Sends a message to another agent's mailbox."
+    ),
+    tool!(
+        "fetch_inbox",
+        "Look at your mail",
+        true,
+        mail::Fetch,
+        mail::fetch,
+        "Shows your mail that waits or is in your hands, without taking it."
+    ),
+    tool!(
+        "acknowledge_message",
+        "Take a message",
+        false,
+        mail::Acknowledge,
+        mail::acknowledge,
+        "Takes a message, the next one if no id is given. From then on it is yours until you complete it or its lease is over."
+    ),
+    tool!(
+        "complete_message",
+        "Say that a message's work is done",
+        false,
+        mail::Complete,
+        mail::complete,
+        "Says that the work of a message that you have taken is done. A step's message is completed by submit_step_completion."
+    ),
+    tool!(
+        "report",
+        "Write a report",
+        false,
+        team::Report,
+        team::report,
+        "Writes a report on a task into queue/reports, from where it reaches whoever coordinates."
+    ),
+    tool!(
+        "pong",
+        "Answer a ping",
+        false,
+        team::Pong,
+        team::pong,
+        "Answers AGENT_TEAM_PING <you> <attempt>: says that you are ready."
+    ),
+    tool!(
+        "heartbeat",
+        "Show that you are at work",
+        false,
+        team::Nothing,
+        team::heartbeat,
+        "Renews the leases of everything in your hands, messages and steps. Call it every few minutes during long work."
+    ),
+    tool!(
+        "whoami",
+        "Who you are",
+        true,
+        team::Nothing,
+        team::whoami,
+        "Says who you are here, how that is known, and what is in your hands."
+    ),
+    tool!(
+        "list_agents",
+        "Who belongs to the team",
+        true,
+        team::Nothing,
+        team::list_agents,
+        "Lists the agents of the team with their roles, mailboxes and states."
+    ),
 ];
 
 /// All tools.

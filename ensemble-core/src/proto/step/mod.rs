@@ -405,10 +405,9 @@ impl Machine for Step {
             (State::Blocked { .. }, Event::Unblocked) | (State::Failed { .. }, Event::Retried) => {
                 self.begin_anew()
             }
-            (
-                State::Pending | State::Blocked { .. } | State::Failed { .. },
-                Event::Skipped,
-            ) => self.resolve(Resolution::Skipped),
+            (State::Pending | State::Blocked { .. } | State::Failed { .. }, Event::Skipped) => {
+                self.resolve(Resolution::Skipped)
+            }
             (State::Pending | State::Blocked { .. } | State::Failed { .. }, Event::Split) => {
                 self.resolve(Resolution::Split)
             }
@@ -421,14 +420,13 @@ impl Machine for Step {
                 Event::LeaseEnded { .. },
             ) => state,
             (
-                State::Pending
-                | State::Completed(_)
-                | State::Blocked { .. }
-                | State::Failed { .. },
+                State::Pending | State::Completed(_) | State::Blocked { .. } | State::Failed { .. },
                 Event::Reported { .. } | Event::Beat { .. },
             )
             | (
-                State::Completed(_) | State::Blocked { .. } | State::Failed { fix: Fix::Exhausted, .. },
+                State::Completed(_)
+                | State::Blocked { .. }
+                | State::Failed { fix: Fix::Exhausted, .. },
                 Event::Taken { .. },
             )
             | (State::Pending | State::Completed(_) | State::Failed { .. }, Event::Unblocked)

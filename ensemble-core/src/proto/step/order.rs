@@ -136,7 +136,8 @@ mod tests {
 
     #[test]
     fn cycles_do_not_wait_for_each_other() {
-        let steps = [(Phase::Red, "a"), (Phase::Red, "b"), (Phase::Green, "a"), (Phase::Green, "b")];
+        let steps =
+            [(Phase::Red, "a"), (Phase::Red, "b"), (Phase::Green, "a"), (Phase::Green, "b")];
         assert_eq!(check_cycles(steps.map(|(phase, cycle)| (Some(phase), cycle))), Ok(()));
     }
 }

@@ -61,11 +61,7 @@ pub struct Limits {
 impl Default for Limits {
     /// So that a usual prompt fits into the body of one message.
     fn default() -> Self {
-        Self {
-            file_bytes_max: 16 * 1024,
-            skeleton_bytes_max: 4 * 1024,
-            total_bytes_max: 44 * 1024,
-        }
+        Self { file_bytes_max: 16 * 1024, skeleton_bytes_max: 4 * 1024, total_bytes_max: 44 * 1024 }
     }
 }
 
@@ -142,7 +138,12 @@ impl StepStore {
     ///
     /// # Errors
     /// [`Error::Database`].
-    pub fn note_prompt(&self, handed: &Handed, message: Option<&str>, prompt: &Prompt) -> Result<()> {
+    pub fn note_prompt(
+        &self,
+        handed: &Handed,
+        message: Option<&str>,
+        prompt: &Prompt,
+    ) -> Result<()> {
         let shown = serde_json::to_string(&prompt.shown).unwrap_or_default();
         self.write("remember a prompt in", |tx| {
             tx.prepare_cached(

@@ -4,10 +4,40 @@ use std::fmt::Write as _;
 
 /// Words that begin a declaration in the languages that agents mostly write.
 const WORDS: [&str; 34] = [
-    "fn", "pub", "struct", "enum", "trait", "impl", "mod", "type", "const", "static", "macro_rules!",
-    "class", "def", "async", "function", "export", "interface", "namespace", "func", "package",
-    "public", "private", "protected", "abstract", "final", "module", "record", "object", "val",
-    "template", "CREATE", "describe(", "it(", "test(",
+    "fn",
+    "pub",
+    "struct",
+    "enum",
+    "trait",
+    "impl",
+    "mod",
+    "type",
+    "const",
+    "static",
+    "macro_rules!",
+    "class",
+    "def",
+    "async",
+    "function",
+    "export",
+    "interface",
+    "namespace",
+    "func",
+    "package",
+    "public",
+    "private",
+    "protected",
+    "abstract",
+    "final",
+    "module",
+    "record",
+    "object",
+    "val",
+    "template",
+    "CREATE",
+    "describe(",
+    "it(",
+    "test(",
 ];
 /// Declarations are not looked for deeper than this, in columns.
 const INDENTATION_MAX: usize = 8;
@@ -70,7 +100,8 @@ mod tests {
 
     #[test]
     fn declarations_stand_with_their_numbers() {
-        let text = "//! doc\n\npub fn one() {\n    let x = 1;\n}\n\nimpl A {\n    fn two(&self) {}\n}\n";
+        let text =
+            "//! doc\n\npub fn one() {\n    let x = 1;\n}\n\nimpl A {\n    fn two(&self) {}\n}\n";
         let expected = "       … 2 lines\n    3: pub fn one() {\n       … 3 lines\n    7: impl A {\n    \
                         8:     fn two(&self) {}\n       … 1 line\n";
         assert_eq!(of(text, 1_000), expected);

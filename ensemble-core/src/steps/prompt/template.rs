@@ -21,7 +21,9 @@ OUTPUT REQUIREMENT:
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     /// It names something that a step does not have.
-    #[error("`{{{{{name}}}}}` is not known: use role, goal, context_files, instructions, constraints, output_requirement, task_id, step_index, attempt or attempts_max")]
+    #[error(
+        "`{{{{{name}}}}}` is not known: use role, goal, context_files, instructions, constraints, output_requirement, task_id, step_index, attempt or attempts_max"
+    )]
     Unknown {
         /// What it names.
         name: String,

@@ -114,7 +114,8 @@ fn large_binary_and_strange_files_are_shown_as_what_they_are() {
     std::fs::write(outside.path().join("secret"), "secret").unwrap();
     std::os::unix::fs::symlink(outside.path().join("secret"), home.path().join("link")).unwrap();
     let pipe = home.path().join("pipe");
-    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0)
+        .unwrap();
     let paths = ["large.rs", "binary", "small", "link", "dir", "pipe", "none"];
     let resources = paths.map(|path| (path.to_owned(), false));
     let (text, shown) = context::render(home.path(), &resources, Limits::default());
