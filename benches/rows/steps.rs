@@ -151,11 +151,7 @@ fn bare(path: &Path, durability: Durability, number: usize) -> Result<Vec<f64>, 
     }
 }
 
-fn bare_take(
-    db: &mut Connection,
-    task: &str,
-    me: &str,
-) -> rusqlite::Result<Option<(i64, i64)>> {
+fn bare_take(db: &mut Connection, task: &str, me: &str) -> rusqlite::Result<Option<(i64, i64)>> {
     use rusqlite::OptionalExtension as _;
     let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let found: Option<(i64, i64, String)> = tx

@@ -11,6 +11,7 @@ mod help;
 mod reading;
 mod requests;
 mod shell;
+mod sources;
 mod step;
 mod team;
 #[path = "../tmux_support/mod.rs"]
