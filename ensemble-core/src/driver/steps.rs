@@ -97,7 +97,8 @@ impl StepDriver<'_> {
     ) -> Result<Submitted> {
         let submitted = self.store.submit(completion, by, epoch)?;
         let tidied = self.tidy(&submitted, by);
-        if let Err(error) = tidied.and(self.store.post_notices(self.spool).map(drop)) {
+        let told = self.store.post_notices(self.spool);
+        if let Some(error) = [tidied.err(), told.err()].into_iter().flatten().next() {
             let data = json!({
                 "task_id": submitted.key.task_id, "step_index": submitted.key.step_index,
                 "error": error.to_string(),

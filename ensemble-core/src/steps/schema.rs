@@ -50,9 +50,8 @@ pub(super) fn prepare(db: &mut Connection, path: &Path, options: &StepOptions) -
         db.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())).map_err(fail)?;
         migrate(db, path)?;
     }
-    match options.on_statement {
-        Some(told) => trace(db, told).map_err(fail)?,
-        None => {}
+    if let Some(told) = options.on_statement {
+        trace(db, told).map_err(fail)?;
     }
     Ok(())
 }

@@ -37,7 +37,7 @@ pub(super) fn insertion(
         let comma = if root.is_empty() { "\n" } else { "," };
         return Ok(Some(Insertion { at, text: format!("{outer_entry}{comma}") }));
     };
-    let inner = inner.as_object().ok_or(format!("`{outer}` is no object"))?;
+    let inner = inner.as_object().ok_or_else(|| format!("`{outer}` is no object"))?;
     match inner.get(name) {
         Some(there) if there == value => return Ok(None),
         Some(_) => {
@@ -45,7 +45,7 @@ pub(super) fn insertion(
         }
         None => {}
     }
-    let at = inside(text, outer).ok_or(format!("cannot find `{outer}`"))?;
+    let at = inside(text, outer).ok_or_else(|| format!("cannot find `{outer}`"))?;
     let comma = if inner.is_empty() { "\n  " } else { "," };
     Ok(Some(Insertion { at, text: format!("\n    {entry}{comma}") }))
 }

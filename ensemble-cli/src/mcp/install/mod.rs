@@ -62,9 +62,8 @@ pub(crate) fn install(
         Failure::refused(format!("{}: {why}", file.display()))
             .with_hint("`--print` prints the entry for you to put in")
     };
-    let insertion = match provider.insertion(text, command).map_err(fail)? {
-        Some(insertion) => insertion,
-        None => return Ok(Done::Nothing),
+    let Some(insertion) = provider.insertion(text, command).map_err(fail)? else {
+        return Ok(Done::Nothing);
     };
     let after = insertion.apply(text);
     let note = Note {
