@@ -233,7 +233,7 @@ fn a_silent_workers_step_returns_and_its_late_report_is_refused() {
     bed.store.beat(&step.key, &name("A"), Some(1)).unwrap();
     assert_eq!(look(60).returned, [], "it has shown that it lives");
     assert_eq!(look(60).returned, []);
-    assert_eq!(look(61).returned, [step.key.clone()]);
+    assert_eq!(look(61).returned, std::slice::from_ref(&step.key));
     assert_eq!(bed.status(&step), "PENDING");
     assert!(bed.store.beat(&step.key, &name("A"), Some(1)).is_err());
     let again = bed.take("A").unwrap();
