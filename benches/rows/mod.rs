@@ -8,4 +8,5 @@ pub mod lint;
 pub mod nudge;
 pub mod peers;
 pub mod shared;
+pub mod steps;
 pub mod store;

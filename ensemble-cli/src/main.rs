@@ -7,6 +7,7 @@
 //! | `commands/<verb>` | one verb: its arguments and what it does |
 //! | `context` | what a verb works with: project, queue, event log, who is asking |
 //! | `demo` | the team that `ensemble demo` runs |
+//! | `mcp` | the tools for agents |
 //! | `output` | human lines or JSON |
 //! | `worker` | an agent that is asked, nudged or assigned something, and its pane |
 //! | `exit` | exit codes, and what a failure says |
@@ -23,6 +24,7 @@ mod drop;
 mod exit;
 mod held;
 mod interrupt;
+mod mcp;
 mod output;
 mod receipt;
 mod session;

@@ -175,6 +175,32 @@ pub enum Error {
         /// How long this call waited.
         waited: Duration,
     },
+    /// No such step or task.
+    #[error("there is no {step}: `ensemble step list` shows what there is")]
+    NoStep {
+        /// Which, as a phrase.
+        step: String,
+    },
+    /// A step was not changed.
+    #[error("{step} was not changed: {why}")]
+    StepRefused {
+        /// Which, as a phrase.
+        step: String,
+        /// What the case is, and what to do.
+        why: String,
+    },
+    /// A database failed.
+    #[error("cannot {operation} {path}: {detail}{}", again(*transient))]
+    Database {
+        /// What was tried, in the infinitive.
+        operation: &'static str,
+        /// The database.
+        path: PathBuf,
+        /// What it said.
+        detail: String,
+        /// Whether trying again may help.
+        transient: bool,
+    },
     /// A request was not made or not decided, and why.
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -231,6 +257,10 @@ fn hint(source: &io::Error) -> &'static str {
     }
 }
 
+const fn again(transient: bool) -> &'static str {
+    if transient { " (nothing changed: try again)" } else { "" }
+}
+
 fn nearest_names(nearest: &[String]) -> String {
     match nearest {
         [] => ": create it with `ensemble mailbox add`".to_owned(),
@@ -285,10 +315,15 @@ impl Error {
     /// Whether the same call may succeed later without anybody changing anything.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Locked { .. } | Self::Full { .. } | Self::Undelivered { .. })
-            || matches!(
-                self.io_kind(),
-                Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-            )
+        matches!(
+            self,
+            Self::Locked { .. }
+                | Self::Full { .. }
+                | Self::Undelivered { .. }
+                | Self::Database { transient: true, .. }
+        ) || matches!(
+            self.io_kind(),
+            Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        )
     }
 }

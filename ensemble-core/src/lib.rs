@@ -95,8 +95,8 @@
 //!
 //! # Features and Rust version
 //!
-//! `sim` (doubles for tests) and `schema` (JSON Schemas of what stands in configuration files) are
-//! off by default. Rust 1.89 or newer, for `File::lock`.
+//! `sim` (doubles for tests), `schema` (JSON Schemas of what stands in configuration files) and `steps`
+//! (step queues, with a SQLite of their own) are off by default. Rust 1.89 or newer, for `File::lock`.
 #![forbid(unsafe_code)]
 
 pub mod board;
@@ -121,6 +121,8 @@ mod schema;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod spool;
+#[cfg(feature = "steps")]
+pub mod steps;
 pub mod tmux;
 
 pub use error::{Error, Result};

@@ -16,6 +16,7 @@ mod requests;
 mod session_page;
 mod shell;
 mod sources;
+mod step;
 mod team;
 #[path = "../tmux_support/mod.rs"]
 mod tmux_support;

@@ -23,6 +23,7 @@ mod log;
 mod log_report;
 mod mailbox;
 mod man;
+mod mcp;
 mod nudge;
 mod pane;
 mod ping;
@@ -40,6 +41,7 @@ mod send;
 mod settle;
 mod spawn;
 mod status;
+mod step;
 mod summary;
 mod task;
 mod team;
@@ -48,6 +50,9 @@ mod watch;
 mod whoami;
 
 use ensemble_watch::project::Project;
+
+pub(crate) use send::fill;
+pub(crate) use step::{open as open_steps, sentence as step_sentence};
 
 use crate::context::Context;
 use crate::exit::Outcome;
@@ -99,6 +104,9 @@ verbs! {
     Board => board,
     Task => task,
     Analyze => analyze,
+    Step => step,
+    Report => report,
+    Mcp => mcp,
     Request => request,
     Plan => plan,
     Respond => respond,
@@ -109,7 +117,6 @@ verbs! {
     Escalations => escalations,
     Inbox => inbox,
     Status => status,
-    Report => report,
     Review => review,
     Summary => summary,
     Lint => lint,

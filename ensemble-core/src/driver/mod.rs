@@ -8,6 +8,7 @@
 //! Dispatcher   proto::collect over the reports, and Batches, which tell once   (`ensemble summary`)
 //! Reviews      how often a task came back from review                 (`ensemble review`)
 //! Shutter      proto::shutdown over processes, a pane, mail and the roster        (seed 004)
+//! StepDriver   a step queue (feature `steps`) over mailboxes                          (seed 003)
 //! AgentPane    env::Pane, and what its provider's profile makes of it
 //! ```
 //!
@@ -28,6 +29,8 @@ mod escalation;
 mod pongs;
 mod readiness;
 mod reviews;
+#[cfg(feature = "steps")]
+mod steps;
 mod strokes;
 #[cfg(test)]
 mod tests;
@@ -45,6 +48,8 @@ pub use escalation::{EscalationFile, Notice, file_name, read_escalations};
 pub use pongs::PongBox;
 pub use readiness::{Readied, Readiness, seen_at_the_window};
 pub use reviews::{REVIEW_CYCLES_DEFAULT, ReviewCount, Reviews, file_stem};
+#[cfg(feature = "steps")]
+pub use steps::{Prompted, STEP_TYPE, StepDriver, Turn};
 
 /// How often something is looked at that cannot ring: a pane's screen.
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(100);

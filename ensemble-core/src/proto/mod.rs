@@ -46,6 +46,7 @@ pub mod receipt;
 pub mod reconcile;
 pub mod request;
 pub mod shutdown;
+pub mod step;
 pub mod task;
 #[cfg(test)]
 mod testing;
