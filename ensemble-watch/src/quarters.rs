@@ -1,9 +1,10 @@
 //! Where a member of the team lives, for its departure: its pane, if it has one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ensemble_core::Result;
-use ensemble_core::driver::Quarters;
+use ensemble_core::driver::{Quarters, nap};
 use ensemble_core::env::Pane as _;
 use ensemble_core::pane::Deferral;
 use ensemble_core::proto::shutdown::Worker;
@@ -17,6 +18,11 @@ use crate::project::Project;
 /// How often an agent must look idle, one look after the other, before it counts as finished: it
 /// looks so for a moment between two turns, too.
 const IDLE_LOOKS: u32 = 2;
+
+/// How often to ask how a process ended that has just ended.
+const STATUS_LOOKS: u32 = 20;
+/// How long to wait in between.
+const STATUS_INTERVAL: Duration = Duration::from_millis(25);
 
 /// The pane of a member. One that was there before it joined is left open.
 #[derive(Debug)]
@@ -100,7 +106,15 @@ impl Quarters for PaneQuarters {
 
     fn exit_code(&mut self) -> Option<i32> {
         let (_, pane) = self.pane.as_mut()?;
-        pane.inspect().ok()?.dead_status
+        for _ in 0..STATUS_LOOKS {
+            let seen = pane.inspect().ok()?;
+            if !seen.dead || seen.dead_status.is_some() {
+                return seen.dead_status;
+            }
+            // tmux sees the end of the terminal before it hears how the process ended.
+            nap(STATUS_INTERVAL);
+        }
+        None
     }
 
     fn close(&mut self) -> Result<()> {

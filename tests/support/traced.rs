@@ -71,6 +71,8 @@ pub fn run_traced(bed: &Bed, operation: &str, arguments: &[&str]) -> Run {
     for (key, value) in role.get_envs() {
         strace.env(key, value.unwrap());
     }
+    // Cargo's places to look for libraries would be looked at by the first thread, one by one.
+    strace.env_remove("LD_LIBRARY_PATH");
     strace.env("QUEUE", bed.queue()).stdin(Stdio::null()).stdout(Stdio::null());
     let status = strace.stderr(Stdio::null()).status().expect("strace runs");
     let trace = String::from_utf8_lossy(&std::fs::read(trace).unwrap()).into_owned();
