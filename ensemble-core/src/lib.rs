@@ -99,6 +99,7 @@
 //! off by default. Rust 1.89 or newer, for `File::lock`.
 #![forbid(unsafe_code)]
 
+pub mod broker;
 pub mod document;
 pub mod driver;
 pub mod dropbox;
@@ -107,6 +108,8 @@ pub mod env;
 mod error;
 pub mod event_log;
 pub mod message;
+#[cfg(feature = "nats")]
+pub mod nats;
 pub mod pane;
 pub mod proto;
 pub mod provider;
