@@ -99,6 +99,7 @@
 //! off by default. Rust 1.89 or newer, for `File::lock`.
 #![forbid(unsafe_code)]
 
+pub mod bridge;
 pub mod broker;
 pub mod document;
 pub mod driver;

@@ -38,11 +38,14 @@ mod connect;
 mod gate;
 mod holder;
 mod index;
+mod log;
 mod options;
+mod outbox;
 mod publish;
 mod receive;
 mod record;
 mod registry;
+mod requests;
 mod runtime;
 mod subject;
 mod watch;
@@ -60,7 +63,10 @@ use crate::message::{Envelope, MessageId, Name};
 use crate::spool::Settings;
 use crate::{Error, Result};
 
+pub use log::NatsLog;
 pub use options::{NatsOptions, PATIENCE_DEFAULT};
+pub use outbox::{OUTBOX_CAPACITY_DEFAULT, Outbox, Posted};
+pub use requests::First;
 
 use record::{Record, Stored};
 use runtime::Runtime;

@@ -52,9 +52,9 @@ impl NatsTransport {
     pub fn mailboxes(&self) -> Result<Vec<Name>> {
         let (wire, pattern) = (self.wire.clone(), self.subjects.all_settings());
         let listed =
-            self.call("list the mailboxes", async move { wire.list(&pattern, true).await })?;
+            self.call("list the mailboxes", async move { wire.list(&pattern).await })?;
         let mut names: Vec<Name> =
-            listed.iter().filter_map(|found| Subjects::mailbox_in(&found.subject)).collect();
+            listed.iter().filter_map(|found| Subjects::mailbox_in(found)).collect();
         names.sort_unstable();
         Ok(names)
     }

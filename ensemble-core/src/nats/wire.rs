@@ -165,31 +165,27 @@ impl Wire {
         }
     }
 
-    /// The last version of every subject of a pattern.
-    pub(super) async fn list(&self, pattern: &str, headers_only: bool) -> Result<Vec<Listed>> {
+    /// The subjects of a pattern that have something.
+    pub(super) async fn list(&self, pattern: &str) -> Result<Vec<String>> {
         if self.last(pattern).await?.is_none() {
             return Ok(Vec::new());
         }
         let failed = |error: async_nats::Error| self.unreachable("list messages", error);
         let consumer = self
             .stream
-            .create_consumer(self.ordered(pattern, headers_only))
+            .create_consumer(self.ordered(pattern, true))
             .await
             .map_err(|error| failed(error.into()))?;
         let mut messages = consumer.messages().await.map_err(|error| failed(error.into()))?;
-        let mut listed = Vec::new();
+        let mut subjects = Vec::new();
         while let Some(message) = messages.next().await {
             let message = message.map_err(|error| failed(error.into()))?;
-            let info = message.info().map_err(failed)?;
-            let record = Record::of(message.headers.as_ref());
-            let (seq, left) = (info.stream_sequence, info.pending);
-            let stored = Stored::new(seq, record, message.payload.clone(), millis(info.published));
-            listed.push(Listed { subject: message.subject.to_string(), stored });
-            if left == 0 {
+            subjects.push(message.subject.to_string());
+            if message.info().map_err(failed)?.pending == 0 {
                 break;
             }
         }
-        Ok(listed)
+        Ok(subjects)
     }
 
     /// A consumer that tells of the last version of every subject, and then of each new one.
@@ -202,13 +198,6 @@ impl Wire {
             ..OrderedConfig::default()
         }
     }
-}
-
-/// The last version in one subject.
-#[derive(Clone, Debug)]
-pub(super) struct Listed {
-    pub(super) subject: String,
-    pub(super) stored: Stored,
 }
 
 /// A time of the server, in milliseconds since the Unix epoch.
