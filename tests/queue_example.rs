@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use ensemble_core::dropbox::{DROP_BOXES, DropBox, Routes};
 use ensemble_core::env::Counts;
 use ensemble_core::message::Name;
+use ensemble_core::requests::Requests;
 use ensemble_core::spool::{Spool, State};
 
 #[path = "queue_example/generate.rs"]
@@ -112,6 +113,17 @@ fn messages_of_every_state_are_found_and_read() {
     assert_eq!(states, ["acked", "dead", "queued", "settled"]);
     assert_eq!(spool.dead_letters(&name("worker-1")).unwrap()[0].reason, "no such repository");
     assert_eq!(spool.overflow(&name("conductor")).unwrap().unwrap().refused, 1);
+}
+
+#[test]
+fn requests_are_read_and_a_gate_is_heeded() {
+    let (_home, spool) = clone();
+    let (entries, errors) = Requests::new(&spool).list().unwrap();
+    assert!(errors.is_empty(), "{errors:?}");
+    let states: Vec<_> = entries.iter().map(|e| (e.request.kind.as_str(), e.state())).collect();
+    assert_eq!(states, [("plan_approval", "pending"), ("shutdown", "rejected")]);
+    let gate = Requests::new(&spool).gate("task-010", &name("worker-1")).unwrap().unwrap();
+    assert!(gate.is_closed());
 }
 
 fn message_files(mailbox: &Path) -> Vec<String> {

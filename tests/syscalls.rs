@@ -3,39 +3,20 @@
 
 mod support;
 
-use std::collections::BTreeMap;
-use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ensemble_core::durable::Durability;
 use ensemble_core::message::{Envelope, MessageId};
 use ensemble_core::spool::{Options, Repair, Spool};
-use support::{Bed, given, name, role_command};
+use support::traced::{DEADLY, between_marks, calls, has_strace, run_traced};
+use support::{Bed, given, name};
 
-/// Examined to tell where in a trace the operation begins and ends.
-const BEGIN: &str = "/torture-begins-here";
-const END: &str = "/torture-ends-here";
 /// How a process says that its operation was refused with an error.
 const EXIT_REFUSED: i32 = 3;
 
 const OPERATIONS: [&str; 7] =
     ["publish", "receive", "settle", "release", "extend", "dead-letter", "redrive"];
 
-/// Where a process is killed.
-const DEADLY: [&str; 11] = [
-    "openat",
-    "write",
-    "fdatasync",
-    "fsync",
-    "renameat2",
-    "renameat",
-    "rename",
-    "unlinkat",
-    "mkdirat",
-    "flock",
-    "newfstatat",
-];
 /// What goes wrong, and where.
 const ERRORS: [(&str, &str); 9] = [
     ("openat", "EMFILE"),
@@ -68,34 +49,11 @@ fn a_child_process_plays_its_role() {
     if let Some(operation) = support::role() {
         let spool = Spool::open(given("QUEUE").as_ref(), power()).unwrap();
         let held = spool.find(&id()).and_then(|found| found.lease());
-        outnumber_the_first_thread();
-        let _ = Path::new(BEGIN).exists();
-        let result = operate(&spool, &operation, held);
-        let _ = Path::new(END).exists();
+        let result = between_marks(|| operate(&spool, &operation, held));
         if let Err(error) = &result {
             assert!(error.to_string().len() > 20, "an error says what is wrong: {error}");
         }
         std::process::exit(if result.is_ok() { 0 } else { EXIT_REFUSED });
-    }
-}
-
-/// strace counts the calls of each thread by itself, and the test harness has a thread of its own:
-/// with so many calls before, no call of the operation has a number that the other one reaches.
-fn outnumber_the_first_thread() {
-    use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags};
-    let null = std::fs::OpenOptions::new().write(true).open("/dev/null").unwrap();
-    let nothing = "/nowhere/at/all";
-    for _ in 0..100 {
-        let _ = rustix::fs::openat(CWD, nothing, OFlags::RDONLY, Mode::empty());
-        let _ = rustix::io::write(&null, b"x");
-        let _ = rustix::fs::fdatasync(&null);
-        let _ = rustix::fs::fsync(&null);
-        let _ = rustix::fs::renameat_with(CWD, nothing, CWD, nothing, RenameFlags::NOREPLACE);
-        let _ = rustix::fs::renameat(CWD, nothing, CWD, nothing);
-        let _ = rustix::fs::unlinkat(CWD, nothing, AtFlags::empty());
-        let _ = rustix::fs::mkdirat(CWD, nothing, Mode::RWXU);
-        let _ = rustix::fs::statat(CWD, nothing, AtFlags::empty());
-        let _ = rustix::fs::flock(&null, FlockOperation::NonBlockingLockShared);
     }
 }
 
@@ -135,53 +93,6 @@ fn prepare(operation: &str) -> Bed {
     bed
 }
 
-/// What became of an operation in a process of its own.
-struct Run {
-    /// `None` if it was killed.
-    code: Option<i32>,
-    trace: String,
-}
-
-/// Runs the operation in a process of its own under strace.
-fn run_traced(bed: &Bed, operation: &str, arguments: &[&str]) -> Run {
-    let role = role_command(operation, &[]);
-    let trace = bed.home.path().join("trace");
-    let mut strace = Command::new("strace");
-    strace.args(["-f", "-qq", "-o"]).arg(&trace).args(arguments);
-    strace.arg(role.get_program()).args(role.get_args());
-    for (key, value) in role.get_envs() {
-        strace.env(key, value.unwrap());
-    }
-    strace.env("QUEUE", bed.queue()).stdin(Stdio::null()).stdout(Stdio::null());
-    let status = strace.stderr(Stdio::null()).status().expect("strace runs");
-    let trace = String::from_utf8_lossy(&std::fs::read(trace).unwrap()).into_owned();
-    assert!(trace.contains(BEGIN), "{operation} {arguments:?}: nothing happens before it begins");
-    Run { code: status.code(), trace }
-}
-
-/// How often each system call happens before and until the end of an operation, in the thread
-/// that does it.
-fn calls(operation: &str) -> BTreeMap<String, (u64, u64)> {
-    let bed = prepare(operation);
-    let Run { code, trace: text } = run_traced(&bed, operation, &[]);
-    assert_eq!(code, Some(0), "{operation} succeeds if nothing goes wrong");
-    let thread = text.lines().find(|line| line.contains(BEGIN)).expect("the operation begins");
-    let thread = thread.split(' ').next().unwrap();
-    let mut calls: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-    let mut began = false;
-    for line in text.lines().filter_map(|line| line.strip_prefix(thread)) {
-        if line.contains(END) {
-            break;
-        }
-        began |= line.contains(BEGIN);
-        let Some((call, _)) = line.trim_start().split_once('(') else { continue };
-        let (before, all) = calls.entry(call.to_owned()).or_default();
-        *all += 1;
-        *before += u64::from(!began || line.contains(BEGIN));
-    }
-    calls
-}
-
 /// The message is in one state at most, whole, and nothing but side files is left to mend.
 fn judge(bed: &Bed, operation: &str, what: &str, refused: bool) {
     let found = support::messages(&bed.queue(), "dispatch");
@@ -213,15 +124,6 @@ fn judge(bed: &Bed, operation: &str, what: &str, refused: bool) {
     bed.assert_clean();
 }
 
-fn has_strace() -> bool {
-    let strace = Command::new("strace").arg("-V").output();
-    let has = strace.is_ok_and(|output| output.status.success());
-    if !has {
-        println!("skipped: strace is not installed (apt-get install strace)");
-    }
-    has
-}
-
 #[test]
 fn a_kill_at_any_system_call_leaves_the_message_in_one_state() {
     if !has_strace() {
@@ -229,7 +131,7 @@ fn a_kill_at_any_system_call_leaves_the_message_in_one_state() {
     }
     let start = Instant::now();
     for operation in OPERATIONS {
-        let calls = calls(operation);
+        let calls = calls(&prepare(operation), operation);
         let (mut points, mut survived) = (0, 0);
         for call in DEADLY {
             let (before, all) = calls.get(call).copied().unwrap_or_default();
@@ -260,7 +162,7 @@ fn an_error_at_any_system_call_is_an_error_or_nothing_and_never_a_torn_message()
     }
     let start = Instant::now();
     for operation in OPERATIONS {
-        let calls = calls(operation);
+        let calls = calls(&prepare(operation), operation);
         let (mut points, mut refused) = (0, 0);
         for (call, error) in ERRORS {
             let (before, all) = calls.get(call).copied().unwrap_or_default();

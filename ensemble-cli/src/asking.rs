@@ -8,11 +8,16 @@ use ensemble_core::proto::request::{Outcome as Answer, PLAN_APPROVAL, Refusal, S
 use ensemble_core::requests::{Entry, REQUESTS, Requests};
 use ensemble_core::spool::Spool;
 use ensemble_watch::doorbell::Waiter;
+use ensemble_watch::{Carried, carry_out};
 use serde_json::json;
 
+use crate::commands::watcher_runs;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
 use crate::text::age;
+
+/// How soon whoever waits for a watcher looks whether there still is one.
+const WATCHER_LOOK: Duration = Duration::from_secs(1);
 
 /// The requests of the queue, of the kinds that are configured.
 pub(crate) fn requests<'s>(context: &Context, spool: &'s Spool) -> Outcome<Requests<'s>> {
@@ -55,11 +60,54 @@ pub(crate) fn sent(
     let Some(patience) = wait else {
         return if context.out.is_json() { context.out.object(&entry.to_json()) } else { Ok(()) };
     };
+    let end = Instant::now().checked_add(patience);
     let entry = answer(requests, spool, entry, patience)?;
+    let entry = carried_out(context, requests, spool, entry, end)?;
     if context.out.is_json() {
         context.out.object(&entry.to_json())?;
     }
-    judge(context, &entry, patience)
+    judge(context, &entry, patience)?;
+    let to = &entry.request.to;
+    match &entry.decision {
+        Some(decision) if !entry.request.kind().carries_out(decision) => Ok(()),
+        Some(_) if !entry.is_closed => Err(Failure::nothing(format!("{to} has not gone yet"))
+            .with_hint("the watcher sees to it: `ensemble team` shows when it has gone")),
+        _ if context.out.is_json() => Ok(()),
+        _ => context.out.line(format!("{to} has gone")),
+    }
+}
+
+/// Waits until what was decided is carried out, if there is anything to carry out. Where no watcher
+/// runs, whoever waits does it.
+fn carried_out(
+    context: &Context,
+    requests: &Requests<'_>,
+    spool: &Spool,
+    entry: Entry,
+    end: Option<Instant>,
+) -> Outcome<Entry> {
+    let id = entry.request.request_id.clone();
+    let project = context.project()?;
+    let waiter = Waiter::new(&[spool.root().join(REQUESTS).join(id.as_str())]);
+    let left = || end.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
+    loop {
+        let entry = requests.get(id.as_str())?;
+        if !entry.is_to_be_carried_out() || left().is_zero() {
+            return Ok(entry);
+        }
+        if watcher_runs(project) {
+            waiter.wait(left().min(WATCHER_LOOK));
+            continue;
+        }
+        let mut rest = |longest: Duration| {
+            waiter.wait(longest);
+            !left().is_zero()
+        };
+        let recorder = context.recorder()?;
+        if carry_out(project, spool, &*recorder, &entry, &mut rest)? == Carried::Elsewhere {
+            waiter.wait(left().min(WATCHER_LOOK));
+        }
+    }
 }
 
 /// As the seed prints it.
@@ -103,7 +151,15 @@ fn answer(
         let unknown = || Refusal::Unknown { id: id.to_string() };
         let entry = requests.expire(id)?.ok_or_else(|| Error::from(unknown()))?;
         let left = end.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
-        if entry.decision.is_some() || left.is_zero() {
+        if entry.decision.is_some() {
+            // A script may have decided, which tells nobody.
+            return Ok(if entry.is_closed {
+                entry
+            } else {
+                requests.resume(id.as_str())?.unwrap_or(entry)
+            });
+        }
+        if left.is_zero() {
             return Ok(entry);
         }
         let until_deadline = entry.request.deadline_at().since(SystemClock.wall());

@@ -1,5 +1,6 @@
 //! Shell completion that knows the queue: the shell asks this program for the next word.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
@@ -38,6 +39,16 @@ pub(crate) fn mailboxes() -> Vec<CompletionCandidate> {
     };
     // A shell that asks for words is no place for error texts.
     let names = names().unwrap_or_default();
+    names.into_iter().map(|name| CompletionCandidate::new(String::from(name))).collect()
+}
+
+/// The agents of the configuration and of the roster.
+pub(crate) fn agents() -> Vec<CompletionCandidate> {
+    let queue = queue_flag(std::env::args_os());
+    let Ok(project) = Project::discover(queue.as_deref()) else { return Vec::new() };
+    let (members, _) = project.roster().entries().unwrap_or_default();
+    let recorded = members.into_iter().map(|member| member.name);
+    let names: BTreeSet<Name> = project.config.agents.keys().cloned().chain(recorded).collect();
     names.into_iter().map(|name| CompletionCandidate::new(String::from(name))).collect()
 }
 

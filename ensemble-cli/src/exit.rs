@@ -85,6 +85,14 @@ impl Failure {
         self
     }
 
+    /// What happened, in one line, for a verb that goes on with others.
+    pub(crate) fn text(&self) -> String {
+        match self {
+            Self::Told { text, .. } | Self::Block { text, .. } => crate::text::one_line(text),
+            Self::ClosedPipe => "nobody reads what is printed".to_owned(),
+        }
+    }
+
     /// Says it on stderr.
     pub(crate) fn report(self) -> Exit {
         match self {

@@ -18,6 +18,7 @@ mod commands;
 mod completion;
 mod context;
 mod demo;
+mod departing;
 mod exit;
 mod held;
 mod interrupt;

@@ -96,7 +96,11 @@ impl Couriers {
     /// A message was seen to land.
     pub(crate) fn notice(&mut self, mailbox: &Name, id: MessageId) {
         if self.told.values().any(|t| t.entry.mailbox == *mailbox) {
-            self.noticed.entry(mailbox.clone()).or_default().push(id);
+            // One landing may ring twice.
+            let noticed = self.noticed.entry(mailbox.clone()).or_default();
+            if noticed.last() != Some(&id) {
+                noticed.push(id);
+            }
         }
     }
 
@@ -121,14 +125,16 @@ impl Couriers {
     /// Has an agent's pane looked at, if it has one.
     pub(crate) fn send_to_look(&mut self, agent: &Name) {
         if let Some(told) = self.told.get(agent) {
-            self.nudgers.send(Errand {
-                entry: told.entry.clone(),
-                profile: Arc::clone(&told.profile),
-                attempt: 0,
-                text: None,
-                job: Job::Look,
-            });
+            let entry = told.entry.clone();
+            self.send_to(entry);
         }
+    }
+
+    /// Has a pane looked at; `false` if its provider is not known.
+    pub(crate) fn send_to(&mut self, entry: PaneEntry) -> bool {
+        let Ok(profile) = self.profiles.get(&entry.provider) else { return false };
+        self.nudgers.send(Errand { entry, profile, attempt: 0, text: None, job: Job::Look });
+        true
     }
 
     /// An errand has come back.

@@ -14,6 +14,7 @@ const DEADLINE_SECONDS_MAX: u64 = 15 * 24 * 60 * 60;
 
 /// `requests` in `ensemble.yaml` (seed 004).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct RequestsConfig {
@@ -24,6 +25,7 @@ pub struct RequestsConfig {
 /// A kind of request in `ensemble.yaml`. What is left out is as the kind has it, for a new one as
 /// for a plan: 30 minutes, a reminder every 5, and the requester is told.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct KindConfig {

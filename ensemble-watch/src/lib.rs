@@ -20,10 +20,12 @@
 
 mod boxes;
 mod couriers;
+mod departures;
 pub mod doorbell;
 mod engine;
 pub mod kinds;
 mod leases;
+pub mod members;
 mod nudger;
 pub mod panes;
 mod parking;
@@ -34,8 +36,10 @@ mod roles;
 mod routing;
 mod run;
 mod status;
+pub mod team;
 
 pub use boxes::{FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE};
+pub use departures::{Carried, carry_out};
 pub use quarters::PaneQuarters;
 pub use requests::Consequence;
 pub use run::{ACTOR, Stopper, Watcher, run_process};

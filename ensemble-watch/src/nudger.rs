@@ -4,14 +4,16 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
-use ensemble_core::provider::{Diagnosis, Profile};
+use ensemble_core::provider::Profile;
+use ensemble_core::roster::Sight;
 use ensemble_core::tmux::{Server, TextOutcome, TmuxPane, TypedNudge};
 
+use crate::members;
 use crate::panes::PaneEntry;
 
 /// What an errand is for.
@@ -53,8 +55,8 @@ pub(crate) enum Back {
     Looked {
         /// Whom.
         agent: Name,
-        /// What was seen; `None` if nobody could look.
-        diagnosis: Option<Diagnosis>,
+        /// What was seen.
+        sight: Sight,
     },
 }
 
@@ -64,12 +66,24 @@ pub(crate) struct Nudgers {
     locks: PathBuf,
     reports: Sender<Back>,
     errands: HashMap<PathBuf, Sender<Errand>>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Nudgers {
+    /// Waits until the last errand is done and the control clients have ended: a client that is left
+    /// behind by a server that is ending at the same time would keep that server for ever.
+    fn drop(&mut self) {
+        self.errands.clear();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
 }
 
 impl Nudgers {
     /// `locks` is shared by all that may type into a pane; outcomes go to `reports`.
     pub(crate) fn new(locks: PathBuf, reports: Sender<Back>) -> Self {
-        Self { locks, reports, errands: HashMap::new() }
+        Self { locks, reports, errands: HashMap::new(), threads: Vec::new() }
     }
 
     /// Sends somebody. The outcome is reported later, always.
@@ -78,7 +92,8 @@ impl Nudgers {
         let errands = self.errands.entry(socket.clone()).or_insert_with(|| {
             let (sender, receiver) = unbounded();
             let (locks, reports) = (self.locks.clone(), self.reports.clone());
-            thread::spawn(move || run(Server::new(socket), &locks, &receiver, &reports));
+            let work = move || run(Server::new(socket), &locks, &receiver, &reports);
+            self.threads.push(thread::spawn(work));
             sender
         });
         // The thread ends only when this sender is dropped.
@@ -151,7 +166,7 @@ fn looked(server: &Server, locks: &Path, errand: &Errand, reports: &Sender<Back>
         return false;
     }
     let pane = errand.entry.open(server.clone(), Arc::clone(&errand.profile), locks);
-    let diagnosis = pane.and_then(|mut pane| pane.diagnose()).ok();
-    let _ = reports.send(Back::Looked { agent: errand.entry.agent.clone(), diagnosis });
+    let sight = pane.map_or(Sight::Unseen, |mut pane| members::look_at(server, &mut pane));
+    let _ = reports.send(Back::Looked { agent: errand.entry.agent.clone(), sight });
     true
 }

@@ -39,11 +39,15 @@ impl Parking {
         &mut self,
         now: Monotonic,
         agent: &Name,
-        diagnosis: Option<Diagnosis>,
+        diagnosis: Option<&Diagnosis>,
         held: Vec<(Lease, Duration)>,
         spool: &Spool,
         recorder: &dyn Recorder,
     ) {
+        // Who holds nothing has nothing to keep.
+        if held.is_empty() {
+            return;
+        }
         // Nobody could look: as it was.
         let Some(diagnosis) = diagnosis else { return };
         if diagnosis.state != AgentState::RateLimited {
@@ -54,7 +58,7 @@ impl Parking {
             }
             return;
         }
-        let resets_at = diagnosis.resets_at;
+        let resets_at = diagnosis.resets_at.clone();
         let parked = self.parked.entry(agent.clone()).or_insert_with(|| {
             let data = json!({ "agent": agent, "resets_at": resets_at, "held": held.len() });
             recorder.record("worker.parked", ACTOR, data);
@@ -144,7 +148,7 @@ mod tests {
         let (mut parking, log) = (Parking::default(), Log::default());
         let mut look = |seconds, screen: Option<Diagnosis>| {
             let now = Monotonic::from_duration(Duration::from_secs(seconds));
-            parking.looked(now, &agent, screen, held(), &spool, &log);
+            parking.looked(now, &agent, screen.as_ref(), held(), &spool, &log);
             parking.summary(now)
         };
         let limit = "Claude usage limit reached. Your limit resets at 3pm (Europe/Berlin)\n❯ ";

@@ -17,14 +17,14 @@ use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Name, yaml};
 use ensemble_core::proto::{ack, ready};
 use ensemble_core::provider::{Profile, Profiles};
-use ensemble_core::roster::Roster;
 use ensemble_core::requests::Kinds;
+use ensemble_core::roster::Roster;
 use ensemble_core::spool::{Options, Spool};
 use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
-pub use team::{AgentConfig, IdentityConfig, ShutdownConfig, TeamConfig, UnreadMail};
 use crate::kinds::RequestsConfig;
+pub use team::{AgentConfig, IdentityConfig, ShutdownConfig, TeamConfig};
 
 /// The queue's directory, if nothing else is said.
 pub const QUEUE_DEFAULT: &str = "queue";

@@ -10,6 +10,7 @@ use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{EventLog, Recorder};
 use ensemble_core::{Error, Result};
 
+use crate::departures::Departures;
 use crate::engine::{Engine, Wake};
 use crate::nudger::Nudgers;
 use crate::project::Project;
@@ -70,13 +71,16 @@ impl Watcher {
         let (sender, wakes) = unbounded();
         let (reports, reported) = unbounded();
         let nudgers = Nudgers::new(project.locks(), reports);
-        let engine = Engine::new(project, spool, recorder, sender.clone(), nudgers)?;
+        let departures = Departures::new(project, Arc::clone(&spool), Arc::clone(&recorder));
+        let mut engine = Engine::new(project, spool, recorder, sender.clone(), nudgers)?;
+        engine.set_consequence(Box::new(departures));
         forward(reported, sender.clone(), Wake::Back);
         let stopper = Stopper { wakes: sender, stopped: Arc::default() };
         Ok(Self { engine, wakes, stopper, log, _lock: lock })
     }
 
-    /// With somebody who carries out what was decided; without, that is only recorded.
+    /// With somebody else who carries out what was decided. Otherwise the watcher does: it ends the
+    /// agents that agreed to their shutdown, or said nothing in time.
     #[must_use]
     pub fn with_consequence(mut self, consequence: Box<dyn Consequence>) -> Self {
         self.engine.set_consequence(consequence);
@@ -133,7 +137,7 @@ fn forward<T: Send + 'static>(from: Receiver<T>, to: Sender<Wake>, wrap: fn(T) -
     });
 }
 
-/// Runs the watcher of a project as a process: until SIGTERM or SIGINT, telling systemd where it
+/// Runs the watcher of a project as a process: until SIGTERM, SIGINT or SIGHUP, telling systemd where it
 /// stands if systemd has started it.
 ///
 /// # Errors
@@ -145,6 +149,8 @@ pub fn run_process(project: &Project, ready: impl FnOnce()) -> Result<()> {
     let signals = signal_hook::iterator::Signals::new([
         signal_hook::consts::SIGTERM,
         signal_hook::consts::SIGINT,
+        // The terminal it runs in is closed, or the tmux server ends.
+        signal_hook::consts::SIGHUP,
     ]);
     let mut signals = signals.map_err(|source| Error::Io {
         operation: "listen to signals of",

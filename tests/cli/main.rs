@@ -9,7 +9,9 @@ mod deep;
 mod demo;
 mod help;
 mod reading;
+mod requests;
 mod shell;
+mod team;
 #[path = "../tmux_support/mod.rs"]
 mod tmux_support;
 mod waiting;

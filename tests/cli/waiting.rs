@@ -24,7 +24,7 @@ fn first_line(child: &mut Child) -> String {
 }
 
 /// Returns once a process listens for file events.
-fn until_it_listens(child: &Child) {
+pub(crate) fn until_it_listens(child: &Child) {
     let directory = format!("/proc/{}/fd", child.id());
     let deadline = Instant::now() + Duration::from_secs(30);
     while Instant::now() < deadline {
@@ -42,7 +42,7 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).unwrap();
 }
 
-fn end(child: Child) -> Ran {
+pub(crate) fn end(child: Child) -> Ran {
     ran(child.wait_with_output().unwrap())
 }
 

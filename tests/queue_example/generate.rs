@@ -9,6 +9,7 @@ use ensemble_core::Error;
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock, Delivery, Monotonic};
 use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
+use ensemble_core::requests::{Ask, Requests};
 use ensemble_core::spool::{Options, Settings, Spool};
 
 /// 2026-01-15, 09:00 UTC.
@@ -63,6 +64,7 @@ pub(crate) fn generate(root: &Path) {
     held_and_finished(&spool);
     dispatch(&spool);
     conductor(&spool);
+    requests(&spool);
     drop_boxes(root);
 }
 
@@ -125,6 +127,19 @@ fn conductor(spool: &Spool) {
     spool.publish(&message(55, "dispatch", "conductor", "message", "All tasks are out\n")).unwrap();
     let refused = message(56, "worker-1", "conductor", "message", "One more\n");
     assert!(matches!(spool.publish(&refused), Err(Error::Full { .. })));
+}
+
+/// A plan that waits for its review, with its gate, and a shutdown that was rejected.
+fn requests(spool: &Spool) {
+    let requests = Requests::new(spool);
+    let plan = "1. copy the table\n2. drop the column\n";
+    let plan = Ask::new("plan_approval", name("worker-1"), name("dispatch"), plan);
+    let plan = plan.with_id("5f3c9a10").with_task("task-010").with_source("plan.md");
+    requests.ask(plan).unwrap();
+    let reason = "Please shut down gracefully.";
+    let shutdown = Ask::new("shutdown", name("lead"), name("dispatch"), reason);
+    requests.ask(shutdown.with_id("b81e0c77")).unwrap();
+    requests.respond("b81e0c77", &name("dispatch"), false, "two tasks are out").unwrap();
 }
 
 /// What agents and scripts put there.

@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
 use ensemble_core::Error;
+use ensemble_core::durable::{self, Durability};
 use ensemble_core::message::Name;
 use ensemble_core::spool::{Settings, Spool};
 use ensemble_watch::project::{CONFIG_FILE, Project, QUEUE_DEFAULT};
@@ -48,6 +49,7 @@ impl Arguments {
         }
         let config = project.state.with_file_name(CONFIG_FILE);
         let config_created = write_config(&config)?;
+        write_schema(&project)?;
         if context.out.is_json() {
             return context.out.object(&json!({
                 "queue": project.queue, "state": project.state, "config": config,
@@ -72,6 +74,13 @@ fn tell(context: &Context, project: &Project, is_new: bool) -> Outcome {
         "  ensemble recv --as worker-1                 takes it; `ensemble settle ID` ends it",
     )?;
     out.line("  ensemble status                             what waits, what is held")
+}
+
+/// Writes the schema that the configuration names, as this program has it, for editors.
+fn write_schema(project: &Project) -> Outcome {
+    let path = project.state.join(super::schema::SCHEMA_FILE);
+    let text = super::schema::config_schema()?;
+    Ok(durable::write_document(&path, text.as_bytes(), Durability::Process)?)
 }
 
 /// Writes the commented configuration unless there is one; says whether it did.

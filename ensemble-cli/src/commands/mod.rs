@@ -2,17 +2,20 @@
 //! in the list of verbs; what it takes and its help stand in its `Arguments`.
 
 mod assign;
+mod attach;
 mod bind;
 mod broadcast;
 mod completions;
 mod dead;
 mod demo;
 mod doctor;
+mod down;
 mod escalations;
 mod extend;
 mod fsck;
 mod inbox;
 mod init;
+mod join;
 mod log;
 mod mailbox;
 mod man;
@@ -26,10 +29,17 @@ mod release;
 mod request;
 mod requests;
 mod respond;
+mod schema;
 mod send;
 mod settle;
+mod spawn;
 mod status;
+mod team;
+mod up;
 mod watch;
+mod whoami;
+
+use ensemble_watch::project::Project;
 
 use crate::context::Context;
 use crate::exit::Outcome;
@@ -61,6 +71,13 @@ macro_rules! verbs {
 verbs! {
     Init => init,
     Demo => demo,
+    Up => up,
+    Down => down,
+    Spawn => spawn,
+    Join => join,
+    Attach => attach,
+    Team => team,
+    Whoami => whoami,
     Watch => watch,
     Mailbox => mailbox,
     Pane => pane,
@@ -85,6 +102,12 @@ verbs! {
     Dead => dead,
     Fsck => fsck,
     Doctor => doctor,
+    Schema => schema,
     Completions => completions,
     Man => man,
+}
+
+/// Whether a watcher looks after the project.
+pub(crate) fn watcher_runs(project: &Project) -> bool {
+    status::Watcher::look(project).holder.is_some()
 }

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::message::Name;
-use ensemble_core::proto::request::{AtExpiry, SHUTDOWN};
+use ensemble_core::proto::request::AtExpiry;
 use ensemble_core::requests::Ask;
 
+use super::down;
 use super::send::content_of;
 use crate::asking::{decided, refused, requests, sent};
 use crate::context::Context;
+use crate::departing::{self, Farewell, whole_seconds};
 use crate::exit::Outcome;
 use crate::{args, completion};
 
@@ -91,19 +93,25 @@ impl From<OnSilence> for AtExpiry {
 /// Ask an agent to shut down
 ///
 /// It approves, finishes and goes, or rejects with a reason and stays. The running watcher ends it
-/// once it has agreed, or when the deadline is over.
+/// once it has agreed, or when the deadline is over: its processes and its pane are gone then, what
+/// it held is given back, and its unread mail is returned to its senders unless configured
+/// otherwise. With `--wait` this ends when the agent has gone.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble request shutdown worker-1 --reason 'the work is done' --wait 3m
-  ensemble request shutdown worker-1 --deadline 10m --on-silence tell")]
+  ensemble request shutdown worker-1 --deadline 10m --on-silence tell
+  ensemble request shutdown --all")]
 struct Shutdown {
     /// The agent
-    #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
-    name: Name,
+    #[arg(required_unless_present = "all", add = ArgValueCandidates::new(completion::mailboxes))]
+    name: Option<Name>,
+    /// Everybody of the team but you, workers first and the Conductor last, and wait for all
+    #[arg(long, conflicts_with_all = ["name", "id", "wait"])]
+    all: bool,
     /// Why
     #[arg(long, value_name = "TEXT", default_value = SHUTDOWN_REASON)]
     reason: String,
-    /// How long it has to answer [default: as its kind says, 2m]
+    /// How long it has to answer [default: as configured, 2m]
     #[arg(long, value_name = "DURATION", value_parser = args::duration)]
     deadline: Option<Duration>,
     /// What silence until then means [default: as its kind says, force]
@@ -118,18 +126,27 @@ struct Shutdown {
 
 impl Shutdown {
     fn run(self, context: &Context) -> Outcome {
-        let from = context.agent_required()?;
-        let mut ask = Ask::new(SHUTDOWN, from, self.name, self.reason);
-        if let Some(deadline) = self.deadline {
-            ask = ask.with_deadline_seconds(seconds(deadline));
-        }
-        if let Some(on_silence) = self.on_silence {
-            ask = ask.with_expiry(on_silence.into());
-        }
-        if self.force {
-            ask = ask.with_deadline_seconds(0).with_expiry(AtExpiry::Force);
-        }
-        self.flags.ask(context, ask)
+        let farewell = Farewell {
+            context,
+            from: context.agent_required()?,
+            reason: self.reason,
+            deadline: if self.force { Some(Duration::ZERO) } else { self.deadline },
+            on_silence: if self.force {
+                Some(AtExpiry::Force)
+            } else {
+                self.on_silence.map(Into::into)
+            },
+            unread: None,
+            id: self.flags.id,
+        };
+        let spool = context.spool()?;
+        let Some(name) = self.name else {
+            let mut team = down::present(context.project()?)?;
+            team.retain(|member| member.name != farewell.from);
+            return departing::report(context, &farewell.drain(&spool, &team)?);
+        };
+        let entry = farewell.ask(&spool, &name)?;
+        sent(context, &requests(context, &spool)?, &spool, &entry, self.flags.wait)
     }
 }
 
@@ -170,7 +187,7 @@ impl AskFor {
             ask = ask.with_task(task);
         }
         if let Some(deadline) = self.deadline {
-            ask = ask.with_deadline_seconds(seconds(deadline));
+            ask = ask.with_deadline_seconds(whole_seconds(deadline));
         }
         self.flags.ask(context, ask)
     }
@@ -193,9 +210,4 @@ impl Cancel {
         let cancelled = requests(context, &spool)?.cancel(&self.id, &by, &self.reason);
         decided(context, &cancelled.map_err(|error| refused(context, error))?)
     }
-}
-
-/// Whole seconds, and none only for none.
-fn seconds(duration: Duration) -> u64 {
-    duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }

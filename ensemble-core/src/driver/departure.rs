@@ -65,6 +65,8 @@ pub struct Departure {
     pub unread: UnreadMail,
     /// How long it has to finish, if it agreed.
     pub grace: Duration,
+    /// It goes with its team, and comes back with it.
+    pub returns: bool,
 }
 
 impl Departure {
@@ -80,6 +82,7 @@ impl Departure {
             reason: format!("{} was shut down", member.name),
             unread: UnreadMail::default(),
             grace: crate::proto::shutdown::GRACE,
+            returns: false,
         }
     }
 }
@@ -148,7 +151,7 @@ impl Shutter<'_> {
             last_failure: String::new(),
         };
         run.machine.handle(self.clock.monotonic(), Event::Begin(departure.consent));
-        run.to_the_end(quarters, rest)
+        run.run(quarters, rest)
     }
 
     /// Writes down that it is leaving, unless that is over or not meant for this generation.
@@ -221,7 +224,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn to_the_end(
+    fn run(
         &mut self,
         quarters: &mut dyn Quarters,
         rest: &mut dyn FnMut(Duration) -> bool,
@@ -315,6 +318,7 @@ impl Run<'_> {
         ended.request_id.clone_from(request_id);
         ended.reason = Some(reason.clone());
         ended.exit_code = self.exit_code;
+        ended.returns = self.departure.returns;
         let data = json!({
             "worker_id": agent, "generation": generation, "how": how.word(), "request_id": request_id, "reason": reason,
             "exit_code": self.exit_code, "survivors": survivors, "leases_released": self.returned.released,

@@ -38,6 +38,13 @@ impl FileLock {
         Ok(Self { file })
     }
 
+    /// Which process holds this lock now, as the kernel tells; `None` if none does, or it cannot be
+    /// told.
+    #[must_use]
+    pub fn holder(path: &Path) -> Option<u32> {
+        holder_pid(&File::open(path).ok()?)
+    }
+
     /// Waits for a share of the lock until `patience` is over.
     ///
     /// # Errors
@@ -142,23 +149,25 @@ fn wait_for(
 
 /// Who holds a lock, by the kernel's own table: also for `flock` and other programs.
 fn lock_holder(file: &File) -> String {
-    let unknown = || "another process".to_owned();
-    let Ok(stat) = fs::fstat(file) else { return unknown() };
-    let Ok(table) = std::fs::read_to_string("/proc/locks") else { return unknown() };
-    let inode = format!(":{}", stat.st_ino);
-    let pid = table.lines().filter(|row| !row.contains("->")).find_map(|row| {
-        let columns: Vec<&str> = row.split_whitespace().collect();
-        let is_ours = columns.get(1) == Some(&"FLOCK")
-            && columns.get(5).is_some_and(|id| id.ends_with(&inode));
-        is_ours.then(|| columns.get(4).copied().unwrap_or_default().to_owned())
-    });
-    match pid {
-        None => unknown(),
+    match holder_pid(file) {
+        None => "another process".to_owned(),
         Some(pid) => match std::fs::read_to_string(format!("/proc/{pid}/comm")) {
             Ok(command) => format!("{} (pid {pid})", command.trim()),
             Err(_) => format!("a child of the ended process {pid}"),
         },
     }
+}
+
+fn holder_pid(file: &File) -> Option<u32> {
+    let stat = fs::fstat(file).ok()?;
+    let table = std::fs::read_to_string("/proc/locks").ok()?;
+    let inode = format!(":{}", stat.st_ino);
+    table.lines().filter(|row| !row.contains("->")).find_map(|row| {
+        let columns: Vec<&str> = row.split_whitespace().collect();
+        let is_ours = columns.get(1) == Some(&"FLOCK")
+            && columns.get(5).is_some_and(|id| id.ends_with(&inode));
+        columns.get(4).filter(|_| is_ours)?.parse().ok()
+    })
 }
 
 #[cfg(test)]
@@ -175,7 +184,9 @@ mod tests {
             refused.to_string().contains(&format!("(pid {})", std::process::id())),
             "{refused}"
         );
+        assert_eq!(FileLock::holder(&path), Some(std::process::id()));
         drop(held);
+        assert_eq!(FileLock::holder(&path), None);
         FileLock::acquire(&path, Duration::ZERO).unwrap();
     }
 }

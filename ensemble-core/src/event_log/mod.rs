@@ -48,6 +48,7 @@ mod follower;
 mod line;
 mod lines;
 mod reader;
+mod recent;
 mod record;
 mod segment;
 mod tail;
@@ -56,6 +57,7 @@ mod writer;
 pub use follower::{Follower, POLL_RECORDS_MAX, Position};
 pub use line::{ACTOR_BYTES_MAX, LINE_BYTES_MAX};
 pub use reader::{BadLine, BadLines, Records, read_all};
+pub use recent::recent;
 pub use record::{Record, RecordType, RecordTypeError, TYPE_BYTES_MAX};
 pub use segment::Segment;
 

@@ -254,6 +254,12 @@ impl Rule {
 }
 
 impl Diagnosis {
+    /// What the agent is doing, whatever stands in its composer.
+    #[must_use]
+    pub const fn beneath(&self) -> AgentState {
+        self.beneath
+    }
+
     fn new(state: AgentState, evidence: Evidence, deferral: Option<Deferral>) -> Self {
         let source = evidence.source;
         let evidence = vec![evidence];

@@ -48,6 +48,13 @@ use table::{Table, read_row, variable};
 /// which agents decide what to keep from their children.
 pub const PASS_VARIABLE: &str = "ENSEMBLE_AGENT_PASS";
 
+/// The digest of the pass with which a process was started; `None` if it has none, has ended, or is
+/// another user's.
+#[must_use]
+pub fn pass_of(pid: u32) -> Option<Digest> {
+    variable(pid, PASS_VARIABLE).filter(|pass| !pass.is_empty()).map(|pass| Digest::of(&pass))
+}
+
 /// How an agent's processes are known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quarry {

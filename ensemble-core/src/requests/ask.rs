@@ -10,6 +10,7 @@ use super::{Asked, Entry, Held, Requests};
 use crate::durable::{self, Durability, Moved};
 use crate::message::{BODY_BYTES_MAX, Envelope, FORMAT_VERSION, NAME_BYTES_MAX, Name, yaml};
 use crate::proto::request::{AtExpiry, Kind, Refusal};
+use crate::spool::UnreadMail;
 use crate::{Error, Result};
 
 /// The longest id of a request, in bytes: the ids of its messages are made from it.
@@ -34,6 +35,7 @@ pub struct Ask {
     source: Option<String>,
     deadline_seconds: Option<u64>,
     at_expiry: Option<AtExpiry>,
+    unread_mail: Option<UnreadMail>,
     asked_by_message: Option<Name>,
 }
 
@@ -50,6 +52,7 @@ impl Ask {
             source: None,
             deadline_seconds: None,
             at_expiry: None,
+            unread_mail: None,
             asked_by_message: None,
         }
     }
@@ -81,6 +84,12 @@ impl Ask {
     /// With another meaning of silence than its kind's.
     pub fn with_expiry(mut self, at_expiry: AtExpiry) -> Self {
         self.at_expiry = Some(at_expiry);
+        self
+    }
+
+    /// For a shutdown: with this done to the mail that the agent has not read.
+    pub fn with_unread_mail(mut self, unread: UnreadMail) -> Self {
+        self.unread_mail = Some(unread);
         self
     }
 
@@ -167,6 +176,7 @@ impl Requests<'_> {
             previous: None,
             previous_comment: None,
             source: ask.source,
+            unread_mail: ask.unread_mail,
             asked_by_message: ask.asked_by_message,
         };
         // What no envelope may carry is refused before anything is stored.

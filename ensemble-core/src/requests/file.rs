@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::durable::Dir;
 use crate::message::{Attachment, Digest, FORMAT_VERSION, Name, Timestamp, yaml};
 use crate::proto::request::{AtExpiry, Decision, Kind, Outcome, Request};
+use crate::spool::UnreadMail;
 use crate::{Error, Result};
 
 /// What was asked.
@@ -86,6 +87,10 @@ pub struct Asked {
     /// The file the content is from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
+    /// For a shutdown: what becomes of the mail that the agent has not read, if it is not what is
+    /// configured for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unread_mail: Option<UnreadMail>,
     /// The message that has asked already, where a program has sent it by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked_by_message: Option<Name>,

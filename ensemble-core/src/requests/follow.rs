@@ -126,17 +126,17 @@ impl Requests<'_> {
         let asked = &home.asked;
         let id = message_id(asked, "request");
         let reason = format!("cancelled by {}", decision.by);
-        let waits = |state: &Option<State>| matches!(state, Some(State::Queued { .. }));
         match self.spool.state(&asked.to, &id) {
-            Ok(state) if waits(&state) => {
+            Ok(Some(State::Queued { .. })) => {
                 match self.spool.dead_letter_waiting(&asked.to, &id, &reason) {
                     // It was received at this moment.
                     Err(Error::NoMessage { .. }) => {}
                     other => return other,
                 }
             }
-            Ok(_) => {}
-            Err(Error::NoMailbox { .. }) => return Ok(()),
+            Ok(Some(State::Acked { .. } | State::Settled)) => {}
+            // Nobody has read it.
+            Ok(Some(State::Dead) | None) | Err(Error::NoMailbox { .. }) => return Ok(()),
             Err(error) => return Err(error),
         }
         unless_absent(self.publish(self.withdrawal(asked, decision)))

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::{ACTOR, Asked, ESCALATED_TO, Requests};
-use crate::message::{Envelope, MessageId, Name, yaml};
+use crate::message::{Envelope, MessageId, Name, Timestamp, yaml};
 use crate::proto::request::{Decision, Outcome, PLAN_APPROVAL};
 
 /// Met before everyday mail: somebody waits for the answer.
@@ -70,7 +70,7 @@ impl Requests<'_> {
         let envelope = Envelope::new(asked.to.clone(), body)
             .with_kind(name(&asked.kind().request_type))
             .from(asked.from.clone());
-        let mut envelope = correlated(envelope, asked, end)
+        let mut envelope = correlated(envelope, asked, end, asked.created_at)
             // Who asks what cannot be answered any more only disturbs.
             .with_expiry(asked.deadline_at());
         envelope.attachment.clone_from(&asked.attachment);
@@ -86,7 +86,7 @@ impl Requests<'_> {
             Outcome::Approved | Outcome::Rejected | Outcome::Cancelled => decision.by.clone(),
             Outcome::Expired => name(ACTOR),
         };
-        correlated(envelope.from(from), asked, "response")
+        correlated(envelope.from(from), asked, "response", decision.at)
     }
 
     /// The message that tells an addressee who has read the question that it was taken back.
@@ -95,7 +95,7 @@ impl Requests<'_> {
         let envelope = Envelope::new(asked.to.clone(), body)
             .with_kind(name(&asked.kind().response_type))
             .from(asked.from.clone());
-        correlated(envelope, asked, "cancelled")
+        correlated(envelope, asked, "cancelled", decision.at)
     }
 
     /// The message that tells the conductor of somebody's silence.
@@ -106,11 +106,16 @@ impl Requests<'_> {
         fields.insert("to".to_owned(), asked.to.as_str().into());
         fields.insert("action".to_owned(), "manual_intervention".into());
         let envelope = Envelope::new(name(ESCALATED_TO), body(None, fields));
-        correlated(envelope.with_kind(name(EXPIRED_TYPE)).from(name(ACTOR)), asked, "expired")
+        correlated(
+            envelope.with_kind(name(EXPIRED_TYPE)).from(name(ACTOR)),
+            asked,
+            "expired",
+            decision.at,
+        )
     }
 }
 
-fn correlated(envelope: Envelope, asked: &Asked, end: &str) -> Envelope {
+fn correlated(envelope: Envelope, asked: &Asked, end: &str, at: Timestamp) -> Envelope {
     let mut envelope = envelope
         .with_id(message_id(asked, end))
         .with_correlation(asked.request_id.as_str())
@@ -119,6 +124,7 @@ fn correlated(envelope: Envelope, asked: &Asked, end: &str) -> Envelope {
     let can_travel =
         |task: &String| (1..=128).contains(&task.len()) && !task.contains(char::is_control);
     envelope.task_id = asked.task_id.clone().filter(can_travel);
+    envelope.created_at = at;
     envelope
 }
 

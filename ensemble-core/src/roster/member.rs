@@ -88,6 +88,9 @@ pub struct Ended {
     /// The exit status of its first process, where it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
+    /// It went with its team, and comes back with it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub returns: bool,
 }
 
 /// In which way an agent ended.
@@ -175,7 +178,7 @@ impl Ended {
     /// How it ended and when, without the rest.
     #[must_use]
     pub const fn new(at: Timestamp, how: How) -> Self {
-        Self { at, how, by: None, request_id: None, reason: None, exit_code: None }
+        Self { at, how, by: None, request_id: None, reason: None, exit_code: None, returns: false }
     }
 }
 

@@ -33,6 +33,7 @@
 
 mod identity;
 mod member;
+mod presence;
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -45,6 +46,7 @@ use crate::{Error, Result};
 
 pub use identity::{Asking, Identity, Outsiders, Proof, Refusal, identify};
 pub use member::{Ended, How, Member, MemberState, ROSTER_VERSION};
+pub use presence::{Evidence, Presence, Sight, State, presence};
 
 /// The directory below the state directory.
 pub const ROSTER_DIRECTORY: &str = "roster";
@@ -126,8 +128,7 @@ impl Roster {
         change: impl FnOnce(Option<Member>) -> Result<Option<Member>>,
     ) -> Result<Option<Member>> {
         let path = self.make()?.path().join(format!("{name}{FILE_END}"));
-        let mut options = DocumentOptions::default();
-        options.bytes_max = MEMBER_BYTES_MAX;
+        let options = DocumentOptions { bytes_max: MEMBER_BYTES_MAX, ..DocumentOptions::default() };
         let document = LockedDocument::lock_with(&path, PATIENCE, options)?;
         let content = document.read()?;
         let current = content.map(|text| Member::parse(&text, name, &path)).transpose()?;

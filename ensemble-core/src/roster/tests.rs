@@ -117,7 +117,7 @@ fn fields_of_a_later_program_are_ignored() {
 #[test]
 fn a_change_sees_what_is_there_and_may_leave_it() {
     let (_home, roster) = roster();
-    assert_eq!(roster.change(&name("w"), |current| Ok(current)).unwrap(), None);
+    assert_eq!(roster.change(&name("w"), Ok).unwrap(), None);
     put(&roster, &member("w"));
     let path = roster.dir().join("w.yaml");
     let inode =

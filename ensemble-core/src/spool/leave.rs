@@ -23,6 +23,7 @@ const PASS_MAX: usize = 1_000;
 
 /// What becomes of mail that an agent has not read when it leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum UnreadMail {
     /// Each sender is told, and the messages become dead letters.

@@ -190,7 +190,8 @@ impl Binding {
     }
 
     /// Whether the first process still is the one that was bound, as far as the system tells.
-    pub(super) fn is_same_process(&self) -> bool {
+    #[must_use]
+    pub fn is_same_process(&self) -> bool {
         self.started.is_none() || start_time(self.pid) == self.started
     }
 

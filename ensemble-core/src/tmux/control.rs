@@ -24,6 +24,30 @@ use super::failure::Failure;
 use super::parser::{Block, Event, Parser};
 use super::spawned::{self, Reply};
 
+/// What makes a tmux process a client of ours.
+const ATTACH: [&str; 4] = ["-C", "attach-session", "-f", "no-output,ignore-size"];
+
+/// Ends the clients of ours at a server that is ending. Where the owner of one was killed while an
+/// answer was on its way, tmux 3.3a keeps the answer, the client and so itself for ever.
+pub(super) fn end_left_behind(socket: &Path) {
+    let command = spawned::command(socket);
+    let ours: Vec<&[u8]> = std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(std::ffi::OsStr::as_encoded_bytes)
+        .chain(ATTACH.map(str::as_bytes))
+        .collect();
+    let Ok(processes) = std::fs::read_dir("/proc") else { return };
+    for process in processes.flatten() {
+        let pid = process.file_name().to_str().and_then(|name| name.parse().ok());
+        let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) else { continue };
+        let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let words = line.strip_suffix(b"\0").unwrap_or(&line).split(|byte| *byte == 0);
+        if words.eq(ours.iter().copied()) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+}
+
 /// An attached client. Dropping it ends its process; the server and its sessions are untouched.
 #[derive(Debug)]
 pub(super) struct Client {
@@ -56,7 +80,7 @@ impl Client {
         ours.set_write_timeout(Some(EXCHANGE_LIMIT)).map_err(refused)?;
         let output = ours.try_clone().map_err(refused)?;
         let child = spawned::command(socket)
-            .args(["-C", "attach-session", "-f", "no-output,ignore-size"])
+            .args(ATTACH)
             .stdin(OwnedFd::from(theirs.try_clone().map_err(refused)?))
             .stdout(OwnedFd::from(theirs))
             .stderr(Stdio::piped())

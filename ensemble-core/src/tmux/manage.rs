@@ -30,6 +30,9 @@ pub struct PaneInfo {
     pub title: String,
 }
 
+/// How long a server that was told to end may wait for its clients before those of ours that nobody
+/// owns any more are ended.
+const CLIENTS_PATIENCE: Duration = Duration::from_millis(500);
 /// How often to look whether a server that was told to end has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -159,10 +162,14 @@ impl Server {
 
     /// tmux answers `kill-server` before it has ended; a session started now would die with it.
     fn wait_until_gone(&self) -> Result<(), Failure> {
-        let deadline = Instant::now() + EXCHANGE_LIMIT;
+        let began = Instant::now();
+        let mut left_alone = true;
         while UnixStream::connect(self.socket()).is_ok() {
-            if Instant::now() >= deadline {
+            if began.elapsed() >= EXCHANGE_LIMIT {
                 return Err(Failure::Timeout);
+            }
+            if began.elapsed() >= CLIENTS_PATIENCE && std::mem::take(&mut left_alone) {
+                super::control::end_left_behind(self.socket());
             }
             thread::sleep(LOOK_INTERVAL);
         }
@@ -177,7 +184,11 @@ impl Server {
         ended.map(drop).map_err(|failure| self.error(operation, failure))
     }
 
-    fn require_one_line(&self, operation: &'static str, arguments: &[&str]) -> Result<()> {
+    pub(super) fn require_one_line(
+        &self,
+        operation: &'static str,
+        arguments: &[&str],
+    ) -> Result<()> {
         match arguments.iter().find(|argument| !is_one_line(argument)) {
             None => Ok(()),
             Some(bad) => {
@@ -187,7 +198,7 @@ impl Server {
         }
     }
 
-    fn one_line(
+    pub(super) fn one_line(
         &self,
         operation: &'static str,
         lines: Result<Vec<String>, Failure>,

@@ -39,11 +39,13 @@ mod quote;
 mod server;
 mod snapshot;
 mod spawned;
+mod team;
 
 pub use binding::Binding;
 pub use manage::PaneInfo;
 pub use pane::{Examination, TextOutcome, TmuxPane, TypedNudge};
 pub use server::Server;
+pub use team::{PaneSigns, SessionOrder, WindowOrder};
 
 /// Five seconds, the limit of every exchange with a tmux server.
 pub const EXCHANGE_LIMIT: Duration = FIVE_SECONDS;

@@ -19,6 +19,7 @@ use ensemble_core::message::{MessageId, Name};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::reconcile::{Effect, Event, Reconcile};
 use ensemble_core::requests::Requests;
+use ensemble_core::roster::Sight;
 use ensemble_core::spool::{Spool, Swept};
 use ensemble_core::{Error, Result};
 use serde_json::json;
@@ -27,6 +28,7 @@ use crate::boxes::{Boxes, Look};
 use crate::couriers::Couriers;
 use crate::doorbell::{Doorbell, Landing, Ring};
 use crate::leases::Leases;
+use crate::members::Members;
 use crate::nudger::{Back, Nudgers};
 use crate::panes;
 use crate::parking::Parking;
@@ -71,6 +73,7 @@ pub(crate) struct Engine {
     ledger: Ledger,
     couriers: Couriers,
     leases: Leases,
+    members: Members,
     parking: Parking,
     roles: Roles,
     requests: RequestWatch,
@@ -104,6 +107,7 @@ impl Engine {
         Ok(Self {
             ledger: Ledger::open(&project.state)?,
             leases: Leases::open(now, &project.state),
+            members: Members::new(now, project),
             couriers: Couriers::new(project.profiles()?, nudgers),
             parking: Parking::default(),
             roles: Roles::new(&project.config),
@@ -151,6 +155,7 @@ impl Engine {
             .chain([
                 boxes,
                 self.status.next_due(),
+                Some(self.members.next_timeout()),
                 Some(self.next_lease_look),
                 Some(self.next_sweep),
             ])
@@ -195,12 +200,17 @@ impl Engine {
                 self.reconcile.handle(now, Event::SourceFailed { why })
             }
             Wake::Back(Back::Typed(report)) => self.couriers.report(now, report, &*self.recorder),
-            Wake::Back(Back::Looked { agent, diagnosis }) => {
-                let held = self.leases.held_by(&agent);
-                self.parking.looked(now, &agent, diagnosis, held, &self.spool, &*self.recorder);
-            }
+            Wake::Back(Back::Looked { agent, sight }) => self.looked(now, &agent, sight),
             Wake::Stop => {}
         }
+    }
+
+    fn looked(&mut self, now: Monotonic, agent: &Name, sight: Sight) {
+        let (spool, recorder) = (&*self.spool, &*self.recorder);
+        let held = self.leases.held_by(agent);
+        self.parking.looked(now, agent, sight.diagnosis(), held, spool, recorder);
+        let changed = self.members.seen(agent, sight, spool, recorder);
+        self.status.changed_if(changed);
     }
 
     fn landed(&mut self, now: Monotonic, dir: &Path, name: &str, how: Landing, look: &mut Look) {
@@ -233,6 +243,7 @@ impl Engine {
         match self.mailbox_dirs.get(dir) {
             Some(mailbox) => {
                 self.rung.insert(mailbox.clone());
+                self.members.stir(now, mailbox);
             }
             // A binding that was removed.
             None if dir == self.project.panes() => self.rebind(now),
@@ -311,6 +322,17 @@ impl Engine {
         }
     }
 
+    /// A mailbox whose directories were still being made when it was noticed.
+    fn watch_what_is_missing(&mut self) {
+        let new =
+            |mailbox: &Name| self.project.queue.join("mailbox").join(mailbox.as_str()).join("new");
+        let is_missing = |mailbox: &&Name| !self.mailbox_dirs.contains_key(&new(mailbox));
+        let missing: Vec<Name> = self.couriers.mailboxes().filter(is_missing).cloned().collect();
+        for mailbox in missing {
+            self.watch_mailbox_of(mailbox.as_str());
+        }
+    }
+
     fn watch_mailbox(&mut self, mailbox: &Name) -> Result<(), String> {
         let home = self.project.queue.join("mailbox").join(mailbox.as_str());
         let Some(doorbell) = &mut self.doorbell else { return Ok(()) };
@@ -346,6 +368,8 @@ impl Engine {
                     tracing::warn!(%error, "cannot read where an agent runs");
                 }
                 self.couriers.bind(now, entries);
+                self.members.look_soon(now);
+                self.watch_what_is_missing();
                 self.rung.extend(self.couriers.mailboxes().cloned());
             }
             Err(error) => tracing::warn!(%error, "cannot read where agents run"),
@@ -401,6 +425,9 @@ impl Engine {
         }
         self.requests.drive(now, &self.spool, &*self.recorder);
         self.tell(now);
+        let (spool, recorder) = (&*self.spool, &*self.recorder);
+        let changed = self.members.drive(now, &self.project, spool, &mut self.couriers, recorder);
+        self.status.changed_if(changed);
     }
 
     /// Removes what belongs to nobody any more.
@@ -438,6 +465,7 @@ impl Engine {
             "rejected": self.rejected,
             "boxes": self.boxes.as_ref().map(Boxes::summary),
             "agents": self.couriers.summary(now),
+            "members": self.members.summary(),
             "parked": self.parking.summary(now),
             "roles": self.roles.summary(now),
             "requests": self.requests.summary(),

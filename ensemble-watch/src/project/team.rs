@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use ensemble_core::message::Name;
 use ensemble_core::roster::Outsiders;
+use ensemble_core::spool::UnreadMail;
 use serde::{Deserialize, Serialize};
 
 /// `team` in `ensemble.yaml`: where the team runs.
@@ -66,20 +67,6 @@ pub struct ShutdownConfig {
     pub grace_seconds: Option<u64>,
     /// How long it may take to answer, in seconds.
     pub deadline_seconds: Option<u64>,
-}
-
-/// What becomes of the unread mail of an agent that is shut down.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum UnreadMail {
-    /// It goes back to its senders.
-    #[default]
-    Return,
-    /// It stays, for the agent that comes next under this name.
-    Keep,
-    /// It becomes dead letters, with the reason.
-    DeadLetter,
 }
 
 /// `identity` in `ensemble.yaml`.

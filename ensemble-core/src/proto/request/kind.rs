@@ -25,6 +25,7 @@ const _: () = assert!(PLAN_REMIND_EVERY.as_secs() < PLAN_DEADLINE.as_secs());
 
 /// What happens when a request expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AtExpiry {
     /// The requester is told.

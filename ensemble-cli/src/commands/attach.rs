@@ -1,0 +1,82 @@
+//! `ensemble attach`: the team's session, on this terminal.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+
+use clap_complete::engine::ArgValueCandidates;
+use ensemble_core::message::Name;
+use ensemble_core::tmux::Server;
+use ensemble_watch::team::{session_of, socket_of};
+
+use crate::completion;
+use crate::context::Context;
+use crate::exit::{Exit, Failure, Outcome};
+
+/// Attach this terminal to the team's tmux session
+///
+/// With a name, its pane is selected; it may be a pane of another tmux server that has joined. This
+/// process becomes tmux: leave with your detach key (usually Ctrl-B D).
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: ensemble attach worker-1")]
+pub(crate) struct Arguments {
+    /// The agent whose pane to show
+    #[arg(value_name = "NAME", add = ArgValueCandidates::new(completion::agents))]
+    name: Option<Name>,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let project = context.project()?;
+        let (socket, target) = match &self.name {
+            Some(name) => self.pane_of(context, name)?,
+            None => (socket_of(project)?, format!("={}:", session_of(project))),
+        };
+        let server = Server::new(socket.clone());
+        // Asked first, for an error of ours and not one of tmux.
+        if self.name.is_none() && !server.has_session(&session_of(project))? {
+            return Err(Failure::nothing("the team's session is not running")
+                .with_hint("`ensemble up` starts it"));
+        }
+        drop(server);
+        context.out.flush()?;
+        let error = attach(&socket, &target).exec();
+        match error.kind() {
+            std::io::ErrorKind::NotFound => {
+                Err(Failure::new(Exit::MissingProgram, "`tmux` is not installed"))
+            }
+            _ => Err(Failure::refused(format!("cannot start tmux: {error}"))),
+        }
+    }
+
+    fn pane_of(&self, context: &Context, name: &Name) -> Outcome<(PathBuf, String)> {
+        let member = context.project()?.roster().get(name)?;
+        let Some(binding) = member.and_then(|member| member.binding) else {
+            return Err(Failure::nothing(format!("no agent `{name}` has a pane"))
+                .with_hint("`ensemble team` shows who has"));
+        };
+        match Server::new(binding.socket.clone()).check(&binding)? {
+            None => Ok((binding.socket, binding.id)),
+            Some(gone) => Err(Failure::nothing(format!("{name}: {gone}"))
+                .with_hint("`ensemble up` starts it again")),
+        }
+    }
+}
+
+/// Within the same server the client moves over; otherwise a session within a session is what was
+/// asked for.
+fn attach(socket: &std::path::Path, target: &str) -> Command {
+    let around = std::env::var("TMUX").ok().and_then(|tmux| Server::from_variable(&tmux));
+    let is_inside = around.is_some_and(|server| server.socket() == socket);
+    let mut tmux = Command::new("tmux");
+    tmux.arg("-S").arg(socket);
+    if target.starts_with('%') {
+        tmux.args(["select-window", "-t", target, ";", "select-pane", "-t", target, ";"]);
+    }
+    if is_inside {
+        tmux.args(["switch-client", "-t", target]);
+    } else {
+        tmux.args(["attach-session", "-t", target]).env_remove("TMUX");
+    }
+    tmux
+}

@@ -1,0 +1,234 @@
+//! `ensemble down`: the whole team leaves, and takes its session with it.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ensemble_core::Error;
+use ensemble_core::durable::FileLock;
+use ensemble_core::message::Name;
+use ensemble_core::proto::request::AtExpiry;
+use ensemble_core::reaper::PASS_VARIABLE;
+use ensemble_core::roster::Member;
+use ensemble_core::spool::UnreadMail;
+use ensemble_core::tmux::PaneSigns;
+use ensemble_watch::project::Project;
+use ensemble_watch::team::Team;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+
+use super::up;
+use crate::args;
+use crate::context::Context;
+use crate::departing::{Farewell, report};
+use crate::exit::{Failure, Outcome};
+
+/// What the agents are told if nothing else is said.
+const REASON: &str = "The team is going down. Please shut down gracefully.";
+/// Who acts where nobody of the team does.
+const OPERATOR: &str = "operator";
+/// How long the watcher may take to stop.
+const WATCHER_PATIENCE: Duration = Duration::from_secs(20);
+/// Where a run goes on that was begun in a pane which it must close.
+const LOG_FILE: &str = "down.log";
+
+/// Take the team down: agents, watcher and session
+///
+/// Asks each agent to shut down: workers first, Dispatch next, the Conductor last. Who agrees
+/// finishes; who says nothing until the deadline is ended; who rejects stays, and with it everybody
+/// it needs. Nothing is left: no process, no pane, no socket. Unread mail stays where it is, and
+/// `ensemble up` brings the same team back to it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble down
+  ensemble down --force --reason 'the machine restarts'")]
+pub(crate) struct Arguments {
+    /// What the agents are told
+    #[arg(long, value_name = "TEXT", default_value = REASON)]
+    reason: String,
+    /// How long each has to answer [default: as configured, 2m]
+    #[arg(long, value_name = "DURATION", value_parser = args::duration)]
+    deadline: Option<Duration>,
+    /// Ask nobody: end all of them at once, and close what else runs in the session
+    #[arg(long, conflicts_with = "deadline")]
+    force: bool,
+    /// Goes on for a run that was begun in one of the team's panes, once that has ended
+    #[arg(long, hide = true)]
+    detached: bool,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        if self.detached {
+            leave_the_pane();
+        } else if context.identity()?.is_member() {
+            return self.go_on_elsewhere(context);
+        }
+        let project = context.project()?;
+        let spool = context.spool()?;
+        let from = match context.agent()? {
+            Some(agent) => agent,
+            None => Name::new(OPERATOR).map_err(Error::from)?,
+        };
+        let farewell = Farewell {
+            context,
+            from: from.clone(),
+            reason: self.reason.clone(),
+            deadline: if self.force { Some(Duration::ZERO) } else { self.deadline },
+            on_silence: Some(AtExpiry::Force),
+            unread: Some(UnreadMail::Keep),
+            id: None,
+        };
+        let members = present(project)?;
+        let fates = farewell.drain(&spool, &members)?;
+        report(context, &fates)?;
+        let team = up::open(context, &spool)?;
+        let _alone = team.lock()?;
+        let was = self.close_session(project, &team)?;
+        context.recorder()?.record(
+            "team.down",
+            from.as_str(),
+            json!({ "session": team.session() }),
+        );
+        let session = team.session();
+        if context.out.is_json() {
+            return context.out.object(&json!({
+                "session": session, "session_state": was.word(), "watcher_state": "stopped",
+            }));
+        }
+        context.out.line(format!("session {session} {}, watcher stopped", was.word()))
+    }
+
+    /// Stops the watcher and closes the session, unless somebody else works in it.
+    fn close_session(&self, project: &Project, team: &Team<'_>) -> Outcome<Was> {
+        let session = team.session();
+        let server = team.server();
+        let panes = server.team_panes(session)?;
+        let others: Vec<&str> =
+            panes.iter().filter(|p| is_foreign(p)).map(|p| p.id.as_str()).collect();
+        if !others.is_empty() && !self.force {
+            let text = format!("the team has left, but something runs in {}", others.join(", "));
+            return Err(Failure::refused(text)
+                .with_hint("end it, or close it along with the session: `ensemble down --force`"));
+        }
+        stop_watcher(project)?;
+        if !server.has_session(session)? {
+            return Ok(Was::NotRunning);
+        }
+        let only_ours = server.panes()?.iter().all(|pane| pane.session == session);
+        if only_ours {
+            server.kill_server()?
+        } else {
+            server.kill_session(session)?
+        }
+        if only_ours {
+            remove_socket(server.socket())?;
+        }
+        Ok(Was::Closed)
+    }
+
+    /// Begun by an agent of the team: it must not be among the processes that it ends.
+    fn go_on_elsewhere(self, context: &Context) -> Outcome {
+        let project = context.project()?;
+        let path = project.state.join(LOG_FILE);
+        let io = |operation, source| Error::Io { operation, path: path.clone(), source };
+        let log = std::fs::File::create(&path).map_err(|e| io("create", e))?;
+        let err = log.try_clone().map_err(|e| io("create", e))?;
+        let program = std::env::current_exe().map_err(|e| io("find this program for", e))?;
+        let mut command = Command::new(program);
+        command.arg("--queue").arg(&project.queue).args(["down", "--detached"]);
+        command.args(["--reason", &self.reason]);
+        if self.force {
+            command.arg("--force");
+        }
+        if let Some(deadline) = self.deadline {
+            command.args(["--deadline", &format!("{}", deadline.as_secs_f64())]);
+        }
+        for variable in [PASS_VARIABLE, "ENSEMBLE_AGENT_ID", "LIZA_AGENT_ID"] {
+            command.env_remove(variable);
+        }
+        // It begins when its standard input ends, which is when this process has ended.
+        command.stdin(Stdio::piped()).stdout(log).stderr(err);
+        let child = command.spawn().map_err(|e| io("start a process that writes to", e))?;
+        let text = format!("the team goes down; {} says how far it is", path.display());
+        let told = match context.out.is_json() {
+            true => context.out.object(&json!({ "going_down": true, "log": path })),
+            false => context.out.line(text),
+        };
+        context.out.flush()?;
+        // Its end of the pipe must live exactly as long as this process.
+        std::mem::forget(child);
+        told
+    }
+}
+
+/// What became of the session.
+#[derive(Clone, Copy)]
+enum Was {
+    Closed,
+    NotRunning,
+}
+
+impl Was {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Closed => "closed",
+            Self::NotRunning => "was not running",
+        }
+    }
+}
+
+/// Waits until whoever has started this has ended, and leaves its session.
+fn leave_the_pane() {
+    let _ = std::io::stdin().read_to_end(&mut Vec::new());
+    // Fails only for somebody who has started this by hand as the leader of a group.
+    let _ = rustix::process::setsid();
+}
+
+/// Everybody who belongs to the team.
+pub(super) fn present(project: &Project) -> Outcome<Vec<Member>> {
+    let (members, errors) = project.roster().entries()?;
+    if let Some(error) = errors.into_iter().next() {
+        return Err(error.into());
+    }
+    Ok(members.into_iter().filter(Member::is_present).collect())
+}
+
+/// A pane that somebody else has opened, in which something runs.
+fn is_foreign(pane: &PaneSigns) -> bool {
+    !pane.dead && !pane.is_sidecar && pane.member.is_none()
+}
+
+/// Asks the watcher to stop, and waits until it has.
+fn stop_watcher(project: &Project) -> Outcome {
+    let lock = project.watch_lock();
+    if !lock.exists() {
+        return Ok(());
+    }
+    let deadline = Instant::now() + WATCHER_PATIENCE;
+    loop {
+        match FileLock::acquire(&lock, Duration::from_millis(100)) {
+            Ok(_) => return Ok(()),
+            Err(Error::Locked { .. }) if Instant::now() < deadline => {
+                // The kernel says who it is: a file might name a process that is another by now.
+                let pid = FileLock::holder(&lock).and_then(|pid| i32::try_from(pid).ok());
+                if let Some(pid) = pid.and_then(Pid::from_raw) {
+                    let _ = kill_process(pid, Signal::TERM);
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// tmux leaves its socket where it was.
+fn remove_socket(socket: &Path) -> Outcome {
+    match std::fs::remove_file(socket) {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            let path = socket.to_owned();
+            Err(Error::Io { operation: "remove", path, source }.into())
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,121 @@
+//! `ensemble join`: a pane that is there already becomes an agent's.
+
+use std::path::PathBuf;
+
+use ensemble_core::message::Name;
+use ensemble_core::tmux::Binding;
+use ensemble_watch::team::{HowBrought, Plan};
+use serde_json::json;
+
+use super::up::{open, report};
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+
+/// Adopt a tmux pane that exists already as an agent of the team
+///
+/// Inside tmux, the pane this runs in, unless another is named. Nothing is started in it; from now
+/// on who asks from there is this agent, and its mail is told of there. A pane belongs to one agent
+/// at most, and an agent that is up elsewhere is not taken over.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble join lead                              # this very pane
+  ensemble join reviewer --pane %7 --provider codex")]
+pub(crate) struct Arguments {
+    /// The agent
+    name: Name,
+    /// The pane: its id (%3) or an exact name (=session:window.0) [default: $TMUX_PANE]
+    #[arg(long, value_name = "PANE")]
+    pane: Option<String>,
+    /// The tmux server's socket [default: the one of $TMUX]
+    #[arg(long, value_name = "SOCKET", value_hint = clap::ValueHint::FilePath)]
+    tmux_socket: Option<PathBuf>,
+    /// Which program it is: shell, claude, codex, opencode, gemini or generic [default: shell]
+    #[arg(long, value_name = "PROVIDER")]
+    provider: Option<String>,
+    /// What it is there for [default: its own name if that is a role, else worker]
+    #[arg(long, value_name = "ROLE")]
+    role: Option<Name>,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let spool = context.spool()?;
+        let team = open(context, &spool)?;
+        let server = super::bind::server(self.tmux_socket.as_deref())?;
+        let own = || std::env::var("TMUX_PANE").ok().filter(|_| self.tmux_socket.is_none());
+        let Some(pane) = self.pane.clone().or_else(own) else {
+            return Err(Failure::usage("which pane is not known")
+                .with_hint("`--pane %3` says it; `tmux list-panes -a` lists them"));
+        };
+        let binding = server.bind(&pane)?;
+        let lock = team.lock()?;
+        self.may_join(context, &binding)?;
+        let brought = team.join(&self.plan(context)?, &binding)?;
+        drop(lock);
+        if brought.how == HowBrought::Running && !context.out.is_json() {
+            let name = &brought.member.name;
+            return context.out.line(format!("{name} has pane {} already", binding.id));
+        }
+        report(context, &[brought])
+    }
+
+    /// Whoever is known may not become somebody else, and nobody is pushed out of its place.
+    fn may_join(&self, context: &Context, binding: &Binding) -> Outcome {
+        let identity = context.identity()?;
+        let roster = context.project()?.roster();
+        if let Some(actual) = identity.name.as_ref().filter(|_| identity.is_member())
+            && *actual != self.name
+        {
+            let data = json!({
+                "claimed": self.name, "actual": actual, "why": "join", "verb": "join",
+            });
+            context.recorder()?.record("identity.refused", actual.as_str(), data);
+            let text = format!("this is {actual}, who may not give a pane to `{}`", self.name);
+            return Err(Failure::refused(text).with_hint(
+                "run it outside of the team's panes; `ensemble spawn` starts an agent",
+            ));
+        }
+        let (members, _) = roster.entries()?;
+        for member in members.iter().filter(|member| member.is_present()) {
+            let Some(bound) = &member.binding else { continue };
+            let is_this_pane = bound == binding;
+            if is_this_pane && member.name != self.name {
+                let text = format!("pane {} belongs to {}", binding.id, member.name);
+                return Err(Failure::refused(text).with_hint("an agent has a pane of its own"));
+            }
+            if !is_this_pane && member.name == self.name && lives(bound)? {
+                let text = format!("{} is up in pane {}", self.name, bound.id);
+                return Err(Failure::refused(text).with_hint(
+                    "`ensemble request shutdown` asks it to go; then its name is free",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn plan(self, context: &Context) -> Outcome<Plan> {
+        let project = context.project()?;
+        let recorded = project.roster().get(&self.name)?;
+        let mut agent = project.config.agents.get(&self.name).cloned().unwrap_or_default();
+        if let Some(member) = recorded.filter(|_| !project.config.agents.contains_key(&self.name)) {
+            agent.role = Some(member.role);
+            agent.provider = Some(member.provider);
+            agent.mailbox = Some(member.mailbox);
+        }
+        agent.role = self.role.or(agent.role);
+        agent.provider = self.provider.or(agent.provider);
+        Ok(Plan::configured(project, &project.profiles()?, &self.name, &agent)?)
+    }
+}
+
+/// Whether what was bound still runs.
+fn lives(binding: &Binding) -> Outcome<bool> {
+    let server = ensemble_core::tmux::Server::new(binding.socket.clone());
+    let signs = server.pane_signs(&binding.id)?;
+    Ok(signs.is_some_and(|pane| {
+        !pane.dead
+            && pane.token == binding.token
+            && pane.pid == binding.pid
+            && binding.is_same_process()
+    }))
+}

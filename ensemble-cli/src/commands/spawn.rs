@@ -1,0 +1,95 @@
+//! `ensemble spawn`: one more agent.
+
+use std::path::PathBuf;
+
+use ensemble_core::message::Name;
+use ensemble_watch::project::AgentConfig;
+use ensemble_watch::team::{HowBrought, Plan};
+
+use super::up::{Session, open, report};
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+
+/// Start an agent in a window of the team's session
+///
+/// One of `ensemble.yaml`, with what is said here in place of what stands there, or a new one. It
+/// gets a mailbox of its name and knows who it is: in its pane no verb needs `--as`. An agent that
+/// is up already is refused. `ensemble up` starts it again if it ends.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble spawn worker-3 --provider claude --directory ../wt/worker-3
+  ensemble spawn tester --command 'sh run-tests.sh' --env SUITE=fast")]
+pub(crate) struct Arguments {
+    /// The agent
+    name: Name,
+    /// What it is there for: conductor, dispatch, worker, planner, coder, code-reviewer or any word
+    #[arg(long, value_name = "ROLE")]
+    role: Option<Name>,
+    /// Which program it is: shell, claude, codex, opencode, gemini or generic
+    #[arg(long, value_name = "PROVIDER")]
+    provider: Option<String>,
+    /// What is started, as `sh -c` takes it [default: as the provider's profile says]
+    #[arg(long, value_name = "COMMAND")]
+    command: Option<String>,
+    /// Where it is started [default: the project's directory]
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    directory: Option<PathBuf>,
+    /// Something for its environment; may be repeated
+    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = variable)]
+    env: Vec<(String, String)>,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let spool = context.spool()?;
+        let team = open(context, &spool)?;
+        let plan = self.plan(context)?;
+        let lock = team.lock()?;
+        let session = Session::start(context, &team)?;
+        let brought = team.bring_up(&plan)?;
+        session.await_watcher(context)?;
+        drop(lock);
+        if brought.how == HowBrought::Running {
+            let text = format!("{} is up already, and was left as it is", plan.name);
+            return Err(Failure::refused(text).with_hint("`ensemble team` shows it"));
+        }
+        report(context, &[brought])
+    }
+
+    fn plan(self, context: &Context) -> Outcome<Plan> {
+        let project = context.project()?;
+        let mut agent = project.config.agents.get(&self.name).cloned().unwrap_or_default();
+        if let Some(recorded) = project.roster().get(&self.name)?
+            && !project.config.agents.contains_key(&self.name)
+        {
+            let mut again = AgentConfig::default();
+            again.role = Some(recorded.role);
+            again.provider = Some(recorded.provider);
+            again.command = recorded.command;
+            again.directory = recorded.directory;
+            again.mailbox = Some(recorded.mailbox);
+            again.env = recorded.env;
+            agent = again;
+        }
+        // Another program is not started by the old one's command.
+        if self.provider.is_some() && self.provider != agent.provider {
+            agent.command = None;
+        }
+        let directory = self.directory.map(|directory| std::path::absolute(&directory));
+        let directory = directory.transpose().map_err(|error| {
+            Failure::refused(format!("cannot tell where the directory is: {error}"))
+        })?;
+        agent.pane = None;
+        agent.role = self.role.or(agent.role);
+        agent.provider = self.provider.or(agent.provider);
+        agent.command = self.command.or(agent.command);
+        agent.directory = directory.or(agent.directory);
+        agent.env.extend(self.env);
+        Ok(Plan::configured(project, &project.profiles()?, &self.name, &agent)?)
+    }
+}
+
+fn variable(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or("write NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
+}

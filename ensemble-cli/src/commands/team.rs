@@ -1,0 +1,199 @@
+//! `ensemble team`: who belongs to the team, and what each is doing.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use clap_complete::engine::ArgValueCandidates;
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::event_log::{self, Record};
+use ensemble_core::message::{Name, Timestamp};
+use ensemble_core::roster::{Member, Presence, State};
+use ensemble_core::spool::Spool;
+use ensemble_core::tmux::Server;
+use ensemble_watch::doorbell::Waiter;
+use ensemble_watch::members::{self, Observed};
+use ensemble_watch::project::Project;
+use serde_json::{Value, json};
+
+use super::status::{COUNT_MAX, counted};
+use crate::completion;
+use crate::context::Context;
+use crate::exit::{Failure, Outcome, say};
+use crate::text::{age, one_line};
+
+/// How much of the end of the log is searched for signs of life, in bytes.
+const LOG_BYTES_MAX: u64 = 512 * 1024;
+/// How often `--watch` looks again although nothing has changed.
+const WATCH_INTERVAL: Duration = Duration::from_secs(2);
+
+/// Show the team: who is up, what each is doing, and how that is known
+///
+/// States: idle, working, waiting (for somebody's decision), blocked (by a dialog), limited, shutdown,
+/// gone (it should be up and is not). They come from what can be seen now: the roster, the pane, the
+/// leases, pending requests; never from what an agent has said of itself. Since when is what the
+/// running watcher has seen.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble team --watch
+  ensemble team worker-1 --json | jq -r .state")]
+pub(crate) struct Arguments {
+    /// Only this agent
+    #[arg(value_name = "NAME", add = ArgValueCandidates::new(completion::agents))]
+    name: Option<Name>,
+    /// Show it again whenever something has changed, until Ctrl-C
+    #[arg(long)]
+    watch: bool,
+}
+
+/// One line of the table.
+struct Line {
+    member: Member,
+    presence: Presence,
+    since: Option<Timestamp>,
+    tasks: Vec<String>,
+    unread: u64,
+    sign_of_life: Option<Timestamp>,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let lines = self.look(context)?;
+        if !self.watch {
+            return print(context, &lines);
+        }
+        let project = context.project()?;
+        let waiter =
+            Waiter::new(&[project.roster().dir().to_owned(), project.panes(), project.logs()]);
+        let mut shown = Vec::new();
+        loop {
+            let lines = self.look(context)?;
+            let now: Vec<Value> = lines.iter().map(Line::lasting).collect();
+            if now != shown {
+                shown = now;
+                print(context, &lines)?;
+                if !context.out.is_json() {
+                    context.out.line("")?;
+                }
+                context.out.flush()?;
+            }
+            waiter.wait(WATCH_INTERVAL);
+        }
+    }
+
+    fn look(&self, context: &Context) -> Outcome<Vec<Line>> {
+        let project = context.project()?;
+        let spool = context.spool()?;
+        let (mut members, errors) = project.roster().entries()?;
+        for error in errors {
+            say(&format!("warning: {error}"));
+        }
+        if let Some(name) = &self.name {
+            members.retain(|member| member.name == *name);
+        }
+        if members.is_empty() {
+            return Err(Failure::nothing("there is nobody in the team").with_hint(
+                "`ensemble up` brings it up; `ensemble spawn` and `ensemble join` add one",
+            ));
+        }
+        let observed = members::last_observed(&project.watch_status());
+        let waiting = members::waiting(&spool)?;
+        let records = event_log::recent(&project.logs(), LOG_BYTES_MAX)?;
+        let spoken = last_by_actor(&records);
+        members
+            .into_iter()
+            .map(|member| {
+                line(
+                    project,
+                    &spool,
+                    member,
+                    &Seen { observed: &observed, waiting: &waiting, spoken: &spoken },
+                )
+            })
+            .collect()
+    }
+}
+
+/// What is looked up once for all.
+struct Seen<'a> {
+    /// What the watcher has seen last.
+    observed: &'a [Observed],
+    /// Who waits for whose decision.
+    waiting: &'a BTreeMap<Name, String>,
+    /// When an actor was last in the log.
+    spoken: &'a BTreeMap<&'a str, Timestamp>,
+}
+
+fn line(project: &Project, spool: &Spool, member: Member, seen: &Seen<'_>) -> Outcome<Line> {
+    let Seen { observed, waiting, spoken } = seen;
+    let sight = members::look(project, &member)?;
+    let presence = members::judge(spool, &member, sight, waiting)?;
+    let is_it = |o: &&Observed| o.agent == member.name && o.state == presence.state;
+    let since = match presence.state {
+        State::Shutdown => member.ended.as_ref().map(|ended| ended.at),
+        _ => observed.iter().find(is_it).map(|observed| observed.since),
+    };
+    let signs = match &member.binding {
+        Some(b) if member.is_present() => {
+            Server::new(b.socket.clone()).pane_signs(&b.id)?.filter(|pane| pane.token == b.token)
+        }
+        _ => None,
+    };
+    let shown = signs.and_then(|pane| pane.active_at);
+    let sign_of_life = spoken.get(member.name.as_str()).copied().max(shown);
+    let unread = spool.glance(&member.mailbox, COUNT_MAX).map_or(0, |glance| glance.waiting);
+    let tasks = members::held_by(spool, &member)?;
+    Ok(Line { member, presence, since, tasks, unread, sign_of_life })
+}
+
+fn last_by_actor(records: &[Record]) -> BTreeMap<&str, Timestamp> {
+    records.iter().map(|record| (record.actor.as_str(), record.timestamp)).collect()
+}
+
+impl Line {
+    fn object(&self) -> Value {
+        let mut object = self.lasting();
+        object["last_sign_of_life"] = json!(self.sign_of_life);
+        object
+    }
+
+    /// What does not change by itself.
+    fn lasting(&self) -> Value {
+        let Self { member, presence, since, tasks, unread, .. } = self;
+        let binding = member.binding.as_ref();
+        json!({
+            "agent": member.name, "role": member.role, "provider": member.provider,
+            "state": presence.state, "since": since, "why": presence.why,
+            "tasks": tasks, "mailbox": member.mailbox, "unread": unread,
+            "recorded": member.state, "generation": member.generation, "ended": member.ended,
+            "pane": binding.map(|b| &b.id), "pid": binding.map(|b| b.pid),
+        })
+    }
+}
+
+fn print(context: &Context, lines: &[Line]) -> Outcome {
+    let out = &context.out;
+    if out.is_json() {
+        return lines.iter().try_for_each(|line| out.object(&line.object()));
+    }
+    let now = SystemClock.wall();
+    let ago = |at: &Option<Timestamp>| at.map_or_else(|| "-".to_owned(), |at| age(now.since(at)));
+    let row = |line: &Line| {
+        let Line { member, presence, since, tasks, unread, sign_of_life } = line;
+        let task = if tasks.is_empty() { "-".to_owned() } else { tasks.join(", ") };
+        vec![
+            member.name.to_string(),
+            member.role.to_string(),
+            member.provider.clone(),
+            presence.state.word().to_owned(),
+            ago(since),
+            task,
+            counted(*unread),
+            ago(sign_of_life),
+            one_line(&presence.why),
+        ]
+    };
+    out.table(
+        &["agent", "role", "provider", "state", "since", "task", "unread", "last sign", "why"],
+        lines.iter().map(row).collect(),
+    )
+}

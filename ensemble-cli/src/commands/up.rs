@@ -1,0 +1,250 @@
+//! `ensemble up`: the team of `ensemble.yaml`, running.
+
+use std::time::{Duration, Instant};
+
+use clap_complete::engine::ArgValueCandidates;
+use ensemble_core::message::Name;
+use ensemble_core::roster::MemberState;
+use ensemble_core::spool::Spool;
+use ensemble_core::tmux::Server;
+use ensemble_watch::doorbell::Waiter;
+use ensemble_watch::team::{Brought, HowBrought, Plan, Team, shell_quoted};
+use serde_json::json;
+
+use super::status::Watcher;
+use crate::completion;
+use crate::context::Context;
+use crate::exit::{Failure, Outcome, say};
+
+/// Who acts if nobody in particular asks.
+const ACTOR_DEFAULT: &str = "ensemble";
+/// How long the watcher may take to start.
+const WATCHER_PATIENCE: Duration = Duration::from_secs(10);
+/// How often to look for it, where no event tells.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Bring up the team: its tmux session, an agent in each window, and the watcher
+///
+/// Starts the agents of `ensemble.yaml`, and those that were spawned and have gone. Who runs already
+/// is left alone, with its mail, and so is the watcher; whoever has ended is started again in its
+/// pane. The session has a tmux server of its own (`.ensemble/tmux.sock`), which reads your tmux
+/// configuration, so that your keys work when you attach. If this is interrupted, run it again.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble up && ensemble attach
+  ensemble up worker-1 worker-2")]
+pub(crate) struct Arguments {
+    /// Only these agents
+    #[arg(value_name = "NAME", add = ArgValueCandidates::new(completion::agents))]
+    names: Vec<Name>,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let spool = context.spool()?;
+        let team = open(context, &spool)?;
+        let plans = self.plans(context)?;
+        if plans.is_empty() {
+            return Err(Failure::nothing("there is no agent to bring up")
+                .with_hint("name some under `agents:` in ensemble.yaml, or use `ensemble spawn`"));
+        }
+        let lock = team.lock()?;
+        let session = Session::start(context, &team)?;
+        session.tell(context)?;
+        let mut brought = Vec::new();
+        for plan in &plans {
+            brought.push(team.bring_up(plan)?);
+        }
+        session.await_watcher(context)?;
+        drop(lock);
+        report(context, &brought)
+    }
+
+    /// Who is to be up: those that are named, or all that are configured or recorded as up.
+    fn plans(&self, context: &Context) -> Outcome<Vec<Plan>> {
+        let project = context.project()?;
+        let profiles = project.profiles()?;
+        let (members, errors) = project.roster().entries()?;
+        if let Some(error) = errors.into_iter().next() {
+            return Err(error.into());
+        }
+        let mut plans = Vec::new();
+        for (name, agent) in &project.config.agents {
+            if self.names.is_empty() || self.names.contains(name) {
+                plans.push(Plan::configured(project, &profiles, name, agent)?);
+            }
+        }
+        let is_configured = |name: &Name| project.config.agents.contains_key(name);
+        for member in members.iter().filter(|member| !is_configured(&member.name)) {
+            let is_meant = match self.names.is_empty() {
+                true => match member.state {
+                    MemberState::Up | MemberState::Leaving => true,
+                    MemberState::Shutdown => member.ended.as_ref().is_some_and(|e| e.returns),
+                },
+                false => self.names.contains(&member.name),
+            };
+            if is_meant {
+                plans.push(Plan::recorded(project, member));
+            }
+        }
+        let known = |name: &&Name| plans.iter().any(|plan| plan.name == **name);
+        match self.names.iter().find(|name| !known(name)) {
+            None => Ok(plans),
+            Some(name) => Err(Failure::nothing(format!("there is no agent `{name}`")).with_hint(
+                "it is neither in ensemble.yaml nor in the roster: `ensemble spawn` makes one",
+            )),
+        }
+    }
+}
+
+/// The team of this project, with whoever asks as the one who acts.
+pub(super) fn open<'a>(context: &'a Context, spool: &'a Spool) -> Outcome<Team<'a>> {
+    let project = context.project()?;
+    project.ensure_state()?;
+    let actor = match context.agent()? {
+        Some(agent) => agent,
+        None => Name::new(ACTOR_DEFAULT).map_err(ensemble_core::Error::from)?,
+    };
+    Ok(Team::new(project, spool, context.recorder()?, actor)?)
+}
+
+/// The session, with the watcher in its first window.
+pub(super) struct Session {
+    name: String,
+    socket: String,
+    started: bool,
+    /// The watcher is to come up in the session's first window.
+    watcher_started: bool,
+}
+
+impl Session {
+    /// Starts what is missing of it.
+    pub(super) fn start(context: &Context, team: &Team<'_>) -> Outcome<Self> {
+        let project = context.project()?;
+        let program = std::env::current_exe().map_err(|error| {
+            Failure::refused(format!("cannot tell where this program is: {error}"))
+        })?;
+        let program = shell_quoted(&program);
+        let queue = shell_quoted(&project.queue);
+        let runs = Watcher::look(project).holder.is_some();
+        // Somebody else's watcher stays; whoever attaches sees what happens.
+        let verb = if runs { "log --follow" } else { "watch" };
+        let command = format!("exec {program} --queue {queue} {verb}");
+        let started = team.start_session(&command)?;
+        if !runs && !started {
+            team.restart_sidecar(&command)?;
+        }
+        Ok(Self {
+            name: team.session().to_owned(),
+            socket: team.server().socket().display().to_string(),
+            started,
+            watcher_started: !runs,
+        })
+    }
+
+    pub(super) fn tell(&self, context: &Context) -> Outcome {
+        let word = |started| if started { "started" } else { "running" };
+        if context.out.is_json() {
+            return context.out.object(&json!({
+                "session": self.name, "socket": self.socket,
+                "session_state": word(self.started), "watcher_state": word(self.watcher_started),
+            }));
+        }
+        context.out.line(format!(
+            "session {}, {} on {}; watcher {}",
+            self.name,
+            word(self.started),
+            self.socket,
+            word(self.watcher_started)
+        ))
+    }
+
+    /// Returns when the watcher runs, so that whatever is sent next is told of.
+    pub(super) fn await_watcher(&self, context: &Context) -> Outcome {
+        if !self.watcher_started {
+            return Ok(());
+        }
+        let project = context.project()?;
+        let waiter = Waiter::new(std::slice::from_ref(&project.state));
+        let deadline = Instant::now() + WATCHER_PATIENCE;
+        while Watcher::look(project).holder.is_none() {
+            if Instant::now() >= deadline {
+                say("warning: the watcher has not started: `ensemble attach` shows why");
+                return Ok(());
+            }
+            waiter.wait(LOOK_INTERVAL);
+        }
+        Ok(())
+    }
+}
+
+/// Says what was done; an error if somebody is not up after it.
+pub(super) fn report(context: &Context, brought: &[Brought]) -> Outcome {
+    let out = &context.out;
+    let (mut rows, mut failed) = (Vec::new(), Vec::new());
+    for Brought { member, how, .. } in brought {
+        let binding = member.binding.as_ref();
+        let signs = match binding {
+            Some(b) => Server::new(b.socket.clone()).pane_signs(&b.id)?,
+            None => None,
+        };
+        let ended = signs.as_ref().filter(|signs| signs.dead);
+        let word = word(*how);
+        let said = match (how, ended) {
+            (HowBrought::Lost, _) => {
+                failed.push(format!("the pane from which {} has joined is gone", member.name));
+                word
+            }
+            (HowBrought::Leaving, _) => {
+                failed.push(format!("{} is being shut down", member.name));
+                word
+            }
+            (_, Some(signs)) => {
+                let status = signs.dead_status.map_or_else(String::new, |s| format!(" (exit {s})"));
+                failed.push(format!("{} has ended at once{status}", member.name));
+                "ended"
+            }
+            (_, None) => word,
+        };
+        if out.is_json() {
+            out.object(&json!({
+                "agent": member.name, "how": how, "ended": ended.is_some(),
+                "generation": member.generation, "role": member.role, "provider": member.provider,
+                "mailbox": member.mailbox, "pane": binding.map(|b| &b.id), "pid": binding.map(|b| b.pid),
+            }))?;
+            continue;
+        }
+        let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        rows.push(vec![
+            member.name.to_string(),
+            said.to_owned(),
+            member.role.to_string(),
+            member.provider.clone(),
+            or_dash(binding.map(|b| b.id.clone())),
+            or_dash(binding.map(|b| b.pid.to_string())),
+        ]);
+    }
+    if !out.is_json() {
+        out.table(&["agent", "", "role", "provider", "pane", "pid"], rows)?;
+    }
+    match failed.is_empty() {
+        true => Ok(()),
+        false => {
+            out.flush()?;
+            Err(Failure::refused(failed.join("; "))
+                .with_hint("`ensemble attach NAME` shows its pane; `ensemble team` shows all"))
+        }
+    }
+}
+
+const fn word(how: HowBrought) -> &'static str {
+    match how {
+        HowBrought::Running => "running",
+        HowBrought::Started => "started",
+        HowBrought::Restarted => "restarted",
+        HowBrought::Adopted => "adopted",
+        HowBrought::Joined => "joined",
+        HowBrought::Leaving => "leaving",
+        HowBrought::Lost => "lost",
+    }
+}

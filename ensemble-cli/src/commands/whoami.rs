@@ -1,0 +1,42 @@
+//! `ensemble whoami`: who is asking, and how that is known.
+
+use ensemble_core::roster::Proof;
+use serde_json::json;
+
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+
+/// Say who is asking, and how that is known
+///
+/// An agent that was spawned is known by the pass in its environment or by the pane it runs in, not by
+/// what it types. Exit code 3 for an outsider that has said no name.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: ensemble whoami --json")]
+pub(crate) struct Arguments {}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let Self {} = self;
+        let identity = context.identity()?;
+        let Some(name) = &identity.name else {
+            return Err(Failure::nothing("nobody of the team, and no name was said")
+                .with_hint("`--as NAME` or ENSEMBLE_AGENT_ID says one"));
+        };
+        let member = context.project()?.roster().get(name)?.filter(|_| identity.is_member());
+        if context.out.is_json() {
+            return context.out.object(&json!({
+                "agent": name, "known_by": identity.proof,
+                "role": member.as_ref().map(|m| &m.role),
+                "mailbox": member.as_ref().map(|m| &m.mailbox),
+                "generation": member.as_ref().map(|m| m.generation),
+            }));
+        }
+        let how = match identity.proof {
+            Proof::Pass => "known by the pass it was given",
+            Proof::ProcessTree => "known by the pane it runs in",
+            Proof::Claimed => "by its own word, from outside of the team's panes",
+        };
+        let role = member.map_or_else(String::new, |member| format!(", {}", member.role));
+        context.out.line(format!("{name}{role}: {how}"))
+    }
+}

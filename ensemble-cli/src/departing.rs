@@ -1,0 +1,295 @@
+//! Agents that are to leave: asking them, and seeing to it that they go.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use ensemble_core::driver::Quarters as _;
+use ensemble_core::env::Monotonic;
+use ensemble_core::message::Name;
+use ensemble_core::proto::Machine as _;
+use ensemble_core::proto::drain::{Drain, Effect, Event};
+use ensemble_core::proto::request::{AtExpiry, SHUTDOWN};
+use ensemble_core::proto::shutdown::{GRACE, Worker};
+use ensemble_core::requests::{Ask, Entry, REQUESTS, Requests};
+use ensemble_core::roster::Member;
+use ensemble_core::spool::{Spool, UnreadMail};
+use ensemble_watch::doorbell::Waiter;
+use ensemble_watch::project::Project;
+use ensemble_watch::{PaneQuarters, Stopper};
+
+use crate::asking::{refused, requests};
+use crate::commands::watcher_runs;
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+
+/// How much longer than its deadline and its grace an agent may take to be ended.
+const OVERTIME: Duration = Duration::from_secs(90);
+/// How long to wait before looking whether a watcher still runs.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How agents are asked to leave.
+#[derive(Debug)]
+pub(crate) struct Farewell<'c> {
+    pub(crate) context: &'c Context,
+    pub(crate) from: Name,
+    pub(crate) reason: String,
+    /// How long they have to answer; `None` is what is configured.
+    pub(crate) deadline: Option<Duration>,
+    /// What silence means; `None` is what is configured.
+    pub(crate) on_silence: Option<AtExpiry>,
+    /// What becomes of their unread mail; `None` is what is configured.
+    pub(crate) unread: Option<UnreadMail>,
+    /// An id of the requester's own.
+    pub(crate) id: Option<String>,
+}
+
+/// What became of an agent that was to leave.
+#[derive(Debug)]
+pub(crate) struct Fate {
+    pub(crate) agent: Name,
+    pub(crate) request_id: Option<Name>,
+    /// `gone`, `stayed` or `unasked`.
+    pub(crate) word: &'static str,
+    /// Why, in words.
+    pub(crate) detail: String,
+}
+
+impl<'c> Farewell<'c> {
+    /// Asks one agent. One that is gone already is not waited for.
+    pub(crate) fn ask(&self, spool: &Spool, agent: &Name) -> Outcome<Entry> {
+        let project = self.context.project()?;
+        let mut ask = Ask::new(SHUTDOWN, self.from.clone(), agent.clone(), self.reason.as_str());
+        if let Some(deadline) = self.deadline.or_else(|| configured_deadline(project, agent)) {
+            ask = ask.with_deadline_seconds(whole_seconds(deadline));
+        }
+        if let Some(on_silence) = self.on_silence {
+            ask = ask.with_expiry(on_silence);
+        }
+        if is_gone(project, agent)? {
+            ask = ask.with_deadline_seconds(0).with_expiry(AtExpiry::Force);
+        }
+        if let Some(unread) = self.unread {
+            ask = ask.with_unread_mail(unread);
+        }
+        if let Some(id) = &self.id {
+            ask = ask.with_id(id.as_str());
+        }
+        requests(self.context, spool)?.ask(ask).map_err(|error| refused(self.context, error))
+    }
+
+    /// Asks a team, in order, and waits until each has gone or stays. Needs a watcher, and is one
+    /// where none runs.
+    pub(crate) fn drain(&self, spool: &Spool, team: &[Member]) -> Outcome<Vec<Fate>> {
+        let mut drain = Drain::new(team.iter().map(|m| (m.name.clone(), m.role.clone())));
+        let mut leaving = Leaving {
+            farewell: self,
+            spool,
+            open: BTreeMap::new(),
+            fates: Vec::new(),
+            stand_in: None,
+        };
+        drain.handle(Monotonic::ZERO, Event::Begin);
+        loop {
+            while let Some(effect) = drain.poll_effect() {
+                match effect {
+                    Effect::Ask(agent) => {
+                        if let Some(event) = leaving.ask(&agent) {
+                            drain.handle(Monotonic::ZERO, event);
+                        }
+                    }
+                    Effect::Over { unasked, .. } => return Ok(leaving.over(unasked)),
+                }
+            }
+            for event in leaving.wait()? {
+                drain.handle(Monotonic::ZERO, event);
+            }
+        }
+    }
+}
+
+/// A team that is leaving.
+struct Leaving<'a> {
+    farewell: &'a Farewell<'a>,
+    spool: &'a Spool,
+    /// Those who were asked, with the time by which they must have gone.
+    open: BTreeMap<Name, (Entry, Instant)>,
+    fates: Vec<Fate>,
+    stand_in: Option<StandIn>,
+}
+
+impl Leaving<'_> {
+    /// Asks one; what is known of it at once, if anything is.
+    fn ask(&mut self, agent: &Name) -> Option<Event> {
+        match self.farewell.ask(self.spool, agent) {
+            Ok(entry) => {
+                let seconds = self.grace(agent) + entry.request.deadline_seconds;
+                let end = Instant::now() + Duration::from_secs(seconds) + OVERTIME;
+                self.open.insert(agent.clone(), (entry, end));
+                None
+            }
+            Err(failure) => {
+                self.fate(agent, None, "stayed", failure.text());
+                Some(Event::Stayed(agent.clone()))
+            }
+        }
+    }
+
+    fn grace(&self, agent: &Name) -> u64 {
+        let project = self.farewell.context.project().ok();
+        let agent = project.and_then(|project| project.config.agents.get(agent));
+        agent.and_then(|agent| agent.shutdown.grace_seconds).unwrap_or(GRACE.as_secs())
+    }
+
+    fn fate(&mut self, agent: &Name, id: Option<Name>, word: &'static str, detail: String) {
+        self.fates.push(Fate { agent: agent.clone(), request_id: id, word, detail });
+    }
+
+    /// Waits until something has become of somebody.
+    fn wait(&mut self) -> Outcome<Vec<Event>> {
+        loop {
+            self.see_to_a_watcher()?;
+            // Before it is looked, so that what comes meanwhile rings.
+            let waiter = Waiter::new(&self.dirs());
+            let events = self.look()?;
+            if !events.is_empty() || self.open.is_empty() {
+                return Ok(events);
+            }
+            waiter.wait(LOOK_INTERVAL);
+        }
+    }
+
+    fn dirs(&self) -> Vec<PathBuf> {
+        let requests = self.spool.root().join(REQUESTS);
+        let dir = |(entry, _): &(Entry, Instant)| requests.join(entry.request.request_id.as_str());
+        self.open.values().map(dir).collect()
+    }
+
+    fn look(&mut self) -> Outcome<Vec<Event>> {
+        let requests = Requests::new(self.spool);
+        let mut events = Vec::new();
+        for (agent, (entry, end)) in self.open.clone() {
+            let id = entry.request.request_id.clone();
+            let entry = requests.get(id.as_str())?;
+            let Some((event, word, detail)) = judged(&agent, &entry, end) else { continue };
+            self.open.remove(&agent);
+            self.fate(&agent, Some(id), word, detail);
+            events.push(event);
+        }
+        Ok(events)
+    }
+
+    /// Requests are seen through by a watcher. If none runs, this process is one.
+    fn see_to_a_watcher(&mut self) -> Outcome {
+        let project = self.farewell.context.project()?;
+        if self.stand_in.as_ref().is_none_or(StandIn::has_ended) && !watcher_runs(project) {
+            self.stand_in = StandIn::start(project);
+        }
+        Ok(())
+    }
+
+    fn over(mut self, unasked: BTreeSet<Name>) -> Vec<Fate> {
+        for agent in unasked {
+            self.fate(&agent, None, "unasked", "somebody stays who needs it".to_owned());
+        }
+        self.fates
+    }
+}
+
+/// What has become of an agent, if anything has.
+fn judged(agent: &Name, entry: &Entry, end: Instant) -> Option<(Event, &'static str, String)> {
+    let gone = |detail: String| Some((Event::Gone(agent.clone()), "gone", detail));
+    let stayed = |detail: String| Some((Event::Stayed(agent.clone()), "stayed", detail));
+    match &entry.decision {
+        Some(decision) if entry.request.kind().carries_out(decision) && entry.is_closed => {
+            gone(decision.outcome.word().to_owned())
+        }
+        Some(decision) if !entry.request.kind().carries_out(decision) => {
+            let words = match decision.comment.as_str() {
+                "" => String::new(),
+                words => format!(": {}", crate::text::one_line(words)),
+            };
+            stayed(format!("{} by {}{words}", decision.outcome.word(), decision.by))
+        }
+        _ if Instant::now() >= end => {
+            stayed("it is still there: `ensemble log` says what is in the way".to_owned())
+        }
+        _ => None,
+    }
+}
+
+/// A watcher in this process.
+struct StandIn {
+    stopper: Stopper,
+    thread: Option<std::thread::JoinHandle<()>>,
+}
+
+impl StandIn {
+    /// `None` if another one has just started.
+    fn start(project: &Project) -> Option<Self> {
+        let watcher = ensemble_watch::Watcher::new(project).ok()?;
+        let stopper = watcher.stopper();
+        let thread = std::thread::spawn(move || {
+            let _ = watcher.run(|| {});
+        });
+        Some(Self { stopper, thread: Some(thread) })
+    }
+
+    fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(std::thread::JoinHandle::is_finished)
+    }
+}
+
+impl Drop for StandIn {
+    fn drop(&mut self) {
+        self.stopper.stop();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Whether an agent of the roster is seen to be gone, so that it cannot be asked.
+fn is_gone(project: &Project, agent: &Name) -> Outcome<bool> {
+    let Some(member) = project.roster().get(agent)? else { return Ok(false) };
+    if member.binding.is_none() {
+        return Ok(false);
+    }
+    // Who cannot be looked at is asked.
+    let look = PaneQuarters::of(project, &member).and_then(|mut quarters| quarters.look());
+    Ok(look.is_ok_and(|worker| worker == Worker::Gone))
+}
+
+fn configured_deadline(project: &Project, agent: &Name) -> Option<Duration> {
+    let shutdown = project.config.agents.get(agent)?.shutdown;
+    shutdown.deadline_seconds.map(Duration::from_secs)
+}
+
+/// Whole seconds, and none only for none.
+pub(crate) fn whole_seconds(duration: Duration) -> u64 {
+    duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
+}
+
+/// Says what became of each; an error if somebody is still there.
+pub(crate) fn report(context: &Context, fates: &[Fate]) -> Outcome {
+    let mut rows = Vec::new();
+    for Fate { agent, request_id, word, detail } in fates {
+        if context.out.is_json() {
+            context.out.object(&serde_json::json!({
+                "agent": agent, "request_id": request_id, "state": word, "detail": detail,
+            }))?;
+            continue;
+        }
+        rows.push(vec![agent.to_string(), (*word).to_owned(), detail.clone()]);
+    }
+    if !context.out.is_json() {
+        context.out.table(&["agent", "state", "detail"], rows)?;
+    }
+    let there: Vec<&str> =
+        fates.iter().filter(|fate| fate.word != "gone").map(|fate| fate.agent.as_str()).collect();
+    if there.is_empty() {
+        return Ok(());
+    }
+    let text = format!("still there: {}", there.join(", "));
+    Err(Failure::refused(text).with_hint("`--force` ends them without their consent"))
+}

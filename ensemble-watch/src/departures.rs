@@ -1,0 +1,283 @@
+//! Shutdowns that were decided are carried out, each in a thread of its own (seed 004).
+//!
+//! The watcher does it as the [`Consequence`] of a decided request; `ensemble down` does it by the
+//! same [`carry_out`] where no watcher runs. A lock for each agent keeps two from doing it at once.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use ensemble_core::driver::{Departed, Departure, Shutter};
+use ensemble_core::durable::FileLock;
+use ensemble_core::env::SystemClock;
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::Name;
+use ensemble_core::proto::request::{Decision, Outcome};
+use ensemble_core::proto::shutdown::{Consent, GRACE};
+use ensemble_core::requests::{Asked, Entry, Requests};
+use ensemble_core::roster::MemberState;
+use ensemble_core::spool::{Found, Spool, State, UnreadMail};
+use ensemble_core::{Error, Result};
+use serde_json::json;
+
+use crate::project::Project;
+use crate::quarters::PaneQuarters;
+use crate::requests::Consequence;
+use crate::run::ACTOR;
+
+/// How soon a departure is tried again that failed, or that somebody else is carrying out.
+const RETRY: Duration = Duration::from_secs(2);
+/// How many of an agent's messages are looked at for questions that are moot.
+const QUESTIONS_MAX: usize = 10_000;
+/// How much of a request's reason goes into the roster and the dead letters, in characters.
+const REASON_CHARACTERS_MAX: usize = 200;
+
+/// What became of carrying out a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Carried {
+    /// The agent has gone, or had gone before, or was spawned anew since; the request is closed.
+    Done {
+        /// Processes that could not be ended.
+        survivors: usize,
+    },
+    /// Another process is doing it.
+    Elsewhere,
+    /// Whoever waits was told to stop.
+    Interrupted,
+}
+
+/// Carries out a shutdown that was approved, or that expired by force, and closes its request.
+/// Blocks until the agent has gone; `rest` sleeps for at most the time it is given and says whether
+/// to go on.
+///
+/// # Errors
+/// The roster, the profile or the request cannot be read or written: it may be tried again.
+pub fn carry_out(
+    project: &Project,
+    spool: &Spool,
+    recorder: &dyn Recorder,
+    entry: &Entry,
+    rest: &mut dyn FnMut(Duration) -> bool,
+) -> Result<Carried> {
+    let (asked, Some(decision)) = (&entry.request, &entry.decision) else {
+        return Ok(Carried::Done { survivors: 0 });
+    };
+    let locks = project.locks();
+    std::fs::create_dir_all(&locks).map_err(|source| Error::Io {
+        operation: "create directory",
+        path: locks.clone(),
+        source,
+    })?;
+    let lock = locks.join(format!("departure-{}.lock", asked.to));
+    let _alone = match FileLock::acquire(&lock, Duration::ZERO) {
+        Ok(lock) => lock,
+        Err(Error::Locked { .. }) => return Ok(Carried::Elsewhere),
+        Err(error) => return Err(error),
+    };
+    let survivors = match member_departs(project, spool, recorder, entry, decision, rest)? {
+        Departed::Gone { survivors } => survivors,
+        Departed::Interrupted => return Ok(Carried::Interrupted),
+        _ => 0,
+    };
+    settle_questions(spool, asked, decision)?;
+    Requests::new(spool).close(asked.request_id.as_str())?;
+    Ok(Carried::Done { survivors })
+}
+
+/// Whoever comes next under this name must not find a question that was meant for the one who has
+/// gone, neither in the mailbox nor pending: at its deadline it would end the newcomer.
+fn settle_questions(spool: &Spool, asked: &Asked, decision: &Decision) -> Result<()> {
+    let requests = Requests::new(spool);
+    let (entries, _) = requests.list()?;
+    let same = |other: &Asked| other.to == asked.to && other.kind == asked.kind;
+    let before = |other: &Asked| other.created_at <= decision.at.max(asked.created_at);
+    let mut questions = Vec::new();
+    for entry in entries.into_iter().filter(|entry| same(&entry.request)) {
+        let other = entry.request;
+        if entry.decision.is_none() && before(&other) {
+            let words = format!("{} has gone (request {})", asked.to, asked.request_id);
+            let gone = Decision::new(Outcome::Expired, asked.to.clone(), decision.at);
+            requests.propose(other.request_id.as_str(), &gone.with_comment(words))?;
+        }
+        if entry.decision.is_some() || before(&other) {
+            questions.push(format!("{}.", other.request_id));
+        }
+    }
+    let waiting = match spool.unfinished(&asked.to, QUESTIONS_MAX) {
+        Err(Error::NoMailbox { .. }) => return Ok(()),
+        other => other?,
+    };
+    let is_question = |found: &Found| {
+        matches!(found.state, State::Queued { .. })
+            && questions.iter().any(|stem| found.id.as_str().starts_with(stem))
+    };
+    for found in waiting.iter().filter(|found| is_question(found)) {
+        let reason = format!("{} has gone", asked.to);
+        match spool.dead_letter_waiting(&asked.to, &found.id, &reason) {
+            Ok(()) | Err(Error::NoMessage { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn member_departs(
+    project: &Project,
+    spool: &Spool,
+    recorder: &dyn Recorder,
+    entry: &Entry,
+    decision: &Decision,
+    rest: &mut dyn FnMut(Duration) -> bool,
+) -> Result<Departed> {
+    let (asked, roster) = (&entry.request, project.roster());
+    let Some(member) = roster.get(&asked.to)? else {
+        return outsider_departs(project, spool, recorder, entry);
+    };
+    // It was brought up again after this was decided.
+    if member.state == MemberState::Up && member.since > decision.at {
+        return Ok(Departed::Superseded);
+    }
+    let consent = match decision.outcome {
+        Outcome::Approved => Consent::Approved,
+        Outcome::Expired | Outcome::Rejected | Outcome::Cancelled => Consent::Forced,
+    };
+    let configured = project.config.agents.get(&asked.to).map(|agent| agent.shutdown);
+    let seconds = configured.and_then(|shutdown| shutdown.grace_seconds);
+    let mut departure = Departure::of(&member, consent, asked.from.clone());
+    departure.request_id = Some(asked.request_id.clone());
+    departure.reason = reason(entry);
+    departure.unread = unread_mail(project, entry);
+    departure.grace = seconds.map_or(GRACE, Duration::from_secs);
+    departure.returns = asked.unread_mail == Some(UnreadMail::Keep);
+    let mut quarters = PaneQuarters::of(project, &member)?;
+    let shutter = Shutter { spool, roster: &roster, recorder, clock: &SystemClock };
+    shutter.carry_out(&departure, &mut quarters, rest)
+}
+
+/// Somebody who agreed and is in no roster: nobody knows of its processes, but its mail and what it
+/// holds are given back all the same.
+fn outsider_departs(
+    project: &Project,
+    spool: &Spool,
+    recorder: &dyn Recorder,
+    entry: &Entry,
+) -> Result<Departed> {
+    let asked = &entry.request;
+    let (agent, reason) = (&asked.to, reason(entry));
+    let returned = match spool.hand_back(agent, agent, unread_mail(project, entry), &reason) {
+        Err(Error::NoMailbox { .. }) => None,
+        other => Some(other?),
+    };
+    recorder.record(
+        "worker_release",
+        asked.from.as_str(),
+        json!({
+            "worker_id": agent, "how": entry.state(), "request_id": asked.request_id, "reason": reason,
+            "in_roster": false, "leases_released": returned.map(|r| r.released),
+            "mail_returned": returned.map(|r| r.returned), "mail_dead": returned.map(|r| r.dead),
+            "mail_kept": returned.map(|r| r.kept),
+        }),
+    );
+    Ok(Departed::Gone { survivors: 0 })
+}
+
+fn unread_mail(project: &Project, entry: &Entry) -> UnreadMail {
+    let configured = || project.config.agents.get(&entry.request.to)?.shutdown.mail;
+    entry.request.unread_mail.or_else(configured).unwrap_or_default()
+}
+
+/// In one line.
+fn reason(entry: &Entry) -> String {
+    let asked = &entry.request;
+    let text: String = asked
+        .content
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(REASON_CHARACTERS_MAX)
+        .collect();
+    let (id, from, to) = (&asked.request_id, &asked.from, &asked.to);
+    format!("{to} was shut down by {from} (request {id}, {}): {}", entry.state(), text.trim())
+}
+
+/// The shutdowns under way in a watcher. Dropping it interrupts them; the next watcher finds them
+/// decided and not closed, and goes on.
+pub(crate) struct Departures {
+    project: Project,
+    spool: Arc<Spool>,
+    recorder: Arc<dyn Recorder>,
+    /// Nothing is ever sent: the threads notice that it is dropped.
+    going_on: Option<Sender<()>>,
+    ended: Receiver<()>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Departures {
+    pub(crate) fn new(project: &Project, spool: Arc<Spool>, recorder: Arc<dyn Recorder>) -> Self {
+        let (going_on, ended) = bounded(0);
+        Self {
+            project: project.clone(),
+            spool,
+            recorder,
+            going_on: Some(going_on),
+            ended,
+            threads: Vec::new(),
+        }
+    }
+}
+
+impl Consequence for Departures {
+    fn decided(&mut self, entry: &Entry) {
+        self.threads.retain(|thread| !thread.is_finished());
+        let (project, entry) = (self.project.clone(), entry.clone());
+        let (spool, recorder) = (Arc::clone(&self.spool), Arc::clone(&self.recorder));
+        let ended = self.ended.clone();
+        self.threads.push(std::thread::spawn(move || {
+            let mut rest =
+                |longest| matches!(ended.recv_timeout(longest), Err(RecvTimeoutError::Timeout));
+            see_through(&project, &spool, &*recorder, &entry, &mut rest);
+        }));
+    }
+}
+
+impl Drop for Departures {
+    fn drop(&mut self) {
+        drop(self.going_on.take());
+        for thread in self.threads.drain(..) {
+            // One that has panicked has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Carries out one request, whatever fails in between, until it is done or the watcher stops.
+fn see_through(
+    project: &Project,
+    spool: &Spool,
+    recorder: &dyn Recorder,
+    entry: &Entry,
+    rest: &mut dyn FnMut(Duration) -> bool,
+) {
+    let id: &Name = &entry.request.request_id;
+    let mut last_failure = String::new();
+    loop {
+        match carry_out(project, spool, recorder, entry, rest) {
+            Ok(Carried::Done { .. } | Carried::Interrupted) => return,
+            Ok(Carried::Elsewhere) => {}
+            Err(error) => {
+                let error = error.to_string();
+                if error != last_failure {
+                    tracing::warn!(%id, %error, "cannot carry out a shutdown: it is tried again");
+                    let data =
+                        json!({ "agent": entry.request.to, "request_id": id, "error": error });
+                    recorder.record("shutdown.failed", ACTOR, data);
+                    last_failure = error;
+                }
+            }
+        }
+        if !rest(RETRY) || Requests::new(spool).is_closed(id).unwrap_or(false) {
+            return;
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! Bringing up one agent.
+
+use std::io::Read as _;
+
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::message::Digest;
+use ensemble_core::reaper::{self, PASS_VARIABLE};
+use ensemble_core::roster::{Member, MemberState};
+use ensemble_core::spool::Settings;
+use ensemble_core::tmux::{Binding, Server, WindowOrder};
+use ensemble_core::{Error, Result};
+use serde_json::json;
+
+use super::place::Place;
+use super::{AGENT_VARIABLES, GENERATION_VARIABLE, Plan, Team};
+use crate::panes::{self, PaneEntry};
+use crate::project::QUEUE_VARIABLE;
+
+/// The bytes of a pass: 128 bits.
+const PASS_BYTES: usize = 16;
+
+/// What was done for an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HowBrought {
+    /// It ran already and was left alone.
+    Running,
+    /// It was started in a new window.
+    Started,
+    /// It was started again in its pane, in which it had ended.
+    Restarted,
+    /// It ran already, and is recorded now: whoever started it was killed before that.
+    Adopted,
+    /// Its pane was there already, and is its own now.
+    Joined,
+    /// It is being shut down; nothing was done.
+    Leaving,
+    /// It has joined from a pane of somebody else's, which is gone; nothing could be done.
+    Lost,
+}
+
+/// An agent that was brought up.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Brought {
+    /// As it is recorded now.
+    pub member: Member,
+    /// What was done.
+    pub how: HowBrought,
+}
+
+impl Team<'_> {
+    /// Sees to it that an agent runs, has its mailbox, and is told of its mail. What runs already is
+    /// left as it is. Hold [`Team::lock`] meanwhile; the session must have been started.
+    ///
+    /// # Errors
+    /// The mailbox cannot be made, the roster cannot be changed, or tmux refused. What was done so
+    /// far stands; calling it again finishes it.
+    pub fn bring_up(&self, plan: &Plan) -> Result<Brought> {
+        plan.check()?;
+        self.add_mailbox(plan)?;
+        let recorded = self.roster().get(&plan.name)?;
+        if let Some(member) = recorded.clone().filter(|m| m.state == MemberState::Leaving) {
+            return Ok(Brought { member, how: HowBrought::Leaving });
+        }
+        let place = self.place_of(&plan.name, recorded.as_ref())?;
+        match (place, recorded) {
+            (Place::Bound(_), Some(member)) if member.is_present() => {
+                self.tell_couriers(&member)?;
+                Ok(Brought { member, how: HowBrought::Running })
+            }
+            (Place::Bound(binding), _) => self.settle_in(plan, binding, None, HowBrought::Adopted),
+            (Place::Marked(pane), _) => {
+                let binding = self.server.bind(&pane.id)?;
+                let generation = pane.member.map(|(_, generation)| generation);
+                self.settle_in(plan, binding, generation, HowBrought::Adopted)
+            }
+            (_, recorded) if plan.command.is_none() => match (&plan.pane, recorded) {
+                (Some(pane), _) => {
+                    let binding = self.server_of_panes().bind(pane)?;
+                    self.join(plan, &binding)
+                }
+                (None, Some(member)) => Ok(Brought { member, how: HowBrought::Lost }),
+                (None, None) => Err(Error::Malformed {
+                    path: crate::project::CONFIG_FILE.into(),
+                    field: format!("agents.{}", plan.name),
+                    detail: "has neither a command nor a pane".to_owned(),
+                }),
+            },
+            (Place::Ended(pane), _) => self.start(plan, Some(&pane.id)),
+            (Place::Nowhere, _) => self.start(plan, None),
+        }
+    }
+
+    /// Makes a pane that exists already an agent's.
+    ///
+    /// # Errors
+    /// As for [`Team::bring_up`].
+    pub fn join(&self, plan: &Plan, binding: &Binding) -> Result<Brought> {
+        self.add_mailbox(plan)?;
+        let recorded = self.roster().get(&plan.name)?;
+        match recorded.filter(|m| m.binding.as_ref() == Some(binding) && m.is_present()) {
+            Some(member) => {
+                self.tell_couriers(&member)?;
+                Ok(Brought { member, how: HowBrought::Running })
+            }
+            None => {
+                let joined = Plan { command: None, ..plan.clone() };
+                let member = self.begin_generation(&joined, None, Some(binding))?;
+                self.finish(member, HowBrought::Joined)
+            }
+        }
+    }
+
+    /// Starts it: in `pane`, whose process has ended, or in a new window.
+    fn start(&self, plan: &Plan, pane: Option<&str>) -> Result<Brought> {
+        let pass = new_pass()?;
+        let digest = Digest::of(pass.as_bytes());
+        let member = self.begin_generation(plan, Some(digest), None)?;
+        let own = [
+            (QUEUE_VARIABLE, self.project.queue.display().to_string()),
+            (AGENT_VARIABLES[0], plan.name.to_string()),
+            (AGENT_VARIABLES[1], plan.name.to_string()),
+            (PASS_VARIABLE, pass),
+            (GENERATION_VARIABLE, member.generation.to_string()),
+        ];
+        let own = own.into_iter().map(|(name, value)| (name.to_owned(), value));
+        let env: Vec<(String, String)> = plan.env.clone().into_iter().chain(own).collect();
+        let order = WindowOrder {
+            member: &plan.name,
+            generation: member.generation,
+            command: plan.command.as_deref().unwrap_or_default(),
+            directory: &plan.directory,
+            env: &env,
+        };
+        let (id, how) = match pane {
+            Some(id) => {
+                self.server.refill(id, &order)?;
+                (id.to_owned(), HowBrought::Restarted)
+            }
+            None => (self.server.open_window(&self.session, &order)?, HowBrought::Started),
+        };
+        let binding = self.server.bind(&id)?;
+        self.settle_in(plan, binding, Some(member.generation), how)
+    }
+
+    /// The next generation, before anything runs.
+    fn begin_generation(
+        &self,
+        plan: &Plan,
+        pass: Option<Digest>,
+        binding: Option<&Binding>,
+    ) -> Result<Member> {
+        let since = SystemClock.wall();
+        let changed = self.roster().change(&plan.name, |current| {
+            let mut member =
+                Member::new(plan.name.clone(), plan.role.clone(), plan.provider.clone(), since);
+            member.mailbox = plan.mailbox.clone();
+            member.command = plan.command.clone();
+            member.directory = plan.command.is_some().then(|| plan.directory.clone());
+            member.env = plan.env.clone();
+            member.generation = current.map_or(0, |current| current.generation) + 1;
+            member.pass_sha256 = pass;
+            member.binding = binding.cloned();
+            Ok(Some(member))
+        })?;
+        changed.ok_or_else(|| self.vanished(plan))
+    }
+
+    /// Records where it runs. A `generation` that the roster does not know was started by somebody
+    /// whose record is lost: then its pass is asked of the process itself.
+    fn settle_in(
+        &self,
+        plan: &Plan,
+        binding: Binding,
+        generation: Option<u64>,
+        how: HowBrought,
+    ) -> Result<Brought> {
+        let since = SystemClock.wall();
+        let given = reaper::pass_of(binding.pid);
+        let changed = self.roster().change(&plan.name, |current| {
+            let mut member = current.unwrap_or_else(|| {
+                let mut member =
+                    Member::new(plan.name.clone(), plan.role.clone(), plan.provider.clone(), since);
+                member.mailbox = plan.mailbox.clone();
+                member.command = plan.command.clone();
+                member.directory = Some(plan.directory.clone());
+                member.env = plan.env.clone();
+                member
+            });
+            let is_known = generation.is_none_or(|generation| generation == member.generation);
+            if !is_known || member.pass_sha256.is_none() {
+                member.pass_sha256 = given.or(member.pass_sha256);
+            }
+            member.generation = member.generation.max(generation.unwrap_or(0));
+            if member.state != MemberState::Up {
+                (member.state, member.since, member.ended) = (MemberState::Up, since, None);
+            }
+            member.binding = Some(binding);
+            Ok(Some(member))
+        })?;
+        self.finish(changed.ok_or_else(|| self.vanished(plan))?, how)
+    }
+
+    /// What remembers is written last.
+    fn finish(&self, member: Member, how: HowBrought) -> Result<Brought> {
+        self.tell_couriers(&member)?;
+        let pane = member.binding.as_ref().map(|binding| &binding.id);
+        let pid = member.binding.as_ref().map(|binding| binding.pid);
+        let data = json!({
+            "agent": member.name, "role": member.role, "provider": member.provider,
+            "generation": member.generation, "how": how, "pane": pane, "pid": pid,
+        });
+        self.recorder.record("agent.up", self.actor.as_str(), data);
+        Ok(Brought { member, how })
+    }
+
+    /// The couriers read of their own directory where an agent runs.
+    fn tell_couriers(&self, member: &Member) -> Result<()> {
+        let Some(binding) = member.binding.clone() else { return Ok(()) };
+        let entry = PaneEntry {
+            agent: member.name.clone(),
+            mailbox: member.mailbox.clone(),
+            provider: member.provider.clone(),
+            binding,
+        };
+        // A damaged entry is replaced: it is only a copy.
+        match panes::find(&self.project.panes(), &member.name) {
+            Ok(Some(found)) if found == entry => Ok(()),
+            _ => panes::write(&self.project.panes(), &entry),
+        }
+    }
+
+    fn add_mailbox(&self, plan: &Plan) -> Result<()> {
+        match self.spool.add_mailbox(&plan.mailbox, &Settings::default()) {
+            Err(Error::MailboxExists { existing }) if existing == plan.mailbox.as_str() => Ok(()),
+            other => other,
+        }
+    }
+
+    /// The server on which panes are that were there before: the configured one, else that of
+    /// whoever asks.
+    fn server_of_panes(&self) -> Server {
+        let around = || std::env::var("TMUX").ok().and_then(|tmux| Server::from_variable(&tmux));
+        match self.project.config.team.socket {
+            Some(_) => self.server.clone(),
+            None => around().unwrap_or_else(|| self.server.clone()),
+        }
+    }
+
+    fn vanished(&self, plan: &Plan) -> Error {
+        Error::Malformed {
+            path: self.roster().dir().join(format!("{}.yaml", plan.name)),
+            field: "file".to_owned(),
+            detail: "vanished while it was changed".to_owned(),
+        }
+    }
+}
+
+/// 128 random bits, in hexadecimal. The system's own source: it must not be guessed.
+fn new_pass() -> Result<String> {
+    const SOURCE: &str = "/dev/urandom";
+    let mut bytes = [0; PASS_BYTES];
+    std::fs::File::open(SOURCE)
+        .and_then(|mut source| source.read_exact(&mut bytes))
+        .map_err(|source| Error::Io { operation: "read", path: SOURCE.into(), source })?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

@@ -1,0 +1,212 @@
+//! The team in its tmux session: who should run, who does, and bringing up who does not.
+//!
+//! ```text
+//! ensemble.yaml ─┐
+//!                ├─▶ Plan ─▶ Team::bring_up ─▶ roster (generation, pass) ─▶ window ─▶ roster (pane) ─▶ panes/
+//! roster ────────┘                 │
+//!                                  └─ what runs already is left as it is
+//! ```
+//!
+//! The roster learns the generation and the digest of the pass *before* the agent starts, so that
+//! no agent runs whose pass is unknown, and its pane *after*, since only then there is one. Whoever
+//! is killed in between leaves an agent without a recorded pane; its window carries a mark with its
+//! name, by which the next one finds it and takes it over, instead of starting it twice.
+
+mod launch;
+mod place;
+mod plan;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ensemble_core::durable::FileLock;
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::{Digest, Name};
+use ensemble_core::reaper::PASS_VARIABLE;
+use ensemble_core::roster::Roster;
+use ensemble_core::spool::Spool;
+use ensemble_core::tmux::{Server, SessionOrder};
+use ensemble_core::{Error, Result};
+
+use crate::project::{CONFIG_FILE, Project, QUEUE_VARIABLE};
+
+pub use launch::{Brought, HowBrought};
+pub use plan::Plan;
+
+/// The socket of the team's own tmux server, below the state directory.
+const SOCKET_FILE: &str = "tmux.sock";
+/// The longest path of a socket, in bytes (`sun_path` with its end).
+const SOCKET_BYTES_MAX: usize = 107;
+/// The window of the sidecar.
+const SIDECAR_WINDOW: &str = "ensemble";
+/// What says who an agent is, and must not be inherited from whoever starts the team.
+pub const AGENT_VARIABLES: [&str; 4] =
+    ["ENSEMBLE_AGENT_ID", "LIZA_AGENT_ID", PASS_VARIABLE, GENERATION_VARIABLE];
+/// The variable that tells an agent its generation.
+pub const GENERATION_VARIABLE: &str = "ENSEMBLE_GENERATION";
+/// Columns and lines of a session that nobody is attached to.
+const SIZE_DEFAULT: (u16, u16) = (200, 50);
+/// How long to wait for somebody else who is bringing up the same team.
+const LOCK_PATIENCE: Duration = Duration::from_secs(30);
+
+/// A project's team, and where it runs.
+pub struct Team<'a> {
+    project: &'a Project,
+    spool: &'a Spool,
+    recorder: Arc<dyn Recorder>,
+    actor: Name,
+    server: Server,
+    session: String,
+}
+
+impl<'a> Team<'a> {
+    /// The team of a project; `actor` is who acts. Starts and connects to nothing yet.
+    ///
+    /// # Errors
+    /// There is no place for a socket.
+    pub fn new(
+        project: &'a Project,
+        spool: &'a Spool,
+        recorder: Arc<dyn Recorder>,
+        actor: Name,
+    ) -> Result<Self> {
+        let server = Server::new(socket_of(project)?);
+        Ok(Self { project, spool, recorder, actor, server, session: session_of(project) })
+    }
+
+    /// Its tmux server.
+    #[must_use]
+    pub const fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Its session.
+    #[must_use]
+    pub fn session(&self) -> &str {
+        &self.session
+    }
+
+    /// Its roster.
+    #[must_use]
+    pub fn roster(&self) -> Roster {
+        self.project.roster()
+    }
+
+    /// Starts the session, if it is not there, with `sidecar` in its first window, as `sh -c` takes
+    /// it; whether it was started.
+    ///
+    /// # Errors
+    /// tmux is missing or refused.
+    pub fn start_session(&self, sidecar: &str) -> Result<bool> {
+        self.with_order(sidecar, |order| self.server.start_team(order))
+    }
+
+    /// Starts `sidecar` in the session's own window, in place of what runs there.
+    ///
+    /// # Errors
+    /// There is no session, or the server could not be asked.
+    pub fn restart_sidecar(&self, sidecar: &str) -> Result<()> {
+        self.with_order(sidecar, |order| self.server.restart_sidecar(order))
+    }
+
+    fn with_order<T>(
+        &self,
+        sidecar: &str,
+        order: impl FnOnce(&SessionOrder<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let config = &self.project.config.team;
+        let (columns, lines) = SIZE_DEFAULT;
+        order(&SessionOrder {
+            session: &self.session,
+            window: SIDECAR_WINDOW,
+            command: sidecar,
+            directory: self.project.root(),
+            env: &[(QUEUE_VARIABLE, self.project.queue.display().to_string())],
+            without: &AGENT_VARIABLES,
+            size: (config.columns.unwrap_or(columns), config.lines.unwrap_or(lines)),
+            config: config.tmux_config.as_deref(),
+        })
+    }
+
+    /// Excludes all others who bring up agents of this team, until it is dropped.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] names who does.
+    pub fn lock(&self) -> Result<FileLock> {
+        // What is started meanwhile does not inherit it: it is opened close-on-exec.
+        let locks = self.project.locks();
+        std::fs::create_dir_all(&locks).map_err(|source| Error::Io {
+            operation: "create directory",
+            path: locks.clone(),
+            source,
+        })?;
+        FileLock::acquire(&locks.join("up.lock"), LOCK_PATIENCE)
+    }
+}
+
+/// The session of a project's team.
+#[must_use]
+pub fn session_of(project: &Project) -> String {
+    let team = &project.config.team;
+    let directory = || project.root().file_name().map(|name| name.to_string_lossy().into_owned());
+    let name = team.session.clone().or_else(|| team.name.clone()).or_else(directory);
+    // tmux keeps dots and colons for itself.
+    let clean = |c: char| if c.is_alphanumeric() || c == '-' { c } else { '_' };
+    let name: String = name.unwrap_or_default().chars().map(clean).collect();
+    if name.is_empty() { "team".to_owned() } else { name }
+}
+
+/// The socket of a project's team: as configured, else its own below the state directory. Where
+/// that path is too long for a socket, one in a directory private to the user, named after the
+/// project: `/tmp/ensemble-<uid>/<digest of the path>.sock`.
+///
+/// # Errors
+/// The private directory cannot be made, or is not ours alone.
+pub fn socket_of(project: &Project) -> Result<PathBuf> {
+    if let Some(socket) = &project.config.team.socket {
+        return Ok(project.root().join(socket));
+    }
+    let socket = project.state.join(SOCKET_FILE);
+    if socket.as_os_str().len() <= SOCKET_BYTES_MAX {
+        return Ok(socket);
+    }
+    const DIGITS: usize = 32;
+    let digest = Digest::of(socket.as_os_str().as_encoded_bytes()).short(DIGITS);
+    Ok(private_directory()?.join(format!("{digest}.sock")))
+}
+
+/// A directory that nobody else may enter; refused if somebody else has made it.
+fn private_directory() -> Result<PathBuf> {
+    use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+    const PRIVATE: u32 = 0o700;
+    let uid = rustix::process::getuid().as_raw();
+    let path = PathBuf::from(format!("/tmp/ensemble-{uid}"));
+    let io = |operation| {
+        let path = path.clone();
+        move |source| Error::Io { operation, path, source }
+    };
+    match std::fs::DirBuilder::new().mode(PRIVATE).create(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            return Err(io("create directory")(error));
+        }
+        _ => {}
+    }
+    let found = std::fs::symlink_metadata(&path).map_err(io("examine"))?;
+    if found.is_dir() && found.uid() == uid && found.mode() & 0o777 == PRIVATE {
+        return Ok(path);
+    }
+    let detail = format!(
+        "is not a directory of yours alone: remove it, or set `team: {{socket: …}}` in {CONFIG_FILE}"
+    );
+    Err(Error::Malformed { path, field: "directory".to_owned(), detail })
+}
+
+/// Quotes a path for `sh -c`.
+#[must_use]
+pub fn shell_quoted(path: &Path) -> String {
+    format!("'{}'", path.to_string_lossy().replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests;

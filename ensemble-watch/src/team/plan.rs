@@ -1,0 +1,118 @@
+//! What an agent should be: from the configuration, or as it was recorded.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use ensemble_core::message::Name;
+use ensemble_core::provider::Profiles;
+use ensemble_core::roster::Member;
+use ensemble_core::{Error, Result};
+
+use crate::project::{AgentConfig, CONFIG_FILE, Project};
+
+/// What is started if neither the agent nor its profile says: the user's shell.
+const SHELL: &str = "exec \"${SHELL:-/bin/sh}\"";
+/// Variables that are ours to give.
+const RESERVED: &str = "ENSEMBLE_";
+
+/// What an agent should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Plan {
+    /// The agent.
+    pub name: Name,
+    /// What it is there for.
+    pub role: Name,
+    /// Which program it is.
+    pub provider: String,
+    /// The mailbox it reads.
+    pub mailbox: Name,
+    /// What is started; `None` for one whose pane is there already.
+    pub command: Option<String>,
+    /// Where it is started.
+    pub directory: PathBuf,
+    /// What is added to its environment.
+    pub env: BTreeMap<String, String>,
+    /// The pane to adopt, if it is not to be started.
+    pub pane: Option<String>,
+}
+
+impl Plan {
+    /// As the configuration has it.
+    ///
+    /// # Errors
+    /// The provider is unknown, the directory is missing, or a variable cannot be one.
+    pub fn configured(
+        project: &Project,
+        profiles: &Profiles,
+        name: &Name,
+        agent: &AgentConfig,
+    ) -> Result<Self> {
+        let provider = agent.provider.clone().unwrap_or_else(|| "shell".to_owned());
+        let profile = profiles.get(&provider)?;
+        let usual = || profile.open_command().unwrap_or(SHELL).to_owned();
+        let command = match agent.pane {
+            Some(_) => None,
+            None => Some(agent.command.clone().unwrap_or_else(usual)),
+        };
+        let plan = Self {
+            name: name.clone(),
+            role: agent.role_of(name),
+            provider,
+            mailbox: agent.mailbox.clone().unwrap_or_else(|| name.clone()),
+            command,
+            directory: match &agent.directory {
+                Some(directory) => project.root().join(directory),
+                None => project.root().to_owned(),
+            },
+            env: agent.env.clone(),
+            pane: agent.pane.clone(),
+        };
+        plan.check().map(|()| plan)
+    }
+
+    /// As it was recorded.
+    #[must_use]
+    pub fn recorded(project: &Project, member: &Member) -> Self {
+        Self {
+            name: member.name.clone(),
+            role: member.role.clone(),
+            provider: member.provider.clone(),
+            mailbox: member.mailbox.clone(),
+            command: member.command.clone(),
+            directory: member.directory.clone().unwrap_or_else(|| project.root().to_owned()),
+            env: member.env.clone(),
+            pane: None,
+        }
+    }
+
+    /// Whether it can be carried out.
+    pub(super) fn check(&self) -> Result<()> {
+        let place = PathBuf::from(CONFIG_FILE);
+        let wrong = |field: &str, detail: String| {
+            let field = format!("agents.{}.{field}", self.name);
+            Err(Error::Malformed { path: place.clone(), field, detail })
+        };
+        if !self.directory.is_dir() {
+            return wrong("directory", format!("{} is no directory", self.directory.display()));
+        }
+        let controls = |text: &str| text.chars().any(char::is_control);
+        if self.command.as_deref().is_some_and(controls) {
+            return wrong("command", "has a line break: put it into a script".to_owned());
+        }
+        for (name, value) in &self.env {
+            let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            let is_name = name.chars().all(word) && !name.starts_with(|c: char| c.is_ascii_digit());
+            if name.is_empty() || !is_name || name.starts_with(RESERVED) {
+                let detail = format!(
+                    "`{name}` cannot be set: use letters, digits and _, and not {RESERVED}…"
+                );
+                return wrong("env", detail);
+            }
+            if controls(value) {
+                return wrong("env", format!("the value of `{name}` has a control character"));
+            }
+        }
+        Ok(())
+    }
+}

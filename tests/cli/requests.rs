@@ -1,0 +1,298 @@
+//! Asking and answering as agents do, with the command.
+
+use std::process::{Child, Command, Stdio};
+
+use rustix::fs::{FlockOperation, flock};
+use serde_json::Value;
+
+use crate::bed::{Bed, Ran, program, ran};
+use crate::waiting::{end, until_it_listens};
+
+const DECIDERS: usize = 64;
+
+/// With the mailboxes `lead`, `bob` and `w1`.
+fn bed() -> Bed {
+    let bed = Bed::new();
+    bed.ok("mailbox add lead");
+    bed.ok("mailbox add bob");
+    std::fs::write(bed.project().join("plan.md"), "1. think\n2. do\n").unwrap();
+    bed
+}
+
+fn records(bed: &Bed, kind: &str) -> Vec<Value> {
+    bed.json(&format!("log --type {kind}"))
+}
+
+#[test]
+fn asking_and_answering_say_what_the_seed_says() {
+    let bed = bed();
+    let said = bed.ok("request shutdown w1 --as lead --id abc");
+    assert_eq!(said, "Shutdown request abc sent (status: pending)\n");
+    let asked = bed.object("recv --as w1");
+    assert!(asked["envelope"]["body"].as_str().unwrap().contains("Please shut down gracefully."));
+    assert_eq!(bed.ok("respond abc --approve --as w1"), "Shutdown approved\n");
+    let said = bed.ok("plan submit plan.md --to lead --as w1 --id xyz");
+    assert_eq!(said, "Plan submitted (request_id=xyz)\n");
+    assert_eq!(bed.ok("plan review xyz --reject --as lead"), "Plan rejected for 'w1'\n");
+    let said = bed.fails(1, "plan review nope --approve --as lead");
+    assert_eq!(said, "ensemble: Error: Unknown request_id 'nope'\n");
+    let said = bed.fails(1, "plan review abc --approve --as w1");
+    assert!(said.contains("is no plan_approval but a shutdown"), "{said}");
+    let said = bed.fails(1, "request cancel abc --as lead");
+    assert!(said.contains("'abc' was approved by w1 at"), "{said}");
+    bed.fails(2, "respond abc --as w1");
+    bed.fails(2, "respond abc --approve --reject --as w1");
+    bed.fails(2, "respond abc --approve");
+}
+
+#[test]
+fn a_refusal_says_in_json_who_decided_what_and_when() {
+    let bed = bed();
+    let pending = bed.object("request shutdown w1 --as lead --id abc");
+    let members = ["request_id", "kind", "state", "from", "to"];
+    assert_eq!(crate::bed::keys(&pending)[..5], members);
+    let decided = bed.object("respond abc --reject --reason busy --as w1");
+    let ran = bed.run("respond abc --approve --as w1 --json");
+    let refused = crate::bed::objects(&ran.stdout).remove(0);
+    assert_eq!((ran.code, &refused["refused"]), (1, &Value::from("decided")));
+    assert_eq!(refused["decided_by"], "w1");
+    assert_eq!(refused["decided_at"], decided["decided_at"]);
+    assert_eq!((&refused["state"], &refused["comment"]), (&"rejected".into(), &"busy".into()));
+}
+
+#[test]
+fn requests_are_listed_and_shown() {
+    let bed = bed();
+    assert_eq!(bed.ok("requests"), "none\n");
+    bed.ok("plan submit plan.md --to lead --as w1 --id p1 --task t-1");
+    bed.ok("request shutdown w1 --as lead --id s1");
+    bed.ok("respond s1 --reject --as w1");
+    assert_eq!(bed.json("requests").len(), 2);
+    let pending = bed.object("requests --pending");
+    assert_eq!((&pending["request_id"], &pending["round"]), (&"p1".into(), &1.into()));
+    let shown = bed.ok("requests p1");
+    assert!(shown.contains("task     t-1\n") && shown.ends_with("\n1. think\n2. do\n"), "{shown}");
+    assert_eq!(bed.object("requests p1")["plan"], "1. think\n2. do\n");
+    bed.fails(1, "requests nope");
+    std::fs::create_dir(bed.project().join("queue/requests/bad")).unwrap();
+    std::fs::write(bed.project().join("queue/requests/bad/request.yaml"), "no: no\n").unwrap();
+    let ran = bed.run("requests");
+    assert!(
+        ran.code == 4 && ran.stdout.contains("p1") && ran.stderr.contains("requests/bad"),
+        "{ran:?}"
+    );
+}
+
+/// Waits until the command listens, answers, and returns how the wait has ended.
+fn answered(bed: &Bed, ask: &str, answer: &str) -> Ran {
+    let child = bed.start(ask, Stdio::null());
+    until_it_listens(&child);
+    bed.ok(answer);
+    end(child)
+}
+
+#[test]
+fn a_wait_ends_with_the_answer() {
+    let bed = bed();
+    let submit = |id: &str| format!("plan submit plan.md --to lead --as w1 --wait 1h --id {id}");
+    let approved = answered(&bed, &submit("p1"), "plan review p1 --approve --as lead");
+    assert_eq!(approved.code, 0, "{approved:?}");
+    assert!(approved.stdout.contains("\napproved by lead at"), "{approved:?}");
+    let reject = bed.command(&[
+        "plan",
+        "review",
+        "p2",
+        "--reject",
+        "--feedback",
+        "too large",
+        "--as",
+        "lead",
+    ]);
+    let rejected = answered_by(&bed, &submit("p2"), reject);
+    assert_eq!(rejected.code, 1);
+    assert!(rejected.stderr.contains("request p2 was rejected by lead at"), "{rejected:?}");
+    assert!(rejected.stderr.contains(": too large"), "{rejected:?}");
+    let json =
+        answered(&bed, &format!("{} --json", submit("p3")), "respond p3 --approve --as lead");
+    assert_eq!(crate::bed::objects(&json.stdout)[0]["state"], "approved");
+    let late = bed.run("plan submit plan.md --to lead --as w1 --wait 30ms --id p4");
+    assert_eq!(late.code, 3, "{late:?}");
+    assert!(late.stderr.contains("request p4 is pending"), "{late:?}");
+    let cancelled = answered(&bed, &submit("p5"), "request cancel p5 --as w1");
+    assert_eq!(cancelled.code, 1);
+}
+
+fn answered_by(bed: &Bed, ask: &str, mut answer: Command) -> Ran {
+    let child = bed.start(ask, Stdio::null());
+    until_it_listens(&child);
+    assert!(answer.output().unwrap().status.success());
+    end(child)
+}
+
+#[test]
+fn a_deadline_ends_a_wait_although_no_watcher_runs() {
+    let bed = bed();
+    let silent =
+        bed.run("request shutdown w1 --as lead --id s1 --deadline 1s --on-silence tell --wait 1h");
+    assert_eq!(silent.code, 1);
+    assert!(silent.stderr.contains("nobody has answered request s1"), "{silent:?}");
+    let forced = bed.run("request shutdown w1 --as lead --id s2 --force --wait 1h");
+    assert!(forced.code == 0 && forced.stdout.contains("without consent"), "{forced:?}");
+    assert_eq!(records(&bed, "request.expired").len(), 2);
+}
+
+#[test]
+fn a_wait_ends_with_a_decision_that_a_script_has_made() {
+    let bed = bed();
+    let child = bed.start("request shutdown w1 --as lead --id abc --wait 1h", Stdio::null());
+    until_it_listens(&child);
+    let script = "printf 'approve: true\\nby: w1\\n' > queue/tmp/mine && \
+                  ln queue/tmp/mine queue/requests/abc/decision.yaml && rm queue/tmp/mine";
+    let status = Command::new("sh").args(["-c", script]).current_dir(bed.project()).status();
+    assert!(status.unwrap().success());
+    assert_eq!(end(child).code, 0);
+    assert_eq!(bed.object("recv --as lead")["envelope"]["type"], "shutdown_response");
+}
+
+/// Processes of which each waits for the others before it decides.
+fn deciders(bed: &Bed, start: &std::path::Path) -> Vec<Child> {
+    let decide = |n: usize| {
+        let answer = if n.is_multiple_of(2) { "--approve" } else { "--reject" };
+        let mut waiting = Command::new("flock");
+        waiting.args(["--shared", start.to_str().unwrap()]).arg(program());
+        waiting.args(["respond", "abc", answer, "--as", "w1", "--reason", &format!("number {n}")]);
+        let usual = bed.command::<&str>(&[]);
+        waiting.env_clear().envs(usual.get_envs().filter_map(|(k, v)| Some((k, v?))));
+        waiting.current_dir(bed.project()).stdin(Stdio::null());
+        waiting.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    (0..DECIDERS).map(decide).collect()
+}
+
+#[test]
+fn of_64_processes_that_decide_at_once_one_wins_and_the_others_hear_of_it() {
+    let bed = bed();
+    bed.ok("request shutdown w1 --as lead --id abc");
+    let start = bed.project().join("start.lock");
+    let gun = std::fs::File::create(&start).unwrap();
+    flock(&gun, FlockOperation::LockExclusive).unwrap();
+    let children = deciders(&bed, &start);
+    flock(&gun, FlockOperation::Unlock).unwrap();
+    let ran: Vec<Ran> = children.into_iter().map(|c| ran(c.wait_with_output().unwrap())).collect();
+    let shown = bed.object("requests abc");
+    let (word, at) = (shown["state"].as_str().unwrap(), shown["decided_at"].as_str().unwrap());
+    let told = format!(
+        "ensemble: Error: request_id 'abc' was {word} by w1 at {at}: the first decision stands\n"
+    );
+    let winners: Vec<usize> = (0..DECIDERS).filter(|n| ran[*n].code == 0).collect();
+    let [winner] = winners[..] else { panic!("{winners:?} have won") };
+    assert_eq!(ran[winner].stdout, format!("Shutdown {word}\n"));
+    assert_eq!(shown["comment"], format!("number {winner}"));
+    for (n, loser) in ran.iter().enumerate().filter(|(n, _)| *n != winner) {
+        assert_eq!((loser.code, loser.stderr.as_str()), (1, told.as_str()), "number {n}");
+    }
+    let decided = records(&bed, "request.decided");
+    assert_eq!(decided.len(), 1, "the log agrees: {decided:?}");
+    assert_eq!(
+        (&decided[0]["data"]["outcome"], &decided[0]["data"]["at"]),
+        (&word.into(), &at.into())
+    );
+    assert_eq!(records(&bed, "request.refused").len(), DECIDERS - 1);
+    assert_eq!(bed.object("recv --as lead")["envelope"]["correlation_id"], "abc");
+    bed.fails(3, "recv --as lead");
+}
+
+#[test]
+fn a_gated_task_is_neither_received_nor_settled_nor_assigned() {
+    let bed = bed();
+    bed.ok("send --to w1 --task risky -m danger");
+    let held = bed.object("recv --as w1")["id"].as_str().unwrap().to_owned();
+    bed.ok("send --to w1 --task risky -m more");
+    bed.ok("plan submit plan.md --to lead --as w1 --id p1 --task risky");
+    let said = bed.fails(3, "recv --as w1");
+    assert!(
+        said.contains(
+            "that w1 may take: task risky is gated: plan p1 (round 1) waits for lead since"
+        ),
+        "{said}"
+    );
+    let said = bed.fails(1, &format!("settle {held} --as w1"));
+    assert!(said.contains("task risky is gated for w1: plan p1"), "{said}");
+    let said = bed.fails(75, "assign w1 plan.md --task risky --as lead");
+    assert!(said.contains("task risky is gated for w1"), "{said}");
+    let waiting = bed.start("recv --as w1 --wait 1h --json", Stdio::null());
+    until_it_listens(&waiting);
+    bed.ok("plan review p1 --approve --as lead");
+    let woken = crate::bed::objects(&end(waiting).stdout).remove(0);
+    assert_eq!(woken["envelope"]["type"], "plan_approval_response");
+    assert_eq!(bed.object("recv --as w1")["envelope"]["body"], "more");
+    bed.ok(&format!("settle {held} --as w1"));
+    assert!(!bed.project().join("queue/gates").exists());
+}
+
+#[test]
+fn a_new_kind_is_a_few_lines_of_configuration() {
+    let bed = bed();
+    let said = bed.fails(1, "request ask hand_over bob parser --as w1");
+    assert!(
+        said.contains("Unknown kind of request 'hand_over': there are shutdown, plan_approval"),
+        "{said}"
+    );
+    let config = "durability: process\nrequests:\n  kinds:\n    hand_over: {deadline_seconds: 600, content_field: what}\n";
+    std::fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
+    let said = bed.ok("request ask hand_over bob parser --as w1 --id h1");
+    assert_eq!(said, "Request h1 (hand_over) sent (status: pending)\n");
+    let asked = bed.object("recv --as bob");
+    assert_eq!(asked["envelope"]["type"], "hand_over_request");
+    assert!(asked["envelope"]["body"].as_str().unwrap().contains("what: parser"));
+    assert_eq!(
+        bed.ok("respond h1 --approve --as bob"),
+        "Request h1 (hand_over) approved for 'w1'\n"
+    );
+    assert_eq!(bed.object("recv --as w1")["envelope"]["type"], "hand_over_response");
+    std::fs::write(
+        bed.project().join("ensemble.yaml"),
+        "requests: {kinds: {x: {at_expiry: force}}}\n",
+    )
+    .unwrap();
+    let said = bed.fails(4, "requests");
+    assert!(said.contains("requests.kinds.x") && said.contains("can be forced"), "{said}");
+}
+
+#[test]
+fn messages_of_other_programs_are_heeded_when_they_are_received() {
+    let bed = bed();
+    bed.ok("request shutdown w1 --as lead --id abc");
+    let send = |from: &str, body: &str| {
+        let args =
+            ["send", "--to", "lead", "--type", "shutdown_response", "--as", from, "-m", body];
+        assert!(bed.command(&args).output().unwrap().status.success());
+    };
+    send("bob", "{\"requestId\": \"abc\", \"approve\": true}");
+    let ran = bed.run("recv --as lead");
+    assert_eq!(ran.code, 0, "it is delivered all the same");
+    assert!(ran.stderr.contains("addressed to w1: bob may not decide it"), "{ran:?}");
+    send("w1", "{\"requestId\": \"abc\", \"approve\": true, \"reason\": \"fine\"}");
+    bed.ok("recv --as lead");
+    assert_eq!(bed.object("requests abc")["comment"], "fine");
+}
+
+#[test]
+fn a_broadcast_reaches_all_others_and_says_whom_it_has_not_reached() {
+    let bed = bed();
+    bed.ok("mailbox add full --capacity 1");
+    bed.ok("send --to full -m x");
+    let ran = bed.run("broadcast hello --as lead --type news");
+    assert_eq!(ran.code, 1);
+    assert!(ran.stderr.contains("not delivered to full (mailbox `full` is full"), "{ran:?}");
+    let id = ran.stdout.split(' ').next().unwrap().to_owned();
+    assert_eq!(bed.object("recv --as w1")["envelope"]["type"], "news");
+    bed.fails(3, "recv --as lead");
+    bed.ok("recv --as full");
+    bed.ok(&format!("broadcast hello --as lead --type news --id {id}"));
+    assert_eq!(bed.object("recv --as full")["id"], id.as_str());
+    assert_eq!(bed.object("inbox w1")["state"], "acked", "and nobody gets it twice");
+    assert_eq!(bed.run_with("broadcast - --as lead", b"from stdin").code, 0);
+    bed.ok("recv --as full");
+    assert_eq!(bed.json("broadcast again --as lead").len(), 5);
+}

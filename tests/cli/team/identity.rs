@@ -1,0 +1,95 @@
+//! Who is asking is found out and not believed.
+
+use super::Team;
+
+#[test]
+fn a_member_is_who_it_is_whatever_it_types() {
+    let team = Team::new();
+    team.up();
+    team.bed.ok("send --as operator --to worker-1 --id first -m work");
+    // By its pass.
+    let who = team.order("worker-1", "$E whoami --json");
+    assert!(who.stdout.contains(r#""agent":"worker-1","known_by":"pass""#), "{who:?}");
+    // Without it, by its pane; also from deep below, and with its name taken away.
+    let bare = "env -u ENSEMBLE_AGENT_PASS -u ENSEMBLE_AGENT_ID -u LIZA_AGENT_ID";
+    let deep = format!("{bare} sh -c 'sh -c \"\\$E whoami --json; true\"; true'");
+    let who = team.order("worker-1", &deep);
+    assert!(who.stdout.contains(r#""agent":"worker-1","known_by":"process_tree""#), "{who:?}");
+    // In its own name without `--as`.
+    let taken = team.order("worker-1", &format!("{bare} $E recv --json"));
+    assert!(taken.stdout.contains(r#""holder":"worker-1""#), "{taken:?}");
+    assert_eq!(team.order("worker-1", "$E settle first").code, 0);
+    let sent = team.order("worker-1", "$E send --to worker-2 --id from-1 -m hello");
+    assert_eq!(sent.code, 0, "{sent:?}");
+    let envelope = std::fs::read_to_string(team.bed.mailbox("worker-2/new/from-1.yaml")).unwrap();
+    assert!(envelope.contains("from: worker-1\n"), "{envelope}");
+}
+
+#[test]
+fn another_name_is_refused_and_recorded() {
+    let team = Team::new();
+    team.up();
+    let as_other = team.order("worker-1", "$E send --as worker-2 --to conductor -m done");
+    assert_eq!((as_other.code, as_other.stdout.as_str()), (1, ""), "{as_other:?}");
+    assert!(as_other.stderr.contains("this is worker-1"), "{as_other:?}");
+    // The variable is a claim like the flag; the pane tells the truth without the pass.
+    let by_variable = team.order(
+        "worker-1",
+        "env -u ENSEMBLE_AGENT_PASS ENSEMBLE_AGENT_ID=conductor $E recv --mailbox conductor",
+    );
+    assert_eq!(by_variable.code, 1, "{by_variable:?}");
+    let forged = team.order(
+        "worker-1",
+        "ENSEMBLE_AGENT_PASS=00000000000000000000000000000000 $E send --to conductor -m x",
+    );
+    assert!(forged.code == 1 && forged.stderr.contains("belongs to no agent"), "{forged:?}");
+    // The pass of somebody else in one's own pane.
+    let pass = team.order("worker-2", "echo $ENSEMBLE_AGENT_PASS").stdout;
+    let stolen = format!("ENSEMBLE_AGENT_PASS={} $E send --to conductor -m x", pass.trim());
+    let stolen = team.order("worker-1", &stolen);
+    assert!(stolen.code == 1 && stolen.stderr.contains("with the pass of worker-2"), "{stolen:?}");
+    let refused = team.records("identity.refused");
+    let why: Vec<&str> = refused.iter().map(|r| r["why"].as_str().unwrap()).collect();
+    assert_eq!(why, ["mismatch", "mismatch", "unknown_pass", "contradiction"]);
+    assert_eq!(refused[0]["claimed"], "worker-2");
+    assert_eq!((&refused[0]["actual"], &refused[0]["verb"]), (&"worker-1".into(), &"send".into()));
+    assert_eq!(team.member("conductor")["unread"], 0);
+}
+
+#[test]
+fn outsiders_use_names_of_their_own() {
+    let team = Team::new();
+    team.up();
+    let refused = team.bed.fails(1, "recv --as worker-1");
+    assert!(refused.contains("`worker-1` belongs to an agent of the team"), "{refused}");
+    assert!(refused.contains("--as operator"), "it says what to do: {refused}");
+    team.bed.ok("send --as operator --to worker-1 -m hello");
+    team.bed.ok("send --to worker-1 -m hello");
+    team.bed.ok("mailbox add bound");
+    assert_eq!(team.bed.run("recv --as bound").code, 3);
+    assert_eq!(team.records("identity.refused").len(), 1);
+    // Unless that is allowed.
+    let config = team.bed.project().join("ensemble.yaml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, text + "identity: {outsiders: allow}\n").unwrap();
+    team.bed.ok("recv --as worker-1");
+}
+
+#[test]
+fn what_is_left_of_an_earlier_generation_is_refused() {
+    let team = Team::with(&["worker-1"], "");
+    let first = team.up();
+    let old = team.order("worker-1", "echo $ENSEMBLE_AGENT_PASS").stdout.trim().to_owned();
+    let asks = format!("ENSEMBLE_AGENT_PASS={old} ENSEMBLE_AGENT_ID=worker-1 $E whoami");
+    assert_eq!(team.shell(&asks).code, 0, "it is its own pass, wherever it runs");
+    super::kill(u32::try_from(first[1]["pid"].as_u64().unwrap()).unwrap());
+    crate::tmux_support::eventually("the pane is dead", || team.pane("worker-1").dead);
+    team.up();
+    let left_over = team.shell(&asks);
+    assert!(left_over.code == 1 && left_over.stderr.contains("earlier run"), "{left_over:?}");
+    // A pass for the team of another queue is none of this one's business.
+    let elsewhere = format!(
+        "ENSEMBLE_QUEUE=/somewhere/else ENSEMBLE_AGENT_PASS={old} $E --queue queue whoami --as guest"
+    );
+    assert_eq!(team.shell(&elsewhere).code, 0);
+}

@@ -1,0 +1,243 @@
+//! Up, up again, one that died, one that is added, one that was there before.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::{Team, holds, kill, of};
+use crate::tmux_support::eventually;
+
+fn pids(objects: &[Value]) -> Vec<(Value, Value)> {
+    let agents = objects.iter().filter(|object| object["agent"].is_string());
+    agents.map(|object| (object["agent"].clone(), object["pid"].clone())).collect()
+}
+
+#[test]
+fn up_twice_changes_nothing() {
+    let team = Team::new();
+    let first = team.up();
+    assert_eq!(
+        (&first[0]["session_state"], &first[0]["watcher_state"]),
+        (&"started".into(), &"started".into())
+    );
+    assert_eq!(first.len(), 4);
+    for name in ["conductor", "worker-1", "worker-2"] {
+        assert_eq!(of(&first, name)["how"], "started", "{first:#?}");
+        assert_eq!(of(&first, name)["generation"], 1);
+        team.wait_for_puppet(name);
+    }
+    assert_eq!(of(&first, "conductor")["role"], "conductor");
+    assert_eq!(of(&first, "worker-1")["role"], "worker");
+    let panes = team.panes();
+    let files = |team: &Team| {
+        ["roster", "panes"].map(|dir| {
+            let dir = team.bed.project().join(".ensemble").join(dir);
+            ["conductor", "worker-1", "worker-2"]
+                .map(|name| fs::read_to_string(dir.join(format!("{name}.yaml"))).unwrap())
+        })
+    };
+    let before = files(&team);
+    let second = team.up();
+    assert_eq!(
+        (&second[0]["session_state"], &second[0]["watcher_state"]),
+        (&"running".into(), &"running".into())
+    );
+    assert!(second[1..].iter().all(|object| object["how"] == "running"), "{second:#?}");
+    assert_eq!(pids(&first), pids(&second));
+    assert_eq!(files(&team), before);
+    let ids = |panes: &[ensemble_core::tmux::PaneSigns]| -> Vec<(String, u32)> {
+        panes.iter().map(|pane| (pane.id.clone(), pane.pid)).collect()
+    };
+    assert_eq!(ids(&panes), ids(&team.panes()));
+    assert_eq!(team.records("agent.up").len(), 3);
+}
+
+#[test]
+fn only_who_has_died_is_started_again_and_mail_is_kept() {
+    let team = Team::new();
+    let first = team.up();
+    team.bed.ok("send --as operator --to worker-1 --id kept -m unread");
+    let mail = team.bed.mailbox("worker-1/new/kept.yaml");
+    let before = fs::read(&mail).unwrap();
+    kill(u32::try_from(of(&first, "worker-1")["pid"].as_u64().unwrap()).unwrap());
+    eventually("the pane is dead", || team.pane("worker-1").dead);
+    let gone = team.wait_for_state("worker-1", "gone");
+    assert_eq!((&gone["recorded"], &gone["unread"]), (&"up".into(), &1.into()));
+    let second = team.up();
+    let again = of(&second, "worker-1");
+    assert_eq!((&again["how"], &again["generation"]), (&"restarted".into(), &2.into()));
+    assert_eq!(again["pane"], of(&first, "worker-1")["pane"], "in its own pane");
+    assert_ne!(again["pid"], of(&first, "worker-1")["pid"]);
+    for name in ["conductor", "worker-2"] {
+        assert_eq!(of(&second, name)["how"], "running");
+        assert_eq!(of(&second, name)["pid"], of(&first, name)["pid"]);
+    }
+    assert_eq!(fs::read(&mail).unwrap(), before);
+    // It knows who it is, and takes its mail without `--as`.
+    let taken = team.order("worker-1", "$E recv --json");
+    assert!(taken.code == 0 && taken.stdout.contains("\"kept\""), "{taken:?}");
+    assert_eq!(team.order("worker-1", "echo $ENSEMBLE_GENERATION").stdout, "2\n");
+}
+
+#[test]
+fn a_window_that_was_closed_is_opened_again_and_so_is_the_session() {
+    let team = Team::new();
+    team.up();
+    let pane = team.pane("worker-2");
+    team.server().kill_pane(&pane.id).unwrap();
+    team.wait_for_state("worker-2", "gone");
+    assert_eq!(of(&team.up(), "worker-2")["how"], "started");
+    assert_ne!(team.pane("worker-2").pid, pane.pid);
+    // The whole server.
+    team.bed.ok("send --as operator --to worker-1 -m unread");
+    team.server().kill_server().unwrap();
+    for name in ["conductor", "worker-1", "worker-2"] {
+        team.wait_for_state(name, "gone");
+    }
+    let again = team.up();
+    assert_eq!(again[0]["session_state"], "started");
+    assert!(again[1..].iter().all(|object| object["how"] == "started"), "{again:#?}");
+    assert_eq!(team.member("worker-1")["unread"], 1);
+}
+
+#[test]
+fn a_spawned_agent_belongs_to_the_team() {
+    let team = Team::with(&["conductor"], "");
+    team.up();
+    let mut command = team.bed.command(&[
+        "spawn",
+        "tester",
+        "--role",
+        "coder",
+        "--command",
+        "exec sleep 1000",
+        "--env",
+        "A=b c",
+        "--json",
+    ]);
+    let output = crate::bed::ran(command.output().unwrap());
+    assert_eq!((output.code, output.stderr.as_str()), (0, ""), "{output:?}");
+    let line = team.member("tester");
+    assert_eq!(
+        (&line["role"], &line["state"], &line["provider"]),
+        (&"coder".into(), &"idle".into(), &"shell".into())
+    );
+    let environ = fs::read(format!("/proc/{}/environ", line["pid"])).unwrap();
+    let environ = String::from_utf8_lossy(&environ);
+    assert!(environ.split('\0').any(|variable| variable == "A=b c"), "{environ}");
+    let refused = team.bed.fails(1, "spawn tester");
+    assert!(refused.contains("up already"), "{refused}");
+    // `up` keeps it, and starts it again as it was.
+    kill(u32::try_from(line["pid"].as_u64().unwrap()).unwrap());
+    eventually("the pane is dead", || team.pane("tester").dead);
+    assert_eq!(of(&team.up(), "tester")["how"], "restarted");
+    assert_eq!(team.member("tester")["role"], "coder");
+    assert!(team.bed.mailbox("tester/new").is_dir());
+    // What ends at once is an error that says so, and no reason to keep others from running.
+    let failed = team.shell("$E spawn broken --command 'exit 7'; echo $?; $E team broken");
+    assert!(
+        failed.stderr.contains("ended at once") || failed.stdout.contains("gone"),
+        "{failed:?}"
+    );
+    team.wait_for_state("broken", "gone");
+}
+
+#[test]
+fn what_cannot_be_started_is_refused_with_its_reason() {
+    let config = "  lost: {directory: nowhere}\n  odd: {env: {ENSEMBLE_AGENT_PASS: mine}}\n  \
+                  strange: {provider: emacs}\n";
+    let team = Team::with(&["conductor"], config);
+    for (name, said) in
+        [("lost", "nowhere"), ("odd", "ENSEMBLE_AGENT_PASS"), ("strange", "emacs"), ("who", "who")]
+    {
+        let ran = team.bed.run(&format!("up {name}"));
+        assert!(ran.code != 0 && ran.stderr.contains(said), "{name}: {ran:?}");
+    }
+    assert!(team.panes().is_empty(), "nothing was started");
+    team.bed.ok("up conductor");
+}
+
+#[test]
+fn nothing_secret_stands_on_a_command_line() {
+    let team = Team::with(&["conductor"], "");
+    team.up();
+    let pass = team.order("conductor", "echo $ENSEMBLE_AGENT_PASS").stdout.trim().to_owned();
+    assert_eq!(pass.len(), 32, "{pass:?}");
+    for process in fs::read_dir("/proc").unwrap() {
+        let line = fs::read(process.unwrap().path().join("cmdline")).unwrap_or_default();
+        assert!(!String::from_utf8_lossy(&line).contains(&pass));
+    }
+    for file in ["roster/conductor.yaml", "panes/conductor.yaml"] {
+        assert!(!holds(&team.bed.project().join(".ensemble").join(file), &pass), "{file}");
+    }
+    // Another window of the session does not inherit it, nor does the watcher.
+    let other = team.server().run(&["show-environment", "-t", "=crew:"]).unwrap().join("\n");
+    assert!(!other.contains("AGENT_PASS"), "{other}");
+}
+
+#[test]
+fn a_pane_that_was_there_before_joins() {
+    let team = Team::new();
+    team.up();
+    let (socket, lead) =
+        ("--tmux-socket .ensemble/tmux.sock", "exec sh -c 'while read l; do :; done'");
+    let id =
+        team.server().run(&["new-window", "-d", "-P", "-F", "#{pane_id}", lead]).unwrap().remove(0);
+    let join = |name: &str| format!("join {name} --pane {id} {socket}");
+    team.bed.ok(&(join("lead") + " --role conductor"));
+    let line = team.member("lead");
+    assert_eq!((&line["state"], &line["role"]), (&"idle".into(), &"conductor".into()));
+    assert_eq!((&line["pane"], &line["generation"]), (&id.as_str().into(), &1.into()));
+    assert!(team.bed.ok(&join("lead")).contains("already"));
+    let refused = team.bed.fails(1, &join("second"));
+    assert!(refused.contains("belongs to lead"), "{refused}");
+    let refused = team.bed.fails(1, &join("worker-1"));
+    assert!(refused.contains("belongs to lead"), "{refused}");
+    // A member cannot make itself somebody else.
+    let refused = team.order("worker-1", &format!("$E join lead --pane {id} {socket}"));
+    assert!(refused.code == 1 && refused.stderr.contains("this is worker-1"), "{refused:?}");
+    // What it ran ends: it is gone, and `up` can only say so.
+    team.server().kill_pane(&id).unwrap();
+    team.wait_for_state("lead", "gone");
+    let ran = team.bed.run("up");
+    assert!(ran.code == 1 && ran.stderr.contains("lead has joined is gone"), "{ran:?}");
+}
+
+#[test]
+fn a_pane_id_that_is_used_again_is_another_pane() {
+    let team = Team::with(&["conductor"], "");
+    team.up();
+    let before = team.member("conductor");
+    // A new server counts from the same number again.
+    team.server().kill_server().unwrap();
+    for session in ["one", "two"] {
+        team.server().new_session(session, "exec sleep 1000", 80, 24).unwrap();
+    }
+    let panes = team.server().panes().unwrap();
+    assert!(panes.iter().any(|pane| before["pane"] == pane.id.as_str()), "{panes:?}");
+    let line = team.member("conductor");
+    assert_eq!((&line["state"], &line["recorded"]), (&"gone".into(), &"up".into()));
+    assert!(line["why"].as_str().unwrap().contains("another"), "{line}");
+    let again = team.up();
+    assert_eq!(of(&again, "conductor")["how"], "started");
+    assert_ne!(of(&again, "conductor")["pane"], before["pane"]);
+}
+
+#[test]
+fn the_schema_is_that_of_the_configuration() {
+    let team = Team::with(&[], "  x: {}\n");
+    let schema = team.bed.ok("schema config");
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../docs/schema/ensemble.schema.json");
+    if std::env::var_os("ENSEMBLE_UPDATE_SNAPSHOTS").is_some() {
+        fs::write(&path, &schema).unwrap();
+    }
+    assert!(fs::read_to_string(&path).unwrap() == schema, "docs/schema is out of date");
+    let schema: Value = serde_json::from_str(&schema).unwrap();
+    assert_eq!(schema["additionalProperties"], false);
+    for key in ["team", "agents", "identity", "ladder", "routes"] {
+        assert!(schema["properties"][key].is_object(), "{key}");
+    }
+    let written = team.bed.project().join(".ensemble/ensemble.schema.json");
+    assert!(written.exists());
+}

@@ -1,0 +1,186 @@
+//! A team in a real tmux server of its own: brought up, looked at, killed in the middle.
+
+mod crash;
+mod identity;
+mod lifecycle;
+mod shutdown;
+mod states;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ensemble_core::tmux::{PaneSigns, Server};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::bed::{Bed, Ran, program, ran};
+use crate::tmux_support::eventually;
+
+/// Does what the test tells it through a pipe, and leaves output and exit code in files.
+const PUPPET: &str = r#"
+me=$HERE/$ENSEMBLE_AGENT_ID
+[ -p "$me.in" ] || mkfifo "$me.in"
+: >"$me.ready"
+while :; do
+    IFS= read -r line <"$me.in" || continue
+    (eval "$line") >"$me.out" 2>"$me.err"
+    echo $? >"$me.code.new"
+    mv "$me.code.new" "$me.code"
+done
+"#;
+
+/// A project whose team is ended with it.
+pub(super) struct Team {
+    pub(super) bed: Bed,
+}
+
+impl Team {
+    /// The agents `conductor`, `worker-1` and `worker-2`, all of them puppets.
+    pub(super) fn new() -> Self {
+        Self::with(&["conductor", "worker-1", "worker-2"], "")
+    }
+
+    pub(super) fn with(puppets: &[&str], config: &str) -> Self {
+        let bed = Bed::empty();
+        bed.ok("init");
+        let here = bed.project().join("here");
+        fs::create_dir(&here).unwrap();
+        fs::write(here.join("puppet.sh"), PUPPET).unwrap();
+        let mut text = "durability: process\nteam: {name: crew}\nagents:\n".to_owned();
+        for name in puppets {
+            text += &format!(
+                "  {name}: {{command: 'exec sh here/puppet.sh', env: {{HERE: {}, E: {}}}}}\n",
+                here.display(),
+                program().display()
+            );
+        }
+        fs::write(bed.project().join("ensemble.yaml"), text + config).unwrap();
+        Self { bed }
+    }
+
+    pub(super) fn server(&self) -> Server {
+        Server::new(self.bed.project().join(".ensemble/tmux.sock"))
+    }
+
+    pub(super) fn here(&self, file: &str) -> PathBuf {
+        self.bed.project().join("here").join(file)
+    }
+
+    /// All panes of the team's session.
+    pub(super) fn panes(&self) -> Vec<PaneSigns> {
+        self.server().team_panes("crew").unwrap()
+    }
+
+    /// The pane that is marked as an agent's; there must be one and no more.
+    #[track_caller]
+    pub(super) fn pane(&self, name: &str) -> PaneSigns {
+        let panes = self.panes();
+        let is_its = |pane: &&PaneSigns| {
+            pane.member.as_ref().is_some_and(|(member, _)| member.as_str() == name)
+        };
+        let its: Vec<&PaneSigns> = panes.iter().filter(is_its).collect();
+        assert_eq!(its.len(), 1, "{name}: {panes:#?}");
+        its[0].clone()
+    }
+
+    /// Waits until a puppet takes orders.
+    pub(super) fn wait_for_puppet(&self, name: &str) {
+        eventually("the puppet is ready", || self.here(&format!("{name}.ready")).exists());
+    }
+
+    /// Has a puppet run a command in its pane.
+    #[track_caller]
+    pub(super) fn order(&self, name: &str, line: &str) -> Ran {
+        let file = |end: &str| self.here(&format!("{name}.{end}"));
+        self.wait_for_puppet(name);
+        let _ = fs::remove_file(file("code"));
+        fs::write(file("in"), format!("{line}\n")).unwrap();
+        eventually(line, || file("code").exists());
+        Ran {
+            code: fs::read_to_string(file("code")).unwrap().trim().parse().unwrap(),
+            stdout: fs::read_to_string(file("out")).unwrap(),
+            stderr: fs::read_to_string(file("err")).unwrap(),
+        }
+    }
+
+    /// One line of `ensemble team --json`.
+    #[track_caller]
+    pub(super) fn member(&self, name: &str) -> Value {
+        self.bed.object(&format!("team {name}"))
+    }
+
+    #[track_caller]
+    pub(super) fn wait_for_state(&self, name: &str, state: &str) -> Value {
+        let mut last = Value::Null;
+        eventually(&format!("{name} is {state}"), || {
+            last = self.member(name);
+            last["state"] == state
+        });
+        last
+    }
+
+    /// The records of the event log of one type.
+    pub(super) fn records(&self, kind: &str) -> Vec<Value> {
+        let all = self.bed.json(&format!("log --type {kind}"));
+        all.into_iter().map(|record| record["data"].clone()).collect()
+    }
+
+    /// `ensemble up`, as objects by agent; the first is about the session.
+    #[track_caller]
+    pub(super) fn up(&self) -> Vec<Value> {
+        self.bed.json("up")
+    }
+
+    /// A command of the shell, in the environment in which the tests run `ensemble`.
+    pub(super) fn shell(&self, script: &str) -> Ran {
+        let mut command = Command::new("sh");
+        command
+            .args(["-c", script])
+            .env_clear()
+            .env("HOME", self.bed.project())
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .env("E", program())
+            .current_dir(self.bed.project());
+        ran(command.output().unwrap())
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        let server = self.server();
+        let pids: Vec<u32> = server
+            .team_panes("crew")
+            .map(|panes| panes.iter().filter(|pane| !pane.dead).map(|pane| pane.pid).collect())
+            .unwrap_or_default();
+        let pid = server.pid().ok();
+        // Everything is ended before anything is asserted.
+        let ended = server.kill_server();
+        for pid in pids.into_iter().chain(pid) {
+            kill(pid);
+        }
+        if !std::thread::panicking() {
+            ended.expect("the server ends when it is told to");
+        }
+    }
+}
+
+/// Ends a process that is a child of somebody else.
+pub(super) fn kill(pid: u32) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        let _ = kill_process(pid, Signal::KILL);
+    }
+}
+
+/// The member of an object, by the name of an agent.
+#[track_caller]
+pub(super) fn of<'a>(objects: &'a [Value], agent: &str) -> &'a Value {
+    objects.iter().find(|object| object["agent"] == agent).unwrap_or_else(|| {
+        panic!("{agent} is not among {objects:#?}");
+    })
+}
+
+/// Whether a file holds a text.
+pub(super) fn holds(path: &Path, text: &str) -> bool {
+    fs::read_to_string(path).is_ok_and(|content| content.contains(text))
+}

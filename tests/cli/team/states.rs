@@ -1,0 +1,143 @@
+//! The state of each member, from what a real pane, a real queue and the roster show.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+
+use super::Team;
+use crate::tmux_support::eventually;
+
+/// A team with one scripted Claude Code in the state `view`.
+fn with_claude(view: &str) -> Team {
+    let team = Team::with(&["conductor"], "");
+    let bin = team.here("bin");
+    fs::create_dir(&bin).unwrap();
+    for program in ["claude", "bash"] {
+        symlink("/bin/sh", bin.join(program)).unwrap();
+    }
+    let dir = team.here("claude");
+    fs::create_dir(&dir).unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/fake_agent.sh");
+    let command = format!(
+        "exec {} {} claude {view} {}",
+        bin.join("claude").display(),
+        script.display(),
+        dir.display()
+    );
+    team.up();
+    let mut spawn =
+        team.bed.command(&["spawn", "coder", "--provider", "claude", "--command", &command]);
+    assert!(spawn.output().unwrap().status.success());
+    eventually("it runs", || dir.join("running").exists());
+    team
+}
+
+#[test]
+fn what_an_agent_shows_is_its_state() {
+    for (view, state, said) in [
+        ("ready", "idle", "ready"),
+        ("busy", "working", "busy"),
+        ("busy-draft", "working", "draft"),
+        ("permission", "blocked", "permission"),
+        ("trust", "blocked", "trust"),
+        ("login", "blocked", "login"),
+        ("limited", "limited", "resets 3pm"),
+    ] {
+        let team = with_claude(view);
+        let line = team.wait_for_state("coder", state);
+        assert!(line["why"].as_str().unwrap().contains(said), "{view}: {line}");
+        // Holding something does not change what can be seen.
+        team.bed.ok("send --as operator --to coder --task task-1 -m work");
+        assert_eq!(team.member("coder")["unread"], 1);
+    }
+}
+
+#[test]
+fn a_script_works_while_it_holds_something_and_the_watcher_sees_it() {
+    let team = Team::with(&["worker-1"], "");
+    team.up();
+    let idle = team.wait_for_state("worker-1", "idle");
+    assert_eq!(idle["tasks"], serde_json::json!([]));
+    team.bed.ok("send --as operator --to worker-1 --id work --task task-7 -m work");
+    assert_eq!(team.order("worker-1", "$E recv").code, 0);
+    let working = team.member("worker-1");
+    assert_eq!((&working["state"], &working["why"]), (&"working".into(), &"holds task-7".into()));
+    assert_eq!(working["tasks"], serde_json::json!(["task-7"]));
+    eventually("the watcher has seen it", || {
+        let seen = team.records("agent.state");
+        seen.iter().any(|r| r["from"] == "idle" && r["to"] == "working" && r["agent"] == "worker-1")
+    });
+    eventually("since when", || team.member("worker-1")["since"].is_string());
+    assert!(team.member("worker-1")["last_sign_of_life"].is_string());
+    assert_eq!(team.order("worker-1", "$E settle work").code, 0);
+    assert_eq!(team.member("worker-1")["state"], "idle");
+}
+
+#[test]
+fn who_has_asked_for_a_decision_waits_for_it() {
+    let team = Team::with(&["conductor", "worker-1"], "");
+    team.up();
+    let asked = team.order("worker-1", "echo the plan >plan.md; $E plan submit plan.md --json");
+    assert_eq!(asked.code, 0, "{asked:?}");
+    let asked: serde_json::Value = serde_json::from_str(asked.stdout.trim()).unwrap();
+    let id = asked["request_id"].as_str().unwrap();
+    let line = team.wait_for_state("worker-1", "waiting");
+    assert_eq!(line["why"], format!("waits for plan_approval {id} by conductor"));
+    // Holding something does not make it work: it waits.
+    team.bed.ok("send --as operator --to worker-1 -m other");
+    assert_eq!(team.order("worker-1", "$E recv").code, 0);
+    assert_eq!(team.member("worker-1")["state"], "waiting");
+    // It cannot approve its own plan under another name, and the conductor can.
+    let own = team.order("worker-1", &format!("$E plan review {id} --approve --as conductor"));
+    assert!(own.code == 1 && own.stderr.contains("this is worker-1"), "{own:?}");
+    assert_eq!(team.order("conductor", &format!("$E plan review {id} --approve")).code, 0);
+    assert_eq!(team.wait_for_state("worker-1", "working")["unread"], 1);
+}
+
+#[test]
+fn who_was_shut_down_is_not_gone_and_who_left_is() {
+    let team = Team::new();
+    team.up();
+    // As whoever shuts down an agent records it.
+    let roster = ensemble_core::roster::Roster::open(&team.bed.project().join(".ensemble"));
+    let name = ensemble_core::message::Name::new("worker-1").unwrap();
+    let pane = team.pane("worker-1");
+    team.server().kill_pane(&pane.id).unwrap();
+    assert_eq!(team.member("worker-1")["state"], "gone");
+    roster
+        .change(&name, |member| {
+            let mut member = member.expect("a member");
+            member.state = ensemble_core::roster::MemberState::Shutdown;
+            member.ended = Some(ensemble_core::roster::Ended::new(
+                member.since,
+                ensemble_core::roster::How::Approved,
+            ));
+            Ok(Some(member))
+        })
+        .unwrap();
+    let line = team.member("worker-1");
+    assert_eq!((&line["state"], &line["why"]), (&"shutdown".into(), &"approved".into()));
+    // Its name is free for somebody outside now.
+    assert_eq!(team.bed.run("recv --as worker-1").code, 3);
+    // A new start is a new generation.
+    let again = team.up();
+    assert_eq!(super::of(&again, "worker-1")["generation"], 2);
+    assert_eq!(team.member("worker-1")["state"], "idle");
+}
+
+#[test]
+fn a_shell_in_an_agents_place_is_no_agent() {
+    let team = Team::with(&["conductor"], "");
+    team.up();
+    let mut spawn = team.bed.command(&[
+        "spawn",
+        "coder",
+        "--provider",
+        "claude",
+        "--command",
+        "exec bash --norc --noprofile -i",
+    ]);
+    assert!(spawn.output().unwrap().status.success());
+    let line = team.wait_for_state("coder", "gone");
+    assert!(line["why"].as_str().unwrap().contains("bash stands there"), "{line}");
+}

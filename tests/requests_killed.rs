@@ -1,0 +1,221 @@
+//! A process is killed at every system call of asking, deciding and taking back, and the next start
+//! finishes it. Needs `strace`; skipped with a printed reason where there is none.
+
+mod support;
+
+use std::time::Instant;
+
+use ensemble_core::durable::Durability;
+use ensemble_core::env::{Delivery, Lease};
+use ensemble_core::message::Envelope;
+use ensemble_core::requests::{Ask, Entry, Requests};
+use ensemble_core::spool::{Options, Settings, Spool};
+use support::traced::{DEADLY, between_marks, calls, has_strace, run_traced};
+use support::{Bed, given, name};
+
+/// How a process says that its operation was refused with an error.
+const EXIT_REFUSED: i32 = 3;
+const ID: &str = "the-plan";
+const TASK: &str = "task-1";
+
+fn power() -> Options {
+    let mut options = Options::default();
+    options.durability = Durability::Power;
+    options
+}
+
+fn ask(operation: &str) -> Ask {
+    let (worker, lead) = (name("worker"), name("lead"));
+    if operation == "shut-down" {
+        Ask::new("shutdown", lead, worker, "enough").with_id(ID)
+    } else {
+        Ask::new("plan_approval", worker, lead, "1. think\n").with_id(ID).with_task(TASK)
+    }
+}
+
+/// `by-hand` finishes what a script has decided with `ln`; `shut-down` agrees to go.
+fn operate(spool: &Spool, operation: &str) -> ensemble_core::Result<Entry> {
+    let requests = Requests::new(spool);
+    match operation {
+        "ask" => requests.ask(ask(operation)),
+        "approve" => requests.respond(ID, &name("lead"), true, "go"),
+        "reject" => requests.respond(ID, &name("lead"), false, "no"),
+        "cancel" => requests.cancel(ID, &name("worker"), ""),
+        "by-hand" => requests.resume(ID).map(|entry| entry.expect("the request")),
+        "shut-down" => requests.respond(ID, &name("worker"), true, ""),
+        other => panic!("there is no operation `{other}`"),
+    }
+}
+
+#[test]
+fn a_child_process_plays_its_role() {
+    if let Some(operation) = support::role() {
+        let spool = Spool::open(given("QUEUE").as_ref(), power()).unwrap();
+        let worker = name("worker");
+        let result = match operation.as_str() {
+            "receive" => between_marks(|| spool.receive(&worker, &worker)).map(drop),
+            "settle" => {
+                let held = spool.receive(&worker, &worker).unwrap().unwrap().lease;
+                between_marks(|| spool.settle(&held))
+            }
+            operation => between_marks(|| operate(&spool, operation)).map(drop),
+        };
+        std::process::exit(if result.is_ok() { 0 } else { EXIT_REFUSED });
+    }
+}
+
+/// A queue in which the operation can be done.
+fn prepare(operation: &str) -> Bed {
+    let bed = Bed::new();
+    let spool = bed.spool();
+    for mailbox in ["worker", "lead"] {
+        spool.add_mailbox(&name(mailbox), &Settings::default()).unwrap();
+    }
+    spool.publish(&Envelope::new(name("worker"), "the work").with_task(TASK)).unwrap();
+    if operation != "ask" {
+        Requests::new(&spool).ask(ask(operation)).unwrap();
+    }
+    if operation == "by-hand" {
+        let decision = "approve: true\nby: lead\n";
+        bed.land(&format!("requests/{ID}/decision.yaml"), decision);
+    }
+    bed
+}
+
+/// All that an agent can receive now.
+fn mail(spool: &Spool, agent: &str) -> Vec<Delivery> {
+    let (mailbox, holder) = (name(agent), name(agent));
+    std::iter::from_fn(|| spool.receive(&mailbox, &holder).unwrap()).collect()
+}
+
+/// Whatever was interrupted is finished by the next start, and done once.
+fn judge(bed: &Bed, operation: &str, what: &str) {
+    let spool = bed.spool();
+    let requests = Requests::new(&spool);
+    let before = requests.find(ID).unwrap();
+    assert!(before.is_some() || operation == "ask", "{what}: a request is lost");
+    if let Some(entry) = &before {
+        assert_eq!(entry.request.content, ask_content(operation), "{what}: it is whole");
+    }
+    let decided = before.as_ref().is_some_and(|entry| entry.decision.is_some());
+    // What the watcher does at its start.
+    requests.resume(ID).unwrap();
+    requests.resume(ID).unwrap();
+    // What whoever was killed does when it tries again.
+    let again = operate(&spool, operation);
+    assert!(again.is_ok() || decided, "{what}: {again:?}");
+    let entry = requests.get(ID).unwrap();
+    let expected = match operation {
+        "ask" => "pending",
+        "approve" | "by-hand" | "shut-down" => "approved",
+        "reject" => "rejected",
+        _ => "cancelled",
+    };
+    assert_eq!(entry.state(), expected, "{what}");
+    assert_eq!(entry.is_closed, !matches!(operation, "ask" | "shut-down"), "{what}");
+    assert_eq!(entry.is_to_be_carried_out(), operation == "shut-down", "{what}");
+    let gate = requests.gate(TASK, &name("worker")).unwrap();
+    let closed = matches!(operation, "ask" | "reject");
+    assert_eq!(gate.is_some_and(|gate| gate.is_closed()), closed, "{what}: the gate");
+    judge_mail(&spool, operation, what);
+    spool.sweep().unwrap();
+    requests.sweep().unwrap();
+    bed.assert_clean();
+}
+
+fn ask_content(operation: &str) -> &'static str {
+    if operation == "shut-down" { "enough" } else { "1. think\n" }
+}
+
+/// Each message was stored once, and the task is received if nothing stands in its way.
+fn judge_mail(spool: &Spool, operation: &str, what: &str) {
+    let types = |mail: &[Delivery]| -> Vec<String> {
+        mail.iter().map(|d| d.envelope.kind.to_string()).collect()
+    };
+    let (lead, worker) = (mail(spool, "lead"), mail(spool, "worker"));
+    let (lead_types, worker_types) = (types(&lead), types(&worker));
+    let (for_lead, for_worker): (&[&str], &[&str]) = match operation {
+        "ask" => (&["plan_approval_request"], &[]),
+        "approve" | "by-hand" => {
+            (&["plan_approval_request"], &["plan_approval_response", "message"])
+        }
+        "reject" => (&["plan_approval_request"], &["plan_approval_response"]),
+        // The question was taken out of the mailbox before anybody has read it.
+        "cancel" => (&[], &["plan_approval_response", "message"]),
+        _ => (&["shutdown_response"], &["shutdown_request", "message"]),
+    };
+    assert_eq!(lead_types, for_lead, "{what}: the lead's mail");
+    assert_eq!(worker_types, for_worker, "{what}: the worker's mail");
+    let leases: Vec<Lease> = lead.into_iter().chain(worker).map(|d| d.lease).collect();
+    leases.iter().for_each(|lease| spool.settle(lease).unwrap());
+}
+
+fn is_finished_after_any_kill(operation: &str) {
+    if !has_strace() {
+        return;
+    }
+    let start = Instant::now();
+    let calls = calls(&prepare(operation), operation);
+    let (mut points, mut survived) = (0, 0);
+    for call in DEADLY {
+        let (before, all) = calls.get(call).copied().unwrap_or_default();
+        for number in before + 1..=all {
+            let bed = prepare(operation);
+            let inject = format!("inject={call}:signal=KILL:when={number}");
+            let code = run_traced(&bed, operation, &["-e", &inject]).code;
+            let what = format!("{operation} killed at {call} {number}");
+            assert!(code.is_none() || code == Some(0), "{what}: {code:?}");
+            points += 1;
+            survived += u64::from(code == Some(0));
+            judge(&bed, operation, &what);
+        }
+    }
+    assert!(points > 10 && survived < points / 2, "{operation}: {survived} of {points} survived");
+    let seconds = start.elapsed().as_secs_f64();
+    println!("{operation}: killed at {points} system calls, {survived} survived, {seconds:.1} s");
+}
+
+// One test each, so that they run side by side.
+
+#[test]
+fn asking_is_finished_after_any_kill() {
+    is_finished_after_any_kill("ask");
+}
+
+#[test]
+fn approving_is_finished_after_any_kill() {
+    is_finished_after_any_kill("approve");
+}
+
+#[test]
+fn rejecting_is_finished_after_any_kill() {
+    is_finished_after_any_kill("reject");
+}
+
+#[test]
+fn cancelling_is_finished_after_any_kill() {
+    is_finished_after_any_kill("cancel");
+}
+
+#[test]
+fn a_decision_by_hand_is_finished_after_any_kill() {
+    is_finished_after_any_kill("by-hand");
+}
+
+#[test]
+fn agreeing_to_a_shutdown_is_finished_after_any_kill() {
+    is_finished_after_any_kill("shut-down");
+}
+
+/// A queue without gates pays one look for them.
+#[test]
+fn receiving_and_settling_cost_one_look_where_there_are_no_gates() {
+    if !has_strace() {
+        return;
+    }
+    for operation in ["receive", "settle"] {
+        let trace = run_traced(&prepare("ask"), operation, &[]).trace;
+        let looks = trace.lines().filter(|line| line.contains("/gates\"")).count();
+        assert_eq!(looks, if operation == "receive" { 1 } else { 2 }, "{operation}: {trace}");
+    }
+}

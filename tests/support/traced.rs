@@ -1,0 +1,110 @@
+//! Operations under strace: killed, or refused by the system, at each of their system calls.
+#![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use super::{Bed, role_command};
+
+/// Examined to tell where in a trace the operation begins and ends.
+const BEGIN: &str = "/torture-begins-here";
+const END: &str = "/torture-ends-here";
+
+/// Where a process is killed.
+pub const DEADLY: [&str; 11] = [
+    "openat",
+    "write",
+    "fdatasync",
+    "fsync",
+    "renameat2",
+    "renameat",
+    "rename",
+    "unlinkat",
+    "mkdirat",
+    "flock",
+    "newfstatat",
+];
+/// In a process with a role: does something between the two marks.
+pub fn between_marks<T>(action: impl FnOnce() -> T) -> T {
+    outnumber_the_first_thread();
+    let _ = Path::new(BEGIN).exists();
+    let result = action();
+    let _ = Path::new(END).exists();
+    result
+}
+
+/// strace counts the calls of each thread by itself, and the test harness has a thread of its own:
+/// with so many calls before, no call of the operation has a number that the other one reaches.
+fn outnumber_the_first_thread() {
+    use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, RenameFlags};
+    let null = std::fs::OpenOptions::new().write(true).open("/dev/null").unwrap();
+    let nothing = "/nowhere/at/all";
+    for _ in 0..100 {
+        let _ = rustix::fs::openat(CWD, nothing, OFlags::RDONLY, Mode::empty());
+        let _ = rustix::io::write(&null, b"x");
+        let _ = rustix::fs::fdatasync(&null);
+        let _ = rustix::fs::fsync(&null);
+        let _ = rustix::fs::renameat_with(CWD, nothing, CWD, nothing, RenameFlags::NOREPLACE);
+        let _ = rustix::fs::renameat(CWD, nothing, CWD, nothing);
+        let _ = rustix::fs::unlinkat(CWD, nothing, AtFlags::empty());
+        let _ = rustix::fs::mkdirat(CWD, nothing, Mode::RWXU);
+        let _ = rustix::fs::statat(CWD, nothing, AtFlags::empty());
+        let _ = rustix::fs::flock(&null, FlockOperation::NonBlockingLockShared);
+    }
+}
+
+/// What became of an operation in a process of its own.
+pub struct Run {
+    /// `None` if it was killed.
+    pub code: Option<i32>,
+    pub trace: String,
+}
+
+/// Runs the operation in a process of its own under strace.
+pub fn run_traced(bed: &Bed, operation: &str, arguments: &[&str]) -> Run {
+    let role = role_command(operation, &[]);
+    let trace = bed.home.path().join("trace");
+    let mut strace = Command::new("strace");
+    strace.args(["-f", "-qq", "-o"]).arg(&trace).args(arguments);
+    strace.arg(role.get_program()).args(role.get_args());
+    for (key, value) in role.get_envs() {
+        strace.env(key, value.unwrap());
+    }
+    strace.env("QUEUE", bed.queue()).stdin(Stdio::null()).stdout(Stdio::null());
+    let status = strace.stderr(Stdio::null()).status().expect("strace runs");
+    let trace = String::from_utf8_lossy(&std::fs::read(trace).unwrap()).into_owned();
+    assert!(trace.contains(BEGIN), "{operation} {arguments:?}: nothing happens before it begins");
+    Run { code: status.code(), trace }
+}
+
+/// How often each system call happens before and until the end of an operation, in the thread
+/// that does it.
+pub fn calls(bed: &Bed, operation: &str) -> BTreeMap<String, (u64, u64)> {
+    let Run { code, trace: text } = run_traced(bed, operation, &[]);
+    assert_eq!(code, Some(0), "{operation} succeeds if nothing goes wrong");
+    let thread = text.lines().find(|line| line.contains(BEGIN)).expect("the operation begins");
+    let thread = thread.split(' ').next().unwrap();
+    let mut calls: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+    let mut began = false;
+    for line in text.lines().filter_map(|line| line.strip_prefix(thread)) {
+        if line.contains(END) {
+            break;
+        }
+        began |= line.contains(BEGIN);
+        let Some((call, _)) = line.trim_start().split_once('(') else { continue };
+        let (before, all) = calls.entry(call.to_owned()).or_default();
+        *all += 1;
+        *before += u64::from(!began || line.contains(BEGIN));
+    }
+    calls
+}
+
+pub fn has_strace() -> bool {
+    let strace = Command::new("strace").arg("-V").output();
+    let has = strace.is_ok_and(|output| output.status.success());
+    if !has {
+        println!("skipped: strace is not installed (apt-get install strace)");
+    }
+    has
+}
