@@ -8,6 +8,7 @@
 //! | `context` | what a verb works with: project, queue, event log, who is asking |
 //! | `demo` | the team that `ensemble demo` runs |
 //! | `output` | human lines or JSON |
+//! | `queue` | mailboxes in a directory or on servers |
 //! | `worker` | an agent that is asked, nudged or assigned something, and its pane |
 //! | `exit` | exit codes, and what a failure says |
 #![forbid(unsafe_code)]
@@ -23,6 +24,7 @@ mod exit;
 mod held;
 mod interrupt;
 mod output;
+mod queue;
 mod receipt;
 mod text;
 mod worker;

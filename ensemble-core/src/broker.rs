@@ -26,10 +26,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use crate::Result;
 use crate::env::{Lease, Transport};
 use crate::message::{Envelope, MessageId, Name};
 use crate::spool::{DeadLetter, Found, Observed, Settings, Spool, State};
+use crate::{Error, Result};
 
 /// A queue with its mailboxes. Calls block as those of [`Transport`] do.
 pub trait Broker: Transport {
@@ -56,6 +56,27 @@ pub trait Broker: Transport {
     /// # Errors
     /// The mailbox is unknown or the medium failed.
     fn state(&self, mailbox: &Name, id: &MessageId) -> Result<Option<State>>;
+
+    /// Finds a message by its id in any mailbox.
+    ///
+    /// # Errors
+    /// [`crate::Error::NoMessage`], or [`crate::Error::Ambiguous`] if several mailboxes have it.
+    fn find(&self, id: &MessageId) -> Result<Found> {
+        let mut found = Vec::new();
+        for mailbox in self.mailboxes()? {
+            if let Some(state) = self.state(&mailbox, id)? {
+                found.push(Found::new(mailbox, id.clone(), state));
+            }
+        }
+        match found.len() {
+            0 => Err(Error::NoMessage { id: id.to_string(), place: "in any mailbox".to_owned() }),
+            1 => Ok(found.remove(0)),
+            _ => Err(Error::Ambiguous {
+                id: id.to_string(),
+                mailboxes: found.into_iter().map(|f| f.mailbox.into()).collect(),
+            }),
+        }
+    }
 
     /// Reads a message in whatever state it is, without changing it.
     ///
@@ -86,6 +107,12 @@ pub trait Broker: Transport {
     /// # Errors
     /// [`crate::Error::NoMessage`] if it is not among the dead letters.
     fn redrive(&self, mailbox: &Name, id: &MessageId) -> Result<()>;
+
+    /// Removes a dead letter for good.
+    ///
+    /// # Errors
+    /// [`crate::Error::NoMessage`] if it is not among the dead letters.
+    fn drop_dead(&self, mailbox: &Name, id: &MessageId) -> Result<()>;
 
     /// The held messages, for an observer of leases ([`crate::proto::lease`]).
     ///
@@ -128,6 +155,9 @@ impl Broker for Spool {
     }
     fn redrive(&self, mailbox: &Name, id: &MessageId) -> Result<()> {
         Self::redrive(self, mailbox, id)
+    }
+    fn drop_dead(&self, mailbox: &Name, id: &MessageId) -> Result<()> {
+        Self::drop_dead(self, mailbox, id)
     }
     fn observe(&self, mailbox: &Name) -> Result<Vec<Observed>> {
         Self::observe(self, mailbox)

@@ -25,12 +25,15 @@ pub mod doorbell;
 mod engine;
 pub mod kinds;
 mod leases;
+mod mail;
 pub mod members;
 mod nudger;
 pub mod panes;
 mod parking;
 pub mod project;
 mod quarters;
+#[cfg(feature = "nats")]
+mod remote;
 mod requests;
 mod roles;
 mod routing;

@@ -4,6 +4,7 @@
 //! `~/.config/ensemble/config.yaml`, then the default. Unknown keys are errors, so that a typing
 //! mistake cannot silently change what happens.
 
+mod nats;
 mod team;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::kinds::RequestsConfig;
+pub use nats::NatsConfig;
 pub use team::{AgentConfig, IdentityConfig, ShutdownConfig, TeamConfig};
 
 /// The queue's directory, if nothing else is said.
@@ -70,6 +72,11 @@ pub struct Config {
     pub ladder: LadderConfig,
     /// The kinds of requests.
     pub requests: RequestsConfig,
+    /// Where the mailboxes are: `directory` (default), or the servers of a team on several hosts,
+    /// `nats://host:4222` or `tls://…`, several separated by commas.
+    pub transport: Option<String>,
+    /// How the servers are used, if `transport` names some.
+    pub nats: NatsConfig,
 }
 
 /// `readiness` in `ensemble.yaml` (seed 000).
@@ -164,6 +171,8 @@ impl Config {
             },
             providers,
             requests: self.requests.or(fallback.requests),
+            transport: self.transport.or(fallback.transport),
+            nats: self.nats.or(fallback.nats),
             readiness: ReadinessConfig {
                 wait_seconds: self.readiness.wait_seconds.or(fallback.readiness.wait_seconds),
                 retry_seconds: self.readiness.retry_seconds.or(fallback.readiness.retry_seconds),

@@ -75,6 +75,27 @@ impl Broker for NatsTransport {
         Ok(())
     }
 
+    fn drop_dead(&self, mailbox: &Name, id: &MessageId) -> Result<()> {
+        self.settings_of(mailbox)?;
+        let absent = || no_message(id, format!("among the dead letters of `{mailbox}`"));
+        let last = self.read(mailbox, id)?.ok_or_else(absent)?;
+        if !matches!(last.record.place, Place::Dead { .. }) {
+            return Err(absent());
+        }
+        // By its number: a version that came meanwhile is another one, and stays.
+        let wire = self.wire.clone();
+        self.call("remove a message", async move {
+            let removed = wire.stream.delete_message(last.seq).await;
+            removed.map_err(|error| wire.unreachable("remove a message", error))
+        })?;
+        if let Some(watch) = lock(&self.watches).get(mailbox) {
+            watch.index().forget(id);
+        }
+        let data = serde_json::json!({ "id": id, "mailbox": mailbox });
+        self.recorder.record("message.dropped", mailbox.as_str(), data);
+        Ok(())
+    }
+
     /// The number of the version stands for the sequence: every extension is a new one.
     fn observe(&self, mailbox: &Name) -> Result<Vec<Observed>> {
         let watch = self.current(mailbox)?;

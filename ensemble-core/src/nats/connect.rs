@@ -75,6 +75,7 @@ impl NatsTransport {
             recorder: Arc::clone(&options.recorder),
             connections,
             watches: Mutex::default(),
+            news: Arc::default(),
             settings: Mutex::default(),
             held: Mutex::default(),
         })

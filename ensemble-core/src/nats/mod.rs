@@ -71,7 +71,7 @@ pub use requests::First;
 use record::{Record, Stored};
 use runtime::Runtime;
 use subject::Subjects;
-use watch::Watch;
+use watch::{News, Watch};
 use wire::{Put, Wire};
 
 /// How long settings are believed before they are read again.
@@ -87,6 +87,7 @@ pub struct NatsTransport {
     recorder: Arc<dyn Recorder>,
     connections: tokio::sync::watch::Receiver<u64>,
     watches: Mutex<HashMap<Name, Arc<Watch>>>,
+    news: Arc<News>,
     settings: Mutex<HashMap<Name, (Settings, Instant)>>,
     /// What this connection has received, so that settling needs no look first.
     held: Mutex<HashMap<(Name, MessageId), Stored>>,
@@ -131,7 +132,7 @@ impl NatsTransport {
         if let Some(watch) = watches.get(mailbox) {
             return Ok(Arc::clone(watch));
         }
-        let watch = Arc::new(Watch::default());
+        let watch = Arc::new(Watch::new(Arc::clone(&self.news)));
         let following = watch::Following {
             wire: self.wire.clone(),
             pattern: self.subjects.messages(mailbox),

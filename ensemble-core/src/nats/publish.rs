@@ -19,6 +19,10 @@ impl NatsTransport {
     /// [`Error::Server`]. After an error, publishing the same envelope again is safe.
     pub fn publish(&self, envelope: &Envelope) -> Result<Published> {
         let settings = self.settings_of(&envelope.to)?;
+        if envelope.attachment.is_some() {
+            let detail = "attached content stays on the host that stored it: send a text of at most 60 KiB, or a place that every host can read";
+            return Err(Error::malformed(envelope.id.as_str(), "attachment", detail));
+        }
         let payload = Bytes::from(envelope.encode()?);
         let record = Record::fresh(envelope.priority);
         if let Some(capacity) = settings.capacity {

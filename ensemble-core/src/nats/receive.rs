@@ -141,6 +141,35 @@ impl NatsTransport {
     }
 }
 
+impl NatsTransport {
+    /// The ids of up to `limit` messages that could be received now, as far as is known here; from
+    /// now on the mailbox is followed.
+    ///
+    /// # Errors
+    /// [`Error::NoMailbox`] or [`Error::Server`].
+    pub fn due_ids(&self, mailbox: &Name, limit: usize) -> Result<Vec<MessageId>> {
+        let watch = self.watch(mailbox)?;
+        let now = self.now_millis();
+        let is_due = |place: &Place| matches!(place, Place::Queued { due } if *due <= now);
+        let mut ids: Vec<MessageId> = watch
+            .index()
+            .entries()
+            .filter(|(_, entry)| is_due(&entry.record.place))
+            .map(|(id, _)| id.clone())
+            .collect();
+        ids.sort_unstable();
+        ids.truncate(limit);
+        Ok(ids)
+    }
+
+    /// Waits until anything has changed in the mailboxes that are followed since this returned
+    /// `seen`, or `patience` is over. Begin with 0.
+    #[must_use]
+    pub fn wait_for_news(&self, seen: u64, patience: Duration) -> u64 {
+        self.news.wait(seen, patience)
+    }
+}
+
 /// The error for a message that is not there.
 pub(super) fn no_message(id: &MessageId, place: String) -> Error {
     Error::NoMessage { id: id.to_string(), place }

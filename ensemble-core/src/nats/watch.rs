@@ -3,7 +3,7 @@
 //! It begins with the last version of every message and then gets each new one. When the connection
 //! comes back, or the consumer fails, it begins anew; versions that are known already change nothing.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
@@ -17,14 +17,40 @@ use super::wire::{Wire, millis};
 /// Between two tries to follow a mailbox.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 
+/// Counts what has changed in all mailboxes that are followed.
+#[derive(Debug, Default)]
+pub(super) struct News {
+    count: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl News {
+    fn ring(&self) {
+        *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.changed.notify_all();
+    }
+
+    /// Waits for a change after number `seen`; returns the number of the last one.
+    pub(super) fn wait(&self, seen: u64, patience: Duration) -> u64 {
+        let count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.changed.wait_timeout_while(count, patience, |count| *count == seen);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
 /// The index of a mailbox, shared with the task that follows it.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     index: Mutex<Index>,
     changed: Condvar,
+    news: Arc<News>,
 }
 
 impl Watch {
+    pub(super) fn new(news: Arc<News>) -> Self {
+        Self { news, ..Self::default() }
+    }
+
     pub(super) fn index(&self) -> MutexGuard<'_, Index> {
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -53,6 +79,7 @@ impl Watch {
 
     pub(super) fn note_changed(&self) {
         self.changed.notify_all();
+        self.news.ring();
     }
 }
 
