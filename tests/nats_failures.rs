@@ -15,9 +15,11 @@ use conformance::bed::{MAILBOX, id, message, name};
 use ensemble_core::Error;
 use ensemble_core::bridge::{Bridge, Unknown};
 use ensemble_core::durable::Durability;
-use ensemble_core::env::Published;
+use ensemble_core::broker::Broker as _;
+use ensemble_core::env::{Counts, Published, Transport as _};
 use ensemble_core::event_log::Recorder as _;
 use ensemble_core::message::Envelope;
+use ensemble_core::migrate::migrate;
 use ensemble_core::nats::{First, NatsOptions, NatsTransport, Outbox, Posted};
 use ensemble_core::spool::{Options, Settings, Spool};
 use nats_support::{PATIENCE, Server, free_port, fresh_team};
@@ -88,13 +90,16 @@ fn killing_the_server_in_the_middle_loses_nothing() {
 }
 
 trait Scan {
-    fn scan_settled(&self) -> u64;
+    fn scan_all(&self) -> Counts;
+
+    fn scan_settled(&self) -> u64 {
+        self.scan_all().settled
+    }
 }
 
 impl Scan for NatsTransport {
-    fn scan_settled(&self) -> u64 {
-        use ensemble_core::env::Transport;
-        Transport::scan(self, &name(MAILBOX)).unwrap().settled
+    fn scan_all(&self) -> Counts {
+        self.scan(&name(MAILBOX)).unwrap()
     }
 }
 
@@ -371,4 +376,48 @@ fn the_log_is_one_stream_for_all_hosts() {
     assert_eq!(of("host-b"), [(1, "task_start"), (2, "task_complete")]);
     assert!(records.iter().any(|r| r["data"]["truncated"] == true));
     assert_eq!(logs[0].missing() + logs[1].missing(), 0);
+}
+
+#[test]
+fn a_queue_moves_to_the_server_and_back_without_loss() {
+    let server = Server::start();
+    let options = server.options(&fresh_team()).with_patience(PATIENCE);
+    let queue = NatsTransport::connect(&options).unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let spool = spool_at(home.path());
+    let mailbox = name(MAILBOX);
+    for body in ["delayed", "buried", "held"] {
+        spool.publish(&message(body).with_id(id(body))).unwrap();
+    }
+    let take = |body: &str| spool.receive_id(&mailbox, &id(body), &name("w")).unwrap().unwrap();
+    spool.release(&take("delayed").lease, Duration::from_secs(3600)).unwrap();
+    spool.dead_letter(&take("buried").lease, "wrong team").unwrap();
+    let held = take("held");
+    for n in 0..5 {
+        spool.publish(&message(&format!("{n}"))).unwrap();
+    }
+    // As a run leaves it that died after it had set a message aside.
+    spool.publish(&message("aside").with_id(id("aside"))).unwrap();
+    spool.dead_letter_waiting(&mailbox, &id("aside"), "migrating, due at 0").unwrap();
+
+    let moved = migrate(&spool, &queue).unwrap();
+    assert_eq!((moved.mailboxes, moved.moved, moved.dead, moved.held), (1, 7, 1, 1));
+    spool.settle(&held.lease).unwrap();
+    assert_eq!(migrate(&spool, &queue).unwrap().moved, 0, "moving again moves nothing");
+    let counts = queue.scan_all();
+    assert_eq!((counts.queued, counts.delayed, counts.dead), (7, 1, 1));
+    assert_eq!(queue.dead_letters(&mailbox).unwrap()[0].reason, "wrong team");
+
+    let moved = migrate(&queue, &spool).unwrap();
+    assert_eq!((moved.moved, moved.dead, moved.held), (7, 1, 0));
+    assert_eq!((queue.scan_all().queued, queue.scan_all().dead), (0, 0));
+    let counts = spool.counts(&mailbox).unwrap();
+    assert_eq!((counts.delayed, counts.dead), (1, 1));
+    let mut bodies = Vec::new();
+    while let Some(delivery) = spool.receive(&mailbox, &mailbox).unwrap() {
+        bodies.push(delivery.envelope.body);
+    }
+    bodies.sort_unstable();
+    assert_eq!(bodies, ["0", "1", "2", "3", "4", "aside"]);
+    assert_eq!(spool.dead_letters(&mailbox).unwrap()[0].reason, "wrong team");
 }

@@ -109,6 +109,7 @@ pub mod env;
 mod error;
 pub mod event_log;
 pub mod message;
+pub mod migrate;
 #[cfg(feature = "nats")]
 pub mod nats;
 pub mod pane;

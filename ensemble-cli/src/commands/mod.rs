@@ -4,6 +4,7 @@
 mod assign;
 mod attach;
 mod bind;
+mod bridge;
 mod broadcast;
 mod completions;
 mod dead;
@@ -19,6 +20,7 @@ mod join;
 mod log;
 mod mailbox;
 mod man;
+mod migrate;
 mod nudge;
 mod pane;
 mod ping;
@@ -100,6 +102,8 @@ verbs! {
     Status => status,
     Log => log,
     Dead => dead,
+    Bridge => bridge,
+    Migrate => migrate,
     Fsck => fsck,
     Doctor => doctor,
     Schema => schema,

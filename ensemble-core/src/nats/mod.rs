@@ -46,6 +46,7 @@ mod receive;
 mod record;
 mod registry;
 mod requests;
+mod restore;
 mod runtime;
 mod subject;
 mod watch;
