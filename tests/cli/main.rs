@@ -9,7 +9,12 @@ mod deep;
 mod demo;
 mod help;
 mod reading;
+#[cfg(feature = "nats")]
+#[path = "../nats_support/server.rs"]
+mod nats_server;
 mod requests;
+#[cfg(feature = "nats")]
+mod servers;
 mod shell;
 mod team;
 #[path = "../tmux_support/mod.rs"]
