@@ -38,6 +38,12 @@ pub fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
+/// Debian puts it where not everybody's PATH looks.
+fn program() -> &'static str {
+    let in_sbin = "/usr/sbin/nats-server";
+    if Path::new(in_sbin).exists() { in_sbin } else { "nats-server" }
+}
+
 impl Server {
     /// A server of its own, running.
     pub fn start() -> Self {
@@ -83,7 +89,7 @@ impl Server {
     /// Starts it; its port and its messages are those of before.
     pub fn run(&self) {
         let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "nats-server", "-a", "127.0.0.1", "-js"]);
+        command.args(["--pdeathsig", "KILL", program(), "-a", "127.0.0.1", "-js"]);
         command.args(["-p", &self.port.to_string(), "-sd"]).arg(&self.home);
         command.args(&self.arguments).stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(std::fs::File::create(self.home.join("stderr")).unwrap());

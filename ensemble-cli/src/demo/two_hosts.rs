@@ -58,7 +58,10 @@ impl Hub {
     }
 
     fn run(home: &Path, port: u16) -> Outcome<Child> {
-        let mut command = Command::new("nats-server");
+        // Debian puts it where not everybody's PATH looks.
+        let in_sbin = Path::new("/usr/sbin/nats-server");
+        let program = if in_sbin.exists() { in_sbin } else { Path::new("nats-server") };
+        let mut command = Command::new(program);
         command.args(["-a", "127.0.0.1", "-p", &port.to_string(), "-js", "-sd"]).arg(home);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut process = command.spawn().map_err(|error| match error.kind() {
