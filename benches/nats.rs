@@ -41,6 +41,20 @@ impl Server {
     fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.1)
     }
+    /// Memory that it has now.
+    fn usage(&self) -> Outcome<String> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib: f64 = line.ok_or("no VmRSS")?.trim().trim_end_matches(" kB").parse()?;
+        Ok(format!("{:.0} MiB", kib / 1024.0))
+    }
+    /// Seconds of processor time that it has used.
+    fn cpu(&self) -> Outcome<f64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id()))?;
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
+        // In ticks, of which Linux shows 100 a second.
+        Ok((fields[11].parse::<f64>()? + fields[12].parse::<f64>()?) / 100.0)
+    }
 }
 
 impl Drop for Server {
@@ -162,6 +176,64 @@ fn row(name: &str, unit: &str, mut rounds: Vec<(f64, f64)>, is_time: bool) {
     );
 }
 
+/// A number from the environment.
+fn setting(variable: &str, default: usize) -> Outcome<usize> {
+    std::env::var(variable).map_or(Ok(default), |text| Ok(text.parse()?))
+}
+
+/// So many agents on so many hosts, each a connection that follows its agents' mailboxes: every
+/// agent is sent a message, which its host receives and settles.
+fn scale(server: &Server, body: &str) -> Outcome<()> {
+    let agents = setting("ENSEMBLE_BENCH_AGENTS", 10_000)?;
+    let hosts = setting("ENSEMBLE_BENCH_HOSTS", 20)?;
+    let options = NatsOptions::new(server.url(), Name::new("scale")?)
+        .with_patience(Duration::from_secs(120));
+    let mut all = Vec::new();
+    for host in 0..hosts {
+        let mailboxes = (0..agents / hosts)
+            .map(|agent| Name::new(format!("agent-{host}-{agent}")))
+            .collect::<Result<Vec<_>, _>>()?;
+        all.push((NatsTransport::connect(&options)?, mailboxes));
+    }
+    let each = |what: &str, act: &(dyn Fn(&NatsTransport, &Name) -> Outcome<()> + Sync)| {
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            let running: Vec<_> = all
+                .iter()
+                .map(|(queue, mailboxes)| {
+                    scope.spawn(move || mailboxes.iter().try_for_each(|name| act(queue, name)))
+                })
+                .collect();
+            running.into_iter().try_for_each(|host| host.join().map_err(|_| "a host failed")?)
+        })?;
+        let seconds = start.elapsed().as_secs_f64();
+        let rate = agents as f64 / seconds;
+        println!("{what:<44} {seconds:>7.2} s  {rate:>8.0} /s  server {}", server.usage()?);
+        Outcome::Ok(())
+    };
+    println!("{agents} agents on {hosts} hosts, one server");
+    each("mailboxes added", &|queue, name| Ok(queue.add_mailbox(name, &Settings::default())?))?;
+    let send = |queue: &NatsTransport, name: &Name| {
+        queue.publish(&Envelope::new(name.clone(), body))?;
+        Outcome::Ok(())
+    };
+    let work = |queue: &NatsTransport, name: &Name| {
+        let delivery = queue.receive(name, name)?.ok_or("no message")?;
+        queue.settle(&delivery.lease)?;
+        Outcome::Ok(())
+    };
+    each("a message sent to each", &send)?;
+    each("received and settled, mailboxes not followed", &work)?;
+    each("a message sent to each, all followed", &send)?;
+    each("received and settled, all followed", &work)?;
+    let before = server.cpu()?;
+    let idle = Duration::from_secs(10);
+    std::thread::sleep(idle);
+    let share = (server.cpu()? - before) / idle.as_secs_f64();
+    println!("idle, all followed: server takes {:.0} % of a core, {}", share * 100.0, server.usage()?);
+    Ok(())
+}
+
 fn main() -> Outcome<()> {
     if std::env::args().any(|argument| argument == "--test") {
         return Ok(());
@@ -169,6 +241,9 @@ fn main() -> Outcome<()> {
     let server = Server::start()?;
     let body = "a line of a task that somebody shall do\n".repeat(24);
     let envelope = Envelope::new(Name::new("m")?, body.as_str()).encode()?;
+    if std::env::args().any(|argument| argument == "scale") {
+        return scale(&server, &body);
+    }
     println!("one server, messages of {} bytes, {ROUNDS} rounds of {MESSAGES}", envelope.len());
     let (ours, bare) = (Ours::new(&server.url(), "one")?, Bare::new(&server.url(), "one")?);
     let (mut publish, mut receive, mut both) = (Vec::new(), Vec::new(), Vec::new());

@@ -81,7 +81,7 @@ impl Watcher {
         };
         #[cfg(not(feature = "nats"))]
         project.refuse_servers()?;
-        let nudgers = Nudgers::new(project.locks(), reports);
+        let nudgers = Nudgers::new(project.sources(), project.locks(), reports);
         let departures = Departures::new(project, Arc::clone(&spool), Arc::clone(&recorder));
         let mut engine = Engine::new(project, spool, recorder, sender.clone(), nudgers)?;
         engine.set_consequence(Box::new(departures));

@@ -16,6 +16,7 @@ mod requests;
 #[cfg(feature = "nats")]
 mod servers;
 mod shell;
+mod sources;
 mod team;
 #[path = "../tmux_support/mod.rs"]
 mod tmux_support;

@@ -104,7 +104,7 @@ pub(super) async fn follow(mut following: Following, watch: std::sync::Weak<Watc
 /// Until the connection is a new one (`Some`) or something failed (`None`).
 async fn follow_once(following: &mut Following, watch: &std::sync::Weak<Watch>) -> Option<()> {
     let Following { wire, pattern, connections } = following;
-    let config = wire.ordered(pattern, false);
+    let config = wire.ordered(pattern);
     let consumer = wire.stream.create_consumer(config).await.ok()?;
     let mut messages = consumer.messages().await.ok()?;
     loop {

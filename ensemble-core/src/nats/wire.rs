@@ -165,36 +165,35 @@ impl Wire {
         }
     }
 
-    /// The subjects of a pattern that have something.
-    pub(super) async fn list(&self, pattern: &str) -> Result<Vec<String>> {
+    /// The content of the last version of every subject of a pattern.
+    pub(super) async fn list(&self, pattern: &str) -> Result<Vec<Bytes>> {
         if self.last(pattern).await?.is_none() {
             return Ok(Vec::new());
         }
         let failed = |error: async_nats::Error| self.unreachable("list messages", error);
         let consumer = self
             .stream
-            .create_consumer(self.ordered(pattern, true))
+            .create_consumer(self.ordered(pattern))
             .await
             .map_err(|error| failed(error.into()))?;
         let mut messages = consumer.messages().await.map_err(|error| failed(error.into()))?;
-        let mut subjects = Vec::new();
+        let mut contents = Vec::new();
         while let Some(message) = messages.next().await {
             let message = message.map_err(|error| failed(error.into()))?;
-            subjects.push(message.subject.to_string());
+            contents.push(message.payload.clone());
             if message.info().map_err(failed)?.pending == 0 {
                 break;
             }
         }
-        Ok(subjects)
+        Ok(contents)
     }
 
     /// A consumer that tells of the last version of every subject, and then of each new one.
-    pub(super) fn ordered(&self, pattern: &str, headers_only: bool) -> OrderedConfig {
+    pub(super) fn ordered(&self, pattern: &str) -> OrderedConfig {
         OrderedConfig {
             deliver_subject: self.client.new_inbox(),
             filter_subject: pattern.to_owned(),
             deliver_policy: DeliverPolicy::LastPerSubject,
-            headers_only,
             ..OrderedConfig::default()
         }
     }

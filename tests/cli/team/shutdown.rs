@@ -208,6 +208,23 @@ fn nobody_waits_for_an_agent_that_has_gone() {
     team.bed.ok("down --force");
 }
 
+#[test]
+fn one_that_dies_without_an_answer_is_not_waited_for() {
+    let team = Team::with(&["worker-1"], "");
+    team.up();
+    team.wait_for_puppet("worker-1");
+    let asked = team.bed.object("request shutdown worker-1 --as operator --deadline 1h");
+    assert_eq!(asked["state"], "pending");
+    kill(team.pane("worker-1").pid);
+    let id = asked["request_id"].as_str().unwrap();
+    eventually("its shutdown is carried out", || {
+        team.bed.object(&format!("requests {id}"))["state"] == "expired"
+            && team.member("worker-1")["state"] == "shutdown"
+    });
+    assert_eq!(team.records("worker_release")[0]["how"], "forced");
+    team.bed.ok("down --force");
+}
+
 /// Runs a command and kills it before its `number`th call of `call`; whether it got that far.
 fn killed_at(team: &Team, line: &str, call: &str, number: u32) -> bool {
     let inject = format!("inject={call}:signal=SIGKILL:when={number}");
@@ -243,7 +260,9 @@ fn a_shutdown_that_was_killed_anywhere_is_finished_by_the_next_attempt() {
             team.bed.ok("up deaf");
             let pids = deaf_pids(&team);
             // Nobody else is to finish it.
-            let watcher = team.panes().into_iter().find(|pane| pane.is_sidecar).unwrap().pid;
+            let panes = team.panes();
+            let watcher = panes.iter().find(|pane| pane.is_sidecar);
+            let watcher = watcher.unwrap_or_else(|| panic!("{call} {number}: {panes:#?}")).pid;
             kill(watcher);
             eventually("no watcher runs", || !lives(watcher));
             team.bed.ok("send --as operator --to deaf --id unread -m hello");
