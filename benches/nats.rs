@@ -151,10 +151,7 @@ fn median(mut act: impl FnMut() -> Outcome<()>) -> Outcome<f64> {
 }
 
 /// How many messages a second all workers send and receive together.
-fn throughput<T: Sync>(
-    workers: &[T],
-    act: impl Fn(&T) -> Outcome<()> + Sync,
-) -> Outcome<f64> {
+fn throughput<T: Sync>(workers: &[T], act: impl Fn(&T) -> Outcome<()> + Sync) -> Outcome<f64> {
     let start = Instant::now();
     std::thread::scope(|scope| {
         let running: Vec<_> = workers
@@ -172,7 +169,11 @@ fn row(name: &str, unit: &str, mut rounds: Vec<(f64, f64)>, is_time: bool) {
     let (low, middle, high) = (rounds[1], rounds[ROUNDS / 2], rounds[ROUNDS - 2]);
     println!(
         "{name:<34} ours {:>9.1} {unit}   bare {:>9.1} {unit}   {:.2} x ({:.2}-{:.2})   goal 0.8 x",
-        middle.0, middle.1, ratio(&middle), ratio(&low), ratio(&high)
+        middle.0,
+        middle.1,
+        ratio(&middle),
+        ratio(&low),
+        ratio(&high)
     );
 }
 
@@ -186,8 +187,8 @@ fn setting(variable: &str, default: usize) -> Outcome<usize> {
 fn scale(server: &Server, body: &str) -> Outcome<()> {
     let agents = setting("ENSEMBLE_BENCH_AGENTS", 10_000)?;
     let hosts = setting("ENSEMBLE_BENCH_HOSTS", 20)?;
-    let options = NatsOptions::new(server.url(), Name::new("scale")?)
-        .with_patience(Duration::from_secs(120));
+    let options =
+        NatsOptions::new(server.url(), Name::new("scale")?).with_patience(Duration::from_secs(120));
     let mut all = Vec::new();
     for host in 0..hosts {
         let mailboxes = (0..agents / hosts)
@@ -230,7 +231,11 @@ fn scale(server: &Server, body: &str) -> Outcome<()> {
     let idle = Duration::from_secs(10);
     std::thread::sleep(idle);
     let share = (server.cpu()? - before) / idle.as_secs_f64();
-    println!("idle, all followed: server takes {:.0} % of a core, {}", share * 100.0, server.usage()?);
+    println!(
+        "idle, all followed: server takes {:.0} % of a core, {}",
+        share * 100.0,
+        server.usage()?
+    );
     Ok(())
 }
 
@@ -249,10 +254,8 @@ fn main() -> Outcome<()> {
     let (mut publish, mut receive, mut both) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         publish.push((median(|| ours.publish(&body))?, median(|| bare.publish(&envelope))?));
-        receive.push((
-            median(|| ours.receive_and_settle())?,
-            median(|| bare.receive_and_settle())?,
-        ));
+        receive
+            .push((median(|| ours.receive_and_settle())?, median(|| bare.receive_and_settle())?));
     }
     row("publish, latency", "us", publish, true);
     row("receive + settle, latency", "us", receive, true);

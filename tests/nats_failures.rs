@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use conformance::bed::{MAILBOX, id, message, name};
 use ensemble_core::Error;
 use ensemble_core::bridge::{Bridge, Unknown};
-use ensemble_core::durable::Durability;
 use ensemble_core::broker::Broker as _;
+use ensemble_core::durable::Durability;
 use ensemble_core::env::{Counts, Published, Transport as _};
 use ensemble_core::event_log::Recorder as _;
 use ensemble_core::message::Envelope;
@@ -120,10 +120,9 @@ fn a_lease_outlives_the_server() {
 fn an_outbox_keeps_what_the_server_cannot_take() {
     let server = Server::start();
     let (_, queue) = queue_on(&server);
-    let quick = NatsTransport::connect(
-        &server.options("quick").with_patience(Duration::from_millis(300)),
-    )
-    .unwrap();
+    let quick =
+        NatsTransport::connect(&server.options("quick").with_patience(Duration::from_millis(300)))
+            .unwrap();
     quick.add_mailbox(&name(MAILBOX), &Settings::default()).unwrap();
     drop(queue);
     let home = tempfile::tempdir().unwrap();
@@ -211,9 +210,8 @@ fn a_cluster_goes_on_without_one_of_three() {
         })
         .collect();
     let urls: Vec<String> = servers.iter().map(Server::url).collect();
-    let options = NatsOptions::new(urls.join(","), name("team"))
-        .with_replicas(3)
-        .with_patience(PATIENCE);
+    let options =
+        NatsOptions::new(urls.join(","), name("team")).with_replicas(3).with_patience(PATIENCE);
     let queue = NatsTransport::connect(&options).unwrap();
     queue.add_mailbox(&name(MAILBOX), &Settings::default()).unwrap();
     let mut expected = Vec::new();
@@ -301,8 +299,7 @@ fn a_bridge_carries_once_whatever_happened_before() {
 fn a_bridge_holds_on_while_the_server_is_away() {
     let server = Server::start();
     let (options, _) = queue_on(&server);
-    let queue =
-        NatsTransport::connect(&options.with_patience(Duration::from_millis(300))).unwrap();
+    let queue = NatsTransport::connect(&options.with_patience(Duration::from_millis(300))).unwrap();
     let home = tempfile::tempdir().unwrap();
     let spool = spool_at(home.path());
     spool.publish(&message("patient")).unwrap();
@@ -369,7 +366,8 @@ fn the_log_is_one_stream_for_all_hosts() {
         assert!(start.elapsed() < PATIENCE, "four records arrive");
     };
     let of = |session: &str| {
-        let mine = records.iter().filter(|r| r["session_id"].as_str().unwrap().starts_with(session));
+        let mine =
+            records.iter().filter(|r| r["session_id"].as_str().unwrap().starts_with(session));
         mine.map(|r| (r["seq"].as_u64().unwrap(), r["type"].as_str().unwrap())).collect::<Vec<_>>()
     };
     assert_eq!(of("host.a"), [(1, "task_start"), (2, "task_complete")]);

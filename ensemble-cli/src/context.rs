@@ -21,7 +21,8 @@ const AGENT_VARIABLES: [&str; 2] = ["ENSEMBLE_AGENT_ID", "LIZA_AGENT_ID"];
 
 /// Verbs that follow messages in the queue's directory, and would wait there for ever if the
 /// mailboxes are on servers.
-const DIRECTORY_VERBS: [&str; 6] = ["assign", "broadcast", "request", "plan", "respond", "requests"];
+const DIRECTORY_VERBS: [&str; 6] =
+    ["assign", "broadcast", "request", "plan", "respond", "requests"];
 
 /// One run of the command.
 #[derive(Debug)]
@@ -72,7 +73,10 @@ impl Context {
         if let (Some(servers), true) =
             (project.servers()?, DIRECTORY_VERBS.contains(&self.verb.as_str()))
         {
-            let text = format!("`{}` works on mailboxes in a directory, these are at {servers}", self.verb);
+            let text = format!(
+                "`{}` works on mailboxes in a directory, these are at {servers}",
+                self.verb
+            );
             return Err(Failure::refused(text).with_hint("docs/nats.md says what works where"));
         }
         Ok(Spool::open(&project.queue, self.spool_options(project))?)

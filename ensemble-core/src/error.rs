@@ -231,10 +231,9 @@ impl Error {
         matches!(
             self,
             Self::Locked { .. } | Self::Full { .. } | Self::Server { unreachable: true, .. }
+        ) || matches!(
+            self.io_kind(),
+            Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
         )
-            || matches!(
-                self.io_kind(),
-                Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-            )
     }
 }

@@ -40,6 +40,8 @@
 //! * [`tmux`] is a [`Pane`](env::Pane), [`provider`] knows the programs in it, [`pane`] has the words
 //!   for both.
 //! * [`durable`] is the only place that renames, locks and syncs.
+//! * [`broker`] is the whole of a queue as a trait; [`bridge`] and [`migrate`] carry messages between
+//!   two. `nats` (feature) has mailboxes on NATS servers, for a team on several hosts.
 //! * `sim` (feature) has doubles of the three traits, for tests in which days pass in milliseconds.
 //!
 //! What lies on disk is described in PROTOCOL.md, so that a shell script can take part.
@@ -95,7 +97,8 @@
 //!
 //! # Features and Rust version
 //!
-//! `sim` (doubles for tests) and `schema` (JSON Schemas of what stands in configuration files) are
+//! `nats` (mailboxes on servers; brings tokio, on a thread of its own for each connection), `sim`
+//! (doubles for tests) and `schema` (JSON Schemas of what stands in configuration files) are
 //! off by default. Rust 1.89 or newer, for `File::lock`.
 #![forbid(unsafe_code)]
 

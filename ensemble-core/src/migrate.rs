@@ -107,7 +107,12 @@ pub fn migrate(from: &dyn Movable, to: &dyn Movable) -> Result<Moved> {
 }
 
 /// Dead letters, and among them what was set aside on its way.
-fn move_dead(from: &dyn Movable, to: &dyn Movable, mailbox: &Name, moved: &mut Moved) -> Result<()> {
+fn move_dead(
+    from: &dyn Movable,
+    to: &dyn Movable,
+    mailbox: &Name,
+    moved: &mut Moved,
+) -> Result<()> {
     for letter in from.dead_letters(mailbox)? {
         let envelope = match from.peek(mailbox, &letter.id) {
             Ok(envelope) => envelope.addressed_to(mailbox.clone()),

@@ -93,7 +93,11 @@ impl Follower {
         loop {
             match NatsTransport::connect(&self.options) {
                 Ok(queue) => {
-                    self.recorder.record("watch.server_back", ACTOR, json!({ "server": queue.server() }));
+                    self.recorder.record(
+                        "watch.server_back",
+                        ACTOR,
+                        json!({ "server": queue.server() }),
+                    );
                     was_connected = Some(true);
                     if self.follow(&queue) {
                         return;

@@ -8,10 +8,10 @@ mod codes;
 mod deep;
 mod demo;
 mod help;
-mod reading;
 #[cfg(feature = "nats")]
 #[path = "../nats_support/server.rs"]
 mod nats_server;
+mod reading;
 mod requests;
 #[cfg(feature = "nats")]
 mod servers;

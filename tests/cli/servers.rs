@@ -43,7 +43,10 @@ fn the_verbs_work_from_host_to_host() {
     far.fails(3, "recv --as w1");
     let second = near.send("again");
     far.ok("recv --as w1");
-    let waiter = near.start(&format!("send --to w1 --id {second} -m again --wait settled --timeout 60s"), Stdio::null());
+    let waiter = near.start(
+        &format!("send --to w1 --id {second} -m again --wait settled --timeout 60s"),
+        Stdio::null(),
+    );
     far.ok(&format!("settle --as w1 {second}"));
     assert_eq!(ran(waiter.wait_with_output().unwrap()).code, 0);
     let status = near.json("status");
@@ -107,10 +110,18 @@ fn a_bridge_that_is_killed_carries_everything_once() {
     }
     for _ in 0..3 {
         let mut bridge = files.start(&format!("bridge --servers {url}"), Stdio::null());
-        let before = remote.json("status").iter().filter(|r| r["mailbox"] == "w1").map(|r| r["waiting"].as_u64().unwrap()).sum::<u64>();
+        let before = remote
+            .json("status")
+            .iter()
+            .filter(|r| r["mailbox"] == "w1")
+            .map(|r| r["waiting"].as_u64().unwrap())
+            .sum::<u64>();
         crate::tmux_support::eventually("the bridge carries something", || {
             let now = remote.json("status");
-            let waiting = now.iter().find(|r| r["mailbox"] == "w1").map_or(0, |r| r["waiting"].as_u64().unwrap());
+            let waiting = now
+                .iter()
+                .find(|r| r["mailbox"] == "w1")
+                .map_or(0, |r| r["waiting"].as_u64().unwrap());
             waiting > before || waiting == MESSAGES as u64
         });
         bridge.kill().unwrap();
@@ -132,7 +143,8 @@ fn a_bridge_that_is_killed_carries_everything_once() {
 fn two_hosts_work_together_over_a_server_that_is_killed() {
     let bed = Bed::empty();
     let dir = bed.project().join("d");
-    let told = bed.object(&format!("demo --scenario two-hosts --dir {} --timeout 120s", dir.display()));
+    let told =
+        bed.object(&format!("demo --scenario two-hosts --dir {} --timeout 120s", dir.display()));
     assert_eq!((&told["reports"], &told["doubled"]), (&json!(8), &json!(0)), "{told}");
     assert!(told["nudges_on_host_b"].as_u64().unwrap() > 0, "{told}");
 }

@@ -71,7 +71,8 @@ pub fn who_retries_at_the_same_time_stores_once(factory: Factory) {
             .iter()
             .map(|bed| scope.spawn(|| bed.transport().publish(&envelope.clone()).unwrap()))
             .collect();
-        tries.into_iter().filter(|_| true).map(|t| t.join().unwrap()).filter(|p| *p == Published::Stored).count()
+        let outcomes = tries.into_iter().map(|t| t.join().unwrap());
+        outcomes.filter(|published| *published == Published::Stored).count()
     });
     assert_eq!(stored, 1);
     assert_eq!(bodies(&*bed), ["once"]);
@@ -129,7 +130,9 @@ pub fn a_full_mailbox_refuses_a_crowd(factory: Factory) {
             .iter()
             .map(|bed| {
                 scope.spawn(move || {
-                    (0..4).filter(|n| bed.transport().publish(&message(&format!("{n}"))).is_ok()).count()
+                    (0..4)
+                        .filter(|n| bed.transport().publish(&message(&format!("{n}"))).is_ok())
+                        .count()
                 })
             })
             .collect();
@@ -175,7 +178,10 @@ pub fn every_state_is_counted(factory: Factory) {
     receive(&*bed);
     let back = receive(&*bed);
     bed.transport().release(&back.lease, Duration::from_secs(3600)).unwrap();
-    publish(&*bed, &message("late").with_expiry(ensemble_core::message::Timestamp::from_unix_millis(1)));
+    publish(
+        &*bed,
+        &message("late").with_expiry(ensemble_core::message::Timestamp::from_unix_millis(1)),
+    );
     // One that has expired counts as waiting until somebody meets it.
     let counts = bed.again().transport().scan(&name(MAILBOX)).unwrap();
     assert_eq!((counts.queued, counts.delayed), (5, 1));

@@ -13,7 +13,9 @@ use crate::exit::Outcome;
 /// all others goes out. Each message arrives once, by its id; a bridge that was killed goes on where
 /// it stopped.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: ensemble bridge --servers nats://hub:4222 --local worker-3,worker-4")]
+#[command(
+    after_help = "Example: ensemble bridge --servers nats://hub:4222 --local worker-3,worker-4"
+)]
 #[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "there are no servers"))]
 pub(crate) struct Arguments {
     /// The servers [default: `transport` in ensemble.yaml]
@@ -62,8 +64,9 @@ mod carrying {
                 (Some(servers), _) => servers.clone(),
                 (None, Some(servers)) => servers.to_owned(),
                 (None, None) => {
-                    return Err(Failure::usage("which servers?")
-                        .with_hint("`--servers nats://host:4222`, or `transport` in ensemble.yaml"));
+                    return Err(Failure::usage("which servers?").with_hint(
+                        "`--servers nats://host:4222`, or `transport` in ensemble.yaml",
+                    ));
                 }
             };
             let options = project.nats_options_for(&servers)?;

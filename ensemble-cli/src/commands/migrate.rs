@@ -79,7 +79,9 @@ impl Arguments {
         }
         if moved.held > 0 {
             let text = format!("{} held where it was", plural(moved.held, "message"));
-            return Err(Failure::new(Exit::Busy, text).with_hint("run this again once it is settled"));
+            return Err(
+                Failure::new(Exit::Busy, text).with_hint("run this again once it is settled")
+            );
         }
         Ok(())
     }

@@ -101,7 +101,9 @@ fn answers(port: u16) -> bool {
     let Ok(stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
     let mut line = String::new();
     let patience = stream.set_read_timeout(Some(Duration::from_secs(1)));
-    patience.is_ok() && BufReader::new(stream).read_line(&mut line).is_ok() && line.starts_with("INFO ")
+    patience.is_ok()
+        && BufReader::new(stream).read_line(&mut line).is_ok()
+        && line.starts_with("INFO ")
 }
 
 /// A "host": a project, its watcher and its tmux server.
@@ -128,7 +130,13 @@ impl Host {
     }
 
     /// A pane with an agent in it.
-    fn agent(&self, agent: &str, script: &str, demo: &Path, before: Option<&str>) -> Outcome<String> {
+    fn agent(
+        &self,
+        agent: &str,
+        script: &str,
+        demo: &Path,
+        before: Option<&str>,
+    ) -> Outcome<String> {
         let file = self.project.root().join(format!("{agent}.sh"));
         write(&file, script)?;
         let ensemble =
@@ -201,13 +209,17 @@ pub(super) fn run(context: &Context, settings: &Settings) -> Outcome {
         if reports.len() >= KILL_AFTER && killed_at.is_none() {
             killed_at = Some(reports.len());
             hub.crash()?;
-            tell(format!("after {} reports the server was killed and started again", reports.len()))?;
+            tell(format!(
+                "after {} reports the server was killed and started again",
+                reports.len()
+            ))?;
         }
         if reports.len() >= TASKS {
             break reports;
         }
         if start.elapsed() > settings.timeout || interrupted.load(Ordering::Relaxed) {
-            let text = format!("the demo did not finish: {} of {TASKS} reports came", reports.len());
+            let text =
+                format!("the demo did not finish: {} of {TASKS} reports came", reports.len());
             return Err(Failure::new(Exit::Nothing, text));
         }
         std::thread::sleep(LOOK_INTERVAL);

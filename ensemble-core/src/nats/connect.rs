@@ -8,11 +8,11 @@ use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
 use async_nats::jetstream::{self, ErrorCode};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::NatsTransport;
 use super::options::NatsOptions;
 use super::runtime::Runtime;
 use super::subject::Subjects;
 use super::wire::{ANSWER_PATIENCE, Wire};
-use super::NatsTransport;
 use crate::{Error, Result};
 
 /// Between two looks while a server starts.

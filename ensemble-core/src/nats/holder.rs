@@ -43,10 +43,8 @@ impl NatsTransport {
     pub fn extend(&self, lease: &Lease, duration: Duration) -> Result<()> {
         let seconds = duration.as_millis().div_ceil(1000).clamp(1, u128::from(LEASE_SECONDS_MAX));
         let lease_seconds = u64::try_from(seconds).unwrap_or(LEASE_SECONDS_MAX);
-        let stored = self.change(lease, |_| Place::Held {
-            holder: lease.holder.clone(),
-            lease_seconds,
-        })?;
+        let stored =
+            self.change(lease, |_| Place::Held { holder: lease.holder.clone(), lease_seconds })?;
         let key = (lease.mailbox.clone(), lease.id.clone());
         if let Some(known) = lock(&self.held).get_mut(&key) {
             *known = stored;
@@ -172,7 +170,8 @@ impl NatsTransport {
         epoch: u64,
         reason: &str,
     ) {
-        let data = serde_json::json!({ "id": id, "mailbox": mailbox, "epoch": epoch, "reason": reason });
+        let data =
+            serde_json::json!({ "id": id, "mailbox": mailbox, "epoch": epoch, "reason": reason });
         self.recorder.record("message.dead", holder.unwrap_or(mailbox).as_str(), data);
     }
 }

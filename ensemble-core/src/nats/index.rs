@@ -44,12 +44,7 @@ impl Index {
             return;
         }
         self.forget(&id);
-        let mut entry = Entry {
-            seq: stored.seq,
-            record: stored.record,
-            payload: None,
-            due: 0,
-        };
+        let mut entry = Entry { seq: stored.seq, record: stored.record, payload: None, due: 0 };
         if let Place::Queued { due } = entry.record.place {
             entry.due = due;
             if due == 0 {
@@ -72,7 +67,6 @@ impl Index {
         self.ready.remove(&order(id, &old.record, old.due));
         self.delayed.remove(&(old.due, id.clone()));
     }
-
 
     /// The message to be received next, with `skip` others left to those who compete for them.
     pub(super) fn next(&mut self, now_millis: u64, skip: usize) -> Option<(MessageId, Entry)> {
@@ -202,7 +196,8 @@ mod tests {
     #[test]
     fn an_older_version_changes_nothing() {
         let mut index = Index::default();
-        let held = Place::Held { holder: crate::message::Name::new("w").unwrap(), lease_seconds: 1 };
+        let held =
+            Place::Held { holder: crate::message::Name::new("w").unwrap(), lease_seconds: 1 };
         index.apply(id("a"), stored(5, Record::fresh(0).moved(held)));
         index.apply(id("a"), stored(4, Record::fresh(0)));
         assert!(next(&mut index, 0).is_none());

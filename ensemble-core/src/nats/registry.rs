@@ -57,8 +57,7 @@ impl NatsTransport {
     /// [`Error::Server`].
     pub fn mailboxes(&self) -> Result<Vec<Name>> {
         let (wire, pattern) = (self.wire.clone(), self.subjects.all_settings());
-        let listed =
-            self.call("list the mailboxes", async move { wire.list(&pattern).await })?;
+        let listed = self.call("list the mailboxes", async move { wire.list(&pattern).await })?;
         let mut names: Vec<Name> = listed
             .iter()
             .filter_map(|content| serde_json::from_slice::<Registered>(content).ok())

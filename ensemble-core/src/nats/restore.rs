@@ -37,7 +37,8 @@ impl NatsTransport {
     fn restore(&self, envelope: &Envelope, place: Place) -> Result<()> {
         self.settings_of(&envelope.to)?;
         let payload = Bytes::from(envelope.encode()?);
-        let (wire, subject) = (self.wire.clone(), self.subjects.message(&envelope.to, &envelope.id));
+        let (wire, subject) =
+            (self.wire.clone(), self.subjects.message(&envelope.to, &envelope.id));
         let record = Record::fresh(envelope.priority).moved(place);
         self.call("store a message", async move { wire.put(subject, 0, record, payload).await })?;
         Ok(())

@@ -68,11 +68,8 @@ impl Watch {
             if left.is_zero() {
                 return false;
             }
-            index = self
-                .changed
-                .wait_timeout(index, left)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+            index =
+                self.changed.wait_timeout(index, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         true
     }

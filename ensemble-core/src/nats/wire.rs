@@ -90,7 +90,8 @@ impl Wire {
         mut headers: HeaderMap,
         payload: Bytes,
     ) -> Result<Option<Put>> {
-        headers.insert(async_nats::header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, expected.to_string());
+        headers
+            .insert(async_nats::header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, expected.to_string());
         let deadline = Instant::now() + self.patience;
         let mut is_in_doubt = false;
         loop {
@@ -151,7 +152,9 @@ impl Wire {
                 Ok(Ok(message)) => return Ok(Some(message)),
                 Ok(Err(error)) => match error.kind() {
                     LastRawMessageErrorKind::NoMessageFound => return Ok(None),
-                    LastRawMessageErrorKind::JetStream(fault) if !is_passing(&fault.to_string()) => {
+                    LastRawMessageErrorKind::JetStream(fault)
+                        if !is_passing(&fault.to_string()) =>
+                    {
                         return Err(self.refused("read a message", fault));
                     }
                     _ => error.to_string(),

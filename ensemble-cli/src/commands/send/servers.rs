@@ -46,7 +46,13 @@ impl Arguments {
         let deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut failed = None;
         for (n, to) in recipients.iter().enumerate() {
-            match self.post(context, &outbox, servers.as_ref(), &envelope.addressed_to(to.clone()), deadline) {
+            match self.post(
+                context,
+                &outbox,
+                servers.as_ref(),
+                &envelope.addressed_to(to.clone()),
+                deadline,
+            ) {
                 Ok(late) => failed = failed.or(late),
                 Err(failure) => {
                     failed.get_or_insert(failure);
@@ -96,7 +102,9 @@ impl Arguments {
     ) -> Outcome<Vec<Name>> {
         let Some(servers) = servers else {
             if self.broadcast {
-                return Err(Failure::refused("who is in the team is not known while the servers are away"));
+                return Err(Failure::refused(
+                    "who is in the team is not known while the servers are away",
+                ));
             }
             return Ok(self.to.clone());
         };
@@ -145,8 +153,8 @@ fn wait(
             }
             Some(_) | None => Receipt::Stored,
         };
-        let left = deadline
-            .map_or(LOOK_INTERVAL, |at| at.saturating_duration_since(Instant::now()));
+        let left =
+            deadline.map_or(LOOK_INTERVAL, |at| at.saturating_duration_since(Instant::now()));
         if reached >= wanted || left.is_zero() {
             return Ok(reached);
         }
