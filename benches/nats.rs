@@ -7,7 +7,6 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::{self, AckKind, consumer::PullConsumer, stream};
-use ensemble_core::env::Transport as _;
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::nats::{NatsOptions, NatsTransport};
 use ensemble_core::spool::Settings;
@@ -23,7 +22,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-struct Server(Child, u16, tempfile::TempDir);
+struct Server(Child, u16, #[expect(dead_code, reason = "removed at the end")] tempfile::TempDir);
 
 impl Server {
     fn start() -> Outcome<Self> {

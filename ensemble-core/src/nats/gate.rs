@@ -33,9 +33,10 @@ impl NatsTransport {
             let (wire, asked) = (self.wire.clone(), subject.clone());
             let last =
                 self.call("pass the gate of a mailbox", async move { wire.last(&asked).await })?;
-            let (seq, mut gate) = last.map_or((0, Gate::default()), |message| {
-                (message.sequence, serde_json::from_slice(&message.payload).unwrap_or_default())
-            });
+            let seq = last.as_ref().map_or(0, |message| message.sequence);
+            let mut gate: Gate = last
+                .and_then(|message| serde_json::from_slice(&message.payload).ok())
+                .unwrap_or_default();
             // After the record was read: whoever was let in before is in it or in the mailbox.
             let watch = self.current(mailbox)?;
             let now = self.now_millis();
