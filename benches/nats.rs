@@ -1,5 +1,6 @@
 //! Mailboxes on a NATS server against bare async-nats, in turns, in one run with one server:
-//! `cargo bench -p ensemble-core --features nats --bench nats`. docs/scale.md has the figures.
+//! `cargo bench -p ensemble-core --features nats --bench nats`. `-- scale` loads one server
+//! with many agents. docs/nats.md tells of the design.
 #![allow(missing_docs, unreachable_pub, reason = "a program")]
 
 use std::net::{TcpListener, TcpStream};

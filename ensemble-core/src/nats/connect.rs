@@ -37,7 +37,7 @@ impl NatsTransport {
         let runtime =
             Runtime::start().map_err(|e| fault("start a thread", e.to_string(), false))?;
         let (made, connections) = tokio::sync::watch::channel(0u64);
-        let (servers, patience) = (options.servers.clone(), options.patience);
+        let (servers, patience) = (options.servers_shown(), options.patience);
         let connecting = connect_options(options, made)?;
         let (client, context) = runtime
             .run(patience, async move {
@@ -57,7 +57,8 @@ impl NatsTransport {
                         | async_nats::ConnectErrorKind::AuthorizationViolation
                         | async_nats::ConnectErrorKind::ServerParse
                 );
-                fault("connect", format!("{error}: is it up?"), !refused)
+                let advice = if refused { "" } else { ": is it up?" };
+                fault("connect", format!("{error}{advice}"), !refused)
             })?;
         let subjects = Subjects::new(&options.team);
         let config = stream_config(&subjects, options.replicas);
@@ -99,6 +100,11 @@ fn connect_options(
             }
             std::future::ready(())
         });
+    connecting = match options.user() {
+        Some((user, Some(word))) => connecting.user_and_password(user.to_owned(), word.to_owned()),
+        Some((token, None)) => connecting.token(token.to_owned()),
+        None => connecting,
+    };
     if let Some(file) = &options.credentials {
         let text = std::fs::read_to_string(file).map_err(|e| Error::io("read", file, e))?;
         connecting = connecting.credentials(&text).map_err(|e| Error::io("use", file, e))?;

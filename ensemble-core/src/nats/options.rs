@@ -102,6 +102,15 @@ impl NatsOptions {
         self
     }
 
+    /// The user's name and password in the first address that has some; a name alone is a token.
+    pub(super) fn user(&self) -> Option<(&str, Option<&str>)> {
+        self.servers.split(',').find_map(|server| {
+            let rest = server.trim().split_once("://").map_or(server.trim(), |(_, rest)| rest);
+            let (user, _) = rest.rsplit_once('@')?;
+            Some(user.split_once(':').map_or((user, None), |(name, word)| (name, Some(word))))
+        })
+    }
+
     /// The servers without user names and passwords, for messages to people.
     #[must_use]
     pub fn servers_shown(&self) -> String {
@@ -137,5 +146,6 @@ mod tests {
         let options = NatsOptions::new("nats://me:secret@one:4222, two:4222,me:x@three", team);
         assert_eq!(options.servers_shown(), "nats://one:4222,two:4222,three");
         assert!(!format!("{options:?}").contains("secret"));
+        assert_eq!(options.user(), Some(("me", Some("secret"))));
     }
 }

@@ -60,6 +60,7 @@ pub(crate) enum Wake {
     /// Somebody has come back from a pane.
     Back(Back),
     /// Something is new on the servers that have the mailboxes.
+    #[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "nobody follows servers"))]
     Remote(Told),
     /// It is time to go.
     Stop,
