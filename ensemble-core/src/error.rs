@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::board::Violation;
 use crate::message::{NameError, TimestampError};
 use crate::proto::request::Refusal;
 use crate::requests::Gate;
@@ -106,6 +107,54 @@ pub enum Error {
         /// What is wrong with it.
         detail: String,
     },
+    /// There is no blackboard here.
+    #[error("there is no blackboard at {path}: create one with `ensemble board init`")]
+    NoBoard {
+        /// Where it was expected.
+        path: PathBuf,
+    },
+    /// A change was not made, since the blackboard would break its rules after it.
+    #[error("nothing was changed, since {path} would break its rules:{}", told(violations))]
+    WouldBreak {
+        /// The blackboard.
+        path: PathBuf,
+        /// All that would be wrong.
+        violations: Vec<Violation>,
+    },
+    /// The blackboard breaks its rules.
+    #[error("{path} breaks its rules:{}", told(violations))]
+    Invalid {
+        /// The blackboard.
+        path: PathBuf,
+        /// All that is wrong.
+        violations: Vec<Violation>,
+    },
+    /// There is no such thing on the blackboard.
+    #[error("there is no {what} `{id}` on the blackboard{}", alternatives(nearest))]
+    NotOnBoard {
+        /// What was looked for.
+        what: &'static str,
+        /// Its name.
+        id: String,
+        /// Similar names, best first.
+        nearest: Vec<String>,
+    },
+    /// The blackboard does not allow this now; nothing was changed.
+    #[error("cannot {what}: {why}")]
+    NotAllowed {
+        /// What was asked for.
+        what: String,
+        /// Why not.
+        why: String,
+    },
+    /// Whoever asked for it has lost the lease it acts under; nothing was changed.
+    #[error("cannot {what}: {why}")]
+    Fenced {
+        /// What was asked for.
+        what: String,
+        /// Who holds it now.
+        why: String,
+    },
     /// Something is longer than its limit.
     #[error("{what} has {bytes} bytes, the limit is {limit}")]
     TooLarge {
@@ -191,6 +240,18 @@ fn nearest_names(nearest: &[String]) -> String {
         [] => ": create it with `ensemble mailbox add`".to_owned(),
         names => format!(": did you mean {}?", names.join(" or ")),
     }
+}
+
+fn alternatives(nearest: &[String]) -> String {
+    if nearest.is_empty() {
+        String::new()
+    } else {
+        format!(": did you mean {}?", nearest.join(" or "))
+    }
+}
+
+fn told(violations: &[Violation]) -> String {
+    violations.iter().map(|violation| format!("\n  {violation}")).collect()
 }
 
 impl Error {

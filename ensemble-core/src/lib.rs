@@ -102,6 +102,7 @@
 //! off by default. Rust 1.89 or newer, for `File::lock`.
 #![forbid(unsafe_code)]
 
+pub mod board;
 pub mod bridge;
 pub mod broker;
 pub mod document;

@@ -3,6 +3,7 @@
 
 mod assign;
 mod bed;
+mod board;
 mod broker;
 mod codes;
 mod deep;

@@ -1,9 +1,11 @@
 //! The verbs, one file each. A new one is its file, its line in the list of modules and its line
 //! in the list of verbs; what it takes and its help stand in its `Arguments`.
 
+mod analyze;
 mod assign;
 mod attach;
 mod bind;
+mod board;
 mod bridge;
 mod broadcast;
 mod completions;
@@ -36,6 +38,7 @@ mod send;
 mod settle;
 mod spawn;
 mod status;
+mod task;
 mod team;
 mod up;
 mod watch;
@@ -90,6 +93,9 @@ verbs! {
     Release => release,
     Extend => extend,
     Assign => assign,
+    Board => board,
+    Task => task,
+    Analyze => analyze,
     Request => request,
     Plan => plan,
     Respond => respond,

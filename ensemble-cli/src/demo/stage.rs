@@ -57,7 +57,7 @@ impl Stage {
         }
         write(&dir.join("instruction.yaml"), INSTRUCTION)?;
         let watcher = start_watcher(&project)?;
-        let server = Server::new(dir.join("tmux.sock"));
+        let server = Server::brief(dir.join("tmux.sock"));
         let mut stage =
             Self { project, spool, server, watcher, dir, panes: Vec::new(), struck: false };
         stage.open_panes(settings)?;

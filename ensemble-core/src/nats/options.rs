@@ -105,7 +105,8 @@ impl NatsOptions {
     /// The user's name and password in the first address that has some; a name alone is a token.
     pub(super) fn user(&self) -> Option<(&str, Option<&str>)> {
         self.servers.split(',').find_map(|server| {
-            let rest = server.trim().split_once("://").map_or(server.trim(), |(_, rest)| rest);
+            let server = server.trim();
+            let rest = server.split_once("://").map_or(server, |(_, rest)| rest);
             let (user, _) = rest.rsplit_once('@')?;
             Some(user.split_once(':').map_or((user, None), |(name, word)| (name, Some(word))))
         })

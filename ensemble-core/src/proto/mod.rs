@@ -33,7 +33,10 @@
 use crate::env::Monotonic;
 
 pub mod ack;
+pub mod agent;
+pub mod beat;
 pub mod drain;
+pub mod goal;
 pub mod lease;
 pub mod nudge;
 pub mod patience;
@@ -42,6 +45,7 @@ pub mod receipt;
 pub mod reconcile;
 pub mod request;
 pub mod shutdown;
+pub mod task;
 #[cfg(test)]
 mod testing;
 
