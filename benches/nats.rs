@@ -105,7 +105,9 @@ impl Bare {
 
     fn receive_and_settle(&self) -> Outcome<()> {
         self.runtime.block_on(async {
-            let mut batch = self.consumer.fetch().max_messages(1).messages().await?;
+            // Not `fetch`: a consumer may learn of a message a moment after its publish was answered.
+            let asked = self.consumer.batch().max_messages(1).expires(Duration::from_secs(5));
+            let mut batch = asked.messages().await?;
             let message = batch.next().await.ok_or("no message")??;
             message.double_ack_with(AckKind::Ack).await?;
             Ok(())
