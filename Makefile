@@ -1,5 +1,5 @@
 # Two commands are all the set-up there is: `make demo` and `make test`.
-.PHONY: demo test test-agents lint docs bench torture needs
+.PHONY: demo test test-agents mcp-conformance lint docs bench torture needs
 
 # The main job: a small team at work in a tmux server of its own.
 demo: needs
@@ -14,6 +14,11 @@ AGENTS ?=
 test-agents: needs
 	cargo build --quiet --package ensemble-cli
 	tests/agents/run.py $(AGENTS)
+
+# The public MCP conformance suite, from npm with the Node 22 that it needs; docs/mcp.md tells more.
+mcp-conformance: needs
+	cargo build --quiet --package ensemble-cli
+	tests/mcp/conformance.sh "$$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/debug/ensemble"
 
 lint:
 	cargo fmt --all --check
@@ -33,5 +38,7 @@ torture: needs
 	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-core --test race --test syscalls -- --nocapture
 	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-watch -- --nocapture
 
+# python3 with venv, and npm, are only needed by the tests of `ensemble mcp` with the official clients,
+# which install those below cargo's directory and say so if they cannot.
 needs:
 	@.ci/needs

@@ -54,6 +54,11 @@ impl Context {
         self.queue.as_deref()
     }
 
+    /// Who is asking as the flag names it.
+    pub(crate) const fn agent_flag(&self) -> Option<&Name> {
+        self.agent.as_ref()
+    }
+
     /// The project around the queue.
     pub(crate) fn project(&self) -> Outcome<&Project> {
         if self.project.get().is_none() {

@@ -153,7 +153,10 @@ impl From<io::Error> for Failure {
 fn exit_for(error: &Error) -> Exit {
     match error {
         Error::Name(_) | Error::Timestamp(_) => Exit::Usage,
-        Error::NoMessage { .. } | Error::NoBoard { .. } | Error::NotOnBoard { .. } => Exit::Nothing,
+        Error::NoMessage { .. }
+        | Error::NoStep { .. }
+        | Error::NoBoard { .. }
+        | Error::NotOnBoard { .. } => Exit::Nothing,
         Error::Malformed { .. } | Error::Invalid { .. } => Exit::Corrupt,
         Error::MissingProgram { .. } => Exit::MissingProgram,
         error if error.is_transient() => Exit::Busy,

@@ -7,6 +7,7 @@
 //! | `commands/<verb>` | one verb: its arguments and what it does |
 //! | `context` | what a verb works with: project, queue, event log, who is asking |
 //! | `demo` | the team that `ensemble demo` runs |
+//! | `mcp` | the tools for agents |
 //! | `output` | human lines or JSON |
 //! | `queue` | mailboxes in a directory or on servers |
 //! | `worker` | an agent that is asked, nudged or assigned something, and its pane |
@@ -20,12 +21,15 @@ mod completion;
 mod context;
 mod demo;
 mod departing;
+mod drop;
 mod exit;
 mod held;
 mod interrupt;
+mod mcp;
 mod output;
 mod queue;
 mod receipt;
+mod session;
 mod text;
 mod worker;
 

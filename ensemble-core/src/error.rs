@@ -175,12 +175,46 @@ pub enum Error {
         /// How long this call waited.
         waited: Duration,
     },
+    /// No such step or task.
+    #[error("there is no {step}: `ensemble step list` shows what there is")]
+    NoStep {
+        /// Which, as a phrase.
+        step: String,
+    },
+    /// A step was not changed.
+    #[error("{step} was not changed: {why}")]
+    StepRefused {
+        /// Which, as a phrase.
+        step: String,
+        /// What the case is, and what to do.
+        why: String,
+    },
+    /// A database failed.
+    #[error("cannot {operation} {path}: {detail}{}", again(*transient))]
+    Database {
+        /// What was tried, in the infinitive.
+        operation: &'static str,
+        /// The database.
+        path: PathBuf,
+        /// What it said.
+        detail: String,
+        /// Whether trying again may help.
+        transient: bool,
+    },
     /// A request was not made or not decided, and why.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// A task waits for the approval of its plan.
     #[error("task {} is gated for {}: {}", .0.task_id, .0.agent, .0.advice())]
     Gated(Box<Gate>),
+    /// A document that nobody has been told of yet must not be written over.
+    #[error(
+        "{path} was not delivered yet: wait for the watcher, or start it with `ensemble watch`"
+    )]
+    Undelivered {
+        /// The document.
+        path: PathBuf,
+    },
     /// A needed program is not installed.
     #[error("`{program}` is not installed: {remedy}")]
     MissingProgram {
@@ -233,6 +267,10 @@ fn hint(source: &io::Error) -> &'static str {
         }
         _ => "",
     }
+}
+
+const fn again(transient: bool) -> &'static str {
+    if transient { " (nothing changed: try again)" } else { "" }
 }
 
 fn nearest_names(nearest: &[String]) -> String {
@@ -291,7 +329,11 @@ impl Error {
     pub fn is_transient(&self) -> bool {
         matches!(
             self,
-            Self::Locked { .. } | Self::Full { .. } | Self::Server { unreachable: true, .. }
+            Self::Locked { .. }
+                | Self::Full { .. }
+                | Self::Undelivered { .. }
+                | Self::Database { transient: true, .. }
+                | Self::Server { unreachable: true, .. }
         ) || matches!(
             self.io_kind(),
             Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)

@@ -98,13 +98,14 @@
 //! # Features and Rust version
 //!
 //! `nats` (mailboxes on servers; brings tokio, on a thread of its own for each connection), `sim`
-//! (doubles for tests) and `schema` (JSON Schemas of what stands in configuration files) are
-//! off by default. Rust 1.89 or newer, for `File::lock`.
+//! (doubles for tests), `schema` (JSON Schemas of what stands in configuration files) and `steps`
+//! (step queues, with a SQLite of their own) are off by default. Rust 1.89 or newer, for `File::lock`.
 #![forbid(unsafe_code)]
 
 pub mod board;
 pub mod bridge;
 pub mod broker;
+pub mod contract;
 pub mod document;
 pub mod driver;
 pub mod dropbox;
@@ -112,6 +113,7 @@ pub mod durable;
 pub mod env;
 mod error;
 pub mod event_log;
+pub mod lint;
 pub mod message;
 pub mod migrate;
 #[cfg(feature = "nats")]
@@ -127,6 +129,8 @@ mod schema;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod spool;
+#[cfg(feature = "steps")]
+pub mod steps;
 pub mod tmux;
 
 pub use error::{Error, Result};

@@ -19,9 +19,12 @@ mod fsck;
 mod inbox;
 mod init;
 mod join;
+mod lint;
 mod log;
+mod log_report;
 mod mailbox;
 mod man;
+mod mcp;
 mod migrate;
 mod nudge;
 mod pane;
@@ -30,14 +33,18 @@ mod plan;
 mod pong;
 mod recv;
 mod release;
+mod report;
 mod request;
 mod requests;
 mod respond;
+mod review;
 mod schema;
 mod send;
 mod settle;
 mod spawn;
 mod status;
+mod step;
+mod summary;
 mod task;
 mod team;
 mod up;
@@ -45,6 +52,9 @@ mod watch;
 mod whoami;
 
 use ensemble_watch::project::Project;
+
+pub(crate) use send::fill;
+pub(crate) use step::{open as open_steps, sentence as step_sentence};
 
 use crate::context::Context;
 use crate::exit::Outcome;
@@ -96,6 +106,9 @@ verbs! {
     Board => board,
     Task => task,
     Analyze => analyze,
+    Step => step,
+    Report => report,
+    Mcp => mcp,
     Request => request,
     Plan => plan,
     Respond => respond,
@@ -106,6 +119,9 @@ verbs! {
     Escalations => escalations,
     Inbox => inbox,
     Status => status,
+    Review => review,
+    Summary => summary,
+    Lint => lint,
     Log => log,
     Dead => dead,
     Bridge => bridge,

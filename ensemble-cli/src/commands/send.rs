@@ -228,7 +228,7 @@ impl Arguments {
 }
 
 /// The content of a file; of stdin for `-`.
-pub(super) fn content_of(path: &Path) -> Outcome<Vec<u8>> {
+pub(crate) fn content_of(path: &Path) -> Outcome<Vec<u8>> {
     if path == Path::new("-") {
         return read_content(io::stdin().lock())
             .map_err(|e| Failure::refused(format!("cannot read stdin: {e}")));
@@ -239,7 +239,7 @@ pub(super) fn content_of(path: &Path) -> Outcome<Vec<u8>> {
 }
 
 /// Puts the content into the body, or into an attachment if it does not fit.
-pub(super) fn fill(spool: &Spool, mut envelope: Envelope, content: Vec<u8>) -> Outcome<Envelope> {
+pub(crate) fn fill(spool: &Spool, mut envelope: Envelope, content: Vec<u8>) -> Outcome<Envelope> {
     let content = match String::from_utf8(content) {
         Ok(text) if text.len() <= BODY_BYTES_MAX => {
             envelope.body = text;

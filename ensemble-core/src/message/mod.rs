@@ -10,6 +10,8 @@ mod name;
 mod timestamp;
 pub mod yaml;
 
+#[cfg(feature = "schema")]
+pub use crate::schema::EnvelopeFile;
 pub use digest::{Digest, DigestError};
 pub use envelope::{
     Attachment, BODY_BYTES_MAX, ENVELOPE_BYTES_MAX, Envelope, FORMAT_VERSION, PRIORITY_MAX,

@@ -1,0 +1,89 @@
+"""Lists and calls every tool with the official Python client; run by tests/mcp.rs.
+
+Usage: client.py PROGRAM PROJECT           over stdin and stdout, as Tara
+       client.py --http URL TOKEN         over HTTP
+
+Prints one line of JSON for each tool: {"tool", "is_error", "text"}; and first the tools themselves.
+"""
+
+import asyncio
+import json
+import sys
+
+from mcp import ClientSession, StdioServerParameters
+from mcp.client.stdio import stdio_client
+
+CALLS = [
+    ("whoami", {}),
+    ("list_agents", {}),
+    ("send_message", {"to": "Devon", "message": "hello", "task_id": "0-4-1"}),
+    ("fetch_inbox", {"limit": 5}),
+    ("acknowledge_message", {}),
+    ("heartbeat", {}),
+    ("submit_step_completion", {
+        "task_id": "0-4-1", "step_index": 1.0, "agent": "Tara", "status": "success",
+        "artifacts": ["tests/login.rs"], "summary": "one test, and it fails",
+        "context_for_next_step": "the test is login_fails"}),
+    ("submit_step_completion", {
+        "task_id": "0-4-1", "step_index": 1.5, "agent": "Tara", "status": "done"}),
+    ("submit_step_completion", {
+        "task_id": "0-4-1", "step_index": 2, "agent": "Devon", "status": "success"}),
+    ("acknowledge_message", {}),
+    ("complete_message", {"id": "letter-1"}),
+    ("plan_approval", {"plan": "1. read 2. write", "task_id": "task-9"}),
+    ("plan_approval", {"request_id": "nothing", "approve": True}),
+    ("shutdown_response", {"request_id": "nothing", "approve": False, "reason": "busy"}),
+    ("report", {"task_id": "task-9", "status": "success", "summary": "12 tests pass"}),
+    ("pong", {"attempt": 1}),
+]
+
+
+def say(value):
+    print(json.dumps(value), flush=True)
+
+
+async def play(session):
+    await session.initialize()
+    tools = (await session.list_tools()).tools
+    say({"tools": {tool.name: schema(tool) for tool in tools}})
+    for name, arguments in CALLS:
+        result = await session.call_tool(name, arguments)
+        say({"tool": name, "is_error": bool(value(result, "is_error", "isError")),
+             "text": result.content[0].text})
+    resources = (await session.list_resources()).resources
+    uris = [str(resource.uri) for resource in resources]
+    contents = {uri: (await session.read_resource(uri)).contents[0].text for uri in uris}
+    say({"resources": contents})
+
+
+def value(thing, *names):
+    """Members are named in two ways by the versions of the client."""
+    return next((getattr(thing, name) for name in names if hasattr(thing, name)), None)
+
+
+def schema(tool):
+    return value(tool, "input_schema", "inputSchema")
+
+
+async def over_stdio(program, project):
+    arguments = ["--queue", f"{project}/queue", "--as", "Tara", "mcp"]
+    server = StdioServerParameters(command=program, args=arguments)
+    async with stdio_client(server) as (read, write):
+        async with ClientSession(read, write) as session:
+            await play(session)
+
+
+async def over_http(url, token):
+    from httpx2 import AsyncClient
+    from mcp.client.streamable_http import streamable_http_client
+
+    async with AsyncClient(headers={"Authorization": f"Bearer {token}"}) as client:
+        async with streamable_http_client(url, http_client=client) as streams:
+            async with ClientSession(streams[0], streams[1]) as session:
+                await play(session)
+
+
+if sys.argv[1] == "--http":
+    asyncio.run(over_http(sys.argv[2], sys.argv[3]))
+else:
+    asyncio.run(over_stdio(sys.argv[1], sys.argv[2]))
