@@ -23,6 +23,11 @@ const AGENT_VARIABLES: [&str; 2] = ["ENSEMBLE_AGENT_ID", "LIZA_AGENT_ID"];
 /// Who changes the blackboard, if nobody says.
 const ACTOR: &str = "ensemble";
 
+/// Verbs that follow messages in the queue's directory, and would wait there for ever if the
+/// mailboxes are on servers.
+const DIRECTORY_VERBS: [&str; 6] =
+    ["assign", "broadcast", "request", "plan", "respond", "requests"];
+
 /// One run of the command.
 #[derive(Debug)]
 pub(crate) struct Context {
@@ -63,9 +68,26 @@ impl Context {
         self.project.get().ok_or_else(|| Failure::refused("there is no project"))
     }
 
-    /// The queue, which must exist.
+    /// How the servers are reached that have the mailboxes; `None` if they are in a directory.
+    #[cfg(feature = "nats")]
+    pub(crate) fn nats_options(&self) -> Outcome<Option<ensemble_core::nats::NatsOptions>> {
+        let project = self.project()?;
+        let options = project.nats_options()?;
+        Ok(options.map(|options| options.with_recorder(self.log(project))))
+    }
+
+    /// The queue's directory, which must exist.
     pub(crate) fn spool(&self) -> Outcome<Spool> {
         let project = self.project()?;
+        if let (Some(servers), true) =
+            (project.servers()?, DIRECTORY_VERBS.contains(&self.verb.as_str()))
+        {
+            let text = format!(
+                "`{}` works on mailboxes in a directory, these are at {servers}",
+                self.verb
+            );
+            return Err(Failure::refused(text).with_hint("docs/nats.md says what works where"));
+        }
         Ok(Spool::open(&project.queue, self.spool_options(project))?)
     }
 

@@ -9,6 +9,7 @@
 //! | `demo` | the team that `ensemble demo` runs |
 //! | `mcp` | the tools for agents |
 //! | `output` | human lines or JSON |
+//! | `queue` | mailboxes in a directory or on servers |
 //! | `worker` | an agent that is asked, nudged or assigned something, and its pane |
 //! | `exit` | exit codes, and what a failure says |
 #![forbid(unsafe_code)]
@@ -26,6 +27,7 @@ mod held;
 mod interrupt;
 mod mcp;
 mod output;
+mod queue;
 mod receipt;
 mod session;
 mod text;

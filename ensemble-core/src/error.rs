@@ -223,6 +223,18 @@ pub enum Error {
         /// How to get it.
         remedy: &'static str,
     },
+    /// A server on the network did not answer as it should, or not at all.
+    #[error("cannot {operation} at {server}: {detail}")]
+    Server {
+        /// What was tried, in the infinitive.
+        operation: &'static str,
+        /// The server's address, without anything secret.
+        server: String,
+        /// What it said, or why it could not be asked.
+        detail: String,
+        /// Whether it was unreachable, so that trying later may help.
+        unreachable: bool,
+    },
     /// A terminal multiplexer could not be asked.
     #[error("cannot {operation} at tmux server {socket}: {detail}")]
     Tmux {
@@ -321,6 +333,7 @@ impl Error {
                 | Self::Full { .. }
                 | Self::Undelivered { .. }
                 | Self::Database { transient: true, .. }
+                | Self::Server { unreachable: true, .. }
         ) || matches!(
             self.io_kind(),
             Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)

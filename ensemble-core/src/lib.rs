@@ -40,6 +40,8 @@
 //! * [`tmux`] is a [`Pane`](env::Pane), [`provider`] knows the programs in it, [`pane`] has the words
 //!   for both.
 //! * [`durable`] is the only place that renames, locks and syncs.
+//! * [`broker`] is the whole of a queue as a trait; [`bridge`] and [`migrate`] carry messages between
+//!   two. `nats` (feature) has mailboxes on NATS servers, for a team on several hosts.
 //! * `sim` (feature) has doubles of the three traits, for tests in which days pass in milliseconds.
 //!
 //! What lies on disk is described in PROTOCOL.md, so that a shell script can take part.
@@ -95,11 +97,14 @@
 //!
 //! # Features and Rust version
 //!
-//! `sim` (doubles for tests), `schema` (JSON Schemas of what stands in configuration files) and `steps`
+//! `nats` (mailboxes on servers; brings tokio, on a thread of its own for each connection), `sim`
+//! (doubles for tests), `schema` (JSON Schemas of what stands in configuration files) and `steps`
 //! (step queues, with a SQLite of their own) are off by default. Rust 1.89 or newer, for `File::lock`.
 #![forbid(unsafe_code)]
 
 pub mod board;
+pub mod bridge;
+pub mod broker;
 pub mod contract;
 pub mod document;
 pub mod driver;
@@ -110,6 +115,9 @@ mod error;
 pub mod event_log;
 pub mod lint;
 pub mod message;
+pub mod migrate;
+#[cfg(feature = "nats")]
+pub mod nats;
 pub mod pane;
 pub mod proto;
 pub mod provider;

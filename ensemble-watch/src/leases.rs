@@ -7,13 +7,14 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ensemble_core::broker::Broker;
 use ensemble_core::durable::{self, Durability};
 use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::lease::{Effect, Event, GapDetector, LeaseWatch, Record, Snapshot};
-use ensemble_core::spool::{Observed, Spool};
+use ensemble_core::spool::Observed;
 use ensemble_core::{Result, env};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -100,7 +101,7 @@ impl Leases {
     pub(crate) fn look(
         &mut self,
         clock: &dyn Clock,
-        spool: &Spool,
+        broker: &dyn Broker,
         recorder: &dyn Recorder,
     ) -> Result<Vec<Name>> {
         let now = clock.monotonic();
@@ -109,15 +110,15 @@ impl Leases {
         }
         let mut any = false;
         self.held.clear();
-        for mailbox in spool.mailboxes()? {
-            for Observed { lease, sequence, duration } in spool.observe(&mailbox)? {
+        for mailbox in broker.mailboxes()? {
+            for Observed { lease, sequence, duration } in broker.observe(&mailbox)? {
                 any = true;
                 self.held.push((lease.clone(), duration));
                 self.watch.handle(now, Event::Seen { key: Key::from(&lease), sequence, duration });
             }
         }
         self.watch.handle(now, Event::ScanDone);
-        let returned = self.perform(spool, recorder)?;
+        let returned = self.perform(broker, recorder)?;
         if any {
             self.remember(now);
         }
@@ -134,7 +135,7 @@ impl Leases {
         wanted
     }
 
-    fn perform(&mut self, spool: &Spool, recorder: &dyn Recorder) -> Result<Vec<Name>> {
+    fn perform(&mut self, broker: &dyn Broker, recorder: &dyn Recorder) -> Result<Vec<Name>> {
         let mut returned = Vec::new();
         while let Some(effect) = self.watch.poll_effect() {
             match effect {
@@ -143,7 +144,7 @@ impl Leases {
                     let mailbox = key.mailbox.clone();
                     let observed =
                         Observed { lease: key.into(), sequence, duration: Duration::ZERO };
-                    if spool.expire(&observed)? {
+                    if broker.expire(&observed)? {
                         returned.push(mailbox);
                     }
                 }

@@ -27,12 +27,15 @@ mod engine;
 pub mod judge;
 mod kinds;
 mod leases;
+mod mail;
 pub mod members;
 mod nudger;
 pub mod panes;
 mod parking;
 pub mod project;
 mod quarters;
+#[cfg(feature = "nats")]
+mod remote;
 mod requests;
 mod roles;
 mod routing;

@@ -4,6 +4,7 @@
 //! `~/.config/ensemble/config.yaml`, then the default. Unknown keys are errors, so that a typing
 //! mistake cannot silently change what happens.
 
+mod nats;
 mod team;
 
 use std::collections::BTreeMap;
@@ -27,6 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::kinds::RequestsConfig;
 use crate::sources::Sources;
+pub use nats::NatsConfig;
 pub use team::{AgentConfig, IdentityConfig, ShutdownConfig, TeamConfig};
 
 /// The queue's directory, if nothing else is said.
@@ -73,6 +75,11 @@ pub struct Config {
     pub ladder: LadderConfig,
     /// The kinds of requests.
     pub requests: RequestsConfig,
+    /// Where the mailboxes are: `directory` (default), or the servers of a team on several hosts,
+    /// `nats://host:4222` or `tls://…`, several separated by commas.
+    pub transport: Option<String>,
+    /// How the servers are used, if `transport` names some.
+    pub nats: NatsConfig,
     /// What a report may not say, and what it has to (docs/lint.md).
     pub lint: LintConfig,
     /// How often a task may come back from review, before somebody has to decide (default 3).
@@ -171,6 +178,8 @@ impl Config {
             },
             providers,
             requests: self.requests.or(fallback.requests),
+            transport: self.transport.or(fallback.transport),
+            nats: self.nats.or(fallback.nats),
             lint: self.lint.or(fallback.lint),
             review_cycles_max: self.review_cycles_max.or(fallback.review_cycles_max),
             readiness: ReadinessConfig {

@@ -53,6 +53,9 @@ pub struct Watcher {
     wakes: Receiver<Wake>,
     stopper: Stopper,
     log: Arc<EventLog>,
+    /// Dropping it ends the thread that follows the servers.
+    #[cfg(feature = "nats")]
+    _servers: Sender<()>,
     _lock: FileLock,
 }
 
@@ -70,13 +73,33 @@ impl Watcher {
         let spool = Arc::new(project.open_spool(Arc::clone(&recorder))?);
         let (sender, wakes) = unbounded();
         let (reports, reported) = unbounded();
+        #[cfg(feature = "nats")]
+        let (follower, servers) = {
+            let (end, ended) = unbounded();
+            let (spool, recorder) = (Arc::clone(&spool), Arc::clone(&recorder));
+            (crate::remote::Follower::new(project, spool, recorder, sender.clone(), ended)?, end)
+        };
+        #[cfg(not(feature = "nats"))]
+        project.refuse_servers()?;
         let nudgers = Nudgers::new(project.sources(), project.locks(), reports);
         let departures = Departures::new(project, Arc::clone(&spool), Arc::clone(&recorder));
         let mut engine = Engine::new(project, spool, recorder, sender.clone(), nudgers)?;
         engine.set_consequence(Box::new(departures));
         forward(reported, sender.clone(), Wake::Back);
         let stopper = Stopper { wakes: sender, stopped: Arc::default() };
-        Ok(Self { engine, wakes, stopper, log, _lock: lock })
+        #[cfg(feature = "nats")]
+        if let Some(follower) = follower {
+            std::thread::spawn(move || follower.run());
+        }
+        Ok(Self {
+            engine,
+            wakes,
+            stopper,
+            log,
+            #[cfg(feature = "nats")]
+            _servers: servers,
+            _lock: lock,
+        })
     }
 
     /// With somebody else who carries out what was decided. Otherwise the watcher does: it ends the

@@ -10,9 +10,14 @@ mod deep;
 mod demo;
 mod help;
 mod lint;
+#[cfg(feature = "nats")]
+#[path = "../nats_support/server.rs"]
+mod nats_server;
 mod reading;
 mod reports;
 mod requests;
+#[cfg(feature = "nats")]
+mod servers;
 mod session_page;
 mod shell;
 mod sources;

@@ -6,6 +6,7 @@ mod assign;
 mod attach;
 mod bind;
 mod board;
+mod bridge;
 mod broadcast;
 mod completions;
 mod dead;
@@ -24,6 +25,7 @@ mod log_report;
 mod mailbox;
 mod man;
 mod mcp;
+mod migrate;
 mod nudge;
 mod pane;
 mod ping;
@@ -122,6 +124,8 @@ verbs! {
     Lint => lint,
     Log => log,
     Dead => dead,
+    Bridge => bridge,
+    Migrate => migrate,
     Fsck => fsck,
     Doctor => doctor,
     Schema => schema,

@@ -1,5 +1,8 @@
 //! `ensemble send`: stores a message for one or several mailboxes.
 
+#[cfg(feature = "nats")]
+mod servers;
+
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Read};
 use std::path::{Path, PathBuf};
@@ -82,6 +85,10 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
+        #[cfg(feature = "nats")]
+        if let Some(options) = context.nats_options()? {
+            return self.send_to_servers(context, &options);
+        }
         let spool = context.spool()?;
         let sender = context.agent()?;
         let recipients = self.recipients(&spool, sender.as_ref())?;
@@ -198,6 +205,11 @@ impl Arguments {
         sender: Option<Name>,
         content: Vec<u8>,
     ) -> Outcome<Envelope> {
+        fill(spool, self.headers(to, sender), content)
+    }
+
+    /// The message without its content.
+    fn headers(&self, to: &Name, sender: Option<Name>) -> Envelope {
         let mut envelope = Envelope::new(to.clone(), String::new())
             .with_kind(self.kind.clone())
             .with_priority(self.priority);
@@ -211,7 +223,7 @@ impl Arguments {
         envelope.attempt = self.attempt;
         envelope.correlation_id.clone_from(&self.correlation);
         envelope.expires_at = self.expires.map(|time| SystemClock.wall().plus(time));
-        fill(spool, envelope, content)
+        envelope
     }
 }
 

@@ -67,6 +67,8 @@ pub use glance::Glance;
 pub use leave::{HandedBack, RETURNED_TYPE, UnreadMail};
 pub use publish::{Overflow, Unsynced};
 pub use receive::Waited;
+#[cfg(feature = "nats")]
+pub(crate) use registry::nearest_names;
 pub use settings::{
     ATTEMPTS_MAX_DEFAULT, DONE_DAYS_DEFAULT, LEASE_SECONDS_DEFAULT, LEASE_SECONDS_MAX, Settings,
 };

@@ -4,6 +4,7 @@
 //! tells the agents, makes the messages safe, and lets the machines' time pass. Everything the
 //! loop knows can be found again by a scan, so a step that fails in the middle is simply repeated.
 
+mod remote;
 mod route;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -39,6 +40,8 @@ use crate::requests::{Consequence, RequestWatch, keep_gated};
 use crate::roles::Roles;
 use crate::run::ACTOR;
 use crate::status::Status;
+use remote::Remote;
+pub(crate) use remote::Told;
 
 /// How many files of a backlog one step routes, so that a step stays short.
 const FILES_A_STEP: usize = 256;
@@ -58,6 +61,9 @@ pub(crate) enum Wake {
     Ring(Ring),
     /// Somebody has come back from a pane.
     Back(Back),
+    /// Something is new on the servers that have the mailboxes.
+    #[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "nobody follows servers"))]
+    Remote(Told),
     /// It is time to go.
     Stop,
 }
@@ -82,6 +88,7 @@ pub(crate) struct Engine {
     roles: Roles,
     requests: RequestWatch,
     status: Status,
+    remote: Remote,
     mailbox_dirs: HashMap<PathBuf, Name>,
     rung: BTreeSet<Name>,
     backlog: bool,
@@ -122,6 +129,7 @@ impl Engine {
             spool,
             recorder,
             wakes,
+            remote: Remote::new(project)?,
             doorbell: None,
             boxes: None,
             routes,
@@ -207,6 +215,7 @@ impl Engine {
             }
             Wake::Back(Back::Typed(report)) => self.couriers.report(now, report, &*self.recorder),
             Wake::Back(Back::Looked { agent, sight }) => self.looked(now, &agent, sight),
+            Wake::Remote(told) => self.told(told),
             Wake::Stop => {}
         }
     }
@@ -397,9 +406,9 @@ impl Engine {
     /// Looks at the mailboxes that rang and lets the couriers act.
     fn tell(&mut self, now: Monotonic) {
         for mailbox in std::mem::take(&mut self.rung) {
-            self.couriers.look(now, &mailbox, &self.spool);
+            self.couriers.look(now, &mailbox, self.remote.mail(&self.spool));
         }
-        self.couriers.drive(now, &self.spool, &*self.recorder);
+        self.couriers.drive(now, self.remote.mail(&self.spool), &*self.recorder);
     }
 
     /// What is due by the clock.
@@ -412,7 +421,7 @@ impl Engine {
         }
         if now >= self.next_lease_look || self.leases.wants_look(now) {
             self.next_lease_look = now + LEASE_INTERVAL;
-            match self.leases.look(&SystemClock, &self.spool, &*self.recorder) {
+            match self.leases.look(&SystemClock, &*self.spool, &*self.recorder) {
                 Ok(returned) => self.rung.extend(returned),
                 Err(error) => tracing::warn!(%error, "cannot look at the leases"),
             }
@@ -479,6 +488,7 @@ impl Engine {
             "parked": self.parking.summary(now),
             "roles": self.roles.summary(now),
             "requests": self.requests.summary(),
+            "servers": self.remote.summary(),
         })
     }
 }
