@@ -20,12 +20,14 @@ mod completion;
 mod context;
 mod demo;
 mod departing;
+mod drop;
 mod exit;
 mod held;
 mod interrupt;
 mod mcp;
 mod output;
 mod receipt;
+mod session;
 mod text;
 mod worker;
 

@@ -1,6 +1,6 @@
 //! `ensemble schema`: what stands in a file, for editors.
 
-use ensemble_core::dropbox::TaskReport;
+use ensemble_core::contract::{self, Kind};
 use ensemble_core::message::EnvelopeFile;
 use ensemble_core::steps::{Notice, Plan};
 use ensemble_watch::project::Config;
@@ -30,10 +30,20 @@ pub(crate) struct Arguments {
 enum What {
     /// `ensemble.yaml`
     Config,
+    /// `tasks/<worker>-task.yaml`
+    Task,
+    /// `reports/<task>-completed.yaml`
+    Report,
+    /// `reports/<task>-review.yaml`
+    Review,
+    /// `reports/escalation-<task>.yaml`
+    Escalation,
+    /// `reports/completion-summary.yaml`
+    Summary,
+    /// `dispatch-instruction.yaml`
+    Instruction,
     /// A message, as its file has it
     Message,
-    /// A report in `queue/reports/`
-    Report,
     /// A plan for `ensemble step add`
     Plan,
     /// What an orchestrator is told of its steps
@@ -44,10 +54,17 @@ enum What {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
+        let contract =
+            |kind| -> Outcome { context.out.content(pretty(&contract::schema(kind))?.as_bytes()) };
         match self.what {
             What::Config => context.out.content(config_schema()?.as_bytes()),
+            What::Task => contract(Kind::Task),
+            What::Report => contract(Kind::Report),
+            What::Review => contract(Kind::Review),
+            What::Escalation => contract(Kind::Escalation),
+            What::Summary => contract(Kind::Summary),
+            What::Instruction => contract(Kind::Instruction),
             What::Message => print(context, "message", schemars::schema_for!(EnvelopeFile)),
-            What::Report => print(context, "report", schemars::schema_for!(TaskReport)),
             What::Plan => print(context, "plan of steps", schemars::schema_for!(Plan)),
             What::Notice => print(context, "notice of a step queue", schemars::schema_for!(Notice)),
             What::Tools => {
@@ -69,7 +86,11 @@ fn print(context: &Context, title: &str, mut schema: Schema) -> Outcome {
 pub(super) fn config_schema() -> Outcome<String> {
     let mut schema = schemars::schema_for!(Config);
     schema.insert("title".to_owned(), "ensemble.yaml".into());
-    let text = serde_json::to_string_pretty(&schema)
+    pretty(&schema.into())
+}
+
+fn pretty(schema: &serde_json::Value) -> Outcome<String> {
+    let text = serde_json::to_string_pretty(schema)
         .map_err(|error| Failure::refused(format!("cannot write the schema: {error}")))?;
     Ok(text + "\n")
 }

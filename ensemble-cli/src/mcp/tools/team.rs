@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use ensemble_core::contract::{self, Status};
 use ensemble_core::driver::PongBox;
-use ensemble_core::dropbox::{ReportKind, TaskReport, put_report};
+use ensemble_core::driver::file_stem;
 use ensemble_core::env::{Clock as _, Lease, SystemClock};
 use ensemble_core::proto::ready;
 use ensemble_core::roster::Proof;
@@ -14,6 +15,8 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Answer, Trouble};
+use crate::drop::{self, Checks};
+use crate::exit::Failure;
 use crate::mcp::Desk;
 
 /// How many messages in one's hands are looked for.
@@ -39,15 +42,18 @@ pub(crate) struct Pong {
 pub(crate) struct Report {
     /// The task.
     task_id: String,
-    /// `completed` (default) for the end of a task, `review` for the result of a review.
-    kind: Option<ReportKind>,
-    /// How it went, in one word: success, failure, blocked, approved, rejected.
-    status: String,
-    /// What was done, with figures, names and places.
+    /// How it ended.
+    status: Status,
+    /// What was done, with figures, names and places: who, how many, what share, `path:line`.
     summary: String,
-    /// Files that were made or changed.
+    /// Why it was not done; needed unless the status is `success`.
+    reason: Option<String>,
+    /// Files that were changed.
     #[serde(default)]
-    artifacts: Vec<String>,
+    files_modified: Vec<String>,
+    /// Files that were made.
+    #[serde(default)]
+    files_created: Vec<String>,
 }
 
 pub(super) fn pong(desk: &Desk, pong: Pong) -> Answer {
@@ -125,16 +131,22 @@ pub(super) fn list_agents(desk: &Desk, _: Nothing) -> Answer {
 }
 
 pub(super) fn report(desk: &Desk, report: Report) -> Answer {
-    let report_file = TaskReport::new(
-        report.task_id,
-        desk.agent.clone(),
-        report.status,
-        report.summary,
-        SystemClock.wall(),
-    )
-    .with_artifacts(report.artifacts);
-    let kind = report.kind.unwrap_or_default();
-    let durability = desk.project.config.durability.unwrap_or_default();
-    let file = put_report(desk.spool.root(), kind, &report_file, durability)?;
-    Ok(json!({ "file": file, "task_id": report_file.task_id }))
+    if report.status != Status::Success && report.reason.is_none() {
+        return Err(Trouble::new("reason: say what stands in the way, where, since when"));
+    }
+    let mut document = contract::Report::new(report.task_id, report.status);
+    document.worker_id = Some(desk.agent.to_string());
+    document.summary = Some(report.summary);
+    document.failure_reason = report.reason;
+    document.files_modified = report.files_modified;
+    document.files_created = report.files_created;
+    document.completed_at = Some(SystemClock.wall().to_string());
+    let file = format!("{}-completed.yaml", file_stem(&document.task_id));
+    let text = drop::lint(&desk.project, &document, &file, &Checks::STRICT).map_err(told)?;
+    let file = drop::land(&desk.project, &file, &text).map_err(told)?;
+    Ok(json!({ "file": file, "task_id": document.task_id }))
+}
+
+fn told(failure: Failure) -> Trouble {
+    Trouble::new(failure.text())
 }
