@@ -161,7 +161,7 @@ fn the_server_is_put_into_a_configuration_and_out_again() {
 fn the_schemas_in_docs_are_what_the_program_prints() {
     let bed = Bed::new();
     let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/schema");
-    const KINDS: [&str; 10] = [
+    for what in [
         "message",
         "task",
         "report",
@@ -172,8 +172,7 @@ fn the_schemas_in_docs_are_what_the_program_prints() {
         "plan",
         "notice",
         "tools",
-    ];
-    for what in KINDS {
+    ] {
         let printed = bed.ok(&format!("schema {what}"));
         let file = docs.join(format!("{what}.schema.json"));
         if std::env::var_os("ENSEMBLE_UPDATE_SNAPSHOTS").is_some() {

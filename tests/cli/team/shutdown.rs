@@ -40,7 +40,10 @@ fn six() -> Team {
     fs::create_dir_all(&work).unwrap();
     fs::write(work.join("a.rs"), "one\ntwo\n").unwrap();
     fs::write(work.join("b.md"), "three\n").unwrap();
-    let instruction = "tasks: |\n  count-rust *.rs\n  count-docs *.md\n...\n";
+    let task =
+        |id, files| format!("  - {{id: {id}, instruction: count the lines, files: \"{files}\"}}\n");
+    let (rust, docs) = (task("count-rust", "*.rs"), task("count-docs", "*.md"));
+    let instruction = format!("type: start_workers\nworker_count: 2\ntasks:\n{rust}{docs}...\n");
     fs::write(here.join("instruction.yaml"), instruction).unwrap();
     let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/demo");
     for script in ["conductor", "dispatch", "worker"] {
