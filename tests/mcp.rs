@@ -183,7 +183,7 @@ fn check(bed: &Bed, said: &[Value]) {
         let refused = of_tool.iter().filter(|(refused, _)| *refused).count();
         let expected = match *tool {
             "submit_step_completion" => 2,
-            "plan_approval" | "shutdown_response" => 1,
+            "plan_approval" | "shutdown_response" | "report" => 1,
             _ => 0,
         };
         assert_eq!(refused, expected, "{tool}: {of_tool:?}");

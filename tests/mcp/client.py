@@ -33,7 +33,10 @@ CALLS = [
     ("plan_approval", {"plan": "1. read 2. write", "task_id": "task-9"}),
     ("plan_approval", {"request_id": "nothing", "approve": True}),
     ("shutdown_response", {"request_id": "nothing", "approve": False, "reason": "busy"}),
-    ("report", {"task_id": "task-9", "status": "success", "summary": "12 tests pass"}),
+    ("report", {
+        "task_id": "task-9", "status": "success", "files_modified": ["plan.yaml"],
+        "summary": "12 of 12 tests pass (100%), the steps are in plan.yaml:2-6"}),
+    ("report", {"task_id": "task-9", "status": "failed", "summary": "some tests fail"}),
     ("pong", {"attempt": 1}),
 ]
 

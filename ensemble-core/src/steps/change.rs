@@ -23,19 +23,26 @@ pub(super) struct Changed {
     pub(super) effects: VecDeque<Effect>,
 }
 
+/// What a worker says of its step, for people.
+pub(super) struct Words<'a> {
+    pub(super) summary: Option<&'a str>,
+    pub(super) artifacts: &'a [String],
+}
+
 impl StepStore {
     /// Hands an event to a step and stores what becomes of it.
     pub(super) fn apply(
         tx: &Transaction<'_>,
         key: &StepKey,
         event: Event,
+        words: Option<&Words<'_>>,
         now: &str,
     ) -> Result<Changed, Trouble> {
         let queue = rows::find_queue(tx, &key.task_id, false)?
             .ok_or_else(|| Error::NoStep { step: format!("task {}", key.task_id) })?;
         let before =
             rows::find_step(tx, key)?.ok_or_else(|| Error::NoStep { step: key.to_string() })?;
-        Self::apply_to(tx, queue, before, event, now)
+        Self::apply_to(tx, queue, before, event, words, now)
     }
 
     pub(super) fn apply_to(
@@ -43,10 +50,12 @@ impl StepStore {
         queue: QueueView,
         before: StepView,
         event: Event,
+        words: Option<&Words<'_>>,
         now: &str,
     ) -> Result<Changed, Trouble> {
         // Deadlines are of no use here: whoever reminds keeps a machine of its own.
         let mut step = rows::machine(&before, queue.attempts_max, Monotonic::ZERO);
+        let state_before = step.state().clone();
         step.handle(Monotonic::ZERO, event);
         let mut effects = VecDeque::new();
         while let Some(effect) = step.poll_effect() {
@@ -64,8 +73,8 @@ impl StepStore {
                 | Effect::Advance => effects.push_back(effect),
             }
         }
-        if *step.state() != *rows::machine(&before, queue.attempts_max, Monotonic::ZERO).state() {
-            save(tx, &before.key, &step, now)?;
+        if *step.state() != state_before {
+            save(tx, &before.key, &step, words, now)?;
         }
         Ok(Changed { queue, before, step, effects })
     }
@@ -81,7 +90,13 @@ fn beat(tx: &Transaction<'_>, key: &StepKey) -> rusqlite::Result<()> {
 
 /// What the machine knows, and nothing else. What went wrong, and why it was blocked, stays until
 /// something else is known, for the next prompt and for people.
-fn save(tx: &Transaction<'_>, key: &StepKey, step: &Step, now: &str) -> rusqlite::Result<()> {
+fn save(
+    tx: &Transaction<'_>,
+    key: &StepKey,
+    step: &Step,
+    words: Option<&Words<'_>>,
+    now: &str,
+) -> rusqlite::Result<()> {
     let (mut resolution, mut fix_due, mut holder) = (None, false, None);
     let (mut error, mut blockers) = (None, None);
     let status = match step.state() {
@@ -111,7 +126,8 @@ fn save(tx: &Transaction<'_>, key: &StepKey, step: &Step, now: &str) -> rusqlite
     tx.prepare_cached(
         "UPDATE task_steps SET status = ?3, resolution = ?4, fix_due = ?5, holder = ?6, \
            attempt = ?7, epoch = ?8, last_error = coalesce(?9, last_error), \
-           blockers = coalesce(?10, blockers), updated_at = ?11 \
+           blockers = coalesce(?10, blockers), updated_at = ?11, \
+           summary = iif(?12 IS NULL, summary, ?13), artifacts = coalesce(?12, artifacts) \
          WHERE task_id = ?1 AND step_index = ?2",
     )?
     .execute(params![
@@ -126,6 +142,8 @@ fn save(tx: &Transaction<'_>, key: &StepKey, step: &Step, now: &str) -> rusqlite
         error,
         blockers,
         now,
+        words.map(|words| list(words.artifacts)),
+        words.and_then(|words| words.summary),
     ])
     .map(drop)
 }

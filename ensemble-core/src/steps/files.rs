@@ -107,6 +107,9 @@ pub(super) fn conflict(
     tx: &Transaction<'_>,
     names: &[String],
 ) -> rusqlite::Result<Option<(String, String)>> {
+    if names.is_empty() {
+        return Ok(None);
+    }
     let mut find = tx.prepare_cached(
         "SELECT path, holder FROM file_locks
          WHERE path = ?1 OR substr(path, 1, length(?1) + 1) = ?1 || '/'

@@ -59,7 +59,7 @@ impl StepStore {
         }
         let now = self.stamp();
         let numbers = self.write("split a step in", |tx| {
-            let changed = Self::apply(tx, key, Event::Split, &now)?;
+            let changed = Self::apply(tx, key, Event::Split, None, &now)?;
             insert_parts(tx, &changed, parts, &now)
         })?;
         let data = json!({
@@ -76,7 +76,7 @@ impl StepStore {
     pub fn beat(&self, key: &StepKey, by: &Name, epoch: Option<u64>) -> Result<()> {
         let now = self.stamp();
         let event = Event::Beat { by: by.clone(), epoch };
-        self.write("renew a lease in", |tx| Self::apply(tx, key, event, &now).map(drop))
+        self.write("renew a lease in", |tx| Self::apply(tx, key, event, None, &now).map(drop))
     }
 
     fn order(
@@ -91,7 +91,7 @@ impl StepStore {
         let now = self.stamp();
         self.write("change a step in", |tx| {
             let ends_run = event == Event::Retried;
-            let changed = Self::apply(tx, key, event, &now)?;
+            let changed = Self::apply(tx, key, event, None, &now)?;
             if ends_run {
                 end_run(tx, key, changed.step.epoch(), "taken_away", &now)?;
             }
@@ -117,7 +117,7 @@ impl StepStore {
         epoch: u64,
         now: &str,
     ) -> Result<Changed, Trouble> {
-        let changed = Self::apply(tx, key, Event::LeaseEnded { epoch }, now)?;
+        let changed = Self::apply(tx, key, Event::LeaseEnded { epoch }, None, now)?;
         end_run(tx, key, epoch, "lease_ended", now)?;
         for effect in &changed.effects {
             if let Effect::Stop { reasons } = effect {

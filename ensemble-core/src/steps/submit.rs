@@ -4,6 +4,7 @@ use rusqlite::{OptionalExtension as _, Transaction, params};
 use serde::Serialize;
 use serde_json::json;
 
+use super::change::Words;
 use super::completion::Completion;
 use super::notices::{self, Notice};
 use super::rows::{QueueView, StepKey, list};
@@ -67,13 +68,18 @@ impl StepStore {
         }
         let now = self.stamp();
         let submitted = self.write("submit a step to", |tx| {
-            match already_submitted(tx, completion, by, epoch)? {
-                Some(submitted) => Ok(submitted),
-                None => self.submit_in(tx, completion, epoch, &now),
+            match self.submit_in(tx, completion, epoch, &now) {
+                // Refused, so nothing was changed: it may be there already.
+                Err(Trouble::Told(refused @ Error::StepRefused { .. })) => {
+                    already_submitted(tx, completion, by, epoch)?.ok_or(Trouble::Told(refused))
+                }
+                submitted => submitted,
             }
         });
         match &submitted {
-            Ok(submitted) if !submitted.already_submitted => {
+            Ok(submitted)
+                if !submitted.already_submitted && self.options.recorder.is_recording() =>
+            {
                 self.record_submitted(submitted, by);
             }
             Ok(_) => {}
@@ -97,10 +103,12 @@ impl StepStore {
         let key = completion.key();
         let by = completion.agent.clone();
         let event = Event::Reported { by, epoch, report: completion.report() };
-        let changed = Self::apply(tx, &key, event, now)?;
+        let summary = completion.summary.as_deref();
+        let words = Words { summary, artifacts: &completion.artifacts };
+        let changed = Self::apply(tx, &key, event, Some(&words), now)?;
         let epoch = changed.step.epoch();
         let prompt_message = write_run(tx, completion, epoch, now)?;
-        write_words(tx, completion, epoch)?;
+        write_context(tx, completion, epoch)?;
         let mut submitted = Submitted {
             key,
             epoch,
@@ -231,20 +239,24 @@ fn write_run(
     )
 }
 
-/// What the worker says goes to the step, for people, and to the queue, for the next prompt.
-fn write_words(tx: &Transaction<'_>, completion: &Completion, epoch: u64) -> rusqlite::Result<()> {
-    let (task_id, index) = (&completion.task_id, completion.step_index);
-    tx.prepare_cached(
-        "UPDATE task_steps SET summary = ?3, artifacts = ?4 WHERE task_id = ?1 AND step_index = ?2",
-    )?
-    .execute(params![task_id, index, completion.summary, list(&completion.artifacts)])?;
-    if completion.context_for_next_step.is_some() {
-        tx.prepare_cached(
-            "UPDATE task_queues SET context_step = ?2, context_epoch = ?3 WHERE task_id = ?1",
-        )?
-        .execute(params![task_id, index, i64::try_from(epoch).unwrap_or(i64::MAX)])?;
+/// What the worker has to say to the next one stands in the next prompt.
+fn write_context(
+    tx: &Transaction<'_>,
+    completion: &Completion,
+    epoch: u64,
+) -> rusqlite::Result<()> {
+    if completion.context_for_next_step.is_none() {
+        return Ok(());
     }
-    Ok(())
+    tx.prepare_cached(
+        "UPDATE task_queues SET context_step = ?2, context_epoch = ?3 WHERE task_id = ?1",
+    )?
+    .execute(params![
+        completion.task_id,
+        completion.step_index,
+        i64::try_from(epoch).unwrap_or(i64::MAX)
+    ])
+    .map(drop)
 }
 
 /// Whether nothing is left; the orchestrator is told.

@@ -176,6 +176,7 @@ impl StepStore {
         let next = self.write("take a step from", |tx| self.take_in(tx, ask, &now))?;
         if let Next::Handed(step) = &next
             && !step.again
+            && self.options.recorder.is_recording()
         {
             let data = json!({
                 "task_id": step.key.task_id, "step_index": step.key.step_index,
@@ -290,7 +291,8 @@ impl StepStore {
         now: &str,
     ) -> Result<Next, Trouble> {
         let agent = whose_turn(&step).clone();
-        let mut changed = Self::apply_to(tx, queue, step, Event::Taken { by: agent.clone() }, now)?;
+        let mut changed =
+            Self::apply_to(tx, queue, step, Event::Taken { by: agent.clone() }, None, now)?;
         let Some(Effect::Hand { attempt, epoch, .. }) = changed.effects.pop_front() else {
             return Ok(Next::Nothing(Nothing::Done));
         };
@@ -334,7 +336,7 @@ fn held_by(
 ) -> rusqlite::Result<Option<StepView>> {
     let select = format!(
         "SELECT {STEP_COLUMNS} FROM task_steps WHERE holder = ?1 \
-         AND (?2 IS NULL OR task_id = ?2) ORDER BY updated_at LIMIT 1"
+         AND (?2 IS NULL OR task_id = ?2) LIMIT 1"
     );
     tx.prepare_cached(&select)?.query_row(params![agent.as_str(), task_id], rows::step).optional()
 }
@@ -350,28 +352,27 @@ fn open_tasks(tx: &Transaction<'_>) -> rusqlite::Result<Vec<String>> {
 
 /// What keeps the whole queue from going on.
 fn stands_still(tx: &Transaction<'_>, queue: &QueueView) -> rusqlite::Result<Option<Nothing>> {
-    let task_id = || queue.task_id.clone();
-    if queue.pauses == Pauses::Queue {
-        let stuck: Option<u32> = tx
-            .prepare_cached(
-                "SELECT step_index FROM task_steps WHERE task_id = ?1 AND life = 'stuck' \
-                 ORDER BY position LIMIT 1",
-            )?
-            .query_row([&queue.task_id], |row| row.get(0))
-            .optional()?;
-        if let Some(step_index) = stuck {
-            return Ok(Some(Nothing::Paused { task_id: task_id(), step_index }));
+    let mut select = tx.prepare_cached(
+        "SELECT step_index, holder FROM task_steps \
+         WHERE task_id = ?1 AND life IN ('held', 'stuck') ORDER BY position",
+    )?;
+    let mut rows = select.query([&queue.task_id])?;
+    let (mut held, mut first) = (0, None);
+    while let Some(row) = rows.next()? {
+        match rows::optional_name(row, 1)? {
+            Some(holder) => {
+                held += 1;
+                first = first.or(Some(holder));
+            }
+            None if queue.pauses == Pauses::Queue => {
+                let (task_id, step_index) = (queue.task_id.clone(), row.get(0)?);
+                return Ok(Some(Nothing::Paused { task_id, step_index }));
+            }
+            None => {}
         }
     }
-    let mut held = tx.prepare_cached(
-        "SELECT holder FROM task_steps WHERE task_id = ?1 AND life = 'held' LIMIT ?2",
-    )?;
-    let holders: Vec<Name> = held
-        .query_map(params![queue.task_id, queue.parallel], |row| rows::name(row, 0))?
-        .collect::<Result<_, _>>()?;
-    let full = holders.len() >= queue.parallel as usize;
-    let first = holders.into_iter().next().filter(|_| full);
-    Ok(first.map(|agent| Nothing::Others { task_id: task_id(), agent }))
+    let first = first.filter(|_| held >= queue.parallel);
+    Ok(first.map(|agent| Nothing::Others { task_id: queue.task_id.clone(), agent }))
 }
 
 fn waits_for_phase(tx: &Transaction<'_>, step: &StepView) -> rusqlite::Result<bool> {
