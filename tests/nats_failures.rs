@@ -187,6 +187,7 @@ fn a_silent_server_ends_every_call_and_stores_once() {
 }
 
 #[test]
+#[ignore = "elections take long on busy machines: docs/nats.md has the command"]
 fn a_cluster_goes_on_without_one_of_three() {
     let home = tempfile::tempdir().unwrap();
     let ports: Vec<(u16, u16)> = (0..3).map(|_| (free_port(), free_port())).collect();
