@@ -108,10 +108,11 @@ impl Quarters for PaneQuarters {
         let (_, pane) = self.pane.as_mut()?;
         for _ in 0..STATUS_LOOKS {
             let seen = pane.inspect().ok()?;
-            if !seen.dead || seen.dead_status.is_some() {
+            let lives = !seen.dead && self.member.binding.as_ref().is_some_and(|b| lives(b.pid));
+            if lives || seen.dead_status.is_some() {
                 return seen.dead_status;
             }
-            // tmux sees the end of the terminal before it hears how the process ended.
+            // tmux hears a moment later than we do that a process has ended, and how.
             nap(STATUS_INTERVAL);
         }
         None
@@ -131,4 +132,10 @@ impl Quarters for PaneQuarters {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether a process runs; one that has ended and was not noticed yet does not.
+fn lives(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.is_ok_and(|stat| !stat.contains(") Z "))
 }
