@@ -42,6 +42,7 @@ mod routing;
 mod run;
 pub mod sources;
 mod status;
+mod steps;
 pub mod team;
 
 pub use boxes::{FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE};

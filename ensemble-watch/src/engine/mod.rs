@@ -6,6 +6,7 @@
 
 mod remote;
 mod route;
+mod sweep;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -20,9 +21,8 @@ use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::reconcile::{Effect, Event, Reconcile};
-use ensemble_core::requests::Requests;
 use ensemble_core::roster::Sight;
-use ensemble_core::spool::{Spool, Swept};
+use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
 use serde_json::json;
 
@@ -40,6 +40,7 @@ use crate::requests::{Consequence, RequestWatch, keep_gated};
 use crate::roles::Roles;
 use crate::run::ACTOR;
 use crate::status::Status;
+use crate::steps::Steps;
 use remote::Remote;
 pub(crate) use remote::Told;
 
@@ -87,6 +88,7 @@ pub(crate) struct Engine {
     parking: Parking,
     roles: Roles,
     requests: RequestWatch,
+    steps: Steps,
     status: Status,
     remote: Remote,
     mailbox_dirs: HashMap<PathBuf, Name>,
@@ -123,6 +125,7 @@ impl Engine {
             parking: Parking::default(),
             roles: Roles::new(&project.config),
             requests: RequestWatch::new(&project.queue, project.kinds()?),
+            steps: Steps::new(now, project, Arc::clone(&recorder)),
             reconcile: Reconcile::new(project.config.poll_interval()),
             status: Status::new(project.watch_status()),
             project: project.clone(),
@@ -163,6 +166,7 @@ impl Engine {
             self.roles.next_timeout(),
             self.leases.next_timeout(),
             self.requests.next_timeout(),
+            self.steps.next_timeout(),
         ];
         machines
             .into_iter()
@@ -249,6 +253,8 @@ impl Engine {
             self.requests.rung(now, dir, Some(name), &self.spool, self.doorbell.as_mut());
         } else if dir == self.project.state.join(CANARY_DIRECTORY) {
             self.reconcile.handle(now, Event::CanarySeen);
+        } else if self.steps.concerns(dir, name) {
+            self.steps.rung(now);
         } else if let Some(boxes) = &mut self.boxes {
             boxes.landed(now, dir, name, how, &mut self.ledger, look);
         }
@@ -323,6 +329,7 @@ impl Engine {
             doorbell.watch(&dir)?;
         }
         self.requests.rewatch(&mut doorbell)?;
+        self.steps.rewatch(&mut doorbell);
         self.doorbell = Some(doorbell);
         self.rebind(now);
         let mailboxes = self.spool.mailboxes().map_err(|e| e.to_string())?;
@@ -364,6 +371,7 @@ impl Engine {
     }
 
     fn check_paths(&mut self, now: Monotonic) {
+        self.steps.find(now, self.doorbell.as_mut());
         let replaced = match &self.boxes {
             Some(boxes) => !boxes.are_current(),
             None => self.project.queue.is_dir(),
@@ -443,32 +451,12 @@ impl Engine {
             self.requests.absent(now, agent, why);
         }
         self.requests.drive(now, &self.spool, &*self.recorder);
+        let changed = self.steps.drive(now, &self.spool);
+        self.status.changed_if(changed);
         self.tell(now);
         let (spool, recorder) = (&*self.spool, &*self.recorder);
         let changed = self.members.drive(now, &self.project, spool, &mut self.couriers, recorder);
         self.status.changed_if(changed);
-    }
-
-    /// Removes what belongs to nobody any more.
-    fn sweep(&self) {
-        let requests = Requests::new(&self.spool).sweep().unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot sweep the requests");
-            0
-        });
-        match self.spool.sweep() {
-            Ok(swept) if requests > 0 || swept != Swept::default() => {
-                self.recorder.record(
-                    "queue.swept",
-                    ACTOR,
-                    json!({
-                        "tmp": swept.tmp_removed, "done": swept.done_removed,
-                        "orphans": swept.orphans_removed, "requests": requests,
-                    }),
-                );
-            }
-            Ok(_) => {}
-            Err(error) => tracing::warn!(%error, "cannot sweep the queue"),
-        }
     }
 
     /// Writes the status once more, for instance because the watcher stops.
@@ -488,6 +476,7 @@ impl Engine {
             "parked": self.parking.summary(now),
             "roles": self.roles.summary(now),
             "requests": self.requests.summary(),
+            "steps": self.steps.summary(),
             "servers": self.remote.summary(),
         })
     }
