@@ -1,9 +1,11 @@
 //! `ensemble mcp` and the official clients: PyPI's `mcp` and npm's inspector list and call every tool.
 //!
-//! They are installed once, below cargo's directory for tests, by pip and npm. Without python3 or npm,
-//! or without a registry, the tests that need them say so and end; `make needs` has what they need.
+//! They are installed once, below cargo's directory for tests, by pip and npm, which `make needs`
+//! installs. Where that cannot be done, the tests that need them say so in one line and end, or fail with
+//! `ENSEMBLE_TEST_CLIENTS=required`, as in `.ci/run`.
 
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError};
@@ -13,6 +15,10 @@ use serde_json::{Value, json};
 /// The versions that were tried.
 const PYTHON_CLIENT: &str = "mcp==2.3.0";
 const INSPECTOR: &str = "@modelcontextprotocol/inspector@0.15.0";
+/// What it needs, whatever the system has.
+const NODE: &str = "node@22";
+/// What both sides speak: the newest that the Python client knows.
+const SPECIFICATION: &str = "2026-07-28";
 /// Two tests must not install at once.
 static INSTALLING: Mutex<()> = Mutex::new(());
 
@@ -57,7 +63,9 @@ impl Bed {
         let bed = Self { home: tempfile::tempdir().unwrap() };
         std::fs::write(bed.home.path().join("ensemble.yaml"), "durability: process\n").unwrap();
         std::fs::write(bed.home.path().join("plan.yaml"), PLAN).unwrap();
-        for line in ["init", "mailbox add Tara", "mailbox add Devon", "step add -f plan.yaml"] {
+        for line in
+            ["init", "board init", "mailbox add Tara", "mailbox add Devon", "step add -f plan.yaml"]
+        {
             bed.ok(line);
         }
         // It hands the step out, and has nothing to wait for then.
@@ -119,16 +127,19 @@ fn serve(bed: &Bed) -> (Server, String, String) {
 }
 
 /// A directory below cargo's for tests in which `install` has succeeded once; `None`, and why on
-/// stderr, if it cannot.
-fn installed(name: &str, install: impl Fn(&Path) -> Option<bool>) -> Option<PathBuf> {
+/// stderr, which is not captured, if it cannot.
+fn installed(name: &str, install: impl Fn(&Path) -> Result<(), String>) -> Option<PathBuf> {
     let _one = INSTALLING.lock().unwrap_or_else(PoisonError::into_inner);
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let done = dir.join("installed");
     if !done.exists() {
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(&dir).unwrap();
-        if install(&dir) != Some(true) {
-            eprintln!("SKIPPED: cannot install {name}; this test needs it");
+        if let Err(why) = install(&dir) {
+            let line = format!("SKIPPED: {name} cannot be installed, so it was not tried: {why}");
+            let is_required = std::env::var("ENSEMBLE_TEST_CLIENTS").is_ok_and(|v| v == "required");
+            assert!(!is_required, "{line}");
+            let _ = writeln!(std::io::stderr(), "{line}");
             return None;
         }
         std::fs::write(&done, "").unwrap();
@@ -136,12 +147,12 @@ fn installed(name: &str, install: impl Fn(&Path) -> Option<bool>) -> Option<Path
     Some(dir)
 }
 
-fn succeeds(command: &mut Command) -> Option<bool> {
-    let ran = command.output().ok()?;
-    if !ran.status.success() {
-        eprintln!("{}", String::from_utf8_lossy(&ran.stderr));
-    }
-    Some(ran.status.success())
+fn succeeds(command: &mut Command) -> Result<(), String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let ran = command.output().map_err(|error| format!("{program}: {error}"))?;
+    let said = String::from_utf8_lossy(&ran.stderr);
+    let last = said.trim().lines().last().unwrap_or_default().to_owned();
+    if ran.status.success() { Ok(()) } else { Err(format!("{program}: {last}")) }
 }
 
 /// A Python with the official client.
@@ -196,7 +207,12 @@ fn check(bed: &Bed, said: &[Value]) {
     assert!(answers["acknowledge_message"][0].1.contains("ROLE: Tara"));
 
     let resources = said.last().unwrap()["resources"].as_object().unwrap();
-    assert!(resources["ensemble://task/0-4-1"].as_str().unwrap().contains("Make it pass"));
+    let read = |uri: &str| resources[uri].as_str().unwrap();
+    assert!(read("ensemble://task/0-4-1").contains("Make it pass"));
+    assert!(read("ensemble://inbox").contains("\"mailbox\": \"Tara\""));
+    let board = bed.home.path().join(".ensemble/state.yaml");
+    assert_eq!(read("ensemble://board"), std::fs::read_to_string(board).unwrap());
+    assert_eq!(said[0]["protocol"], SPECIFICATION);
     assert_eq!(bed.status(1), "COMPLETED");
     assert_eq!(bed.status(2), "PENDING", "nobody reports the step of another");
     assert!(bed.home.path().join("queue/reports/task-9-completed.yaml").exists());
@@ -222,33 +238,71 @@ fn the_python_client_lists_and_calls_every_tool_over_http() {
     check(&bed, &play(&mut client));
 }
 
+/// A call of each tool with the inspector's command line: tool, arguments, whether it is refused.
+const INSPECTED: [(&str, &[&str], bool); 13] = [
+    ("whoami", &[], false),
+    ("list_agents", &[], false),
+    ("send_message", &["to=Devon", "message=hello"], false),
+    ("fetch_inbox", &["limit=5"], false),
+    ("acknowledge_message", &[], false),
+    ("heartbeat", &[], false),
+    (
+        "submit_step_completion",
+        &["task_id=0-4-1", "step_index=1", "agent=Tara", "status=success"],
+        false,
+    ),
+    ("acknowledge_message", &[], false),
+    ("complete_message", &["id=letter-1"], false),
+    ("plan_approval", &["plan=read, then write", "task_id=task-9"], false),
+    ("shutdown_response", &["request_id=nothing", "approve=false"], true),
+    ("report", &["task_id=task-9", "status=success", "summary=12 of 12 tests pass"], false),
+    ("pong", &["attempt=1"], false),
+];
+
 #[test]
-fn the_inspector_lists_and_calls() {
+fn the_inspector_lists_and_calls_every_tool() {
     let node = installed("inspector", |dir| {
         succeeds(Command::new("npm").current_dir(dir).args(["init", "-y"]))?;
-        succeeds(Command::new("npm").current_dir(dir).args(["install", "--silent", INSPECTOR]))
+        let install = ["install", "--silent", INSPECTOR, NODE];
+        succeeds(Command::new("npm").current_dir(dir).args(install))
     });
     let Some(dir) = node else { return };
     let bed = Bed::new();
     let inspect = |rest: &[&str]| {
-        let mut command = Command::new("node");
+        let mut command = Command::new(dir.join("node_modules/node/bin/node"));
         command.arg(dir.join("node_modules/.bin/mcp-inspector")).arg("--cli").arg(program());
         command.arg("--queue").arg(bed.home.path().join("queue")).args(["--as", "Tara", "mcp"]);
         let ran = command.args(rest).output().unwrap();
         assert!(ran.status.success(), "{rest:?}: {}", String::from_utf8_lossy(&ran.stderr));
-        String::from_utf8(ran.stdout).unwrap()
+        serde_json::from_slice::<Value>(&ran.stdout).unwrap()
     };
     let listed = inspect(&["--method", "tools/list"]);
-    for tool in TOOLS {
-        assert!(listed.contains(&format!("\"{tool}\"")), "{listed}");
+    let listed: Vec<&str> = listed["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|tool| tool["name"].as_str())
+        .collect();
+    assert_eq!(listed, TOOLS);
+    for (tool, arguments, is_refused) in INSPECTED {
+        let mut words = vec!["--method", "tools/call", "--tool-name", tool];
+        for argument in arguments {
+            words.extend(["--tool-arg", argument]);
+        }
+        let answer = inspect(&words);
+        assert_eq!(answer["isError"].as_bool().unwrap_or(false), is_refused, "{tool}: {answer}");
     }
-    let called = inspect(&["--method", "tools/call", "--tool-name", "whoami"]);
-    assert!(called.contains("Tara"), "{called}");
+    let called = INSPECTED.map(|(tool, ..)| tool);
+    assert!(TOOLS.iter().all(|tool| called.contains(tool)), "a tool was not called");
+    assert_eq!(bed.status(1), "COMPLETED");
+    assert!(bed.home.path().join("queue/mailbox/Tara/done/letter-1.yaml").exists());
+    let read = inspect(&["--method", "resources/read", "--uri", "ensemble://board"]);
+    assert!(read.to_string().contains("version"), "{read}");
 }
 
 /// One HTTP request by hand; the status of its answer.
 fn request(url: &str, headers: &[(&str, &str)]) -> u16 {
-    use std::io::{Read as _, Write as _};
+    use std::io::Read as _;
     let address = url.strip_prefix("http://").and_then(|url| url.strip_suffix("/mcp")).unwrap();
     let body = json!({
         "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {

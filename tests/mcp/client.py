@@ -46,9 +46,10 @@ def say(value):
 
 
 async def play(session):
-    await session.initialize()
+    server = await session.initialize()
     tools = (await session.list_tools()).tools
-    say({"tools": {tool.name: schema(tool) for tool in tools}})
+    say({"protocol": value(server, "protocol_version", "protocolVersion"),
+         "tools": {tool.name: schema(tool) for tool in tools}})
     for name, arguments in CALLS:
         result = await session.call_tool(name, arguments)
         say({"tool": name, "is_error": bool(value(result, "is_error", "isError")),
