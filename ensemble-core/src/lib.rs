@@ -132,5 +132,6 @@ pub mod spool;
 #[cfg(feature = "steps")]
 pub mod steps;
 pub mod tmux;
+pub mod worktree;
 
 pub use error::{Error, Result};
