@@ -17,12 +17,13 @@ const PYTHON_CLIENT: &str = "mcp==2.3.0";
 const INSPECTOR: &str = "@modelcontextprotocol/inspector@0.15.0";
 /// What it needs, whatever the system has.
 const NODE: &str = "node@22";
-/// What both sides speak: the newest that the Python client knows.
-const SPECIFICATION: &str = "2026-07-28";
+/// How the Python client begins, and what both sides speak then: the newest and its predecessor.
+const SPECIFICATIONS: [(&str, &str); 2] =
+    [("discover", "2026-07-28"), ("initialize", "2025-11-25")];
 /// Two tests must not install at once.
 static INSTALLING: Mutex<()> = Mutex::new(());
 
-const TOOLS: [&str; 12] = [
+const TOOLS: [&str; 14] = [
     "submit_step_completion",
     "plan_approval",
     "shutdown_response",
@@ -31,6 +32,8 @@ const TOOLS: [&str; 12] = [
     "acknowledge_message",
     "complete_message",
     "report",
+    "claim_task",
+    "handoff",
     "pong",
     "heartbeat",
     "whoami",
@@ -63,11 +66,14 @@ impl Bed {
         let bed = Self { home: tempfile::tempdir().unwrap() };
         std::fs::write(bed.home.path().join("ensemble.yaml"), "durability: process\n").unwrap();
         std::fs::write(bed.home.path().join("plan.yaml"), PLAN).unwrap();
-        for line in
-            ["init", "board init", "mailbox add Tara", "mailbox add Devon", "step add -f plan.yaml"]
-        {
+        bed.git("init --quiet");
+        bed.git("commit --quiet --allow-empty -m begin");
+        for line in ["init", "mailbox add Tara", "mailbox add Devon", "step add -f plan.yaml"] {
             bed.ok(line);
         }
+        bed.ok("board init");
+        bed.ok("task add task-1 --description parse --spec spec.md --done-when parsed");
+        bed.ok("agent register --as Tara --role coder");
         // It hands the step out, and has nothing to wait for then.
         let ran = bed.run("step run 0-4-1 --timeout 1ms");
         assert_eq!(ran.status.code(), Some(3), "{ran:?}");
@@ -81,6 +87,14 @@ impl Bed {
         command.env("HOME", self.home.path()).current_dir(self.home.path());
         command.stdin(Stdio::null());
         command
+    }
+
+    fn git(&self, line: &str) {
+        let who = ["-c", "user.name=t", "-c", "user.email=t@example.org"];
+        let mut git = Command::new("git");
+        git.current_dir(self.home.path()).args(who).args(line.split(' '));
+        let ran = git.env("GIT_CONFIG_GLOBAL", "/dev/null").output().unwrap();
+        assert!(ran.status.success(), "git {line}: {ran:?}");
     }
 
     fn run(&self, line: &str) -> Output {
@@ -173,7 +187,7 @@ fn play(command: &mut Command) -> Vec<Value> {
 }
 
 /// Every tool was listed, and did or refused what it should.
-fn check(bed: &Bed, said: &[Value]) {
+fn check(bed: &Bed, said: &[Value], specification: &str) {
     let listed: Vec<&str> =
         said[0]["tools"].as_object().unwrap().keys().map(String::as_str).collect();
     let mut expected = TOOLS.to_vec();
@@ -194,7 +208,7 @@ fn check(bed: &Bed, said: &[Value]) {
         let refused = of_tool.iter().filter(|(refused, _)| *refused).count();
         let expected = match *tool {
             "submit_step_completion" => 2,
-            "plan_approval" | "shutdown_response" | "report" => 1,
+            "plan_approval" | "shutdown_response" | "report" | "claim_task" | "handoff" => 1,
             _ => 0,
         };
         assert_eq!(refused, expected, "{tool}: {of_tool:?}");
@@ -207,12 +221,22 @@ fn check(bed: &Bed, said: &[Value]) {
     assert!(answers["acknowledge_message"][0].1.contains("ROLE: Tara"));
 
     let resources = said.last().unwrap()["resources"].as_object().unwrap();
+    let claims = &answers["claim_task"];
+    assert!(claims[0].1.contains("\"task\":\"task-1\"") && claims[0].1.contains(".worktrees"));
+    assert!(claims[1].1.contains("its status is CLAIMED"), "{claims:?}");
+    assert!(answers["handoff"][0].1.contains("next_action: is empty"), "{:?}", answers["handoff"]);
+    assert!(bed.home.path().join(".worktrees/task-1/.git").exists());
     let read = |uri: &str| resources[uri].as_str().unwrap();
     assert!(read("ensemble://task/0-4-1").contains("Make it pass"));
     assert!(read("ensemble://inbox").contains("\"mailbox\": \"Tara\""));
     let board = bed.home.path().join(".ensemble/state.yaml");
+    assert!(
+        read("ensemble://board").contains("half of the parser"),
+        "{}",
+        read("ensemble://board")
+    );
     assert_eq!(read("ensemble://board"), std::fs::read_to_string(board).unwrap());
-    assert_eq!(said[0]["protocol"], SPECIFICATION);
+    assert_eq!(said[0]["protocol"], specification);
     assert_eq!(bed.status(1), "COMPLETED");
     assert_eq!(bed.status(2), "PENDING", "nobody reports the step of another");
     assert!(bed.home.path().join("queue/reports/task-9-completed.yaml").exists());
@@ -222,24 +246,28 @@ fn check(bed: &Bed, said: &[Value]) {
 #[test]
 fn the_python_client_lists_and_calls_every_tool_over_stdio() {
     let Some(python) = python() else { return };
-    let bed = Bed::new();
-    let mut client = Command::new(python);
-    client.arg(tests().join("client.py")).arg(program()).arg(bed.home.path());
-    check(&bed, &play(client.current_dir(bed.home.path())));
+    for (how, specification) in SPECIFICATIONS {
+        let bed = Bed::new();
+        let mut client = Command::new(&python);
+        client.arg(tests().join("client.py")).args([how, program()]).arg(bed.home.path());
+        check(&bed, &play(client.current_dir(bed.home.path())), specification);
+    }
 }
 
 #[test]
 fn the_python_client_lists_and_calls_every_tool_over_http() {
     let Some(python) = python() else { return };
-    let bed = Bed::new();
-    let (_server, url, token) = serve(&bed);
-    let mut client = Command::new(python);
-    client.arg(tests().join("client.py")).args(["--http", &url, &token]);
-    check(&bed, &play(&mut client));
+    for (how, specification) in SPECIFICATIONS {
+        let bed = Bed::new();
+        let (_server, url, token) = serve(&bed);
+        let mut client = Command::new(&python);
+        client.arg(tests().join("client.py")).args([how, "--http", &url, &token]);
+        check(&bed, &play(&mut client), specification);
+    }
 }
 
 /// A call of each tool with the inspector's command line: tool, arguments, whether it is refused.
-const INSPECTED: [(&str, &[&str], bool); 13] = [
+const INSPECTED: [(&str, &[&str], bool); 15] = [
     ("whoami", &[], false),
     ("list_agents", &[], false),
     ("send_message", &["to=Devon", "message=hello"], false),
@@ -255,8 +283,18 @@ const INSPECTED: [(&str, &[&str], bool); 13] = [
     ("complete_message", &["id=letter-1"], false),
     ("plan_approval", &["plan=read, then write", "task_id=task-9"], false),
     ("shutdown_response", &["request_id=nothing", "approve=false"], true),
-    ("report", &["task_id=task-9", "status=success", "summary=12 of 12 tests pass"], false),
+    (
+        "report",
+        &[
+            "task_id=task-9",
+            "status=success",
+            "summary=12 of 12 tests pass (100%), the steps are in plan.yaml:2-6",
+        ],
+        false,
+    ),
     ("pong", &["attempt=1"], false),
+    ("claim_task", &["task_id=task-1"], false),
+    ("handoff", &["summary=half of the parser", "next_action=the other half"], false),
 ];
 
 #[test]

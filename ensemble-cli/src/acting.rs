@@ -26,7 +26,7 @@ impl Epoch {
     pub(crate) fn given(&self) -> Outcome<Option<u64>> {
         match self.epoch {
             Some(epoch) => Ok(Some(epoch)),
-            None => number(TASK_EPOCH_VARIABLE),
+            None => given_number(),
         }
     }
 
@@ -52,6 +52,11 @@ pub(crate) fn registered(context: &Context, state: &State) -> Outcome<Holder> {
     };
     let epoch = number(AGENT_EPOCH_VARIABLE)?.or(entry.epoch).unwrap_or_default();
     Ok(Holder { by, epoch })
+}
+
+/// The number of the claim or the review that an agent was given by its environment.
+pub(crate) fn given_number() -> Outcome<Option<u64>> {
+    number(TASK_EPOCH_VARIABLE)
 }
 
 fn number(variable: &str) -> Outcome<Option<u64>> {

@@ -50,6 +50,20 @@ impl Context {
         Self { out, queue, agent, verb, identity, project, log }
     }
 
+    /// The same for a server that goes on: who is asking is found out, and what it prints is nobody's.
+    pub(crate) fn settled(&self) -> Outcome<Self> {
+        self.identity()?;
+        Ok(Self {
+            out: Output::new(true),
+            queue: self.queue.clone(),
+            agent: self.agent.clone(),
+            verb: self.verb.clone(),
+            identity: self.identity.clone(),
+            project: self.project.clone(),
+            log: self.log.clone(),
+        })
+    }
+
     /// The queue as the flag names it.
     pub(crate) fn queue_flag(&self) -> Option<&Path> {
         self.queue.as_deref()

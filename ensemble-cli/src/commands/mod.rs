@@ -56,6 +56,7 @@ use ensemble_watch::project::Project;
 
 pub(crate) use send::fill;
 pub(crate) use step::{open as open_steps, sentence as step_sentence};
+pub(crate) use task::take as take_task;
 
 use crate::context::Context;
 use crate::exit::Outcome;

@@ -13,6 +13,8 @@ mod claim;
 mod hand_in;
 mod merge;
 
+pub(crate) use claim::take;
+
 /// Add, list and change tasks on the blackboard
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {

@@ -126,17 +126,21 @@ pub(super) fn work(row: &Row<'_>) -> rusqlite::Result<Work> {
     })
 }
 
+/// What [`find`] asks.
+pub(super) fn find_statement() -> String {
+    format!(
+        "SELECT {WORK}, {CHARTER}, {PROMPT_MESSAGE} FROM task_steps s JOIN task_queues q USING (task_id) \
+         WHERE s.task_id = ?1 AND s.step_index = ?2"
+    )
+}
+
 /// A step with its queue's rules, and the message that carries the prompt it was handed out with.
 pub(super) fn find(
     tx: &Connection,
     key: &StepKey,
 ) -> Result<(Charter, Work, Option<String>), Trouble> {
-    let select = format!(
-        "SELECT {WORK}, {CHARTER}, {PROMPT_MESSAGE} FROM task_steps s JOIN task_queues q USING (task_id) \
-         WHERE s.task_id = ?1 AND s.step_index = ?2"
-    );
     let found = tx
-        .prepare_cached(&select)?
+        .prepare_cached(&find_statement())?
         .query_row(params![key.task_id, key.step_index], |row| {
             let message = row.get(WORK_COLUMNS + CHARTER_COLUMNS)?;
             Ok((charter(row, WORK_COLUMNS)?, work(row)?, message))

@@ -3,7 +3,7 @@
 use ensemble_core::board::{State, claimable, reviewable};
 use ensemble_core::message::Name;
 use ensemble_core::worktree::{Claimed, ReviewClaimed};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::acting::registered;
 use crate::context::Context;
@@ -32,19 +32,42 @@ pub(super) struct Claim {
 
 impl Claim {
     pub(super) fn run(self, context: &Context) -> Outcome {
-        let board = context.board()?;
-        let state = board.read()?;
-        let agent = registered(context, &state)?;
-        let id = match self.id {
-            Some(id) => id,
-            None => first(&state, &agent.by, self.review)?,
-        };
-        let worktrees = context.worktrees(&board)?;
-        if self.review {
-            return told_review(context, &id, &worktrees.claim_review(&id, &agent)?);
+        let taken = take(context, self.id, self.review)?;
+        match context.out.is_json() {
+            true => context.out.object(&taken.to_json()),
+            false => taken.tell(context),
         }
-        told(context, &id, &worktrees.claim_task(&id, &agent)?)
     }
+}
+
+/// A task that was taken.
+pub(crate) enum Taken {
+    /// To work on it.
+    Work(Name, Claimed),
+    /// To review it.
+    Review(Name, ReviewClaimed),
+}
+
+/// Takes a task, the most urgent if none is named, for whoever is asking.
+pub(crate) fn take(context: &Context, id: Option<Name>, is_review: bool) -> Outcome<Taken> {
+    let board = context.board()?;
+    let state = board.read()?;
+    let agent = registered(context, &state)?;
+    let id = match id {
+        Some(id) => id,
+        None => first(&state, &agent.by, is_review)?,
+    };
+    let worktrees = context.worktrees(&board)?;
+    Ok(match is_review {
+        true => {
+            let claimed = worktrees.claim_review(&id, &agent)?;
+            Taken::Review(id, claimed)
+        }
+        false => {
+            let claimed = worktrees.claim_task(&id, &agent)?;
+            Taken::Work(id, claimed)
+        }
+    })
 }
 
 fn first(state: &State, agent: &Name, is_review: bool) -> Outcome<Name> {
@@ -56,37 +79,62 @@ fn first(state: &State, agent: &Name, is_review: bool) -> Outcome<Name> {
     first.ok_or_else(|| Failure::nothing(format!("no task can be {what} by `{agent}` now")))
 }
 
-fn told(context: &Context, id: &Name, claimed: &Claimed) -> Outcome {
-    let holder = &claimed.granted.holder;
-    if context.out.is_json() {
-        let salvage = claimed.salvage.as_ref();
-        return context.out.object(&json!({
-            "task": id, "status": "CLAIMED", "agent": holder.by, "epoch": holder.epoch,
-            "lease_seconds": claimed.granted.lease.as_secs(), "path": claimed.path,
-            "branch": claimed.branch, "base_commit": claimed.base_commit,
-            "integration_fix": claimed.is_integration_fix,
-            "salvage": salvage.map(|salvage| &salvage.reference),
-        }));
+impl Taken {
+    /// Which task, and the number under which it is held.
+    pub(crate) const fn held(&self) -> (&Name, u64) {
+        match self {
+            Self::Work(id, claimed) => (id, claimed.granted.holder.epoch),
+            Self::Review(id, claimed) => (id, claimed.granted.holder.epoch),
+        }
     }
-    let path = one_line(&claimed.path.to_string_lossy());
-    context.out.line(format!("{id} CLAIMED by {}, number {}", holder.by, holder.epoch))?;
-    context.out.line(format!("  worktree {path}, branch {}", claimed.branch))?;
-    if let Some(salvage) = &claimed.salvage {
-        context.out.line(format!("  what was left there before is {}", salvage.reference))?;
-    }
-    Ok(())
-}
 
-fn told_review(context: &Context, id: &Name, claimed: &ReviewClaimed) -> Outcome {
-    let holder = &claimed.granted.holder;
-    if context.out.is_json() {
-        return context.out.object(&json!({
-            "task": id, "status": "READY_FOR_REVIEW", "agent": holder.by, "epoch": holder.epoch,
-            "lease_seconds": claimed.granted.lease.as_secs(), "path": claimed.path,
-            "commit": claimed.commit, "author": claimed.author,
-        }));
+    /// As an object.
+    pub(crate) fn to_json(&self) -> Value {
+        match self {
+            Self::Work(id, claimed) => {
+                let (holder, salvage) = (&claimed.granted.holder, claimed.salvage.as_ref());
+                json!({
+                    "task": id, "status": "CLAIMED", "agent": holder.by, "epoch": holder.epoch,
+                    "lease_seconds": claimed.granted.lease.as_secs(), "path": claimed.path,
+                    "branch": claimed.branch, "base_commit": claimed.base_commit,
+                    "integration_fix": claimed.is_integration_fix,
+                    "salvage": salvage.map(|salvage| &salvage.reference),
+                })
+            }
+            Self::Review(id, claimed) => {
+                let holder = &claimed.granted.holder;
+                json!({
+                    "task": id, "status": "READY_FOR_REVIEW", "agent": holder.by, "epoch": holder.epoch,
+                    "lease_seconds": claimed.granted.lease.as_secs(), "path": claimed.path,
+                    "commit": claimed.commit, "author": claimed.author,
+                })
+            }
+        }
     }
-    let path = one_line(&claimed.path.to_string_lossy());
-    context.out.line(format!("{id} reviewed by {}, number {}", holder.by, holder.epoch))?;
-    context.out.line(format!("  worktree {path}, commit {}", claimed.commit))
+
+    fn tell(&self, context: &Context) -> Outcome {
+        match self {
+            Self::Work(id, claimed) => {
+                let holder = &claimed.granted.holder;
+                let path = one_line(&claimed.path.to_string_lossy());
+                context
+                    .out
+                    .line(format!("{id} CLAIMED by {}, number {}", holder.by, holder.epoch))?;
+                context.out.line(format!("  worktree {path}, branch {}", claimed.branch))?;
+                if let Some(salvage) = &claimed.salvage {
+                    let text = format!("  what was left there before is {}", salvage.reference);
+                    context.out.line(text)?;
+                }
+                Ok(())
+            }
+            Self::Review(id, claimed) => {
+                let holder = &claimed.granted.holder;
+                let path = one_line(&claimed.path.to_string_lossy());
+                context
+                    .out
+                    .line(format!("{id} reviewed by {}, number {}", holder.by, holder.epoch))?;
+                context.out.line(format!("  worktree {path}, commit {}", claimed.commit))
+            }
+        }
+    }
 }
