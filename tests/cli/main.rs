@@ -22,6 +22,7 @@ mod session_page;
 mod shell;
 mod sources;
 mod step;
+mod step_driven;
 mod team;
 #[path = "../tmux_support/mod.rs"]
 mod tmux_support;
