@@ -207,7 +207,8 @@ fn the_third_dispatcher_tells_once_after_two_were_killed() {
     let start = Instant::now();
     let all = points(&calls(&prepare(), "collect"));
     // Where the first one has changed something, and every call of the second.
-    let changing = all.iter().filter(|(call, _)| matches!(*call, "renameat2" | "write" | "mkdirat"));
+    let changing =
+        all.iter().filter(|(call, _)| matches!(*call, "renameat2" | "write" | "mkdirat"));
     let mut pairs = 0;
     for (call, number) in changing {
         for (second_call, second_number) in &all {

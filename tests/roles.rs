@@ -141,14 +141,18 @@ fn an_instruction_is_sent_once_and_collected_as_the_same_batch() {
 fn conductor_looks_every_thirty_seconds_and_gives_up_after_thirty_minutes() {
     let stage = Stage::new();
     let mut rests = Vec::new();
-    let heard = stage.conductor().await_summary(&batch(&["t-1"]), None, &mut |_| (), &mut |longest| {
-        rests.push(longest.as_secs());
-        stage.clock.advance(longest);
-    });
+    let heard =
+        stage.conductor().await_summary(&batch(&["t-1"]), None, &mut |_| (), &mut |longest| {
+            rests.push(longest.as_secs());
+            stage.clock.advance(longest);
+        });
     assert_eq!(heard.unwrap(), None);
     assert_eq!((stage.clock.seconds(), rests.len()), (1_800, 60), "{rests:?}");
     assert!(rests.iter().all(|rest| *rest == 30), "{rests:?}");
-    assert_eq!(stage.bed.records("role.patience_ended"), [serde_json::json!({"role": "conductor"})]);
+    assert_eq!(
+        stage.bed.records("role.patience_ended"),
+        [serde_json::json!({"role": "conductor"})]
+    );
     assert!(!stage.bed.in_queue(SUMMARY_PATH).exists(), "it tells nobody itself");
 }
 
@@ -178,7 +182,10 @@ fn conductor_hears_each_escalation_of_its_batch_once() {
                 6 => {
                     let mut summary = Summary::new(2);
                     summary.status = SummaryStatus::Failed;
-                    stage.batches().tell(&batch.id, &summary, &name("dispatch"), &stage.log).unwrap();
+                    stage
+                        .batches()
+                        .tell(&batch.id, &summary, &name("dispatch"), &stage.log)
+                        .unwrap();
                 }
                 _ => panic!("it was told: {rests}"),
             }
@@ -267,4 +274,36 @@ fn a_task_counts_when_all_its_reviewers_approve_and_is_awaited_again_after_needs
     assert_eq!((rests, summary.status), (6, SummaryStatus::Success));
     let count = Reviews::new(&stage.bed.queue(), &stage.bed.state(), None).get("t-1").unwrap();
     assert_eq!(count.cycles, 1);
+}
+
+/// The shapes in which the original tools, and the contracts that they hand to their agents, write.
+#[test]
+fn reports_of_the_original_shapes_are_collected() {
+    let shapes = [
+        // The fields of the sibling's template; numbers, empty lists and nulls as its library dumps them.
+        (
+            "a-completed.yaml",
+            "task_id: a\nstatus: success\nworker_id: 1\nexecuted_by: worker-1\ndelegated_from: null\n\
+             summary: done\nfiles_modified: []\nfiles_created: []\nerrors: []\ntest_results: null\n\
+             failure_reason: null\noptions_considered: []\ncompleted_at: 2026-02-03 10:00:00\n",
+            "success",
+        ),
+        // Its contract for workers names the file without `-completed`.
+        ("b.yaml", "task_id: b\nstatus: failed\nfailure_reason: no disk\n", "failed"),
+        ("c-completed.yaml", "taskId: c\nstatus: failure\nworkerId: worker-2\n", "failed"),
+        ("d-completed.yaml", "task-id: d\nStatus: BLOCKED\nfailureReason: no key\n", "blocked"),
+        ("e-completed.yaml", "{\"task_id\": \"e\", \"result\": \"completed\"}\n", "success"),
+        ("f-completed.yaml", "status: done\nblocked_by: []\n", "success"),
+    ];
+    let stage = Stage::new();
+    for (file, content, _) in shapes {
+        stage.bed.land(&format!("reports/{file}"), content);
+    }
+    let all = batch(&["a", "b", "c", "d", "e", "f"]);
+    let mut no_rest = |_| panic!("all reports are there");
+    let told = stage.dispatcher().collect(&all, Limits::default(), &mut no_rest).unwrap();
+    let results = &told.summary().task_results;
+    let read: Vec<_> = results.iter().map(|r| (r.task_id.as_str(), r.status.as_str())).collect();
+    let expected = ["a", "b", "c", "d", "e", "f"].into_iter().zip(shapes.map(|shape| shape.2));
+    assert_eq!(read, expected.collect::<Vec<_>>());
 }

@@ -238,7 +238,10 @@ fn a_conductor_instructs_hears_of_escalations_and_is_told_by_a_dispatcher() {
     let heard = objects(&heard.stdout);
     assert_eq!(heard.len(), 2, "{heard:?}");
     assert_eq!(heard[0]["escalation"]["reason"], "unanswered");
-    assert_eq!((&heard[1]["status"], &heard[1]["batch_id"]), (&json!("success"), &handed["batch_id"]));
+    assert_eq!(
+        (&heard[1]["status"], &heard[1]["batch_id"]),
+        (&json!("success"), &handed["batch_id"])
+    );
     assert_eq!(objects(&told.stdout)[0]["completed_at"], heard[1]["completed_at"]);
     let plain = bed.ok("instruct plan.yaml --wait");
     assert!(plain.starts_with("escalated: t-2: unanswered; nobody is at the pane\n"), "{plain}");

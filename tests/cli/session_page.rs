@@ -253,7 +253,13 @@ fn check_timeline(browser: &mut Browser, name: &str, screen: Screen, held: &[Hel
         }
         if span.is_given_back {
             let waits = x(u64::midpoint(span.to, end));
-            is_painted(&picture, waits, top + height - 6.0, colours.wait, &format!("{what}: waits"));
+            is_painted(
+                &picture,
+                waits,
+                top + height - 6.0,
+                colours.wait,
+                &format!("{what}: waits"),
+            );
         }
     }
     let [left, top, width, _] = track(browser, "security-reviewer");

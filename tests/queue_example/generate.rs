@@ -162,7 +162,8 @@ fn drop_boxes(root: &Path) {
     report.files_created = vec!["notes/specification.md".to_owned()];
     report.completed_at = at(25);
     put("reports/task-001-completed.yaml", &contract::write(&report));
-    let finding = "LOW notes/specification.md:12: the unit of the limit is missing => write seconds";
+    let finding =
+        "LOW notes/specification.md:12: the unit of the limit is missing => write seconds";
     let mut review = Review::new("task-001", Verdict::Approved);
     review.reviewer = Some("worker-2".to_owned());
     review.summary = Some("1 finding in 40 of 40 lines (100%)".to_owned());

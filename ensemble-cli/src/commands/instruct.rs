@@ -85,7 +85,11 @@ impl Arguments {
         match told {
             Some(summary) => super::summary::print(context, &batch, &summary, true),
             None => {
-                let text = format!("{} was not told of within {}", batch.id, humantime::format_duration(patience));
+                let text = format!(
+                    "{} was not told of within {}",
+                    batch.id,
+                    humantime::format_duration(patience)
+                );
                 Err(Failure::nothing(text)
                     .with_hint("`ensemble status` shows what waits; run this again to wait on"))
             }

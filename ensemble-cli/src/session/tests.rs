@@ -77,7 +77,8 @@ fn latencies_and_totals_are_those_of_the_log() {
     for (chart, median) in
         [("Delivery", "100 ms"), ("Ack", "400 ms"), ("Waking", "300 ms"), ("Work", "2 s")]
     {
-        let figure = html.split(&format!("<b>{chart}</b>")).nth(1).unwrap_or_else(|| panic!("{chart}"));
+        let figure =
+            html.split(&format!("<b>{chart}</b>")).nth(1).unwrap_or_else(|| panic!("{chart}"));
         let figure = figure.split("</figure>").next().unwrap();
         assert!(figure.contains(&format!("median <b>{median}</b>")), "{chart}: {figure}");
     }

@@ -8,9 +8,7 @@ use std::time::Duration;
 
 use super::batches::{Batches, Told};
 use super::reviews::Reviews;
-use crate::contract::{
-    self, Reading, Report, Review, Status, Summary, SummaryStatus, TaskResult,
-};
+use crate::contract::{self, Reading, Report, Review, Status, Summary, SummaryStatus, TaskResult};
 use crate::durable::{Dir, FileStat};
 use crate::env::{Clock, Monotonic};
 use crate::event_log::Recorder;
