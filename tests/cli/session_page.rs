@@ -286,7 +286,7 @@ const OVERFLOW: &str = "(() => { const root = document.documentElement, out = []
     if (e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX === 'visible' && e.clientWidth)
       out.push(e.tagName + '.' + e.className + ' holds ' + e.scrollWidth + ' in ' + e.clientWidth); }
   for (const row of document.querySelectorAll('tbody tr'))
-    if (row.getBoundingClientRect().height > 110) out.push('row ' + row.getBoundingClientRect().height);
+    if (row.getBoundingClientRect().height > 130) out.push('row ' + row.getBoundingClientRect().height);
   const ticks = [...document.querySelectorAll('.tick')].map(t => t.getBoundingClientRect()).filter(r => r.width);
   for (let i = 1; i < ticks.length; i++) if (ticks[i].left < ticks[i - 1].right) out.push('ticks ' + i);
   return out })()";
