@@ -148,6 +148,7 @@ fn stage() -> Option<(Bed, PathBuf, Browser, Vec<Held>, u64)> {
     let page = bed.project().join("page.html");
     let html = fs::read_to_string(&page).unwrap();
     assert!(html.contains("3 things went wrong, 2 more to look at"), "{}", &html[..2_000]);
+    assert!(html.contains("2026-11-21 10:00:00 – 10:16:02 UTC"), "{}", &html[..2_000]);
     assert_eq!(bed.ok("log report -o -"), html, "the same to stdout");
     let browser = Browser::start(&bed.project())?;
     Some((bed, page, browser, held, end))

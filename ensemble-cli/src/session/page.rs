@@ -55,6 +55,8 @@ fn header(out: &mut String, story: &Story, session: &str) {
     let when = |stamp: Option<ensemble_core::message::Timestamp>| {
         stamp.map_or_else(String::new, |at| at.to_string().replace('T', " ")[..19].to_owned())
     };
+    // A day is said once.
+    let (begun, ended) = (when(story.start), when(story.end));
     let bad = story.troubles.iter().filter(|t| t.weight == Weight::Bad).count();
     let (class, verdict) = match (bad, story.troubles_total) {
         (0, 0) => ("good", "nothing went wrong".to_owned()),
@@ -73,8 +75,8 @@ fn header(out: &mut String, story: &Story, session: &str) {
         "<header>\n<p class=\"over\">Ensemble session{state}</p>\n<h1>{session}</h1>\n\
          <p class=\"when\">{} – {} UTC</p>\n<p class=\"verdict {class}\">{verdict}</p>\n</header>\n\
          <dl class=\"figures\">\n",
-        when(story.start),
-        when(story.end),
+        begun,
+        ended.strip_prefix(&begun[..begun.len().min(11)]).unwrap_or(&ended),
     );
     let acting = story.agents.values().filter(|agent| !agent.is_silent()).count() as u64;
     let share = (story.settled * 100).checked_div(story.messages);
