@@ -57,15 +57,12 @@ fn header(out: &mut String, story: &Story, session: &str) {
     };
     // A day is said once.
     let (begun, ended) = (when(story.start), when(story.end));
-    let bad = story.troubles.iter().filter(|t| t.weight == Weight::Bad).count();
-    let (class, verdict) = match (bad, story.troubles_total) {
+    let (class, verdict) = match (story.bad_total, story.troubles_total) {
         (0, 0) => ("good", "nothing went wrong".to_owned()),
         (0, odd) => ("odd", format!("{} to look at", plural(odd, "thing"))),
-        (bad, all) if all == bad as u64 => {
-            ("bad", format!("{} went wrong", plural(bad as u64, "thing")))
-        }
+        (bad, all) if all == bad => ("bad", format!("{} went wrong", plural(bad, "thing"))),
         (bad, all) => {
-            let (bad, odd) = (bad as u64, all - bad as u64);
+            let odd = grouped(all.saturating_sub(bad));
             ("bad", format!("{} went wrong, {odd} more to look at", plural(bad, "thing")))
         }
     };

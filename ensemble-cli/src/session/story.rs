@@ -123,6 +123,8 @@ pub(crate) struct Story {
     pub(super) other_agents: u64,
     pub(super) troubles: Vec<Trouble>,
     pub(super) troubles_total: u64,
+    /// How many of them are bad.
+    pub(super) bad_total: u64,
     /// Stored until told of in the agent's pane.
     pub(super) delivery: Latency,
     /// Stored until taken.
@@ -287,6 +289,7 @@ impl Story {
 
     fn trouble(&mut self, trouble: Trouble) {
         self.troubles_total += 1;
+        self.bad_total += u64::from(trouble.weight == Weight::Bad);
         if let Some(at) = trouble.at.filter(|_| !trouble.who.is_empty()) {
             let label = format!("{} {}", trouble.what, trouble.why);
             self.agent(&trouble.who).mark(Mark { kind: MarkKind::Trouble, at, label });

@@ -133,6 +133,7 @@ fn a_long_log_is_a_page_of_bounded_size() {
     assert!(html.len() < 4 * 1024 * 1024, "{} bytes", html.len());
     assert!(html.contains("4,000"), "all are counted");
     assert!(html.contains("3,800 more"), "troubles are counted");
+    assert!(html.contains("4000 things went wrong"), "also those that are not listed");
 }
 
 #[test]
