@@ -154,7 +154,7 @@ impl NatsTransport {
             Ok(wire.last(&pattern).await?.map_or(0, |message| message.sequence))
         })?;
         let _waiting = self.runtime.waiting();
-        if watch.wait_until(self.wire.patience, |index| index.seen_seq >= head) {
+        if watch.catch_up(head, self.wire.patience) {
             return Ok(());
         }
         Err(self.wire.unreachable("follow a mailbox", "its news did not come in time"))
