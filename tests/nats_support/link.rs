@@ -4,7 +4,10 @@
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// Longer than any test; a change of weather ends it.
+const FOREVER: Duration = Duration::from_secs(3600);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Weather {
@@ -23,19 +26,21 @@ struct Shared {
 }
 
 impl Shared {
-    /// Waits while nothing is carried; `false` when the link is gone.
+    /// Waits until what has just come is to arrive; `false` when the link is gone.
     fn carries(&self) -> bool {
-        let weather = self.weather.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_cut = |weather: &mut Weather| *weather == Weather::Cut;
-        let weather = *self.changed.wait_while(weather, is_cut).unwrap();
-        match weather {
-            Weather::Fair(delay) if delay.is_zero() => true,
-            Weather::Fair(delay) => {
-                // The time is what is modelled here; nobody waits for a condition.
-                std::thread::sleep(delay);
-                true
+        let start = Instant::now();
+        let mut weather = self.weather.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let late = match *weather {
+                Weather::Over => return false,
+                Weather::Cut => FOREVER,
+                Weather::Fair(delay) => delay.saturating_sub(start.elapsed()),
+            };
+            if late.is_zero() {
+                return true;
             }
-            Weather::Cut | Weather::Over => false,
+            let changed = self.changed.wait_timeout(weather, late);
+            weather = changed.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 

@@ -19,6 +19,7 @@ mod extend;
 mod fsck;
 mod inbox;
 mod init;
+mod instruct;
 mod join;
 mod lint;
 mod log;
@@ -51,6 +52,7 @@ mod team;
 mod up;
 mod watch;
 mod whoami;
+mod why;
 
 use ensemble_watch::project::Project;
 
@@ -123,9 +125,11 @@ verbs! {
     Inbox => inbox,
     Status => status,
     Review => review,
+    Instruct => instruct,
     Summary => summary,
     Lint => lint,
     Log => log,
+    Why => why,
     Dead => dead,
     Bridge => bridge,
     Migrate => migrate,
