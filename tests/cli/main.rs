@@ -26,3 +26,4 @@ mod team;
 #[path = "../tmux_support/mod.rs"]
 mod tmux_support;
 mod waiting;
+mod worktrees;

@@ -22,7 +22,7 @@ use rustix::process::{Pid, Signal, kill_process};
 /// How long a lease runs here, in seconds.
 const LEASE_SECONDS: u64 = 3;
 /// Between two looks at what others do.
-const LOOK_INTERVAL: Duration = Duration::from_millis(40);
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 #[test]
 fn play_role() {
@@ -84,6 +84,9 @@ struct Killer<'a> {
     count: usize,
     dice: Dice,
     kills: (u64, u64),
+    /// Who stands still, and until when.
+    stopped: Vec<(Instant, Vec<u32>)>,
+    stops: u64,
 }
 
 impl Killer<'_> {
@@ -108,19 +111,54 @@ impl Killer<'_> {
         self.kills.0 += 1;
     }
 
-    fn kill_an_agent(&mut self) {
+    /// An agent that works now, perhaps of this supervisor.
+    fn agent(&self, of: Option<u32>) -> Option<u32> {
         let journal = roles::journal(&self.bed.path());
-        let Some(pid) = journal.iter().rev().find_map(|line| {
+        journal.iter().rev().take(40).find_map(|line| {
             let pid: u32 = line.strip_prefix("begin ")?.rsplit(' ').next()?.parse().ok()?;
             let command = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
-            String::from_utf8_lossy(&command).contains("supervisors").then_some(pid)
-        }) else {
-            return;
-        };
-        if let Some(pid) = Pid::from_raw(pid as i32) {
-            self.kills.1 += u64::from(kill_process(pid, Signal::KILL).is_ok());
-        }
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+            let parent: u32 = stat.rsplit(") ").next()?.split(' ').nth(1)?.parse().ok()?;
+            let is_one = String::from_utf8_lossy(&command).contains("supervisors");
+            (is_one && of.is_none_or(|of| of == parent)).then_some(pid)
+        })
     }
+
+    /// Says whether there was one.
+    fn kill_an_agent(&mut self) -> bool {
+        let is_killed = self.agent(None).is_some_and(|pid| signal(pid, Signal::KILL));
+        self.kills.1 += u64::from(is_killed);
+        is_killed
+    }
+
+    /// A supervisor and its agent stand still for longer than a lease runs; whether there were both.
+    fn stop_both(&mut self) -> bool {
+        let pids = self.supervisors.iter().map(Child::pid).collect::<Vec<_>>();
+        let found = pids.into_iter().find_map(|pid| Some((pid, self.agent(Some(pid))?)));
+        let Some((supervisor, agent)) = found else { return false };
+        let until = Instant::now() + 2 * Duration::from_secs(LEASE_SECONDS);
+        self.stopped.push((until, vec![agent, supervisor]));
+        self.stops += 1;
+        // The agent last: it is still the child of this supervisor then.
+        signal(supervisor, Signal::STOP) && signal(agent, Signal::STOP)
+    }
+
+    fn let_go(&mut self, all: bool) {
+        let now = Instant::now();
+        self.stopped.retain(|(until, pids)| {
+            let is_over = all || now >= *until;
+            if is_over {
+                pids.iter().for_each(|pid| {
+                    let _ = signal(*pid, Signal::CONT);
+                });
+            }
+            !is_over
+        });
+    }
+}
+
+fn signal(pid: u32, signal: Signal) -> bool {
+    Pid::from_raw(pid as i32).is_some_and(|pid| kill_process(pid, signal).is_ok())
 }
 
 #[test]
@@ -132,30 +170,41 @@ fn supervisors_and_agents_that_are_killed_finish_the_board() {
     git(bed.home.path(), &["add", "mine"]);
     std::fs::write(bed.home.path().join("README"), "changed").unwrap();
     let before = checkout(&bed);
-    let (start, supervisor_list) = (Instant::now(), Vec::new());
+    let start = Instant::now();
     let mut killer = Killer {
         bed: &bed,
-        supervisors: supervisor_list,
+        supervisors: Vec::new(),
         count: 0,
         dice: Dice(0x5eed),
         kills: (0, 0),
+        stopped: Vec::new(),
+        stops: 0,
     };
     (0..supervisors).for_each(|_| killer.spawn());
     let patience = Duration::from_secs(120 + 15 * tasks);
     let mut next = start + Duration::from_millis(500);
-    let kills = tasks / 2;
+    let (kills, mut wanted) = (tasks / 2, 1);
     while !is_over(&bed.board.read().unwrap()) {
         assert!(start.elapsed() < patience, "{}", judge::told(&bed));
-        if Instant::now() >= next && killer.kills.0 + killer.kills.1 < kills {
-            match killer.dice.below(2) {
-                0 => killer.kill_a_supervisor(),
-                _ => killer.kill_an_agent(),
+        killer.let_go(false);
+        if Instant::now() >= next && killer.kills.0 + killer.kills.1 + killer.stops < kills {
+            let is_done = match wanted {
+                0 => {
+                    killer.kill_a_supervisor();
+                    true
+                }
+                1 => killer.kill_an_agent(),
+                _ => killer.stop_both(),
+            };
+            if is_done {
+                next = Instant::now() + Duration::from_millis(200 + killer.dice.below(900));
+                wanted = killer.dice.below(3);
             }
-            next = Instant::now() + Duration::from_millis(200 + killer.dice.below(900));
         }
         std::thread::sleep(LOOK_INTERVAL);
     }
     let seconds = start.elapsed().as_secs_f64();
+    killer.let_go(true);
     for supervisor in killer.supervisors.drain(..) {
         supervisor.was_killed();
     }
@@ -165,6 +214,7 @@ fn supervisors_and_agents_that_are_killed_finish_the_board() {
     assert_eq!(checkout(&bed), before, "the checkout of the user");
     println!(
         "{supervisors} supervisors, {tasks} tasks: {found}; {killed_supervisors} supervisors and \
-         {killed_agents} agents killed, {seconds:.1} s"
+         {killed_agents} agents killed, {} stopped past their leases, {seconds:.1} s",
+        killer.stops
     );
 }
