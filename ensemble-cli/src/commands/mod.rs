@@ -19,6 +19,7 @@ mod extend;
 mod fsck;
 mod inbox;
 mod init;
+mod instruct;
 mod join;
 mod lint;
 mod log;
@@ -122,6 +123,7 @@ verbs! {
     Inbox => inbox,
     Status => status,
     Review => review,
+    Instruct => instruct,
     Summary => summary,
     Lint => lint,
     Log => log,
