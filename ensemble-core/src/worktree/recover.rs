@@ -108,7 +108,7 @@ impl Worktrees {
             }
             if repair {
                 let merge = self.brought_by(&commit, &head)?;
-                self.finish_merge(&task.id, &commit, &merge)?;
+                self.finish_merge(&task.id, &merge)?;
             }
             note(
                 Some(task.id.clone()),
