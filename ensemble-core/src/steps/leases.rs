@@ -47,7 +47,7 @@ impl StepStore {
     /// view is kept. A look that sees nothing new writes nothing, so observers do not wake each other.
     ///
     /// # Errors
-    /// [`Error::Database`](crate::Error::Database).
+    /// [`Error::Database`].
     pub fn observe(&self) -> Result<Observed> {
         let boot_id = std::fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned();
         let now = self.options.clock.monotonic();
