@@ -64,6 +64,7 @@ mod state;
 mod steps;
 mod tasks;
 mod text;
+mod wake;
 
 pub use agents::NewAgent;
 pub use analyze::{Analysis, Pattern, Trigger, Verdict, analyze};
@@ -81,6 +82,7 @@ pub use state::{
     Status, Task, Timeline,
 };
 pub use tasks::NewTask;
+pub use wake::{Call, Wake, wake};
 
 use text::Text;
 

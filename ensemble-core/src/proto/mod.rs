@@ -47,6 +47,7 @@ pub mod reconcile;
 pub mod request;
 pub mod shutdown;
 pub mod step;
+pub mod supervise;
 pub mod task;
 #[cfg(test)]
 mod testing;
