@@ -60,6 +60,7 @@ mod notes;
 mod rules;
 mod schema;
 mod shape;
+mod signs;
 mod state;
 mod steps;
 mod tasks;
@@ -72,11 +73,12 @@ pub use claims::{ClaimPlan, Granted};
 pub use control::{Control, ControlFile, Staleness};
 pub use draft::Draft;
 pub use graph::{active_task, claimable, cycle, reviewable, unmet};
-pub use leases::{BEATS, Leased, leases, scan, write_beat};
+pub use leases::{BEATS, Leased, leases, scan, sweep_beats, write_beat};
 pub use locked::LockedBoard;
 pub use notes::{NewAnomaly, NewDiscovery, NewHandoff};
 pub use rules::{BLOCKED_QUESTIONS_MAX, missing_files, violations};
 pub use shape::Violation;
+pub use signs::{Leaving, Say, Sign};
 pub use state::{
     Agent, Anomaly, CircuitBreaker, Config, Discovery, Goal, Happened, Scope, Sprint, State,
     Status, Task, Timeline,
