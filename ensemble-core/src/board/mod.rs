@@ -57,6 +57,7 @@ mod journal;
 mod leases;
 mod locked;
 mod notes;
+pub mod prompt;
 mod rules;
 mod schema;
 mod shape;
@@ -64,6 +65,7 @@ mod state;
 mod steps;
 mod tasks;
 mod text;
+mod wake;
 
 pub use agents::NewAgent;
 pub use analyze::{Analysis, Pattern, Trigger, Verdict, analyze};
@@ -77,10 +79,11 @@ pub use notes::{NewAnomaly, NewDiscovery, NewHandoff};
 pub use rules::{BLOCKED_QUESTIONS_MAX, missing_files, violations};
 pub use shape::Violation;
 pub use state::{
-    Agent, Anomaly, CircuitBreaker, Config, Discovery, Goal, Happened, Scope, Sprint, State,
-    Status, Task, Timeline,
+    Agent, Anomaly, CircuitBreaker, Config, Discovery, Goal, Happened, HumanNote, Scope, Sprint,
+    State, Status, Task, Timeline,
 };
 pub use tasks::NewTask;
+pub use wake::{Call, Wake, wake};
 
 use text::Text;
 
