@@ -16,6 +16,8 @@ use serde_json::Value;
 
 #[path = "board/liza.rs"]
 mod liza;
+#[path = "board/prompts.rs"]
+mod prompts;
 #[path = "board/rules.rs"]
 mod rules;
 #[path = "board/stories.rs"]

@@ -57,6 +57,7 @@ mod journal;
 mod leases;
 mod locked;
 mod notes;
+pub mod prompt;
 mod rules;
 mod schema;
 mod shape;
@@ -80,8 +81,8 @@ pub use rules::{BLOCKED_QUESTIONS_MAX, missing_files, violations};
 pub use shape::Violation;
 pub use signs::{Leaving, Say, Sign};
 pub use state::{
-    Agent, Anomaly, CircuitBreaker, Config, Discovery, Goal, Happened, Scope, Sprint, State,
-    Status, Task, Timeline,
+    Agent, Anomaly, CircuitBreaker, Config, Discovery, Goal, Happened, HumanNote, Scope, Sprint,
+    State, Status, Task, Timeline,
 };
 pub use tasks::NewTask;
 pub use wake::{Call, Wake, wake};

@@ -37,6 +37,9 @@ pub struct State {
     /// Notes from one agent to its successor, by task.
     #[serde(deserialize_with = "or_default")]
     pub handoff: BTreeMap<Name, Map<String, Value>>,
+    /// What people want to have said.
+    #[serde(deserialize_with = "or_default")]
+    pub human_notes: Vec<HumanNote>,
     /// What did not go as it should.
     #[serde(deserialize_with = "or_default")]
     pub anomalies: Vec<Anomaly>,
@@ -288,6 +291,21 @@ pub struct Discovery {
     /// Who found it, what it is, what to do.
     #[serde(flatten)]
     pub more: Map<String, Value>,
+}
+
+/// A note from a person to the team.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct HumanNote {
+    /// When.
+    #[serde(default)]
+    pub timestamp: Option<Timestamp>,
+    /// What.
+    #[serde(default, deserialize_with = "text")]
+    pub message: Option<String>,
+    /// For whom: nothing for all, else names of agents or roles, or one.
+    #[serde(default, rename = "for")]
+    pub to: Value,
 }
 
 /// Something that did not go as it should.
