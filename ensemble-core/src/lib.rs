@@ -133,5 +133,6 @@ pub mod spool;
 pub mod steps;
 mod template;
 pub mod tmux;
+pub mod worktree;
 
 pub use error::{Error, Result};

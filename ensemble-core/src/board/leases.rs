@@ -18,7 +18,7 @@ use super::locked::LockedBoard;
 use super::signs::{self, Sign};
 use super::state::{State, Status};
 use crate::durable::{Dir, Durability, Modes};
-use crate::message::{Name, yaml};
+use crate::message::{Name, Timestamp, yaml};
 use crate::proto::beat::LEASE_DURATION;
 use crate::proto::lease::Event;
 use crate::proto::task::Holder;
@@ -137,6 +137,19 @@ pub fn write_beat(
     let tmp = format!(".{name}.tmp");
     dir.remove(&tmp)?;
     dir.replace_by(&name, text.as_bytes(), &dir, &tmp, Modes::default(), Durability::Process)
+}
+
+/// Until when an agent's last beat keeps its leases, by the clock of the file system; `None` if it has
+/// never beaten. For people and for the agent itself: observers go by sequence numbers.
+#[must_use]
+pub fn beaten_until(directory: &Path, agent: &Holder) -> Option<Timestamp> {
+    let path = directory.join(BEATS).join(file_name(agent));
+    let at = std::fs::metadata(&path).ok()?.modified().ok()?;
+    let text = std::fs::read_to_string(&path).ok()?;
+    let beat: Beat = yaml::parse(&text, &path).ok()?;
+    let millis = at.duration_since(std::time::UNIX_EPOCH).ok()?.as_millis();
+    let at = Timestamp::from_unix_millis(i64::try_from(millis).ok()?);
+    Some(at.plus(Duration::from_secs(beat.lease_seconds)))
 }
 
 /// What an observer sees of all leases, to be handed to a [`crate::proto::lease::LeaseWatch`]; the

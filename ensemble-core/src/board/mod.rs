@@ -70,11 +70,11 @@ mod wake;
 
 pub use agents::NewAgent;
 pub use analyze::{Analysis, Pattern, Trigger, Verdict, analyze};
-pub use claims::{ClaimPlan, Granted};
+pub use claims::{ClaimPlan, DIRECTORY_DEFAULT, Granted};
 pub use control::{Control, ControlFile, Staleness};
 pub use draft::Draft;
 pub use graph::{active_task, claimable, cycle, reviewable, unmet};
-pub use leases::{BEATS, Leased, leases, scan, sweep_beats, write_beat};
+pub use leases::{BEATS, Leased, beaten_until, leases, scan, sweep_beats, write_beat};
 pub use locked::LockedBoard;
 pub use notes::{NewAnomaly, NewDiscovery, NewHandoff};
 pub use rules::{BLOCKED_QUESTIONS_MAX, missing_files, violations};
@@ -114,6 +114,8 @@ pub struct BoardOptions {
     pub recorder: Arc<dyn Recorder>,
     /// Where stamps for people come from.
     pub clock: Arc<dyn Clock + Send + Sync>,
+    /// Where worktrees of tasks are, below the project, if not in [`DIRECTORY_DEFAULT`].
+    pub worktrees: Option<String>,
 }
 
 impl BoardOptions {
@@ -126,6 +128,7 @@ impl BoardOptions {
             durability: Durability::default(),
             recorder: Arc::new(NullRecorder),
             clock: Arc::new(SystemClock),
+            worktrees: None,
         }
     }
 
@@ -140,6 +143,13 @@ impl BoardOptions {
     #[must_use]
     pub const fn with_durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
+        self
+    }
+
+    /// With another place for worktrees, below the project.
+    #[must_use]
+    pub fn with_worktrees(mut self, directory: impl Into<String>) -> Self {
+        self.worktrees = Some(directory.into());
         self
     }
 
@@ -213,6 +223,12 @@ impl Board {
         self.path.parent().and_then(Path::parent).unwrap_or_else(|| Path::new("."))
     }
 
+    /// Where worktrees of tasks are, below the project.
+    #[must_use]
+    pub fn worktrees(&self) -> &str {
+        self.options.worktrees.as_deref().unwrap_or(DIRECTORY_DEFAULT)
+    }
+
     /// What is on it now.
     ///
     /// # Errors
@@ -270,7 +286,7 @@ config:
   max_coder_iterations: 10
   max_review_cycles: 5
   lease_duration: 300  # seconds
-  integration_branch: main
+  integration_branch: integration
 ";
 
 fn file_name(path: &Path) -> &str {

@@ -120,6 +120,12 @@ impl Status {
         matches!(self, Self::Claimed | Self::ReadyForReview | Self::Rejected)
     }
 
+    /// Somebody works in its worktree, or will go on there.
+    #[must_use]
+    pub const fn needs_worktree(self) -> bool {
+        self.is_active() || matches!(self, Self::Approved | Self::IntegrationFailed)
+    }
+
     /// A coder may take it, if what it depends on is merged.
     #[must_use]
     pub const fn is_claimable(self) -> bool {
