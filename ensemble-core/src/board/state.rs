@@ -413,6 +413,14 @@ pub struct Config {
     /// Where approved work goes.
     #[serde(deserialize_with = "text")]
     pub integration_branch: Option<String>,
+    /// How often coders' supervisors look without an event, in seconds (30).
+    pub coder_poll_interval: Option<u64>,
+    /// How long coders' supervisors wait for work before they end, in seconds (for ever).
+    pub coder_max_wait: Option<u64>,
+    /// How often planners' supervisors look, in seconds (60).
+    pub planner_poll_interval: Option<u64>,
+    /// How often reviewers' supervisors look, in seconds (30).
+    pub reviewer_poll_interval: Option<u64>,
 }
 
 impl Config {

@@ -8,6 +8,8 @@
 //! Dispatcher   proto::collect over the reports, and Batches, which tell once   (`ensemble summary`)
 //! Reviews      how often a task came back from review                 (`ensemble review`)
 //! Shutter      proto::shutdown over processes, a pane, mail and the roster        (seed 004)
+//! supervise    proto::supervise over a blackboard, worktrees and processes     (seed 001)
+//! BoardLeases  proto::lease over a blackboard's leases                         (seed 001)
 //! StepDriver   a step queue (feature `steps`) over mailboxes                          (seed 003)
 //! AgentPane    env::Pane, and what its provider's profile makes of it
 //! ```
@@ -22,6 +24,7 @@ mod ack;
 mod agent;
 mod assign;
 mod batches;
+mod board_leases;
 mod collect;
 mod delivery;
 mod departure;
@@ -32,6 +35,7 @@ mod reviews;
 #[cfg(feature = "steps")]
 mod steps;
 mod strokes;
+pub mod supervise;
 #[cfg(test)]
 mod tests;
 
@@ -40,6 +44,7 @@ use std::time::Duration;
 pub use ack::{AckManager, DeliveryId};
 pub use agent::{AgentPane, Begun, Line, worker_state};
 pub use assign::{Assigned, Assigner};
+pub use board_leases::BoardLeases;
 pub use batches::{Batches, SUMMARY_PATH, Told, batch_of};
 pub use collect::{Batch, Conductor, Dispatcher, INSTRUCTION_TYPE};
 pub use delivery::{Ended, Order, message_id};

@@ -227,6 +227,17 @@ impl Worktrees {
         format!("task/{task}")
     }
 
+    /// The commit that a task's worktree is at; `None` if it has none.
+    ///
+    /// # Errors
+    /// [`Error::NotOnBoard`]; the board cannot be read; [`Error::Git`].
+    pub fn head(&self, task: &Name) -> Result<Option<String>> {
+        let state = self.board.read()?;
+        let task = state.task(task).ok_or_else(|| self.not_there(task))?;
+        let path = self.path_of(task);
+        Ok(self.entry_at(&path)?.filter(|_| path.exists()).and_then(|entry| entry.head))
+    }
+
     /// The branch for approved work.
     ///
     /// # Errors

@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Result;
-use crate::board::Board;
+use crate::board::{Board, Config};
 use crate::board::prompt::Role;
 use crate::env::{Clock, SystemClock};
 use crate::event_log::{NullRecorder, Recorder};
@@ -80,6 +80,21 @@ pub struct Order {
 }
 
 impl Order {
+    /// With the pace that the board's `config` asks for.
+    #[must_use]
+    pub fn with_config(mut self, config: &Config) -> Self {
+        let (poll, wait) = match self.role {
+            Role::Planner => (config.planner_poll_interval, None),
+            Role::Coder => (config.coder_poll_interval, config.coder_max_wait),
+            Role::CodeReviewer => (config.reviewer_poll_interval, None),
+        };
+        if let Some(seconds) = poll {
+            self.pace.poll = Duration::from_secs(seconds.max(1));
+        }
+        self.pace.patience = wait.map(Duration::from_secs);
+        self
+    }
+
     /// The usual pace of a role, recording nothing.
     #[must_use]
     pub fn new(id: Name, role: Role, command: Vec<String>) -> Self {

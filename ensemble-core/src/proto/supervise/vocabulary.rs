@@ -26,7 +26,7 @@ pub struct Exit {
     pub holds: bool,
     /// Something came of it: a step of its task, a commit, a change to the plan.
     pub progress: bool,
-    /// It left hand-over notes (a planner needs none).
+    /// It left hand-over notes (only a coder needs any).
     pub notes: bool,
     /// There are DRAFT tasks that a planner must finish.
     pub drafts: bool,
