@@ -10,6 +10,7 @@ use ensemble_core::message::Name;
 use ensemble_core::reaper::PASS_VARIABLE;
 use ensemble_core::roster::{Asking, Identity, Refusal, identify};
 use ensemble_core::spool::{Options, Spool};
+use ensemble_core::worktree::Worktrees;
 use ensemble_watch::project::{Project, QUEUE_VARIABLE};
 use serde_json::json;
 
@@ -109,9 +110,18 @@ impl Context {
     /// How this command keeps a blackboard.
     pub(crate) fn board_options(&self, project: &Project) -> Outcome<BoardOptions> {
         let actor = self.agent()?.map_or_else(|| ACTOR.to_owned(), |agent| agent.to_string());
-        Ok(BoardOptions::new(actor)
+        let mut options = BoardOptions::new(actor)
             .with_durability(project.config.durability.unwrap_or_default())
-            .with_recorder(self.log(project)))
+            .with_recorder(self.log(project));
+        options.worktrees.clone_from(&project.config.worktrees.directory);
+        Ok(options)
+    }
+
+    /// The worktrees of the blackboard's tasks.
+    pub(crate) fn worktrees(&self, board: &Board) -> Outcome<Worktrees> {
+        let project = self.project()?;
+        let actor = self.agent()?.map_or_else(|| ACTOR.to_owned(), |agent| agent.to_string());
+        Ok(Worktrees::open(board, project.worktree_options(actor, self.log(project)))?)
     }
 
     /// The event log, for what a verb does besides the queue.

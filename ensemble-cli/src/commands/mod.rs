@@ -1,6 +1,7 @@
 //! The verbs, one file each. A new one is its file, its line in the list of modules and its line
 //! in the list of verbs; what it takes and its help stand in its `Arguments`.
 
+mod agent;
 mod analyze;
 mod assign;
 mod attach;
@@ -105,6 +106,7 @@ verbs! {
     Assign => assign,
     Board => board,
     Task => task,
+    Agent => agent,
     Analyze => analyze,
     Step => step,
     Report => report,

@@ -9,6 +9,10 @@ use crate::exit::{Failure, Outcome};
 use crate::output::STRONG;
 use crate::text::{one_line, printable};
 
+mod claim;
+mod hand_in;
+mod merge;
+
 /// Add, list and change tasks on the blackboard
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -23,6 +27,10 @@ enum Verb {
     Show(Show),
     Block(Block),
     Supersede(Supersede),
+    Claim(claim::Claim),
+    Submit(hand_in::Submit),
+    Verdict(hand_in::Verdict),
+    Merge(merge::Merge),
 }
 
 impl Arguments {
@@ -33,6 +41,10 @@ impl Arguments {
             Verb::Show(show) => show.run(context),
             Verb::Block(block) => block.run(context),
             Verb::Supersede(supersede) => supersede.run(context),
+            Verb::Claim(claim) => claim.run(context),
+            Verb::Submit(submit) => submit.run(context),
+            Verb::Verdict(verdict) => verdict.run(context),
+            Verb::Merge(merge) => merge.run(context),
         }
     }
 }
