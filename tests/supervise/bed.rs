@@ -12,6 +12,7 @@ use ensemble_core::durable::Durability;
 use ensemble_core::event_log::{EventLog, LogOptions, Record, read_all};
 use ensemble_core::message::Name;
 use ensemble_core::worktree::{Options, Worktrees};
+use rustix::process::Signal;
 use ensemble_core::driver;
 
 use crate::children::{self, Child, say, wait_until};
@@ -116,8 +117,8 @@ impl Bed {
     }
 
     pub(crate) fn records(&self, kind: &str) -> Vec<Record> {
-        let (records, _) = read_all(&self.home().join(".ensemble/logs")).unwrap();
-        records.into_iter().filter(|record| record.kind == kind).collect()
+        let records = read_all(&self.home().join(".ensemble/logs")).unwrap();
+        records.filter(|record| record.kind.matches(kind)).collect()
     }
 
     /// Hands a claimed task in, as its agent would.
@@ -149,6 +150,13 @@ impl Supervisor {
                 return line;
             }
         }
+    }
+
+    /// Kills it. What it has started lives on, and keeps its output open: nobody waits for its end.
+    pub(crate) fn kill(&self) {
+        self.child.signal(Signal::KILL);
+        let stat = format!("/proc/{}/stat", self.child.pid());
+        wait_until("it is dead", || std::fs::read_to_string(&stat).unwrap().contains(") Z "));
     }
 
     /// Tells it to end, and returns what it ended with.

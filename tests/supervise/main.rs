@@ -149,10 +149,10 @@ fn what_a_killed_supervisor_leaves_is_ended_before_anything_else_begins() {
     let bed = Bed::new(1, 300);
     // An agent with a daemon that leaves its group.
     let agent = "(setsid sh -c 'echo $$ >> $H/daemons; sleep 600' &) ; echo $$ >> $H/pids; sleep 600";
-    let mut first = bed.supervise("coder-1", Role::Coder, agent);
+    let first = bed.supervise("coder-1", Role::Coder, agent);
     let (agent_1, daemon_1) = (bed.lines("pids", 1)[0].clone(), bed.lines("daemons", 1)[0].clone());
     let registration = bed.state().agents[&name("coder-1")].epoch;
-    first.child.kill();
+    first.kill();
     assert!(lives(&agent_1) && lives(&daemon_1), "nobody has ended them yet");
     let second = bed.supervise("coder-1", Role::Coder, agent);
     bed.lines("pids", 2);
@@ -168,10 +168,10 @@ fn what_a_killed_supervisor_leaves_is_ended_before_anything_else_begins() {
 #[test]
 fn whatever_dies_with_its_supervisor_can_be_claimed_by_another_one() {
     let bed = Bed::new(1, 2);
-    let mut first = bed.supervise("coder-1", Role::Coder, FOREVER);
+    let first = bed.supervise("coder-1", Role::Coder, FOREVER);
     let orphan = bed.lines("pids", 1)[0].clone();
     let second = bed.supervise("coder-2", Role::Coder, FOREVER);
-    first.child.kill();
+    first.kill();
     // Its lease runs out; before it is taken away, its agent is ended.
     let pids = bed.lines("pids", 2);
     assert!(!lives(&orphan) && lives(&pids[1]));

@@ -46,6 +46,7 @@ mod spawn;
 mod status;
 mod step;
 mod summary;
+mod supervise;
 mod task;
 mod team;
 mod up;
@@ -106,6 +107,7 @@ verbs! {
     Assign => assign,
     Board => board,
     Task => task,
+    Supervise => supervise,
     Agent => agent,
     Analyze => analyze,
     Step => step,
