@@ -13,6 +13,7 @@ mod lint;
 #[cfg(feature = "nats")]
 #[path = "../nats_support/server.rs"]
 mod nats_server;
+mod planning;
 mod reading;
 mod reports;
 mod requests;

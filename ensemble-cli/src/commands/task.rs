@@ -9,6 +9,8 @@ use crate::exit::{Failure, Outcome};
 use crate::output::STRONG;
 use crate::text::{one_line, printable};
 
+mod plan;
+
 /// Add, list and change tasks on the blackboard
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -21,8 +23,11 @@ enum Verb {
     Add(Add),
     List(List),
     Show(Show),
+    Finalize(plan::Finalize),
     Block(Block),
+    Unblock(plan::Unblock),
     Supersede(Supersede),
+    Abandon(plan::Abandon),
 }
 
 impl Arguments {
@@ -31,8 +36,11 @@ impl Arguments {
             Verb::Add(add) => add.run(context),
             Verb::List(list) => list.run(context),
             Verb::Show(show) => show.run(context),
+            Verb::Finalize(finalize) => finalize.run(context),
             Verb::Block(block) => block.run(context),
+            Verb::Unblock(unblock) => unblock.run(context),
             Verb::Supersede(supersede) => supersede.run(context),
+            Verb::Abandon(abandon) => abandon.run(context),
         }
     }
 }

@@ -48,6 +48,7 @@ use crate::event_log::{NullRecorder, Recorder};
 use crate::{Error, Result};
 
 mod agents;
+mod alarms;
 mod analyze;
 mod claims;
 mod control;
@@ -57,6 +58,7 @@ mod journal;
 mod leases;
 mod locked;
 mod notes;
+mod plans;
 pub mod prompt;
 mod rules;
 mod schema;
@@ -68,14 +70,18 @@ mod text;
 mod wake;
 
 pub use agents::NewAgent;
+pub use alarms::{
+    Alarm, AlarmKey, Condition, DRAFT_GRACE, Graces, ORPHAN_GRACE, STALLED_GRACE, conditions, stale,
+};
 pub use analyze::{Analysis, Pattern, Trigger, Verdict, analyze};
 pub use claims::{ClaimPlan, Granted};
 pub use control::{Control, ControlFile, Staleness};
 pub use draft::Draft;
 pub use graph::{active_task, claimable, cycle, reviewable, unmet};
-pub use leases::{BEATS, Leased, leases, scan, write_beat};
+pub use leases::{BEATS, LEASE_RAN_OUT, Leased, leases, scan, write_beat};
 pub use locked::LockedBoard;
 pub use notes::{NewAnomaly, NewDiscovery, NewHandoff};
+pub use plans::{NewGoal, NewSprint, metrics};
 pub use rules::{BLOCKED_QUESTIONS_MAX, missing_files, violations};
 pub use shape::Violation;
 pub use state::{
