@@ -18,7 +18,7 @@ pub(crate) struct Arguments {
     #[arg(long, required_unless_present = "task")]
     role: Option<Role>,
     /// The task that was claimed
-    #[arg(long, value_name = "ID", required_if_eq_any([("role", "coder"), ("role", "code-reviewer")]))]
+    #[arg(long, value_name = "ID")]
     task: Option<Name>,
     /// Print the form instead, to be changed
     #[arg(long, requires = "role", conflicts_with = "task")]
@@ -64,6 +64,9 @@ impl Arguments {
                         return Err(Failure::usage("a planner's prompt is about no single task"));
                     }
                 }
+            }
+            None if self.role != Some(Role::Planner) => {
+                return Err(Failure::usage("say which task it is about, with `--task ID`"));
             }
             None => {
                 let agent = planner(context, &state)?;
