@@ -16,6 +16,8 @@ use serde_json::Value;
 
 #[path = "board/alarms.rs"]
 mod alarms;
+#[path = "board/fsck.rs"]
+mod fsck;
 #[path = "board/liza.rs"]
 mod liza;
 #[path = "board/prompts.rs"]
