@@ -5,6 +5,7 @@ mod assign;
 mod bed;
 mod board;
 mod broker;
+mod browser;
 mod codes;
 mod deep;
 mod demo;

@@ -24,6 +24,7 @@ mod fsck;
 mod goal;
 mod inbox;
 mod init;
+mod instruct;
 mod join;
 mod lint;
 mod log;
@@ -139,6 +140,7 @@ verbs! {
     Inbox => inbox,
     Status => status,
     Review => review,
+    Instruct => instruct,
     Summary => summary,
     Lint => lint,
     Log => log,
