@@ -14,6 +14,10 @@ use ensemble_core::proto::agent;
 use ensemble_core::proto::task::Holder;
 use serde_json::Value;
 
+#[path = "board/alarms.rs"]
+mod alarms;
+#[path = "board/fsck.rs"]
+mod fsck;
 #[path = "board/liza.rs"]
 mod liza;
 #[path = "board/prompts.rs"]

@@ -77,6 +77,21 @@ impl Context {
         Ok(options.map(|options| options.with_recorder(self.log(project))))
     }
 
+    /// How the servers are reached that the command line names, or else ensemble.yaml.
+    #[cfg(feature = "nats")]
+    pub(crate) fn servers(&self, said: Option<&str>) -> Outcome<ensemble_core::nats::NatsOptions> {
+        let project = self.project()?;
+        let servers = match said {
+            Some(servers) => Some(servers),
+            None => project.servers()?,
+        };
+        let servers = servers.ok_or_else(|| {
+            Failure::usage("which servers?")
+                .with_hint("`--servers nats://host:4222`, or `transport` in ensemble.yaml")
+        })?;
+        Ok(project.nats_options_for(servers)?)
+    }
+
     /// The queue's directory, which must exist.
     pub(crate) fn spool(&self) -> Outcome<Spool> {
         let project = self.project()?;

@@ -49,9 +49,9 @@
 //! # Embedding
 //!
 //! Nothing here starts a thread, needs an async runtime, installs a handler or reads the environment
-//! or a configuration; with one exception, which says so: the control client of a
-//! [`tmux::Server`] is a process with a thread that reads from it. There is no global state: open as
-//! many queues as you like.
+//! or a configuration; with two exceptions, which say so: the control client of a [`tmux::Server`] is
+//! a process with a thread that reads from it, and a connection of the feature `nats` has a thread
+//! with a runtime of its own. There is no global state: open as many queues as you like.
 //!
 //! *Calls block* for as long as the disk does (a few milliseconds a publish at `power`), and for a
 //! lock at most [`spool::LOCK_PATIENCE`]; none waits for a message to arrive. From async code, call

@@ -18,6 +18,7 @@
 //! one that passes on what they report.
 #![forbid(unsafe_code)]
 
+mod alarms;
 mod aside;
 mod boxes;
 mod couriers;

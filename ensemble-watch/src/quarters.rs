@@ -9,6 +9,7 @@ use ensemble_core::env::Pane as _;
 use ensemble_core::pane::Deferral;
 use ensemble_core::proto::shutdown::Worker;
 use ensemble_core::provider::{AgentState, Diagnosis, Profile};
+use ensemble_core::reaper::{self, Fate};
 use ensemble_core::roster::Member;
 use ensemble_core::tmux::{Server, TmuxPane};
 
@@ -106,14 +107,16 @@ impl Quarters for PaneQuarters {
 
     fn exit_code(&mut self) -> Option<i32> {
         let (_, pane) = self.pane.as_mut()?;
+        let pid = self.member.binding.as_ref()?.pid;
         for _ in 0..STATUS_LOOKS {
             let seen = pane.inspect().ok()?;
-            let lives = !seen.dead && self.member.binding.as_ref().is_some_and(|b| lives(b.pid));
-            if lives || seen.dead_status.is_some() {
-                return seen.dead_status;
+            match reaper::fate(pid) {
+                _ if seen.dead_status.is_some() => return seen.dead_status,
+                Fate::Unnoticed { exit_code } => return exit_code,
+                Fate::Lives if !seen.dead => return None,
+                // It has closed its terminal and is about to end, or tmux is about to tell how.
+                _ => nap(STATUS_INTERVAL),
             }
-            // tmux hears a moment later than we do that a process has ended, and how.
-            nap(STATUS_INTERVAL);
         }
         None
     }
@@ -132,10 +135,4 @@ impl Quarters for PaneQuarters {
             _ => Ok(()),
         }
     }
-}
-
-/// Whether a process runs; one that has ended and was not noticed yet does not.
-fn lives(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-    stat.is_ok_and(|stat| !stat.contains(") Z "))
 }

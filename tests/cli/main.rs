@@ -5,6 +5,7 @@ mod assign;
 mod bed;
 mod board;
 mod broker;
+mod browser;
 mod codes;
 mod deep;
 mod demo;
@@ -13,6 +14,7 @@ mod lint;
 #[cfg(feature = "nats")]
 #[path = "../nats_support/server.rs"]
 mod nats_server;
+mod planning;
 mod reading;
 mod reports;
 mod requests;

@@ -7,6 +7,8 @@
 )]
 
 pub mod bed;
+mod link;
 mod server;
 
+pub use link::Link;
 pub use server::*;

@@ -2,7 +2,7 @@
 //! by its pid, and killed with the test program if that is killed.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -124,6 +124,17 @@ impl Server {
         BufReader::new(stream).read_line(&mut line).is_ok() && line.starts_with("INFO ")
     }
 
+    /// Waits until it has caught up with its cluster, as whoever restarts one server after the other
+    /// must: `monitor` is its monitoring port.
+    #[track_caller]
+    pub fn is_current(&self, monitor: u16) {
+        let start = Instant::now();
+        while !is_healthy(monitor).unwrap_or(false) {
+            assert!(start.elapsed() < PATIENCE, "the server on port {} catches up", self.port);
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+    }
+
     /// SIGKILL, at once: nothing that it has not written is written any more.
     pub fn kill(&self) {
         if let Some(running) = self.running.lock().unwrap().take() {
@@ -150,6 +161,16 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// What the server itself says of its streams and of those that vote on them.
+fn is_healthy(monitor: u16) -> std::io::Result<bool> {
+    let mut stream = TcpStream::connect(("127.0.0.1", monitor))?;
+    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+    stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n")?;
+    let mut status = String::new();
+    BufReader::new(stream).read_line(&mut status)?;
+    Ok(status.contains(" 200 "))
 }
 
 /// A team that no other test has.

@@ -60,16 +60,7 @@ mod carrying {
     impl Arguments {
         pub(crate) fn run(self, context: &Context) -> Outcome {
             let project = context.project()?;
-            let servers = match (&self.servers, project.servers()?) {
-                (Some(servers), _) => servers.clone(),
-                (None, Some(servers)) => servers.to_owned(),
-                (None, None) => {
-                    return Err(Failure::usage("which servers?").with_hint(
-                        "`--servers nats://host:4222`, or `transport` in ensemble.yaml",
-                    ));
-                }
-            };
-            let options = project.nats_options_for(&servers)?;
+            let options = context.servers(self.servers.as_deref())?;
             let spool = Spool::open(&project.queue, project.spool_options(context.recorder()?))?;
             let ended = Arc::new(AtomicBool::new(false));
             for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {

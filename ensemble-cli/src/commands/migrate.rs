@@ -49,16 +49,8 @@ impl Arguments {
         use crate::text::plural;
 
         let project = context.project()?;
-        let servers = match (&self.servers, project.servers()?) {
-            (Some(servers), _) => servers.clone(),
-            (None, Some(servers)) => servers.to_owned(),
-            (None, None) => {
-                return Err(Failure::usage("which servers?")
-                    .with_hint("`--servers nats://host:4222`, or `transport` in ensemble.yaml"));
-            }
-        };
         let recorder = context.recorder()?;
-        let options = project.nats_options_for(&servers)?.with_recorder(recorder.clone());
+        let options = context.servers(self.servers.as_deref())?.with_recorder(recorder.clone());
         let spool = Spool::open(&project.queue, project.spool_options(recorder))?;
         let queue = NatsTransport::connect(&options)?;
         let moved = match self.to {

@@ -26,6 +26,8 @@ use crate::{Error, Result};
 
 /// Where beats lie, beside the board.
 pub const BEATS: &str = "leases";
+/// The reason in a task's history when [`LockedBoard::expire`] gave it back.
+pub const LEASE_RAN_OUT: &str = "the lease ran out";
 /// How such a file's name ends.
 const ENDING: &str = ".beat";
 /// The largest such file, in bytes.
@@ -246,7 +248,7 @@ impl LockedBoard<'_> {
                 return Err(Error::Fenced { what, why });
             }
         }
-        let reason = "the lease ran out";
+        let reason = LEASE_RAN_OUT;
         match lease {
             Leased::Agent { by, epoch } => {
                 self.unregister(&Holder { by: by.clone(), epoch: *epoch }, reason)

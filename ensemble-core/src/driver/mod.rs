@@ -6,6 +6,7 @@
 //! Readiness    proto::ready::Handshake over a pane and a PongBox            (seed 000)
 //! AckManager   any number of proto::ack::Ladder over panes and a spool      (seed 002, P0-3)
 //! Dispatcher   proto::collect over the reports, and Batches, which tell once   (`ensemble summary`)
+//! Conductor    sends an instruction, hears of escalations, waits for the summary  (`ensemble instruct`)
 //! Reviews      how often a task came back from review                 (`ensemble review`)
 //! Shutter      proto::shutdown over processes, a pane, mail and the roster        (seed 004)
 //! supervise    proto::supervise over a blackboard, worktrees and processes     (seed 001)
@@ -26,6 +27,7 @@ mod assign;
 mod batches;
 mod board_leases;
 mod collect;
+mod conductor;
 mod delivery;
 mod departure;
 mod escalation;
@@ -46,7 +48,8 @@ pub use agent::{AgentPane, Begun, Line, worker_state};
 pub use assign::{Assigned, Assigner};
 pub use board_leases::BoardLeases;
 pub use batches::{Batches, SUMMARY_PATH, Told, batch_of};
-pub use collect::{Batch, Conductor, Dispatcher, INSTRUCTION_TYPE};
+pub use collect::{Batch, Dispatcher};
+pub use conductor::{Conductor, INSTRUCTION_TYPE};
 pub use delivery::{Ended, Order, message_id};
 pub use departure::{Departed, Departure, Quarters, Shutter};
 pub use escalation::{EscalationFile, Notice, file_name, read_escalations};

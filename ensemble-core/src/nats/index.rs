@@ -35,6 +35,8 @@ pub(super) struct Index {
     kept_bytes: usize,
     /// The last number in the stream that the watch has delivered.
     pub(super) seen_seq: u64,
+    /// How many versions the watch has delivered.
+    pub(super) heard: u64,
 }
 
 impl Index {

@@ -79,7 +79,8 @@ use wire::{Put, Wire};
 const SETTINGS_AGE_MAX: Duration = Duration::from_secs(10);
 
 /// A connection to a team's mailboxes on a NATS server. Share it between threads by reference; it
-/// owns one thread with a private runtime, and ends it when dropped.
+/// owns a private runtime and one thread, which drives it while no call does, and ends both when
+/// dropped.
 pub struct NatsTransport {
     runtime: Runtime,
     wire: Wire,
@@ -152,7 +153,8 @@ impl NatsTransport {
         let head = self.call("look into a mailbox", async move {
             Ok(wire.last(&pattern).await?.map_or(0, |message| message.sequence))
         })?;
-        if watch.wait_until(self.wire.patience, |index| index.seen_seq >= head) {
+        let _waiting = self.runtime.waiting();
+        if watch.catch_up(head, self.wire.patience) {
             return Ok(());
         }
         Err(self.wire.unreachable("follow a mailbox", "its news did not come in time"))

@@ -137,6 +137,7 @@ impl NatsTransport {
         let nap = due.map_or(patience, |due| {
             patience.min(Duration::from_millis(due.saturating_sub(self.now_millis())))
         });
+        let _waiting = self.runtime.waiting();
         Ok(watch.wait_until(nap, |index| index.has_due(self.now_millis())))
     }
 }
@@ -166,6 +167,7 @@ impl NatsTransport {
     /// `seen`, or `patience` is over. Begin with 0.
     #[must_use]
     pub fn wait_for_news(&self, seen: u64, patience: Duration) -> u64 {
+        let _waiting = self.runtime.waiting();
         self.news.wait(seen, patience)
     }
 }

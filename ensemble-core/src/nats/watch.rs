@@ -1,21 +1,26 @@
 //! Keeps the index of a mailbox up to date: a task in the runtime follows the mailbox's subjects.
 //!
 //! It begins with the last version of every message and then gets each new one. When the connection
-//! comes back, or the consumer fails, it begins anew; versions that are known already change nothing.
+//! comes back, the consumer fails, or a reader that waits hears nothing for [`SILENCE`] (a consumer
+//! may be lost with the leader of its cluster, and nobody says so), it begins anew; versions that are
+//! known already change nothing.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
+use tokio::sync::Notify;
 use tokio::sync::watch::Receiver;
 
 use super::index::Index;
 use super::record::{Record, Stored};
 use super::subject::Subjects;
-use super::wire::{Wire, millis};
+use super::wire::{ANSWER_PATIENCE, Wire, millis};
 
 /// Between two tries to follow a mailbox.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
+/// After so long without any news, a reader that knows of some has the mailbox followed anew.
+const SILENCE: Duration = Duration::from_secs(2);
 
 /// Counts what has changed in all mailboxes that are followed.
 #[derive(Debug, Default)]
@@ -44,6 +49,7 @@ pub(super) struct Watch {
     index: Mutex<Index>,
     changed: Condvar,
     news: Arc<News>,
+    anew: Arc<Notify>,
 }
 
 impl Watch {
@@ -74,6 +80,26 @@ impl Watch {
         true
     }
 
+    /// Waits until everything up to number `head` is known; `false` once `patience` is over.
+    pub(super) fn catch_up(&self, head: u64, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        let mut heard = self.index().heard;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if self.wait_until(left.min(SILENCE), |index| index.seen_seq >= head) {
+                return true;
+            }
+            if left <= SILENCE {
+                return false;
+            }
+            let now = self.index().heard;
+            if now == heard {
+                self.anew.notify_one();
+            }
+            heard = now;
+        }
+    }
+
     pub(super) fn note_changed(&self) {
         self.changed.notify_all();
         self.news.ring();
@@ -102,12 +128,14 @@ pub(super) async fn follow(mut following: Following, watch: std::sync::Weak<Watc
 async fn follow_once(following: &mut Following, watch: &std::sync::Weak<Watch>) -> Option<()> {
     let Following { wire, pattern, connections } = following;
     let config = wire.ordered(pattern);
-    let consumer = wire.stream.create_consumer(config).await.ok()?;
-    let mut messages = consumer.messages().await.ok()?;
+    let following = async { wire.stream.create_consumer(config).await.ok()?.messages().await.ok() };
+    let mut messages = tokio::time::timeout(ANSWER_PATIENCE, following).await.ok()??;
+    let anew = Arc::clone(&watch.upgrade()?.anew);
     loop {
         let message = tokio::select! {
             message = messages.next() => message?.ok()?,
             changed = connections.changed() => return changed.ok(),
+            () = anew.notified() => return Some(()),
         };
         let info = message.info().ok()?;
         let seq = info.stream_sequence;
@@ -119,6 +147,7 @@ async fn follow_once(following: &mut Following, watch: &std::sync::Weak<Watch>) 
             index.apply(id, stored);
         }
         index.seen_seq = index.seen_seq.max(seq);
+        index.heard += 1;
         drop(index);
         watch.note_changed();
     }

@@ -34,6 +34,7 @@ use crate::env::Monotonic;
 
 pub mod ack;
 pub mod agent;
+pub mod alarm;
 pub mod beat;
 pub mod collect;
 pub mod drain;

@@ -45,6 +45,8 @@ use crate::provider::profile;
 use crate::{Error, Result};
 use table::{Table, read_row, variable};
 
+pub use table::{Fate, fate};
+
 /// The variable that every process of a spawned agent inherits. Its name has none of the words by
 /// which agents decide what to keep from their children.
 pub const PASS_VARIABLE: &str = "ENSEMBLE_AGENT_PASS";

@@ -95,6 +95,49 @@ fn parse_row(stat: &str) -> Option<Row> {
     })
 }
 
+/// What became of a process, as far as the system still knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fate {
+    /// It runs.
+    Lives,
+    /// It has ended, and its parent has not noticed yet.
+    Unnoticed {
+        /// The status it ended with; `None` if a signal ended it.
+        exit_code: Option<i32>,
+    },
+    /// There is no such process, or its parent has noticed its end.
+    Gone,
+}
+
+/// What became of process `pid`.
+///
+/// A parent may take long to notice, and some never do: a tmux server misses the end of one now
+/// and then. Until it does, the system tells the exit status to the user who owns the process.
+///
+/// ```
+/// use ensemble_core::reaper::{Fate, fate};
+///
+/// assert_eq!(fate(std::process::id()), Fate::Lives);
+/// ```
+#[must_use]
+pub fn fate(pid: u32) -> Fate {
+    match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) if parse_row(&stat).is_some_and(|row| row.zombie) => {
+            Fate::Unnoticed { exit_code: exit_code(&stat) }
+        }
+        Ok(_) => Fate::Lives,
+        Err(_) => Fate::Gone,
+    }
+}
+
+/// The last field holds what `waitpid` would report: the exit status in the second byte, and in the
+/// first the signal that ended the process, if one did.
+fn exit_code(stat: &str) -> Option<i32> {
+    let status: i32 = stat.trim_end().rsplit(' ').next()?.parse().ok()?;
+    (status & 0x7f == 0).then_some((status >> 8) & 0xff)
+}
+
 /// The value of one variable in the environment with which a process was started.
 pub(super) fn variable(pid: u32, name: &str) -> Option<Vec<u8>> {
     let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
@@ -105,7 +148,29 @@ pub(super) fn variable(pid: u32, name: &str) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
+    use rustix::process::{Pid, WaitId, WaitIdOptions};
+
     use super::*;
+
+    #[test]
+    fn an_end_that_nobody_noticed_is_told() {
+        let fate_of = |script: &str| {
+            let mut child = Command::new("sh").args(["-c", script]).spawn().expect("a process");
+            // Waits for its end without taking note of it.
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            let pid = Pid::from_child(&child);
+            rustix::process::waitid(WaitId::Pid(pid), options).expect("its end");
+            let found = fate(child.id());
+            child.wait().expect("noticed");
+            (found, fate(child.id()))
+        };
+        let (found, noticed) = fate_of("exit 3");
+        assert_eq!(found, Fate::Unnoticed { exit_code: Some(3) });
+        assert_eq!(noticed, Fate::Gone);
+        assert_eq!(fate_of("kill -9 $$").0, Fate::Unnoticed { exit_code: None });
+    }
 
     #[test]
     fn a_row_is_read_behind_a_wicked_name() {

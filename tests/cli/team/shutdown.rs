@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -228,30 +227,8 @@ fn one_that_dies_without_an_answer_is_not_waited_for() {
     team.bed.ok("down --force");
 }
 
-/// Runs a command and kills it before its `number`th call of `call`; whether it got that far.
-fn killed_at(team: &Team, line: &str, call: &str, number: u32) -> bool {
-    let inject = format!("inject={call}:signal=SIGKILL:when={number}");
-    let mut strace = Command::new("strace");
-    strace
-        .args(["-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &inject])
-        .arg(program())
-        .args(crate::bed::words(line))
-        .env_clear()
-        .env("HOME", team.bed.project())
-        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
-        .current_dir(team.bed.project())
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    !strace.status().unwrap().success()
-}
-
 #[test]
 fn a_shutdown_that_was_killed_anywhere_is_finished_by_the_next_attempt() {
-    if Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_err() {
-        println!("skipped: there is no `strace`");
-        return;
-    }
     let line = "request shutdown deaf --as operator --id leave-now --force --wait 60s";
     let mut kills = 0;
     for call in ["pidfd_send_signal", "sendto", "renameat2", "renameat", "unlinkat", "write"] {
@@ -269,7 +246,7 @@ fn a_shutdown_that_was_killed_anywhere_is_finished_by_the_next_attempt() {
             kill(watcher);
             eventually("no watcher runs", || !lives(watcher));
             team.bed.ok("send --as operator --to deaf --id unread -m hello");
-            let was_killed = killed_at(&team, line, call, number);
+            let was_killed = team.is_killed_at(line, call, number);
             kills += u32::from(was_killed);
             let place = format!("{call} {number}");
             let again = team.bed.run(line);
