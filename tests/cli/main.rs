@@ -28,3 +28,4 @@ mod team;
 #[path = "../tmux_support/mod.rs"]
 mod tmux_support;
 mod waiting;
+mod worktrees;

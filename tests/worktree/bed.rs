@@ -1,5 +1,7 @@
 //! A repository with a board, in a directory of its own, and agents that really commit.
 
+#![allow(dead_code, reason = "each test program uses a part")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex};

@@ -133,3 +133,21 @@ fn work_after_the_approval_is_salvaged() {
     assert_eq!(bed.file_in(&salvaged[0], "late"), "z");
     assert!(bed.directories().is_empty());
 }
+
+#[test]
+fn a_task_is_merged_also_if_its_branch_cannot_go() {
+    let bed = Bed::new();
+    bed.task("t1");
+    let claimed = bed.approved("t1", "new", "x");
+    // Somebody looks at the branch in a checkout of their own.
+    git(&claimed.path, &["switch", "--quiet", "--detach"]);
+    git(bed.home.path(), &["switch", "--quiet", "task/t1"]);
+    let Merged::Done { retired, .. } = bed.trees().merge(&name("t1")).unwrap() else {
+        panic!("failed")
+    };
+    assert!(retired.kept.unwrap().1.contains("is checked out at"));
+    assert_eq!(bed.status("t1"), Status::Merged);
+    git(bed.home.path(), &["switch", "--quiet", "main"]);
+    assert!(bed.trees().recover(true).unwrap()[0].repaired);
+    assert!(bed.directories().is_empty() && bed.refs("refs/heads/task").is_empty());
+}

@@ -89,7 +89,7 @@ impl Worktrees {
         let (task, commit) = self.approved(id)?;
         self.sweep_scratches(&merging)?;
         let failed = match self.integrate(&task, &commit)? {
-            Ok(merge) => return self.finish_merge(id, &commit, &merge),
+            Ok(merge) => return self.finish_merge(id, &merge),
             Err(reason) => reason,
         };
         let mut locked = self.board.lock()?;
@@ -150,20 +150,23 @@ impl Worktrees {
     }
 
     /// Tells the board of a merge that is in the integration branch, and takes the worktree away.
-    pub(super) fn finish_merge(&self, id: &Name, commit: &str, merge: &str) -> Result<Merged> {
+    pub(super) fn finish_merge(&self, id: &Name, merge: &str) -> Result<Merged> {
         let mut locked = self.board.lock()?;
         let task = locked.state().task(id).cloned().ok_or_else(|| self.not_there(id))?;
         let path = self.path_of(&task);
         locked.merged(id, merge)?;
         locked.commit()?;
-        let lock = self.lock()?;
-        let mut retired = self.retire(&lock, id, epoch(&task), &path)?;
+        // It is merged, whatever becomes of the worktree; what stays is found by `recover`.
+        let gone = self.lock().and_then(|lock| self.retire(&lock, id, epoch(&task), &path));
+        let retired = gone.unwrap_or_else(|error| Retired {
+            kept: Some((path, error.to_string())),
+            ..Retired::default()
+        });
         if let Some(salvage) = &retired.salvage {
             let mut locked = self.board.lock()?;
             locked.note_retired(id, Some((&salvage.reference, &salvage.commit)))?;
             locked.commit()?;
         }
-        retired.was_there |= !commit.is_empty();
         Ok(Merged::Done { commit: merge.to_owned(), retired })
     }
 

@@ -9,12 +9,14 @@
 //! | a claimed task of which nothing is left at all | its claim is over |
 //! | a directory that git does not know; a worktree that could not be removed | told, for a person |
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use serde_json::json;
 
 use super::Worktrees;
+use super::list::Entry;
 use super::merge::{MERGE_LOCK, SCRATCH};
 use super::prepare::epoch;
 use super::salvage::Salvage;
@@ -56,8 +58,13 @@ impl Worktrees {
         let lock = self.lock()?;
         // Claims are made under this lock, so none is on its way now.
         let state = self.board.read()?;
+        // Asked once for all tasks: most are as they should be.
+        let (entries, branches) = (self.entries()?, self.task_branches()?);
         for task in &state.tasks {
-            self.recover_task(&lock, task, repair, &mut found)?;
+            let path = self.path_of(task);
+            let entry = entries.iter().find(|entry| entry.path == path);
+            let has_branch = branches.contains(&Self::branch_of(&task.id));
+            self.recover_task(&lock, task, (entry, has_branch), repair, &mut found)?;
         }
         self.look_around(&state, &mut found)?;
         for finding in found.iter().filter(|finding| finding.repaired) {
@@ -101,7 +108,7 @@ impl Worktrees {
             }
             if repair {
                 let merge = self.brought_by(&commit, &head)?;
-                self.finish_merge(&task.id, &commit, &merge)?;
+                self.finish_merge(&task.id, &merge)?;
             }
             note(
                 Some(task.id.clone()),
@@ -116,13 +123,12 @@ impl Worktrees {
         &self,
         lock: &FileLock,
         task: &Task,
+        (entry, has_branch): (Option<&Entry>, bool),
         repair: bool,
         found: &mut Vec<Finding>,
     ) -> Result<()> {
         let path = self.path_of(task);
-        let branch = format!("refs/heads/{}", Self::branch_of(&task.id));
-        let entry = self.entry_at(&path)?;
-        let is_there = path.exists() && entry.as_ref().is_some_and(|entry| !entry.is_half_made);
+        let is_there = path.exists() && entry.is_some_and(|entry| !entry.is_half_made);
         let (problem, repaired) = match task.status.needs_worktree() {
             true if is_there => return Ok(()),
             true => {
@@ -133,7 +139,6 @@ impl Worktrees {
                 )
             }
             false => {
-                let has_branch = self.commit_at(&branch)?.is_some();
                 if entry.is_none() && !has_branch {
                     return Ok(());
                 }
@@ -144,6 +149,14 @@ impl Worktrees {
         let (task, path) = (Some(task.id.clone()), path.display().to_string());
         found.push(Finding { task, path, problem, repaired, is_note: false });
         Ok(())
+    }
+
+    /// The branches of tasks.
+    fn task_branches(&self) -> Result<BTreeSet<String>> {
+        let call = self.git.at(&self.common);
+        let all =
+            call.run(&["for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads/task/"])?;
+        Ok(all.lines().map(str::to_owned).collect())
     }
 
     /// A worktree that should be there.

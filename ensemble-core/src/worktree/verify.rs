@@ -147,6 +147,11 @@ impl Worktrees {
                 return Ok(Err(Unfit::Over(text)));
             }
         };
+        if task.status == Status::ReadyForReview && task.assigned_to.as_ref() == Some(agent) {
+            let text =
+                format!("`{agent}` has handed in task `{}`, which waits for its verdict", task.id);
+            return Ok(Err(Unfit::NothingAssigned(text)));
+        }
         if holder.as_ref() != Some(agent) {
             let by = holder.as_ref().map_or("nobody", Name::as_str);
             return Ok(Err(Unfit::Over(format!("task `{}` is held by {by}", task.id))));
