@@ -20,6 +20,7 @@
 
 mod alarms;
 mod aside;
+mod board_leases;
 mod boxes;
 mod couriers;
 mod departures;

@@ -24,6 +24,7 @@ mod session_page;
 mod shell;
 mod sources;
 mod step;
+mod supervise;
 mod team;
 #[path = "../tmux_support/mod.rs"]
 mod tmux_support;

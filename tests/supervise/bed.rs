@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use ensemble_core::board::prompt::Role;
 use ensemble_core::board::{Board, BoardOptions, NewTask, State, Status, Task};
+use ensemble_core::driver;
 use ensemble_core::driver::supervise::{Order, Surroundings, supervise};
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::{EventLog, LogOptions, Record, read_all};
 use ensemble_core::message::Name;
 use ensemble_core::worktree::{Options, Worktrees};
 use rustix::process::Signal;
-use ensemble_core::driver;
 
 use crate::children::{self, Child, say, wait_until};
 
@@ -54,7 +54,9 @@ impl Bed {
     /// With this many tasks, and leases of so many seconds.
     pub(crate) fn new(tasks: usize, lease_seconds: u64) -> Self {
         let home = tempfile::tempdir().unwrap();
-        for arguments in [&["init", "-q", "-b", "main"][..], &["commit", "-q", "--allow-empty", "-m", "one"]] {
+        for arguments in
+            [&["init", "-q", "-b", "main"][..], &["commit", "-q", "--allow-empty", "-m", "one"]]
+        {
             let mut git = Command::new("git");
             git.arg("-C").arg(home.path()).args(arguments).envs(ISOLATED);
             assert!(git.status().unwrap().success());
@@ -89,7 +91,13 @@ impl Bed {
     }
 
     /// Another one, with a word for [`play`]: how it is different.
-    pub(crate) fn supervise_with(&self, id: &str, role: Role, agent: &str, how: &str) -> Supervisor {
+    pub(crate) fn supervise_with(
+        &self,
+        id: &str,
+        role: Role,
+        agent: &str,
+        how: &str,
+    ) -> Supervisor {
         let home = self.home().to_str().unwrap();
         let child = Child::spawn(&[home, id, role.as_str(), agent, how]);
         Supervisor { child, stop: self.file(&format!("stop-{id}")) }
@@ -129,7 +137,10 @@ impl Bed {
         let holder = ensemble_core::proto::task::Holder { by, epoch };
         let path = self.worktrees.path_of(&task);
         let mut git = Command::new("git");
-        git.arg("-C").arg(path).args(["commit", "-q", "--allow-empty", "-m", "work"]).envs(ISOLATED);
+        git.arg("-C")
+            .arg(path)
+            .args(["commit", "-q", "--allow-empty", "-m", "work"])
+            .envs(ISOLATED);
         assert!(git.status().unwrap().success());
         self.worktrees.submit(&task.id, &holder).unwrap();
     }

@@ -48,7 +48,10 @@ fn an_agent_gets_its_prompt_its_worktree_and_its_numbers() {
     bed.lines("runs", 1);
     let task = bed.until(1, Status::Claimed);
     let prompt = std::fs::read_to_string(bed.file("prompt")).unwrap();
-    assert!(prompt.contains("=== ASSIGNED TASK ===") && prompt.contains("TASK ID: task-1"), "{prompt}");
+    assert!(
+        prompt.contains("=== ASSIGNED TASK ===") && prompt.contains("TASK ID: task-1"),
+        "{prompt}"
+    );
     let env = std::fs::read_to_string(bed.file("env")).unwrap();
     let registration = bed.state().agents[&name("coder-1")].epoch.unwrap();
     for line in [
@@ -101,10 +104,14 @@ fn work_that_is_handed_in_is_followed_by_waiting_for_its_verdict() {
 #[test]
 fn the_fifth_crash_blocks_the_task_and_the_next_one_is_begun() {
     let bed = Bed::new(2, 300);
-    let agent = "echo $ENSEMBLE_TASK_ID >> $H/runs; [ $ENSEMBLE_TASK_ID = task-2 ] && sleep 600; exit 3";
+    let agent =
+        "echo $ENSEMBLE_TASK_ID >> $H/runs; [ $ENSEMBLE_TASK_ID = task-2 ] && sleep 600; exit 3";
     let supervisor = bed.supervise("coder-1", Role::Coder, agent);
     let task = bed.until(1, Status::Blocked);
-    assert_eq!(bed.lines("runs", 6)[..], ["task-1", "task-1", "task-1", "task-1", "task-1", "task-2"]);
+    assert_eq!(
+        bed.lines("runs", 6)[..],
+        ["task-1", "task-1", "task-1", "task-1", "task-1", "task-2"]
+    );
     assert_eq!(task.blocked_reason.as_deref(), Some("5 agents crashed at it without progress"));
     assert_eq!(task.blocked_questions.len(), 1);
     let anomalies = bed.state().anomalies;
@@ -148,7 +155,8 @@ fn a_second_supervisor_is_refused_and_harms_nothing() {
 fn what_a_killed_supervisor_leaves_is_ended_before_anything_else_begins() {
     let bed = Bed::new(1, 300);
     // An agent with a daemon that leaves its group.
-    let agent = "(setsid sh -c 'echo $$ >> $H/daemons; sleep 600' &) ; echo $$ >> $H/pids; sleep 600";
+    let agent =
+        "(setsid sh -c 'echo $$ >> $H/daemons; sleep 600' &) ; echo $$ >> $H/pids; sleep 600";
     let first = bed.supervise("coder-1", Role::Coder, agent);
     let (agent_1, daemon_1) = (bed.lines("pids", 1)[0].clone(), bed.lines("daemons", 1)[0].clone());
     let registration = bed.state().agents[&name("coder-1")].epoch;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ensemble_core::board::prompt::Role;
 use ensemble_core::board::Board;
+use ensemble_core::board::prompt::Role;
 use ensemble_core::driver::supervise::{Order, Surroundings, supervise};
 use ensemble_core::message::Name;
 use ensemble_core::proto::supervise::Reason;
@@ -35,7 +35,9 @@ const ROSTER_EVERY: Duration = Duration::from_secs(1);
 /// blackboard nothing is claimed and nothing started. SIGTERM ends the agent, gives back what it held,
 /// and leaves. A second supervisor of the same id is refused with exit code 75.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: ensemble supervise --role coder --id coder-1 -- claude -p {prompt}")]
+#[command(
+    after_help = "Example: ensemble supervise --role coder --id coder-1 -- claude -p {prompt}"
+)]
 pub(crate) struct Arguments {
     /// planner, coder or code-reviewer
     #[arg(long, value_name = "ROLE", value_parser = role)]

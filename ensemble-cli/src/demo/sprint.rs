@@ -120,7 +120,9 @@ pub(super) fn run(context: &Context, settings: &Settings) -> Outcome {
         counts.agents
     ))?;
     let queue = sprint.project.queue.display();
-    context.out.line(format!("look around: ensemble --queue {queue} task show {TASK} (or log, board)"))
+    context
+        .out
+        .line(format!("look around: ensemble --queue {queue} task show {TASK} (or log, board)"))
 }
 
 /// What a check has counted.

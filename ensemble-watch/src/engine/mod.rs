@@ -29,6 +29,7 @@ use ensemble_core::{Error, Result};
 use serde_json::json;
 
 use crate::alarms::{self, Alarms};
+use crate::board_leases::BoardWatch;
 use crate::boxes::{Boxes, Look};
 use crate::couriers::Couriers;
 use crate::doorbell::{Doorbell, Landing, Ring};
@@ -86,6 +87,7 @@ pub(crate) struct Engine {
     ledger: Ledger,
     couriers: Couriers,
     leases: Leases,
+    board: BoardWatch,
     members: Members,
     parking: Parking,
     roles: Roles,
@@ -122,6 +124,7 @@ impl Engine {
         Ok(Self {
             ledger: Ledger::open(&project.state)?,
             leases: Leases::open(now, &project.state),
+            board: BoardWatch::default(),
             members: Members::new(now, project),
             couriers: Couriers::new(project.profiles()?, nudgers),
             parking: Parking::default(),
@@ -365,6 +368,7 @@ impl Engine {
         }
         if now >= self.next_lease_look || self.leases.wants_look(now) {
             self.next_lease_look = now + LEASE_INTERVAL;
+            self.board.look(&self.project, &SystemClock, &self.recorder);
             match self.leases.look(&SystemClock, &*self.spool, &*self.recorder) {
                 Ok(returned) => self.rung.extend(returned),
                 Err(error) => tracing::warn!(%error, "cannot look at the leases"),

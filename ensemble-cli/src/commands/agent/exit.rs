@@ -52,7 +52,8 @@ impl Exit {
         let how = if is_supervised { "said so to its supervisor" } else { "unregistered" };
         if context.out.is_json() {
             let at = SystemClock.wall();
-            let object = json!({ "agent": agent.by, "code": code, "at": at, "supervised": is_supervised });
+            let object =
+                json!({ "agent": agent.by, "code": code, "at": at, "supervised": is_supervised });
             context.out.object(&object)?;
         } else {
             context.out.line(format!("{} ends with {code}: {how}", agent.by))?;

@@ -16,7 +16,9 @@ use crate::exit::{Failure, Outcome};
 /// For a context that is used up. End afterwards: with exit status 42 if you can choose it, else with any
 /// that says nothing is wrong.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: ensemble agent handoff --summary \"parser done\" --next-action \"write its tests\"")]
+#[command(
+    after_help = "Example: ensemble agent handoff --summary \"parser done\" --next-action \"write its tests\""
+)]
 pub(super) struct Handoff {
     /// What was done
     #[arg(long, value_name = "TEXT")]

@@ -30,8 +30,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::Result;
-use crate::board::{Board, Config};
 use crate::board::prompt::Role;
+use crate::board::{Board, Config};
 use crate::env::{Clock, SystemClock};
 use crate::event_log::{NullRecorder, Recorder};
 use crate::message::Name;

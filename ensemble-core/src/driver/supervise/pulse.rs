@@ -84,7 +84,8 @@ impl Pulse {
                 Effect::StopWriting => is_doubtful = true,
                 Effect::Record { line } => {
                     self.is_long = true;
-                    let data = json!({ "agent": self.agent.by, "epoch": self.agent.epoch, "line": line });
+                    let data =
+                        json!({ "agent": self.agent.by, "epoch": self.agent.epoch, "line": line });
                     recorder.record("lease.extended_long", self.agent.by.as_str(), data);
                 }
             }

@@ -106,7 +106,10 @@ impl<'a> Run<'a> {
             while let Some(effect) = self.machine.poll_effect() {
                 let event = match effect {
                     Effect::Ended(reason) => return self.end(reason, surroundings),
-                    Effect::Register => Some(self.register()?),
+                    Effect::Register => match self.register() {
+                        Ok(event) => Some(event),
+                        Err(refused) => return self.refuse(refused),
+                    },
                     Effect::Terminate => Some(self.terminate(surroundings)),
                     Effect::Look => Some(self.look()),
                     Effect::Check => Some(self.check()),
@@ -341,6 +344,12 @@ impl<'a> Run<'a> {
         dues.into_iter().flatten().min().map_or(longest, |due| due.since(now))
     }
 
+    /// The name is another one's: nothing of this supervisor stays.
+    fn refuse(self, refused: Error) -> Result<Reason> {
+        self.seat.leave()?;
+        Err(refused)
+    }
+
     fn end(mut self, reason: Reason, surroundings: &mut dyn Surroundings) -> Result<Reason> {
         self.record("supervise.ended", json!({ "reason": format!("{reason:?}") }));
         self.tell(format!("ended: {reason:?}"));
@@ -404,4 +413,3 @@ fn told(exit: Exit) -> String {
     let work = if exit.holds { ", its work is not finished" } else { "" };
     format!("{how}{work}")
 }
-

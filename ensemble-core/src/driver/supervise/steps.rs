@@ -16,7 +16,8 @@ use super::{
 };
 use crate::board::prompt::{Prompts, Role};
 use crate::board::{
-    Control, ControlFile, NewAgent, NewAnomaly, State, Status, claimable, reviewable, wake,
+    Control, ControlFile, NewAgent, NewAnomaly, State, Status, claimable, reviewable, sweep_beats,
+    wake,
 };
 use crate::durable::{Durability, FileLock, jittered, write_document};
 use crate::message::Name;
@@ -91,7 +92,9 @@ impl Run<'_> {
             let (file, reason) = (control.file.name(), control.reason.clone());
             self.record("supervise.gated", json!({ "file": file }));
             let since = control.since;
-            self.tell(format!("{file} since {since}: nothing is begun. {reason}").trim_end().to_owned());
+            self.tell(
+                format!("{file} since {since}: nothing is begun. {reason}").trim_end().to_owned(),
+            );
         }
         Ok(Some(Event::Gated(gate)))
     }
@@ -115,7 +118,9 @@ impl Run<'_> {
         }
         let found = match self.order.role {
             Role::Planner => self.plan()?,
-            Role::Coder => self.claim(&agent, |state, id| claimable(state, Some(id)), Self::take_task)?,
+            Role::Coder => {
+                self.claim(&agent, |state, id| claimable(state, Some(id)), Self::take_task)?
+            }
             Role::CodeReviewer => {
                 self.merge()?;
                 self.claim(&agent, |state, id| reviewable(state, Some(id)), Self::take_review)?
@@ -391,8 +396,12 @@ impl Run<'_> {
             locked.commit()
         });
         match left {
-            Ok(_) => {
+            Ok(state) => {
                 (self.registered, self.work, self.pulse) = (None, None, None);
+                // Its beats are of no use any more; what stays is swept by whoever looks next.
+                if let Err(error) = sweep_beats(&state, &self.directory) {
+                    self.failed("remove beats", &error);
+                }
                 Event::Left
             }
             Err(Error::Fenced { .. }) => Event::Fenced(Lost::Registration),
@@ -410,8 +419,12 @@ impl Run<'_> {
         let (count, pattern) = match anomaly {
             Anomaly::Crashed { ending, count } => (count, format!("{ending:?}{about}")),
             Anomaly::NotStarted { count } => (count, format!("the agent cannot be started{about}")),
-            Anomaly::Unfinished { count } => (count, format!("exit 0 without an end of the work{about}")),
-            Anomaly::NoNotes { count } => (count, format!("exit 42 without hand-over notes{about}")),
+            Anomaly::Unfinished { count } => {
+                (count, format!("exit 0 without an end of the work{about}"))
+            }
+            Anomaly::NoNotes { count } => {
+                (count, format!("exit 42 without hand-over notes{about}"))
+            }
         };
         let mut details = Map::new();
         details.insert("count".to_owned(), json!(count));

@@ -14,22 +14,11 @@ use crate::proto::task::Holder;
 #[derive(Debug)]
 pub(super) enum Work {
     /// A claimed task.
-    Task {
-        id: Name,
-        holder: Holder,
-        path: PathBuf,
-    },
+    Task { id: Name, holder: Holder, path: PathBuf },
     /// A review.
-    Review {
-        id: Name,
-        holder: Holder,
-        path: PathBuf,
-    },
+    Review { id: Name, holder: Holder, path: PathBuf },
     /// The plan; nobody else plans meanwhile.
-    Plan {
-        calls: Vec<Call>,
-        _lock: FileLock,
-    },
+    Plan { calls: Vec<Call>, _lock: FileLock },
 }
 
 /// What has become of it, as the board tells.
