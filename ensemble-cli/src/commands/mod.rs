@@ -63,6 +63,7 @@ mod team;
 mod up;
 mod watch;
 mod whoami;
+mod why;
 
 use ensemble_watch::project::Project;
 
@@ -148,6 +149,7 @@ verbs! {
     Summary => summary,
     Lint => lint,
     Log => log,
+    Why => why,
     Dead => dead,
     Bridge => bridge,
     Migrate => migrate,
