@@ -44,7 +44,7 @@ fn raised(bed: &Bed) -> Vec<String> {
     let text = |data: &Value| {
         format!("{} {}", data["alarm"].as_str().unwrap(), data["about"].as_str().unwrap())
     };
-    bed.records("alarm.raised").iter().map(|record| text(record)).collect()
+    bed.records("alarm.raised").iter().map(text).collect()
 }
 
 #[track_caller]

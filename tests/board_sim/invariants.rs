@@ -150,7 +150,6 @@ fn of_task<'a>(seen: &Seen, task: Task<'a>) -> Vec<(u8, bool, &'static str)> {
     let unless = |status: &str, holds: bool| !is(status) || holds;
     let merged = |id: &&str| seen.task(id).is_some_and(|other| other.status() == "MERGED");
     let depends_on = task.names("depends_on");
-    let questions = task.names("blocked_questions").len();
     let (author, reviewer) = (task.text("assigned_to"), task.text("reviewing_by"));
     let failed = task.names("failed_by");
     let distinct: BTreeSet<&str> = failed.iter().copied().collect();
@@ -191,14 +190,7 @@ fn of_task<'a>(seen: &Seen, task: Task<'a>) -> Vec<(u8, bool, &'static str)> {
                 ),
             "nobody judges their own work",
         ),
-        (
-            18,
-            unless("REJECTED", task.has("rejection_reason"))
-                && unless("MERGED", task.has("merge_commit"))
-                && unless("BLOCKED", task.has("blocked_reason") && (1..=3).contains(&questions))
-                && unless("SUPERSEDED", !successors.is_empty() && task.has("rescope_reason")),
-            "a status has what explains it",
-        ),
+        (18, explained(task), "a status has what explains it"),
         (
             19,
             depends_on.iter().all(exists)
@@ -218,6 +210,18 @@ fn of_task<'a>(seen: &Seen, task: Task<'a>) -> Vec<(u8, bool, &'static str)> {
             "who failed does not try again, and epochs were given out",
         ),
     ]
+}
+
+/// Whether a status has what explains it.
+fn explained(task: Task<'_>) -> bool {
+    let questions = task.names("blocked_questions").len();
+    match task.status() {
+        "REJECTED" => task.has("rejection_reason"),
+        "MERGED" => task.has("merge_commit"),
+        "BLOCKED" => task.has("blocked_reason") && (1..=3).contains(&questions),
+        "SUPERSEDED" => !task.names("superseded_by").is_empty() && task.has("rescope_reason"),
+        _ => true,
+    }
 }
 
 fn has_cycle(seen: &Seen) -> bool {

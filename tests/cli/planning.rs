@@ -200,3 +200,26 @@ fn a_prompt_can_be_looked_at_and_its_form_be_changed() {
     std::fs::write(own.join("code-reviewer.md"), "{{task}}").unwrap();
     assert!(bed.fails(4, "prompt --task b").contains("`{{task}}` is not known: use mode, role"));
 }
+
+#[test]
+fn fsck_looks_around_the_blackboard() {
+    let bed = bed();
+    bed.ok("init");
+    assert_eq!(bed.ok("fsck"), "clean\n");
+    let state = bed.project().join(".ensemble");
+    std::fs::create_dir_all(state.join("leases")).unwrap();
+    std::fs::write(state.join("leases/ann@7.beat"), "sequence: 1\nlease_seconds: 300\n").unwrap();
+    let found = bed.run("fsck");
+    assert_eq!(found.code, 4, "{found:?}");
+    assert!(found.stdout.starts_with("can be repaired  "), "{found:?}");
+    assert!(found.stderr.contains("`ensemble fsck --repair`"), "{found:?}");
+    assert!(bed.ok("fsck --repair").starts_with("repaired  "));
+    let text = std::fs::read_to_string(state.join("state.yaml")).unwrap();
+    std::fs::write(state.join("state.yaml"), format!("{text}# by hand\n")).unwrap();
+    let noted = bed.json("fsck");
+    assert!(noted[0]["note"].as_str().unwrap().contains("by hand"), "{noted:?}");
+    std::fs::write(state.join("state.yaml"), text.replace("UNCLAIMED", "DONE")).unwrap();
+    let broken = bed.run("fsck --json");
+    assert_eq!((broken.code, broken.stdout.lines().count()), (4, 2), "{broken:?}");
+    assert!(broken.stdout.contains("tasks[1].status"), "{broken:?}");
+}

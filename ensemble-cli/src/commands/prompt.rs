@@ -31,7 +31,7 @@ impl Arguments {
         let prompts = Prompts::of(&board);
         if let (true, Some(role)) = (self.template, self.role) {
             let own = prompts.template(role)?;
-            let text = own.as_deref().unwrap_or(role.template());
+            let text = own.as_deref().unwrap_or_else(|| role.template());
             if context.out.is_json() {
                 let path = prompts.template_path(role);
                 return context.out.object(&json!({

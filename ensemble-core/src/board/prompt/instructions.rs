@@ -156,45 +156,8 @@ fn called(state: &State, call: &Call) -> Vec<String> {
              goal begin`."
                 .to_owned(),
         ],
-        Wake::BlockedTasks => {
-            let mut all = Vec::new();
-            for task in call.about.iter().filter_map(|id| state.task(id)) {
-                let questions: String = task
-                    .blocked_questions
-                    .iter()
-                    .map(|question| format!("\n  - {}", said(Some(question))))
-                    .collect();
-                all.push(format!(
-                    "{} is blocked: {}{questions}",
-                    task.id,
-                    said(task.blocked_reason.as_deref())
-                ));
-            }
-            all.push(
-                "For each of them find out what blocks it and answer its questions where its \
-                 specification is. Then `ensemble task unblock ID`; or cut it anew: add its \
-                 successors and `ensemble task supersede ID --by ID --reason TEXT`; or, if nobody \
-                 needs it, `ensemble task abandon ID --reason TEXT`."
-                    .to_owned(),
-            );
-            all
-        }
-        Wake::IntegrationFailed => {
-            let mut all = Vec::new();
-            for task in call.about.iter().filter_map(|id| state.task(id)) {
-                all.push(format!(
-                    "{} was approved, but its merge failed:{}",
-                    task.id,
-                    told(task, "integration_failed")
-                ));
-            }
-            all.push(
-                "Find out whether its coder can repair that in its worktree (then leave it: any \
-                 coder may claim it), or whether the plan is wrong (then block it and cut it anew)."
-                    .to_owned(),
-            );
-            all
-        }
+        Wake::BlockedTasks => blocked(state, call),
+        Wake::IntegrationFailed => unmerged(state, call),
         Wake::HypothesisExhausted => vec![format!(
             "Several coders failed at {about}. Do not let it be tried again as it is: find the \
              root cause, `ensemble task block ID --reason TEXT --question TEXT`, add tasks that \
@@ -206,6 +169,42 @@ fn called(state: &State, call: &Call) -> Vec<String> {
              ID`)."
         )],
     }
+}
+
+fn blocked(state: &State, call: &Call) -> Vec<String> {
+    let told = |task: &Task| {
+        let questions: String = task
+            .blocked_questions
+            .iter()
+            .map(|question| format!("\n  - {}", said(Some(question))))
+            .collect();
+        format!("{} is blocked: {}{questions}", task.id, said(task.blocked_reason.as_deref()))
+    };
+    let mut all: Vec<String> =
+        call.about.iter().filter_map(|id| state.task(id)).map(told).collect();
+    all.push(
+        "For each of them find out what blocks it and answer its questions where its specification \
+         is. Then `ensemble task unblock ID`; or cut it anew: add its successors and `ensemble task \
+         supersede ID --by ID --reason TEXT`; or, if nobody needs it, `ensemble task abandon ID \
+         --reason TEXT`."
+            .to_owned(),
+    );
+    all
+}
+
+fn unmerged(state: &State, call: &Call) -> Vec<String> {
+    let told = |task: &Task| {
+        let why = told(task, "integration_failed");
+        format!("{} was approved, but its merge failed:{why}", task.id)
+    };
+    let mut all: Vec<String> =
+        call.about.iter().filter_map(|id| state.task(id)).map(told).collect();
+    all.push(
+        "Find out whether its coder can repair that in its worktree (then leave it: any coder may \
+         claim it), or whether the plan is wrong (then block it and cut it anew)."
+            .to_owned(),
+    );
+    all
 }
 
 /// The seed's decision tree where nothing in particular calls.

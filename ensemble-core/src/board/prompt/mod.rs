@@ -248,7 +248,7 @@ impl Prompts {
         let place = self.template_path(role);
         let text = role
             .form()
-            .fill(own_form.as_deref().unwrap_or(role.template()), value)
+            .fill(own_form.as_deref().unwrap_or_else(|| role.template()), value)
             .map_err(|error| Error::malformed(&place, "template", error.to_string()))?;
         Ok(Brief { text, documents })
     }

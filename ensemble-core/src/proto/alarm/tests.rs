@@ -22,7 +22,8 @@ fn every_pair_of_state_and_event() {
     let mut raised = AlarmWatch::new();
     raised.handle(at(0), Event::Told { key: "a" });
     let states = [("absent", absent), ("waiting", waiting), ("raised", raised)];
-    let events: [(&str, (u64, Vec<Event<&str>>)); 7] = [
+    type Looked = (u64, Vec<Event<&'static str>>);
+    let events: [(&str, Looked); 7] = [
         ("Seen", (1, vec![seen("a", GRACE)])),
         ("Seen without grace", (1, vec![seen("a", Duration::ZERO)])),
         ("Seen late", (30, vec![seen("a", GRACE)])),
