@@ -167,7 +167,7 @@ impl<'a> Run<'a> {
     fn notice_board(&mut self) {
         let stat = Dir::open(&self.directory).and_then(|dir| dir.stat(crate::board::FILE_NAME));
         let seen = match stat {
-            Ok(stat) => stat.map(|stat| (stat.bytes, stat.modified_ns.into())),
+            Ok(stat) => stat.map(|stat| (stat.bytes, stat.modified_ns)),
             Err(error) => return self.failed("look at the board", &error),
         };
         if seen == self.seen && !self.machine.is_gated() {
@@ -321,10 +321,11 @@ impl<'a> Run<'a> {
     /// What is kept and what is let go after an agent's end.
     fn after(&mut self, exit: Exit) {
         self.finished = None;
-        if let Some(Work::Plan { calls, .. }) = &self.work {
-            if exit.ending == Ending::Done && !exit.drafts {
-                self.answered.clone_from(calls);
-            }
+        if let Some(Work::Plan { calls, .. }) = &self.work
+            && exit.ending == Ending::Done
+            && !exit.drafts
+        {
+            self.answered.clone_from(calls);
         }
         if !exit.holds {
             self.work = None;
