@@ -92,7 +92,7 @@ struct Killer<'a> {
 impl Killer<'_> {
     fn spawn(&mut self) {
         self.count += 1;
-        let role = if self.supervisors.len() % 2 == 0 { "coder" } else { "code-reviewer" };
+        let role = if self.supervisors.len().is_multiple_of(2) { "coder" } else { "code-reviewer" };
         self.spawn_as(role, self.supervisors.len());
     }
 
@@ -107,7 +107,7 @@ impl Killer<'_> {
         let at = self.dice.below(self.supervisors.len() as u64) as usize;
         self.supervisors.remove(at).kill();
         self.count += 1;
-        self.spawn_as(if at % 2 == 0 { "coder" } else { "code-reviewer" }, at);
+        self.spawn_as(if at.is_multiple_of(2) { "coder" } else { "code-reviewer" }, at);
         self.kills.0 += 1;
     }
 

@@ -256,7 +256,7 @@ impl Work<'_> {
         let id = self.task.as_str();
         for part in 0..3 {
             append(id, &format!("{id} part {part}\n"));
-            if number(id) % 4 == 0 && part == 1 && !is_fix {
+            if number(id).is_multiple_of(4) && part == 1 && !is_fix {
                 // Several write to one place: not all of them can be merged as they are.
                 let text = format!("{id}\n");
                 std::fs::write("shared", text).map_err(|_| lost())?;
@@ -270,7 +270,8 @@ impl Work<'_> {
     fn judge(&self, board: &Board, worktrees: &Worktrees) -> Result<String> {
         let state = board.read()?;
         let cycles = state.task(&self.task).and_then(|task| task.review_cycles_total);
-        let is_good = number(self.task.as_str()) % 5 != 0 || cycles.unwrap_or_default() > 0;
+        let is_good =
+            !number(self.task.as_str()).is_multiple_of(5) || cycles.unwrap_or_default() > 0;
         let verdict = match is_good {
             true => Verdict::Approve,
             false => Verdict::Reject("once more".to_owned()),

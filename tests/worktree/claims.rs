@@ -107,7 +107,7 @@ fn the_same_coder_goes_on_where_it_was_and_another_one_begins_anew() {
     assert!(fresh.base_commit.is_some() && !fresh.path.join("new").exists());
     let salvage = fresh.salvage.unwrap();
     assert_eq!(salvage.commit, head);
-    assert_eq!(bed.refs("refs/ensemble/salvage/t1"), [salvage.reference.clone()]);
+    assert_eq!(bed.refs("refs/ensemble/salvage/t1"), std::slice::from_ref(&salvage.reference));
     let last = bed.on_board("t1").history;
     let told = last.iter().find(|line| line.event == "salvaged").unwrap();
     assert_eq!(told.more["ref"], *salvage.reference);
