@@ -59,6 +59,18 @@ pub(crate) fn given_number() -> Outcome<Option<u64>> {
     number(TASK_EPOCH_VARIABLE)
 }
 
+/// Refuses an agent that was replaced: its registration has another number by now.
+pub(crate) fn check_number(agent: &Holder, on_board: Option<u64>) -> Outcome {
+    match on_board.filter(|number| *number != agent.epoch) {
+        None => Ok(()),
+        Some(number) => {
+            let (by, old) = (&agent.by, agent.epoch);
+            let text = format!("registration {old} of `{by}` is over, {number} runs now");
+            Err(Failure::refused(text).with_hint("end: another agent goes on with your work"))
+        }
+    }
+}
+
 fn number(variable: &str) -> Outcome<Option<u64>> {
     let Some(value) = std::env::var_os(variable).filter(|value| !value.is_empty()) else {
         return Ok(None);

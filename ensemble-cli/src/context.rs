@@ -139,11 +139,25 @@ impl Context {
     /// How this command keeps a blackboard.
     pub(crate) fn board_options(&self, project: &Project) -> Outcome<BoardOptions> {
         let actor = self.agent()?.map_or_else(|| ACTOR.to_owned(), |agent| agent.to_string());
+        Ok(self.board_options_for(project, actor))
+    }
+
+    /// The same in another one's name, which must have been checked.
+    pub(crate) fn board_options_for(
+        &self,
+        project: &Project,
+        actor: impl Into<String>,
+    ) -> BoardOptions {
         let mut options = BoardOptions::new(actor)
             .with_durability(project.config.durability.unwrap_or_default())
             .with_recorder(self.log(project));
         options.worktrees.clone_from(&project.config.worktrees.directory);
-        Ok(options)
+        options
+    }
+
+    /// Refuses a name that is not this one's to use.
+    pub(crate) fn check_name(&self, name: &Name) -> Outcome {
+        self.identify(Some(name)).map(drop)
     }
 
     /// The worktrees of the blackboard's tasks.

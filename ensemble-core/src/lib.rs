@@ -133,6 +133,7 @@ pub mod sim;
 pub mod spool;
 #[cfg(feature = "steps")]
 pub mod steps;
+mod template;
 pub mod tmux;
 pub mod worktree;
 

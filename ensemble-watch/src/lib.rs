@@ -18,7 +18,9 @@
 //! one that passes on what they report.
 #![forbid(unsafe_code)]
 
+mod alarms;
 mod aside;
+mod board_leases;
 mod boxes;
 mod couriers;
 mod departures;

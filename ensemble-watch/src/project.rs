@@ -4,6 +4,7 @@
 //! `~/.config/ensemble/config.yaml`, then the default. Unknown keys are errors, so that a typing
 //! mistake cannot silently change what happens.
 
+mod alarms;
 mod nats;
 mod team;
 mod worktrees;
@@ -29,6 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::kinds::RequestsConfig;
 use crate::sources::Sources;
+pub use alarms::AlarmsConfig;
 pub use nats::NatsConfig;
 pub use team::{AgentConfig, IdentityConfig, ShutdownConfig, TeamConfig};
 pub use worktrees::WorktreesConfig;
@@ -88,6 +90,8 @@ pub struct Config {
     pub review_cycles_max: Option<u32>,
     /// Where tasks are worked on, and where approved work goes (docs/worktrees.md).
     pub worktrees: WorktreesConfig,
+    /// Who is told of what happens on the blackboard.
+    pub alarms: AlarmsConfig,
 }
 
 /// `readiness` in `ensemble.yaml` (seed 000).
@@ -187,6 +191,7 @@ impl Config {
             lint: self.lint.or(fallback.lint),
             review_cycles_max: self.review_cycles_max.or(fallback.review_cycles_max),
             worktrees: self.worktrees.or(fallback.worktrees),
+            alarms: self.alarms.or(fallback.alarms),
             readiness: ReadinessConfig {
                 wait_seconds: self.readiness.wait_seconds.or(fallback.readiness.wait_seconds),
                 retry_seconds: self.readiness.retry_seconds.or(fallback.readiness.retry_seconds),

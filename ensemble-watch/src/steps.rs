@@ -152,6 +152,11 @@ impl Open {
     }
 }
 
+/// Whether something that landed beside the database may be a reason to look.
+pub(crate) fn rings(name: &str) -> bool {
+    name.strip_prefix(STEPS_FILE) == Some("-wal")
+}
+
 fn log_name() -> String {
     format!("{STEPS_FILE}-wal")
 }

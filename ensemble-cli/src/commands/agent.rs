@@ -1,8 +1,15 @@
 //! `ensemble agent`: what an agent says of itself to the blackboard, and asks of it.
 
+use std::path::Path;
+
+use ensemble_core::board::Board;
+
 use crate::context::Context;
 use crate::exit::Outcome;
 
+mod exit;
+mod handoff;
+mod heartbeat;
 mod register;
 mod verify;
 
@@ -17,6 +24,9 @@ pub(crate) struct Arguments {
 enum Verb {
     Register(register::Register),
     Verify(verify::Verify),
+    Heartbeat(heartbeat::Heartbeat),
+    Handoff(handoff::Handoff),
+    Exit(exit::Exit),
 }
 
 impl Arguments {
@@ -24,6 +34,14 @@ impl Arguments {
         match self.verb {
             Verb::Register(register) => register.run(context),
             Verb::Verify(verify) => verify.run(context),
+            Verb::Heartbeat(heartbeat) => heartbeat.run(context),
+            Verb::Handoff(handoff) => handoff.run(context),
+            Verb::Exit(exit) => exit.run(context),
         }
     }
+}
+
+/// Where a board lies.
+fn directory(board: &Board) -> &Path {
+    board.path().parent().unwrap_or_else(|| Path::new("."))
 }

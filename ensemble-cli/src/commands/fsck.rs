@@ -15,7 +15,9 @@ use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{BAD, FAINT, GOOD};
 use crate::text::{one_line, plural};
 
-/// Check the whole queue, opening every message, and the worktrees of tasks
+mod board;
+
+/// Check the whole queue, opening every message, the blackboard and the worktrees of tasks
 ///
 /// Exit code 0 if it is clean, 4 if something is wrong that was not repaired. Notes (torn lines of
 /// the log, files in the drop boxes that no route matches) harm nothing.
@@ -34,6 +36,7 @@ impl Arguments {
         let mut notes: Vec<Note> =
             log_notes(project)?.into_iter().chain(box_notes(project)?).collect();
         let worktrees = self.worktrees(context, &mut notes)?;
+        let board = board::look(context, self.repair, &mut notes)?;
         let out = &context.out;
         for finding in &findings {
             if out.is_json() { out.object(finding)? } else { print(context, finding)? }
@@ -41,6 +44,7 @@ impl Arguments {
         for finding in &worktrees {
             if out.is_json() { out.object(finding)? } else { print_worktree(context, finding)? }
         }
+        board.iter().try_for_each(|finding| board::print(context, finding))?;
         for note in &notes {
             if out.is_json() {
                 out.object(&json!({ "path": note.path, "note": note.text }))?;
@@ -50,7 +54,8 @@ impl Arguments {
             }
         }
         let left = findings.iter().filter(|finding| !finding.repaired).count()
-            + worktrees.iter().filter(|finding| !finding.repaired).count();
+            + worktrees.iter().filter(|finding| !finding.repaired).count()
+            + board.iter().filter(|finding| !finding.repaired).count();
         if left == 0 {
             return if out.is_json() { Ok(()) } else { out.line(out.paint(GOOD, "clean")) };
         }
@@ -58,7 +63,8 @@ impl Arguments {
         let text = format!("{} left", plural(left as u64, "problem"));
         let failure = Failure::new(Exit::Corrupt, text);
         let can_be_repaired = findings.iter().any(|f| !f.repaired && f.repair != Repair::None)
-            || worktrees.iter().any(|finding| !finding.repaired);
+            || worktrees.iter().any(|finding| !finding.repaired)
+            || board.iter().any(|finding| !finding.repaired && finding.is_repairable);
         Err(match can_be_repaired && !self.repair {
             true => failure.with_hint("`ensemble fsck --repair` mends what can be mended"),
             false => failure.with_hint("look at each file; nothing was removed"),

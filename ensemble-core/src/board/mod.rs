@@ -48,39 +48,54 @@ use crate::event_log::{NullRecorder, Recorder};
 use crate::{Error, Result};
 
 mod agents;
+mod alarms;
 mod analyze;
 mod claims;
 mod control;
 mod draft;
+mod fsck;
 mod graph;
 mod journal;
 mod leases;
 mod locked;
 mod notes;
+mod plans;
+pub mod prompt;
 mod rules;
 mod schema;
 mod shape;
+mod signs;
 mod state;
 mod steps;
 mod tasks;
 mod text;
+mod wake;
 
 pub use agents::NewAgent;
+pub use alarms::{
+    Alarm, AlarmKey, Condition, DRAFT_GRACE, Graces, ORPHAN_GRACE, STALLED_GRACE, conditions, stale,
+};
 pub use analyze::{Analysis, Pattern, Trigger, Verdict, analyze};
 pub use claims::{ClaimPlan, DIRECTORY_DEFAULT, Granted};
 pub use control::{Control, ControlFile, Staleness};
 pub use draft::Draft;
+pub use fsck::BoardFinding;
 pub use graph::{active_task, claimable, cycle, reviewable, unmet};
-pub use leases::{BEATS, Leased, beaten_until, leases, scan, write_beat};
+pub use leases::{
+    BEATS, LEASE_RAN_OUT, Leased, beaten_until, leases, scan, sweep_beats, write_beat,
+};
 pub use locked::LockedBoard;
 pub use notes::{NewAnomaly, NewDiscovery, NewHandoff};
+pub use plans::{NewGoal, NewSprint, metrics};
 pub use rules::{BLOCKED_QUESTIONS_MAX, missing_files, violations};
 pub use shape::Violation;
+pub use signs::{Leaving, Say, Sign};
 pub use state::{
-    Agent, Anomaly, CircuitBreaker, Config, Discovery, Goal, Happened, Scope, Sprint, State,
-    Status, Task, Timeline,
+    Agent, Anomaly, CircuitBreaker, Config, Discovery, Goal, Happened, HumanNote, Scope, Sprint,
+    State, Status, Task, Timeline,
 };
 pub use tasks::NewTask;
+pub use wake::{Call, Wake, wake};
 
 use text::Text;
 

@@ -1,0 +1,48 @@
+//! `ensemble agent heartbeat`: a sign of life.
+
+use ensemble_core::board::{Say, Sign};
+use serde_json::json;
+
+use super::directory;
+use crate::acting;
+use crate::context::Context;
+use crate::exit::Outcome;
+
+/// Say that you live, so that your leases go on
+///
+/// Costs nobody the blackboard's lock. A supervised agent needs it only where its supervisor cannot see
+/// that it works: before it waits for long without using the processor.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: ensemble agent heartbeat --long \"make test\"")]
+pub(super) struct Heartbeat {
+    /// What will take up to 15 minutes; it is logged
+    #[arg(long, value_name = "WHY")]
+    long: Option<String>,
+}
+
+impl Heartbeat {
+    pub(super) fn run(self, context: &Context) -> Outcome {
+        let board = context.board()?;
+        let state = board.read()?;
+        let agent = acting::registered(context, &state)?;
+        let on_board = state.agents.get(&agent.by).and_then(|entry| entry.epoch);
+        acting::check_number(&agent, on_board)?;
+        let say = self.long.as_deref().map_or(Say::Alive, Say::Long);
+        let usual = state.config.lease_duration();
+        let sign = Sign::give(directory(&board), &agent, &say, usual)?;
+        let seconds = sign.lease_seconds;
+        if context.out.is_json() {
+            let object = json!({
+                "agent": agent.by, "epoch": agent.epoch, "sequence": sign.sequence,
+                "lease_seconds": seconds,
+            });
+            return context.out.object(&object);
+        }
+        match self.long {
+            Some(why) => {
+                context.out.line(ensemble_core::proto::beat::extended(&crate::text::one_line(&why)))
+            }
+            None => context.out.line(format!("alive, for {seconds} s")),
+        }
+    }
+}
