@@ -11,7 +11,7 @@ use crate::exit::{Failure, Outcome};
 /// Print what an agent on the blackboard is told when it starts
 ///
 /// A coder's or a reviewer's prompt is about a task that was claimed; a planner's about what needs it.
-/// A project has forms of its own in prompts/<role>.md beside the blackboard.
+/// A project has forms of its own in prompts/ROLE.md beside the blackboard.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// planner, coder or code-reviewer [default: by the task's status]
