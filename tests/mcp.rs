@@ -224,6 +224,8 @@ fn check(bed: &Bed, said: &[Value], specification: &str) {
     let claims = &answers["claim_task"];
     assert!(claims[0].1.contains("\"task\":\"task-1\"") && claims[0].1.contains(".worktrees"));
     assert!(claims[1].1.contains("its status is CLAIMED"), "{claims:?}");
+    let beats = &answers["heartbeat"];
+    assert!(beats[1].1.contains("\"board\":300"), "what is claimed goes on: {beats:?}");
     assert!(answers["handoff"][0].1.contains("next_action: is empty"), "{:?}", answers["handoff"]);
     assert!(bed.home.path().join(".worktrees/task-1/.git").exists());
     let read = |uri: &str| resources[uri].as_str().unwrap();

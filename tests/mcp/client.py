@@ -41,6 +41,7 @@ CALLS = [
     ("report", {"task_id": "task-9", "status": "failed", "summary": "some tests fail"}),
     ("claim_task", {}),
     ("claim_task", {"task_id": "task-1"}),
+    ("heartbeat", {}),
     ("handoff", {"summary": "half of the parser", "next_action": " "}),
     ("handoff", {"summary": "half of the parser", "next_action": "the other half",
                  "files_modified": ["src/parser.rs"], "context_used": 90}),

@@ -13,6 +13,9 @@ mod heartbeat;
 mod register;
 mod verify;
 
+pub(crate) use handoff::hand_over;
+pub(crate) use heartbeat::live;
+
 /// Be an agent on the blackboard
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {

@@ -57,7 +57,7 @@ impl Handoff {
             }
         }
         notes.more.extend(self.context_used.map(|used| ("context_used".to_owned(), json!(used))));
-        let task = hand_over(context, &notes)?;
+        let task = hand_over(context, |_| None, &notes)?;
         if context.out.is_json() {
             return context.out.object(&json!({ "task_id": task, "exit": 42 }));
         }
@@ -69,8 +69,13 @@ impl Handoff {
 }
 
 /// Leaves the notes for the task that the asking agent has claimed, and says that it ends with 42.
-/// Returns the task; reviewers and planners have none, and only say that.
-pub(crate) fn hand_over(context: &Context, notes: &NewHandoff) -> Outcome<Option<Name>> {
+/// Returns the task; reviewers and planners have none, and only say that. `known` is the number of a
+/// claim, where the asker remembers it better than its environment.
+pub(crate) fn hand_over(
+    context: &Context,
+    known: impl Fn(&Name) -> Option<u64>,
+    notes: &NewHandoff,
+) -> Outcome<Option<Name>> {
     let board = context.board()?;
     let mut locked = board.lock()?;
     let agent = acting::registered(context, locked.state())?;
@@ -82,7 +87,8 @@ pub(crate) fn hand_over(context: &Context, notes: &NewHandoff) -> Outcome<Option
     let entry = locked.state().agents.get(&agent.by).map(|entry| entry.status);
     match (&task, entry) {
         (Some((id, epoch)), _) => {
-            let holder = Holder { by: agent.by.clone(), epoch: given.unwrap_or(*epoch) };
+            let epoch = known(id).or(given).unwrap_or(*epoch);
+            let holder = Holder { by: agent.by.clone(), epoch };
             locked.hand_off(id, &holder, notes)?;
         }
         (None, Some(agent::State::Reviewing)) => {}

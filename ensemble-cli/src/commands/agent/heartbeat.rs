@@ -1,6 +1,7 @@
 //! `ensemble agent heartbeat`: a sign of life.
 
 use ensemble_core::board::{Say, Sign};
+use ensemble_core::proto::task::Holder;
 use serde_json::json;
 
 use super::directory;
@@ -22,14 +23,7 @@ pub(super) struct Heartbeat {
 
 impl Heartbeat {
     pub(super) fn run(self, context: &Context) -> Outcome {
-        let board = context.board()?;
-        let state = board.read()?;
-        let agent = acting::registered(context, &state)?;
-        let on_board = state.agents.get(&agent.by).and_then(|entry| entry.epoch);
-        acting::check_number(&agent, on_board)?;
-        let say = self.long.as_deref().map_or(Say::Alive, Say::Long);
-        let usual = state.config.lease_duration();
-        let sign = Sign::give(directory(&board), &agent, &say, usual)?;
+        let (agent, sign) = live(context, self.long.as_deref())?;
         let seconds = sign.lease_seconds;
         if context.out.is_json() {
             let object = json!({
@@ -45,4 +39,16 @@ impl Heartbeat {
             None => context.out.line(format!("alive, for {seconds} s")),
         }
     }
+}
+
+/// Gives the sign of life of the asking agent: an ordinary one, or that it is at something long.
+pub(crate) fn live(context: &Context, long: Option<&str>) -> Outcome<(Holder, Sign)> {
+    let board = context.board()?;
+    let state = board.read()?;
+    let agent = acting::registered(context, &state)?;
+    let on_board = state.agents.get(&agent.by).and_then(|entry| entry.epoch);
+    acting::check_number(&agent, on_board)?;
+    let say = long.map_or(Say::Alive, Say::Long);
+    let sign = Sign::give(directory(&board), &agent, &say, state.config.lease_duration())?;
+    Ok((agent, sign))
 }

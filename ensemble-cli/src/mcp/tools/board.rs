@@ -1,16 +1,13 @@
 //! The blackboard: `claim_task` and `handoff` (seeds 001 and 004).
 
-use ensemble_core::board::{NewHandoff, Status};
+use ensemble_core::board::NewHandoff;
 use ensemble_core::message::Name;
-use ensemble_core::proto::agent;
-use ensemble_core::proto::task::Holder;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::{Answer, Trouble};
-use crate::acting;
-use crate::commands::take_task;
+use crate::commands::{hand_over, take_task};
 use crate::mcp::Desk;
 
 /// Arguments of `claim_task`.
@@ -62,25 +59,7 @@ pub(super) fn hand_off(desk: &Desk, handoff: Handoff) -> Answer {
             return Err(Trouble::new(format!("{field}: is empty: whoever goes on needs it")));
         }
     }
-    let context = desk.context();
-    let board = context.board()?;
-    let mut locked = board.lock()?;
-    let agent = acting::registered(&context, locked.state())?;
-    let mine = locked.state().tasks.iter().find(|task| {
-        task.status == Status::Claimed && task.assigned_to.as_ref() == Some(&agent.by)
-    });
-    let Some((task, on_board)) = mine.map(|task| (task.id.clone(), task.lease_epoch)) else {
-        let text = format!("you ({}) have no task that you could hand over", agent.by);
-        return Err(Trouble::new(text));
-    };
-    let given = desk.claim_of(&task).or(acting::given_number()?);
-    let epoch = given.or(on_board).unwrap_or_default();
-    locked.hand_off(&task, &Holder { by: agent.by.clone(), epoch }, &handoff.notes())?;
-    let entry = locked.state().agents.get(&agent.by).map(|entry| entry.status);
-    if entry == Some(agent::State::Working) {
-        locked.agent_event(&agent, agent::Event::HandOff)?;
-    }
-    locked.commit()?;
+    let task = hand_over(&desk.context(), |task| desk.claim_of(task), &handoff.notes())?;
     Ok(json!({
         "task": task, "exit": 42,
         "message": "Your notes are left for whoever goes on. End now, with exit status 42 if you can.",
