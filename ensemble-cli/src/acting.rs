@@ -9,6 +9,8 @@ use crate::exit::{Failure, Outcome};
 
 /// The number of the claim or the review that an agent was given.
 pub(crate) const TASK_EPOCH_VARIABLE: &str = "ENSEMBLE_TASK_EPOCH";
+/// What an agent was started for.
+const TASK_VARIABLE: &str = "ENSEMBLE_TASK_ID";
 /// The number of an agent's registration.
 const AGENT_EPOCH_VARIABLE: &str = "ENSEMBLE_AGENT_EPOCH";
 
@@ -39,6 +41,18 @@ impl Epoch {
         });
         let epoch = self.given()?.or(on_board).unwrap_or_default();
         Ok(Holder { by, epoch })
+    }
+}
+
+/// The agent that was started for this task, under the number it was given for that; nobody if it was
+/// started for another one, or by a person.
+pub(crate) fn holder_itself(context: &Context, id: &Name) -> Outcome<Option<Holder>> {
+    let task = std::env::var(TASK_VARIABLE).unwrap_or_default();
+    match given_number()? {
+        Some(epoch) if task == id.as_str() => {
+            Ok(Some(Holder { by: context.agent_required()?, epoch }))
+        }
+        _ => Ok(None),
     }
 }
 

@@ -7,10 +7,14 @@ mod claims;
 mod killed;
 mod left;
 mod merges;
+mod stopped;
 
 #[test]
 fn play_role() {
     if let Some(role) = children::cast() {
-        killed::play(&role);
+        match &role[..] {
+            [what, home, agent, epoch] if what == "hold" => stopped::hold(home, agent, epoch),
+            _ => killed::play(&role),
+        }
     }
 }

@@ -4,6 +4,7 @@ use ensemble_core::board::{LockedBoard, NewTask, State, Status, Task, claimable,
 use ensemble_core::message::Name;
 use serde_json::{Value, json};
 
+use crate::acting::holder_itself;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::output::STRONG;
@@ -179,9 +180,11 @@ fn happened(line: &Value) -> String {
     format!("\n    {}", one_line(told.trim_end()))
 }
 
-/// Say that a task cannot go on, in the name of its planner
+/// Say that a task cannot go on, in the name of its holder or its planner
 ///
-/// Whoever worked on it is fenced off: what it writes from now on is refused.
+/// Its own agent ($ENSEMBLE_TASK_ID) says so under the number of its claim ($ENSEMBLE_TASK_EPOCH), and is
+/// refused if that is over. Everybody else says so as its planner: whoever worked on it is fenced off, what
+/// it writes from now on is refused.
 #[derive(Debug, clap::Args)]
 struct Block {
     /// Which one
@@ -196,8 +199,9 @@ struct Block {
 
 impl Block {
     fn run(self, context: &Context) -> Outcome {
+        let holder = holder_itself(context, &self.id)?;
         change(context, &self.id, |board| {
-            board.block(&self.id, None, &self.reason, &self.questions)
+            board.block(&self.id, holder.as_ref(), &self.reason, &self.questions)
         })
     }
 }

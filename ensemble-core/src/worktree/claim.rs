@@ -85,7 +85,13 @@ impl Worktrees {
     /// got in the way each time; [`Error::Git`]. A failed claim is recorded and changes nothing, but
     /// for what an earlier holder had left, which may have been put aside.
     pub fn claim_task(&self, task: &Name, agent: &Holder) -> Result<Claimed> {
-        self.try_often(task, agent, || self.claim_once(task, agent))
+        self.try_often(CLAIM_TRIES_MAX, task, agent, || self.claim_once(task, agent))
+    }
+
+    /// As [`Worktrees::claim_task`], but tried once: for whoever waits in a way of its own, in which it
+    /// can be told to end.
+    pub(crate) fn claim_task_now(&self, task: &Name, agent: &Holder) -> Result<Claimed> {
+        self.try_often(1, task, agent, || self.claim_once(task, agent))
     }
 
     /// Gives a registered reviewer a task that waits for one. Tried again as
@@ -95,11 +101,17 @@ impl Worktrees {
     /// As for [`Worktrees::claim_task`]; [`Error::Git`] and [`Error::NotAllowed`] also if the worktree is
     /// not at the commit that was submitted.
     pub fn claim_review(&self, task: &Name, reviewer: &Holder) -> Result<ReviewClaimed> {
-        self.try_often(task, reviewer, || self.review_once(task, reviewer))
+        self.try_often(CLAIM_TRIES_MAX, task, reviewer, || self.review_once(task, reviewer))
+    }
+
+    /// As [`Worktrees::claim_review`], but tried once.
+    pub(crate) fn claim_review_now(&self, task: &Name, reviewer: &Holder) -> Result<ReviewClaimed> {
+        self.try_often(1, task, reviewer, || self.review_once(task, reviewer))
     }
 
     fn try_often<T>(
         &self,
+        tries_max: u32,
         task: &Name,
         agent: &Holder,
         once: impl Fn() -> Result<T, Failed>,
@@ -110,7 +122,7 @@ impl Worktrees {
                 Ok(claimed) => return Ok(claimed),
                 Err(failed) => failed,
             };
-            if !may_help || tries >= CLAIM_TRIES_MAX {
+            if !may_help || tries >= tries_max {
                 let why = error.to_string();
                 self.record(
                     "task.claim_failed",

@@ -49,6 +49,8 @@ pub(super) struct Run<'a> {
     leases: BoardLeases,
     /// When they were last looked at.
     leases_seen: Option<Monotonic>,
+    /// When worktrees were last looked through for what crashes left.
+    pub(super) repaired: Option<Monotonic>,
     /// The board's file as it was last looked at.
     pub(super) seen: Option<(u64, i128)>,
     pub(super) is_over: bool,
@@ -85,6 +87,7 @@ impl<'a> Run<'a> {
             answered: Vec::new(),
             leases: BoardLeases::new(board.clone(), order.id.as_str(), clock),
             leases_seen: None,
+            repaired: None,
             seen: None,
             is_over: false,
             last_failure: String::new(),

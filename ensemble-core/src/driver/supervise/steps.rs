@@ -29,6 +29,8 @@ use crate::{Error, Result};
 
 /// How many tasks are tried in one look, if others are faster.
 const CLAIMS_A_LOOK: usize = 8;
+/// What crashes left is not looked for more often, whatever the poll interval: it takes several runs of git.
+const REPAIR_EVERY_MIN: Duration = Duration::from_secs(5);
 /// Held by the supervisor whose planner runs.
 const PLANNING_LOCK: &str = "locks/planning.lock";
 
@@ -71,13 +73,27 @@ impl Run<'_> {
         self.seat.write()?;
         self.pulse = Some(Pulse::new(self.now(), holder.clone(), state.config.lease_duration()));
         self.registered = Some(holder);
+        self.repair();
+        self.tell(format!("`{}` is registered as {}", self.order.id, self.order.role.as_str()));
+        Ok(())
+    }
+
+    /// Finishes or takes back what crashes left of worktrees.
+    fn repair(&mut self) {
+        self.repaired = Some(self.now());
         if let Some(worktrees) = self.worktrees
             && let Err(error) = worktrees.recover(true)
         {
             self.failed("repair worktrees", &error);
         }
-        self.tell(format!("`{}` is registered as {}", self.order.id, self.order.role.as_str()));
-        Ok(())
+    }
+
+    /// The same, while there is nothing else to do and the last time is long ago.
+    fn repair_now_and_then(&mut self) {
+        let pause = self.order.pace.poll.max(REPAIR_EVERY_MIN);
+        if self.repaired.is_none_or(|last| self.now() >= last + pause) {
+            self.repair();
+        }
     }
 
     /// What stands in the way, if anything does.
@@ -126,7 +142,10 @@ impl Run<'_> {
                 self.claim(&agent, |state, id| reviewable(state, Some(id)), Self::take_review)?
             }
         };
-        let Some(work) = found else { return Ok(Event::Nothing) };
+        let Some(work) = found else {
+            self.repair_now_and_then();
+            return Ok(Event::Nothing);
+        };
         let task = work.task().cloned();
         let is_new = match &work {
             Work::Plan { calls, .. } => *calls != self.answered,
@@ -192,12 +211,12 @@ impl Run<'_> {
     }
 
     fn take_task(worktrees: &Worktrees, id: &Name, agent: &Holder) -> Result<Work> {
-        let claimed = worktrees.claim_task(id, agent)?;
+        let claimed = worktrees.claim_task_now(id, agent)?;
         Ok(Work::Task { id: id.clone(), holder: claimed.granted.holder, path: claimed.path })
     }
 
     fn take_review(worktrees: &Worktrees, id: &Name, agent: &Holder) -> Result<Work> {
-        let claimed = worktrees.claim_review(id, agent)?;
+        let claimed = worktrees.claim_review_now(id, agent)?;
         Ok(Work::Review { id: id.clone(), holder: claimed.granted.holder, path: claimed.path })
     }
 

@@ -82,8 +82,8 @@ const CODER_ENDS: &[&str] = &["ready_for_review", "given_up", "blocked"];
 /// The same of a reviewer.
 const REVIEWER_ENDS: &[&str] = &["approved", "rejected"];
 
-/// Whether a task's history says that its holder has finished it. A block has no number, and is the
-/// holder's own if it names it.
+/// Whether a task's history says that its holder has finished it. A block by its planner has no number
+/// and no name.
 fn told(task: &Task, holder: &Holder, ends: &[&str]) -> Fate {
     let is_his = |line: &&crate::board::Happened| {
         let by = line.more.get("agent").and_then(Value::as_str) == Some(holder.by.as_str());

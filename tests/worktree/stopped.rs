@@ -1,18 +1,21 @@
 //! A holder is stopped past its lease and goes on afterwards: what it writes is refused, what it had
 //! done is salvaged, and whoever came after it has not noticed.
 
-use ensemble_core::board::Status;
+use std::path::Path;
+
+use ensemble_core::board::{Board, Status};
+use ensemble_core::proto::task::Holder;
+use ensemble_core::worktree::Worktrees;
 use rustix::process::Signal;
 
-use crate::bed::{Bed, git, name};
+use crate::bed::{Bed, board_options, git, name, options};
 use crate::children::{Child, say, wait_for_parent};
-use crate::roles::open;
 
 /// In a child: claims the task, works, and hands in when told.
-pub(crate) fn hold(home: &std::path::Path, agent: &str, epoch: u64) {
-    use ensemble_core::proto::task::Holder;
-    let (_, worktrees) = open(home);
-    let me = Holder { by: name(agent), epoch };
+pub(crate) fn hold(home: &str, agent: &str, epoch: &str) {
+    let board = Board::find(Path::new(home), board_options()).unwrap();
+    let worktrees = Worktrees::open(&board, options()).unwrap();
+    let me = Holder { by: name(agent), epoch: epoch.parse().unwrap() };
     let claimed = worktrees.claim_task(&name("t0"), &me).unwrap();
     std::env::set_current_dir(&claimed.path).unwrap();
     std::fs::write("early", "before the stop").unwrap();
