@@ -160,3 +160,25 @@ fn the_exit_that_an_agent_has_announced_counts_for_programs_that_always_end_with
     kill_process(Pid::from_child(&supervisor), Signal::TERM).unwrap();
     assert!(supervisor.wait().unwrap().success());
 }
+
+#[test]
+fn an_agent_that_was_replaced_cannot_block_its_task() {
+    let bed = bed();
+    bed.ok("agent register --role coder --as coder-1");
+    bed.ok("task claim t1 --as coder-1");
+    let epoch = state(&bed).tasks[0].lease_epoch.unwrap();
+    let block = |number: u64| {
+        let mut command =
+            bed.command(&words("task block t1 --reason stuck --question why? --as coder-1"));
+        command.env("ENSEMBLE_TASK_ID", "t1").env("ENSEMBLE_TASK_EPOCH", number.to_string());
+        command.output().unwrap()
+    };
+    let late = block(epoch - 1);
+    assert_eq!(late.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&late.stderr).contains("does not hold it"), "{late:?}");
+    assert_eq!(state(&bed).tasks[0].status.as_str(), "CLAIMED");
+    assert!(block(epoch).status.success());
+    let state = state(&bed);
+    let line = state.tasks[0].history.last().unwrap();
+    assert_eq!((line.event.as_str(), line.more["epoch"].as_u64()), ("blocked", Some(epoch)));
+}

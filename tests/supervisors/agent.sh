@@ -10,10 +10,13 @@ say() { echo "$*" >> "$JOURNAL"; }
 # Runs a verb wherever this is by now, and ends with what came of it. Nothing of it holds the lock.
 finish() {
     exec 9>&-
-    if told=$(cd / && "$ENSEMBLE" "$@" 2>&1 > /dev/null); then
-        say "done $task $epoch"
-        exit 0
-    fi
+    while :; do
+        told=$(cd / && "$ENSEMBLE" "$@" 2>&1 > /dev/null)
+        code=$?
+        [ $code = 0 ] && say "done $task $epoch" && exit 0
+        # Busy: others had the blackboard all the time.
+        [ $code = 75 ] || break
+    done
     say "refused $task $epoch $(echo "$told" | head -n 1)"
     exit 3
 }

@@ -10,13 +10,14 @@ use serde_json::Value;
 use crate::bed::{Bed, git};
 use crate::is_hopeless;
 use crate::killer::Killer;
+use crate::team::own;
 
 /// By more than this only a clock goes back that was set, in milliseconds.
 const BACK_MS: i64 = 60_000;
 
 /// What agents wrote down.
 pub(crate) fn journal(home: &Path) -> Vec<String> {
-    let text = std::fs::read_to_string(home.join(".ensemble/journal")).unwrap_or_default();
+    let text = std::fs::read_to_string(own(home).join("journal")).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
 }
 

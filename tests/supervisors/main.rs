@@ -31,6 +31,8 @@ use team::{Team, running};
 const LEASE_SECONDS: u64 = 4;
 /// Between two looks at what others do.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// Between two looks at the board.
+const BOARD_INTERVAL: Duration = Duration::from_secs(1);
 /// How long what comes after the last task may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 const SEED: u64 = 0x5eed;
@@ -104,7 +106,12 @@ fn supervisors_and_agents_that_are_killed_finish_the_board() {
     let start = Instant::now();
     killer.team.begin(supervisors);
     let patience = PATIENCE + Duration::from_secs(15 * tasks);
-    while !is_over(&bed.board.read().unwrap()) {
+    let mut asked = start;
+    // Reading a large board takes longer than a look at processes.
+    while asked.elapsed() < BOARD_INTERVAL || !is_over(&bed.board.read().unwrap()) {
+        if asked.elapsed() >= BOARD_INTERVAL {
+            asked = Instant::now();
+        }
         assert!(start.elapsed() < patience, "not over:\n{}", judge::told(&bed, &killer));
         killer.team.check();
         if killer.acts() < tasks {

@@ -41,8 +41,8 @@ pub(crate) struct Team {
 impl Team {
     pub(crate) fn new(bed: &Bed) -> Self {
         let home = bed.path();
-        let own = home.join(".ensemble");
-        std::fs::create_dir(own.join("working")).unwrap();
+        let own = own(&home);
+        std::fs::create_dir_all(own.join("working")).unwrap();
         std::fs::write(own.join("agent.sh"), AGENT).unwrap();
         std::fs::write(home.join("ensemble.yaml"), "durability: process\n").unwrap();
         let clock = build_clock(&own);
@@ -66,7 +66,7 @@ impl Team {
     }
 
     fn start(&mut self, id: String, role: &'static str) {
-        let own = self.home.join(".ensemble");
+        let own = own(&self.home);
         let agent = own.join("agent.sh");
         let line = "--poll 200ms --restart-delay 100ms --hand-over-delay 100ms";
         let mut command = Command::new(PROGRAM);
@@ -116,7 +116,7 @@ impl Team {
 
     /// Sets the wall clock of all of them, by so many seconds from the machine's.
     pub(crate) fn set_clock(&self, seconds: i64) -> bool {
-        let (own, text) = (self.home.join(".ensemble"), seconds.to_string());
+        let (own, text) = (own(&self.home), seconds.to_string());
         std::fs::write(own.join("clock.new"), text).unwrap();
         std::fs::rename(own.join("clock.new"), own.join("clock")).unwrap();
         self.clock.is_some()
@@ -127,7 +127,7 @@ impl Team {
         for member in &self.members {
             signal(member.pid(), Signal::TERM);
         }
-        let told = self.home.join(".ensemble/told");
+        let told = own(&self.home).join("told");
         for mut member in self.members.drain(..) {
             let status = member.process.wait().unwrap();
             assert!(status.success(), "{} ended with {status}: {}", member.id, last(&told));
@@ -136,7 +136,7 @@ impl Team {
 
     /// The end of what all of them have said.
     pub(crate) fn told(&self) -> String {
-        last(&self.home.join(".ensemble/told"))
+        last(&own(&self.home).join("told"))
     }
 }
 
@@ -151,6 +151,11 @@ impl Drop for Team {
             signal(pid, Signal::KILL);
         }
     }
+}
+
+/// Where this test has its own files: not beside the board, where supervisors look at whatever changes.
+pub(crate) fn own(home: &Path) -> PathBuf {
+    home.join(".ensemble/test")
 }
 
 fn last(path: &Path) -> String {

@@ -123,7 +123,8 @@ impl LockedBoard<'_> {
                 true => "leave it out".to_owned(),
                 false => format!("name {} instead", by.join(", ")),
             };
-            let why = format!("it depends on `{id}`, which is {status} and never merged: {instead}");
+            let why =
+                format!("it depends on `{id}`, which is {status} and never merged: {instead}");
             return Err(Error::NotAllowed { what, why });
         }
         Ok(())

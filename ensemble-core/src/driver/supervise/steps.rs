@@ -16,8 +16,8 @@ use super::{
 };
 use crate::board::prompt::{Prompts, Role};
 use crate::board::{
-    Control, ControlFile, NewAgent, NewAnomaly, State, Status, claimable, reviewable, sweep_beats,
-    wake,
+    Control, ControlFile, NewAgent, NewAnomaly, State, Status, Task, claimable, reviewable,
+    sweep_beats, wake,
 };
 use crate::durable::{Durability, FileLock, jittered, write_document};
 use crate::message::Name;
@@ -128,18 +128,24 @@ impl Run<'_> {
         let Some(agent) = self.registered.clone() else {
             return Ok(Event::Fenced(Lost::Registration));
         };
-        if !is_registered(&self.board.read()?, &agent) {
+        let state = self.board.read()?;
+        if !is_registered(&state, &agent) {
             self.registered = None;
             return Ok(Event::Fenced(Lost::Registration));
         }
         let found = match self.order.role {
             Role::Planner => self.plan()?,
             Role::Coder => {
-                self.claim(&agent, |state, id| claimable(state, Some(id)), Self::take_task)?
+                self.claim(&agent, state, |state, id| claimable(state, Some(id)), Self::take_task)?
             }
             Role::CodeReviewer => {
-                self.merge()?;
-                self.claim(&agent, |state, id| reviewable(state, Some(id)), Self::take_review)?
+                let state = self.merge(state)?;
+                self.claim(
+                    &agent,
+                    state,
+                    |state, id| reviewable(state, Some(id)),
+                    Self::take_review,
+                )?
             }
         };
         let Some(work) = found else {
@@ -183,7 +189,8 @@ impl Run<'_> {
     fn claim(
         &mut self,
         agent: &Holder,
-        open: impl for<'s> Fn(&'s State, &Name) -> Vec<&'s crate::board::Task>,
+        mut state: State,
+        open: impl for<'s> Fn(&'s State, &Name) -> Vec<&'s Task>,
         take: fn(&Worktrees, &Name, &Holder) -> Result<Work>,
     ) -> Result<Option<Work>> {
         let Some(worktrees) = self.worktrees else {
@@ -193,7 +200,6 @@ impl Run<'_> {
         };
         let mut refused: Vec<Name> = Vec::new();
         for _ in 0..CLAIMS_A_LOOK {
-            let state = self.board.read()?;
             let next = open(&state, &agent.by).into_iter().find(|task| !refused.contains(&task.id));
             let Some(task) = next else { break };
             match take(worktrees, &task.id, agent) {
@@ -206,6 +212,7 @@ impl Run<'_> {
                 }
                 Err(error) => return Err(error),
             }
+            state = self.board.read()?;
         }
         Ok(None)
     }
@@ -220,12 +227,14 @@ impl Run<'_> {
         Ok(Work::Review { id: id.clone(), holder: claimed.granted.holder, path: claimed.path })
     }
 
-    /// Merges what was approved, by whomever.
-    fn merge(&mut self) -> Result<()> {
-        let Some(worktrees) = self.worktrees else { return Ok(()) };
-        let state = self.board.read()?;
-        let approved = state.tasks.iter().filter(|task| task.status == Status::Approved);
-        for task in approved {
+    /// Merges what was approved, by whomever. Returns what is on the board afterwards.
+    fn merge(&mut self, state: State) -> Result<State> {
+        let is_approved = |task: &&Task| task.status == Status::Approved;
+        let Some(worktrees) = self.worktrees else { return Ok(state) };
+        if !state.tasks.iter().any(|task| is_approved(&task)) {
+            return Ok(state);
+        }
+        for task in state.tasks.iter().filter(is_approved) {
             match worktrees.merge(&task.id) {
                 Ok(Merged::Done { .. }) => self.tell(format!("merged `{}`", task.id)),
                 Ok(Merged::Failed { reason }) => {
@@ -243,7 +252,7 @@ impl Run<'_> {
                 }
             }
         }
-        Ok(())
+        self.board.read()
     }
 
     fn plan(&mut self) -> Result<Option<Work>> {
