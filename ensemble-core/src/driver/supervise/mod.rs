@@ -18,6 +18,7 @@
 
 mod agent;
 mod pulse;
+mod repair;
 mod run;
 mod seat;
 mod steps;

@@ -29,8 +29,6 @@ use crate::{Error, Result};
 
 /// How many tasks are tried in one look, if others are faster.
 const CLAIMS_A_LOOK: usize = 8;
-/// What crashes left is not looked for more often, whatever the poll interval: it takes several runs of git.
-const REPAIR_EVERY_MIN: Duration = Duration::from_secs(5);
 /// Held by the supervisor whose planner runs.
 const PLANNING_LOCK: &str = "locks/planning.lock";
 
@@ -76,24 +74,6 @@ impl Run<'_> {
         self.repair();
         self.tell(format!("`{}` is registered as {}", self.order.id, self.order.role.as_str()));
         Ok(())
-    }
-
-    /// Finishes or takes back what crashes left of worktrees.
-    fn repair(&mut self) {
-        self.repaired = Some(self.now());
-        if let Some(worktrees) = self.worktrees
-            && let Err(error) = worktrees.recover(true)
-        {
-            self.failed("repair worktrees", &error);
-        }
-    }
-
-    /// The same, while there is nothing else to do and the last time is long ago.
-    fn repair_now_and_then(&mut self) {
-        let pause = self.order.pace.poll.max(REPAIR_EVERY_MIN);
-        if self.repaired.is_none_or(|last| self.now() >= last + pause) {
-            self.repair();
-        }
     }
 
     /// What stands in the way, if anything does.
