@@ -232,3 +232,31 @@ fn a_message_cannot_act_upon_a_terminal() {
     bed.send(hostile);
     assert_eq!(bed.ok("recv --as w1 --body"), hostile, "a program gets what was sent");
 }
+
+#[test]
+fn why_tells_the_story_of_a_task_with_its_messages_and_of_nothing_else() {
+    let bed = Bed::new();
+    bed.ok("send --to w1 --id m1 --type task --task T1 --as boss -m abc");
+    bed.ok("send --to w1 --id m2 --type task --task T2 --as boss -m abc");
+    bed.ok("recv --as w1");
+    let story = bed.object("why T1");
+    assert_eq!(keys(&story), ["id", "names", "records", "now"]);
+    assert_eq!(story["names"], json!(["T1", "m1"]));
+    let kinds = |story: &serde_json::Value| -> Vec<String> {
+        let records = story["records"].as_array().unwrap();
+        records.iter().map(|record| record["type"].as_str().unwrap().to_owned()).collect()
+    };
+    assert_eq!(kinds(&story), ["message.stored", "message.acked"]);
+    let message = bed.object("why m1");
+    assert_eq!(kinds(&message), ["message.stored", "message.acked"]);
+    let place = json!([{
+        "what": "message", "id": "m1", "mailbox": "w1", "state": "acked", "holder": "w1", "epoch": 1,
+    }]);
+    assert_eq!(message["now"], place);
+    let text = bed.ok("why m1");
+    assert!(text.contains("message.acked  w1"), "{text}");
+    assert!(text.contains("now  what=message id=m1 mailbox=w1 state=acked"), "{text}");
+    // What nothing was written of is no error to look for, and not a story either.
+    let nothing = bed.fails(3, "why T9");
+    assert!(nothing.contains("nothing is known of `T9`"), "{nothing}");
+}

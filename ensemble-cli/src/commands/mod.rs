@@ -51,6 +51,7 @@ mod team;
 mod up;
 mod watch;
 mod whoami;
+mod why;
 
 use ensemble_watch::project::Project;
 
@@ -125,6 +126,7 @@ verbs! {
     Summary => summary,
     Lint => lint,
     Log => log,
+    Why => why,
     Dead => dead,
     Bridge => bridge,
     Migrate => migrate,

@@ -51,6 +51,7 @@ mod reader;
 mod recent;
 mod record;
 mod segment;
+mod story;
 mod tail;
 mod writer;
 
@@ -60,6 +61,7 @@ pub use reader::{BadLine, BadLines, Records, read_all};
 pub use recent::recent;
 pub use record::{Record, RecordType, RecordTypeError, TYPE_BYTES_MAX};
 pub use segment::Segment;
+pub use story::{Story, story};
 
 use crate::{Error, Result};
 use line::Body;
