@@ -246,12 +246,12 @@ fn main() -> Outcome<()> {
     if std::env::args().any(|argument| argument == "--test") {
         return Ok(());
     }
-    let server = Server::start()?;
     let body = "a line of a task that somebody shall do\n".repeat(24);
     let envelope = Envelope::new(Name::new("m")?, body.as_str()).encode()?;
     if std::env::args().any(|argument| argument == "scale") {
-        return nats_scale::scale(&server, &body);
+        return nats_scale::scale(&body);
     }
+    let server = Server::start()?;
     println!(
         "one server, messages of {} bytes, {ROUNDS} rounds of {MESSAGES}; goal 0.8 x bare",
         envelope.len()
@@ -263,19 +263,26 @@ fn main() -> Outcome<()> {
 fn compare(server: &Server, body: &str, envelope: &[u8]) -> Outcome<()> {
     let url = server.url();
     let (ours, bare) = (Ours::new(&url, "one")?, Bare::new(&url, "one")?);
+    // Nobody follows its mailbox: the server has nobody to tell of a message.
+    let alone = Ours::new(&url, "alone")?;
     let swaps = Swaps::new(&url, "one")?;
-    let mut rounds = [const { Vec::new() }; 4];
+    let mut rounds = [const { Vec::new() }; 6];
     for _ in 0..ROUNDS {
         let sent = median(|| ours.publish(body))?;
         rounds[0].push((sent, median(|| bare.publish(envelope))?));
         rounds[1].push((sent, median(|| swaps.publish(envelope))?));
+        let untold = median(|| alone.publish(body))?;
+        rounds[4].push((untold, median(|| bare.publish(envelope))?));
+        rounds[5].push((untold, median(|| swaps.publish(envelope))?));
         let done = median(|| ours.receive_and_settle())?;
         rounds[2].push((done, median(|| bare.receive_and_settle())?));
         rounds[3].push((done, median(|| swaps.receive_and_settle(envelope))?));
     }
-    let [publish, publish_swap, receive, receive_swap] = rounds;
+    let [publish, publish_swap, receive, receive_swap, untold, untold_swap] = rounds;
     row("publish, latency", "us", publish, true);
     row("publish, against its compare-and-set", "us", publish_swap, true);
+    row("publish, nobody follows", "us", untold, true);
+    row("publish, nobody follows, against the swap", "us", untold_swap, true);
     row("receive + settle, latency", "us", receive, true);
     row("receive + settle, against two compare-and-sets", "us", receive_swap, true);
     let names: Vec<String> = (0..WORKERS).map(|n| format!("w{n}")).collect();

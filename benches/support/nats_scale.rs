@@ -17,35 +17,59 @@ fn setting(variable: &str, default: usize) -> Outcome<usize> {
     std::env::var(variable).map_or(Ok(default), |text| Ok(text.parse()?))
 }
 
-/// What the server's processors spend on each, in microseconds.
+/// What the server's processors spend on each thing, in microseconds, in a team of a certain size.
 #[derive(Clone, Copy, Debug, Default)]
 struct Costs {
+    /// Mailboxes of the team, each followed once.
+    team: f64,
+    /// Sending to a mailbox that is followed: one version.
     publish: f64,
-    /// A receive and its settle.
-    work: f64,
-    /// Telling one more watcher of a version.
-    tell: f64,
-    /// Following a mailbox, with the reading of what waits.
+    /// Receiving, settling, extending: one version.
+    change: f64,
+    /// Following a mailbox from now on.
     follow: f64,
-    /// A host that follows a mailbox and asks for news.
+    /// Asking for news of a mailbox that is followed.
     look: f64,
 }
 
-/// So many agents on so many hosts, each a connection that follows its agents' mailboxes: every
-/// agent is sent a message, which its host receives and settles. Then the simulation.
-pub(super) fn scale(server: &Server, body: &str) -> Outcome<()> {
+impl Costs {
+    /// In a team of another size, on the line through this and another measurement.
+    fn at(&self, other: &Self, team: f64) -> Self {
+        let share = (team - self.team) / (other.team - self.team);
+        let on_line = |one: f64, two: f64| (two - one).mul_add(share, one).max(0.0);
+        Self {
+            team,
+            publish: on_line(self.publish, other.publish),
+            change: on_line(self.change, other.change),
+            follow: on_line(self.follow, other.follow),
+            look: on_line(self.look, other.look),
+        }
+    }
+}
+
+/// Measures many agents in small teams, and a tenth of them in one large team; then the simulation.
+pub(super) fn scale(body: &str) -> Outcome<()> {
     let agents = setting("ENSEMBLE_BENCH_AGENTS", 10_000)?;
-    let hosts = setting("ENSEMBLE_BENCH_HOSTS", 20)?;
-    let options =
-        NatsOptions::new(server.url(), Name::new("scale")?).with_patience(Duration::from_secs(120));
+    let teams = setting("ENSEMBLE_BENCH_TEAMS", 100)?;
+    let small = measure(agents, teams, body)?;
+    let large = measure(agents / 10, 1, body)?;
+    simulate(&small, &large, agents)
+}
+
+/// Every agent is sent a message, which its host receives and settles. A host is a connection that
+/// follows its agents' mailboxes; each team has one.
+fn measure(agents: usize, teams: usize, body: &str) -> Outcome<Costs> {
+    let server = Server::start()?;
     let mut all = Vec::new();
-    for host in 0..hosts {
-        let mailboxes = (0..agents / hosts)
-            .map(|agent| Name::new(format!("agent-{host}-{agent}")))
+    for team in 0..teams {
+        let mailboxes = (0..agents / teams)
+            .map(|agent| Name::new(format!("agent-{agent}")))
             .collect::<Result<Vec<_>, _>>()?;
+        let options = NatsOptions::new(server.url(), Name::new(format!("scale-{team}"))?)
+            .with_patience(Duration::from_secs(120));
         all.push((NatsTransport::connect(&options)?, mailboxes));
     }
-    println!("{agents} agents on {hosts} hosts, one server");
+    println!("{agents} agents in {teams} teams, one server");
     let send = |queue: &NatsTransport, name: &Name| {
         queue.publish(&Envelope::new(name.clone(), body))?;
         Outcome::Ok(())
@@ -62,28 +86,33 @@ pub(super) fn scale(server: &Server, body: &str) -> Outcome<()> {
         Ok(())
     };
     let each = |what, act: &(dyn Fn(&NatsTransport, &Name) -> Outcome<()> + Sync)| {
-        for_each(server, &all, what, act)
+        for_each(&server, &all, what, act)
     };
-    let mut costs = Costs::default();
     each("mailboxes added", &|queue, name| Ok(queue.add_mailbox(name, &Settings::default())?))?;
-    costs.publish = each("a message sent to each", &send)?;
+    each("a message sent to each", &send)?;
     let first = each("followed, received and settled", &work)?;
-    costs.tell = (each("a message sent to each, all followed", &send)? - costs.publish).max(0.0);
-    costs.work = each("received and settled, all followed", &work)?;
-    costs.follow = (first - costs.work).max(0.0);
-    costs.look = each("each asked for news, nothing there", &look)?;
-    idle(server)?;
-    simulate(&costs, agents)
+    let followed = each("a message sent to each, all followed", &send)?;
+    let worked = each("received and settled, all followed", &work)?;
+    let looked = each("each asked for news, nothing there", &look)?;
+    let idle = idle(&server)?;
+    let own = |(cost, seconds): (f64, f64)| (cost - idle * seconds * 1e6 / agents as f64).max(0.0);
+    Ok(Costs {
+        team: (agents / teams) as f64,
+        publish: own(followed),
+        change: own(worked) / 2.0,
+        follow: (first.0 - own(worked)).max(0.0),
+        look: own(looked),
+    })
 }
 
 /// Does something for every agent, all hosts at once. Returns what the server's processors have
-/// spent on each, in microseconds.
+/// spent on each, in microseconds, and how long all took, in seconds.
 fn for_each(
     server: &Server,
     all: &[Host],
     what: &str,
     act: &(dyn Fn(&NatsTransport, &Name) -> Outcome<()> + Sync),
-) -> Outcome<f64> {
+) -> Outcome<(f64, f64)> {
     let (start, cpu) = (Instant::now(), server.cpu()?);
     std::thread::scope(|scope| {
         let running: Vec<_> = all
@@ -102,16 +131,17 @@ fn for_each(
         agents as f64 / seconds,
         server.usage()?
     );
-    Ok(each)
+    Ok((each, seconds))
 }
 
-fn idle(server: &Server) -> Outcome<()> {
+/// The share of a core that the server takes while nobody does anything.
+fn idle(server: &Server) -> Outcome<f64> {
     let before = server.cpu()?;
     let idle = Duration::from_secs(10);
     std::thread::sleep(idle);
     let share = (server.cpu()? - before) / idle.as_secs_f64();
     println!("idle, all followed: {:.1} % of a core, {}", share * 100.0, server.usage()?);
-    Ok(())
+    Ok(share)
 }
 
 /// Seconds between two looks of a watcher at the leases of every mailbox of its team.
@@ -131,21 +161,16 @@ struct Asked {
 }
 
 /// Agents in teams work on a task, report, and get the next one; the server does what they ask one
-/// thing after the other, at the costs measured. Chance follows from a fixed seed.
-fn simulate(costs: &Costs, agents: usize) -> Outcome<()> {
-    println!("\nsimulated: {SPAN:.0} s, one processor of the server, costs as measured above");
-    println!(
-        "{:<34} {:>9} {:>7} {:>10} {:>10}",
-        "agents x teams x hosts a team", "asked /s", "busy", "wait p99", "longest"
-    );
-    for (teams, hosts) in
-        [(agents.div_ceil(20), 1), (agents.div_ceil(100), 5), (agents.div_ceil(1000), 10), (1, 100)]
+/// thing after the other, at the costs measured. Every watcher follows every mailbox of its team and
+/// looks at it. Chance follows from a fixed seed.
+fn simulate(small: &Costs, large: &Costs, agents: usize) -> Outcome<()> {
+    println!("\nsimulated: {agents} agents, {SPAN:.0} s, one processor, costs as measured above");
+    println!("teams of, hosts of a team      asked /s     busy   wait p99    longest   all anew");
+    for (team, hosts) in
+        [(20, 1), (20, 2), (50, 1), (50, 4), (100, 1), (100, 5), (1000, 1), (1000, 10)]
     {
-        let team = agents / teams;
-        // Receiving and settling were measured with one watcher, sending with none.
-        let told = costs.tell * hosts as f64;
-        let publish = costs.publish + told;
-        let change = costs.work / 2.0 - costs.tell + told;
+        let costs = small.at(large, (team * hosts) as f64);
+        let look = small.at(large, team as f64).look;
         let mut asked = Vec::new();
         let mut chance = Chance(7);
         for _ in 0..agents {
@@ -154,34 +179,33 @@ fn simulate(costs: &Costs, agents: usize) -> Outcome<()> {
                 // A task is sent, received and settled; then its report.
                 let end = at + chance.between(TASK.0, TASK.1);
                 let mut extended = at + EXTENSION;
-                asked.push(Asked { at, microseconds: publish + change });
+                asked.push(Asked { at, microseconds: costs.publish + costs.change });
                 while extended < end {
-                    asked.push(Asked { at: extended, microseconds: change });
+                    asked.push(Asked { at: extended, microseconds: costs.change });
                     extended += EXTENSION;
                 }
-                asked.push(Asked { at: end, microseconds: publish + 3.0 * change });
+                asked.push(Asked {
+                    at: end,
+                    microseconds: 3.0f64.mul_add(costs.change, costs.publish),
+                });
                 at = end;
             }
         }
-        // Every watcher looks at every mailbox of its team.
-        for _ in 0..teams * hosts {
+        for _ in 0..agents / team * hosts {
             let mut at = chance.between(0.0, LEASE_LOOK);
             while at < SPAN {
-                asked.push(Asked { at, microseconds: costs.look * team as f64 });
+                asked.push(Asked { at, microseconds: look * team as f64 });
                 at += LEASE_LOOK;
             }
         }
-        serve(&format!("{agents} x {teams} x {hosts}"), asked)?;
+        let anew = costs.follow * (agents * hosts) as f64 / 1e6;
+        serve(&format!("{team:>8}, {hosts:>3}"), anew, asked)?;
     }
-    let all_again = costs.follow * agents as f64 / 1e6;
-    println!(
-        "after a restart of the server, all mailboxes followed anew by one host each: {all_again:.1} s of a processor"
-    );
     Ok(())
 }
 
 /// One after the other, in the order of asking.
-fn serve(what: &str, mut asked: Vec<Asked>) -> Outcome<()> {
+fn serve(what: &str, anew: f64, mut asked: Vec<Asked>) -> Outcome<()> {
     asked.sort_by(|a, b| a.at.total_cmp(&b.at));
     let (mut free, mut busy, mut waits) = (0.0_f64, 0.0, Vec::with_capacity(asked.len()));
     for Asked { at, microseconds } in &asked {
@@ -192,11 +216,17 @@ fn serve(what: &str, mut asked: Vec<Asked>) -> Outcome<()> {
     }
     waits.sort_by(f64::total_cmp);
     let longest = waits.last().copied().ok_or("nobody has asked")?;
+    let (rate, share) = (asked.len() as f64 / SPAN, busy / SPAN * 100.0);
+    if share >= 100.0 {
+        println!(
+            "{what:<28} {rate:>9.0} {share:>6.0} %   too much for one processor {anew:>7.0} s"
+        );
+        return Ok(());
+    }
+    let late = waits[waits.len() * 99 / 100];
     println!(
-        "{what:<34} {:>9.0} {:>5.0} % {:>7.0} ms {:>7.0} ms",
-        asked.len() as f64 / SPAN,
-        busy / SPAN * 100.0,
-        waits[waits.len() * 99 / 100] * 1e3,
+        "{what:<28} {rate:>9.0} {share:>6.0} % {:>7.0} ms {:>7.0} ms {anew:>8.0} s",
+        late * 1e3,
         longest * 1e3
     );
     Ok(())
