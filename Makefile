@@ -39,6 +39,7 @@ torture: needs
 	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-watch -- --nocapture
 
 # python3 with venv, and npm, are only needed by the tests of `ensemble mcp` with the official clients,
-# which install those below cargo's directory and say so if they cannot.
+# which install those below cargo's directory. A test that cannot says so in one line; with
+# ENSEMBLE_TEST_CLIENTS=required it fails.
 needs:
 	@.ci/needs

@@ -148,6 +148,48 @@ fn a_worker_killed_at_any_statement_of_submitting_completes_its_step_once() {
     assert!(killed >= 8, "only {killed} statements: this test kills in the wrong place");
 }
 
+#[test]
+fn the_tables_are_those_of_the_protocol_and_anybody_can_read_them() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (home, _store) = one_step();
+    let file = home.path().join("steps.db");
+    assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+    let db = rusqlite::Connection::open(file).unwrap();
+    let text = |query: &str| db.query_row(query, [], |row| row.get::<_, String>(0)).unwrap();
+    assert_eq!(text("PRAGMA journal_mode"), "wal");
+    let tables = "SELECT group_concat(name, ' ') FROM (SELECT name FROM sqlite_schema \
+                  WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name)";
+    let protocol = include_str!("../PROTOCOL.md");
+    let section = protocol.split("## Step queues").nth(1).unwrap().split("\n## ").next().unwrap();
+    let first = section.split("\n\n").find(|part| part.starts_with("| table |")).unwrap();
+    let cells = first.lines().skip(2).filter_map(|line| line.split('`').nth(1));
+    let mut named: Vec<&str> = cells.collect();
+    named.sort_unstable();
+    assert_eq!(text(tables), named.join(" "));
+    let select = section.split('\'').nth(1).unwrap();
+    assert!(select.starts_with("select step_index"), "{select}");
+    let status: String = db.query_row(select, [], |row| row.get(1)).unwrap();
+    assert_eq!(status, "PENDING");
+}
+
+#[test]
+fn many_that_open_a_fresh_database_at_once_make_it_once() {
+    let home = tempfile::tempdir().unwrap();
+    let start = std::sync::Barrier::new(8);
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            let (home, start) = (home.path(), &start);
+            scope.spawn(move || {
+                start.wait();
+                let plan = Plan::new(format!("t{number}"), vec![PlannedStep::new(name("A"), "g")]);
+                open(home, None).add(&plan).unwrap();
+            });
+        }
+    });
+    assert_eq!(count(home.path(), "SELECT count(*) FROM task_queues"), 8);
+    assert_eq!(count(home.path(), "PRAGMA user_version"), 1);
+}
+
 /// Takes and submits until everything is done, and says what it does before and after.
 fn work(store: &StepStore, worker: &str) {
     let me = name(worker);

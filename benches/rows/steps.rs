@@ -9,6 +9,7 @@ use ensemble_core::message::{Digest, Name};
 use ensemble_core::steps::{
     Ask, Completion, Next, Plan, PlannedStep, Status, StepOptions, StepStore,
 };
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, TransactionBehavior, params};
 
 use crate::support::table::{self, Goal};
@@ -32,17 +33,22 @@ type Worker = fn(&Path, Durability, usize) -> Result<Vec<f64>, String>;
 
 pub fn run() -> Outcome<()> {
     let steps = size("ENSEMBLE_BENCH_STEPS", STEPS);
-    for durability in [Durability::Process, Durability::Power] {
-        // Each step is two commits that wait for the disk.
+    let rounds = size("ENSEMBLE_BENCH_ROUNDS", ROUNDS);
+    for (workers, durability, rounds) in [
+        (WORKERS, Durability::Process, rounds),
+        (1, Durability::Process, rounds),
+        // Each step is two commits that wait for the disk, which is the less steady part: more rounds.
+        (WORKERS, Durability::Power, 3 * rounds),
+    ] {
         let steps = if durability == Durability::Power { steps / 10 } else { steps };
         table::heading(&format!(
-            "step queues, {WORKERS} workers, {steps} steps a round, durability {durability:?}"
+            "step queues, {workers} workers, {steps} steps a round, durability {durability:?}"
         ));
         let (mut rates, mut latencies) = (Pairs::default(), Pairs::default());
-        for round in 0..size("ENSEMBLE_BENCH_ROUNDS", ROUNDS) {
+        for round in 0..rounds {
             go_on()?;
-            let ours = || measure(steps, durability, ours);
-            let bare = || measure(steps, durability, bare);
+            let ours = || measure(steps, workers, durability, ours);
+            let bare = || measure(steps, workers, durability, bare);
             let (ours, bare) = match round % 2 {
                 0 => (ours()?, bare()?),
                 _ => {
@@ -56,7 +62,9 @@ pub fn run() -> Outcome<()> {
         table::pairs("take + submit", "/s", &rates, GOAL);
         table::pairs("latency of both", "us", &latencies, Goal::None);
     }
-    table::note("the bare transactions check nothing, lock no files and decide nothing");
+    table::note(
+        "the bare transactions check nothing, lock no files and decide nothing, and wait as SQLite does",
+    );
     Ok(())
 }
 
@@ -74,16 +82,21 @@ fn open(path: &Path, durability: Durability) -> ensemble_core::Result<StepStore>
 }
 
 /// Fills the queues, and lets the workers begin together.
-fn measure(steps: usize, durability: Durability, worker: Worker) -> Outcome<Measured> {
+fn measure(
+    steps: usize,
+    workers: usize,
+    durability: Durability,
+    worker: Worker,
+) -> Outcome<Measured> {
     let home = place::on_disk()?;
     let path = home.path().join("steps.db");
     let store = open(&path, Durability::Process)?;
-    for number in 0..WORKERS {
+    for number in 0..workers {
         let step = PlannedStep::new(agent(number)?, "Write a failing test for login");
-        store.add(&Plan::new(task(number), vec![step; steps / WORKERS]))?;
+        store.add(&Plan::new(task(number), vec![step; steps / workers]))?;
     }
     drop(store);
-    let start = Barrier::new(WORKERS + 1);
+    let start = Barrier::new(workers + 1);
     let (took, latencies) = std::thread::scope(|scope| {
         let spawn = |number| {
             let (start, path) = (&start, &path);
@@ -92,16 +105,16 @@ fn measure(steps: usize, durability: Durability, worker: Worker) -> Outcome<Meas
                 worker(path, durability, number)
             })
         };
-        let workers: Vec<_> = (0..WORKERS).map(spawn).collect();
+        let threads: Vec<_> = (0..workers).map(spawn).collect();
         start.wait();
         let began = now_ns();
         let mut all = Vec::with_capacity(steps);
-        for worker in workers {
+        for worker in threads {
             all.extend(worker.join().map_err(|_| "a worker panicked")??);
         }
         Ok::<_, Box<dyn std::error::Error>>((micros(began, now_ns()), all))
     })?;
-    if latencies.len() != steps / WORKERS * WORKERS {
+    if latencies.len() != steps / workers * workers {
         return Err(format!("{} of {steps} steps were done", latencies.len()).into());
     }
     Ok(Measured { rate: latencies.len() as f64 * 1e6 / took, latencies })
@@ -137,6 +150,8 @@ fn bare(path: &Path, durability: Durability, number: usize) -> Result<Vec<f64>, 
     let fail = |error: rusqlite::Error| error.to_string();
     let mut db = Connection::open(path).map_err(fail)?;
     db.busy_timeout(std::time::Duration::from_secs(30)).map_err(fail)?;
+    // Or the partial indexes would make SQLite prepare each statement anew; so have we.
+    db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(fail)?;
     let synchronous = if durability == Durability::Power { "FULL" } else { "NORMAL" };
     db.pragma_update(None, "synchronous", synchronous).map_err(fail)?;
     let (task, me) = (task(number), format!("w{number}"));

@@ -10,6 +10,7 @@ use ensemble_core::message::Name;
 use ensemble_core::reaper::PASS_VARIABLE;
 use ensemble_core::roster::{Asking, Identity, Refusal, identify};
 use ensemble_core::spool::{Options, Spool};
+use ensemble_core::worktree::Worktrees;
 use ensemble_watch::project::{Project, QUEUE_VARIABLE};
 use serde_json::json;
 
@@ -46,6 +47,20 @@ impl Context {
         let out = Output::new(json);
         let (identity, project, log) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
         Self { out, queue, agent, verb, identity, project, log }
+    }
+
+    /// The same for a server that goes on: who is asking is found out, and what it prints is nobody's.
+    pub(crate) fn settled(&self) -> Outcome<Self> {
+        self.identity()?;
+        Ok(Self {
+            out: Output::new(true),
+            queue: self.queue.clone(),
+            agent: self.agent.clone(),
+            verb: self.verb.clone(),
+            identity: self.identity.clone(),
+            project: self.project.clone(),
+            log: self.log.clone(),
+        })
     }
 
     /// The queue as the flag names it.
@@ -123,9 +138,32 @@ impl Context {
     /// How this command keeps a blackboard.
     pub(crate) fn board_options(&self, project: &Project) -> Outcome<BoardOptions> {
         let actor = self.agent()?.map_or_else(|| ACTOR.to_owned(), |agent| agent.to_string());
-        Ok(BoardOptions::new(actor)
+        Ok(self.board_options_for(project, actor))
+    }
+
+    /// The same in another one's name, which must have been checked.
+    pub(crate) fn board_options_for(
+        &self,
+        project: &Project,
+        actor: impl Into<String>,
+    ) -> BoardOptions {
+        let mut options = BoardOptions::new(actor)
             .with_durability(project.config.durability.unwrap_or_default())
-            .with_recorder(self.log(project)))
+            .with_recorder(self.log(project));
+        options.worktrees.clone_from(&project.config.worktrees.directory);
+        options
+    }
+
+    /// Refuses a name that is not this one's to use.
+    pub(crate) fn check_name(&self, name: &Name) -> Outcome {
+        self.identify(Some(name)).map(drop)
+    }
+
+    /// The worktrees of the blackboard's tasks.
+    pub(crate) fn worktrees(&self, board: &Board) -> Outcome<Worktrees> {
+        let project = self.project()?;
+        let actor = self.agent()?.map_or_else(|| ACTOR.to_owned(), |agent| agent.to_string());
+        Ok(Worktrees::open(board, project.worktree_options(actor, self.log(project)))?)
     }
 
     /// The event log, for what a verb does besides the queue.

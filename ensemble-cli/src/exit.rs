@@ -22,7 +22,6 @@ pub(crate) enum Exit {
     /// A needed program is missing.
     MissingProgram = 5,
     /// An agent aborted gracefully; only ever passed on.
-    #[expect(dead_code, reason = "for verbs that run an agent; listed here to keep the number")]
     Aborted = 42,
     /// Busy: the same call may succeed later.
     Busy = 75,

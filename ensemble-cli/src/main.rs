@@ -14,6 +14,7 @@
 //! | `exit` | exit codes, and what a failure says |
 #![forbid(unsafe_code)]
 
+mod acting;
 mod args;
 mod asking;
 mod commands;

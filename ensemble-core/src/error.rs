@@ -235,6 +235,16 @@ pub enum Error {
         /// Whether it was unreachable, so that trying later may help.
         unreachable: bool,
     },
+    /// git did not do what it was asked for.
+    #[error("`git {command}` failed in {path}: {detail}")]
+    Git {
+        /// The command, without the settings that all have.
+        command: String,
+        /// Where it ran.
+        path: PathBuf,
+        /// What git said.
+        detail: String,
+    },
     /// A terminal multiplexer could not be asked.
     #[error("cannot {operation} at tmux server {socket}: {detail}")]
     Tmux {

@@ -36,6 +36,8 @@
 //!   approval and whatever comes; the spool heeds the gates of plans.
 //! * [`proto`] has the protocols as state machines without IO, clocks or threads: when to nudge, when
 //!   a lease is over, readiness, escalation, requests.
+//! * [`board`] is the blackboard with tasks and who does them; [`worktree`] has a git worktree for each,
+//!   from the claim to the merge.
 //! * [`roster`] says who belongs to the team, where each runs, and who is asking.
 //! * [`tmux`] is a [`Pane`](env::Pane), [`provider`] knows the programs in it, [`pane`] has the words
 //!   for both.
@@ -131,6 +133,8 @@ pub mod sim;
 pub mod spool;
 #[cfg(feature = "steps")]
 pub mod steps;
+mod template;
 pub mod tmux;
+pub mod worktree;
 
 pub use error::{Error, Result};

@@ -12,6 +12,9 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
 use notify::event::{AccessKind, AccessMode, ModifyKind, RemoveKind, RenameMode};
 use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 
+/// How the log of an SQLite database ends.
+const LOG_SUFFIX: &str = "-wal";
+
 /// How a file has landed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Landing {
@@ -21,6 +24,8 @@ pub enum Landing {
     Closed,
     /// It has got its name: linked into place and whole, or just begun.
     Created,
+    /// A database's log (`…-wal`) has grown: whoever writes it keeps it open.
+    Written,
 }
 
 /// What a ring says. None of it is the truth; all of it is a reason to look.
@@ -73,7 +78,7 @@ impl Doorbell {
         Ok(Self { watcher, watched: HashSet::new() })
     }
 
-    /// Watches a directory, which must exist.
+    /// Watches a directory, or one file, which must exist.
     ///
     /// # Errors
     /// The directory is gone or the system has no watch left (`fs.inotify.max_user_watches`).
@@ -127,6 +132,9 @@ fn rings(event: notify::Result<Event>) -> Vec<Ring> {
         EventKind::Access(AccessKind::Close(AccessMode::Write)) => {
             landed(event.paths.first(), Landing::Closed)
         }
+        // What else is written to in place rings when it is closed.
+        EventKind::Modify(ModifyKind::Data(_)) => landed(event.paths.first(), Landing::Written)
+            .filter(|ring| matches!(ring, Ring::Landed { name, .. } if name.ends_with(LOG_SUFFIX))),
         EventKind::Modify(ModifyKind::Name(RenameMode::From))
         | EventKind::Remove(RemoveKind::File) => {
             let dir = event.paths.first().and_then(|path| path.parent());
@@ -237,6 +245,24 @@ mod tests {
         assert_eq!(next(&rings, "written"), landed("written", Landing::Closed));
         std::fs::rename(inside.join("moved"), inside.join("renamed")).unwrap();
         assert_eq!(next(&rings, "renamed"), landed("renamed", Landing::Renamed));
+    }
+
+    #[test]
+    fn a_database_rings_though_nobody_closes_it() {
+        use std::io::Write as _;
+        let home = tempfile::tempdir().unwrap();
+        let log = home.path().join("steps.db-wal");
+        let mut open = std::fs::File::create(&log).unwrap();
+        for watched in [home.path(), &log] {
+            let (sender, rings) = unbounded();
+            let mut doorbell = Doorbell::new(move |ring| sender.send(ring).unwrap()).unwrap();
+            doorbell.watch(watched).unwrap();
+            std::fs::File::create(home.path().join("other")).unwrap().write_all(b"x").unwrap();
+            open.write_all(b"frame").unwrap();
+            let (dir, name) = (home.path().to_owned(), "steps.db-wal".to_owned());
+            let expected = Ring::Landed { dir, name, how: Landing::Written };
+            assert_eq!(next(&rings, "steps.db-wal"), expected);
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Messages whose holders have fallen silent go back to their mailboxes.
 //!
 //! What was observed is kept in `.ensemble/leases/observed.json`, so that a watcher that is
-//! restarted does not give every holder a new lease.
+//! restarted does not give every holder a new lease. Leases are judged by a clock that counts suspended
+//! time; what others hand in and get is the watcher's own, which does not.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -53,6 +54,8 @@ pub(crate) struct Leases {
     gaps: GapDetector,
     file: PathBuf,
     boot_id: String,
+    /// How long the machine has been suspended since it started, as far as this was looked at.
+    suspended: Duration,
     /// What was held at the last look.
     held: Vec<(env::Lease, Duration)>,
 }
@@ -60,6 +63,8 @@ pub(crate) struct Leases {
 impl Leases {
     /// Goes on where an observer of this boot has stopped.
     pub(crate) fn open(now: Monotonic, state: &std::path::Path) -> Self {
+        let suspended = suspended(&env::SystemClock);
+        let now = now + suspended;
         let directory = state.join("leases");
         // Without it nothing is remembered across a restart, which only lengthens leases.
         let _ = std::fs::create_dir_all(&directory);
@@ -75,7 +80,7 @@ impl Leases {
             Some(snapshot) => LeaseWatch::restore(now, &boot_id, snapshot),
             None => LeaseWatch::new(now),
         };
-        Self { watch, gaps: GapDetector::default(), file, boot_id, held: Vec::new() }
+        Self { watch, gaps: GapDetector::default(), file, boot_id, suspended, held: Vec::new() }
     }
 
     /// Who held something at the last look.
@@ -94,7 +99,8 @@ impl Leases {
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Monotonic> {
-        self.watch.poll_timeout()
+        let due = self.watch.poll_timeout()?;
+        Some(Monotonic::from_duration(due.as_duration().saturating_sub(self.suspended)))
     }
 
     /// Looks at all leases and takes back what is due. Returns the mailboxes that got mail back.
@@ -104,8 +110,9 @@ impl Leases {
         broker: &dyn Broker,
         recorder: &dyn Recorder,
     ) -> Result<Vec<Name>> {
-        let now = clock.monotonic();
-        if let Some(gap) = self.gaps.look(now, clock.boottime(), clock.wall()) {
+        let (monotonic, now) = (clock.monotonic(), clock.boottime());
+        self.suspended = now.since(monotonic);
+        if let Some(gap) = self.gaps.look(monotonic, now, clock.wall()) {
             self.watch.handle(now, Event::ClockGap(gap));
         }
         let mut any = false;
@@ -127,7 +134,7 @@ impl Leases {
 
     /// Whether it is time for a look, besides the regular ones.
     pub(crate) fn wants_look(&mut self, now: Monotonic) -> bool {
-        self.watch.handle_timeout(now);
+        self.watch.handle_timeout(now + self.suspended);
         let mut wanted = false;
         while let Some(effect) = self.watch.poll_effect() {
             wanted |= matches!(effect, Effect::Look);
@@ -169,4 +176,10 @@ impl Leases {
             tracing::warn!(%error, "cannot remember what was observed of leases");
         }
     }
+}
+
+/// How long the machine has been suspended since it started.
+fn suspended(clock: &dyn Clock) -> Duration {
+    let monotonic = clock.monotonic();
+    clock.boottime().since(monotonic)
 }

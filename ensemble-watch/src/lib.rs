@@ -18,7 +18,9 @@
 //! one that passes on what they report.
 #![forbid(unsafe_code)]
 
+mod alarms;
 mod aside;
+mod board_leases;
 mod boxes;
 mod couriers;
 mod departures;
@@ -42,6 +44,7 @@ mod routing;
 mod run;
 pub mod sources;
 mod status;
+mod steps;
 pub mod team;
 
 pub use boxes::{FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE};

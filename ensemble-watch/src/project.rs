@@ -4,8 +4,10 @@
 //! `~/.config/ensemble/config.yaml`, then the default. Unknown keys are errors, so that a typing
 //! mistake cannot silently change what happens.
 
+mod alarms;
 mod nats;
 mod team;
+mod worktrees;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,8 +30,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::kinds::RequestsConfig;
 use crate::sources::Sources;
+pub use alarms::AlarmsConfig;
 pub use nats::NatsConfig;
 pub use team::{AgentConfig, IdentityConfig, ShutdownConfig, TeamConfig};
+pub use worktrees::WorktreesConfig;
 
 /// The queue's directory, if nothing else is said.
 pub const QUEUE_DEFAULT: &str = "queue";
@@ -84,6 +88,10 @@ pub struct Config {
     pub lint: LintConfig,
     /// How often a task may come back from review, before somebody has to decide (default 3).
     pub review_cycles_max: Option<u32>,
+    /// Where tasks are worked on, and where approved work goes (docs/worktrees.md).
+    pub worktrees: WorktreesConfig,
+    /// Who is told of what happens on the blackboard.
+    pub alarms: AlarmsConfig,
 }
 
 /// `readiness` in `ensemble.yaml` (seed 000).
@@ -182,6 +190,8 @@ impl Config {
             nats: self.nats.or(fallback.nats),
             lint: self.lint.or(fallback.lint),
             review_cycles_max: self.review_cycles_max.or(fallback.review_cycles_max),
+            worktrees: self.worktrees.or(fallback.worktrees),
+            alarms: self.alarms.or(fallback.alarms),
             readiness: ReadinessConfig {
                 wait_seconds: self.readiness.wait_seconds.or(fallback.readiness.wait_seconds),
                 retry_seconds: self.readiness.retry_seconds.or(fallback.readiness.retry_seconds),

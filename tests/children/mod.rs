@@ -108,6 +108,15 @@ impl Child {
         unheard
     }
 
+    /// Waits for its end, which is a good one unless it was killed; whether it was.
+    pub(crate) fn was_killed(mut self) -> bool {
+        use std::os::unix::process::ExitStatusExt as _;
+        while self.hear().is_some() {}
+        let status = self.process.wait().unwrap();
+        assert!(status.success() || status.signal() == Some(9), "{status}");
+        !status.success()
+    }
+
     /// Waits for its end, which must be a good one.
     pub(crate) fn finish(mut self) {
         while self.hear().is_some() {}

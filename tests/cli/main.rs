@@ -14,6 +14,7 @@ mod lint;
 #[cfg(feature = "nats")]
 #[path = "../nats_support/server.rs"]
 mod nats_server;
+mod planning;
 mod reading;
 mod reports;
 mod requests;
@@ -25,7 +26,10 @@ mod session_page;
 mod shell;
 mod sources;
 mod step;
+mod step_driven;
+mod supervise;
 mod team;
 #[path = "../tmux_support/mod.rs"]
 mod tmux_support;
 mod waiting;
+mod worktrees;

@@ -1,7 +1,9 @@
 """Lists and calls every tool with the official Python client; run by tests/mcp.rs.
 
-Usage: client.py PROGRAM PROJECT           over stdin and stdout, as Tara
-       client.py --http URL TOKEN         over HTTP
+Usage: client.py HOW PROGRAM PROJECT           over stdin and stdout, as Tara
+       client.py HOW --http URL TOKEN         over HTTP
+
+HOW is `discover`, as in the specification of 2026-07-28, or `initialize`, as in those before it.
 
 Prints one line of JSON for each tool: {"tool", "is_error", "text"}; and first the tools themselves.
 """
@@ -37,6 +39,12 @@ CALLS = [
         "task_id": "task-9", "status": "success", "files_modified": ["plan.yaml"],
         "summary": "12 of 12 tests pass (100%), the steps are in plan.yaml:2-6"}),
     ("report", {"task_id": "task-9", "status": "failed", "summary": "some tests fail"}),
+    ("claim_task", {}),
+    ("claim_task", {"task_id": "task-1"}),
+    ("heartbeat", {}),
+    ("handoff", {"summary": "half of the parser", "next_action": " "}),
+    ("handoff", {"summary": "half of the parser", "next_action": "the other half",
+                 "files_modified": ["src/parser.rs"], "context_used": 90}),
     ("pong", {"attempt": 1}),
 ]
 
@@ -46,9 +54,10 @@ def say(value):
 
 
 async def play(session):
-    await session.initialize()
+    await (session.discover() if HOW == "discover" else session.initialize())
     tools = (await session.list_tools()).tools
-    say({"tools": {tool.name: schema(tool) for tool in tools}})
+    say({"protocol": session.protocol_version,
+         "tools": {tool.name: schema(tool) for tool in tools}})
     for name, arguments in CALLS:
         result = await session.call_tool(name, arguments)
         say({"tool": name, "is_error": bool(value(result, "is_error", "isError")),
@@ -86,7 +95,8 @@ async def over_http(url, token):
                 await play(session)
 
 
-if sys.argv[1] == "--http":
-    asyncio.run(over_http(sys.argv[2], sys.argv[3]))
+HOW, *REST = sys.argv[1:]
+if REST[0] == "--http":
+    asyncio.run(over_http(REST[1], REST[2]))
 else:
-    asyncio.run(over_stdio(sys.argv[1], sys.argv[2]))
+    asyncio.run(over_stdio(REST[0], REST[1]))

@@ -9,6 +9,13 @@ use crate::exit::{Failure, Outcome};
 use crate::output::STRONG;
 use crate::text::{one_line, printable};
 
+mod claim;
+mod hand_in;
+mod merge;
+mod plan;
+
+pub(crate) use claim::take;
+
 /// Add, list and change tasks on the blackboard
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
@@ -21,8 +28,15 @@ enum Verb {
     Add(Add),
     List(List),
     Show(Show),
+    Finalize(plan::Finalize),
     Block(Block),
+    Unblock(plan::Unblock),
     Supersede(Supersede),
+    Claim(claim::Claim),
+    Submit(hand_in::Submit),
+    Verdict(hand_in::Verdict),
+    Merge(merge::Merge),
+    Abandon(plan::Abandon),
 }
 
 impl Arguments {
@@ -31,8 +45,15 @@ impl Arguments {
             Verb::Add(add) => add.run(context),
             Verb::List(list) => list.run(context),
             Verb::Show(show) => show.run(context),
+            Verb::Finalize(finalize) => finalize.run(context),
             Verb::Block(block) => block.run(context),
+            Verb::Unblock(unblock) => unblock.run(context),
             Verb::Supersede(supersede) => supersede.run(context),
+            Verb::Claim(claim) => claim.run(context),
+            Verb::Submit(submit) => submit.run(context),
+            Verb::Verdict(verdict) => verdict.run(context),
+            Verb::Merge(merge) => merge.run(context),
+            Verb::Abandon(abandon) => abandon.run(context),
         }
     }
 }

@@ -9,6 +9,7 @@
 //! from the event log, so it is what happened and not what was meant to happen.
 
 mod hops;
+mod sprint;
 mod stage;
 #[cfg(feature = "nats")]
 mod two_hosts;
@@ -44,10 +45,16 @@ pub(crate) enum Scenario {
     Team,
     /// Dispatch on one host, two workers on another, over a real nats-server that is killed once
     TwoHosts,
+    /// A planner, a coder and a reviewer under supervisors, with a crash, a hand-over, a rejection and
+    /// a merge
+    Sprint,
 }
 
 /// Runs it.
 pub(crate) fn run(context: &Context, settings: Settings) -> Outcome {
+    if settings.scenario == Scenario::Sprint {
+        return sprint::run(context, &settings);
+    }
     if settings.scenario == Scenario::TwoHosts {
         #[cfg(feature = "nats")]
         return two_hosts::run(context, &settings);

@@ -28,6 +28,10 @@ pub(crate) struct Desk {
     pub(super) spool: Spool,
     pub(super) store: StepStore,
     pub(super) recorder: Arc<dyn Recorder>,
+    /// The same as of a verb, for what verbs do: one call at a time.
+    context: Mutex<Context>,
+    /// Under which numbers this session has claimed tasks on the blackboard.
+    claims: Mutex<BTreeMap<Name, u64>>,
     /// Under which epoch this session has learned of its steps.
     epochs: Mutex<BTreeMap<StepKey, u64>>,
 }
@@ -43,8 +47,20 @@ impl Desk {
         let mailbox = member.map_or_else(|| agent.clone(), |member| member.mailbox);
         let (spool, recorder) = (context.spool()?, context.recorder()?);
         let store = crate::commands::open_steps(context)?;
-        let epochs = Mutex::default();
-        let desk = Self { project, agent, proof, mailbox, spool, store, recorder, epochs };
+        let (context, claims, epochs) =
+            (Mutex::new(context.settled()?), Mutex::default(), Mutex::default());
+        let desk = Self {
+            project,
+            agent,
+            proof,
+            mailbox,
+            spool,
+            store,
+            recorder,
+            context,
+            claims,
+            epochs,
+        };
         // A session that begins while a step is in its agent's hands has taken it over.
         let _ = desk.learn_all();
         Ok(desk)
@@ -57,6 +73,25 @@ impl Desk {
             recorder: &*self.recorder,
             actor: self.agent.clone(),
         }
+    }
+
+    /// What a verb works with.
+    pub(super) fn context(&self) -> MutexGuard<'_, Context> {
+        self.context.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This session holds a task under this number.
+    pub(super) fn claimed(&self, task: Name, epoch: u64) {
+        self.claims().insert(task, epoch);
+    }
+
+    /// Under which number this session holds a task, if it was this session that has claimed it.
+    pub(super) fn claim_of(&self, task: &Name) -> Option<u64> {
+        self.claims().get(task).copied()
+    }
+
+    fn claims(&self) -> MutexGuard<'_, BTreeMap<Name, u64>> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn requests(&self) -> Result<Requests<'_>, Trouble> {

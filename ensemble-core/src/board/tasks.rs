@@ -136,6 +136,11 @@ impl LockedBoard<'_> {
         let told = Told::new("ready_for_review", Some(holder.by.clone()), more);
         let event = Event::Submit { holder: holder.clone(), commit: commit.to_owned() };
         self.step(id, event, "submit", told)?;
+        if self.task(id)?.handoff_pending == Some(true) {
+            // Whoever goes on after a review has the review to go by.
+            self.fields(id)?.set("handoff_pending", false);
+            self.refresh()?;
+        }
         self.agent_step(&holder.by, agent::Event::Wait, Some(id))
     }
 

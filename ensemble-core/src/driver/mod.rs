@@ -9,6 +9,8 @@
 //! Conductor    sends an instruction, hears of escalations, waits for the summary  (`ensemble instruct`)
 //! Reviews      how often a task came back from review                 (`ensemble review`)
 //! Shutter      proto::shutdown over processes, a pane, mail and the roster        (seed 004)
+//! supervise    proto::supervise over a blackboard, worktrees and processes     (seed 001)
+//! BoardLeases  proto::lease over a blackboard's leases                         (seed 001)
 //! StepDriver   a step queue (feature `steps`) over mailboxes                          (seed 003)
 //! AgentPane    env::Pane, and what its provider's profile makes of it
 //! ```
@@ -23,6 +25,7 @@ mod ack;
 mod agent;
 mod assign;
 mod batches;
+mod board_leases;
 mod collect;
 mod conductor;
 mod delivery;
@@ -34,6 +37,7 @@ mod reviews;
 #[cfg(feature = "steps")]
 mod steps;
 mod strokes;
+pub mod supervise;
 #[cfg(test)]
 mod tests;
 
@@ -43,6 +47,7 @@ pub use ack::{AckManager, DeliveryId};
 pub use agent::{AgentPane, Begun, Line, worker_state};
 pub use assign::{Assigned, Assigner};
 pub use batches::{Batches, SUMMARY_PATH, Told, batch_of};
+pub use board_leases::BoardLeases;
 pub use collect::{Batch, Dispatcher};
 pub use conductor::{Conductor, INSTRUCTION_TYPE};
 pub use delivery::{Ended, Order, message_id};

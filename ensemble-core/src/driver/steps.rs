@@ -10,16 +10,17 @@
 //! an id that follows from step and epoch, and then the database notes which message that is. Whoever
 //! is killed in between is made up for by the next turn, of whatever process.
 
+use std::time::Duration;
+
 use serde::Serialize;
 use serde_json::json;
 
 use crate::env::Published;
 use crate::event_log::Recorder;
 use crate::message::{Digest, Envelope, MessageId, Name};
+use crate::proto::lease::LOOK_INTERVAL;
 use crate::spool::{Spool, State};
-use crate::steps::{
-    Ask, Completion, Handed, Next, Nothing, StepKey, StepStore, StepView, Submitted,
-};
+use crate::steps::{Ask, Completion, Handed, Next, Nothing, StepKey, StepStore, Submitted};
 use crate::{Error, Result};
 
 /// The type of a message that carries a prompt.
@@ -58,17 +59,19 @@ pub struct Turn {
     pub returned: Vec<StepKey>,
     /// What stands in the way of the next step.
     pub nothing: Nothing,
+    /// When the next turn is due although nothing has changed: a lease may end then. At most 30 s.
+    pub next_in: Duration,
 }
 
 impl StepDriver<'_> {
     /// Hands out whatever can be handed out of a task, each step to its agent's mailbox. Call it again
-    /// when something has changed, and every 30 s for the leases.
+    /// when something has changed ([`StepStore::data_version`]), and after [`Turn::next_in`].
     ///
     /// # Errors
     /// [`Error::NoStep`] if there is no such task; an agent has no mailbox; the disk failed. What was
     /// done before stays, and the next call goes on from there.
     pub fn turn(&self, task_id: &str) -> Result<Turn> {
-        let returned = self.store.observe()?.returned;
+        let observed = self.store.observe()?;
         let mut prompted = Vec::new();
         for step in self.unprompted(task_id)? {
             prompted.push(self.prompt(step)?);
@@ -80,7 +83,11 @@ impl StepDriver<'_> {
             }
         };
         self.store.post_notices(self.spool)?;
-        Ok(Turn { prompted, returned, nothing })
+        // The lease of what was handed out just now has begun.
+        let next =
+            if prompted.is_empty() { observed.next_in } else { self.store.observe()?.next_in };
+        let next_in = next.unwrap_or(LOOK_INTERVAL).min(LOOK_INTERVAL);
+        Ok(Turn { prompted, returned: observed.returned, nothing, next_in })
     }
 
     /// Stores a worker's report ([`StepStore::submit`]), settles the message that has carried the
@@ -110,15 +117,10 @@ impl StepDriver<'_> {
 
     /// Steps that are in somebody's hands without a prompt having been noted.
     fn unprompted(&self, task_id: &str) -> Result<Vec<Handed>> {
-        let queue = self.store.queue(task_id)?;
         let mut found = Vec::new();
-        for step in self.store.steps(task_id)? {
-            let Some(holder) = step.holder.clone() else { continue };
-            let runs = self.store.runs(&step.key)?;
-            let noted = runs.last().is_some_and(|run| run.prompt_message.is_some());
-            if !noted && self.spool.settings(&holder).is_ok() {
-                let StepView { key, goal, attempt, epoch, .. } = step;
-                found.push(Handed::of(&queue, key, holder, (attempt, epoch), goal));
+        for (step, noted) in self.store.handed(task_id)? {
+            if noted.is_none() && self.spool.settings(&step.agent).is_ok() {
+                found.push(step);
             }
         }
         Ok(found)
@@ -207,6 +209,7 @@ impl StepDriver<'_> {
 /// The id of the message that carries a prompt.
 fn prompt_id(step: &Handed) -> Result<MessageId> {
     let (index, epoch) = (step.key.step_index.to_string(), step.epoch.to_string());
-    let parts = [step.key.task_id.as_bytes(), index.as_bytes(), epoch.as_bytes()];
+    let (task_id, since) = (step.key.task_id.as_bytes(), step.queue_created_at.as_bytes());
+    let parts = [task_id, since, index.as_bytes(), epoch.as_bytes()];
     Ok(MessageId::new(format!("s-{}.{index}.{epoch}", Digest::of_parts(&parts).short(24)))?)
 }

@@ -1,8 +1,11 @@
 //! Locks: flock on files that exist only to be locked.
 
+use std::collections::hash_map::RandomState;
 use std::fs::File;
+use std::hash::{BuildHasher as _, Hasher as _};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{self, Mode, OFlags};
@@ -25,6 +28,7 @@ const SHORT_LOCK_RETRY_MAX: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub struct FileLock {
     file: File,
+    path: PathBuf,
 }
 
 impl FileLock {
@@ -35,7 +39,7 @@ impl FileLock {
     pub fn acquire(path: &Path, patience: Duration) -> Result<Self> {
         let file = open_lock(path)?;
         wait_for(&file, path, patience, LOCK_RETRY_MAX, File::try_lock)?;
-        Ok(Self { file })
+        Ok(Self { file, path: path.to_owned() })
     }
 
     /// Which process holds this lock now, as the kernel tells; `None` if none does, or it cannot be
@@ -52,7 +56,14 @@ impl FileLock {
     pub fn acquire_shared(path: &Path, patience: Duration) -> Result<Self> {
         let file = open_lock(path)?;
         wait_for(&file, path, patience, LOCK_RETRY_MAX, File::try_lock_shared)?;
-        Ok(Self { file })
+        Ok(Self { file, path: path.to_owned() })
+    }
+
+    /// The lock as the input of a program, which reads nothing from it. If this process is killed
+    /// meanwhile, the lock is held until that program has ended, too: nobody comes between.
+    pub(crate) fn as_input(&self) -> Result<Stdio> {
+        let file = self.file.try_clone().map_err(|e| Error::io("share lock", &self.path, e))?;
+        Ok(Stdio::from(file))
     }
 }
 
@@ -142,9 +153,20 @@ fn wait_for(
         if waited >= patience {
             return Err(Error::Locked { path: path.to_owned(), holder: lock_holder(file), waited });
         }
-        std::thread::sleep(pause.min(patience - waited));
+        // Those who wait in step would meet at every try, and the one that comes last starves.
+        std::thread::sleep(jittered(pause).min(patience - waited));
         pause = (pause * 2).min(retry_max);
     }
+}
+
+/// A random time between half of `pause` and all of it.
+pub(crate) fn jittered(pause: Duration) -> Duration {
+    /// Parts of the second half.
+    const PARTS: u64 = 1 << 16;
+    // Its keys are random for each process and differ from call to call.
+    let part = RandomState::new().build_hasher().finish() % PARTS;
+    let half = pause / 2;
+    half + Duration::from_nanos((half.as_nanos() as u64 / PARTS).saturating_mul(part))
 }
 
 /// Who holds a lock, by the kernel's own table: also for `flock` and other programs.
@@ -173,6 +195,15 @@ fn holder_pid(file: &File) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn those_who_wait_do_not_wait_in_step() {
+        let pause = Duration::from_millis(20);
+        let waits: Vec<Duration> = (0..50).map(|_| jittered(pause)).collect();
+        assert!(waits.iter().all(|wait| (pause / 2..=pause).contains(wait)), "{waits:?}");
+        let distinct: std::collections::BTreeSet<&Duration> = waits.iter().collect();
+        assert!(distinct.len() > 25, "{waits:?}");
+    }
 
     #[test]
     fn a_lock_names_its_holder() {

@@ -30,7 +30,7 @@ use rustix::io::{Errno, retry_on_intr};
 use crate::{Error, Result};
 
 pub use lock::FileLock;
-pub(crate) use lock::LockFile;
+pub(crate) use lock::{LockFile, jittered};
 
 /// What a stored message survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -13,6 +13,8 @@ pub(super) struct Row {
     pub(super) foreground: u32,
     /// In clock ticks since boot: with the pid it names a process beyond doubt.
     pub(super) started: u64,
+    /// Processor time, in clock ticks.
+    pub(super) used: u64,
     /// It has ended and waits for its parent to notice.
     pub(super) zombie: bool,
 }
@@ -88,6 +90,7 @@ fn parse_row(stat: &str) -> Option<Row> {
         group: pid(2)?,
         session: pid(3)?,
         foreground: pid(5)?,
+        used: number(11).and_then(|user| u64::try_from(user + number(12)?).ok())?,
         started: number(19).and_then(|n| u64::try_from(n).ok())?,
     })
 }
@@ -175,13 +178,21 @@ mod tests {
         let row = parse_row(stat).expect("a row");
         assert_eq!((row.parent, row.group, row.session), (41, 42, 43));
         assert_eq!((row.foreground, row.started, row.zombie), (0, 4242, false));
+        assert_eq!(row.used, 11 + 12);
         assert_eq!(parse_row("7 (a"), None);
     }
 
     #[test]
     fn a_tree_stops_at_its_walls() {
-        let row =
-            |parent| Row { parent, group: 0, session: 0, foreground: 0, started: 0, zombie: false };
+        let row = |parent| Row {
+            parent,
+            group: 0,
+            session: 0,
+            foreground: 0,
+            started: 0,
+            used: 0,
+            zombie: false,
+        };
         let rows = [(1, 0), (10, 1), (11, 10), (12, 11), (13, 10), (14, 13)];
         let table = Table { rows: rows.map(|(pid, parent)| (pid, row(parent))).into() };
         let found = table.with_descendants(&[10].into(), &[13].into());

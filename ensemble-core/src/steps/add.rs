@@ -1,6 +1,6 @@
 //! Storing a plan: all steps of a subtask at once.
 
-use rusqlite::{OptionalExtension as _, Transaction, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 use serde_json::json;
 
 use super::plan::{Pauses, Plan, PlannedStep, Policy};
@@ -74,7 +74,7 @@ fn taken(task_id: &str) -> Error {
     }
 }
 
-fn insert_queue(tx: &Transaction<'_>, plan: &Plan, now: &str) -> rusqlite::Result<()> {
+fn insert_queue(tx: &Connection, plan: &Plan, now: &str) -> rusqlite::Result<()> {
     tx.prepare_cached(
         "INSERT INTO task_queues (task_id, number, title, orchestrator, parallel, pauses, policy, \
            attempts_max, lease_seconds, constraints, template, plan_sha256, created_at) \
@@ -114,7 +114,7 @@ pub(super) struct Place<'a> {
 }
 
 pub(super) fn insert_step(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     place: &Place<'_>,
     step: &PlannedStep,
     now: &str,
@@ -144,7 +144,7 @@ pub(super) fn insert_step(
 }
 
 fn insert_resources<'a>(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     task_id: &str,
     index: i64,
     resources: impl Iterator<Item = (&'a FilePath, Access)>,

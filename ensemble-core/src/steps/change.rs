@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
-use rusqlite::{Transaction, params};
+use rusqlite::{Connection, params};
 
-use super::rows::{self, QueueView, StepKey, StepView, list};
+use super::rows::{StepKey, list};
+use super::working::{self, Charter, Work};
 use super::{StepStore, Trouble, files};
 use crate::Error;
 use crate::env::Monotonic;
@@ -13,10 +14,10 @@ use crate::proto::step::{Effect, Event, Fix, Resolution, State, Step};
 
 /// A step that an event has changed.
 pub(super) struct Changed {
-    /// Its queue, not counted.
-    pub(super) queue: QueueView,
+    /// Its queue's rules.
+    pub(super) queue: Charter,
     /// The step as it was.
-    pub(super) before: StepView,
+    pub(super) before: Work,
     /// The step as it is.
     pub(super) step: Step,
     /// What is to be done besides.
@@ -32,29 +33,25 @@ pub(super) struct Words<'a> {
 impl StepStore {
     /// Hands an event to a step and stores what becomes of it.
     pub(super) fn apply(
-        tx: &Transaction<'_>,
+        tx: &Connection,
         key: &StepKey,
         event: Event,
         words: Option<&Words<'_>>,
         now: &str,
     ) -> Result<Changed, Trouble> {
-        let queue = rows::find_queue(tx, &key.task_id, false)?
-            .ok_or_else(|| Error::NoStep { step: format!("task {}", key.task_id) })?;
-        let before =
-            rows::find_step(tx, key)?.ok_or_else(|| Error::NoStep { step: key.to_string() })?;
+        let (queue, before, _) = working::find(tx, key)?;
         Self::apply_to(tx, queue, before, event, words, now)
     }
 
     pub(super) fn apply_to(
-        tx: &Transaction<'_>,
-        queue: QueueView,
-        before: StepView,
+        tx: &Connection,
+        queue: Charter,
+        before: Work,
         event: Event,
         words: Option<&Words<'_>>,
         now: &str,
     ) -> Result<Changed, Trouble> {
-        // Deadlines are of no use here: whoever reminds keeps a machine of its own.
-        let mut step = rows::machine(&before, queue.attempts_max, Monotonic::ZERO);
+        let mut step = before.machine(queue.attempts_max);
         let state_before = step.state().clone();
         step.handle(Monotonic::ZERO, event);
         let mut effects = VecDeque::new();
@@ -64,7 +61,8 @@ impl StepStore {
                     let (step, why) = (before.key.to_string(), refusal.to_string());
                     return Err(Error::StepRefused { step, why }.into());
                 }
-                Effect::Free => files::free(tx, &before.key)?,
+                Effect::Free if before.has_files => files::free(tx, &before.key)?,
+                Effect::Free => {}
                 Effect::Beaten => beat(tx, &before.key)?,
                 Effect::Hand { .. }
                 | Effect::RequestFix { .. }
@@ -80,7 +78,7 @@ impl StepStore {
     }
 }
 
-fn beat(tx: &Transaction<'_>, key: &StepKey) -> rusqlite::Result<()> {
+fn beat(tx: &Connection, key: &StepKey) -> rusqlite::Result<()> {
     tx.prepare_cached(
         "UPDATE task_steps SET beat = beat + 1 WHERE task_id = ?1 AND step_index = ?2",
     )?
@@ -91,7 +89,7 @@ fn beat(tx: &Transaction<'_>, key: &StepKey) -> rusqlite::Result<()> {
 /// What the machine knows, and nothing else. What went wrong, and why it was blocked, stays until
 /// something else is known, for the next prompt and for people.
 fn save(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     key: &StepKey,
     step: &Step,
     words: Option<&Words<'_>>,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Component, Path};
 
-use rusqlite::{OptionalExtension as _, Transaction, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 use serde::{Deserialize, Serialize};
 
 use super::rows::StepKey;
@@ -93,7 +93,7 @@ impl From<FilePath> for String {
 }
 
 /// What a step changes.
-pub(super) fn of_step(tx: &Transaction<'_>, key: &StepKey) -> rusqlite::Result<Vec<String>> {
+pub(super) fn of_step(tx: &Connection, key: &StepKey) -> rusqlite::Result<Vec<String>> {
     tx.prepare_cached(
         "SELECT path FROM task_resources
          WHERE task_id = ?1 AND step_index = ?2 AND access = 'write' ORDER BY number",
@@ -104,7 +104,7 @@ pub(super) fn of_step(tx: &Transaction<'_>, key: &StepKey) -> rusqlite::Result<V
 
 /// Who has one of these files, or a directory around or a file below it: file and holder.
 pub(super) fn conflict(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     names: &[String],
 ) -> rusqlite::Result<Option<(String, String)>> {
     if names.is_empty() {
@@ -126,7 +126,7 @@ pub(super) fn conflict(
 
 /// Gives files to the holder of a step.
 pub(super) fn lock(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     names: &[String],
     key: &StepKey,
     epoch: u64,
@@ -142,7 +142,7 @@ pub(super) fn lock(
 }
 
 /// Takes all files of a step back.
-pub(super) fn free(tx: &Transaction<'_>, key: &StepKey) -> rusqlite::Result<()> {
+pub(super) fn free(tx: &Connection, key: &StepKey) -> rusqlite::Result<()> {
     tx.prepare_cached("DELETE FROM file_locks WHERE task_id = ?1 AND step_index = ?2")?
         .execute(params![key.task_id, key.step_index])
         .map(drop)

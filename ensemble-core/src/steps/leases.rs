@@ -6,12 +6,12 @@ use rusqlite::{OptionalExtension as _, params};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::StepStore;
 use super::rows::{self, StepKey};
-use crate::Result;
+use super::{StepStore, Trouble, working};
 use crate::proto::Machine as _;
 use crate::proto::lease::{Effect, Event, LeaseWatch, Record, Snapshot};
 use crate::proto::step::State;
+use crate::{Error, Result};
 
 /// Who acts when a lease ends.
 const ACTOR: &str = "steps";
@@ -32,6 +32,8 @@ pub struct Observed {
     pub held: usize,
     /// Steps whose lease has ended: they wait again, or have stopped.
     pub returned: Vec<StepKey>,
+    /// When the next lease may end at the earliest, from now; `None` if there is none.
+    pub next_in: Option<Duration>,
 }
 
 impl StepStore {
@@ -42,10 +44,10 @@ impl StepStore {
     /// sign that is the same at two looks was the same in between, since none is ever repeated. Time
     /// is that of the monotonic clock, which stands still while the machine sleeps. After a boot
     /// everybody begins a new lease. Two that look at the same moment see the same: the later one's
-    /// view is kept.
+    /// view is kept. A look that sees nothing new writes nothing, so observers do not wake each other.
     ///
     /// # Errors
-    /// [`Error::Database`](crate::Error::Database).
+    /// [`Error::Database`].
     pub fn observe(&self) -> Result<Observed> {
         let boot_id = std::fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned();
         let now = self.options.clock.monotonic();
@@ -53,11 +55,12 @@ impl StepStore {
         if leases.is_empty() && snapshot.is_none() {
             return Ok(Observed::default());
         }
+        let known = snapshot.as_ref().map(essence);
         let mut watch = match snapshot {
             Some(snapshot) => LeaseWatch::restore(now, &boot_id, snapshot),
             None => LeaseWatch::new(now),
         };
-        let mut observed = Observed { held: leases.len(), returned: Vec::new() };
+        let mut observed = Observed { held: leases.len(), ..Observed::default() };
         for (key, sequence, duration) in leases {
             watch.handle(now, Event::Seen { key, sequence, duration });
         }
@@ -79,18 +82,26 @@ impl StepStore {
                 }
             }
         }
-        let snapshot = serde_json::to_string(&watch.snapshot(now, &boot_id)).unwrap_or_default();
+        observed.next_in = watch.poll_timeout().map(|at| at.since(now));
+        let snapshot = watch.snapshot(now, &boot_id);
+        if known != Some(essence(&snapshot)) {
+            self.remember(&boot_id, &snapshot)?;
+        }
+        Ok(observed)
+    }
+
+    fn remember(&self, boot_id: &str, snapshot: &Snapshot<Key>) -> Result<()> {
+        let snapshot = serde_json::to_string(snapshot).unwrap_or_default();
         self.write("remember leases in", |tx| {
             tx.prepare_cached("DELETE FROM lease_observations WHERE boot_id <> ?1")?
-                .execute([&boot_id])?;
+                .execute([boot_id])?;
             tx.prepare_cached(
                 "INSERT INTO lease_observations (boot_id, snapshot) VALUES (?1, ?2) \
                  ON CONFLICT (boot_id) DO UPDATE SET snapshot = excluded.snapshot",
             )?
             .execute(params![boot_id, snapshot])?;
             Ok(())
-        })?;
-        Ok(observed)
+        })
     }
 
     #[expect(clippy::type_complexity, reason = "three columns and what is beside them")]
@@ -122,11 +133,14 @@ impl StepStore {
     fn expire(&self, key: &Key, sequence: u64) -> Result<bool> {
         let now = self.stamp();
         let expired = self.write("take a step back in", |tx| {
-            let Some(step) = rows::find_step(tx, &key.step)? else { return Ok(None) };
+            let (queue, step, _) = match working::find(tx, &key.step) {
+                Err(Trouble::Told(Error::NoStep { .. })) => return Ok(None),
+                found => found?,
+            };
             if step.holder.is_none() || step.epoch != key.epoch || step.beat != sequence {
                 return Ok(None);
             }
-            self.lease_ended(tx, &key.step, key.epoch, &now).map(Some)
+            self.lease_ended(tx, queue, step, &now).map(Some)
         })?;
         let Some(changed) = expired else { return Ok(false) };
         let data = json!({
@@ -137,4 +151,11 @@ impl StepStore {
         self.options.recorder.record("step.lease_ended", ACTOR, data);
         Ok(true)
     }
+}
+
+/// What an observation says, without the time that has passed since: that is counted again whenever it is
+/// read, as the rest of a hold is.
+fn essence(snapshot: &Snapshot<Key>) -> (Vec<(Key, u64)>, bool) {
+    let leases = snapshot.leases.iter().map(|lease| (lease.key.clone(), lease.sequence)).collect();
+    (leases, snapshot.hold_ms > 0)
 }

@@ -47,7 +47,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags};
 
 use crate::durable::Durability;
 use crate::env::{Clock, SystemClock};
@@ -70,6 +70,7 @@ mod submit;
 mod take;
 #[cfg(test)]
 mod tests;
+mod working;
 
 pub use add::Added;
 pub use completion::{
@@ -216,12 +217,12 @@ impl StepStore {
     }
 
     /// Reads in one consistent view.
-    fn read<T>(&self, read: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<T>) -> Result<T> {
-        let mut db = self.lock();
+    fn read<T>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
+        let db = self.lock();
         let run = || {
-            let tx = db.transaction()?;
-            let value = read(&tx)?;
-            tx.commit()?;
+            let transaction = Open::begin(&db, "BEGIN")?;
+            let value = read(&db)?;
+            transaction.commit()?;
             Ok(value)
         };
         run().map_err(|error: rusqlite::Error| failed("read", &self.path, &error))
@@ -231,13 +232,13 @@ impl StepStore {
     fn write<T>(
         &self,
         operation: &'static str,
-        write: impl FnOnce(&Transaction<'_>) -> Result<T, Trouble>,
+        write: impl FnOnce(&Connection) -> Result<T, Trouble>,
     ) -> Result<T> {
-        let mut db = self.lock();
+        let db = self.lock();
         let run = || {
-            let tx = db.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            let value = write(&tx)?;
-            tx.commit()?;
+            let transaction = Open::begin(&db, "BEGIN IMMEDIATE")?;
+            let value = write(&db)?;
+            transaction.commit()?;
             Ok(value)
         };
         run().map_err(|trouble| match trouble {
@@ -249,6 +250,29 @@ impl StepStore {
     /// The calendar's time, as the tables have it.
     fn stamp(&self) -> String {
         self.options.clock.wall().to_string()
+    }
+}
+
+/// A transaction, whose statements are kept prepared as all others are. It is undone when it is dropped.
+struct Open<'a>(&'a Connection);
+
+impl<'a> Open<'a> {
+    fn begin(db: &'a Connection, how: &str) -> rusqlite::Result<Self> {
+        db.prepare_cached(how)?.execute([])?;
+        Ok(Self(db))
+    }
+
+    fn commit(self) -> rusqlite::Result<()> {
+        self.0.prepare_cached("COMMIT")?.execute([]).map(drop)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        // SQLite has undone it already after some errors.
+        if !self.0.is_autocommit() {
+            let _ = self.0.execute_batch("ROLLBACK");
+        }
     }
 }
 

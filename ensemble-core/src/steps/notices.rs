@@ -1,10 +1,10 @@
 //! What the orchestrator is told: owed in the transaction that causes it, posted afterwards.
 
-use rusqlite::{Transaction, params};
+use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 
 use super::StepStore;
-use super::rows::{QueueView, StepView};
+use super::working::{Charter, Work};
 use crate::Result;
 use crate::env::{Published, Transport};
 use crate::message::{Digest, Envelope, MessageId, Name};
@@ -45,12 +45,7 @@ pub struct Notice {
 }
 
 impl Notice {
-    pub(super) fn about_step(
-        kind: &str,
-        step: &StepView,
-        attempt: u32,
-        reasons: &[String],
-    ) -> Self {
+    pub(super) fn about_step(kind: &str, step: &Work, attempt: u32, reasons: &[String]) -> Self {
         let (task, index) = (&step.key.task_id, step.key.step_index);
         let on = match kind {
             "step.blocked" => "unblock",
@@ -86,15 +81,15 @@ impl Notice {
 
 /// Owes a notice to the queue's orchestrator, if it has one.
 pub(super) fn owe(
-    tx: &Transaction<'_>,
-    queue: &QueueView,
+    tx: &Connection,
+    queue: &Charter,
     notice: Notice,
     epoch: u64,
     now: &str,
 ) -> rusqlite::Result<()> {
     let Some(orchestrator) = &queue.orchestrator else { return Ok(()) };
     let index = notice.step_index.map(|index| index.to_string()).unwrap_or_default();
-    let parts = [&notice.task_id, &index, &epoch.to_string(), &notice.kind];
+    let parts = [&notice.task_id, &queue.created_at, &index, &epoch.to_string(), &notice.kind];
     let digest = Digest::of_parts(&parts.map(|part| part.as_bytes()));
     tx.prepare_cached(
         "INSERT OR IGNORE INTO step_notices (id, mailbox, type, task_id, step_index, body, \

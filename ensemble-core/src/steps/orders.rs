@@ -1,6 +1,6 @@
 //! What an orchestrator orders: retry, unblock, skip, split; and a worker's sign of life.
 
-use rusqlite::{Transaction, params};
+use rusqlite::{Connection, params};
 use serde_json::json;
 
 use super::add::{Place, insert_step};
@@ -9,6 +9,7 @@ use super::notices::{self, Notice};
 use super::plan::PlannedStep;
 use super::rows::StepKey;
 use super::submit::finished;
+use super::working::{Charter, Work};
 use super::{StepStore, Trouble};
 use crate::message::Name;
 use crate::proto::step::{Effect, Event};
@@ -112,13 +113,14 @@ impl StepStore {
     /// A lease has ended: the step goes back, or stops.
     pub(super) fn lease_ended(
         &self,
-        tx: &Transaction<'_>,
-        key: &StepKey,
-        epoch: u64,
+        tx: &Connection,
+        queue: Charter,
+        step: Work,
         now: &str,
     ) -> Result<Changed, Trouble> {
-        let changed = Self::apply(tx, key, Event::LeaseEnded { epoch }, None, now)?;
-        end_run(tx, key, epoch, "lease_ended", now)?;
+        let epoch = step.epoch;
+        let changed = Self::apply_to(tx, queue, step, Event::LeaseEnded { epoch }, None, now)?;
+        end_run(tx, &changed.before.key, epoch, "lease_ended", now)?;
         for effect in &changed.effects {
             if let Effect::Stop { reasons } = effect {
                 let attempt = changed.step.attempt();
@@ -132,7 +134,7 @@ impl StepStore {
 
 /// Ends a run that its worker did not end.
 fn end_run(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     key: &StepKey,
     epoch: u64,
     outcome: &str,
@@ -153,7 +155,7 @@ fn end_run(
 }
 
 fn insert_parts(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     changed: &Changed,
     parts: &[Part],
     now: &str,

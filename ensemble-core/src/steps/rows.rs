@@ -3,14 +3,13 @@
 use std::fmt;
 
 use rusqlite::types::Type;
-use rusqlite::{OptionalExtension as _, Row, Transaction, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::plan::{Pauses, Policy};
-use crate::env::Monotonic;
 use crate::message::Name;
-use crate::proto::step::{Fix, Phase, Resolution, State, Step};
+use crate::proto::step::Phase;
 
 /// Which step: its task and its number in it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, serde::Deserialize)]
@@ -185,9 +184,7 @@ pub(super) fn step(row: &Row<'_>) -> rusqlite::Result<StepView> {
         goal: row.get(7)?,
         instructions: json(row, 8)?,
         constraints: json(row, 9)?,
-        phase: row
-            .get::<_, Option<u8>>(10)?
-            .and_then(|rank| Phase::ALL.get(usize::from(rank)).copied()),
+        phase: phase(row, 10)?,
         cycle: row.get(11)?,
         attempt: row.get(12)?,
         epoch: number(row, 13)?,
@@ -204,7 +201,7 @@ pub(super) fn step(row: &Row<'_>) -> rusqlite::Result<StepView> {
 }
 
 /// The step of this key.
-pub(super) fn find_step(tx: &Transaction<'_>, key: &StepKey) -> rusqlite::Result<Option<StepView>> {
+pub(super) fn find_step(tx: &Connection, key: &StepKey) -> rusqlite::Result<Option<StepView>> {
     let select =
         format!("SELECT {STEP_COLUMNS} FROM task_steps WHERE task_id = ?1 AND step_index = ?2");
     tx.prepare_cached(&select)?.query_row(params![key.task_id, key.step_index], step).optional()
@@ -215,7 +212,7 @@ const QUEUE_COLUMNS: &str = "task_id, title, orchestrator, parallel, pauses, pol
 
 /// The queue of this task. Steps are counted only if that is asked for: there may be many.
 pub(super) fn find_queue(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     task_id: &str,
     counted: bool,
 ) -> rusqlite::Result<Option<QueueView>> {
@@ -246,8 +243,8 @@ fn queue(row: &Row<'_>) -> rusqlite::Result<QueueView> {
         title: row.get(1)?,
         orchestrator: optional_name(row, 2)?,
         parallel: row.get(3)?,
-        pauses: if row.get_ref(4)?.as_str()? == "step" { Pauses::Step } else { Pauses::Queue },
-        policy: if row.get_ref(5)?.as_str()? == "tdd" { Policy::Tdd } else { Policy::None },
+        pauses: pauses(row, 4)?,
+        policy: policy(row, 5)?,
         attempts_max: row.get(6)?,
         lease_seconds: number(row, 7)?,
         constraints: json(row, 8)?,
@@ -259,23 +256,17 @@ fn queue(row: &Row<'_>) -> rusqlite::Result<QueueView> {
     })
 }
 
-/// A step as the machine takes it up.
-pub(super) fn machine(step: &StepView, attempts_max: u32, now: Monotonic) -> Step {
-    let error = || step.last_error.clone().unwrap_or_default();
-    let state = match (step.status.as_str(), &step.holder) {
-        ("IN_PROGRESS", Some(holder)) => State::InProgress { holder: holder.clone() },
-        ("COMPLETED", _) => State::Completed(match step.resolution.as_deref() {
-            Some("skipped") => Resolution::Skipped,
-            Some("split") => Resolution::Split,
-            _ => Resolution::Success,
-        }),
-        ("BLOCKED", _) => State::Blocked { reasons: step.blockers.clone() },
-        ("FAILED", _) if step.fix_due => State::Failed { error: error(), fix: Fix::Due },
-        ("FAILED", _) => State::Failed { error: error(), fix: Fix::Exhausted },
-        // The table allows nothing else.
-        _ => State::Pending,
-    };
-    Step::restore(state, step.attempt, step.epoch, attempts_max, now)
+pub(super) fn pauses(row: &Row<'_>, column: usize) -> rusqlite::Result<Pauses> {
+    Ok(if row.get_ref(column)?.as_str()? == "step" { Pauses::Step } else { Pauses::Queue })
+}
+
+pub(super) fn policy(row: &Row<'_>, column: usize) -> rusqlite::Result<Policy> {
+    Ok(if row.get_ref(column)?.as_str()? == "tdd" { Policy::Tdd } else { Policy::None })
+}
+
+pub(super) fn phase(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Phase>> {
+    let rank: Option<u8> = row.get(column)?;
+    Ok(rank.and_then(|rank| Phase::ALL.get(usize::from(rank)).copied()))
 }
 
 /// Counters of the tables are never negative.

@@ -1,13 +1,14 @@
 //! Submitting the result of a step: checked, stored and answered in one transaction.
 
-use rusqlite::{OptionalExtension as _, Transaction, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 use serde::Serialize;
 use serde_json::json;
 
 use super::change::Words;
 use super::completion::Completion;
 use super::notices::{self, Notice};
-use super::rows::{QueueView, StepKey, list};
+use super::rows::{StepKey, list};
+use super::working::{self, Charter};
 use super::{Status, StepStore, Trouble};
 use crate::message::Name;
 use crate::proto::step::{Effect, Event};
@@ -66,9 +67,10 @@ impl StepStore {
             );
             return Err(Error::StepRefused { step: key.to_string(), why });
         }
-        let now = self.stamp();
+        // Others wait for the transaction, so what can be done before it is.
+        let (now, digest) = (self.stamp(), completion.digest().to_string());
         let submitted = self.write("submit a step to", |tx| {
-            match self.submit_in(tx, completion, epoch, &now) {
+            match self.submit_in(tx, completion, &digest, epoch, &now) {
                 // Refused, so nothing was changed: it may be there already.
                 Err(Trouble::Told(refused @ Error::StepRefused { .. })) => {
                     already_submitted(tx, completion, by, epoch)?.ok_or(Trouble::Told(refused))
@@ -95,8 +97,9 @@ impl StepStore {
 
     fn submit_in(
         &self,
-        tx: &Transaction<'_>,
+        tx: &Connection,
         completion: &Completion,
+        digest: &str,
         epoch: Option<u64>,
         now: &str,
     ) -> Result<Submitted, Trouble> {
@@ -105,9 +108,10 @@ impl StepStore {
         let event = Event::Reported { by, epoch, report: completion.report() };
         let summary = completion.summary.as_deref();
         let words = Words { summary, artifacts: &completion.artifacts };
-        let changed = Self::apply(tx, &key, event, Some(&words), now)?;
+        let (queue, before, prompt_message) = working::find(tx, &key)?;
+        let changed = Self::apply_to(tx, queue, before, event, Some(&words), now)?;
         let epoch = changed.step.epoch();
-        let prompt_message = write_run(tx, completion, epoch, now)?;
+        write_run(tx, completion, digest, epoch, now)?;
         write_context(tx, completion, epoch)?;
         let mut submitted = Submitted {
             key,
@@ -174,7 +178,7 @@ const fn word(status: Status) -> &'static str {
 
 /// The answer to a report that is there already: its worker was killed before it heard so.
 fn already_submitted(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     completion: &Completion,
     by: &Name,
     epoch: Option<u64>,
@@ -207,11 +211,12 @@ fn already_submitted(
 }
 
 fn write_run(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     completion: &Completion,
+    digest: &str,
     epoch: u64,
     now: &str,
-) -> rusqlite::Result<Option<String>> {
+) -> rusqlite::Result<()> {
     let outcome = match completion.status {
         Status::Success => "success",
         Status::Failure => "failure",
@@ -220,31 +225,25 @@ fn write_run(
     tx.prepare_cached(
         "UPDATE step_runs SET ended_at = ?4, outcome = ?5, summary = ?6, artifacts = ?7, \
            blockers = ?8, context_for_next_step = ?9, report_sha256 = ?10 \
-         WHERE task_id = ?1 AND step_index = ?2 AND epoch = ?3 RETURNING prompt_message",
+         WHERE task_id = ?1 AND step_index = ?2 AND epoch = ?3",
     )?
-    .query_row(
-        params![
-            completion.task_id,
-            completion.step_index,
-            i64::try_from(epoch).unwrap_or(i64::MAX),
-            now,
-            outcome,
-            completion.summary,
-            list(&completion.artifacts),
-            list(&completion.blockers),
-            completion.context_for_next_step,
-            completion.digest().to_string(),
-        ],
-        |row| row.get(0),
-    )
+    .execute(params![
+        completion.task_id,
+        completion.step_index,
+        i64::try_from(epoch).unwrap_or(i64::MAX),
+        now,
+        outcome,
+        completion.summary,
+        list(&completion.artifacts),
+        list(&completion.blockers),
+        completion.context_for_next_step,
+        digest,
+    ])
+    .map(drop)
 }
 
 /// What the worker has to say to the next one stands in the next prompt.
-fn write_context(
-    tx: &Transaction<'_>,
-    completion: &Completion,
-    epoch: u64,
-) -> rusqlite::Result<()> {
+fn write_context(tx: &Connection, completion: &Completion, epoch: u64) -> rusqlite::Result<()> {
     if completion.context_for_next_step.is_none() {
         return Ok(());
     }
@@ -261,8 +260,8 @@ fn write_context(
 
 /// Whether nothing is left; the orchestrator is told.
 pub(super) fn finished(
-    tx: &Transaction<'_>,
-    queue: &QueueView,
+    tx: &Connection,
+    queue: &Charter,
     epoch: u64,
     now: &str,
 ) -> rusqlite::Result<bool> {

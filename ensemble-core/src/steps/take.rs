@@ -3,11 +3,14 @@
 
 use std::time::Duration;
 
-use rusqlite::{OptionalExtension as _, Transaction, params};
+use rusqlite::{Connection, OptionalExtension as _, params};
 use serde::Serialize;
 use serde_json::json;
 
-use super::rows::{self, QueueView, STEP_COLUMNS, StepKey, StepView};
+use super::rows::{self, StepKey};
+use super::working::{
+    self, CHARTER, CHARTER_COLUMNS, Charter, PROMPT_MESSAGE, WORK, WORK_COLUMNS, Work,
+};
 use super::{FilePath, Pauses, Policy, StepStore, Trouble, files};
 use crate::message::Name;
 use crate::proto::step::{Effect, Event};
@@ -65,29 +68,12 @@ pub struct Handed {
     pub again: bool,
     /// What is to be done.
     pub goal: String,
+    /// When its queue was stored: a queue of the same name may have been there before.
+    #[serde(skip)]
+    pub(crate) queue_created_at: String,
 }
 
 impl Handed {
-    /// A step that somebody has, of this queue.
-    pub(crate) fn of(
-        queue: &QueueView,
-        key: StepKey,
-        agent: Name,
-        (attempt, epoch): (u32, u64),
-        goal: String,
-    ) -> Self {
-        Self {
-            key,
-            agent,
-            attempt,
-            attempts_max: queue.attempts_max,
-            epoch,
-            lease_seconds: queue.lease_seconds,
-            again: false,
-            goal,
-        }
-    }
-
     /// How long its holder may show no sign of life.
     #[must_use]
     pub const fn lease_duration(&self) -> Duration {
@@ -166,6 +152,32 @@ impl std::fmt::Display for Nothing {
 }
 
 impl StepStore {
+    /// The steps of a task that somebody has, and whether a prompt was noted for them.
+    ///
+    /// # Errors
+    /// [`Error::Database`].
+    pub(crate) fn handed(&self, task_id: &str) -> Result<Vec<(Handed, Option<String>)>> {
+        let select = format!(
+            "SELECT {WORK}, {CHARTER}, {PROMPT_MESSAGE} \
+             FROM task_steps s JOIN task_queues q USING (task_id) \
+             WHERE s.task_id = ?1 AND s.life = 'held' ORDER BY s.position"
+        );
+        self.read(|tx| {
+            let mut select = tx.prepare_cached(&select)?;
+            let mut found = select.query([task_id])?;
+            let mut all = Vec::new();
+            while let Some(row) = found.next()? {
+                let (queue, step) = (working::charter(row, WORK_COLUMNS)?, working::work(row)?);
+                let Work { key, attempt, epoch, goal, holder: Some(holder), .. } = step else {
+                    continue;
+                };
+                let handed = queue.handed(key, holder, (attempt, epoch), goal);
+                all.push((handed, row.get(WORK_COLUMNS + CHARTER_COLUMNS)?));
+            }
+            Ok(all)
+        })
+    }
+
     /// Hands out the next step, in one transaction. A worker that has a step of such a task already
     /// gets the same one again, under the same epoch.
     ///
@@ -187,13 +199,12 @@ impl StepStore {
         Ok(next)
     }
 
-    fn take_in(&self, tx: &Transaction<'_>, ask: &Ask, now: &str) -> Result<Next, Trouble> {
+    fn take_in(&self, tx: &Connection, ask: &Ask, now: &str) -> Result<Next, Trouble> {
         if let Some(agent) = &ask.agent
-            && let Some(step) = held_by(tx, agent, ask.task_id.as_deref())?
+            && let Some((queue, step)) = held_by(tx, agent, ask.task_id.as_deref())?
         {
-            let queue = queue_of(tx, &step.key.task_id)?;
-            let (attempt, epoch) = (step.attempt, step.epoch);
-            let handed = Handed::of(&queue, step.key, agent.clone(), (attempt, epoch), step.goal);
+            let Work { key, attempt, epoch, goal, .. } = step;
+            let handed = queue.handed(key, agent.clone(), (attempt, epoch), goal);
             return Ok(Next::Handed(Box::new(Handed { again: true, ..handed })));
         }
         let tasks = match &ask.task_id {
@@ -218,24 +229,24 @@ impl StepStore {
 
     fn take_of(
         &self,
-        tx: &Transaction<'_>,
+        tx: &Connection,
         task_id: &str,
         agent: Option<&Name>,
         now: &str,
     ) -> Result<Next, Trouble> {
-        let queue = queue_of(tx, task_id)?;
-        if let Some(nothing) = stands_still(tx, &queue)? {
-            return Ok(Next::Nothing(nothing));
-        }
+        let queue = match stands_still(tx, task_id)? {
+            Ok(queue) => queue,
+            Err(nothing) => return Ok(Next::Nothing(nothing)),
+        };
         let select = format!(
-            "SELECT {STEP_COLUMNS} FROM task_steps WHERE task_id = ?1 AND life = 'open' \
-             ORDER BY position"
+            "SELECT {WORK} FROM task_steps s WHERE s.task_id = ?1 AND s.life = 'open' \
+             ORDER BY s.position"
         );
         let mut select = tx.prepare_cached(&select)?;
         let mut found = select.query([task_id])?;
         let mut why = Nothing::Done;
         while let Some(row) = found.next()? {
-            let step = rows::step(row)?;
+            let step = working::work(row)?;
             match self.obstacle(tx, &queue, &step, agent)? {
                 Ok(names) => {
                     drop(found);
@@ -254,9 +265,9 @@ impl StepStore {
     /// The names of the files to lock, or what stands in the way of this step.
     fn obstacle(
         &self,
-        tx: &Transaction<'_>,
-        queue: &QueueView,
-        step: &StepView,
+        tx: &Connection,
+        queue: &Charter,
+        step: &Work,
         agent: Option<&Name>,
     ) -> Result<Result<Vec<String>, Nothing>, Trouble> {
         let task_id = || step.key.task_id.clone();
@@ -269,6 +280,9 @@ impl StepStore {
             return Ok(Err(Nothing::Order { task_id: task_id(), step_index }));
         }
         let mut names = Vec::new();
+        if !step.has_files {
+            return Ok(Ok(names));
+        }
         for path in files::of_step(tx, &step.key)? {
             let path = FilePath::new(&path)
                 .map_err(|why| Error::malformed(&self.path, "task_resources.path", why))?;
@@ -284,9 +298,9 @@ impl StepStore {
 
     fn hand(
         &self,
-        tx: &Transaction<'_>,
-        queue: QueueView,
-        step: StepView,
+        tx: &Connection,
+        queue: Charter,
+        step: Work,
         names: &[String],
         now: &str,
     ) -> Result<Next, Trouble> {
@@ -297,7 +311,9 @@ impl StepStore {
             return Ok(Next::Nothing(Nothing::Done));
         };
         let key = &changed.before.key;
-        files::lock(tx, names, key, epoch, agent.as_str())?;
+        if !names.is_empty() {
+            files::lock(tx, names, key, epoch, agent.as_str())?;
+        }
         tx.prepare_cached(
             "INSERT INTO step_runs (task_id, step_index, epoch, attempt, agent, taken_at) \
              VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
@@ -310,38 +326,37 @@ impl StepStore {
             agent.as_str(),
             now
         ])?;
-        let StepView { key, goal, .. } = changed.before;
-        let handed = Handed::of(&changed.queue, key, agent, (attempt, epoch), goal);
+        let Work { key, goal, .. } = changed.before;
+        let handed = changed.queue.handed(key, agent, (attempt, epoch), goal);
         Ok(Next::Handed(Box::new(handed)))
     }
 }
 
 /// Who is to take it now: whoever fixes it, once it has failed.
-fn whose_turn(step: &StepView) -> &Name {
+fn whose_turn(step: &Work) -> &Name {
     match &step.fix_by {
         Some(fixer) if step.status == "FAILED" => fixer,
         _ => &step.agent,
     }
 }
 
-fn queue_of(tx: &Transaction<'_>, task_id: &str) -> Result<QueueView, Trouble> {
-    let queue = rows::find_queue(tx, task_id, false)?;
-    queue.ok_or_else(|| Error::NoStep { step: format!("task {task_id}") }.into())
-}
-
 fn held_by(
-    tx: &Transaction<'_>,
+    tx: &Connection,
     agent: &Name,
     task_id: Option<&str>,
-) -> rusqlite::Result<Option<StepView>> {
+) -> rusqlite::Result<Option<(Charter, Work)>> {
     let select = format!(
-        "SELECT {STEP_COLUMNS} FROM task_steps WHERE holder = ?1 \
-         AND (?2 IS NULL OR task_id = ?2) LIMIT 1"
+        "SELECT {WORK}, {CHARTER} FROM task_steps s JOIN task_queues q USING (task_id) \
+         WHERE s.holder = ?1 AND (?2 IS NULL OR s.task_id = ?2) LIMIT 1"
     );
-    tx.prepare_cached(&select)?.query_row(params![agent.as_str(), task_id], rows::step).optional()
+    tx.prepare_cached(&select)?
+        .query_row(params![agent.as_str(), task_id], |row| {
+            Ok((working::charter(row, WORK_COLUMNS)?, working::work(row)?))
+        })
+        .optional()
 }
 
-fn open_tasks(tx: &Transaction<'_>) -> rusqlite::Result<Vec<String>> {
+fn open_tasks(tx: &Connection) -> rusqlite::Result<Vec<String>> {
     tx.prepare_cached(
         "SELECT task_id FROM task_queues q WHERE EXISTS (SELECT 1 FROM task_steps s \
            WHERE s.task_id = q.task_id AND s.life IN ('open', 'held', 'stuck')) ORDER BY number",
@@ -350,32 +365,43 @@ fn open_tasks(tx: &Transaction<'_>) -> rusqlite::Result<Vec<String>> {
     .collect()
 }
 
-/// What keeps the whole queue from going on.
-fn stands_still(tx: &Transaction<'_>, queue: &QueueView) -> rusqlite::Result<Option<Nothing>> {
-    let mut select = tx.prepare_cached(
-        "SELECT step_index, holder FROM task_steps \
-         WHERE task_id = ?1 AND life IN ('held', 'stuck') ORDER BY position",
-    )?;
-    let mut rows = select.query([&queue.task_id])?;
-    let (mut held, mut first) = (0, None);
-    while let Some(row) = rows.next()? {
-        match rows::optional_name(row, 1)? {
-            Some(holder) => {
+/// The rules of a queue, or what keeps the whole of it from going on.
+fn stands_still(tx: &Connection, task_id: &str) -> Result<Result<Charter, Nothing>, Trouble> {
+    let select = format!(
+        "SELECT {CHARTER}, s.step_index, s.holder FROM task_queues q LEFT JOIN task_steps s \
+           ON s.task_id = q.task_id AND s.life IN ('held', 'stuck') \
+         WHERE q.task_id = ?1 ORDER BY s.position"
+    );
+    let mut select = tx.prepare_cached(&select)?;
+    let mut found_rows = select.query([task_id])?;
+    let (mut queue, mut held, mut first) = (None, 0, None);
+    while let Some(row) = found_rows.next()? {
+        let found = match queue.take() {
+            Some(found) => found,
+            None => working::charter(row, 0)?,
+        };
+        let step_index: Option<u32> = row.get(CHARTER_COLUMNS)?;
+        match (step_index, rows::optional_name(row, CHARTER_COLUMNS + 1)?) {
+            (Some(_), Some(holder)) => {
                 held += 1;
                 first = first.or(Some(holder));
             }
-            None if queue.pauses == Pauses::Queue => {
-                let (task_id, step_index) = (queue.task_id.clone(), row.get(0)?);
-                return Ok(Some(Nothing::Paused { task_id, step_index }));
+            (Some(step_index), None) if found.pauses == Pauses::Queue => {
+                return Ok(Err(Nothing::Paused { task_id: found.task_id, step_index }));
             }
-            None => {}
+            (Some(_) | None, None) | (None, Some(_)) => {}
         }
+        queue = Some(found);
     }
-    let first = first.filter(|_| held >= queue.parallel);
-    Ok(first.map(|agent| Nothing::Others { task_id: queue.task_id.clone(), agent }))
+    let none = || Error::NoStep { step: format!("task {task_id}") };
+    let queue: Charter = queue.ok_or_else(none)?;
+    Ok(match first.filter(|_| held >= queue.parallel) {
+        Some(agent) => Err(Nothing::Others { task_id: queue.task_id, agent }),
+        None => Ok(queue),
+    })
 }
 
-fn waits_for_phase(tx: &Transaction<'_>, step: &StepView) -> rusqlite::Result<bool> {
+fn waits_for_phase(tx: &Connection, step: &Work) -> rusqlite::Result<bool> {
     let Some(phase) = step.phase else { return Ok(false) };
     tx.prepare_cached(
         "SELECT EXISTS (SELECT 1 FROM task_steps WHERE task_id = ?1 AND cycle = ?2 AND phase < ?3 \

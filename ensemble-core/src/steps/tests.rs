@@ -320,6 +320,41 @@ fn reports_name_all_their_mistakes() {
     }
 }
 
+#[test]
+fn statements_are_prepared_once_and_find_by_index() {
+    let plan =
+        "{task_id: t, parallel: 9, steps: [".to_owned() + &"{agent: A, goal: g},".repeat(9) + "]}";
+    let bed = Bed::new(&[&plan]);
+    for _ in 0..9 {
+        let step = bed.take("A").unwrap();
+        bed.submit(&step, "success").unwrap();
+    }
+    let db = bed.store.lock();
+    let find = db.prepare_cached(&working::find_statement()).unwrap();
+    let times = find.get_status(rusqlite::StatementStatus::RePrepare);
+    assert!(times <= 1, "prepared {times} times: what is bound must not matter");
+    let explain = "EXPLAIN QUERY PLAN SELECT 1 FROM task_steps WHERE holder = ?1";
+    let plan: String = db.query_row(explain, ["A"], |row| row.get(3)).unwrap();
+    assert!(plan.contains("task_steps_by_holder"), "{plan}");
+}
+
+#[test]
+fn a_queue_in_a_fresh_database_is_told_of_though_one_of_its_name_was_there_before() {
+    let bed = Bed::new(&[THREE]);
+    let queue = bed.home.path().join("queue");
+    let spool = crate::spool::Spool::create(&queue, crate::spool::Options::default()).unwrap();
+    spool.add_mailbox(&name("orion"), &crate::spool::Settings::default()).unwrap();
+    bed.submit(&bed.take("Tara").unwrap(), "blocked").unwrap();
+    assert_eq!(bed.store.post_notices(&spool).unwrap(), 1);
+    let other = tempfile::tempdir().unwrap();
+    bed.clock.advance(Duration::from_secs(1));
+    let store = open(other.path(), &bed.clock);
+    store.add(&Plan::parse(THREE, Path::new("plan.yaml")).unwrap()).unwrap();
+    let bed = Bed { home: other, clock: Arc::clone(&bed.clock), store };
+    bed.submit(&bed.take("Tara").unwrap(), "blocked").unwrap();
+    assert_eq!(bed.store.post_notices(&spool).unwrap(), 1, "it was taken for the same");
+}
+
 /// Any order of calls by several workers: what must never happen does not.
 #[test]
 fn whatever_workers_do_no_step_is_lost_doubled_or_done_twice() {

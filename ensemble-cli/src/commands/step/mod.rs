@@ -1,5 +1,7 @@
 //! `ensemble step`: step queues.
 
+use std::time::{Duration, Instant};
+
 use ensemble_core::Error;
 use ensemble_core::driver::StepDriver;
 use ensemble_core::event_log::Recorder;
@@ -13,6 +15,7 @@ use crate::exit::{Failure, Outcome};
 mod add;
 mod look;
 mod next;
+mod nudges;
 mod orders;
 mod run;
 mod submit;
@@ -101,6 +104,25 @@ fn open_existing(context: &Context) -> Outcome<StepStore> {
         false => Err(Failure::nothing("there are no steps")
             .with_hint("`ensemble step add -f plan.yaml` adds some")),
     }
+}
+
+/// Waits until somebody else has changed the database since `version`, or until `until`. `wait` sleeps
+/// for at most so long, and ends early whenever something has rung in the state directory, where the
+/// database's log is.
+fn wait_for_change(
+    store: &StepStore,
+    version: i64,
+    until: Instant,
+    wait: impl Fn(Duration),
+) -> Outcome {
+    while store.data_version()? == version {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        wait(left);
+    }
+    Ok(())
 }
 
 /// Queues and mailboxes together.

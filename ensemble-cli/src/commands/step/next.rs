@@ -2,18 +2,16 @@
 
 use std::time::{Duration, Instant};
 
+use ensemble_core::proto::lease::LOOK_INTERVAL;
 use ensemble_core::steps::{Ask, Handed, Next, Nothing, StepStore};
 use ensemble_watch::doorbell::Waiter;
 use serde_json::json;
 
-use super::open_existing;
+use super::{open_existing, wait_for_change};
 use crate::args;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::interrupt::Interrupt;
-
-/// How often leases are looked at while waiting.
-const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Take your next step and print its prompt; exit code 3 if there is none now
 ///
@@ -44,14 +42,18 @@ impl NextStep {
         let deadline = self.wait.and_then(|wait| Instant::now().checked_add(wait));
         let waiter = Waiter::new(&[context.project()?.state.clone()]);
         loop {
-            store.observe()?;
+            let version = store.data_version()?;
+            let next_in = store.observe()?.next_in.unwrap_or(LOOK_INTERVAL);
             match store.take(&ask)? {
                 Next::Handed(step) => return print(context, &store, &step),
                 Next::Nothing(nothing) => {
                     let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
                     match left.filter(|left| !left.is_zero()) {
                         Some(left) if nothing != Nothing::Done => {
-                            interrupt.may_end_during(|| waiter.wait(left.min(LOOK_INTERVAL)));
+                            let until = Instant::now() + left.min(next_in).min(LOOK_INTERVAL);
+                            wait_for_change(&store, version, until, |patience| {
+                                interrupt.may_end_during(|| waiter.wait(patience));
+                            })?;
                         }
                         Some(_) | None => return Err(Failure::nothing(nothing.to_string())),
                     }

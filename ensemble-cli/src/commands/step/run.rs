@@ -1,30 +1,24 @@
 //! `ensemble step run`: drives a queue end to end.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ensemble_core::driver::{Prompted, Turn};
-use ensemble_core::env::{Clock as _, Pane as _, SystemClock};
+use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::step::{ATTEMPTS_LIMIT, Effect, State, Step};
-use ensemble_core::provider;
 use ensemble_core::steps::{Nothing, StepStore};
 use ensemble_watch::doorbell::Waiter;
 use serde_json::json;
 
-use super::{driver, open_existing};
-use crate::commands::status::Watcher;
+use super::nudges::Nudges;
+use super::{driver, open_existing, wait_for_change};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
 use crate::interrupt::Interrupt;
 use crate::output::{FAINT, WARNING};
-use crate::worker::Worker;
 use crate::{args, text};
-
-/// How often it looks although nothing has rung.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Hand out a task's steps until all are done
 ///
@@ -65,23 +59,28 @@ impl Run {
         }
         let driver = driver(context, &store, &spool, &*recorder)?;
         let interrupt = Interrupt::install()?;
-        let waiter = Waiter::new(&places(context, &agents)?);
+        let waiter = Waiter::new(&[context.project()?.state.clone()]);
         let deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut stuck: Option<Stuck> = None;
+        let mut nudges = Nudges::default();
+        nudges.resume(&store, &spool, &self.task)?;
         loop {
-            let Turn { prompted, returned, nothing, .. } = driver.turn(&self.task)?;
+            // Before the turn: what others change meanwhile is another reason for one.
+            let version = store.data_version()?;
+            let Turn { prompted, returned, nothing, next_in, .. } = driver.turn(&self.task)?;
             for key in returned {
                 say(&format!("{key}: its worker fell silent, it is handed out again"));
             }
             for prompted in &prompted {
                 tell(context, prompted)?;
-                nudge(context, &prompted.step.agent);
+                nudges.prompted(prompted);
             }
             if store.queue(&self.task)?.is_done() {
                 return done(context, &store, &self.task);
             }
             stuck = self.look_at_stuck(context, &store, &nothing, stuck)?;
             context.out.flush()?;
+            let retry = nudges.drive(context, &spool)?;
             let left =
                 deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
             if left.is_zero() {
@@ -89,7 +88,11 @@ impl Run {
                 let text = format!("after {patience} task {} is not done: {nothing}", self.task);
                 return Err(Failure::nothing(text).with_hint("run it again to go on"));
             }
-            interrupt.may_end_during(|| waiter.wait(left.min(LOOK_INTERVAL)));
+            let until = Instant::now() + left.min(next_in);
+            let until = retry.map_or(until, |at| at.min(until));
+            wait_for_change(&store, version, until, |patience| {
+                interrupt.may_end_during(|| waiter.wait(patience));
+            })?;
         }
     }
 
@@ -154,14 +157,6 @@ fn agents(store: &StepStore, task: &str) -> Outcome<BTreeSet<Name>> {
     Ok(steps.into_iter().flat_map(|step| std::iter::once(step.agent).chain(step.fix_by)).collect())
 }
 
-/// Where it can be heard that something has changed: a report settles the prompt's message.
-fn places(context: &Context, agents: &BTreeSet<Name>) -> Outcome<Vec<PathBuf>> {
-    let project = context.project()?;
-    let home = |agent: &Name| project.queue.join("mailbox").join(agent.as_str());
-    let below = |agent| ["cur", "done"].map(|state| home(agent).join(state));
-    Ok(agents.iter().flat_map(below).chain([project.state.clone()]).collect())
-}
-
 fn tell(context: &Context, prompted: &Prompted) -> Outcome {
     if context.out.is_json() {
         let mut object = serde_json::to_value(prompted).unwrap_or_default();
@@ -176,25 +171,6 @@ fn tell(context: &Context, prompted: &Prompted) -> Outcome {
     let goal = context.out.paint(FAINT, text::one_line(&step.goal));
     let index = step.key.step_index;
     context.out.line(format!("step {index} -> {}{attempt}: {goal}", step.agent))
-}
-
-/// A running watcher tells of new mail by itself. Without one, the agent is told here, if it can be;
-/// if not, it will find its mail.
-fn nudge(context: &Context, agent: &Name) {
-    let try_it = || -> Outcome {
-        if Watcher::look(context.project()?).holder.is_some() {
-            return Ok(());
-        }
-        let mut worker = Worker::find(context, agent)?;
-        let mailbox = worker.mailbox.clone();
-        let Some(pane) = worker.pane() else { return Ok(()) };
-        let text = provider::nudge_text(pane.profile(), &mailbox, 1, false);
-        pane.nudge(&text)?;
-        Ok(())
-    };
-    if let Err(Failure::Told { text, .. }) = try_it() {
-        say(&format!("{agent} was not nudged: {text}"));
-    }
 }
 
 fn done(context: &Context, store: &StepStore, task: &str) -> Outcome {

@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::Desk;
 use crate::exit::Failure;
 
+mod board;
 pub(super) mod mail;
 mod requests;
 mod steps;
@@ -81,7 +82,7 @@ macro_rules! tool {
     };
 }
 
-const TOOLS: [ToolSpec; 12] = [
+const TOOLS: [ToolSpec; 14] = [
     ToolSpec {
         name: COMPLETION_TOOL,
         title: "Report a step",
@@ -147,6 +148,22 @@ const TOOLS: [ToolSpec; 12] = [
         "Writes a report on a task into queue/reports, from where it reaches whoever coordinates."
     ),
     tool!(
+        "claim_task",
+        "Take a task",
+        false,
+        board::Claim,
+        board::claim,
+        "Takes a task from the blackboard, with a worktree of its own to work in. It is yours as long as you show that you live; nobody else can take it meanwhile."
+    ),
+    tool!(
+        "handoff",
+        "Hand your task over",
+        false,
+        board::Handoff,
+        board::hand_off,
+        "For a context that is used up: leaves notes on your task for the fresh agent that goes on with it. End afterwards."
+    ),
+    tool!(
         "pong",
         "Answer a ping",
         false,
@@ -197,6 +214,8 @@ pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
         ("acknowledge_message", schema_of::<mail::Acknowledge>()),
         ("complete_message", schema_of::<mail::Complete>()),
         ("report", schema_of::<team::Report>()),
+        ("claim_task", schema_of::<board::Claim>()),
+        ("handoff", schema_of::<board::Handoff>()),
         ("pong", schema_of::<team::Pong>()),
         ("heartbeat", schema_of::<team::Nothing>()),
         ("whoami", schema_of::<team::Nothing>()),
@@ -213,10 +232,41 @@ fn schema_of<T: JsonSchema>() -> Value {
         schema.remove(key);
     }
     let mut value = schema.to_value();
+    plain(&mut value);
     if value.get("properties").is_none() {
         value["properties"] = json!({});
     }
     value
+}
+
+/// What need not be there has one type and not "or null": that is all that some clients understand.
+/// Null is taken for absent anyway.
+fn plain(schema: &mut Value) {
+    match schema {
+        Value::Object(object) => {
+            if let Some(Value::Array(types)) = object.get_mut("type") {
+                types.retain(|word| word != "null");
+                if let [only] = &types[..] {
+                    let only = only.clone();
+                    object.insert("type".to_owned(), only);
+                }
+            }
+            if let Some(Value::Array(choices)) = object.get_mut("anyOf") {
+                choices.retain(|choice| *choice != json!({ "type": "null" }));
+                if let [Value::Object(only)] = &choices[..] {
+                    let only = only.clone();
+                    object.remove("anyOf");
+                    // What the argument itself says goes before what its type says.
+                    for (key, value) in only {
+                        object.entry(key).or_insert(value);
+                    }
+                }
+            }
+            object.values_mut().for_each(plain);
+        }
+        Value::Array(items) => items.iter_mut().for_each(plain),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
 }
 
 /// Reads a tool's arguments.
@@ -236,7 +286,8 @@ mod tests {
         assert_eq!(names, all().map(|tool| tool.name).collect::<Vec<_>>());
         for (name, schema) in schemas {
             let text = schema.to_string();
-            assert!(!text.contains("$ref") && schema["type"] == "object", "{name}: {text}");
+            let is_plain = !["$ref", "anyOf", "null"].iter().any(|word| text.contains(word));
+            assert!(is_plain && schema["type"] == "object", "{name}: {text}");
         }
     }
 

@@ -15,6 +15,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Answer, Trouble};
+use crate::commands::live;
 use crate::drop::{self, Checks};
 use crate::exit::Failure;
 use crate::mcp::Desk;
@@ -82,7 +83,21 @@ pub(super) fn heartbeat(desk: &Desk, _: Nothing) -> Answer {
         desk.spool.extend(&held, lease)?;
         messages.push(json!(held.id));
     }
-    Ok(json!({ "steps": steps, "messages": messages, "lease_seconds": lease.as_secs() }))
+    let board = sign_of_life(desk)?;
+    Ok(json!({
+        "steps": steps, "messages": messages, "lease_seconds": lease.as_secs(), "board": board,
+    }))
+}
+
+/// For what one has on the blackboard: for how many seconds; null for whoever is not on it.
+fn sign_of_life(desk: &Desk) -> Answer {
+    let context = desk.context();
+    // Without a board there is nothing to keep.
+    let Ok(board) = context.board() else { return Ok(Value::Null) };
+    if !board.read()?.agents.contains_key(&desk.agent) {
+        return Ok(Value::Null);
+    }
+    Ok(json!(live(&context, None)?.1.lease_seconds))
 }
 
 /// The messages in this agent's hands.

@@ -43,8 +43,9 @@ mod template;
 #[cfg(test)]
 mod tests;
 
+pub use crate::template::TemplateError;
 pub use context::{How, Shown};
-pub use template::{TEMPLATE, TemplateError};
+pub use template::TEMPLATE;
 
 /// How much of files a prompt shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,7 +130,8 @@ impl StepStore {
                 _ => return None,
             })
         };
-        let text = template::fill(template, value)
+        let text = template::FORM
+            .fill(template, value)
             .map_err(|error| Error::malformed(&self.path, "template", error.to_string()))?;
         Ok(Prompt { sha256: Digest::of(text.as_bytes()), text, shown })
     }
