@@ -3,6 +3,11 @@
 //! with many agents. docs/nats.md tells of the design.
 #![allow(missing_docs, unreachable_pub, reason = "a program")]
 
+#[path = "support/nats_scale.rs"]
+mod nats_scale;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -115,6 +120,64 @@ impl Bare {
     }
 }
 
+/// The compare-and-sets of a message's way and nothing else, with async-nats alone: what the server
+/// itself asks for them.
+struct Swaps {
+    runtime: Runtime,
+    context: jetstream::Context,
+    subject: String,
+    /// The subjects whose messages wait, with their numbers.
+    waiting: RefCell<VecDeque<(String, u64)>>,
+    sent: Cell<usize>,
+}
+
+impl Swaps {
+    fn new(url: &str, name: &str) -> Outcome<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let subject = format!("swaps.{name}");
+        let context = runtime.block_on(async {
+            let context = jetstream::new(async_nats::connect(url).await?);
+            let config = stream::Config {
+                name: format!("SWAPS_{name}"),
+                subjects: vec![format!("{subject}.*")],
+                max_messages_per_subject: 1,
+                storage: stream::StorageType::File,
+                ..Default::default()
+            };
+            context.create_stream(config).await?;
+            Ok::<_, async_nats::Error>(context)
+        })?;
+        let (waiting, sent) = (RefCell::default(), Cell::new(0));
+        Ok(Self { runtime, context, subject, waiting, sent })
+    }
+
+    fn swap(&self, subject: &str, last: u64, content: &[u8]) -> Outcome<u64> {
+        self.runtime.block_on(async {
+            let mut headers = async_nats::HeaderMap::new();
+            let expected = async_nats::header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE;
+            headers.insert(expected, last.to_string());
+            let content = content.to_vec().into();
+            let sent = self.context.publish_with_headers(subject.to_owned(), headers, content);
+            Ok(sent.await?.await?.sequence)
+        })
+    }
+
+    fn publish(&self, content: &[u8]) -> Outcome<()> {
+        self.sent.set(self.sent.get() + 1);
+        let subject = format!("{}.{}", self.subject, self.sent.get());
+        let number = self.swap(&subject, 0, content)?;
+        self.waiting.borrow_mut().push_back((subject, number));
+        Ok(())
+    }
+
+    fn receive_and_settle(&self, content: &[u8]) -> Outcome<()> {
+        let (subject, number) = self.waiting.borrow_mut().pop_front().ok_or("no message")?;
+        let number = self.swap(&subject, number, content)?;
+        self.swap(&subject, number, content)?;
+        Ok(())
+    }
+}
+
 struct Ours {
     queue: NatsTransport,
     mailbox: Name,
@@ -170,7 +233,7 @@ fn row(name: &str, unit: &str, mut rounds: Vec<(f64, f64)>, is_time: bool) {
     rounds.sort_by(|a, b| ratio(a).total_cmp(&ratio(b)));
     let (low, middle, high) = (rounds[1], rounds[ROUNDS / 2], rounds[ROUNDS - 2]);
     println!(
-        "{name:<34} ours {:>9.1} {unit}   bare {:>9.1} {unit}   {:.2} x ({:.2}-{:.2})   goal 0.8 x",
+        "{name:<48} ours {:>8.1} {unit}   bare {:>8.1} {unit}   {:.2} x ({:.2}-{:.2})",
         middle.0,
         middle.1,
         ratio(&middle),
@@ -179,96 +242,56 @@ fn row(name: &str, unit: &str, mut rounds: Vec<(f64, f64)>, is_time: bool) {
     );
 }
 
-/// A number from the environment.
-fn setting(variable: &str, default: usize) -> Outcome<usize> {
-    std::env::var(variable).map_or(Ok(default), |text| Ok(text.parse()?))
-}
-
-/// So many agents on so many hosts, each a connection that follows its agents' mailboxes: every
-/// agent is sent a message, which its host receives and settles.
-fn scale(server: &Server, body: &str) -> Outcome<()> {
-    let agents = setting("ENSEMBLE_BENCH_AGENTS", 10_000)?;
-    let hosts = setting("ENSEMBLE_BENCH_HOSTS", 20)?;
-    let options =
-        NatsOptions::new(server.url(), Name::new("scale")?).with_patience(Duration::from_secs(120));
-    let mut all = Vec::new();
-    for host in 0..hosts {
-        let mailboxes = (0..agents / hosts)
-            .map(|agent| Name::new(format!("agent-{host}-{agent}")))
-            .collect::<Result<Vec<_>, _>>()?;
-        all.push((NatsTransport::connect(&options)?, mailboxes));
-    }
-    let each = |what: &str, act: &(dyn Fn(&NatsTransport, &Name) -> Outcome<()> + Sync)| {
-        let start = Instant::now();
-        std::thread::scope(|scope| {
-            let running: Vec<_> = all
-                .iter()
-                .map(|(queue, mailboxes)| {
-                    scope.spawn(move || mailboxes.iter().try_for_each(|name| act(queue, name)))
-                })
-                .collect();
-            running.into_iter().try_for_each(|host| host.join().map_err(|_| "a host failed")?)
-        })?;
-        let seconds = start.elapsed().as_secs_f64();
-        let rate = agents as f64 / seconds;
-        println!("{what:<44} {seconds:>7.2} s  {rate:>8.0} /s  server {}", server.usage()?);
-        Outcome::Ok(())
-    };
-    println!("{agents} agents on {hosts} hosts, one server");
-    each("mailboxes added", &|queue, name| Ok(queue.add_mailbox(name, &Settings::default())?))?;
-    let send = |queue: &NatsTransport, name: &Name| {
-        queue.publish(&Envelope::new(name.clone(), body))?;
-        Outcome::Ok(())
-    };
-    let work = |queue: &NatsTransport, name: &Name| {
-        let delivery = queue.receive(name, name)?.ok_or("no message")?;
-        queue.settle(&delivery.lease)?;
-        Outcome::Ok(())
-    };
-    each("a message sent to each", &send)?;
-    each("received and settled, mailboxes not followed", &work)?;
-    each("a message sent to each, all followed", &send)?;
-    each("received and settled, all followed", &work)?;
-    let before = server.cpu()?;
-    let idle = Duration::from_secs(10);
-    std::thread::sleep(idle);
-    let share = (server.cpu()? - before) / idle.as_secs_f64();
-    println!(
-        "idle, all followed: server takes {:.0} % of a core, {}",
-        share * 100.0,
-        server.usage()?
-    );
-    Ok(())
-}
-
 fn main() -> Outcome<()> {
     if std::env::args().any(|argument| argument == "--test") {
         return Ok(());
     }
-    let server = Server::start()?;
     let body = "a line of a task that somebody shall do\n".repeat(24);
     let envelope = Envelope::new(Name::new("m")?, body.as_str()).encode()?;
     if std::env::args().any(|argument| argument == "scale") {
-        return scale(&server, &body);
+        return nats_scale::scale(&body);
     }
-    println!("one server, messages of {} bytes, {ROUNDS} rounds of {MESSAGES}", envelope.len());
-    let (ours, bare) = (Ours::new(&server.url(), "one")?, Bare::new(&server.url(), "one")?);
-    let (mut publish, mut receive, mut both) = (Vec::new(), Vec::new(), Vec::new());
+    let server = Server::start()?;
+    println!(
+        "one server, messages of {} bytes, {ROUNDS} rounds of {MESSAGES}; goal 0.8 x bare",
+        envelope.len()
+    );
+    compare(&server, &body, &envelope)
+}
+
+/// All rows: latencies one by one, then the throughput of several.
+fn compare(server: &Server, body: &str, envelope: &[u8]) -> Outcome<()> {
+    let url = server.url();
+    let (ours, bare) = (Ours::new(&url, "one")?, Bare::new(&url, "one")?);
+    // Nobody follows its mailbox: the server has nobody to tell of a message.
+    let alone = Ours::new(&url, "alone")?;
+    let swaps = Swaps::new(&url, "one")?;
+    let mut rounds = [const { Vec::new() }; 6];
     for _ in 0..ROUNDS {
-        publish.push((median(|| ours.publish(&body))?, median(|| bare.publish(&envelope))?));
-        receive
-            .push((median(|| ours.receive_and_settle())?, median(|| bare.receive_and_settle())?));
+        let sent = median(|| ours.publish(body))?;
+        rounds[0].push((sent, median(|| bare.publish(envelope))?));
+        rounds[1].push((sent, median(|| swaps.publish(envelope))?));
+        let untold = median(|| alone.publish(body))?;
+        rounds[4].push((untold, median(|| bare.publish(envelope))?));
+        rounds[5].push((untold, median(|| swaps.publish(envelope))?));
+        let done = median(|| ours.receive_and_settle())?;
+        rounds[2].push((done, median(|| bare.receive_and_settle())?));
+        rounds[3].push((done, median(|| swaps.receive_and_settle(envelope))?));
     }
+    let [publish, publish_swap, receive, receive_swap, untold, untold_swap] = rounds;
     row("publish, latency", "us", publish, true);
+    row("publish, against its compare-and-set", "us", publish_swap, true);
+    row("publish, nobody follows", "us", untold, true);
+    row("publish, nobody follows, against the swap", "us", untold_swap, true);
     row("receive + settle, latency", "us", receive, true);
+    row("receive + settle, against two compare-and-sets", "us", receive_swap, true);
     let names: Vec<String> = (0..WORKERS).map(|n| format!("w{n}")).collect();
-    let ours: Vec<Ours> =
-        names.iter().map(|n| Ours::new(&server.url(), n)).collect::<Outcome<_>>()?;
-    let bare: Vec<Bare> =
-        names.iter().map(|n| Bare::new(&server.url(), n)).collect::<Outcome<_>>()?;
+    let ours: Vec<Ours> = names.iter().map(|n| Ours::new(&url, n)).collect::<Outcome<_>>()?;
+    let bare: Vec<Bare> = names.iter().map(|n| Bare::new(&url, n)).collect::<Outcome<_>>()?;
+    let mut both = Vec::new();
     for _ in 0..ROUNDS {
-        let a = throughput(&ours, |w| w.publish(&body).and_then(|()| w.receive_and_settle()))?;
-        let b = throughput(&bare, |w| w.publish(&envelope).and_then(|()| w.receive_and_settle()))?;
+        let a = throughput(&ours, |w| w.publish(body).and_then(|()| w.receive_and_settle()))?;
+        let b = throughput(&bare, |w| w.publish(envelope).and_then(|()| w.receive_and_settle()))?;
         both.push((a, b));
     }
     row("publish + receive + settle, 4 at once", "/s", both, false);

@@ -26,8 +26,7 @@ const ACTOR: &str = "ensemble";
 
 /// Verbs that follow messages in the queue's directory, and would wait there for ever if the
 /// mailboxes are on servers.
-const DIRECTORY_VERBS: [&str; 6] =
-    ["assign", "broadcast", "request", "plan", "respond", "requests"];
+const DIRECTORY_VERBS: [&str; 5] = ["assign", "request", "plan", "respond", "requests"];
 
 /// One run of the command.
 #[derive(Debug)]

@@ -7,6 +7,7 @@
 //! | outbox, and what landed in the queue's directory | carried to the servers, stored once by id |
 //! | mailboxes of this host's agents | what waits is told to the loop, which nudges the panes |
 //! | every 30 s: leases | those of silent holders are taken back |
+//! | every hour: settled messages | those older than `done_days` are removed |
 //!
 //! A host runs one watcher, so one such thread, and nudges only panes of its own. Several watchers that
 //! look at the same leases harm nobody: one of them takes a message back, the others come too late.
@@ -39,6 +40,8 @@ const ROUND: Duration = Duration::from_millis(250);
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 /// How often the names of the mailboxes are compared.
 const NAMES_INTERVAL: Duration = Duration::from_secs(5);
+/// How often settled messages past their time are removed.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60 * 60);
 /// Who holds messages on their way from the directory to the servers.
 const HOLDER: &str = "bridge";
 
@@ -55,6 +58,7 @@ pub(crate) struct Follower {
     leases: Leases,
     next_lease_look: Monotonic,
     next_names: Monotonic,
+    next_sweep: Monotonic,
     told: BTreeMap<Name, Vec<MessageId>>,
     condition: serde_json::Value,
 }
@@ -82,6 +86,7 @@ impl Follower {
             stop,
             next_lease_look: now,
             next_names: now,
+            next_sweep: now,
             told: BTreeMap::new(),
             condition: serde_json::Value::Null,
         }))
@@ -176,6 +181,10 @@ impl Follower {
             self.next_lease_look = now + ensemble_core::proto::lease::LOOK_INTERVAL;
             self.leases.look(&SystemClock, queue, &*self.recorder)?;
         }
+        if now >= self.next_sweep {
+            self.next_sweep = now + SWEEP_INTERVAL;
+            self.sweep(queue)?;
+        }
         Ok(())
     }
 
@@ -214,6 +223,15 @@ impl Follower {
                 let carried = bridge.carry(&mailbox)?;
                 self.note_carried(mailbox.as_str(), carried.carried, carried.buried);
             }
+        }
+        Ok(())
+    }
+
+    fn sweep(&self, queue: &NatsTransport) -> Result<()> {
+        let removed = queue.sweep()?;
+        if removed > 0 {
+            let data = json!({ "tmp": 0, "done": removed, "orphans": 0, "requests": 0 });
+            self.recorder.record("queue.swept", ACTOR, data);
         }
         Ok(())
     }

@@ -20,6 +20,8 @@ mod reports;
 mod requests;
 #[cfg(feature = "nats")]
 mod servers;
+#[cfg(feature = "nats")]
+mod servers_access;
 mod session_page;
 mod shell;
 mod sources;

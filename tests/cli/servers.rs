@@ -52,10 +52,34 @@ fn the_verbs_work_from_host_to_host() {
     let status = near.json("status");
     let w1 = status.iter().find(|row| row["mailbox"] == "w1").unwrap();
     assert_eq!((&w1["waiting"], &w1["delayed"], &w1["held"]), (&json!(1), &json!(1), &json!(0)));
-    assert!(near.fails(1, "requests").contains("directory"));
+    for verb in ["requests", "request ask news w1 what", "respond x --approve"] {
+        assert!(near.fails(1, &format!("{verb} --as lead")).contains("directory"), "{verb}");
+    }
     let late = far.start("recv --as w1 --wait 60s --body", Stdio::null());
     near.send("just in time");
     assert_eq!(ran(late.wait_with_output().unwrap()).stdout, "just in time");
+}
+
+#[test]
+fn a_broadcast_reaches_every_host_once() {
+    let server = Server::start();
+    let team = fresh_team();
+    let (near, far) = (bed_on(&server, &team), bed_on(&server, &team));
+    for mailbox in ["w1", "w2", "w3"] {
+        far.ok(&format!("mailbox add {mailbox}"));
+    }
+    let told = near.json("broadcast stop --as w1 --id b-1");
+    let reached: Vec<_> = told.iter().filter_map(|row| row["mailbox"].as_str()).collect();
+    assert!(reached.contains(&"w2") && reached.contains(&"w3") && !reached.contains(&"w1"));
+    // The same again is stored once.
+    near.ok("broadcast stop --as w1 --id b-1");
+    for mailbox in ["w2", "w3"] {
+        assert_eq!(far.ok(&format!("recv --as {mailbox} --body")), "stop");
+        far.fails(3, &format!("recv --as {mailbox}"));
+    }
+    far.fails(3, "recv --as w1");
+    let refused = near.run_with("broadcast --as w1 -", &[0xff, 0xfe]);
+    assert_eq!(refused.code, 1, "{refused:?}");
 }
 
 #[test]

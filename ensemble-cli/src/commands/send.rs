@@ -262,6 +262,14 @@ pub(crate) fn fill(spool: &Spool, mut envelope: Envelope, content: Vec<u8>) -> O
     Ok(envelope.with_attachment(attachment))
 }
 
+/// Puts the content into the body, which alone travels to servers.
+pub(crate) fn fill_for_servers(mut envelope: Envelope, content: Vec<u8>) -> Outcome<Envelope> {
+    envelope.body = String::from_utf8(content)
+        .map_err(|_| Failure::refused("content that is not UTF-8 cannot be sent to servers"))?;
+    envelope.encode()?;
+    Ok(envelope)
+}
+
 fn read_content(source: impl Read) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     source.take(CONTENT_BYTES_MAX + 1).read_to_end(&mut content)?;

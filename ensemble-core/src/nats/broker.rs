@@ -82,15 +82,7 @@ impl Broker for NatsTransport {
         if !matches!(last.record.place, Place::Dead { .. }) {
             return Err(absent());
         }
-        // By its number: a version that came meanwhile is another one, and stays.
-        let wire = self.wire.clone();
-        self.call("remove a message", async move {
-            let removed = wire.stream.delete_message(last.seq).await;
-            removed.map_err(|error| wire.unreachable("remove a message", error))
-        })?;
-        if let Some(watch) = lock(&self.watches).get(mailbox) {
-            watch.index().forget(id);
-        }
+        self.remove(mailbox, id, last.seq)?;
         let data = serde_json::json!({ "id": id, "mailbox": mailbox });
         self.recorder.record("message.dropped", mailbox.as_str(), data);
         Ok(())

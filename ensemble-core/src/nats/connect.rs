@@ -78,6 +78,7 @@ impl NatsTransport {
             watches: Mutex::default(),
             news: Arc::default(),
             settings: Mutex::default(),
+            names: Mutex::default(),
             held: Mutex::default(),
         })
     }

@@ -23,6 +23,8 @@ pub(super) struct Entry {
     pub(super) record: Record,
     /// The content, while it waits and there is room for it.
     pub(super) payload: Option<Bytes>,
+    /// When this version was stored, in milliseconds since the Unix epoch.
+    pub(super) at: u64,
     due: u64,
 }
 
@@ -42,11 +44,12 @@ pub(super) struct Index {
 impl Index {
     /// A version of a message; an older one than is known changes nothing.
     pub(super) fn apply(&mut self, id: MessageId, stored: Stored) {
-        if self.entries.get(&id).is_some_and(|known| known.seq >= stored.seq) {
+        if !self.is_news(&id, stored.seq) {
             return;
         }
         self.forget(&id);
-        let mut entry = Entry { seq: stored.seq, record: stored.record, payload: None, due: 0 };
+        let (seq, at) = (stored.seq, stored.at);
+        let mut entry = Entry { seq, record: stored.record, payload: None, at, due: 0 };
         if let Place::Queued { due } = entry.record.place {
             entry.due = due;
             if due == 0 {
@@ -62,12 +65,24 @@ impl Index {
         self.entries.insert(id, entry);
     }
 
+    /// Whether this version of a message is later than what is known of it.
+    pub(super) fn is_news(&self, id: &MessageId, seq: u64) -> bool {
+        self.entries.get(id).is_none_or(|known| known.seq < seq)
+    }
+
     /// A message that is not in the stream any more.
     pub(super) fn forget(&mut self, id: &MessageId) {
         let Some(old) = self.entries.remove(id) else { return };
         self.kept_bytes -= old.payload.as_ref().map_or(0, Bytes::len);
         self.ready.remove(&order(id, &old.record, old.due));
         self.delayed.remove(&(old.due, id.clone()));
+    }
+
+    /// As [`Index::forget`], unless a later version is known.
+    pub(super) fn forget_version(&mut self, id: &MessageId, seq: u64) {
+        if self.entries.get(id).is_some_and(|entry| entry.seq == seq) {
+            self.forget(id);
+        }
     }
 
     /// The message to be received next, with `skip` others left to those who compete for them.

@@ -49,6 +49,7 @@ mod requests;
 mod restore;
 mod runtime;
 mod subject;
+mod sweep;
 mod watch;
 mod wire;
 
@@ -91,6 +92,8 @@ pub struct NatsTransport {
     watches: Mutex<HashMap<Name, Arc<Watch>>>,
     news: Arc<News>,
     settings: Mutex<HashMap<Name, (Settings, Instant)>>,
+    /// All mailboxes, and the number of the last one that was added.
+    names: Mutex<Option<(u64, Vec<Name>)>>,
     /// What this connection has received, so that settling needs no look first.
     held: Mutex<HashMap<(Name, MessageId), Stored>>,
 }
@@ -184,14 +187,26 @@ impl NatsTransport {
         last: &Stored,
         record: Record,
     ) -> Result<Option<Stored>> {
+        self.replace_while(mailbox, id, last, record, wire::nothing)
+    }
+
+    /// As [`NatsTransport::replace`], and does something else until the server has answered.
+    fn replace_while(
+        &self,
+        mailbox: &Name,
+        id: &MessageId,
+        last: &Stored,
+        record: Record,
+        meanwhile: impl FnOnce() + Send + 'static,
+    ) -> Result<Option<Stored>> {
         let (wire, subject) = (self.wire.clone(), self.subjects.message(mailbox, id));
         let (expected, payload) = (last.seq, last.payload.clone());
         let content = payload.clone();
         let (put, record) = self.call("store a message", async move {
-            wire.put(subject, expected, record, payload).await
+            wire.put(subject, expected, record, payload, meanwhile).await
         })?;
         let Put::Done(seq) = put else { return Ok(None) };
-        let stored = Stored { seq, record, payload: content };
+        let stored = Stored { seq, record, payload: content, at: self.now_millis() };
         if let Some(watch) = lock(&self.watches).get(mailbox) {
             watch.index().apply(id.clone(), stored.clone());
             watch.note_changed();

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::record::Record;
+use super::wire::nothing;
 use super::{NatsTransport, Put, Stored, lock};
 use crate::env::Published;
 use crate::message::Envelope;
@@ -35,11 +36,9 @@ impl NatsTransport {
             let (wire, content) = (self.wire.clone(), payload.clone());
             let (subject, fresh) =
                 (self.subjects.message(&envelope.to, &envelope.id), record.clone());
-            let (put, written) =
-                self.call(
-                    "store a message",
-                    async move { wire.put(subject, 0, fresh, content).await },
-                )?;
+            let (put, written) = self.call("store a message", async move {
+                wire.put(subject, 0, fresh, content, nothing).await
+            })?;
             if let Put::Done(seq) = put {
                 let stored = Stored::new(seq, written, payload, self.now_millis());
                 if let Some(watch) = lock(&self.watches).get(&envelope.to) {

@@ -1,14 +1,15 @@
 //! Receive: the version that says who holds a message replaces the one that says that it waits.
 
 use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::index::Entry;
-use super::record::Place;
+use super::record::{Place, Record};
 use super::watch::Watch;
 use super::{NatsTransport, Stored, lock};
 use crate::env::{Delivery, Lease};
-use crate::message::{Envelope, MessageId, Name};
+use crate::message::{Envelope, MessageId, Name, Timestamp};
 use crate::{Error, Result};
 
 /// Among how many of the first messages those who compete for a mailbox choose.
@@ -69,7 +70,7 @@ impl NatsTransport {
         duration: Duration,
     ) -> Result<Taken> {
         let last = match entry.payload {
-            Some(payload) => Stored { seq: entry.seq, record: entry.record, payload },
+            Some(payload) => Stored { seq: entry.seq, record: entry.record, payload, at: entry.at },
             None => match self.read(mailbox, id)? {
                 Some(stored) if stored.seq == entry.seq => stored,
                 _ => {
@@ -78,31 +79,26 @@ impl NatsTransport {
                 }
             },
         };
-        let envelope = match self.fit(id, &last) {
-            Ok(envelope) => envelope,
-            Err(reason) => {
-                let dead = self.dead_place(&reason, None);
-                let record = last.record.moved(dead);
-                return Ok(match self.replace(mailbox, id, &last, record)? {
-                    Some(_) => {
-                        self.record_dead(mailbox, id, None, last.record.epoch, &reason);
-                        Taken::Buried
-                    }
-                    None => {
-                        watch.index().note_stale(id, entry.seq);
-                        Taken::Lost
-                    }
-                });
-            }
-        };
         let place =
             Place::Held { holder: holder.clone(), lease_seconds: duration.as_secs().max(1) };
         let mut record = last.record.moved(place);
         record.epoch += 1;
         let epoch = record.epoch;
-        let Some(stored) = self.replace(mailbox, id, &last, record)? else {
+        // Reading it takes about as long as the server does: both at the same time.
+        let (read, to_read) = (Arc::new(OnceLock::new()), (id.clone(), last.payload.clone()));
+        let (reading, now) = (Arc::clone(&read), self.clock.wall());
+        let taken = self.replace_while(mailbox, id, &last, record, move || {
+            let (id, content) = &to_read;
+            let _ = reading.set(fit(id, content, now));
+        })?;
+        let Some(stored) = taken else {
             watch.index().note_stale(id, entry.seq);
             return Ok(Taken::Lost);
+        };
+        let read = Arc::into_inner(read).and_then(OnceLock::into_inner);
+        let envelope = match read.unwrap_or_else(|| fit(id, &last.payload, now)) {
+            Ok(envelope) => envelope,
+            Err(reason) => return self.bury(watch, (mailbox, id), &stored, &last.record, &reason),
         };
         lock(&self.held).insert((mailbox.clone(), id.clone()), stored);
         let lease =
@@ -114,17 +110,24 @@ impl NatsTransport {
         Ok(Taken::Delivered(Box::new(Delivery::new(envelope, lease, duration))))
     }
 
-    /// The envelope, or why it cannot be delivered.
-    fn fit(&self, id: &MessageId, stored: &Stored) -> Result<Envelope, String> {
-        let envelope = Envelope::decode(&stored.payload, Path::new(id.as_str()))
-            .map_err(|error| format!("malformed: {error}"))?;
-        if envelope.id != *id {
-            return Err(format!("malformed: says `{}`, its subject `{id}`", envelope.id));
-        }
-        match envelope.expires_at {
-            Some(at) if at <= self.clock.wall() => Err("expired".to_owned()),
-            _ => Ok(envelope),
-        }
+    /// Puts a message among the dead letters that was taken and cannot be delivered: as if it had
+    /// never been taken. Whoever dies before that leaves a lease that ends.
+    fn bury(
+        &self,
+        watch: &Watch,
+        (mailbox, id): (&Name, &MessageId),
+        taken: &Stored,
+        before: &Record,
+        reason: &str,
+    ) -> Result<Taken> {
+        let record = before.moved(self.dead_place(reason, None));
+        Ok(if self.replace(mailbox, id, taken, record)?.is_some() {
+            self.record_dead(mailbox, id, None, before.epoch, reason);
+            Taken::Buried
+        } else {
+            watch.index().note_stale(id, taken.seq);
+            Taken::Lost
+        })
     }
 
     /// Waits until a message could be received; `false` once `patience` is over.
@@ -169,6 +172,19 @@ impl NatsTransport {
     pub fn wait_for_news(&self, seen: u64, patience: Duration) -> u64 {
         let _waiting = self.runtime.waiting();
         self.news.wait(seen, patience)
+    }
+}
+
+/// The envelope, or why it cannot be delivered.
+fn fit(id: &MessageId, content: &[u8], now: Timestamp) -> Result<Envelope, String> {
+    let envelope = Envelope::decode(content, Path::new(id.as_str()))
+        .map_err(|error| format!("malformed: {error}"))?;
+    if envelope.id != *id {
+        return Err(format!("malformed: says `{}`, its subject `{id}`", envelope.id));
+    }
+    match envelope.expires_at {
+        Some(at) if at <= now => Err("expired".to_owned()),
+        _ => Ok(envelope),
     }
 }
 

@@ -126,6 +126,8 @@ pub(super) struct Stored {
     pub(super) seq: u64,
     pub(super) record: Record,
     pub(super) payload: Bytes,
+    /// When it was stored, by the server's clock, in milliseconds since the Unix epoch.
+    pub(super) at: u64,
 }
 
 impl Stored {
@@ -134,7 +136,7 @@ impl Stored {
         if record.since == 0 {
             record.since = stored_millis;
         }
-        Self { seq, record, payload }
+        Self { seq, record, payload, at: stored_millis }
     }
 }
 

@@ -56,6 +56,15 @@ impl NatsTransport {
     /// # Errors
     /// [`Error::Server`].
     pub fn mailboxes(&self) -> Result<Vec<Name>> {
+        // None is ever removed, so the number of the last one tells whether there is a new one: every
+        // watcher asks every few seconds, and all of a large team would be a load.
+        let (wire, pattern) = (self.wire.clone(), self.subjects.all_settings());
+        let last = self.call("list the mailboxes", async move {
+            Ok(wire.last(&pattern).await?.map_or(0, |message| message.sequence))
+        })?;
+        if let Some((_, names)) = lock(&self.names).as_ref().filter(|(seq, _)| *seq == last) {
+            return Ok(names.clone());
+        }
         let (wire, pattern) = (self.wire.clone(), self.subjects.all_settings());
         let listed = self.call("list the mailboxes", async move { wire.list(&pattern).await })?;
         let mut names: Vec<Name> = listed
@@ -64,6 +73,7 @@ impl NatsTransport {
             .map(|registered| registered.mailbox)
             .collect();
         names.sort_unstable();
+        *lock(&self.names) = Some((last, names.clone()));
         Ok(names)
     }
 

@@ -5,6 +5,7 @@ use bytes::Bytes;
 use super::NatsTransport;
 use super::receive::no_message;
 use super::record::{Place, Record};
+use super::wire::nothing;
 use crate::Result;
 use crate::message::{Envelope, MessageId, Name};
 use crate::migrate::Movable;
@@ -40,7 +41,8 @@ impl NatsTransport {
         let (wire, subject) =
             (self.wire.clone(), self.subjects.message(&envelope.to, &envelope.id));
         let record = Record::fresh(envelope.priority).moved(place);
-        self.call("store a message", async move { wire.put(subject, 0, record, payload).await })?;
+        let stored = async move { wire.put(subject, 0, record, payload, nothing).await };
+        self.call("store a message", stored)?;
         Ok(())
     }
 }

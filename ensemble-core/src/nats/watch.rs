@@ -139,12 +139,14 @@ async fn follow_once(following: &mut Following, watch: &std::sync::Weak<Watch>) 
         };
         let info = message.info().ok()?;
         let seq = info.stream_sequence;
-        let record = Record::of(message.headers.as_ref());
-        let stored = Stored::new(seq, record, message.payload.clone(), millis(info.published));
         let watch = watch.upgrade()?;
         let mut index = watch.index();
-        if let Some(id) = Subjects::id_in(&message.subject) {
-            index.apply(id, stored);
+        // What was written over this connection is known already, and need not be read again.
+        let id = Subjects::id_in(&message.subject).filter(|id| index.is_news(id, seq));
+        if let Some(id) = id {
+            let record = Record::of(message.headers.as_ref());
+            let content = message.payload.clone();
+            index.apply(id, Stored::new(seq, record, content, millis(info.published)));
         }
         index.seen_seq = index.seen_seq.max(seq);
         index.heard += 1;

@@ -62,18 +62,19 @@ impl Wire {
     }
 
     /// Writes a version of a message if the last one in its subject is number `expected` (0: if
-    /// there is none).
+    /// there is none), and does something else until the server has answered.
     pub(super) async fn put(
         &self,
         subject: String,
         expected: u64,
         mut record: Record,
         payload: Bytes,
+        meanwhile: impl FnOnce() + Send,
     ) -> Result<(Put, Record)> {
         record.op = MessageId::generate().into();
         let mut headers = HeaderMap::new();
         headers.insert(HEADER, record.to_header().as_str());
-        let put = self.compare_and_set(&subject, expected, headers, payload).await?;
+        let put = self.send(&subject, expected, headers, payload, meanwhile).await?;
         let Some(put) = put else {
             // A try whose answer was lost may have been ours.
             let ours = self.read(&subject).await?.filter(|stored| stored.record.op == record.op);
@@ -87,19 +88,36 @@ impl Wire {
         &self,
         subject: &str,
         expected: u64,
+        headers: HeaderMap,
+        payload: Bytes,
+    ) -> Result<Option<Put>> {
+        self.send(subject, expected, headers, payload, nothing).await
+    }
+
+    async fn send(
+        &self,
+        subject: &str,
+        expected: u64,
         mut headers: HeaderMap,
         payload: Bytes,
+        meanwhile: impl FnOnce() + Send,
     ) -> Result<Option<Put>> {
         headers
             .insert(async_nats::header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, expected.to_string());
         let deadline = Instant::now() + self.patience;
         let mut is_in_doubt = false;
+        let mut meanwhile = Some(meanwhile);
         loop {
             let sent = async {
-                self.context
-                    .publish_with_headers(subject.to_owned(), headers.clone(), payload.clone())
-                    .await?
-                    .await
+                let (subject, headers) = (subject.to_owned(), headers.clone());
+                let answer =
+                    self.context.publish_with_headers(subject, headers, payload.clone()).await?;
+                if let Some(meanwhile) = meanwhile.take() {
+                    // It is written to the server now, not after what is done meanwhile.
+                    tokio::task::yield_now().await;
+                    meanwhile();
+                }
+                answer.await
             };
             let left = deadline.saturating_duration_since(Instant::now());
             let detail = match tokio::time::timeout(left.min(ANSWER_PATIENCE), sent).await {
@@ -201,6 +219,9 @@ impl Wire {
         }
     }
 }
+
+/// For whoever only waits.
+pub(super) fn nothing() {}
 
 /// A time of the server, in milliseconds since the Unix epoch.
 pub(super) fn millis(time: time::OffsetDateTime) -> u64 {

@@ -11,7 +11,7 @@ use ensemble_core::nats::{NatsOptions, NatsTransport, Outbox, Posted};
 use ensemble_core::spool::{Settings, State};
 use serde_json::json;
 
-use super::Arguments;
+use super::{Arguments, fill_for_servers};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
 use crate::receipt::Receipt;
@@ -37,11 +37,7 @@ impl Arguments {
             Err(error) => return Err(error.into()),
         };
         let recipients = self.recipients_on(servers.as_ref(), sender.as_ref())?;
-        let content = String::from_utf8(self.content()?)
-            .map_err(|_| Failure::refused("content that is not UTF-8 cannot be sent to servers"))?;
-        let mut envelope = self.headers(&recipients[0], sender);
-        envelope.body = content;
-        envelope.encode()?;
+        let envelope = fill_for_servers(self.headers(&recipients[0], sender), self.content()?)?;
         let outbox = context.project()?.open_outbox()?;
         let deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut failed = None;

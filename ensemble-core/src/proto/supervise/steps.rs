@@ -157,7 +157,7 @@ impl Supervise {
             | State::Gated { .. }
             | State::Delayed { .. }
             | State::Retrying { .. } => self.leave(reason),
-            state @ (State::Leaving { .. } | State::Ended) => state,
+            late => late,
         }
     }
 
@@ -168,15 +168,7 @@ impl Supervise {
             State::Looking { .. } => self.retry(now, Again::Look),
             State::Checking => self.retry(now, Again::Check),
             State::Leaving { reason } => self.retry(now, Again::Unregister(reason)),
-            state @ (State::New
-            | State::Idle { .. }
-            | State::Gated { .. }
-            | State::Spawning
-            | State::Running
-            | State::Delayed { .. }
-            | State::Retrying { .. }
-            | State::Stopping { .. }
-            | State::Ended) => state,
+            late => late,
         }
     }
 
@@ -227,18 +219,7 @@ impl Supervise {
     pub(super) fn started(&mut self) -> State {
         match self.state {
             State::New => self.register(),
-            state @ (State::Registering
-            | State::Looking { .. }
-            | State::Idle { .. }
-            | State::Checking
-            | State::Gated { .. }
-            | State::Spawning
-            | State::Running
-            | State::Delayed { .. }
-            | State::Retrying { .. }
-            | State::Stopping { .. }
-            | State::Leaving { .. }
-            | State::Ended) => state,
+            late => late,
         }
     }
 
@@ -246,18 +227,7 @@ impl Supervise {
     pub(super) fn registered(&mut self) -> State {
         match self.state {
             State::Registering => self.look(0),
-            state @ (State::New
-            | State::Looking { .. }
-            | State::Idle { .. }
-            | State::Checking
-            | State::Gated { .. }
-            | State::Spawning
-            | State::Running
-            | State::Delayed { .. }
-            | State::Retrying { .. }
-            | State::Stopping { .. }
-            | State::Leaving { .. }
-            | State::Ended) => state,
+            late => late,
         }
     }
 
@@ -265,18 +235,7 @@ impl Supervise {
     pub(super) fn refused(&mut self) -> State {
         match self.state {
             State::Registering => self.end(Reason::Refused),
-            state @ (State::New
-            | State::Looking { .. }
-            | State::Idle { .. }
-            | State::Checking
-            | State::Gated { .. }
-            | State::Spawning
-            | State::Running
-            | State::Delayed { .. }
-            | State::Retrying { .. }
-            | State::Stopping { .. }
-            | State::Leaving { .. }
-            | State::Ended) => state,
+            late => late,
         }
     }
 
@@ -284,18 +243,7 @@ impl Supervise {
     pub(super) fn nothing(&mut self, now: Monotonic) -> State {
         match self.state {
             State::Looking { .. } => self.idle(now),
-            state @ (State::New
-            | State::Registering
-            | State::Idle { .. }
-            | State::Checking
-            | State::Gated { .. }
-            | State::Spawning
-            | State::Running
-            | State::Delayed { .. }
-            | State::Retrying { .. }
-            | State::Stopping { .. }
-            | State::Leaving { .. }
-            | State::Ended) => state,
+            late => late,
         }
     }
 
@@ -306,18 +254,7 @@ impl Supervise {
                 tries if tries < CLAIM_TRIES_MAX => State::Idle { until: now + wait, tries },
                 _ => self.idle(now),
             },
-            state @ (State::New
-            | State::Registering
-            | State::Idle { .. }
-            | State::Checking
-            | State::Gated { .. }
-            | State::Spawning
-            | State::Running
-            | State::Delayed { .. }
-            | State::Retrying { .. }
-            | State::Stopping { .. }
-            | State::Leaving { .. }
-            | State::Ended) => state,
+            late => late,
         }
     }
 
@@ -331,18 +268,7 @@ impl Supervise {
                 }
                 self.check()
             }
-            state @ (State::New
-            | State::Registering
-            | State::Idle { .. }
-            | State::Checking
-            | State::Gated { .. }
-            | State::Spawning
-            | State::Running
-            | State::Delayed { .. }
-            | State::Retrying { .. }
-            | State::Stopping { .. }
-            | State::Leaving { .. }
-            | State::Ended) => state,
+            late => late,
         }
     }
 
@@ -353,18 +279,7 @@ impl Supervise {
                 self.ask(Effect::Spawn);
                 State::Spawning
             }
-            state @ (State::New
-            | State::Registering
-            | State::Looking { .. }
-            | State::Idle { .. }
-            | State::Gated { .. }
-            | State::Spawning
-            | State::Running
-            | State::Delayed { .. }
-            | State::Retrying { .. }
-            | State::Stopping { .. }
-            | State::Leaving { .. }
-            | State::Ended) => state,
+            late => late,
         }
     }
 
@@ -373,17 +288,7 @@ impl Supervise {
         match self.state {
             State::Looking { .. } => State::Gated { until: now + self.pace.gate, holds: false },
             State::Checking => State::Gated { until: now + self.pace.gate, holds: true },
-            state @ (State::New
-            | State::Registering
-            | State::Idle { .. }
-            | State::Gated { .. }
-            | State::Spawning
-            | State::Running
-            | State::Delayed { .. }
-            | State::Retrying { .. }
-            | State::Stopping { .. }
-            | State::Leaving { .. }
-            | State::Ended) => state,
+            late => late,
         }
     }
 
@@ -392,18 +297,7 @@ impl Supervise {
         match self.state {
             State::Idle { tries: 0, .. } => self.look(0),
             State::Gated { holds, .. } => self.look_or_check(holds),
-            state @ (State::Idle { .. }
-            | State::New
-            | State::Registering
-            | State::Looking { .. }
-            | State::Checking
-            | State::Spawning
-            | State::Running
-            | State::Delayed { .. }
-            | State::Retrying { .. }
-            | State::Stopping { .. }
-            | State::Leaving { .. }
-            | State::Ended) => state,
+            late => late,
         }
     }
 
@@ -411,18 +305,7 @@ impl Supervise {
     pub(super) fn spawned(&mut self) -> State {
         match self.state {
             State::Spawning => State::Running,
-            state @ (State::New
-            | State::Registering
-            | State::Looking { .. }
-            | State::Idle { .. }
-            | State::Checking
-            | State::Gated { .. }
-            | State::Running
-            | State::Delayed { .. }
-            | State::Retrying { .. }
-            | State::Stopping { .. }
-            | State::Leaving { .. }
-            | State::Ended) => state,
+            late => late,
         }
     }
 
@@ -434,18 +317,7 @@ impl Supervise {
                 self.ask(Effect::Note(anomaly));
                 self.fresh(now, self.pace.restart, true)
             }
-            state @ (State::New
-            | State::Registering
-            | State::Looking { .. }
-            | State::Idle { .. }
-            | State::Checking
-            | State::Gated { .. }
-            | State::Running
-            | State::Delayed { .. }
-            | State::Retrying { .. }
-            | State::Stopping { .. }
-            | State::Leaving { .. }
-            | State::Ended) => state,
+            late => late,
         }
     }
 
@@ -453,18 +325,7 @@ impl Supervise {
     pub(super) fn terminated(&mut self) -> State {
         match self.state {
             State::Stopping { after } => self.go_on(after),
-            state @ (State::New
-            | State::Registering
-            | State::Looking { .. }
-            | State::Idle { .. }
-            | State::Checking
-            | State::Gated { .. }
-            | State::Spawning
-            | State::Running
-            | State::Delayed { .. }
-            | State::Retrying { .. }
-            | State::Leaving { .. }
-            | State::Ended) => state,
+            late => late,
         }
     }
 
@@ -472,18 +333,7 @@ impl Supervise {
     pub(super) fn left(&mut self) -> State {
         match self.state {
             State::Leaving { reason } => self.end(reason),
-            state @ (State::New
-            | State::Registering
-            | State::Looking { .. }
-            | State::Idle { .. }
-            | State::Checking
-            | State::Gated { .. }
-            | State::Spawning
-            | State::Running
-            | State::Delayed { .. }
-            | State::Retrying { .. }
-            | State::Stopping { .. }
-            | State::Ended) => state,
+            late => late,
         }
     }
 }
