@@ -2,24 +2,12 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use ensemble_core::board::{Board, BoardOptions, State};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::bed::{Bed, words};
-
-const PATIENCE: Duration = Duration::from_secs(60);
-const LOOK_INTERVAL: Duration = Duration::from_millis(10);
-
-#[track_caller]
-fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < PATIENCE, "waited in vain until {what}");
-        std::thread::sleep(LOOK_INTERVAL);
-    }
-}
+use crate::tmux_support::eventually;
 
 fn git(at: &Path, line: &str) {
     let mut git = Command::new("git");
@@ -62,7 +50,7 @@ fn a_sprint_of_three_survives_a_crash_a_hand_over_and_a_rejection() {
     );
     // Planner; crash, hand-over, hand-in, repair; two reviews.
     assert_eq!(told["agents"], 7);
-    wait_until("no process is left", || !is_running(&dir.display().to_string()));
+    eventually("no process is left", || !is_running(&dir.display().to_string()));
     let queue = dir.join("queue");
     let task = bed.object(&format!("--queue {} task show greet", queue.display()));
     assert_eq!((&task["status"], &task["review_cycles_total"]), (&"MERGED".into(), &1.into()));
@@ -79,7 +67,7 @@ fn a_supervisor_is_refused_where_one_is_and_leaves_when_told() {
     let bed = bed();
     let line = "supervise --role coder --id coder-1 -- sleep 600";
     let mut first = bed.start(line, Stdio::null());
-    wait_until("the agent runs", || {
+    eventually("the agent runs", || {
         let seat = bed.project().join(".ensemble/supervise/coder-1.yaml");
         std::fs::read_to_string(seat).is_ok_and(|text| text.contains("agent:"))
     });
@@ -153,7 +141,7 @@ fn the_exit_that_an_agent_has_announced_counts_for_programs_that_always_end_with
     command.env("ENSEMBLE", crate::bed::program()).stdin(Stdio::null()).stderr(Stdio::null());
     let mut supervisor = command.spawn().unwrap();
     // Three hand-overs, in milliseconds and not hours; then it is seen that nothing comes of it.
-    wait_until("the task is blocked", || state(&bed).tasks[0].status.as_str() == "BLOCKED");
+    eventually("the task is blocked", || state(&bed).tasks[0].status.as_str() == "BLOCKED");
     let runs = std::fs::read_to_string(bed.project().join("runs")).unwrap();
     assert_eq!(runs.lines().count(), 3);
     assert!(state(&bed).anomalies.is_empty());

@@ -3,7 +3,7 @@
 use ensemble_core::board::ControlFile;
 use ensemble_core::proto::goal::SprintEvent;
 
-use super::controls::{step_sprint, stop};
+use super::controls::stop_sprint;
 use crate::context::Context;
 use crate::exit::Outcome;
 
@@ -20,11 +20,6 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let board = context.board()?;
-        stop(context, &board, ControlFile::Abort, &self.reason)?;
-        let mut locked = board.lock()?;
-        step_sprint(&mut locked, SprintEvent::Abort)?;
-        locked.commit()?;
-        Ok(())
+        stop_sprint(context, ControlFile::Abort, SprintEvent::Abort, &self.reason)
     }
 }

@@ -1,9 +1,5 @@
 //! `ensemble agent`: what an agent says of itself to the blackboard, and asks of it.
 
-use std::path::Path;
-
-use ensemble_core::board::Board;
-
 use crate::context::Context;
 use crate::exit::Outcome;
 
@@ -12,6 +8,8 @@ mod handoff;
 mod heartbeat;
 mod register;
 mod verify;
+
+use super::controls::directory;
 
 pub(crate) use handoff::hand_over;
 pub(crate) use heartbeat::live;
@@ -42,9 +40,4 @@ impl Arguments {
             Verb::Exit(exit) => exit.run(context),
         }
     }
-}
-
-/// Where a board lies.
-fn directory(board: &Board) -> &Path {
-    board.path().parent().unwrap_or_else(|| Path::new("."))
 }

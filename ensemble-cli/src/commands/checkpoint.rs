@@ -3,7 +3,7 @@
 use ensemble_core::board::ControlFile;
 use ensemble_core::proto::goal::SprintEvent;
 
-use super::controls::{step_sprint, stop};
+use super::controls::stop_sprint;
 use crate::context::Context;
 use crate::exit::Outcome;
 
@@ -19,11 +19,6 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let board = context.board()?;
-        stop(context, &board, ControlFile::Checkpoint, &self.reason)?;
-        let mut locked = board.lock()?;
-        step_sprint(&mut locked, SprintEvent::Checkpoint)?;
-        locked.commit()?;
-        Ok(())
+        stop_sprint(context, ControlFile::Checkpoint, SprintEvent::Checkpoint, &self.reason)
     }
 }

@@ -47,6 +47,21 @@ pub(super) fn stop(context: &Context, board: &Board, file: ControlFile, reason: 
     context.out.line(one_line(&format!("{text}{reason}")))
 }
 
+/// Puts a file down, and takes the sprint's step that goes with it.
+pub(super) fn stop_sprint(
+    context: &Context,
+    file: ControlFile,
+    event: SprintEvent,
+    reason: &str,
+) -> Outcome {
+    let board = context.board()?;
+    stop(context, &board, file, reason)?;
+    let mut locked = board.lock()?;
+    step_sprint(&mut locked, event)?;
+    locked.commit()?;
+    Ok(())
+}
+
 /// The sprint's step that goes with a file, if the sprint is where it can be taken.
 pub(super) fn step_sprint(locked: &mut LockedBoard<'_>, event: SprintEvent) -> Outcome {
     let Some(sprint) = &locked.state().sprint else { return Ok(()) };
