@@ -21,6 +21,8 @@ const LOCK_RETRY_MAX: Duration = Duration::from_millis(20);
 /// The longest wait between two tries for a lock that is held for microseconds. Among many who
 /// want it this makes a thousand tries a second, so that nobody starves.
 const SHORT_LOCK_RETRY_MAX: Duration = Duration::from_millis(1);
+/// How often the kernel's table of locks is read for the holder of one that is certainly held.
+const LOCK_TABLE_LOOKS: usize = 5;
 
 /// An exclusive or shared lock (flock) on a file that exists only to be locked: it is never
 /// renamed and never removed, and a process that is started does not inherit it. util-linux
@@ -180,14 +182,20 @@ fn lock_holder(file: &File) -> String {
     }
 }
 
+/// The kernel hands its table out page by page and forgets its place when locks come and go between
+/// two pages: one look may miss a row that was there all the time.
 fn holder_pid(file: &File) -> Option<u32> {
     let stat = fs::fstat(file).ok()?;
-    let table = std::fs::read_to_string("/proc/locks").ok()?;
     let inode = format!(":{}", stat.st_ino);
+    (0..LOCK_TABLE_LOOKS).find_map(|_| holder_in(&std::fs::read("/proc/locks").ok()?, &inode))
+}
+
+fn holder_in(table: &[u8], inode: &str) -> Option<u32> {
+    let table = String::from_utf8_lossy(table);
     table.lines().filter(|row| !row.contains("->")).find_map(|row| {
         let columns: Vec<&str> = row.split_whitespace().collect();
         let is_ours = columns.get(1) == Some(&"FLOCK")
-            && columns.get(5).is_some_and(|id| id.ends_with(&inode));
+            && columns.get(5).is_some_and(|id| id.ends_with(inode));
         columns.get(4).filter(|_| is_ours)?.parse().ok()
     })
 }
@@ -219,5 +227,33 @@ mod tests {
         drop(held);
         assert_eq!(FileLock::holder(&path), None);
         FileLock::acquire(&path, Duration::ZERO).unwrap();
+    }
+
+    #[test]
+    fn a_holder_is_found_among_many_locks_that_come_and_go() {
+        let home = tempfile::tempdir().unwrap();
+        let path = |n: usize| home.path().join(n.to_string());
+        let held: Vec<FileLock> =
+            (0..400).map(|n| FileLock::acquire(&path(n), Duration::ZERO).unwrap()).collect();
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    drop(
+                        (400..480)
+                            .map(|n| FileLock::acquire(&path(n), Duration::ZERO))
+                            .collect::<Vec<_>>(),
+                    );
+                }
+            });
+            let missed = (0..400)
+                .cycle()
+                .take(1500)
+                .filter(|n| FileLock::holder(&path(*n)) != Some(std::process::id()))
+                .count();
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(missed, 0);
+        });
+        drop(held);
     }
 }
