@@ -1,13 +1,12 @@
 //! Asking: the gate, the request, and the message that tells its addressee.
 
-use std::io;
-
 use serde_json::json;
 
-use super::file::{REQUEST_FILE, clip};
-use super::gate::GateState;
-use super::{Asked, Entry, Held, Requests};
-use crate::durable::{self, Durability, Moved};
+use super::file::clip;
+use super::gate::{Gate, GateState};
+use super::ledger::{Page, Turn, Wrote};
+use super::{Asked, Entry, Requests};
+use crate::env::Published;
 use crate::message::{BODY_BYTES_MAX, Envelope, FORMAT_VERSION, NAME_BYTES_MAX, Name, yaml};
 use crate::proto::request::{AtExpiry, Kind, Refusal};
 use crate::spool::UnreadMail;
@@ -19,8 +18,8 @@ pub const REQUEST_ID_BYTES_MAX: usize = NAME_BYTES_MAX - 16;
 pub const CONTENT_BYTES_MAX: usize = 32 * 1024;
 /// How many ids are tried before it is a fault.
 const IDS_TRIED_MAX: usize = 64;
-/// How the directory of a request begins in `tmp/`, before it is renamed.
-pub(super) const TMP_STEM: &str = "request";
+/// How often a gate is read anew that others change at the same time.
+const GATES_TRIED_MAX: usize = 64;
 
 /// A question that is to be asked.
 #[derive(Clone, Debug)]
@@ -116,7 +115,7 @@ impl Requests<'_> {
                 "request_id": refusal.id(), "kind": super::printable(&kind), "from": from, "to": to,
                 "by": from, "why": refusal.word(),
             });
-            self.spool.options().recorder.record("request.refused", from.as_str(), data);
+            self.ledger.recorder().record("request.refused", from.as_str(), data);
         }
         asked
     }
@@ -130,26 +129,50 @@ impl Requests<'_> {
             let id = id.map_or_else(|| "new".to_owned(), String::from);
             return Err(Refusal::OwnRequest { id, by: ask.from }.into());
         }
-        self.spool.settings(&ask.to)?;
+        self.ledger.settings(&ask.to)?;
         let mut asked = self.prepare(&kind, ask, id.clone().unwrap_or_else(new_id))?;
-        let held = self.lock()?;
-        if let Some(same) = self.before(&held, &mut asked)? {
-            return Ok(same);
-        }
+        let turn = self.ledger.turn()?;
         let tried = if id.is_some() { 1 } else { IDS_TRIED_MAX };
         for _ in 0..tried {
-            self.gate_for(&held, &asked)?;
+            // A gate must not name the request of somebody else.
+            if id.is_none()
+                && asked.task_id.is_some()
+                && self.ledger.sheet(&asked.request_id)?.is_some()
+            {
+                asked.request_id = new_id();
+                continue;
+            }
+            if let Some(same) = self.pass_before(&turn, &mut asked)? {
+                return Ok(same);
+            }
             if self.store(&asked)? {
                 let entry = Entry::new(asked, None);
-                self.announce(&held, &entry.request, true)?;
+                self.announce(&turn, &entry.request, true)?;
                 return Ok(entry);
             }
             if let Some(id) = &id {
-                return self.ask_again(&held, &asked, id);
+                return self.ask_again(&turn, &asked, id);
             }
             asked.request_id = new_id();
         }
         Err(Refusal::Taken { id: asked.request_id.into() }.into())
+    }
+
+    /// Closes the gate for a question about a task; what was asked before, if it is the same.
+    fn pass_before(&self, turn: &Turn, asked: &mut Asked) -> Result<Option<Entry>> {
+        let Some(task) = asked.task_id.clone() else { return Ok(None) };
+        for _ in 0..GATES_TRIED_MAX {
+            let gate = self.gate(&task, &asked.from)?;
+            if let Some(same) = self.before(turn, asked, gate.as_ref())? {
+                return Ok(Some(same));
+            }
+            if self.ledger.close_gate(asked, gate.as_ref())? {
+                return Ok(None);
+            }
+        }
+        let path = self.ledger.place(&asked.request_id, Page::Request);
+        let busy = std::io::Error::from(std::io::ErrorKind::WouldBlock);
+        Err(Error::io("close the gate for", path, busy))
     }
 
     fn prepare(&self, kind: &Kind, ask: Ask, request_id: Name) -> Result<Asked> {
@@ -161,7 +184,7 @@ impl Requests<'_> {
             kind: Name::new(kind.name.as_ref())?,
             from: ask.from,
             to: ask.to,
-            created_at: self.now(),
+            created_at: self.ledger.now(),
             deadline_seconds: ask.deadline_seconds.unwrap_or(kind.deadline.as_secs()),
             remind_every_seconds: kind.remind_every.as_secs(),
             at_expiry: ask.at_expiry.unwrap_or(kind.at_expiry),
@@ -197,7 +220,7 @@ impl Requests<'_> {
             Ok(text) => text.into_bytes(),
             Err(error) => error.into_bytes(),
         };
-        let attachment = self.spool.attach(&content)?;
+        let attachment = self.ledger.attach(content)?;
         let text = format!(
             "The content is attached: attachments/{} ({} bytes).\n",
             attachment.sha256, attachment.bytes
@@ -206,14 +229,22 @@ impl Requests<'_> {
     }
 
     /// What an earlier plan for the same task means for this one.
-    fn before(&self, held: &Held, asked: &mut Asked) -> Result<Option<Entry>> {
-        let Some(task) = asked.task_id.clone() else { return Ok(None) };
-        let Some(gate) = self.gate(&task, &asked.from)? else { return Ok(None) };
+    fn before(
+        &self,
+        turn: &Turn,
+        asked: &mut Asked,
+        gate: Option<&Gate>,
+    ) -> Result<Option<Entry>> {
+        let Some(gate) = gate else { return Ok(None) };
         // The gate of this very request, written before a crash, is no round before it.
         if gate.request_id == asked.request_id {
             asked.round = Some(gate.round);
-            (asked.previous, asked.previous_comment) = (gate.previous, None);
+            asked.previous.clone_from(&gate.previous);
+            asked.previous_comment = None;
             return Ok(None);
+        }
+        if let Some(unasked) = &gate.unasked {
+            self.store(unasked)?;
         }
         let earlier = self.peek(gate.request_id.as_str())?;
         let earlier = earlier.map(|(home, decision)| Entry::new(home.asked, decision));
@@ -221,10 +252,10 @@ impl Requests<'_> {
             && let Some(earlier) = earlier
         {
             if earlier.request.asks_the_same(asked) {
-                self.announce(held, &earlier.request, false)?;
+                self.announce(turn, &earlier.request, false)?;
                 return Ok(Some(earlier));
             }
-            let id = earlier.request.request_id.into();
+            let (id, task) = (earlier.request.request_id.into(), gate.task_id.clone());
             let (to, by) = (earlier.request.to, earlier.request.from);
             return Err(Refusal::PlanPending { id, task, to, by }.into());
         }
@@ -238,82 +269,75 @@ impl Requests<'_> {
     }
 
     /// Puts the request into its place; `false` if the id is taken.
-    fn store(&self, asked: &Asked) -> Result<bool> {
-        let (queue, requests, options) =
-            (self.spool.queue_dir()?, self.dir()?, self.spool.options());
-        let tmp = queue.ensure_child("tmp", options.modes)?;
-        let name = durable::temporary_name(TMP_STEM);
-        let home = tmp.make_child(&name, options.modes)?;
-        let stored = home
-            .write_new(
-                REQUEST_FILE,
-                yaml::render(asked).as_bytes(),
-                options.modes,
-                options.durability,
-            )
-            .and_then(|_| self.sync(&home))
-            .and_then(|()| tmp.move_tree_new(&name, &requests, asked.request_id.as_str()));
-        if !matches!(stored, Ok(Moved::Done)) {
-            let _ = tmp.remove_tree(&name);
-        }
-        match stored? {
-            Moved::Done => self.sync(&requests).map(|()| true),
-            Moved::Exists => Ok(false),
-            Moved::Gone => {
-                let gone = io::Error::from(io::ErrorKind::NotFound);
-                Err(Error::io("move to", requests.path().join(asked.request_id.as_str()), gone))
-            }
-        }
+    pub(super) fn store(&self, asked: &Asked) -> Result<bool> {
+        let (id, text) = (&asked.request_id, yaml::render(asked));
+        Ok(self.ledger.write_once(id, Page::Request, &text)? == Wrote::Done)
     }
 
     /// The id is taken: by the same question, or by another one?
-    fn ask_again(&self, held: &Held, asked: &Asked, id: &Name) -> Result<Entry> {
+    fn ask_again(&self, turn: &Turn, asked: &Asked, id: &Name) -> Result<Entry> {
         let Some((home, decision)) =
             self.peek(id.as_str())?.filter(|(home, _)| home.asked.asks_the_same(asked))
         else {
             return Err(Refusal::Taken { id: id.to_string() }.into());
         };
-        let is_closed = home.is_closed()?;
+        let is_closed = home.is_closed;
         let entry = Entry { is_closed, ..Entry::new(home.asked, decision) };
         match &entry.decision {
-            None => self.announce(held, &entry.request, false)?,
+            None => self.announce(turn, &entry.request, false)?,
             // The gate that was closed anew for it.
-            Some(decision) => self.open_gate(held, &entry.request, decision)?,
+            Some(decision) => self.open_gate(&entry.request, decision)?,
         }
         Ok(entry)
     }
 
-    /// Makes sure that the addressee has the message. Recorded before, so that no crash leaves a
-    /// request that was told of and is not in the log.
-    pub(super) fn announce(&self, _held: &Held, asked: &Asked, is_new: bool) -> Result<()> {
+    /// Makes sure that the addressee has the message.
+    pub(super) fn announce(&self, turn: &Turn, asked: &Asked, is_new: bool) -> Result<()> {
         let question = self.question(asked);
-        let is_told = match &asked.asked_by_message {
-            Some(_) => !is_new,
-            None => self.spool.state(&asked.to, &question.id)?.is_some(),
+        let record = || {
+            let more = json!({
+                "deadline_seconds": asked.deadline_seconds, "task_id": asked.task_id,
+                "round": asked.round,
+            });
+            self.record("request.opened", asked.from.as_str(), asked, more);
         };
-        if is_told {
+        if asked.asked_by_message.is_some() {
+            if is_new {
+                record();
+            }
             return Ok(());
         }
-        let more = json!({
-            "deadline_seconds": asked.deadline_seconds, "task_id": asked.task_id, "round": asked.round,
-        });
-        self.record("request.opened", asked.from.as_str(), asked, more);
-        if asked.asked_by_message.is_none() { self.publish(question) } else { Ok(()) }
-    }
-
-    /// Stores a message of a request, once. One with another text, by another version of this
-    /// program, counts as stored.
-    pub(super) fn publish(&self, envelope: Envelope) -> Result<()> {
-        match self.spool.publish(&envelope) {
-            Ok(_) | Err(Error::Conflict { .. }) => Ok(()),
-            Err(error) => Err(error),
+        if self.ledger.state(&asked.to, &question.id)?.is_some() {
+            return Ok(());
         }
+        self.publish_recorded(turn, question, record)
     }
 
-    pub(super) fn sync(&self, dir: &durable::Dir) -> Result<()> {
-        match self.spool.durability() {
-            Durability::Power => dir.sync(),
-            Durability::Process => Ok(()),
+    /// Stores a message and records why, each once. Whoever is alone records first, so that no crash
+    /// leaves a message that is not in the log; of several the one that has stored it does.
+    pub(super) fn publish_recorded(
+        &self,
+        turn: &Turn,
+        envelope: Envelope,
+        record: impl FnOnce(),
+    ) -> Result<()> {
+        if turn.is_alone() {
+            record();
+            return self.publish(envelope).map(drop);
+        }
+        if self.publish(envelope)? {
+            record();
+        }
+        Ok(())
+    }
+
+    /// Stores a message of a request, once; `false` if it was stored before. One with another text, by
+    /// another version of this program, counts as stored.
+    pub(super) fn publish(&self, envelope: Envelope) -> Result<bool> {
+        match self.ledger.publish(&envelope) {
+            Ok(published) => Ok(published == Published::Stored),
+            Err(Error::Conflict { .. }) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 }

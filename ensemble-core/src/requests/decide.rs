@@ -1,13 +1,10 @@
-//! Deciding: one file, created with no-replace. Whoever comes later hears who was first.
-
-use std::io;
+//! Deciding: one page, written once. Whoever comes later hears who was first.
 
 use serde_json::json;
 
-use super::file::{COMMENT_BYTES_MAX, DECISION_FILE, Home, Standing, clip};
+use super::file::{COMMENT_BYTES_MAX, Home, Standing, clip};
+use super::ledger::{Page, Sheet, Wrote};
 use super::{Entry, Requests};
-use crate::dropbox::{Aside, put_aside};
-use crate::durable::{self, Moved};
 use crate::message::Name;
 use crate::proto::request::{Decision, Outcome, Refusal};
 use crate::{Error, Result};
@@ -34,7 +31,7 @@ impl Requests<'_> {
     /// what and when), or `by` may not decide it; the refusal is recorded. Or the disk failed.
     pub fn respond(&self, id: &str, by: &Name, approve: bool, comment: &str) -> Result<Entry> {
         let outcome = if approve { Outcome::Approved } else { Outcome::Rejected };
-        self.decide(id, Decision::new(outcome, by.clone(), self.now()).with_comment(comment))
+        self.decide(id, Decision::new(outcome, by.clone(), self.ledger.now()).with_comment(comment))
     }
 
     /// Takes a request back in the name of `by`, who must have made it.
@@ -42,7 +39,7 @@ impl Requests<'_> {
     /// # Errors
     /// As for [`Requests::respond`].
     pub fn cancel(&self, id: &str, by: &Name, comment: &str) -> Result<Entry> {
-        let decision = Decision::new(Outcome::Cancelled, by.clone(), self.now());
+        let decision = Decision::new(Outcome::Cancelled, by.clone(), self.ledger.now());
         self.decide(id, decision.with_comment(comment))
     }
 
@@ -90,7 +87,7 @@ impl Requests<'_> {
         let Some(entry) = self.find(id)? else { return Ok(None) };
         if entry.decision.is_none() {
             let by = entry.request.from;
-            let decision = Decision::new(Outcome::Cancelled, by, self.now());
+            let decision = Decision::new(Outcome::Cancelled, by, self.ledger.now());
             self.propose(id, &decision.with_comment(clip(why)))?;
         }
         self.resume(id)
@@ -113,80 +110,67 @@ impl Requests<'_> {
     fn propose_in(&self, home: &Home, decision: &Decision) -> Result<Proposed> {
         // What everybody would put aside is not written.
         home.counts(decision)?;
-        let options = self.spool.options();
-        let tmp = self.spool.queue_dir()?.ensure_child("tmp", options.modes)?;
-        let content = home.render(decision);
+        let (id, content) = (&home.asked.request_id, home.render(decision));
+        let unknown = || Refusal::Unknown { id: id.to_string() };
         for _ in 0..ASIDE_MAX {
-            let name = durable::temporary_name("decision");
-            tmp.write_new(&name, content.as_bytes(), options.modes, options.durability)?;
-            let moved = tmp.move_new(&name, &home.dir, DECISION_FILE);
-            if !matches!(moved, Ok(Moved::Done)) {
-                let _ = tmp.remove(&name);
-            }
-            match moved? {
-                Moved::Done => {
-                    self.sync(&home.dir)?;
+            match self.ledger.write_once(id, Page::Decision, &content)? {
+                Wrote::Done => {
                     return Ok(Proposed { standing: decision.clone(), is_ours: true });
                 }
-                Moved::Exists => {}
-                Moved::Gone => {
-                    let id = home.asked.request_id.to_string();
-                    return Err(Refusal::Unknown { id }.into());
-                }
+                Wrote::Exists => {}
+                Wrote::Gone => return Err(unknown().into()),
             }
-            match home.standing()? {
-                Standing::Valid(standing) => return Ok(Proposed { standing, is_ours: false }),
-                Standing::Nothing => {}
-                Standing::Invalid(_) => {
-                    if let Some(standing) = self.put_aside(home)? {
-                        return Ok(Proposed { standing, is_ours: false });
-                    }
-                }
+            let Some((_, standing)) = self.look(id.as_str())? else {
+                return Err(unknown().into());
+            };
+            if let Some(standing) = standing {
+                return Ok(Proposed { standing, is_ours: false });
             }
         }
-        let path = home.dir.path().join(DECISION_FILE);
-        Err(Error::io("decide", path, io::Error::from(io::ErrorKind::WouldBlock)))
+        let path = self.ledger.place(id, Page::Decision);
+        let busy = std::io::Error::from(std::io::ErrorKind::WouldBlock);
+        Err(Error::io("decide", path, busy))
     }
 
-    /// Puts a decision aside that counts for nothing. Only one process does so at a time, after
-    /// another look: a decision that has taken its place meanwhile stays, and is returned.
-    pub(super) fn put_aside(&self, home: &Home) -> Result<Option<Decision>> {
-        let _held = self.lock()?;
-        let why = match home.standing()? {
+    /// Puts a decision aside that counts for nothing. Where there are turns, only one process does so
+    /// at a time, after another look: a decision that has taken its place meanwhile stays, and is
+    /// returned.
+    pub(super) fn put_aside(&self, id: &Name) -> Result<Option<Decision>> {
+        let _turn = self.ledger.turn()?;
+        let Some(home) = Home::read(self.ledger, id)? else { return Ok(None) };
+        let (revision, why) = match &home.standing {
             Standing::Nothing => return Ok(None),
-            Standing::Valid(decision) => return Ok(Some(decision)),
-            Standing::Invalid(why) => why,
+            Standing::Valid(decision) => return Ok(Some(decision.clone())),
+            Standing::Invalid(revision, why) => (*revision, why),
         };
-        let id = &home.asked.request_id;
-        let path = format!("{}/{id}/{DECISION_FILE}", super::REQUESTS);
-        let aside = Aside { path, stem: format!("requests.{id}.{DECISION_FILE}") };
-        let queue = self.spool.queue_dir()?;
-        let kept_as = put_aside(&queue, &home.dir, DECISION_FILE, &aside, &why)?;
+        let kept_as = self.ledger.put_aside(id, revision, why)?;
         let more = json!({ "kept_as": kept_as, "error": why });
         self.record("request.rejected_file", super::ACTOR, &home.asked, more);
         Ok(None)
     }
 
-    /// Puts a request aside that cannot be read: its whole directory. `None` if it can be.
+    /// Puts a request aside that cannot be read: all of it. `None` if it can be.
     ///
     /// # Errors
     /// The disk failed; or it is of a newer version, which is left where it is.
     pub fn reject(&self, id: &Name) -> Result<Option<String>> {
-        let _held = self.lock()?;
-        let requests = self.dir()?;
-        let error = match Home::open(&requests, id) {
+        let _turn = self.ledger.turn()?;
+        let place = |page| self.ledger.place(id, page);
+        let read = self.ledger.sheet(id).and_then(|sheet| {
+            let asked = sheet.map(|sheet| Sheet { decision: None, ..sheet });
+            asked.map(|asked| Home::of(id, asked, place)).transpose()
+        });
+        let error = match read {
             Err(error @ (Error::Malformed { .. } | Error::TooLarge { .. })) => error,
             other => return other.map(|_| None),
         };
         if super::file::is_newer(&error) {
             return Err(error);
         }
-        let aside =
-            Aside { path: format!("{}/{id}", super::REQUESTS), stem: format!("requests.{id}") };
         let why = error.to_string();
-        let kept_as = put_aside(&self.spool.queue_dir()?, &requests, id.as_str(), &aside, &why)?;
+        let kept_as = self.ledger.reject(id, &why)?;
         let data = json!({ "request_id": id, "kept_as": kept_as, "error": why });
-        self.spool.options().recorder.record("request.rejected_file", super::ACTOR, data);
+        self.ledger.recorder().record("request.rejected_file", super::ACTOR, data);
         Ok(Some(kept_as))
     }
 
@@ -200,7 +184,7 @@ impl Requests<'_> {
         }
         (data["by"], data["outcome"]) = (json!(tried.by), json!(tried.outcome));
         data["why"] = refusal.word().into();
-        self.spool.options().recorder.record("request.refused", tried.by.as_str(), data);
+        self.ledger.recorder().record("request.refused", tried.by.as_str(), data);
         refusal.into()
     }
 }

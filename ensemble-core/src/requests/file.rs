@@ -1,33 +1,25 @@
-//! The files of a request: what stands in them, and how they are read.
+//! The pages of a request: what stands in them, and how they are read.
 //!
-//! A request's file is never changed. A decision's file is created once; whether it counts follows
-//! from the two files alone, so that everybody who reads them comes to the same answer.
+//! What was asked is never changed. A decision is written once; whether it counts follows from the two
+//! pages alone, so that everybody who reads them comes to the same answer.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::durable::Dir;
+use super::ledger::{Ledger, Page, Sheet, Written};
 use crate::message::{Attachment, Digest, FORMAT_VERSION, Name, Timestamp, yaml};
 use crate::proto::request::{AtExpiry, Decision, Kind, Outcome, Request};
 use crate::spool::UnreadMail;
 use crate::{Error, Result};
 
-/// What was asked.
-pub(super) const REQUEST_FILE: &str = "request.yaml";
-/// What was decided, once.
-pub(super) const DECISION_FILE: &str = "decision.yaml";
-/// Everything that follows from the decision is done.
-pub(super) const CLOSED_FILE: &str = "closed.yaml";
-/// Everybody was told of the decision, and something is left to be carried out.
-pub(super) const TOLD_FILE: &str = "told.yaml";
-/// The largest of these files, in bytes: the longest content, with every character escaped.
-const FILE_BYTES_MAX: usize = 512 * 1024;
+/// The largest of these pages, in bytes: the longest content, with every character escaped.
+pub(crate) const PAGE_BYTES_MAX: usize = 512 * 1024;
 /// The longest words of a decider, in bytes.
 pub const COMMENT_BYTES_MAX: usize = 16 * 1024;
 
-/// What was asked: `requests/<request_id>/request.yaml`. It says everything that is needed to
+/// What was asked: [`Page::Request`], `requests/<request_id>/request.yaml`. It says everything that is needed to
 /// remind of it, to decide it and to answer, so that no configuration is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -191,12 +183,14 @@ struct MarkFile<'a> {
     at: Timestamp,
 }
 
-/// The directory of one request, open.
+/// One request, as it was read.
 #[derive(Debug)]
-pub(super) struct Home {
-    pub(super) dir: Dir,
+pub(crate) struct Home {
     pub(super) asked: Asked,
     pub(super) sha256: Digest,
+    pub(super) standing: Standing,
+    pub(super) is_told: bool,
+    pub(super) is_closed: bool,
 }
 
 /// What is in the place of a decision.
@@ -204,50 +198,60 @@ pub(super) struct Home {
 pub(super) enum Standing {
     Nothing,
     Valid(Decision),
-    /// A file that decides nothing, and why.
-    Invalid(String),
+    /// Something that decides nothing: which version of it, and why.
+    Invalid(u64, String),
 }
 
 impl Home {
-    /// Opens the directory of a request; `None` if there is none, or nothing in it yet.
-    pub(super) fn open(requests: &Dir, id: &Name) -> Result<Option<Self>> {
-        let dir = match requests.open_child(id.as_str()) {
-            Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(None),
-            other => other?,
-        };
-        let Some(content) = dir.read(REQUEST_FILE, FILE_BYTES_MAX)? else { return Ok(None) };
-        let path = dir.path().join(REQUEST_FILE);
-        let asked: Asked = parse(&content, &path)?;
-        check_version(asked.version, &path)?;
-        if asked.request_id != *id {
-            let detail = format!("says `{}`, the directory is `{id}`", asked.request_id);
-            return Err(Error::malformed(path, "request_id", detail));
-        }
-        Ok(Some(Self { dir, asked, sha256: Digest::of(&content) }))
+    /// Reads a request; `None` if there is none.
+    pub(super) fn read(ledger: &dyn Ledger, id: &Name) -> Result<Option<Self>> {
+        let Some(sheet) = ledger.sheet(id)? else { return Ok(None) };
+        Self::of(id, sheet, |page| ledger.place(id, page)).map(Some)
     }
 
-    /// What stands in the decision file, judged by the two files alone.
-    pub(super) fn standing(&self) -> Result<Standing> {
-        let path = self.dir.path().join(DECISION_FILE);
-        let content = match self.dir.read(DECISION_FILE, FILE_BYTES_MAX) {
-            Ok(None) => return Ok(Standing::Nothing),
-            Ok(Some(content)) => content,
-            Err(error @ (Error::Malformed { .. } | Error::TooLarge { .. })) => {
-                return Ok(Standing::Invalid(error.to_string()));
-            }
-            Err(error) => return Err(error),
+    /// What a sheet says, judged by itself alone.
+    pub(crate) fn of(id: &Name, sheet: Sheet, place: impl Fn(Page) -> PathBuf) -> Result<Self> {
+        let path = place(Page::Request);
+        let asked: Asked = parse(&sheet.request.content, &path)?;
+        check_version(asked.version, &path)?;
+        if asked.request_id != *id {
+            let detail = format!("says `{}`, its place is `{id}`", asked.request_id);
+            return Err(Error::malformed(path, "request_id", detail));
+        }
+        let mut home = Self {
+            asked,
+            sha256: Digest::of(&sheet.request.content),
+            standing: Standing::Nothing,
+            is_told: sheet.is_told,
+            is_closed: sheet.is_closed,
         };
-        let file: DecisionFile = match parse(&content, &path) {
+        home.standing = match sheet.decision {
+            None => Standing::Nothing,
+            Some(Err(why)) => Standing::Invalid(0, why),
+            Some(Ok(written)) => home.standing(&written, &place(Page::Decision))?,
+        };
+        Ok(home)
+    }
+
+    /// What a page in the place of a decision is.
+    fn standing(&self, written: &Written, path: &Path) -> Result<Standing> {
+        let file: DecisionFile = match parse(&written.content, path) {
             Ok(file) => file,
-            Err(error) => return Ok(Standing::Invalid(error.to_string())),
+            Err(error) => return Ok(Standing::Invalid(written.revision, error.to_string())),
         };
-        check_version(file.version, &path)?;
-        let changed_ns = self.dir.stat(DECISION_FILE)?.map_or(0, |stat| stat.modified_ns);
-        let at = i64::try_from(changed_ns / 1_000_000).unwrap_or(0);
-        Ok(match self.judge(file, Timestamp::from_unix_millis(at)) {
+        check_version(file.version, path)?;
+        Ok(match self.judge(file, written.at) {
             Ok(decision) => Standing::Valid(decision),
-            Err(why) => Standing::Invalid(why),
+            Err(why) => Standing::Invalid(written.revision, why),
         })
+    }
+
+    /// The decision that counts.
+    pub(super) fn decision(&self) -> Option<Decision> {
+        match &self.standing {
+            Standing::Nothing | Standing::Invalid(..) => None,
+            Standing::Valid(decision) => Some(decision.clone()),
+        }
     }
 
     fn judge(&self, file: DecisionFile, made_at: Timestamp) -> Result<Decision, String> {
@@ -292,16 +296,8 @@ impl Home {
         if decision.by == self.asked.to && self.asked.may_expire(decision) {
             return Ok(());
         }
-        let path = self.dir.path().join(DECISION_FILE);
-        Err(Error::malformed(path, "outcome", "its deadline is not over"))
-    }
-
-    pub(super) fn is_told(&self) -> Result<bool> {
-        Ok(self.dir.stat(TOLD_FILE)?.is_some())
-    }
-
-    pub(super) fn is_closed(&self) -> Result<bool> {
-        Ok(self.dir.stat(CLOSED_FILE)?.is_some())
+        let id = self.asked.request_id.as_str();
+        Err(Error::malformed(id, "outcome", "its deadline is not over"))
     }
 
     /// The content of a decision file.

@@ -3,10 +3,10 @@
 
 use serde_json::json;
 
-use super::file::{CLOSED_FILE, Home, TOLD_FILE};
+use super::file::Home;
+use super::ledger::{Page, Turn};
 use super::messages::message_id;
-use super::{ACTOR, ESCALATED_TO, Entry, Held, Requests};
-use crate::durable::{self, Moved};
+use super::{ACTOR, ESCALATED_TO, Entry, Requests};
 use crate::message::Name;
 use crate::proto::request::{AtExpiry, Decision, Outcome, Refusal};
 use crate::spool::State;
@@ -25,8 +25,8 @@ impl Requests<'_> {
         if entry.decision.is_some() {
             return self.carry_on(entry).map(Some);
         }
-        let held = self.lock()?;
-        self.announce(&held, &entry.request, false)?;
+        let turn = self.ledger.turn()?;
+        self.announce(&turn, &entry.request, false)?;
         Ok(Some(entry))
     }
 
@@ -39,11 +39,12 @@ impl Requests<'_> {
             return Ok(());
         };
         let asked = &entry.request;
-        let _held = self.lock()?;
+        let turn = self.ledger.turn()?;
         let reminder = self.reminder(asked, nth);
-        if self.spool.state(&asked.to, &reminder.id)?.is_none() {
-            self.record("request.reminded", ACTOR, asked, json!({ "nth": nth }));
-            self.publish(reminder)?;
+        if self.ledger.state(&asked.to, &reminder.id)?.is_none() {
+            self.publish_recorded(&turn, reminder, || {
+                self.record("request.reminded", ACTOR, asked, json!({ "nth": nth }));
+            })?;
         }
         Ok(())
     }
@@ -53,9 +54,9 @@ impl Requests<'_> {
     /// # Errors
     /// [`Refusal::Unknown`], or the disk failed. It may be said again.
     pub fn close(&self, id: &str) -> Result<()> {
-        let held = self.lock()?;
+        let _turn = self.ledger.turn()?;
         match self.peek(id)? {
-            Some((home, Some(decision))) => self.mark(&held, &home, CLOSED_FILE, &decision),
+            Some((home, Some(decision))) => self.mark(&home, Page::Closed, &decision),
             Some((_, None)) | None => Err(Refusal::Unknown { id: super::printable(id) }.into()),
         }
     }
@@ -63,29 +64,29 @@ impl Requests<'_> {
     /// Everything that follows from the decision of this request but what is to be carried out.
     pub(super) fn carry_on(&self, mut entry: Entry) -> Result<Entry> {
         let Some(decision) = entry.decision.clone() else { return Ok(entry) };
-        let held = self.lock()?;
+        let turn = self.ledger.turn()?;
         let id = entry.request.request_id.clone();
-        let Some(home) = Home::open(&self.dir()?, &id)? else { return Ok(entry) };
-        if home.is_closed()? {
+        let Some(home) = Home::read(self.ledger, &id)? else { return Ok(entry) };
+        if home.is_closed {
             entry.is_closed = true;
             return Ok(entry);
         }
-        if !home.is_told()? {
-            self.tell(&home, &decision)?;
+        if !home.is_told {
+            self.tell(&turn, &home, &decision)?;
         }
-        self.open_gate(&held, &home.asked, &decision)?;
+        self.open_gate(&home.asked, &decision)?;
         entry.is_closed = !home.asked.kind().carries_out(&decision);
-        let mark = if entry.is_closed { CLOSED_FILE } else { TOLD_FILE };
-        self.mark(&held, &home, mark, &decision)?;
+        let page = if entry.is_closed { Page::Closed } else { Page::Told };
+        self.mark(&home, page, &decision)?;
         Ok(entry)
     }
 
-    /// Tells everybody whom it concerns. The record comes first and the response last: the
-    /// response is the sign that all of this was done.
-    fn tell(&self, home: &Home, decision: &Decision) -> Result<()> {
+    /// Tells everybody whom it concerns, the requester last: the response is the sign that all of this
+    /// was done.
+    fn tell(&self, turn: &Turn, home: &Home, decision: &Decision) -> Result<()> {
         let asked = &home.asked;
         let response = self.response(asked, decision);
-        let is_told = match self.spool.state(&asked.from, &response.id) {
+        let is_told = match self.ledger.state(&asked.from, &response.id) {
             Ok(state) => state.is_some(),
             // Somebody without a mailbox has asked, and will look.
             Err(Error::NoMailbox { .. }) => false,
@@ -101,16 +102,33 @@ impl Requests<'_> {
         };
         let actor = if decision.outcome == Outcome::Expired { ACTOR } else { decision.by.as_str() };
         let at_expiry = (decision.outcome == Outcome::Expired).then_some(asked.at_expiry);
-        self.record(kind, actor, asked, json!({
-            "outcome": decision.outcome, "by": decision.by, "at": decision.at, "at_expiry": at_expiry,
-            "comment_bytes": decision.comment.len(),
-        }));
+        let record = || {
+            self.record(kind, actor, asked, json!({
+                "outcome": decision.outcome, "by": decision.by, "at": decision.at,
+                "at_expiry": at_expiry, "comment_bytes": decision.comment.len(),
+            }));
+        };
+        if turn.is_alone() {
+            record();
+        }
         match decision.outcome {
             Outcome::Approved | Outcome::Rejected => {}
             Outcome::Expired => self.escalate(home, decision)?,
             Outcome::Cancelled => self.withdraw(home, decision)?,
         }
-        unless_absent(self.publish(response))
+        if turn.is_alone() {
+            return unless_absent(self.publish(response).map(drop));
+        }
+        match self.publish(response) {
+            // Of several hosts one has told.
+            Ok(false) => Ok(()),
+            // Nobody can be told: whoever closes it records.
+            Ok(true) | Err(Error::NoMailbox { .. }) => {
+                record();
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn escalate(&self, home: &Home, decision: &Decision) -> Result<()> {
@@ -118,7 +136,7 @@ impl Requests<'_> {
         if asked.at_expiry != AtExpiry::Escalate || asked.from.as_str() == ESCALATED_TO {
             return Ok(());
         }
-        unless_absent(self.publish(self.escalation(asked, decision)))
+        unless_absent(self.publish(self.escalation(asked, decision)).map(drop))
     }
 
     /// Takes the question out of its addressee's mailbox, or tells that it was taken back.
@@ -126,9 +144,9 @@ impl Requests<'_> {
         let asked = &home.asked;
         let id = message_id(asked, "request");
         let reason = format!("cancelled by {}", decision.by);
-        match self.spool.state(&asked.to, &id) {
+        match self.ledger.state(&asked.to, &id) {
             Ok(Some(State::Queued { .. })) => {
-                match self.spool.dead_letter_waiting(&asked.to, &id, &reason) {
+                match self.ledger.set_aside(&asked.to, &id, &reason) {
                     // It was received at this moment.
                     Err(Error::NoMessage { .. }) => {}
                     other => return other,
@@ -139,25 +157,13 @@ impl Requests<'_> {
             Ok(Some(State::Dead) | None) | Err(Error::NoMailbox { .. }) => return Ok(()),
             Err(error) => return Err(error),
         }
-        unless_absent(self.publish(self.withdrawal(asked, decision)))
+        unless_absent(self.publish(self.withdrawal(asked, decision)).map(drop))
     }
 
     /// Says how far everything is done.
-    fn mark(&self, _held: &Held, home: &Home, mark: &str, decision: &Decision) -> Result<()> {
-        if home.dir.stat(mark)?.is_some() {
-            return Ok(());
-        }
-        let options = self.spool.options();
-        let tmp = self.spool.queue_dir()?.ensure_child("tmp", options.modes)?;
-        let name = durable::temporary_name(mark);
-        let content = home.render_mark(decision.outcome, self.now());
-        tmp.write_new(&name, content.as_bytes(), options.modes, options.durability)?;
-        let moved = tmp.move_new(&name, &home.dir, mark);
-        if !matches!(moved, Ok(Moved::Done)) {
-            let _ = tmp.remove(&name);
-        }
-        moved?;
-        self.sync(&home.dir)
+    fn mark(&self, home: &Home, page: Page, decision: &Decision) -> Result<()> {
+        let text = home.render_mark(decision.outcome, self.ledger.now());
+        self.ledger.write_once(&home.asked.request_id, page, &text).map(drop)
     }
 
     /// What a request that is too old for its deadline is to be closed with, by whoever waits for it
@@ -167,7 +173,7 @@ impl Requests<'_> {
     /// As for [`Requests::resume`].
     pub fn expire(&self, id: &Name) -> Result<Option<Entry>> {
         let Some(entry) = self.find(id.as_str())? else { return Ok(None) };
-        if entry.decision.is_some() || self.now() < entry.request.deadline_at() {
+        if entry.decision.is_some() || self.ledger.now() < entry.request.deadline_at() {
             return Ok(Some(entry));
         }
         let (by, at) = (entry.request.to.clone(), entry.request.deadline_at());

@@ -12,16 +12,18 @@
 //! not to be read      closed      submit it again
 //! ```
 //!
-//! The file is written before the request, and removed after everybody was told. Reading a gate takes
-//! no lock and needs no [`Requests`]: the spool asks for each message that names a task, if there are
-//! gates at all.
+//! It is written before the request, and removed after everybody was told. Reading a gate takes
+//! no lock and needs no [`Requests`]: a queue asks for each message that names a task, if there are
+//! gates at all. On servers a gate carries the question until that is written, and stays closed for
+//! it: whoever meets it writes the question first, so that of two plans at a time one is the first.
 
 use serde::{Deserialize, Serialize};
 
 use super::file::{Home, Standing};
-use super::{Asked, Held, REQUESTS, Requests};
+use super::ledger::Page;
+use super::{Asked, REQUESTS, Requests, directory};
 use crate::durable::Dir;
-use crate::message::{Digest, Name, Timestamp, yaml};
+use crate::message::{Digest, Envelope, Name, Timestamp, yaml};
 use crate::proto::request::{Decision, Outcome};
 use crate::{Error, Result};
 
@@ -68,10 +70,17 @@ pub struct Gate {
     pub waits_for: Option<Name>,
     /// Since when it stands so.
     pub since: Option<Timestamp>,
+    /// Which version it is, where there are versions.
+    #[serde(skip)]
+    pub(crate) revision: u64,
+    /// The question, where it was not written yet.
+    #[serde(skip)]
+    pub(crate) unasked: Option<Box<Asked>>,
 }
 
 impl Gate {
-    fn unreadable(task: &str, agent: &Name) -> Self {
+    /// One whose file makes no sense.
+    pub(crate) fn unreadable(task: &str, agent: &Name) -> Self {
         Self {
             task_id: task.to_owned(),
             agent: agent.clone(),
@@ -81,7 +90,59 @@ impl Gate {
             state: GateState::Unreadable,
             waits_for: None,
             since: None,
+            revision: 0,
+            unasked: None,
         }
+    }
+
+    /// What a gate's file says; nobody takes on a task because a file was damaged.
+    pub(crate) fn of(file: Option<GateFile>, task: &str, agent: &Name) -> Self {
+        let Some(file) = file.filter(|file| file.task_id == task && file.agent == *agent) else {
+            return Self::unreadable(task, agent);
+        };
+        Self {
+            request_id: file.request_id,
+            round: file.round,
+            previous: file.previous,
+            state: GateState::Open,
+            unasked: file.question,
+            ..Self::unreadable(task, agent)
+        }
+    }
+
+    /// How its request stands, as far as that was made and can be read.
+    pub(crate) fn judge(mut self, home: Result<Option<Home>>) -> Result<Self> {
+        let home = match home {
+            Err(Error::Malformed { .. } | Error::TooLarge { .. }) => {
+                self.state = GateState::Unreadable;
+                return Ok(self);
+            }
+            other => other?,
+        };
+        let Some(home) = home else {
+            if let Some(asked) = &self.unasked {
+                self.waits_for = Some(asked.to.clone());
+                (self.state, self.since) = (GateState::Pending, Some(asked.created_at));
+            }
+            return Ok(self);
+        };
+        self.unasked = None;
+        self.waits_for = Some(home.asked.to.clone());
+        (self.state, self.since) = match home.standing {
+            // What decides nothing leaves the question open.
+            Standing::Nothing | Standing::Invalid(..) => {
+                (GateState::Pending, Some(home.asked.created_at))
+            }
+            Standing::Valid(Decision { outcome, at, .. }) => {
+                let state = match outcome {
+                    Outcome::Approved | Outcome::Cancelled => GateState::Open,
+                    Outcome::Rejected => GateState::Rejected,
+                    Outcome::Expired => GateState::Expired,
+                };
+                (state, Some(at))
+            }
+        };
+        Ok(self)
     }
 
     /// Whether the agent may not take the task on.
@@ -122,21 +183,45 @@ impl Gate {
 
 /// What stands in a gate's file.
 #[derive(Debug, Serialize, Deserialize)]
-struct GateFile {
+pub(crate) struct GateFile {
     version: u32,
-    task_id: String,
-    agent: Name,
-    request_id: Name,
+    pub(crate) task_id: String,
+    pub(crate) agent: Name,
+    pub(crate) request_id: Name,
     round: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     previous: Option<Name>,
+    /// The whole question, on servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    question: Option<Box<Asked>>,
+}
+
+impl GateFile {
+    /// For the task that a request is about; `None` if it is about none.
+    pub(crate) fn of(asked: &Asked) -> Option<Self> {
+        Some(Self {
+            version: crate::message::FORMAT_VERSION,
+            task_id: asked.task_id.clone()?,
+            agent: asked.from.clone(),
+            request_id: asked.request_id.clone(),
+            round: asked.round.unwrap_or(1),
+            previous: asked.previous.clone(),
+            question: None,
+        })
+    }
+
+    /// The same with the question in it.
+    #[cfg(feature = "nats")]
+    pub(crate) fn with_question(self, asked: &Asked) -> Self {
+        Self { question: Some(Box::new(asked.clone())), ..self }
+    }
 }
 
 /// The gates of a queue that has any.
 #[derive(Debug)]
 pub(crate) struct Gates {
     queue: Dir,
-    dir: Dir,
+    pub(super) dir: Dir,
 }
 
 impl Gates {
@@ -161,53 +246,26 @@ impl Gates {
         let Some(content) = self.dir.read(&file, FILE_BYTES_MAX)? else { return Ok(None) };
         let path = self.dir.path().join(file);
         let file = yaml::parse::<GateFile>(&String::from_utf8_lossy(&content), &path).ok();
-        let Some(file) = file.filter(|file| file.task_id == task && file.agent == *agent) else {
-            // Nobody takes on a task because a file was damaged.
-            return Ok(Some(Gate::unreadable(task, agent)));
-        };
-        let mut gate = Gate {
-            request_id: file.request_id,
-            round: file.round,
-            previous: file.previous,
-            state: GateState::Open,
-            ..Gate::unreadable(task, agent)
-        };
-        match self.judge(&mut gate) {
-            Err(Error::Malformed { .. } | Error::TooLarge { .. }) => {
-                gate.state = GateState::Unreadable;
-                Ok(Some(gate))
-            }
-            judged => judged.map(|()| Some(gate)),
+        let gate = Gate::of(file, task, agent);
+        if gate.state == GateState::Unreadable {
+            return Ok(Some(gate));
         }
+        let home = self.home(&gate.request_id);
+        gate.judge(home).map(Some)
     }
 
-    /// How the request of a gate stands.
-    fn judge(&self, gate: &mut Gate) -> Result<()> {
+    fn home(&self, id: &Name) -> Result<Option<Home>> {
         let requests = match self.queue.open_child(REQUESTS) {
-            Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(()),
+            Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(None),
             other => other?,
         };
-        let Some(home) = Home::open(&requests, &gate.request_id)? else { return Ok(()) };
-        gate.waits_for = Some(home.asked.to.clone());
-        (gate.state, gate.since) = match home.standing()? {
-            // A file that decides nothing leaves the question open.
-            Standing::Nothing | Standing::Invalid(_) => {
-                (GateState::Pending, Some(home.asked.created_at))
-            }
-            Standing::Valid(Decision { outcome, at, .. }) => {
-                let state = match outcome {
-                    Outcome::Approved | Outcome::Cancelled => GateState::Open,
-                    Outcome::Rejected => GateState::Rejected,
-                    Outcome::Expired => GateState::Expired,
-                };
-                (state, Some(at))
-            }
-        };
-        Ok(())
+        let Some(sheet) = directory::sheet(&requests, id)? else { return Ok(None) };
+        let place = |page: Page| requests.path().join(id.as_str()).join(directory::file_of(page));
+        Home::of(id, sheet, place).map(Some)
     }
 
     /// All request ids that gates name, with the files that name them.
-    fn named(&self) -> Result<Vec<(String, GateFile)>> {
+    pub(super) fn named(&self) -> Result<Vec<(String, GateFile)>> {
         let mut named = Vec::new();
         for file in self.dir.names()?.into_iter().filter(|file| file.ends_with(EXTENSION)) {
             let Some(content) = self.dir.read(&file, FILE_BYTES_MAX)? else { continue };
@@ -220,11 +278,22 @@ impl Gates {
     }
 }
 
-/// An agent's gate of a task: tasks that are no names get a digest instead.
-fn file_name(task: &str, agent: &Name) -> String {
-    let stem = Name::new(task)
-        .map_or_else(|_| format!("t-{}", Digest::of(task.as_bytes()).short(40)), String::from);
-    format!("{stem}@{agent}{EXTENSION}")
+/// A task in the name of a gate: tasks that are no names get a digest instead.
+pub(crate) fn stem(task: &str) -> String {
+    Name::new(task)
+        .map_or_else(|_| format!("t-{}", Digest::of(task.as_bytes()).short(40)), String::from)
+}
+
+/// An agent's gate of a task.
+pub(super) fn file_name(task: &str, agent: &Name) -> String {
+    format!("{}@{agent}{EXTENSION}", stem(task))
+}
+
+/// The task of a message for which there may be a gate. What belongs to a request passes.
+pub(crate) fn gated_task(envelope: &Envelope) -> Option<&str> {
+    let kind = envelope.kind.as_str();
+    let is_of_a_request = ["_request", "_response"].iter().any(|end| kind.ends_with(end));
+    envelope.task_id.as_deref().filter(|_| !is_of_a_request)
 }
 
 impl Requests<'_> {
@@ -234,10 +303,7 @@ impl Requests<'_> {
     /// # Errors
     /// A file of the gate or of its request cannot be read.
     pub fn gate(&self, task: &str, agent: &Name) -> Result<Option<Gate>> {
-        match Gates::open(self.spool.queue_dir()?)? {
-            None => Ok(None),
-            Some(gates) => gates.find(task, agent),
-        }
+        self.ledger.gate(task, agent)
     }
 
     /// All gates.
@@ -245,76 +311,20 @@ impl Requests<'_> {
     /// # Errors
     /// As for [`Requests::gate`].
     pub fn gates(&self) -> Result<Vec<Gate>> {
-        let Some(gates) = Gates::open(self.spool.queue_dir()?)? else { return Ok(Vec::new()) };
-        let mut all = Vec::new();
-        for (_, named) in gates.named()? {
-            all.extend(gates.find(&named.task_id, &named.agent)?);
-        }
+        let mut all = self.ledger.gates()?;
         all.sort_by(|a, b| (&a.task_id, &a.agent).cmp(&(&b.task_id, &b.agent)));
         Ok(all)
     }
 
-    /// Closes the gate of the task that a request is about, before the request is made.
-    pub(super) fn gate_for(&self, _held: &Held, asked: &Asked) -> Result<()> {
-        let Some(task) = &asked.task_id else { return Ok(()) };
-        let options = self.spool.options();
-        let queue = self.spool.queue_dir()?;
-        let (dir, tmp) =
-            (queue.ensure_child(GATES, options.modes)?, queue.ensure_child("tmp", options.modes)?);
-        let file = GateFile {
-            version: crate::message::FORMAT_VERSION,
-            task_id: task.clone(),
-            agent: asked.from.clone(),
-            request_id: asked.request_id.clone(),
-            round: asked.round.unwrap_or(1),
-            previous: asked.previous.clone(),
-        };
-        let name = file_name(task, &asked.from);
-        let text = yaml::render(&file);
-        dir.replace(&name, text.as_bytes(), &tmp, options.modes, options.durability)?;
-        self.sync(&queue)
-    }
-
     /// Takes the gate away that a decision has opened, if no later plan has closed it again.
-    pub(super) fn open_gate(&self, _held: &Held, asked: &Asked, decision: &Decision) -> Result<()> {
+    pub(super) fn open_gate(&self, asked: &Asked, decision: &Decision) -> Result<()> {
         let opens = match decision.outcome {
             Outcome::Approved | Outcome::Cancelled => true,
             Outcome::Rejected | Outcome::Expired => false,
         };
-        let Some(task) = asked.task_id.as_ref().filter(|_| opens) else { return Ok(()) };
-        let Some(gates) = Gates::open(self.spool.queue_dir()?)? else { return Ok(()) };
-        let gate = gates.find(task, &asked.from)?;
-        if gate.is_some_and(|gate| gate.request_id == asked.request_id) {
-            gates.dir.remove(&file_name(task, &asked.from))?;
+        if !opens || asked.task_id.is_none() {
+            return Ok(());
         }
-        self.remove_gates_if_empty()
-    }
-
-    fn remove_gates_if_empty(&self) -> Result<()> {
-        self.spool.queue_dir()?.remove_empty(GATES).map(drop)
-    }
-
-    /// The requests that gates name, which must not be forgotten.
-    pub(super) fn gated_requests(&self) -> Result<Vec<Name>> {
-        let Some(gates) = Gates::open(self.spool.queue_dir()?)? else { return Ok(Vec::new()) };
-        Ok(gates.named()?.into_iter().map(|(_, gate)| gate.request_id).collect())
-    }
-
-    /// Removes gates whose request was never made, of processes that were killed in between.
-    pub(super) fn sweep_gates(
-        &self,
-        _held: &Held,
-        is_old: impl Fn(&Dir, &str) -> bool,
-    ) -> Result<usize> {
-        let Some(gates) = Gates::open(self.spool.queue_dir()?)? else { return Ok(0) };
-        let (requests, mut removed) = (self.dir()?, 0);
-        for (file, gate) in gates.named()? {
-            if requests.stat(gate.request_id.as_str())?.is_none() && is_old(&gates.dir, &file) {
-                gates.dir.remove(&file)?;
-                removed += 1;
-            }
-        }
-        self.remove_gates_if_empty()?;
-        Ok(removed)
+        self.ledger.open_gate(asked)
     }
 }

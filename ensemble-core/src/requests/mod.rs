@@ -1,4 +1,4 @@
-//! Requests on disk: a question with an id, one addressee and one answer (seed 004).
+//! Requests: a question with an id, one addressee and one answer (seed 004).
 //!
 //! ```text
 //! requests/<id>/request.yaml    what was asked; the directory is renamed into place, whole
@@ -6,6 +6,8 @@
 //! requests/<id>/closed.yaml     everything that follows from the answer is done
 //! gates/<task>@<agent>.yaml     the plan that this agent's work on the task waits for
 //! ```
+//!
+//! This is how they lie in a directory; a [`Ledger`] is what keeps them, there or on servers.
 //!
 //! | what is done | in this order | a crash in between |
 //! |---|---|---|
@@ -43,19 +45,19 @@
 mod ask;
 mod correlate;
 mod decide;
+mod directory;
 mod file;
 mod follow;
 mod gate;
 mod kinds;
+mod ledger;
 mod messages;
 mod sweep;
 
 use serde_json::{Value, json};
 
-use crate::durable::{Dir, FileLock};
-use crate::message::{Name, Timestamp};
+use crate::message::Name;
 use crate::proto::request::{Decision, Refusal};
-use crate::spool::Spool;
 use crate::{Error, Result};
 
 pub use ask::{Ask, CONTENT_BYTES_MAX, REQUEST_ID_BYTES_MAX};
@@ -63,11 +65,18 @@ pub use correlate::Correlation;
 pub use file::{Asked, COMMENT_BYTES_MAX};
 pub use gate::{Gate, GateState};
 pub use kinds::{KIND_BYTES_MAX, Kinds, kind_fault};
+pub use ledger::{Ledger, Page, Sheet, Turn, Written, Wrote};
 pub use sweep::CLOSED_KEPT;
 
-pub(crate) use gate::{GATES, Gates};
+#[cfg(feature = "nats")]
+pub(crate) use file::{Home, PAGE_BYTES_MAX};
+pub(crate) use gate::{GATES, Gates, gated_task};
+#[cfg(feature = "nats")]
+pub(crate) use gate::{GateFile, stem};
 
-use file::{Home, Standing};
+#[cfg(not(feature = "nats"))]
+use file::Home;
+use file::Standing;
 
 /// The directory below the queue.
 pub const REQUESTS: &str = "requests";
@@ -75,14 +84,18 @@ pub const REQUESTS: &str = "requests";
 pub const ESCALATED_TO: &str = "conductor";
 /// Who acts when nobody decides.
 const ACTOR: &str = "ensemble";
-/// Only ever locked. No request has its name, which begins with a dot.
-const LOCK_FILE: &str = ".lock";
 
 /// The requests of a queue. Cheap to make; starts nothing and keeps nothing.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Requests<'a> {
-    spool: &'a Spool,
+    ledger: &'a dyn Ledger,
     kinds: Kinds,
+}
+
+impl std::fmt::Debug for Requests<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Requests").field("kinds", &self.kinds).finish_non_exhaustive()
+    }
 }
 
 /// What is known of a request.
@@ -144,17 +157,11 @@ impl Entry {
     }
 }
 
-/// Proof of holding the lock of a queue's requests.
-#[derive(Debug)]
-pub(crate) struct Held {
-    _lock: FileLock,
-}
-
 impl<'a> Requests<'a> {
     /// The requests of this queue, of seed 004's kinds.
     #[must_use]
-    pub fn new(spool: &'a Spool) -> Self {
-        Self { spool, kinds: Kinds::default() }
+    pub fn new(ledger: &'a dyn Ledger) -> Self {
+        Self { ledger, kinds: Kinds::default() }
     }
 
     /// With these kinds.
@@ -170,7 +177,7 @@ impl<'a> Requests<'a> {
     /// Its files cannot be read, or are of a newer version.
     pub fn find(&self, id: &str) -> Result<Option<Entry>> {
         let Some((home, standing)) = self.look(id)? else { return Ok(None) };
-        let is_closed = home.is_closed()?;
+        let is_closed = home.is_closed;
         Ok(Some(Entry { is_closed, ..Entry::new(home.asked, standing) }))
     }
 
@@ -206,7 +213,7 @@ impl<'a> Requests<'a> {
     /// # Errors
     /// The directory cannot be listed.
     pub fn ids(&self) -> Result<Vec<Name>> {
-        Ok(self.dir()?.names()?.into_iter().filter_map(|name| Name::new(name).ok()).collect())
+        self.ledger.ids()
     }
 
     /// Whether everything about a request is done: a look that opens no file.
@@ -214,48 +221,26 @@ impl<'a> Requests<'a> {
     /// # Errors
     /// The system cannot tell.
     pub fn is_closed(&self, id: &Name) -> Result<bool> {
-        match self.dir()?.open_child(id.as_str()) {
-            Ok(dir) => Ok(dir.stat(file::CLOSED_FILE)?.is_some()),
-            Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => Ok(true),
-            Err(error) => Err(error),
-        }
+        self.ledger.is_closed(id)
     }
 
-    /// As [`Requests::look`], but touches nothing: for whoever holds the lock.
+    /// As [`Requests::look`], but touches nothing: for whoever has the turn.
     fn peek(&self, id: &str) -> Result<Option<(Home, Option<Decision>)>> {
         let Ok(id) = Name::new(id) else { return Ok(None) };
-        let Some(home) = Home::open(&self.dir()?, &id)? else { return Ok(None) };
-        let decision = match home.standing()? {
-            Standing::Nothing | Standing::Invalid(_) => None,
-            Standing::Valid(decision) => Some(decision),
-        };
+        let Some(home) = Home::read(self.ledger, &id)? else { return Ok(None) };
+        let decision = home.decision();
         Ok(Some((home, decision)))
     }
 
-    /// A request's directory with the decision that stands.
+    /// A request with the decision that stands.
     fn look(&self, id: &str) -> Result<Option<(Home, Option<Decision>)>> {
         let Ok(id) = Name::new(id) else { return Ok(None) };
-        let Some(home) = Home::open(&self.dir()?, &id)? else { return Ok(None) };
-        let decision = match home.standing()? {
-            Standing::Nothing => None,
-            Standing::Valid(decision) => Some(decision),
-            Standing::Invalid(_) => self.put_aside(&home)?,
+        let Some(home) = Home::read(self.ledger, &id)? else { return Ok(None) };
+        let decision = match &home.standing {
+            Standing::Nothing | Standing::Valid(_) => home.decision(),
+            Standing::Invalid(..) => self.put_aside(&id)?,
         };
         Ok(Some((home, decision)))
-    }
-
-    fn dir(&self) -> Result<Dir> {
-        self.spool.queue_dir()?.ensure_child(REQUESTS, self.spool.options().modes)
-    }
-
-    /// Keeps other processes from announcing, carrying on or gating at the same time.
-    fn lock(&self) -> Result<Held> {
-        let path = self.dir()?.path().join(LOCK_FILE);
-        Ok(Held { _lock: FileLock::acquire(&path, self.spool.options().lock_patience)? })
-    }
-
-    fn now(&self) -> Timestamp {
-        self.spool.options().clock.wall()
     }
 
     fn record(&self, kind: &str, actor: &str, asked: &Asked, more: Value) {
@@ -265,7 +250,7 @@ impl<'a> Requests<'a> {
         for (key, value) in more.as_object().into_iter().flatten() {
             data[key] = value.clone();
         }
-        self.spool.options().recorder.record(kind, actor, data);
+        self.ledger.recorder().record(kind, actor, data);
     }
 }
 

@@ -14,7 +14,7 @@ use super::{Settings, Spool};
 use crate::durable::Dir;
 use crate::env::{Delivery, Lease};
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name};
-use crate::requests::{Gate, Gates};
+use crate::requests::{Gate, Gates, gated_task};
 use crate::{Error, Result};
 
 impl Spool {
@@ -146,8 +146,6 @@ fn closed(gates: &Gates, dir: &Dir, file: &str, holder: &Name) -> Result<Option<
         Err(error) => return Err(error),
     };
     let Ok(envelope) = Envelope::decode(&content, &dir.path().join(file)) else { return Ok(None) };
-    let kind = envelope.kind.as_str();
-    let is_of_a_request = ["_request", "_response"].iter().any(|end| kind.ends_with(end));
-    let Some(task) = envelope.task_id.filter(|_| !is_of_a_request) else { return Ok(None) };
-    Ok(gates.find(&task, holder)?.filter(Gate::is_closed))
+    let Some(task) = gated_task(&envelope) else { return Ok(None) };
+    Ok(gates.find(task, holder)?.filter(Gate::is_closed))
 }

@@ -1,0 +1,275 @@
+//! Requests in a queue's directory: a page is a file, written once by a rename that replaces nothing.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::file::{Asked, PAGE_BYTES_MAX};
+use super::gate::{GATES, Gate, GateFile, Gates, file_name};
+use super::ledger::{Ledger, Page, Sheet, Turn, Written, Wrote};
+use super::{CLOSED_KEPT, REQUESTS};
+use crate::dropbox::{Aside, put_aside};
+use crate::durable::{self, Dir, Durability, FileLock, Moved};
+use crate::env::Lease;
+use crate::event_log::Recorder;
+use crate::message::{Attachment, Name, Timestamp, yaml};
+use crate::spool::{Spool, TMP_AGE_MAX};
+use crate::{Error, Result};
+
+/// Only ever locked. No request has its name, which begins with a dot.
+const LOCK_FILE: &str = ".lock";
+/// How the directory of a request begins in `tmp/`, before it is renamed.
+const TMP_STEM: &str = "request";
+
+/// The file of a page.
+pub(super) const fn file_of(page: Page) -> &'static str {
+    match page {
+        Page::Request => "request.yaml",
+        Page::Decision => "decision.yaml",
+        Page::Told => "told.yaml",
+        Page::Closed => "closed.yaml",
+    }
+}
+
+/// What lies in the directory of a request; `None` if there is none, or nothing in it yet.
+pub(super) fn sheet(requests: &Dir, id: &Name) -> Result<Option<Sheet>> {
+    let dir = match requests.open_child(id.as_str()) {
+        Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => return Ok(None),
+        other => other?,
+    };
+    let unknown = Timestamp::from_unix_millis(0);
+    let Some(request) = dir.read(file_of(Page::Request), PAGE_BYTES_MAX)? else { return Ok(None) };
+    let mut sheet = Sheet::new(Written::new(request, unknown, 0));
+    let file = file_of(Page::Decision);
+    sheet.decision = match dir.read(file, PAGE_BYTES_MAX) {
+        Ok(None) => None,
+        Ok(Some(content)) => {
+            let changed_ns = dir.stat(file)?.map_or(0, |stat| stat.modified_ns);
+            let at = Timestamp::from_unix_millis(i64::try_from(changed_ns / 1_000_000).unwrap_or(0));
+            Some(Ok(Written::new(content, at, 0)))
+        }
+        Err(error @ (Error::Malformed { .. } | Error::TooLarge { .. })) => {
+            Some(Err(error.to_string()))
+        }
+        Err(error) => return Err(error),
+    };
+    sheet.is_told = dir.stat(file_of(Page::Told))?.is_some();
+    sheet.is_closed = dir.stat(file_of(Page::Closed))?.is_some();
+    Ok(Some(sheet))
+}
+
+impl Ledger for Spool {
+    fn now(&self) -> Timestamp {
+        self.options().clock.wall()
+    }
+
+    fn recorder(&self) -> &dyn Recorder {
+        &*self.options().recorder
+    }
+
+    fn place(&self, id: &Name, page: Page) -> PathBuf {
+        self.root().join(REQUESTS).join(id.as_str()).join(file_of(page))
+    }
+
+    fn turn(&self) -> Result<Turn> {
+        let path = self.requests_dir()?.path().join(LOCK_FILE);
+        FileLock::acquire(&path, self.options().lock_patience).map(Turn::alone)
+    }
+
+    fn ids(&self) -> Result<Vec<Name>> {
+        let names = self.requests_dir()?.names()?;
+        Ok(names.into_iter().filter_map(|name| Name::new(name).ok()).collect())
+    }
+
+    fn sheet(&self, id: &Name) -> Result<Option<Sheet>> {
+        sheet(&self.requests_dir()?, id)
+    }
+
+    fn is_closed(&self, id: &Name) -> Result<bool> {
+        match self.requests_dir()?.open_child(id.as_str()) {
+            Ok(dir) => Ok(dir.stat(file_of(Page::Closed))?.is_some()),
+            Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn write_once(&self, id: &Name, page: Page, text: &str) -> Result<Wrote> {
+        match page {
+            Page::Request => self.write_request(id, text),
+            Page::Decision | Page::Told | Page::Closed => self.write_page(id, page, text),
+        }
+    }
+
+    fn put_aside(&self, id: &Name, _revision: u64, why: &str) -> Result<String> {
+        let (requests, file) = (self.requests_dir()?, file_of(Page::Decision));
+        let home = requests.open_child(id.as_str())?;
+        let path = format!("{REQUESTS}/{id}/{file}");
+        let aside = Aside { path, stem: format!("requests.{id}.{file}") };
+        put_aside(&self.queue_dir()?, &home, file, &aside, why)
+    }
+
+    fn reject(&self, id: &Name, why: &str) -> Result<String> {
+        let aside = Aside { path: format!("{REQUESTS}/{id}"), stem: format!("requests.{id}") };
+        put_aside(&self.queue_dir()?, &self.requests_dir()?, id.as_str(), &aside, why)
+    }
+
+    fn attach(&self, content: Vec<u8>) -> Result<Attachment> {
+        Self::attach(self, &content)
+    }
+
+    fn gate(&self, task: &str, agent: &Name) -> Result<Option<Gate>> {
+        match Gates::open(self.queue_dir()?)? {
+            None => Ok(None),
+            Some(gates) => gates.find(task, agent),
+        }
+    }
+
+    fn gates(&self) -> Result<Vec<Gate>> {
+        let Some(gates) = Gates::open(self.queue_dir()?)? else { return Ok(Vec::new()) };
+        let mut all = Vec::new();
+        for (_, named) in gates.named()? {
+            all.extend(gates.find(&named.task_id, &named.agent)?);
+        }
+        Ok(all)
+    }
+
+    fn gate_of(&self, lease: &Lease) -> Result<Option<Gate>> {
+        Self::gate_of(self, lease)
+    }
+
+    fn gated(&self, mailbox: &Name, holder: &Name) -> Result<Vec<Gate>> {
+        Self::gated(self, mailbox, holder)
+    }
+
+    fn close_gate(&self, asked: &Asked, _last: Option<&Gate>) -> Result<bool> {
+        let Some(file) = GateFile::of(asked) else { return Ok(true) };
+        let (queue, options) = (self.queue_dir()?, self.options());
+        let dir = queue.ensure_child(GATES, options.modes)?;
+        let tmp = queue.ensure_child("tmp", options.modes)?;
+        let (name, text) = (file_name(&file.task_id, &asked.from), yaml::render(&file));
+        dir.replace(&name, text.as_bytes(), &tmp, options.modes, options.durability)?;
+        self.sync_dir(&queue)?;
+        Ok(true)
+    }
+
+    fn open_gate(&self, asked: &Asked) -> Result<()> {
+        let Some(task) = &asked.task_id else { return Ok(()) };
+        let queue = self.queue_dir()?;
+        let Some(gates) = Gates::open(self.queue_dir()?)? else { return Ok(()) };
+        let gate = gates.find(task, &asked.from)?;
+        if gate.is_some_and(|gate| gate.request_id == asked.request_id) {
+            gates.dir.remove(&file_name(task, &asked.from))?;
+        }
+        queue.remove_empty(GATES).map(drop)
+    }
+
+    fn sweep_requests(&self) -> Result<usize> {
+        let queue = self.queue_dir()?;
+        let tmp = queue.ensure_child("tmp", self.options().modes)?;
+        let mut removed = 0;
+        for name in tmp.names()?.iter().filter(|name| name.starts_with(TMP_STEM)) {
+            let is_directory = tmp.stat(name)?.is_some_and(|stat| stat.is_directory);
+            if is_directory && self.is_older(&tmp, name, TMP_AGE_MAX) {
+                tmp.remove_tree(name)?;
+                removed += 1;
+            }
+        }
+        let requests = self.requests_dir()?;
+        let mut named = Vec::new();
+        if let Some(gates) = Gates::open(self.queue_dir()?)? {
+            for (file, gate) in gates.named()? {
+                // Its maker was killed in between.
+                let is_orphan = requests.stat(gate.request_id.as_str())?.is_none();
+                if is_orphan && self.is_older(&gates.dir, &file, TMP_AGE_MAX) {
+                    gates.dir.remove(&file)?;
+                    removed += 1;
+                }
+                named.push(gate.request_id);
+            }
+            queue.remove_empty(GATES)?;
+        }
+        for id in self.ids()?.into_iter().filter(|id| !named.contains(id)) {
+            let Ok(home) = requests.open_child(id.as_str()) else { continue };
+            if !self.is_older(&home, file_of(Page::Closed), CLOSED_KEPT) {
+                continue;
+            }
+            // At once for everybody who looks; what a crash leaves in `tmp/` is swept later.
+            let name = durable::temporary_name(TMP_STEM);
+            if requests.move_tree_new(id.as_str(), &tmp, &name)? == Moved::Done {
+                tmp.remove_tree(&name)?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
+    }
+}
+
+impl Spool {
+    fn requests_dir(&self) -> Result<Dir> {
+        self.queue_dir()?.ensure_child(REQUESTS, self.options().modes)
+    }
+
+    fn sync_dir(&self, dir: &Dir) -> Result<()> {
+        match self.durability() {
+            Durability::Power => dir.sync(),
+            Durability::Process => Ok(()),
+        }
+    }
+
+    /// A directory with the question in it, renamed into place.
+    fn write_request(&self, id: &Name, text: &str) -> Result<Wrote> {
+        let (queue, requests, options) = (self.queue_dir()?, self.requests_dir()?, self.options());
+        let tmp = queue.ensure_child("tmp", options.modes)?;
+        let name = durable::temporary_name(TMP_STEM);
+        let home = tmp.make_child(&name, options.modes)?;
+        let file = file_of(Page::Request);
+        let stored = home
+            .write_new(file, text.as_bytes(), options.modes, options.durability)
+            .and_then(|_| self.sync_dir(&home))
+            .and_then(|()| tmp.move_tree_new(&name, &requests, id.as_str()));
+        if !matches!(stored, Ok(Moved::Done)) {
+            let _ = tmp.remove_tree(&name);
+        }
+        match stored? {
+            Moved::Done => self.sync_dir(&requests).map(|()| Wrote::Done),
+            Moved::Exists => Ok(Wrote::Exists),
+            Moved::Gone => {
+                let gone = io::Error::from(io::ErrorKind::NotFound);
+                Err(Error::io("move to", requests.path().join(id.as_str()), gone))
+            }
+        }
+    }
+
+    fn write_page(&self, id: &Name, page: Page, text: &str) -> Result<Wrote> {
+        let options = self.options();
+        let home = match self.requests_dir()?.open_child(id.as_str()) {
+            Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => {
+                return Ok(Wrote::Gone);
+            }
+            other => other?,
+        };
+        let file = file_of(page);
+        if page != Page::Decision && home.stat(file)?.is_some() {
+            return Ok(Wrote::Exists);
+        }
+        let tmp = self.queue_dir()?.ensure_child("tmp", options.modes)?;
+        let name = durable::temporary_name(page.name());
+        tmp.write_new(&name, text.as_bytes(), options.modes, options.durability)?;
+        let moved = tmp.move_new(&name, &home, file);
+        if !matches!(moved, Ok(Moved::Done)) {
+            let _ = tmp.remove(&name);
+        }
+        match moved? {
+            Moved::Done => self.sync_dir(&home).map(|()| Wrote::Done),
+            Moved::Exists => Ok(Wrote::Exists),
+            Moved::Gone => Ok(Wrote::Gone),
+        }
+    }
+
+    /// Whether an entry is there and was not changed for so long.
+    fn is_older(&self, dir: &Dir, name: &str, age: Duration) -> bool {
+        let age_ns = i128::try_from(age.as_nanos()).unwrap_or(i128::MAX);
+        let oldest_kept = i128::from(Ledger::now(self).unix_millis()) * 1_000_000 - age_ns;
+        matches!(dir.stat(name), Ok(Some(stat)) if stat.changed_ns < oldest_kept)
+    }
+}
