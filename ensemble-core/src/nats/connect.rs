@@ -9,6 +9,7 @@ use async_nats::jetstream::{self, ErrorCode};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::NatsTransport;
+use super::bucket::Bucket;
 use super::options::NatsOptions;
 use super::runtime::Runtime;
 use super::subject::Subjects;
@@ -67,10 +68,18 @@ impl NatsTransport {
             .run(patience, async move { open_stream(&making, &name, config, patience).await })
             .unwrap_or_else(|| Err("no answer in time".to_owned()))
             .map_err(|detail| fault("open the stream", detail, true))?;
-        let wire = Wire { client, context, stream, server: here.clone(), patience };
+        let (making, name) = (context.clone(), subjects.bucket_stream());
+        let bucket = runtime
+            .run(patience, async move { making.get_stream_no_info(name).await.ok() })
+            .flatten()
+            .ok_or_else(|| fault("open the bucket", "no answer in time".to_owned(), true))?;
+        let (server, may_be_absent) = (here.clone(), false);
+        let wire = Wire { client, context, stream, server, patience, may_be_absent };
+        let bucket = Wire { stream: bucket, may_be_absent: true, ..wire.clone() };
         Ok(Self {
             runtime,
             wire,
+            bucket: Bucket::new(bucket, bucket_config(&subjects, options.replicas)),
             subjects,
             clock: Arc::clone(&options.clock),
             recorder: Arc::clone(&options.recorder),
@@ -133,7 +142,18 @@ fn stream_config(subjects: &Subjects, replicas: usize) -> Config {
     }
 }
 
-async fn open_stream(
+/// As `nats kv add` makes it: one version of each key.
+fn bucket_config(subjects: &Subjects, replicas: usize) -> Config {
+    Config {
+        name: subjects.bucket_stream(),
+        subjects: vec![subjects.bucket_all()],
+        allow_rollup: true,
+        deny_delete: true,
+        ..stream_config(subjects, replicas)
+    }
+}
+
+pub(super) async fn open_stream(
     context: &jetstream::Context,
     name: &str,
     config: Config,

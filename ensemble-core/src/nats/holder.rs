@@ -19,9 +19,10 @@ impl NatsTransport {
     /// Says that the work is done.
     ///
     /// # Errors
-    /// [`crate::Error::LeaseLost`], [`crate::Error::NoMailbox`] or [`crate::Error::Server`].
+    /// [`crate::Error::LeaseLost`], [`crate::Error::Gated`], [`crate::Error::NoMailbox`] or
+    /// [`crate::Error::Server`].
     pub fn settle(&self, lease: &Lease) -> Result<()> {
-        self.change(lease, |_| Place::Settled)?;
+        self.change_if(lease, |last| self.pass_gate(lease, &last.payload), |_| Place::Settled)?;
         self.forget(lease);
         self.note("message.settled", lease);
         Ok(())
@@ -103,6 +104,16 @@ impl NatsTransport {
 
     /// Replaces the version under which a message is held.
     fn change(&self, lease: &Lease, place: impl Fn(&Record) -> Place) -> Result<Stored> {
+        self.change_if(lease, |_| Ok(()), place)
+    }
+
+    /// As [`NatsTransport::change`], unless something stands in the way.
+    fn change_if(
+        &self,
+        lease: &Lease,
+        may: impl Fn(&Stored) -> Result<()>,
+        place: impl Fn(&Record) -> Place,
+    ) -> Result<Stored> {
         self.settings_of(&lease.mailbox)?;
         let key = (lease.mailbox.clone(), lease.id.clone());
         let mut known = lock(&self.held).get(&key).cloned();
@@ -117,6 +128,7 @@ impl NatsTransport {
                 self.forget(lease);
                 return Err(Self::lost(lease, last.record.phrase()));
             }
+            may(&last)?;
             let record = last.record.moved(place(&last.record));
             if let Some(stored) = self.replace(&lease.mailbox, &lease.id, &last, record)? {
                 return Ok(stored);

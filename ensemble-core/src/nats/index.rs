@@ -2,7 +2,7 @@
 //! order of receiving. It may lag behind the server; the compare-and-set that takes a message decides.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use bytes::Bytes;
 
@@ -85,8 +85,14 @@ impl Index {
         }
     }
 
-    /// The message to be received next, with `skip` others left to those who compete for them.
-    pub(super) fn next(&mut self, now_millis: u64, skip: usize) -> Option<(MessageId, Entry)> {
+    /// The message to be received next, with `skip` others left to those who compete for them, and
+    /// none of `passed`.
+    pub(super) fn next(
+        &mut self,
+        now_millis: u64,
+        skip: usize,
+        passed: &HashSet<MessageId>,
+    ) -> Option<(MessageId, Entry)> {
         while let Some((due, id)) = self.delayed.first().cloned() {
             if due > now_millis {
                 break;
@@ -96,8 +102,9 @@ impl Index {
                 self.ready.insert(order(&id, &entry.record, due));
             }
         }
-        let last = self.ready.len().checked_sub(1)?;
-        let (.., id) = self.ready.iter().nth(skip.min(last))?;
+        let waiting = self.ready.iter().map(|(.., id)| id).filter(|id| !passed.contains(*id));
+        // The last one, where there are fewer.
+        let id = waiting.take(skip + 1).last()?;
         let entry = self.entries.get(id)?;
         Some((id.clone(), entry.clone()))
     }
@@ -190,7 +197,7 @@ mod tests {
     }
 
     fn next(index: &mut Index, now: u64) -> Option<String> {
-        let (id, entry) = index.next(now, 0)?;
+        let (id, entry) = index.next(now, 0, &HashSet::new())?;
         index.note_stale(&id, entry.seq);
         Some(id.to_string())
     }

@@ -34,10 +34,13 @@
 //! ```
 
 mod broker;
+mod bucket;
 mod connect;
 mod gate;
+mod gates;
 mod holder;
 mod index;
+mod ledger;
 mod log;
 mod options;
 mod outbox;
@@ -45,7 +48,6 @@ mod publish;
 mod receive;
 mod record;
 mod registry;
-mod requests;
 mod restore;
 mod runtime;
 mod subject;
@@ -68,8 +70,8 @@ use crate::{Error, Result};
 pub use log::NatsLog;
 pub use options::{NatsOptions, PATIENCE_DEFAULT};
 pub use outbox::{OUTBOX_CAPACITY_DEFAULT, Outbox, Posted};
-pub use requests::First;
 
+use bucket::Bucket;
 use record::{Record, Stored};
 use runtime::Runtime;
 use subject::Subjects;
@@ -85,6 +87,8 @@ const SETTINGS_AGE_MAX: Duration = Duration::from_secs(10);
 pub struct NatsTransport {
     runtime: Runtime,
     wire: Wire,
+    /// Requests and gates.
+    bucket: Bucket,
     subjects: Subjects,
     clock: Arc<dyn Clock + Send + Sync>,
     recorder: Arc<dyn Recorder>,

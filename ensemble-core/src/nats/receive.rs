@@ -1,9 +1,13 @@
 //! Receive: the version that says who holds a message replaces the one that says that it waits.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bytes::Bytes;
+
+use super::gates::Gates;
 use super::index::Entry;
 use super::record::{Place, Record};
 use super::watch::Watch;
@@ -22,6 +26,8 @@ enum Taken {
     Buried,
     /// Somebody else was quicker.
     Lost,
+    /// Its task waits for a plan of this holder.
+    Gated,
 }
 
 impl NatsTransport {
@@ -33,10 +39,11 @@ impl NatsTransport {
         let watch = self.watch(mailbox)?;
         let lease = self.settings_of(mailbox)?.lease_duration();
         let (mut is_current, mut losses) = (false, 0);
+        let (mut gates, mut gated) = (self.gates_of(holder), HashSet::new());
         loop {
             // Who has lost a race chooses among the first, so that the next one is not lost too.
             let skip = if losses == 0 { 0 } else { (self.dice() + losses) % CHOICE };
-            let next = watch.index().next(self.now_millis(), skip);
+            let next = watch.index().next(self.now_millis(), skip, &gated);
             let Some((id, entry)) = next else {
                 if is_current {
                     return Ok(None);
@@ -47,10 +54,13 @@ impl NatsTransport {
                 continue;
             };
             is_current = false;
-            match self.take(&watch, (mailbox, &id), entry, holder, lease)? {
+            match self.take(&watch, (mailbox, &id), entry, &mut gates, lease)? {
                 Taken::Delivered(delivery) => return Ok(Some(*delivery)),
                 Taken::Buried => {}
                 Taken::Lost => losses += 1,
+                Taken::Gated => {
+                    gated.insert(id);
+                }
             }
         }
     }
@@ -66,9 +76,10 @@ impl NatsTransport {
         watch: &Watch,
         (mailbox, id): (&Name, &MessageId),
         entry: Entry,
-        holder: &Name,
+        gates: &mut Gates<'_>,
         duration: Duration,
     ) -> Result<Taken> {
+        let holder = gates.holder();
         let last = match entry.payload {
             Some(payload) => Stored { seq: entry.seq, record: entry.record, payload, at: entry.at },
             None => match self.read(mailbox, id)? {
@@ -79,6 +90,9 @@ impl NatsTransport {
                 }
             },
         };
+        if gates.closed(id, &last.payload)?.is_some() {
+            return Ok(Taken::Gated);
+        }
         let place =
             Place::Held { holder: holder.clone(), lease_seconds: duration.as_secs().max(1) };
         let mut record = last.record.moved(place);
@@ -146,6 +160,28 @@ impl NatsTransport {
 }
 
 impl NatsTransport {
+    /// All messages that could be received now, in no order, with their contents.
+    pub(super) fn due(&self, mailbox: &Name) -> Result<Vec<(MessageId, Bytes)>> {
+        let (watch, now) = (self.current(mailbox)?, self.now_millis());
+        let is_due = |place: &Place| matches!(place, Place::Queued { due } if *due <= now);
+        let known: Vec<(MessageId, Option<Bytes>)> = watch
+            .index()
+            .entries()
+            .filter(|(_, entry)| is_due(&entry.record.place))
+            .map(|(id, entry)| (id.clone(), entry.payload.clone()))
+            .collect();
+        let mut all = Vec::new();
+        for (id, content) in known {
+            let content = match content {
+                Some(content) => Some(content),
+                None => self.read(mailbox, &id)?.map(|stored| stored.payload),
+            };
+            all.extend(content.map(|content| (id, content)));
+        }
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        Ok(all)
+    }
+
     /// The ids of up to `limit` messages that could be received now, as far as is known here; from
     /// now on the mailbox is followed.
     ///

@@ -69,7 +69,7 @@ impl NatsTransport {
         let listed = self.call("list the mailboxes", async move { wire.list(&pattern).await })?;
         let mut names: Vec<Name> = listed
             .iter()
-            .filter_map(|content| serde_json::from_slice::<Registered>(content).ok())
+            .filter_map(|content| serde_json::from_slice::<Registered>(&content.payload).ok())
             .map(|registered| registered.mailbox)
             .collect();
         names.sort_unstable();

@@ -4,13 +4,17 @@
 //! ens.<team>.q.<mailbox>.<id>     a message: its last version is the message and its state
 //! ens.<team>.b.<mailbox>          a mailbox and its settings; here the name is in lower case
 //! ens.<team>.g.<mailbox>          who was let into a bounded mailbox last
-//! ens.<team>.r.<request>.request  a question;  ….decision  its first answer
+//! $KV.ENSEMBLE_REQUESTS_<team>.>  requests and gates, in a key-value bucket:
+//!   requests.<request>.<page>     request, decision, told, closed: each is written once
+//!   gates.<task>.<agent>          the plan that this agent's work on the task waits for
+//!   rejected.<request>.<page>.<n> what counted for nothing
 //! enslog.<team>.<session>         the event log, in a stream of its own
 //! ```
 //!
 //! A dot separates the tokens of a subject, so a dot in a name becomes `=`, which no name has.
 
 use crate::message::{MessageId, Name};
+use crate::requests::{Page, stem};
 
 /// The subjects of one team.
 #[derive(Clone, Debug)]
@@ -82,9 +86,63 @@ impl Subjects {
         format!("ens.{}.g.{}", self.team, token(mailbox.as_str()))
     }
 
-    pub(super) fn request(&self, id: &MessageId, part: &str) -> String {
-        format!("ens.{}.r.{}.{part}", self.team, token(id.as_str()))
+    /// The bucket of the requests, as `nats kv` calls it.
+    pub(super) fn bucket(&self) -> String {
+        format!("ENSEMBLE_REQUESTS_{}", self.team)
     }
+
+    /// The stream that the bucket is.
+    pub(super) fn bucket_stream(&self) -> String {
+        format!("KV_{}", self.bucket())
+    }
+
+    /// Everything in the bucket.
+    pub(super) fn bucket_all(&self) -> String {
+        format!("$KV.{}.>", self.bucket())
+    }
+
+    pub(super) fn page(&self, id: &Name, page: Page) -> String {
+        format!("$KV.{}.requests.{}.{}", self.bucket(), token(id.as_str()), page.name())
+    }
+
+    /// A page of every request.
+    pub(super) fn every(&self, page: Page) -> String {
+        format!("$KV.{}.requests.*.{}", self.bucket(), page.name())
+    }
+
+    pub(super) fn plan_gate(&self, task: &str, agent: &Name) -> String {
+        let (task, agent) = (token(&stem(task)), token(agent.as_str()));
+        format!("$KV.{}.gates.{task}.{agent}", self.bucket())
+    }
+
+    pub(super) fn all_plan_gates(&self) -> String {
+        format!("$KV.{}.gates.*.*", self.bucket())
+    }
+
+    /// Where a version of a page is kept that counts for nothing.
+    pub(super) fn rejected(&self, id: &Name, page: Page, seq: u64) -> String {
+        let (bucket, id) = (self.bucket(), token(id.as_str()));
+        format!("$KV.{bucket}.rejected.{id}.{}.{seq}", page.name())
+    }
+
+    /// What a subject of the bucket is about.
+    pub(super) fn key_of(subject: &str) -> Option<Key> {
+        let mut tokens = subject.strip_prefix("$KV.")?.split('.').skip(1);
+        match (tokens.next()?, tokens.next()?, tokens.next()?, tokens.next()) {
+            ("requests", id, _, None) => Name::new(name_of(id)).ok().map(Key::Request),
+            ("gates", _, agent, None) => Name::new(name_of(agent)).ok().map(Key::Gate),
+            _ => None,
+        }
+    }
+}
+
+/// What a subject of the bucket is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Key {
+    /// This request.
+    Request(Name),
+    /// The work of this agent on some task.
+    Gate(Name),
 }
 
 #[cfg(test)]
@@ -99,6 +157,12 @@ mod tests {
         let subject = subjects.message(&mailbox, &id);
         assert_eq!(subject, "ens.a=team.q.worker=1.task=7=1");
         assert_eq!(Subjects::id_in(&subject), Some(id));
+        let page = subjects.page(&mailbox, Page::Decision);
+        assert_eq!(page, "$KV.ENSEMBLE_REQUESTS_a=team.requests.worker=1.decision");
+        assert_eq!(Subjects::key_of(&page), Some(Key::Request(mailbox.clone())));
+        let gate = subjects.plan_gate("über uns", &mailbox);
+        assert_eq!(Subjects::key_of(&gate), Some(Key::Gate(mailbox.clone())));
+        assert_eq!(Subjects::key_of(&subjects.rejected(&mailbox, Page::Told, 1)), None);
         let twin = Name::new("Worker.1").unwrap();
         assert_eq!(subjects.settings(&mailbox), subjects.settings(&twin));
     }

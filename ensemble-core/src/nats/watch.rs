@@ -30,7 +30,7 @@ pub(super) struct News {
 }
 
 impl News {
-    fn ring(&self) {
+    pub(super) fn ring(&self) {
         *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         self.changed.notify_all();
     }
@@ -114,23 +114,57 @@ pub(super) struct Following {
     pub(super) connections: Receiver<u64>,
 }
 
-/// Follows a mailbox for as long as somebody has its index.
-pub(super) async fn follow(mut following: Following, watch: std::sync::Weak<Watch>) {
-    while watch.strong_count() > 0 {
+/// Who takes what a consumer tells.
+pub(super) trait Hearer: Send + Sync {
+    /// A version that is new, or was there before; versions come in order, and again when it is
+    /// followed anew.
+    fn hear(&self, message: &async_nats::Message, seq: u64, at_millis: u64);
+
+    /// Rung to have everything told anew.
+    fn anew(&self) -> Arc<Notify>;
+}
+
+impl Hearer for Watch {
+    fn hear(&self, message: &async_nats::Message, seq: u64, at_millis: u64) {
+        let mut index = self.index();
+        // What was written over this connection is known already, and need not be read again.
+        let id = Subjects::id_in(&message.subject).filter(|id| index.is_news(id, seq));
+        if let Some(id) = id {
+            let record = Record::of(message.headers.as_ref());
+            let content = message.payload.clone();
+            index.apply(id, Stored::new(seq, record, content, at_millis));
+        }
+        index.seen_seq = index.seen_seq.max(seq);
+        index.heard += 1;
+        drop(index);
+        self.note_changed();
+    }
+
+    fn anew(&self) -> Arc<Notify> {
+        Arc::clone(&self.anew)
+    }
+}
+
+/// Follows subjects for as long as somebody hears.
+pub(super) async fn follow<H: Hearer>(mut following: Following, hearer: std::sync::Weak<H>) {
+    while hearer.strong_count() > 0 {
         following.connections.mark_unchanged();
-        if follow_once(&mut following, &watch).await.is_none() {
+        if follow_once(&mut following, &hearer).await.is_none() {
             tokio::time::sleep(RETRY_INTERVAL).await;
         }
     }
 }
 
 /// Until the connection is a new one (`Some`) or something failed (`None`).
-async fn follow_once(following: &mut Following, watch: &std::sync::Weak<Watch>) -> Option<()> {
+async fn follow_once<H: Hearer>(
+    following: &mut Following,
+    hearer: &std::sync::Weak<H>,
+) -> Option<()> {
     let Following { wire, pattern, connections } = following;
     let config = wire.ordered(pattern);
     let following = async { wire.stream.create_consumer(config).await.ok()?.messages().await.ok() };
     let mut messages = tokio::time::timeout(ANSWER_PATIENCE, following).await.ok()??;
-    let anew = Arc::clone(&watch.upgrade()?.anew);
+    let anew = hearer.upgrade()?.anew();
     loop {
         let message = tokio::select! {
             message = messages.next() => message?.ok()?,
@@ -138,19 +172,6 @@ async fn follow_once(following: &mut Following, watch: &std::sync::Weak<Watch>) 
             () = anew.notified() => return Some(()),
         };
         let info = message.info().ok()?;
-        let seq = info.stream_sequence;
-        let watch = watch.upgrade()?;
-        let mut index = watch.index();
-        // What was written over this connection is known already, and need not be read again.
-        let id = Subjects::id_in(&message.subject).filter(|id| index.is_news(id, seq));
-        if let Some(id) = id {
-            let record = Record::of(message.headers.as_ref());
-            let content = message.payload.clone();
-            index.apply(id, Stored::new(seq, record, content, millis(info.published)));
-        }
-        index.seen_seq = index.seen_seq.max(seq);
-        index.heard += 1;
-        drop(index);
-        watch.note_changed();
+        hearer.upgrade()?.hear(&message, info.stream_sequence, millis(info.published));
     }
 }

@@ -12,6 +12,7 @@
 use std::time::Duration;
 
 use async_nats::HeaderMap;
+use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::consumer::{DeliverPolicy, push::OrderedConfig};
 use async_nats::jetstream::context::{Context, PublishErrorKind};
 use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
@@ -37,6 +38,18 @@ pub(super) struct Wire {
     pub(super) server: String,
     /// How long a call may take in all.
     pub(super) patience: Duration,
+    /// A stream that is not there counts as an empty one.
+    pub(super) may_be_absent: bool,
+}
+
+/// What a subject holds now.
+#[derive(Clone, Debug)]
+pub(super) struct Listed {
+    pub(super) subject: String,
+    pub(super) seq: u64,
+    pub(super) payload: Bytes,
+    /// When it was stored, by the server's clock, in milliseconds since the Unix epoch.
+    pub(super) at: u64,
 }
 
 /// What became of a compare-and-set.
@@ -171,6 +184,12 @@ impl Wire {
                 Ok(Err(error)) => match error.kind() {
                     LastRawMessageErrorKind::NoMessageFound => return Ok(None),
                     LastRawMessageErrorKind::JetStream(fault)
+                        if self.may_be_absent
+                            && fault.error_code() == ErrorCode::STREAM_NOT_FOUND =>
+                    {
+                        return Ok(None);
+                    }
+                    LastRawMessageErrorKind::JetStream(fault)
                         if !is_passing(&fault.to_string()) =>
                     {
                         return Err(self.refused("read a message", fault));
@@ -186,8 +205,33 @@ impl Wire {
         }
     }
 
-    /// The content of the last version of every subject of a pattern.
-    pub(super) async fn list(&self, pattern: &str) -> Result<Vec<Bytes>> {
+    /// Writes the first version of a subject; what it became, and `op` in its header tells whose it is.
+    pub(super) async fn create(
+        &self,
+        subject: &str,
+        expected: u64,
+        payload: Bytes,
+        mut headers: HeaderMap,
+    ) -> Result<Put> {
+        // Two that write the same are told apart: only one of them was first.
+        let op = MessageId::generate().to_string();
+        headers.insert(HEADER, op.as_str());
+        if let Some(put) = self.compare_and_set(subject, expected, headers, payload).await? {
+            return Ok(put);
+        }
+        let standing = self.last(subject).await?;
+        let ours = standing.filter(|m| m.headers.get(HEADER).is_some_and(|h| h.as_str() == op));
+        Ok(ours.map_or(Put::Stale, |ours| Put::Done(ours.sequence)))
+    }
+
+    /// Removes the versions of a subject up to this one.
+    pub(super) async fn purge(&self, subject: &str, seq: u64) -> Result<()> {
+        let purged = self.stream.purge().filter(subject).sequence(seq + 1).await;
+        purged.map(drop).map_err(|error| self.unreachable("remove a version", error))
+    }
+
+    /// The last version of every subject of a pattern.
+    pub(super) async fn list(&self, pattern: &str) -> Result<Vec<Listed>> {
         if self.last(pattern).await?.is_none() {
             return Ok(Vec::new());
         }
@@ -201,8 +245,14 @@ impl Wire {
         let mut contents = Vec::new();
         while let Some(message) = messages.next().await {
             let message = message.map_err(|error| failed(error.into()))?;
-            contents.push(message.payload.clone());
-            if message.info().map_err(failed)?.pending == 0 {
+            let info = message.info().map_err(failed)?;
+            contents.push(Listed {
+                subject: message.subject.to_string(),
+                seq: info.stream_sequence,
+                payload: message.payload.clone(),
+                at: millis(info.published),
+            });
+            if info.pending == 0 {
                 break;
             }
         }

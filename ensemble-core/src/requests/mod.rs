@@ -69,7 +69,7 @@ pub use ledger::{Ledger, Page, Sheet, Turn, Written, Wrote};
 pub use sweep::CLOSED_KEPT;
 
 #[cfg(feature = "nats")]
-pub(crate) use file::{Home, PAGE_BYTES_MAX};
+pub(crate) use file::Home;
 pub(crate) use gate::{GATES, Gates, gated_task};
 #[cfg(feature = "nats")]
 pub(crate) use gate::{GateFile, stem};

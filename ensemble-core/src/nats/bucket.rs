@@ -1,0 +1,155 @@
+//! The team's key-value bucket, with its requests and gates: made when something is first written, and
+//! followed by those who wait for answers or see to them.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use async_nats::HeaderMap;
+use async_nats::jetstream::stream::Config;
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use super::connect::open_stream;
+use super::subject::{Key, Subjects};
+use super::watch::{self, Following, Hearer, News};
+use super::wire::{Put, Wire};
+use super::{NatsTransport, lock};
+use crate::Result;
+use crate::message::Name;
+
+/// Says what a version without content means, as `nats kv del` does.
+const OPERATION: &str = "KV-Operation";
+
+/// The bucket as one connection knows it.
+pub(super) struct Bucket {
+    wire: Wire,
+    config: Config,
+    /// It was seen to be there, so that its absence would be an error from now on.
+    is_there: AtomicBool,
+    pages: Mutex<Option<Arc<Pages>>>,
+}
+
+impl Bucket {
+    pub(super) const fn new(wire: Wire, config: Config) -> Self {
+        Self { wire, config, is_there: AtomicBool::new(false), pages: Mutex::new(None) }
+    }
+
+    fn is_there(&self) -> bool {
+        self.is_there.load(Ordering::Relaxed)
+    }
+
+    /// For reading.
+    pub(super) fn wire(&self) -> Wire {
+        Wire { may_be_absent: !self.is_there(), ..self.wire.clone() }
+    }
+
+    /// Something was read or written.
+    pub(super) fn note_there(&self) {
+        self.is_there.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What was heard of the bucket and not asked for yet.
+pub(super) struct Pages {
+    changed: Mutex<BTreeSet<Name>>,
+    /// The subjects of all gates, with the agent of each.
+    gates: Mutex<HashSet<(Name, String)>>,
+    news: Arc<News>,
+    anew: Arc<Notify>,
+}
+
+impl Hearer for Pages {
+    fn hear(&self, message: &async_nats::Message, _seq: u64, _at_millis: u64) {
+        match Subjects::key_of(&message.subject) {
+            Some(Key::Request(id)) => {
+                lock(&self.changed).insert(id);
+            }
+            Some(Key::Gate(agent)) => {
+                let gate = (agent, message.subject.to_string());
+                if message.payload.is_empty() {
+                    lock(&self.gates).remove(&gate);
+                } else {
+                    lock(&self.gates).insert(gate);
+                }
+            }
+            None => {}
+        }
+        self.news.ring();
+    }
+
+    fn anew(&self) -> Arc<Notify> {
+        Arc::clone(&self.anew)
+    }
+}
+
+impl NatsTransport {
+    /// Follows the requests from now on: [`NatsTransport::wait_for_news`] returns when one has changed,
+    /// and [`NatsTransport::changed_requests`] says which; at first, all.
+    ///
+    /// # Errors
+    /// [`crate::Error::Server`].
+    pub fn follow_requests(&self) -> Result<()> {
+        if lock(&self.bucket.pages).is_some() {
+            return Ok(());
+        }
+        let wire = self.bucket_for_writing()?;
+        let pages = Arc::new(Pages {
+            changed: Mutex::default(),
+            gates: Mutex::default(),
+            news: Arc::clone(&self.news),
+            anew: Arc::default(),
+        });
+        let (pattern, connections) = (self.subjects.bucket_all(), self.connections.clone());
+        let following = Following { wire, pattern, connections };
+        self.runtime.spawn(watch::follow(following, Arc::downgrade(&pages)));
+        *lock(&self.bucket.pages) = Some(pages);
+        Ok(())
+    }
+
+    /// The requests of which something new was heard since the last call.
+    #[must_use]
+    pub fn changed_requests(&self) -> Vec<Name> {
+        let pages = lock(&self.bucket.pages).clone();
+        pages.map_or_else(Vec::new, |pages| {
+            std::mem::take(&mut *lock(&pages.changed)).into_iter().collect()
+        })
+    }
+
+    /// Whether an agent may have gates, as far as was heard; always where nobody follows.
+    pub(super) fn may_have_gates(&self, agent: &Name) -> bool {
+        let pages = lock(&self.bucket.pages).clone();
+        pages.is_none_or(|pages| lock(&pages.gates).iter().any(|(of, _)| of == agent))
+    }
+
+    /// The bucket, which is made if it is not there.
+    pub(super) fn bucket_for_writing(&self) -> Result<Wire> {
+        if !self.bucket.is_there() {
+            let (wire, config) = (self.wire.clone(), self.bucket.config.clone());
+            self.call("open the bucket of the requests", async move {
+                let opened = open_stream(&wire.context, &config.name, config.clone(), wire.patience);
+                opened.await.map(drop).map_err(|error| wire.unreachable("open the bucket", error))
+            })?;
+            self.bucket.note_there();
+        }
+        Ok(self.bucket.wire())
+    }
+
+    /// Writes a key whose last version is number `expected`; 0 for none. A key without content counts
+    /// as none for those who read.
+    pub(super) fn write_key(
+        &self,
+        subject: String,
+        expected: u64,
+        content: impl Into<Bytes>,
+    ) -> Result<Put> {
+        let (wire, content) = (self.bucket_for_writing()?, content.into());
+        self.call("write a request", async move {
+            let mut headers = HeaderMap::new();
+            if content.is_empty() {
+                headers.insert(OPERATION, "DEL");
+            }
+            wire.create(&subject, expected, content, headers).await
+        })
+    }
+}
