@@ -20,7 +20,7 @@ use ensemble_core::env::{Counts, Published, Transport as _};
 use ensemble_core::event_log::Recorder as _;
 use ensemble_core::message::Envelope;
 use ensemble_core::migrate::migrate;
-use ensemble_core::nats::{First, NatsOptions, NatsTransport, Outbox, Posted};
+use ensemble_core::nats::{NatsOptions, NatsTransport, Outbox, Posted};
 use ensemble_core::spool::{Options, Settings, Spool};
 use nats_support::{PATIENCE, Server, free_port, fresh_team};
 use rustix::process::Signal;
@@ -319,33 +319,6 @@ fn a_bridge_holds_on_while_the_server_is_away() {
         assert!(start.elapsed() < PATIENCE, "the bridge goes on by itself");
     }
     assert_eq!(settle_all(&queue), ["patient"]);
-}
-
-#[test]
-fn the_first_decision_stands() {
-    let server = Server::start();
-    let (options, queue) = queue_on(&server);
-    let request = id("plan.7");
-    assert!(matches!(queue.decide(&request, b"yes"), Err(Error::NoMessage { .. })));
-    assert_eq!(queue.ask(&request, b"may I?").unwrap(), First::Ours);
-    let ours: Vec<bool> = std::thread::scope(|scope| {
-        let deciding: Vec<_> = (0..4)
-            .map(|n| {
-                let (options, request) = (&options, &request);
-                scope.spawn(move || {
-                    let queue = NatsTransport::connect(options).unwrap();
-                    queue.decide(request, format!("by {n}").as_bytes()).unwrap() == First::Ours
-                })
-            })
-            .collect();
-        deciding.into_iter().map(|decider| decider.join().unwrap()).collect()
-    });
-    let winner = ours.iter().position(|ours| *ours).unwrap();
-    assert_eq!(ours.iter().filter(|ours| **ours).count(), 1);
-    let standing = format!("by {winner}").into_bytes();
-    assert_eq!(queue.decision(&request).unwrap(), Some(standing.clone()));
-    assert_eq!(queue.decide(&request, b"too late").unwrap(), First::Theirs(standing));
-    assert_eq!(queue.question(&request).unwrap().unwrap(), b"may I?");
 }
 
 #[test]

@@ -8,10 +8,15 @@ use std::time::Duration;
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock, Delivery, Monotonic};
 use ensemble_core::event_log::Recorder;
-use ensemble_core::message::{Name, Timestamp};
-use ensemble_core::requests::{Ask, Entry, Requests};
+use ensemble_core::message::{MessageId, Name, Timestamp};
+#[cfg(feature = "nats")]
+use ensemble_core::nats::NatsTransport;
+use ensemble_core::requests::{Ask, Entry, Ledger, Page, Requests};
 use ensemble_core::spool::{Options, Settings, Spool};
 use serde_json::Value;
+
+#[cfg(feature = "nats")]
+use crate::nats_support::Server;
 
 #[derive(Clone, Default)]
 pub(crate) struct HandClock(Arc<AtomicI64>);
@@ -34,11 +39,26 @@ impl Recorder for Log {
     }
 }
 
+impl Log {
+    /// How many records of a type there are.
+    #[cfg(feature = "nats")]
+    pub(crate) fn count(&self, kind: &str) -> usize {
+        self.0.lock().unwrap().iter().filter(|record| record.0 == kind).count()
+    }
+}
+
 pub(crate) struct Bed {
     pub(crate) home: tempfile::TempDir,
     pub(crate) clock: HandClock,
     pub(crate) log: Arc<Log>,
-    pub(crate) spool: Spool,
+    queue: Kept,
+}
+
+/// Where the requests are.
+enum Kept {
+    Directory(Spool),
+    #[cfg(feature = "nats")]
+    Servers(Box<NatsTransport>, #[expect(dead_code, reason = "ends with it")] Arc<Server>),
 }
 
 pub(crate) fn name(name: &str) -> Name {
@@ -58,11 +78,65 @@ impl Bed {
         for mailbox in ["conductor", "lead", "alice", "bob"] {
             spool.add_mailbox(&name(mailbox), &Settings::default()).unwrap();
         }
-        Self { home, clock, log, spool }
+        Self { home, clock, log, queue: Kept::Directory(spool) }
+    }
+
+    /// The same on a real server.
+    #[cfg(feature = "nats")]
+    pub(crate) fn on_servers() -> Self {
+        let server = Server::shared();
+        let (home, clock) = (tempfile::tempdir().unwrap(), HandClock::default());
+        let log = Arc::new(Log::default());
+        let options = server
+            .options(&crate::nats_support::fresh_team())
+            .with_clock(Arc::new(clock.clone()))
+            .with_recorder(Arc::<Log>::clone(&log))
+            .with_patience(crate::nats_support::PATIENCE);
+        let queue = NatsTransport::connect(&options).unwrap();
+        for mailbox in ["conductor", "lead", "alice", "bob"] {
+            queue.add_mailbox(&name(mailbox), &Settings::default()).unwrap();
+        }
+        Self { home, clock, log, queue: Kept::Servers(Box::new(queue), server) }
     }
 
     pub(crate) fn requests(&self) -> Requests<'_> {
-        Requests::new(&self.spool)
+        Requests::new(self.queue())
+    }
+
+    pub(crate) fn queue(&self) -> &dyn Ledger {
+        match &self.queue {
+            Kept::Directory(spool) => spool,
+            #[cfg(feature = "nats")]
+            Kept::Servers(queue, _) => &**queue,
+        }
+    }
+
+    /// The directory, in tests of files.
+    #[track_caller]
+    pub(crate) fn spool(&self) -> &Spool {
+        match &self.queue {
+            Kept::Directory(spool) => spool,
+            #[cfg(feature = "nats")]
+            Kept::Servers(..) => panic!("a test of files on servers"),
+        }
+    }
+
+    /// What an agent could receive now.
+    pub(crate) fn due_ids(&self, agent: &str) -> Vec<MessageId> {
+        let agent = name(agent);
+        match &self.queue {
+            Kept::Directory(spool) => spool.due_ids_for(&agent, &agent, 9).unwrap(),
+            #[cfg(feature = "nats")]
+            Kept::Servers(queue, _) => queue.due_ids_for(&agent, &agent, 9).unwrap(),
+        }
+    }
+
+    /// The pages of a request that were written.
+    pub(crate) fn pages(&self, id: &str) -> Vec<&'static str> {
+        let sheet = self.queue().sheet(&name(id)).unwrap().unwrap();
+        let written = [true, sheet.decision.is_some(), sheet.is_told, sheet.is_closed];
+        let pages = Page::ALL.into_iter().zip(written);
+        pages.filter(|(_, is_there)| *is_there).map(|(page, _)| page.name()).collect()
     }
 
     pub(crate) fn advance(&self, seconds: u64) {
@@ -87,7 +161,7 @@ impl Bed {
     }
 
     pub(crate) fn receive(&self, agent: &str) -> Option<Delivery> {
-        self.spool.receive(&name(agent), &name(agent)).unwrap()
+        self.queue().receive(&name(agent), &name(agent)).unwrap()
     }
 
     /// The types of an agent's mail, all received.

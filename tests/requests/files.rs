@@ -16,9 +16,7 @@ fn refused<T: std::fmt::Debug>(result: ensemble_core::Result<T>) -> String {
     }
 }
 
-#[test]
-fn an_id_has_eight_characters_as_in_the_seed_and_none_comes_twice() {
-    let bed = Bed::new();
+pub(crate) fn an_id_has_eight_characters_as_in_the_seed_and_none_comes_twice(bed: &Bed) {
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..200 {
         let ask = Ask::new("shutdown", name("lead"), name("alice"), "enough");
@@ -27,12 +25,10 @@ fn an_id_has_eight_characters_as_in_the_seed_and_none_comes_twice() {
         assert!(id.as_str().bytes().all(|b| b.is_ascii_hexdigit()));
         assert!(seen.insert(id));
     }
-    assert_eq!(bed.names("requests").len(), 200);
+    assert_eq!(bed.requests().ids().unwrap().len(), 200);
 }
 
-#[test]
-fn a_chosen_id_is_one_request_however_often_it_is_asked() {
-    let bed = Bed::new();
+pub(crate) fn a_chosen_id_is_one_request_however_often_it_is_asked(bed: &Bed) {
     let full = "0199aa10-4c5e-7b3a-a1b2-3c4d5e6f7081";
     assert_eq!(bed.shutdown(full), bed.shutdown(full));
     let other = Ask::new("shutdown", name("lead"), name("bob"), "enough").with_id(full);
@@ -48,9 +44,7 @@ fn a_chosen_id_is_one_request_however_often_it_is_asked() {
     }
 }
 
-#[test]
-fn the_first_answer_stands_and_later_ones_hear_who_what_and_when() {
-    let bed = Bed::new();
+pub(crate) fn the_first_answer_stands_and_later_ones_hear_who_what_and_when(bed: &Bed) {
     bed.shutdown("abc");
     let entry = bed.requests().respond("abc", &name("alice"), false, "not now").unwrap();
     assert_eq!((entry.state(), entry.is_closed), ("rejected", true));
@@ -64,16 +58,14 @@ fn the_first_answer_stands_and_later_ones_hear_who_what_and_when() {
     }
     let said = refused(bed.requests().cancel("abc", &name("lead"), ""));
     assert!(said.contains("was rejected by alice"), "{said}");
-    assert_eq!(bed.names("requests/abc"), ["closed.yaml", "decision.yaml", "request.yaml"]);
+    assert_eq!(bed.pages("abc"), ["request", "decision", "closed"]);
     let refusals = bed.records("request.refused");
     assert_eq!(refusals.len(), 3);
     assert_eq!(refusals[0]["why"], "decided");
     assert_eq!(bed.records("request.decided").len(), 1);
 }
 
-#[test]
-fn only_the_addressee_decides_and_only_the_requester_takes_it_back() {
-    let bed = Bed::new();
+pub(crate) fn only_the_addressee_decides_and_only_the_requester_takes_it_back(bed: &Bed) {
     bed.shutdown("abc");
     let requests = bed.requests();
     let said = refused(requests.respond("abc", &name("bob"), true, ""));
@@ -92,13 +84,11 @@ fn only_the_addressee_decides_and_only_the_requester_takes_it_back() {
     assert_eq!(bed.records("request.refused").len(), 6);
 }
 
-#[test]
-fn who_is_asked_must_have_a_mailbox_and_who_asks_need_not() {
-    let bed = Bed::new();
+pub(crate) fn who_is_asked_must_have_a_mailbox_and_who_asks_need_not(bed: &Bed) {
     let ask = Ask::new("shutdown", name("lead"), name("alise"), "");
     let error = bed.requests().ask(ask).unwrap_err();
     assert!(error.to_string().contains("did you mean alice?"), "{error}");
-    assert!(bed.names("requests").is_empty());
+    assert!(bed.requests().ids().unwrap().is_empty());
     let ask = Ask::new("shutdown", name("operator"), name("alice"), "").with_id("op");
     bed.requests().ask(ask).unwrap();
     let entry = bed.requests().respond("op", &name("alice"), true, "").unwrap();
@@ -214,7 +204,7 @@ fn a_new_kind_is_a_few_lines() {
         content_field: "what".into(),
         ..Kind::new("hand_over")
     });
-    let requests = Requests::new(&bed.spool).with_kinds(kinds);
+    let requests = Requests::new(bed.spool()).with_kinds(kinds);
     let said = refused(bed.requests().ask(Ask::new("hand_over", name("bob"), name("alice"), "x")));
     assert_eq!(
         said,
@@ -238,7 +228,7 @@ fn long_content_is_attached_and_long_comments_are_refused() {
         let envelope = bed.receive("lead").unwrap().envelope;
         assert!(envelope.body.len() <= BODY_BYTES_MAX);
         assert_eq!(envelope.attachment, entry.request.attachment);
-        assert_eq!(bed.spool.read_attachment(&envelope.attachment.unwrap()).unwrap(), content);
+        assert_eq!(bed.spool().read_attachment(&envelope.attachment.unwrap()).unwrap(), content);
     }
     bed.shutdown("abc");
     let long = "é".repeat(COMMENT_BYTES_MAX);

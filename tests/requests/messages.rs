@@ -12,9 +12,7 @@ fn fields(envelope: &Envelope) -> Map<String, Value> {
     ensemble_core::message::yaml::parse(&envelope.body, "body".as_ref()).unwrap()
 }
 
-#[test]
-fn a_request_and_its_response_have_the_seeds_fields() {
-    let bed = Bed::new();
+pub(crate) fn a_request_and_its_response_have_the_seeds_fields(bed: &Bed) {
     bed.shutdown("abc");
     let asked = bed.receive("alice").unwrap().envelope;
     assert_eq!((asked.kind.as_str(), asked.from.as_str()), ("shutdown_request", "lead"));
@@ -45,9 +43,7 @@ fn a_request_and_its_response_have_the_seeds_fields() {
     assert_eq!(fields(&answer)["approve"], true);
 }
 
-#[test]
-fn reminders_are_sent_once_each_and_not_after_the_answer() {
-    let bed = Bed::new();
+pub(crate) fn reminders_are_sent_once_each_and_not_after_the_answer(bed: &Bed) {
     bed.shutdown("abc");
     for nth in [1, 1, 2] {
         bed.requests().remind("abc", nth).unwrap();
@@ -60,9 +56,7 @@ fn reminders_are_sent_once_each_and_not_after_the_answer() {
     assert_eq!(bed.records("request.reminded").len(), 2);
 }
 
-#[test]
-fn silence_ends_at_the_deadline_and_the_conductor_hears_of_a_plan_that_nobody_reviewed() {
-    let bed = Bed::new();
+pub(crate) fn silence_ends_at_the_deadline_and_the_conductor_hears_of_a_plan_that_nobody_reviewed(bed: &Bed) {
     bed.plan("xyz", "task-1", "a plan");
     let id = name("xyz");
     bed.advance(30 * 60 - 1);
@@ -81,13 +75,11 @@ fn silence_ends_at_the_deadline_and_the_conductor_hears_of_a_plan_that_nobody_re
     assert_eq!(bed.records("request.expired")[0]["at_expiry"], "escalate");
 }
 
-#[test]
-fn a_cancelled_request_is_taken_out_of_the_mailbox_or_taken_back() {
-    let bed = Bed::new();
+pub(crate) fn a_cancelled_request_is_taken_out_of_the_mailbox_or_taken_back(bed: &Bed) {
     bed.shutdown("unread");
     bed.requests().cancel("unread", &name("lead"), "never mind").unwrap();
     let id = MessageId::new("unread.request").unwrap();
-    assert_eq!(bed.spool.state(&name("alice"), &id).unwrap(), Some(State::Dead));
+    assert_eq!(bed.queue().state(&name("alice"), &id).unwrap(), Some(State::Dead));
     bed.types("alice");
     bed.shutdown("read");
     bed.receive("alice").unwrap();
@@ -97,16 +89,14 @@ fn a_cancelled_request_is_taken_out_of_the_mailbox_or_taken_back() {
     assert_eq!(bed.records("request.cancelled").len(), 2);
 }
 
-#[test]
-fn a_request_without_a_meaning_ends_and_an_expiry_before_its_time_is_not_written() {
-    let bed = Bed::new();
+pub(crate) fn a_request_without_a_meaning_ends_and_an_expiry_before_its_time_is_not_written(bed: &Bed) {
     bed.shutdown("abc");
     let at = bed.requests().get("abc").unwrap().request.created_at;
     let early = Decision::new(Outcome::Expired, name("alice"), at);
     assert!(bed.requests().propose("abc", &early).unwrap_err().to_string().contains("not over"));
     let foreign = Decision::new(Outcome::Approved, name("bob"), at);
     assert!(bed.requests().propose("abc", &foreign).is_err());
-    assert_eq!(bed.names("requests/abc"), ["request.yaml"]);
+    assert_eq!(bed.pages("abc"), ["request"]);
     let entry = bed.requests().moot("abc", "alice has gone").unwrap().unwrap();
     assert_eq!((entry.state(), entry.is_closed), ("cancelled", true));
     assert_eq!(bed.types("lead"), ["shutdown_response"]);
@@ -118,14 +108,14 @@ fn a_request_without_a_meaning_ends_and_an_expiry_before_its_time_is_not_written
 fn a_full_mailbox_does_not_undo_a_decision_and_hears_of_it_later() {
     let bed = Bed::new();
     bed.shutdown("abc");
-    let settings = bed.spool.settings(&name("lead")).unwrap();
-    bed.spool.publish(&Envelope::new(name("lead"), "x")).unwrap();
-    bed.spool.configure_mailbox(&name("lead"), &settings.clone().with_capacity(1)).unwrap();
+    let settings = bed.spool().settings(&name("lead")).unwrap();
+    bed.spool().publish(&Envelope::new(name("lead"), "x")).unwrap();
+    bed.spool().configure_mailbox(&name("lead"), &settings.clone().with_capacity(1)).unwrap();
     let entry = bed.requests().respond("abc", &name("alice"), false, "").unwrap();
     assert!(entry.untold.unwrap().contains("is full"));
     assert_eq!(bed.requests().get("abc").unwrap().state(), "rejected");
     assert!(bed.requests().resume("abc").is_err());
-    bed.spool.configure_mailbox(&name("lead"), &settings).unwrap();
+    bed.spool().configure_mailbox(&name("lead"), &settings).unwrap();
     assert!(bed.requests().resume("abc").unwrap().unwrap().is_closed);
     assert_eq!(bed.types("lead"), ["shutdown_response", "message"]);
 }
@@ -135,9 +125,7 @@ fn raw(from: &str, to: &str, kind: &str, body: &str) -> Envelope {
     Envelope::new(name(to), body).with_kind(name(kind)).from(name(from))
 }
 
-#[test]
-fn messages_of_other_programs_ask_and_answer_in_either_spelling() {
-    let bed = Bed::new();
+pub(crate) fn messages_of_other_programs_ask_and_answer_in_either_spelling(bed: &Bed) {
     let requests = bed.requests();
     let asked = raw("lead", "alice", "shutdown_request", "requestId: k1\ncontent: enough\n");
     let Correlation::Asked(entry) = requests.correlate(&asked).unwrap() else { panic!() };
@@ -161,9 +149,7 @@ fn messages_of_other_programs_ask_and_answer_in_either_spelling() {
     assert_eq!(bed.records("request.refused").len(), 2);
 }
 
-#[test]
-fn an_answer_before_its_question_and_what_is_no_answer_change_nothing() {
-    let bed = Bed::new();
+pub(crate) fn an_answer_before_its_question_and_what_is_no_answer_change_nothing(bed: &Bed) {
     let requests = bed.requests();
     let early = raw("lead", "bob", "plan_approval_response", "approve: true\n");
     assert_eq!(requests.correlate(&early.clone()).unwrap(), Correlation::Unrelated);
@@ -180,9 +166,7 @@ fn an_answer_before_its_question_and_what_is_no_answer_change_nothing() {
     assert!(matches!(requests.correlate(&own).unwrap(), Correlation::Refused(_)));
 }
 
-#[test]
-fn our_own_messages_are_not_taken_for_new_ones() {
-    let bed = Bed::new();
+pub(crate) fn our_own_messages_are_not_taken_for_new_ones(bed: &Bed) {
     bed.shutdown("abc");
     bed.requests().remind("abc", 1).unwrap();
     for _ in 0..2 {
