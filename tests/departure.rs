@@ -127,7 +127,7 @@ impl Bed {
     fn carry_out(&self, departure: &Departure) -> Departed {
         let mut quarters = PaneQuarters::of(&self.project, &self.member()).expect("quarters");
         let shutter = Shutter {
-            spool: &self.spool,
+            queue: &self.spool,
             roster: &self.roster,
             recorder: &self.log,
             clock: &SystemClock,

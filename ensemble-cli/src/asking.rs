@@ -5,23 +5,22 @@ use std::time::{Duration, Instant};
 use ensemble_core::Error;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::proto::request::{Outcome as Answer, PLAN_APPROVAL, Refusal, SHUTDOWN};
-use ensemble_core::requests::{Entry, REQUESTS, Requests};
-use ensemble_core::spool::Spool;
-use ensemble_watch::doorbell::Waiter;
+use ensemble_core::requests::{Entry, Requests};
 use ensemble_watch::{Carried, carry_out};
 use serde_json::json;
 
 use crate::commands::watcher_runs;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
+use crate::queue::Queue;
 use crate::text::age;
 
 /// How soon whoever waits for a watcher looks whether there still is one.
 const WATCHER_LOOK: Duration = Duration::from_secs(1);
 
 /// The requests of the queue, of the kinds that are configured.
-pub(crate) fn requests<'s>(context: &Context, spool: &'s Spool) -> Outcome<Requests<'s>> {
-    Ok(Requests::new(spool).with_kinds(context.project()?.kinds()?))
+pub(crate) fn requests<'q>(context: &Context, queue: &'q Queue) -> Outcome<Requests<'q>> {
+    Ok(Requests::new(queue.ledger()).with_kinds(context.project()?.kinds()?))
 }
 
 /// A refusal for whoever was refused: its text, and for `--json` who decided what and when.
@@ -49,7 +48,7 @@ pub(crate) fn refused(context: &Context, error: Error) -> Failure {
 pub(crate) fn sent(
     context: &Context,
     requests: &Requests<'_>,
-    spool: &Spool,
+    queue: &Queue,
     entry: &Entry,
     wait: Option<Duration>,
 ) -> Outcome {
@@ -61,8 +60,8 @@ pub(crate) fn sent(
         return if context.out.is_json() { context.out.object(&entry.to_json()) } else { Ok(()) };
     };
     let end = Instant::now().checked_add(patience);
-    let entry = answer(requests, spool, entry, patience)?;
-    let entry = carried_out(context, requests, spool, entry, end)?;
+    let entry = answer(requests, queue, entry, patience)?;
+    let entry = carried_out(context, requests, queue, entry, end)?;
     if context.out.is_json() {
         context.out.object(&entry.to_json())?;
     }
@@ -82,20 +81,23 @@ pub(crate) fn sent(
 fn carried_out(
     context: &Context,
     requests: &Requests<'_>,
-    spool: &Spool,
+    queue: &Queue,
     entry: Entry,
     end: Option<Instant>,
 ) -> Outcome<Entry> {
     let id = entry.request.request_id.clone();
     let project = context.project()?;
-    let waiter = Waiter::new(&[spool.root().join(REQUESTS).join(id.as_str())]);
+    let waiter = queue.listen([&id])?;
     let left = || end.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
     loop {
         let entry = requests.get(id.as_str())?;
         if !entry.is_to_be_carried_out() || left().is_zero() {
             return Ok(entry);
         }
-        if watcher_runs(project) {
+        // On servers, an agent that is not of this host is another one's to see off.
+        let is_ours =
+            queue.directory().is_some() || project.roster().get(&entry.request.to)?.is_some();
+        if !is_ours || watcher_runs(project) {
             waiter.wait(left().min(WATCHER_LOOK));
             continue;
         }
@@ -104,7 +106,8 @@ fn carried_out(
             !left().is_zero()
         };
         let recorder = context.recorder()?;
-        if carry_out(project, spool, &*recorder, &entry, &mut rest)? == Carried::Elsewhere {
+        if carry_out(project, queue.ledger(), &*recorder, &entry, &mut rest)? == Carried::Elsewhere
+        {
             waiter.wait(left().min(WATCHER_LOOK));
         }
     }
@@ -140,13 +143,13 @@ pub(crate) fn decided(context: &Context, entry: &Entry) -> Outcome {
 /// is needed for that.
 fn answer(
     requests: &Requests<'_>,
-    spool: &Spool,
+    queue: &Queue,
     entry: &Entry,
     patience: Duration,
 ) -> Outcome<Entry> {
     let id = &entry.request.request_id;
     let end = Instant::now().checked_add(patience);
-    let waiter = Waiter::new(&[spool.root().join(REQUESTS).join(id.as_str())]);
+    let waiter = queue.listen([id])?;
     loop {
         let unknown = || Refusal::Unknown { id: id.to_string() };
         let entry = requests.expire(id)?.ok_or_else(|| Error::from(unknown()))?;

@@ -24,10 +24,6 @@ const AGENT_VARIABLES: [&str; 2] = ["ENSEMBLE_AGENT_ID", "LIZA_AGENT_ID"];
 /// Who changes the blackboard, if nobody says.
 const ACTOR: &str = "ensemble";
 
-/// Verbs that follow messages in the queue's directory, and would wait there for ever if the
-/// mailboxes are on servers.
-const DIRECTORY_VERBS: [&str; 5] = ["assign", "request", "plan", "respond", "requests"];
-
 /// One run of the command.
 #[derive(Debug)]
 pub(crate) struct Context {
@@ -108,15 +104,6 @@ impl Context {
     /// The queue's directory, which must exist.
     pub(crate) fn spool(&self) -> Outcome<Spool> {
         let project = self.project()?;
-        if let (Some(servers), true) =
-            (project.servers()?, DIRECTORY_VERBS.contains(&self.verb.as_str()))
-        {
-            let text = format!(
-                "`{}` works on mailboxes in a directory, these are at {servers}",
-                self.verb
-            );
-            return Err(Failure::refused(text).with_hint("docs/nats.md says what works where"));
-        }
         Ok(Spool::open(&project.queue, self.spool_options(project))?)
     }
 

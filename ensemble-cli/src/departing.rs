@@ -1,7 +1,6 @@
 //! Agents that are to leave: asking them, and seeing to it that they go.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ensemble_core::driver::Quarters as _;
@@ -11,10 +10,9 @@ use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::drain::{Drain, Effect, Event};
 use ensemble_core::proto::request::{AtExpiry, SHUTDOWN};
 use ensemble_core::proto::shutdown::{GRACE, Worker};
-use ensemble_core::requests::{Ask, Entry, REQUESTS, Requests};
+use ensemble_core::requests::{Ask, Entry, Requests};
 use ensemble_core::roster::Member;
-use ensemble_core::spool::{Spool, UnreadMail};
-use ensemble_watch::doorbell::Waiter;
+use ensemble_core::spool::UnreadMail;
 use ensemble_watch::project::Project;
 use ensemble_watch::{PaneQuarters, Stopper};
 
@@ -22,6 +20,7 @@ use crate::asking::{refused, requests};
 use crate::commands::watcher_runs;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
+use crate::queue::Queue;
 
 /// How much longer than its deadline and its grace an agent may take to be ended.
 const OVERTIME: Duration = Duration::from_secs(90);
@@ -57,7 +56,7 @@ pub(crate) struct Fate {
 
 impl<'c> Farewell<'c> {
     /// Asks one agent. One that is gone already is not waited for.
-    pub(crate) fn ask(&self, spool: &Spool, agent: &Name) -> Outcome<Entry> {
+    pub(crate) fn ask(&self, queue: &Queue, agent: &Name) -> Outcome<Entry> {
         let project = self.context.project()?;
         let mut ask = Ask::new(SHUTDOWN, self.from.clone(), agent.clone(), self.reason.as_str());
         if let Some(deadline) = self.deadline.or_else(|| configured_deadline(project, agent)) {
@@ -75,16 +74,16 @@ impl<'c> Farewell<'c> {
         if let Some(id) = &self.id {
             ask = ask.with_id(id.as_str());
         }
-        requests(self.context, spool)?.ask(ask).map_err(|error| refused(self.context, error))
+        requests(self.context, queue)?.ask(ask).map_err(|error| refused(self.context, error))
     }
 
     /// Asks a team, in order, and waits until each has gone or stays. Needs a watcher, and is one
     /// where none runs.
-    pub(crate) fn drain(&self, spool: &Spool, team: &[Member]) -> Outcome<Vec<Fate>> {
+    pub(crate) fn drain(&self, queue: &Queue, team: &[Member]) -> Outcome<Vec<Fate>> {
         let mut drain = Drain::new(team.iter().map(|m| (m.name.clone(), m.role.clone())));
         let mut leaving = Leaving {
             farewell: self,
-            spool,
+            queue,
             open: BTreeMap::new(),
             fates: Vec::new(),
             stand_in: None,
@@ -111,7 +110,7 @@ impl<'c> Farewell<'c> {
 /// A team that is leaving.
 struct Leaving<'a> {
     farewell: &'a Farewell<'a>,
-    spool: &'a Spool,
+    queue: &'a Queue,
     /// Those who were asked, with the time by which they must have gone.
     open: BTreeMap<Name, (Entry, Instant)>,
     fates: Vec<Fate>,
@@ -121,7 +120,7 @@ struct Leaving<'a> {
 impl Leaving<'_> {
     /// Asks one; what is known of it at once, if anything is.
     fn ask(&mut self, agent: &Name) -> Option<Event> {
-        match self.farewell.ask(self.spool, agent) {
+        match self.farewell.ask(self.queue, agent) {
             Ok(entry) => {
                 let seconds = self.grace(agent) + entry.request.deadline_seconds;
                 let end = Instant::now() + Duration::from_secs(seconds) + OVERTIME;
@@ -150,7 +149,7 @@ impl Leaving<'_> {
         loop {
             self.see_to_a_watcher()?;
             // Before it is looked, so that what comes meanwhile rings.
-            let waiter = Waiter::new(&self.dirs());
+            let waiter = self.queue.listen(self.ids())?;
             let events = self.look()?;
             if !events.is_empty() || self.open.is_empty() {
                 return Ok(events);
@@ -159,14 +158,12 @@ impl Leaving<'_> {
         }
     }
 
-    fn dirs(&self) -> Vec<PathBuf> {
-        let requests = self.spool.root().join(REQUESTS);
-        let dir = |(entry, _): &(Entry, Instant)| requests.join(entry.request.request_id.as_str());
-        self.open.values().map(dir).collect()
+    fn ids(&self) -> impl Iterator<Item = &Name> {
+        self.open.values().map(|(entry, _)| &entry.request.request_id)
     }
 
     fn look(&mut self) -> Outcome<Vec<Event>> {
-        let requests = Requests::new(self.spool);
+        let requests = Requests::new(self.queue.ledger());
         let mut events = Vec::new();
         for (agent, (entry, end)) in self.open.clone() {
             let id = entry.request.request_id.clone();

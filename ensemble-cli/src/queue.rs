@@ -1,17 +1,26 @@
 //! The mailboxes, wherever they are: in the queue's directory, or on the servers that `transport` in
 //! `ensemble.yaml` names.
 
+#[cfg(feature = "nats")]
+use std::cell::Cell;
 use std::ops::Deref;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ensemble_core::broker::Broker;
 use ensemble_core::message::{Attachment, Name};
 #[cfg(feature = "nats")]
 use ensemble_core::nats::NatsTransport;
+use ensemble_core::requests::{Ledger, REQUESTS};
 use ensemble_core::spool::{Glance, Overflow, Spool};
+use ensemble_watch::doorbell::Waiter;
 
 use crate::context::Context;
 use crate::exit::Outcome;
+
+/// How often whoever waits for news of the servers looks anyhow.
+#[cfg(feature = "nats")]
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// An open queue of either kind.
 pub(crate) enum Queue {
@@ -32,6 +41,30 @@ impl Deref for Queue {
     }
 }
 
+/// Wakes whoever waits for something to become of requests.
+pub(crate) enum Listener<'q> {
+    Directory(Waiter),
+    #[cfg(feature = "nats")]
+    Servers(&'q NatsTransport, Cell<u64>),
+    #[cfg(not(feature = "nats"))]
+    Nowhere(std::marker::PhantomData<&'q Queue>),
+}
+
+impl Listener<'_> {
+    /// Until something has happened, or so long.
+    pub(crate) fn wait(&self, longest: Duration) {
+        match self {
+            Self::Directory(waiter) => waiter.wait(longest),
+            #[cfg(feature = "nats")]
+            Self::Servers(servers, seen) => {
+                seen.set(servers.wait_for_news(seen.get(), longest.min(LOOK_INTERVAL)));
+            }
+            #[cfg(not(feature = "nats"))]
+            Self::Nowhere(_) => {}
+        }
+    }
+}
+
 impl Queue {
     /// The queue of this project.
     pub(crate) fn open(context: &Context) -> Outcome<Self> {
@@ -48,6 +81,35 @@ impl Queue {
             Self::Directory(spool) => Some(spool),
             #[cfg(feature = "nats")]
             Self::Servers(_) => None,
+        }
+    }
+
+    /// Where its requests are.
+    pub(crate) fn ledger(&self) -> &dyn Ledger {
+        match self {
+            Self::Directory(spool) => spool,
+            #[cfg(feature = "nats")]
+            Self::Servers(servers) => &**servers,
+        }
+    }
+
+    /// Listens for what becomes of these requests, before anybody looks.
+    pub(crate) fn listen<'n>(
+        &self,
+        ids: impl IntoIterator<Item = &'n Name>,
+    ) -> Outcome<Listener<'_>> {
+        match self {
+            Self::Directory(spool) => {
+                let requests = spool.root().join(REQUESTS);
+                let dirs: Vec<PathBuf> =
+                    ids.into_iter().map(|id| requests.join(id.as_str())).collect();
+                Ok(Listener::Directory(Waiter::new(&dirs)))
+            }
+            #[cfg(feature = "nats")]
+            Self::Servers(servers) => {
+                servers.follow_requests()?;
+                Ok(Listener::Servers(servers, Cell::new(0)))
+            }
         }
     }
 

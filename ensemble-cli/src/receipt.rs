@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use ensemble_core::event_log::Follower;
 use ensemble_core::message::{MessageId, Name};
-use ensemble_core::spool::{Spool, State};
+use ensemble_core::requests::Ledger;
+use ensemble_core::spool::State;
 use ensemble_watch::doorbell::Waiter;
 use serde::Serialize;
 
@@ -18,6 +19,8 @@ use crate::exit::{Failure, Outcome};
 /// How often the log is looked at while waiting for a record: appending to an open file rings no
 /// doorbell.
 pub(crate) const LOG_POLL: Duration = Duration::from_millis(100);
+/// How often a server is asked.
+const SERVERS_POLL: Duration = Duration::from_millis(250);
 /// How often a message that was not found is looked for again: one that moves backwards can be
 /// missed by a look.
 const LOOKS_MAX: u32 = 5;
@@ -51,9 +54,10 @@ impl fmt::Display for Receipt {
 }
 
 /// Follows one message.
-#[derive(Debug)]
 pub(crate) struct Tracker<'a> {
-    spool: &'a Spool,
+    queue: &'a dyn Ledger,
+    /// The queue's directory, if it is one.
+    root: Option<PathBuf>,
     mailbox: Name,
     id: MessageId,
     /// Only where the watcher's records matter.
@@ -64,12 +68,13 @@ pub(crate) struct Tracker<'a> {
 impl<'a> Tracker<'a> {
     /// Follows a message; `log` must begin before the message was stored.
     pub(crate) fn new(
-        spool: &'a Spool,
+        queue: &'a dyn Ledger,
+        root: Option<PathBuf>,
         mailbox: Name,
         id: MessageId,
         log: Option<Follower>,
     ) -> Self {
-        Self { spool, mailbox, id, log, logged: Receipt::Stored }
+        Self { queue, root, mailbox, id, log, logged: Receipt::Stored }
     }
 
     /// Waits until the message got as far as `wanted`, or `deadline`. Says how far it got.
@@ -78,7 +83,11 @@ impl<'a> Tracker<'a> {
         if reached >= wanted {
             return Ok(reached);
         }
-        let longest = if self.log.is_some() { LOG_POLL } else { Duration::MAX };
+        let longest = match (&self.log, &self.root) {
+            (Some(_), _) => LOG_POLL,
+            (None, Some(_)) => Duration::MAX,
+            (None, None) => SERVERS_POLL,
+        };
         let waiter = Waiter::new(&self.directories());
         loop {
             let reached = self.look()?;
@@ -114,7 +123,7 @@ impl<'a> Tracker<'a> {
 
     fn stored_receipt(&self) -> Outcome<Receipt> {
         for _ in 0..LOOKS_MAX {
-            match self.spool.state(&self.mailbox, &self.id)? {
+            match self.queue.state(&self.mailbox, &self.id)? {
                 None => {}
                 Some(State::Queued { epoch: 0, .. }) => return Ok(Receipt::Stored),
                 // It was received and given back.
@@ -128,7 +137,7 @@ impl<'a> Tracker<'a> {
     }
 
     fn dead(&self) -> Failure {
-        let letters = self.spool.dead_letters(&self.mailbox).unwrap_or_default();
+        let letters = self.queue.dead_letters(&self.mailbox).unwrap_or_default();
         let letter = letters.into_iter().find(|letter| letter.id == self.id);
         let reason = letter.map(|letter| letter.reason).filter(|reason| !reason.is_empty());
         let reason = reason.unwrap_or_else(|| "no reason is known".to_owned());
@@ -137,7 +146,8 @@ impl<'a> Tracker<'a> {
     }
 
     fn directories(&self) -> Vec<PathBuf> {
-        let home = self.spool.root().join("mailbox").join(self.mailbox.as_str());
+        let Some(root) = &self.root else { return Vec::new() };
+        let home = root.join("mailbox").join(self.mailbox.as_str());
         ["new", "front", "cur", "done", "dead"].map(|state| home.join(state)).to_vec()
     }
 }

@@ -9,6 +9,7 @@ use ensemble_core::driver::{AgentPane, Assigner};
 use ensemble_core::env::SystemClock;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
+use ensemble_core::requests::Ledger;
 use ensemble_core::spool::Spool;
 use ensemble_core::tmux::{Server, TmuxPane};
 use ensemble_watch::doorbell::Waiter;
@@ -16,6 +17,7 @@ use ensemble_watch::panes::{self, PaneEntry};
 
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
+use crate::queue::Queue;
 
 /// Who acts if nobody said who is asking.
 const ACTOR_DEFAULT: &str = "ensemble";
@@ -34,7 +36,7 @@ impl Worker {
         let project = context.project()?;
         let Some(entry) = panes::find(&project.panes(), name)? else {
             // A name without a mailbox is a typing mistake.
-            context.spool()?.settings(name)?;
+            Queue::open(context)?.settings(name)?;
             return Ok(Self { name: name.clone(), mailbox: name.clone(), bound: None });
         };
         let profile = project.profiles()?.get(&entry.provider)?;
@@ -89,6 +91,7 @@ impl Worker {
 pub(crate) fn assigner<'a>(
     context: &Context,
     spool: &'a Spool,
+    queue: &'a dyn Ledger,
     recorder: &'a dyn Recorder,
 ) -> Outcome<Assigner<'a>> {
     let project = context.project()?;
@@ -98,6 +101,7 @@ pub(crate) fn assigner<'a>(
     };
     Ok(Assigner {
         spool,
+        queue,
         clock: &SystemClock,
         recorder,
         actor,

@@ -15,9 +15,9 @@ use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
 use ensemble_core::proto::request::{Decision, Outcome};
 use ensemble_core::proto::shutdown::{Consent, GRACE};
-use ensemble_core::requests::{Asked, Entry, Requests};
+use ensemble_core::requests::{Asked, Entry, Ledger, Requests};
 use ensemble_core::roster::MemberState;
-use ensemble_core::spool::{Found, Spool, State, UnreadMail};
+use ensemble_core::spool::{Found, State, UnreadMail};
 use ensemble_core::{Error, Result};
 use serde_json::json;
 
@@ -56,7 +56,7 @@ pub enum Carried {
 /// The roster, the profile or the request cannot be read or written: it may be tried again.
 pub fn carry_out(
     project: &Project,
-    spool: &Spool,
+    ledger: &dyn Ledger,
     recorder: &dyn Recorder,
     entry: &Entry,
     rest: &mut dyn FnMut(Duration) -> bool,
@@ -76,20 +76,20 @@ pub fn carry_out(
         Err(Error::Locked { .. }) => return Ok(Carried::Elsewhere),
         Err(error) => return Err(error),
     };
-    let survivors = match member_departs(project, spool, recorder, entry, decision, rest)? {
+    let survivors = match member_departs(project, ledger, recorder, entry, decision, rest)? {
         Departed::Gone { survivors } => survivors,
         Departed::Interrupted => return Ok(Carried::Interrupted),
         _ => 0,
     };
-    settle_questions(spool, asked, decision)?;
-    Requests::new(spool).close(asked.request_id.as_str())?;
+    settle_questions(ledger, asked, decision)?;
+    Requests::new(ledger).close(asked.request_id.as_str())?;
     Ok(Carried::Done { survivors })
 }
 
 /// Whoever comes next under this name must not find a question that was meant for the one who has
 /// gone, neither in the mailbox nor pending: at its deadline it would end the newcomer.
-fn settle_questions(spool: &Spool, asked: &Asked, decision: &Decision) -> Result<()> {
-    let requests = Requests::new(spool);
+fn settle_questions(ledger: &dyn Ledger, asked: &Asked, decision: &Decision) -> Result<()> {
+    let requests = Requests::new(ledger);
     let (entries, _) = requests.list()?;
     let same = |other: &Asked| other.to == asked.to && other.kind == asked.kind;
     let before = |other: &Asked| other.created_at <= decision.at.max(asked.created_at);
@@ -104,7 +104,7 @@ fn settle_questions(spool: &Spool, asked: &Asked, decision: &Decision) -> Result
             questions.push(format!("{}.", other.request_id));
         }
     }
-    let waiting = match spool.unfinished(&asked.to, QUESTIONS_MAX) {
+    let waiting = match ledger.unfinished(&asked.to, QUESTIONS_MAX) {
         Err(Error::NoMailbox { .. }) => return Ok(()),
         other => other?,
     };
@@ -114,7 +114,7 @@ fn settle_questions(spool: &Spool, asked: &Asked, decision: &Decision) -> Result
     };
     for found in waiting.iter().filter(|found| is_question(found)) {
         let reason = format!("{} has gone", asked.to);
-        match spool.dead_letter_waiting(&asked.to, &found.id, &reason) {
+        match ledger.set_aside(&asked.to, &found.id, &reason) {
             Ok(()) | Err(Error::NoMessage { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -124,7 +124,7 @@ fn settle_questions(spool: &Spool, asked: &Asked, decision: &Decision) -> Result
 
 fn member_departs(
     project: &Project,
-    spool: &Spool,
+    ledger: &dyn Ledger,
     recorder: &dyn Recorder,
     entry: &Entry,
     decision: &Decision,
@@ -132,7 +132,7 @@ fn member_departs(
 ) -> Result<Departed> {
     let (asked, roster) = (&entry.request, project.roster());
     let Some(member) = roster.get(&asked.to)? else {
-        return outsider_departs(project, spool, recorder, entry);
+        return outsider_departs(project, ledger, recorder, entry);
     };
     // It was brought up again after this was decided.
     if member.state == MemberState::Up && member.since > decision.at {
@@ -151,7 +151,7 @@ fn member_departs(
     departure.grace = seconds.map_or(GRACE, Duration::from_secs);
     departure.returns = asked.unread_mail == Some(UnreadMail::Keep);
     let mut quarters = PaneQuarters::of(project, &member)?;
-    let shutter = Shutter { spool, roster: &roster, recorder, clock: &SystemClock };
+    let shutter = Shutter { queue: ledger, roster: &roster, recorder, clock: &SystemClock };
     shutter.carry_out(&departure, &mut quarters, rest)
 }
 
@@ -159,13 +159,13 @@ fn member_departs(
 /// holds are given back all the same.
 fn outsider_departs(
     project: &Project,
-    spool: &Spool,
+    ledger: &dyn Ledger,
     recorder: &dyn Recorder,
     entry: &Entry,
 ) -> Result<Departed> {
     let asked = &entry.request;
     let (agent, reason) = (&asked.to, reason(entry));
-    let returned = match spool.hand_back(agent, agent, unread_mail(project, entry), &reason) {
+    let returned = match ledger.hand_back(agent, agent, unread_mail(project, entry), &reason) {
         Err(Error::NoMailbox { .. }) => None,
         other => Some(other?),
     };
@@ -204,7 +204,7 @@ fn reason(entry: &Entry) -> String {
 /// decided and not closed, and goes on.
 pub(crate) struct Departures {
     project: Project,
-    spool: Arc<Spool>,
+    ledger: Arc<dyn Ledger + Send + Sync>,
     recorder: Arc<dyn Recorder>,
     /// Nothing is ever sent: the threads notice that it is dropped.
     going_on: Option<Sender<()>>,
@@ -213,11 +213,15 @@ pub(crate) struct Departures {
 }
 
 impl Departures {
-    pub(crate) fn new(project: &Project, spool: Arc<Spool>, recorder: Arc<dyn Recorder>) -> Self {
+    pub(crate) fn new(
+        project: &Project,
+        ledger: Arc<dyn Ledger + Send + Sync>,
+        recorder: Arc<dyn Recorder>,
+    ) -> Self {
         let (going_on, ended) = bounded(0);
         Self {
             project: project.clone(),
-            spool,
+            ledger,
             recorder,
             going_on: Some(going_on),
             ended,
@@ -230,12 +234,12 @@ impl Consequence for Departures {
     fn decided(&mut self, entry: &Entry) {
         self.threads.retain(|thread| !thread.is_finished());
         let (project, entry) = (self.project.clone(), entry.clone());
-        let (spool, recorder) = (Arc::clone(&self.spool), Arc::clone(&self.recorder));
+        let (ledger, recorder) = (Arc::clone(&self.ledger), Arc::clone(&self.recorder));
         let ended = self.ended.clone();
         self.threads.push(std::thread::spawn(move || {
             let mut rest =
                 |longest| matches!(ended.recv_timeout(longest), Err(RecvTimeoutError::Timeout));
-            see_through(&project, &spool, &*recorder, &entry, &mut rest);
+            see_through(&project, &*ledger, &*recorder, &entry, &mut rest);
         }));
     }
 }
@@ -253,7 +257,7 @@ impl Drop for Departures {
 /// Carries out one request, whatever fails in between, until it is done or the watcher stops.
 fn see_through(
     project: &Project,
-    spool: &Spool,
+    ledger: &dyn Ledger,
     recorder: &dyn Recorder,
     entry: &Entry,
     rest: &mut dyn FnMut(Duration) -> bool,
@@ -261,7 +265,7 @@ fn see_through(
     let id: &Name = &entry.request.request_id;
     let mut last_failure = String::new();
     loop {
-        match carry_out(project, spool, recorder, entry, rest) {
+        match carry_out(project, ledger, recorder, entry, rest) {
             Ok(Carried::Done { .. } | Carried::Interrupted) => return,
             Ok(Carried::Elsewhere) => {}
             Err(error) => {
@@ -275,7 +279,7 @@ fn see_through(
                 }
             }
         }
-        if !rest(RETRY) || Requests::new(spool).is_closed(id).unwrap_or(false) {
+        if !rest(RETRY) || Requests::new(ledger).is_closed(id).unwrap_or(false) {
             return;
         }
     }

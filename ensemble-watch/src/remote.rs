@@ -6,11 +6,13 @@
 //! | connect, if there is no connection | the loop is told, and the log |
 //! | outbox, and what landed in the queue's directory | carried to the servers, stored once by id |
 //! | mailboxes of this host's agents | what waits is told to the loop, which nudges the panes |
-//! | every 30 s: leases | those of silent holders are taken back |
-//! | every hour: settled messages | those older than `done_days` are removed |
+//! | requests that have changed, and all every 30 s | what is due is announced, reminded of, expired, told |
+//! | every 30 s: leases | those of silent holders are taken back; gated tasks are kept for theirs |
+//! | every hour: settled messages, closed requests | those past their time are removed |
 //!
 //! A host runs one watcher, so one such thread, and nudges only panes of its own. Several watchers that
-//! look at the same leases harm nobody: one of them takes a message back, the others come too late.
+//! look at the same leases harm nobody: one of them takes a message back, the others come too late. The
+//! same goes for requests; an agent that is to leave is seen off by the host whose roster it is in.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,19 +25,26 @@ use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::nats::{NatsOptions, NatsTransport, Outbox};
+use ensemble_core::requests::Requests;
 use ensemble_core::spool::{Settings, Spool};
 use ensemble_core::{Error, Result};
 use serde_json::json;
 
 use crate::couriers::COUNT_MAX;
+use crate::departures::Departures;
 use crate::engine::{Told, Wake};
 use crate::leases::Leases;
 use crate::panes;
 use crate::project::Project;
+use crate::requests::{RequestWatch, keep_gated};
 use crate::run::ACTOR;
 
 /// How long a round waits for news before it looks again.
 const ROUND: Duration = Duration::from_millis(250);
+/// And at least, so that what fails does not keep a processor busy.
+const ROUND_MIN: Duration = Duration::from_millis(10);
+/// How often all requests are looked at, in case that nothing was heard of one.
+const SCAN_INTERVAL: Duration = Duration::from_secs(30);
 /// Before the next try to connect.
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 /// How often the names of the mailboxes are compared.
@@ -59,6 +68,8 @@ pub(crate) struct Follower {
     next_lease_look: Monotonic,
     next_names: Monotonic,
     next_sweep: Monotonic,
+    next_scan: Monotonic,
+    requests: RequestWatch,
     told: BTreeMap<Name, Vec<MessageId>>,
     condition: serde_json::Value,
 }
@@ -87,6 +98,9 @@ impl Follower {
             next_lease_look: now,
             next_names: now,
             next_sweep: now,
+            next_scan: now,
+            requests: RequestWatch::new(&project.queue, project.kinds()?)
+                .only_for(project.roster()),
             told: BTreeMap::new(),
             condition: serde_json::Value::Null,
         }))
@@ -98,6 +112,7 @@ impl Follower {
         loop {
             match NatsTransport::connect(&self.options) {
                 Ok(queue) => {
+                    let queue = Arc::new(queue);
                     self.recorder.record(
                         "watch.server_back",
                         ACTOR,
@@ -123,8 +138,11 @@ impl Follower {
     }
 
     /// Rounds over one connection, which comes back by itself. `true` once the watcher has ended.
-    fn follow(&mut self, queue: &NatsTransport) -> bool {
+    fn follow(&mut self, queue: &Arc<NatsTransport>) -> bool {
         let (mut seen, mut is_well) = (0, true);
+        let (ledger, recorder) = (Arc::<NatsTransport>::clone(queue), Arc::clone(&self.recorder));
+        let departures = Departures::new(&self.project, ledger, recorder);
+        self.requests.set_consequence(Box::new(departures));
         loop {
             match self.round(queue) {
                 Ok(()) => {
@@ -143,7 +161,9 @@ impl Follower {
                     self.tell_condition(queue.is_connected(), Some(&error));
                 }
             }
-            seen = queue.wait_for_news(seen, ROUND);
+            let now = SystemClock.monotonic();
+            let due = self.requests.next_timeout().map_or(ROUND, |at| at.since(now));
+            seen = queue.wait_for_news(seen, ROUND.min(due.max(ROUND_MIN)));
             match self.stop.try_recv() {
                 Err(crossbeam_channel::TryRecvError::Empty) => {}
                 Ok(()) | Err(crossbeam_channel::TryRecvError::Disconnected) => return true,
@@ -164,10 +184,10 @@ impl Follower {
         self.carry(queue)?;
         let (entries, _) = panes::read_all(&self.project.panes())?;
         for entry in entries {
-            let ids = match queue.due_ids(&entry.mailbox, COUNT_MAX) {
+            let ids = match queue.due_ids_for(&entry.mailbox, &entry.agent, COUNT_MAX) {
                 Err(Error::NoMailbox { .. }) => {
                     self.add(queue, &entry.mailbox)?;
-                    queue.due_ids(&entry.mailbox, COUNT_MAX)?
+                    queue.due_ids_for(&entry.mailbox, &entry.agent, COUNT_MAX)?
                 }
                 other => other?,
             };
@@ -180,11 +200,26 @@ impl Follower {
         if now >= self.next_lease_look || self.leases.wants_look(now) {
             self.next_lease_look = now + ensemble_core::proto::lease::LOOK_INTERVAL;
             self.leases.look(&SystemClock, queue, &*self.recorder)?;
+            keep_gated(self.leases.held(), queue);
         }
         if now >= self.next_sweep {
             self.next_sweep = now + SWEEP_INTERVAL;
             self.sweep(queue)?;
         }
+        self.see_to_requests(queue)
+    }
+
+    fn see_to_requests(&mut self, queue: &NatsTransport) -> Result<()> {
+        queue.follow_requests()?;
+        let now = SystemClock.monotonic();
+        for id in queue.changed_requests() {
+            self.requests.look(now, &id, queue, None);
+        }
+        if now >= self.next_scan {
+            self.next_scan = now + SCAN_INTERVAL;
+            self.requests.scan(now, queue, None);
+        }
+        self.requests.drive(now, queue, &*self.recorder);
         Ok(())
     }
 
@@ -229,8 +264,9 @@ impl Follower {
 
     fn sweep(&self, queue: &NatsTransport) -> Result<()> {
         let removed = queue.sweep()?;
-        if removed > 0 {
-            let data = json!({ "tmp": 0, "done": removed, "orphans": 0, "requests": 0 });
+        let requests = Requests::new(queue).sweep()?;
+        if removed > 0 || requests > 0 {
+            let data = json!({ "tmp": 0, "done": removed, "orphans": 0, "requests": requests });
             self.recorder.record("queue.swept", ACTOR, data);
         }
         Ok(())
@@ -254,6 +290,7 @@ impl Follower {
             "connected": connected && error.is_none(),
             "why": error.map(ToString::to_string),
             "outbox": self.outbox.waiting().unwrap_or(0),
+            "requests": self.requests.summary(),
         });
         if condition != self.condition {
             self.condition = condition.clone();

@@ -9,6 +9,9 @@
 //! process was killed, where a script had only `ln`, and where nobody answers in time. A step that
 //! fails, for a mailbox that is full, is tried again. What is left to be carried out after a decision
 //! goes to a [`Consequence`], again at every start until the request is closed.
+//!
+//! The same serves requests on servers, where the thread that follows them rings (see `remote`). The
+//! watchers of several hosts do it side by side: what each of them does is stored once.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
@@ -21,8 +24,8 @@ use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::request::{
     Correlated, Decision, Effect, Event, Outcome, Request, Tracker,
 };
-use ensemble_core::requests::{Entry, GateState, Kinds, REQUESTS, Requests};
-use ensemble_core::spool::Spool;
+use ensemble_core::requests::{Entry, GateState, Kinds, Ledger, REQUESTS, Requests};
+use ensemble_core::roster::Roster;
 use ensemble_core::{Error, Result};
 use serde_json::json;
 
@@ -57,6 +60,8 @@ pub(crate) struct RequestWatch {
     /// Not to be looked at again.
     closed: HashSet<Name>,
     consequence: Option<Box<dyn Consequence>>,
+    /// Where several hosts watch: only decisions about these agents are carried out here.
+    members: Option<Roster>,
 }
 
 impl RequestWatch {
@@ -69,7 +74,13 @@ impl RequestWatch {
             handed_over: BTreeSet::new(),
             closed: HashSet::new(),
             consequence: None,
+            members: None,
         }
+    }
+
+    /// Leaves agents that are not in this roster to the hosts that have them.
+    pub(crate) fn only_for(self, members: Roster) -> Self {
+        Self { members: Some(members), ..self }
     }
 
     pub(crate) fn set_consequence(&mut self, consequence: Box<dyn Consequence>) {
@@ -98,13 +109,13 @@ impl RequestWatch {
         now: Monotonic,
         dir: &Path,
         name: Option<&str>,
-        spool: &Spool,
+        ledger: &dyn Ledger,
         doorbell: Option<&mut Doorbell>,
     ) {
         let id =
             if dir == self.dir { name } else { dir.file_name().and_then(|name| name.to_str()) };
         if let Some(id) = id.and_then(|id| Name::new(id).ok()) {
-            self.look(now, &id, spool, doorbell);
+            self.look(now, &id, ledger, doorbell);
         }
     }
 
@@ -112,7 +123,7 @@ impl RequestWatch {
     pub(crate) fn scan(
         &mut self,
         now: Monotonic,
-        spool: &Spool,
+        ledger: &dyn Ledger,
         mut doorbell: Option<&mut Doorbell>,
     ) {
         if let Some(doorbell) = &mut doorbell
@@ -120,7 +131,7 @@ impl RequestWatch {
         {
             tracing::warn!(%why, "cannot watch the requests");
         }
-        let ids = match Requests::new(spool).ids() {
+        let ids = match Requests::new(ledger).ids() {
             Ok(ids) => ids,
             Err(error) => return tracing::warn!(%error, "cannot list the requests"),
         };
@@ -131,27 +142,34 @@ impl RequestWatch {
             self.tracker.remove(id);
         }
         for id in ids {
-            self.look(now, &id, spool, doorbell.as_deref_mut());
+            self.look(now, &id, ledger, doorbell.as_deref_mut());
         }
     }
 
-    fn look(&mut self, now: Monotonic, id: &Name, spool: &Spool, doorbell: Option<&mut Doorbell>) {
+    /// Looks at one request; one that is closed is not looked at again.
+    pub(crate) fn look(
+        &mut self,
+        now: Monotonic,
+        id: &Name,
+        ledger: &dyn Ledger,
+        doorbell: Option<&mut Doorbell>,
+    ) {
         if self.closed.contains(id) {
             return;
         }
         if let Some(doorbell) = doorbell
-            && !Requests::new(spool).is_closed(id).unwrap_or(false)
+            && !Requests::new(ledger).is_closed(id).unwrap_or(false)
         {
             // Before it is read, so that an answer which comes meanwhile rings.
             watch(&self.dir, doorbell, id.as_str());
         }
-        match self.requests(spool).find(id.as_str()) {
+        match self.requests(ledger).find(id.as_str()) {
             Ok(Some(entry)) if entry.is_closed => self.forget(id),
             Ok(Some(entry)) => self.take(now, &entry),
             // Gone, or still being made.
             Ok(None) => {}
             Err(error @ (Error::Malformed { .. } | Error::TooLarge { .. })) => {
-                match self.requests(spool).reject(id) {
+                match self.requests(ledger).reject(id) {
                     Ok(Some(kept_as)) => {
                         tracing::warn!(%error, kept_as, "a request was put aside");
                     }
@@ -196,7 +214,7 @@ impl RequestWatch {
     }
 
     /// Lets time pass and does what is due.
-    pub(crate) fn drive(&mut self, now: Monotonic, spool: &Spool, recorder: &dyn Recorder) {
+    pub(crate) fn drive(&mut self, now: Monotonic, ledger: &dyn Ledger, recorder: &dyn Recorder) {
         self.tracker.handle_timeout(now);
         while let Some(Correlated { id, inner }) = self.tracker.poll_effect() {
             let Ok(id) = Name::new(id) else { continue };
@@ -206,9 +224,9 @@ impl RequestWatch {
                     self.due.entry(id).or_insert(now + GRACE);
                     continue;
                 }
-                Effect::Remind { nth } => self.requests(spool).remind(id.as_str(), nth),
+                Effect::Remind { nth } => self.requests(ledger).remind(id.as_str(), nth),
                 Effect::Close(expiry) => {
-                    self.requests(spool).propose(id.as_str(), &expiry).map(|p| {
+                    self.requests(ledger).propose(id.as_str(), &expiry).map(|p| {
                         let standing = Event::Standing(p.standing);
                         self.tracker.handle(now, Correlated::new(id.as_str(), standing));
                     })
@@ -225,7 +243,7 @@ impl RequestWatch {
             self.due.iter().filter(|(_, at)| **at <= now).map(|(id, _)| id.clone()).collect();
         for id in due {
             self.due.remove(&id);
-            if let Err(error) = self.go_on(&id, spool, recorder) {
+            if let Err(error) = self.go_on(&id, ledger, recorder) {
                 tracing::warn!(%id, %error, "cannot go on with a request: it is tried again");
                 self.due.insert(id, now + RETRY);
             }
@@ -233,14 +251,17 @@ impl RequestWatch {
     }
 
     /// Finishes what is unfinished, and hands over what is left to be carried out.
-    fn go_on(&mut self, id: &Name, spool: &Spool, recorder: &dyn Recorder) -> Result<()> {
-        let Some(entry) = self.requests(spool).resume(id.as_str())? else {
+    fn go_on(&mut self, id: &Name, ledger: &dyn Ledger, recorder: &dyn Recorder) -> Result<()> {
+        let Some(entry) = self.requests(ledger).resume(id.as_str())? else {
             self.tracker.remove(id.as_str());
             return Ok(());
         };
         if entry.is_closed {
             self.forget(id);
-        } else if entry.is_to_be_carried_out() && self.handed_over.insert(id.clone()) {
+        } else if entry.is_to_be_carried_out()
+            && self.is_ours(&entry.request.to)?
+            && self.handed_over.insert(id.clone())
+        {
             recorder.record(
                 "request.handed_over",
                 ACTOR,
@@ -256,6 +277,13 @@ impl RequestWatch {
         Ok(())
     }
 
+    fn is_ours(&self, agent: &Name) -> Result<bool> {
+        match &self.members {
+            None => Ok(true),
+            Some(roster) => Ok(roster.get(agent)?.is_some()),
+        }
+    }
+
     pub(crate) fn next_timeout(&self) -> Option<Monotonic> {
         self.tracker.poll_timeout().into_iter().chain(self.due.values().copied()).min()
     }
@@ -266,8 +294,8 @@ impl RequestWatch {
         json!({ "pending": pending, "decided": self.tracker.iter().count() - pending })
     }
 
-    fn requests<'s>(&self, spool: &'s Spool) -> Requests<'s> {
-        Requests::new(spool).with_kinds(self.kinds.clone())
+    fn requests<'l>(&self, ledger: &'l dyn Ledger) -> Requests<'l> {
+        Requests::new(ledger).with_kinds(self.kinds.clone())
     }
 }
 
@@ -277,10 +305,10 @@ fn watch(dir: &Path, doorbell: &mut Doorbell, id: &str) {
 }
 
 /// Whoever waits for the review of a plan keeps the task meanwhile, without having to say so.
-pub(crate) fn keep_gated(held: &[(Lease, Duration)], spool: &Spool) {
+pub(crate) fn keep_gated(held: &[(Lease, Duration)], ledger: &dyn Ledger) {
     for (lease, duration) in held {
-        let kept = match spool.gate_of(lease) {
-            Ok(Some(gate)) if gate.state == GateState::Pending => spool.extend(lease, *duration),
+        let kept = match ledger.gate_of(lease) {
+            Ok(Some(gate)) if gate.state == GateState::Pending => ledger.extend(lease, *duration),
             other => other.map(drop),
         };
         match kept {

@@ -82,7 +82,8 @@ impl Watcher {
         #[cfg(not(feature = "nats"))]
         project.refuse_servers()?;
         let nudgers = Nudgers::new(project.sources(), project.locks(), reports);
-        let departures = Departures::new(project, Arc::clone(&spool), Arc::clone(&recorder));
+        let ledger: Arc<_> = Arc::clone(&spool);
+        let departures = Departures::new(project, ledger, Arc::clone(&recorder));
         let mut engine = Engine::new(project, spool, recorder, sender.clone(), nudgers)?;
         engine.set_consequence(Box::new(departures));
         forward(reported, sender.clone(), Wake::Back);

@@ -22,6 +22,8 @@ mod requests;
 mod servers;
 #[cfg(feature = "nats")]
 mod servers_access;
+#[cfg(feature = "nats")]
+mod servers_requests;
 mod session_page;
 mod shell;
 mod sources;

@@ -87,7 +87,8 @@ pub(crate) fn a_held_gated_task_is_not_settled_but_extended_and_given_back(bed: 
     bed.types("bob");
     bed.plan("p2", "other", "a plan");
     let held = bed.queue().observe(&name("bob")).unwrap();
-    let lease = held.into_iter().map(|o| o.lease).find(|l| bed.queue().gate_of(l).unwrap().is_some());
+    let lease =
+        held.into_iter().map(|o| o.lease).find(|l| bed.queue().gate_of(l).unwrap().is_some());
     bed.queue().release(&lease.unwrap(), std::time::Duration::ZERO).unwrap();
     assert!(received(bed).is_none());
     bed.requests().cancel("p2", &name("bob"), "").unwrap();

@@ -56,7 +56,9 @@ pub(crate) fn reminders_are_sent_once_each_and_not_after_the_answer(bed: &Bed) {
     assert_eq!(bed.records("request.reminded").len(), 2);
 }
 
-pub(crate) fn silence_ends_at_the_deadline_and_the_conductor_hears_of_a_plan_that_nobody_reviewed(bed: &Bed) {
+pub(crate) fn silence_ends_at_the_deadline_and_the_conductor_hears_of_a_plan_that_nobody_reviewed(
+    bed: &Bed,
+) {
     bed.plan("xyz", "task-1", "a plan");
     let id = name("xyz");
     bed.advance(30 * 60 - 1);
@@ -89,7 +91,9 @@ pub(crate) fn a_cancelled_request_is_taken_out_of_the_mailbox_or_taken_back(bed:
     assert_eq!(bed.records("request.cancelled").len(), 2);
 }
 
-pub(crate) fn a_request_without_a_meaning_ends_and_an_expiry_before_its_time_is_not_written(bed: &Bed) {
+pub(crate) fn a_request_without_a_meaning_ends_and_an_expiry_before_its_time_is_not_written(
+    bed: &Bed,
+) {
     bed.shutdown("abc");
     let at = bed.requests().get("abc").unwrap().request.created_at;
     let early = Decision::new(Outcome::Expired, name("alice"), at);

@@ -8,14 +8,14 @@ use ensemble_core::Error;
 use ensemble_core::driver::{Assigned, Ended, Order};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::spool::Spool;
 use serde_json::json;
 
 use super::ping::not_ready;
-use super::send::{content_of, fill};
+use super::send::{content_of, fill, fill_for_servers};
 use super::status::Watcher;
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome};
+use crate::queue::Queue;
 use crate::receipt::{Receipt, Tracker};
 use crate::text::age;
 use crate::worker::{Worker, assigner, resting};
@@ -27,7 +27,8 @@ use crate::{args, completion};
 /// is followed by a nudge, then by what the agent's profile has for leaving input modes and for
 /// resetting its context, each only where that is harmless, and at last by a file for the
 /// conductor, `queue/reports/escalation-<task>.yaml`. One controller at a time may be at a worker;
-/// another one is refused with exit code 75.
+/// another one is refused with exit code 75. The worker's pane is on this host, also where the mailboxes
+/// are on servers.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble assign worker-1 task.md --task task-001
@@ -71,13 +72,13 @@ struct Delivered {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let spool = context.spool()?;
+        let (spool, queue) = (context.spool()?, Queue::open(context)?);
         let recorder = context.recorder()?;
         let mut worker = Worker::find(context, &self.worker)?;
-        let order = self.order(context, &spool, &mut worker)?;
+        let order = self.order(context, &queue, &mut worker)?;
         let task = order.task.clone();
         let waiter = worker.waiter(context)?;
-        let assigner = assigner(context, &spool, &*recorder)?;
+        let assigner = assigner(context, &spool, queue.ledger(), &*recorder)?;
         let deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         // A running watcher tells of new mail by itself.
         let nudge = Watcher::look(context.project()?).holder.is_none();
@@ -122,11 +123,11 @@ impl Arguments {
         }
         match self.wait {
             Wait::Acked => self.print(context, "acked", &delivered),
-            Wait::Settled => self.settle(context, &spool, &*recorder, &delivered, deadline),
+            Wait::Settled => self.settle(context, &queue, &*recorder, &delivered, deadline),
         }
     }
 
-    fn order(&self, context: &Context, spool: &Spool, worker: &mut Worker) -> Outcome<Order> {
+    fn order(&self, context: &Context, queue: &Queue, worker: &mut Worker) -> Outcome<Order> {
         let content = content_of(&self.file)?;
         let task = self.task.clone().unwrap_or_else(|| MessageId::generate().to_string());
         let kind = Name::new("task").map_err(Error::from)?;
@@ -134,7 +135,10 @@ impl Arguments {
         if let Some(sender) = context.agent()? {
             envelope = envelope.from(sender);
         }
-        let envelope = fill(spool, envelope, content)?;
+        let envelope = match queue.directory() {
+            Some(spool) => fill(spool, envelope, content)?,
+            None => fill_for_servers(envelope, content)?,
+        };
         let profile = worker.pane().map(|pane| pane.profile().clone());
         let config = context.project()?.config.ladder_for(profile.as_deref());
         let order = Order::new(task, self.worker.clone(), envelope).with_config(config);
@@ -145,13 +149,15 @@ impl Arguments {
     fn settle(
         &self,
         context: &Context,
-        spool: &Spool,
+        queue: &Queue,
         recorder: &dyn Recorder,
         delivered: &Delivered,
         deadline: Option<Instant>,
     ) -> Outcome {
         let (mailbox, message) = (delivered.mailbox.clone(), delivered.message.clone());
-        let reached = Tracker::new(spool, mailbox, message, None).wait(Receipt::Settled, deadline);
+        let root = queue.directory().map(|spool| spool.root().to_owned());
+        let mut tracker = Tracker::new(queue.ledger(), root, mailbox, message, None);
+        let reached = tracker.wait(Receipt::Settled, deadline);
         let data = json!({
             "task_id": delivered.task, "worker_id": delivered.worker, "attempt": delivered.attempt,
         });

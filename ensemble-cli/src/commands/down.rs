@@ -23,6 +23,7 @@ use crate::args;
 use crate::context::Context;
 use crate::departing::{Farewell, report};
 use crate::exit::{Failure, Outcome};
+use crate::queue::Queue;
 
 /// What the agents are told if nothing else is said.
 const REASON: &str = "The team is going down. Please shut down gracefully.";
@@ -81,7 +82,7 @@ impl Arguments {
             id: None,
         };
         let members = present(project)?;
-        let fates = farewell.drain(&spool, &members)?;
+        let fates = farewell.drain(&Queue::open(context)?, &members)?;
         report(context, &fates)?;
         let team = up::open(context, &spool)?;
         let _alone = team.lock()?;

@@ -13,6 +13,7 @@ use super::send::content_of;
 use crate::asking::{refused, requests, sent};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
+use crate::queue::Queue;
 use crate::{args, completion};
 
 /// How much of a file's name is kept, in characters.
@@ -85,10 +86,10 @@ impl Submit {
         if let Some(id) = self.id {
             ask = ask.with_id(id);
         }
-        let spool = context.spool()?;
-        let requests = requests(context, &spool)?;
+        let queue = Queue::open(context)?;
+        let requests = requests(context, &queue)?;
         let entry = requests.ask(ask).map_err(|error| refused(context, error))?;
-        sent(context, &requests, &spool, &entry, self.wait)
+        sent(context, &requests, &queue, &entry, self.wait)
     }
 }
 

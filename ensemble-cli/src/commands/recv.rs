@@ -6,7 +6,7 @@ use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::env::Delivery;
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::requests::{Correlation, Requests};
-use ensemble_core::spool::{Spool, Waited};
+use ensemble_core::spool::Waited;
 use ensemble_watch::doorbell::Waiter;
 use serde_json::json;
 
@@ -60,9 +60,7 @@ impl Arguments {
         let Some(mut delivery) = delivery else {
             return Err(nothing(&queue, &mailbox, &agent)?);
         };
-        if let Some(spool) = queue.directory() {
-            correlate(context, spool, &delivery.envelope);
-        }
+        correlate(context, &queue, &delivery.envelope);
         let delivered = self.hand_over(context, &queue, &interrupt, &mut delivery);
         if delivered.is_err() {
             // Nobody has seen it: others may have it at once, not only when the lease is over.
@@ -100,9 +98,9 @@ impl Arguments {
 
 /// Why there is nothing: perhaps something waits, but not for this agent yet.
 fn nothing(queue: &Queue, mailbox: &Name, agent: &Name) -> Outcome<Failure> {
-    let gates = queue.directory().map(|spool| spool.gated(mailbox, agent)).transpose()?;
-    let gated: Vec<String> = gates
-        .unwrap_or_default()
+    let gated: Vec<String> = queue
+        .ledger()
+        .gated(mailbox, agent)?
         .iter()
         .map(|gate| format!("task {} is gated: {}", gate.task_id, gate.advice()))
         .collect();
@@ -115,10 +113,11 @@ fn nothing(queue: &Queue, mailbox: &Name, agent: &Name) -> Outcome<Failure> {
 
 /// A message of another program may ask or decide something. Whatever becomes of that, the message
 /// is delivered.
-fn correlate(context: &Context, spool: &Spool, envelope: &Envelope) {
+fn correlate(context: &Context, queue: &Queue, envelope: &Envelope) {
     let correlated = context.project().and_then(|project| Ok(project.kinds()?));
-    let correlated = correlated
-        .and_then(|kinds| Ok(Requests::new(spool).with_kinds(kinds).correlate(envelope)?));
+    let correlated = correlated.and_then(|kinds| {
+        Ok(Requests::new(queue.ledger()).with_kinds(kinds).correlate(envelope)?)
+    });
     match correlated {
         Ok(Correlation::Refused(refusal)) => say(&refusal.to_string()),
         Ok(_) => {}

@@ -14,6 +14,7 @@ use crate::asking::{decided, refused, requests, sent};
 use crate::context::Context;
 use crate::departing::{self, Farewell, whole_seconds};
 use crate::exit::Outcome;
+use crate::queue::Queue;
 use crate::{args, completion};
 
 /// What the seed says if nothing else is said.
@@ -59,13 +60,13 @@ struct Flags {
 
 impl Flags {
     fn ask(self, context: &Context, mut ask: Ask) -> Outcome {
-        let spool = context.spool()?;
-        let requests = requests(context, &spool)?;
+        let queue = Queue::open(context)?;
+        let requests = requests(context, &queue)?;
         if let Some(id) = self.id {
             ask = ask.with_id(id);
         }
         let entry = requests.ask(ask).map_err(|error| refused(context, error))?;
-        sent(context, &requests, &spool, &entry, self.wait)
+        sent(context, &requests, &queue, &entry, self.wait)
     }
 }
 
@@ -139,14 +140,14 @@ impl Shutdown {
             unread: None,
             id: self.flags.id,
         };
-        let spool = context.spool()?;
+        let queue = Queue::open(context)?;
         let Some(name) = self.name else {
             let mut team = down::present(context.project()?)?;
             team.retain(|member| member.name != farewell.from);
-            return departing::report(context, &farewell.drain(&spool, &team)?);
+            return departing::report(context, &farewell.drain(&queue, &team)?);
         };
-        let entry = farewell.ask(&spool, &name)?;
-        sent(context, &requests(context, &spool)?, &spool, &entry, self.flags.wait)
+        let entry = farewell.ask(&queue, &name)?;
+        sent(context, &requests(context, &queue)?, &queue, &entry, self.flags.wait)
     }
 }
 
@@ -206,8 +207,8 @@ struct Cancel {
 impl Cancel {
     fn run(self, context: &Context) -> Outcome {
         let by = context.agent_required()?;
-        let spool = context.spool()?;
-        let cancelled = requests(context, &spool)?.cancel(&self.id, &by, &self.reason);
+        let queue = Queue::open(context)?;
+        let cancelled = requests(context, &queue)?.cancel(&self.id, &by, &self.reason);
         decided(context, &cancelled.map_err(|error| refused(context, error))?)
     }
 }

@@ -7,6 +7,7 @@ use crate::asking::{refused, requests};
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome, say};
 use crate::output::STRONG;
+use crate::queue::Queue;
 use crate::text::{age, one_line};
 
 /// List the requests, or show one
@@ -25,8 +26,8 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let spool = context.spool()?;
-        let requests = requests(context, &spool)?;
+        let queue = Queue::open(context)?;
+        let requests = requests(context, &queue)?;
         if let Some(id) = &self.id {
             let entry = requests.get(id).map_err(|error| refused(context, error))?;
             return show(context, &entry);

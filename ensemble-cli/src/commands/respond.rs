@@ -3,6 +3,7 @@
 use crate::asking::{decided, refused, requests};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
+use crate::queue::Queue;
 
 /// Answer a request that is addressed to you
 ///
@@ -43,8 +44,8 @@ impl Answer {
         kind: Option<&str>,
     ) -> Outcome {
         let by = context.agent_required()?;
-        let spool = context.spool()?;
-        let requests = requests(context, &spool)?;
+        let queue = Queue::open(context)?;
+        let requests = requests(context, &queue)?;
         if let Some(wanted) = kind
             && let Some(entry) = requests.find(id)?
             && entry.request.kind.as_str() != wanted

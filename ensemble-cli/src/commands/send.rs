@@ -125,7 +125,10 @@ impl Arguments {
                 (follower, ..) => follower,
             };
             let follower = follower.map(|follower| follower.only(RECEIPT_RECORDS));
-            let tracker = Tracker::new(&spool, to.clone(), envelope.id.clone(), follower);
+            let tracker = {
+                let (to, id) = (to.clone(), envelope.id.clone());
+                Tracker::new(&spool, Some(spool.root().to_owned()), to, id, follower)
+            };
             let (reached, late) = self.wait_for(tracker, deadline)?;
             if context.out.is_json() {
                 context.out.object(&json!({

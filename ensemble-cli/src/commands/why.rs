@@ -116,8 +116,8 @@ fn task(context: &Context, id: &str) -> Option<Value> {
 }
 
 fn request(context: &Context, id: &str) -> Option<Value> {
-    let spool = context.spool().ok()?;
-    let entry = requests(context, &spool).ok()?.get(id).ok()?;
+    let queue = Queue::open(context).ok()?;
+    let entry = requests(context, &queue).ok()?.get(id).ok()?;
     Some(json!({
         "what": "request", "id": entry.request.request_id, "kind": entry.request.kind,
         "state": entry.state(),

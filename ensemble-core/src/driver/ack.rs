@@ -10,6 +10,7 @@ use crate::env::{Clock, Monotonic};
 use crate::event_log::Recorder;
 use crate::message::Name;
 use crate::proto::ack::Phase;
+use crate::requests::Ledger;
 use crate::spool::Spool;
 
 /// The longest rest between two looks at the mailboxes while waiting, for a `rest` that hears
@@ -71,11 +72,18 @@ impl<'a> AckManager<'a> {
         actor: Name,
     ) -> Self {
         Self {
-            world: World { spool, clock, recorder, actor },
+            world: World { spool, queue: spool, clock, recorder, actor },
             deliveries: BTreeMap::new(),
             delivered: 0,
             ended: VecDeque::new(),
         }
+    }
+
+    /// With mailboxes that are elsewhere; the directory keeps the conductor's files.
+    #[must_use]
+    pub fn with_queue(mut self, queue: &'a dyn Ledger) -> Self {
+        self.world.queue = queue;
+        self
     }
 
     /// Publishes a task and begins to wait for its ack. `pane` is where the worker runs; without

@@ -13,6 +13,7 @@ use crate::message::{Digest, Envelope, MessageId, Name};
 use crate::pane::Deferral;
 use crate::proto::Machine as _;
 use crate::proto::ack::{Config, Effect, Event, Ladder, PARK_MAX, Phase, Record, Worker};
+use crate::requests::Ledger;
 use crate::spool::{Spool, State};
 use crate::{Error, Result};
 
@@ -110,7 +111,10 @@ pub fn message_id(task: &str, attempt: u32) -> MessageId {
 
 /// What all deliveries of a manager share.
 pub(super) struct World<'a> {
+    /// Where the escalation's file is put.
     pub(super) spool: &'a Spool,
+    /// Where the mailboxes are.
+    pub(super) queue: &'a dyn Ledger,
     pub(super) clock: &'a dyn Clock,
     pub(super) recorder: &'a dyn Recorder,
     pub(super) actor: Name,
@@ -149,7 +153,7 @@ impl<'a> Delivery<'a> {
         let mailbox = &order.envelope.to;
         let mut attempt = 1;
         let epoch_before = loop {
-            match world.spool.state(mailbox, &message_id(&order.task, attempt))? {
+            match world.queue.state(mailbox, &message_id(&order.task, attempt))? {
                 Some(State::Settled | State::Dead) => attempt += 1,
                 Some(State::Queued { epoch, .. }) => break epoch,
                 Some(State::Acked { .. }) | None => break 0,
@@ -239,7 +243,7 @@ impl<'a> Delivery<'a> {
 
     pub(super) fn find(&self, world: &World<'_>) -> Result<Option<State>> {
         for _ in 0..LOOKS_MAX {
-            let state = world.spool.state(self.mailbox(), &self.message)?;
+            let state = world.queue.state(self.mailbox(), &self.message)?;
             if state.is_some() {
                 return Ok(state);
             }
@@ -248,7 +252,7 @@ impl<'a> Delivery<'a> {
     }
 
     fn died(&mut self, world: &World<'_>) -> Result<Event> {
-        let letters = world.spool.dead_letters(self.mailbox())?;
+        let letters = world.queue.dead_letters(self.mailbox())?;
         let letter = letters.into_iter().find(|letter| letter.id == self.message);
         let reason = letter.map(|letter| letter.reason).unwrap_or_default();
         if reason == "expired" {
@@ -333,7 +337,7 @@ impl<'a> Delivery<'a> {
             .with_id(self.message.clone())
             .with_task(self.order.task.clone())
             .with_attempt(attempt);
-        world.spool.publish(&envelope)?;
+        world.queue.publish(&envelope)?;
         let data = json!({ "attempt": attempt, "id": self.message, "mailbox": template.to });
         self.record(world, "worker_assign", data);
         Ok(())
@@ -345,7 +349,7 @@ impl<'a> Delivery<'a> {
         let (before, next) = (self.message.clone(), message_id(&self.order.task, attempt));
         let reason = format!("superseded by {next}");
         let now = world.clock.monotonic();
-        match world.spool.dead_letter_waiting(self.mailbox(), &before, &reason) {
+        match world.queue.set_aside(self.mailbox(), &before, &reason) {
             Ok(()) => {}
             // It was received meanwhile, by a worker that has forgotten it since.
             Err(Error::NoMessage { .. }) => {

@@ -20,8 +20,9 @@ use crate::message::Name;
 use crate::proto::Machine as _;
 use crate::proto::shutdown::{Consent, Effect, Event, Shutdown, Step, Worker};
 use crate::reaper::{Quarry, Reaper};
+use crate::requests::Ledger;
 use crate::roster::{Ended, How, Member, MemberState, Roster};
-use crate::spool::{HandedBack, Spool, UnreadMail};
+use crate::spool::{HandedBack, UnreadMail};
 use crate::{Error, Result};
 
 /// The longest single wait, so that being told to stop is noticed.
@@ -107,7 +108,7 @@ pub enum Departed {
 /// Carries out departures, one at a time.
 pub struct Shutter<'a> {
     /// Where its mail lies.
-    pub spool: &'a Spool,
+    pub queue: &'a dyn Ledger,
     /// Where it is written down.
     pub roster: &'a Roster,
     /// Where it is recorded.
@@ -297,7 +298,7 @@ impl Run<'_> {
         let others = self.shutter.others(self.departure);
         let shared = others.iter().any(|other| other.mailbox == mailbox);
         let unread = if shared { UnreadMail::Keep } else { *unread };
-        let more = self.shutter.spool.hand_back(agent, &mailbox, unread, reason)?;
+        let more = self.shutter.queue.hand_back(agent, &mailbox, unread, reason)?;
         self.returned.released += more.released;
         self.returned.returned += more.returned;
         self.returned.dead += more.dead;

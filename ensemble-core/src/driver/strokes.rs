@@ -48,7 +48,7 @@ impl Delivery<'_> {
         }
         self.nudge = None;
         let count =
-            world.spool.due_ids(self.mailbox(), COUNT_MAX).map_or(1, |ids| ids.len().max(1));
+            world.queue.count_due(self.mailbox(), COUNT_MAX).map_or(1, |count| count.max(1));
         let Some(pane) = &mut self.pane else { return };
         let mailbox = &self.order.envelope.to;
         let text = provider::nudge_text(pane.profile(), mailbox, count, count >= COUNT_MAX);

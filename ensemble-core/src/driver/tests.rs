@@ -159,6 +159,7 @@ impl Bench {
 
     fn assigner(&self) -> Assigner<'_> {
         Assigner {
+            queue: &self.spool,
             spool: &self.spool,
             clock: &self.clock,
             recorder: &self.log,

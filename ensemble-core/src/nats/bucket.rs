@@ -127,7 +127,8 @@ impl NatsTransport {
         if !self.bucket.is_there() {
             let (wire, config) = (self.wire.clone(), self.bucket.config.clone());
             self.call("open the bucket of the requests", async move {
-                let opened = open_stream(&wire.context, &config.name, config.clone(), wire.patience);
+                let opened =
+                    open_stream(&wire.context, &config.name, config.clone(), wire.patience);
                 opened.await.map(drop).map_err(|error| wire.unreachable("open the bucket", error))
             })?;
             self.bucket.note_there();

@@ -10,15 +10,17 @@ use std::time::Duration;
 
 use futures_util::future::join4;
 
-use super::wire::{Listed, Put};
 use super::NatsTransport;
-use crate::env::Lease;
+use super::wire::{Listed, Put};
+use crate::broker::Broker as _;
+use crate::env::{Lease, Transport as _};
 use crate::event_log::Recorder;
 use crate::message::{Attachment, Name, Timestamp, yaml};
 use crate::requests::{
-    Asked, CLOSED_KEPT, CONTENT_BYTES_MAX, Gate, GateFile, Home, Ledger, Page, Sheet, Turn, Written,
-    Wrote,
+    Asked, CLOSED_KEPT, CONTENT_BYTES_MAX, Gate, GateFile, Home, Ledger, Page, Sheet, Turn,
+    Written, Wrote,
 };
+use crate::spool::{HandedBack, UnreadMail, leave_unread};
 use crate::{Error, Result};
 
 /// A gate without its request is of a client that has died in between.
@@ -44,8 +46,9 @@ impl Ledger for NatsTransport {
     }
 
     fn ids(&self) -> Result<Vec<Name>> {
-        let listed = self.list_keys(self.subjects.every(Page::Request))?;
-        Ok(listed.iter().filter_map(|found| request_in(&found.subject)).collect())
+        let (wire, pattern) = (self.bucket.wire(), self.subjects.every(Page::Request));
+        let found = self.call("list the requests", async move { wire.subjects(&pattern).await })?;
+        Ok(found.iter().filter_map(|subject| request_in(subject)).collect())
     }
 
     fn sheet(&self, id: &Name) -> Result<Option<Sheet>> {
@@ -135,7 +138,11 @@ impl Ledger for NatsTransport {
         Ok(all)
     }
 
+    /// Where the requests are followed, an agent without gates costs nothing.
     fn gate_of(&self, lease: &Lease) -> Result<Option<Gate>> {
+        if !self.may_have_gates(&lease.holder) {
+            return Ok(None);
+        }
         let Some(stored) = self.read(&lease.mailbox, &lease.id)? else { return Ok(None) };
         self.closed_gate(&lease.id, &stored.payload, &lease.holder)
     }
@@ -171,6 +178,35 @@ impl Ledger for NatsTransport {
         // A later plan that has come meanwhile has another number, and stays.
         let subject = self.subjects.plan_gate(task, &asked.from);
         self.write_key(subject, gate.revision, "").map(drop)
+    }
+
+    fn count_due(&self, mailbox: &Name, limit: usize) -> Result<usize> {
+        Ok(self.due_ids(mailbox, limit)?.len())
+    }
+
+    fn hand_back(
+        &self,
+        agent: &Name,
+        mailbox: &Name,
+        unread: UnreadMail,
+        reason: &str,
+    ) -> Result<HandedBack> {
+        let mut done = HandedBack::default();
+        for name in self.mailboxes()? {
+            let held = self.observe(&name)?.into_iter().map(|observed| observed.lease);
+            for lease in held.filter(|lease| lease.holder == *agent) {
+                match self.give_back(&lease, None, Duration::ZERO, reason) {
+                    Ok(()) => done.released += 1,
+                    // It was settled, or its lease was over.
+                    Err(Error::LeaseLost { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        if unread == UnreadMail::Keep {
+            done.kept = self.scan(mailbox)?.queued;
+        }
+        leave_unread(self, (agent, mailbox), unread, reason, done)
     }
 
     fn sweep_requests(&self) -> Result<usize> {
@@ -283,4 +319,3 @@ fn request_in(subject: &str) -> Option<Name> {
         super::subject::Key::Gate(_) => None,
     }
 }
-

@@ -230,6 +230,20 @@ impl Wire {
         purged.map(drop).map_err(|error| self.unreachable("remove a version", error))
     }
 
+    /// All subjects of a pattern that have a version, without those.
+    pub(super) async fn subjects(&self, pattern: &str) -> Result<Vec<String>> {
+        if self.last(pattern).await?.is_none() {
+            return Ok(Vec::new());
+        }
+        let failed = |error| self.unreachable("list messages", error);
+        let mut pages = self.stream.info_with_subjects(pattern).await.map_err(failed)?;
+        let mut subjects = Vec::new();
+        while let Some(found) = pages.next().await {
+            subjects.push(found.map_err(failed)?.0);
+        }
+        Ok(subjects)
+    }
+
     /// The last version of every subject of a pattern.
     pub(super) async fn list(&self, pattern: &str) -> Result<Vec<Listed>> {
         if self.last(pattern).await?.is_none() {

@@ -229,12 +229,7 @@ impl Requests<'_> {
     }
 
     /// What an earlier plan for the same task means for this one.
-    fn before(
-        &self,
-        turn: &Turn,
-        asked: &mut Asked,
-        gate: Option<&Gate>,
-    ) -> Result<Option<Entry>> {
+    fn before(&self, turn: &Turn, asked: &mut Asked, gate: Option<&Gate>) -> Result<Option<Entry>> {
         let Some(gate) = gate else { return Ok(None) };
         // The gate of this very request, written before a crash, is no round before it.
         if gate.request_id == asked.request_id {

@@ -13,7 +13,7 @@ use crate::durable::{self, Dir, Durability, FileLock, Moved};
 use crate::env::Lease;
 use crate::event_log::Recorder;
 use crate::message::{Attachment, Name, Timestamp, yaml};
-use crate::spool::{Spool, TMP_AGE_MAX};
+use crate::spool::{HandedBack, Spool, TMP_AGE_MAX, UnreadMail};
 use crate::{Error, Result};
 
 /// Only ever locked. No request has its name, which begins with a dot.
@@ -45,7 +45,8 @@ pub(super) fn sheet(requests: &Dir, id: &Name) -> Result<Option<Sheet>> {
         Ok(None) => None,
         Ok(Some(content)) => {
             let changed_ns = dir.stat(file)?.map_or(0, |stat| stat.modified_ns);
-            let at = Timestamp::from_unix_millis(i64::try_from(changed_ns / 1_000_000).unwrap_or(0));
+            let at =
+                Timestamp::from_unix_millis(i64::try_from(changed_ns / 1_000_000).unwrap_or(0));
             Some(Ok(Written::new(content, at, 0)))
         }
         Err(error @ (Error::Malformed { .. } | Error::TooLarge { .. })) => {
@@ -161,6 +162,20 @@ impl Ledger for Spool {
             gates.dir.remove(&file_name(task, &asked.from))?;
         }
         queue.remove_empty(GATES).map(drop)
+    }
+
+    fn count_due(&self, mailbox: &Name, limit: usize) -> Result<usize> {
+        Ok(self.due_ids(mailbox, limit)?.len())
+    }
+
+    fn hand_back(
+        &self,
+        agent: &Name,
+        mailbox: &Name,
+        unread: UnreadMail,
+        reason: &str,
+    ) -> Result<HandedBack> {
+        Self::hand_back(self, agent, mailbox, unread, reason)
     }
 
     fn sweep_requests(&self) -> Result<usize> {

@@ -103,10 +103,15 @@ impl Requests<'_> {
         let actor = if decision.outcome == Outcome::Expired { ACTOR } else { decision.by.as_str() };
         let at_expiry = (decision.outcome == Outcome::Expired).then_some(asked.at_expiry);
         let record = || {
-            self.record(kind, actor, asked, json!({
-                "outcome": decision.outcome, "by": decision.by, "at": decision.at,
-                "at_expiry": at_expiry, "comment_bytes": decision.comment.len(),
-            }));
+            self.record(
+                kind,
+                actor,
+                asked,
+                json!({
+                    "outcome": decision.outcome, "by": decision.by, "at": decision.at,
+                    "at_expiry": at_expiry, "comment_bytes": decision.comment.len(),
+                }),
+            );
         };
         if turn.is_alone() {
             record();

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::Spool;
 use super::find::{State, held};
 use crate::message::{Digest, Envelope, MessageId, Name, yaml};
+use crate::migrate::Movable;
 use crate::{Error, Result};
 
 /// The type of the notice that tells a sender that its message was not read.
@@ -63,35 +64,13 @@ impl Spool {
         unread: UnreadMail,
         reason: &str,
     ) -> Result<HandedBack> {
-        let mut done =
-            HandedBack { released: self.release_all(agent, reason)?, ..HandedBack::default() };
-        if unread == UnreadMail::Keep {
-            done.kept = self.waiting(mailbox, u64::MAX)?;
-            return Ok(done);
-        }
-        loop {
-            let waiting: Vec<MessageId> = self
-                .unfinished(mailbox, PASS_MAX)?
-                .into_iter()
-                .filter(|found| matches!(found.state, State::Queued { .. }))
-                .map(|found| found.id)
-                .collect();
-            let before = done.dead;
-            for id in waiting {
-                if unread == UnreadMail::Return && self.tell_sender(agent, mailbox, &id, reason)? {
-                    done.returned += 1;
-                }
-                match self.dead_letter_waiting(mailbox, &id, reason) {
-                    Ok(()) => done.dead += 1,
-                    // Somebody else has received it.
-                    Err(Error::NoMessage { .. }) => {}
-                    Err(error) => return Err(error),
-                }
-            }
-            if done.dead == before {
-                return Ok(done);
-            }
-        }
+        let released = self.release_all(agent, reason)?;
+        let kept = match unread {
+            UnreadMail::Keep => self.waiting(mailbox, u64::MAX)?,
+            UnreadMail::Return | UnreadMail::DeadLetter => 0,
+        };
+        let done = HandedBack { released, kept, ..HandedBack::default() };
+        leave_unread(self, (agent, mailbox), unread, reason, done)
     }
 
     fn release_all(&self, agent: &Name, reason: &str) -> Result<u64> {
@@ -109,33 +88,69 @@ impl Spool {
         }
         Ok(released)
     }
+}
 
-    /// Whether there was anybody to tell.
-    fn tell_sender(
-        &self,
-        agent: &Name,
-        mailbox: &Name,
-        id: &MessageId,
-        reason: &str,
-    ) -> Result<bool> {
-        let envelope = match self.peek(mailbox, id) {
-            Ok(envelope) => envelope,
-            // It is gone, or cannot be read and so has no sender.
-            Err(Error::NoMessage { .. } | Error::Malformed { .. } | Error::TooLarge { .. }) => {
-                return Ok(false);
+/// Deals with what lies unread in the mailbox of an agent that leaves, as [`Spool::hand_back`] does, in
+/// any queue.
+pub(crate) fn leave_unread(
+    queue: &dyn Movable,
+    (agent, mailbox): (&Name, &Name),
+    unread: UnreadMail,
+    reason: &str,
+    mut done: HandedBack,
+) -> Result<HandedBack> {
+    if unread == UnreadMail::Keep {
+        return Ok(done);
+    }
+    loop {
+        let waiting: Vec<MessageId> = queue
+            .unfinished(mailbox, PASS_MAX)?
+            .into_iter()
+            .filter(|found| matches!(found.state, State::Queued { .. }))
+            .map(|found| found.id)
+            .collect();
+        let before = done.dead;
+        for id in waiting {
+            if unread == UnreadMail::Return && tell_sender(queue, agent, (mailbox, &id), reason)? {
+                done.returned += 1;
             }
-            Err(error) => return Err(error),
-        };
-        let is_notice = envelope.kind.as_str() == RETURNED_TYPE;
-        if is_notice || envelope.from == *agent || envelope.from == *mailbox {
+            match queue.set_aside(mailbox, &id, reason) {
+                Ok(()) => done.dead += 1,
+                // Somebody else has received it.
+                Err(Error::NoMessage { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if done.dead == before {
+            return Ok(done);
+        }
+    }
+}
+
+/// Whether there was anybody to tell.
+fn tell_sender(
+    queue: &dyn Movable,
+    agent: &Name,
+    (mailbox, id): (&Name, &MessageId),
+    reason: &str,
+) -> Result<bool> {
+    let envelope = match queue.peek(mailbox, id) {
+        Ok(envelope) => envelope,
+        // It is gone, or cannot be read and so has no sender.
+        Err(Error::NoMessage { .. } | Error::Malformed { .. } | Error::TooLarge { .. }) => {
             return Ok(false);
         }
-        match self.publish(&notice(agent, &envelope, reason)?) {
-            Ok(_) => Ok(true),
-            // A sender without a mailbox, as a script may be, cannot be told.
-            Err(Error::NoMailbox { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
+        Err(error) => return Err(error),
+    };
+    let is_notice = envelope.kind.as_str() == RETURNED_TYPE;
+    if is_notice || envelope.from == *agent || envelope.from == *mailbox {
+        return Ok(false);
+    }
+    match queue.publish(&notice(agent, &envelope, reason)?) {
+        Ok(_) => Ok(true),
+        // A sender without a mailbox, as a script may be, cannot be told.
+        Err(Error::NoMailbox { .. }) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

@@ -64,6 +64,8 @@ pub use dead::DeadLetter;
 pub use find::{Found, State};
 pub use fsck::{Finding, Repair};
 pub use glance::Glance;
+#[cfg(feature = "nats")]
+pub(crate) use leave::leave_unread;
 pub use leave::{HandedBack, RETURNED_TYPE, UnreadMail};
 pub use publish::{Overflow, Unsynced};
 pub use receive::Waited;

@@ -23,7 +23,7 @@ impl Engine {
             "members": self.members.summary(),
             "parked": self.parking.summary(now),
             "roles": self.roles.summary(now),
-            "requests": self.requests.summary(),
+            "requests": self.remote.requests().unwrap_or_else(|| self.requests.summary()),
             "steps": self.steps.summary(),
             "alarms": self.alarms.summary(),
             "servers": self.remote.summary(),

@@ -259,7 +259,7 @@ impl Engine {
         } else if dir == self.project.panes() {
             self.rebind(now);
         } else if self.requests.concerns(dir) {
-            self.requests.rung(now, dir, Some(name), &self.spool, self.doorbell.as_mut());
+            self.requests.rung(now, dir, Some(name), &*self.spool, self.doorbell.as_mut());
         } else if dir == self.project.state.join(CANARY_DIRECTORY) {
             self.reconcile.handle(now, Event::CanarySeen);
         } else if self.steps.concerns(dir, name) {
@@ -281,7 +281,7 @@ impl Engine {
             // A binding that was removed.
             None if dir == self.project.panes() => self.rebind(now),
             None if self.requests.concerns(dir) => {
-                self.requests.rung(now, dir, None, &self.spool, self.doorbell.as_mut());
+                self.requests.rung(now, dir, None, &*self.spool, self.doorbell.as_mut());
             }
             None => self.check_paths(now),
         }
@@ -354,7 +354,7 @@ impl Engine {
             }
         }
         self.rebind(now);
-        self.requests.scan(now, &self.spool, self.doorbell.as_mut());
+        self.requests.scan(now, &*self.spool, self.doorbell.as_mut());
     }
 
     /// Looks at the mailboxes that rang and lets the couriers act.
@@ -383,7 +383,7 @@ impl Engine {
             // Who holds something and has met a usage limit is to keep it.
             let holders = self.leases.holders();
             self.parking.keep(&holders);
-            keep_gated(self.leases.held(), &self.spool);
+            keep_gated(self.leases.held(), &*self.spool);
             for holder in &holders {
                 self.couriers.send_to_look(holder);
             }
@@ -397,8 +397,8 @@ impl Engine {
         for (agent, why) in self.members.gone() {
             self.requests.absent(now, agent, why);
         }
-        self.requests.drive(now, &self.spool, &*self.recorder);
-        let changed = self.steps.drive(now, &self.spool);
+        self.requests.drive(now, &*self.spool, &*self.recorder);
+        let changed = self.steps.drive(now, &*self.spool);
         self.status.changed_if(changed);
         let alarmed = self.alarms.drive(now, &self.project, &self.spool, &*self.recorder);
         self.status.changed_if(alarmed);

@@ -60,6 +60,16 @@ impl Remote {
     }
 }
 
+impl Remote {
+    /// How many requests wait on the servers; `None` where they are in the directory.
+    pub(super) fn requests(&self) -> Option<Value> {
+        match self {
+            Self::Directory => None,
+            Self::Servers { condition, .. } => condition.get("requests").cloned(),
+        }
+    }
+}
+
 impl Engine {
     /// The thread that follows the servers has something to say.
     pub(super) fn told(&mut self, told: Told) {

@@ -10,7 +10,7 @@ use crate::run::ACTOR;
 impl Engine {
     /// Removes what belongs to nobody any more.
     pub(super) fn sweep(&self) {
-        let requests = Requests::new(&self.spool).sweep().unwrap_or_else(|error| {
+        let requests = Requests::new(&*self.spool).sweep().unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot sweep the requests");
             0
         });
