@@ -143,7 +143,12 @@ impl Follower {
         let (ledger, recorder) = (Arc::<NatsTransport>::clone(queue), Arc::clone(&self.recorder));
         let departures = Departures::new(&self.project, ledger, recorder);
         self.requests.set_consequence(Box::new(departures));
+        let mut follows_team = false;
         loop {
+            if !follows_team {
+                // Until it does, each mailbox is followed for itself.
+                follows_team = queue.follow_team().is_ok();
+            }
             match self.round(queue) {
                 Ok(()) => {
                     if !is_well {

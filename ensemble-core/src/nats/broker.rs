@@ -90,7 +90,8 @@ impl Broker for NatsTransport {
 
     /// The number of the version stands for the sequence: every extension is a new one.
     fn observe(&self, mailbox: &Name) -> Result<Vec<Observed>> {
-        let watch = self.current(mailbox)?;
+        // Who is taken for silent by mistake is named by a version that does not stand any more.
+        let watch = self.recent(mailbox)?;
         let index = watch.index();
         let mut observed: Vec<Observed> = index
             .entries()

@@ -101,7 +101,8 @@ impl NatsTransport {
             anew: Arc::default(),
         });
         let (pattern, connections) = (self.subjects.bucket_all(), self.connections.clone());
-        let following = Following { wire, pattern, connections };
+        let is_headers_only = false;
+        let following = Following { wire, pattern, is_headers_only, connections };
         self.runtime.spawn(watch::follow(following, Arc::downgrade(&pages)));
         *lock(&self.bucket.pages) = Some(pages);
         Ok(())

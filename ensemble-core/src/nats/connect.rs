@@ -13,6 +13,7 @@ use super::bucket::Bucket;
 use super::options::NatsOptions;
 use super::runtime::Runtime;
 use super::subject::Subjects;
+use super::team::Watches;
 use super::wire::{ANSWER_PATIENCE, Wire};
 use crate::{Error, Result};
 
@@ -84,7 +85,8 @@ impl NatsTransport {
             clock: Arc::clone(&options.clock),
             recorder: Arc::clone(&options.recorder),
             connections,
-            watches: Mutex::default(),
+            watches: Watches::default(),
+            team: Mutex::default(),
             news: Arc::default(),
             settings: Mutex::default(),
             names: Mutex::default(),

@@ -43,7 +43,7 @@ pub(super) struct Index {
 
 impl Index {
     /// A version of a message; an older one than is known changes nothing.
-    pub(super) fn apply(&mut self, id: MessageId, stored: Stored) {
+    pub(super) fn apply(&mut self, id: MessageId, stored: Stored<()>, content: Option<Bytes>) {
         if !self.is_news(&id, stored.seq) {
             return;
         }
@@ -57,12 +57,17 @@ impl Index {
             } else {
                 self.delayed.insert((due, id.clone()));
             }
-            if self.kept_bytes + stored.payload.len() <= KEPT_BYTES_MAX {
-                self.kept_bytes += stored.payload.len();
-                entry.payload = Some(stored.payload);
-            }
+            entry.payload =
+                content.filter(|content| self.kept_bytes + content.len() <= KEPT_BYTES_MAX);
+            self.kept_bytes += entry.payload.as_ref().map_or(0, Bytes::len);
         }
         self.entries.insert(id, entry);
+    }
+
+    /// As [`Index::apply`], of a version that this connection has written.
+    pub(super) fn apply_own(&mut self, id: MessageId, stored: &Stored) {
+        let bare = Stored { seq: stored.seq, record: stored.record.clone(), payload: (), at: stored.at };
+        self.apply(id, bare, Some(stored.payload.clone()));
     }
 
     /// Whether this version of a message is later than what is known of it.
@@ -188,8 +193,12 @@ fn order(id: &MessageId, record: &Record, due: u64) -> Order {
 mod tests {
     use super::*;
 
-    fn stored(seq: u64, record: Record) -> Stored {
-        Stored::new(seq, record, Bytes::from_static(b"content"), 1000 + seq)
+    fn stored(seq: u64, record: Record) -> Stored<()> {
+        Stored::new(seq, record, (), 1000 + seq)
+    }
+
+    fn content() -> Option<Bytes> {
+        Some(Bytes::from_static(b"content"))
     }
 
     fn id(id: &str) -> MessageId {
@@ -206,12 +215,12 @@ mod tests {
     fn urgent_then_given_back_then_the_oldest() {
         let mut index = Index::default();
         let back = Record { epoch: 1, ..Record::fresh(0) };
-        index.apply(id("first"), stored(1, Record::fresh(0)));
-        index.apply(id("second"), stored(2, Record::fresh(0)));
-        index.apply(id("back"), stored(3, back));
-        index.apply(id("urgent"), stored(4, Record::fresh(9)));
+        index.apply(id("first"), stored(1, Record::fresh(0)), content());
+        index.apply(id("second"), stored(2, Record::fresh(0)), content());
+        index.apply(id("back"), stored(3, back), content());
+        index.apply(id("urgent"), stored(4, Record::fresh(9)), content());
         let later = Record::fresh(0).moved(Place::Queued { due: 50 });
-        index.apply(id("later"), stored(5, later));
+        index.apply(id("later"), stored(5, later), content());
         let order: Vec<_> = std::iter::from_fn(|| next(&mut index, 49)).collect();
         assert_eq!(order, ["urgent", "back", "first", "second"]);
         assert_eq!(next(&mut index, 50).as_deref(), Some("later"));
@@ -222,8 +231,8 @@ mod tests {
         let mut index = Index::default();
         let held =
             Place::Held { holder: crate::message::Name::new("w").unwrap(), lease_seconds: 1 };
-        index.apply(id("a"), stored(5, Record::fresh(0).moved(held)));
-        index.apply(id("a"), stored(4, Record::fresh(0)));
+        index.apply(id("a"), stored(5, Record::fresh(0).moved(held)), content());
+        index.apply(id("a"), stored(4, Record::fresh(0)), content());
         assert!(next(&mut index, 0).is_none());
         assert_eq!(index.counts(0).acked, 1);
     }
@@ -233,8 +242,8 @@ mod tests {
         let mut index = Index::default();
         for n in 0..200 {
             let content = Bytes::from(vec![0; 64 * 1024]);
-            let stored = Stored::new(n + 1, Record::fresh(0), content, 1);
-            index.apply(id(&format!("m{n}")), stored);
+            let stored = Stored::new(n + 1, Record::fresh(0), (), 1);
+            index.apply(id(&format!("m{n}")), stored, Some(content));
         }
         assert!(index.kept_bytes <= KEPT_BYTES_MAX);
         assert_eq!(index.waiting(), 200);

@@ -52,6 +52,7 @@ mod restore;
 mod runtime;
 mod subject;
 mod sweep;
+mod team;
 mod watch;
 mod wire;
 
@@ -75,6 +76,7 @@ use bucket::Bucket;
 use record::{Record, Stored};
 use runtime::Runtime;
 use subject::Subjects;
+use team::{Team, Watches};
 use watch::{News, Watch};
 use wire::{Put, Wire};
 
@@ -93,7 +95,8 @@ pub struct NatsTransport {
     clock: Arc<dyn Clock + Send + Sync>,
     recorder: Arc<dyn Recorder>,
     connections: tokio::sync::watch::Receiver<u64>,
-    watches: Mutex<HashMap<Name, Arc<Watch>>>,
+    watches: Watches,
+    team: Mutex<Option<Arc<Team>>>,
     news: Arc<News>,
     settings: Mutex<HashMap<Name, (Settings, Instant)>>,
     /// All mailboxes, and the number of the last one that was added.
@@ -137,15 +140,23 @@ impl NatsTransport {
     /// The index of a mailbox, followed from now on.
     fn watch(&self, mailbox: &Name) -> Result<Arc<Watch>> {
         self.settings_of(mailbox)?;
+        let team = lock(&self.team).clone();
         let mut watches = lock(&self.watches);
         if let Some(watch) = watches.get(mailbox) {
             return Ok(Arc::clone(watch));
         }
-        let watch = Arc::new(Watch::new(Arc::clone(&self.news)));
+        if let Some(team) = team {
+            drop(watches);
+            let watch = team.watch(mailbox);
+            self.catch_up(mailbox, &watch)?;
+            return Ok(watch);
+        }
+        let watch = Arc::new(Watch::new(Arc::clone(&self.news), Arc::default()));
         let following = watch::Following {
             wire: self.wire.clone(),
             pattern: self.subjects.messages(mailbox),
             connections: self.connections.clone(),
+            is_headers_only: false,
         };
         self.runtime.spawn(watch::follow(following, Arc::downgrade(&watch)));
         watches.insert(mailbox.clone(), Arc::clone(&watch));
@@ -212,7 +223,7 @@ impl NatsTransport {
         let Put::Done(seq) = put else { return Ok(None) };
         let stored = Stored { seq, record, payload: content, at: self.now_millis() };
         if let Some(watch) = lock(&self.watches).get(mailbox) {
-            watch.index().apply(id.clone(), stored.clone());
+            watch.index().apply_own(id.clone(), &stored);
             watch.note_changed();
         }
         Ok(Some(stored))

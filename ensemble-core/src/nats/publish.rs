@@ -42,7 +42,7 @@ impl NatsTransport {
             if let Put::Done(seq) = put {
                 let stored = Stored::new(seq, written, payload, self.now_millis());
                 if let Some(watch) = lock(&self.watches).get(&envelope.to) {
-                    watch.index().apply(envelope.id.clone(), stored);
+                    watch.index().apply_own(envelope.id.clone(), &stored);
                     watch.note_changed();
                 }
                 self.record_stored(envelope);

@@ -121,18 +121,18 @@ impl Record {
 
 /// A version of a message, as it lies in the stream.
 #[derive(Clone, Debug)]
-pub(super) struct Stored {
+pub(super) struct Stored<C = Bytes> {
     /// Its number in the stream: what the next version is compared with.
     pub(super) seq: u64,
     pub(super) record: Record,
-    pub(super) payload: Bytes,
+    pub(super) payload: C,
     /// When it was stored, by the server's clock, in milliseconds since the Unix epoch.
     pub(super) at: u64,
 }
 
-impl Stored {
+impl<C> Stored<C> {
     /// A version with the time of its first storing filled in.
-    pub(super) fn new(seq: u64, mut record: Record, payload: Bytes, stored_millis: u64) -> Self {
+    pub(super) fn new(seq: u64, mut record: Record, payload: C, stored_millis: u64) -> Self {
         if record.since == 0 {
             record.since = stored_millis;
         }

@@ -68,6 +68,16 @@ impl Subjects {
         format!("ens.{}.q.{}.*", self.team, token(mailbox.as_str()))
     }
 
+    /// All messages of all mailboxes.
+    pub(super) fn all_messages(&self) -> String {
+        format!("ens.{}.q.>", self.team)
+    }
+
+    /// The mailbox in the subject of a message.
+    pub(super) fn mailbox_in(subject: &str) -> Option<Name> {
+        Name::new(name_of(subject.rsplit('.').nth(1)?)).ok()
+    }
+
     /// The id in the subject of a message.
     pub(super) fn id_in(subject: &str) -> Option<MessageId> {
         MessageId::new(name_of(subject.rsplit('.').next()?)).ok()
@@ -157,6 +167,7 @@ mod tests {
         let subject = subjects.message(&mailbox, &id);
         assert_eq!(subject, "ens.a=team.q.worker=1.task=7=1");
         assert_eq!(Subjects::id_in(&subject), Some(id));
+        assert_eq!(Subjects::mailbox_in(&subject), Some(mailbox.clone()));
         let page = subjects.page(&mailbox, Page::Decision);
         assert_eq!(page, "$KV.ENSEMBLE_REQUESTS_a=team.requests.worker=1.decision");
         assert_eq!(Subjects::key_of(&page), Some(Key::Request(mailbox.clone())));

@@ -25,7 +25,7 @@ impl NatsTransport {
             let keep = DAY.as_millis() * u128::from(self.settings_of(&mailbox)?.done_days);
             let keep = u64::try_from(keep).unwrap_or(u64::MAX);
             let Some(oldest_kept) = self.now_millis().checked_sub(keep) else { continue };
-            let watch = self.current(&mailbox)?;
+            let watch = self.recent(&mailbox)?;
             for (id, seq) in settled_before(&watch, oldest_kept) {
                 removed += u64::from(self.remove(&mailbox, &id, seq)?);
             }

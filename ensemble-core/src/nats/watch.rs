@@ -8,6 +8,7 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use async_nats::jetstream::consumer::push::OrderedConfig;
 use futures_util::StreamExt as _;
 use tokio::sync::Notify;
 use tokio::sync::watch::Receiver;
@@ -20,7 +21,10 @@ use super::wire::{ANSWER_PATIENCE, Wire, millis};
 /// Between two tries to follow a mailbox.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// After so long without any news, a reader that knows of some has the mailbox followed anew.
-const SILENCE: Duration = Duration::from_secs(2);
+pub(super) const SILENCE: Duration = Duration::from_secs(2);
+
+/// In the place of a content that is not told.
+const SIZE: &str = "Nats-Msg-Size";
 
 /// Counts what has changed in all mailboxes that are followed.
 #[derive(Debug, Default)]
@@ -53,8 +57,9 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(news: Arc<News>) -> Self {
-        Self { news, ..Self::default() }
+    /// `anew` is rung to have everything told anew.
+    pub(super) fn new(news: Arc<News>, anew: Arc<Notify>) -> Self {
+        Self { news, anew, ..Self::default() }
     }
 
     pub(super) fn index(&self) -> MutexGuard<'_, Index> {
@@ -110,6 +115,8 @@ impl Watch {
 pub(super) struct Following {
     pub(super) wire: Wire,
     pub(super) pattern: String,
+    /// Contents are not told.
+    pub(super) is_headers_only: bool,
     /// Counts the connections that were made.
     pub(super) connections: Receiver<u64>,
 }
@@ -130,9 +137,11 @@ impl Hearer for Watch {
         // What was written over this connection is known already, and need not be read again.
         let id = Subjects::id_in(&message.subject).filter(|id| index.is_news(id, seq));
         if let Some(id) = id {
-            let record = Record::of(message.headers.as_ref());
-            let content = message.payload.clone();
-            index.apply(id, Stored::new(seq, record, content, at_millis));
+            let headers = message.headers.as_ref();
+            let record = Record::of(headers);
+            let is_bare = headers.is_some_and(|headers| headers.get(SIZE).is_some());
+            let content = (!is_bare).then(|| message.payload.clone());
+            index.apply(id, Stored::new(seq, record, (), at_millis), content);
         }
         index.seen_seq = index.seen_seq.max(seq);
         index.heard += 1;
@@ -160,8 +169,9 @@ async fn follow_once<H: Hearer>(
     following: &mut Following,
     hearer: &std::sync::Weak<H>,
 ) -> Option<()> {
-    let Following { wire, pattern, connections } = following;
-    let config = wire.ordered(pattern);
+    let Following { wire, pattern, is_headers_only, connections } = following;
+    let headers_only = *is_headers_only;
+    let config = OrderedConfig { headers_only, ..wire.ordered(pattern) };
     let following = async { wire.stream.create_consumer(config).await.ok()?.messages().await.ok() };
     let mut messages = tokio::time::timeout(ANSWER_PATIENCE, following).await.ok()??;
     let anew = hearer.upgrade()?.anew();
