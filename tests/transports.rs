@@ -183,3 +183,51 @@ mod keeping {
         forgets(&queue, |clock| connect(clock).sweep().unwrap());
     }
 }
+
+/// A watcher that has an eye on a whole team.
+#[cfg(feature = "nats")]
+mod whole_team {
+    use super::nats_support::{PATIENCE, Server, free_port, fresh_team, monitored};
+    use crate::conformance::bed::name;
+    use ensemble_core::broker::Broker as _;
+    use ensemble_core::env::Transport as _;
+    use ensemble_core::message::Envelope;
+    use ensemble_core::nats::NatsTransport;
+    use ensemble_core::spool::Settings;
+
+    #[test]
+    fn it_costs_the_server_one_consumer_and_sees_every_mailbox() {
+        let (home, monitor) = (tempfile::tempdir().unwrap(), free_port());
+        let flags = ["-m".to_owned(), monitor.to_string()];
+        let server = Server::at(home.path(), free_port(), &flags);
+        let options = server.options(&fresh_team()).with_patience(PATIENCE);
+        let [watcher, sender] = [(); 2].map(|()| NatsTransport::connect(&options).unwrap());
+        let mailboxes = ["w1", "w2", "w3"].map(name);
+        let (early, late) = mailboxes.split_at(2);
+        let send = |to: &_| {
+            sender.add_mailbox(to, &Settings::default()).unwrap();
+            sender.publish(&Envelope::new(to.clone(), "work")).unwrap();
+        };
+        early.iter().for_each(send);
+        watcher.follow_team().unwrap();
+        late.iter().for_each(send);
+        for mailbox in &mailboxes {
+            assert_eq!(watcher.due_ids(mailbox, 9).unwrap().len(), 1);
+            assert_eq!(watcher.unfinished(mailbox, 9).unwrap().len(), 1);
+            assert!(watcher.observe(mailbox).unwrap().is_empty());
+        }
+        assert_eq!(monitored(monitor, "/jsz", "consumers"), 1);
+        // What it hears has no content, and what it receives has.
+        let held = watcher.receive(&mailboxes[0], &mailboxes[0]).unwrap().unwrap();
+        assert_eq!(held.envelope.body, "work");
+        assert_eq!(watcher.observe(&mailboxes[0]).unwrap()[0].lease, held.lease);
+        watcher.settle(&held.lease).unwrap();
+        assert_eq!(watcher.scan(&mailboxes[0]).unwrap().settled, 1);
+        // A server that was away is followed anew.
+        server.kill();
+        server.run();
+        server.answers();
+        sender.publish(&Envelope::new(mailboxes[1].clone(), "more")).unwrap();
+        assert_eq!(watcher.unfinished(&mailboxes[1], 9).unwrap().len(), 2);
+    }
+}

@@ -2,7 +2,7 @@
 //! by its pid, and killed with the test program if that is killed.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -171,6 +171,19 @@ fn is_healthy(monitor: u16) -> std::io::Result<bool> {
     let mut status = String::new();
     BufReader::new(stream).read_line(&mut status)?;
     Ok(status.contains(" 200 "))
+}
+
+/// A number that the server's monitoring tells.
+#[track_caller]
+pub fn monitored(monitor: u16, page: &str, field: &str) -> u64 {
+    let mut stream = TcpStream::connect(("127.0.0.1", monitor)).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(format!("GET {page} HTTP/1.0\r\n\r\n").as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (_, rest) = answer.split_once(&format!("\"{field}\":")).unwrap();
+    let digits: String = rest.trim_start().chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().unwrap()
 }
 
 /// A team that no other test has.

@@ -27,8 +27,7 @@ use crate::{args, completion};
 /// is followed by a nudge, then by what the agent's profile has for leaving input modes and for
 /// resetting its context, each only where that is harmless, and at last by a file for the
 /// conductor, `queue/reports/escalation-<task>.yaml`. One controller at a time may be at a worker;
-/// another one is refused with exit code 75. The worker's pane is on this host, also where the mailboxes
-/// are on servers.
+/// another one is refused with exit code 75.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble assign worker-1 task.md --task task-001

@@ -66,7 +66,8 @@ impl Index {
 
     /// As [`Index::apply`], of a version that this connection has written.
     pub(super) fn apply_own(&mut self, id: MessageId, stored: &Stored) {
-        let bare = Stored { seq: stored.seq, record: stored.record.clone(), payload: (), at: stored.at };
+        let bare =
+            Stored { seq: stored.seq, record: stored.record.clone(), payload: (), at: stored.at };
         self.apply(id, bare, Some(stored.payload.clone()));
     }
 

@@ -87,9 +87,10 @@ impl NatsTransport {
 
     /// The index of a mailbox as it was a moment ago at most.
     pub(super) fn recent(&self, mailbox: &Name) -> Result<Arc<Watch>> {
-        match lock(&self.watches).get(mailbox).cloned() {
+        let known = lock(&self.watches).get(mailbox).cloned();
+        match known {
             Some(watch) if self.catch_up_team()? => Ok(watch),
-            _ => self.current(mailbox),
+            Some(_) | None => self.current(mailbox),
         }
     }
 
@@ -111,9 +112,9 @@ impl NatsTransport {
         while *lock(&team.seen_seq) < head {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(
-                    self.wire.unreachable("follow the mailboxes", "their news did not come in time")
-                );
+                return Err(self
+                    .wire
+                    .unreachable("follow the mailboxes", "their news did not come in time"));
             }
             let before = heard;
             heard = team.news.wait(before, left.min(SILENCE));
