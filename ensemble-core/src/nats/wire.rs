@@ -230,29 +230,26 @@ impl Wire {
         purged.map(drop).map_err(|error| self.unreachable("remove a version", error))
     }
 
-    /// All subjects of a pattern that have a version, without those.
+    /// All subjects of a pattern that have a version. By a consumer: asking nats-server 2.9.10 for the
+    /// subjects themselves while others write has ended it.
     pub(super) async fn subjects(&self, pattern: &str) -> Result<Vec<String>> {
-        if self.last(pattern).await?.is_none() {
-            return Ok(Vec::new());
-        }
-        let failed = |error| self.unreachable("list messages", error);
-        let mut pages = self.stream.info_with_subjects(pattern).await.map_err(failed)?;
-        let mut subjects = Vec::new();
-        while let Some(found) = pages.next().await {
-            subjects.push(found.map_err(failed)?.0);
-        }
-        Ok(subjects)
+        let listed = self.list_with(pattern, true).await?;
+        Ok(listed.into_iter().map(|found| found.subject).collect())
     }
 
     /// The last version of every subject of a pattern.
     pub(super) async fn list(&self, pattern: &str) -> Result<Vec<Listed>> {
+        self.list_with(pattern, false).await
+    }
+
+    async fn list_with(&self, pattern: &str, headers_only: bool) -> Result<Vec<Listed>> {
         if self.last(pattern).await?.is_none() {
             return Ok(Vec::new());
         }
         let failed = |error: async_nats::Error| self.unreachable("list messages", error);
         let consumer = self
             .stream
-            .create_consumer(self.ordered(pattern))
+            .create_consumer(OrderedConfig { headers_only, ..self.ordered(pattern) })
             .await
             .map_err(|error| failed(error.into()))?;
         let mut messages = consumer.messages().await.map_err(|error| failed(error.into()))?;
