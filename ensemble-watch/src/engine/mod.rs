@@ -398,7 +398,7 @@ impl Engine {
             self.requests.absent(now, agent, why);
         }
         self.requests.drive(now, &*self.spool, &*self.recorder);
-        let changed = self.steps.drive(now, &*self.spool);
+        let changed = self.steps.drive(now, &self.spool);
         self.status.changed_if(changed);
         let alarmed = self.alarms.drive(now, &self.project, &self.spool, &*self.recorder);
         self.status.changed_if(alarmed);
