@@ -230,8 +230,7 @@ impl Wire {
         purged.map(drop).map_err(|error| self.unreachable("remove a version", error))
     }
 
-    /// All subjects of a pattern that have a version. By a consumer: asking nats-server 2.9.10 for the
-    /// subjects themselves while others write has ended it.
+    /// All subjects of a pattern that have a version.
     pub(super) async fn subjects(&self, pattern: &str) -> Result<Vec<String>> {
         let listed = self.list_with(pattern, true).await?;
         Ok(listed.into_iter().map(|found| found.subject).collect())
