@@ -68,7 +68,7 @@ mod signs;
 mod state;
 mod steps;
 mod tasks;
-mod text;
+pub(crate) mod text;
 mod wake;
 
 pub use agents::NewAgent;

@@ -198,6 +198,15 @@ pub(super) fn read(file: &str) -> Option<Fields> {
     }
 }
 
+/// Whether [`read`], if it reads this file, reads what the parser reads.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn agrees(file: &str) -> bool {
+    read(file).is_none_or(|fields| {
+        let by_parser = super::yaml::parse::<Fields>(file, std::path::Path::new("envelope.yaml"));
+        by_parser.is_ok_and(|parsed| parsed == fields)
+    })
+}
+
 /// The keys in the order in which they are written; a file in another order is not canonical.
 const KEYS: [&str; 17] = [
     "version",

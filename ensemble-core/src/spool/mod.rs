@@ -33,6 +33,7 @@
 mod attachment;
 mod backlog;
 mod dead;
+mod files;
 mod find;
 mod finish;
 mod fsck;
@@ -61,6 +62,7 @@ use crate::message::{Envelope, Name};
 use crate::{Error, Result};
 
 pub use dead::DeadLetter;
+pub use files::MessageFile;
 pub use find::{Found, State};
 pub use fsck::{Finding, Repair};
 pub use glance::Glance;
