@@ -40,7 +40,7 @@ mod fsck;
 mod gated;
 mod glance;
 mod leave;
-mod mailbox;
+pub(crate) mod mailbox;
 mod place;
 mod publish;
 mod receive;
@@ -215,12 +215,7 @@ impl Spool {
     pub(crate) fn queue_dir(&self) -> Result<Dir> {
         let missing = || Error::NoQueue { path: self.root.clone() };
         let stat = durable::stat_path(&self.root)?.ok_or_else(missing)?;
-        let open_to_all = stat.mode & 0o002 != 0;
-        if open_to_all && self.options.modes.directory & 0o002 == 0 {
-            let detail =
-                "everybody may write here, so anybody could forge messages: `chmod o-w` it";
-            return Err(Error::malformed(&self.root, "permissions", detail));
-        }
+        mailbox::refuse_open_to_all(&self.root, stat.mode, self.options.modes)?;
         if stat.is_directory { Dir::open(&self.root) } else { Err(missing()) }
     }
 

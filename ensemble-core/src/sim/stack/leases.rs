@@ -103,11 +103,13 @@ impl World {
             let event = Event::Seen { key: *key, sequence: beat.sequence, duration: DURATION };
             self.watching.machine.handle(now, event);
             let silent = self.watching.machine.silent_for(key);
-            let is_renewed = silent == Some(Duration::ZERO) && was.is_some_and(|was| was > Duration::ZERO);
+            let is_renewed =
+                silent == Some(Duration::ZERO) && was.is_some_and(|was| was > Duration::ZERO);
             if is_renewed {
                 self.watching.asked.remove(key);
             }
-            let after = if before == "Running" && is_renewed { "renewed" } else { self.watching.life(key) };
+            let after =
+                if before == "Running" && is_renewed { "renewed" } else { self.watching.life(key) };
             self.rows.note("lease", (before, "Seen", after), &[])?;
         }
         let known: Vec<Key> = self.beats.keys().copied().collect();
@@ -141,7 +143,8 @@ impl World {
             self.watching.mass_until = self.now() + crate::proto::lease::HEARTBEAT + LOOK_INTERVAL;
             return Ok(());
         }
-        let Some(beat) = self.beats.get(&key).copied().filter(|beat| beat.sequence == sequence) else {
+        let Some(beat) = self.beats.get(&key).copied().filter(|beat| beat.sequence == sequence)
+        else {
             return Ok(());
         };
         let silent = self.now().since(beat.at);

@@ -84,7 +84,13 @@ fn ops(seed: u64) -> Vec<Op> {
             61..73 => What::Team,
             73..75 => What::Assign,
             75..77 => What::Crash,
-            77 => if rng.percent(40) { What::CrashAll } else { What::Crash },
+            77 => {
+                if rng.percent(40) {
+                    What::CrashAll
+                } else {
+                    What::Crash
+                }
+            }
             78..84 => What::Restart,
             84..86 => What::Stop,
             86 => What::WatcherCrash,
@@ -161,8 +167,7 @@ fn setting(variable: &str) -> Option<u64> {
 #[test]
 fn a_team_in_a_world_in_which_everything_fails() {
     let alone = setting("ENSEMBLE_STACK_SEED");
-    let count =
-        setting("ENSEMBLE_STACK_COUNT").unwrap_or(if alone.is_some() { 1 } else { SEEDS });
+    let count = setting("ENSEMBLE_STACK_COUNT").unwrap_or(if alone.is_some() { 1 } else { SEEDS });
     let (first, began) = (alone.unwrap_or(0), Instant::now());
     let (mut rows, mut simulated) = (Rows::default(), Duration::ZERO);
     for seed in first..first + count {
@@ -186,7 +191,11 @@ fn a_team_in_a_world_in_which_everything_fails() {
     }
     let (missing, of) = rows.unvisited();
     let hours = simulated.as_secs() / 3_600;
-    println!("{count} seeds, {hours} hours in {:?}, rows: {} of {of}", began.elapsed(), of - missing.len());
+    println!(
+        "{count} seeds, {hours} hours in {:?}, rows: {} of {of}",
+        began.elapsed(),
+        of - missing.len()
+    );
     assert!(alone.is_some() || missing.is_empty(), "never visited: {missing:#?}");
 }
 

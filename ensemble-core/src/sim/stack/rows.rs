@@ -183,7 +183,9 @@ impl Rows {
         }
         match is_known {
             true => Ok(()),
-            false => Err(format!("{machine}: in no row: {before} + {event} -> {after} {effects:?}")),
+            false => {
+                Err(format!("{machine}: in no row: {before} + {event} -> {after} {effects:?}"))
+            }
         }
     }
 
@@ -197,7 +199,8 @@ impl Rows {
     pub(super) fn unvisited(&self) -> (Vec<String>, usize) {
         let mut missing = Vec::new();
         for (machine, _, rows) in MACHINES {
-            let never = rows.iter().enumerate().filter(|(i, _)| !self.0.contains_key(&(machine, *i)));
+            let never =
+                rows.iter().enumerate().filter(|(i, _)| !self.0.contains_key(&(machine, *i)));
             missing.extend(never.map(|(i, row)| format!("{machine} {}: {row:?}", i + 1)));
         }
         (missing, MACHINES.iter().map(|(_, _, rows)| rows.len()).sum())

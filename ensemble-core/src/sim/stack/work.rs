@@ -2,7 +2,7 @@
 
 use super::rows::{drain, printed};
 use super::world::{Key, World};
-use crate::env::Monotonic;
+use crate::env::{Clock, Monotonic};
 use crate::proto::Machine;
 use crate::proto::{step, task};
 
@@ -23,7 +23,9 @@ impl Cell {
     pub(super) fn key(&self, at: usize) -> Option<Key> {
         match self.machine.state() {
             task::State::Claimed { holder, .. } => Some(('t', at, holder.epoch)),
-            task::State::ReadyForReview { review: Some(holder), .. } => Some(('r', at, holder.epoch)),
+            task::State::ReadyForReview { review: Some(holder), .. } => {
+                Some(('r', at, holder.epoch))
+            }
             _ => None,
         }
     }
@@ -58,10 +60,12 @@ impl Steps {
 fn epoch_of(event: &task::Event) -> Option<u64> {
     use task::Event;
     match event {
-        Event::Iterate(holder) | Event::GiveUp(holder) | Event::Block(Some(holder)) => Some(holder.epoch),
-        Event::Submit { holder, .. } | Event::Approve { holder, .. } | Event::Reject { holder, .. } => {
+        Event::Iterate(holder) | Event::GiveUp(holder) | Event::Block(Some(holder)) => {
             Some(holder.epoch)
         }
+        Event::Submit { holder, .. }
+        | Event::Approve { holder, .. }
+        | Event::Reject { holder, .. } => Some(holder.epoch),
         Event::Expire { epoch } => Some(*epoch),
         _ => None,
     }
@@ -82,11 +86,15 @@ impl World {
         let refused = effects.iter().any(|effect| matches!(effect, task::Effect::Refused(_)));
         let after = cell.machine.state().clone();
         if refused && after != before {
-            return Err(format!("task {at}: {said} was refused and changed {before:?} to {after:?}"));
+            return Err(format!(
+                "task {at}: {said} was refused and changed {before:?} to {after:?}"
+            ));
         }
         let current = key.map(|(_, _, epoch)| epoch);
         if acts_under.is_some() && acts_under != current && !refused && after != before {
-            return Err(format!("task {at}: {said} acted under an old epoch, {current:?} holds it"));
+            return Err(format!(
+                "task {at}: {said} acted under an old epoch, {current:?} holds it"
+            ));
         }
         if let Some((_, _, epoch)) = cell.key(at).filter(|now| Some(*now) != key)
             && epoch < cell.epoch
@@ -118,7 +126,8 @@ impl World {
 
     fn take(&mut self, number: usize) -> Result<(), String> {
         let at = self.any_cell();
-        let holder = task::Holder { by: self.workers[number].name.clone(), epoch: self.draw_epoch() };
+        let holder =
+            task::Holder { by: self.workers[number].name.clone(), epoch: self.draw_epoch() };
         let epoch = holder.epoch;
         if let task::State::ReadyForReview { commit, .. } = self.cells[at].machine.state() {
             let commit = commit.clone();
@@ -154,7 +163,13 @@ impl World {
         Ok(())
     }
 
-    fn review(&mut self, number: usize, at: usize, epoch: u64, commit: String) -> Result<(), String> {
+    fn review(
+        &mut self,
+        number: usize,
+        at: usize,
+        epoch: u64,
+        commit: String,
+    ) -> Result<(), String> {
         let holder = task::Holder { by: self.workers[number].name.clone(), epoch };
         let event = match self.rng.below(10) {
             0..5 => task::Event::Approve { holder, commit },
@@ -267,7 +282,9 @@ impl World {
             _ => step::Event::Split,
         };
         self.step_event(at, event)?;
-        if matches!(self.steps[at].machine.state(), step::State::Completed(_)) && self.rng.percent(80) {
+        if matches!(self.steps[at].machine.state(), step::State::Completed(_))
+            && self.rng.percent(80)
+        {
             let attempts = self.rng.below(3) as u32 + 1;
             // The next step of the queue: the numbers of its hand-outs begin behind those before.
             let (state, epoch) = (step::State::Pending, self.steps[at].machine.epoch());
