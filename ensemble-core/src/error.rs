@@ -318,11 +318,8 @@ impl Error {
         field: impl Into<String>,
         detail: impl Into<String>,
     ) -> Self {
-        Self::Malformed {
-            path: path.as_ref().to_owned(),
-            field: field.into(),
-            detail: detail.into(),
-        }
+        let (field, detail) = (printable(field.into()), printable(detail.into()));
+        Self::Malformed { path: path.as_ref().to_owned(), field, detail }
     }
 
     /// The kind of the IO error inside, if it is one.
@@ -349,4 +346,14 @@ impl Error {
             Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
         )
     }
+}
+
+/// What a file says is repeated in errors, and errors are shown on terminals and written to logs.
+fn printable(text: String) -> String {
+    let steers = |c: char| c.is_control() && c != '\n';
+    if !text.contains(steers) {
+        return text;
+    }
+    let shown = |c: char| if steers(c) { c.escape_debug().to_string() } else { c.to_string() };
+    text.chars().map(shown).collect()
 }

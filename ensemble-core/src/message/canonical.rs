@@ -181,7 +181,7 @@ fn is_plain_text(text: &str) -> bool {
 
 /// Reads a file that [`write`] could have written; `None` for any other, right or wrong.
 pub(super) fn read(file: &str) -> Option<Fields> {
-    let mut fields = Fields::default();
+    let mut fields = Fields { version: oldest_version(), ..Fields::default() };
     let mut rest = file.strip_suffix(END_MARK)?;
     let mut position = 0;
     loop {

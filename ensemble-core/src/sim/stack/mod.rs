@@ -83,15 +83,9 @@ fn ops(seed: u64) -> Vec<Op> {
             55..61 => What::Say,
             61..73 => What::Team,
             73..75 => What::Assign,
-            75..77 => What::Crash,
-            77 => {
-                if rng.percent(40) {
-                    What::CrashAll
-                } else {
-                    What::Crash
-                }
-            }
-            78..84 => What::Restart,
+            75..78 => What::Crash,
+            78 => What::CrashAll,
+            79..84 => What::Restart,
             84..86 => What::Stop,
             86 => What::WatcherCrash,
             87..89 => What::Suspend,

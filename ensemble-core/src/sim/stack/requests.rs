@@ -138,6 +138,7 @@ impl World {
         let mut machine = self.requests[at].fresh();
         std::mem::swap(&mut machine, &mut self.requests[at].machine);
         let (closed, close_by) = (self.requests[at].closed, self.requests[at].close_by);
+        self.requests[at].closed = 0;
         // One that knows of nothing is told what it does not know.
         if self.rng.percent(80) {
             self.request_event(at, Event::opened())?;
@@ -145,7 +146,6 @@ impl World {
         if let Some(standing) = self.requests[at].file.clone() {
             self.request_event(at, Event::Standing(standing))?;
         }
-        self.requests[at].closed = 0;
         self.request_event(at, event)?;
         (self.requests[at].closed, self.requests[at].close_by) = (closed, close_by);
         self.requests[at].machine = machine;
