@@ -23,6 +23,9 @@ pub fn check(data: &[u8]) {
     if let Err(error) = config.requests.kinds(path) {
         super::check_error(&error.to_string());
     }
+    if config.providers.is_empty() {
+        return;
+    }
     let mut profiles = Profiles::embedded().expect("the built-in profiles");
     for (name, fields) in &config.providers {
         match profiles.amend(name, fields, path) {

@@ -3,6 +3,8 @@
 //! An input is text: its first line has the profile, the foreground program and perhaps flags (`gone`,
 //! `dead`, `mode`, `off`, `sync`), its second the title, the rest is the screen, with `▮` for the cursor.
 
+use std::sync::OnceLock;
+
 use ensemble_core::fuzzing::matching_rules;
 use ensemble_core::message::Timestamp;
 use ensemble_core::pane::{Key, PaneState};
@@ -10,15 +12,17 @@ use ensemble_core::provider::{
     AgentState, Context, Profiles, Purpose, Zones, diagnose, diagnose_with, nudge_text, objection,
 };
 
+/// Read once: an input is judged in microseconds.
+static PROFILES: OnceLock<Profiles> = OnceLock::new();
+
 const EXCERPT_BYTES_MAX: usize = 4 * 100;
 
 /// Ready is never said of a pane in which a dialog shows, and nobody may type into one that is not.
 pub fn check(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (profile, pane) = read(&text);
-    let Ok(profile) = Profiles::embedded().and_then(|profiles| profiles.get(profile)) else {
-        return;
-    };
+    let profiles = PROFILES.get_or_init(|| Profiles::embedded().expect("the built-in profiles"));
+    let Ok(profile) = profiles.get(profile) else { return };
     let found = diagnose(&profile, &pane);
     let is_untouchable =
         !pane.bound || pane.dead || pane.in_mode || pane.input_off || pane.synchronized;

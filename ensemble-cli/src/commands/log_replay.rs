@@ -1,5 +1,6 @@
 //! `ensemble log replay`: is what lies on disk what the event log tells?
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use ensemble_core::board::{Board, Status, Task};
@@ -119,8 +120,30 @@ fn look(context: &Context) -> Outcome<Disk> {
         let text = format!("the mailboxes are at {servers}, not in a directory");
         return Err(Failure::refused(text).with_hint("docs/nats.md says what works where"));
     }
-    let spool = context.spool()?;
     let mut disk = Disk::default();
+    match Spool::open(&project.queue, context.spool_options(project)) {
+        Ok(spool) => look_at_queue(context, &spool, &mut disk)?,
+        // A project may have a blackboard and no mail; mail that the log tells of is missing then.
+        Err(Error::NoQueue { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    disk.board = look_at_board(context)?;
+    let mut steps = BTreeMap::new();
+    if project.state.join("steps.db").exists() {
+        let store = super::open_steps(context)?;
+        for queue in store.queues()? {
+            for step in store.steps(&queue.task_id)? {
+                let key = (step.key.task_id, u64::from(step.key.step_index));
+                steps.insert(key, DiskStep { status: step.status, epoch: step.epoch });
+            }
+        }
+    }
+    disk.steps = Some(steps);
+    Ok(disk)
+}
+
+fn look_at_queue(context: &Context, spool: &Spool, disk: &mut Disk) -> Outcome {
+    let project = context.project()?;
     for name in spool.mailboxes()? {
         let mut mailbox = DiskMailbox::default();
         mailbox.done_days = spool.settings(&name)?.done_days;
@@ -132,26 +155,11 @@ fn look(context: &Context) -> Outcome<Disk> {
         }
         disk.mailboxes.insert(name.to_string(), mailbox);
     }
-    disk.requests = asked(context, &spool)?;
-    disk.board = look_at_board(context)?;
-    if project.state.join("steps.db").exists() {
-        let store = super::open_steps(context)?;
-        let mut steps = std::collections::BTreeMap::new();
-        for queue in store.queues()? {
-            for step in store.steps(&queue.task_id)? {
-                let key = (step.key.task_id, u64::from(step.key.step_index));
-                steps.insert(key, DiskStep { status: step.status, epoch: step.epoch });
-            }
-        }
-        disk.steps = Some(steps);
-    }
-    Ok(disk)
+    disk.requests = asked(context, spool)?;
+    Ok(())
 }
 
-fn asked(
-    context: &Context,
-    spool: &Spool,
-) -> Outcome<std::collections::BTreeMap<String, DiskRequest>> {
+fn asked(context: &Context, spool: &Spool) -> Outcome<BTreeMap<String, DiskRequest>> {
     let (entries, _) = requests(context, spool)?.list()?;
     let told = entries.into_iter().map(|entry| {
         let by = entry.decision.as_ref().map(|decision| decision.by.to_string());

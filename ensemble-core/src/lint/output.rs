@@ -69,7 +69,8 @@ fn line(file: &str, finding: &Finding, level: &str) -> String {
 
 /// `::error file=…,line=…::message`, with what ends a property or a message escaped.
 fn annotation(file: &str, finding: &Finding, level: &str) -> String {
-    let message = |text: &str| text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
+    let escaped = |text: &str| text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
+    let message = |text: &str| one_line(&escaped(text));
     let property = |text: &str| message(text).replace(':', "%3A").replace(',', "%2C");
     let Finding { rule, line, column, end_column, .. } = finding;
     let mut out = format!("::{level} file={},line={line},col={column}", property(file));
