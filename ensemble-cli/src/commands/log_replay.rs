@@ -145,8 +145,8 @@ fn look(context: &Context) -> Outcome<Disk> {
 fn look_at_queue(context: &Context, spool: &Spool, disk: &mut Disk) -> Outcome {
     let project = context.project()?;
     for name in spool.mailboxes()? {
-        let mut mailbox = DiskMailbox::default();
-        mailbox.done_days = spool.settings(&name)?.done_days;
+        let done_days = spool.settings(&name)?.done_days;
+        let mut mailbox = DiskMailbox { done_days, ..DiskMailbox::default() };
         for file in spool.message_files(&name)? {
             let place = place(&file.state);
             let path = below(&file.path, project.root());

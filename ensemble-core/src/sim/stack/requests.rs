@@ -197,8 +197,8 @@ impl World {
         let now = self.now();
         for at in 0..self.requests.len() {
             let asked = &self.requests[at];
-            // The watcher looks at what it does not know.
-            if state_of(&asked.machine) == "New" {
+            // The watcher looks at what it does not know: what waits has a deadline.
+            if asked.machine.decision().is_none() && asked.machine.poll_timeout().is_none() {
                 match asked.file.clone() {
                     Some(standing) => self.request_event(at, Event::Standing(standing))?,
                     None => self.request_event(at, Event::opened())?,

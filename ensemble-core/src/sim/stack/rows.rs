@@ -6,7 +6,7 @@
 //! the table at the top of the machine's page has, in the same order.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
+use std::fmt::{Debug, Write};
 
 use crate::proto::Machine;
 
@@ -226,9 +226,25 @@ fn has(pattern: &str, effects: &[String]) -> bool {
     }
 }
 
+/// How far a machine is printed: its state is among the first of its fields.
+const PRINTED_BYTES_MAX: usize = 800;
+
+/// The beginning of what is printed; the rest is not even made.
+struct Beginning(String);
+
+impl Write for Beginning {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        self.0.push_str(text);
+        if self.0.len() < PRINTED_BYTES_MAX { Ok(()) } else { Err(std::fmt::Error) }
+    }
+}
+
 /// The state of a machine, as it prints itself.
 pub(super) fn state_of(machine: &impl Debug) -> String {
-    let text = format!("{machine:?}");
+    let mut beginning = Beginning(String::new());
+    // That it ends early is what this is for.
+    let _ = write!(beginning, "{machine:?}");
+    let text = beginning.0;
     let Some((_, rest)) = text.split_once(" state: ") else { return text };
     let mut depth = 0_i32;
     let end = rest.char_indices().find(|(_, c)| {

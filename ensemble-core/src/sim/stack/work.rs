@@ -250,7 +250,7 @@ impl World {
             }
             return Ok(());
         };
-        let epoch = Some(epoch);
+        let (held, epoch) = (epoch, Some(epoch));
         let reported = |report| step::Event::Reported { by: by.clone(), epoch, report };
         let event = match self.rng.below(20) {
             0..5 => step::Event::Beat { by: by.clone(), epoch },
@@ -259,7 +259,7 @@ impl World {
             15..17 => reported(step::Report::Blocked { reasons: vec!["x".to_owned()] }),
             17 => reported(step::Report::Blocked { reasons: Vec::new() }),
             // A late word that the lease of another hand-out is over.
-            18 => step::Event::LeaseEnded { epoch: epoch.unwrap_or(1).saturating_sub(1) },
+            18 => step::Event::LeaseEnded { epoch: held.saturating_sub(1) },
             _ => step::Event::Beat { by: by.clone(), epoch: None },
         };
         let goes_on = matches!(event, step::Event::Beat { .. } | step::Event::LeaseEnded { .. });
