@@ -70,7 +70,7 @@ fn wire(queue: &Path, data: &[u8]) {
     for line in &said {
         let answer: Value = serde_json::from_slice(line)
             .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(line)));
-        let is_answer = answer.get("result").or(answer.get("error")).is_some();
+        let is_answer = ["result", "error"].iter().any(|key| answer.get(key).is_some());
         if is_answer && !answer["id"].is_null() {
             *answered.entry(answer["id"].to_string()).or_default() += 1;
         }
