@@ -245,11 +245,24 @@ impl Spool {
             // It moved on between the two looks, so it is there.
             return Ok(Published::AlreadyStored);
         };
+        self.make_safe(dir, &file)?;
         let stored = Envelope::decode(&content, &dir.path().join(place::plain(&envelope.id)))?;
         if stored.kind == envelope.kind && stored.body == envelope.body {
             return Ok(Published::AlreadyStored);
         }
         Err(Error::Conflict { mailbox: mailbox.name.to_string(), id: envelope.id.to_string() })
+    }
+
+    /// Whoever stored it may have been killed before it could sync, and its sender, who asks again, is
+    /// told that it is stored.
+    fn make_safe(&self, dir: &Dir, file: &str) -> Result<()> {
+        if self.options.durability == Durability::Power
+            && let Some(open) = dir.open_file(file)?
+        {
+            durable::sync_file(&open)?;
+            dir.sync()?;
+        }
+        Ok(())
     }
 
     fn check_capacity(
