@@ -100,7 +100,7 @@ fn one_holder_at_a_time(history: &[Operation], key: &str, wrong: &mut Vec<String
                 wrong.push(format!("{key}: {verb} under {epoch}, after {} began", other.epoch()));
             }
             if is_final && other.start > end.end {
-                wrong.push(format!("{key} was handed out after it was done"));
+                wrong.push(format!("{key} was handed out to {} after it was done", other.who));
             }
         }
     }

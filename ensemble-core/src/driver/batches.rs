@@ -148,8 +148,13 @@ impl Batches {
     }
 
     fn dir(&self) -> Result<Dir> {
-        std::fs::create_dir_all(&self.state)
-            .map_err(|source| Error::io("create directory", &self.state, source))?;
+        if !self.state.is_dir() {
+            std::fs::create_dir_all(&self.state)
+                .map_err(|source| Error::io("create directory", &self.state, source))?;
+            if let Some(project) = self.state.parent().filter(|_| self.durability == Durability::Power) {
+                Dir::open(project)?.sync()?;
+            }
+        }
         Dir::open(&self.state)?.ensure_child_safe("batches", Modes::default(), self.durability)
     }
 
