@@ -29,8 +29,17 @@ pub const EXIT_REFUSED: i32 = 3;
 pub const SAID: &str = "/said/";
 
 pub const OPERATIONS: [&str; 11] = [
-    "publish", "receive", "settle", "dead-letter", "attach", "ask", "respond", "board", "document",
-    "log", "submit",
+    "publish",
+    "receive",
+    "settle",
+    "dead-letter",
+    "attach",
+    "ask",
+    "respond",
+    "board",
+    "document",
+    "log",
+    "submit",
 ];
 
 const WAIT: Duration = Duration::from_secs(5);
@@ -149,8 +158,7 @@ pub fn run(home: &Path, operation: &str, is_marked: bool) -> Result<()> {
         }
         "submit" => {
             let store = steps(home)?;
-            let report =
-                Completion::new(StepKey::new("0-4-1", 1), name("Tara"), Status::Success);
+            let report = Completion::new(StepKey::new("0-4-1", 1), name("Tara"), Status::Success);
             marked(is_marked, || store.submit(&report, &name("Tara"), None)).map(drop)
         }
         other => panic!("there is no operation `{other}`"),

@@ -65,8 +65,11 @@ fn on_a_full_file_system_all_is_refused_or_done_and_goes_on_afterwards() {
         prepare(home.path(), operation).expect("prepared");
         let ballast = home.path().join("ballast");
         // To the last page, and then short of one.
-        let fill = Command::new("dd").args(["if=/dev/zero", "bs=4096"]).stderr(Stdio::null())
-            .arg(format!("of={}", ballast.display())).status();
+        let fill = Command::new("dd")
+            .args(["if=/dev/zero", "bs=4096"])
+            .stderr(Stdio::null())
+            .arg(format!("of={}", ballast.display()))
+            .status();
         assert!(!fill.expect("dd").success(), "the disk is full");
         let (code, text) = run(home.path(), operation, "");
         if code == Some(EXIT_REFUSED) {

@@ -149,7 +149,9 @@ impl<'a> Cut<'a> {
             for lost in [0, 1, 3] {
                 let content = |at: usize| if at < limit { 0 } else { lost };
                 let name = |at: usize| usize::from(at >= limit);
-                choices.push((0..count).map(|at| if data(at) { content(at) } else { name(at) }).collect());
+                choices.push(
+                    (0..count).map(|at| if data(at) { content(at) } else { name(at) }).collect(),
+                );
             }
             choices.push((0..count).map(|at| usize::from(at == limit)).collect());
             choices.push((0..count).map(|at| usize::from(at != limit)).collect());
@@ -164,7 +166,8 @@ impl<'a> Cut<'a> {
         }
         // A later step of a name that never came to be cannot be kept.
         for step in 0..self.at {
-            if self.is_open[step] && self.needs[step].iter().any(|need| fates[*need] == Fate::Lost) {
+            if self.is_open[step] && self.needs[step].iter().any(|need| fates[*need] == Fate::Lost)
+            {
                 fates[step] = Fate::Lost;
             }
         }
@@ -223,9 +226,7 @@ fn in_place(log: &Log) -> Log {
                 None => act.clone(),
             },
             Act::Rename { .. } if moved.values().any(|(rename, ..)| *rename == at) => continue,
-            Act::Write { inode, offset, bytes } => {
-                Act::Write { inode: over(inode), offset, bytes }
-            }
+            Act::Write { inode, offset, bytes } => Act::Write { inode: over(inode), offset, bytes },
             Act::Resize { inode, bytes } => Act::Resize { inode: over(inode), bytes },
             Act::Sync(inode) => Act::Sync(over(inode)),
             other => other,

@@ -20,12 +20,27 @@ pub enum Node {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
     /// A new name of a new file or directory.
-    Add { at: Entry, inode: Inode },
-    Remove { at: Entry },
+    Add {
+        at: Entry,
+        inode: Inode,
+    },
+    Remove {
+        at: Entry,
+    },
     /// Both names change at once, as in every file system with a journal.
-    Rename { from: Entry, to: Entry },
-    Write { inode: Inode, offset: usize, bytes: Vec<u8> },
-    Resize { inode: Inode, bytes: usize },
+    Rename {
+        from: Entry,
+        to: Entry,
+    },
+    Write {
+        inode: Inode,
+        offset: usize,
+        bytes: Vec<u8>,
+    },
+    Resize {
+        inode: Inode,
+        bytes: usize,
+    },
     /// Of a file: what was written to it. Of a directory: the names in it.
     Sync(Inode),
     /// What the process said, for instance that something is acknowledged.
@@ -124,7 +139,8 @@ impl Disk {
                 self.entries(*directory).remove(name);
             }
             Act::Rename { from, to } => {
-                let inode = self.entries(from.0).remove(&from.1).expect("what was renamed is there");
+                let inode =
+                    self.entries(from.0).remove(&from.1).expect("what was renamed is there");
                 self.entries(to.0).insert(to.1.clone(), inode);
             }
             Act::Write { inode, offset, bytes } => {
@@ -154,7 +170,8 @@ impl Disk {
             match self.node(inode) {
                 Node::File(content) => drop(tree.insert(path, Some(content.as_slice()))),
                 Node::Directory(entries) => {
-                    let below = |(name, child): (&String, &Inode)| (format!("{path}/{name}"), *child);
+                    let below =
+                        |(name, child): (&String, &Inode)| (format!("{path}/{name}"), *child);
                     left.extend(entries.iter().map(below));
                     tree.insert(path, None);
                 }

@@ -12,7 +12,16 @@ use super::trace::MARK;
 
 /// Those whose operations are not killed so by another test: see `syscalls`, `requests_killed`, `steps`.
 const STORIES: [&str; 10] = [
-    "batch", "new-queue", "attach", "route", "board", "document", "log", "steps", "tell", "migrate",
+    "batch",
+    "new-queue",
+    "attach",
+    "route",
+    "board",
+    "document",
+    "log",
+    "steps",
+    "tell",
+    "migrate",
 ];
 /// What fails once, and how.
 const ERRORS: [(&str, &str); 7] = [
@@ -58,7 +67,10 @@ fn survives(name: &str, role: &str, inject: &str, is_killed: bool) -> bool {
     // Killed, or ended with the panic of a story whose operation was refused.
     let code = status.code();
     let what = format!("{role} with {inject}");
-    assert!(matches!(code, None | Some(0 | 101)) && (is_killed || code.is_some()), "{what}: {code:?}");
+    assert!(
+        matches!(code, None | Some(0 | 101)) && (is_killed || code.is_some()),
+        "{what}: {code:?}"
+    );
     let told = marks(home.path());
     let mut found = Findings::default();
     if let Err(error) = (story.judge)(&bed, &told, &mut found) {
@@ -103,7 +115,8 @@ fn an_error_at_any_system_call_loses_nothing_that_was_acknowledged() {
         let counted = calls(&bed, &role);
         let of = |(call, error): (&'static str, &'static str)| {
             let (before, all) = counted.get(call).copied().unwrap_or_default();
-            (before + 1..=all).map(move |number| format!("inject={call}:error={error}:when={number}"))
+            (before + 1..=all)
+                .map(move |number| format!("inject={call}:error={error}:when={number}"))
         };
         let all: Vec<String> = ERRORS.into_iter().flat_map(of).collect();
         let (count, mut failed, mut survived) = (all.len(), 0, 0);

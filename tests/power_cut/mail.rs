@@ -86,7 +86,10 @@ pub const LIFE: Story = Story {
         receive(&spool);
     },
     judge: judge_mail,
-    weak: [&[Kind::GivenBack], &[Kind::Lost, Kind::Torn, Kind::Undone, Kind::GivenBack, Kind::HalfSeen]],
+    weak: [
+        &[Kind::GivenBack],
+        &[Kind::Lost, Kind::Torn, Kind::Undone, Kind::GivenBack, Kind::HalfSeen],
+    ],
 };
 
 pub const DEAD: Story = Story {
@@ -164,7 +167,8 @@ pub const ROUTE: Story = Story {
         prepare(home);
         fs::create_dir(home.join(".ensemble")).expect("a directory");
         Ledger::open(&home.join(".ensemble")).expect("a ledger");
-        fs::write(home.join("queue/reports/t-1-completed.yaml"), "task_id: t-1\n").expect("a report");
+        fs::write(home.join("queue/reports/t-1-completed.yaml"), "task_id: t-1\n")
+            .expect("a report");
     },
     act: |stage| {
         // A watcher that was killed before it could sync, and the next one.

@@ -154,7 +154,8 @@ pub const STEPS: Story = Story {
     name: "steps",
     prepare: |home| {
         Bed::at(home);
-        let plan = vec![PlannedStep::new(name("Tara"), "one"), PlannedStep::new(name("Tara"), "two")];
+        let plan =
+            vec![PlannedStep::new(name("Tara"), "one"), PlannedStep::new(name("Tara"), "two")];
         let mut plan = Plan::new("0-4-1", plan);
         plan.orchestrator = Some(name("orion"));
         steps_of(home, Durability::Power).expect("a store").add(&plan).expect("a plan");
@@ -251,9 +252,15 @@ fn judge_requests(bed: &Bed, told: &[String], found: &mut Findings) -> Result<()
         }
         // The next start, then whoever tries again.
         requests.resume(id)?;
-        if asked && entry.is_some() && told.last().is_some_and(|last| last == &format!("asked {id}")) {
-            let lies_in = |state: &str| files(&bed.in_queue(&format!("mailbox/lead/{state}"))).len();
-            if decision.is_none() && ["new", "front", "dead"].map(lies_in).iter().sum::<usize>() == 0 {
+        if asked
+            && entry.is_some()
+            && told.last().is_some_and(|last| last == &format!("asked {id}"))
+        {
+            let lies_in =
+                |state: &str| files(&bed.in_queue(&format!("mailbox/lead/{state}"))).len();
+            if decision.is_none()
+                && ["new", "front", "dead"].map(lies_in).iter().sum::<usize>() == 0
+            {
                 found.note(Kind::Lost, "the question's message");
             }
         }
@@ -376,8 +383,7 @@ fn steps_of(home: &Path, durability: Durability) -> Result<StepStore> {
 }
 
 fn done(index: u32) -> Completion {
-    let mut report =
-        Completion::new(StepKey::new("0-4-1", index), name("Tara"), Status::Success);
+    let mut report = Completion::new(StepKey::new("0-4-1", index), name("Tara"), Status::Success);
     report.context_for_next_step = Some("go on".to_owned());
     report
 }

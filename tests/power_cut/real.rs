@@ -207,6 +207,8 @@ fn a_real_power_cut_loses_nothing_that_was_acknowledged() {
             let _ = fs::remove_dir_all(disk.at.join(format!("project-{}", cuts - 1)));
         }
         let seconds = start.elapsed().as_secs_f64();
-        println!("{kind}: {cuts} power cuts, {acknowledged} acknowledged, none lost, {seconds:.1} s");
+        println!(
+            "{kind}: {cuts} power cuts, {acknowledged} acknowledged, none lost, {seconds:.1} s"
+        );
     }
 }

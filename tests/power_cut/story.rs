@@ -79,7 +79,6 @@ impl Story {
     }
 }
 
-
 pub const STORIES: &[Story] = &[
     mail::PUBLISH,
     mail::BATCH,
@@ -111,7 +110,11 @@ pub fn play(role: &str) {
     let queue = PathBuf::from(given("QUEUE"));
     let state = queue.with_file_name(".ensemble");
     let act = || (find(name).act)(&Stage { queue, state, durability });
-    if how == "killed" { between_marks(act) } else { act() }
+    if how == "killed" {
+        between_marks(act)
+    } else {
+        act()
+    }
     say("end");
 }
 
@@ -238,7 +241,9 @@ fn examine(story: &Story, disk: &Disk, marks: &[String], at: usize, report: &mut
         if *count <= 2 {
             let told: Vec<&String> = found.0.iter().filter(|f| f.0 == kind).map(|f| &f.1).collect();
             let tree: Vec<String> = disk.tree().into_iter().map(shown).collect();
-            report.examples.push(format!("{kind:?} after step {at}, {marks:?}: {told:?}\n{tree:#?}"));
+            report
+                .examples
+                .push(format!("{kind:?} after step {at}, {marks:?}: {told:?}\n{tree:#?}"));
         }
     }
 }

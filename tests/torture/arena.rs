@@ -52,7 +52,8 @@ impl Arena {
         let options = BoardOptions::new("test").with_durability(Durability::Process);
         Board::create(home, options).expect("a board");
         let steppers = PLAYERS[4].1;
-        let step = |n: u32| PlannedStep::new(name(&format!("stepper-{}", u64::from(n) % steppers)), "do");
+        let step =
+            |n: u32| PlannedStep::new(name(&format!("stepper-{}", u64::from(n) % steppers)), "do");
         let mut plan = Plan::new(PLAN, (0..STEPS).map(step).collect());
         plan.parallel = u32::try_from(steppers).expect("a number");
         plan.attempts_max = 99;
@@ -117,7 +118,10 @@ impl Arena {
     /// Does something bad to somebody at a random moment.
     pub fn trouble(&mut self) {
         self.wait_up_to(PACE_MAX_MS);
-        self.bed.land(&format!("reports/r{}-completed.yaml", self.landed), format!("number: {}\n", self.landed));
+        self.bed.land(
+            &format!("reports/r{}-completed.yaml", self.landed),
+            format!("number: {}\n", self.landed),
+        );
         self.landed += 1;
         match self.random.below(100) {
             0..=59 => self.kill_a_player(),
@@ -184,7 +188,8 @@ impl Arena {
     }
 
     pub fn told(&self) -> String {
-        let told: Vec<String> = self.troubles.iter().map(|(what, n)| format!("{n} {what}")).collect();
+        let told: Vec<String> =
+            self.troubles.iter().map(|(what, n)| format!("{n} {what}")).collect();
         format!("{}; {} reports", told.join(", "), self.landed)
     }
 
@@ -279,6 +284,7 @@ pub fn counts(history: &[Operation]) -> String {
             *counts.entry(format!("{} {word}", operation.verb)).or_default() += 1;
         }
     }
-    let counts: Vec<String> = counts.iter().map(|(what, count)| format!("{count} {what}")).collect();
+    let counts: Vec<String> =
+        counts.iter().map(|(what, count)| format!("{count} {what}")).collect();
     counts.join(", ")
 }

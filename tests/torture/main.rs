@@ -41,7 +41,12 @@ fn whatever_is_killed_stopped_or_restarted_the_history_is_sound() {
         arena.trouble();
     }
     let (history, disk) = arena.finish();
-    println!("{} in {:.1} s; noted: {}", arena.told(), start.elapsed().as_secs_f64(), arena::counts(&history));
+    println!(
+        "{} in {:.1} s; noted: {}",
+        arena.told(),
+        start.elapsed().as_secs_f64(),
+        arena::counts(&history)
+    );
     let wrong = checker::violations(&history, &disk);
     assert!(wrong.is_empty(), "{} violations: {wrong:#?}", wrong.len());
     arena.judge_the_rest();

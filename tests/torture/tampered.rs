@@ -79,7 +79,9 @@ fn a_history_that_was_tampered_with_is_refuted() {
     is_found("s-1 was handed out after", |history, _| {
         history.push(done("take", "s-1", (5, 6), "ok", 2));
     });
-    is_found("message.settled of p-1", |_, disk| disk.log.retain(|(kind, _)| kind != "message.settled"));
+    is_found("message.settled of p-1", |_, disk| {
+        disk.log.retain(|(kind, _)| kind != "message.settled")
+    });
     is_found("revision 1", |_, disk| disk.revisions.clear());
     is_found("decision of q-1", |_, disk| disk.log.retain(|(kind, _)| kind != "request.decided"));
 }

@@ -151,7 +151,9 @@ impl Batches {
         if !self.state.is_dir() {
             std::fs::create_dir_all(&self.state)
                 .map_err(|source| Error::io("create directory", &self.state, source))?;
-            if let Some(project) = self.state.parent().filter(|_| self.durability == Durability::Power) {
+            if let Some(project) =
+                self.state.parent().filter(|_| self.durability == Durability::Power)
+            {
                 Dir::open(project)?.sync()?;
             }
         }

@@ -125,7 +125,8 @@ impl Spool {
             if published == Published::Stored {
                 self.record_stored(envelope);
                 let urgent = envelope.priority > 0;
-                if let Some(file) = file.filter(|_| all.power && durability == Durability::Process) {
+                if let Some(file) = file.filter(|_| all.power && durability == Durability::Process)
+                {
                     let (dir, name) = target(&mailbox, envelope);
                     all.files.push((file, dir.path().join(name)));
                 }
