@@ -6,13 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::board::prompt::Role;
-use ensemble_core::board::{Board, BoardOptions, NewTask, State, Status, Task};
+use ensemble_core::board::{
+    Board, BoardOptions, NewAgent, NewTask, State, Status, Task, beaten_until,
+};
 use ensemble_core::driver;
 use ensemble_core::driver::supervise::{Order, Surroundings, supervise};
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::{EventLog, LogOptions, Record, read_all};
-use ensemble_core::message::Name;
-use ensemble_core::worktree::{Options, Worktrees};
+use ensemble_core::message::{Name, Timestamp};
+use ensemble_core::proto::agent;
+use ensemble_core::proto::task::Holder;
+use ensemble_core::worktree::{Options, Tests, Verdict, Worktrees};
 use rustix::process::Signal;
 
 use crate::children::{self, Child, say, wait_until};
@@ -27,6 +31,9 @@ const ISOLATED: [(&str, &str); 6] = [
     ("GIT_COMMITTER_EMAIL", "coder@example.org"),
 ];
 
+/// A reviewer whose merges are tested for as long as there is no file `pass`.
+pub(crate) const TESTER: &str = "reviewer-with-tests";
+
 pub(crate) fn name(text: &str) -> Name {
     Name::new(text).unwrap()
 }
@@ -38,7 +45,11 @@ fn open(home: &Path, actor: &str) -> (Board, Worktrees, Arc<EventLog>) {
         .with_recorder(Arc::<EventLog>::clone(&log));
     options.patience = children::DEADLINE;
     let board = Board::find(home, options).unwrap();
-    let options = Options::new(actor).with_durability(Durability::Process);
+    let mut options = Options::new(actor).with_durability(Durability::Process);
+    if actor == TESTER {
+        let command = format!("until [ -e {}/pass ]; do sleep 0.05; done", home.display());
+        options = options.with_tests(Tests { command, limit: children::DEADLINE });
+    }
     let worktrees = Worktrees::open(&board, options).unwrap();
     (board, worktrees, log)
 }
@@ -129,12 +140,38 @@ impl Bed {
         records.filter(|record| record.kind.matches(kind)).collect()
     }
 
+    fn agent(&self, id: &str, role: &str) -> Holder {
+        let mut locked = self.board.lock().unwrap();
+        let holder = locked.register(&NewAgent::new(name(id), role)).unwrap();
+        locked.agent_event(&holder, agent::Event::Ready).unwrap();
+        locked.commit().unwrap();
+        holder
+    }
+
+    /// Takes a task all the way to its approval.
+    pub(crate) fn approve(&self, n: usize) {
+        let task = name(&format!("task-{n}"));
+        let coder = self.agent("coder-9", "coder");
+        self.worktrees.claim_task(&task, &coder).unwrap();
+        self.submit(n);
+        let reviewer = self.agent("code-reviewer-9", "code-reviewer");
+        let review = self.worktrees.claim_review(&task, &reviewer).unwrap().granted.holder;
+        self.worktrees.verdict(&task, &review, None, &Verdict::Approve).unwrap();
+    }
+
+    /// Until when the beats of a registered agent keep its leases.
+    pub(crate) fn beaten_until(&self, id: &str) -> Option<Timestamp> {
+        let (by, state) = (name(id), self.state());
+        let epoch = state.agents.get(&by)?.epoch?;
+        beaten_until(&self.home().join(".ensemble"), &Holder { by, epoch })
+    }
+
     /// Hands a claimed task in, as its agent would.
     pub(crate) fn submit(&self, n: usize) {
         let task = self.task(n);
         let by = task.assigned_to.clone().unwrap();
         let epoch = task.lease_epoch.unwrap();
-        let holder = ensemble_core::proto::task::Holder { by, epoch };
+        let holder = Holder { by, epoch };
         let path = self.worktrees.path_of(&task);
         let mut git = Command::new("git");
         git.arg("-C")

@@ -9,11 +9,13 @@ use std::path::Path;
 
 use ensemble_core::board::prompt::Role;
 use ensemble_core::board::{Control, ControlFile, NewHandoff, Status};
+use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Timestamp;
+use ensemble_core::proto::beat::LONG_OPERATION;
 use ensemble_core::proto::task::Holder;
 use rustix::process::{Pid, Signal, kill_process};
 
-use bed::{Bed, name};
+use bed::{Bed, TESTER, name};
 use children::wait_until;
 
 /// An agent that says that it runs, and goes on until it is ended.
@@ -262,6 +264,25 @@ fn nothing_is_claimed_while_paused_and_nothing_spawned_after_a_claim() {
     assert_eq!(bed.task(1).status, Status::Claimed);
     Control::remove(&bed.file(".ensemble"), ControlFile::Pause).unwrap();
     bed.lines("runs", 2);
+    supervisor.stop();
+}
+
+#[test]
+fn a_reviewers_leases_outlast_the_tests_of_a_merge() {
+    let bed = Bed::new(1, 60);
+    bed.approve(1);
+    let mut supervisor = bed.supervise(TESTER, Role::CodeReviewer, FOREVER);
+    let record = || bed.records("lease.extended_long").pop();
+    wait_until("it expects to be long", || record().is_some());
+    assert_eq!(record().unwrap().data["line"], "Extended lease for long operation: merge task-1");
+    let long = SystemClock.wall().plus(LONG_OPERATION / 2);
+    wait_until("it has said so", || bed.beaten_until(TESTER).unwrap() > long);
+    std::fs::write(bed.file("pass"), "").unwrap();
+    supervisor.hear("merged `task-1`");
+    assert_eq!(bed.task(1).status, Status::Merged);
+    // Fifteen minutes instead of one, and again one when it is over.
+    let is_usual = || bed.beaten_until(TESTER).unwrap() < long;
+    wait_until("its leases are as usual", is_usual);
     supervisor.stop();
 }
 

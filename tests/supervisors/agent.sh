@@ -1,5 +1,5 @@
 #!/bin/sh
-# An agent of this test: `agent.sh coder` or `agent.sh code-reviewer`, started by `ensemble supervise`.
+# An agent of this test: `agent.sh coder`, `code-reviewer` or `planner`, started by `ensemble supervise`.
 # ENSEMBLE is the program, JOURNAL a file for what happens, LOCKS a directory.
 # What it does follows from the number in its task's name; main.rs has the same rules.
 
@@ -23,6 +23,23 @@ finish() {
 
 # What a task says of itself.
 field() { "$ENSEMBLE" task show "$task" --json 9>&- | grep -q "\"$1\":$2"; }
+
+# Two coders have failed, by being killed often enough: that is no fault of the task.
+if [ "$1" = planner ]; then
+    why="two coders have failed"
+    "$ENSEMBLE" task list --json > "$LOCKS/planner.tasks" || exit 1
+    grep -v '"status":"BLOCKED"' "$LOCKS/planner.tasks" | grep '"failed_by":\["[^"]*","' |
+        sed 's/^{"id":"\([^"]*\)".*/\1/' | while read -r id; do
+        "$ENSEMBLE" task block "$id" --reason "$why" --question "who killed them?" && say "cut anew $id"
+    done
+    # Those, too, of a planner that came no further.
+    "$ENSEMBLE" task list --json > "$LOCKS/planner.tasks" || exit 1
+    grep "\"blocked_reason\":\"$why\"" "$LOCKS/planner.tasks" |
+        sed 's/^{"id":"\([^"]*\)".*/\1/' | while read -r id; do
+        "$ENSEMBLE" task unblock "$id"
+    done
+    exit 0
+fi
 
 say "begin $task $epoch $$ $PPID"
 # Whoever else works here has the lock, and is written down with its number, process and parent.

@@ -157,10 +157,11 @@ pub(crate) fn judge(bed: &Bed, killer: &Killer) -> String {
     assert_eq!(entries.matches("worktree ").count(), 1, "{entries}");
 
     let refused = journal.iter().filter(|line| line.starts_with("refused")).count();
+    let anew = journal.iter().filter(|line| line.starts_with("cut anew")).count();
     let salvaged = bed.refs("refs/ensemble/salvage").len();
     format!(
         "{merged} merged, {blocked} blocked; {} claims and reviews, {} of them lost, \
-         {refused} late writes refused, {beside} met at work, {salvaged} salvaged; \
+         {refused} late writes refused, {anew} cut anew, {beside} met at work, {salvaged} salvaged; \
          {} supervisors and {} agents killed, {} times stopped past the lease, \
          the clock set {} times, seen to go back {back} times, a name still in use {} times",
         claims.count,

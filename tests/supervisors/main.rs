@@ -48,8 +48,12 @@ fn is_hopeless(task: &str) -> bool {
     number % 13 == 12 || number % 17 == 15
 }
 
+/// What the planner blocks it also unblocks.
 fn is_over(state: &State) -> bool {
-    state.tasks.iter().all(|task| matches!(task.status, Status::Merged | Status::Blocked))
+    state.tasks.iter().all(|task| match is_hopeless(task.id.as_str()) {
+        true => task.status == Status::Blocked,
+        false => task.status == Status::Merged,
+    })
 }
 
 /// A board whose leases are short, with tasks of which some depend on others.

@@ -52,8 +52,9 @@ impl Team {
         Self { home, clock, members: Vec::new(), started: 0, busy: 0 }
     }
 
-    /// Half coders, half reviewers.
+    /// Half coders, half reviewers, and a planner.
     pub(crate) fn begin(&mut self, count: u64) {
+        self.start_new("planner");
         for at in 0..count {
             self.start_new(if at.is_multiple_of(2) { "coder" } else { "code-reviewer" });
         }

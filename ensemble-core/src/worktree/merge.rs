@@ -85,7 +85,16 @@ impl Worktrees {
     /// somewhere; [`Error::Locked`] if another merge runs; [`Error::Git`]. The task stays APPROVED
     /// then. A conflict and failing tests are no errors: see [`Merged::Failed`].
     pub fn merge(&self, id: &Name) -> Result<Merged> {
-        let merging = FileLock::acquire(&self.common.join(MERGE_LOCK), self.options.patience)?;
+        self.merge_within(self.options.patience, id)
+    }
+
+    /// As [`Worktrees::merge`], but does not wait while another merge runs.
+    pub(crate) fn merge_now(&self, id: &Name) -> Result<Merged> {
+        self.merge_within(Duration::ZERO, id)
+    }
+
+    fn merge_within(&self, patience: Duration, id: &Name) -> Result<Merged> {
+        let merging = FileLock::acquire(&self.common.join(MERGE_LOCK), patience)?;
         let (task, commit) = self.approved(id)?;
         self.sweep_scratches(&merging)?;
         let failed = match self.integrate(&task, &commit)? {

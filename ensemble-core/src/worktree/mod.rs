@@ -212,6 +212,11 @@ impl Worktrees {
         &self.board
     }
 
+    /// Whether a merge takes as long as somebody's tests do.
+    pub(crate) const fn has_tests(&self) -> bool {
+        self.options.tests.is_some()
+    }
+
     /// Where a task's worktree is, or would be.
     #[must_use]
     pub fn path_of(&self, task: &Task) -> PathBuf {

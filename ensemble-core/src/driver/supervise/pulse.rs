@@ -56,11 +56,24 @@ impl Pulse {
         self.has_signed = true;
         match sign.long {
             Some(description) => self.beat.handle(now, Event::LongOperation { description }),
-            None if self.is_long => self.beat.handle(now, Event::OperationDone),
-            None => {}
+            None => self.expect_no_more(now),
         }
         if sign.leaving.is_some() {
             self.leaving = sign.leaving;
+        }
+    }
+
+    /// The supervisor itself cannot beat for a while; the next beat says so.
+    pub(super) fn expect_long(&mut self, now: Monotonic, description: &str) {
+        let description = description.to_owned();
+        self.beat.handle(now, Event::LongOperation { description });
+    }
+
+    /// It can again.
+    pub(super) fn expect_no_more(&mut self, now: Monotonic) {
+        if self.is_long {
+            self.is_long = false;
+            self.beat.handle(now, Event::OperationDone);
         }
     }
 

@@ -222,8 +222,26 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// The supervisor itself is about to be busy for long, and cannot beat meanwhile.
+    pub(super) fn expect_long(&mut self, description: &str) {
+        let now = self.now();
+        if let Some(pulse) = &mut self.pulse {
+            pulse.expect_long(now, description);
+            self.keep_alive();
+        }
+    }
+
+    /// It is not busy any more.
+    pub(super) fn expect_no_more(&mut self) {
+        let now = self.now();
+        if let Some(pulse) = &mut self.pulse {
+            pulse.expect_no_more(now);
+            self.keep_alive();
+        }
+    }
+
     /// Our own leases, and everybody's.
-    fn keep_alive(&mut self) {
+    pub(super) fn keep_alive(&mut self) {
         let (now, order) = (self.now(), self.order);
         if let Some(pulse) = &mut self.pulse {
             pulse.listen(now, &self.directory);

@@ -120,6 +120,9 @@ impl Run<'_> {
             }
             Role::CodeReviewer => {
                 let state = self.merge(state)?;
+                if let Some(gated) = self.gate()? {
+                    return Ok(gated);
+                }
                 self.claim(
                     &agent,
                     state,
@@ -209,19 +212,28 @@ impl Run<'_> {
 
     /// Merges what was approved, by whomever. Returns what is on the board afterwards.
     fn merge(&mut self, state: State) -> Result<State> {
-        let is_approved = |task: &&Task| task.status == Status::Approved;
         let Some(worktrees) = self.worktrees else { return Ok(state) };
-        if !state.tasks.iter().any(|task| is_approved(&task)) {
+        let approved: Vec<&Task> =
+            state.tasks.iter().filter(|task| task.status == Status::Approved).collect();
+        if approved.is_empty() {
             return Ok(state);
         }
-        for task in state.tasks.iter().filter(is_approved) {
-            match worktrees.merge(&task.id) {
+        for task in approved {
+            // One merge may take long: whoever is to stop does so between two of them.
+            if self.gate()?.is_some() {
+                break;
+            }
+            self.keep_alive();
+            if worktrees.has_tests() {
+                self.expect_long(&format!("merge {}", task.id));
+            }
+            match worktrees.merge_now(&task.id) {
                 Ok(Merged::Done { .. }) => self.tell(format!("merged `{}`", task.id)),
                 Ok(Merged::Failed { reason }) => {
                     self.tell(format!("`{}` cannot be merged: {reason}", task.id));
                 }
-                // Somebody else merges.
-                Err(Error::Locked { .. }) => {}
+                // Somebody else merges, and goes on with the others.
+                Err(Error::Locked { .. }) => break,
                 Err(error) => {
                     let now = self.board.read()?;
                     let is_left =
@@ -232,6 +244,7 @@ impl Run<'_> {
                 }
             }
         }
+        self.expect_no_more();
         self.board.read()
     }
 

@@ -125,7 +125,10 @@ impl Task {
             self.counts.review_cycles_current = 0;
             self.effects.push_back(Effect::FreshWorktree);
         }
-        self.counts.iteration = if keeps { self.counts.iteration + 1 } else { 1 };
+        // A worktree that is kept may be another one's work: that one's iterations are not this one's.
+        let coder = self.counts.coder.replace(holder.by.clone());
+        let goes_on = keeps && coder.is_none_or(|coder| coder == holder.by);
+        self.counts.iteration = if goes_on { self.counts.iteration + 1 } else { 1 };
         State::Claimed { holder, from }
     }
 
