@@ -27,8 +27,12 @@ pub struct Disk {
 pub fn violations(history: &[Operation], disk: &Disk) -> Vec<String> {
     let mut wrong = Vec::new();
     nothing_is_lost(history, disk, &mut wrong);
-    for key in keys(history, &["receive", "take"]) {
-        one_holder_at_a_time(history, &key, &mut wrong);
+    let mut about: BTreeMap<&str, Vec<&Operation>> = BTreeMap::new();
+    for operation in history {
+        about.entry(&operation.key).or_default().push(operation);
+    }
+    for (key, about) in about {
+        one_holder_at_a_time(&about, key, &mut wrong);
     }
     decided_once(history, disk, &mut wrong);
     the_board_keeps_all(history, disk, &mut wrong);
@@ -73,8 +77,7 @@ fn nothing_is_lost(history: &[Operation], disk: &Disk, wrong: &mut Vec<String>) 
 
 /// Of deliveries (and of steps that are handed out): numbers only grow, nobody who lost it is believed,
 /// and what is done stays done.
-fn one_holder_at_a_time(history: &[Operation], key: &str, wrong: &mut Vec<String>) {
-    let about: Vec<&Operation> = history.iter().filter(|operation| operation.key == key).collect();
+fn one_holder_at_a_time(about: &[&Operation], key: &str, wrong: &mut Vec<String>) {
     let got: Vec<&Operation> =
         about.iter().copied().filter(|o| o.is("receive", "ok") || o.is("take", "ok")).collect();
     for (at, first) in got.iter().enumerate() {
@@ -118,18 +121,16 @@ fn decided_once(history: &[Operation], disk: &Disk, wrong: &mut Vec<String>) {
     for asked in with(history, "ask", "ok").filter(|o| !disk.decisions.contains_key(&o.key)) {
         wrong.push(format!("{} was asked, and is lost", asked.key));
     }
-    for id in keys(history, &["respond"]) {
-        let mut said: Vec<&str> = Vec::new();
-        for answer in history.iter().filter(|o| o.verb == "respond" && o.key == id) {
-            let Some(outcome) = &answer.outcome else { continue };
-            if outcome.word != "refused" {
-                said.push(&outcome.word);
-            }
-        }
+    let mut said: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for answer in history.iter().filter(|operation| operation.verb == "respond") {
+        let word = answer.outcome.as_ref().map(|outcome| outcome.word.as_str());
+        said.entry(&answer.key).or_default().extend(word.filter(|word| *word != "refused"));
+    }
+    for (id, said) in said {
         if said.len() > 1 {
             wrong.push(format!("{id} was decided {} times: {said:?}", said.len()));
         }
-        let stands = disk.decisions.get(&id).map(String::as_str);
+        let stands = disk.decisions.get(id).map(String::as_str);
         if said.first().is_some_and(|said| stands != Some(*said)) {
             wrong.push(format!("{id} was decided {said:?}, and {stands:?} stands"));
         }
