@@ -249,5 +249,8 @@ fn examine(story: &Story, disk: &Disk, marks: &[String], at: usize, report: &mut
 }
 
 fn shown((path, content): (String, Option<&[u8]>)) -> String {
-    content.map_or(format!("{path}/"), |content| format!("{path} ({} bytes)", content.len()))
+    match content {
+        Some(content) => format!("{path} ({} bytes)", content.len()),
+        None => format!("{path}/"),
+    }
 }
