@@ -1,7 +1,7 @@
 //! The same stories, killed or refused by the system at each of their system calls: nothing is lost that
 //! was written, so at no durability is anything wrong.
 //!
-//! `POWER_CUT_KILLS` (8) is how many of the calls of a story are drawn; 0 is all of them.
+//! `POWER_CUT_KILLS` (5) is how many of the calls of a story are drawn; 0 is all of them.
 
 use std::path::Path;
 
@@ -51,7 +51,7 @@ fn marks(home: &Path) -> Vec<String> {
 
 /// As many as the budget allows, drawn at random.
 fn drawn<T>(mut all: Vec<T>, random: &mut Random) -> Vec<T> {
-    let budget = usize::try_from(setting("POWER_CUT_KILLS", 8)).expect("a number");
+    let budget = usize::try_from(setting("POWER_CUT_KILLS", 5)).expect("a number");
     let mut drawn = Vec::new();
     while !all.is_empty() && (budget == 0 || drawn.len() < budget) {
         drawn.push(all.swap_remove(random.below(all.len() as u64) as usize));

@@ -13,7 +13,7 @@
 //! and renames that are replaced by writing in place, are found as well. Needs `strace`; skipped with a
 //! printed reason where there is none.
 //!
-//! `POWER_CUT_STATES` (40) is how many states of a story are judged, drawn from all that were built;
+//! `POWER_CUT_STATES` (25) is how many states of a story are judged, drawn from all that were built;
 //! `POWER_CUT_DRAWN` (10) is how many are drawn after each step, besides the extremes, where there are
 //! too many to build all; `TORTURE_SEED` (1). See docs/reliability.md.
 

@@ -196,7 +196,7 @@ impl fmt::Display for Report {
 /// Cuts the power after every step and judges what may be left.
 pub fn judge(story: &Story, log: &Log) -> Report {
     let mut random = Random::from_seed(setting("TORTURE_SEED", 1));
-    let (drawn, judged) = (setting("POWER_CUT_DRAWN", 10), setting("POWER_CUT_STATES", 40));
+    let (drawn, judged) = (setting("POWER_CUT_DRAWN", 10), setting("POWER_CUT_STATES", 25));
     let needs = needs(log);
     let (mut seen, mut states) = (HashSet::new(), Vec::new());
     for at in 0..=log.acts.len() {
