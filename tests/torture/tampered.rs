@@ -76,7 +76,7 @@ fn a_history_that_was_tampered_with_is_refuted() {
     is_found("revisions", |_, disk| disk.revision = 0);
     is_found("revision 2", |_, disk| disk.revision = 2);
     is_found("was submitted", |_, disk| disk.steps.clear());
-    is_found("s-1 was handed out after", |history, _| {
+    is_found("s-1 was handed out to a after", |history, _| {
         history.push(done("take", "s-1", (5, 6), "ok", 2));
     });
     is_found("message.settled of p-1", |_, disk| {
