@@ -188,8 +188,8 @@ fn the_log_tells_all(history: &[Operation], disk: &Disk, wrong: &mut Vec<String>
             Some(&"dead") => ("message.dead", "bury"),
             _ => continue,
         };
-        let was_killed = history.iter().any(|o| o.is_open(verb) && o.key == *id);
-        if !told(kind, id) && !was_killed {
+        let was_killed = || history.iter().any(|o| o.is_open(verb) && o.key == *id);
+        if !told(kind, id) && !was_killed() {
             wrong.push(format!("{id} is in {states:?}, and nothing tells why"));
         }
     }
