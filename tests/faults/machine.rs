@@ -1,4 +1,4 @@
-//! The machine around the disk: inotify, clocks, sleep, and locks that do not lock.
+//! The machine around the disk: clocks, sleep, and locks that do not lock.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use ensemble_core::document::LockedDocument;
 use ensemble_core::message::{Envelope, MessageId};
 use ensemble_core::steps::{Ask, Next, Plan, PlannedStep, StepOptions, StepStore};
 
-use super::support::{Bed, PATIENCE, Process, eventually_true, given, name, role_command};
+use super::support::{Bed, Process, given, name, role_command};
 use super::watcher::{WATCHER, Watcher};
 
 const WAIT: std::time::Duration = std::time::Duration::from_secs(5);
@@ -53,26 +53,6 @@ fn unshared(arguments: &[&str], program: &Path) -> Option<Command> {
     let mut command = Command::new("unshare");
     command.args(arguments).arg(program);
     Some(command)
-}
-
-#[test]
-fn without_watches_of_inotify_files_are_found_by_polling() {
-    let bed = Bed::with(&ensemble_core::spool::Settings::default(), "poll_interval_seconds: 1\n");
-    let set = "echo 1 > /proc/sys/user/max_inotify_watches && exec \"$0\" \"$@\"";
-    let namespaces = ["--user", "--map-root-user"];
-    let Some(mut command) = unshared(&namespaces, Path::new("sh")) else { return };
-    command.args(["-c", set, WATCHER]);
-    let mut watcher = Watcher::launch_by(command, &bed.queue());
-    watcher.wait_for_status("it says why it polls", |status| {
-        status["degraded"].to_string().contains("max_user_watches")
-    });
-    for number in 0..20 {
-        bed.land(&format!("reports/r{number}-completed.yaml"), format!("number: {number}\n"));
-    }
-    eventually_true(PATIENCE, "all are routed", || bed.total("dispatch") == 20);
-    watcher.assert_running();
-    watcher.stop();
-    bed.assert_clean();
 }
 
 /// A library that is loaded before the C library; `None`, with the reason printed, without a compiler.

@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | `refusals` | ENOSPC, EDQUOT, EIO, EMFILE, EINTR, slow calls, writes that store nothing, at each operation | strace |
 //! | `places` | read-only and full file systems, files cut short, descriptors used up, permissions | mounts, limits, another user |
-//! | `machine` | inotify without watches, clocks set both ways, a machine that slept, locks that do not lock | namespaces, a library loaded before the C library |
+//! | `machine` | clocks set both ways, a machine that slept, locks that do not lock | namespaces, a library loaded before the C library |
 //!
 //! What is needed and not there is printed as `skipped:` with the reason.
 
