@@ -275,6 +275,9 @@ fn hint(source: &io::Error) -> &'static str {
         _ if matches!(source.raw_os_error(), Some(24 | 23)) => {
             " (too many open files: raise `ulimit -n`)"
         }
+        _ if source.raw_os_error() == Some(5) => {
+            " (the disk fails: this does not count as done; see the kernel's log, and try again once it works)"
+        }
         _ => "",
     }
 }

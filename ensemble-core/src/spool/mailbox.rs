@@ -63,7 +63,7 @@ impl Mailbox {
         options: &Options,
     ) -> Result<Self> {
         let home = mailboxes.open_child(name.as_str())?;
-        let child = |state: &str| home.ensure_child(state, options.modes);
+        let child = |state: &str| home.ensure_child_safe(state, options.modes, options.durability);
         let [new, front, cur, done, dead] = STATES.map(child);
         let (new, lease, tmp) = (new?, child("lease")?, queue.ensure_child("tmp", options.modes)?);
         let (front, cur, done, dead) = (front?, cur?, done?, dead?);

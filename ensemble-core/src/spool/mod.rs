@@ -173,7 +173,7 @@ impl Spool {
                     .unwrap_or_else(|| Path::new(".")),
             )?;
             let name = root.file_name().and_then(|n| n.to_str()).unwrap_or("queue");
-            parent.ensure_child(name, options.modes)?;
+            parent.ensure_child_safe(name, options.modes, options.durability)?;
         }
         let queue = Dir::open(root)?;
         for child in ["tmp", "mailbox", "reports", "tasks", "ack", "requests"] {
