@@ -352,7 +352,7 @@ impl Error {
 }
 
 /// What a file says is repeated in errors, and errors are shown on terminals and written to logs.
-fn printable(text: String) -> String {
+pub(crate) fn printable(text: String) -> String {
     let steers = |c: char| c.is_control() && c != '\n';
     if !text.contains(steers) {
         return text;
