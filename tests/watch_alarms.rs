@@ -77,6 +77,9 @@ fn each_occurrence_is_told_once_across_restarts() {
     }
     block(&board, "task-2", "again");
     wait_for(&bed, &["blocked task-1", "blocked task-2"]);
+    // What is told but not yet kept is recorded again, as another test has it.
+    let kept = || std::fs::read_to_string(bed.state().join("alarms.json")).unwrap_or_default();
+    eventually_true(PATIENCE, "both are kept", || kept().contains("task-2"));
     watcher.kill();
     let watcher = Watcher::start(&bed);
     // A second time is another occurrence.

@@ -129,7 +129,7 @@ fn a_file_system_mounted_over_a_drop_box_is_watched_and_what_is_below_it_afterwa
     let bed = Bed::new();
     let watcher = Watcher::start(&bed);
     assert_routed(&bed, "before");
-    let Some(mount) = Mount::tmpfs(&bed.in_queue("reports"), "size=1m") else { return };
+    let Some(mount) = Mount::tmpfs(&bed.in_queue("reports"), "size=1m,mode=0700") else { return };
     fs::write(bed.in_queue("reports/mounted-completed.yaml"), "n: 1\n").unwrap();
     assert_eq!(bed.routed_times("reports/mounted-completed.yaml", 1), ["n: 1\n"]);
     drop(mount);

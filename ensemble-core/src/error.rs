@@ -275,6 +275,9 @@ fn hint(source: &io::Error) -> &'static str {
         _ if matches!(source.raw_os_error(), Some(24 | 23)) => {
             " (too many open files: raise `ulimit -n`)"
         }
+        _ if source.raw_os_error() == Some(5) => {
+            " (the disk fails: this does not count as done; see the kernel's log, and try again once it works)"
+        }
         _ => "",
     }
 }
@@ -318,11 +321,8 @@ impl Error {
         field: impl Into<String>,
         detail: impl Into<String>,
     ) -> Self {
-        Self::Malformed {
-            path: path.as_ref().to_owned(),
-            field: field.into(),
-            detail: detail.into(),
-        }
+        let (field, detail) = (printable(field.into()), printable(detail.into()));
+        Self::Malformed { path: path.as_ref().to_owned(), field, detail }
     }
 
     /// The kind of the IO error inside, if it is one.
@@ -349,4 +349,14 @@ impl Error {
             Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
         )
     }
+}
+
+/// What a file says is repeated in errors, and errors are shown on terminals and written to logs.
+pub(crate) fn printable(text: String) -> String {
+    let steers = |c: char| c.is_control() && c != '\n';
+    if !text.contains(steers) {
+        return text;
+    }
+    let shown = |c: char| if steers(c) { c.escape_debug().to_string() } else { c.to_string() };
+    text.chars().map(shown).collect()
 }

@@ -115,6 +115,9 @@ pub mod durable;
 pub mod env;
 mod error;
 pub mod event_log;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod lint;
 pub mod message;
 pub mod migrate;

@@ -121,6 +121,31 @@ pub struct LadderConfig {
 }
 
 impl Config {
+    /// Reads a configuration; `path` is where the text came from, for the error.
+    ///
+    /// ```
+    /// use ensemble_watch::project::Config;
+    /// let config = Config::parse("poll_interval_seconds: 5\n", "ensemble.yaml".as_ref())?;
+    /// assert_eq!(config.poll_interval().as_secs(), 5);
+    /// assert!(Config::parse("pol_interval_seconds: 5\n", "ensemble.yaml".as_ref()).is_err());
+    /// # Ok::<(), ensemble_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// It is no YAML, has a key that is not known, or a value that is none; the error names the line.
+    pub fn parse(text: &str, path: &Path) -> Result<Self> {
+        if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+            return Ok(Self::default());
+        }
+        let config: Self = yaml::parse(text, path)?;
+        for (agent, AgentConfig { server, .. }) in &config.agents {
+            let field = format!("agents.{agent}.server");
+            let path = path.to_owned();
+            server.check().map_err(|detail| Error::Malformed { path, field, detail })?;
+        }
+        Ok(config)
+    }
+
     /// How often everything is looked at although no event said so.
     #[must_use]
     pub fn poll_interval(&self) -> Duration {
@@ -385,17 +410,7 @@ fn read_config(path: &Path) -> Result<Config> {
             limit: CONFIG_BYTES_MAX,
         });
     }
-    let text = std::fs::read_to_string(path).map_err(io)?;
-    if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
-        return Ok(Config::default());
-    }
-    let config: Config = yaml::parse(&text, path)?;
-    for (agent, AgentConfig { server, .. }) in &config.agents {
-        let field = format!("agents.{agent}.server");
-        let path = path.to_owned();
-        server.check().map_err(|detail| Error::Malformed { path, field, detail })?;
-    }
-    Ok(config)
+    Config::parse(&std::fs::read_to_string(path).map_err(io)?, path)
 }
 
 #[cfg(test)]

@@ -51,6 +51,8 @@ fn the_demo_runs_the_whole_flow_and_leaves_a_clean_queue_and_nothing_else() {
     assert!(records.is_empty(), "{records:?}");
     bed.ok(&format!("--queue {} fsck", queue.display()));
     bed.ok(&format!("--queue {} status", queue.display()));
+    let told = bed.ok(&format!("--queue {} log replay --strict", queue.display()));
+    assert!(told.starts_with("as the log tells"), "{told}");
     let log = bed.json(&format!("--queue {} log", queue.display()));
     assert_eq!(log.last().map(|r| r["type"].clone()), Some(json!("session_end")));
     assert!(!is_running(&dir.display().to_string()), "no process is left");

@@ -16,6 +16,7 @@ mod lint;
 mod nats_server;
 mod planning;
 mod reading;
+mod replay;
 mod reports;
 mod requests;
 #[cfg(feature = "nats")]

@@ -205,6 +205,26 @@ fn doctor_fails_without_a_queue() {
     assert!(ran.stdout.contains("`ensemble init`"), "{ran:?}");
 }
 
+/// As on a file system whose `flock` always succeeds: there, documents would lose updates.
+#[test]
+fn doctor_finds_locks_that_do_not_lock() {
+    let bed = Bed::new();
+    let (source, library) = (bed.project().join("locks.c"), bed.project().join("locks.so"));
+    let no_lock = "int flock(int file, int how) { (void)file; (void)how; return 0; }\n";
+    std::fs::write(&source, no_lock).unwrap();
+    let mut compiler = Command::new("cc");
+    let made = compiler.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
+    if !made.is_ok_and(|status| status.success()) {
+        println!("skipped: no `cc` that makes a shared library");
+        return;
+    }
+    let doctor = bed.command(&["doctor"]).env("LD_PRELOAD", &library).output().unwrap();
+    let ran = crate::bed::ran(doctor);
+    assert!(ran.stdout.contains("two have the same lock"), "{ran:?}");
+    assert!(ran.stdout.contains("use a local one"), "{ran:?}");
+    assert_ne!(ran.code, 0, "{ran:?}");
+}
+
 /// What a run prints on a terminal.
 fn on_a_terminal(bed: &Bed, line: &str) -> String {
     let shown = Command::new("script")

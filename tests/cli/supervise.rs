@@ -54,6 +54,8 @@ fn a_sprint_of_three_survives_a_crash_a_hand_over_and_a_rejection() {
     let queue = dir.join("queue");
     let task = bed.object(&format!("--queue {} task show greet", queue.display()));
     assert_eq!((&task["status"], &task["review_cycles_total"]), (&"MERGED".into(), &1.into()));
+    let replayed = bed.ok(&format!("--queue {} log replay --strict", queue.display()));
+    assert!(replayed.starts_with("as the log tells"), "{replayed}");
     // Nothing of seats, prompts, beats and signs is left.
     for place in ["supervise", "leases"] {
         let files = std::fs::read_dir(dir.join(".ensemble").join(place)).unwrap();

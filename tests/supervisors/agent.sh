@@ -64,6 +64,8 @@ if field integration_fix true; then
     git merge --quiet --no-edit -X ours integration 2> /dev/null
 fi
 for part in 0 1 2; do
+    # Some take their time, so that whoever stood still comes back while another one is at work.
+    [ $((number % 3)) = 1 ] && for _ in 1 2 3 4 5 6; do sleep 0.3; done
     echo "$task part $part" >> "$task"
     # Several write to one place: not all of them can be merged as they are.
     [ $((number % 4)) = 0 ] && [ $part = 1 ] && [ -z "$fix" ] && echo "$task" > shared

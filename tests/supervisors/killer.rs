@@ -79,7 +79,7 @@ impl Killer {
             what => self.stop(what),
         };
         if is_done {
-            self.next = Instant::now() + Duration::from_millis(200 + self.dice.below(900));
+            self.next = Instant::now() + Duration::from_millis(50 + self.dice.below(400));
             // Each once, then at random.
             let all_met = self.acts() >= 4;
             self.wanted = if all_met { self.dice.below(6) } else { self.wanted + 1 };

@@ -231,10 +231,15 @@ impl Bed {
 
     /// In a directory that somebody else removes.
     pub fn at(home: &Path) -> Self {
-        let home = Home::Lent(home.to_owned());
-        let bed = Self { home, staged: std::sync::atomic::AtomicU64::new(0) };
+        let bed = Self::found(home);
         bed.fill(&Settings::default(), "");
         bed
+    }
+
+    /// A project that is there already, in a directory that somebody else removes.
+    pub fn found(home: &Path) -> Self {
+        let home = Home::Lent(home.to_owned());
+        Self { home, staged: std::sync::atomic::AtomicU64::new(0) }
     }
 
     fn in_directory(home: TempDir) -> Self {

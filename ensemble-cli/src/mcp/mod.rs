@@ -34,6 +34,14 @@ pub(crate) use http::serve as serve_http;
 pub(crate) use stdio::serve as serve_stdio;
 pub(crate) use tools::schemas;
 
+/// Calls one tool, without a client.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn call(desk: &Desk, name: &str, arguments: Value) -> Result<Value, String> {
+    let tool = tools::all().find(|tool| tool.name == name);
+    let tool = tool.ok_or_else(|| format!("no tool `{name}`"))?;
+    (tool.call)(desk, arguments).map_err(|trouble| trouble.to_string())
+}
+
 /// What a model is told of the server.
 const INSTRUCTIONS: &str = "Mail, steps and requests of a team of agents. Your mail: fetch_inbox \
     shows it, acknowledge_message takes a message, complete_message says that its work is done. A \

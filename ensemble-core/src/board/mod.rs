@@ -68,7 +68,7 @@ mod signs;
 mod state;
 mod steps;
 mod tasks;
-mod text;
+pub(crate) mod text;
 mod wake;
 
 pub use agents::NewAgent;
@@ -212,7 +212,8 @@ impl Board {
             let what = "create a blackboard".to_owned();
             return Err(Error::NotAllowed { what, why: format!("{} exists", path.display()) });
         }
-        let dir = Dir::open(project)?.ensure_child(PLACES[0], crate::durable::Modes::default())?;
+        let modes = crate::durable::Modes::default();
+        let dir = Dir::open(project)?.ensure_child_safe(PLACES[0], modes, options.durability)?;
         let board = Self { path: dir.path().join(FILE_NAME), options };
         let document = board.lock_document()?;
         if document.read()?.is_none() {

@@ -148,9 +148,16 @@ impl Batches {
     }
 
     fn dir(&self) -> Result<Dir> {
-        std::fs::create_dir_all(&self.state)
-            .map_err(|source| Error::io("create directory", &self.state, source))?;
-        Dir::open(&self.state)?.ensure_child("batches", Modes::default())
+        if !self.state.is_dir() {
+            std::fs::create_dir_all(&self.state)
+                .map_err(|source| Error::io("create directory", &self.state, source))?;
+            if let Some(project) =
+                self.state.parent().filter(|_| self.durability == Durability::Power)
+            {
+                Dir::open(project)?.sync()?;
+            }
+        }
+        Dir::open(&self.state)?.ensure_child_safe("batches", Modes::default(), self.durability)
     }
 
     /// What another Dispatcher had decided and not told of when it was killed.
@@ -192,7 +199,12 @@ impl Batches {
         if !matches!(moved, Ok(Moved::Done)) {
             tmp.remove(&tmp_name)?;
         }
-        if moved? == Moved::Done {
+        let moved = moved?;
+        // Before the words can be read, they must be the ones that are found after a power cut.
+        if self.durability == Durability::Power {
+            dir.sync()?;
+        }
+        if moved == Moved::Done {
             return Ok((content, summary.clone()));
         }
         let absent = || Error::malformed(dir.path().join(decided_name(batch)), "file", "is gone");

@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::durable::{self, Dir, Durability, FileStat, Modes, Moved};
 use crate::message::yaml;
+use crate::spool::mailbox::refuse_open_to_all;
 use crate::{Error, Result};
 
 pub use ledger::{AckedLease, Entry, Ledger, Stamp};
@@ -45,9 +46,13 @@ impl DropBox {
     /// Opens a drop box of a queue and creates it if needed. A link in its place is refused.
     ///
     /// # Errors
-    /// There is no queue, or the directory cannot be created.
+    /// There is no queue, the directory cannot be created, or everybody may write to it.
     pub fn open(queue: &Path, name: &'static str) -> Result<Self> {
-        Ok(Self { name, dir: Dir::open(queue)?.ensure_child(name, Modes::default())? })
+        let dir = Dir::open(queue)?.ensure_child(name, Modes::default())?;
+        if let Some(stat) = durable::stat_path(dir.path())? {
+            refuse_open_to_all(dir.path(), stat.mode, Modes::default())?;
+        }
+        Ok(Self { name, dir })
     }
 
     /// The directory.

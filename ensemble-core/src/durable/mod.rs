@@ -424,8 +424,8 @@ pub fn write_document(path: &Path, content: &[u8], durability: Durability) -> Re
 }
 
 /// Makes the content of an open file survive a power cut.
-pub(crate) fn sync_file(file: &File) -> Result<()> {
-    retry_on_intr(|| fs::fdatasync(file)).map_err(|e| Error::io("sync", "a stored message", e))
+pub(crate) fn sync_file(file: &File, path: &Path) -> Result<()> {
+    retry_on_intr(|| fs::fdatasync(file)).map_err(|e| Error::io("sync", path, e))
 }
 
 /// Examines what a path leads to; `None` if there is nothing.

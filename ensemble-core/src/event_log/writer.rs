@@ -25,7 +25,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::line::{Body, LinePlace};
-use super::record::RecordType;
+use super::record::{RecordType, SEQ_MAX};
 use super::segment::{self, Segment};
 use super::tail::Tail;
 use super::{Appended, LOCK_FILE_NAME, LOG_ACTOR, LOG_LOCK_PATIENCE, LogOptions};
@@ -238,10 +238,16 @@ impl Writer {
         let file = place.dir.open_append(&name, Modes::default())?;
         let stat = stat_file(&file, &path)?;
         let tail = Tail::starting_at(seq.max(lost)).read_on(&file, &path, stat.bytes)?;
+        // So that a log whose older files were moved away is known from one that begins here.
+        let before = self.current.as_ref().map(|before| before.segment.clone());
+        let started = match before.filter(|before| *before < segment) {
+            Some(before) => json!({ "after": before.to_string() }),
+            None => json!({}),
+        };
         let greeting = match (lost, segment.is_first()) {
             _ if stat.bytes > 0 => None,
             (1.., _) => Some(Body::new(RecordType::LOG_RECREATED, LOG_ACTOR, json!({}))),
-            (0, true) => Some(Body::new(RecordType::SESSION_START, actor, json!({}))),
+            (0, true) => Some(Body::new(RecordType::SESSION_START, actor, started)),
             (0, false) => None,
         };
         self.current = Some(Current { segment, file, path, id: stat.id, bytes: stat.bytes, tail });
@@ -276,7 +282,7 @@ impl Writer {
     fn write(&mut self, body: &Body, is_locked: bool) -> Result<Appended> {
         let not_found = self.not_found();
         let Some(current) = &mut self.current else { return Err(not_found) };
-        let seq = if is_locked { current.tail.seq + 1 } else { current.tail.seq };
+        let seq = (current.tail.seq + u64::from(is_locked)).min(SEQ_MAX);
         let buffer = &mut self.buffer;
         buffer.clear();
         if current.tail.is_torn {

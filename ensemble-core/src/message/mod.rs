@@ -12,6 +12,8 @@ pub mod yaml;
 
 #[cfg(feature = "schema")]
 pub use crate::schema::EnvelopeFile;
+#[cfg(feature = "fuzzing")]
+pub(crate) use canonical::agrees as canonical_agrees;
 pub use digest::{Digest, DigestError};
 pub use envelope::{
     Attachment, BODY_BYTES_MAX, ENVELOPE_BYTES_MAX, Envelope, FORMAT_VERSION, PRIORITY_MAX,

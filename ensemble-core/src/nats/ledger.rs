@@ -91,6 +91,10 @@ impl Ledger for NatsTransport {
         })
     }
 
+    fn make_safe(&self, _id: Option<&Name>) -> Result<()> {
+        Ok(())
+    }
+
     fn put_aside(&self, id: &Name, revision: u64, why: &str) -> Result<String> {
         self.keep_aside(id, Page::Decision, revision, why)
     }

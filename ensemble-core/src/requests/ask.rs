@@ -247,7 +247,7 @@ impl Requests<'_> {
             && let Some(earlier) = earlier
         {
             if earlier.request.asks_the_same(asked) {
-                self.announce(turn, &earlier.request, false)?;
+                self.announce_again(turn, &earlier.request)?;
                 return Ok(Some(earlier));
             }
             let (id, task) = (earlier.request.request_id.into(), gate.task_id.clone());
@@ -279,7 +279,7 @@ impl Requests<'_> {
         let is_closed = home.is_closed;
         let entry = Entry { is_closed, ..Entry::new(home.asked, decision) };
         match &entry.decision {
-            None => self.announce(turn, &entry.request, false)?,
+            None => self.announce_again(turn, &entry.request)?,
             // The gate that was closed anew for it.
             Some(decision) => self.open_gate(&entry.request, decision)?,
         }
@@ -305,7 +305,22 @@ impl Requests<'_> {
         if self.ledger.state(&asked.to, &question.id)?.is_some() {
             return Ok(());
         }
+        if !is_new {
+            // Who asked may have been killed before the request was safe.
+            self.ledger.make_safe(None)?;
+        }
         self.publish_recorded(turn, question, record)
+    }
+
+    /// As [`Requests::announce`], for whoever asks again and is told that all is stored: who asked
+    /// first may have been killed before it was safe.
+    fn announce_again(&self, turn: &Turn, asked: &Asked) -> Result<()> {
+        self.ledger.make_safe(None)?;
+        self.announce(turn, asked, false)?;
+        match asked.asked_by_message {
+            None => self.publish(self.question(asked)).map(drop),
+            Some(_) => Ok(()),
+        }
     }
 
     /// Stores a message and records why, each once. Whoever is alone records first, so that no crash

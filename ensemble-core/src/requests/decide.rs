@@ -60,7 +60,11 @@ impl Requests<'_> {
             ));
         };
         let allowed = match standing {
-            Some(standing) => Err(decided(&home, standing)),
+            Some(standing) => {
+                // Who made it may have been killed before it was safe, and now somebody is told.
+                self.ledger.make_safe(Some(&home.asked.request_id))?;
+                Err(decided(&home, standing))
+            }
             None => home.asked.machine().check(&decision),
         };
         if let Err(refusal) = allowed {
@@ -124,6 +128,7 @@ impl Requests<'_> {
                 return Err(unknown().into());
             };
             if let Some(standing) = standing {
+                self.ledger.make_safe(Some(id))?;
                 return Ok(Proposed { standing, is_ours: false });
             }
         }

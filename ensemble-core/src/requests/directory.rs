@@ -101,6 +101,17 @@ impl Ledger for Spool {
         }
     }
 
+    fn make_safe(&self, id: Option<&Name>) -> Result<()> {
+        let requests = self.requests_dir()?;
+        match id {
+            None => self.sync_dir(&requests),
+            Some(id) => match requests.open_child(id.as_str()) {
+                Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => Ok(()),
+                home => self.sync_dir(&home?),
+            },
+        }
+    }
+
     fn put_aside(&self, id: &Name, _revision: u64, why: &str) -> Result<String> {
         let (requests, file) = (self.requests_dir()?, file_of(Page::Decision));
         let home = requests.open_child(id.as_str())?;

@@ -72,6 +72,8 @@ impl Requests<'_> {
             return Ok(entry);
         }
         if !home.is_told {
+            // Who decided may have been killed before it was safe.
+            self.ledger.make_safe(Some(&id))?;
             self.tell(&turn, &home, &decision)?;
         }
         self.open_gate(&home.asked, &decision)?;

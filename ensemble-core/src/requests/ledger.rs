@@ -173,6 +173,13 @@ pub trait Ledger: Movable {
     /// The medium failed. Writing it again is safe.
     fn write_once(&self, id: &Name, page: Page, text: &str) -> Result<Wrote>;
 
+    /// Makes safe what others have written and may not have synced: which requests there are, or the
+    /// pages of one. What a server has acknowledged is safe.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn make_safe(&self, id: Option<&Name>) -> Result<()>;
+
     /// Puts a decision aside that counts for nothing, and says where it is kept.
     ///
     /// # Errors

@@ -33,13 +33,14 @@
 mod attachment;
 mod backlog;
 mod dead;
+mod files;
 mod find;
 mod finish;
 mod fsck;
 mod gated;
 mod glance;
 mod leave;
-mod mailbox;
+pub(crate) mod mailbox;
 mod place;
 mod publish;
 mod receive;
@@ -61,6 +62,7 @@ use crate::message::{Envelope, Name};
 use crate::{Error, Result};
 
 pub use dead::DeadLetter;
+pub use files::MessageFile;
 pub use find::{Found, State};
 pub use fsck::{Finding, Repair};
 pub use glance::Glance;
@@ -173,7 +175,7 @@ impl Spool {
                     .unwrap_or_else(|| Path::new(".")),
             )?;
             let name = root.file_name().and_then(|n| n.to_str()).unwrap_or("queue");
-            parent.ensure_child(name, options.modes)?;
+            parent.ensure_child_safe(name, options.modes, options.durability)?;
         }
         let queue = Dir::open(root)?;
         for child in ["tmp", "mailbox", "reports", "tasks", "ack", "requests"] {
@@ -215,12 +217,7 @@ impl Spool {
     pub(crate) fn queue_dir(&self) -> Result<Dir> {
         let missing = || Error::NoQueue { path: self.root.clone() };
         let stat = durable::stat_path(&self.root)?.ok_or_else(missing)?;
-        let open_to_all = stat.mode & 0o002 != 0;
-        if open_to_all && self.options.modes.directory & 0o002 == 0 {
-            let detail =
-                "everybody may write here, so anybody could forge messages: `chmod o-w` it";
-            return Err(Error::malformed(&self.root, "permissions", detail));
-        }
+        mailbox::refuse_open_to_all(&self.root, stat.mode, self.options.modes)?;
         if stat.is_directory { Dir::open(&self.root) } else { Err(missing()) }
     }
 

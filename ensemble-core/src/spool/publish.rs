@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -38,7 +39,7 @@ pub struct Overflow {
 #[must_use = "the messages survive a power cut only after `sync`"]
 pub struct Unsynced {
     outcomes: Vec<Published>,
-    files: Vec<File>,
+    files: Vec<(File, PathBuf)>,
     touched: Vec<(Arc<Mailbox>, bool)>,
     power: bool,
 }
@@ -56,8 +57,8 @@ impl Unsynced {
     /// The disk failed; publish the same envelopes again.
     pub fn sync(self) -> Result<Vec<Published>> {
         if self.power {
-            for file in &self.files {
-                durable::sync_file(file)?;
+            for (file, path) in &self.files {
+                durable::sync_file(file, path)?;
             }
             for (mailbox, urgent) in &self.touched {
                 if *urgent { &mailbox.front } else { &mailbox.new }.sync()?;
@@ -124,11 +125,13 @@ impl Spool {
             if published == Published::Stored {
                 self.record_stored(envelope);
                 let urgent = envelope.priority > 0;
+                if let Some(file) = file.filter(|_| all.power && durability == Durability::Process)
+                {
+                    let (dir, name) = target(&mailbox, envelope);
+                    all.files.push((file, dir.path().join(name)));
+                }
                 if !all.touched.iter().any(|(m, u)| m.name == mailbox.name && *u == urgent) {
                     all.touched.push((mailbox, urgent));
-                }
-                if all.power && durability == Durability::Process {
-                    all.files.extend(file);
                 }
             }
         }
@@ -245,11 +248,24 @@ impl Spool {
             // It moved on between the two looks, so it is there.
             return Ok(Published::AlreadyStored);
         };
+        self.make_safe(dir, &file)?;
         let stored = Envelope::decode(&content, &dir.path().join(place::plain(&envelope.id)))?;
         if stored.kind == envelope.kind && stored.body == envelope.body {
             return Ok(Published::AlreadyStored);
         }
         Err(Error::Conflict { mailbox: mailbox.name.to_string(), id: envelope.id.to_string() })
+    }
+
+    /// Whoever stored it may have been killed before it could sync, and its sender, who asks again, is
+    /// told that it is stored.
+    fn make_safe(&self, dir: &Dir, file: &str) -> Result<()> {
+        if self.options.durability == Durability::Power
+            && let Some(open) = dir.open_file(file)?
+        {
+            durable::sync_file(&open, &dir.path().join(file))?;
+            dir.sync()?;
+        }
+        Ok(())
     }
 
     fn check_capacity(

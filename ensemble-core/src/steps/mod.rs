@@ -305,5 +305,19 @@ fn failed(operation: &'static str, path: &Path, error: &rusqlite::Error) -> Erro
         code,
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::DiskFull)
     );
-    Error::Database { operation, path: path.to_owned(), detail: error.to_string(), transient }
+    let hint = match code {
+        Some(ErrorCode::DiskFull) => " (the disk is full: free some room)",
+        Some(ErrorCode::SystemIoFailure) => {
+            " (the disk fails or is full: free some room, see the kernel's log, and try again)"
+        }
+        Some(ErrorCode::CannotOpen) => {
+            " (it and its directory must be writable, and there must be descriptors left: `ulimit -n`)"
+        }
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
+            " (it may not be written: check who owns it, and whether the file system is read-only)"
+        }
+        _ => "",
+    };
+    let detail = format!("{error}{hint}");
+    Error::Database { operation, path: path.to_owned(), detail, transient }
 }

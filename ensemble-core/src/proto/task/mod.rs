@@ -7,7 +7,8 @@
 //! REJECTED           Claim, by its coder                      -> CLAIMED             KeepWorktree
 //! REJECTED           Claim, by another coder                  -> CLAIMED             FreshWorktree
 //! INTEGRATION_FAILED Claim                                    -> CLAIMED             KeepWorktree
-//! CLAIMED            Iterate, by its holder                   -> CLAIMED             Near; at the limit GivenUp
+//! CLAIMED            Iterate, by its holder                   -> CLAIMED             Near
+//! CLAIMED            Iterate, by its holder, past the limit   -> where it came from  GivenUp
 //! CLAIMED            Submit, by its holder                    -> READY_FOR_REVIEW
 //! CLAIMED            GiveUp, by its holder                    -> where it came from  GivenUp
 //! CLAIMED            Expire, of its epoch                     -> where it came from
