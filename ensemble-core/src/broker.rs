@@ -26,7 +26,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use crate::env::{Lease, Transport};
+use crate::env::{Delivery, Lease, Transport};
 use crate::message::{Envelope, MessageId, Name};
 use crate::spool::{DeadLetter, Found, Observed, Settings, Spool, State};
 use crate::{Error, Result};
@@ -77,6 +77,13 @@ pub trait Broker: Transport {
             }),
         }
     }
+
+    /// Takes one particular waiting message for `holder`; `None` if it does not wait any more.
+    ///
+    /// # Errors
+    /// As for [`Transport::receive`]; [`Error::Gated`] if its task waits for the approval of a plan.
+    fn receive_id(&self, mailbox: &Name, id: &MessageId, holder: &Name)
+    -> Result<Option<Delivery>>;
 
     /// Reads a message in whatever state it is, without changing it.
     ///
@@ -140,6 +147,14 @@ impl Broker for Spool {
     }
     fn state(&self, mailbox: &Name, id: &MessageId) -> Result<Option<State>> {
         Self::state(self, mailbox, id)
+    }
+    fn receive_id(
+        &self,
+        mailbox: &Name,
+        id: &MessageId,
+        holder: &Name,
+    ) -> Result<Option<Delivery>> {
+        Self::receive_id(self, mailbox, id, holder)
     }
     fn peek(&self, mailbox: &Name, id: &MessageId) -> Result<Envelope> {
         Self::peek(self, mailbox, id)

@@ -15,7 +15,7 @@
 //! same goes for requests; an agent that is to leave is seen off by the host whose roster it is in.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
@@ -32,7 +32,7 @@ use serde_json::json;
 
 use crate::couriers::COUNT_MAX;
 use crate::departures::Departures;
-use crate::engine::{Told, Wake};
+use crate::engine::{Absent, Told, Wake};
 use crate::leases::Leases;
 use crate::panes;
 use crate::project::Project;
@@ -72,6 +72,7 @@ pub(crate) struct Follower {
     requests: RequestWatch,
     told: BTreeMap<Name, Vec<MessageId>>,
     condition: serde_json::Value,
+    absent: Absent,
 }
 
 impl Follower {
@@ -103,7 +104,13 @@ impl Follower {
                 .only_for(project.roster()),
             told: BTreeMap::new(),
             condition: serde_json::Value::Null,
+            absent: Absent::default(),
         }))
+    }
+
+    /// Told by the loop who is not there to answer.
+    pub(crate) fn with_absent(self, absent: Absent) -> Self {
+        Self { absent, ..self }
     }
 
     /// Runs until the watcher has ended.
@@ -223,6 +230,10 @@ impl Follower {
         if now >= self.next_scan {
             self.next_scan = now + SCAN_INTERVAL;
             self.requests.scan(now, queue, None);
+        }
+        let absent = self.absent.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (agent, why) in &absent {
+            self.requests.absent(now, agent, why);
         }
         self.requests.drive(now, queue, &*self.recorder);
         Ok(())

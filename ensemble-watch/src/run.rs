@@ -11,9 +11,11 @@ use ensemble_core::event_log::{EventLog, Recorder};
 use ensemble_core::{Error, Result};
 
 use crate::departures::Departures;
-use crate::engine::{Engine, Wake};
+use crate::engine::{Absent, Engine, Wake};
 use crate::nudger::Nudgers;
 use crate::project::Project;
+#[cfg(feature = "nats")]
+use crate::remote::Follower;
 use crate::requests::Consequence;
 
 /// The watcher's name in the event log.
@@ -73,18 +75,20 @@ impl Watcher {
         let spool = Arc::new(project.open_spool(Arc::clone(&recorder))?);
         let (sender, wakes) = unbounded();
         let (reports, reported) = unbounded();
+        let absent = Absent::default();
         #[cfg(feature = "nats")]
         let (follower, servers) = {
             let (end, ended) = unbounded();
             let (spool, recorder) = (Arc::clone(&spool), Arc::clone(&recorder));
-            (crate::remote::Follower::new(project, spool, recorder, sender.clone(), ended)?, end)
+            let follower = Follower::new(project, spool, recorder, sender.clone(), ended)?;
+            (follower.map(|follower| follower.with_absent(Absent::clone(&absent))), end)
         };
         #[cfg(not(feature = "nats"))]
         project.refuse_servers()?;
         let nudgers = Nudgers::new(project.sources(), project.locks(), reports);
         let ledger: Arc<_> = Arc::clone(&spool);
         let departures = Departures::new(project, ledger, Arc::clone(&recorder));
-        let mut engine = Engine::new(project, spool, recorder, sender.clone(), nudgers)?;
+        let mut engine = Engine::new(project, spool, recorder, sender.clone(), nudgers, absent)?;
         engine.set_consequence(Box::new(departures));
         forward(reported, sender.clone(), Wake::Back);
         let stopper = Stopper { wakes: sender, stopped: Arc::default() };

@@ -72,7 +72,6 @@ fn a_plan_is_reviewed_on_another_host_and_its_task_waits_for_it() {
 }
 
 #[test]
-#[ignore = "nats-server 2.9.10 panics in jsMsgGetRequest when a key is read at the instant it is written"]
 fn the_watchers_of_two_hosts_expire_a_question_once_and_go_on_after_the_server_was_killed() {
     let server = Server::start();
     let (near, far) = hosts(&server, &["w1", "lead", "conductor"]);

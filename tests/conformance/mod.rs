@@ -26,6 +26,7 @@ macro_rules! conformance {
                     names_with_dots_are_kept_apart, what_is_too_large_is_refused,
                     every_state_is_counted;
                 order: the_oldest_comes_first, the_most_urgent_comes_first, what_is_given_back_comes_first,
+                    one_particular_message_is_taken_out_of_turn,
                     what_is_delayed_comes_when_it_is_due, what_has_expired_is_not_delivered,
                     nothing_is_delivered_twice_to_a_crowd;
                 ownership: a_message_has_one_holder, a_settled_message_is_done,

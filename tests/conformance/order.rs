@@ -37,6 +37,24 @@ pub fn what_is_given_back_comes_first(factory: Factory) {
     assert_eq!(bodies(&*bed), ["urgent", "first", "second"]);
 }
 
+pub fn one_particular_message_is_taken_out_of_turn(factory: Factory) {
+    let bed = factory(&Settings::default());
+    let Some(broker) = bed.broker() else { return };
+    let ids = ["a", "b", "c"].map(|body| publish(&*bed, &message(body)));
+    let take = |id| broker.receive_id(&name(MAILBOX), id, &name("w")).unwrap();
+    let taken = take(&ids[1]).unwrap();
+    assert_eq!((taken.envelope.body.as_str(), taken.lease.epoch), ("b", 1));
+    assert!(take(&ids[1]).is_none(), "it does not wait any more");
+    assert!(take(&id("no-such-message")).is_none());
+    bed.transport().release(&taken.lease, Duration::from_secs(60)).unwrap();
+    // Whoever names it takes it although it is delayed.
+    let again = take(&ids[1]).unwrap();
+    assert_eq!(again.lease.epoch, 2);
+    bed.transport().settle(&again.lease).unwrap();
+    assert!(take(&ids[1]).is_none());
+    assert_eq!(bodies(&*bed), ["a", "c"]);
+}
+
 pub fn what_is_delayed_comes_when_it_is_due(factory: Factory) {
     let bed = factory(&Settings::default());
     publish(&*bed, &message("later"));

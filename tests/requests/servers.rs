@@ -31,7 +31,6 @@ fn plan(id: &str, text: &str) -> Ask {
 }
 
 #[test]
-#[ignore = "nats-server 2.9.10 panics in jsMsgGetRequest when a key is read at the instant it is written"]
 fn of_hosts_that_decide_at_the_same_time_one_decides_and_all_know_which() {
     let (server, log) = (Server::shared(), Arc::new(Log::default()));
     let (options, queue) = team(&server, &log);
@@ -65,7 +64,6 @@ fn of_hosts_that_decide_at_the_same_time_one_decides_and_all_know_which() {
 }
 
 #[test]
-#[ignore = "nats-server 2.9.10 panics in jsMsgGetRequest when a key is read at the instant it is written"]
 fn two_hosts_that_remind_and_expire_do_it_once() {
     let (server, log) = (Server::shared(), Arc::new(Log::default()));
     let (options, queue) = team(&server, &log);
@@ -139,7 +137,6 @@ fn a_client_that_dies_after_its_gate_has_asked_all_the_same() {
 }
 
 #[test]
-#[ignore = "nats-server 2.9.10 panics in jsMsgGetRequest when a key is read at the instant it is written"]
 fn of_two_plans_for_a_task_at_the_same_time_one_is_submitted() {
     let (server, log) = (Server::shared(), Arc::new(Log::default()));
     let (options, queue) = team(&server, &log);

@@ -10,11 +10,11 @@ use ensemble_core::event_log::replay::{
     DiskTask, MessagePlace, Replay,
 };
 use ensemble_core::message::Digest;
+use ensemble_core::requests::Requests;
 use ensemble_core::spool::{Spool, State};
 use ensemble_core::{Error, board};
 use serde_json::json;
 
-use crate::asking::requests;
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{BAD, FAINT, GOOD, STRONG};
@@ -160,7 +160,8 @@ fn look_at_queue(context: &Context, spool: &Spool, disk: &mut Disk) -> Outcome {
 }
 
 fn asked(context: &Context, spool: &Spool) -> Outcome<BTreeMap<String, DiskRequest>> {
-    let (entries, _) = requests(context, spool)?.list()?;
+    let requests = Requests::new(spool).with_kinds(context.project()?.kinds()?);
+    let (entries, _) = requests.list()?;
     let told = entries.into_iter().map(|entry| {
         let by = entry.decision.as_ref().map(|decision| decision.by.to_string());
         let state = entry.state().to_owned();

@@ -69,7 +69,7 @@ mod why;
 use ensemble_watch::project::Project;
 
 pub(crate) use agent::{hand_over, live};
-pub(crate) use send::fill;
+pub(crate) use send::{fill, fill_for_servers};
 pub(crate) use step::{open as open_steps, sentence as step_sentence};
 pub(crate) use task::take as take_task;
 

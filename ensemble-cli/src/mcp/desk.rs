@@ -1,7 +1,7 @@
 //! What the tools work with, opened once and shared by all calls.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use ensemble_core::driver::StepDriver;
 use ensemble_core::event_log::Recorder;
@@ -15,6 +15,7 @@ use ensemble_watch::project::Project;
 use super::tools::Trouble;
 use crate::context::Context;
 use crate::exit::Outcome;
+use crate::queue::Queue;
 
 /// One agent's place in the project.
 pub(crate) struct Desk {
@@ -25,7 +26,10 @@ pub(crate) struct Desk {
     pub(super) proof: Proof,
     /// Whose mail it reads.
     pub(super) mailbox: Name,
+    /// The directory, with the steps' messages.
     pub(super) spool: Spool,
+    /// Where mail and requests are, opened when they are first asked for: servers may be away.
+    queue: OnceLock<Queue>,
     pub(super) store: StepStore,
     pub(super) recorder: Arc<dyn Recorder>,
     /// The same as of a verb, for what verbs do: one call at a time.
@@ -55,6 +59,7 @@ impl Desk {
             proof,
             mailbox,
             spool,
+            queue: OnceLock::new(),
             store,
             recorder,
             context,
@@ -73,6 +78,16 @@ impl Desk {
             recorder: &*self.recorder,
             actor: self.agent.clone(),
         }
+    }
+
+    /// Where mail and requests are.
+    pub(super) fn queue(&self) -> Result<&Queue, Trouble> {
+        if let Some(queue) = self.queue.get() {
+            return Ok(queue);
+        }
+        let queue = Queue::open(&self.context())?;
+        // Two that were first keep one of theirs.
+        Ok(self.queue.get_or_init(|| queue))
     }
 
     /// What a verb works with.
@@ -95,7 +110,7 @@ impl Desk {
     }
 
     pub(super) fn requests(&self) -> Result<Requests<'_>, Trouble> {
-        Ok(Requests::new(&self.spool).with_kinds(self.project.kinds()?))
+        Ok(Requests::new(self.queue()?.ledger()).with_kinds(self.project.kinds()?))
     }
 
     /// Everybody whom a step may be meant for: the roster, and whoever stands in a plan.

@@ -7,7 +7,7 @@ use super::receive::no_message;
 use super::record::{Place, Record};
 use super::{NatsTransport, lock};
 use crate::broker::Broker;
-use crate::env::Lease;
+use crate::env::{Delivery, Lease};
 use crate::message::{Envelope, MessageId, Name};
 use crate::spool::{DeadLetter, Found, Observed, Settings, State};
 use crate::{Error, Result};
@@ -28,6 +28,15 @@ impl Broker for NatsTransport {
     fn state(&self, mailbox: &Name, id: &MessageId) -> Result<Option<State>> {
         self.settings_of(mailbox)?;
         Ok(self.read(mailbox, id)?.map(|stored| stored.record.state()))
+    }
+
+    fn receive_id(
+        &self,
+        mailbox: &Name,
+        id: &MessageId,
+        holder: &Name,
+    ) -> Result<Option<Delivery>> {
+        Self::receive_id(self, mailbox, id, holder)
     }
 
     fn peek(&self, mailbox: &Name, id: &MessageId) -> Result<Envelope> {

@@ -10,7 +10,6 @@ use async_nats::jetstream::stream::Config;
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-use super::connect::open_stream;
 use super::subject::{Key, Subjects};
 use super::watch::{self, Following, Hearer, News};
 use super::wire::{Put, Wire};
@@ -126,11 +125,10 @@ impl NatsTransport {
     /// The bucket, which is made if it is not there.
     pub(super) fn bucket_for_writing(&self) -> Result<Wire> {
         if !self.bucket.is_there() {
-            let (wire, config) = (self.wire.clone(), self.bucket.config.clone());
+            let (wire, config) = (self.bucket.wire(), self.bucket.config.clone());
             self.call("open the bucket of the requests", async move {
-                let opened =
-                    open_stream(&wire.context, &config.name, config.clone(), wire.patience);
-                opened.await.map(drop).map_err(|error| wire.unreachable("open the bucket", error))
+                let opened = wire.open(&config).await;
+                opened.map_err(|error| wire.unreachable("open the bucket", error))
             })?;
             self.bucket.note_there();
         }

@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_nats::ConnectOptions;
+use async_nats::jetstream;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
-use async_nats::jetstream::{self, ErrorCode};
-use tokio::time::{Instant, sleep, timeout};
 
 use super::NatsTransport;
 use super::bucket::Bucket;
+use super::door::Door;
 use super::options::NatsOptions;
 use super::runtime::Runtime;
 use super::subject::Subjects;
@@ -17,8 +17,6 @@ use super::team::Watches;
 use super::wire::{ANSWER_PATIENCE, Wire};
 use crate::{Error, Result};
 
-/// Between two looks while a server starts.
-const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// The longest wait before the next try to reach a server that went away.
 const RECONNECT_DELAY_MAX: Duration = Duration::from_secs(1);
 
@@ -64,19 +62,28 @@ impl NatsTransport {
             })?;
         let subjects = Subjects::new(&options.team);
         let config = stream_config(&subjects, options.replicas);
-        let (making, name) = (context.clone(), subjects.stream());
-        let stream = runtime
-            .run(patience, async move { open_stream(&making, &name, config, patience).await })
+        let (of_both, names) = (context.clone(), [subjects.stream(), subjects.bucket_stream()]);
+        // Nothing is asked of the server by that.
+        let [stream, bucket] = runtime
+            .run(patience, async move {
+                let [stream, bucket] = names.map(|name| of_both.get_stream_no_info(name));
+                Some([stream.await.ok()?, bucket.await.ok()?])
+            })
+            .flatten()
+            .ok_or_else(|| fault("open the stream", "its name is none".to_owned(), false))?;
+        let door = |stream, pattern: &str| {
+            Door::new(stream, pattern.trim_end_matches('>'), connections.clone())
+        };
+        let main = door(subjects.stream(), &subjects.all());
+        let of_bucket = door(subjects.bucket_stream(), &subjects.bucket_all());
+        let (server, may_be_absent) = (here.clone(), false);
+        let wire = Wire { client, context, stream, door: main, server, patience, may_be_absent };
+        let bucket = Wire { stream: bucket, door: of_bucket, may_be_absent: true, ..wire.clone() };
+        let opening = wire.clone();
+        runtime
+            .run(patience, async move { opening.open(&config).await })
             .unwrap_or_else(|| Err("no answer in time".to_owned()))
             .map_err(|detail| fault("open the stream", detail, true))?;
-        let (making, name) = (context.clone(), subjects.bucket_stream());
-        let bucket = runtime
-            .run(patience, async move { making.get_stream_no_info(name).await.ok() })
-            .flatten()
-            .ok_or_else(|| fault("open the bucket", "no answer in time".to_owned(), true))?;
-        let (server, may_be_absent) = (here.clone(), false);
-        let wire = Wire { client, context, stream, server, patience, may_be_absent };
-        let bucket = Wire { stream: bucket, may_be_absent: true, ..wire.clone() };
         Ok(Self {
             runtime,
             wire,
@@ -152,40 +159,5 @@ fn bucket_config(subjects: &Subjects, replicas: usize) -> Config {
         allow_rollup: true,
         deny_delete: true,
         ..stream_config(subjects, replicas)
-    }
-}
-
-pub(super) async fn open_stream(
-    context: &jetstream::Context,
-    name: &str,
-    config: Config,
-    patience: Duration,
-) -> std::result::Result<jetstream::stream::Stream<()>, String> {
-    let deadline = Instant::now() + patience;
-    loop {
-        let detail = match timeout(ANSWER_PATIENCE, context.get_stream(name)).await {
-            Ok(Ok(_)) => return context.get_stream_no_info(name).await.map_err(|e| e.to_string()),
-            Ok(Err(error)) => {
-                let absent = matches!(
-                    error.kind(),
-                    jetstream::context::GetStreamErrorKind::JetStream(fault)
-                        if fault.error_code() == ErrorCode::STREAM_NOT_FOUND
-                );
-                if absent {
-                    match timeout(ANSWER_PATIENCE, context.create_stream(config.clone())).await {
-                        Ok(Ok(_)) => continue,
-                        Ok(Err(error)) => error.to_string(),
-                        Err(_) => "no answer".to_owned(),
-                    }
-                } else {
-                    error.to_string()
-                }
-            }
-            Err(_) => "no answer".to_owned(),
-        };
-        if Instant::now() + RETRY_INTERVAL >= deadline {
-            return Err(format!("{detail}: is JetStream on (`nats-server -js`)?"));
-        }
-        sleep(RETRY_INTERVAL).await;
     }
 }

@@ -36,6 +36,7 @@
 mod broker;
 mod bucket;
 mod connect;
+mod door;
 mod gate;
 mod gates;
 mod holder;

@@ -65,6 +65,48 @@ impl NatsTransport {
         }
     }
 
+    /// Takes one particular waiting message for `holder`; `None` if it does not wait any more.
+    ///
+    /// # Errors
+    /// As for [`NatsTransport::receive`]; [`Error::Gated`] if its task waits for the approval of a plan.
+    pub fn receive_id(
+        &self,
+        mailbox: &Name,
+        id: &MessageId,
+        holder: &Name,
+    ) -> Result<Option<Delivery>> {
+        let lease = self.settings_of(mailbox)?.lease_duration();
+        let (mut gates, mut lost) = (self.gates_of(holder), None);
+        loop {
+            let watch = self.current(mailbox)?;
+            let entry = watch.index().get(id).cloned();
+            let is_waiting = |entry: &Entry| matches!(entry.record.place, Place::Queued { .. });
+            let Some(mut entry) =
+                entry.filter(|entry| is_waiting(entry) && lost != Some(entry.seq))
+            else {
+                return Ok(None);
+            };
+            lost = Some(entry.seq);
+            let content = match entry.payload.take() {
+                Some(content) => content,
+                None => match self.read(mailbox, id)? {
+                    Some(stored) if stored.seq == entry.seq => stored.payload,
+                    _ => continue,
+                },
+            };
+            if let Some(gate) = gates.closed(id, &content)? {
+                return Err(Error::Gated(Box::new(gate.clone())));
+            }
+            entry.payload = Some(content);
+            match self.take(&watch, (mailbox, id), entry, &mut gates, lease)? {
+                Taken::Delivered(delivery) => return Ok(Some(*delivery)),
+                Taken::Buried => return Ok(None),
+                // Somebody has taken it, or changed something about it.
+                Taken::Lost | Taken::Gated => {}
+            }
+        }
+    }
+
     fn dice(&self) -> usize {
         let now = std::time::Instant::now();
         usize::try_from(now.elapsed().subsec_nanos()).unwrap_or(0)

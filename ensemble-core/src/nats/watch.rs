@@ -13,6 +13,7 @@ use futures_util::StreamExt as _;
 use tokio::sync::Notify;
 use tokio::sync::watch::Receiver;
 
+use super::door::Reached;
 use super::index::Index;
 use super::record::{Record, Stored};
 use super::subject::Subjects;
@@ -170,6 +171,9 @@ async fn follow_once<H: Hearer>(
     hearer: &std::sync::Weak<H>,
 ) -> Option<()> {
     let Following { wire, pattern, is_headers_only, connections } = following;
+    if wire.reach().await != Reached::Open {
+        return None;
+    }
     let headers_only = *is_headers_only;
     let config = OrderedConfig { headers_only, ..wire.ordered(pattern) };
     let following = async { wire.stream.create_consumer(config).await.ok()?.messages().await.ok() };

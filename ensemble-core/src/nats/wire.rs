@@ -15,17 +15,19 @@ use async_nats::HeaderMap;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::consumer::{DeliverPolicy, push::OrderedConfig};
 use async_nats::jetstream::context::{Context, PublishErrorKind};
+use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
 use tokio::time::{Instant, sleep};
 
+use super::door::{Door, Reached};
 use super::record::{HEADER, Record, Stored};
 use crate::message::MessageId;
 use crate::{Error, Result};
 
 /// Between two tries while the server is away.
-const RETRY_INTERVAL: Duration = Duration::from_millis(50);
+pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 /// How long one try waits for its answer before the same is sent again.
 pub(super) const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -35,6 +37,7 @@ pub(super) struct Wire {
     pub(super) client: async_nats::Client,
     pub(super) context: Context,
     pub(super) stream: Stream<()>,
+    pub(super) door: Door,
     pub(super) server: String,
     /// How long a call may take in all.
     pub(super) patience: Duration,
@@ -50,6 +53,13 @@ pub(super) struct Listed {
     pub(super) payload: Bytes,
     /// When it was stored, by the server's clock, in milliseconds since the Unix epoch.
     pub(super) at: u64,
+}
+
+/// What became of a question for a message.
+enum Asked {
+    Told(Option<Box<StreamMessage>>),
+    /// Trying again may help.
+    Failed(String),
 }
 
 /// What became of a compare-and-set.
@@ -171,38 +181,50 @@ impl Wire {
         }))
     }
 
-    pub(super) async fn last(
-        &self,
-        subject: &str,
-    ) -> Result<Option<async_nats::jetstream::message::StreamMessage>> {
+    pub(super) async fn last(&self, subject: &str) -> Result<Option<StreamMessage>> {
         let deadline = Instant::now() + self.patience;
         loop {
-            let asked = self.stream.get_last_raw_message_by_subject(subject);
-            let left = deadline.saturating_duration_since(Instant::now());
-            let detail = match tokio::time::timeout(left.min(ANSWER_PATIENCE), asked).await {
-                Ok(Ok(message)) => return Ok(Some(message)),
-                Ok(Err(error)) => match error.kind() {
-                    LastRawMessageErrorKind::NoMessageFound => return Ok(None),
-                    LastRawMessageErrorKind::JetStream(fault)
-                        if self.may_be_absent
-                            && fault.error_code() == ErrorCode::STREAM_NOT_FOUND =>
-                    {
-                        return Ok(None);
+            let detail = match self.reach().await {
+                Reached::Open => match self.ask_for(subject, deadline).await? {
+                    Asked::Told(message) => return Ok(message.map(|message| *message)),
+                    Asked::Failed(detail) => {
+                        self.door.shut();
+                        detail
                     }
-                    LastRawMessageErrorKind::JetStream(fault)
-                        if !is_passing(&fault.to_string()) =>
-                    {
-                        return Err(self.refused("read a message", fault));
-                    }
-                    _ => error.to_string(),
                 },
-                Err(_) => "no answer".to_owned(),
+                Reached::Absent if self.may_be_absent => return Ok(None),
+                Reached::Absent => {
+                    return Err(self.refused("read a message", "the team's stream is not there"));
+                }
+                Reached::NotYet(detail) => detail,
             };
             if Instant::now() + RETRY_INTERVAL >= deadline {
                 return Err(self.unreachable("read a message", detail));
             }
             sleep(RETRY_INTERVAL).await;
         }
+    }
+
+    /// Of a stream that can be read.
+    async fn ask_for(&self, subject: &str, deadline: Instant) -> Result<Asked> {
+        let asked = self.stream.get_last_raw_message_by_subject(subject);
+        let left = deadline.saturating_duration_since(Instant::now());
+        Ok(match tokio::time::timeout(left.min(ANSWER_PATIENCE), asked).await {
+            Ok(Ok(message)) => Asked::Told(Some(Box::new(message))),
+            Ok(Err(error)) => match error.kind() {
+                LastRawMessageErrorKind::NoMessageFound => Asked::Told(None),
+                LastRawMessageErrorKind::JetStream(fault)
+                    if self.may_be_absent && fault.error_code() == ErrorCode::STREAM_NOT_FOUND =>
+                {
+                    Asked::Told(None)
+                }
+                LastRawMessageErrorKind::JetStream(fault) if !is_passing(&fault.to_string()) => {
+                    return Err(self.refused("read a message", fault));
+                }
+                _ => Asked::Failed(error.to_string()),
+            },
+            Err(_) => Asked::Failed("no answer".to_owned()),
+        })
     }
 
     /// Writes the first version of a subject; what it became, and `op` in its header tells whose it is.

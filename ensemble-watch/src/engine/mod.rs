@@ -46,7 +46,7 @@ use crate::run::ACTOR;
 use crate::status::Status;
 use crate::steps::Steps;
 use remote::Remote;
-pub(crate) use remote::Told;
+pub(crate) use remote::{Absent, Told};
 
 /// How many files of a backlog one step routes, so that a step stays short.
 const FILES_A_STEP: usize = 256;
@@ -114,6 +114,7 @@ impl Engine {
         recorder: Arc<dyn Recorder>,
         wakes: Sender<Wake>,
         nudgers: Nudgers,
+        absent: Absent,
     ) -> Result<Self> {
         let now = SystemClock.monotonic();
         let routes = Routes::new(&project.config.routes)?;
@@ -140,7 +141,7 @@ impl Engine {
             spool,
             recorder,
             wakes,
-            remote: Remote::new(project)?,
+            remote: Remote::new(project, absent)?,
             doorbell: None,
             boxes: None,
             routes,
@@ -397,6 +398,7 @@ impl Engine {
         for (agent, why) in self.members.gone() {
             self.requests.absent(now, agent, why);
         }
+        self.remote.note_absent(self.members.gone());
         self.requests.drive(now, &*self.spool, &*self.recorder);
         let changed = self.steps.drive(now, &self.spool);
         self.status.changed_if(changed);

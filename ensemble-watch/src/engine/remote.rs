@@ -1,5 +1,8 @@
 //! What the loop knows of mailboxes on servers: what the thread that follows them has told.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use ensemble_core::Result;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::spool::Spool;
@@ -24,21 +27,26 @@ pub(crate) enum Told {
     Condition(Value),
 }
 
+/// Who should be here and is seen to be gone, and how that is known: told to the thread that sees to
+/// the requests on servers.
+pub(crate) type Absent = Arc<Mutex<BTreeMap<Name, String>>>;
+
 /// Where the mailboxes are.
 pub(super) enum Remote {
     /// In the queue's directory.
     Directory,
     /// On servers.
-    Servers { mail: RemoteMail, condition: Value },
+    Servers { mail: RemoteMail, condition: Value, absent: Absent },
 }
 
 impl Remote {
-    pub(super) fn new(project: &Project) -> Result<Self> {
+    pub(super) fn new(project: &Project, absent: Absent) -> Result<Self> {
         Ok(match project.servers()? {
             None => Self::Directory,
             Some(_) => Self::Servers {
                 mail: RemoteMail::default(),
                 condition: json!({ "connected": false }),
+                absent,
             },
         })
     }
@@ -48,6 +56,14 @@ impl Remote {
         match self {
             Self::Directory => spool,
             Self::Servers { mail, .. } => mail,
+        }
+    }
+
+    /// These agents are seen to be gone now.
+    pub(super) fn note_absent<'m>(&self, gone: impl Iterator<Item = (&'m Name, &'m str)>) {
+        if let Self::Servers { absent, .. } = self {
+            let gone = gone.map(|(agent, why)| (agent.clone(), why.to_owned())).collect();
+            *absent.lock().unwrap_or_else(PoisonError::into_inner) = gone;
         }
     }
 
@@ -73,7 +89,7 @@ impl Remote {
 impl Engine {
     /// The thread that follows the servers has something to say.
     pub(super) fn told(&mut self, told: Told) {
-        let Remote::Servers { mail, condition } = &mut self.remote else { return };
+        let Remote::Servers { mail, condition, .. } = &mut self.remote else { return };
         match told {
             Told::Mail { mailbox, ids } => {
                 for id in mail.take(mailbox.clone(), ids) {

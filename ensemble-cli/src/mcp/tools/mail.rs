@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Answer, Trouble};
-use crate::commands::fill;
+use crate::commands::{fill, fill_for_servers};
 use crate::mcp::Desk;
 
 /// How many messages are shown at most.
@@ -85,8 +85,12 @@ pub(super) fn send(desk: &Desk, send: Send) -> Answer {
     if let Some(request) = send.request_id {
         envelope = envelope.with_correlation(request);
     }
-    let envelope = fill(&desk.spool, envelope, send.message.into_bytes())?;
-    let published = desk.spool.publish(&envelope)?;
+    let (queue, content) = (desk.queue()?, send.message.into_bytes());
+    let envelope = match queue.directory() {
+        Some(spool) => fill(spool, envelope, content)?,
+        None => fill_for_servers(envelope, content)?,
+    };
+    let published = queue.publish(&envelope)?;
     Ok(json!({
         "id": envelope.id, "mailbox": envelope.to, "state": "stored",
         "already_stored": published == Published::AlreadyStored,
@@ -100,7 +104,7 @@ pub(super) fn fetch(desk: &Desk, fetch: Fetch) -> Answer {
 /// The inbox as an object.
 pub(crate) fn inbox(desk: &Desk, limit: usize) -> Answer {
     let mut messages = Vec::new();
-    for found in desk.spool.unfinished(&desk.mailbox, limit)? {
+    for found in desk.queue()?.unfinished(&desk.mailbox, limit)? {
         let holder = match &found.state {
             State::Acked { holder, .. } => Some(holder.clone()),
             _ => None,
@@ -108,7 +112,7 @@ pub(crate) fn inbox(desk: &Desk, limit: usize) -> Answer {
         let mut object = json!({
             "id": found.id, "state": found.state.word(), "yours": holder.as_ref() == Some(&desk.agent),
         });
-        match desk.spool.peek(&desk.mailbox, &found.id) {
+        match desk.queue()?.peek(&desk.mailbox, &found.id) {
             Ok(envelope) => {
                 object["from"] = json!(envelope.from);
                 object["type"] = json!(envelope.kind);
@@ -128,10 +132,10 @@ pub(crate) fn inbox(desk: &Desk, limit: usize) -> Answer {
 pub(super) fn acknowledge(desk: &Desk, acknowledge: Acknowledge) -> Answer {
     let (mailbox, agent) = (&desk.mailbox, &desk.agent);
     let delivery = match acknowledge.id {
-        None => desk.spool.receive(mailbox, agent)?,
+        None => desk.queue()?.receive(mailbox, agent)?,
         Some(id) => {
             let id = message_id(id)?;
-            match desk.spool.receive_id(mailbox, &id, agent)? {
+            match desk.queue()?.receive_id(mailbox, &id, agent)? {
                 Some(delivery) => Some(delivery),
                 None => held_already(desk, &id)?,
             }
@@ -148,11 +152,11 @@ pub(super) fn acknowledge(desk: &Desk, acknowledge: Acknowledge) -> Answer {
 
 /// A message that this agent has already is shown again.
 fn held_already(desk: &Desk, id: &MessageId) -> Result<Option<Delivery>, Trouble> {
-    match desk.spool.state(&desk.mailbox, id)? {
+    match desk.queue()?.state(&desk.mailbox, id)? {
         Some(State::Acked { holder, epoch }) if holder == desk.agent => {
-            let envelope = desk.spool.peek(&desk.mailbox, id)?;
+            let envelope = desk.queue()?.peek(&desk.mailbox, id)?;
             let lease = Lease { mailbox: desk.mailbox.clone(), id: id.clone(), holder, epoch };
-            let seconds = desk.spool.settings(&desk.mailbox)?.lease_seconds;
+            let seconds = desk.queue()?.settings(&desk.mailbox)?.lease_seconds;
             let duration = std::time::Duration::from_secs(seconds);
             Ok(Some(Delivery::new(envelope, lease, duration)))
         }
@@ -189,7 +193,7 @@ fn handed_over(desk: &Desk, delivery: &Delivery) -> Value {
 
 pub(super) fn complete(desk: &Desk, complete: Complete) -> Answer {
     let id = message_id(complete.id)?;
-    let lease = match desk.spool.state(&desk.mailbox, &id)? {
+    let lease = match desk.queue()?.state(&desk.mailbox, &id)? {
         Some(State::Acked { holder, epoch }) if holder == desk.agent => {
             let epoch = complete.epoch.unwrap_or(epoch);
             Lease { mailbox: desk.mailbox.clone(), id, holder, epoch }
@@ -213,7 +217,7 @@ pub(super) fn complete(desk: &Desk, complete: Complete) -> Answer {
             )));
         }
     };
-    desk.spool.settle(&lease)?;
+    desk.queue()?.settle(&lease)?;
     Ok(json!({ "id": lease.id, "state": "settled", "already_settled": false }))
 }
 

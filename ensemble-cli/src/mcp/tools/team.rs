@@ -77,13 +77,14 @@ pub(super) fn heartbeat(desk: &Desk, _: Nothing) -> Answer {
         desk.store.beat(&step.key, &desk.agent, desk.known(&step.key))?;
         steps.push(json!(step.key));
     }
-    let lease = Duration::from_secs(desk.spool.settings(&desk.mailbox)?.lease_seconds);
+    // First what is here: servers may be away.
+    let board = sign_of_life(desk)?;
+    let lease = Duration::from_secs(desk.queue()?.settings(&desk.mailbox)?.lease_seconds);
     let mut messages = Vec::new();
     for held in held(desk)? {
-        desk.spool.extend(&held, lease)?;
+        desk.queue()?.extend(&held, lease)?;
         messages.push(json!(held.id));
     }
-    let board = sign_of_life(desk)?;
     Ok(json!({
         "steps": steps, "messages": messages, "lease_seconds": lease.as_secs(), "board": board,
     }))
@@ -102,7 +103,7 @@ fn sign_of_life(desk: &Desk) -> Answer {
 
 /// The messages in this agent's hands.
 fn held(desk: &Desk) -> Result<Vec<Lease>, Trouble> {
-    let found = desk.spool.unfinished(&desk.mailbox, HELD_MAX)?;
+    let found = desk.queue()?.unfinished(&desk.mailbox, HELD_MAX)?;
     let mine = found.into_iter().filter_map(|found| match found.state {
         State::Acked { holder, epoch } if holder == desk.agent => {
             Some(Lease { mailbox: desk.mailbox.clone(), id: found.id, holder, epoch })
@@ -141,7 +142,7 @@ pub(super) fn list_agents(desk: &Desk, _: Nothing) -> Answer {
     let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
     Ok(json!({
         "agents": agents, "unreadable": errors,
-        "mailboxes": desk.spool.mailboxes()?, "named_in_plans": desk.store.agents()?,
+        "mailboxes": desk.queue()?.mailboxes()?, "named_in_plans": desk.store.agents()?,
     }))
 }
 
