@@ -7,7 +7,7 @@ demo: needs
 
 # All tests, with real tmux servers and real processes on private sockets.
 test: needs
-	cargo test --workspace --all-features --quiet
+	cargo test --workspace --all-features --quiet --no-fail-fast
 
 # The real Claude Code, Codex and OpenCode against a model of ours; docs/agents.md tells more.
 AGENTS ?=

@@ -10,7 +10,7 @@ use ensemble_core::Error;
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Lease, Published};
 use ensemble_core::event_log::EventLog;
-use ensemble_core::event_log::replay::{Disk, DiskMailbox, DiskMessage, MessagePlace, Replay};
+use ensemble_core::event_log::replay::{Disk, Replay};
 use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
 use ensemble_core::spool::{Options, Settings, Spool, State};
 use proptest::prelude::*;
@@ -256,22 +256,8 @@ impl Bed {
 
     /// The log tells all of it.
     fn replay(&self) {
-        let mut mailbox = DiskMailbox { done_days: 7, ..DiskMailbox::default() };
-        for file in self.spool.message_files(&self.me).unwrap() {
-            let place = match file.state {
-                State::Queued { epoch, .. } => MessagePlace::Queued { epoch },
-                State::Acked { holder, epoch } => {
-                    MessagePlace::Held { holder: holder.to_string(), epoch }
-                }
-                State::Settled => MessagePlace::Settled,
-                _ => MessagePlace::Dead,
-            };
-            let path = file.path.display().to_string();
-            let message = DiskMessage { place, path, extended: file.extended };
-            mailbox.messages.entry(file.id.to_string()).or_default().push(message);
-        }
         let mut disk = Disk::default();
-        disk.mailboxes.insert("w".to_owned(), mailbox);
+        disk.add_mailboxes(&self.spool, self.home.path()).unwrap();
         let replay = Replay::read(&self.home.path().join("logs")).unwrap();
         assert_eq!(replay.gaps(), []);
         assert_eq!(replay.compare(&disk, Timestamp::from_unix_millis(0)), []);

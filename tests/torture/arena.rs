@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use ensemble_core::board::{Board, BoardOptions};
 use ensemble_core::durable::Durability;
+use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::read_all;
+use ensemble_core::event_log::replay::{self, DifferenceKind, Replay};
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::{Settings, Spool};
 use ensemble_core::steps::{Plan, PlannedStep};
@@ -211,7 +213,28 @@ impl Arena {
         self.watcher.take().expect("a watcher").stop();
         // Whoever has the board's lock next tells what a dead writer could not.
         drop(open_board(&self.home(), "last").lock().expect("the board's lock"));
-        (journal::read(&self.home().join("journals"), ""), self.disk())
+        let (disk, journal) = (self.disk(), self.home().join("journals"));
+        self.replay();
+        (journal::read(&journal, ""), disk)
+    }
+
+    /// The log alone leads to what lies on disk, but for what a killed process could not record.
+    fn replay(&self) {
+        let (home, mut disk) = (self.home(), replay::Disk::default());
+        let spool = self.bed.spool();
+        disk.add_mailboxes(&spool, &home).expect("the mailboxes");
+        disk.add_requests(&Requests::new(&spool).list().expect("requests").0);
+        disk.add_board(&open_board(&home, "reader"), &home).expect("the board");
+        disk.add_steps(&open_steps(&home)).expect("the steps");
+        let replay = Replay::read(&self.bed.state().join("logs")).expect("the log");
+        let differences = replay.compare(&disk, SystemClock.wall());
+        let (wrong, untold): (Vec<_>, Vec<_>) =
+            differences.into_iter().partition(|d| d.kind == DifferenceKind::Contradiction);
+        assert!(wrong.is_empty(), "{} contradict the log: {wrong:#?}", wrong.len());
+        let (records, gaps) = (replay.records(), replay.gaps());
+        assert!(gaps.is_empty(), "the log is not whole: {gaps:?}");
+        println!("{records} records replayed: none contradicted, {} untold", untold.len());
+        assert!(untold.len() as u64 <= self.troubles(), "more than one a kill: {untold:#?}");
     }
 
     fn disk(&self) -> Disk {

@@ -1,18 +1,13 @@
 //! `ensemble log replay`: is what lies on disk what the event log tells?
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use ensemble_core::board::{Board, Status, Task};
+use ensemble_core::Error;
+use ensemble_core::board::Board;
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::event_log::replay::{
-    Difference, DifferenceKind, Disk, DiskBoard, DiskMailbox, DiskMessage, DiskRequest, DiskStep,
-    DiskTask, MessagePlace, Replay,
-};
-use ensemble_core::message::Digest;
+use ensemble_core::event_log::replay::{Difference, DifferenceKind, Disk, Replay};
 use ensemble_core::requests::Requests;
-use ensemble_core::spool::{Spool, State};
-use ensemble_core::{Error, board};
+use ensemble_core::spool::Spool;
 use serde_json::json;
 
 use crate::context::Context;
@@ -122,91 +117,23 @@ fn look(context: &Context) -> Outcome<Disk> {
     }
     let mut disk = Disk::default();
     match Spool::open(&project.queue, context.spool_options(project)) {
-        Ok(spool) => look_at_queue(context, &spool, &mut disk)?,
+        Ok(spool) => {
+            disk.add_mailboxes(&spool, project.root())?;
+            let requests = Requests::new(&spool).with_kinds(project.kinds()?);
+            disk.add_requests(&requests.list()?.0);
+        }
         // A project may have a blackboard and no mail; mail that the log tells of is missing then.
         Err(Error::NoQueue { .. }) => {}
         Err(error) => return Err(error.into()),
     }
-    disk.board = look_at_board(context)?;
-    let mut steps = BTreeMap::new();
+    match Board::find(project.root(), context.board_options(project)?) {
+        Err(Error::NoBoard { .. }) => {}
+        found => disk.add_board(&found?, project.root())?,
+    }
+    // Without a database there are no steps, which is not the same as not to have looked.
+    disk.steps = Some(BTreeMap::new());
     if project.state.join("steps.db").exists() {
-        let store = super::open_steps(context)?;
-        for queue in store.queues()? {
-            for step in store.steps(&queue.task_id)? {
-                let key = (step.key.task_id, u64::from(step.key.step_index));
-                steps.insert(key, DiskStep { status: step.status, epoch: step.epoch });
-            }
-        }
+        disk.add_steps(&super::open_steps(context)?)?;
     }
-    disk.steps = Some(steps);
     Ok(disk)
-}
-
-fn look_at_queue(context: &Context, spool: &Spool, disk: &mut Disk) -> Outcome {
-    let project = context.project()?;
-    for name in spool.mailboxes()? {
-        let done_days = spool.settings(&name)?.done_days;
-        let mut mailbox = DiskMailbox { done_days, ..DiskMailbox::default() };
-        for file in spool.message_files(&name)? {
-            let place = place(&file.state);
-            let path = below(&file.path, project.root());
-            let message = DiskMessage { place, path, extended: file.extended };
-            mailbox.messages.entry(file.id.to_string()).or_default().push(message);
-        }
-        disk.mailboxes.insert(name.to_string(), mailbox);
-    }
-    disk.requests = asked(context, spool)?;
-    Ok(())
-}
-
-fn asked(context: &Context, spool: &Spool) -> Outcome<BTreeMap<String, DiskRequest>> {
-    let requests = Requests::new(spool).with_kinds(context.project()?.kinds()?);
-    let (entries, _) = requests.list()?;
-    let told = entries.into_iter().map(|entry| {
-        let by = entry.decision.as_ref().map(|decision| decision.by.to_string());
-        let state = entry.state().to_owned();
-        (entry.request.request_id.to_string(), DiskRequest { state, by })
-    });
-    Ok(told.collect())
-}
-
-fn look_at_board(context: &Context) -> Outcome<Option<DiskBoard>> {
-    let project = context.project()?;
-    let found = match Board::find(project.root(), context.board_options(project)?) {
-        Err(Error::NoBoard { .. }) => return Ok(None),
-        found => found?,
-    };
-    let text = found.read_text()?;
-    let state = board::check(&text, found.path())?;
-    let task = |task: &Task| {
-        let epoch = task.lease_epoch.filter(|_| task.status == Status::Claimed);
-        let holder = task.assigned_to.as_ref().map(ToString::to_string);
-        DiskTask { status: task.status.as_str().to_owned(), holder, epoch }
-    };
-    Ok(Some(DiskBoard {
-        path: below(found.path(), project.root()),
-        revision: state.revision,
-        sha256: Digest::of(text.as_bytes()).to_string(),
-        tasks: state.tasks.iter().map(|t| (t.id.to_string(), task(t))).collect(),
-        agents: state
-            .agents
-            .iter()
-            .map(|(id, agent)| (id.to_string(), agent.epoch.unwrap_or_default()))
-            .collect(),
-    }))
-}
-
-fn place(state: &State) -> MessagePlace {
-    match state {
-        State::Queued { epoch, .. } => MessagePlace::Queued { epoch: *epoch },
-        State::Acked { holder, epoch } => {
-            MessagePlace::Held { holder: holder.to_string(), epoch: *epoch }
-        }
-        State::Settled => MessagePlace::Settled,
-        _ => MessagePlace::Dead,
-    }
-}
-
-fn below(path: &Path, root: &Path) -> String {
-    path.strip_prefix(root).unwrap_or(path).display().to_string()
 }

@@ -58,15 +58,21 @@ fn a_script_works_while_it_holds_something_and_the_watcher_sees_it() {
     team.up();
     let idle = team.wait_for_state("worker-1", "idle");
     assert_eq!(idle["tasks"], serde_json::json!([]));
+    // `team` looks for itself; the watcher may not have looked yet.
+    let recorded = |about: serde_json::Value| {
+        let about = about.as_object().expect("fields");
+        let all = team.records("agent.state");
+        all.iter().any(|record| about.iter().all(|(field, value)| record[field] == *value))
+    };
+    let is_idle = serde_json::json!({ "agent": "worker-1", "to": "idle" });
+    eventually("the watcher has seen it idle", || recorded(is_idle.clone()));
     team.bed.ok("send --as operator --to worker-1 --id work --task task-7 -m work");
     assert_eq!(team.order("worker-1", "$E recv").code, 0);
     let working = team.member("worker-1");
     assert_eq!((&working["state"], &working["why"]), (&"working".into(), &"holds task-7".into()));
     assert_eq!(working["tasks"], serde_json::json!(["task-7"]));
-    eventually("the watcher has seen it", || {
-        let seen = team.records("agent.state");
-        seen.iter().any(|r| r["from"] == "idle" && r["to"] == "working" && r["agent"] == "worker-1")
-    });
+    let works = serde_json::json!({ "agent": "worker-1", "from": "idle", "to": "working" });
+    eventually("the watcher has seen it work", || recorded(works.clone()));
     eventually("since when", || team.member("worker-1")["since"].is_string());
     assert!(team.member("worker-1")["last_sign_of_life"].is_string());
     assert_eq!(team.order("worker-1", "$E settle work").code, 0);

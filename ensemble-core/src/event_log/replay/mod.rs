@@ -33,6 +33,7 @@ use serde_json::Value;
 
 mod board;
 mod disk;
+mod look;
 mod messages;
 mod requests;
 mod steps;

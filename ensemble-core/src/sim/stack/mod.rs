@@ -75,7 +75,8 @@ enum What {
 
 fn ops(seed: u64) -> Vec<Op> {
     let mut rng = SimRng::new(seed);
-    let mut op = || {
+    let mut ops = Vec::with_capacity(OPS + 2);
+    while ops.len() < OPS {
         let what = match rng.below(100) {
             0..25 => What::Task,
             25..33 => What::Plan,
@@ -99,9 +100,17 @@ fn ops(seed: u64) -> Vec<Op> {
         let most = *rng.pick(&[1, 5, 20, 60, 60, 900]).expect("some");
         let after = rng.time_below(Duration::from_secs(most));
         let worker = usize::try_from(rng.below(WORKERS as u64)).unwrap_or(0);
-        Op { after, worker, what, dice: rng.next_u64() }
-    };
-    (0..OPS).map(|_| op()).collect()
+        ops.push(Op { after, worker, what, dice: rng.next_u64() });
+        // The clock jumps just before all of them are overdue, and nobody comes back meanwhile.
+        if what == What::CrashAll && rng.percent(50) {
+            let jumps = Duration::from_secs(200) + rng.time_below(Duration::from_secs(140));
+            for (after, what) in [(jumps, What::Jump), (Duration::from_secs(200), What::Drop)] {
+                ops.push(Op { after, worker, what, dice: rng.next_u64() });
+            }
+        }
+    }
+    ops.truncate(OPS);
+    ops
 }
 
 /// What a run came to.

@@ -68,20 +68,43 @@ impl World {
                 ready::Event::Pong(Pong { worker, attempt })
             }
             6 => ready::Event::SendFailed { attempt, deferral: Deferral::Draft },
-            7..11 => {
-                let workspace = *self
-                    .rng
-                    .pick(&[Workspace::Open, Workspace::Closed, Workspace::Unknown])
-                    .expect("some");
-                let observation = "a screen".to_owned();
-                let seen =
-                    Diagnosis { session_alive: true, workspace, obstacle: None, observation };
-                let diagnosis =
-                    if self.rng.percent(80) { Ok(seen) } else { Err("hangs".to_owned()) };
-                ready::Event::Inspected { attempt, diagnosis }
-            }
+            7..11 => self.inspected(attempt),
             _ => ready::Event::OpenDone { attempt, ok: self.rng.percent(50) },
         }
+    }
+
+    fn inspected(&mut self, attempt: u8) -> ready::Event {
+        let workspaces = [Workspace::Open, Workspace::Closed, Workspace::Unknown];
+        let workspace = *self.rng.pick(&workspaces).expect("some");
+        let observation = "a screen".to_owned();
+        let seen = Diagnosis { session_alive: true, workspace, obstacle: None, observation };
+        let diagnosis = if self.rng.percent(80) { Ok(seen) } else { Err("hangs".to_owned()) };
+        ready::Event::Inspected { attempt, diagnosis }
+    }
+
+    /// What was asked for is answered at once, or late, or never.
+    fn handshake_answers(
+        &mut self,
+        worker: usize,
+        effects: &[ready::Effect],
+    ) -> Result<(), String> {
+        for effect in effects {
+            let answer = match *effect {
+                ready::Effect::SendPing(ref ping) if self.rng.percent(20) => {
+                    let attempt = ping.attempt;
+                    ready::Event::SendFailed { attempt, deferral: Deferral::Draft }
+                }
+                ready::Effect::Inspect { attempt } if self.rng.percent(50) => {
+                    self.inspected(attempt)
+                }
+                ready::Effect::SendOpen { attempt } if self.rng.percent(50) => {
+                    ready::Event::OpenDone { attempt, ok: self.rng.percent(50) }
+                }
+                _ => continue,
+            };
+            self.handshake_told(worker, answer)?;
+        }
+        Ok(())
     }
 
     fn handshake_told(&mut self, worker: usize, event: ready::Event) -> Result<(), String> {
@@ -100,14 +123,8 @@ impl World {
         if becomes_ready && !is_its_pong {
             return Err(format!("{}: ready by {said} in attempt {attempt}", pair.name));
         }
-        // A look that was asked for may be answered at once.
-        let looks = effects.iter().any(|e| matches!(e, ready::Effect::Inspect { .. }));
         self.rows.note("ready", (&before, &said, &after), &printed(&effects))?;
-        if looks && self.rng.percent(50) {
-            let event = self.handshake_event(worker);
-            return self.handshake_told(worker, event);
-        }
-        Ok(())
+        self.handshake_answers(worker, &effects)
     }
 
     fn ladder_event(&mut self, worker: usize) -> ack::Event {
@@ -193,6 +210,7 @@ impl World {
                 let effects = drain(&mut pair.handshake);
                 let after = state_of(&pair.handshake);
                 self.rows.note("ready", (&before, "Time", &after), &printed(&effects))?;
+                self.handshake_answers(worker, &effects)?;
             }
             let pair = &mut self.pairs[worker];
             if pair.ladder.poll_timeout().is_some_and(|due| now >= due) {
