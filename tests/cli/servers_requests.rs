@@ -1,6 +1,7 @@
 //! Requests of a team whose mailboxes are on a real NATS server: hosts ask, answer, wait and remind.
 
-use std::process::{Child, Stdio};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Child, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -109,4 +110,118 @@ fn the_watchers_of_two_hosts_expire_a_question_once_and_go_on_after_the_server_w
     drop(watchers);
     let expired = |bed: &Bed| bed.ok("log --type request.expired --json").lines().count();
     assert_eq!(expired(&near) + expired(&far), 1, "one host has recorded it");
+}
+
+#[test]
+fn a_worker_on_another_host_takes_its_assignment() {
+    let server = Server::start();
+    let (near, far) = hosts(&server, &["w1"]);
+    let file = near.project().join("ensemble.yaml");
+    let config = std::fs::read_to_string(&file).unwrap();
+    let readiness = "readiness: {wait_seconds: 60, retry_seconds: 1}\n";
+    let ladder = "ladder: {phase_seconds: 60, ceiling_seconds: 0}\n";
+    std::fs::write(&file, format!("{config}{readiness}{ladder}")).unwrap();
+    std::fs::write(near.project().join("task.md"), "count the lines\n").unwrap();
+    let assigning = near.start("assign w1 task.md --task t1 --wait settled --json", Stdio::null());
+    // It is asked where it is assigned from, and answers there.
+    let asked = near.project().join(".ensemble/ready/w1.ping");
+    let start = Instant::now();
+    while !asked.exists() {
+        assert!(start.elapsed() < PATIENCE, "nobody asks");
+        std::thread::sleep(LOOK_INTERVAL);
+    }
+    std::fs::write(near.project().join(".ensemble/ready/w1@1.pong"), "").unwrap();
+    let taken = far.object("recv --as w1 --wait 60s");
+    assert_eq!((&taken["id"], &taken["envelope"]["task_id"]), (&json!("t1.1"), &json!("t1")));
+    assert_eq!(taken["envelope"]["body"], "count the lines\n");
+    far.ok("settle --as w1 t1.1");
+    let done = ran(assigning.wait_with_output().unwrap());
+    let told: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!((done.code, &told["id"], &told["state"]), (0, &json!("t1.1"), &json!("settled")));
+}
+
+/// `ensemble mcp` over its stdin and stdout.
+struct Mcp {
+    server: Child,
+    answers: std::io::Lines<BufReader<ChildStdout>>,
+}
+
+impl Mcp {
+    fn of(bed: &Bed, agent: &str) -> Self {
+        let mut server = bed.start(&format!("--as {agent} mcp"), Stdio::piped());
+        let answers = BufReader::new(server.stdout.take().unwrap()).lines();
+        let mut mcp = Self { server, answers };
+        mcp.say(&json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+            "protocolVersion": "2025-06-18", "capabilities": {},
+            "clientInfo": { "name": "test", "version": "1" },
+        }}));
+        mcp.answer();
+        mcp.say(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+        mcp
+    }
+
+    fn say(&mut self, message: &Value) {
+        writeln!(self.server.stdin.as_mut().unwrap(), "{message}").unwrap();
+    }
+
+    fn answer(&mut self) -> Value {
+        loop {
+            let line = self.answers.next().unwrap().unwrap();
+            let said: Value = serde_json::from_str(&line).unwrap();
+            // Not what it tells unasked.
+            if said.get("id").is_some() {
+                return said;
+            }
+        }
+    }
+
+    /// What a tool answers: its text, which is an object unless it has refused.
+    fn call(&mut self, tool: &str, arguments: &Value) -> String {
+        let params = json!({ "name": tool, "arguments": arguments });
+        self.say(&json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params }));
+        let answer = self.answer();
+        let text = &answer["result"]["content"][0]["text"];
+        text.as_str().unwrap_or_else(|| panic!("{tool}: {answer}")).to_owned()
+    }
+
+    fn object(&mut self, tool: &str, arguments: &Value) -> Value {
+        let text = self.call(tool, arguments);
+        serde_json::from_str(&text).unwrap_or_else(|_| panic!("{tool}: {text}"))
+    }
+}
+
+impl Drop for Mcp {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
+#[test]
+fn the_tools_for_mail_and_requests_work_from_host_to_host() {
+    let server = Server::start();
+    let (near, far) = hosts(&server, &["w1", "lead"]);
+    let (mut worker, mut lead) = (Mcp::of(&near, "w1"), Mcp::of(&far, "lead"));
+    let plan = json!({ "plan": "1. think\n", "to": "lead", "task_id": "risky" });
+    let submitted = worker.object("plan_approval", &plan);
+    let id = submitted["request_id"].as_str().unwrap().to_owned();
+    let inbox = lead.object("fetch_inbox", &json!({}));
+    assert_eq!(inbox["messages"][0]["type"], "plan_approval_request", "{inbox}");
+    let message = inbox["messages"][0]["id"].clone();
+    let taken = lead.object("acknowledge_message", &json!({ "id": message }));
+    assert_eq!((&taken["request_id"], &taken["epoch"]), (&json!(id), &json!(1)));
+    let again = lead.object("acknowledge_message", &json!({ "id": message }));
+    assert_eq!(again["epoch"], 1, "it is shown again");
+    far.ok("send --to w1 --as lead --task risky --id work -m begin");
+    let gated = worker.call("acknowledge_message", &json!({ "id": "work" }));
+    assert!(gated.contains("risky"), "{gated}");
+    let reviewed = lead
+        .object("plan_approval", &json!({ "request_id": id, "approve": true, "feedback": "go" }));
+    assert_eq!(reviewed["state"], "approved");
+    assert!(lead.call("heartbeat", &json!({})).contains(message.as_str().unwrap()));
+    lead.object("complete_message", &json!({ "id": message }));
+    assert_eq!(worker.object("acknowledge_message", &json!({ "id": "work" }))["body"], "begin");
+    assert_eq!(near.object(&format!("requests {id}"))["state"], "approved");
+    let sent = worker.object("send_message", &json!({ "to": "lead", "message": "done" }));
+    assert_eq!(far.object("recv --as lead")["id"], sent["id"]);
 }

@@ -3,6 +3,8 @@
 mod crash;
 mod identity;
 mod lifecycle;
+#[cfg(feature = "nats")]
+mod servers;
 mod shutdown;
 mod states;
 
