@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ensemble_core::message::Timestamp;
+use ensemble_core::message::{MessageId, Timestamp};
 use ensemble_core::spool::Settings;
 
 use super::bed::*;
@@ -41,7 +41,7 @@ pub fn one_particular_message_is_taken_out_of_turn(factory: Factory) {
     let bed = factory(&Settings::default());
     let Some(broker) = bed.broker() else { return };
     let ids = ["a", "b", "c"].map(|body| publish(&*bed, &message(body)));
-    let take = |id| broker.receive_id(&name(MAILBOX), id, &name("w")).unwrap();
+    let take = |id: &MessageId| broker.receive_id(&name(MAILBOX), id, &name("w")).unwrap();
     let taken = take(&ids[1]).unwrap();
     assert_eq!((taken.envelope.body.as_str(), taken.lease.epoch), ("b", 1));
     assert!(take(&ids[1]).is_none(), "it does not wait any more");
