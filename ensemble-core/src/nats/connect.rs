@@ -62,23 +62,11 @@ impl NatsTransport {
             })?;
         let subjects = Subjects::new(&options.team);
         let config = stream_config(&subjects, options.replicas);
-        let (of_both, names) = (context.clone(), [subjects.stream(), subjects.bucket_stream()]);
-        // Nothing is asked of the server by that.
-        let [stream, bucket] = runtime
-            .run(patience, async move {
-                let [stream, bucket] = names.map(|name| of_both.get_stream_no_info(name));
-                Some([stream.await.ok()?, bucket.await.ok()?])
-            })
+        let wires = wires(client, context, &subjects, (here.clone(), patience), &connections);
+        let (wire, bucket) = runtime
+            .run(patience, wires)
             .flatten()
             .ok_or_else(|| fault("open the stream", "its name is none".to_owned(), false))?;
-        let door = |stream, pattern: &str| {
-            Door::new(stream, pattern.trim_end_matches('>'), connections.clone())
-        };
-        let main = door(subjects.stream(), &subjects.all());
-        let of_bucket = door(subjects.bucket_stream(), &subjects.bucket_all());
-        let (server, may_be_absent) = (here.clone(), false);
-        let wire = Wire { client, context, stream, door: main, server, patience, may_be_absent };
-        let bucket = Wire { stream: bucket, door: of_bucket, may_be_absent: true, ..wire.clone() };
         let opening = wire.clone();
         runtime
             .run(patience, async move { opening.open(&config).await })
@@ -99,6 +87,30 @@ impl NatsTransport {
             names: Mutex::default(),
             held: Mutex::default(),
         })
+    }
+}
+
+/// The mailboxes' stream and the bucket's. Nothing is asked of the server by that.
+fn wires(
+    client: async_nats::Client,
+    context: jetstream::Context,
+    subjects: &Subjects,
+    (server, patience): (String, Duration),
+    connections: &tokio::sync::watch::Receiver<u64>,
+) -> impl Future<Output = Option<(Wire, Wire)>> + Send + use<> {
+    let names = [subjects.stream(), subjects.bucket_stream()];
+    let door = |stream: &str, pattern: &str| {
+        Door::new(stream.to_owned(), pattern.trim_end_matches('>'), connections.clone())
+    };
+    let of_stream = door(&names[0], &subjects.all());
+    let of_bucket = door(&names[1], &subjects.bucket_all());
+    async move {
+        let stream = context.get_stream_no_info(&names[0]).await.ok()?;
+        let bucket = context.get_stream_no_info(&names[1]).await.ok()?;
+        let (door, may_be_absent) = (of_stream, false);
+        let wire = Wire { client, context, stream, door, server, patience, may_be_absent };
+        let bucket = Wire { stream: bucket, door: of_bucket, may_be_absent: true, ..wire.clone() };
+        Some((wire, bucket))
     }
 }
 
