@@ -117,9 +117,12 @@ fn the_watcher_survives_a_full_disk_and_routes_everything_once_there_is_room() {
             .and_then(|mut probe| probe.write_all(&[0; 4096]))
             .is_err()
     });
+    // A page that the watcher gives back may take one more between any two looks.
+    let before = bed.total("dispatch");
+    let whole = support::messages(&bed.queue(), "dispatch").len() as u64;
     let while_full = bed.total("dispatch");
     assert!(while_full < FILES, "the disk was never full");
-    assert_eq!(support::messages(&bed.queue(), "dispatch").len() as u64, while_full);
+    assert!((before..=while_full).contains(&whole), "{before} {whole} {while_full}");
     watcher.assert_running();
     disk.free();
     eventually_true(PATIENCE, "all are routed", || bed.total("dispatch") >= FILES);
