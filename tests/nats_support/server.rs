@@ -2,17 +2,18 @@
 //! by its pid, and killed with the test program if that is killed.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ensemble_core::message::Name;
-use ensemble_core::nats::NatsOptions;
+use ensemble_core::nats::{NatsOptions, NatsTransport};
 
 /// How long a server may take to answer; far above what a loaded machine needs.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -34,8 +35,30 @@ struct Running {
     thread: JoinHandle<()>,
 }
 
+/// A port that nobody listens on, and that no other test of this program was given: the system may
+/// name the same one twice before the first is used.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        if given.insert(port) {
+            return port;
+        }
+    }
+}
+
+/// A connection whose calls are to fail soon, for which a slow machine may need more than one try.
+#[track_caller]
+pub fn connect_impatient(options: &NatsOptions) -> NatsTransport {
+    let start = Instant::now();
+    loop {
+        match NatsTransport::connect(options) {
+            Ok(queue) => return queue,
+            Err(error) => assert!(start.elapsed() < PATIENCE, "it connects: {error}"),
+        }
+    }
 }
 
 /// Debian puts it where not everybody's PATH looks.
@@ -70,7 +93,7 @@ impl Server {
     /// The server of all tests that do not harm it; ends with the last of them.
     pub fn shared() -> Arc<Self> {
         static SHARED: Mutex<Weak<Server>> = Mutex::new(Weak::new());
-        let mut shared = SHARED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         shared.upgrade().unwrap_or_else(|| {
             let server = Arc::new(Self::start());
             *shared = Arc::downgrade(&server);
