@@ -173,10 +173,18 @@ impl Server {
         self.answers();
     }
 
-    /// Stops it from doing anything, without its connections noticing.
+    /// Stops it from doing anything, without its connections noticing, or lets it go on. Returns once it
+    /// stands still: until then one of its threads may still answer.
+    #[track_caller]
     pub fn signal(&self, signal: rustix::process::Signal) {
         let running = self.running.lock().unwrap();
-        rustix::process::kill_process(running.as_ref().unwrap().pid, signal).unwrap();
+        let pid = running.as_ref().unwrap().pid;
+        rustix::process::kill_process(pid, signal).unwrap();
+        let start = Instant::now();
+        while signal == rustix::process::Signal::STOP && !stands_still(pid) {
+            assert!(start.elapsed() < PATIENCE, "the server on port {} stands still", self.port);
+            std::thread::sleep(LOOK_INTERVAL);
+        }
     }
 }
 
@@ -184,6 +192,14 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Whether all threads of a process are stopped.
+fn stands_still(pid: rustix::process::Pid) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).unwrap();
+    threads.flatten().all(|thread| {
+        std::fs::read_to_string(thread.path().join("stat")).is_ok_and(|stat| stat.contains(") T "))
+    })
 }
 
 /// What the server itself says of its streams and of those that vote on them.
