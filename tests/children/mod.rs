@@ -91,13 +91,18 @@ impl Child {
         kill_process(Pid::from_child(&self.process), signal).unwrap();
     }
 
-    /// Stops it, and returns once it stands still.
+    /// Stops it, and returns once it stands still; so does one that has ended already.
     pub(crate) fn stop(&self) {
         self.signal(Signal::STOP);
         let stat = format!("/proc/{}/stat", self.pid());
         wait_until("the child is stopped", || {
-            std::fs::read_to_string(&stat).unwrap().contains(") T ")
+            let stat = std::fs::read_to_string(&stat).unwrap();
+            stat.contains(") T ") || stat.contains(") Z ")
         });
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_some()
     }
 
     /// Kills it, and returns what it had said and nobody had heard.
