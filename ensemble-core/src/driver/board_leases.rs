@@ -48,13 +48,17 @@ impl BoardLeases {
     /// # Errors
     /// The board cannot be read, or not be changed.
     pub fn look(&mut self, clock: &dyn Clock, recorder: &dyn Recorder) -> Result<Vec<Leased>> {
-        let now = clock.boottime();
-        if let Some(gap) = self.gaps.look(clock.monotonic(), now, clock.wall()) {
-            self.watch.handle(now, Event::ClockGap(gap));
+        let began = clock.boottime();
+        if let Some(gap) = self.gaps.look(clock.monotonic(), began, clock.wall()) {
+            self.watch.handle(began, Event::ClockGap(gap));
         }
         let state = self.board.read()?;
         let directory = directory(&self.board);
-        for event in board::scan(&state, directory)? {
+        let events = board::scan(&state, directory)?;
+        // After they were read: a lease that begins while this observer stands still must not look
+        // older than it is.
+        let now = clock.boottime();
+        for event in events {
             self.watch.handle(now, event);
         }
         board::sweep_beats(&state, directory)?;
@@ -104,4 +108,65 @@ impl BoardLeases {
 /// Where a board lies.
 pub(super) fn directory(board: &Board) -> &Path {
     board.path().parent().unwrap_or_else(|| Path::new("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::board::{BoardOptions, NewAgent};
+    use crate::event_log::NullRecorder;
+    use crate::message::{Name, Timestamp};
+
+    /// A clock behind whose next reading something else happens, as when its reader stands still.
+    #[derive(Default)]
+    struct Slow {
+        now: Mutex<Duration>,
+        meanwhile: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    }
+
+    impl Slow {
+        fn pass(&self, millis: u64) {
+            *self.now.lock().unwrap() += Duration::from_millis(millis);
+        }
+    }
+
+    impl Clock for Slow {
+        fn monotonic(&self) -> Monotonic {
+            Monotonic::ZERO + *self.now.lock().unwrap()
+        }
+        fn wall(&self) -> Timestamp {
+            let read = Timestamp::from_unix_millis(0).plus(*self.now.lock().unwrap());
+            if let Some(meanwhile) = self.meanwhile.lock().unwrap().take() {
+                meanwhile();
+                self.pass(3_000);
+            }
+            read
+        }
+    }
+
+    #[test]
+    fn a_lease_that_begins_while_its_observer_stands_still_is_not_older_than_it_is() {
+        let home = tempfile::tempdir().unwrap();
+        let board = Board::create(home.path(), BoardOptions::new("test")).unwrap();
+        let text = board.read_text().unwrap();
+        let short = text.replace("lease_duration: 300", "lease_duration: 2");
+        std::fs::write(board.path(), short).unwrap();
+        let clock = Slow::default();
+        let mut leases = BoardLeases::new(board.clone(), "observer", &clock);
+        let joins = move || {
+            let mut locked = board.lock().unwrap();
+            locked.register(&NewAgent::new(Name::new("ann").unwrap(), "coder")).unwrap();
+            locked.commit().unwrap();
+        };
+        *clock.meanwhile.lock().unwrap() = Some(Box::new(joins));
+        let mut look = || leases.look(&clock, &NullRecorder).unwrap().len();
+        assert_eq!(look(), 0);
+        clock.pass(100);
+        assert_eq!(look(), 0, "it is here for a tenth of a second");
+        clock.pass(2_000);
+        assert_eq!(look(), 1, "it has never beaten");
+    }
 }
