@@ -19,8 +19,8 @@ use crate::requests::Consequence;
 
 /// The watcher's name in the event log.
 pub const ACTOR: &str = "watcher";
-/// How long a start waits for the project's lock if another watcher may have it.
-const LOCK_PATIENCE: Duration = Duration::from_millis(250);
+/// How long a start waits for the project's lock if another watcher has it, which may be about to end.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 /// How long it waits for those who only look whether one runs: they share the lock for a moment, and a
 /// busy machine may stop them in that moment.
 const LOOKERS_PATIENCE: Duration = Duration::from_secs(30);
@@ -71,7 +71,7 @@ impl Watcher {
     /// configuration cannot be used.
     pub fn new(project: &Project) -> Result<Self> {
         project.ensure_state()?;
-        let lock = take(&project.watch_lock())?;
+        let lock = take(&project.watch_lock(), LOCK_PATIENCE)?;
         let log = Arc::new(EventLog::start_session(&project.logs(), ACTOR)?);
         let recorder: Arc<dyn Recorder> = Arc::<EventLog>::clone(&log);
         let spool = Arc::new(project.open_spool(Arc::clone(&recorder))?);
@@ -154,10 +154,10 @@ impl Watcher {
 }
 
 /// Takes the project's lock, which only another watcher keeps.
-fn take(path: &Path) -> Result<FileLock> {
+fn take(path: &Path, patience: Duration) -> Result<FileLock> {
     let start = Instant::now();
     loop {
-        match FileLock::acquire(path, LOCK_PATIENCE) {
+        match FileLock::acquire(path, patience) {
             Err(error @ Error::Locked { .. }) => {
                 // A watcher shares it with nobody.
                 let is_shared = FileLock::acquire_shared(path, Duration::ZERO).is_ok();
@@ -229,6 +229,8 @@ fn tell_trouble_on_stderr() {
 mod tests {
     use super::*;
 
+    const SHORT: Duration = Duration::from_millis(50);
+
     /// As `ensemble status` or `ensemble up` do, stopped while they look.
     #[test]
     fn a_start_outwaits_those_who_look_whether_a_watcher_runs() {
@@ -236,8 +238,8 @@ mod tests {
         let path = home.path().join("watch.lock");
         let looks = FileLock::acquire_shared(&path, Duration::ZERO).unwrap();
         std::thread::scope(|scope| {
-            let start = scope.spawn(|| take(&path));
-            std::thread::sleep(2 * LOCK_PATIENCE);
+            let start = scope.spawn(|| take(&path, SHORT));
+            std::thread::sleep(4 * SHORT);
             drop(looks);
             start.join().unwrap().unwrap();
         });
@@ -247,7 +249,7 @@ mod tests {
     fn where_a_watcher_runs_no_other_starts() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("watch.lock");
-        let _watcher = take(&path).unwrap();
-        assert!(matches!(take(&path), Err(Error::Locked { .. })));
+        let _watcher = take(&path, SHORT).unwrap();
+        assert!(matches!(take(&path, SHORT), Err(Error::Locked { .. })));
     }
 }
