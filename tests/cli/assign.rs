@@ -256,9 +256,9 @@ fn a_program_that_is_not_open_is_opened() {
         "open": command, "programs": ["sh"], "nudge": [": mail for {mailbox}"],
         "composer": { "kind": "shell-line" }, "otherwise": "ready",
     }});
-    // Asked again once it had time to start, and then with time to answer.
-    let config = HASTY.replace("retry_seconds: 0", "retry_seconds: 10");
-    let config = config.replace("wait_seconds: 1", "wait_seconds: 120");
+    // Asked again once it had time to start, and then with time to answer; the first time it has not.
+    let config = HASTY.replace("retry_seconds: 0", "retry_seconds: 6");
+    let config = config.replace("wait_seconds: 1", "wait_seconds: 6");
     let file = team.bed.project().join("ensemble.yaml");
     fs::write(file, format!("durability: process\n{config}providers: {providers}\n")).unwrap();
     team.bind("fake");
