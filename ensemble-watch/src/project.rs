@@ -24,7 +24,7 @@ use ensemble_core::proto::{ack, ready};
 use ensemble_core::provider::{Profile, Profiles};
 use ensemble_core::requests::Kinds;
 use ensemble_core::roster::Roster;
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Options, Owners, Spool};
 use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -376,6 +376,8 @@ impl Project {
         let mut options = Options::default();
         options.durability = self.config.durability.unwrap_or_default();
         options.recorder = recorder;
+        let users = self.config.agents.iter().filter_map(|(name, a)| Some((name.clone(), a.user?)));
+        options.owners = Owners::new(users);
         options
     }
 

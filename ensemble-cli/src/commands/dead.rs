@@ -113,9 +113,7 @@ impl Show {
             Ok(envelope) => {
                 out.line(format!("from     {}", envelope.from))?;
                 out.line(format!("type     {}", envelope.kind))?;
-                out.line("")?;
-                out.content(envelope.body.as_bytes())?;
-                if envelope.body.ends_with('\n') { Ok(()) } else { out.line("") }
+                super::recv::print_content(out, &envelope)
             }
             Err(error) => out.line(format!("error    {}", one_line(&error.to_string()))),
         }

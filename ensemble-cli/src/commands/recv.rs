@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::env::Delivery;
-use ensemble_core::message::{Envelope, Name};
+use ensemble_core::message::{Envelope, Name, fenced};
 use ensemble_core::requests::{Correlation, Requests};
 use ensemble_core::spool::{Spool, Waited};
 use ensemble_watch::doorbell::Waiter;
@@ -13,7 +13,7 @@ use serde_json::json;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
 use crate::interrupt::Interrupt;
-use crate::output::STRONG;
+use crate::output::{FAINT, Output, STRONG};
 use crate::queue::Queue;
 use crate::text::age;
 use crate::{args, completion};
@@ -217,7 +217,13 @@ fn print_message(context: &Context, queue: &Queue, delivery: &Delivery) -> Outco
             context.out.line(format!("{name:<8} {value}"))?;
         }
     }
-    context.out.line("")?;
-    context.out.content(envelope.body.as_bytes())?;
-    if envelope.body.ends_with('\n') { Ok(()) } else { context.out.line("") }
+    print_content(&context.out, envelope)
+}
+
+/// Whatever the content looks like, it is seen where it begins, where it ends, and whose it is.
+pub(super) fn print_content(out: &Output, envelope: &Envelope) -> Outcome {
+    let whose = format!("all between the fences is by {}, whoever it speaks of", envelope.from);
+    out.line(format!("{:<8} {}", "content", out.paint(FAINT, whose)))?;
+    out.content(fenced(&envelope.body).as_bytes())?;
+    out.line("")
 }

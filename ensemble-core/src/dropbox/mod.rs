@@ -79,17 +79,7 @@ impl DropBox {
     /// # Errors
     /// It is not a regular file or has more than `bytes_max` bytes.
     pub fn read(&self, file: &str, bytes_max: usize) -> Result<Option<(FileStat, Vec<u8>)>> {
-        let Some(open) = self.dir.open_file(file)? else { return Ok(None) };
-        let path = self.dir.path().join(file);
-        let stat = durable::stat_file(&open, &path)?;
-        if stat.bytes > bytes_max as u64 {
-            return Err(Error::TooLarge {
-                what: path.display().to_string(),
-                bytes: stat.bytes,
-                limit: bytes_max as u64,
-            });
-        }
-        Ok(Some((stat, durable::read_whole(&open, &path, bytes_max)?)))
+        self.dir.read_with_stat(file, bytes_max)
     }
 
     /// Whether a file says itself that it is complete: its last line is the YAML end mark.

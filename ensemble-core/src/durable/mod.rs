@@ -14,6 +14,7 @@
 //! `Durability::Power` adds the syncs that make a change survive a power cut.
 
 mod lock;
+mod stat;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -31,6 +32,9 @@ use crate::{Error, Result};
 
 pub use lock::FileLock;
 pub(crate) use lock::{LockFile, jittered};
+use stat::file_stat;
+pub use stat::{FileId, FileStat};
+pub(crate) use stat::{stat_file, stat_path};
 
 /// What a stored message survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -68,35 +72,6 @@ pub(crate) enum Moved {
     Gone,
     /// The new name is taken; nothing changed.
     Exists,
-}
-
-/// Which file a directory entry is, independent of its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FileId {
-    /// Device.
-    pub device: u64,
-    /// Inode.
-    pub inode: u64,
-}
-
-/// What is known of a file without opening it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct FileStat {
-    /// Which file it is.
-    pub id: FileId,
-    /// A regular file, not a link, pipe, device or directory.
-    pub is_file: bool,
-    /// A directory.
-    pub is_directory: bool,
-    /// Size in bytes.
-    pub bytes: u64,
-    /// Last change of the content: nanoseconds since the Unix epoch.
-    pub modified_ns: i128,
-    /// Last change of the file or its name: nanoseconds since the Unix epoch.
-    pub changed_ns: i128,
-    /// Owner and permission bits.
-    pub mode: u32,
 }
 
 /// How many bytes of directory entries are read at once.
@@ -294,6 +269,21 @@ impl Dir {
         }
     }
 
+    /// As [`Dir::read`], with what is known of the very file that was read.
+    ///
+    /// # Errors
+    /// As for [`Dir::read`].
+    pub fn read_with_stat(
+        &self,
+        name: &str,
+        bytes_max: usize,
+    ) -> Result<Option<(FileStat, Vec<u8>)>> {
+        let Some(file) = self.open_file(name)? else { return Ok(None) };
+        let path = self.path.join(name);
+        let content = read_whole(&file, &path, bytes_max)?;
+        Ok(Some((stat_file(&file, &path)?, content)))
+    }
+
     /// Opens a regular file for reading; `None` if there is none.
     ///
     /// # Errors
@@ -428,20 +418,6 @@ pub(crate) fn sync_file(file: &File, path: &Path) -> Result<()> {
     retry_on_intr(|| fs::fdatasync(file)).map_err(|e| Error::io("sync", path, e))
 }
 
-/// Examines what a path leads to; `None` if there is nothing.
-pub(crate) fn stat_path(path: &Path) -> Result<Option<FileStat>> {
-    match fs::stat(path) {
-        Ok(stat) => Ok(Some(file_stat(&stat))),
-        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-        Err(e) => Err(Error::io("examine", path, e)),
-    }
-}
-
-/// Examines an open file.
-pub(crate) fn stat_file(file: &File, path: &Path) -> Result<FileStat> {
-    fs::fstat(file).map(|stat| file_stat(&stat)).map_err(|e| Error::io("examine", path, e))
-}
-
 /// Reads an open file, at most `bytes_max` bytes of it.
 ///
 /// # Errors
@@ -471,19 +447,6 @@ pub fn read_whole(file: &File, path: &Path, bytes_max: usize) -> Result<Vec<u8>>
         return Err(too_large(content.len() as u64));
     }
     Ok(content)
-}
-
-fn file_stat(stat: &fs::Stat) -> FileStat {
-    let kind = fs::FileType::from_raw_mode(stat.st_mode);
-    FileStat {
-        id: FileId { device: stat.st_dev, inode: stat.st_ino },
-        is_file: kind == fs::FileType::RegularFile,
-        is_directory: kind == fs::FileType::Directory,
-        bytes: u64::try_from(stat.st_size).unwrap_or(0),
-        modified_ns: i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec),
-        changed_ns: i128::from(stat.st_ctime) * 1_000_000_000 + i128::from(stat.st_ctime_nsec),
-        mode: stat.st_mode,
-    }
 }
 
 /// A name for a file in `tmp/` that no other process and no other thread uses.

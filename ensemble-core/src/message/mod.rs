@@ -6,6 +6,7 @@
 mod canonical;
 mod digest;
 mod envelope;
+mod fence;
 mod name;
 mod timestamp;
 pub mod yaml;
@@ -18,5 +19,6 @@ pub use digest::{Digest, DigestError};
 pub use envelope::{
     Attachment, BODY_BYTES_MAX, ENVELOPE_BYTES_MAX, Envelope, FORMAT_VERSION, PRIORITY_MAX,
 };
+pub use fence::fenced;
 pub use name::{MessageId, NAME_BYTES_MAX, Name, NameError};
 pub use timestamp::{Timestamp, TimestampError};

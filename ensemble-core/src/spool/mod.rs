@@ -41,6 +41,7 @@ mod gated;
 mod glance;
 mod leave;
 pub(crate) mod mailbox;
+mod owners;
 mod place;
 mod publish;
 mod receive;
@@ -67,6 +68,7 @@ pub use find::{Found, State};
 pub use fsck::{Finding, Repair};
 pub use glance::Glance;
 pub use leave::{HandedBack, RETURNED_TYPE, UnreadMail};
+pub use owners::Owners;
 pub use publish::{Overflow, Unsynced};
 pub use receive::Waited;
 #[cfg(feature = "nats")]
@@ -99,6 +101,8 @@ pub struct Options {
     /// `mailbox/<name>/backlog`. For processes that receive a single message and end; one that
     /// receives many knows its backlog without.
     pub share_backlog: bool,
+    /// Whose files a sender's must be; what is another's becomes a dead letter when it is received.
+    pub owners: Owners,
 }
 
 impl Default for Options {
@@ -110,6 +114,7 @@ impl Default for Options {
             recorder: Arc::new(NullRecorder),
             clock: Arc::new(SystemClock),
             share_backlog: false,
+            owners: Owners::default(),
         }
     }
 }

@@ -136,15 +136,17 @@ impl Spool {
         held: Held,
     ) -> Result<Option<Delivery>> {
         let file = held.file();
-        let read = mailbox.cur.read(&file, ENVELOPE_BYTES_MAX).and_then(|content| {
-            let content = content.ok_or_else(|| self.lost(mailbox, &held))?;
-            let envelope =
-                Envelope::decode(&content, &mailbox.new.path().join(place::plain(&held.id)))?;
-            if envelope.id == held.id {
-                Ok(envelope)
-            } else {
+        let read = mailbox.cur.read_with_stat(&file, ENVELOPE_BYTES_MAX).and_then(|read| {
+            let (stat, content) = read.ok_or_else(|| self.lost(mailbox, &held))?;
+            let path = mailbox.new.path().join(place::plain(&held.id));
+            let envelope = Envelope::decode(&content, &path)?;
+            if envelope.id != held.id {
                 let detail = format!("says `{}`, the file is named `{}`", envelope.id, held.id);
-                Err(Error::malformed(mailbox.new.path().join(place::plain(&held.id)), "id", detail))
+                return Err(Error::malformed(path, "id", detail));
+            }
+            match self.refuse_owner(&envelope.from, &stat)? {
+                Some(detail) => Err(Error::malformed(path, "from", detail)),
+                None => Ok(envelope),
             }
         });
         let envelope = match read {

@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use super::{Limits, skeleton};
+use crate::message::fenced;
 
 /// Larger files are not read to their end, and have no digest.
 const HASHED_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -100,14 +101,6 @@ pub(super) fn entry(name: &str, remark: &str, content: &str) -> String {
         true => format!("- {name}: ({remark})\n"),
         false => format!("- {name}: ({remark})\n{}\n", fenced(content)),
     }
-}
-
-/// A text between fences that it does not contain.
-pub(super) fn fenced(text: &str) -> String {
-    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
-    let fence = "`".repeat((longest + 1).max(3));
-    let end = if text.ends_with('\n') { "" } else { "\n" };
-    format!("{fence}\n{text}{end}{fence}")
 }
 
 fn describe(found: &Found) -> String {

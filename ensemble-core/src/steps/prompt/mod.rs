@@ -33,7 +33,7 @@ use serde::Serialize;
 
 use super::rows::{self, StepView};
 use super::{Handed, StepStore};
-use crate::message::{Digest, Name};
+use crate::message::{Digest, Name, fenced};
 use crate::proto::step::Phase;
 use crate::{Error, Result};
 
@@ -223,7 +223,7 @@ fn instructions(handed: &Handed, material: &Material) -> Vec<String> {
         all.push(format!(
             "The last attempt failed with this error, fix it first (this is attempt {attempt} of \
              {attempts_max}):\n{}",
-            context::fenced(error)
+            fenced(error)
         ));
     }
     if let Some(note) = &material.step.note {
