@@ -101,7 +101,7 @@ fn supervisors_and_agents_that_are_killed_finish_the_board() {
     let seed = setting("TORTURE_SEED", SEED);
     println!("TORTURE_SEED={seed}");
     let bed = prepare(tasks);
-    let mut killer = Killer::new(bed.board.clone(), bed.path(), Team::new(&bed), seed);
+    let mut killer = Killer::new(bed.path(), Team::new(&bed), seed);
     // The user is in the middle of something.
     std::fs::write(bed.home.path().join("mine"), "staged").unwrap();
     git(bed.home.path(), &["add", "mine"]);
