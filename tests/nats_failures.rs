@@ -22,7 +22,7 @@ use ensemble_core::message::Envelope;
 use ensemble_core::migrate::migrate;
 use ensemble_core::nats::{NatsOptions, NatsTransport, Outbox, Posted};
 use ensemble_core::spool::{Options, Settings, Spool};
-use nats_support::{PATIENCE, Server, free_port, fresh_team};
+use nats_support::{PATIENCE, Server, connect_impatient, free_port, fresh_team};
 use rustix::process::Signal;
 
 fn queue_on(server: &Server) -> (NatsOptions, NatsTransport) {
@@ -119,17 +119,15 @@ fn a_lease_outlives_the_server() {
 #[test]
 fn an_outbox_keeps_what_the_server_cannot_take() {
     let server = Server::start();
-    let (_, queue) = queue_on(&server);
-    let quick =
-        NatsTransport::connect(&server.options("quick").with_patience(Duration::from_millis(300)))
-            .unwrap();
-    quick.add_mailbox(&name(MAILBOX), &Settings::default()).unwrap();
-    drop(queue);
+    // What is to succeed has patience; only what is to fail has none.
+    let (patient, queue) = queue_on(&server);
+    let quick = connect_impatient(&patient.clone().with_patience(Duration::from_millis(300)));
     let home = tempfile::tempdir().unwrap();
     let options = Options::default().with_durability(Durability::Process);
     let outbox = Outbox::open(&home.path().join("outbox"), 4, options).unwrap();
     let sent = message("0");
-    assert_eq!(outbox.post(Some(&quick), &sent).unwrap(), Posted::Sent(Published::Stored));
+    assert_eq!(outbox.post(Some(&queue), &sent).unwrap(), Posted::Sent(Published::Stored));
+    drop(queue);
     server.kill();
     // This one is sent once more, as by somebody who got no answer.
     assert_eq!(outbox.post(Some(&quick), &sent).unwrap(), Posted::Kept);
@@ -142,7 +140,7 @@ fn an_outbox_keeps_what_the_server_cannot_take() {
     assert_eq!(outbox.waiting().unwrap(), 5);
     server.run();
     server.answers();
-    let back = NatsTransport::connect(&server.options("quick").with_patience(PATIENCE)).unwrap();
+    let back = NatsTransport::connect(&patient).unwrap();
     assert_eq!(outbox.post(Some(&back), &message("5")).unwrap(), Posted::Sent(Published::Stored));
     assert_eq!(outbox.waiting().unwrap(), 0);
     assert_eq!(settle_all(&back), ["0", "1", "2", "3", "5"]);
@@ -153,10 +151,11 @@ fn an_outbox_keeps_what_the_server_cannot_take() {
 #[test]
 fn a_silent_server_ends_every_call_and_stores_once() {
     let server = Server::start();
-    let (options, _queue) = queue_on(&server);
-    let impatient =
-        NatsTransport::connect(&options.clone().with_patience(Duration::from_millis(500))).unwrap();
-    impatient.publish(&message("before").with_id(id("before"))).unwrap();
+    let (options, patient) = queue_on(&server);
+    // One call is to succeed before those that are to fail: the lease is known to this connection, so
+    // that the settlement is sent into the silence.
+    let impatient = connect_impatient(&options.clone().with_patience(Duration::from_secs(3)));
+    patient.publish(&message("before").with_id(id("before"))).unwrap();
     let lease = impatient.receive(&name(MAILBOX), &name("alice")).unwrap().unwrap().lease;
     server.signal(Signal::STOP);
     let envelope = message("meanwhile").with_id(id("meanwhile"));
@@ -167,7 +166,7 @@ fn a_silent_server_ends_every_call_and_stores_once() {
         impatient.settle(&lease),
         impatient.mailboxes().map(drop),
     ];
-    assert!(start.elapsed() < Duration::from_secs(20), "calls end: {:?}", start.elapsed());
+    assert!(start.elapsed() < PATIENCE, "calls end: {:?}", start.elapsed());
     for result in results {
         let error = result.unwrap_err();
         assert!(matches!(error, Error::Server { unreachable: true, .. }), "{error}");
@@ -300,8 +299,8 @@ fn a_bridge_carries_once_whatever_happened_before() {
 #[test]
 fn a_bridge_holds_on_while_the_server_is_away() {
     let server = Server::start();
-    let (options, _) = queue_on(&server);
-    let queue = NatsTransport::connect(&options.with_patience(Duration::from_millis(300))).unwrap();
+    let (options, patient) = queue_on(&server);
+    let queue = connect_impatient(&options.with_patience(Duration::from_millis(300)));
     let home = tempfile::tempdir().unwrap();
     let spool = spool_at(home.path());
     spool.publish(&message("patient")).unwrap();
@@ -318,7 +317,7 @@ fn a_bridge_holds_on_while_the_server_is_away() {
     while bridge.carry(&name(MAILBOX)).is_err() {
         assert!(start.elapsed() < PATIENCE, "the bridge goes on by itself");
     }
-    assert_eq!(settle_all(&queue), ["patient"]);
+    assert_eq!(settle_all(&patient), ["patient"]);
 }
 
 #[test]

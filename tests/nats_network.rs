@@ -16,10 +16,10 @@ use ensemble_core::durable::Durability;
 use ensemble_core::env::Published;
 use ensemble_core::nats::{NatsOptions, NatsTransport, Outbox, Posted};
 use ensemble_core::spool::{Options, Settings};
-use nats_support::{Link, PATIENCE, Server, free_port, fresh_team};
+use nats_support::{Link, PATIENCE, Server, connect_impatient, free_port, fresh_team};
 
-/// For calls that are to fail.
-const IMPATIENCE: Duration = Duration::from_millis(500);
+/// For calls that are to fail; one is to succeed before, with which the lease begins.
+const IMPATIENCE: Duration = Duration::from_secs(3);
 /// Beyond the usual lease, what an observer adds, and the pause after a mass expiry.
 const LONG: Duration = Duration::from_secs(700);
 
@@ -72,7 +72,7 @@ fn a_network_that_swallows_everything_ends_calls_and_fences_who_was_away() {
     let link = Link::to(server.port);
     let near = NatsTransport::connect(&reached(server.port, &team)).unwrap();
     near.add_mailbox(&name(MAILBOX), &Settings::default()).unwrap();
-    let far = NatsTransport::connect(&reached(link.port, &team).with_patience(IMPATIENCE)).unwrap();
+    let far = connect_impatient(&reached(link.port, &team).with_patience(IMPATIENCE));
     near.publish(&message("held").with_id(id("held"))).unwrap();
     let lease = far.receive(&name(MAILBOX), &name("far")).unwrap().unwrap().lease;
 
@@ -85,7 +85,7 @@ fn a_network_that_swallows_everything_ends_calls_and_fences_who_was_away() {
         let error = result.unwrap_err();
         assert!(matches!(error, Error::Server { unreachable: true, .. }), "{error}");
     }
-    assert!(start.elapsed() < Duration::from_secs(30), "calls end: {:?}", start.elapsed());
+    assert!(start.elapsed() < PATIENCE, "calls end: {:?}", start.elapsed());
     // What was sent into the silence arrives only later, so the holder has fallen silent.
     assert_eq!(observe_for(&near, LONG), 1);
     let again = near.receive(&name(MAILBOX), &name("near")).unwrap().unwrap();
@@ -154,8 +154,8 @@ fn a_partition_leaves_one_side_that_writes_and_loses_nothing() {
     let most = NatsTransport::connect(&majority.with_replicas(3).with_patience(PATIENCE)).unwrap();
     most.add_mailbox(&name(MAILBOX), &Settings::default()).unwrap();
     let lone = reached(split.servers[0].port, &team);
-    let few = NatsTransport::connect(&lone.clone().with_patience(IMPATIENCE * 4)).unwrap();
-    few.publish(&message("before")).unwrap();
+    let few = connect_impatient(&lone.clone().with_patience(Duration::from_secs(2)));
+    NatsTransport::connect(&lone).unwrap().publish(&message("before")).unwrap();
 
     split.link.cut();
     let home = tempfile::tempdir().unwrap();

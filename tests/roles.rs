@@ -196,6 +196,35 @@ fn conductor_hears_each_escalation_of_its_batch_once() {
 }
 
 #[test]
+fn conductor_hears_of_what_is_given_up_while_it_looks_and_told_of_before_it_looks_again() {
+    let stage = Stage::new();
+    let batch = batch(&["t-1", "t-2"]);
+    let escalate = |task: &str, reason: &str| {
+        let text = format!("task_id: {task}\nreason: {reason}\n...\n");
+        stage.bed.land(&format!("reports/escalation-{task}.yaml"), text);
+    };
+    escalate("t-2", "unanswered");
+    let mut heard = Vec::new();
+    let mut no_rest = |_| panic!("it has been told of");
+    let told = stage.conductor().await_summary(
+        &batch,
+        None,
+        &mut |escalation| {
+            if heard.is_empty() {
+                // `t-1` was looked at already, and nothing follows but the summary.
+                escalate("t-1", "crashed");
+                let (batches, dispatch) = (stage.batches(), name("dispatch"));
+                batches.tell(&batch.id, &Summary::new(2), &dispatch, &stage.log).unwrap();
+            }
+            heard.push(format!("{} {}", escalation.task_id, escalation.reason));
+        },
+        &mut no_rest,
+    );
+    assert!(told.unwrap().is_some());
+    assert_eq!(heard, ["t-2 unanswered", "t-1 crashed"]);
+}
+
+#[test]
 fn conductor_finishes_what_a_dispatcher_had_decided_when_it_died() {
     let stage = Stage::new();
     let batch = batch(&["t-1"]);

@@ -218,12 +218,14 @@ fn a_bomb_costs_no_more_time_than_an_honest_file_and_little_memory() {
         used() - began
     };
     // The processor's own time, by an honest text in the same run: no load and no build changes it.
-    let usual = (0..3).map(|_| cost(&honest)).max().unwrap();
+    // A virtual machine counts what its host has taken from it, so the least of three is what it costs.
+    let least = |text: &str| (0..3).map(|_| cost(text)).min().unwrap();
+    let usual = least(&honest);
     fs::write("/proc/self/clear_refs", "5").unwrap();
     let before = peak();
     for (what, bomb) in bombs() {
         assert!(bomb.len() <= 64 * 1024, "{what}: {} bytes", bomb.len());
-        let took = cost(&bomb);
+        let took = least(&bomb);
         println!("{what}: {took:?}, an honest file {usual:?}");
         assert!(took <= usual * TIMES_MAX, "{what}: {took:?}, an honest file {usual:?}");
     }

@@ -63,6 +63,20 @@ pub enum Error {
         /// Its capacity, in messages.
         capacity: u64,
     },
+    /// The sender has left as much unread in the mailbox as one sender may.
+    #[error(
+        "`{sender}` has {messages} unread messages ({bytes} bytes) in mailbox `{mailbox}`, as much as one sender may: try again once some were read, or raise `sender_quota`"
+    )]
+    Quota {
+        /// The mailbox.
+        mailbox: String,
+        /// Who may not send more.
+        sender: String,
+        /// How many of its messages wait there.
+        messages: u64,
+        /// Their size with attachments, in bytes.
+        bytes: u64,
+    },
     /// The id is taken by a message with different content.
     #[error(
         "message `{id}` exists already in mailbox `{mailbox}` with different content: use another id"
@@ -341,6 +355,7 @@ impl Error {
             self,
             Self::Locked { .. }
                 | Self::Full { .. }
+                | Self::Quota { .. }
                 | Self::Undelivered { .. }
                 | Self::Database { transient: true, .. }
                 | Self::Server { unreachable: true, .. }

@@ -209,10 +209,12 @@ impl Waiter {
 mod tests {
     use super::*;
 
+    const PATIENCE: Duration = Duration::from_secs(60);
+
     /// The next ring that is about `name`.
     fn next(rings: &Receiver<Ring>, wanted: &str) -> Ring {
         loop {
-            let ring = rings.recv_timeout(Duration::from_secs(10)).unwrap();
+            let ring = rings.recv_timeout(PATIENCE).unwrap();
             match &ring {
                 Ring::Landed { name, .. } if name == wanted => return ring,
                 _ => {}
@@ -240,7 +242,7 @@ mod tests {
         std::fs::read(inside.join("moved")).unwrap();
         std::fs::read_dir(&inside).unwrap().count();
         std::fs::write(inside.join("written"), "x").unwrap();
-        let ring = rings.recv_timeout(Duration::from_secs(10)).unwrap();
+        let ring = rings.recv_timeout(PATIENCE).unwrap();
         assert_eq!(ring, landed("written", Landing::Created), "reading has not rung");
         assert_eq!(next(&rings, "written"), landed("written", Landing::Closed));
         std::fs::rename(inside.join("moved"), inside.join("renamed")).unwrap();

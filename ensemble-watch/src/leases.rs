@@ -110,23 +110,25 @@ impl Leases {
         broker: &dyn Broker,
         recorder: &dyn Recorder,
     ) -> Result<Vec<Name>> {
+        let mut seen = Vec::new();
+        for mailbox in broker.mailboxes()? {
+            seen.extend(broker.observe(&mailbox)?);
+        }
+        // After they were read: a lease that begins while this observer stands still must not look older
+        // than it is. What changes from now on is noticed before anything is taken back.
         let (monotonic, now) = (clock.monotonic(), clock.boottime());
         self.suspended = now.since(monotonic);
         if let Some(gap) = self.gaps.look(monotonic, now, clock.wall()) {
             self.watch.handle(now, Event::ClockGap(gap));
         }
-        let mut any = false;
         self.held.clear();
-        for mailbox in broker.mailboxes()? {
-            for Observed { lease, sequence, duration } in broker.observe(&mailbox)? {
-                any = true;
-                self.held.push((lease.clone(), duration));
-                self.watch.handle(now, Event::Seen { key: Key::from(&lease), sequence, duration });
-            }
+        for Observed { lease, sequence, duration } in seen {
+            self.held.push((lease.clone(), duration));
+            self.watch.handle(now, Event::Seen { key: Key::from(&lease), sequence, duration });
         }
         self.watch.handle(now, Event::ScanDone);
         let returned = self.perform(broker, recorder)?;
-        if any {
+        if !self.held.is_empty() {
             self.remember(now);
         }
         Ok(returned)
@@ -182,4 +184,69 @@ impl Leases {
 fn suspended(clock: &dyn Clock) -> Duration {
     let monotonic = clock.monotonic();
     clock.boottime().since(monotonic)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use ensemble_core::event_log::NullRecorder;
+    use ensemble_core::message::{Envelope, Timestamp};
+    use ensemble_core::spool::{Options, Settings, Spool};
+
+    use super::*;
+
+    /// Moved by hand; after its next reading something else happens, as when its reader stands still.
+    #[derive(Default)]
+    struct Slow<'a> {
+        seconds: Cell<u64>,
+        meanwhile: RefCell<Option<Box<dyn FnOnce() + 'a>>>,
+    }
+
+    impl Clock for Slow<'_> {
+        fn monotonic(&self) -> Monotonic {
+            Monotonic::from_duration(Duration::from_secs(self.seconds.get()))
+        }
+        /// The last that is read.
+        fn wall(&self) -> Timestamp {
+            let millis = i64::try_from(self.seconds.get() * 1_000).unwrap();
+            if let Some(happens) = self.meanwhile.take() {
+                happens();
+                self.seconds.set(self.seconds.get() + 30);
+            }
+            Timestamp::from_unix_millis(millis)
+        }
+    }
+
+    #[test]
+    fn what_is_received_while_an_observer_stands_still_has_its_whole_lease() {
+        let home = tempfile::tempdir().unwrap();
+        let options = Options::default().with_durability(Durability::Process);
+        let spool = Spool::create(&home.path().join("queue"), options).unwrap();
+        let worker = Name::new("worker-1").unwrap();
+        spool.add_mailbox(&worker, &Settings::default().with_lease_seconds(40)).unwrap();
+        for body in ["one", "two"] {
+            spool.publish(&Envelope::new(worker.clone(), body)).unwrap();
+        }
+        let first = spool.receive(&worker, &worker).unwrap().unwrap().lease;
+        let mut leases = Leases {
+            watch: LeaseWatch::new(Monotonic::ZERO),
+            gaps: GapDetector::default(),
+            file: home.path().join("observed.json"),
+            boot_id: String::new(),
+            suspended: Duration::ZERO,
+            held: Vec::new(),
+        };
+        let clock = Slow::default();
+        let receives = || drop(spool.receive(&worker, &worker).unwrap().unwrap());
+        *clock.meanwhile.borrow_mut() = Some(Box::new(receives));
+        assert_eq!(leases.look(&clock, &spool, &NullRecorder).unwrap(), []);
+        spool.extend(&first, Duration::from_secs(40)).unwrap();
+        clock.seconds.set(45);
+        let returned = leases.look(&clock, &spool, &NullRecorder).unwrap();
+        assert_eq!(returned, [], "the second was held for 15 s of 40");
+        clock.seconds.set(86);
+        let returned = leases.look(&clock, &spool, &NullRecorder).unwrap();
+        assert_eq!(returned.len(), 2, "they end");
+    }
 }

@@ -24,7 +24,7 @@ use ensemble_core::proto::{ack, ready};
 use ensemble_core::provider::{Profile, Profiles};
 use ensemble_core::requests::Kinds;
 use ensemble_core::roster::Roster;
-use ensemble_core::spool::{Options, Owners, Spool};
+use ensemble_core::spool::{Options, Owners, Quota, Spool};
 use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
@@ -56,6 +56,8 @@ pub struct Config {
     pub durability: Option<Durability>,
     /// How often everything is looked at although no event said so, in seconds (default 30).
     pub poll_interval_seconds: Option<u64>,
+    /// What one sender may leave unread in one mailbox.
+    pub sender_quota: QuotaConfig,
     /// The largest drop-box file, in bytes (default 1 MiB).
     pub report_bytes_max: Option<u64>,
     /// How long Dispatch waits for reports before it polls, in seconds (default 180).
@@ -92,6 +94,31 @@ pub struct Config {
     pub worktrees: WorktreesConfig,
     /// Who is told of what happens on the blackboard.
     pub alarms: AlarmsConfig,
+}
+
+/// `sender_quota` in `ensemble.yaml`. Those who speak for nobody in particular are not counted:
+/// `operator`, `unknown`, and Ensemble's own parts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct QuotaConfig {
+    /// How many messages (default 1000); 0 for as many as it likes.
+    pub messages: Option<u64>,
+    /// How many bytes, with attachments (default 64 MiB).
+    pub bytes: Option<u64>,
+}
+
+impl QuotaConfig {
+    const EXEMPT: [&str; 5] = ["operator", "unknown", "ensemble", "watcher", "steps"];
+
+    fn quota(self) -> Option<Quota> {
+        let mut quota = Quota::default();
+        quota.messages = self.messages.unwrap_or(quota.messages);
+        quota.bytes = self.bytes.unwrap_or(quota.bytes);
+        let exempt = Self::EXEMPT.iter().filter_map(|name| Name::new(*name).ok());
+        (quota.messages > 0).then(|| quota.exempting(exempt))
+    }
 }
 
 /// `readiness` in `ensemble.yaml` (seed 000).
@@ -196,6 +223,10 @@ impl Config {
         Self {
             durability: self.durability.or(fallback.durability),
             poll_interval_seconds: self.poll_interval_seconds.or(fallback.poll_interval_seconds),
+            sender_quota: QuotaConfig {
+                messages: self.sender_quota.messages.or(fallback.sender_quota.messages),
+                bytes: self.sender_quota.bytes.or(fallback.sender_quota.bytes),
+            },
             report_bytes_max: self.report_bytes_max.or(fallback.report_bytes_max),
             dispatch_patience_seconds: self
                 .dispatch_patience_seconds
@@ -378,6 +409,7 @@ impl Project {
         options.recorder = recorder;
         let users = self.config.agents.iter().filter_map(|(name, a)| Some((name.clone(), a.user?)));
         options.owners = Owners::new(users);
+        options.quota = self.config.sender_quota.quota();
         options
     }
 

@@ -1,8 +1,9 @@
 //! Running the watcher: one at a time, until it is told to stop.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use ensemble_core::durable::FileLock;
@@ -20,8 +21,11 @@ use crate::requests::Consequence;
 
 /// The watcher's name in the event log.
 pub const ACTOR: &str = "watcher";
-/// How long a start waits for the project's lock: `status` takes it for a moment to look.
-const LOCK_PATIENCE: Duration = Duration::from_millis(250);
+/// How long a start waits for the project's lock if another watcher has it, which may be about to end.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+/// How long it waits for those who only look whether one runs: they share the lock for a moment, and a
+/// busy machine may stop them in that moment.
+const LOOKERS_PATIENCE: Duration = Duration::from_secs(30);
 /// How many wake-ups one step takes: few enough that it stays short also if each is a file.
 const WAKES_A_STEP: usize = 256;
 
@@ -69,7 +73,7 @@ impl Watcher {
     /// configuration cannot be used.
     pub fn new(project: &Project) -> Result<Self> {
         project.ensure_state()?;
-        let lock = FileLock::acquire(&project.watch_lock(), LOCK_PATIENCE)?;
+        let lock = take(&project.watch_lock(), LOCK_PATIENCE)?;
         let log = Arc::new(EventLog::start_session(&project.logs(), ACTOR)?);
         let recorder: Arc<dyn Recorder> = Arc::<EventLog>::clone(&log);
         let spool = Arc::new(project.open_spool(Arc::clone(&recorder))?);
@@ -154,6 +158,23 @@ impl Watcher {
     }
 }
 
+/// Takes the project's lock, which only another watcher keeps.
+fn take(path: &Path, patience: Duration) -> Result<FileLock> {
+    let start = Instant::now();
+    loop {
+        match FileLock::acquire(path, patience) {
+            Err(error @ Error::Locked { .. }) => {
+                // A watcher shares it with nobody.
+                let is_shared = FileLock::acquire_shared(path, Duration::ZERO).is_ok();
+                if !is_shared || start.elapsed() >= LOOKERS_PATIENCE {
+                    return Err(error);
+                }
+            }
+            taken => return taken,
+        }
+    }
+}
+
 /// Hands everything from one channel to another, as long as both live.
 fn forward<T: Send + 'static>(from: Receiver<T>, to: Sender<Wake>, wrap: fn(T) -> Wake) {
     std::thread::spawn(move || {
@@ -207,4 +228,33 @@ fn tell_trouble_on_stderr() {
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // Whoever has set a subscriber of their own keeps it.
     let _ = subscriber.try_init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(50);
+
+    /// As `ensemble status` or `ensemble up` do, stopped while they look.
+    #[test]
+    fn a_start_outwaits_those_who_look_whether_a_watcher_runs() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("watch.lock");
+        let looks = FileLock::acquire_shared(&path, Duration::ZERO).unwrap();
+        std::thread::scope(|scope| {
+            let start = scope.spawn(|| take(&path, SHORT));
+            std::thread::sleep(4 * SHORT);
+            drop(looks);
+            start.join().unwrap().unwrap();
+        });
+    }
+
+    #[test]
+    fn where_a_watcher_runs_no_other_starts() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("watch.lock");
+        let _watcher = take(&path, SHORT).unwrap();
+        assert!(matches!(take(&path, SHORT), Err(Error::Locked { .. })));
+    }
 }

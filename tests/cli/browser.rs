@@ -4,8 +4,11 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Instant;
 
 use serde_json::{Value, json};
+
+use crate::tmux_support::PATIENCE;
 
 /// Its protocol goes over descriptors 3 and 4.
 const START: &str = "exec chromium --headless=new --no-sandbox --disable-gpu --hide-scrollbars \
@@ -55,14 +58,25 @@ impl Browser {
         let input = process.stdin.take().unwrap();
         let output = BufReader::new(process.stdout.take().unwrap());
         let mut browser = Self { process, input, output, calls: 0, session: None };
-        let targets = browser.call("Target.getTargets", json!({}));
-        let targets = targets["targetInfos"].as_array().unwrap().clone();
-        let page = targets.iter().find(|target| target["type"] == "page").unwrap();
-        let page = json!({ "targetId": page["targetId"], "flatten": true });
+        let page = browser.first_page();
+        let page = json!({ "targetId": page, "flatten": true });
         let attached = browser.call("Target.attachToTarget", page);
         browser.session = attached["sessionId"].as_str().map(str::to_owned);
         browser.call("Page.enable", json!({}));
         Some(browser)
+    }
+
+    /// The page that it opens by itself, once it has: it answers before that.
+    fn first_page(&mut self) -> Value {
+        let start = Instant::now();
+        loop {
+            let targets = self.call("Target.getTargets", json!({}));
+            let targets = targets["targetInfos"].as_array().unwrap();
+            if let Some(page) = targets.iter().find(|target| target["type"] == "page") {
+                return page["targetId"].clone();
+            }
+            assert!(start.elapsed() < PATIENCE, "the browser opens no page: {targets:?}");
+        }
     }
 
     /// Says something, and waits for the answer.

@@ -106,7 +106,7 @@ fn what_is_not_there_is_said() {
 fn a_driven_queue_goes_on_after_its_driver_was_killed() {
     let bed = bed();
     let start = || {
-        let mut run = bed.start("step run 0-4-1 --json --timeout 60", Stdio::null());
+        let mut run = bed.start("step run 0-4-1 --json --timeout 10m", Stdio::null());
         let lines = BufReader::new(run.stdout.take().unwrap()).lines();
         (run, lines)
     };

@@ -14,9 +14,10 @@ use ensemble_core::steps::{Completion, Status, StepKey, StepOptions, StepStore};
 use crate::bed::Bed;
 use crate::tmux_support::{TestServer, eventually};
 
-const STEPS: u32 = 6;
-/// Far less than that many looks without an event take, which are 5 s apart at least.
-const SOON: Duration = Duration::from_secs(15);
+const STEPS: u32 = 30;
+/// Far less than that many looks without an event take, which are 5 s apart at least; far more than
+/// that many steps do, also on a machine that stands still now and then.
+const SOON: Duration = Duration::from_secs(75);
 
 /// A driver that ends with its test.
 struct Driver(Child);
@@ -42,7 +43,7 @@ fn what_others_write_to_the_database_wakes_it() {
     plan(&bed, "w1", STEPS);
     let options = StepOptions::new(&bed.project()).with_durability(Durability::Process);
     let store = StepStore::open(&bed.project().join(".ensemble/steps.db"), options).unwrap();
-    let mut driver = Driver(bed.start("step run t --json --timeout 2m", Stdio::null()));
+    let mut driver = Driver(bed.start("step run t --json --timeout 10m", Stdio::null()));
     let mut lines = BufReader::new(driver.0.stdout.take().unwrap()).lines();
     let mut next = || lines.next().unwrap().unwrap();
     assert!(next().contains("\"step_index\":1"));
@@ -82,7 +83,7 @@ fn an_agent_that_is_busy_is_nudged_once_it_is_not() {
     let socket = tmux.server.socket().display().to_string();
     bed.ok(&format!("mailbox bind w1 --pane %0 --provider claude --tmux-socket {socket}"));
 
-    let mut driver = Driver(bed.start("step run t --timeout 2m", Stdio::null()));
+    let mut driver = Driver(bed.start("step run t --timeout 10m", Stdio::null()));
     let mut said = BufReader::new(driver.0.stderr.take().unwrap()).lines();
     let line = said.next().unwrap().unwrap();
     assert!(line.contains("w1 is not nudged yet"), "{line}");

@@ -42,8 +42,7 @@ fn is_running(text: &str) -> bool {
 fn a_sprint_of_three_survives_a_crash_a_hand_over_and_a_rejection() {
     let bed = Bed::empty();
     let dir = bed.project().join("demo");
-    let told =
-        bed.object(&format!("demo --scenario sprint --dir {} --timeout 120s", dir.display()));
+    let told = bed.object(&format!("demo --scenario sprint --dir {} --timeout 10m", dir.display()));
     assert_eq!(
         (&told["status"], &told["crashes"], &told["hand_overs"]),
         (&"MERGED".into(), &1.into(), &1.into())

@@ -89,7 +89,9 @@ async def over_http(url, token):
     from httpx2 import AsyncClient
     from mcp.client.streamable_http import streamable_http_client
 
-    async with AsyncClient(headers={"Authorization": f"Bearer {token}"}) as client:
+    # Five seconds, its own limit, are not enough for a machine that stands still now and then.
+    headers = {"Authorization": f"Bearer {token}"}
+    async with AsyncClient(headers=headers, timeout=120) as client:
         async with streamable_http_client(url, http_client=client) as streams:
             async with ClientSession(streams[0], streams[1]) as session:
                 await play(session)

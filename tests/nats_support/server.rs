@@ -2,17 +2,18 @@
 //! by its pid, and killed with the test program if that is killed.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{self, Receiver, Sender};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ensemble_core::message::Name;
-use ensemble_core::nats::NatsOptions;
+use ensemble_core::nats::{NatsOptions, NatsTransport};
 
 /// How long a server may take to answer; far above what a loaded machine needs.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -34,8 +35,30 @@ struct Running {
     thread: JoinHandle<()>,
 }
 
+/// A port that nobody listens on, and that no other test of this program was given: the system may
+/// name the same one twice before the first is used.
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        if given.insert(port) {
+            return port;
+        }
+    }
+}
+
+/// A connection whose calls are to fail soon, for which a slow machine may need more than one try.
+#[track_caller]
+pub fn connect_impatient(options: &NatsOptions) -> NatsTransport {
+    let start = Instant::now();
+    loop {
+        match NatsTransport::connect(options) {
+            Ok(queue) => return queue,
+            Err(error) => assert!(start.elapsed() < PATIENCE, "it connects: {error}"),
+        }
+    }
 }
 
 /// Debian puts it where not everybody's PATH looks.
@@ -70,7 +93,7 @@ impl Server {
     /// The server of all tests that do not harm it; ends with the last of them.
     pub fn shared() -> Arc<Self> {
         static SHARED: Mutex<Weak<Server>> = Mutex::new(Weak::new());
-        let mut shared = SHARED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
         shared.upgrade().unwrap_or_else(|| {
             let server = Arc::new(Self::start());
             *shared = Arc::downgrade(&server);
@@ -150,10 +173,18 @@ impl Server {
         self.answers();
     }
 
-    /// Stops it from doing anything, without its connections noticing.
+    /// Stops it from doing anything, without its connections noticing, or lets it go on. Returns once it
+    /// stands still: until then one of its threads may still answer.
+    #[track_caller]
     pub fn signal(&self, signal: rustix::process::Signal) {
         let running = self.running.lock().unwrap();
-        rustix::process::kill_process(running.as_ref().unwrap().pid, signal).unwrap();
+        let pid = running.as_ref().unwrap().pid;
+        rustix::process::kill_process(pid, signal).unwrap();
+        let start = Instant::now();
+        while signal == rustix::process::Signal::STOP && !stands_still(pid) {
+            assert!(start.elapsed() < PATIENCE, "the server on port {} stands still", self.port);
+            std::thread::sleep(LOOK_INTERVAL);
+        }
     }
 }
 
@@ -161,6 +192,14 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.kill();
     }
+}
+
+/// Whether all threads of a process are stopped.
+fn stands_still(pid: rustix::process::Pid) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).unwrap();
+    threads.flatten().all(|thread| {
+        std::fs::read_to_string(thread.path().join("stat")).is_ok_and(|stat| stat.contains(") T "))
+    })
 }
 
 /// What the server itself says of its streams and of those that vote on them.

@@ -20,6 +20,8 @@ use children::wait_until;
 
 /// An agent that says that it runs, and goes on until it is ended.
 const FOREVER: &str = "echo $$ >> $H/pids; while :; do sleep 1; done";
+/// A lease that runs out in a test, in seconds: longer than a busy machine keeps anybody from beating.
+const SHORT_LEASE: u64 = 8;
 
 #[test]
 fn play_role() {
@@ -166,18 +168,19 @@ fn what_a_killed_supervisor_leaves_is_ended_before_anything_else_begins() {
     assert!(lives(&agent_1) && lives(&daemon_1), "nobody has ended them yet");
     let second = bed.supervise("coder-1", Role::Coder, agent);
     bed.lines("pids", 2);
+    let daemon_2 = bed.lines("daemons", 2)[1].clone();
     assert!(!lives(&agent_1) && !lives(&daemon_1));
     assert!(bed.state().agents[&name("coder-1")].epoch > registration);
     assert_eq!(bed.task(1).status, Status::Claimed);
     assert_eq!(bed.records("supervise.recovered").len(), 1);
+    assert!(lives(&daemon_2));
     second.stop();
-    let daemon_2 = &bed.lines("daemons", 2)[1];
-    assert!(!lives(daemon_2), "a daemon ends with its agent");
+    assert!(!lives(&daemon_2), "a daemon ends with its agent");
 }
 
 #[test]
 fn whatever_dies_with_its_supervisor_can_be_claimed_by_another_one() {
-    let bed = Bed::new(1, 2);
+    let bed = Bed::new(1, SHORT_LEASE);
     let first = bed.supervise("coder-1", Role::Coder, FOREVER);
     let orphan = bed.lines("pids", 1)[0].clone();
     let second = bed.supervise("coder-2", Role::Coder, FOREVER);
@@ -198,7 +201,7 @@ fn whatever_dies_with_its_supervisor_can_be_claimed_by_another_one() {
 
 #[test]
 fn an_agent_that_stands_still_loses_its_lease_and_is_replaced() {
-    let bed = Bed::new(1, 2);
+    let bed = Bed::new(1, SHORT_LEASE);
     let mut supervisor = bed.supervise("coder-1", Role::Coder, FOREVER);
     let first = bed.lines("pids", 1)[0].clone();
     // Stopped with its `sleep`, which ends by itself: the last sign of life for long.

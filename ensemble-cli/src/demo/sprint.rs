@@ -51,7 +51,7 @@ const STORY: [&str; 9] = [
 /// Between two looks at what has happened.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// How long supervisors may take to leave.
-const LEAVE_PATIENCE: Duration = Duration::from_secs(20);
+const LEAVE_PATIENCE: Duration = Duration::from_secs(60);
 /// Whoever runs the demo may have no name of their own in git.
 const GIT: [(&str, &str); 6] = [
     ("GIT_CONFIG_GLOBAL", "/dev/null"),

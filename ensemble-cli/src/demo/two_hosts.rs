@@ -39,7 +39,7 @@ const KILL_AFTER: usize = 3;
 /// Between two looks at what has come.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// How long the server may take to answer.
-const SERVER_PATIENCE: Duration = Duration::from_secs(20);
+const SERVER_PATIENCE: Duration = Duration::from_secs(60);
 
 /// The server, a process of its own.
 struct Hub {

@@ -48,13 +48,16 @@ impl BoardLeases {
     /// # Errors
     /// The board cannot be read, or not be changed.
     pub fn look(&mut self, clock: &dyn Clock, recorder: &dyn Recorder) -> Result<Vec<Leased>> {
+        let state = self.board.read()?;
+        let directory = directory(&self.board);
+        let seen = board::scan(&state, directory)?;
+        // After they were read: a lease that begins while this observer stands still must not look older
+        // than it is. What changes from now on is noticed before anything is taken away.
         let now = clock.boottime();
         if let Some(gap) = self.gaps.look(clock.monotonic(), now, clock.wall()) {
             self.watch.handle(now, Event::ClockGap(gap));
         }
-        let state = self.board.read()?;
-        let directory = directory(&self.board);
-        for event in board::scan(&state, directory)? {
+        for event in seen {
             self.watch.handle(now, event);
         }
         board::sweep_beats(&state, directory)?;
@@ -104,4 +107,70 @@ impl BoardLeases {
 /// Where a board lies.
 pub(super) fn directory(board: &Board) -> &Path {
     board.path().parent().unwrap_or_else(|| Path::new("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::board::{BoardOptions, NewAgent, write_beat};
+    use crate::durable::Durability;
+    use crate::event_log::NullRecorder;
+    use crate::message::{Name, Timestamp};
+    use crate::proto::task::Holder;
+    use crate::sim::SimClock;
+
+    const LEASE: Duration = Duration::from_secs(40);
+
+    /// After whose next reading something else happens, as when its reader stands still.
+    struct Slow<'a> {
+        clock: &'a SimClock,
+        meanwhile: RefCell<Option<Box<dyn FnOnce() + 'a>>>,
+    }
+
+    impl Clock for Slow<'_> {
+        fn monotonic(&self) -> Monotonic {
+            self.clock.monotonic()
+        }
+        /// The last that is read.
+        fn wall(&self) -> Timestamp {
+            let now = self.clock.wall();
+            let meanwhile = self.meanwhile.take();
+            meanwhile.into_iter().for_each(|happens| happens());
+            now
+        }
+    }
+
+    #[test]
+    fn whoever_registers_while_an_observer_stands_still_has_their_whole_lease() {
+        let home = tempfile::tempdir().unwrap();
+        let open = || BoardOptions::new("test").with_durability(Durability::Process);
+        let board = Board::create(home.path(), open()).unwrap();
+        let registered = |name: &str| -> Holder {
+            let mut locked = board.lock().unwrap();
+            let agent = NewAgent::new(Name::new(name).unwrap(), "coder");
+            let holder = locked.register(&agent).unwrap();
+            locked.commit().unwrap();
+            write_beat(directory(&board), &holder, 1, LEASE).unwrap();
+            holder
+        };
+        let first = registered("coder-1");
+        let clock = SimClock::new(Timestamp::from_unix_millis(0));
+        let observed = Board::find(home.path(), open()).unwrap();
+        let mut leases = BoardLeases::new(observed, "watcher", &clock);
+        let meanwhile = || {
+            clock.advance(Duration::from_secs(30));
+            registered("coder-2");
+        };
+        let slow = Slow { clock: &clock, meanwhile: RefCell::new(Some(Box::new(meanwhile))) };
+        assert_eq!(leases.look(&slow, &NullRecorder).unwrap(), []);
+        write_beat(directory(&board), &first, 2, LEASE).unwrap();
+        clock.advance(Duration::from_secs(15));
+        let taken = leases.look(&clock, &NullRecorder).unwrap();
+        assert_eq!(taken, [], "the second has had 15 s of 40");
+        clock.advance(LEASE + Duration::from_secs(1));
+        assert_eq!(leases.look(&clock, &NullRecorder).unwrap().len(), 2, "they end");
+    }
 }

@@ -99,7 +99,11 @@ impl Conductor<'_> {
         loop {
             self.escalations(batch, &mut heard, hear)?;
             match self.batches.resume(&batch.id, &self.actor, self.recorder) {
-                Ok(Some(summary)) => return Ok(Some(summary)),
+                Ok(Some(summary)) => {
+                    // What was given up between the last look and the end is heard of, too.
+                    self.escalations(batch, &mut heard, hear)?;
+                    return Ok(Some(summary));
+                }
                 Ok(None) => {}
                 // Another Dispatcher writes, or the summary before is not delivered yet.
                 Err(error) if error.is_transient() => {}

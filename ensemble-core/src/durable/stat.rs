@@ -55,6 +55,7 @@ pub(crate) fn stat_file(file: &File, path: &Path) -> Result<FileStat> {
     fs::fstat(file).map(|stat| file_stat(&stat)).map_err(|e| Error::io("examine", path, e))
 }
 
+#[allow(clippy::useless_conversion, reason = "how wide a number of links is differs by platform")]
 pub(super) fn file_stat(stat: &fs::Stat) -> FileStat {
     let kind = fs::FileType::from_raw_mode(stat.st_mode);
     FileStat {

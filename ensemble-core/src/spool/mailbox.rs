@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -49,6 +50,8 @@ pub(super) struct Mailbox {
     pub(super) lease: Dir,
     pub(super) tmp: Dir,
     pub(super) waiting: Mutex<Waiting>,
+    /// How many messages this process may publish before it counts again (quotas).
+    pub(super) room: AtomicU64,
     settings: Mutex<(Option<FileStat>, Settings)>,
     identity: durable::FileId,
     new_path: PathBuf,
@@ -85,6 +88,7 @@ impl Mailbox {
             tmp,
             home,
             waiting: Mutex::default(),
+            room: AtomicU64::new(0),
             settings: Mutex::new((None, Settings::default())),
         })
     }

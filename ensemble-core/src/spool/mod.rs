@@ -44,6 +44,7 @@ pub(crate) mod mailbox;
 mod owners;
 mod place;
 mod publish;
+mod quota;
 mod receive;
 pub(crate) mod registry;
 mod settings;
@@ -72,6 +73,7 @@ pub(crate) use leave::leave_unread;
 pub use leave::{HandedBack, RETURNED_TYPE, UnreadMail};
 pub use owners::Owners;
 pub use publish::{Overflow, Unsynced};
+pub use quota::{Quota, SENDER_BYTES_MAX, SENDER_MESSAGES_MAX};
 pub use receive::Waited;
 #[cfg(feature = "nats")]
 pub(crate) use registry::nearest_names;
@@ -105,6 +107,8 @@ pub struct Options {
     pub share_backlog: bool,
     /// Whose files a sender's must be; what is another's becomes a dead letter when it is received.
     pub owners: Owners,
+    /// What each sender may have waiting in each mailbox; no limit if there is none.
+    pub quota: Option<Quota>,
 }
 
 impl Default for Options {
@@ -117,6 +121,7 @@ impl Default for Options {
             clock: Arc::new(SystemClock),
             share_backlog: false,
             owners: Owners::default(),
+            quota: None,
         }
     }
 }
@@ -159,7 +164,7 @@ impl fmt::Debug for Options {
 #[derive(Debug)]
 pub struct Spool {
     root: PathBuf,
-    options: Options,
+    options: Box<Options>,
     open: Mutex<HashMap<Name, Arc<Mailbox>>>,
 }
 
@@ -197,7 +202,8 @@ impl Spool {
     /// # Errors
     /// [`Error::NoQueue`] if there is none, or it is open to writing by everybody.
     pub fn open(root: &Path, options: Options) -> Result<Self> {
-        let spool = Self { root: root.to_owned(), options, open: Mutex::default() };
+        let spool =
+            Self { root: root.to_owned(), options: Box::new(options), open: Mutex::default() };
         spool.mailboxes_dir()?;
         Ok(spool)
     }
@@ -215,7 +221,7 @@ impl Spool {
     }
 
     /// How this queue works, for what is built on it.
-    pub(crate) const fn options(&self) -> &Options {
+    pub(crate) fn options(&self) -> &Options {
         &self.options
     }
 

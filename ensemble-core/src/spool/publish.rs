@@ -73,7 +73,7 @@ impl Spool {
     /// file and the directory are synced before this returns.
     ///
     /// # Errors
-    /// [`Error::NoMailbox`], [`Error::Full`], [`Error::Conflict`], [`Error::TooLarge`], or the
+    /// [`Error::NoMailbox`], [`Error::Full`], [`Error::Quota`], [`Error::Conflict`], [`Error::TooLarge`], or the
     /// disk failed. After an error, publishing the same envelope again is safe.
     pub fn publish(&self, envelope: &Envelope) -> Result<Published> {
         let mailbox = self.mailbox(&envelope.to)?;
@@ -174,6 +174,7 @@ impl Spool {
         let settings = mailbox.settings()?;
         let may_exist = envelope.note_offer();
         if !may_exist && settings.capacity.is_none() {
+            self.check_quota(mailbox, envelope)?;
             return match self.place(mailbox, envelope, &content, durability)? {
                 None => Ok((self.stored_before(mailbox, envelope, &Location::New)?, None)),
                 stored => Ok((Published::Stored, stored)),
@@ -185,6 +186,7 @@ impl Spool {
         {
             return Ok((self.stored_before(mailbox, envelope, &location)?, None));
         }
+        self.check_quota(mailbox, envelope)?;
         self.check_capacity(mailbox, envelope, &settings)?;
         Ok((Published::Stored, self.place(mailbox, envelope, &content, durability)?))
     }

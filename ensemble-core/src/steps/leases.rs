@@ -50,11 +50,13 @@ impl StepStore {
     /// [`Error::Database`].
     pub fn observe(&self) -> Result<Observed> {
         let boot_id = std::fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned();
-        let now = self.options.clock.monotonic();
         let (leases, snapshot) = self.leases(&boot_id)?;
         if leases.is_empty() && snapshot.is_none() {
             return Ok(Observed::default());
         }
+        // After they were read: a step that is taken while this observer stands still must not look
+        // older than it is. What changes from now on is noticed before anything is taken back.
+        let now = self.options.clock.monotonic();
         let known = snapshot.as_ref().map(essence);
         let mut watch = match snapshot {
             Some(snapshot) => LeaseWatch::restore(now, &boot_id, snapshot),

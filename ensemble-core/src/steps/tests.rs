@@ -243,6 +243,49 @@ fn a_silent_workers_step_returns_and_its_late_report_is_refused() {
     bed.submit(&again, "success").unwrap();
 }
 
+/// A clock during whose next reading something else happens, as when its reader stands still.
+struct Slow {
+    clock: Arc<SimClock>,
+    meanwhile: std::sync::Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl crate::env::Clock for Slow {
+    fn monotonic(&self) -> crate::env::Monotonic {
+        let now = self.clock.monotonic();
+        let meanwhile = self.meanwhile.lock().unwrap().take();
+        meanwhile.into_iter().for_each(|happens| happens());
+        now
+    }
+    fn wall(&self) -> crate::message::Timestamp {
+        self.clock.wall()
+    }
+}
+
+#[test]
+fn a_step_that_is_taken_while_an_observer_stands_still_has_its_whole_lease() {
+    let bed = Bed::new(&["{task_id: t, parallel: 2, lease_seconds: 40, \
+                         steps: [{agent: A, goal: g}, {agent: B, goal: h}]}"]);
+    let first = bed.take("A").unwrap();
+    let (home, clock) = (bed.home.path().to_owned(), Arc::clone(&bed.clock));
+    let meanwhile = move || {
+        clock.advance(Duration::from_secs(30));
+        let taken = open(&home, &clock).take(&Ask::of(name("B"))).unwrap();
+        assert!(matches!(taken, Next::Handed(_)));
+    };
+    let slow = Slow {
+        clock: Arc::clone(&bed.clock),
+        meanwhile: std::sync::Mutex::new(Some(Box::new(meanwhile))),
+    };
+    let options = StepOptions::new(bed.home.path())
+        .with_durability(Durability::Process)
+        .with_clock(Arc::new(slow));
+    StepStore::open(&bed.home.path().join("steps.db"), options).unwrap().observe().unwrap();
+    bed.store.beat(&first.key, &name("A"), Some(first.epoch)).unwrap();
+    bed.clock.advance(Duration::from_secs(15));
+    let observed = bed.store.observe().unwrap();
+    assert_eq!((observed.held, observed.returned), (2, vec![]), "the second has had 15 s of 40");
+}
+
 #[test]
 fn the_orchestrator_is_told_once() {
     let bed = Bed::new(&[THREE]);

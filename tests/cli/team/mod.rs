@@ -122,6 +122,15 @@ impl Team {
         last
     }
 
+    /// Waits until an agent is in this state for this reason.
+    #[track_caller]
+    pub(super) fn wait_for_evidence(&self, name: &str, state: &str, why: &str) {
+        eventually(&format!("{name} is {state}: {why}"), || {
+            let line = self.member(name);
+            line["state"] == state && line["why"].as_str().is_some_and(|said| said.contains(why))
+        });
+    }
+
     /// The records of the event log of one type.
     pub(super) fn records(&self, kind: &str) -> Vec<Value> {
         let all = self.bed.json(&format!("log --type {kind}"));

@@ -12,7 +12,7 @@ use super::work::{Fate, Footprint, Work};
 use super::{LINGER_MAX, LOOK_EVERY, Order, Surroundings};
 use crate::board::{Board, Call, Control, ControlFile, State, Status};
 use crate::driver::board_leases::{BoardLeases, directory};
-use crate::durable::Dir;
+use crate::durable::{Dir, FileId};
 use crate::env::Monotonic;
 use crate::proto::Machine as _;
 use crate::proto::lease::LOOK_INTERVAL;
@@ -51,8 +51,9 @@ pub(super) struct Run<'a> {
     leases_seen: Option<Monotonic>,
     /// When worktrees were last looked through for what crashes left.
     pub(super) repaired: Option<Monotonic>,
-    /// The board's file as it was last looked at.
-    pub(super) seen: Option<(u64, i128)>,
+    /// The board's file as it was last looked at. Its time alone does not tell two writes apart that are
+    /// milliseconds apart, nor does its size.
+    pub(super) seen: Option<(FileId, u64, i128)>,
     pub(super) is_over: bool,
     last_failure: String,
     pub(super) lines: Vec<String>,
@@ -170,7 +171,7 @@ impl<'a> Run<'a> {
     fn notice_board(&mut self) {
         let stat = Dir::open(&self.directory).and_then(|dir| dir.stat(crate::board::FILE_NAME));
         let seen = match stat {
-            Ok(stat) => stat.map(|stat| (stat.bytes, stat.modified_ns)),
+            Ok(stat) => stat.map(|stat| (stat.id, stat.bytes, stat.modified_ns)),
             Err(error) => return self.failed("look at the board", &error),
         };
         if seen == self.seen && !self.machine.is_gated() {
