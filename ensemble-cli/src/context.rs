@@ -113,6 +113,7 @@ impl Context {
         let mut options = project.spool_options(self.log(project));
         // Each run receives one message: it must not list a deep mailbox for it.
         options.share_backlog = true;
+        options.quota = project.config.sender_quota.quota();
         options
     }
 

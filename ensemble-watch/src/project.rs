@@ -56,7 +56,7 @@ pub struct Config {
     pub durability: Option<Durability>,
     /// How often everything is looked at although no event said so, in seconds (default 30).
     pub poll_interval_seconds: Option<u64>,
-    /// What one sender may leave unread in one mailbox.
+    /// What one sender may leave unread in one mailbox, by the commands and tools that send.
     pub sender_quota: QuotaConfig,
     /// The largest drop-box file, in bytes (default 1 MiB).
     pub report_bytes_max: Option<u64>,
@@ -112,7 +112,10 @@ pub struct QuotaConfig {
 impl QuotaConfig {
     const EXEMPT: [&str; 5] = ["operator", "unknown", "ensemble", "watcher", "steps"];
 
-    fn quota(self) -> Option<Quota> {
+    /// For whoever sends for somebody. The watcher routes without: it would look again for each file that a
+    /// sender which has gone mad put down, and others would wait.
+    #[must_use]
+    pub fn quota(self) -> Option<Quota> {
         let mut quota = Quota::default();
         quota.messages = self.messages.unwrap_or(quota.messages);
         quota.bytes = self.bytes.unwrap_or(quota.bytes);
@@ -409,7 +412,6 @@ impl Project {
         options.recorder = recorder;
         let users = self.config.agents.iter().filter_map(|(name, a)| Some((name.clone(), a.user?)));
         options.owners = Owners::new(users);
-        options.quota = self.config.sender_quota.quota();
         options
     }
 

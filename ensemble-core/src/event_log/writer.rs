@@ -315,26 +315,33 @@ fn write_once(mut file: &File, line: &[u8]) -> io::Result<()> {
     }
 }
 
+/// Whether a directory went away between two looks at it. One that was there when it should be made
+/// and gone when it was looked at is told as "already exists".
+fn has_vanished(error: &Error) -> bool {
+    matches!(error.io_kind(), Some(io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists))
+}
+
 impl Place {
     /// Opens the log's directory and its lock, and makes both if needed.
     fn open(path: &Path) -> Result<Self> {
         let mut tries = VANISHED_TRIES;
         loop {
-            std::fs::DirBuilder::new()
-                .recursive(true)
-                .mode(Modes::default().directory)
-                .create(path)
-                .map_err(|e| Error::io("create directory", path, e))?;
-            let opened = Dir::open(path).and_then(|dir| {
-                LockFile::open(&dir, LOCK_FILE_NAME).map(|lock| Self { dir, lock })
-            });
-            match opened {
-                Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) && tries > 0 => {
-                    tries -= 1;
-                }
+            match Self::try_open(path) {
+                Err(error) if tries > 0 && has_vanished(&error) => tries -= 1,
                 other => return other,
             }
         }
+    }
+
+    fn try_open(path: &Path) -> Result<Self> {
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(Modes::default().directory)
+            .create(path)
+            .map_err(|e| Error::io("create directory", path, e))?;
+        let dir = Dir::open(path)?;
+        let lock = LockFile::open(&dir, LOCK_FILE_NAME)?;
+        Ok(Self { dir, lock })
     }
 
     /// Checks that the path still leads to this directory and that its lock is the one at hand.
@@ -346,5 +353,40 @@ impl Place {
             return Ok(());
         }
         Err(Error::io("find", path, io::Error::from(io::ErrorKind::NotFound)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_directory_that_comes_and_goes_is_opened_all_the_same() {
+        let home = tempfile::tempdir().unwrap();
+        let (path, away) = (home.path().join("logs"), home.path().join("away"));
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    let _ = std::fs::rename(&path, &away);
+                    let _ = std::fs::remove_dir_all(&away);
+                }
+            });
+            let opened = (0..5_000).try_for_each(|_| Place::open(&path).map(drop));
+            is_done.store(true, Ordering::Relaxed);
+            opened.unwrap();
+        });
+    }
+
+    #[test]
+    fn a_file_in_the_place_of_the_directory_is_an_error() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("logs");
+        std::fs::write(&path, b"mine").unwrap();
+        let error = Place::open(&path).unwrap_err();
+        assert_eq!(error.io_kind(), Some(io::ErrorKind::AlreadyExists), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"mine");
     }
 }

@@ -41,7 +41,7 @@ fn what_an_agent_shows_is_its_state() {
         ("permission", "blocked", "permission"),
         ("trust", "blocked", "trust"),
         ("login", "blocked", "login"),
-        ("limited", "limited", "resets 3pm"),
+        ("limited", "limited", "resets "),
     ] {
         let team = with_claude(view);
         // A screen that is half drawn may show the same state by other evidence.
