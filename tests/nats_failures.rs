@@ -8,7 +8,7 @@ mod nats_support;
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use conformance::bed::{MAILBOX, id, message, name};
@@ -348,6 +348,38 @@ fn the_log_is_one_stream_for_all_hosts() {
     assert_eq!(of("host-b"), [(1, "task_start"), (2, "task_complete")]);
     assert!(records.iter().any(|r| r["data"]["truncated"] == true));
     assert_eq!(logs[0].missing() + logs[1].missing(), 0);
+}
+
+#[test]
+fn a_listing_outlasts_a_server_that_is_killed_in_its_middle() {
+    const RECORDS: usize = 600;
+    let server = Server::start();
+    let (options, queue) = queue_on(&server);
+    let log = queue.log(&name("host")).unwrap();
+    (0..RECORDS).for_each(|n| log.record("task_start", "worker", serde_json::json!({ "n": n })));
+    let start = Instant::now();
+    while queue.read_log().unwrap().len() < RECORDS {
+        assert!(start.elapsed() < PATIENCE, "all records arrive");
+    }
+    let (listed, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let reader = NatsTransport::connect(&options).unwrap();
+            while !is_over.load(Ordering::SeqCst) {
+                assert_eq!(reader.read_log().unwrap().len(), RECORDS);
+                listed.fetch_add(1, Ordering::SeqCst);
+            }
+        });
+        for _ in 0..3 {
+            let (before, start) = (listed.load(Ordering::SeqCst), Instant::now());
+            while listed.load(Ordering::SeqCst) < before + 5 {
+                assert!(start.elapsed() < PATIENCE, "listings come through between two kills");
+                queue.scan_all();
+            }
+            server.restart();
+        }
+        is_over.store(true, Ordering::SeqCst);
+    });
 }
 
 #[test]

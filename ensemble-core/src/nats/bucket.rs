@@ -80,6 +80,10 @@ impl Hearer for Pages {
     fn anew(&self) -> Arc<Notify> {
         Arc::clone(&self.anew)
     }
+
+    fn news(&self) -> Arc<News> {
+        Arc::clone(&self.news)
+    }
 }
 
 impl NatsTransport {

@@ -10,12 +10,13 @@
 //!   refused as such by this stream  -> it can be read
 //!   nobody listens, no such stream  -> it is absent: an empty one for who reads, made by who writes
 //!   nobody listens, there is one    -> knock again
+//! where it was absent, it is looked for first: one question, as for one that is open
 //! ```
 //!
 //! Nothing is stored by that. One knock is enough for a connection; after a fault there is another one.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use async_nats::HeaderMap;
 use async_nats::client::RequestErrorKind;
@@ -39,6 +40,8 @@ pub(super) struct Door {
     subject: String,
     /// At which connection it was open, counted from one; 0 if it is not known to be.
     open_at: Arc<AtomicU64>,
+    /// It was not there when it was looked for last.
+    was_absent: Arc<AtomicBool>,
     /// Counts the connections that were made.
     connections: Receiver<u64>,
 }
@@ -73,7 +76,8 @@ impl Door {
     /// Of a stream with all subjects below `prefix`, which ends with a dot.
     pub(super) fn new(stream: String, prefix: &str, connections: Receiver<u64>) -> Self {
         let subject = format!("{prefix}knock");
-        Self { stream, subject, open_at: Arc::default(), connections }
+        let (open_at, was_absent) = Default::default();
+        Self { stream, subject, open_at, was_absent, connections }
     }
 
     fn connection(&self) -> u64 {
@@ -93,7 +97,10 @@ impl Wire {
         if self.door.open_at.load(Ordering::Relaxed) == connection {
             return Reached::Open;
         }
-        let reached = self.knock().await;
+        let was_absent = self.door.was_absent.load(Ordering::Relaxed);
+        let is_absent = was_absent && self.look().await == Reached::Absent;
+        let reached = if is_absent { Reached::Absent } else { self.knock().await };
+        self.door.was_absent.store(reached == Reached::Absent, Ordering::Relaxed);
         if reached == Reached::Open {
             self.door.open_at.store(connection, Ordering::Relaxed);
         }

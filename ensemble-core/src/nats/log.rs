@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::NatsTransport;
+use super::door::Door;
 use super::wire::Wire;
 use crate::Result;
 use crate::env::{Clock, SystemClock};
@@ -76,21 +77,13 @@ impl NatsTransport {
     /// [`crate::Error::Server`].
     pub fn read_log(&self) -> Result<Vec<Value>> {
         let (wire, name) = (self.wire.clone(), self.subjects.log_stream());
+        let (pattern, connections) = (self.subjects.log_all(), self.connections.clone());
         self.call("read the log", async move {
-            let failed = |error: async_nats::Error| wire.unreachable("read the log", error);
-            let mut stream =
-                wire.context.get_stream(name).await.map_err(|error| failed(error.into()))?;
-            let state = stream.info().await.map_err(|error| failed(error.into()))?.state.clone();
-            let mut records = Vec::new();
-            for seq in state.first_sequence.max(1)..=state.last_sequence {
-                // What was removed meanwhile is passed over.
-                if let Ok(message) = stream.direct_get(seq).await {
-                    records.extend(serde_json::from_slice::<Value>(&message.payload).ok());
-                } else if let Ok(message) = stream.get_raw_message(seq).await {
-                    records.extend(serde_json::from_slice::<Value>(&message.payload).ok());
-                }
-            }
-            Ok(records)
+            let opened = wire.context.get_stream_no_info(&name).await;
+            let stream = opened.map_err(|error| wire.refused("read the log", error))?;
+            let door = Door::new(name, pattern.trim_end_matches('>'), connections);
+            let records = Wire { stream, door, ..wire }.history(&pattern).await?;
+            Ok(records.iter().filter_map(|r| serde_json::from_slice(&r.payload).ok()).collect())
         })
     }
 }

@@ -36,6 +36,7 @@
 mod broker;
 mod bucket;
 mod connect;
+mod consumer;
 mod door;
 mod gate;
 mod gates;
@@ -168,10 +169,14 @@ impl NatsTransport {
 
     /// Returns once the index knows everything that was stored before this call.
     fn catch_up(&self, mailbox: &Name, watch: &Watch) -> Result<()> {
+        let _haste = self.news.haste();
         let (wire, pattern) = (self.wire.clone(), self.subjects.messages(mailbox));
         let head = self.call("look into a mailbox", async move {
             Ok(wire.last(&pattern).await?.map_or(0, |message| message.sequence))
         })?;
+        if watch.index().seen_seq >= head {
+            return Ok(());
+        }
         let _waiting = self.runtime.waiting();
         if watch.catch_up(head, self.wire.patience) {
             return Ok(());
@@ -203,7 +208,7 @@ impl NatsTransport {
         last: &Stored,
         record: Record,
     ) -> Result<Option<Stored>> {
-        self.replace_while(mailbox, id, last, record, wire::nothing)
+        self.replace_while(mailbox, id, last, record, wire::NOTHING)
     }
 
     /// As [`NatsTransport::replace`], and does something else until the server has answered.
@@ -213,7 +218,7 @@ impl NatsTransport {
         id: &MessageId,
         last: &Stored,
         record: Record,
-        meanwhile: impl FnOnce() + Send + 'static,
+        meanwhile: Option<impl FnOnce() + Send + 'static>,
     ) -> Result<Option<Stored>> {
         let (wire, subject) = (self.wire.clone(), self.subjects.message(mailbox, id));
         let (expected, payload) = (last.seq, last.payload.clone());

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 
 use super::record::Record;
-use super::wire::nothing;
+use super::wire::NOTHING;
 use super::{NatsTransport, Put, Stored, lock};
 use crate::env::Published;
 use crate::message::Envelope;
@@ -37,7 +37,7 @@ impl NatsTransport {
             let (subject, fresh) =
                 (self.subjects.message(&envelope.to, &envelope.id), record.clone());
             let (put, written) = self.call("store a message", async move {
-                wire.put(subject, 0, fresh, content, nothing).await
+                wire.put(subject, 0, fresh, content, NOTHING).await
             })?;
             if let Put::Done(seq) = put {
                 let stored = Stored::new(seq, written, payload, self.now_millis());

@@ -38,7 +38,7 @@ impl NatsTransport {
     pub fn receive(&self, mailbox: &Name, holder: &Name) -> Result<Option<Delivery>> {
         let watch = self.watch(mailbox)?;
         let lease = self.settings_of(mailbox)?.lease_duration();
-        let (mut is_current, mut losses) = (false, 0);
+        let (mut is_current, mut losses, mut haste) = (false, 0, None);
         let (mut gates, mut gated) = (self.gates_of(holder), HashSet::new());
         loop {
             // Who has lost a race chooses among the first, so that the next one is not lost too.
@@ -57,7 +57,12 @@ impl NatsTransport {
             match self.take(&watch, (mailbox, &id), entry, &mut gates, lease)? {
                 Taken::Delivered(delivery) => return Ok(Some(*delivery)),
                 Taken::Buried => {}
-                Taken::Lost => losses += 1,
+                Taken::Lost => {
+                    // Those who share a mailbox must hear of each other at once.
+                    watch.note_rival();
+                    haste.get_or_insert_with(|| self.news.haste());
+                    losses += 1;
+                }
                 Taken::Gated => {
                     gated.insert(id);
                 }
@@ -143,10 +148,11 @@ impl NatsTransport {
         // Reading it takes about as long as the server does: both at the same time.
         let (read, to_read) = (Arc::new(OnceLock::new()), (id.clone(), last.payload.clone()));
         let (reading, now) = (Arc::clone(&read), self.clock.wall());
-        let taken = self.replace_while(mailbox, id, &last, record, move || {
+        let read_it = move || {
             let (id, content) = &to_read;
             let _ = reading.set(fit(id, content, now));
-        })?;
+        };
+        let taken = self.replace_while(mailbox, id, &last, record, Some(read_it))?;
         let Some(stored) = taken else {
             watch.index().note_stale(id, entry.seq);
             return Ok(Taken::Lost);
@@ -196,7 +202,7 @@ impl NatsTransport {
         let nap = due.map_or(patience, |due| {
             patience.min(Duration::from_millis(due.saturating_sub(self.now_millis())))
         });
-        let _waiting = self.runtime.waiting();
+        let (_haste, _waiting) = (self.news.haste(), self.runtime.waiting());
         Ok(watch.wait_until(nap, |index| index.has_due(self.now_millis())))
     }
 }

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use super::NatsTransport;
 use super::receive::no_message;
 use super::record::{Place, Record};
-use super::wire::nothing;
+use super::wire::NOTHING;
 use crate::Result;
 use crate::message::{Envelope, MessageId, Name};
 use crate::migrate::Movable;
@@ -41,7 +41,7 @@ impl NatsTransport {
         let (wire, subject) =
             (self.wire.clone(), self.subjects.message(&envelope.to, &envelope.id));
         let record = Record::fresh(envelope.priority).moved(place);
-        let stored = async move { wire.put(subject, 0, record, payload, nothing).await };
+        let stored = async move { wire.put(subject, 0, record, payload, NOTHING).await };
         self.call("store a message", stored)?;
         Ok(())
     }

@@ -53,6 +53,10 @@ impl Hearer for Team {
     fn anew(&self) -> Arc<Notify> {
         Arc::clone(&self.anew)
     }
+
+    fn news(&self) -> Arc<News> {
+        Arc::clone(&self.news)
+    }
 }
 
 impl NatsTransport {
@@ -101,6 +105,7 @@ impl NatsTransport {
         if lock(&team.current_at).is_some_and(|at| at.elapsed() < LOOK_AGE_MAX) {
             return Ok(true);
         }
+        let _haste = self.news.haste();
         let (wire, pattern, asked_at) =
             (self.wire.clone(), self.subjects.all_messages(), Instant::now());
         let head = self.call("look into the mailboxes", async move {

@@ -8,21 +8,29 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use async_nats::jetstream::consumer::push::OrderedConfig;
-use futures_util::StreamExt as _;
+use async_nats::jetstream::consumer::DeliverPolicy;
 use tokio::sync::Notify;
 use tokio::sync::watch::Receiver;
 
+use super::consumer::{Consumer, Told};
 use super::door::Reached;
 use super::index::Index;
+use super::lock;
 use super::record::{Record, Stored};
 use super::subject::Subjects;
-use super::wire::{ANSWER_PATIENCE, Wire, millis};
+use super::wire::Wire;
 
 /// Between two tries to follow a mailbox.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
 /// After so long without any news, a reader that knows of some has the mailbox followed anew.
 pub(super) const SILENCE: Duration = Duration::from_secs(2);
+/// News gather for so long after a question before the next one is asked, unless somebody waits for them. A
+/// connection that works hears mostly of itself: of all that it does in this time it is told at once.
+const GATHERING: Duration = Duration::from_millis(4);
+/// For so long after a race was lost to somebody else, nothing is left to gather.
+const RIVALRY: Duration = Duration::from_secs(1);
+/// How many are asked for at a time where nothing is left to gather.
+const CLOSE_BATCH: u64 = 128;
 
 /// In the place of a content that is not told.
 const SIZE: &str = "Nats-Msg-Size";
@@ -32,9 +40,26 @@ const SIZE: &str = "Nats-Msg-Size";
 pub(super) struct News {
     count: Mutex<u64>,
     changed: Condvar,
+    /// How many wait for what is not told yet.
+    haste: tokio::sync::watch::Sender<usize>,
+}
+
+/// Somebody waits for what is not told yet; ends when dropped.
+pub(super) struct Haste<'a>(&'a News);
+
+impl Drop for Haste<'_> {
+    fn drop(&mut self) {
+        self.0.haste.send_modify(|hasty| *hasty -= 1);
+    }
 }
 
 impl News {
+    /// To be held by whoever waits for news, so that they are not left to gather.
+    pub(super) fn haste(&self) -> Haste<'_> {
+        self.haste.send_modify(|hasty| *hasty += 1);
+        Haste(self)
+    }
+
     pub(super) fn ring(&self) {
         *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
         self.changed.notify_all();
@@ -55,6 +80,8 @@ pub(super) struct Watch {
     changed: Condvar,
     news: Arc<News>,
     anew: Arc<Notify>,
+    /// When a race for one of its messages was lost last.
+    rival_at: Mutex<Option<Instant>>,
 }
 
 impl Watch {
@@ -106,6 +133,11 @@ impl Watch {
         }
     }
 
+    /// Somebody else takes messages from the same mailbox.
+    pub(super) fn note_rival(&self) {
+        *lock(&self.rival_at) = Some(Instant::now());
+    }
+
     pub(super) fn note_changed(&self) {
         self.changed.notify_all();
         self.news.ring();
@@ -130,6 +162,13 @@ pub(super) trait Hearer: Send + Sync {
 
     /// Rung to have everything told anew.
     fn anew(&self) -> Arc<Notify>;
+
+    fn news(&self) -> Arc<News>;
+
+    /// Whether nothing is to be left to gather.
+    fn is_close(&self) -> bool {
+        false
+    }
 }
 
 impl Hearer for Watch {
@@ -153,6 +192,14 @@ impl Hearer for Watch {
     fn anew(&self) -> Arc<Notify> {
         Arc::clone(&self.anew)
     }
+
+    fn news(&self) -> Arc<News> {
+        Arc::clone(&self.news)
+    }
+
+    fn is_close(&self) -> bool {
+        lock(&self.rival_at).is_some_and(|at| at.elapsed() < RIVALRY)
+    }
 }
 
 /// Follows subjects for as long as somebody hears.
@@ -174,18 +221,32 @@ async fn follow_once<H: Hearer>(
     if wire.reach().await != Reached::Open {
         return None;
     }
-    let headers_only = *is_headers_only;
-    let config = OrderedConfig { headers_only, ..wire.ordered(pattern) };
-    let following = async { wire.stream.create_consumer(config).await.ok()?.messages().await.ok() };
-    let mut messages = tokio::time::timeout(ANSWER_PATIENCE, following).await.ok()??;
-    let anew = hearer.upgrade()?.anew();
+    let last = DeliverPolicy::LastPerSubject;
+    let mut consumer = Consumer::open(wire, pattern, last, *is_headers_only).await.ok()?;
+    let (anew, mut haste) = {
+        let hearer = hearer.upgrade()?;
+        (hearer.anew(), hearer.news().haste.subscribe())
+    };
     loop {
-        let message = tokio::select! {
-            message = messages.next() => message?.ok()?,
+        let (asked_at, is_close) = (tokio::time::Instant::now(), hearer.upgrade()?.is_close());
+        consumer.ask(if is_close { CLOSE_BATCH } else { 1 }).await.ok()?;
+        loop {
+            let told = tokio::select! {
+                told = consumer.hear() => told.ok()?,
+                changed = connections.changed() => return changed.ok(),
+                () = anew.notified() => return Some(()),
+            };
+            let Some(Told { message, seq, at }) = told else { break };
+            hearer.upgrade()?.hear(&message, seq, at);
+        }
+        if is_close || consumer.pending() >= CLOSE_BATCH {
+            continue;
+        }
+        tokio::select! {
+            () = tokio::time::sleep_until(asked_at + GATHERING) => {}
+            hurried = haste.wait_for(|hasty| *hasty > 0) => drop(hurried.ok()?),
             changed = connections.changed() => return changed.ok(),
             () = anew.notified() => return Some(()),
-        };
-        let info = message.info().ok()?;
-        hearer.upgrade()?.hear(&message, info.stream_sequence, millis(info.published));
+        }
     }
 }

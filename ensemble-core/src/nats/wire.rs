@@ -13,14 +13,14 @@ use std::time::Duration;
 
 use async_nats::HeaderMap;
 use async_nats::jetstream::ErrorCode;
-use async_nats::jetstream::consumer::{DeliverPolicy, push::OrderedConfig};
+use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::context::{Context, PublishErrorKind};
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
 use bytes::Bytes;
-use futures_util::StreamExt as _;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
+use super::consumer::{Consumer, Told};
 use super::door::{Door, Reached};
 use super::record::{HEADER, Record, Stored};
 use crate::message::MessageId;
@@ -92,7 +92,7 @@ impl Wire {
         expected: u64,
         mut record: Record,
         payload: Bytes,
-        meanwhile: impl FnOnce() + Send,
+        meanwhile: Option<impl FnOnce() + Send>,
     ) -> Result<(Put, Record)> {
         record.op = MessageId::generate().into();
         let mut headers = HeaderMap::new();
@@ -114,7 +114,7 @@ impl Wire {
         headers: HeaderMap,
         payload: Bytes,
     ) -> Result<Option<Put>> {
-        self.send(subject, expected, headers, payload, nothing).await
+        self.send(subject, expected, headers, payload, NOTHING).await
     }
 
     async fn send(
@@ -123,13 +123,12 @@ impl Wire {
         expected: u64,
         mut headers: HeaderMap,
         payload: Bytes,
-        meanwhile: impl FnOnce() + Send,
+        mut meanwhile: Option<impl FnOnce() + Send>,
     ) -> Result<Option<Put>> {
         headers
             .insert(async_nats::header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, expected.to_string());
         let deadline = Instant::now() + self.patience;
         let mut is_in_doubt = false;
-        let mut meanwhile = Some(meanwhile);
         loop {
             let sent = async {
                 let (subject, headers) = (subject.to_owned(), headers.clone());
@@ -143,7 +142,7 @@ impl Wire {
                 answer.await
             };
             let left = deadline.saturating_duration_since(Instant::now());
-            let detail = match tokio::time::timeout(left.min(ANSWER_PATIENCE), sent).await {
+            let detail = match timeout(left.min(ANSWER_PATIENCE), sent).await {
                 Ok(Ok(ack)) => return Ok(Some(Put::Done(ack.sequence))),
                 Ok(Err(error)) => match error.kind() {
                     PublishErrorKind::WrongLastSequence if is_in_doubt => return Ok(None),
@@ -209,7 +208,7 @@ impl Wire {
     async fn ask_for(&self, subject: &str, deadline: Instant) -> Result<Asked> {
         let asked = self.stream.get_last_raw_message_by_subject(subject);
         let left = deadline.saturating_duration_since(Instant::now());
-        Ok(match tokio::time::timeout(left.min(ANSWER_PATIENCE), asked).await {
+        Ok(match timeout(left.min(ANSWER_PATIENCE), asked).await {
             Ok(Ok(message)) => Asked::Told(Some(Box::new(message))),
             Ok(Err(error)) => match error.kind() {
                 LastRawMessageErrorKind::NoMessageFound => Asked::Told(None),
@@ -254,56 +253,70 @@ impl Wire {
 
     /// All subjects of a pattern that have a version.
     pub(super) async fn subjects(&self, pattern: &str) -> Result<Vec<String>> {
-        let listed = self.list_with(pattern, true).await?;
+        let listed = self.list_of(pattern, DeliverPolicy::LastPerSubject, true).await?;
         Ok(listed.into_iter().map(|found| found.subject).collect())
     }
 
     /// The last version of every subject of a pattern.
     pub(super) async fn list(&self, pattern: &str) -> Result<Vec<Listed>> {
-        self.list_with(pattern, false).await
+        self.list_of(pattern, DeliverPolicy::LastPerSubject, false).await
     }
 
-    async fn list_with(&self, pattern: &str, headers_only: bool) -> Result<Vec<Listed>> {
-        if self.last(pattern).await?.is_none() {
-            return Ok(Vec::new());
+    /// All versions of all subjects of a pattern, in the order in which they were stored.
+    pub(super) async fn history(&self, pattern: &str) -> Result<Vec<Listed>> {
+        self.list_of(pattern, DeliverPolicy::All, false).await
+    }
+
+    async fn list_of(
+        &self,
+        pattern: &str,
+        which: DeliverPolicy,
+        headers_only: bool,
+    ) -> Result<Vec<Listed>> {
+        let deadline = Instant::now() + self.patience;
+        loop {
+            let Some(head) = self.last(pattern).await? else { return Ok(Vec::new()) };
+            let left = deadline.saturating_duration_since(Instant::now());
+            let detail = match timeout(left, self.told(pattern, which, headers_only)).await {
+                // Whoever tells it may be behind the leader.
+                Ok(Ok(all)) if all.last().is_some_and(|found| found.seq >= head.sequence) => {
+                    return Ok(all);
+                }
+                Ok(Ok(_)) => "the news did not come in time".to_owned(),
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => "no answer".to_owned(),
+            };
+            if Instant::now() + RETRY_INTERVAL >= deadline {
+                return Err(self.unreachable("list messages", detail));
+            }
+            sleep(RETRY_INTERVAL).await;
         }
-        let failed = |error: async_nats::Error| self.unreachable("list messages", error);
-        let consumer = self
-            .stream
-            .create_consumer(OrderedConfig { headers_only, ..self.ordered(pattern) })
-            .await
-            .map_err(|error| failed(error.into()))?;
-        let mut messages = consumer.messages().await.map_err(|error| failed(error.into()))?;
-        let mut contents = Vec::new();
-        while let Some(message) = messages.next().await {
-            let message = message.map_err(|error| failed(error.into()))?;
-            let info = message.info().map_err(failed)?;
-            contents.push(Listed {
-                subject: message.subject.to_string(),
-                seq: info.stream_sequence,
-                payload: message.payload.clone(),
-                at: millis(info.published),
-            });
-            if info.pending == 0 {
-                break;
+    }
+
+    /// What one consumer tells of a pattern until nothing is pending.
+    async fn told(
+        &self,
+        pattern: &str,
+        which: DeliverPolicy,
+        headers_only: bool,
+    ) -> std::result::Result<Vec<Listed>, async_nats::Error> {
+        let mut consumer = Consumer::open(self, pattern, which, headers_only).await?;
+        let mut all = Vec::new();
+        while consumer.pending() > 0 {
+            consumer.ask(1).await?;
+            while consumer.pending() > 0 {
+                let told = timeout(ANSWER_PATIENCE, consumer.hear()).await??;
+                let Some(Told { message, seq, at }) = told else { break };
+                let subject = message.subject.to_string();
+                all.push(Listed { subject, seq, payload: message.payload, at });
             }
         }
-        Ok(contents)
-    }
-
-    /// A consumer that tells of the last version of every subject, and then of each new one.
-    pub(super) fn ordered(&self, pattern: &str) -> OrderedConfig {
-        OrderedConfig {
-            deliver_subject: self.client.new_inbox(),
-            filter_subject: pattern.to_owned(),
-            deliver_policy: DeliverPolicy::LastPerSubject,
-            ..OrderedConfig::default()
-        }
+        Ok(all)
     }
 }
 
 /// For whoever only waits.
-pub(super) fn nothing() {}
+pub(super) const NOTHING: Option<fn()> = None;
 
 /// A time of the server, in milliseconds since the Unix epoch.
 pub(super) fn millis(time: time::OffsetDateTime) -> u64 {
