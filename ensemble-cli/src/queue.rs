@@ -84,6 +84,15 @@ impl Queue {
         }
     }
 
+    /// Before whoever looks at all mailboxes: on servers they are followed together.
+    pub(crate) fn overlook(&self) -> ensemble_core::Result<()> {
+        match self {
+            Self::Directory(_) => Ok(()),
+            #[cfg(feature = "nats")]
+            Self::Servers(servers) => servers.follow_team(),
+        }
+    }
+
     /// Where its requests are.
     pub(crate) fn ledger(&self) -> &dyn Ledger {
         match self {

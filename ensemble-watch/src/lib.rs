@@ -25,6 +25,7 @@ mod boxes;
 mod couriers;
 mod departures;
 pub mod doorbell;
+pub mod duties;
 mod engine;
 pub mod judge;
 mod kinds;

@@ -13,7 +13,6 @@ use ensemble_core::Result;
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Name, Timestamp};
-use ensemble_core::requests::{Asked, Requests};
 use ensemble_core::roster::{Evidence, Member, Presence, Sight, State, presence};
 use ensemble_core::spool::Spool;
 use ensemble_core::tmux::{Server, TmuxPane};
@@ -21,14 +20,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::couriers::Couriers;
+use crate::duties::{self, Duties};
 use crate::panes::PaneEntry;
 use crate::project::Project;
 use crate::run::ACTOR;
 
 /// The providers whose screens say nothing about work.
 const SCRIPTS: [&str; 2] = ["shell", "generic"];
-/// How many of the held messages are named.
-const NAMED_MAX: usize = 8;
 /// The least time between two looks that events have asked for.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_secs(1);
 /// The largest `watch.json` that is read, in bytes.
@@ -48,50 +46,23 @@ pub struct Observed {
     pub why: String,
 }
 
-/// Who waits for whose decision: agents with pending requests of their own, and the oldest of those
-/// in a few words. One look for the whole team.
-///
-/// # Errors
-/// The requests cannot be listed.
-pub fn waiting(spool: &Spool) -> Result<BTreeMap<Name, String>> {
-    let requests = Requests::new(spool);
-    let mut pending = Vec::new();
-    for id in requests.ids()? {
-        // Most are closed, which costs no reading to see.
-        if !requests.is_closed(&id)?
-            && let Ok(Some(entry)) = requests.find(id.as_str())
-            && entry.decision.is_none()
-        {
-            pending.push(entry.request);
-        }
-    }
-    // The oldest is put in last.
-    pending.sort_by_key(|asked| std::cmp::Reverse(asked.created_at));
-    let words = |asked: Asked| {
-        let text = format!("{} {} by {}", asked.kind, asked.request_id, asked.to);
-        (asked.from, text)
-    };
-    Ok(pending.into_iter().map(words).collect())
-}
-
-/// What a member is doing, given what was seen of its pane and who waits for a decision.
-///
-/// # Errors
-/// The queue cannot be read.
+/// What a member is doing, given what was seen of its pane, whose decision it waits for and what it
+/// holds.
+#[must_use]
 pub fn judge(
-    spool: &Spool,
     member: &Member,
     sight: Sight,
-    waiting: &BTreeMap<Name, String>,
-) -> Result<Presence> {
+    waits_for: Option<&String>,
+    holds: Vec<String>,
+) -> Presence {
     let mut evidence = Evidence::new(member.state, sight);
     evidence.ended = member.ended.as_ref().map(|ended| ended.how);
     evidence.is_script = SCRIPTS.contains(&member.provider.as_str());
     if member.is_present() {
-        evidence.waits_for = waiting.get(&member.name).cloned();
-        evidence.holds = held_by(spool, member)?;
+        evidence.waits_for = waits_for.cloned();
+        evidence.holds = holds;
     }
-    Ok(presence(&evidence))
+    presence(&evidence)
 }
 
 /// Looks at a member's pane, if it has one.
@@ -132,25 +103,6 @@ fn without_pane(member: &Member) -> Sight {
     }
 }
 
-/// The tasks a member holds, or the ids of messages that are about none.
-///
-/// # Errors
-/// The queue cannot be read.
-pub fn held_by(spool: &Spool, member: &Member) -> Result<Vec<String>> {
-    let mut held = Vec::new();
-    for mailbox in spool.mailboxes()? {
-        for observed in spool.observe(&mailbox)? {
-            if observed.lease.holder != member.name || held.len() == NAMED_MAX {
-                continue;
-            }
-            let task = spool.peek(&mailbox, &observed.lease.id).ok().and_then(|e| e.task_id);
-            held.push(task.unwrap_or_else(|| observed.lease.id.to_string()));
-        }
-    }
-    held.sort_unstable();
-    Ok(held)
-}
-
 /// What the last watcher has seen, from its status file.
 #[must_use]
 pub fn last_observed(status: &Path) -> Vec<Observed> {
@@ -164,6 +116,34 @@ pub fn last_observed(status: &Path) -> Vec<Observed> {
     };
     let members = value["members"].as_array().cloned().unwrap_or_default();
     members.into_iter().filter_map(|member| serde_json::from_value(member).ok()).collect()
+}
+
+/// Where the watcher learns what agents hold and wait for.
+#[derive(Clone, Copy)]
+pub(crate) enum Source<'a> {
+    /// It looks by itself.
+    Directory(&'a Spool),
+    /// It was told by the thread that follows the servers.
+    Told(&'a Duties),
+}
+
+impl Source<'_> {
+    fn waits_for(self) -> Result<BTreeMap<Name, String>> {
+        match self {
+            Self::Directory(spool) => duties::waits_for(spool),
+            Self::Told(duties) => Ok(duties.waits_for.clone()),
+        }
+    }
+
+    fn held_by(self, agent: &Name) -> Result<Vec<String>> {
+        match self {
+            Self::Directory(spool) => {
+                let mut holds = duties::holds(spool, |holder| holder == agent)?;
+                Ok(holds.remove(agent).unwrap_or_default())
+            }
+            Self::Told(duties) => Ok(duties.held_by(agent)),
+        }
+    }
 }
 
 /// The watcher's eye on the team.
@@ -200,8 +180,15 @@ impl Members {
     /// Something has changed in a mailbox: look at those who read it, but not at once again.
     pub(crate) fn stir(&mut self, now: Monotonic, mailbox: &Name) {
         let readers = self.members.values().filter(|member| member.mailbox == *mailbox);
+        let readers: Vec<Name> = readers.map(|member| member.name.clone()).collect();
+        self.stir_all(now, readers);
+    }
+
+    /// What these agents hold or wait for has changed: as [`Self::stir`].
+    pub(crate) fn stir_all(&mut self, now: Monotonic, agents: impl IntoIterator<Item = Name>) {
         let before = self.stirred.len();
-        self.stirred.extend(readers.map(|member| member.name.clone()));
+        let members = &self.members;
+        self.stirred.extend(agents.into_iter().filter(|agent| members.contains_key(agent)));
         if self.stirred.len() > before {
             let earliest = self.last_look.map_or(now, |at| at + LOOK_INTERVAL_MIN);
             self.next_look = self.next_look.min(earliest.max(now));
@@ -220,7 +207,7 @@ impl Members {
         &mut self,
         now: Monotonic,
         project: &Project,
-        spool: &Spool,
+        source: Source<'_>,
         couriers: &mut Couriers,
         recorder: &dyn Recorder,
     ) -> bool {
@@ -235,7 +222,7 @@ impl Members {
         }
         let regular = self.last_look.map_or(now, |at| at + self.interval);
         self.next_look = regular.max(now + LOOK_INTERVAL_MIN);
-        match waiting(spool) {
+        match source.waits_for() {
             Ok(waiting) => self.waiting = waiting,
             Err(error) => tracing::warn!(%error, "cannot tell who waits for a decision"),
         }
@@ -249,7 +236,7 @@ impl Members {
                 Some(_) => Sight::Unseen,
                 None => without_pane(member),
             };
-            changed |= self.seen(&member.name, sight, spool, recorder);
+            changed |= self.seen(&member.name, sight, source, recorder);
         }
         changed
     }
@@ -259,7 +246,7 @@ impl Members {
         &mut self,
         agent: &Name,
         sight: Sight,
-        spool: &Spool,
+        source: Source<'_>,
         recorder: &dyn Recorder,
     ) -> bool {
         let Some(member) = self.members.get(agent) else { return false };
@@ -268,8 +255,10 @@ impl Members {
         if sight == Sight::Unseen && last.is_some() {
             return false;
         }
-        let Presence { state, why, .. } = match judge(spool, member, sight, &self.waiting) {
-            Ok(presence) => presence,
+        let waits_for = self.waiting.get(agent);
+        let held = if member.is_present() { source.held_by(agent) } else { Ok(Vec::new()) };
+        let Presence { state, why, .. } = match held {
+            Ok(held) => judge(member, sight, waits_for, held),
             Err(error) => {
                 tracing::warn!(%agent, %error, "cannot tell what an agent is doing");
                 return false;

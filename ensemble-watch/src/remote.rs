@@ -6,6 +6,7 @@
 //! | connect, if there is no connection | the loop is told, and the log |
 //! | outbox, and what landed in the queue's directory | carried to the servers, stored once by id |
 //! | mailboxes of this host's agents | what waits is told to the loop, which nudges the panes |
+//! | what this host's agents hold and wait for | told to the loop when it has changed, once a second at most |
 //! | requests that have changed, and all every 30 s | what is due is announced, reminded of, expired, told |
 //! | every 30 s: leases | those of silent holders are taken back; gated tasks are kept for theirs |
 //! | every hour: settled messages, closed requests | those past their time are removed |
@@ -32,6 +33,7 @@ use serde_json::json;
 
 use crate::couriers::COUNT_MAX;
 use crate::departures::Departures;
+use crate::duties::{self, Duties};
 use crate::engine::{Absent, Told, Wake};
 use crate::leases::Leases;
 use crate::panes;
@@ -49,6 +51,8 @@ const SCAN_INTERVAL: Duration = Duration::from_secs(30);
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 /// How often the names of the mailboxes are compared.
 const NAMES_INTERVAL: Duration = Duration::from_secs(5);
+/// How often it is looked up what agents hold, at most.
+const DUTIES_INTERVAL: Duration = Duration::from_secs(1);
 /// How often settled messages past their time are removed.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60 * 60);
 /// Who holds messages on their way from the directory to the servers.
@@ -71,6 +75,11 @@ pub(crate) struct Follower {
     next_scan: Monotonic,
     requests: RequestWatch,
     told: BTreeMap<Name, Vec<MessageId>>,
+    /// The loop was told these, and when it is told others at the earliest.
+    duties: Duties,
+    next_duties: Monotonic,
+    /// Something was heard since they were looked up.
+    has_news: bool,
     condition: serde_json::Value,
     absent: Absent,
 }
@@ -103,6 +112,9 @@ impl Follower {
             requests: RequestWatch::new(&project.queue, project.kinds()?)
                 .only_for(project.roster()),
             told: BTreeMap::new(),
+            duties: Duties::default(),
+            next_duties: now,
+            has_news: true,
             condition: serde_json::Value::Null,
             absent: Absent::default(),
         }))
@@ -175,7 +187,9 @@ impl Follower {
             }
             let now = SystemClock.monotonic();
             let due = self.requests.next_timeout().map_or(ROUND, |at| at.since(now));
-            seen = queue.wait_for_news(seen, ROUND.min(due.max(ROUND_MIN)));
+            let heard = queue.wait_for_news(seen, ROUND.min(due.max(ROUND_MIN)));
+            self.has_news |= heard != seen;
+            seen = heard;
             match self.stop.try_recv() {
                 Err(crossbeam_channel::TryRecvError::Empty) => {}
                 Ok(()) | Err(crossbeam_channel::TryRecvError::Disconnected) => return true,
@@ -218,7 +232,28 @@ impl Follower {
             self.next_sweep = now + SWEEP_INTERVAL;
             self.sweep(queue)?;
         }
-        self.see_to_requests(queue)
+        self.see_to_requests(queue)?;
+        self.tell_duties(queue)
+    }
+
+    /// What the agents of this host hold and wait for, if it has changed.
+    fn tell_duties(&mut self, queue: &NatsTransport) -> Result<()> {
+        let now = SystemClock.monotonic();
+        if !self.has_news || now < self.next_duties {
+            return Ok(());
+        }
+        self.next_duties = now + DUTIES_INTERVAL;
+        let (members, _) = self.project.roster().entries()?;
+        let is_here = |name: &Name| members.iter().any(|member| member.name == *name);
+        let duties =
+            Duties { waits_for: self.requests.waits_for(), holds: duties::holds(queue, is_here)? };
+        // What came while it was looked up rings again.
+        self.has_news = false;
+        if duties != self.duties {
+            self.duties = duties.clone();
+            let _ = self.wakes.send(Wake::Remote(Told::Duties(duties)));
+        }
+        Ok(())
     }
 
     fn see_to_requests(&mut self, queue: &NatsTransport) -> Result<()> {

@@ -30,6 +30,8 @@ use ensemble_core::{Error, Result};
 use serde_json::json;
 
 use crate::doorbell::Doorbell;
+#[cfg(feature = "nats")]
+use crate::duties::words;
 use crate::run::ACTOR;
 
 /// How long the process that has asked or decided is left to finish by itself.
@@ -286,6 +288,14 @@ impl RequestWatch {
 
     pub(crate) fn next_timeout(&self) -> Option<Monotonic> {
         self.tracker.poll_timeout().into_iter().chain(self.due.values().copied()).min()
+    }
+
+    /// Who waits for whose decision, as far as was looked, in a few words.
+    #[cfg(feature = "nats")]
+    pub(crate) fn waits_for(&self) -> BTreeMap<Name, String> {
+        let pending = self.tracker.iter().filter(|request| request.decision().is_none());
+        let words = |r: &Request| (r.from().clone(), words(&r.kind().name, r.id(), r.to()));
+        pending.map(words).collect()
     }
 
     /// For `status`: how many wait for an answer.

@@ -8,9 +8,9 @@ use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{self, Record};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::roster::{Member, Presence, State};
-use ensemble_core::spool::Spool;
 use ensemble_core::tmux::Server;
 use ensemble_watch::doorbell::Waiter;
+use ensemble_watch::duties::Duties;
 use ensemble_watch::members::{self, Observed};
 use ensemble_watch::project::Project;
 use serde_json::{Value, json};
@@ -19,6 +19,7 @@ use super::status::{COUNT_MAX, counted};
 use crate::completion;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
+use crate::queue::Queue;
 use crate::text::{age, one_line};
 
 /// How much of the end of the log is searched for signs of life, in bytes.
@@ -82,7 +83,6 @@ impl Arguments {
 
     fn look(&self, context: &Context) -> Outcome<Vec<Line>> {
         let project = context.project()?;
-        let spool = context.spool()?;
         let (mut members, errors) = project.roster().entries()?;
         for error in errors {
             say(&format!("warning: {error}"));
@@ -96,18 +96,16 @@ impl Arguments {
             ));
         }
         let observed = members::last_observed(&project.watch_status());
-        let waiting = members::waiting(&spool)?;
+        let queue = overlooked(context)?;
+        let is_one = |name: &Name| members.iter().any(|member| member.name == *name);
+        let duties = Duties::of(&*queue, queue.ledger(), is_one)?;
         let records = event_log::recent(&project.logs(), LOG_BYTES_MAX)?;
         let spoken = last_by_actor(&records);
         members
             .into_iter()
             .map(|member| {
-                line(
-                    project,
-                    &spool,
-                    member,
-                    &Seen { observed: &observed, waiting: &waiting, spoken: &spoken },
-                )
+                let seen = Seen { observed: &observed, duties: &duties, spoken: &spoken };
+                line(project, &queue, member, &seen)
             })
             .collect()
     }
@@ -117,16 +115,32 @@ impl Arguments {
 struct Seen<'a> {
     /// What the watcher has seen last.
     observed: &'a [Observed],
-    /// Who waits for whose decision.
-    waiting: &'a BTreeMap<Name, String>,
+    /// What everybody holds and waits for.
+    duties: &'a Duties,
     /// When an actor was last in the log.
     spoken: &'a BTreeMap<&'a str, Timestamp>,
 }
 
-fn line(project: &Project, spool: &Spool, member: Member, seen: &Seen<'_>) -> Outcome<Line> {
-    let Seen { observed, waiting, spoken } = seen;
+/// The queue as far as it can be seen: the panes are here also while the servers are away.
+fn overlooked(context: &Context) -> Outcome<Queue> {
+    let opened = Queue::open(context).and_then(|queue| {
+        queue.overlook()?;
+        Ok(queue)
+    });
+    match opened {
+        Err(failure) if context.project()?.servers()?.is_some() => {
+            say(&format!("warning: what the agents hold is not known: {}", failure.text()));
+            Ok(Queue::Directory(context.spool()?))
+        }
+        other => other,
+    }
+}
+
+fn line(project: &Project, queue: &Queue, member: Member, seen: &Seen<'_>) -> Outcome<Line> {
+    let Seen { observed, duties, spoken } = seen;
     let sight = members::look(project, &member)?;
-    let presence = members::judge(spool, &member, sight, waiting)?;
+    let (waits_for, tasks) = (duties.waits_for.get(&member.name), duties.held_by(&member.name));
+    let presence = members::judge(&member, sight, waits_for, tasks.clone());
     let is_it = |o: &&Observed| o.agent == member.name && o.state == presence.state;
     let since = match presence.state {
         State::Shutdown => member.ended.as_ref().map(|ended| ended.at),
@@ -140,8 +154,7 @@ fn line(project: &Project, spool: &Spool, member: Member, seen: &Seen<'_>) -> Ou
     };
     let shown = signs.and_then(|pane| pane.active_at);
     let sign_of_life = spoken.get(member.name.as_str()).copied().max(shown);
-    let unread = spool.glance(&member.mailbox, COUNT_MAX).map_or(0, |glance| glance.waiting);
-    let tasks = members::held_by(spool, &member)?;
+    let unread = queue.glance(&member.mailbox, COUNT_MAX).map_or(0, |glance| glance.waiting);
     Ok(Line { member, presence, since, tasks, unread, sign_of_life })
 }
 

@@ -229,7 +229,7 @@ impl Engine {
             }
             Wake::Back(Back::Typed(report)) => self.couriers.report(now, report, &*self.recorder),
             Wake::Back(Back::Looked { agent, sight }) => self.looked(now, &agent, sight),
-            Wake::Remote(told) => self.told(told),
+            Wake::Remote(told) => self.told(now, told),
             Wake::Stop => {}
         }
     }
@@ -239,7 +239,7 @@ impl Engine {
         let held = self.leases.held_by(agent);
         let moment = Moment { now, wall: SystemClock.wall() };
         self.parking.looked(moment, agent, sight.diagnosis(), held, spool, recorder);
-        let changed = self.members.seen(agent, sight, spool, recorder);
+        let changed = self.members.seen(agent, sight, self.remote.source(spool), recorder);
         self.status.changed_if(changed);
     }
 
@@ -406,7 +406,8 @@ impl Engine {
         self.status.changed_if(alarmed);
         self.tell(now);
         let (spool, recorder) = (&*self.spool, &*self.recorder);
-        let changed = self.members.drive(now, &self.project, spool, &mut self.couriers, recorder);
+        let source = self.remote.source(spool);
+        let changed = self.members.drive(now, &self.project, source, &mut self.couriers, recorder);
         self.status.changed_if(changed);
     }
 }

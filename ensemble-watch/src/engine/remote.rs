@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use ensemble_core::Result;
+use ensemble_core::env::Monotonic;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::spool::Spool;
 use serde_json::{Value, json};
 
 use super::Engine;
+use crate::duties::Duties;
 use crate::mail::{Mail, RemoteMail};
+use crate::members::Source;
 use crate::project::Project;
 
 /// News of the servers.
@@ -23,6 +26,8 @@ pub(crate) enum Told {
         /// The ids, up to a limit.
         ids: Vec<MessageId>,
     },
+    /// What the agents of this host hold and wait for.
+    Duties(Duties),
     /// How the connection is, for `status`.
     Condition(Value),
 }
@@ -36,7 +41,7 @@ pub(super) enum Remote {
     /// In the queue's directory.
     Directory,
     /// On servers.
-    Servers { mail: RemoteMail, condition: Value, absent: Absent },
+    Servers { mail: RemoteMail, duties: Duties, condition: Value, absent: Absent },
 }
 
 impl Remote {
@@ -45,6 +50,7 @@ impl Remote {
             None => Self::Directory,
             Some(_) => Self::Servers {
                 mail: RemoteMail::default(),
+                duties: Duties::default(),
                 condition: json!({ "connected": false }),
                 absent,
             },
@@ -56,6 +62,14 @@ impl Remote {
         match self {
             Self::Directory => spool,
             Self::Servers { mail, .. } => mail,
+        }
+    }
+
+    /// Where it is learned what agents hold and wait for.
+    pub(super) fn source<'a>(&'a self, spool: &'a Spool) -> Source<'a> {
+        match self {
+            Self::Directory => Source::Directory(spool),
+            Self::Servers { duties, .. } => Source::Told(duties),
         }
     }
 
@@ -88,8 +102,8 @@ impl Remote {
 
 impl Engine {
     /// The thread that follows the servers has something to say.
-    pub(super) fn told(&mut self, told: Told) {
-        let Remote::Servers { mail, condition, .. } = &mut self.remote else { return };
+    pub(super) fn told(&mut self, now: Monotonic, told: Told) {
+        let Remote::Servers { mail, duties, condition, .. } = &mut self.remote else { return };
         match told {
             Told::Mail { mailbox, ids } => {
                 for id in mail.take(mailbox.clone(), ids) {
@@ -97,7 +111,12 @@ impl Engine {
                 }
                 self.rung.insert(mailbox);
             }
-            Told::Condition(now) => *condition = now,
+            Told::Duties(told) => {
+                let stirred: Vec<Name> = duties.changed(&told).cloned().collect();
+                *duties = told;
+                self.members.stir_all(now, stirred);
+            }
+            Told::Condition(told) => *condition = told,
         }
     }
 }

@@ -6,9 +6,11 @@ use ensemble_core::contract::{self, Status};
 use ensemble_core::driver::PongBox;
 use ensemble_core::driver::file_stem;
 use ensemble_core::env::{Clock as _, Lease, SystemClock};
+use ensemble_core::message::Name;
 use ensemble_core::proto::ready;
 use ensemble_core::roster::Proof;
 use ensemble_core::spool::State;
+use ensemble_watch::duties::Duties;
 use ensemble_watch::members;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -129,11 +131,15 @@ pub(super) fn whoami(desk: &Desk, _: Nothing) -> Answer {
 
 pub(super) fn list_agents(desk: &Desk, _: Nothing) -> Answer {
     let (members, errors) = desk.project.roster().entries()?;
-    let waiting = members::waiting(&desk.spool)?;
+    let queue = desk.queue()?;
+    queue.overlook()?;
+    let is_one = |name: &Name| members.iter().any(|member| member.name == *name);
+    let duties = Duties::of(&**queue, queue.ledger(), is_one)?;
     let mut agents = Vec::new();
-    for member in members {
-        let sight = members::look(&desk.project, &member)?;
-        let presence = members::judge(&desk.spool, &member, sight, &waiting)?;
+    for member in &members {
+        let sight = members::look(&desk.project, member)?;
+        let (waits_for, holds) = (duties.waits_for.get(&member.name), duties.held_by(&member.name));
+        let presence = members::judge(member, sight, waits_for, holds);
         agents.push(json!({
             "agent": member.name, "role": member.role, "provider": member.provider,
             "mailbox": member.mailbox, "state": presence.state, "why": presence.why,
@@ -142,7 +148,7 @@ pub(super) fn list_agents(desk: &Desk, _: Nothing) -> Answer {
     let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
     Ok(json!({
         "agents": agents, "unreadable": errors,
-        "mailboxes": desk.queue()?.mailboxes()?, "named_in_plans": desk.store.agents()?,
+        "mailboxes": queue.mailboxes()?, "named_in_plans": desk.store.agents()?,
     }))
 }
 

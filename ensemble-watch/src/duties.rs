@@ -1,0 +1,113 @@
+//! What the queue knows of agents: who holds what, and who waits for whose decision.
+//!
+//! | mailboxes in | looked up by |
+//! |---|---|
+//! | the queue's directory | whoever asks, at once |
+//! | servers, by a command | the command, over a connection of its own |
+//! | servers, by the watcher | the thread that follows them, which tells the loop when it has changed |
+//!
+//! So a server that does not answer holds up nobody: the loop goes on with what it was told last.
+
+use std::collections::BTreeMap;
+
+use ensemble_core::Result;
+use ensemble_core::broker::Broker;
+use ensemble_core::message::Name;
+use ensemble_core::requests::{Asked, Ledger, Requests};
+
+/// How many of the held messages are named, of each agent.
+const NAMED_MAX: usize = 8;
+
+/// What agents have in their hands, and what they wait for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Duties {
+    /// Who waits for whose decision, in a few words.
+    pub waits_for: BTreeMap<Name, String>,
+    /// The tasks that each one holds, or the ids of messages that are about none.
+    pub holds: BTreeMap<Name, Vec<String>>,
+}
+
+impl Duties {
+    /// Of these agents, wherever the mailboxes are.
+    ///
+    /// # Errors
+    /// The queue cannot be read.
+    pub fn of(
+        queue: &dyn Broker,
+        ledger: &dyn Ledger,
+        who: impl Fn(&Name) -> bool,
+    ) -> Result<Self> {
+        Ok(Self { waits_for: waits_for(ledger)?, holds: holds(queue, who)? })
+    }
+
+    /// What this agent holds.
+    #[must_use]
+    pub fn held_by(&self, agent: &Name) -> Vec<String> {
+        self.holds.get(agent).cloned().unwrap_or_default()
+    }
+
+    /// For whom it is something else there than here.
+    pub(crate) fn changed<'d>(&'d self, there: &'d Self) -> impl Iterator<Item = &'d Name> {
+        let agents = |duties: &'d Self| duties.waits_for.keys().chain(duties.holds.keys());
+        agents(self).chain(agents(there)).filter(|agent| {
+            self.waits_for.get(*agent) != there.waits_for.get(*agent)
+                || self.holds.get(*agent) != there.holds.get(*agent)
+        })
+    }
+}
+
+/// Who waits for whose decision: agents with pending requests of their own, and the oldest of those
+/// in a few words. One look for the whole team.
+///
+/// # Errors
+/// The requests cannot be listed.
+pub fn waits_for(ledger: &dyn Ledger) -> Result<BTreeMap<Name, String>> {
+    let requests = Requests::new(ledger);
+    let mut pending = Vec::new();
+    for id in requests.ids()? {
+        // Most are closed, which costs no reading to see.
+        if !requests.is_closed(&id)?
+            && let Ok(Some(entry)) = requests.find(id.as_str())
+            && entry.decision.is_none()
+        {
+            pending.push(entry.request);
+        }
+    }
+    // The oldest is put in last.
+    pending.sort_by_key(|asked| std::cmp::Reverse(asked.created_at));
+    let words = |asked: Asked| {
+        let text = words(asked.kind.as_str(), asked.request_id.as_str(), &asked.to);
+        (asked.from, text)
+    };
+    Ok(pending.into_iter().map(words).collect())
+}
+
+/// What somebody waits for.
+pub(crate) fn words(kind: &str, id: &str, to: &Name) -> String {
+    format!("{kind} {id} by {to}")
+}
+
+/// The tasks that these agents hold, or the ids of messages that are about none.
+///
+/// # Errors
+/// The queue cannot be read.
+pub fn holds(
+    queue: &dyn Broker,
+    who: impl Fn(&Name) -> bool,
+) -> Result<BTreeMap<Name, Vec<String>>> {
+    let mut all: BTreeMap<Name, Vec<String>> = BTreeMap::new();
+    for mailbox in queue.mailboxes()? {
+        for lease in queue.observe(&mailbox)?.into_iter().map(|observed| observed.lease) {
+            if !who(&lease.holder) {
+                continue;
+            }
+            let held = all.entry(lease.holder).or_default();
+            if held.len() < NAMED_MAX {
+                let task = queue.peek(&mailbox, &lease.id).ok().and_then(|e| e.task_id);
+                held.push(task.unwrap_or_else(|| lease.id.to_string()));
+            }
+        }
+    }
+    all.values_mut().for_each(|held| held.sort_unstable());
+    Ok(all)
+}
