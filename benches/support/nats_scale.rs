@@ -53,7 +53,16 @@ pub(super) fn scale(body: &str) -> Outcome<()> {
     let teams = setting("ENSEMBLE_BENCH_TEAMS", 100)?;
     let small = measure(agents, teams, body)?;
     let large = measure(agents / 10, 1, body)?;
+    if follows_teams() {
+        // What follows is a simulation of hosts that follow each mailbox by itself.
+        return Ok(());
+    }
     simulate(&small, &large, agents)
+}
+
+/// Whether each host follows its team over one consumer, as watchers do; else each mailbox by itself.
+fn follows_teams() -> bool {
+    std::env::var("ENSEMBLE_BENCH_FOLLOW").is_ok_and(|which| which == "team")
 }
 
 /// Every agent is sent a message, which its host receives and settles. A host is a connection that
@@ -67,7 +76,11 @@ fn measure(agents: usize, teams: usize, body: &str) -> Outcome<Costs> {
             .collect::<Result<Vec<_>, _>>()?;
         let options = NatsOptions::new(server.url(), Name::new(format!("scale-{team}"))?)
             .with_patience(Duration::from_secs(120));
-        all.push((NatsTransport::connect(&options)?, mailboxes));
+        let queue = NatsTransport::connect(&options)?;
+        if follows_teams() {
+            queue.follow_team()?;
+        }
+        all.push((queue, mailboxes));
     }
     println!("{agents} agents in {teams} teams, one server");
     let send = |queue: &NatsTransport, name: &Name| {
