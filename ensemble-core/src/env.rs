@@ -79,8 +79,9 @@ impl Clock for SystemClock {
         Monotonic(read_clock(rustix::time::ClockId::Monotonic))
     }
     fn wall(&self) -> Timestamp {
-        let since_epoch = read_clock(rustix::time::ClockId::Realtime);
-        Timestamp::from_unix_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+        let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let millis = since_epoch.unwrap_or_default().as_millis();
+        Timestamp::from_unix_millis(i64::try_from(millis).unwrap_or(i64::MAX))
     }
     fn boottime(&self) -> Monotonic {
         Monotonic(read_clock(rustix::time::ClockId::Boottime))

@@ -1,16 +1,24 @@
-//! A doorbell for directories: `notify` as a hint that something landed.
+//! A doorbell for directories: inotify as a hint that something landed.
 //!
 //! A ring means "look". It may ring twice, late, or for nothing; it may stay silent when events
 //! were lost. Whoever listens lists the directory to learn what is there. Directories are watched
 //! one by one, never recursively.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
-use notify::event::{AccessKind, AccessMode, ModifyKind, RemoveKind, RenameMode};
-use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+use rustix::fs::inotify::{self, ReadFlags, WatchFlags};
+use rustix::io::Errno;
+
+/// How much is read at once, in bytes: some thousand events.
+const EVENTS_BUFFER_BYTES: usize = 64 * 1024;
 
 /// How a file has landed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,8 +66,23 @@ pub enum Ring {
 /// Rings a function, on a thread of its own, when something lands in a watched directory.
 #[derive(Debug)]
 pub struct Doorbell {
-    watcher: RecommendedWatcher,
-    watched: HashSet<PathBuf>,
+    shared: Arc<Shared>,
+    watched: HashMap<PathBuf, i32>,
+}
+
+/// What the thread that rings knows as well.
+#[derive(Debug)]
+struct Shared {
+    inotify: OwnedFd,
+    /// Which directory each watch is of.
+    dirs: Mutex<HashMap<i32, PathBuf>>,
+    is_over: AtomicBool,
+}
+
+impl Shared {
+    fn dirs(&self) -> MutexGuard<'_, HashMap<i32, PathBuf>> {
+        self.dirs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Doorbell {
@@ -67,10 +90,18 @@ impl Doorbell {
     ///
     /// # Errors
     /// The system has no instance left (`fs.inotify.max_user_instances`), for people.
-    pub fn new(ring: impl Fn(Ring) + Send + 'static) -> Result<Self, String> {
-        let handler = move |event: notify::Result<Event>| rings(event).into_iter().for_each(&ring);
-        let watcher = notify::recommended_watcher(handler).map_err(|e| explain(&e))?;
-        Ok(Self { watcher, watched: HashSet::new() })
+    pub fn new(mut ring: impl FnMut(Ring) + Send + 'static) -> Result<Self, String> {
+        let inotify = inotify::init(inotify::CreateFlags::CLOEXEC).map_err(explain)?;
+        let shared =
+            Arc::new(Shared { inotify, dirs: Mutex::default(), is_over: AtomicBool::new(false) });
+        let listener = Arc::clone(&shared);
+        let started = thread::Builder::new()
+            .name("doorbell".to_owned())
+            .spawn(move || listen(&listener, &mut ring));
+        match started {
+            Ok(_) => Ok(Self { shared, watched: HashMap::new() }),
+            Err(error) => Err(format!("cannot start the thread that listens: {error}")),
+        }
     }
 
     /// Watches a directory, which must exist.
@@ -78,77 +109,120 @@ impl Doorbell {
     /// # Errors
     /// The directory is gone or the system has no watch left (`fs.inotify.max_user_watches`).
     pub fn watch(&mut self, dir: &Path) -> Result<(), String> {
-        if self.watched.contains(dir) {
+        if self.watched.contains_key(dir) {
             return Ok(());
         }
-        self.watcher.watch(dir, RecursiveMode::NonRecursive).map_err(|e| explain(&e))?;
-        self.watched.insert(dir.to_owned());
+        // Held until the watch has its name: its first event may come at once.
+        let mut dirs = self.shared.dirs();
+        let watch = inotify::add_watch(&self.shared.inotify, dir, heard()).map_err(explain)?;
+        dirs.insert(watch, dir.to_owned());
+        drop(dirs);
+        self.watched.insert(dir.to_owned(), watch);
         Ok(())
     }
 
     /// Whether a directory is watched.
     #[must_use]
     pub fn is_watched(&self, dir: &Path) -> bool {
-        self.watched.contains(dir)
+        self.watched.contains_key(dir)
     }
 
     /// Stops watching a directory.
     pub fn unwatch(&mut self, dir: &Path) {
-        if self.watched.remove(dir) {
-            // It may be gone already, and its watch with it.
-            let _ = self.watcher.unwatch(dir);
+        let Some(watch) = self.watched.remove(dir) else { return };
+        // The system gives the number of a watch that has ended by itself to no other, so this
+        // ends no other one.
+        if self.shared.dirs().remove(&watch).is_some() {
+            let _ = inotify::remove_watch(&self.shared.inotify, watch);
         }
     }
 }
 
-/// What an event of `notify` means here. Reading a directory makes events too (opened, closed
-/// without writing); they must not ring, or a listener would wake itself for ever.
-fn rings(event: notify::Result<Event>) -> Vec<Ring> {
-    let event = match event {
-        Ok(event) => event,
-        Err(error) => return vec![Ring::Failed { why: explain(&error) }],
-    };
-    if event.need_rescan() {
-        return vec![Ring::Overflow];
+impl Drop for Doorbell {
+    /// The thread sleeps in `read` and must be woken to end: a watch that is removed tells it so.
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::SeqCst);
+        let inotify = &self.shared.inotify;
+        if let Ok(last) = inotify::add_watch(inotify, "/", WatchFlags::DELETE_SELF) {
+            let _ = inotify::remove_watch(inotify, last);
+        }
     }
-    let landed = |path: Option<&PathBuf>, how: Landing| {
-        let path = path?;
-        let (dir, name) = (path.parent()?.to_owned(), path.file_name()?.to_str()?.to_owned());
-        Some(Ring::Landed { dir, name, how })
-    };
-    let ring = match event.kind {
-        EventKind::Modify(ModifyKind::Name(RenameMode::To)) => {
-            landed(event.paths.first(), Landing::Renamed)
-        }
-        EventKind::Modify(ModifyKind::Name(RenameMode::Both)) => {
-            landed(event.paths.get(1), Landing::Renamed)
-        }
-        EventKind::Create(_) => landed(event.paths.first(), Landing::Created),
-        EventKind::Access(AccessKind::Close(AccessMode::Write)) => {
-            landed(event.paths.first(), Landing::Closed)
-        }
-        EventKind::Modify(ModifyKind::Name(RenameMode::From))
-        | EventKind::Remove(RemoveKind::File) => {
-            let dir = event.paths.first().and_then(|path| path.parent());
-            dir.map(|dir| Ring::Left { dir: dir.to_owned() })
-        }
-        EventKind::Remove(_) => {
-            event.paths.first().map(|path| Ring::Replaced { path: path.clone() })
-        }
-        _ => None,
-    };
-    ring.into_iter().collect()
 }
 
-fn explain(error: &notify::Error) -> String {
-    match &error.kind {
-        notify::ErrorKind::MaxFilesWatch => {
+/// What is listened to. Not reading: a listener would wake itself for ever.
+fn heard() -> WatchFlags {
+    WatchFlags::MOVED_TO
+        | WatchFlags::CREATE
+        | WatchFlags::CLOSE_WRITE
+        | WatchFlags::MOVED_FROM
+        | WatchFlags::DELETE
+        | WatchFlags::DELETE_SELF
+        | WatchFlags::MOVE_SELF
+        | WatchFlags::ONLYDIR
+}
+
+/// Rings until the doorbell is dropped. Nothing but a blocking `read`: every other way of waiting
+/// (epoll, a channel to another thread) comes on top of it.
+fn listen(shared: &Shared, ring: &mut (impl FnMut(Ring) + Send)) {
+    let mut buffer = vec![MaybeUninit::uninit(); EVENTS_BUFFER_BYTES];
+    let mut events = inotify::Reader::new(&shared.inotify, &mut buffer);
+    loop {
+        let event = match events.next() {
+            Ok(event) => event,
+            Err(Errno::INTR) => continue,
+            Err(error) => return ring(Ring::Failed { why: explain(error) }),
+        };
+        if shared.is_over.load(Ordering::SeqCst) {
+            return;
+        }
+        let name = event.file_name().map(|name| name.to_string_lossy());
+        if let Some(rung) = rings(shared, event.wd(), event.events(), name.as_deref()) {
+            ring(rung);
+        }
+    }
+}
+
+/// What an event means here.
+fn rings(shared: &Shared, watch: i32, events: ReadFlags, name: Option<&str>) -> Option<Ring> {
+    if events.contains(ReadFlags::QUEUE_OVERFLOW) {
+        return Some(Ring::Overflow);
+    }
+    let mut dirs = shared.dirs();
+    if events.contains(ReadFlags::IGNORED) {
+        // By `unwatch`, which has removed it already, or because the directory is gone.
+        return dirs.remove(&watch).map(|path| Ring::Replaced { path });
+    }
+    let dir = dirs.get(&watch)?.clone();
+    drop(dirs);
+    if events.intersects(ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::UNMOUNT) {
+        return Some(Ring::Replaced { path: dir });
+    }
+    let name = name?;
+    let landed = |how| Some(Ring::Landed { dir: dir.clone(), name: name.to_owned(), how });
+    if events.contains(ReadFlags::MOVED_TO) {
+        landed(Landing::Renamed)
+    } else if events.contains(ReadFlags::CREATE) {
+        landed(Landing::Created)
+    } else if events.contains(ReadFlags::CLOSE_WRITE) {
+        landed(Landing::Closed)
+    } else if events.contains(ReadFlags::DELETE | ReadFlags::ISDIR) {
+        Some(Ring::Replaced { path: dir.join(name) })
+    } else if events.intersects(ReadFlags::MOVED_FROM | ReadFlags::DELETE) {
+        Some(Ring::Left { dir })
+    } else {
+        None
+    }
+}
+
+fn explain(error: Errno) -> String {
+    match error {
+        Errno::NOSPC => {
             "no inotify watch left: raise fs.inotify.max_user_watches with sysctl".to_owned()
         }
-        notify::ErrorKind::Io(io) if io.raw_os_error() == Some(24) => {
+        Errno::MFILE => {
             "no inotify instance left: raise fs.inotify.max_user_instances with sysctl".to_owned()
         }
-        _ => error.to_string(),
+        other => std::io::Error::from(other).to_string(),
     }
 }
 
@@ -237,6 +311,39 @@ mod tests {
         assert_eq!(next(&rings, "written"), landed("written", Landing::Closed));
         std::fs::rename(inside.join("moved"), inside.join("renamed")).unwrap();
         assert_eq!(next(&rings, "renamed"), landed("renamed", Landing::Renamed));
+    }
+
+    #[test]
+    fn its_thread_ends_with_it_whether_it_watched_or_not() {
+        let home = tempfile::tempdir().unwrap();
+        for watches in [false, true] {
+            let (sender, rings) = unbounded::<Ring>();
+            let mut doorbell = Doorbell::new(move |ring| drop(sender.send(ring))).unwrap();
+            if watches {
+                doorbell.watch(home.path()).unwrap();
+            }
+            drop(doorbell);
+            let over = rings.recv_timeout(Duration::from_secs(10));
+            assert_eq!(over, Err(RecvTimeoutError::Disconnected), "the thread has let go of it");
+        }
+    }
+
+    #[test]
+    fn a_directory_that_goes_away_rings_and_can_be_watched_again() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().join("in");
+        let (sender, rings) = unbounded();
+        let mut doorbell = Doorbell::new(move |ring| drop(sender.send(ring))).unwrap();
+        for round in ["first", "second"] {
+            std::fs::create_dir(&dir).unwrap();
+            doorbell.watch(&dir).unwrap();
+            std::fs::write(dir.join(round), "").unwrap();
+            next(&rings, round);
+            std::fs::remove_dir_all(&dir).unwrap();
+            let replaced = Ring::Replaced { path: dir.clone() };
+            while rings.recv_timeout(Duration::from_secs(10)).unwrap() != replaced {}
+            doorbell.unwatch(&dir);
+        }
     }
 
     #[test]

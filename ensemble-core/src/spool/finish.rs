@@ -1,6 +1,7 @@
 //! What a holder does with a message: settle, release, extend. Each is refused once the lease is
 //! over, because the file then has another name.
 
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -31,9 +32,9 @@ impl Spool {
     /// [`Error::LeaseLost`] if the message is not held under this lease any more; [`Error::Gated`] if
     /// the holder's plan for its task is not approved.
     pub fn settle(&self, lease: &Lease) -> Result<()> {
-        self.pass_gate(self.gate_of(lease)?)?;
         let mailbox = self.mailbox(&lease.mailbox)?;
         let held = Held::from(lease);
+        self.pass_gate(self.gate_before(&mailbox, (&mailbox.cur, &held.file()), &held.holder)?)?;
         match mailbox.cur.move_new(&held.file(), &mailbox.done, &place::plain(&held.id))? {
             Moved::Gone => return Err(self.lost(&mailbox, &held)),
             // Only a copy made by hand can be settled twice; the settled one stays.
@@ -170,10 +171,16 @@ pub(super) fn read_extension(mailbox: &Mailbox, held: &Held) -> Result<Option<Ex
     }
 }
 
-/// Removes the side file of a lease that is over. The message has moved on already, so a failure
-/// is not the caller's: the next sweep removes what is left.
+/// Removes the side file of a lease that is over, if there can be one. The message has moved on
+/// already, so a failure is not the caller's: the next sweep removes what is left.
 pub(super) fn forget_extension(mailbox: &Mailbox, held: &Held) {
+    let Ok(stamp) = mailbox.lease.changed_ns() else { return };
+    let mut known = mailbox.extensions.lock().unwrap_or_else(PoisonError::into_inner);
+    if known.holds(stamp) {
+        return;
+    }
     let _ = mailbox.lease.remove(&place::lease(&held.id, held.epoch));
+    let _ = known.learn(&mailbox.lease, stamp);
 }
 
 impl Spool {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use super::emptiness::Emptiness;
 use super::settings::Settings;
 use super::waiting::Waiting;
 use super::{Options, place};
@@ -36,6 +37,10 @@ pub(super) struct Mailbox {
     pub(super) lease: Dir,
     pub(super) tmp: Dir,
     pub(super) waiting: Mutex<Waiting>,
+    /// What is known of `lease/`, which is empty in everyday life.
+    pub(super) extensions: Mutex<Emptiness>,
+    /// The queue, for what holds for all mailboxes.
+    pub(super) queue: Dir,
     settings: Mutex<(Option<FileStat>, Settings)>,
     identity: durable::FileId,
     new_path: PathBuf,
@@ -44,7 +49,7 @@ pub(super) struct Mailbox {
 impl Mailbox {
     /// Opens `mailboxes/<name>`; directories that a hand-made mailbox lacks are created.
     pub(super) fn open(
-        queue: &Dir,
+        queue: Dir,
         mailboxes: &Dir,
         name: &Name,
         options: &Options,
@@ -66,6 +71,8 @@ impl Mailbox {
             tmp,
             home,
             waiting: Mutex::default(),
+            extensions: Mutex::default(),
+            queue,
             settings: Mutex::new((None, Settings::default())),
         })
     }

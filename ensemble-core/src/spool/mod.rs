@@ -33,6 +33,7 @@
 mod attachment;
 mod backlog;
 mod dead;
+mod emptiness;
 mod find;
 mod finish;
 mod fsck;
@@ -242,7 +243,7 @@ impl Spool {
         if mailboxes.stat(name.as_str())?.is_none() {
             return Err(self.no_mailbox(name));
         }
-        let mailbox = Arc::new(Mailbox::open(&queue, &mailboxes, name, &self.options)?);
+        let mailbox = Arc::new(Mailbox::open(queue, &mailboxes, name, &self.options)?);
         open.insert(name.clone(), Arc::clone(&mailbox));
         Ok(mailbox)
     }
