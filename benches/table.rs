@@ -14,10 +14,11 @@ use support::{Outcome, go_on};
 type Row = (&'static str, fn() -> Outcome<()>);
 
 /// Rows that leave many deleted files behind come last.
-const ROWS: [Row; 7] = [
+const ROWS: [Row; 8] = [
     ("detect", rows::detect::run),
     ("nudge", rows::nudge::run),
     ("idle", rows::idle::run),
+    ("start", rows::start::run),
     ("store", rows::store::run),
     ("shared", rows::shared::run),
     ("depth", rows::depth::run),

@@ -7,4 +7,5 @@ pub mod idle;
 pub mod nudge;
 pub mod peers;
 pub mod shared;
+pub mod start;
 pub mod store;

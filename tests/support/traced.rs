@@ -78,6 +78,14 @@ pub fn run_traced(bed: &Bed, operation: &str, arguments: &[&str]) -> Run {
     Run { code: status.code(), trace }
 }
 
+/// Runs a role and whatever it starts under strace, which shows the paths of descriptors.
+pub fn run_traced_with_paths(bed: &Bed, operation: &str) -> String {
+    let calls = "trace=renameat2,fsync,fdatasync,statx,newfstatat,stat,access,faccessat2";
+    let Run { code, trace } = run_traced(bed, operation, &["-y", "-e", calls]);
+    assert_eq!(code, Some(0), "{operation} succeeds: {trace}");
+    trace
+}
+
 /// How often each system call happens before and until the end of an operation, in the thread
 /// that does it.
 pub fn calls(bed: &Bed, operation: &str) -> BTreeMap<String, (u64, u64)> {

@@ -8,6 +8,7 @@
 //! | `Dir::write_new` | a whole file that nobody watches | a file in `tmp/`, swept later |
 //! | `Dir::move_new` | the file at its new name, never over another | it at one of the two names |
 //! | `Dir::replace` | the new document | the old or the new document, whole |
+//! | `SyncTogether::sync` | all names in a directory | what was there before |
 //! | [`FileLock::acquire`] | exclusion until drop or death | nothing: the kernel unlocks |
 //!
 //! Directories are held open and names are resolved below them without following symlinks.
@@ -17,6 +18,7 @@ mod lock;
 mod reading;
 #[cfg(test)]
 mod tests;
+mod together;
 mod tree;
 
 use std::fs::File;
@@ -33,6 +35,7 @@ use crate::{Error, Result};
 pub use lock::FileLock;
 pub(crate) use lock::LockFile;
 pub use reading::read_whole;
+pub(crate) use together::SyncTogether;
 
 /// What a stored message survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]

@@ -132,7 +132,9 @@ impl Spool {
                 return Err(no_message(id, "among the dead letters any more"));
             }
         }
-        self.sync_power(&mailbox.front)?;
+        if self.is_power() {
+            mailbox.sync_front()?;
+        }
         self.record(
             "message.redriven",
             &mailbox.name,

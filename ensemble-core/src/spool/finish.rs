@@ -39,7 +39,8 @@ impl Spool {
             Moved::Gone => return Err(self.lost(&mailbox, &held)),
             // Only a copy made by hand can be settled twice; the settled one stays.
             Moved::Exists => self.bury(&mailbox, &held, "settled before under the same id")?,
-            Moved::Done => self.sync_power(&mailbox.done)?,
+            Moved::Done if self.is_power() => mailbox.sync_done()?,
+            Moved::Done => {}
         }
         forget_extension(&mailbox, &held);
         self.record_often("message.settled", &lease.holder, || {

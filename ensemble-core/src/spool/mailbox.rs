@@ -9,7 +9,7 @@ use super::emptiness::Emptiness;
 use super::settings::Settings;
 use super::waiting::Waiting;
 use super::{Options, place};
-use crate::durable::{self, Dir, FileLock, FileStat};
+use crate::durable::{self, Dir, FileLock, FileStat, Modes, SyncTogether};
 use crate::message::{MessageId, Name, yaml};
 use crate::{Error, Result};
 
@@ -41,6 +41,10 @@ pub(super) struct Mailbox {
     pub(super) extensions: Mutex<Emptiness>,
     /// The queue, for what holds for all mailboxes.
     pub(super) queue: Dir,
+    new_syncs: SyncTogether,
+    front_syncs: SyncTogether,
+    done_syncs: SyncTogether,
+    modes: Modes,
     settings: Mutex<(Option<FileStat>, Settings)>,
     identity: durable::FileId,
     new_path: PathBuf,
@@ -73,6 +77,10 @@ impl Mailbox {
             waiting: Mutex::default(),
             extensions: Mutex::default(),
             queue,
+            new_syncs: SyncTogether::new("new.sync"),
+            front_syncs: SyncTogether::new("front.sync"),
+            done_syncs: SyncTogether::new("done.sync"),
+            modes: options.modes,
             settings: Mutex::new((None, Settings::default())),
         })
     }
@@ -106,6 +114,21 @@ impl Mailbox {
             Some((field, detail)) => Err(Error::malformed(&path, field, detail)),
             None => Ok(settings),
         }
+    }
+
+    /// Makes the names in `new/` survive a power cut.
+    pub(super) fn sync_new(&self) -> Result<()> {
+        self.new_syncs.sync(&self.new, &self.home, self.modes)
+    }
+
+    /// Makes the names in `front/` survive a power cut.
+    pub(super) fn sync_front(&self) -> Result<()> {
+        self.front_syncs.sync(&self.front, &self.home, self.modes)
+    }
+
+    /// Makes the names in `done/` survive a power cut.
+    pub(super) fn sync_done(&self) -> Result<()> {
+        self.done_syncs.sync(&self.done, &self.home, self.modes)
     }
 
     /// Keeps others from storing chosen ids and from moving messages backwards.

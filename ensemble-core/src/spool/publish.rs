@@ -60,7 +60,7 @@ impl Unsynced {
                 durable::sync_file(file)?;
             }
             for (mailbox, urgent) in &self.touched {
-                if *urgent { &mailbox.front } else { &mailbox.new }.sync()?;
+                sync_stored(mailbox, *urgent)?;
             }
         }
         Ok(self.outcomes)
@@ -78,7 +78,9 @@ impl Spool {
         let mailbox = self.mailbox(&envelope.to)?;
         let (published, _) = self.store(&mailbox, envelope, self.options.durability)?;
         if published == Published::Stored {
-            self.sync_power(target(&mailbox, envelope).0)?;
+            if self.is_power() {
+                sync_stored(&mailbox, envelope.priority > 0)?;
+            }
             self.record_stored(envelope);
         }
         Ok(published)
@@ -283,6 +285,11 @@ impl Spool {
         Err(Error::Full { mailbox: mailbox.name.to_string(), capacity })
     }
 
+    /// Whether what is stored must survive a power cut.
+    pub(super) fn is_power(&self) -> bool {
+        self.options.durability == Durability::Power
+    }
+
     pub(super) fn sync_power(&self, dir: &Dir) -> Result<()> {
         match self.options.durability {
             Durability::Power => dir.sync(),
@@ -319,6 +326,11 @@ fn target<'a>(mailbox: &'a Mailbox, envelope: &Envelope) -> (&'a Dir, String) {
             (&mailbox.front, front.file())
         }
     }
+}
+
+/// Makes what was stored survive a power cut.
+fn sync_stored(mailbox: &Mailbox, urgent: bool) -> Result<()> {
+    if urgent { mailbox.sync_front() } else { mailbox.sync_new() }
 }
 
 fn read_overflow(mailbox: &Mailbox) -> Result<Option<Overflow>> {
