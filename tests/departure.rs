@@ -133,7 +133,7 @@ impl Bed {
             clock: &SystemClock,
         };
         let mut rest = |longest: Duration| {
-            std::thread::sleep(longest);
+            ensemble_core::driver::nap(longest);
             true
         };
         shutter.carry_out(departure, &mut quarters, &mut rest).expect("a departure")

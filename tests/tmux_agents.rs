@@ -18,6 +18,7 @@ use case::{Case, Provider, Stage, refused, the_nudge};
 use ensemble_core::env::Pane;
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome};
 use ensemble_core::provider::AgentState::{self, *};
+use ensemble_core::provider::Source;
 
 const DOCUMENT: &str = "docs/provider-states.md";
 const HEAD: &str = "| state | seen as | Enter | Escape | Ctrl-C | nudge | reset | phase 1 | phase 2 \
@@ -40,6 +41,10 @@ static CLAUDE: Provider = Provider {
         ("leaving", Dialog),
         ("login", Login),
         ("limited", RateLimited),
+        ("limit-over", Ready),
+        ("says-idle", Ready),
+        ("says-busy", Busy),
+        ("says-permission", Permission),
         ("crashed", Crashed),
     ],
 };
@@ -61,6 +66,7 @@ static CODEX: Provider = Provider {
         ("leaving", Dialog),
         ("login", Login),
         ("limited", RateLimited),
+        ("limit-over", Ready),
         ("crashed", Crashed),
     ],
 };
@@ -77,6 +83,10 @@ static OPENCODE: Provider = Provider {
         ("permission", Permission),
         ("login", Login),
         ("limited", RateLimited),
+        ("says-idle", Ready),
+        ("says-busy", Busy),
+        ("says-permission", Permission),
+        ("says-limited", RateLimited),
         ("crashed", Crashed),
     ],
 };
@@ -104,6 +114,18 @@ static SHELL: Provider = Provider {
     program: "bash",
     states: &[("ready", Ready), ("draft", Draft), ("unfinished", Draft), ("program", Unknown)],
 };
+
+/// Of it nothing is known, so there is nothing to be seen but that it has ended.
+static GENERIC: Provider = Provider {
+    name: "generic",
+    program: "agent",
+    states: &[("ready", Ready), ("crashed", Crashed)],
+};
+
+#[test]
+fn generic() {
+    act_out(&GENERIC);
+}
 
 #[test]
 fn claude() {
@@ -187,7 +209,8 @@ fn act_out_state(stage: &Stage, provider: &Provider, state: &str, seen: AgentSta
         assert_eq!(case.events(), [format!("SUBMIT {}", the_nudge(provider.name))], "first paint");
     }
     let dash = |typed: String| if typed.is_empty() { "–".to_owned() } else { typed };
-    let seen = format!("{}: {reason}", first.state.word());
+    let own = if first.source == Source::MachineReadable { " (its own word)" } else { "" };
+    let seen = format!("{}{own}: {reason}", first.state.word());
     std::iter::once(seen).chain(pressed.into_iter().map(dash)).collect()
 }
 
@@ -245,6 +268,51 @@ fn a_dialog_that_opens_behind_the_text_gets_no_enter() {
     }
 }
 
+/// A reset command whose Enter was held back is ours, and nobody's draft.
+#[test]
+fn a_reset_command_that_stands_is_taken_back_or_submitted() {
+    for provider in [&CLAUDE, &CODEX, &OPENCODE, &GEMINI] {
+        let stage = Stage::new(provider);
+        let interrupted = || {
+            let case = stage.case("ready", Ready);
+            let outcome = case.reset_with(|| {
+                case.human(&["C-^"]);
+                case.wait_for(Permission);
+            });
+            let deferral = Deferral::Dialog { name: "permission".to_owned() };
+            assert_eq!(outcome, NudgeOutcome::TextOnly { deferral }, "{}", provider.name);
+            // As long as it asks, nothing is taken back either.
+            assert!(refused(&case.nudge()).is_some(), "{}", provider.name);
+            case.human(&["Escape"]);
+            case.wait_for(Draft);
+            case
+        };
+        // Who wants to nudge: much may have happened since somebody wanted a reset.
+        let case = interrupted();
+        assert_eq!(refused(&case.nudge()), Some(&Deferral::Moved), "{}", provider.name);
+        case.wait_for(Ready);
+        assert_eq!(case.nudge(), NudgeOutcome::Sent, "{}", provider.name);
+        case.settle();
+        let nudged = format!("SUBMIT {}", the_nudge(provider.name));
+        assert_eq!(case.events(), ["DENIED", &nudged], "{}", provider.name);
+        // Who wants a reset.
+        let case = interrupted();
+        let outcome = case.pane().reset_context().expect("an outcome");
+        assert_eq!(outcome, NudgeOutcome::Sent, "{}", provider.name);
+        case.settle();
+        assert_eq!(case.events(), ["DENIED", "RESET"], "{}", provider.name);
+        // The same words, typed by a person, are a draft like any other; so they are after ours were
+        // dealt with.
+        case.human(&["-l", if provider.name == "opencode" { "/new" } else { "/clear" }]);
+        case.wait_for(Draft);
+        assert_eq!(refused(&case.nudge()), Some(&Deferral::Draft), "{}", provider.name);
+        let outcome = case.pane().reset_context().expect("an outcome");
+        assert_eq!(refused(&outcome), Some(&Deferral::Draft), "{}", provider.name);
+        case.settle();
+        assert_eq!(case.events(), ["DENIED", "RESET"], "{}", provider.name);
+    }
+}
+
 /// Nothing was submitted, approved, lost or ended but by what was typed on purpose to an agent that
 /// waits for it.
 fn judge(provider: &str, state: &str, typed: &str, events: &[String]) {
@@ -254,7 +322,7 @@ fn judge(provider: &str, state: &str, typed: &str, events: &[String]) {
         _ => "/clear",
     };
     let wanted: Vec<String> = match state {
-        "ready" => {
+        "ready" | "says-idle" | "limit-over" => {
             let words: Vec<&str> = typed.split(' ').collect();
             words
                 .windows(2)
@@ -270,7 +338,7 @@ fn judge(provider: &str, state: &str, typed: &str, events: &[String]) {
         _ => Vec::new(),
     };
     assert_eq!(events, wanted, "{provider} in the state {state}, typed: {typed}");
-    let is_harmless = state == "ready" || typed.is_empty();
+    let is_harmless = matches!(state, "ready" | "says-idle" | "limit-over") || typed.is_empty();
     assert!(is_harmless, "{provider} in the state {state}, typed: {typed}");
 }
 

@@ -4,6 +4,7 @@ mod support;
 #[path = "support/watcher.rs"]
 mod watcher;
 
+use ensemble_core::durable::FileLock;
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::requests::{Ask, Entry, Requests};
 use ensemble_core::spool::{Settings, Spool};
@@ -143,13 +144,19 @@ fn a_decided_shutdown_is_handed_over_at_each_start_until_it_is_closed() {
         });
         assert_eq!(bed.records("request.handed_over").len(), times);
     };
+    // Somebody else is at it: what the watcher was handed stays undone.
+    let locks = bed.state().join("locks");
+    std::fs::create_dir_all(&locks).unwrap();
+    let lock = FileLock::acquire(&locks.join("departure-w1.lock"), PATIENCE).unwrap();
     let watcher = Watcher::start(&bed);
     requests.respond("s1", &name("w1"), true, "").unwrap();
     handed_over(1);
     watcher.kill();
     let watcher = Watcher::start(&bed);
     handed_over(2);
-    requests.close("s1").unwrap();
+    assert!(!requests.get("s1").unwrap().is_closed);
+    drop(lock);
+    assert_eq!(closed(&spool, "s1"), "approved");
     watcher.wait_for_status("it is forgotten", |s| s["requests"]["decided"] == 0);
     watcher.stop();
     // Each start scans before it says that it watches.

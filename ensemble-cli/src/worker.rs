@@ -39,7 +39,8 @@ impl Worker {
         };
         let profile = project.profiles()?.get(&entry.provider)?;
         let server = Server::new(entry.binding.socket.clone());
-        let pane = entry.open(server, Arc::clone(&profile), &project.locks())?;
+        let sources = project.sources();
+        let pane = entry.open(server, Arc::clone(&profile), &sources, &project.locks())?;
         Ok(Self { name: name.clone(), mailbox: entry.mailbox.clone(), bound: Some((entry, pane)) })
     }
 

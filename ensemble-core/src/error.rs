@@ -160,7 +160,9 @@ fn hint(source: &io::Error) -> &'static str {
         io::ErrorKind::QuotaExceeded => {
             " (the disk quota is used up: nothing was stored; free some room and try again)"
         }
-        io::ErrorKind::ReadOnlyFilesystem => " (the file system is read-only: mount it writable)",
+        io::ErrorKind::ReadOnlyFilesystem => {
+            " (the file system is read-only: mount it writable, or let this sandbox write there)"
+        }
         io::ErrorKind::PermissionDenied => {
             " (check who owns the queue; it is private to its owner)"
         }

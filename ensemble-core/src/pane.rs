@@ -187,6 +187,12 @@ pub enum Deferral {
     ServerGone,
     /// The multiplexer did not answer in time.
     Timeout,
+    /// The attempt itself failed: a missing program, a binding that was refused, a lock that
+    /// cannot be taken.
+    Failed {
+        /// What happened and what to do.
+        detail: String,
+    },
 }
 
 impl Deferral {
@@ -209,7 +215,14 @@ impl Deferral {
             Self::Moved => "moved",
             Self::ServerGone => "server_gone",
             Self::Timeout => "timeout",
+            Self::Failed { .. } => "failed",
         }
+    }
+
+    /// The reason to give for an attempt that ended in an error, in the error's own words.
+    #[must_use]
+    pub fn of(error: &crate::Error) -> Self {
+        Self::Failed { detail: error.to_string() }
     }
 
     /// Whether waiting alone cannot help: somebody has to bind the mailbox to a pane again.
@@ -237,6 +250,7 @@ impl fmt::Display for Deferral {
             Self::Moved => f.write_str("the screen changed while looking"),
             Self::ServerGone => f.write_str("the tmux server is not running"),
             Self::Timeout => f.write_str("tmux did not answer within its limit"),
+            Self::Failed { detail } => f.write_str(detail),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ensemble_core::env::Monotonic;
+use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::pane::{NudgeOutcome, NudgeText};
@@ -152,6 +152,10 @@ impl Couriers {
                 &ids,
                 &json!({ "pane": told.entry.binding.id, "outcome": "sent" }),
             );
+        }
+        if let Some(until) = report.limited_until {
+            let left = until.since(SystemClock.wall());
+            told.courier.handle(now, Event::Parked { until: now + left });
         }
         told.courier
             .handle(now, Event::Outcome { attempt: report.attempt, outcome: report.outcome });

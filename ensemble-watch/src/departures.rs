@@ -98,8 +98,7 @@ fn settle_questions(spool: &Spool, asked: &Asked, decision: &Decision) -> Result
         let other = entry.request;
         if entry.decision.is_none() && before(&other) {
             let words = format!("{} has gone (request {})", asked.to, asked.request_id);
-            let gone = Decision::new(Outcome::Expired, asked.to.clone(), decision.at);
-            requests.propose(other.request_id.as_str(), &gone.with_comment(words))?;
+            requests.moot(other.request_id.as_str(), &words)?;
         }
         if entry.decision.is_some() || before(&other) {
             questions.push(format!("{}.", other.request_id));

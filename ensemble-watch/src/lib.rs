@@ -35,6 +35,7 @@ mod requests;
 mod roles;
 mod routing;
 mod run;
+pub mod sources;
 mod status;
 pub mod team;
 

@@ -102,7 +102,8 @@ pub fn look(project: &Project, member: &Member) -> Result<Sight> {
     let Some(entry) = entry_of(member) else { return Ok(without_pane(member)) };
     let profile = project.profiles()?.get(&member.provider)?;
     let server = Server::new(entry.binding.socket.clone());
-    let mut pane = entry.open(server.clone(), profile, &project.locks())?;
+    let (sources, locks) = (project.sources(), project.locks());
+    let mut pane = entry.open(server.clone(), profile, &sources, &locks)?;
     Ok(look_at(&server, &mut pane))
 }
 
@@ -303,6 +304,17 @@ impl Members {
     }
 
     /// For `watch.json`.
+    /// Who should be there and is seen to be gone, and how that is known.
+    pub(crate) fn gone(&self) -> impl Iterator<Item = (&Name, &str)> {
+        let gone = |observed: &&Observed| observed.state == State::Gone;
+        let is_present = |name: &Name| self.members.get(name).is_some_and(Member::is_present);
+        self.seen
+            .values()
+            .filter(gone)
+            .filter(move |observed| is_present(&observed.agent))
+            .map(|observed| (&observed.agent, observed.why.as_str()))
+    }
+
     pub(crate) fn summary(&self) -> Vec<&Observed> {
         self.seen.values().collect()
     }

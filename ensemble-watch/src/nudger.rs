@@ -2,19 +2,21 @@
 //! exchange is given five seconds) holds up nobody else.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use ensemble_core::message::Name;
+use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
-use ensemble_core::provider::Profile;
+use ensemble_core::provider::{AgentState, Limit, Profile};
 use ensemble_core::roster::Sight;
 use ensemble_core::tmux::{Server, TextOutcome, TmuxPane, TypedNudge};
+use ensemble_core::{Error, Result};
 
 use crate::members;
 use crate::panes::PaneEntry;
+use crate::sources::Sources;
 
 /// What an errand is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +46,8 @@ pub(crate) struct Report {
     pub(crate) agent: Name,
     pub(crate) attempt: u64,
     pub(crate) outcome: NudgeOutcome,
+    /// When the usage limit ends that was in the way, if that is known.
+    pub(crate) limited_until: Option<Timestamp>,
 }
 
 /// What has come back.
@@ -63,8 +67,7 @@ pub(crate) enum Back {
 /// The threads, by socket.
 #[derive(Debug)]
 pub(crate) struct Nudgers {
-    locks: PathBuf,
-    reports: Sender<Back>,
+    means: Means,
     errands: HashMap<PathBuf, Sender<Errand>>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -80,10 +83,19 @@ impl Drop for Nudgers {
     }
 }
 
+/// What each thread needs.
+#[derive(Clone, Debug)]
+struct Means {
+    sources: Sources,
+    locks: PathBuf,
+    reports: Sender<Back>,
+}
+
 impl Nudgers {
     /// `locks` is shared by all that may type into a pane; outcomes go to `reports`.
-    pub(crate) fn new(locks: PathBuf, reports: Sender<Back>) -> Self {
-        Self { locks, reports, errands: HashMap::new(), threads: Vec::new() }
+    pub(crate) fn new(sources: Sources, locks: PathBuf, reports: Sender<Back>) -> Self {
+        let means = Means { sources, locks, reports };
+        Self { means, errands: HashMap::new(), threads: Vec::new() }
     }
 
     /// Sends somebody. The outcome is reported later, always.
@@ -91,8 +103,8 @@ impl Nudgers {
         let socket = errand.entry.binding.socket.clone();
         let errands = self.errands.entry(socket.clone()).or_insert_with(|| {
             let (sender, receiver) = unbounded();
-            let (locks, reports) = (self.locks.clone(), self.reports.clone());
-            let work = move || run(Server::new(socket), &locks, &receiver, &reports);
+            let means = self.means.clone();
+            let work = move || Nudger::new(Server::new(socket), means).run(&receiver);
             self.threads.push(thread::spawn(work));
             sender
         });
@@ -101,72 +113,162 @@ impl Nudgers {
     }
 }
 
-fn run(server: Server, locks: &Path, errands: &Receiver<Errand>, reports: &Sender<Back>) {
-    let mut typed: Vec<(Errand, TmuxPane, TypedNudge)> = Vec::new();
-    loop {
-        let next_enter = typed.iter().map(|(_, _, t)| t.enter_after()).min();
-        let errand = match next_enter {
-            Some(at) => errands.recv_deadline(at).ok(),
-            None => match errands.recv() {
-                Ok(errand) => Some(errand),
-                Err(_) => return,
-            },
-        };
-        if let Some(errand) = errand.filter(|errand| !looked(&server, locks, errand, reports)) {
-            match type_text(&server, locks, &errand) {
-                Ok((pane, TextOutcome::Typed(half))) => typed.push((errand, pane, half)),
-                Ok((_, TextOutcome::Sent)) => report(reports, &errand, NudgeOutcome::Sent),
-                Ok((_, TextOutcome::Refused { deferral })) => {
-                    report(reports, &errand, NudgeOutcome::Refused { deferral })
-                }
-                Err(outcome) => report(reports, &errand, outcome),
+/// One such thread.
+struct Nudger {
+    server: Server,
+    means: Means,
+    /// The limits that were seen at the last look, by agent: their messages may not say the day.
+    limits: HashMap<Name, Limit>,
+}
+
+impl Nudger {
+    fn new(server: Server, means: Means) -> Self {
+        Self { server, means, limits: HashMap::new() }
+    }
+
+    fn run(&mut self, errands: &Receiver<Errand>) {
+        let mut typed: Vec<(Errand, TmuxPane, TypedNudge)> = Vec::new();
+        loop {
+            let next_enter = typed.iter().map(|(_, _, t)| t.enter_after()).min();
+            let errand = match next_enter {
+                Some(at) => errands.recv_deadline(at).ok(),
+                None => match errands.recv() {
+                    Ok(errand) => Some(errand),
+                    Err(_) => return,
+                },
+            };
+            if let Some(errand) = errand {
+                typed.extend(self.go(errand));
+            }
+            let now = std::time::Instant::now();
+            let (due, later): (Vec<_>, Vec<_>) =
+                typed.into_iter().partition(|(_, _, t)| t.enter_after() <= now);
+            typed = later;
+            for (errand, mut pane, half) in due {
+                let outcome = pane.nudge_enter(half).unwrap_or_else(|error| failed(&error));
+                self.report(&errand, Some(&pane), outcome);
             }
         }
-        let now = std::time::Instant::now();
-        let (due, later): (Vec<_>, Vec<_>) =
-            typed.into_iter().partition(|(_, _, t)| t.enter_after() <= now);
-        typed = later;
-        for (errand, mut pane, half) in due {
-            let outcome = pane.nudge_enter(half).unwrap_or_else(|error| failed(&error));
-            report(reports, &errand, outcome);
+    }
+
+    /// Does an errand, or its first half.
+    fn go(&mut self, errand: Errand) -> Option<(Errand, TmuxPane, TypedNudge)> {
+        let mut pane = match self.open(&errand) {
+            Ok(pane) => pane,
+            Err(error) => {
+                match errand.job {
+                    Job::Look => {
+                        self.send(Back::Looked { agent: errand.entry.agent, sight: Sight::Unseen })
+                    }
+                    Job::Type | Job::Submit => self.report(&errand, None, failed(&error)),
+                }
+                return None;
+            }
+        };
+        let outcome = match (errand.job, &errand.text) {
+            (Job::Look, _) => {
+                let sight = members::look_at(&self.server, &mut pane);
+                self.remember(&errand, &pane);
+                self.send(Back::Looked { agent: errand.entry.agent, sight });
+                return None;
+            }
+            (Job::Submit, Some(text)) => pane.submit(text).unwrap_or_else(|error| failed(&error)),
+            (Job::Type, Some(text)) => match pane.nudge_text(text) {
+                Ok(TextOutcome::Typed(half)) => return Some((errand, pane, half)),
+                Ok(TextOutcome::Sent) => NudgeOutcome::Sent,
+                Ok(TextOutcome::Refused { deferral }) => NudgeOutcome::Refused { deferral },
+                Err(error) => failed(&error),
+            },
+            (Job::Type | Job::Submit, None) => NudgeOutcome::Refused { deferral: Deferral::Moved },
+        };
+        self.report(&errand, Some(&pane), outcome);
+        None
+    }
+
+    fn open(&self, errand: &Errand) -> Result<TmuxPane> {
+        let Means { sources, locks, .. } = &self.means;
+        let profile = Arc::clone(&errand.profile);
+        let pane = errand.entry.open(self.server.clone(), profile, sources, locks)?;
+        Ok(pane.with_limit(self.limits.get(&errand.entry.agent).cloned()))
+    }
+
+    fn remember(&mut self, errand: &Errand, pane: &TmuxPane) {
+        match pane.limit() {
+            Some(limit) => self.limits.insert(errand.entry.agent.clone(), limit.clone()),
+            None => self.limits.remove(&errand.entry.agent),
+        };
+    }
+
+    fn report(&mut self, errand: &Errand, pane: Option<&TmuxPane>, outcome: NudgeOutcome) {
+        let limited = AgentState::RateLimited.word();
+        let is_limited = matches!(&outcome,
+            NudgeOutcome::Refused { deferral: Deferral::NotReady { state } } if state == limited);
+        let mut limited_until = None;
+        if let Some(pane) = pane {
+            self.remember(errand, pane);
+            limited_until = pane.limit().filter(|_| is_limited).map(|limit| limit.until);
+        }
+        let (agent, attempt) = (errand.entry.agent.clone(), errand.attempt);
+        self.send(Back::Typed(Report { agent, attempt, outcome, limited_until }));
+    }
+
+    fn send(&self, back: Back) {
+        // Nobody listens any more while the watcher is stopping.
+        let _ = self.means.reports.send(back);
+    }
+}
+
+/// Why nothing could be tried, in the words of what went wrong.
+fn failed(error: &Error) -> NudgeOutcome {
+    tracing::warn!(%error, "cannot nudge");
+    NudgeOutcome::Refused { deferral: Deferral::of(error) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use ensemble_core::provider::Profiles;
+    use ensemble_core::tmux::Binding;
+
+    use super::*;
+
+    /// What is said of a nudge to a pane on this server.
+    fn told(socket: &Path, locks: &Path, id: &str) -> Deferral {
+        let binding = Binding {
+            socket: socket.to_owned(),
+            id: id.to_owned(),
+            token: "0".repeat(32),
+            pid: 7,
+            started: None,
+        };
+        let agent = Name::new("w1").unwrap();
+        let (mailbox, provider) = (agent.clone(), "shell".to_owned());
+        let entry = PaneEntry { agent, mailbox, provider, binding };
+        let profile = Profiles::embedded().unwrap().get("shell").unwrap();
+        let text = Some(NudgeText::new(": mail").unwrap());
+        let sources = Sources::new(locks.to_owned(), Default::default());
+        let (sender, reports) = unbounded();
+        let mut nudgers = Nudgers::new(sources, locks.to_owned(), sender);
+        nudgers.send(Errand { entry, profile, attempt: 1, text, job: Job::Type });
+        match reports.recv().unwrap() {
+            Back::Typed(Report { outcome: NudgeOutcome::Refused { deferral }, .. }) => deferral,
+            other => panic!("{other:?}"),
         }
     }
-}
 
-fn type_text(
-    server: &Server,
-    locks: &Path,
-    errand: &Errand,
-) -> Result<(TmuxPane, TextOutcome), NudgeOutcome> {
-    let made = errand.entry.open(server.clone(), Arc::clone(&errand.profile), locks);
-    let mut pane = made.map_err(|error| failed(&error))?;
-    let nothing = NudgeOutcome::Refused { deferral: Deferral::Moved };
-    let Some(text) = &errand.text else { return Err(nothing) };
-    if errand.job == Job::Submit {
-        return Err(pane.submit(text).unwrap_or_else(|error| failed(&error)));
+    #[test]
+    fn what_really_failed_is_said() {
+        let home = tempfile::tempdir().unwrap();
+        let socket = home.path().join("no-such-socket");
+        assert_eq!(told(&socket, &home.path().join("locks"), "%3"), Deferral::ServerGone);
+        let refused = told(&socket, &home.path().join("locks"), "%3; kill-server");
+        assert_eq!(refused.word(), "failed");
+        assert!(refused.to_string().contains("bind the pane again"), "{refused}");
+        let file = home.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let no_locks = told(&socket, &file, "%3");
+        assert_eq!(no_locks.word(), "failed");
+        assert!(no_locks.to_string().contains("make the lock directory"), "{no_locks}");
     }
-    let outcome = pane.nudge_text(text).map_err(|error| failed(&error))?;
-    Ok((pane, outcome))
-}
-
-fn failed(error: &ensemble_core::Error) -> NudgeOutcome {
-    tracing::warn!(%error, "cannot nudge");
-    NudgeOutcome::Refused { deferral: Deferral::ServerGone }
-}
-
-fn report(reports: &Sender<Back>, errand: &Errand, outcome: NudgeOutcome) {
-    let report = Report { agent: errand.entry.agent.clone(), attempt: errand.attempt, outcome };
-    // Nobody listens any more while the watcher is stopping.
-    let _ = reports.send(Back::Typed(report));
-}
-
-/// Looks, if that is the errand.
-fn looked(server: &Server, locks: &Path, errand: &Errand, reports: &Sender<Back>) -> bool {
-    if errand.job != Job::Look {
-        return false;
-    }
-    let pane = errand.entry.open(server.clone(), Arc::clone(&errand.profile), locks);
-    let sight = pane.map_or(Sight::Unseen, |mut pane| members::look_at(server, &mut pane));
-    let _ = reports.send(Back::Looked { agent: errand.entry.agent.clone(), sight });
-    true
 }

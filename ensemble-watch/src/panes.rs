@@ -6,10 +6,11 @@ use std::sync::Arc;
 use ensemble_core::durable::{self, Dir, Durability};
 use ensemble_core::message::{Name, yaml};
 use ensemble_core::provider::Profile;
-use ensemble_core::provider::machine::Places;
 use ensemble_core::tmux::{Binding, Server, TmuxPane};
 use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
+
+use crate::sources::Sources;
 
 /// The largest such file, in bytes.
 const BYTES_MAX: usize = 16 * 1024;
@@ -29,19 +30,22 @@ pub struct PaneEntry {
 }
 
 impl PaneEntry {
-    /// The pane itself, with the agent of `profile` in it. Heeds what agents tell to programs in
-    /// the home directory of whoever runs this. `server` may be shared between panes; `locks` is
-    /// [`Project::locks`](crate::project::Project::locks).
+    /// The pane itself, with the agent of `profile` in it. Heeds what agents tell to programs, at
+    /// [`Project::sources`](crate::project::Project::sources). `server` may be shared between
+    /// panes; `locks` is [`Project::locks`](crate::project::Project::locks).
     ///
     /// # Errors
     /// The binding is malformed or of another server, or `locks` cannot be made.
-    pub fn open(&self, server: Server, profile: Arc<Profile>, locks: &Path) -> Result<TmuxPane> {
+    pub fn open(
+        &self,
+        server: Server,
+        profile: Arc<Profile>,
+        sources: &Sources,
+        locks: &Path,
+    ) -> Result<TmuxPane> {
+        let places = sources.places(Some(&self.agent), &profile);
         let pane = TmuxPane::new(server, self.binding.clone(), profile, locks)?;
-        let home = std::env::var_os("HOME").filter(|home| !home.is_empty());
-        Ok(match home {
-            Some(home) => pane.with_places(Places::in_home(Path::new(&home))),
-            None => pane,
-        })
+        Ok(pane.with_places(places).with_zones(sources.zones().clone()))
     }
 }
 

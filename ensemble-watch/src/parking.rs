@@ -3,7 +3,9 @@
 //! A limit is a state and not a failure: starting the agent anew, or giving its task to another
 //! with the same account, only meets it again. So while an agent's pane says that it is limited,
 //! the leases it holds are extended in its name, and nothing else is done. Its pane is looked at as
-//! often as the leases are; what it says decides, the reset time it shows is passed on to people.
+//! often as the leases are, and what it says decides. Where it says when the limit ends, it is
+//! parked until then also if nobody can look or its screen was cleared meanwhile; only an agent
+//! that works, or has ended, has resumed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,7 +13,7 @@ use std::time::Duration;
 use ensemble_core::Error;
 use ensemble_core::env::{Lease, Monotonic};
 use ensemble_core::event_log::Recorder;
-use ensemble_core::message::Name;
+use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::proto::ack::PARK_MAX;
 use ensemble_core::provider::{AgentState, Diagnosis};
 use ensemble_core::spool::Spool;
@@ -19,10 +21,19 @@ use serde_json::json;
 
 use crate::run::ACTOR;
 
+/// Now, on both clocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moment {
+    pub(crate) now: Monotonic,
+    pub(crate) wall: Timestamp,
+}
+
 struct Parked {
     since: Monotonic,
     /// In the agent's own words.
     resets_at: Option<String>,
+    /// When that is, if it can be told.
+    until: Option<Timestamp>,
     /// It was limited for so long that its leases run out now.
     given_up: bool,
 }
@@ -37,7 +48,7 @@ impl Parking {
     /// The pane of an agent that holds something was looked at.
     pub(crate) fn looked(
         &mut self,
-        now: Monotonic,
+        Moment { now, wall }: Moment,
         agent: &Name,
         diagnosis: Option<&Diagnosis>,
         held: Vec<(Lease, Duration)>,
@@ -48,27 +59,40 @@ impl Parking {
         if held.is_empty() {
             return;
         }
-        // Nobody could look: as it was.
-        let Some(diagnosis) = diagnosis else { return };
-        if diagnosis.state != AgentState::RateLimited {
-            if let Some(parked) = self.parked.remove(agent) {
-                let seconds = now.since(parked.since).as_secs();
-                let data = json!({ "agent": agent, "parked_seconds": seconds });
-                recorder.record("worker.resumed", ACTOR, data);
-            }
-            return;
-        }
-        let resets_at = diagnosis.resets_at.clone();
+        let until = self.parked.get(agent).and_then(|parked| parked.until);
+        let is_before_reset = until.is_some_and(|until| wall < until);
+        let seen = match diagnosis {
+            Some(diagnosis) if diagnosis.state == AgentState::RateLimited => Some(diagnosis),
+            // Nobody could look, or there is nothing to be seen of it: as it was.
+            None if !is_before_reset => return,
+            None => None,
+            Some(diagnosis) if is_before_reset && may_hide_a_limit(diagnosis.state) => None,
+            Some(_) => return self.resume(now, agent, recorder),
+        };
+        let (resets_at, until) = match seen {
+            Some(diagnosis) => (diagnosis.resets_at.clone(), diagnosis.limited_until),
+            None => (self.parked.get(agent).and_then(|parked| parked.resets_at.clone()), until),
+        };
         let parked = self.parked.entry(agent.clone()).or_insert_with(|| {
-            let data = json!({ "agent": agent, "resets_at": resets_at, "held": held.len() });
+            let data = json!({
+                "agent": agent, "resets_at": resets_at, "until": until, "held": held.len(),
+            });
             recorder.record("worker.parked", ACTOR, data);
-            Parked { since: now, resets_at: None, given_up: false }
+            Parked { since: now, resets_at: None, until: None, given_up: false }
         });
-        parked.resets_at = resets_at;
+        (parked.resets_at, parked.until) = (resets_at, until);
         if now.since(parked.since) < PARK_MAX {
             extend(&held, spool);
         } else if !std::mem::replace(&mut parked.given_up, true) {
             recorder.record("worker.given_up", ACTOR, json!({ "agent": agent }));
+        }
+    }
+
+    fn resume(&mut self, now: Monotonic, agent: &Name, recorder: &dyn Recorder) {
+        if let Some(parked) = self.parked.remove(agent) {
+            let seconds = now.since(parked.since).as_secs();
+            let data = json!({ "agent": agent, "parked_seconds": seconds });
+            recorder.record("worker.resumed", ACTOR, data);
         }
     }
 
@@ -84,12 +108,19 @@ impl Parking {
                 "agent": agent,
                 "why": AgentState::RateLimited.word(),
                 "resets_at": parked.resets_at,
+                "until": parked.until,
                 "parked_seconds": now.since(parked.since).as_secs(),
                 "given_up": parked.given_up,
             })
         };
         self.parked.iter().map(row).collect()
     }
+}
+
+/// Whether an agent that looks like this may have met a limit that its screen does not show.
+const fn may_hide_a_limit(state: AgentState) -> bool {
+    use AgentState::{Draft, Ready, Starting, Unknown};
+    matches!(state, Ready | Draft | Starting | Unknown)
 }
 
 fn extend(held: &[(Lease, Duration)], spool: &Spool) {
@@ -109,8 +140,9 @@ mod tests {
 
     use ensemble_core::message::Envelope;
     use ensemble_core::pane::PaneState;
-    use ensemble_core::provider::{Profiles, diagnose};
+    use ensemble_core::provider::{Context, Profiles, Zones, diagnose_with};
     use ensemble_core::spool::Options;
+    use serde_json::Value;
 
     use super::*;
 
@@ -123,12 +155,13 @@ mod tests {
         }
     }
 
-    fn seen(screen: &str) -> Option<Diagnosis> {
+    fn seen(screen: &str, now: Timestamp, zones: &Zones) -> Diagnosis {
         let mut pane = PaneState::default();
         (pane.bound, pane.command) = (true, "claude".to_owned());
         pane.screen = screen.lines().map(str::to_owned).collect();
         let claude = Profiles::embedded().unwrap().get("claude").unwrap();
-        Some(diagnose(&claude, &pane))
+        let context = Context { time: Some((now, zones)), ..Context::default() };
+        diagnose_with(&claude, &pane, &context)
     }
 
     fn sequence(spool: &Spool, agent: &Name) -> u64 {
@@ -136,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limited_agent_keeps_what_it_holds_for_at_most_six_hours() {
+    fn a_limited_agent_keeps_what_it_holds_until_the_reset_or_for_six_hours() {
         let home = tempfile::tempdir().unwrap();
         let root: &Path = &home.path().join("queue");
         let spool = Spool::create(root, Options::default()).unwrap();
@@ -146,25 +179,51 @@ mod tests {
         let delivery = spool.receive(&agent, &agent).unwrap().unwrap();
         let held = || vec![(delivery.lease.clone(), delivery.lease_duration)];
         let (mut parking, log) = (Parking::default(), Log::default());
-        let mut look = |seconds, screen: Option<Diagnosis>| {
-            let now = Monotonic::from_duration(Duration::from_secs(seconds));
-            parking.looked(now, &agent, screen.as_ref(), held(), &spool, &log);
-            parking.summary(now)
+        let (start, zones) = ("2026-11-22T13:00:00Z".parse::<Timestamp>().unwrap(), Zones::utc());
+        let mut look = |seconds, screen: Option<&str>| {
+            let since = Duration::from_secs(seconds);
+            let moment = Moment { now: Monotonic::from_duration(since), wall: start.plus(since) };
+            let seen = screen.map(|screen| seen(screen, moment.wall, &zones));
+            parking.looked(moment, &agent, seen.as_ref(), held(), &spool, &log);
+            parking.summary(moment.now)
         };
-        let limit = "Claude usage limit reached. Your limit resets at 3pm (Europe/Berlin)\n❯ ";
+        let limit = "Claude usage limit reached. Your limit resets at teatime\n❯ ";
+        let timed = limit.replace("teatime", "3pm (UTC)");
         let idle = "❯ \n─────\n  ? for shortcuts";
-        assert_eq!(look(0, seen(idle)).len(), 0);
+        let busy = "❯ \n─────\n  esc to interrupt";
+        let (limit, timed) = (Some(limit), Some(timed.as_str()));
+        let (idle, busy) = (Some(idle), Some(busy));
+        assert_eq!(look(0, idle).len(), 0);
         assert_eq!(sequence(&spool, &agent), 0, "an idle agent's lease is its own affair");
-        let summary = look(30, seen(limit));
-        assert_eq!(summary[0]["resets_at"], "3pm (Europe/Berlin)");
-        look(60, seen(limit));
+        let summary = look(30, limit);
+        assert_eq!(
+            (&summary[0]["resets_at"], &summary[0]["until"]),
+            (&"teatime".into(), &Value::Null)
+        );
+        look(60, limit);
         look(90, None);
         assert_eq!(sequence(&spool, &agent), 2);
-        look(30 + PARK_MAX.as_secs(), seen(limit));
-        assert_eq!(sequence(&spool, &agent), 2);
-        assert_eq!(look(40 + PARK_MAX.as_secs(), seen(limit))[0]["given_up"], true);
-        assert_eq!(look(50 + PARK_MAX.as_secs(), seen(idle)).len(), 0);
+        assert_eq!(look(120, idle).len(), 0);
+        // From 13:00 to 15:00 are 7200 seconds.
+        assert_eq!(look(150, timed)[0]["until"], "2026-11-22T15:00:00.000Z");
+        assert_eq!(look(180, None).len(), 1);
+        assert_eq!(look(7_199, idle)[0]["resets_at"], "3pm (UTC)", "its screen was cleared");
+        assert_eq!(sequence(&spool, &agent), 5, "its lease is held until the reset");
+        assert_eq!(look(7_200, idle).len(), 0);
+        assert_eq!(look(150, timed).len(), 1);
+        assert_eq!(look(180, busy).len(), 0, "what works has no limit");
+        assert_eq!(sequence(&spool, &agent), 6);
+        look(30, limit);
+        look(30 + PARK_MAX.as_secs(), limit);
+        assert_eq!(sequence(&spool, &agent), 7);
+        assert_eq!(look(40 + PARK_MAX.as_secs(), limit)[0]["given_up"], true);
+        assert_eq!(look(50 + PARK_MAX.as_secs(), idle).len(), 0);
         let told = log.0.lock().unwrap();
-        assert_eq!(*told, ["worker.parked", "worker.given_up", "worker.resumed"]);
+        let (parked, resumed) = ("worker.parked", "worker.resumed");
+        let given_up = "worker.given_up";
+        assert_eq!(
+            *told,
+            [parked, resumed, parked, resumed, parked, resumed, parked, given_up, resumed]
+        );
     }
 }

@@ -24,6 +24,7 @@ use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::kinds::RequestsConfig;
+use crate::sources::Sources;
 pub use team::{AgentConfig, IdentityConfig, ShutdownConfig, TeamConfig};
 
 /// The queue's directory, if nothing else is said.
@@ -228,6 +229,15 @@ impl Project {
         Ok(profiles)
     }
 
+    /// Where the agents of this project tell their state to programs.
+    #[must_use]
+    pub fn sources(&self) -> Sources {
+        let root = self.state.parent().unwrap_or_else(|| Path::new("/")).to_owned();
+        let agents = &self.config.agents;
+        let servers = agents.iter().map(|(agent, it)| (agent.clone(), it.server.clone())).collect();
+        Sources::new(root, servers)
+    }
+
     /// The kinds of requests: seed 004's and the configured ones.
     ///
     /// # Errors
@@ -346,7 +356,13 @@ fn read_config(path: &Path) -> Result<Config> {
     if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
         return Ok(Config::default());
     }
-    yaml::parse(&text, path)
+    let config: Config = yaml::parse(&text, path)?;
+    for (agent, AgentConfig { server, .. }) in &config.agents {
+        let field = format!("agents.{agent}.server");
+        let path = path.to_owned();
+        server.check().map_err(|detail| Error::Malformed { path, field, detail })?;
+    }
+    Ok(config)
 }
 
 #[cfg(test)]

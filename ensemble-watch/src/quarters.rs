@@ -46,7 +46,8 @@ impl PaneQuarters {
                     provider: member.provider.clone(),
                     binding: binding.clone(),
                 };
-                let pane = entry.open(server.clone(), Arc::clone(&profile), &project.locks())?;
+                let (sources, locks) = (project.sources(), project.locks());
+                let pane = entry.open(server.clone(), Arc::clone(&profile), &sources, &locks)?;
                 Some((server, pane))
             }
         };

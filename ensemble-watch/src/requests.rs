@@ -18,7 +18,9 @@ use ensemble_core::env::{Clock as _, Lease, Monotonic, SystemClock};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
-use ensemble_core::proto::request::{Correlated, Effect, Event, Tracker};
+use ensemble_core::proto::request::{
+    Correlated, Decision, Effect, Event, Outcome, Request, Tracker,
+};
 use ensemble_core::requests::{Entry, GateState, Kinds, REQUESTS, Requests};
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
@@ -179,6 +181,18 @@ impl RequestWatch {
         self.due.remove(id);
         self.handed_over.remove(id);
         self.closed.insert(id.clone());
+    }
+
+    /// An agent has gone: what it is asked and will not answer is not waited for.
+    pub(crate) fn absent(&mut self, now: Monotonic, agent: &Name, why: &str) {
+        let asked = |request: &&Request| request.to() == agent && request.decision().is_none();
+        let ids: Vec<String> =
+            self.tracker.iter().filter(asked).map(|request| request.id().to_owned()).collect();
+        for id in ids {
+            let decision = Decision::new(Outcome::Expired, agent.clone(), SystemClock.wall());
+            let absent = Event::Absent(decision.with_comment(why));
+            self.tracker.handle(now, Correlated::new(id, absent));
+        }
     }
 
     /// Lets time pass and does what is due.

@@ -70,7 +70,7 @@ impl Watcher {
         let spool = Arc::new(project.open_spool(Arc::clone(&recorder))?);
         let (sender, wakes) = unbounded();
         let (reports, reported) = unbounded();
-        let nudgers = Nudgers::new(project.locks(), reports);
+        let nudgers = Nudgers::new(project.sources(), project.locks(), reports);
         let departures = Departures::new(project, Arc::clone(&spool), Arc::clone(&recorder));
         let mut engine = Engine::new(project, spool, recorder, sender.clone(), nudgers)?;
         engine.set_consequence(Box::new(departures));

@@ -192,8 +192,6 @@ class Checks:
         self.ping("screen")
 
     def ping_shell(self):
-        if self.provider == "codex":
-            return "not tried: its sandbox asks for what is outside of the project"
         return self.ping("shell")
 
     def refusal(self, mode, state):

@@ -37,6 +37,8 @@ SHELLS = {
     "shell_command": lambda command: {"command": command},
     "shell": lambda command: {"command": ["sh", "-c", command]},
 }
+# With these Codex asks its human to run a command outside of its sandbox.
+ESCALATION = {"sandbox_permissions", "justification"}
 
 
 class Asked:
@@ -119,7 +121,7 @@ class ModelServer:
         if ping and asked.after_tool:
             return "Answered."
         if ping and self.pong == "shell":
-            return self.shell(asked, f"ensemble pong {ping[1]} {ping[2]}")
+            return self.shell(asked, f"ensemble pong {ping[1]} {ping[2]}", inside=True)
         if ping and self.pong == "screen":
             return f"AGENT_TEAM_PONG {ping[1]} {ping[2]}"
         if self.mode == "tool" and not asked.after_tool:
@@ -127,9 +129,13 @@ class ModelServer:
         return "Understood."
 
     @staticmethod
-    def shell(asked, command):
+    def shell(asked, command, inside=False):
+        """A call of the agent's shell tool; `inside` of its sandbox, if it has one."""
         name = next(name for name in asked.tools if name in SHELLS)
-        return name, SHELLS[name](command)
+        arguments = SHELLS[name](command)
+        if inside:
+            arguments = {key: value for key, value in arguments.items() if key not in ESCALATION}
+        return name, arguments
 
 
 class Handler(BaseHTTPRequestHandler):

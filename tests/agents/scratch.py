@@ -176,6 +176,8 @@ def codex(agent, trusted=True, key=True):
     if trusted:
         lines += [f'[projects."{agent.project}"]', 'trust_level = "trusted"']
     subprocess.run(["git", "init", "--quiet", agent.project], check=True)
+    # Its shell is a login shell, and /etc/profile sets another PATH.
+    (agent.home / ".profile").write_text(f'PATH="{agent.scratch.path}"\n')
     (agent.home / ".codex").mkdir()
     (agent.home / ".codex/config.toml").write_text("\n".join(lines) + "\n")
     return {}

@@ -21,7 +21,9 @@ fn init_makes_a_private_project_and_leaves_it_alone_afterwards() {
     let keys = config.lines().filter(|line| line.contains(": ") || line.ends_with(':'));
     let uncommented: String =
         keys.filter_map(|line| line.strip_prefix("# ")).fold(String::new(), |all, line| {
-            if line.starts_with(char::is_uppercase) { all } else { all + line + "\n" }
+            // Sentences, and a word to editors.
+            let is_prose = line.starts_with(char::is_uppercase) || line.starts_with("yaml-");
+            if is_prose { all } else { all + line + "\n" }
         });
     std::fs::write(bed.project().join("ensemble.yaml"), &uncommented).unwrap();
     assert!(bed.ok("init").contains("is there already"));

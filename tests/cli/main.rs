@@ -11,6 +11,7 @@ mod help;
 mod reading;
 mod requests;
 mod shell;
+mod sources;
 mod team;
 #[path = "../tmux_support/mod.rs"]
 mod tmux_support;

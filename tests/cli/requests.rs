@@ -157,7 +157,7 @@ fn a_wait_ends_with_a_decision_that_a_script_has_made() {
 /// Processes of which each waits for the others before it decides.
 fn deciders(bed: &Bed, start: &std::path::Path) -> Vec<Child> {
     let decide = |n: usize| {
-        let answer = if n % 2 == 0 { "--approve" } else { "--reject" };
+        let answer = if n.is_multiple_of(2) { "--approve" } else { "--reject" };
         let mut waiting = Command::new("flock");
         waiting.args(["--shared", start.to_str().unwrap()]).arg(program());
         waiting.args(["respond", "abc", answer, "--as", "w1", "--reason", &format!("number {n}")]);

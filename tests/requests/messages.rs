@@ -1,7 +1,7 @@
 //! What is sent, to whom, and what the messages of other programs do.
 
 use ensemble_core::message::{Envelope, MessageId};
-use ensemble_core::proto::request::Refusal;
+use ensemble_core::proto::request::{Decision, Outcome, Refusal};
 use ensemble_core::requests::{Ask, Correlation};
 use ensemble_core::spool::State;
 use serde_json::{Map, Value};
@@ -95,6 +95,23 @@ fn a_cancelled_request_is_taken_out_of_the_mailbox_or_taken_back() {
     let told = bed.receive("alice").unwrap().envelope;
     assert_eq!(fields(&told)["outcome"], "cancelled");
     assert_eq!(bed.records("request.cancelled").len(), 2);
+}
+
+#[test]
+fn a_request_without_a_meaning_ends_and_an_expiry_before_its_time_is_not_written() {
+    let bed = Bed::new();
+    bed.shutdown("abc");
+    let at = bed.requests().get("abc").unwrap().request.created_at;
+    let early = Decision::new(Outcome::Expired, name("alice"), at);
+    assert!(bed.requests().propose("abc", &early).unwrap_err().to_string().contains("not over"));
+    let foreign = Decision::new(Outcome::Approved, name("bob"), at);
+    assert!(bed.requests().propose("abc", &foreign).is_err());
+    assert_eq!(bed.names("requests/abc"), ["request.yaml"]);
+    let entry = bed.requests().moot("abc", "alice has gone").unwrap().unwrap();
+    assert_eq!((entry.state(), entry.is_closed), ("cancelled", true));
+    assert_eq!(bed.types("lead"), ["shutdown_response"]);
+    assert_eq!(bed.requests().moot("abc", "again").unwrap().unwrap().state(), "cancelled");
+    assert!(bed.requests().moot("nope", "").unwrap().is_none());
 }
 
 #[test]

@@ -1,12 +1,19 @@
 //! One pane with a scripted agent in it.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use ensemble_core::driver::{AgentPane as _, Begun, Line};
 use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
+use ensemble_core::provider::machine::{HttpPlace, Places};
 use ensemble_core::provider::{AgentState, Diagnosis, Profiles, nudge_text};
 use ensemble_core::tmux::{TextOutcome, TmuxPane};
 
@@ -32,6 +39,10 @@ pub(crate) struct Case<'a> {
     stage: &'a Stage,
     id: String,
     dir: PathBuf,
+    /// Where it tells its state to programs, in the states `says-…`.
+    places: Places,
+    /// Answers until it is dropped.
+    server: Option<OpencodeServer>,
 }
 
 impl Stage {
@@ -53,6 +64,7 @@ impl Stage {
         let dir = tempfile::tempdir_in(self.tmux.dir.path()).expect("a directory").keep();
         let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/fake_agent.sh");
         // A crashed agent has left its shell; an editor may stand there in a shell's place.
+        let view = if state.starts_with("says-") { "ready" } else { state };
         let (program, script) = match (state, self.provider.name) {
             ("crashed", _) => ("bash", "shell"),
             ("program", _) => ("vim", "shell"),
@@ -60,14 +72,18 @@ impl Stage {
         };
         let program = self.tmux.dir.path().join("bin").join(program);
         let command = format!(
-            "exec '{}' '{}' {script} {state} '{}'",
+            "exec '{}' '{}' {script} {view} '{}'",
             program.display(),
             fixture.display(),
             dir.display()
         );
         let arguments = ["new-window", "-d", "-P", "-F", "#{pane_id}", &command];
         let id = self.tmux.server.run(&arguments).expect("a window").remove(0);
-        let case = Case { stage: self, id, dir };
+        let (places, server) = (Places::default(), None);
+        let mut case = Case { stage: self, id, dir, places, server };
+        if let Some(word) = state.strip_prefix("says-") {
+            (case.places, case.server) = case.says(word);
+        }
         eventually("it runs", || case.dir.join("running").exists());
         case.wait_for(seen);
         case
@@ -76,7 +92,44 @@ impl Stage {
 
 impl Case<'_> {
     pub(crate) fn pane(&self) -> TmuxPane {
-        self.stage.tmux.pane(&self.id, self.stage.provider.name)
+        let pane = self.stage.tmux.pane(&self.id, self.stage.provider.name);
+        pane.with_places(self.places.clone())
+    }
+
+    /// Has the agent tell its state to programs.
+    fn says(&self, word: &str) -> (Places, Option<OpencodeServer>) {
+        if self.stage.provider.name == "opencode" {
+            let server = OpencodeServer::start(word);
+            let place = HttpPlace::parse(&format!("http://{}", server.address), false);
+            return (Places::default().with_opencode(place.expect("an address")), Some(server));
+        }
+        let pid = self.pane().binding().pid;
+        let fields = match word {
+            "permission" => r#""status":"waiting","waitingFor":"permission prompt""#.to_owned(),
+            word => format!(r#""status":"{word}""#),
+        };
+        let sessions = self.dir.join(".claude/sessions");
+        fs::create_dir_all(&sessions).expect("a directory");
+        let text = format!(r#"{{"pid":{pid},{fields}}}"#);
+        fs::write(sessions.join(format!("{pid}.json")), text).expect("a file");
+        (Places::in_home(&self.dir), None)
+    }
+
+    /// Types a line's text, does something, and goes on with its Enter.
+    pub(crate) fn reset_with(&self, between: impl FnOnce()) -> NudgeOutcome {
+        let mut pane = self.pane();
+        let command = pane.profile().reset_command().expect("a command").to_owned();
+        let begun = pane.begin(Line::Reset).expect("an outcome");
+        assert!(matches!(begun, Begun::EnterAfter(_)), "{begun:?}");
+        self.wait_for_text(&command);
+        between();
+        pane.finish(false).expect("an outcome")
+    }
+
+    pub(crate) fn wait_for_text(&self, text: &str) {
+        eventually("the text is shown", || {
+            self.stage.tmux.screen(&self.id).iter().any(|line| line.contains(text))
+        });
     }
 
     pub(crate) fn wait_for(&self, seen: AgentState) {
@@ -116,10 +169,7 @@ impl Case<'_> {
             TextOutcome::Sent => NudgeOutcome::Sent,
             TextOutcome::Refused { deferral } => NudgeOutcome::Refused { deferral },
             TextOutcome::Typed(typed) => {
-                eventually("the text is shown", || {
-                    let screen = self.stage.tmux.screen(&self.id);
-                    screen.iter().any(|line| line.contains(text.as_str()))
-                });
+                self.wait_for_text(text.as_str());
                 between();
                 pane.nudge_enter(typed).expect("an outcome")
             }
@@ -161,8 +211,60 @@ impl Case<'_> {
             .replace(&nudge, " nudge ")
             .replace('\r', " Enter ")
             .replace('\x1b', " Escape ")
-            .replace('\x03', " Ctrl-C ");
+            .replace('\x03', " Ctrl-C ")
+            .replace('\x7f', " Backspace ");
         words.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// Answers as OpenCode's server does while it is in a state.
+struct OpencodeServer {
+    address: SocketAddr,
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl OpencodeServer {
+    fn start(word: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (permissions, session) = match word {
+            "permission" => (r#"[{"id":"per_1"}]"#, "busy"),
+            word => ("[]", word),
+        };
+        let session = match session {
+            "limited" => {
+                r#""retry","attempt":1,"message":"Too Many Requests","next":32503680000000"#
+                    .to_owned()
+            }
+            word => format!("\"{word}\""),
+        };
+        let sessions = format!(r#"{{"ses_1":{{"type":{session}}}}}"#);
+        let over = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&over);
+        let thread = thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(mut stream) = stream else { return };
+                if ended.load(Ordering::SeqCst) {
+                    return;
+                }
+                let mut question = [0; 1024];
+                let n = stream.read(&mut question).unwrap_or(0);
+                let asks = question[..n].starts_with(b"GET /permission ");
+                let body = if asks { permissions } else { &sessions };
+                let length = body.len();
+                let _ = write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{body}");
+            }
+        });
+        Self { address, over, thread: Some(thread) }
+    }
+}
+
+impl Drop for OpencodeServer {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::SeqCst);
+        drop(TcpStream::connect(self.address));
+        drop(self.thread.take().map(JoinHandle::join));
     }
 }
 

@@ -72,7 +72,9 @@ impl Inspect {
         let mut pane = match &entry {
             Some(entry) => {
                 let server = Server::new(entry.binding.socket.clone());
-                entry.open(server, Arc::clone(&profile), &context.project()?.locks())?
+                let project = context.project()?;
+                let (sources, locks) = (project.sources(), project.locks());
+                entry.open(server, Arc::clone(&profile), &sources, &locks)?
             }
             None => self.bind(context, &profile)?,
         };
@@ -104,8 +106,11 @@ impl Inspect {
     fn bind(&self, context: &Context, profile: &Arc<Profile>) -> Outcome<TmuxPane> {
         let server = super::bind::server(self.tmux_socket.as_deref())?;
         let binding = server.bind(&self.target)?;
-        let locks = context.project()?.locks();
-        Ok(TmuxPane::new(server, binding, Arc::clone(profile), locks)?)
+        let project = context.project()?;
+        let (sources, locks) = (project.sources(), project.locks());
+        let places = sources.places(None, profile);
+        let pane = TmuxPane::new(server, binding, Arc::clone(profile), locks)?;
+        Ok(pane.with_places(places).with_zones(sources.zones().clone()))
     }
 }
 
@@ -165,7 +170,8 @@ impl Seen<'_> {
             row("evidence", format!("{source}: {what}: {text:?}"))?;
         }
         if let Some(reset) = &diagnosis.resets_at {
-            row("resets", reset.clone())?;
+            let until = diagnosis.limited_until.map(|until| format!(" ({until})"));
+            row("resets", format!("{reset}{}", until.unwrap_or_default()))?;
         }
         for ((word, _), objection) in PURPOSES.iter().zip(&self.examined.objections) {
             let verdict = match objection {

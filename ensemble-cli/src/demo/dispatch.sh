@@ -31,12 +31,19 @@ summarize() { # once all reports are there: what each of them has counted
         "$done" "$done" "$lines" | put summary.yaml "$QUEUE/reports/completion-summary.yaml"
 }
 
+leave() { # leave MESSAGE: agrees to the shutdown that this message asks for
+    "$ENSEMBLE" settle --as dispatch "$1" >/dev/null
+    "$ENSEMBLE" respond --as dispatch "${1%.*}" --approve
+    exit 0
+}
+
 while read -r line; do
     echo "dispatch: woken by: $line"
     while mail=$("$ENSEMBLE" recv --as dispatch --json 2>/dev/null); do
         id=$(printf '%s\n' "$mail" | sed 's/^{"id":"\([^"]*\)".*/\1/')
         case $mail in
         *'"type":"dispatch.instruction"'*) assign "$QUEUE"/mailbox/dispatch/cur/"$id"@*.yaml ;;
+        *'"type":"shutdown_request"'*) leave "$id" ;;
         *) summarize ;;
         esac
         "$ENSEMBLE" settle --as dispatch "$id" >/dev/null

@@ -27,8 +27,8 @@ pub struct DeliveryId(u64);
 /// For many call [`AckManager::deliver`] for each and then, in a loop: [`AckManager::handle_mail`]
 /// when something may have been received, [`AckManager::handle_timeout`] at
 /// [`AckManager::poll_timeout`], and [`AckManager::poll_ended`] until it is empty. A call types at
-/// most one nudge for each delivery that is due and takes as long as the profile's delay before
-/// Enter.
+/// most one line for each delivery that is due, and waits for no agent: the delay before Enter is a
+/// deadline like any other, and a delivery ends when no line of it is left half-typed.
 ///
 /// ```
 /// use ensemble_core::driver::{AckManager, Order, nap};

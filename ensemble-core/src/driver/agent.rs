@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::Result;
 use crate::env::{Monotonic, Pane};
-use crate::pane::{Deferral, NudgeOutcome};
+use crate::pane::{Deferral, NudgeOutcome, NudgeText};
 use crate::proto::ack::Worker;
 use crate::provider::{AgentState, Diagnosis, Profile};
 use crate::tmux::TmuxPane;
@@ -25,6 +25,47 @@ pub trait AgentPane: Pane {
     /// # Errors
     /// The profile has none; otherwise as for [`Pane::nudge`].
     fn reset_context(&mut self) -> Result<NudgeOutcome>;
+
+    /// The first half of a nudge, or for [`Line::Reset`] of a reset: types the text and does not
+    /// wait for its Enter. Unless a pane has halves, this is the whole.
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`].
+    fn begin(&mut self, line: Line<'_>) -> Result<Begun> {
+        match line {
+            Line::Nudge(text) => self.nudge(text).map(Begun::Done),
+            Line::Reset => self.reset_context().map(Begun::Done),
+        }
+    }
+
+    /// The second half, once [`Begun::EnterAfter`] has passed: submits what was typed, or with
+    /// `withdraw` takes it back, each only if exactly that stands there.
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`].
+    fn finish(&mut self, withdraw: bool) -> Result<NudgeOutcome> {
+        let _ = withdraw;
+        Ok(NudgeOutcome::Refused { deferral: Deferral::Moved })
+    }
+}
+
+/// A line that is typed in two halves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Line<'a> {
+    /// A nudge.
+    Nudge(&'a NudgeText),
+    /// The profile's reset command.
+    Reset,
+}
+
+/// What has become of the first half.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Begun {
+    /// That was all.
+    Done(NudgeOutcome),
+    /// [`AgentPane::finish`] is due after this time.
+    EnterAfter(Duration),
 }
 
 impl AgentPane for TmuxPane {
@@ -37,6 +78,19 @@ impl AgentPane for TmuxPane {
     fn reset_context(&mut self) -> Result<NudgeOutcome> {
         Self::reset_context(self)
     }
+    fn begin(&mut self, line: Line<'_>) -> Result<Begun> {
+        let text = match line {
+            Line::Nudge(text) => Some(text),
+            Line::Reset => None,
+        };
+        Ok(match self.begin_line(text)? {
+            Ok(outcome) => Begun::Done(outcome),
+            Err(left) => Begun::EnterAfter(left),
+        })
+    }
+    fn finish(&mut self, withdraw: bool) -> Result<NudgeOutcome> {
+        self.finish_line(withdraw)
+    }
 }
 
 impl<P: AgentPane + ?Sized> AgentPane for &mut P {
@@ -48,6 +102,12 @@ impl<P: AgentPane + ?Sized> AgentPane for &mut P {
     }
     fn reset_context(&mut self) -> Result<NudgeOutcome> {
         (**self).reset_context()
+    }
+    fn begin(&mut self, line: Line<'_>) -> Result<Begun> {
+        (**self).begin(line)
+    }
+    fn finish(&mut self, withdraw: bool) -> Result<NudgeOutcome> {
+        (**self).finish(withdraw)
     }
 }
 

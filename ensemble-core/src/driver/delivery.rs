@@ -5,21 +5,17 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::agent::worker_state;
+use super::strokes::{Half, Then};
 use super::{AgentPane, Notice};
 use crate::env::{Clock, Monotonic};
 use crate::event_log::Recorder;
 use crate::message::{Digest, Envelope, MessageId, Name};
-use crate::pane::{Deferral, Key, NudgeOutcome};
+use crate::pane::Deferral;
 use crate::proto::Machine as _;
 use crate::proto::ack::{Config, Effect, Event, Ladder, PARK_MAX, Phase, Record, Worker};
-use crate::provider::{self, Step};
 use crate::spool::{Spool, State};
 use crate::{Error, Result};
 
-/// How often a nudge is tried again that could not be typed.
-const NUDGE_RETRY: Duration = Duration::from_secs(1);
-/// Waiting messages are counted up to here for the words of a nudge.
-const COUNT_MAX: usize = 100;
 /// How often a message that was not found is looked for again: one that moves can be missed.
 const LOOKS_MAX: u32 = 5;
 
@@ -122,20 +118,22 @@ pub(super) struct World<'a> {
 
 /// A delivery under way.
 pub(super) struct Delivery<'a> {
-    order: Order,
-    ladder: Ladder,
-    pane: Option<Box<dyn AgentPane + 'a>>,
+    pub(super) order: Order,
+    pub(super) ladder: Ladder,
+    pub(super) pane: Option<Box<dyn AgentPane + 'a>>,
     message: MessageId,
     /// How often the message had been received before this delivery began.
     epoch_before: u64,
     /// When a nudge that could not be typed is tried again, and why it could not be.
-    nudge: Option<(Monotonic, Deferral)>,
+    pub(super) nudge: Option<(Monotonic, Deferral)>,
     /// What went wrong, for the conductor.
     trouble: Option<String>,
     /// When it is left alone.
     deadline: Option<Monotonic>,
     /// Its expiry date has passed, which is to be told.
     has_expired: bool,
+    /// A line whose Enter is due later. Whatever comes next waits for it.
+    pub(super) half: Option<Half>,
 }
 
 impl<'a> Delivery<'a> {
@@ -171,6 +169,7 @@ impl<'a> Delivery<'a> {
             trouble: None,
             deadline,
             has_expired: false,
+            half: None,
         };
         this.publish(world, attempt)?;
         this.ladder.handle(now, Event::Started);
@@ -191,16 +190,22 @@ impl<'a> Delivery<'a> {
     pub(super) fn poll_timeout(&self) -> Option<Monotonic> {
         let nudge = self.nudge.as_ref().map(|(at, _)| *at);
         let others = nudge.into_iter().chain(self.deadline).filter(|_| !self.ladder.is_over());
-        self.ladder.poll_timeout().into_iter().chain(others).min()
+        let enter = self.half.as_ref().map(|half| half.enter_at);
+        self.ladder.poll_timeout().into_iter().chain(others).chain(enter).min()
     }
 
     /// Lets time pass; how it ended, if it did.
     pub(super) fn handle_timeout(&mut self, world: &World<'_>) -> Result<Option<Ended>> {
         let now = world.clock.monotonic();
-        if self.nudge.as_ref().is_some_and(|(at, _)| now >= *at) && !self.ladder.is_over() {
+        if let Some(half) = self.half.take_if(|half| now >= half.enter_at) {
+            self.enter(world, half);
+        }
+        let is_open = self.half.is_none() && !self.ladder.is_over();
+        if is_open && self.nudge.as_ref().is_some_and(|(at, _)| now >= *at) {
             self.nudge(world);
         }
-        if self.deadline.is_some_and(|at| now >= at) && !self.ladder.is_over() {
+        let is_open = self.half.is_none() && !self.ladder.is_over();
+        if is_open && self.deadline.is_some_and(|at| now >= at) {
             let (phase, attempt) = (self.ladder.phase(), self.ladder.attempt());
             return Ok(Some(Ended::Abandoned { phase, attempt, message: self.message.clone() }));
         }
@@ -210,6 +215,10 @@ impl<'a> Delivery<'a> {
 
     /// Looks whether the worker has taken the message; how the delivery ended, if it did.
     pub(super) fn look(&mut self, world: &World<'_>) -> Result<Option<Ended>> {
+        // The ladder speaks of the next attempt already, and the reset it follows is not done.
+        if matches!(&self.half, Some(Half { then: Then::Press(_), .. })) {
+            return Ok(None);
+        }
         let event = match self.find(world)? {
             Some(State::Queued { epoch, .. }) if epoch <= self.epoch_before => return Ok(None),
             // Given back is received, too.
@@ -228,7 +237,7 @@ impl<'a> Delivery<'a> {
         Event::Ack { task: self.order.task.clone(), attempt: self.ladder.attempt() }
     }
 
-    fn find(&self, world: &World<'_>) -> Result<Option<State>> {
+    pub(super) fn find(&self, world: &World<'_>) -> Result<Option<State>> {
         for _ in 0..LOOKS_MAX {
             let state = world.spool.state(self.mailbox(), &self.message)?;
             if state.is_some() {
@@ -252,8 +261,13 @@ impl<'a> Delivery<'a> {
 
     fn perform_all(&mut self, world: &World<'_>) -> Result<Option<Ended>> {
         let mut ended = None;
-        while let Some(effect) = self.ladder.poll_effect() {
+        while self.half.is_none()
+            && let Some(effect) = self.ladder.poll_effect()
+        {
             ended = self.perform(world, effect)?.or(ended);
+        }
+        if self.half.is_some() {
+            return Ok(ended);
         }
         // The machine has no effect for it.
         let has_expired = std::mem::take(&mut self.has_expired);
@@ -264,7 +278,7 @@ impl<'a> Delivery<'a> {
         match effect {
             Effect::Deliver { attempt } => self.deliver_again(world, attempt),
             Effect::Inspect => {
-                let worker = self.look_at_worker(world.clock.monotonic());
+                let worker = self.look_at_worker(world.clock);
                 self.ladder.handle(world.clock.monotonic(), Event::Seen(worker));
             }
             Effect::Nudge => self.nudge(world),
@@ -305,7 +319,7 @@ impl<'a> Delivery<'a> {
         self.record(world, kind, data);
     }
 
-    fn record(&self, world: &World<'_>, kind: &str, mut data: Value) {
+    pub(super) fn record(&self, world: &World<'_>, kind: &str, mut data: Value) {
         data["task_id"] = self.order.task.as_str().into();
         data["worker_id"] = self.order.worker.as_str().into();
         world.recorder.record(kind, world.actor.as_str(), data);
@@ -347,76 +361,19 @@ impl<'a> Delivery<'a> {
         }
     }
 
-    fn look_at_worker(&mut self, now: Monotonic) -> Worker {
+    fn look_at_worker(&mut self, clock: &dyn Clock) -> Worker {
         let Some(pane) = &mut self.pane else { return Worker::Unknown };
         match pane.diagnose() {
-            // A limit that says when it ends is waited for as long as the ladder may: the agent's
-            // own words (`3pm`, `in 2 hours`) are not read, but it is looked at all the time.
             Ok(diagnosis) => {
-                let limit_left = diagnosis.resets_at.is_some().then_some(PARK_MAX);
-                worker_state(&diagnosis, now, limit_left)
+                let limit_left = match diagnosis.limited_until {
+                    Some(until) => Some(until.since(clock.wall())),
+                    // An end that nobody can read is waited for as long as the ladder may.
+                    None => diagnosis.resets_at.is_some().then_some(PARK_MAX),
+                };
+                worker_state(&diagnosis, clock.monotonic(), limit_left)
             }
             // Nobody could look, which says nothing of the worker.
             Err(_) => Worker::Unknown,
         }
-    }
-
-    /// Tells the worker's pane of its mail; what cannot be typed now is tried again.
-    pub(super) fn nudge(&mut self, world: &World<'_>) {
-        self.nudge = None;
-        let count =
-            world.spool.due_ids(self.mailbox(), COUNT_MAX).map_or(1, |ids| ids.len().max(1));
-        let Some(pane) = &mut self.pane else { return };
-        let mailbox = &self.order.envelope.to;
-        let text = provider::nudge_text(pane.profile(), mailbox, count, count >= COUNT_MAX);
-        let (reason, detail) = match pane.nudge(&text) {
-            Ok(NudgeOutcome::Sent) => (None, None),
-            Ok(NudgeOutcome::TextOnly { deferral } | NudgeOutcome::Refused { deferral }) => {
-                (Some(deferral.clone()), Some(deferral.to_string()))
-            }
-            Err(error) => (Some(Deferral::ServerGone), Some(error.to_string())),
-        };
-        let phase = self.ladder.phase().number();
-        let word = reason.as_ref().map(Deferral::word);
-        let data =
-            json!({ "phase": phase, "sent": word.is_none(), "reason": word, "detail": detail });
-        self.record(world, "ladder.nudge", data);
-        if let Some(why) = reason.filter(|why| !why.is_permanent()) {
-            self.nudge = Some((world.clock.monotonic() + NUDGE_RETRY, why));
-        }
-    }
-
-    /// Presses what the worker's profile has for a phase, up to the first key that is refused. The
-    /// nudge that follows is asked for by the ladder itself.
-    fn press(&mut self, world: &World<'_>, phase: Phase) {
-        let Some(pane) = &mut self.pane else { return };
-        let escalation = pane.profile().escalation();
-        let steps = match phase {
-            Phase::ResetContext => &escalation.phase_3,
-            Phase::Deliver | Phase::Nudge | Phase::LeaveInputMode => &escalation.phase_2,
-        };
-        let steps: Vec<Step> = steps.iter().copied().filter(|s| *s != Step::Nudge).collect();
-        let mut pressed = Vec::new();
-        let mut refused = None;
-        for step in steps {
-            let outcome = match step {
-                Step::Escape => pane.press(Key::Escape),
-                Step::CtrlC => pane.press(Key::CtrlC),
-                Step::Reset => pane.reset_context(),
-                Step::Nudge => continue,
-            };
-            match outcome {
-                Ok(NudgeOutcome::Sent) => pressed.push(step),
-                Ok(NudgeOutcome::TextOnly { deferral } | NudgeOutcome::Refused { deferral }) => {
-                    refused = Some(json!({ "step": step, "reason": deferral.word() }));
-                }
-                Err(error) => refused = Some(json!({ "step": step, "reason": error.to_string() })),
-            }
-            if refused.is_some() {
-                break;
-            }
-        }
-        let data = json!({ "phase": phase.number(), "pressed": pressed, "refused": refused });
-        self.record(world, "ladder.pressed", data);
     }
 }

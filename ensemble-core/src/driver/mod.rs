@@ -23,13 +23,14 @@ mod departure;
 mod escalation;
 mod pongs;
 mod readiness;
+mod strokes;
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
 pub use ack::{AckManager, DeliveryId};
-pub use agent::{AgentPane, worker_state};
+pub use agent::{AgentPane, Begun, Line, worker_state};
 pub use assign::{Assigned, Assigner};
 pub use delivery::{Ended, Order, message_id};
 pub use departure::{Departed, Departure, Quarters, Shutter};

@@ -201,7 +201,7 @@ impl Round<'_, '_> {
             return;
         };
         let outcome = match NudgeText::new(ping.to_string()) {
-            Ok(text) => pane.nudge(&text).unwrap_or_else(server_gone),
+            Ok(text) => pane.nudge(&text).unwrap_or_else(failed),
             // A ping has two checked names and a number.
             Err(_) => return,
         };
@@ -269,9 +269,9 @@ impl Round<'_, '_> {
     }
 }
 
-/// Nobody could be asked, so nothing was typed. The look at the window tells why.
-fn server_gone(_: Error) -> NudgeOutcome {
-    NudgeOutcome::Refused { deferral: Deferral::ServerGone }
+/// Nobody could be asked.
+fn failed(error: Error) -> NudgeOutcome {
+    NudgeOutcome::Refused { deferral: Deferral::of(&error) }
 }
 
 /// The pongs on a screen that were there before do not count.
@@ -319,7 +319,8 @@ pub fn seen_at_the_window(provider: &str, seen: &provider::Diagnosis) -> Diagnos
                 Deferral::OtherProgram { .. }
                 | Deferral::CopyMode
                 | Deferral::InputOff
-                | Deferral::Synchronized,
+                | Deferral::Synchronized
+                | Deferral::Failed { .. },
             ),
         ) => (alive, Workspace::Unknown, None),
         (AgentState::Busy, _) => (alive, open, Some(Obstacle::Busy)),

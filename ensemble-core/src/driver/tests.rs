@@ -1,6 +1,8 @@
 //! The drivers over scripted panes and a clock that moves when somebody rests; and the table of
 //! docs/readiness-and-escalation.md.
 
+mod strokes;
+
 use std::cell::Cell;
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -9,7 +11,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{AckManager, AgentPane, Assigned, Assigner, Ended, Order, PongBox, read_escalations};
+use super::{
+    AckManager, AgentPane, Assigned, Assigner, Begun, Ended, Line, Order, PongBox, read_escalations,
+};
 use crate::Result;
 use crate::env::{Clock, Monotonic, Pane};
 use crate::event_log::Recorder;
@@ -40,16 +44,25 @@ impl Hand {
     }
 }
 
+/// How long a pane with halves wants between text and Enter.
+const DELAY: Duration = Duration::from_secs(3);
+
 /// A scripted pane with an agent of a built-in profile in it.
 struct Double {
     pane: SimPane,
     profile: Arc<Profile>,
+    /// The line that waits for its Enter, if this pane has halves.
+    half: Option<Option<Option<NudgeText>>>,
 }
 
 impl Double {
     fn new(profile: &str, pane: &SimPane) -> Self {
         let profile = Profiles::embedded().unwrap().get(profile).unwrap();
-        Self { pane: pane.clone(), profile }
+        Self { pane: pane.clone(), profile, half: None }
+    }
+
+    fn in_halves(profile: &str, pane: &SimPane) -> Self {
+        Self { half: Some(None), ..Self::new(profile, pane) }
     }
 }
 
@@ -77,6 +90,27 @@ impl AgentPane for Double {
     }
     fn reset_context(&mut self) -> Result<NudgeOutcome> {
         self.pane.nudge(&NudgeText::new("reset").unwrap())
+    }
+    fn begin(&mut self, line: Line<'_>) -> Result<Begun> {
+        let text = match line {
+            Line::Nudge(text) => Some(text.clone()),
+            Line::Reset => None,
+        };
+        match (&mut self.half, text) {
+            (Some(half), text) => {
+                assert_eq!(half.replace(text), None, "a line before the last one has its Enter");
+                Ok(Begun::EnterAfter(DELAY))
+            }
+            (None, Some(text)) => self.nudge(&text).map(Begun::Done),
+            (None, None) => self.reset_context().map(Begun::Done),
+        }
+    }
+    fn finish(&mut self, withdraw: bool) -> Result<NudgeOutcome> {
+        match self.half.as_mut().unwrap().take().unwrap() {
+            _ if withdraw => Ok(NudgeOutcome::Refused { deferral: Deferral::Moved }),
+            Some(text) => self.nudge(&text),
+            None => self.reset_context(),
+        }
     }
 }
 

@@ -172,6 +172,14 @@ pub fn standing_nudge(profile: &Profile, state: &PaneState) -> Option<String> {
     profile.nudge_patterns.iter().any(|pattern| pattern.is_match(&text)).then_some(text)
 }
 
+/// The profile's reset command, if it stands in a composer alone. A person may have typed it.
+#[must_use]
+pub fn standing_reset(profile: &Profile, state: &PaneState) -> Option<String> {
+    let command = profile.reset.as_deref()?;
+    let text = find(&profile.composer, state)?.text;
+    (text == command).then_some(text)
+}
+
 fn squeezed(text: &str) -> String {
     text.chars().filter(|c| !c.is_whitespace()).collect()
 }

@@ -3,8 +3,10 @@
 use serde::Serialize;
 
 use super::composer::{self, Input};
-use super::machine::Report;
+use super::machine::{Heard, Report};
 use super::profile::{AgentState, Profile, Region, Rule, is_shell, program_name};
+use super::reset::{Limit, Zones};
+use crate::message::Timestamp;
 use crate::pane::{Deferral, Key, PaneState};
 
 /// The longest excerpt in an [`Evidence`], in characters.
@@ -25,6 +27,12 @@ pub struct Diagnosis {
     /// When a limit ends, in the agent's own words.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resets_at: Option<String>,
+    /// When that is, if it can be told ([`Limit`]).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limited_until: Option<Timestamp>,
+    /// The limit that the screen speaks of, passed or not.
+    #[serde(skip)]
+    limit: Option<Limit>,
     /// The state beneath a draft: an agent may be working while something stands in its composer.
     #[serde(skip)]
     beneath: AgentState,
@@ -59,6 +67,33 @@ pub struct Evidence {
     pub text: String,
 }
 
+/// What is known besides the look of a pane. The default knows nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Context<'a> {
+    /// What came of asking the agent itself.
+    pub heard: Option<&'a Heard>,
+    /// The wall clock, and the zones in which agents speak of time; without it no limit passes.
+    pub time: Option<(Timestamp, &'a Zones)>,
+    /// The limit that was seen at the last look ([`Diagnosis::limit`]).
+    pub limit: Option<&'a Limit>,
+}
+
+impl Context<'_> {
+    fn report(&self) -> Option<&Report> {
+        self.heard.and_then(Heard::report)
+    }
+
+    /// The limit that a message speaks of.
+    fn read(&self, reset: Option<&str>) -> Option<Limit> {
+        let (now, zones) = self.time?;
+        Limit::read(reset?, now, zones, self.limit)
+    }
+
+    fn has_passed(&self, limit: Option<&Limit>) -> bool {
+        self.time.zip(limit).is_some_and(|((now, _), limit)| limit.is_over(now))
+    }
+}
+
 /// What somebody wants to do to a pane.
 #[derive(Clone, Copy, Debug)]
 pub enum Purpose<'a> {
@@ -91,13 +126,14 @@ pub enum Purpose<'a> {
 /// ```
 #[must_use]
 pub fn diagnose(profile: &Profile, pane: &PaneState) -> Diagnosis {
-    diagnose_with(profile, pane, None)
+    diagnose_with(profile, pane, &Context::default())
 }
 
-/// As [`diagnose`], with what the agent tells to programs. Its word decides whether the agent
-/// works or waits; a dialog or a draft on the screen is still heeded.
+/// As [`diagnose`], with what else is known. The word of the agent itself decides whether it works
+/// or waits; a dialog or a draft on the screen is still heeded. A limit whose end has passed is
+/// none any more where the rest of the screen shows what the agent is doing.
 #[must_use]
-pub fn diagnose_with(profile: &Profile, pane: &PaneState, report: Option<&Report>) -> Diagnosis {
+pub fn diagnose_with(profile: &Profile, pane: &PaneState, context: &Context<'_>) -> Diagnosis {
     if let Some(deferral) = untouchable(pane) {
         return Diagnosis::by_pane(deferral);
     }
@@ -105,11 +141,12 @@ pub fn diagnose_with(profile: &Profile, pane: &PaneState, report: Option<&Report
         return diagnosis;
     }
     let input = composer::input(profile, pane);
-    let seen = on_screen(profile, pane, input);
-    match report {
-        Some(report) => seen.corrected_by(profile, report, input),
+    let seen = on_screen(profile, pane, input, context);
+    let diagnosis = match context.report() {
+        Some(report) => seen.corrected_by(profile, report, input, context),
         None => seen,
-    }
+    };
+    diagnosis.with_heard(context.heard)
 }
 
 /// Why `purpose` must wait; `None` if it need not.
@@ -117,32 +154,53 @@ pub fn diagnose_with(profile: &Profile, pane: &PaneState, report: Option<&Report
 pub fn objection(
     profile: &Profile,
     pane: &PaneState,
-    report: Option<&Report>,
+    context: &Context<'_>,
     purpose: Purpose<'_>,
 ) -> Option<Deferral> {
-    let diagnosis = || diagnose_with(profile, pane, report);
+    let diagnosis = || diagnose_with(profile, pane, context);
     match purpose {
-        Purpose::Nudge => diagnosis().deferral,
-        Purpose::Submit { text } => {
-            let diagnosis = diagnosis();
-            let in_the_way = match diagnosis.state {
-                AgentState::Draft => deferral_of(profile, diagnosis.beneath, "busy"),
-                _ => diagnosis.deferral,
-            };
-            let moved = || (!composer::holds(profile, pane, text)).then_some(Deferral::Moved);
-            in_the_way.or_else(moved)
-        }
-        Purpose::Press(key) => {
-            let diagnosis = diagnosis();
-            let never = matches!(diagnosis.source, Source::Pane | Source::Process);
-            let forbidden = never || profile.forbids(diagnosis.state, key);
-            forbidden.then(|| {
-                diagnosis.deferral.unwrap_or_else(|| Deferral::NotReady {
-                    state: diagnosis.state.word().to_owned(),
-                })
-            })
-        }
         Purpose::Open => untouchable(pane).or_else(|| not_a_bare_prompt(pane)),
+        Purpose::Nudge | Purpose::Submit { .. } | Purpose::Press(_) => {
+            diagnosis().objection(profile, pane, purpose)
+        }
+    }
+}
+
+impl Diagnosis {
+    /// Why `purpose` must wait in a pane that was found to be so.
+    pub(crate) fn objection(
+        &self,
+        profile: &Profile,
+        pane: &PaneState,
+        purpose: Purpose<'_>,
+    ) -> Option<Deferral> {
+        match purpose {
+            Purpose::Nudge => self.deferral.clone(),
+            Purpose::Submit { text } => {
+                let in_the_way = match self.state {
+                    AgentState::Draft => deferral_of(profile, self.beneath, "busy"),
+                    _ => self.deferral.clone(),
+                };
+                let moved = || (!composer::holds(profile, pane, text)).then_some(Deferral::Moved);
+                in_the_way.or_else(moved)
+            }
+            Purpose::Press(key) => {
+                let never = matches!(self.source, Source::Pane | Source::Process);
+                let forbidden = never || profile.forbids(self.state, key);
+                forbidden.then(|| {
+                    self.deferral.clone().unwrap_or_else(|| Deferral::NotReady {
+                        state: self.state.word().to_owned(),
+                    })
+                })
+            }
+            Purpose::Open => untouchable(pane).or_else(|| not_a_bare_prompt(pane)),
+        }
+    }
+
+    /// The limit that the screen speaks of, passed or not; for [`Context::limit`] at the next look.
+    #[must_use]
+    pub const fn limit(&self) -> Option<&Limit> {
+        self.limit.as_ref()
     }
 }
 
@@ -186,12 +244,47 @@ fn by_program(profile: &Profile, pane: &PaneState) -> Option<Diagnosis> {
     Some(Diagnosis::new(state, evidence, Some(deferral)))
 }
 
-/// The first rule that matches decides, dialogs and limits before everything else; then what
-/// stands in the composer.
-fn on_screen(profile: &Profile, pane: &PaneState, input: Input) -> Diagnosis {
-    let matched = profile.rules.iter().find_map(|rule| rule.look(pane).map(|found| (rule, found)));
+/// What the screen shows. A limit whose end has passed is only believed while nothing else on the
+/// screen says what the agent is doing.
+fn on_screen(
+    profile: &Profile,
+    pane: &PaneState,
+    input: Input,
+    context: &Context<'_>,
+) -> Diagnosis {
+    let all = |_: &Rule, _: Option<&str>| true;
+    let first = by_rules(profile, pane, input, &all).with_limit(context);
+    if first.state != AgentState::RateLimited || !context.has_passed(first.limit.as_ref()) {
+        return first;
+    }
+    let open = |rule: &Rule, reset: Option<&str>| {
+        rule.state != AgentState::RateLimited || !context.has_passed(context.read(reset).as_ref())
+    };
+    let mut second = by_rules(profile, pane, input, &open).with_limit(context);
+    if matches!(second.state, AgentState::Unknown | AgentState::Starting) {
+        return first;
+    }
+    for old in first.evidence {
+        second.evidence.push(Evidence::new(old.source, "a limit that has passed", &old.text));
+    }
+    second.limit = second.limit.or(first.limit);
+    second
+}
+
+/// The first rule that matches and counts decides, dialogs and limits before everything else; then
+/// what stands in the composer.
+fn by_rules(
+    profile: &Profile,
+    pane: &PaneState,
+    input: Input,
+    counts: &dyn Fn(&Rule, Option<&str>) -> bool,
+) -> Diagnosis {
+    let matched = profile.rules.iter().find_map(|rule| {
+        let (evidence, reset) = rule.look(pane)?;
+        counts(rule, reset.as_deref()).then_some((rule, evidence, reset))
+    });
     let (state, name, evidence, resets_at) = match matched {
-        Some((rule, (evidence, reset))) => (rule.state, rule.name.as_str(), evidence, reset),
+        Some((rule, evidence, reset)) => (rule.state, rule.name.as_str(), evidence, reset),
         None => {
             let last = Region::Bottom(1).text(pane);
             let what = "nothing the profile knows";
@@ -263,7 +356,35 @@ impl Diagnosis {
     fn new(state: AgentState, evidence: Evidence, deferral: Option<Deferral>) -> Self {
         let source = evidence.source;
         let evidence = vec![evidence];
-        Self { state, source, evidence, deferral, resets_at: None, beneath: state }
+        let (resets_at, limited_until, limit) = (None, None, None);
+        Self { state, source, evidence, deferral, resets_at, limited_until, limit, beneath: state }
+    }
+
+    /// With the instant of its reset time.
+    fn with_limit(mut self, context: &Context<'_>) -> Self {
+        self.limit = context.read(self.resets_at.as_deref());
+        self.limited_until = self.limit.as_ref().map(|limit| limit.until);
+        self
+    }
+
+    /// With what came of asking the agent itself, so that whoever looks knows whether it was.
+    fn with_heard(mut self, heard: Option<&Heard>) -> Self {
+        match heard {
+            None | Some(Heard::Nothing) => {}
+            Some(Heard::Report { report, place }) => {
+                let what = report.state.word();
+                let text = format!("{} ({place})", report.detail);
+                let evidence = Evidence::new(Source::MachineReadable, what, &text);
+                let at =
+                    if self.source == Source::MachineReadable { 0 } else { self.evidence.len() };
+                self.evidence.insert(at, evidence);
+            }
+            Some(Heard::Silence { place, why }) => {
+                let text = format!("{why} ({place})");
+                self.evidence.push(Evidence::new(Source::MachineReadable, "no answer", &text));
+            }
+        }
+        self
     }
 
     fn by_pane(deferral: Deferral) -> Self {
@@ -284,17 +405,24 @@ impl Diagnosis {
 
     /// The agent's own word stands above what the screen says about working and waiting, never
     /// above a reason to keep off.
-    fn corrected_by(mut self, profile: &Profile, report: &Report, input: Input) -> Self {
-        let evidence = Evidence::new(Source::MachineReadable, report.state.word(), &report.detail);
+    fn corrected_by(
+        mut self,
+        profile: &Profile,
+        report: &Report,
+        input: Input,
+        context: &Context<'_>,
+    ) -> Self {
         let on_screen = self.state;
         if !matches!(on_screen, AgentState::Ready | AgentState::Busy | AgentState::Unknown) {
-            self.evidence.push(evidence);
             self.beneath = report.state;
             return self;
         }
         self.state = report.state;
         self.source = Source::MachineReadable;
-        self.evidence.insert(0, evidence);
+        if report.state == AgentState::RateLimited {
+            self.resets_at.clone_from(&report.resets_at);
+            self = self.with_limit(context);
+        }
         // Ready by its own word, but we do not see where the keys would go.
         let blind = input == Input::Absent || on_screen == AgentState::Unknown;
         self.deferral = match deferral_of(profile, report.state, &report.detail) {

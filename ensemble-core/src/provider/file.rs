@@ -8,6 +8,7 @@ use regex_lite::Regex;
 use serde::Deserialize;
 
 use super::profile::{AgentState, Composer, Escalation, MachineSource, Profile, Region, Rule};
+use super::server::ServerConfig;
 use super::text::{always_fits, pattern_of};
 use crate::message::yaml;
 use crate::pane::Key;
@@ -49,6 +50,8 @@ struct File {
     escalation: Escalation,
     #[serde(default)]
     machine: Option<MachineSource>,
+    #[serde(default)]
+    server: ServerConfig,
 }
 
 #[derive(Deserialize)]
@@ -128,6 +131,7 @@ impl File {
         if !self.reset.as_deref().is_none_or(is_reset_command) {
             return wrong("reset", "a reset command is a slash and 1 to 31 letters or dashes");
         }
+        self.server.check().map_err(|detail| Error::malformed(path, "server", detail))?;
         Ok(Profile {
             composer: self.composer.compile(path)?,
             rules: self
@@ -155,6 +159,7 @@ impl File {
             forbidden: self.forbidden,
             escalation: self.escalation,
             machine: self.machine,
+            server: self.server,
         })
     }
 }

@@ -7,6 +7,7 @@
 //! * [`Profiles`] holds them by name; a user's own take the place of those built in.
 //! * [`diagnose`] says what an agent is doing, with its evidence and where that comes from.
 //! * [`objection`] says why something must not be typed or pressed now.
+//! * [`reset_instant`] reads when a usage limit ends.
 //! * [`nudge_text`] finds the words.
 
 mod cells;
@@ -17,12 +18,18 @@ pub mod machine;
 pub(crate) mod process;
 pub(crate) mod profile;
 mod profiles;
+mod reset;
 #[cfg(test)]
 mod screens;
+mod server;
 mod text;
 
-pub use composer::standing_nudge;
-pub use diagnose::{Diagnosis, Evidence, Purpose, Source, diagnose, diagnose_with, objection};
+pub use composer::{standing_nudge, standing_reset};
+pub use diagnose::{
+    Context, Diagnosis, Evidence, Purpose, Source, diagnose, diagnose_with, objection,
+};
 pub use profile::{AgentState, Escalation, MachineSource, Profile, Step};
 pub use profiles::Profiles;
+pub use reset::{Limit, Zones, reset_instant};
+pub use server::ServerConfig;
 pub use text::nudge_text;

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::path::Path;
 
 /// The fields of `/proc/PID/stat` behind the program's name, counted as in proc(5).
 const FIRST_AFTER_NAME: usize = 3;
@@ -10,6 +11,11 @@ const START_TIME: usize = 22;
 
 /// More than 52 numbers and a name of 16 bytes can take.
 const STAT_BYTES_MAX: usize = 2048;
+
+/// How many processes below one are looked at.
+const DESCENDANTS_MAX: usize = 64;
+/// How much of a command line is read.
+const COMMAND_LINE_BYTES_MAX: u64 = 16 * 1024;
 
 /// How far up the tree to look for an ancestor.
 const GENERATIONS_MAX: usize = 16;
@@ -25,6 +31,36 @@ pub(crate) fn start_time(pid: u32) -> Option<u64> {
 pub(super) fn generations_below(pid: u32, ancestor: u32) -> Option<usize> {
     let parent = |pid: &u32| field(&stat(*pid)?, PARENT).and_then(|pid| u32::try_from(pid).ok());
     std::iter::successors(Some(pid), parent).take(GENERATIONS_MAX).position(|pid| pid == ancestor)
+}
+
+/// Process `pid` and what descends from it, nearest first, as far as the system tells.
+pub(super) fn below(pid: u32) -> Vec<u32> {
+    let mut found = vec![pid];
+    let mut next = 0;
+    while next < found.len() && found.len() < DESCENDANTS_MAX {
+        // Each thread has its own children.
+        let threads = std::fs::read_dir(format!("/proc/{}/task", found[next]));
+        for thread in threads.into_iter().flatten().flatten().take(DESCENDANTS_MAX) {
+            let children = head(&thread.path().join("children")).unwrap_or_default();
+            found.extend(children.split(' ').filter_map(|child| child.parse::<u32>().ok()));
+        }
+        next += 1;
+    }
+    found
+}
+
+/// The words that process `pid` was started with.
+pub(super) fn command_line(pid: u32) -> Option<Vec<String>> {
+    let text = head(Path::new(&format!("/proc/{pid}/cmdline")))?;
+    let words: Vec<String> = text.split_terminator('\0').map(str::to_owned).collect();
+    (!words.is_empty()).then_some(words)
+}
+
+/// The beginning of a file of the system.
+fn head(path: &Path) -> Option<String> {
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(COMMAND_LINE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// `pid` and its ancestors, the nearest first, each with its start time: together they name a
@@ -72,6 +108,9 @@ mod tests {
         assert!(start_time(std::process::id()).is_some());
         assert_eq!(generations_below(std::process::id(), parent), Some(1));
         assert_eq!(generations_below(parent, std::process::id()), None);
+        assert!(below(parent).contains(&std::process::id()), "we are below our parent");
+        let words = command_line(std::process::id()).expect("we were started with something");
+        assert_eq!(words[0], std::env::args().next().expect("a name"));
         let line = line_of(std::process::id());
         assert_eq!(line[0], (std::process::id(), start_time(std::process::id()).unwrap()));
         assert_eq!(line[1].0, parent);

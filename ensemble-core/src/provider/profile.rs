@@ -6,6 +6,7 @@ use std::time::Duration;
 use regex_lite::Regex;
 use serde::{Deserialize, Serialize};
 
+use super::server::ServerConfig;
 use crate::pane::{Key, PaneState};
 
 /// What an agent is doing, as far as can be seen.
@@ -77,6 +78,7 @@ pub struct Profile {
     pub(super) forbidden: BTreeMap<AgentState, BTreeSet<Key>>,
     pub(super) escalation: Escalation,
     pub(super) machine: Option<MachineSource>,
+    pub(super) server: ServerConfig,
 }
 
 /// Where an agent takes input, and how to tell whether something stands there.
@@ -227,6 +229,12 @@ impl Profile {
     #[must_use]
     pub const fn machine_source(&self) -> Option<MachineSource> {
         self.machine
+    }
+
+    /// Where that source is, for all agents of this kind, as far as it was configured.
+    #[must_use]
+    pub const fn server(&self) -> &ServerConfig {
+        &self.server
     }
 
     /// Whether a line on the agent's screen counts as its pong (seed 000).

@@ -1,7 +1,10 @@
 //! What the built-in profiles make of screens: each state that notes and recordings describe.
 
-use super::machine::Report;
-use super::{AgentState, Diagnosis, Profiles, Purpose, Source, diagnose, diagnose_with, objection};
+use super::machine::{Heard, Report};
+use super::{
+    AgentState, Context, Diagnosis, Limit, Profiles, Purpose, Source, Zones, diagnose,
+    diagnose_with, objection,
+};
 use crate::pane::{Deferral, Key, PaneState};
 
 /// A pane that shows `screen`, with the cursor where `▮` stands (else below the screen).
@@ -228,6 +231,68 @@ fn a_limit_says_when_it_ends() {
     assert_eq!(diagnosis.resets_at.as_deref(), Some("3pm (Europe/Berlin)"));
 }
 
+/// A look at a Claude Code at `now` that remembers what the last one has seen.
+fn look(screen: &str, now: &str, limit: Option<&Limit>) -> Diagnosis {
+    let claude = Profiles::embedded().expect("profiles").get("claude").expect("claude");
+    let zones = Zones::utc();
+    let time = Some((now.parse().expect("a time"), &zones));
+    diagnose_with(&claude, &pane("claude", screen), &Context { time, limit, ..Context::default() })
+}
+
+#[test]
+fn a_limit_that_has_passed_is_none_any_more() {
+    let said = "Claude usage limit reached. Your limit resets at 3pm (UTC)";
+    let idle = format!("{said}\n─────\n❯ ▮\n─────\n  ? for shortcuts");
+    let before = look(&idle, "2026-11-22T14:59:59Z", None);
+    assert_eq!((before.state, before.source), (AgentState::RateLimited, Source::Screen));
+    let until = before.limited_until.expect("an instant").to_string();
+    assert_eq!(until, "2026-11-22T15:00:00.000Z");
+    let after = look(&idle, "2026-11-22T15:00:00Z", before.limit());
+    assert_eq!((after.state, after.deferral.as_ref()), (AgentState::Ready, None));
+    assert_eq!((after.limited_until, after.resets_at.as_ref()), (None, None));
+    assert_eq!(after.evidence[1].what, "a limit that has passed");
+    assert_eq!(after.evidence[1].text, said);
+    // Also for whoever looks for the first time, and is told when it was.
+    assert_eq!(look(&idle, "2026-11-22T15:00:01Z", None).state, AgentState::Ready);
+    assert_eq!(look(&idle, "2026-11-23T02:00:00Z", after.limit()).state, AgentState::Ready);
+    // Nothing shows that it takes input again.
+    let covered = look(said, "2026-11-22T15:30:00Z", before.limit());
+    assert_eq!(covered.state, AgentState::RateLimited);
+    let draft = idle.replace("❯ ▮", "❯ half▮");
+    assert_eq!(look(&draft, "2026-11-22T15:30:00Z", None).state, AgentState::Draft);
+    // Another limit stands below that one.
+    let weekly =
+        idle.replace("─────\n❯", "You've hit your weekly limit · resets Nov 24 at 3pm\n─────\n❯");
+    let weekly = look(&weekly, "2026-11-22T15:30:00Z", None);
+    assert_eq!(weekly.state, AgentState::RateLimited);
+    assert_eq!(weekly.limited_until.expect("an instant").to_string(), "2026-11-24T15:00:00.000Z");
+    // One that nobody can read does not pass.
+    let odd = idle.replace("3pm (UTC)", "teatime");
+    let odd = look(&odd, "2026-11-22T15:30:00Z", None);
+    assert_eq!((odd.state, odd.limited_until), (AgentState::RateLimited, None));
+    assert_eq!(odd.resets_at.as_deref(), Some("teatime"));
+}
+
+#[test]
+fn a_stretch_of_time_counts_from_when_it_was_first_seen() {
+    let codex = Profiles::embedded().expect("profiles").get("codex").expect("codex");
+    let screen = "■ You've hit your usage limit. Upgrade to Pro or try again in 2 hours 5 minutes.\n\n› ▮Ask Codex to do anything\n\n  ← for agents · ? for shortcuts";
+    let zones = Zones::utc();
+    let look = |now: &str, limit: Option<&Limit>| {
+        let time = Some((now.parse().expect("a time"), &zones));
+        let context = Context { time, limit, ..Context::default() };
+        diagnose_with(&codex, &pane("codex", screen), &context)
+    };
+    let first = look("2026-11-22T10:00:00Z", None);
+    assert_eq!(first.limited_until.expect("an instant").to_string(), "2026-11-22T12:05:00.000Z");
+    let second = look("2026-11-22T12:04:00Z", first.limit());
+    assert_eq!(
+        (second.state, second.limited_until),
+        (AgentState::RateLimited, first.limited_until)
+    );
+    assert_eq!(look("2026-11-22T12:05:00Z", second.limit()).state, AgentState::Ready);
+}
+
 #[test]
 fn the_evidence_is_the_line_that_was_seen() {
     let diagnosis = seen("claude", "claude", "one\n  two esc to interrupt\nthree");
@@ -238,9 +303,15 @@ fn the_evidence_is_the_line_that_was_seen() {
 #[test]
 fn an_agents_own_word_stands_above_its_screen() {
     let claude = Profiles::embedded().expect("profiles").get("claude").expect("claude");
-    let says = |state| Some(Report { state, detail: "as it says".to_owned() });
-    let with = |screen: &str, report: Option<Report>| {
-        let diagnosis = diagnose_with(&claude, &pane("claude", screen), report.as_ref());
+    let says = |state| Heard::Report {
+        report: Report::new(state, "as it says"),
+        place: "somewhere".to_owned(),
+    };
+    let with = |screen: &str, heard: Heard| {
+        let context = Context { heard: Some(&heard), ..Context::default() };
+        let diagnosis = diagnose_with(&claude, &pane("claude", screen), &context);
+        let word = diagnosis.evidence.iter().filter(|e| e.source == Source::MachineReadable);
+        assert_eq!(word.map(|e| e.text.as_str()).collect::<Vec<_>>(), ["as it says (somewhere)"]);
         (diagnosis.state, diagnosis.source, diagnosis.deferral)
     };
     let own = Source::MachineReadable;
@@ -257,7 +328,9 @@ fn an_agents_own_word_stands_above_its_screen() {
     let (state, _, deferral) = with("esc to interrupt", says(AgentState::Ready));
     assert_eq!(state, AgentState::Ready);
     assert!(deferral.is_some(), "there is no composer to type into");
-    let crashed = diagnose_with(&claude, &pane("zsh", "$ ▮"), says(AgentState::Ready).as_ref());
+    let ready = says(AgentState::Ready);
+    let context = Context { heard: Some(&ready), ..Context::default() };
+    let crashed = diagnose_with(&claude, &pane("zsh", "$ ▮"), &context);
     assert_eq!(crashed.state, AgentState::Crashed);
 }
 
@@ -296,15 +369,16 @@ fn generic_has_the_keys_of_the_seed() {
     assert_eq!(generic.reset_command(), Some("/clear"));
     let agent = pane("aider", "anything at all▮");
     assert_eq!(diagnose(&generic, &agent).deferral, None);
-    assert_eq!(objection(&generic, &agent, None, Purpose::Press(Key::CtrlC)), None);
+    assert_eq!(objection(&generic, &agent, &Context::default(), Purpose::Press(Key::CtrlC)), None);
 }
 
 #[test]
 fn enter_follows_only_what_was_typed() {
     let claude = Profiles::embedded().expect("profiles").get("claude").expect("claude");
     let text = "ensemble: 3 messages for dispatch. Run: ensemble recv";
-    let judge =
-        |screen: &str| objection(&claude, &pane("claude", screen), None, Purpose::Submit { text });
+    let judge = |screen: &str| {
+        objection(&claude, &pane("claude", screen), &Context::default(), Purpose::Submit { text })
+    };
     let footer = "\n─────\n  ? for shortcuts";
     assert_eq!(judge(&format!("❯ {text}▮{footer}")), None);
     assert_eq!(

@@ -81,11 +81,27 @@ impl Requests<'_> {
         })
     }
 
+    /// Ends a request that has lost its meaning, for instance because its addressee has gone, as if
+    /// its requester had taken it back. Says what is known then; `None` if there is no such request.
+    ///
+    /// # Errors
+    /// As for [`Requests::resume`].
+    pub fn moot(&self, id: &str, why: &str) -> Result<Option<Entry>> {
+        let Some(entry) = self.find(id)? else { return Ok(None) };
+        if entry.decision.is_none() {
+            let by = entry.request.from;
+            let decision = Decision::new(Outcome::Cancelled, by, self.now());
+            self.propose(id, &decision.with_comment(clip(why)))?;
+        }
+        self.resume(id)
+    }
+
     /// Proposes a decision that was checked before, and says what stands then. This is
     /// [`Effect::Close`](crate::proto::request::Effect::Close).
     ///
     /// # Errors
-    /// [`Refusal::Unknown`], or the disk failed.
+    /// [`Refusal::Unknown`]; a refusal if nobody may make this decision, or [`Error::Malformed`] if it
+    /// is an expiry before its time; or the disk failed.
     pub fn propose(&self, id: &str, decision: &Decision) -> Result<Proposed> {
         match self.look(id)? {
             None => Err(Refusal::Unknown { id: super::printable(id) }.into()),
@@ -95,6 +111,8 @@ impl Requests<'_> {
     }
 
     fn propose_in(&self, home: &Home, decision: &Decision) -> Result<Proposed> {
+        // What everybody would put aside is not written.
+        home.counts(decision)?;
         let options = self.spool.options();
         let tmp = self.spool.queue_dir()?.ensure_child("tmp", options.modes)?;
         let content = home.render(decision);

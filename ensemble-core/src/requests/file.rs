@@ -131,6 +131,13 @@ impl Asked {
         }
     }
 
+    /// Whether this is no early expiry: its time is over, or it says how its addressee is known to
+    /// have gone, of whom nothing but silence is to be expected, and silence means force.
+    pub(super) fn may_expire(&self, expiry: &Decision) -> bool {
+        let is_absent = self.at_expiry == AtExpiry::Force && !expiry.comment.is_empty();
+        is_absent || expiry.at >= self.deadline_at()
+    }
+
     /// When it expires.
     #[must_use]
     pub fn deadline_at(&self) -> Timestamp {
@@ -267,7 +274,7 @@ impl Home {
         let decision = Decision::new(outcome, file.by, at).with_comment(comment);
         match outcome {
             // Time has no name: it must be over, and it speaks for the silent addressee.
-            Outcome::Expired if decision.by != asked.to || at < asked.deadline_at() => {
+            Outcome::Expired if decision.by != asked.to || !asked.may_expire(&decision) => {
                 Err("its deadline is not over".to_owned())
             }
             Outcome::Expired => Ok(decision),
@@ -275,6 +282,18 @@ impl Home {
                 asked.machine().check(&decision).map(|()| decision).map_err(|r| r.to_string())
             }
         }
+    }
+
+    /// Whether this decision would stand if it were written.
+    pub(super) fn counts(&self, decision: &Decision) -> Result<()> {
+        if decision.outcome != Outcome::Expired {
+            return Ok(self.asked.machine().check(decision)?);
+        }
+        if decision.by == self.asked.to && self.asked.may_expire(decision) {
+            return Ok(());
+        }
+        let path = self.dir.path().join(DECISION_FILE);
+        Err(Error::malformed(path, "outcome", "its deadline is not over"))
     }
 
     pub(super) fn is_told(&self) -> Result<bool> {

@@ -148,7 +148,14 @@ impl Roster {
     fn directory(&self) -> Result<Option<Dir>> {
         match Dir::open(&self.dir) {
             Ok(dir) => Ok(Some(dir)),
-            Err(error) if error.io_kind() == Some(ErrorKind::NotFound) => Ok(None),
+            Err(error)
+                if matches!(
+                    error.io_kind(),
+                    Some(ErrorKind::NotFound | ErrorKind::NotADirectory)
+                ) =>
+            {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }

@@ -15,8 +15,8 @@ pub(super) const LOCK_LIMIT: Duration = EXCHANGE_LIMIT;
 pub(super) struct PaneLock(#[expect(dead_code, reason = "held, not used")] FileLock);
 
 impl PaneLock {
-    /// Waits for the right to type into the pane with this token, at most [`LOCK_LIMIT`].
-    pub(super) fn acquire(directory: &Path, token: &str) -> Result<Self> {
-        FileLock::acquire(&directory.join(format!("pane-{token}.lock")), LOCK_LIMIT).map(Self)
+    /// Waits for the right to type into the pane with this token, usually [`LOCK_LIMIT`].
+    pub(super) fn acquire(directory: &Path, token: &str, patience: Duration) -> Result<Self> {
+        FileLock::acquire(&directory.join(format!("pane-{token}.lock")), patience).map(Self)
     }
 }

@@ -5,7 +5,7 @@
 //! Server ──┬── control   one client, attached; ~0.3 ms an exchange
 //!          └── spawned   one process an exchange, when a client cannot be had
 //! Binding      %id + token + first process: which pane is meant, beyond doubt
-//! TmuxPane     look (snapshot) → judge (provider) → type under a guard in the server (guard);
+//! TmuxPane     look (snapshot) → judge (provider) → type under a guard in the server (guard, typing);
 //!              to a script that waits for a line, all in one exchange (quick)
 //! ```
 //!
@@ -40,12 +40,14 @@ mod server;
 mod snapshot;
 mod spawned;
 mod team;
+mod typing;
 
 pub use binding::Binding;
 pub use manage::PaneInfo;
-pub use pane::{Examination, TextOutcome, TmuxPane, TypedNudge};
+pub use pane::{Examination, TmuxPane};
 pub use server::Server;
 pub use team::{PaneSigns, SessionOrder, WindowOrder};
+pub use typing::{TextOutcome, TypedNudge};
 
 /// Five seconds, the limit of every exchange with a tmux server.
 pub const EXCHANGE_LIMIT: Duration = FIVE_SECONDS;

@@ -2,20 +2,18 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread;
-use std::time::Instant;
+use std::time::Duration;
 
 use super::failure::Failure;
 use super::guard::{guarded, pressing, typing};
-use super::lock::PaneLock;
-use super::quick::nudged_at_once;
+use super::lock::{LOCK_LIMIT, PaneLock};
 use super::quote::{is_one_line, quote};
 use super::snapshot::Snapshot;
-use super::{Binding, Server};
-use crate::env::Pane;
+use super::{Binding, Server, TypedNudge};
+use crate::env::{Clock as _, Pane, SystemClock};
 use crate::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
-use crate::provider::machine::{self, Places, Report};
-use crate::provider::{self, Diagnosis, Profile, Purpose};
+use crate::provider::machine::{self, Heard, Places};
+use crate::provider::{self, Context, Diagnosis, Limit, Profile, Purpose, Zones};
 use crate::{Error, Result};
 
 /// The longest command that [`Pane::open`] types, in bytes: well below a terminal's line buffer.
@@ -39,28 +37,16 @@ const COMMAND_BYTES_MAX: usize = 1000;
 /// ```
 #[derive(Debug)]
 pub struct TmuxPane {
-    server: Server,
-    binding: Binding,
-    profile: Arc<Profile>,
+    pub(super) server: Server,
+    pub(super) binding: Binding,
+    pub(super) profile: Arc<Profile>,
     locks: PathBuf,
     places: Places,
-}
-
-/// What became of the first half of a nudge.
-#[derive(Debug)]
-#[must_use]
-pub enum TextOutcome {
-    /// The profile needs no delay: text and Enter went together, nothing is left to do.
-    Sent,
-    /// The text stands in the pane. Call [`TmuxPane::nudge_enter`] once
-    /// [`TypedNudge::enter_after`] has passed; until then, or until this is dropped, nobody else
-    /// types into the pane.
-    Typed(TypedNudge),
-    /// Nothing was typed.
-    Refused {
-        /// What was in the way.
-        deferral: Deferral,
-    },
+    zones: Zones,
+    /// The limit that was seen at the last look.
+    limit: Option<Limit>,
+    /// A line of [`TmuxPane::begin`] that waits for its Enter.
+    pub(super) half: Option<TypedNudge>,
 }
 
 /// What [`TmuxPane::examine`] has found.
@@ -73,23 +59,6 @@ pub struct Examination {
     pub diagnosis: Diagnosis,
     /// What stands against each purpose that was asked for, in that order.
     pub objections: Vec<Option<Deferral>>,
-}
-
-/// A text that was typed and waits for its Enter. Holds the pane's lock.
-#[derive(Debug)]
-pub struct TypedNudge {
-    text: String,
-    enter_after: Instant,
-    #[expect(dead_code, reason = "held, not used")]
-    lock: PaneLock,
-}
-
-impl TypedNudge {
-    /// When Enter may follow: an agent takes an earlier one for part of a paste.
-    #[must_use]
-    pub const fn enter_after(&self) -> Instant {
-        self.enter_after
-    }
 }
 
 impl TmuxPane {
@@ -108,13 +77,35 @@ impl TmuxPane {
         binding.validate(server.socket())?;
         std::fs::create_dir_all(&locks)
             .map_err(|source| Error::io("make the lock directory", &locks, source))?;
-        Ok(Self { server, binding, profile, locks, places: Places::default() })
+        let (places, zones) = (Places::default(), Zones::utc());
+        Ok(Self { server, binding, profile, locks, places, zones, limit: None, half: None })
     }
 
     /// Also heeds what the agent tells to programs, at these places.
     #[must_use]
     pub fn with_places(mut self, places: Places) -> Self {
         self.places = places;
+        self
+    }
+
+    /// Also reads when a limit ends, in these zones; in UTC unless this is called.
+    #[must_use]
+    pub fn with_zones(mut self, zones: Zones) -> Self {
+        self.zones = zones;
+        self
+    }
+
+    /// The limit that the pane showed at the last look or attempt, passed or not. A pane of the
+    /// same agent that is made later should be told: the message may not say the day.
+    #[must_use]
+    pub const fn limit(&self) -> Option<&Limit> {
+        self.limit.as_ref()
+    }
+
+    /// As a look at the pane would have left it.
+    #[must_use]
+    pub fn with_limit(mut self, limit: Option<Limit>) -> Self {
+        self.limit = limit;
         self
     }
 
@@ -130,37 +121,14 @@ impl TmuxPane {
         &self.profile
     }
 
-    /// The first half of a nudge: types the text, and submits it at once if the profile needs no
-    /// delay. For callers with many panes, who do something else during the delay.
-    ///
-    /// # Errors
-    /// As for [`Pane::nudge`].
-    pub fn nudge_text(&mut self, text: &NudgeText) -> Result<TextOutcome> {
-        self.type_text(text.as_str())
-    }
-
-    /// Types the profile's reset command and submits it, in the same way as a nudge and only where
-    /// a nudge would be typed. The agent forgets its context: what it held must be delivered again.
-    ///
-    /// # Errors
-    /// The profile has no reset command; otherwise as for [`Pane::nudge`].
-    pub fn reset_context(&mut self) -> Result<NudgeOutcome> {
-        let Some(command) = self.profile.reset_command().map(str::to_owned) else {
-            let detail = format!("the profile {} has no reset command", self.profile.name());
-            return Err(self.server.error("reset an agent", Failure::Refused(detail)));
-        };
-        let typed = self.type_text(&command)?;
-        self.finish(typed)
-    }
-
     /// What the agent in the pane is doing, with the evidence.
     ///
     /// # Errors
     /// As for [`Pane::inspect`].
     pub fn diagnose(&mut self) -> Result<Diagnosis> {
-        let report = self.report();
+        let heard = self.ask();
         let state = self.inspect()?;
-        Ok(provider::diagnose_with(&self.profile, &state, report.as_ref()))
+        Ok(self.judge(&state, &heard))
     }
 
     /// Looks once and says what stands against each of `purposes`, without doing any of them.
@@ -168,102 +136,33 @@ impl TmuxPane {
     /// # Errors
     /// As for [`Pane::inspect`].
     pub fn examine(&mut self, purposes: &[Purpose<'_>]) -> Result<Examination> {
-        let report = self.report();
+        let heard = self.ask();
         let pane = self.inspect()?;
-        let judge = |purpose| provider::objection(&self.profile, &pane, report.as_ref(), purpose);
-        Ok(Examination {
-            diagnosis: provider::diagnose_with(&self.profile, &pane, report.as_ref()),
-            objections: purposes.iter().map(|purpose| judge(*purpose)).collect(),
-            pane,
-        })
-    }
-
-    fn type_text(&mut self, text: &str) -> Result<TextOutcome> {
-        const OPERATION: &str = "type a nudge";
-        let delay = self.profile.enter_delay();
-        let refused = |deferral| Ok(TextOutcome::Refused { deferral });
-        let lock = match self.lock(OPERATION)? {
-            Ok(lock) => lock,
-            Err(deferral) => return refused(deferral),
-        };
-        if delay.is_zero() && self.binding.is_same_process() {
-            match nudged_at_once(&self.server, &self.binding, &self.profile, text) {
-                Ok(true) => return Ok(TextOutcome::Sent),
-                // Nothing was typed; the long way finds out why, and whether it may be.
-                Ok(false) => {}
-                Err(failure) => return refused(self.refusal(OPERATION, failure)?),
-            }
-        }
-        let commands = typing(&self.binding, text, delay.is_zero());
-        match self.judged(OPERATION, Purpose::Nudge, &commands)? {
-            // What stands there may be an earlier nudge whose Enter was held back.
-            Some(Deferral::Draft) => match self.standing_nudge() {
-                Some(text) => {
-                    Ok(TextOutcome::Typed(TypedNudge { text, enter_after: Instant::now(), lock }))
-                }
-                None => refused(Deferral::Draft),
-            },
-            Some(deferral) => refused(deferral),
-            None if delay.is_zero() => Ok(TextOutcome::Sent),
-            None => {
-                let enter_after = Instant::now() + delay;
-                Ok(TextOutcome::Typed(TypedNudge { text: text.to_owned(), enter_after, lock }))
-            }
-        }
-    }
-
-    /// The second half: presses Enter if the text still stands right before the cursor and nothing
-    /// has come in between. Waits until [`TypedNudge::enter_after`] if it is called early.
-    ///
-    /// # Errors
-    /// As for [`Pane::nudge`].
-    pub fn nudge_enter(&mut self, typed: TypedNudge) -> Result<NudgeOutcome> {
-        const OPERATION: &str = "submit a nudge";
-        thread::sleep(typed.enter_after.saturating_duration_since(Instant::now()));
-        let commands = pressing(&self.binding, key_name(Key::Enter));
-        let purpose = Purpose::Submit { text: &typed.text };
-        Ok(match self.judged(OPERATION, purpose, &commands)? {
-            None => NudgeOutcome::Sent,
-            Some(deferral) => NudgeOutcome::TextOnly { deferral },
-        })
-    }
-
-    fn standing_nudge(&self) -> Option<String> {
-        let (_, state) = self.look().ok()?;
-        provider::standing_nudge(&self.profile, &state)
-    }
-
-    fn finish(&mut self, typed: TextOutcome) -> Result<NudgeOutcome> {
-        match typed {
-            TextOutcome::Sent => Ok(NudgeOutcome::Sent),
-            TextOutcome::Refused { deferral } => Ok(NudgeOutcome::Refused { deferral }),
-            TextOutcome::Typed(typed) => self.nudge_enter(typed),
-        }
+        let diagnosis = self.judge(&pane, &heard);
+        let against = |purpose| diagnosis.objection(&self.profile, &pane, purpose);
+        let objections = purposes.iter().map(|purpose| against(*purpose)).collect();
+        Ok(Examination { diagnosis, objections, pane })
     }
 
     /// What the agent tells to programs.
-    fn report(&self) -> Option<Report> {
-        machine::report(&self.profile, self.binding.pid, &self.places)
+    fn ask(&self) -> Heard {
+        machine::ask(&self.profile, self.binding.pid, &self.places)
     }
 
-    /// Submits a text that an earlier nudge has left standing ([`NudgeOutcome::TextOnly`]): presses
-    /// Enter if exactly that text, and nothing else, stands before the cursor.
-    ///
-    /// # Errors
-    /// As for [`Pane::nudge`].
-    pub fn submit(&mut self, text: &NudgeText) -> Result<NudgeOutcome> {
-        const OPERATION: &str = "submit a nudge";
-        let _lock = match self.lock(OPERATION)? {
-            Ok(lock) => lock,
-            Err(deferral) => return Ok(NudgeOutcome::Refused { deferral }),
+    /// What the profile makes of a look; the limit that is shown is remembered.
+    fn judge(&mut self, state: &PaneState, heard: &Heard) -> Diagnosis {
+        let context = Context {
+            heard: Some(heard),
+            time: Some((SystemClock.wall(), &self.zones)),
+            limit: self.limit.as_ref(),
         };
-        let commands = pressing(&self.binding, key_name(Key::Enter));
-        let purpose = Purpose::Submit { text: text.as_str() };
-        Ok(outcome(self.judged(OPERATION, purpose, &commands)?))
+        let diagnosis = provider::diagnose_with(&self.profile, state, &context);
+        self.limit = diagnosis.limit().cloned();
+        diagnosis
     }
 
     /// Looks; a pane that is not the bound one any more is seen as not bound.
-    fn look(&self) -> Result<(Snapshot, PaneState), Failure> {
+    pub(super) fn look(&self) -> Result<(Snapshot, PaneState), Failure> {
         let snapshot = Snapshot::take(&self.server, &self.binding.id)?.unwrap_or_default();
         let identity = &snapshot.identity;
         let state = PaneState {
@@ -284,43 +183,48 @@ impl TmuxPane {
     }
 
     /// Looks, lets the profile judge, and has `commands` carried out under the guard.
-    fn judged(
-        &self,
+    pub(super) fn judged(
+        &mut self,
         operation: &'static str,
         purpose: Purpose<'_>,
         commands: &str,
     ) -> Result<Option<Deferral>> {
-        self.settle(operation, self.try_judged(purpose, commands))
+        let outcome = self.try_judged(purpose, commands);
+        self.settle(operation, outcome)
     }
 
     fn try_judged(
-        &self,
+        &mut self,
         purpose: Purpose<'_>,
         commands: &str,
     ) -> Result<Option<Deferral>, Failure> {
         // Asked before looking, so that nothing slow comes between the look and the keys.
-        let report = self.report();
+        let heard = self.ask();
         let (snapshot, state) = self.look()?;
-        let objection = provider::objection(&self.profile, &state, report.as_ref(), purpose);
-        if let Some(deferral) = objection {
+        let diagnosis = self.judge(&state, &heard);
+        if let Some(deferral) = diagnosis.objection(&self.profile, &state, purpose) {
             return Ok(Some(deferral));
         }
         guarded(&self.server, &self.binding, &snapshot.identity, commands)
     }
 
     /// The right to type, with somebody to ask already there: nothing is started under the lock.
-    fn lock(&self, operation: &'static str) -> Result<Result<PaneLock, Deferral>> {
+    pub(super) fn lock(
+        &self,
+        operation: &'static str,
+        patience: Duration,
+    ) -> Result<Result<PaneLock, Deferral>> {
         if let Err(failure) = self.server.prepare() {
             return self.refusal(operation, failure).map(Err);
         }
-        match PaneLock::acquire(&self.locks, &self.binding.token) {
+        match PaneLock::acquire(&self.locks, &self.binding.token, patience) {
             Ok(lock) => Ok(Ok(lock)),
             Err(error) => Err(error),
         }
     }
 
     /// A failure that certainly typed nothing is a reason; the rest are errors.
-    fn refusal(&self, operation: &'static str, failure: Failure) -> Result<Deferral> {
+    pub(super) fn refusal(&self, operation: &'static str, failure: Failure) -> Result<Deferral> {
         match failure.deferral() {
             Some(deferral) => Ok(deferral),
             None => Err(self.server.error(operation, failure)),
@@ -356,7 +260,9 @@ impl TmuxPane {
         if state.bound && state.dead {
             return self.respawn(&snapshot, command);
         }
-        if let Some(deferral) = provider::objection(&self.profile, &state, None, Purpose::Open) {
+        if let Some(deferral) =
+            provider::objection(&self.profile, &state, &Context::default(), Purpose::Open)
+        {
             return Ok(Some(deferral));
         }
         let commands = typing(&self.binding, command, true);
@@ -379,7 +285,7 @@ impl Pane for TmuxPane {
 
     fn press(&mut self, key: Key) -> Result<NudgeOutcome> {
         const OPERATION: &str = "press a key";
-        let _lock = match self.lock(OPERATION)? {
+        let _lock = match self.lock(OPERATION, LOCK_LIMIT)? {
             Ok(lock) => lock,
             Err(deferral) => return Ok(NudgeOutcome::Refused { deferral }),
         };
@@ -394,7 +300,7 @@ impl Pane for TmuxPane {
                 format!("a command has 1 to {COMMAND_BYTES_MAX} bytes and no control characters");
             return Err(self.server.error(OPERATION, Failure::Refused(detail)));
         }
-        let _lock = match self.lock(OPERATION)? {
+        let _lock = match self.lock(OPERATION, LOCK_LIMIT)? {
             Ok(lock) => lock,
             Err(deferral) => return Ok(NudgeOutcome::Refused { deferral }),
         };
@@ -403,7 +309,7 @@ impl Pane for TmuxPane {
     }
 }
 
-fn outcome(deferral: Option<Deferral>) -> NudgeOutcome {
+pub(super) fn outcome(deferral: Option<Deferral>) -> NudgeOutcome {
     match deferral {
         None => NudgeOutcome::Sent,
         Some(deferral) => NudgeOutcome::Refused { deferral },
@@ -411,7 +317,7 @@ fn outcome(deferral: Option<Deferral>) -> NudgeOutcome {
 }
 
 /// tmux's name for a key.
-const fn key_name(key: Key) -> &'static str {
+pub(super) const fn key_name(key: Key) -> &'static str {
     match key {
         Key::Enter => "Enter",
         Key::Escape => "Escape",

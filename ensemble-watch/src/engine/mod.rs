@@ -31,7 +31,7 @@ use crate::leases::Leases;
 use crate::members::Members;
 use crate::nudger::{Back, Nudgers};
 use crate::panes;
-use crate::parking::Parking;
+use crate::parking::{Moment, Parking};
 use crate::project::Project;
 use crate::requests::{Consequence, RequestWatch, keep_gated};
 use crate::roles::Roles;
@@ -208,7 +208,8 @@ impl Engine {
     fn looked(&mut self, now: Monotonic, agent: &Name, sight: Sight) {
         let (spool, recorder) = (&*self.spool, &*self.recorder);
         let held = self.leases.held_by(agent);
-        self.parking.looked(now, agent, sight.diagnosis(), held, spool, recorder);
+        let moment = Moment { now, wall: SystemClock.wall() };
+        self.parking.looked(moment, agent, sight.diagnosis(), held, spool, recorder);
         let changed = self.members.seen(agent, sight, spool, recorder);
         self.status.changed_if(changed);
     }
@@ -422,6 +423,9 @@ impl Engine {
         if now >= self.next_sweep {
             self.next_sweep = now + SWEEP_INTERVAL;
             self.sweep();
+        }
+        for (agent, why) in self.members.gone() {
+            self.requests.absent(now, agent, why);
         }
         self.requests.drive(now, &self.spool, &*self.recorder);
         self.tell(now);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use ensemble_core::message::Name;
+use ensemble_core::provider::ServerConfig;
 use ensemble_core::roster::Outsiders;
 use ensemble_core::spool::UnreadMail;
 use serde::{Deserialize, Serialize};
@@ -51,6 +52,8 @@ pub struct AgentConfig {
     pub mailbox: Option<Name>,
     /// What is added to its environment.
     pub env: BTreeMap<String, String>,
+    /// Where its program tells its state to others, if that has a server (docs/providers.md).
+    pub server: ServerConfig,
     /// How it is shut down.
     pub shutdown: ShutdownConfig,
 }

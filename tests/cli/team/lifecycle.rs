@@ -224,6 +224,32 @@ fn a_pane_id_that_is_used_again_is_another_pane() {
 }
 
 #[test]
+fn attaching_shows_the_agents_window() {
+    let team = Team::new();
+    team.up();
+    // In a terminal of its own, within another tmux server.
+    let command = format!(
+        "cd {} && exec {} attach worker-2",
+        team.bed.project().display(),
+        crate::bed::program().display()
+    );
+    let terminal = crate::tmux_support::TestServer::start(&command);
+    let shown = || {
+        let clients =
+            ["list-clients", "-F", "#{client_control_mode} #{session_name} #{window_name}"];
+        team.server().run(&clients).unwrap().contains(&"0 crew worker-2".to_owned())
+    };
+    eventually("a client is attached", shown);
+    drop(terminal);
+    let said = team.bed.fails(3, "attach nobody");
+    assert!(said.contains("no agent `nobody` has a pane"), "{said}");
+    let pane = team.pane("worker-1");
+    team.server().kill_pane(&pane.id).unwrap();
+    let said = team.bed.fails(3, "attach worker-1");
+    assert!(said.contains("the pane is gone"), "{said}");
+}
+
+#[test]
 fn the_schema_is_that_of_the_configuration() {
     let team = Team::with(&[], "  x: {}\n");
     let schema = team.bed.ok("schema config");

@@ -3,6 +3,7 @@
 mod crash;
 mod identity;
 mod lifecycle;
+mod shutdown;
 mod states;
 
 use std::fs;

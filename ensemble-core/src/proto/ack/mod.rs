@@ -12,7 +12,8 @@
 //!                                                       unless the profile says they may
 //! Looking    Busy, Asking, Limited, HumanOccupied    -> Waiting    Record Waiting
 //! Looking    Crashed                                 -> Escalated  Escalate
-//! Waiting    10 s                                    -> Waiting    Inspect
+//! Waiting    10 s, or the known end of a limit       -> Waiting    Inspect
+//! Waiting    Idle, Unknown before a known end        -> Waiting               (parked until then)
 //! Waiting    Idle, Unknown                           -> Phase 1    Nudge     (alive: gentlest rung)
 //! Waiting    Crashed; the ceiling is reached         -> Escalated  Escalate
 //! any open   Ack of this task and attempt            -> Acked      Acked
@@ -36,7 +37,8 @@
 //! *Silence* is the subject: 4 × 60 s, then the conductor, exactly once. *A crash* of whoever runs
 //! the ladder loses the phase, not the task, which lies in its mailbox; the next run begins at
 //! phase 0 with the mailbox's epoch. A limit whose end is known is waited for beyond the ceiling,
-//! for at most [`PARK_MAX`].
+//! for at most [`PARK_MAX`], and even if the worker looks free before: its screen may have been
+//! cleared, and whatever is submitted only meets the limit again.
 //!
 //! ```
 //! use std::time::Duration;
@@ -118,6 +120,21 @@ impl Config {
     #[must_use]
     pub fn generic() -> Self {
         Self { press_unknown: true, ..Self::default() }
+    }
+}
+
+/// When a worker that is waited for is looked at again.
+fn look_at(now: Monotonic, worker: Worker) -> Monotonic {
+    let next = now + INSPECT_INTERVAL;
+    match worker {
+        Worker::Limited { until: Some(until) } if until > now => next.min(until),
+        Worker::Limited { .. }
+        | Worker::Unknown
+        | Worker::Idle
+        | Worker::Busy
+        | Worker::Asking
+        | Worker::HumanOccupied
+        | Worker::Crashed => next,
     }
 }
 
@@ -263,13 +280,18 @@ impl Ladder {
         if self.waits_for().map(Worker::word) != Some(worker.word()) {
             self.record(Record::Waiting { worker });
         }
-        State::Waiting { worker, look_at: now + INSPECT_INTERVAL }
+        State::Waiting { worker, look_at: look_at(now, worker) }
     }
 
     /// The worker that is waited for was looked at.
     fn waited(&mut self, now: Monotonic, worker: Worker) -> State {
         match worker {
-            Worker::Idle | Worker::Unknown => self.enter(now, Phase::Nudge, true),
+            Worker::Idle | Worker::Unknown => match self.waits_for() {
+                Some(limited @ Worker::Limited { until: Some(until) }) if now < until => {
+                    State::Waiting { worker: limited, look_at: look_at(now, limited) }
+                }
+                Some(_) | None => self.enter(now, Phase::Nudge, true),
+            },
             Worker::Crashed => self.escalate(now, Reason::Crashed),
             Worker::Busy | Worker::Asking | Worker::Limited { .. } | Worker::HumanOccupied => {
                 self.wait(now, worker)
@@ -372,7 +394,7 @@ impl Machine for Ladder {
             }
             State::Waiting { worker, look_at } if now >= look_at => {
                 self.effects.push_back(Effect::Inspect);
-                State::Waiting { worker, look_at: now + INSPECT_INTERVAL }
+                State::Waiting { worker, look_at: self::look_at(now, worker) }
             }
             State::Idle
             | State::Phase { .. }

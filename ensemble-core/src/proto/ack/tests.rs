@@ -136,6 +136,26 @@ fn a_limit_whose_end_is_known_is_parked_for() {
 }
 
 #[test]
+fn a_parked_worker_is_not_nudged_before_the_reset_and_looked_at_then() {
+    let reset = at(4 * 3_600 + 7);
+    let limited = Worker::Limited { until: Some(reset) };
+    // Somebody has cleared its screen meanwhile.
+    let worker = move |now| if now < at(600) { limited } else { Worker::Idle };
+    let mut ladder = started(Config::default());
+    let log = without_records(play(&mut ladder, at(5 * 3_600), worker));
+    let pressed: Vec<_> = log.into_iter().filter(|(_, e)| *e == Effect::Nudge).collect();
+    assert_eq!(pressed[0], (reset, Effect::Nudge), "at the reset, to the second");
+    // What works has no limit any more.
+    let worker = move |now| match now {
+        now if now < at(600) => limited,
+        now if now < at(900) => Worker::Busy,
+        _ => Worker::Idle,
+    };
+    let log = play(&mut started(Config::default()), at(905), worker);
+    assert_eq!(log.last(), Some(&(at(900), Effect::Nudge)));
+}
+
+#[test]
 fn a_crashed_worker_is_not_pressed_but_reported() {
     let log = play(&mut started(Config::default()), at(9_999), |_| Worker::Crashed);
     let escalate = escalation(1, Phase::Deliver, Reason::Crashed, 60);
@@ -174,6 +194,8 @@ fn states() -> Vec<(&'static str, Ladder)> {
     last.phase = Phase::ResetContext;
     let mut waiting = looking.clone();
     waiting.handle(at(60), Event::Seen(Worker::Busy));
+    let mut parked = looking.clone();
+    parked.handle(at(60), Event::Seen(Worker::Limited { until: Some(at(800)) }));
     let over = |state| Ladder { state, ..phase.clone() };
     let mut states = vec![
         ("idle", idle),
@@ -184,6 +206,7 @@ fn states() -> Vec<(&'static str, Ladder)> {
         ("looking", looking),
         ("last", last),
         ("waiting", waiting),
+        ("parked", parked),
     ];
     for (_, ladder) in &mut states {
         drain(ladder);
@@ -242,20 +265,20 @@ fn every_pair_of_state_and_event() {
     assert_eq!(
         table,
         "
-         idle      acked  escalated    expired  phase        looking      last         waiting
-started  phase0 D  acked  escalated    expired  phase0       looking      looking      waiting
-ack      idle      acked  acked r      expired  acked A      acked A      acked A      acked A
-stale    idle      acked  escalated r  expired  phase0 r     looking r    looking r    waiting r
-unknown  idle      acked  escalated    expired  phase0       phase1 r N   escalated E  phase1 r N
-idle     idle      acked  escalated    expired  phase0       phase1 r N   escalated E  phase1 r N
-busy     idle      acked  escalated    expired  phase0       waiting r    waiting r    waiting
-asking   idle      acked  escalated    expired  phase0       waiting r    waiting r    waiting r
-limited  idle      acked  escalated    expired  phase0       waiting r    waiting r    waiting r
-human    idle      acked  escalated    expired  phase0       waiting r    waiting r    waiting r
-crashed  idle      acked  escalated    expired  phase0       escalated E  escalated E  escalated E
-refused  idle      acked  escalated    expired  escalated E  escalated E  escalated E  escalated E
-expired  expired   acked  escalated    expired  expired      expired      expired      expired
-time     idle      acked  escalated    expired  looking I    phase1 r N   escalated E  waiting I
+         idle      acked  escalated    expired  phase        looking      last         waiting      parked
+started  phase0 D  acked  escalated    expired  phase0       looking      looking      waiting      waiting
+ack      idle      acked  acked r      expired  acked A      acked A      acked A      acked A      acked A
+stale    idle      acked  escalated r  expired  phase0 r     looking r    looking r    waiting r    waiting r
+unknown  idle      acked  escalated    expired  phase0       phase1 r N   escalated E  phase1 r N   waiting
+idle     idle      acked  escalated    expired  phase0       phase1 r N   escalated E  phase1 r N   waiting
+busy     idle      acked  escalated    expired  phase0       waiting r    waiting r    waiting      waiting r
+asking   idle      acked  escalated    expired  phase0       waiting r    waiting r    waiting r    waiting r
+limited  idle      acked  escalated    expired  phase0       waiting r    waiting r    waiting r    waiting
+human    idle      acked  escalated    expired  phase0       waiting r    waiting r    waiting r    waiting r
+crashed  idle      acked  escalated    expired  phase0       escalated E  escalated E  escalated E  escalated E
+refused  idle      acked  escalated    expired  escalated E  escalated E  escalated E  escalated E  escalated E
+expired  expired   acked  escalated    expired  expired      expired      expired      expired      expired
+time     idle      acked  escalated    expired  looking I    phase1 r N   escalated E  waiting I    waiting I
 "
     );
 }

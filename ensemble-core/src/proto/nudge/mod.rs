@@ -14,6 +14,7 @@
 //! InFlight    no outcome for 15 s             -> Deferred     Record Deferred
 //! Deferred    Sent, late                      -> Told
 //! Deferred    backoff over, PaneChanged       -> InFlight     Nudge; Submit if our text stands there
+//! any bound   Parked until a limit's end      -> same         (nothing is tried before that)
 //! Told        60, 120, 240 s unread           -> InFlight     Nudge
 //! Told        240 s unread after the fourth   -> Unanswered   Record Unanswered
 //! Told        some taken                      -> Told         (alive: the count begins anew)
@@ -35,6 +36,10 @@
 //! reported once. A multiplexer that never answers counts as a refusal after [`OUTCOME_PATIENCE`].
 //! *A crash* of the watcher loses this machine and nothing else: the next one finds the mail
 //! waiting and begins with its leading edge.
+//!
+//! *A usage limit* that says when it ends is not tried in vain: after [`Event::Parked`] nothing is
+//! typed and nothing changes that until the end is there, [`PARK_MAX`] at most. Then the pane is
+//! looked at like any other.
 //!
 //! *Half a nudge.* [`NudgeOutcome::TextOnly`] leaves our line in the composer. Typing it again
 //! would double it, and the guard would take it for a draft. So the next attempt is a
@@ -62,6 +67,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::Machine;
+use super::ack::PARK_MAX;
 use crate::env::Monotonic;
 use crate::pane::{Deferral, NudgeOutcome};
 
@@ -130,6 +136,8 @@ pub struct Courier {
     binding: Option<u64>,
     /// The attempt whose line stands unsubmitted in the composer.
     typed: Option<u64>,
+    /// When the limit ends that the agent has met.
+    parked: Option<Monotonic>,
     last_try: Option<Monotonic>,
     deferral: Option<Deferral>,
     effects: VecDeque<Effect>,
@@ -152,6 +160,7 @@ impl Courier {
             attempt: 0,
             binding: None,
             typed: None,
+            parked: None,
             last_try: None,
             deferral: None,
             effects: VecDeque::new(),
@@ -210,6 +219,7 @@ impl Courier {
     fn bind(&mut self, now: Monotonic, binding: u64) -> State {
         self.binding = Some(binding);
         self.typed = None;
+        self.parked = None;
         self.nudges = 0;
         self.deferral = None;
         if self.waiting > 0 { self.as_soon_as_allowed(now) } else { State::Quiet }
@@ -218,6 +228,7 @@ impl Courier {
     fn unbind(&mut self) -> State {
         self.binding = None;
         self.typed = None;
+        self.parked = None;
         State::Unbound
     }
 
@@ -228,7 +239,50 @@ impl Courier {
         }
     }
 
+    /// Waits for the end of a limit, for so long as anybody waits for one.
+    fn park(&mut self, now: Monotonic, until: Monotonic) -> State {
+        if self.state == State::Unbound {
+            return State::Unbound;
+        }
+        let until = until.min(now + PARK_MAX);
+        self.parked = Some(until).filter(|until| *until > now);
+        match self.state {
+            State::Deferred { at, since, backoff, late } => {
+                State::Deferred { at: at.max(until), since, backoff, late }
+            }
+            State::Due { at } => State::Due { at: at.max(until) },
+            State::Told { repeat_at } => State::Told { repeat_at: repeat_at.max(until) },
+            State::Unbound | State::Quiet | State::InFlight { .. } | State::Unanswered => {
+                self.state
+            }
+        }
+    }
+
+    /// The pane takes input again, as far as somebody can tell.
+    fn changed(
+        &mut self,
+        now: Monotonic,
+        since: Monotonic,
+        backoff: Duration,
+        late: bool,
+    ) -> State {
+        if self.parked_until(now).is_some() {
+            self.state
+        } else if now >= since + RETRY_MIN {
+            self.launch(now, RETRY_MIN)
+        } else {
+            State::Deferred { at: since + RETRY_MIN, since, backoff, late }
+        }
+    }
+
+    fn parked_until(&self, now: Monotonic) -> Option<Monotonic> {
+        self.parked.filter(|until| now < *until)
+    }
+
     fn launch(&mut self, now: Monotonic, backoff: Duration) -> State {
+        if let Some(at) = self.parked_until(now) {
+            return State::Due { at };
+        }
         if self.typed.is_none() && self.nudges >= NUDGES_MAX {
             return self.give_up();
         }
@@ -298,7 +352,8 @@ impl Courier {
             State::Quiet
         } else {
             let next = (backoff * 2).min(RETRY_MAX);
-            State::Deferred { at: now + backoff, since: now, backoff: next, late: false }
+            let at = (now + backoff).max(self.parked_until(now).unwrap_or(now));
+            State::Deferred { at, since: now, backoff: next, late: false }
         }
     }
 
@@ -321,7 +376,8 @@ fn ends_our_line(deferral: &Deferral) -> bool {
         | Deferral::PaneDead
         | Deferral::BareShell { .. }
         | Deferral::OtherProgram { .. }
-        | Deferral::ServerGone => true,
+        | Deferral::ServerGone
+        | Deferral::Failed { .. } => true,
         Deferral::CopyMode
         | Deferral::InputOff
         | Deferral::Synchronized
@@ -358,13 +414,10 @@ impl Machine for Courier {
                 | State::Told { .. }
                 | State::Unanswered,
                 Event::Bound { binding },
-            ) => {
-                if self.binding == Some(binding) {
-                    self.state
-                } else {
-                    self.bind(now, binding)
-                }
-            }
+            ) => match self.binding == Some(binding) {
+                true => self.state,
+                false => self.bind(now, binding),
+            },
             (
                 State::Unbound
                 | State::Quiet
@@ -375,16 +428,23 @@ impl Machine for Courier {
                 | State::Unanswered,
                 Event::Unbound,
             ) => self.unbind(),
+            (
+                State::Unbound
+                | State::Quiet
+                | State::Due { .. }
+                | State::InFlight { .. }
+                | State::Deferred { .. }
+                | State::Told { .. }
+                | State::Unanswered,
+                Event::Parked { until },
+            ) => self.park(now, until),
             (State::InFlight { backoff, submit, .. }, Event::Outcome { attempt, outcome })
                 if attempt == self.attempt =>
             {
                 self.outcome(now, outcome, submit, backoff)
             }
-            (State::Deferred { since, .. }, Event::PaneChanged) if now >= since + RETRY_MIN => {
-                self.launch(now, RETRY_MIN)
-            }
             (State::Deferred { since, backoff, late, .. }, Event::PaneChanged) => {
-                State::Deferred { at: since + RETRY_MIN, since, backoff, late }
+                self.changed(now, since, backoff, late)
             }
             (State::Deferred { backoff, late: true, .. }, Event::Outcome { attempt, outcome })
                 if attempt == self.attempt =>

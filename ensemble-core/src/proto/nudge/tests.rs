@@ -184,6 +184,30 @@ fn an_outcome_that_never_comes_is_a_refusal_and_may_still_come() {
     assert_eq!(courier.status().nudges, 1, "doubled");
 }
 
+#[test]
+fn a_limit_whose_end_is_known_is_waited_for_and_then_looked_at() {
+    let limited = Deferral::NotReady { state: "rate_limited".to_owned() };
+    let mut courier = bound_with(1);
+    courier.handle(at(0), Event::Parked { until: at(3_600) });
+    answer(&mut courier, at(0), refused(limited.clone()));
+    assert_eq!(drain(&mut courier), [nudge(1, 1), deferred(limited.clone(), 1)]);
+    assert_eq!(courier.poll_timeout(), Some(at(3_600)));
+    for event in [mail(2), Event::PaneChanged, mail(0), mail(1), Event::PaneChanged] {
+        courier.handle(at(60), event);
+        courier.handle_timeout(at(60));
+    }
+    assert_eq!(drain(&mut courier), [], "not before the reset");
+    assert_eq!(run(&mut courier, at(3_600)), [(at(3_600), nudge(2, 1))]);
+    // It stands there still, and says nothing new.
+    answer(&mut courier, at(3_600), refused(limited));
+    assert_eq!(courier.poll_timeout(), Some(at_millis(3_600_100)));
+    // A misread one costs hours, not days.
+    courier.handle(at(3_600), Event::Parked { until: at(9_999_999) });
+    assert_eq!(courier.poll_timeout(), Some(at(3_600) + PARK_MAX));
+    courier.handle(at(3_700), Event::Bound { binding: 2 });
+    assert_eq!(drain(&mut courier).last(), Some(&nudge(3, 1)), "another process, another account");
+}
+
 fn states() -> Vec<(&'static str, Courier)> {
     let quiet = bound_with(0);
     let flight = bound_with(2);
@@ -247,6 +271,7 @@ fn every_pair_of_state_and_event() {
         ("gone", outcome(1, refused(Deferral::PaneGone))),
         ("stale", outcome(0, NudgeOutcome::Sent)),
         ("changed", Some(Event::PaneChanged)),
+        ("parked", Some(Event::Parked { until: at(800) })),
         ("time", None),
     ];
     let table = pairs(&states(), &events, |courier, event| show(courier, at(700), event.as_ref()));
@@ -268,6 +293,7 @@ refused  unbound      quiet        due          deferred R   deferred     told  
 gone     unbound      quiet        due          unbound R    deferred     told         unanswered
 stale    unbound      quiet        due          in_flight    deferred     told         unanswered
 changed  unbound      quiet        due          in_flight    in_flight N  told         unanswered
+parked   unbound      quiet        due          in_flight    deferred     told         unanswered
 time     unbound      quiet        in_flight N  deferred R   in_flight N  in_flight N  unanswered
 "
     );
@@ -298,6 +324,7 @@ fn any_event() -> impl Strategy<Value = (u64, Event)> {
         1 => (1..3_u64).prop_map(|binding| Event::Bound { binding }),
         1 => Just(Event::Unbound),
         1 => Just(Event::PaneChanged),
+        1 => (0..900_u64).prop_map(|seconds| Event::Parked { until: at(seconds) }),
     ];
     (0..90_000_u64, event)
 }
@@ -331,7 +358,7 @@ proptest! {
                         open = None;
                     }
                 }
-                Event::Mail { .. } | Event::PaneChanged => {}
+                Event::Mail { .. } | Event::PaneChanged | Event::Parked { .. } => {}
             }
             courier.handle(now, event);
             check(&mut courier, now, &mut open, &mut lines)?;

@@ -32,6 +32,11 @@ pub enum Event {
         /// What became of it.
         outcome: NudgeOutcome,
     },
+    /// The agent has met a usage limit: nothing is tried before that ends.
+    Parked {
+        /// When that is.
+        until: Monotonic,
+    },
     /// Something suggests that the pane takes input again (a hook, a new title, a closed dialog):
     /// a deferred nudge is tried now instead of after its backoff.
     PaneChanged,

@@ -11,10 +11,11 @@
 //! Pending   remind_every, again and again            -> Pending   Remind
 //! Pending   deadline; again after 10 s               -> Pending   Close (expired)
 //! Pending   Standing                                 -> Closed    Closed
+//! Pending   Absent, of a kind that can be forced     -> Pending   Close (expired)
 //! New       Standing                                 -> Closed    Closed  (out of order)
 //! New       Decide, Cancel                           -> New       Refused (unknown)
 //! Closed    Decide, Cancel                           -> Closed    Refused (who, what, when)
-//! Closed    Opened, Standing                         -> Closed
+//! Closed    Opened, Standing, Absent                 -> Closed
 //! ```
 //!
 //! The machine does not care what it approves. Who may decide is fixed when the request is made:
@@ -132,6 +133,9 @@ pub enum Event {
     Cancel(Decision),
     /// This stands in the decision file.
     Standing(Decision),
+    /// Its addressee has gone, so that nobody will answer; the words say how that is known. What
+    /// would be done without consent at the deadline is then done at once.
+    Absent(Decision),
 }
 
 impl Event {
@@ -306,14 +310,25 @@ impl Machine for Request {
                 self.propose(Decision { outcome: Outcome::Cancelled, ..decision });
                 state
             }
-            (state @ State::Pending { .. }, Event::Opened { .. }) => state,
+            (state @ State::Pending { .. }, Event::Absent(decision)) => {
+                if self.kind.at_expiry == AtExpiry::Force {
+                    let (outcome, by) = (Outcome::Expired, self.to.clone());
+                    self.effects.push_back(Effect::Close(Decision { outcome, by, ..decision }));
+                }
+                state
+            }
+            (state @ State::New, Event::Absent(_))
+            | (state @ State::Pending { .. }, Event::Opened { .. }) => state,
             (State::Closed(decision), Event::Decide(_) | Event::Cancel(_)) => {
                 let (id, standing) = (self.id.clone(), decision.clone());
                 let refusal = Refusal::Decided { id, decision: standing };
                 self.effects.push_back(Effect::Refused(refusal));
                 State::Closed(decision)
             }
-            (state @ State::Closed(_), Event::Opened { .. } | Event::Standing(_)) => state,
+            (
+                state @ State::Closed(_),
+                Event::Opened { .. } | Event::Standing(_) | Event::Absent(_),
+            ) => state,
         };
     }
 

@@ -170,6 +170,7 @@ fn every_pair_of_state_and_event() {
         ("cancel", Some(Event::Cancel(by("bob", Outcome::Cancelled)))),
         ("meddle", Some(Event::Cancel(by("eve", Outcome::Cancelled)))),
         ("standing", Some(Event::Standing(by("lead", Outcome::Approved)))),
+        ("absent", Some(Event::Absent(by("lead", Outcome::Expired)))),
         ("time", None),
     ];
     let table = pairs(&states(), &events, |request, event| show(request, at(300), event.as_ref()));
@@ -185,9 +186,27 @@ own       new refuse        pending refuse  approved refuse  rejected refuse  ex
 cancel    new refuse        pending close   approved refuse  rejected refuse  expired refuse  cancelled refuse
 meddle    new refuse        pending refuse  approved refuse  rejected refuse  expired refuse  cancelled refuse
 standing  approved done     approved done   approved         rejected         expired         cancelled
+absent    new               pending         approved         rejected         expired         cancelled
 time      new               pending remind  approved         rejected         expired         cancelled
 "
     );
+}
+
+#[test]
+fn whoever_has_gone_is_not_waited_for_if_silence_means_force() {
+    let words = "the process in the pane has ended";
+    let absent = by("lead", Outcome::Expired).with_comment(words);
+    let mut request = Request::new(
+        "x",
+        Kind::shutdown(),
+        Name::new("bob").unwrap(),
+        Name::new("lead").unwrap(),
+        Timestamp::from_unix_millis(0),
+    );
+    request.handle(at(0), Event::opened());
+    drain(&mut request);
+    request.handle(at(1), Event::Absent(absent.clone()));
+    assert_eq!(drain(&mut request), [Effect::Close(absent)]);
 }
 
 /// What the files say and what was announced as decided, while processes crash between proposing

@@ -90,7 +90,7 @@ impl Machine for Tracker {
                 let refusal = Effect::Refused(Refusal::Unknown { id: id.clone() });
                 self.effects.push_back(Correlated::new(id, refusal));
             }
-            (None, Event::Opened { .. } | Event::Standing(_)) => {}
+            (None, Event::Opened { .. } | Event::Standing(_) | Event::Absent(_)) => {}
         }
     }
 

@@ -4,7 +4,7 @@
 use std::fs::OpenOptions;
 use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 use serde_json::Value;
@@ -18,8 +18,17 @@ const FILE_BYTES_MAX: u64 = 64 * 1024;
 /// How many files are looked at.
 const FILES_MAX: usize = 1000;
 
-/// What the Claude Code says that runs in or below process `pid`; of several the nearest.
-pub(super) fn report(sessions: &Path, pid: u32) -> Option<Report> {
+/// What the Claude Code says that runs in or below process `pid`, or why it says nothing; of
+/// several the nearest.
+pub(super) fn report(sessions: &Path, pid: u32) -> Result<Report, String> {
+    let (session, path) =
+        nearest(sessions, pid).ok_or_else(|| "no file there is of this agent".to_owned())?;
+    let value = read(&path).filter(|value| is_of(value, session));
+    let value = value.ok_or_else(|| format!("{session}.json is not of this process"))?;
+    interpret(&value).ok_or_else(|| format!("{session}.json tells no state that is known"))
+}
+
+fn nearest(sessions: &Path, pid: u32) -> Option<(u32, PathBuf)> {
     let nearest = std::fs::read_dir(sessions)
         .ok()?
         .take(FILES_MAX)
@@ -30,8 +39,7 @@ pub(super) fn report(sessions: &Path, pid: u32) -> Option<Report> {
         })
         .min()?;
     let (_, session, path) = nearest;
-    let value = read(&path)?;
-    is_of(&value, session).then(|| interpret(&value))?
+    Some((session, path))
 }
 
 /// A file that its process has left behind may carry the id of another one by now.
@@ -54,7 +62,7 @@ fn interpret(value: &Value) -> Option<Report> {
         "waiting" => (AgentState::Dialog, waiting_for),
         _ => return None,
     };
-    Some(Report { state, detail: detail.to_owned() })
+    Some(Report::new(state, detail))
 }
 
 /// Neither a link nor a pipe that somebody has put there can make us wait or read elsewhere.
@@ -74,7 +82,7 @@ fn read(path: &Path) -> Option<Value> {
 mod tests {
     use super::*;
 
-    fn written(text: &str) -> Option<Report> {
+    fn written(text: &str) -> Result<Report, String> {
         let sessions = tempfile::tempdir().expect("a directory");
         let pid = std::process::id();
         let text = text.replace("PID", &pid.to_string());
@@ -113,8 +121,8 @@ mod tests {
             r#"{"pid":PID,"status":"idle","procStart":1}"#,
             r#"{"pid":PID,"status":7}"#,
         ] {
-            assert_eq!(written(text), None, "{text}");
+            assert!(written(text).is_err(), "{text}");
         }
-        assert_eq!(report(Path::new("/nonexistent"), 1), None);
+        assert!(report(Path::new("/nonexistent"), 1).is_err());
     }
 }

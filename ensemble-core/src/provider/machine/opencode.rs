@@ -1,153 +1,135 @@
 //! OpenCode's HTTP server (`opencode --port N`, seen at 1.18.33): `GET /permission` lists what it
-//! asks, `GET /session/status` the sessions that work.
+//! asks, `GET /session/status` the sessions that work or try again.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::Report;
-use crate::provider::profile::AgentState;
+use super::http::get;
+use super::{HttpPlace, Report};
+use crate::provider::process::{below, command_line};
+use crate::provider::profile::{AgentState, Profile, program_name};
 
 /// The most that asking takes, both questions together.
 pub const HTTP_LIMIT: Duration = Duration::from_millis(500);
-/// The most that is read of an answer, in bytes.
-const ANSWER_BYTES_MAX: usize = 256 * 1024;
+/// What it says while it waits for a limit to pass.
+const LIMITS: [&str; 6] =
+    ["rate limit", "rate_limit", "ratelimit", "too many requests", "quota", "usage limit"];
 
-/// What the server at `address` says.
-pub(super) fn report(address: SocketAddr) -> Option<Report> {
-    if !address.ip().is_loopback() {
-        return None;
-    }
+/// What the server at `place` says, or why it says nothing.
+pub(super) fn report(place: &HttpPlace) -> Result<Report, String> {
     let deadline = Instant::now() + HTTP_LIMIT;
-    let permissions = get(address, "/permission", deadline)?;
-    let sessions = get(address, "/session/status", deadline)?;
-    let (state, detail) = if !permissions.as_array()?.is_empty() {
-        (AgentState::Permission, "permission asked")
-    } else if sessions.as_object()?.values().any(|session| session["type"] != "idle") {
-        (AgentState::Busy, "busy")
-    } else {
-        (AgentState::Ready, "idle")
+    let permissions = get(place, "/permission", deadline)?;
+    let sessions = get(place, "/session/status", deadline)?;
+    interpret(&permissions, &sessions)
+        .ok_or_else(|| "its answer is not what OpenCode answers".to_owned())
+}
+
+/// One server may serve several sessions; whatever keeps one of them busy counts for all.
+fn interpret(permissions: &Value, sessions: &Value) -> Option<Report> {
+    let asks = !permissions.as_array()?.is_empty();
+    let mut limited = None;
+    let mut busy = false;
+    for session in sessions.as_object()?.values() {
+        let kind = session["type"].as_str()?;
+        let words = session["message"].as_str().unwrap_or_default();
+        let is_limit = LIMITS.iter().any(|limit| words.to_ascii_lowercase().contains(limit));
+        match kind {
+            "idle" => {}
+            "retry" if is_limit => limited = Some((words, session["next"].as_u64())),
+            _ => busy = true,
+        }
+    }
+    let mut report = match limited {
+        _ if asks => Report::new(AgentState::Permission, "permission asked"),
+        _ if busy => Report::new(AgentState::Busy, "busy"),
+        Some((words, _)) => Report::new(AgentState::RateLimited, words),
+        None => Report::new(AgentState::Ready, "idle"),
     };
-    Some(Report { state, detail: detail.to_owned() })
-}
-
-fn get(address: SocketAddr, path: &str, deadline: Instant) -> Option<Value> {
-    let mut stream = TcpStream::connect_timeout(&address, left(deadline)?).ok()?;
-    stream.set_write_timeout(Some(left(deadline)?)).ok()?;
-    // HTTP/1.0: the answer ends with the connection.
-    let request =
-        format!("GET {path} HTTP/1.0\r\nHost: {address}\r\nAccept: application/json\r\n\r\n");
-    stream.write_all(request.as_bytes()).ok()?;
-    let mut answer = Vec::new();
-    let mut buffer = [0; 8192];
-    loop {
-        stream.set_read_timeout(Some(left(deadline)?)).ok()?;
-        match stream.read(&mut buffer).ok()? {
-            0 => return body(std::str::from_utf8(&answer).ok()?),
-            n if answer.len() + n > ANSWER_BYTES_MAX => return None,
-            n => answer.extend_from_slice(&buffer[..n]),
-        }
+    if report.state == AgentState::RateLimited {
+        report.resets_at = limited.and_then(|(_, next)| next).map(|next| next.to_string());
     }
+    Some(report)
 }
 
-fn left(deadline: Instant) -> Option<Duration> {
-    deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
+/// The address that the OpenCode in or below process `pid` was told to listen at, as its command
+/// line has it: `--port N`, `--hostname H`. `None` if it was told none, or to listen elsewhere
+/// than where this machine can be sure to reach it.
+pub(super) fn told_to_listen_at(profile: &Profile, pid: u32) -> Option<SocketAddr> {
+    below(pid).into_iter().find_map(|pid| {
+        let words = command_line(pid)?;
+        // Its own program, or the interpreter that runs it.
+        let is_opencode = words.iter().take(2).any(|word| {
+            let name = word.rsplit('/').next().unwrap_or_default();
+            profile.is_program(program_name(name))
+        });
+        is_opencode.then(|| address(&words)).flatten()
+    })
 }
 
-/// The JSON in an answer with status 200.
-fn body(answer: &str) -> Option<Value> {
-    let (head, body) = answer.split_once("\r\n\r\n")?;
-    let status = head.lines().next()?.split(' ').nth(1)?;
-    if status != "200" {
-        return None;
-    }
-    let chunked = head.lines().any(|line| {
-        let line = line.to_ascii_lowercase();
-        line.starts_with("transfer-encoding:") && line.contains("chunked")
-    });
-    let body = if chunked { unchunked(body)? } else { body.to_owned() };
-    serde_json::from_str(&body).ok()
-}
-
-/// Some servers send chunks even to those who asked for none.
-fn unchunked(mut body: &str) -> Option<String> {
-    let mut whole = String::new();
-    loop {
-        let (size, rest) = body.split_once("\r\n")?;
-        let size = usize::from_str_radix(size.split(';').next()?.trim(), 16).ok()?;
-        if size == 0 {
-            return Some(whole);
-        }
-        let (chunk, rest) = rest.split_at_checked(size)?;
-        whole.push_str(chunk);
-        body = rest.strip_prefix("\r\n")?;
-    }
+fn address(words: &[String]) -> Option<SocketAddr> {
+    let option = |name: &str| {
+        words.iter().enumerate().find_map(|(index, word)| match word.strip_prefix(name)? {
+            "" => words.get(index + 1).map(String::as_str),
+            value => value.strip_prefix('='),
+        })
+    };
+    let port: u16 = option("--port")?.parse().ok().filter(|port| *port != 0)?;
+    let host = match option("--hostname").unwrap_or("127.0.0.1") {
+        "localhost" | "0.0.0.0" => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        host => host.parse().ok().filter(IpAddr::is_loopback)?,
+    };
+    Some((host, port).into())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
-    use std::thread;
+    use serde_json::json;
 
     use super::*;
 
-    /// A server that answers two questions, then ends.
-    fn asked(permissions: &str, sessions: &str) -> Option<Report> {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let (permissions, sessions) = (permissions.to_owned(), sessions.to_owned());
-        let server = thread::spawn(move || {
-            for _ in 0..2 {
-                let (mut stream, _) = listener.accept().expect("a question");
-                let mut request = [0; 1024];
-                let n = stream.read(&mut request).expect("a request");
-                let question = String::from_utf8_lossy(&request[..n]).into_owned();
-                let permission = question.starts_with("GET /permission ");
-                let answer = if permission { &permissions } else { &sessions };
-                let _ = stream.write_all(answer.as_bytes());
-                if answer.is_empty() {
-                    return;
-                }
-            }
-        });
-        let report = report(address);
-        // A server that was not asked twice still waits.
-        let _ = TcpStream::connect(address);
-        let _ = server.join();
-        report
-    }
-
-    fn ok(body: &str) -> String {
-        format!("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n{body}")
-    }
-
     #[test]
     fn its_word_is_understood() {
-        let busy = ok(r#"{"ses_1":{"type":"idle"},"ses_2":{"type":"busy"}}"#);
-        let state = |report: Option<Report>| report.map(|report| report.state);
-        assert_eq!(state(asked(&ok("[]"), &ok("{}"))), Some(AgentState::Ready));
-        assert_eq!(state(asked(&ok("[]"), &busy)), Some(AgentState::Busy));
-        assert_eq!(state(asked(&ok("[{}]"), &busy)), Some(AgentState::Permission));
-        let chunked =
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1\r\n}\r\n0\r\n\r\n";
-        assert_eq!(state(asked(&ok("[]"), chunked)), Some(AgentState::Ready));
-    }
-
-    #[test]
-    fn nothing_is_made_of_nonsense() {
-        for nonsense in ["", "x", "HTTP/1.1 401 No\r\n\r\n[]", &ok("{"), &ok("7")] {
-            assert_eq!(asked(nonsense, nonsense), None, "{nonsense:?}");
+        let state = |permissions: Value, sessions: Value| {
+            interpret(&permissions, &sessions).map(|report| (report.state, report.resets_at))
+        };
+        let idle = json!({ "ses_1": { "type": "idle" } });
+        let busy = json!({ "ses_1": { "type": "idle" }, "ses_2": { "type": "busy" } });
+        let retry = |message: &str| json!({ "ses_1": { "type": "retry", "attempt": 2, "message": message, "next": 1_767_460_320_000_u64 } });
+        assert_eq!(state(json!([]), json!({})), Some((AgentState::Ready, None)));
+        assert_eq!(state(json!([]), idle), Some((AgentState::Ready, None)));
+        assert_eq!(state(json!([]), busy.clone()), Some((AgentState::Busy, None)));
+        assert_eq!(state(json!([{}]), busy), Some((AgentState::Permission, None)));
+        let limited = Some((AgentState::RateLimited, Some("1767460320000".to_owned())));
+        assert_eq!(state(json!([]), retry("Too Many Requests")), limited);
+        assert_eq!(state(json!([]), retry("overloaded")), Some((AgentState::Busy, None)));
+        for nonsense in [json!(7), json!({ "a": 7 }), json!({ "a": {} }), json!([])] {
+            assert_eq!(state(json!([]), nonsense), None);
         }
-        assert_eq!(report(SocketAddr::from(([192, 0, 2, 1], 80))), None);
+        assert_eq!(state(json!({}), json!({})), None);
     }
 
     #[test]
-    fn a_silent_server_costs_the_limit() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let began = Instant::now();
-        assert_eq!(report(listener.local_addr().expect("an address")), None);
-        assert!(began.elapsed() < HTTP_LIMIT * 4, "{:?}", began.elapsed());
+    fn its_command_line_tells_where_it_listens() {
+        let of = |line: &str| {
+            let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            address(&words).map(|address| address.to_string())
+        };
+        let at = |text: &str| Some(text.to_owned());
+        assert_eq!(of("opencode --port 4096"), at("127.0.0.1:4096"));
+        assert_eq!(of("node /x/opencode --hostname=0.0.0.0 --port=4097"), at("127.0.0.1:4097"));
+        assert_eq!(of("opencode --hostname ::1 --port 4096"), at("[::1]:4096"));
+        for line in [
+            "opencode",
+            "opencode --port",
+            "opencode --port 0",
+            "opencode --port 99999",
+            "opencode --portal 4096",
+            "opencode --hostname 192.0.2.1 --port 4096",
+            "opencode --hostname example.org --port 4096",
+        ] {
+            assert_eq!(of(line), None, "{line}");
+        }
     }
 }

@@ -1,0 +1,163 @@
+//! What a delivery types and presses. Nothing here waits: the Enter of a line is due later, as a
+//! deadline of the delivery, and whatever the ladder wants next waits for it.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::delivery::{Delivery, World};
+use super::{Begun, Line};
+use crate::Result;
+use crate::env::Monotonic;
+use crate::pane::{Deferral, Key, NudgeOutcome};
+use crate::proto::ack::Phase;
+use crate::provider::{self, Step};
+use crate::spool::State;
+
+/// How often a nudge is tried again that could not be typed.
+const NUDGE_RETRY: Duration = Duration::from_secs(1);
+/// Waiting messages are counted up to here for the words of a nudge.
+const COUNT_MAX: usize = 100;
+
+/// A line that was typed and waits for its Enter.
+pub(super) struct Half {
+    pub(super) enter_at: Monotonic,
+    pub(super) then: Then,
+}
+
+/// What the line is.
+pub(super) enum Then {
+    Nudge,
+    /// A step of a phase.
+    Press(Pressing),
+}
+
+/// A phase's keys under way.
+pub(super) struct Pressing {
+    phase: Phase,
+    pressed: Vec<Step>,
+    left: VecDeque<Step>,
+}
+
+impl Delivery<'_> {
+    /// Tells the worker's pane of its mail; what cannot be typed now is tried again.
+    pub(super) fn nudge(&mut self, world: &World<'_>) {
+        if self.half.is_some() {
+            return;
+        }
+        self.nudge = None;
+        let count =
+            world.spool.due_ids(self.mailbox(), COUNT_MAX).map_or(1, |ids| ids.len().max(1));
+        let Some(pane) = &mut self.pane else { return };
+        let mailbox = &self.order.envelope.to;
+        let text = provider::nudge_text(pane.profile(), mailbox, count, count >= COUNT_MAX);
+        match pane.begin(Line::Nudge(&text)) {
+            Ok(Begun::Done(outcome)) => self.nudged(world, Ok(outcome)),
+            Ok(Begun::EnterAfter(delay)) => self.wait_for_enter(world, delay, Then::Nudge),
+            Err(error) => self.nudged(world, Err(error)),
+        }
+    }
+
+    fn wait_for_enter(&mut self, world: &World<'_>, delay: Duration, then: Then) {
+        self.half = Some(Half { enter_at: world.clock.monotonic() + delay, then });
+    }
+
+    /// The Enter of a line is due. A reset that nobody needs any more is taken back.
+    pub(super) fn enter(&mut self, world: &World<'_>, half: Half) {
+        match half.then {
+            Then::Nudge => {
+                let Some(pane) = &mut self.pane else { return };
+                let outcome = pane.finish(false);
+                self.nudged(world, outcome);
+            }
+            Then::Press(pressing) => {
+                // It is alive: it has taken the task while the command was being typed.
+                let taken = matches!(self.find(world), Ok(Some(State::Acked { .. })));
+                let Some(pane) = &mut self.pane else { return };
+                let outcome = pane.finish(taken || self.ladder.is_over());
+                self.stepped(world, pressing, Step::Reset, outcome);
+            }
+        }
+    }
+
+    /// A nudge was tried.
+    fn nudged(&mut self, world: &World<'_>, outcome: Result<NudgeOutcome>) {
+        let reason = match outcome {
+            Ok(NudgeOutcome::Sent) => None,
+            Ok(NudgeOutcome::TextOnly { deferral } | NudgeOutcome::Refused { deferral }) => {
+                Some(deferral)
+            }
+            Err(error) => Some(Deferral::of(&error)),
+        };
+        let phase = self.ladder.phase().number();
+        let word = reason.as_ref().map(Deferral::word);
+        let detail = reason.as_ref().map(ToString::to_string);
+        let data =
+            json!({ "phase": phase, "sent": word.is_none(), "reason": word, "detail": detail });
+        self.record(world, "ladder.nudge", data);
+        if let Some(why) = reason.filter(|why| !why.is_permanent()) {
+            self.nudge = Some((world.clock.monotonic() + NUDGE_RETRY, why));
+        }
+    }
+
+    /// Presses what the worker's profile has for a phase, up to the first key that is refused. The
+    /// nudge that follows is asked for by the ladder itself.
+    pub(super) fn press(&mut self, world: &World<'_>, phase: Phase) {
+        let Some(pane) = &self.pane else { return };
+        let escalation = pane.profile().escalation();
+        let steps = match phase {
+            Phase::ResetContext => &escalation.phase_3,
+            Phase::Deliver | Phase::Nudge | Phase::LeaveInputMode => &escalation.phase_2,
+        };
+        let left = steps.iter().copied().filter(|s| *s != Step::Nudge).collect();
+        self.press_next(world, Pressing { phase, pressed: Vec::new(), left });
+    }
+
+    fn press_next(&mut self, world: &World<'_>, mut pressing: Pressing) {
+        let Some(pane) = &mut self.pane else { return };
+        let Some(step) = pressing.left.pop_front() else {
+            return self.pressed(world, &pressing, &Value::Null);
+        };
+        let outcome = match step {
+            Step::Escape => pane.press(Key::Escape),
+            Step::CtrlC => pane.press(Key::CtrlC),
+            Step::Reset => match pane.begin(Line::Reset) {
+                Ok(Begun::Done(outcome)) => Ok(outcome),
+                Ok(Begun::EnterAfter(delay)) => {
+                    return self.wait_for_enter(world, delay, Then::Press(pressing));
+                }
+                Err(error) => Err(error),
+            },
+            Step::Nudge => Ok(NudgeOutcome::Sent),
+        };
+        self.stepped(world, pressing, step, outcome);
+    }
+
+    /// A step of a phase was tried.
+    fn stepped(
+        &mut self,
+        world: &World<'_>,
+        mut pressing: Pressing,
+        step: Step,
+        outcome: Result<NudgeOutcome>,
+    ) {
+        let reason = match outcome {
+            Ok(NudgeOutcome::Sent) => {
+                pressing.pressed.push(step);
+                return self.press_next(world, pressing);
+            }
+            Ok(NudgeOutcome::TextOnly { deferral } | NudgeOutcome::Refused { deferral }) => {
+                deferral.word().to_owned()
+            }
+            Err(error) => error.to_string(),
+        };
+        self.pressed(world, &pressing, &json!({ "step": step, "reason": reason }));
+    }
+
+    fn pressed(&self, world: &World<'_>, pressing: &Pressing, refused: &Value) {
+        let Pressing { phase, pressed, .. } = pressing;
+        let data = json!({ "phase": phase.number(), "pressed": pressed, "refused": refused });
+        self.record(world, "ladder.pressed", data);
+    }
+}

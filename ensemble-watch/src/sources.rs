@@ -1,0 +1,125 @@
+//! Where agents tell their state to programs, from the configuration and this machine.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use ensemble_core::message::Name;
+use ensemble_core::provider::machine::Places;
+use ensemble_core::provider::{MachineSource, Profile, ServerConfig, Zones};
+
+/// The longest password, in bytes.
+const PASSWORD_BYTES_MAX: u64 = 1024;
+
+/// The sources of a project's agents. Passwords are read when an agent is asked, so that a new one
+/// counts at once.
+#[derive(Clone, Debug)]
+pub struct Sources {
+    root: PathBuf,
+    home: Option<PathBuf>,
+    servers: BTreeMap<Name, ServerConfig>,
+    zones: Zones,
+}
+
+impl Sources {
+    /// The sources of agents that are configured so, in a project at `root`.
+    #[must_use]
+    pub fn new(root: PathBuf, servers: BTreeMap<Name, ServerConfig>) -> Self {
+        let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
+        Self { root, home, servers, zones: Zones::of_this_machine() }
+    }
+
+    /// The zones in which agents on this machine speak of time.
+    #[must_use]
+    pub const fn zones(&self) -> &Zones {
+        &self.zones
+    }
+
+    /// Where the agent tells its state; `None` for an agent that has no name. Trouble with a
+    /// password is told to whoever looks at the agent, and the screen decides.
+    #[must_use]
+    pub fn places(&self, agent: Option<&Name>, profile: &Profile) -> Places {
+        let places = self.home.as_deref().map(Places::in_home).unwrap_or_default();
+        if profile.machine_source() != Some(MachineSource::OpencodeHttp) {
+            return places;
+        }
+        let own = agent.and_then(|agent| self.servers.get(agent));
+        let server = own.map_or_else(|| profile.server().clone(), |own| own.or(profile.server()));
+        let found = self.password(&server).and_then(|password| Ok((password, server.place()?)));
+        let user = server.user.as_deref();
+        match found {
+            Err(why) => places.without_opencode(why),
+            Ok((Some(password), Some(place))) => {
+                places.with_opencode(place.with_password(user, &password))
+            }
+            Ok((None, Some(place))) => places.with_opencode(place),
+            Ok((password, None)) => places.with_opencode_as_started(user, password.as_deref()),
+        }
+    }
+
+    fn password(&self, server: &ServerConfig) -> Result<Option<String>, String> {
+        if let Some(variable) = &server.password_env {
+            let value = std::env::var(variable).ok().filter(|value| !value.is_empty());
+            let missing = || format!("its password is missing: {variable} is not set here");
+            return value.ok_or_else(missing).map(Some);
+        }
+        let Some(file) = &server.password_file else { return Ok(None) };
+        read_password(&self.root.join(file)).map(Some)
+    }
+}
+
+/// The first line of a file.
+fn read_password(path: &Path) -> Result<String, String> {
+    let failed = |why: &str| format!("its password is missing: {}: {why}", path.display());
+    let metadata = std::fs::metadata(path).map_err(|error| failed(&error.to_string()))?;
+    // A pipe would be waited for.
+    if !metadata.is_file() {
+        return Err(failed("it is no file"));
+    }
+    let mut text = String::new();
+    let file = File::open(path).map_err(|error| failed(&error.to_string()))?;
+    file.take(PASSWORD_BYTES_MAX)
+        .read_to_string(&mut text)
+        .map_err(|error| failed(&error.to_string()))?;
+    match text.lines().next().unwrap_or_default() {
+        "" => Err(failed("it is empty")),
+        line => Ok(line.to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ensemble_core::provider::Profiles;
+
+    use super::*;
+
+    #[test]
+    fn a_password_comes_from_a_file_and_its_absence_is_told() {
+        let home = tempfile::tempdir().unwrap();
+        let profiles = Profiles::embedded().unwrap();
+        let opencode = profiles.get("opencode").unwrap();
+        let server: ServerConfig = serde_json::from_value(serde_json::json!({
+            "address": "http://127.0.0.1:4096", "password_file": "secret",
+        }))
+        .unwrap();
+        let agent = Name::new("w1").unwrap();
+        let servers = BTreeMap::from([(agent.clone(), server)]);
+        let sources = Sources::new(home.path().to_owned(), servers);
+        let described = || format!("{:?}", sources.places(Some(&agent), &opencode));
+        assert!(described().contains("its password is missing"), "{}", described());
+        std::fs::write(home.path().join("secret"), "\n").unwrap();
+        assert!(described().contains("it is empty"), "{}", described());
+        std::fs::write(home.path().join("secret"), "s3cret\nmore\n").unwrap();
+        assert!(described().contains("127.0.0.1:4096"), "{}", described());
+        assert!(!described().contains("s3cret"), "{}", described());
+        // Another agent has no address, and no password.
+        let other = sources.places(Some(&Name::new("w2").unwrap()), &opencode);
+        let as_started = Places::default().with_opencode_as_started(None, None);
+        assert_eq!(other, {
+            let claude = sources.places(None, &profiles.get("claude").unwrap());
+            assert_ne!(claude, as_started, "nobody asks Claude Code for a port");
+            claude.with_opencode_as_started(None, None)
+        });
+    }
+}

@@ -1,0 +1,180 @@
+//! An agent that tells its state through a server, found by the configuration or its command line, in
+//! a real tmux server.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+
+use serde_json::Value;
+
+use crate::bed::{Bed, Ran, ran, words};
+use crate::tmux_support::{TestServer, eventually};
+
+/// `opencode:s3cret`, as it is sent.
+const AUTHORIZATION: &str = "\r\nAuthorization: Basic b3BlbmNvZGU6czNjcmV0\r\n";
+
+/// Says to whoever knows the password that a session works.
+struct Busy {
+    address: SocketAddr,
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Busy {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let over = Arc::new(AtomicBool::new(false));
+        let ended = Arc::clone(&over);
+        let thread = thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                if ended.load(Ordering::SeqCst) {
+                    return;
+                }
+                let mut question = [0; 1024];
+                let n = stream.read(&mut question).unwrap_or(0);
+                let question = String::from_utf8_lossy(&question[..n]);
+                let (status, body) = match question.contains(AUTHORIZATION) {
+                    false => ("401 Unauthorized", ""),
+                    true if question.starts_with("GET /permission ") => ("200 OK", "[]"),
+                    true => ("200 OK", r#"{"ses_1":{"type":"busy"}}"#),
+                };
+                let length = body.len();
+                let _ =
+                    write!(stream, "HTTP/1.1 {status}\r\nContent-Length: {length}\r\n\r\n{body}");
+            }
+        });
+        Self { address, over, thread: Some(thread) }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::SeqCst);
+        drop(TcpStream::connect(self.address));
+        drop(self.thread.take().map(JoinHandle::join));
+    }
+}
+
+/// A project whose `w1` is an OpenCode that looks idle, started with these words.
+struct Team {
+    bed: Bed,
+    tmux: TestServer,
+}
+
+impl Team {
+    fn new(started_with: &str) -> Self {
+        let bed = Bed::new();
+        let dir = tempfile::tempdir().unwrap();
+        let bin = dir.path().join("bin");
+        fs::create_dir(&bin).unwrap();
+        symlink("/bin/sh", bin.join("opencode")).unwrap();
+        let here = dir.path().join("here");
+        fs::create_dir(&here).unwrap();
+        let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/fake_agent.sh");
+        let (program, fixture) = (bin.join("opencode"), fixture.display().to_string());
+        let command = format!(
+            "exec '{}' '{fixture}' opencode ready '{}' {started_with}",
+            program.display(),
+            here.display()
+        );
+        let tmux = TestServer::start_in(dir, &command);
+        eventually("it runs", || here.join("running").exists());
+        let socket = tmux.server.socket().display().to_string();
+        bed.ok(&format!("mailbox bind w1 --pane %0 --provider opencode --tmux-socket {socket}"));
+        let team = Self { bed, tmux };
+        team.configure("{}");
+        eventually("it is painted", || team.tmux.screen("%0").iter().any(|l| l.contains("ctrl+p")));
+        team
+    }
+
+    fn configure(&self, server: &str) {
+        let text = format!("durability: process\nagents:\n  w1:\n    server: {server}\n");
+        fs::write(self.bed.project().join("ensemble.yaml"), text).unwrap();
+    }
+
+    fn run(&self, line: &str, password: Option<&str>) -> Ran {
+        let mut command = self.bed.command(&words(line));
+        command.envs(password.map(|password| ("WORD", password)));
+        ran(command.output().unwrap())
+    }
+
+    /// The state, what has decided, and the last piece of evidence.
+    fn inspect(&self, password: Option<&str>) -> (String, String, String) {
+        let ran = self.run("pane inspect w1 --json", password);
+        let object: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{ran:?}"));
+        let last = object["evidence"].as_array().unwrap().last().unwrap();
+        let word = |value: &Value| value.as_str().unwrap().to_owned();
+        let what =
+            if object["source"] == "machine-readable" { &object["evidence"][0] } else { last };
+        let evidence =
+            format!("{}: {}: {}", word(&what["source"]), word(&what["what"]), word(&what["text"]));
+        (word(&object["state"]), word(&object["source"]), evidence)
+    }
+}
+
+fn told(state: &str, source: &str, evidence: String) -> (String, String, String) {
+    (state.to_owned(), source.to_owned(), evidence)
+}
+
+#[test]
+fn a_configured_server_is_asked_and_what_came_of_it_is_said() {
+    let (server, team) = (Busy::start(), Team::new(""));
+    let at = format!("http://{}", server.address);
+    team.configure(&format!("{{address: '{at}', password_env: WORD}}"));
+    let heard = format!("machine-readable: busy: busy ({at})");
+    assert_eq!(team.inspect(Some("s3cret")), told("busy", "machine-readable", heard));
+    let refused = format!(
+        "machine-readable: no answer: it wants another password than it was given (status 401) ({at})"
+    );
+    let (state, source, evidence) = team.inspect(Some("wrong"));
+    assert_eq!((state.as_str(), source.as_str()), ("ready", "screen"), "the screen decides then");
+    assert!(refused.starts_with(&evidence), "{evidence}");
+    let (state, _, evidence) = team.inspect(None);
+    assert_eq!(state, "ready");
+    assert!(evidence.contains("WORD is not set here"), "{evidence}");
+    // A file does as well, and nothing is typed to an agent that says it works.
+    fs::write(team.bed.project().join("secret"), "s3cret\n").unwrap();
+    team.configure(&format!("{{address: '{at}', password_file: secret}}"));
+    team.bed.send("mail");
+    let nudged = team.run("nudge w1", None);
+    assert_eq!(nudged.code, 75, "{nudged:?}");
+    assert!(nudged.stderr.contains("busy"), "{nudged:?}");
+    let ping = team.run("ping w1", None);
+    assert_eq!(ping.code, 1, "{ping:?}");
+    assert!(ping.stderr.contains("opencode is busy"), "{ping:?}");
+}
+
+#[test]
+fn an_agent_that_was_started_with_a_port_needs_no_address() {
+    let server = Busy::start();
+    let team = Team::new(&format!("--port {}", server.address.port()));
+    team.configure("{password_env: WORD}");
+    let heard = format!("machine-readable: busy: busy (http://{})", server.address);
+    assert_eq!(team.inspect(Some("s3cret")), told("busy", "machine-readable", heard));
+}
+
+#[test]
+fn mistakes_in_the_configuration_are_named() {
+    let team = Team::new("");
+    let (state, _, evidence) = team.inspect(None);
+    assert_eq!(state, "ready");
+    assert!(evidence.contains("--port"), "{evidence}");
+    for (server, words) in [
+        ("{address: 'http://192.0.2.1:4096'}", "remote: true"),
+        ("{address: 'https://127.0.0.1:4096'}", "agents.w1.server"),
+        ("{address: 'http://127.0.0.1:4096', password: s3cret}", "password"),
+        ("{password_env: A, password_file: b}", "one of"),
+    ] {
+        team.configure(server);
+        let ran = team.run("pane inspect w1", None);
+        assert_ne!(ran.code, 0, "{server}: {ran:?}");
+        assert!(ran.stderr.contains(words), "{server}: {ran:?}");
+    }
+}

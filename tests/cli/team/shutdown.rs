@@ -1,0 +1,291 @@
+//! Agents that leave: willingly, unwillingly, not at all; and a team that goes down and comes back.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use super::{Team, holds, kill, of};
+use crate::bed::{Bed, objects, program};
+use crate::tmux_support::eventually;
+
+/// Says no to every request for its shutdown, and works on.
+const STUBBORN: &str = r#"
+while :; do
+    mail=$("$ENSEMBLE" recv --wait 60s --json 2>/dev/null) || continue
+    id=$(printf '%s\n' "$mail" | sed 's/^{"id":"\([^"]*\)".*/\1/')
+    "$ENSEMBLE" settle "$id" >/dev/null
+    case $mail in *shutdown_request*) "$ENSEMBLE" respond "${id%.*}" --reject --reason 'not yet' ;; esac
+    echo "$id" >>"$DEMO/stubborn.read"
+done
+"#;
+
+/// Hears nothing, ignores what can be ignored, and has children here and elsewhere.
+const DEAF: &str = r#"
+trap '' TERM HUP
+: >"$DEMO/deaf.pids"
+sleep 100000 & echo $! >>"$DEMO/deaf.pids"
+(setsid sh -c 'echo $$ >>"$DEMO/deaf.pids"; exec sleep 100000' &)
+echo $$ >>"$DEMO/deaf.pids"
+while :; do wait; done
+"#;
+
+/// Six agents, of which four play the demo.
+fn six() -> Team {
+    let bed = Bed::empty();
+    bed.ok("init");
+    let here = bed.project().join("here");
+    let work = here.join("work");
+    fs::create_dir_all(&work).unwrap();
+    fs::write(work.join("a.rs"), "one\ntwo\n").unwrap();
+    fs::write(work.join("b.md"), "three\n").unwrap();
+    let instruction = "tasks: |\n  count-rust *.rs\n  count-docs *.md\n...\n";
+    fs::write(here.join("instruction.yaml"), instruction).unwrap();
+    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/demo");
+    for script in ["conductor", "dispatch", "worker"] {
+        fs::copy(demo.join(format!("{script}.sh")), here.join(format!("{script}.sh"))).unwrap();
+    }
+    fs::write(here.join("stubborn.sh"), STUBBORN).unwrap();
+    fs::write(here.join("deaf.sh"), DEAF).unwrap();
+    let mut text = "durability: process\nteam: {name: crew}\nagents:\n".to_owned();
+    for (name, command) in [
+        ("conductor", "conductor.sh"),
+        ("dispatch", "dispatch.sh"),
+        ("worker-1", "worker.sh worker-1"),
+        ("worker-2", "worker.sh worker-2"),
+        ("stubborn", "stubborn.sh"),
+        ("deaf", "deaf.sh"),
+    ] {
+        text += &format!(
+            "  {name}: {{command: 'exec sh here/{command}', env: {{ENSEMBLE: {}, QUEUE: {}, \
+             DEMO: {}, WORK: {}}}}}\n",
+            program().display(),
+            bed.project().join("queue").display(),
+            here.display(),
+            work.display()
+        );
+    }
+    fs::write(bed.project().join("ensemble.yaml"), text).unwrap();
+    Team { bed }
+}
+
+fn deaf_pids(team: &Team) -> Vec<u32> {
+    let read = || -> Vec<u32> {
+        let text = fs::read_to_string(team.here("deaf.pids")).unwrap_or_default();
+        text.lines().filter_map(|line| line.parse().ok()).collect()
+    };
+    eventually("the deaf one and its children run", || read().len() == 3);
+    read()
+}
+
+fn lives(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+/// All processes that were started with this project's queue in their environment.
+fn of_this_team(team: &Team) -> Vec<String> {
+    let mark = format!("ENSEMBLE_QUEUE={}", team.bed.project().join("queue").display());
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let environ = fs::read(entry.path().join("environ")).unwrap_or_default();
+        if environ.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes()) {
+            let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            found.push(String::from_utf8_lossy(&line).replace('\0', " "));
+        }
+    }
+    found
+}
+
+#[test]
+fn a_team_of_six_works_shrinks_goes_down_and_comes_back() {
+    let team = six();
+    assert_eq!(team.up().len(), 7);
+    let summary = team.bed.project().join("queue/reports/completion-summary.yaml");
+    eventually("the work is done", || holds(&summary, "3 lines counted by 2 workers"));
+
+    // One says no and works on.
+    let pid = team.pane("stubborn").pid;
+    let no = team.bed.run("request shutdown stubborn --as operator --wait 60s");
+    assert!(no.code == 1 && no.stderr.contains("not yet"), "{no:?}");
+    team.bed.ok("send --as operator --to stubborn --id more -m work");
+    eventually("it reads on", || holds(&team.here("stubborn.read"), "more"));
+    assert_eq!((team.pane("stubborn").pid, lives(pid)), (pid, true));
+
+    // One hears nothing and is ended with its children, and its mail goes back.
+    let pids = deaf_pids(&team);
+    team.bed.ok("send --as conductor-of-old --to deaf --id unread -m hello");
+    let gone = team.bed.run("request shutdown deaf --as operator --deadline 1s --wait 60s");
+    assert!(gone.code == 0 && gone.stdout.contains("deaf has gone"), "{gone:?}");
+    assert!(pids.iter().all(|pid| !lives(*pid)), "{pids:?}");
+    assert_eq!(team.member("deaf")["state"], "shutdown");
+    let released = team.records("worker_release");
+    assert_eq!((released.len(), &released[0]["worker_id"]), (1, &Value::from("deaf")));
+    assert_eq!(released[0]["how"], "forced");
+    assert!(team.bed.ok("dead list").contains("unread"));
+
+    // It comes back alone, and this time its mail waits for it.
+    assert_eq!(of(&team.bed.json("up deaf"), "deaf")["generation"], 2);
+    let pids = deaf_pids(&team);
+    team.bed.ok("send --as operator --to deaf --id waits -m hello");
+
+    // Who rejects keeps those it needs.
+    let down = team.bed.run("down --deadline 2s --json");
+    assert_eq!(down.code, 1, "{down:?}");
+    let fates = objects(&down.stdout);
+    for (agent, state) in [
+        ("worker-1", "gone"),
+        ("worker-2", "gone"),
+        ("deaf", "gone"),
+        ("stubborn", "stayed"),
+        ("dispatch", "unasked"),
+        ("conductor", "unasked"),
+    ] {
+        assert_eq!(of(&fates, agent)["state"], state, "{fates:#?}");
+    }
+    assert!(down.stderr.contains("still there: "), "{down:?}");
+    assert_eq!(of(&fates, "worker-1")["detail"], "approved");
+    assert!(lives(pid) && pids.iter().all(|pid| !lives(*pid)));
+
+    // Nothing is left.
+    let server = team.server().pid().unwrap();
+    let down = team.bed.run("down --force");
+    assert_eq!((down.code, down.stderr.as_str()), (0, ""), "{down:?}");
+    assert_eq!(of_this_team(&team), Vec::<String>::new());
+    assert!(!lives(server) && !team.server().socket().exists());
+    assert!(team.bed.json("team").iter().all(|member| member["state"] == "shutdown"));
+    assert_eq!(team.bed.json("team").len(), 6);
+
+    // The same team, with its mail.
+    let up = team.up();
+    assert_eq!(up.len(), 7);
+    assert!(up[1..].iter().all(|agent| agent["how"] == "started"), "{up:#?}");
+    assert_eq!(team.member("deaf")["unread"], 1);
+    assert!(team.bed.mailbox("deaf/new/waits.yaml").exists());
+    team.bed.ok("down --force");
+    assert_eq!(of_this_team(&team), Vec::<String>::new());
+}
+
+#[test]
+fn down_from_within_a_pane_takes_that_pane_along() {
+    let team = Team::new();
+    team.up();
+    for name in ["conductor", "worker-1", "worker-2"] {
+        team.wait_for_puppet(name);
+    }
+    let going = team.order("conductor", "$E down --force");
+    assert!(going.code == 0 && going.stdout.contains("the team goes down"), "{going:?}");
+    let log = team.bed.project().join(".ensemble/down.log");
+    eventually("it is down", || holds(&log, "session crew closed"));
+    assert_eq!(of_this_team(&team), Vec::<String>::new());
+}
+
+#[test]
+fn what_somebody_else_runs_in_the_session_is_not_closed_unasked() {
+    let team = Team::with(&["worker-1"], "");
+    team.up();
+    let pane = team.pane("worker-1").id;
+    team.server().split(&pane, "exec sleep 100000").unwrap();
+    let down = team.bed.run("down --deadline 0");
+    assert!(down.code == 1 && down.stderr.contains("something runs in"), "{down:?}");
+    assert_eq!(team.member("worker-1")["state"], "shutdown");
+    assert!(team.panes().iter().any(|pane| !pane.dead && pane.member.is_none()));
+    team.bed.ok("down --force");
+    assert!(!team.server().socket().exists());
+}
+
+#[test]
+fn nobody_waits_for_an_agent_that_has_gone() {
+    let team = Team::with(&["worker-1"], "");
+    team.up();
+    team.wait_for_puppet("worker-1");
+    kill(team.pane("worker-1").pid);
+    team.wait_for_state("worker-1", "gone");
+    // Far below its deadline of two minutes.
+    let gone = team.bed.run("request shutdown worker-1 --as operator --wait 60s");
+    assert_eq!(gone.code, 0, "{gone:?}");
+    assert_eq!(team.member("worker-1")["state"], "shutdown");
+    team.bed.ok("down --force");
+}
+
+#[test]
+fn one_that_dies_without_an_answer_is_not_waited_for() {
+    let team = Team::with(&["worker-1"], "");
+    team.up();
+    team.wait_for_puppet("worker-1");
+    let asked = team.bed.object("request shutdown worker-1 --as operator --deadline 1h");
+    assert_eq!(asked["state"], "pending");
+    kill(team.pane("worker-1").pid);
+    let id = asked["request_id"].as_str().unwrap();
+    eventually("its shutdown is carried out", || {
+        team.bed.object(&format!("requests {id}"))["state"] == "expired"
+            && team.member("worker-1")["state"] == "shutdown"
+    });
+    assert_eq!(team.records("worker_release")[0]["how"], "forced");
+    team.bed.ok("down --force");
+}
+
+/// Runs a command and kills it before its `number`th call of `call`; whether it got that far.
+fn killed_at(team: &Team, line: &str, call: &str, number: u32) -> bool {
+    let inject = format!("inject={call}:signal=SIGKILL:when={number}");
+    let mut strace = Command::new("strace");
+    strace
+        .args(["-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &inject])
+        .arg(program())
+        .args(crate::bed::words(line))
+        .env_clear()
+        .env("HOME", team.bed.project())
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .current_dir(team.bed.project())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    !strace.status().unwrap().success()
+}
+
+#[test]
+fn a_shutdown_that_was_killed_anywhere_is_finished_by_the_next_attempt() {
+    if Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_err() {
+        println!("skipped: there is no `strace`");
+        return;
+    }
+    let line = "request shutdown deaf --as operator --id leave-now --force --wait 60s";
+    let mut kills = 0;
+    for call in ["pidfd_send_signal", "sendto", "renameat2", "renameat", "unlinkat", "write"] {
+        let mut number = 1;
+        loop {
+            let team = six();
+            // It need not be killed, which would take five seconds each time.
+            fs::write(team.here("deaf.sh"), DEAF.replace("trap '' TERM HUP", ":")).unwrap();
+            team.bed.ok("up deaf");
+            let pids = deaf_pids(&team);
+            // Nobody else is to finish it.
+            let panes = team.panes();
+            let watcher = panes.iter().find(|pane| pane.is_sidecar);
+            let watcher = watcher.unwrap_or_else(|| panic!("{call} {number}: {panes:#?}")).pid;
+            kill(watcher);
+            eventually("no watcher runs", || !lives(watcher));
+            team.bed.ok("send --as operator --to deaf --id unread -m hello");
+            let was_killed = killed_at(&team, line, call, number);
+            kills += u32::from(was_killed);
+            let place = format!("{call} {number}");
+            let again = team.bed.run(line);
+            assert_eq!(again.code, 0, "{place}: {again:?}");
+            assert!(pids.iter().all(|pid| !lives(*pid)), "{place}");
+            assert_eq!(team.member("deaf")["state"], "shutdown", "{place}");
+            assert!(team.panes().iter().all(|pane| pane.member.is_none()), "{place}");
+            assert!(!team.records("worker_release").is_empty(), "{place}");
+            assert!(team.bed.ok("dead list").contains("unread"), "{place}");
+            let request = team.bed.object("requests leave-now");
+            assert_eq!(request["state"], "expired", "{place}: {request}");
+            team.bed.ok("fsck");
+            team.bed.ok("down --force");
+            if !was_killed {
+                break;
+            }
+            number += 1 + number / 2;
+        }
+    }
+    println!("a shutdown was killed {kills} times");
+    assert!(kills > 15, "the harness kills nobody: {kills}");
+}
