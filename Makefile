@@ -24,6 +24,7 @@ docs:
 
 # Every figure against its limit, in one run; docs/benchmarks.md says how to read them.
 bench: needs
+	@.ci/needs valgrind
 	cargo bench --workspace
 
 # The crash and race tests, longer and with a seed of your own.
