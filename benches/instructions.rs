@@ -19,7 +19,7 @@ use ensemble_core::message::{Envelope, Name};
 use ensemble_core::pane::PaneState;
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::nudge::{Courier, Event};
-use ensemble_core::provider::{self, Profiles, Purpose};
+use ensemble_core::provider::{self, Context, Profiles, Purpose};
 use ensemble_core::spool::{Options, Spool};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -175,7 +175,9 @@ fn nudge(times: u64) -> Outcome<()> {
         courier.handle(Monotonic::ZERO, Event::Bound { binding: 1 });
         courier.handle(Monotonic::ZERO, Event::Mail { waiting: 1, taken: 0 });
         black_box(courier.poll_effect().ok_or("nobody is to be nudged")?);
-        if let Some(deferral) = provider::objection(&profile, &pane, None, Purpose::Nudge) {
+        if let Some(deferral) =
+            provider::objection(&profile, &pane, &Context::default(), Purpose::Nudge)
+        {
             return Err(format!("the pane is not ready: {deferral:?}").into());
         }
     }
