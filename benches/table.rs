@@ -14,11 +14,12 @@ use support::{Outcome, go_on};
 type Row = (&'static str, fn() -> Outcome<()>);
 
 /// Rows that leave many deleted files behind come last.
-const ROWS: [Row; 8] = [
+const ROWS: [Row; 9] = [
     ("detect", rows::detect::run),
     ("nudge", rows::nudge::run),
     ("idle", rows::idle::run),
     ("start", rows::start::run),
+    ("lint", rows::lint::run),
     ("store", rows::store::run),
     ("shared", rows::shared::run),
     ("depth", rows::depth::run),

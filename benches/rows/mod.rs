@@ -4,6 +4,7 @@ pub mod burst;
 pub mod depth;
 pub mod detect;
 pub mod idle;
+pub mod lint;
 pub mod nudge;
 pub mod peers;
 pub mod shared;

@@ -100,6 +100,10 @@ impl Pairs {
         self.rounds.push((ours, limit));
     }
 
+    pub fn len(&self) -> usize {
+        self.rounds.len()
+    }
+
     pub fn ours(&self) -> Option<Summary> {
         Summary::of(&self.rounds.iter().flat_map(|r| &r.0).copied().collect::<Vec<_>>())
     }

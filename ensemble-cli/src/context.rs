@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ensemble_core::board::{Board, BoardOptions};
 use ensemble_core::event_log::{EventLog, LogOptions, Recorder};
 use ensemble_core::message::Name;
 use ensemble_core::reaper::PASS_VARIABLE;
@@ -18,6 +19,9 @@ use crate::output::Output;
 
 /// Who is asking, if no flag says it; the first that is set and not empty.
 const AGENT_VARIABLES: [&str; 2] = ["ENSEMBLE_AGENT_ID", "LIZA_AGENT_ID"];
+
+/// Who changes the blackboard, if nobody says.
+const ACTOR: &str = "ensemble";
 
 /// One run of the command.
 #[derive(Debug)]
@@ -67,6 +71,20 @@ impl Context {
         // Each run receives one message: it must not list a deep mailbox for it.
         options.share_backlog = true;
         options
+    }
+
+    /// The blackboard, which must exist.
+    pub(crate) fn board(&self) -> Outcome<Board> {
+        let project = self.project()?;
+        Ok(Board::find(project.root(), self.board_options(project)?)?)
+    }
+
+    /// How this command keeps a blackboard.
+    pub(crate) fn board_options(&self, project: &Project) -> Outcome<BoardOptions> {
+        let actor = self.agent()?.map_or_else(|| ACTOR.to_owned(), |agent| agent.to_string());
+        Ok(BoardOptions::new(actor)
+            .with_durability(project.config.durability.unwrap_or_default())
+            .with_recorder(self.log(project)))
     }
 
     /// The event log, for what a verb does besides the queue.

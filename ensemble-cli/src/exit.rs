@@ -127,6 +127,8 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let hint = match &error {
             Error::Ambiguous { .. } => Some("`--mailbox NAME` says which"),
+            Error::Invalid { .. } => Some("`ensemble board edit` repairs it"),
+            Error::Fenced { .. } => Some("the lease is somebody else's now: ask for new work"),
             Error::NoQueue { .. } => Some("`--queue DIR` or ENSEMBLE_QUEUE names another place"),
             _ => None,
         };
@@ -151,8 +153,8 @@ impl From<io::Error> for Failure {
 fn exit_for(error: &Error) -> Exit {
     match error {
         Error::Name(_) | Error::Timestamp(_) => Exit::Usage,
-        Error::NoMessage { .. } => Exit::Nothing,
-        Error::Malformed { .. } => Exit::Corrupt,
+        Error::NoMessage { .. } | Error::NoBoard { .. } | Error::NotOnBoard { .. } => Exit::Nothing,
+        Error::Malformed { .. } | Error::Invalid { .. } => Exit::Corrupt,
         Error::MissingProgram { .. } => Exit::MissingProgram,
         error if error.is_transient() => Exit::Busy,
         _ => Exit::Failed,

@@ -19,11 +19,13 @@ mod completion;
 mod context;
 mod demo;
 mod departing;
+mod drop;
 mod exit;
 mod held;
 mod interrupt;
 mod output;
 mod receipt;
+mod session;
 mod text;
 mod worker;
 

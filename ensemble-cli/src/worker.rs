@@ -38,7 +38,7 @@ impl Worker {
             return Ok(Self { name: name.clone(), mailbox: name.clone(), bound: None });
         };
         let profile = project.profiles()?.get(&entry.provider)?;
-        let server = Server::new(entry.binding.socket.clone());
+        let server = Server::brief(entry.binding.socket.clone());
         let sources = project.sources();
         let pane = entry.open(server, Arc::clone(&profile), &sources, &project.locks())?;
         Ok(Self { name: name.clone(), mailbox: entry.mailbox.clone(), bound: Some((entry, pane)) })

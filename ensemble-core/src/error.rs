@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::board::Violation;
 use crate::message::{NameError, TimestampError};
 use crate::proto::request::Refusal;
 use crate::requests::Gate;
@@ -106,6 +107,54 @@ pub enum Error {
         /// What is wrong with it.
         detail: String,
     },
+    /// There is no blackboard here.
+    #[error("there is no blackboard at {path}: create one with `ensemble board init`")]
+    NoBoard {
+        /// Where it was expected.
+        path: PathBuf,
+    },
+    /// A change was not made, since the blackboard would break its rules after it.
+    #[error("nothing was changed, since {path} would break its rules:{}", told(violations))]
+    WouldBreak {
+        /// The blackboard.
+        path: PathBuf,
+        /// All that would be wrong.
+        violations: Vec<Violation>,
+    },
+    /// The blackboard breaks its rules.
+    #[error("{path} breaks its rules:{}", told(violations))]
+    Invalid {
+        /// The blackboard.
+        path: PathBuf,
+        /// All that is wrong.
+        violations: Vec<Violation>,
+    },
+    /// There is no such thing on the blackboard.
+    #[error("there is no {what} `{id}` on the blackboard{}", alternatives(nearest))]
+    NotOnBoard {
+        /// What was looked for.
+        what: &'static str,
+        /// Its name.
+        id: String,
+        /// Similar names, best first.
+        nearest: Vec<String>,
+    },
+    /// The blackboard does not allow this now; nothing was changed.
+    #[error("cannot {what}: {why}")]
+    NotAllowed {
+        /// What was asked for.
+        what: String,
+        /// Why not.
+        why: String,
+    },
+    /// Whoever asked for it has lost the lease it acts under; nothing was changed.
+    #[error("cannot {what}: {why}")]
+    Fenced {
+        /// What was asked for.
+        what: String,
+        /// Who holds it now.
+        why: String,
+    },
     /// Something is longer than its limit.
     #[error("{what} has {bytes} bytes, the limit is {limit}")]
     TooLarge {
@@ -132,6 +181,14 @@ pub enum Error {
     /// A task waits for the approval of its plan.
     #[error("task {} is gated for {}: {}", .0.task_id, .0.agent, .0.advice())]
     Gated(Box<Gate>),
+    /// A document that nobody has been told of yet must not be written over.
+    #[error(
+        "{path} was not delivered yet: wait for the watcher, or start it with `ensemble watch`"
+    )]
+    Undelivered {
+        /// The document.
+        path: PathBuf,
+    },
     /// A needed program is not installed.
     #[error("`{program}` is not installed: {remedy}")]
     MissingProgram {
@@ -181,6 +238,18 @@ fn nearest_names(nearest: &[String]) -> String {
     }
 }
 
+fn alternatives(nearest: &[String]) -> String {
+    if nearest.is_empty() {
+        String::new()
+    } else {
+        format!(": did you mean {}?", nearest.join(" or "))
+    }
+}
+
+fn told(violations: &[Violation]) -> String {
+    violations.iter().map(|violation| format!("\n  {violation}")).collect()
+}
+
 impl Error {
     /// An IO error with its operation and path.
     pub(crate) fn io(
@@ -216,7 +285,7 @@ impl Error {
     /// Whether the same call may succeed later without anybody changing anything.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Locked { .. } | Self::Full { .. })
+        matches!(self, Self::Locked { .. } | Self::Full { .. } | Self::Undelivered { .. })
             || matches!(
                 self.io_kind(),
                 Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)

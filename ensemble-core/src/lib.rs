@@ -99,6 +99,8 @@
 //! off by default. Rust 1.89 or newer, for `File::lock`.
 #![forbid(unsafe_code)]
 
+pub mod board;
+pub mod contract;
 pub mod document;
 pub mod driver;
 pub mod dropbox;
@@ -106,6 +108,7 @@ pub mod durable;
 pub mod env;
 mod error;
 pub mod event_log;
+pub mod lint;
 pub mod message;
 pub mod pane;
 pub mod proto;

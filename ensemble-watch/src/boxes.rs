@@ -55,6 +55,24 @@ impl Complete {
     }
 }
 
+/// A file that cannot be routed as it is, and is to be put aside once somebody was told.
+#[derive(Debug)]
+pub(crate) struct Unfit {
+    pub(crate) box_name: &'static str,
+    pub(crate) file: String,
+    /// The version that was judged.
+    pub(crate) stat: FileStat,
+    /// What stands in it, as far as it could be read.
+    pub(crate) content: Vec<u8>,
+    pub(crate) error: String,
+}
+
+impl Unfit {
+    pub(crate) fn path(&self) -> String {
+        format!("{}/{}", self.box_name, self.file)
+    }
+}
+
 /// A file that was put aside.
 #[derive(Debug)]
 pub(crate) struct Rejected {
@@ -67,7 +85,7 @@ pub(crate) struct Rejected {
 #[derive(Debug, Default)]
 pub(crate) struct Look {
     pub(crate) complete: Vec<Complete>,
-    pub(crate) rejected: Vec<Rejected>,
+    pub(crate) unfit: Vec<Unfit>,
 }
 
 /// A file that may still be written.
@@ -352,7 +370,7 @@ impl Boxes {
                 return;
             }
             Err(error @ (Error::Malformed { .. } | Error::TooLarge { .. })) => {
-                return self.reject(now, index, file, &error, look);
+                return self.unfit(index, file, None, Vec::new(), &error, look);
             }
             // The disk or a permission: try again at the next scan.
             Err(error) => {
@@ -379,7 +397,7 @@ impl Boxes {
             }
             Err(error) => {
                 let whole = whole || DropBox::has_end_mark(&content);
-                self.invalid(now, index, file, &stat, whole, &error, look);
+                self.invalid(now, index, file, &stat, whole, content, &error, look);
             }
         }
     }
@@ -393,12 +411,13 @@ impl Boxes {
         file: &str,
         stat: &FileStat,
         whole: bool,
+        content: Vec<u8>,
         error: &Error,
         look: &mut Look,
     ) {
         let unchanged_since = self.open[index].pending.get(file).map_or(now, |p| p.unchanged_since);
         if whole || now.since(unchanged_since) >= INCOMPLETE_PATIENCE {
-            return self.reject(now, index, file, error, look);
+            return self.unfit(index, file, Some(*stat), content, error, look);
         }
         let due = unchanged_since + INCOMPLETE_PATIENCE;
         let (bytes, modified_ns) = (stat.bytes, stat.modified_ns);
@@ -418,21 +437,55 @@ impl Boxes {
         was_quiet && matches!(after, Ok(Some(now)) if (now.bytes, now.modified_ns) == version)
     }
 
-    fn reject(&mut self, now: Monotonic, index: usize, file: &str, error: &Error, look: &mut Look) {
+    /// Hands a file on that is to be put aside.
+    fn unfit(
+        &mut self,
+        index: usize,
+        file: &str,
+        stat: Option<FileStat>,
+        content: Vec<u8>,
+        error: &Error,
+        look: &mut Look,
+    ) {
         let open = &mut self.open[index];
         open.pending.remove(file);
-        let path = open.drop_box.path_of(file);
-        let kept_as = match open.drop_box.reject(&self.queue, file, &error.to_string()) {
-            Ok(Some(kept_as)) => Some(kept_as),
-            // A directory, which stays where it is; or it is gone, and nothing is to be said.
-            Ok(None) if open.pass_over(file) => None,
-            Ok(None) => return,
-            Err(failure) => {
-                tracing::warn!(%failure, "cannot put a file aside: it is tried again");
-                return self.retry_at(now, index, file, REJECT_RETRY);
+        let Some(stat) = stat.or_else(|| open.drop_box.dir().stat(file).ok().flatten()) else {
+            return;
+        };
+        let (box_name, file, error) = (open.drop_box.name, file.to_owned(), error.to_string());
+        look.unfit.push(Unfit { box_name, file, stat, content, error });
+    }
+
+    /// Puts the judged version of a file aside; `None` if there is nothing to tell of.
+    pub(crate) fn set_aside(&mut self, now: Monotonic, unfit: &Unfit) -> Option<Rejected> {
+        let index = self.open.iter().position(|b| b.drop_box.name == unfit.box_name)?;
+        let open = &mut self.open[index];
+        let rejected = match unfit.stat.is_directory {
+            true => Ok(None),
+            false => {
+                open.drop_box.reject_version(&self.queue, &unfit.file, &unfit.stat, &unfit.error)
             }
         };
-        look.rejected.push(Rejected { path, kept_as, error: error.to_string() });
+        let kept_as = match rejected {
+            Ok(Some(kept_as)) => Some(kept_as),
+            // A directory, which stays where it is.
+            Ok(None) if unfit.stat.is_directory && open.pass_over(&unfit.file) => None,
+            // It is gone, or another version has landed, which is looked at by itself.
+            Ok(None) => {
+                if open.drop_box.dir().stat(&unfit.file).is_ok_and(|stat| stat.is_some())
+                    && !unfit.stat.is_directory
+                {
+                    self.retry_at(now, index, &unfit.file, Duration::ZERO);
+                }
+                return None;
+            }
+            Err(failure) => {
+                tracing::warn!(%failure, "cannot put a file aside: it is tried again");
+                self.retry_at(now, index, &unfit.file, REJECT_RETRY);
+                return None;
+            }
+        };
+        Some(Rejected { path: unfit.path(), kept_as, error: unfit.error.clone() })
     }
 }
 

@@ -18,12 +18,14 @@
 //! one that passes on what they report.
 #![forbid(unsafe_code)]
 
+mod aside;
 mod boxes;
 mod couriers;
 mod departures;
 pub mod doorbell;
 mod engine;
-pub mod kinds;
+pub mod judge;
+mod kinds;
 mod leases;
 pub mod members;
 mod nudger;

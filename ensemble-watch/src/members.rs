@@ -101,7 +101,7 @@ pub fn judge(
 pub fn look(project: &Project, member: &Member) -> Result<Sight> {
     let Some(entry) = entry_of(member) else { return Ok(without_pane(member)) };
     let profile = project.profiles()?.get(&member.provider)?;
-    let server = Server::new(entry.binding.socket.clone());
+    let server = Server::brief(entry.binding.socket.clone());
     let (sources, locks) = (project.sources(), project.locks());
     let mut pane = entry.open(server.clone(), profile, &sources, &locks)?;
     Ok(look_at(&server, &mut pane))

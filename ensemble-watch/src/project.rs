@@ -11,9 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ensemble_core::driver::Reviews;
 use ensemble_core::dropbox::RouteRule;
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::Recorder;
+use ensemble_core::lint::LintConfig;
 use ensemble_core::message::{Name, yaml};
 use ensemble_core::proto::{ack, ready};
 use ensemble_core::provider::{Profile, Profiles};
@@ -71,6 +73,10 @@ pub struct Config {
     pub ladder: LadderConfig,
     /// The kinds of requests.
     pub requests: RequestsConfig,
+    /// What a report may not say, and what it has to (docs/lint.md).
+    pub lint: LintConfig,
+    /// How often a task may come back from review, before somebody has to decide (default 3).
+    pub review_cycles_max: Option<u32>,
 }
 
 /// `readiness` in `ensemble.yaml` (seed 000).
@@ -165,6 +171,8 @@ impl Config {
             },
             providers,
             requests: self.requests.or(fallback.requests),
+            lint: self.lint.or(fallback.lint),
+            review_cycles_max: self.review_cycles_max.or(fallback.review_cycles_max),
             readiness: ReadinessConfig {
                 wait_seconds: self.readiness.wait_seconds.or(fallback.readiness.wait_seconds),
                 retry_seconds: self.readiness.retry_seconds.or(fallback.readiness.retry_seconds),
@@ -256,6 +264,12 @@ impl Project {
     #[must_use]
     pub fn panes(&self) -> PathBuf {
         self.state.join("panes")
+    }
+
+    /// How often each task came back from review.
+    #[must_use]
+    pub fn reviews(&self) -> Reviews {
+        Reviews::new(&self.queue, &self.state, self.config.review_cycles_max)
     }
 
     /// Where pings and pongs lie.

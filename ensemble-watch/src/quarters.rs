@@ -39,7 +39,7 @@ impl PaneQuarters {
         let pane = match &member.binding {
             None => None,
             Some(binding) => {
-                let server = Server::new(binding.socket.clone());
+                let server = Server::brief(binding.socket.clone());
                 let entry = PaneEntry {
                     agent: member.name.clone(),
                     mailbox: member.mailbox.clone(),

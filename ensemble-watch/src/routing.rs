@@ -12,12 +12,12 @@ use ensemble_core::message::{BODY_BYTES_MAX, Envelope, Name};
 use ensemble_core::spool::{Spool, State, Unsynced};
 use ensemble_core::{Error, Result};
 
-use crate::boxes::Complete;
+use crate::aside::author_in;
+use crate::boxes::{Complete, Unfit};
+use crate::judge::Judge;
 
 /// How many waiting messages are searched for the task that an `ack/` file names.
 const ACK_SEARCH_MAX: usize = 1_000;
-/// The fields of a report in which its author may be named, best first.
-const AUTHOR_FIELDS: [&str; 5] = ["worker_id", "executed_by", "reviewer", "agent", "from"];
 /// The box whose files say that somebody has read a task.
 const ACK_BOX: &str = "ack";
 
@@ -32,12 +32,20 @@ pub(crate) enum Plan {
     Unmatched { file: Complete },
     /// Its route leads to an impossible name.
     Impossible { file: Complete, error: Error },
+    /// It names itself a report (or a review …) and is none: it is to be put aside.
+    Broken { unfit: Unfit },
     /// Routed before.
     Known,
 }
 
 /// Decides what is to be done with a complete file.
-pub(crate) fn plan(file: Complete, routes: &Routes, ledger: &Ledger, spool: &Spool) -> Plan {
+pub(crate) fn plan(
+    file: Complete,
+    routes: &Routes,
+    ledger: &Ledger,
+    spool: &Spool,
+    judge: &Judge,
+) -> Plan {
     let path = file.path();
     let Some(entry) = ledger.next_version(&path, &file.stat, &file.content) else {
         return Plan::Known;
@@ -53,9 +61,13 @@ pub(crate) fn plan(file: Complete, routes: &Routes, ledger: &Ledger, spool: &Spo
         Ok(None) => return Plan::Unmatched { file },
         Err(error) => return Plan::Impossible { file, error },
     };
+    if let Some(error) = judge.unfit(&file, &destination.kind) {
+        let Complete { box_name, file, stat, content, .. } = file;
+        return Plan::Broken { unfit: Unfit { box_name, file, stat, content, error } };
+    }
     let field =
         |name: &str| file.fields.get(name).and_then(serde_json::Value::as_str).map(str::to_owned);
-    let author = AUTHOR_FIELDS.iter().find_map(|name| Name::new(field(name)?).ok());
+    let author = author_in(&file.fields);
     let id_field = if file.box_name == "tasks" { "id" } else { "task_id" };
     let task = field(id_field)
         .or(destination.stem)

@@ -39,6 +39,16 @@ fn the_demo_runs_the_whole_flow_and_leaves_a_clean_queue_and_nothing_else() {
         std::fs::read_to_string(dir.join("queue/reports/completion-summary.yaml")).unwrap();
     assert!(summary.contains("\"3 lines counted by 2 workers\""), "{summary}");
     let queue = dir.join("queue");
+    let reports = std::fs::read_dir(queue.join("reports")).unwrap();
+    let reports: Vec<String> = reports
+        .map(|e| e.unwrap().path().display().to_string())
+        .filter(|p| p.ends_with(".yaml"))
+        .collect();
+    assert_eq!(reports.len(), 5, "{reports:?}");
+    bed.ok(&format!("lint --root {} {}", dir.display(), reports.join(" ")));
+    let records =
+        bed.json(&format!("--queue {} log --type report.vague,file.rejected", queue.display()));
+    assert!(records.is_empty(), "{records:?}");
     bed.ok(&format!("--queue {} fsck", queue.display()));
     bed.ok(&format!("--queue {} status", queue.display()));
     let log = bed.json(&format!("--queue {} log", queue.display()));

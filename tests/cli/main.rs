@@ -3,13 +3,17 @@
 
 mod assign;
 mod bed;
+mod board;
 mod broker;
 mod codes;
 mod deep;
 mod demo;
 mod help;
+mod lint;
 mod reading;
+mod reports;
 mod requests;
+mod session_page;
 mod shell;
 mod sources;
 mod team;

@@ -32,7 +32,7 @@ impl Arguments {
             Some(name) => self.pane_of(context, name)?,
             None => (socket_of(project)?, format!("={}:", session_of(project))),
         };
-        let server = Server::new(socket.clone());
+        let server = Server::brief(socket.clone());
         // Asked first, for an error of ours and not one of tmux.
         if self.name.is_none() && !server.has_session(&session_of(project))? {
             return Err(Failure::nothing("the team's session is not running")
@@ -55,7 +55,7 @@ impl Arguments {
             return Err(Failure::nothing(format!("no agent `{name}` has a pane"))
                 .with_hint("`ensemble team` shows who has"));
         };
-        match Server::new(binding.socket.clone()).check(&binding)? {
+        match Server::brief(binding.socket.clone()).check(&binding)? {
             None => Ok((binding.socket, binding.id)),
             Some(gone) => Err(Failure::nothing(format!("{name}: {gone}"))
                 .with_hint("`ensemble up` starts it again")),

@@ -106,7 +106,7 @@ impl PaneFlags {
 /// The tmux server that a flag names, or the one around this process.
 pub(super) fn server(socket: Option<&Path>) -> Outcome<Server> {
     let server = match socket {
-        Some(socket) => Some(Server::new(socket)),
+        Some(socket) => Some(Server::brief(socket)),
         None => std::env::var("TMUX").ok().and_then(|tmux| Server::from_variable(&tmux)),
     };
     let unknown = || Failure::usage("which tmux server is not known");

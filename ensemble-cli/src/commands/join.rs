@@ -110,7 +110,7 @@ impl Arguments {
 
 /// Whether what was bound still runs.
 fn lives(binding: &Binding) -> Outcome<bool> {
-    let server = ensemble_core::tmux::Server::new(binding.socket.clone());
+    let server = ensemble_core::tmux::Server::brief(binding.socket.clone());
     let signs = server.pane_signs(&binding.id)?;
     Ok(signs.is_some_and(|pane| {
         !pane.dead

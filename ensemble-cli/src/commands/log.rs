@@ -21,6 +21,7 @@ const FOLLOW_FROM: usize = 10;
 ///
 /// With `--json`, the records as they stand in the log.
 #[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:
   ensemble log --follow --type 'message.*' --type escalation
   ensemble log --json --limit 100 | jq .data")]
@@ -37,10 +38,20 @@ pub(crate) struct Arguments {
     /// Only records of one session, as in session-20261121-225001
     #[arg(long, value_name = "SESSION")]
     session: Option<String>,
+    #[command(subcommand)]
+    what: Option<What>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    Report(super::log_report::Arguments),
 }
 
 impl Arguments {
-    pub(crate) fn run(self, context: &Context) -> Outcome {
+    pub(crate) fn run(mut self, context: &Context) -> Outcome {
+        if let Some(What::Report(report)) = self.what.take() {
+            return report.run(context);
+        }
         let logs = context.project()?.logs();
         if !logs.is_dir() {
             let text = format!("there is no event log at {}", logs.display());

@@ -1,9 +1,11 @@
 //! The verbs, one file each. A new one is its file, its line in the list of modules and its line
 //! in the list of verbs; what it takes and its help stand in its `Arguments`.
 
+mod analyze;
 mod assign;
 mod attach;
 mod bind;
+mod board;
 mod broadcast;
 mod completions;
 mod dead;
@@ -16,7 +18,9 @@ mod fsck;
 mod inbox;
 mod init;
 mod join;
+mod lint;
 mod log;
+mod log_report;
 mod mailbox;
 mod man;
 mod nudge;
@@ -26,14 +30,18 @@ mod plan;
 mod pong;
 mod recv;
 mod release;
+mod report;
 mod request;
 mod requests;
 mod respond;
+mod review;
 mod schema;
 mod send;
 mod settle;
 mod spawn;
 mod status;
+mod summary;
+mod task;
 mod team;
 mod up;
 mod watch;
@@ -88,6 +96,9 @@ verbs! {
     Release => release,
     Extend => extend,
     Assign => assign,
+    Board => board,
+    Task => task,
+    Analyze => analyze,
     Request => request,
     Plan => plan,
     Respond => respond,
@@ -98,6 +109,10 @@ verbs! {
     Escalations => escalations,
     Inbox => inbox,
     Status => status,
+    Report => report,
+    Review => review,
+    Summary => summary,
+    Lint => lint,
     Log => log,
     Dead => dead,
     Fsck => fsck,

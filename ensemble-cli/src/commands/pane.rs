@@ -71,7 +71,7 @@ impl Inspect {
         let profile = self.profile(context, entry.as_ref())?;
         let mut pane = match &entry {
             Some(entry) => {
-                let server = Server::new(entry.binding.socket.clone());
+                let server = Server::brief(entry.binding.socket.clone());
                 let project = context.project()?;
                 let (sources, locks) = (project.sources(), project.locks());
                 entry.open(server, Arc::clone(&profile), &sources, &locks)?

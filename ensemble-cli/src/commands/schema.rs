@@ -1,5 +1,6 @@
 //! `ensemble schema`: what stands in a file, for editors.
 
+use ensemble_core::contract::Kind;
 use ensemble_watch::project::Config;
 
 use crate::context::Context;
@@ -23,13 +24,32 @@ pub(crate) struct Arguments {
 enum What {
     /// `ensemble.yaml`
     Config,
+    /// `tasks/<worker>-task.yaml`
+    Task,
+    /// `reports/<task>-completed.yaml`
+    Report,
+    /// `reports/<task>-review.yaml`
+    Review,
+    /// `reports/escalation-<task>.yaml`
+    Escalation,
+    /// `reports/completion-summary.yaml`
+    Summary,
+    /// `dispatch-instruction.yaml`
+    Instruction,
 }
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        match self.what {
-            What::Config => context.out.content(config_schema()?.as_bytes()),
-        }
+        let kind = match self.what {
+            What::Config => return context.out.content(config_schema()?.as_bytes()),
+            What::Task => Kind::Task,
+            What::Report => Kind::Report,
+            What::Review => Kind::Review,
+            What::Escalation => Kind::Escalation,
+            What::Summary => Kind::Summary,
+            What::Instruction => Kind::Instruction,
+        };
+        context.out.content(pretty(&ensemble_core::contract::schema(kind))?.as_bytes())
     }
 }
 
@@ -37,7 +57,11 @@ impl Arguments {
 pub(super) fn config_schema() -> Outcome<String> {
     let mut schema = schemars::schema_for!(Config);
     schema.insert("title".to_owned(), "ensemble.yaml".into());
-    let text = serde_json::to_string_pretty(&schema)
+    pretty(&schema.into())
+}
+
+fn pretty(schema: &serde_json::Value) -> Outcome<String> {
+    let text = serde_json::to_string_pretty(schema)
         .map_err(|error| Failure::refused(format!("cannot write the schema: {error}")))?;
     Ok(text + "\n")
 }

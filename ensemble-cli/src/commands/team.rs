@@ -134,7 +134,7 @@ fn line(project: &Project, spool: &Spool, member: Member, seen: &Seen<'_>) -> Ou
     };
     let signs = match &member.binding {
         Some(b) if member.is_present() => {
-            Server::new(b.socket.clone()).pane_signs(&b.id)?.filter(|pane| pane.token == b.token)
+            Server::brief(b.socket.clone()).pane_signs(&b.id)?.filter(|pane| pane.token == b.token)
         }
         _ => None,
     };

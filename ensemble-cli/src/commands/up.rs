@@ -185,7 +185,7 @@ pub(super) fn report(context: &Context, brought: &[Brought]) -> Outcome {
     for Brought { member, how, .. } in brought {
         let binding = member.binding.as_ref();
         let signs = match binding {
-            Some(b) => Server::new(b.socket.clone()).pane_signs(&b.id)?,
+            Some(b) => Server::brief(b.socket.clone()).pane_signs(&b.id)?,
             None => None,
         };
         let ended = signs.as_ref().filter(|signs| signs.dead);

@@ -5,9 +5,9 @@ put() { # put FILE: stores standard input whole, by a rename
     cat >"$QUEUE/tmp/$1" && mv "$QUEUE/tmp/$1" "$2"
 }
 
-assign() { # assign MESSAGE: one task file for each line "name pattern" of the instruction
+assign() { # assign MESSAGE: one task file for each task of the instruction
     worker=0 total=0
-    sed -n 's/^    \([^ ]*\) \(.*\)$/\1 \2/p' "$1" >"$DEMO/tasks"
+    sed -n 's/^ *- {id: \([^,]*\), .*files: "\(.*\)"}$/\1 \2/p' "$1" >"$DEMO/tasks"
     while read -r name pattern; do
         worker=$((worker % 2 + 1)) total=$((total + 1))
         until [ ! -e "$QUEUE/tasks/worker-$worker-task.yaml" ]; do

@@ -26,8 +26,16 @@ const AGENTS: [(&str, &str, &str); 4] = [
     ("worker-1", include_str!("worker.sh"), "worker-1"),
     ("worker-2", include_str!("worker.sh"), "worker-2"),
 ];
-/// What Conductor asks for: a name and a pattern of file names a line.
-const INSTRUCTION: &str = "type: start_workers\nworker_count: 2\ntasks: |\n  count-rust *.rs\n  count-docs *.md\n  count-data *.y*ml\n  count-shell *.sh\n...\n";
+/// What Conductor asks for.
+const INSTRUCTION: &str = r#"type: start_workers
+worker_count: 2
+tasks:
+  - {id: count-rust, instruction: count the lines, files: "*.rs"}
+  - {id: count-docs, instruction: count the lines, files: "*.md"}
+  - {id: count-data, instruction: count the lines, files: "*.y*ml"}
+  - {id: count-shell, instruction: count the lines, files: "*.sh"}
+...
+"#;
 /// How long the watcher may take to start and to stop.
 const WATCHER_PATIENCE: Duration = Duration::from_secs(10);
 /// The longest path of a socket, in bytes, less what tmux appends.
@@ -57,7 +65,7 @@ impl Stage {
         }
         write(&dir.join("instruction.yaml"), INSTRUCTION)?;
         let watcher = start_watcher(&project)?;
-        let server = Server::new(dir.join("tmux.sock"));
+        let server = Server::brief(dir.join("tmux.sock"));
         let mut stage =
             Self { project, spool, server, watcher, dir, panes: Vec::new(), struck: false };
         stage.open_panes(settings)?;

@@ -5,6 +5,8 @@
 //! Assigner     one worker at a time: lock -> Readiness -> AckManager        (`ensemble assign`)
 //! Readiness    proto::ready::Handshake over a pane and a PongBox            (seed 000)
 //! AckManager   any number of proto::ack::Ladder over panes and a spool      (seed 002, P0-3)
+//! Dispatcher   proto::collect over the reports, and Batches, which tell once   (`ensemble summary`)
+//! Reviews      how often a task came back from review                 (`ensemble review`)
 //! Shutter      proto::shutdown over processes, a pane, mail and the roster        (seed 004)
 //! AgentPane    env::Pane, and what its provider's profile makes of it
 //! ```
@@ -18,11 +20,14 @@
 mod ack;
 mod agent;
 mod assign;
+mod batches;
+mod collect;
 mod delivery;
 mod departure;
 mod escalation;
 mod pongs;
 mod readiness;
+mod reviews;
 mod strokes;
 #[cfg(test)]
 mod tests;
@@ -32,11 +37,14 @@ use std::time::Duration;
 pub use ack::{AckManager, DeliveryId};
 pub use agent::{AgentPane, Begun, Line, worker_state};
 pub use assign::{Assigned, Assigner};
+pub use batches::{Batches, SUMMARY_PATH, Told, batch_of};
+pub use collect::{Batch, Conductor, Dispatcher, INSTRUCTION_TYPE};
 pub use delivery::{Ended, Order, message_id};
 pub use departure::{Departed, Departure, Quarters, Shutter};
 pub use escalation::{EscalationFile, Notice, file_name, read_escalations};
 pub use pongs::PongBox;
 pub use readiness::{Readied, Readiness, seen_at_the_window};
+pub use reviews::{REVIEW_CYCLES_DEFAULT, ReviewCount, Reviews, file_stem};
 
 /// How often something is looked at that cannot ring: a pane's screen.
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(100);

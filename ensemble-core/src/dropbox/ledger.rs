@@ -126,6 +126,20 @@ impl Ledger {
         Ok(Self { file, path: state.join(LEDGER_FILE), entries, torn })
     }
 
+    /// The digest of what was last routed of a path, read without opening the ledger for writing:
+    /// `None` if there is no ledger, `Some(None)` if nothing of that path was routed.
+    ///
+    /// # Errors
+    /// The ledger cannot be read.
+    pub fn last_routed(state: &Path, path: &str) -> Result<Option<Option<Digest>>> {
+        let Some(content) = Dir::open(state)?.read(LEDGER_FILE, LEDGER_BYTES_MAX)? else {
+            return Ok(None);
+        };
+        let lines = content.rsplit(|byte| *byte == b'\n');
+        let mut entries = lines.filter_map(|line| serde_json::from_slice::<Entry>(line).ok());
+        Ok(Some(entries.find(|entry| entry.path == path).map(|entry| entry.sha256)))
+    }
+
     /// What was last routed of a path.
     #[must_use]
     pub fn get(&self, path: &str) -> Option<&Entry> {

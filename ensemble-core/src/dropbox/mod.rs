@@ -11,7 +11,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::durable::{self, Dir, Durability, FileStat, Modes};
+use crate::durable::{self, Dir, Durability, FileStat, Modes, Moved};
 use crate::message::yaml;
 use crate::{Error, Result};
 
@@ -116,11 +116,44 @@ impl DropBox {
     /// # Errors
     /// The disk failed.
     pub fn reject(&self, queue: &Path, file: &str, error: &str) -> Result<Option<String>> {
-        if self.dir.stat(file)?.is_none_or(|stat| stat.is_directory) {
+        let Some(stat) = self.dir.stat(file)?.filter(|stat| !stat.is_directory) else {
+            return Ok(None);
+        };
+        self.reject_version(queue, file, &stat, error)
+    }
+
+    /// As [`DropBox::reject`], for the one version of the file that was judged: another one that
+    /// lands meanwhile stays where it is, or is put back. `None` if it is not there any more.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn reject_version(
+        &self,
+        queue: &Path,
+        file: &str,
+        judged: &FileStat,
+        error: &str,
+    ) -> Result<Option<String>> {
+        let is_it =
+            |stat: &FileStat| (stat.id, stat.modified_ns) == (judged.id, judged.modified_ns);
+        if !self.dir.stat(file)?.as_ref().is_some_and(is_it) {
             return Ok(None);
         }
+        let queue = Dir::open(queue)?;
         let aside = Aside { path: self.path_of(file), stem: format!("{}.{file}", self.name) };
-        put_aside(&Dir::open(queue)?, &self.dir, file, &aside, error).map(Some)
+        let kept_as = put_aside(&queue, &self.dir, file, &aside, error)?;
+        let rejected = queue.open_child(REJECTED)?;
+        let kept = kept_as.rsplit('/').next().unwrap_or_default();
+        let moved = rejected.stat(kept)?;
+        // Somebody may have replaced it within the last moment. If there is a third one by now, the
+        // second stays here.
+        if moved.as_ref().is_some_and(|stat| !is_it(stat))
+            && rejected.move_new(kept, &self.dir, file)? == Moved::Done
+        {
+            rejected.remove(&format!("{kept}@reason.yaml"))?;
+            return Ok(None);
+        }
+        Ok(Some(kept_as))
     }
 }
 

@@ -33,7 +33,11 @@
 use crate::env::Monotonic;
 
 pub mod ack;
+pub mod agent;
+pub mod beat;
+pub mod collect;
 pub mod drain;
+pub mod goal;
 pub mod lease;
 pub mod nudge;
 pub mod patience;
@@ -42,6 +46,7 @@ pub mod receipt;
 pub mod reconcile;
 pub mod request;
 pub mod shutdown;
+pub mod task;
 #[cfg(test)]
 mod testing;
 

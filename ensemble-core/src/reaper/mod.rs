@@ -204,8 +204,9 @@ impl Reaper {
         let Some((root, started)) = self.quarry.root else { return BTreeSet::new() };
         let row = table.rows.get(&root);
         // A pid is not used again while a session has it as its name, so if another process has
-        // the pid now, nothing of the session is left.
-        if row.is_some_and(|row| started.is_some_and(|started| row.started != started)) {
+        // the pid now, nothing of the session is left. One whose start is not known had ended
+        // before anybody could ask.
+        if row.is_some_and(|row| started != Some(row.started)) {
             return BTreeSet::new();
         }
         match row.filter(|_| self.quarry.spare_root) {

@@ -44,7 +44,7 @@ mod mailbox;
 mod place;
 mod publish;
 mod receive;
-mod registry;
+pub(crate) mod registry;
 mod settings;
 mod sweep;
 mod waiting;

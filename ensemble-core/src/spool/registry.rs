@@ -211,7 +211,7 @@ impl Spool {
 }
 
 /// How many insertions, deletions and replacements lead from one name to the other, ignoring case.
-fn edits(from: &str, to: &str) -> usize {
+pub(crate) fn edits(from: &str, to: &str) -> usize {
     let to: Vec<u8> = to.to_ascii_lowercase().into_bytes();
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (i, a) in from.to_ascii_lowercase().bytes().enumerate() {

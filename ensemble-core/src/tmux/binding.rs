@@ -126,7 +126,8 @@ impl Server {
             "if-shell -F -t {id} '#{{==:#{{{TOKEN_OPTION}}},{token}}}' {{ kill-pane -t {id} }} \
              {{ display-message -p other }}"
         );
-        let closed = self.act(&line).is_ok_and(|r| r.lines.is_empty() && r.complaint.is_none());
+        let closed =
+            self.act_in_turn(&line).is_ok_and(|r| r.lines.is_empty() && r.complaint.is_none());
         match self.check(binding)? {
             Some(Deferral::PaneGone | Deferral::PaneReused | Deferral::ServerGone) => Ok(closed),
             _ => {

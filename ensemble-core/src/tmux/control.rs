@@ -23,9 +23,14 @@ use super::EXCHANGE_LIMIT;
 use super::failure::Failure;
 use super::parser::{Block, Event, Parser};
 use super::spawned::{self, Reply};
+use super::turn::Turn;
 
 /// What makes a tmux process a client of ours.
-const ATTACH: [&str; 4] = ["-C", "attach-session", "-f", "no-output,ignore-size"];
+/// (`-E`: the session's environment stays as it is.)
+const ATTACH: [&str; 5] = ["-C", "attach-session", "-E", "-f", "no-output,ignore-size"];
+/// What such a client inherits. tmux tells its server of each variable, one by one, while the
+/// client is not to be disturbed.
+const VARIABLES: [&str; 3] = ["PATH", "HOME", "TERM"];
 
 /// Ends the clients of ours at a server that is ending. Where the owner of one was killed while an
 /// answer was on its way, tmux 3.3a keeps the answer, the client and so itself for ever.
@@ -54,6 +59,9 @@ pub(super) struct Client {
     child: Child,
     input: Mutex<UnixStream>,
     queue: Arc<Mutex<Queue>>,
+    /// It hangs while it is being attached. To end it now would crash the server once that wakes
+    /// up (tmux#5004); it ends by itself then, since nobody talks to it.
+    abandoned: bool,
 }
 
 /// Who waits for which mark, oldest first.
@@ -79,8 +87,12 @@ impl Client {
         let (ours, theirs) = UnixStream::pair().map_err(refused)?;
         ours.set_write_timeout(Some(EXCHANGE_LIMIT)).map_err(refused)?;
         let output = ours.try_clone().map_err(refused)?;
+        let _turn = Turn::take(socket);
+        let inherited = VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
         let child = spawned::command(socket)
             .args(ATTACH)
+            .env_clear()
+            .envs(inherited)
             .stdin(OwnedFd::from(theirs.try_clone().map_err(refused)?))
             .stdout(OwnedFd::from(theirs))
             .stderr(Stdio::piped())
@@ -89,7 +101,8 @@ impl Client {
             .spawn()
             .map_err(spawned::cannot_start)?;
         let queue = Arc::new(Mutex::new(Queue::default()));
-        let mut client = Self { child, input: Mutex::new(ours), queue: Arc::clone(&queue) };
+        let mut client =
+            Self { child, input: Mutex::new(ours), queue: Arc::clone(&queue), abandoned: false };
         thread::Builder::new()
             .name("tmux-control".to_owned())
             .spawn(move || read_answers(output, &queue))
@@ -99,7 +112,10 @@ impl Client {
         match client.ask("display-message -p '#{client_session}'") {
             Ok(reply) if reply.lines.iter().any(|session| !session.is_empty()) => Ok(client),
             Ok(_) | Err(Failure::Lost) => Err(client.complaint()),
-            Err(other) => Err(other),
+            Err(other) => {
+                client.abandoned = true;
+                Err(other)
+            }
         }
     }
 
@@ -170,6 +186,9 @@ impl Drop for Client {
         // if the server hangs.
         let input = self.input.get_mut().unwrap_or_else(PoisonError::into_inner);
         let _ = input.shutdown(Shutdown::Both);
+        if self.abandoned {
+            return;
+        }
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

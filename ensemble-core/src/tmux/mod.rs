@@ -21,6 +21,8 @@
 //! * No process is left behind: the client ends when its last [`Server`] is dropped, and also when
 //!   its owner is killed.
 //!
+//! * A server is not crashed by a control client that is attached at the wrong moment (`turn`).
+//!
 //! tmux 3.2 or newer is needed. Servers are told apart by socket path; the user's own server is
 //! never touched unless its socket is given.
 
@@ -40,6 +42,7 @@ mod server;
 mod snapshot;
 mod spawned;
 mod team;
+mod turn;
 mod typing;
 
 pub use binding::Binding;

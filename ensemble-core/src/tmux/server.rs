@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::control::Client;
 use super::failure::Failure;
 use super::spawned::{self, Reply};
+use super::turn::Turn;
 use crate::{Error, Result};
 
 /// How long to ask by one process a question before a control client is tried again, once one
@@ -37,6 +38,8 @@ pub struct Server {
 struct Inner {
     socket: PathBuf,
     link: Mutex<Link>,
+    /// Asked by one process a question.
+    is_brief: bool,
 }
 
 #[derive(Debug, Default)]
@@ -56,16 +59,24 @@ impl Server {
     /// The server that listens (or will listen) on `socket`. Connects to nothing yet.
     #[must_use]
     pub fn new(socket: impl Into<PathBuf>) -> Self {
-        let inner = Inner { socket: socket.into(), link: Mutex::default() };
+        let inner = Inner { socket: socket.into(), link: Mutex::default(), is_brief: false };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// As [`Server::new`], for a program that asks a few questions and ends: each is asked by a
+    /// process of its own, and no control client is attached.
+    #[must_use]
+    pub fn brief(socket: impl Into<PathBuf>) -> Self {
+        let inner = Inner { socket: socket.into(), link: Mutex::default(), is_brief: true };
         Self { inner: Arc::new(inner) }
     }
 
     /// The server around a program, from the value of its `TMUX` variable
-    /// (`<socket>,<pid>,<session>`).
+    /// (`<socket>,<pid>,<session>`), as [`Server::brief`] asks it.
     #[must_use]
     pub fn from_variable(tmux: &str) -> Option<Self> {
         let socket = tmux.split(',').next().filter(|socket| socket.starts_with('/'))?;
-        Some(Self::new(socket))
+        Some(Self::brief(socket))
     }
 
     /// The path of its socket.
@@ -113,7 +124,18 @@ impl Server {
         self.connect().map(drop)
     }
 
+    /// As [`Self::act`], for what opens or closes windows: in turn with everybody who attaches.
+    pub(super) fn act_in_turn(&self, commands: &str) -> Result<Reply, Failure> {
+        // Attaching takes a turn of its own.
+        self.prepare()?;
+        let _turn = Turn::take(self.socket());
+        self.act(commands)
+    }
+
     fn connect(&self) -> Result<Way, Failure> {
+        if self.inner.is_brief {
+            return Ok(Way::Spawned);
+        }
         let began = Instant::now();
         let mut link = self.inner.link.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = link.client.as_ref().filter(|client| client.is_alive()) {

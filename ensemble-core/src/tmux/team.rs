@@ -12,6 +12,7 @@ use super::failure::Failure;
 use super::quote::quote;
 use super::server::Server;
 use super::spawned::{self, Reply};
+use super::turn::Turn;
 use crate::message::{Name, Timestamp};
 use crate::{Error, Result};
 
@@ -117,7 +118,9 @@ impl Server {
         tmux.args([";", "set-option", "-p", "-t", &end, MEMBER_OPTION, SIDECAR_MARK]);
         let session = format!("={}:", order.session);
         tmux.args([";", "set-option", "-t", &session, "destroy-unattached", "off"]);
+        let turn = Turn::take(self.socket());
         let started = spawned::run(tmux).and_then(Reply::into_lines);
+        drop(turn);
         self.reset();
         match started {
             Ok(_) => Ok(true),
@@ -159,7 +162,7 @@ impl Server {
             self.program(OPERATION, order)?,
             order.mark(),
         );
-        self.one_line(OPERATION, self.act(&line).and_then(Reply::into_lines))
+        self.one_line(OPERATION, self.act_in_turn(&line).and_then(Reply::into_lines))
     }
 
     /// Starts the sidecar again in the first window of the session, in place of what runs there; in
@@ -187,7 +190,7 @@ impl Server {
                 )
             }
         };
-        let done = self.act(&line).and_then(Reply::into_lines);
+        let done = self.act_in_turn(&line).and_then(Reply::into_lines);
         done.map(drop).map_err(|failure| self.error(OPERATION, failure))
     }
 
@@ -204,7 +207,7 @@ impl Server {
             self.program(OPERATION, order)?,
             order.mark(),
         );
-        let done = self.act(&line).and_then(Reply::into_lines);
+        let done = self.act_in_turn(&line).and_then(Reply::into_lines);
         done.map(drop).map_err(|failure| self.error(OPERATION, failure))
     }
 

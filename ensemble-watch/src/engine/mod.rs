@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
+use ensemble_core::driver::Reviews;
 use ensemble_core::dropbox::{Ledger, Routes};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::Recorder;
@@ -27,6 +28,7 @@ use serde_json::json;
 use crate::boxes::{Boxes, Look};
 use crate::couriers::Couriers;
 use crate::doorbell::{Doorbell, Landing, Ring};
+use crate::judge::Judge;
 use crate::leases::Leases;
 use crate::members::Members;
 use crate::nudger::{Back, Nudgers};
@@ -70,6 +72,8 @@ pub(crate) struct Engine {
     reconcile: Reconcile,
     boxes: Option<Boxes>,
     routes: Routes,
+    judge: Judge,
+    reviews: Reviews,
     ledger: Ledger,
     couriers: Couriers,
     leases: Leases,
@@ -121,6 +125,8 @@ impl Engine {
             doorbell: None,
             boxes: None,
             routes,
+            judge: Judge::new(project),
+            reviews: project.reviews(),
             mailbox_dirs: HashMap::new(),
             rung: BTreeSet::new(),
             backlog: false,

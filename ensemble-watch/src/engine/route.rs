@@ -9,16 +9,16 @@ use ensemble_core::env::Monotonic;
 use serde_json::json;
 
 use super::{Engine, ROUTE_RETRY};
-use crate::boxes::{Complete, Look};
+use crate::aside;
+use crate::boxes::{Complete, Look, Unfit};
 use crate::routing::{self, Plan};
 use crate::run::ACTOR;
 
 impl Engine {
     /// Routes what is complete, tells the agents, and only then makes it safe.
     pub(super) fn route(&mut self, now: Monotonic, look: Look) {
-        for rejected in look.rejected {
-            self.rejected += 1;
-            self.recorder.record("file.rejected", ACTOR, json!({ "file": rejected.path, "kept_as": rejected.kept_as, "error": rejected.error }));
+        for unfit in look.unfit {
+            self.set_aside(now, &unfit);
         }
         let mut plans = Vec::new();
         let mut planned = HashSet::new();
@@ -28,7 +28,7 @@ impl Engine {
                 self.retry(now, &file, Duration::ZERO);
                 continue;
             }
-            match routing::plan(file, &self.routes, &self.ledger, &self.spool) {
+            match routing::plan(file, &self.routes, &self.ledger, &self.spool, &self.judge) {
                 Plan::Publish { file, entry, envelopes } => plans.push((file, entry, envelopes)),
                 Plan::Ack { file, entry, task } => self.acknowledge(now, &file, entry, &task),
                 Plan::Unmatched { file } => self.unmatched(&file),
@@ -36,6 +36,7 @@ impl Engine {
                     self.unmatched(&file);
                     self.trouble(&file.path(), &error);
                 }
+                Plan::Broken { unfit } => self.set_aside(now, &unfit),
                 Plan::Known => {}
             }
         }
@@ -56,10 +57,55 @@ impl Engine {
         }
         self.routed += batch.routed.len() as u64;
         self.settle_reported(&batch.routed);
+        self.advise(&batch.routed);
         if let Err(error) = routing::commit(batch, &mut self.ledger) {
             // Not in the ledger, so it is found again and published under the same ids.
             tracing::warn!(%error, "what was routed is not safe yet");
         }
+    }
+
+    /// Tells the authors of delivered reports what is vague in them, and counts reviews.
+    fn advise(&mut self, routed: &[Complete]) {
+        for file in routed {
+            if let Some(advice) = self.judge.advice(file) {
+                let told = advice.tell(file, &self.spool);
+                self.recorder.record("report.vague", ACTOR, json!({
+                    "file": file.path(), "findings": advice.findings.len(), "rules": advice.rules(), "told": told,
+                }));
+                self.rung.extend(told);
+            }
+            if file.box_name == "reports" && file.file.ends_with("-review.yaml") {
+                let counted = self.reviews.count(&file.file, &file.content, &*self.recorder);
+                if let Err(error) = counted {
+                    tracing::warn!(%error, "cannot count a review");
+                }
+            }
+        }
+    }
+
+    /// Tells whoever wrote a file, or waits for it, that it is unfit; then puts it aside.
+    fn set_aside(&mut self, now: Monotonic, unfit: &Unfit) {
+        let told = match aside::tell(unfit, &self.routes, &self.spool) {
+            Ok(told) => told,
+            // Nobody's mail may be lost for want of room in a mailbox.
+            Err(error) => {
+                self.trouble(&unfit.path(), &error);
+                if let Some(boxes) = &mut self.boxes {
+                    boxes.retry(now, unfit.box_name, &unfit.file, ROUTE_RETRY);
+                }
+                return;
+            }
+        };
+        let Some(rejected) = self.boxes.as_mut().and_then(|b| b.set_aside(now, unfit)) else {
+            return;
+        };
+        self.rejected += 1;
+        self.recorder.record(
+            "file.rejected",
+            ACTOR,
+            json!({ "file": rejected.path, "kept_as": rejected.kept_as, "error": rejected.error, "told": told }),
+        );
+        self.rung.extend(told);
     }
 
     fn unmatched(&mut self, file: &Complete) {

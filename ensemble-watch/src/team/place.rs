@@ -25,7 +25,7 @@ impl Team<'_> {
     pub(super) fn place_of(&self, name: &Name, member: Option<&Member>) -> Result<Place> {
         let panes = self.server.team_panes(&self.session)?;
         if let Some(binding) = member.and_then(|member| member.binding.as_ref()) {
-            let elsewhere = || Server::new(binding.socket.clone()).pane_signs(&binding.id);
+            let elsewhere = || Server::brief(binding.socket.clone()).pane_signs(&binding.id);
             let signs = match binding.socket == self.server.socket() {
                 true => panes.iter().find(|pane| pane.id == binding.id).cloned(),
                 false => elsewhere()?,

@@ -51,7 +51,7 @@ fn check(team: &Team, place: &str) {
     for name in AGENTS {
         let line = of(&up, name);
         assert_eq!(line["ended"], false, "{place}: {line}");
-        assert_eq!(of(&again, name)["how"], "running", "{place}");
+        assert_eq!(of(&again, name)["how"], "running", "{place}: {up:#?} {again:#?}");
         assert_eq!(of(&again, name)["pid"], line["pid"], "{place}");
         // One pane, the one that is recorded, whose agent knows its pass.
         let pane = team.pane(name);

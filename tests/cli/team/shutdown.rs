@@ -210,7 +210,7 @@ fn nobody_waits_for_an_agent_that_has_gone() {
 
 #[test]
 fn one_that_dies_without_an_answer_is_not_waited_for() {
-    let team = Team::with(&["worker-1"], "");
+    let team = Team::with(&["worker-1"], "poll_interval_seconds: 1\n");
     team.up();
     team.wait_for_puppet("worker-1");
     let asked = team.bed.object("request shutdown worker-1 --as operator --deadline 1h");

@@ -1,0 +1,178 @@
+//! `ensemble board`: the blackboard as a whole.
+
+use ensemble_core::Error;
+use ensemble_core::board::{self, Board, Control, State, Status, Violation};
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::exit::{Exit, Failure, Outcome};
+use crate::output::{BAD, STRONG, WARNING};
+use crate::text::{one_line, plural};
+
+mod edit;
+
+/// Look at the blackboard, check it and edit it
+///
+/// The blackboard is .ensemble/state.yaml beside the queue, else .liza/state.yaml.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    Init(Init),
+    Show(Show),
+    Validate(Validate),
+    Edit(edit::Edit),
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        match self.verb {
+            Verb::Init(Init {}) => init(context),
+            Verb::Show(Show {}) => show(context),
+            Verb::Validate(validate) => validate.run(context),
+            Verb::Edit(edit) => edit.run(context),
+        }
+    }
+}
+
+/// Create an empty blackboard
+#[derive(Debug, clap::Args)]
+struct Init {}
+
+fn init(context: &Context) -> Outcome {
+    let project = context.project()?;
+    let board = Board::create(project.root(), context.board_options(project)?)?;
+    if context.out.is_json() {
+        return context.out.object(&json!({ "path": board.path() }));
+    }
+    context.out.line(format!("created {}", board.path().display()))
+}
+
+/// Show what is on the blackboard
+#[derive(Debug, clap::Args)]
+struct Show {}
+
+fn show(context: &Context) -> Outcome {
+    let board = context.board()?;
+    let state = board.read()?;
+    let controls = controls(&board)?;
+    if context.out.is_json() {
+        let mut object = json!({ "path": board.path(), "controls": controls });
+        if let (Value::Object(object), Value::Object(fields)) = (&mut object, json!(state)) {
+            object.extend(fields);
+        }
+        return context.out.object(&object);
+    }
+    for control in &controls {
+        let text = format!("{} since {}: {}", control.file.name(), control.since, control.reason);
+        context
+            .out
+            .line(context.out.paint(WARNING, one_line(text.trim_end_matches([':', ' ']))))?;
+    }
+    if let Some(goal) = &state.goal {
+        let description = goal.description.as_deref().unwrap_or_default();
+        let text = format!("goal {}: {}", goal.id, one_line(description));
+        context.out.line(context.out.paint(STRONG, text))?;
+    }
+    context.out.line(summary(&state))?;
+    if !state.agents.is_empty() {
+        let row = |(name, agent): (&ensemble_core::message::Name, &board::Agent)| {
+            let task = agent.current_task.as_ref().map_or("-", |task| task.as_str());
+            let word = serde_json::to_value(agent.status).unwrap_or_default();
+            vec![
+                name.to_string(),
+                agent.role.clone().unwrap_or_else(|| "-".to_owned()),
+                word.as_str().unwrap_or_default().to_owned(),
+                task.to_owned(),
+            ]
+        };
+        let rows = state.agents.iter().map(row).collect();
+        context.out.table(&["agent", "role", "status", "task"], rows)?;
+    }
+    if state.tasks.is_empty() {
+        return Ok(());
+    }
+    super::task::table(context, &state, state.tasks.iter().collect())
+}
+
+/// How many tasks there are, by status.
+fn summary(state: &State) -> String {
+    let mut counts: Vec<(Status, u64)> = Vec::new();
+    for task in &state.tasks {
+        match counts.iter_mut().find(|(status, _)| *status == task.status) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((task.status, 1)),
+        }
+    }
+    counts.sort_unstable();
+    let parts: Vec<String> =
+        counts.iter().map(|(status, count)| format!("{count} {}", status.as_str())).collect();
+    let tasks = plural(state.tasks.len() as u64, "task");
+    let revision = state.revision;
+    if parts.is_empty() {
+        return format!("{tasks}, revision {revision}");
+    }
+    format!("{tasks}, revision {revision}: {}", parts.join(", "))
+}
+
+/// The files that stop the team.
+pub(super) fn controls(board: &Board) -> Outcome<Vec<Control>> {
+    let directory = board.path().parent().unwrap_or_else(|| std::path::Path::new("."));
+    Ok(Control::read_all(directory)?)
+}
+
+/// Check the blackboard against all its rules
+///
+/// Every violation is told by its field. Exit code 4 if there is one.
+#[derive(Debug, clap::Args)]
+struct Validate {
+    /// Also look whether worktrees and specifications are there
+    #[arg(long)]
+    files: bool,
+}
+
+impl Validate {
+    fn run(self, context: &Context) -> Outcome {
+        let board = context.board()?;
+        let violations = match board.read() {
+            Ok(state) if self.files => {
+                let project = board.project().to_owned();
+                board::missing_files(&state, |path| project.join(path).exists())
+            }
+            Ok(_) => Vec::new(),
+            Err(Error::Invalid { violations, .. }) => violations,
+            Err(Error::Malformed { field, detail, .. }) => {
+                vec![Violation { path: field, problem: detail }]
+            }
+            Err(other) => return Err(other.into()),
+        };
+        if context.out.is_json() {
+            let valid = violations.is_empty();
+            let (path, count) = (board.path(), violations.len());
+            context.out.object(&json!({
+                "path": path, "valid": valid, "count": count, "violations": violations,
+            }))?;
+        } else {
+            for Violation { path, problem } in &violations {
+                let path = context.out.paint(BAD, one_line(path));
+                context.out.line(format!("{path}: {}", one_line(problem)))?;
+            }
+        }
+        if !violations.is_empty() {
+            context.out.flush()?;
+            let rules = plural(violations.len() as u64, "violation");
+            return Err(Failure::new(
+                Exit::Corrupt,
+                format!("{}: {rules}", board.path().display()),
+            ));
+        }
+        match context.out.is_json() {
+            true => Ok(()),
+            false => context.out.line(format!("{} is valid", board.path().display())),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! `ensemble board edit`: the blackboard in an editor, on a copy.
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::Command;
+
+use ensemble_core::Error;
+use serde_json::json;
+
+use crate::context::Context;
+use crate::exit::{Exit, Failure, Outcome};
+
+/// Edit the blackboard in $VISUAL or $EDITOR
+///
+/// The editor gets a copy. It becomes the board if it breaks no rule and the board has not changed
+/// meanwhile; otherwise the board stays as it is, and the copy is kept.
+#[derive(Debug, clap::Args)]
+pub(super) struct Edit {
+    /// The editor, a command for sh [default: $VISUAL, else $EDITOR]
+    #[arg(long, value_name = "COMMAND")]
+    editor: Option<String>,
+}
+
+impl Edit {
+    pub(super) fn run(self, context: &Context) -> Outcome {
+        let editor = self.editor.or_else(editor_of_user).ok_or_else(|| {
+            Failure::usage("no editor is known").with_hint("set EDITOR, or use `--editor COMMAND`")
+        })?;
+        let board = context.board()?;
+        let draft = board.draft()?;
+        let directory = board.path().parent().unwrap_or_else(|| Path::new("."));
+        // Without a lock: a person may take hours.
+        let mut copy = tempfile::Builder::new()
+            .prefix("state.edit.")
+            .suffix(".yaml")
+            .tempfile_in(directory)
+            .map_err(|error| failed("create a copy in", directory, &error))?;
+        copy.write_all(draft.text().as_bytes())
+            .map_err(|error| failed("write", copy.path(), &error))?;
+        let path = copy.into_temp_path();
+        let status = Command::new("sh")
+            .args(["-c", &format!("{editor} \"$1\""), "sh"])
+            .arg(&path)
+            .status()
+            .map_err(|error| failed("start the editor for", &path, &error))?;
+        let edited = std::fs::read(&path).map_err(|error| failed("read", &path, &error))?;
+        let outcome = match String::from_utf8(edited) {
+            Ok(text) if text == draft.text() => {
+                return match status.success() {
+                    true => told(context, None),
+                    false => Err(Failure::refused(format!("the editor failed: {status}"))),
+                };
+            }
+            Ok(_) if !status.success() => {
+                Err(Failure::refused(format!("the editor failed: {status}")))
+            }
+            Ok(text) => draft.apply(&board, &text).map_err(|error| match error {
+                Error::Invalid { violations, .. } => {
+                    let lines = violations.iter().map(|v| format!("\n  {v}")).collect::<String>();
+                    Failure::new(Exit::Corrupt, format!("the edited copy breaks rules:{lines}"))
+                }
+                other => Failure::from(other),
+            }),
+            Err(_) => Err(Failure::new(Exit::Corrupt, "the edited copy is not UTF-8")),
+        };
+        match outcome {
+            Ok(state) => told(context, state.map(|state| state.revision)),
+            Err(failure) => {
+                let kept = path
+                    .keep()
+                    .map_err(|error| Failure::refused(format!("cannot keep the copy: {error}")))?;
+                Err(failure
+                    .with_hint(format!("the board is as it was; your copy is {}", kept.display())))
+            }
+        }
+    }
+}
+
+fn told(context: &Context, revision: Option<u64>) -> Outcome {
+    if context.out.is_json() {
+        let changed = revision.is_some();
+        return context.out.object(&json!({ "revision": revision, "changed": changed }));
+    }
+    context.out.line(match revision {
+        Some(revision) => format!("changed, revision {revision}"),
+        None => "not changed".to_owned(),
+    })
+}
+
+fn editor_of_user() -> Option<String> {
+    let set = |name: &&str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+    ["VISUAL", "EDITOR"].iter().find_map(set)
+}
+
+fn failed(what: &str, path: &Path, error: &std::io::Error) -> Failure {
+    Failure::refused(format!("cannot {what} {}: {error}", path.display()))
+}

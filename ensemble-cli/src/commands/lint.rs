@@ -1,0 +1,221 @@
+//! `ensemble lint`: reports that people can trust.
+
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use ensemble_core::durable::Dir;
+use ensemble_core::lint::{
+    FILE_BYTES_MAX, Fact, Format, Language, LintConfig, Linted, Linter, Mode, OwnWord, Shape,
+    render,
+};
+
+use crate::context::Context;
+use crate::exit::{Exit, Failure, Outcome};
+use crate::text::plural;
+
+/// Find vague words in reports, and what they fail to say
+///
+/// Banned words are found in Japanese, English and Chinese; words in quotation marks, in code and in
+/// paths are passed over. Reports (`*-completed.yaml`, `*-review.yaml`, `completion-summary.yaml`) must
+/// also keep their contract and say who, how many, what share and where; a place `path:line` must exist.
+/// docs/lint.md has the lists. A word that must stay is allowed with a reason, in a comment on its line
+/// or on the line before: `ensemble-lint: allow some: the ticket's own word`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble lint queue/reports/*.yaml
+  ensemble lint --format sarif docs/*.md > lint.sarif
+  git log -1 --format=%B | ensemble lint --require who,count -")]
+pub(crate) struct Arguments {
+    /// Files to check; `-` for stdin
+    #[arg(required = true, value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]
+    files: Vec<PathBuf>,
+    /// How findings are written
+    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    format: Written,
+    /// Whether findings fail the run (`refuse`) or not (`warn`)
+    #[arg(long, value_name = "MODE", default_value = "refuse")]
+    mode: Strictness,
+    /// What every file has to say, reports or not: who, count, share, where; or `none`
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    require: Vec<Required>,
+    /// The languages whose words are banned: ja, en, zh [default: all]
+    #[arg(long = "lang", value_name = "LANGUAGE", value_delimiter = ',')]
+    languages: Vec<Tongue>,
+    /// A further banned word; may be repeated
+    #[arg(long = "ban", value_name = "WORD")]
+    banned: Vec<String>,
+    /// The directory in which `path:line` has to exist [default: the current one]
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    root: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Written {
+    /// Lines for people
+    Text,
+    /// A JSON object a line
+    Json,
+    /// SARIF 2.1.0
+    Sarif,
+    /// Annotations for GitHub's runners
+    Github,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Strictness {
+    /// Findings are warnings; exit code 0
+    Warn,
+    /// Findings are errors; exit code 1
+    Refuse,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Required {
+    Who,
+    Count,
+    Share,
+    Where,
+    None,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Tongue {
+    Ja,
+    En,
+    Zh,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let config = config(context)?;
+        let linter = self.linter(&config)?;
+        let mut linted = Vec::with_capacity(self.files.len());
+        let mut unreadable = None;
+        for file in &self.files {
+            match self.check(&linter, file) {
+                Ok(one) => linted.push(one),
+                // The others are checked all the same.
+                Err(failure) => unreadable = unreadable.or(Some(failure)),
+            }
+        }
+        let (format, mode) = (self.format(context), self.mode.into());
+        context.out.content(render(&linted, format, mode).as_bytes())?;
+        if let Some(failure) = unreadable {
+            return Err(failure);
+        }
+        let found: usize = linted.iter().map(|one| one.findings.len()).sum();
+        match (found, self.mode) {
+            (0, _) | (_, Strictness::Warn) => Ok(()),
+            (found, Strictness::Refuse) => {
+                let text = format!("{} in {}", plural(found as u64, "finding"), files(&linted));
+                Err(Failure::new(Exit::Failed, text).with_hint(
+                    "say it exactly, or allow it with a reason: `ensemble-lint: allow WORD: REASON`",
+                ))
+            }
+        }
+    }
+
+    fn format(&self, context: &Context) -> Format {
+        match self.format {
+            Written::Text if context.out.is_json() => Format::Json,
+            Written::Text => Format::Text,
+            Written::Json => Format::Json,
+            Written::Sarif => Format::Sarif,
+            Written::Github => Format::Github,
+        }
+    }
+
+    fn linter(&self, config: &LintConfig) -> Outcome<Linter> {
+        let here = || std::env::current_dir().unwrap_or_else(|_| PathBuf::from("."));
+        let mut options = config.options(Some(self.root.clone().unwrap_or_else(here)));
+        if !self.languages.is_empty() {
+            options.languages = self.languages.iter().map(|tongue| (*tongue).into()).collect();
+        }
+        for word in &self.banned {
+            if word.trim().is_empty() {
+                return Err(Failure::usage("`--ban` needs a word"));
+            }
+            options.words.push(OwnWord { word: word.clone(), instead: None, language: None });
+        }
+        if self.require.contains(&Required::None) && self.require.len() > 1 {
+            return Err(Failure::usage("`--require none` stands alone"));
+        }
+        if !self.require.is_empty() {
+            options.require = self.require.iter().filter_map(|what| what.fact()).collect();
+        }
+        Ok(Linter::new(&options))
+    }
+
+    fn check(&self, linter: &Linter, file: &Path) -> Outcome<Linted> {
+        if file == Path::new("-") {
+            let fail = |e: io::Error| Failure::refused(format!("cannot read stdin: {e}"));
+            let mut content = Vec::new();
+            let limit = FILE_BYTES_MAX as u64 + 1;
+            io::stdin().lock().take(limit).read_to_end(&mut content).map_err(fail)?;
+            return Ok(linter.file(file, &content, self.shape(file)));
+        }
+        Ok(linter.file(file, &read(file)?, self.shape(file)))
+    }
+
+    fn shape(&self, file: &Path) -> Shape {
+        match Shape::of(file) {
+            Shape::Text if !self.require.is_empty() => Shape::ReportText,
+            shape => shape,
+        }
+    }
+}
+
+impl Required {
+    const fn fact(self) -> Option<Fact> {
+        match self {
+            Self::Who => Some(Fact::Who),
+            Self::Count => Some(Fact::Count),
+            Self::Share => Some(Fact::Share),
+            Self::Where => Some(Fact::Where),
+            Self::None => None,
+        }
+    }
+}
+
+impl From<Tongue> for Language {
+    fn from(tongue: Tongue) -> Self {
+        match tongue {
+            Tongue::Ja => Self::Ja,
+            Tongue::En => Self::En,
+            Tongue::Zh => Self::Zh,
+        }
+    }
+}
+
+impl From<Strictness> for Mode {
+    fn from(strictness: Strictness) -> Self {
+        match strictness {
+            Strictness::Warn => Self::Warn,
+            Strictness::Refuse => Self::Refuse,
+        }
+    }
+}
+
+/// A file's content, never waiting for a pipe, and at most one byte more than is checked.
+fn read(file: &Path) -> Outcome<Vec<u8>> {
+    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let absent = || Failure::refused(format!("there is no file {}", file.display()));
+    let name = file.file_name().and_then(|name| name.to_str()).ok_or_else(absent)?;
+    // A link that somebody names is followed, as by any other program.
+    let real = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+    let (dir, name) = match (real.parent(), real.file_name().and_then(|name| name.to_str())) {
+        (Some(dir), Some(name)) => (dir.to_owned(), name.to_owned()),
+        _ => (parent.unwrap_or_else(|| Path::new(".")).to_owned(), name.to_owned()),
+    };
+    Dir::open(&dir)?.read(&name, FILE_BYTES_MAX)?.ok_or_else(absent)
+}
+
+/// The configuration of the project around, if there is one: a hook runs in any repository.
+fn config(context: &Context) -> Outcome<LintConfig> {
+    Ok(context.project()?.config.lint.clone())
+}
+
+fn files(linted: &[Linted]) -> String {
+    let with = linted.iter().filter(|one| !one.findings.is_empty()).count();
+    plural(with as u64, "file")
+}

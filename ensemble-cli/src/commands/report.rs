@@ -1,0 +1,115 @@
+//! `ensemble report`: how a task ended.
+
+use ensemble_core::contract::{Report, Status};
+use ensemble_core::driver::file_stem;
+use ensemble_core::env::{Clock as _, SystemClock};
+use serde_json::json;
+
+use crate::context::Context;
+use crate::drop::{self, Checks};
+use crate::exit::{Failure, Outcome};
+use crate::{args, text};
+
+/// Report how a task ended
+///
+/// Writes `queue/reports/<task>-completed.yaml` by a rename; the watcher tells Dispatch. Before that it is
+/// linted: a report says who, how many, what share and where, without vague words. What is missing is
+/// said, with how to say it, and nothing is written.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble report task-7 --status success --as worker-1 --modified src/auth.rs \\
+      --summary '12 of 12 tests pass (100%), the token check is in src/auth.rs:45-52'
+  ensemble report task-8 --status blocked --reason '0 of 3 keys (0%) are in .env:1' --summary -")]
+pub(crate) struct Arguments {
+    /// The task
+    #[arg(value_name = "TASK", value_parser = args::header)]
+    task: String,
+    /// How it ended
+    #[arg(long)]
+    status: Ended,
+    /// What was done, in a sentence; `-` for stdin
+    #[arg(long, value_name = "TEXT|-")]
+    summary: Option<String>,
+    /// Why it was not done (needed unless the status is `success`)
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// A file that was changed; may be repeated
+    #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
+    modified: Vec<String>,
+    /// A file that was made; may be repeated
+    #[arg(long, value_name = "PATH", value_hint = clap::ValueHint::FilePath)]
+    created: Vec<String>,
+    /// Something that went wrong on the way; may be repeated
+    #[arg(long = "error", value_name = "TEXT")]
+    errors: Vec<String>,
+    /// What the tests said
+    #[arg(long, value_name = "TEXT")]
+    test_results: Option<String>,
+    /// Something else that was thought of; may be repeated
+    #[arg(long = "option", value_name = "TEXT")]
+    options: Vec<String>,
+    #[command(flatten)]
+    checks: Checks,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Ended {
+    /// It is done
+    Success,
+    /// It was tried and did not work
+    #[value(alias = "failure")]
+    Failed,
+    /// Somebody else has to do something first
+    Blocked,
+}
+
+impl From<Ended> for Status {
+    fn from(ended: Ended) -> Self {
+        match ended {
+            Ended::Success => Self::Success,
+            Ended::Failed => Self::Failed,
+            Ended::Blocked => Self::Blocked,
+        }
+    }
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let status = Status::from(self.status);
+        if status != Status::Success && self.reason.is_none() {
+            let text = format!("a report of the status `{status}` needs a reason");
+            return Err(Failure::usage(text)
+                .with_hint("add `--reason TEXT`: what stands in the way, where, since when"));
+        }
+        let stopped = context.project()?.reviews().get(&self.task)?;
+        if stopped.stopped_at.is_some() {
+            let text = format!(
+                "{} came back from review {} times and was stopped",
+                self.task, stopped.cycles
+            );
+            return Err(Failure::refused(text)
+                .with_hint("the conductor decides: `ensemble review TASK --lift`"));
+        }
+        let mut report = Report::new(self.task.clone(), status);
+        report.worker_id = context.agent()?.map(|agent| agent.to_string());
+        report.summary =
+            self.summary.map(|text| super::review::text_or_stdin(&text)).transpose()?;
+        report.failure_reason = self.reason;
+        report.files_modified = self.modified;
+        report.files_created = self.created;
+        report.errors = self.errors;
+        report.test_results = self.test_results.map(serde_json::Value::from);
+        report.options_considered = self.options;
+        report.completed_at = Some(SystemClock.wall().to_string());
+        let file = format!("{}-completed.yaml", file_stem(&self.task));
+        let text = drop::lint(context, &report, &file, &self.checks)?;
+        let file = drop::land(context, &file, &text)?;
+        if context.out.is_json() {
+            return context.out.object(&json!({
+                "task_id": self.task, "status": status.as_str(), "worker_id": report.worker_id,
+                "file": file,
+            }));
+        }
+        context.out.line(format!("{} {status}: queue/{file}", text::one_line(&self.task)))
+    }
+}

@@ -1,0 +1,208 @@
+//! `ensemble review`: whether a task's work can stay.
+
+use std::io::Read as _;
+
+use ensemble_core::contract::{self, Finding, Reading, Report, Review, Severity, Verdict};
+use ensemble_core::driver::{ReviewCount, file_stem};
+use ensemble_core::durable::Dir;
+use ensemble_core::env::{Clock as _, SystemClock};
+use serde_json::json;
+
+use crate::context::Context;
+use crate::drop::{self, Checks};
+use crate::exit::{Failure, Outcome};
+use crate::{args, text};
+
+/// The longest text from stdin, in bytes.
+const STDIN_BYTES_MAX: u64 = 1024 * 1024;
+/// The largest report that is looked at, in bytes.
+const REPORT_BYTES_MAX: usize = 1024 * 1024;
+
+/// Review the work of a task
+///
+/// Writes `queue/reports/<task>-review.yaml` by a rename (with the reviewer's name in it if another one
+/// was first); the watcher tells Dispatch. Nobody reviews their own work. Each `needs_fix` is one more
+/// round for the task; at the limit (3, `review_cycles_max` in ensemble.yaml) the task is stopped and the
+/// conductor decides.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble review task-7 --status approved --as worker-2
+  ensemble review task-7 --status needs_fix --as worker-2 \\
+      --finding 'HIGH src/auth.rs:45: the token is logged => log its length'")]
+pub(crate) struct Arguments {
+    /// The task
+    #[arg(value_name = "TASK", value_parser = args::header)]
+    task: String,
+    /// Whether the work can stay
+    #[arg(long, required_unless_present = "lift")]
+    status: Option<Says>,
+    /// `[SEVERITY] PATH:LINE: WHAT IS WRONG [=> WHAT TO DO]`; may be repeated
+    #[arg(long = "finding", value_name = "FINDING")]
+    findings: Vec<String>,
+    /// What was looked at; `-` for stdin
+    #[arg(long, value_name = "TEXT|-")]
+    summary: Option<String>,
+    /// Let a task go on that came back too often; its rounds are counted anew
+    #[arg(long, conflicts_with_all = ["status", "findings", "summary"])]
+    lift: bool,
+    #[command(flatten)]
+    checks: Checks,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Says {
+    /// It can
+    Approved,
+    /// It has to be changed
+    #[value(name = "needs_fix", alias = "needs-fix")]
+    NeedsFix,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let Some(status) = self.status else { return self.lift(context) };
+        let reviewer = context.agent_required()?;
+        let verdict = match status {
+            Says::Approved => Verdict::Approved,
+            Says::NeedsFix => Verdict::NeedsFix,
+        };
+        let findings: Vec<Finding> =
+            self.findings.iter().map(|text| Finding::parse(text)).collect();
+        self.check(context, &reviewer, verdict, &findings)?;
+        let mut review = Review::new(self.task.clone(), verdict);
+        review.reviewer = Some(reviewer.to_string());
+        review.summary = self.summary.as_deref().map(text_or_stdin).transpose()?;
+        review.findings = findings;
+        review.reviewed_at = Some(SystemClock.wall().to_string());
+        let file = self.file(context, reviewer.as_str())?;
+        let text = drop::lint(context, &review, &file, &self.checks)?;
+        let recorder = context.recorder()?;
+        let reviews = context.project()?.reviews();
+        let file = drop::land(context, &file, &text)?;
+        let count = reviews.count(&file, text.as_bytes(), &*recorder)?.unwrap_or_default();
+        self.print(context, verdict, &file, &count, reviews.cycles_max())
+    }
+
+    /// What a review must not be.
+    fn check(
+        &self,
+        context: &Context,
+        reviewer: &ensemble_core::message::Name,
+        verdict: Verdict,
+        findings: &[Finding],
+    ) -> Outcome {
+        let author = author(context, &self.task)?;
+        if author.as_deref() == Some(reviewer.as_str()) {
+            let text = format!("{reviewer} has done {} and cannot review it", self.task);
+            return Err(Failure::refused(text).with_hint("another agent reviews it"));
+        }
+        let example = "--finding 'HIGH src/auth.rs:45: the token is logged => log its length'";
+        if verdict == Verdict::NeedsFix && findings.is_empty() {
+            return Err(Failure::usage("`needs_fix` needs a finding").with_hint(example));
+        }
+        let nothing = findings.iter().find(|finding| finding.description.is_empty());
+        if nothing.is_some() {
+            return Err(Failure::usage("a finding does not say what is wrong").with_hint(example));
+        }
+        let placeless = findings.iter().find(|f| f.file.is_none() || f.line.is_none());
+        if let Some(finding) = placeless {
+            let text = format!("the finding `{}` does not say where", finding.description);
+            return Err(Failure::usage(text).with_hint(example));
+        }
+        let heavy = findings
+            .iter()
+            .find(|finding| matches!(finding.severity, Some(Severity::Critical | Severity::High)));
+        if let Some(finding) = heavy.filter(|_| verdict == Verdict::Approved) {
+            let text = format!("`{}` is too severe for an approval", finding.description);
+            return Err(Failure::refused(text).with_hint("say `--status needs_fix`"));
+        }
+        Ok(())
+    }
+
+    /// `<task>-review.yaml`, or with the reviewer's name if another one's review lies there.
+    fn file(&self, context: &Context, reviewer: &str) -> Outcome<String> {
+        let stem = file_stem(&self.task);
+        let plain = format!("{stem}-review.yaml");
+        let reports = Dir::open(&context.project()?.queue.join("reports"))?;
+        let there = reports.read(&plain, REPORT_BYTES_MAX)?;
+        let other = there.and_then(|content| {
+            let text = String::from_utf8(content).ok()?;
+            match contract::read_as::<Review>(&text, plain.as_ref()) {
+                Ok(Reading::Whole(review)) => review.reviewer,
+                _ => None,
+            }
+        });
+        Ok(match other {
+            Some(other) if other != reviewer => format!("{stem}.{reviewer}-review.yaml"),
+            _ => plain,
+        })
+    }
+
+    fn lift(&self, context: &Context) -> Outcome {
+        let agent = context.agent()?;
+        let author = author(context, &self.task)?;
+        if let Some(agent) = agent.filter(|agent| author.as_deref() == Some(agent.as_str())) {
+            let text = format!("{agent} cannot lift the stop of its own task");
+            return Err(Failure::refused(text).with_hint("the conductor decides"));
+        }
+        let reviews = context.project()?.reviews();
+        let count = reviews.lift(&self.task)?;
+        let data = json!({ "task_id": self.task });
+        context.recorder()?.record("review.lifted", "ensemble", data);
+        if context.out.is_json() {
+            let fields = json!({ "task_id": self.task, "cycles": count.cycles, "stopped": false });
+            return context.out.object(&fields);
+        }
+        context.out.line(format!("{} goes on", text::one_line(&self.task)))
+    }
+
+    fn print(
+        &self,
+        context: &Context,
+        verdict: Verdict,
+        file: &str,
+        count: &ReviewCount,
+        most: u32,
+    ) -> Outcome {
+        let stopped = count.stopped_at.is_some();
+        if context.out.is_json() {
+            return context.out.object(&json!({
+                "task_id": self.task, "status": verdict.as_str(), "file": file,
+                "cycles": count.cycles, "cycles_max": most, "stopped": stopped,
+            }));
+        }
+        let task = text::one_line(&self.task);
+        let round = match count.cycles {
+            0 => String::new(),
+            cycles => format!(" (round {cycles} of {most})"),
+        };
+        context.out.line(format!("{task} {verdict}{round}: queue/{file}"))?;
+        match stopped {
+            true => context.out.line(format!("{task} is stopped: the conductor decides")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Who has done a task, as its report says.
+fn author(context: &Context, task: &str) -> Outcome<Option<String>> {
+    let reports = Dir::open(&context.project()?.queue.join("reports"))?;
+    let file = format!("{}-completed.yaml", file_stem(task));
+    let Some(content) = reports.read(&file, REPORT_BYTES_MAX)? else { return Ok(None) };
+    let text = String::from_utf8_lossy(&content);
+    Ok(match contract::read_as::<Report>(&text, file.as_ref()) {
+        Ok(Reading::Whole(report)) => report.author().map(str::to_owned),
+        _ => None,
+    })
+}
+
+/// The text itself, or what stdin has for `-`.
+pub(super) fn text_or_stdin(text: &str) -> Outcome<String> {
+    if text != "-" {
+        return Ok(text.to_owned());
+    }
+    let mut read = String::new();
+    let fail = |e| Failure::refused(format!("cannot read stdin: {e}"));
+    std::io::stdin().lock().take(STDIN_BYTES_MAX).read_to_string(&mut read).map_err(fail)?;
+    Ok(read.trim().to_owned())
+}

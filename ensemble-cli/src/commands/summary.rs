@@ -1,0 +1,143 @@
+//! `ensemble summary`: what became of a batch, told once.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ensemble_core::Error;
+use ensemble_core::contract::{self, Instruction, Reading, Rule, Summary};
+use ensemble_core::driver::{Batch, Batches, Dispatcher, SUMMARY_PATH, Told, batch_of};
+use ensemble_core::env::SystemClock;
+use ensemble_core::message::Name;
+use ensemble_core::proto::collect::Limits;
+use ensemble_watch::doorbell::Waiter;
+use serde_json::json;
+
+use super::send::content_of;
+use crate::context::Context;
+use crate::exit::{Exit, Failure, Outcome};
+use crate::{args, text};
+
+/// Who collects if nobody said who is asking.
+const ACTOR_DEFAULT: &str = "dispatch";
+
+/// Gather the reports of a batch and tell the conductor, once
+///
+/// Waits until every task has a report, then writes `queue/reports/completion-summary.yaml`. When the
+/// time is over it is written as it is and says what is missing (exit code 3). However many of these run
+/// for a batch, and however often they are killed, it is told of once; who comes later gets the same
+/// summary.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble summary --task task-1 --task task-2 --wait 20m
+  ensemble summary --instruction instruction.yaml --accept 'all(\"approved\")'")]
+pub(crate) struct Arguments {
+    /// A task of the batch; may be repeated
+    #[arg(long = "task", value_name = "TASK", value_parser = args::header)]
+    #[arg(required_unless_present = "instruction")]
+    tasks: Vec<String>,
+    /// An instruction whose tasks are the batch; `-` for stdin
+    #[arg(long, value_name = "FILE|-", conflicts_with = "tasks")]
+    instruction: Option<PathBuf>,
+    /// The batch's name: one summary for each [default: one that follows from its tasks]
+    #[arg(long, value_name = "NAME")]
+    batch: Option<Name>,
+    /// How long to wait for reports
+    #[arg(long, value_name = "DURATION", default_value = "29m", value_parser = args::duration)]
+    wait: Duration,
+    /// What a task's reviews must come to before it counts as done: all("approved")
+    #[arg(long, value_name = "RULE")]
+    accept: Option<Rule>,
+    /// How many reviewers each task has
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "accept")]
+    reviewers: usize,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let batch = self.batch()?;
+        let project = context.project()?;
+        let spool = context.spool()?;
+        let recorder = context.recorder()?;
+        let durability = project.config.durability.unwrap_or_default();
+        let dispatcher = Dispatcher {
+            spool: &spool,
+            batches: Batches::new(&project.queue, &project.state, durability),
+            reviews: project.reviews(),
+            clock: &SystemClock,
+            recorder: &*recorder,
+            actor: match context.agent()? {
+                Some(agent) => agent,
+                None => Name::new(ACTOR_DEFAULT).map_err(Error::from)?,
+            },
+        };
+        let config = &project.config;
+        let usual = Limits::default();
+        let limits = Limits {
+            patience: config.dispatch_patience_seconds.map_or(usual.patience, Duration::from_secs),
+            deadline: self.wait,
+            accept: self.accept.clone(),
+            reviewers: self.reviewers,
+            ..usual
+        };
+        let waiter = Waiter::new(&[project.queue.join("reports")]);
+        let told = dispatcher.collect(&batch, limits, &mut |longest| waiter.wait(longest))?;
+        print(context, &batch, &told)
+    }
+
+    fn batch(&self) -> Outcome<Batch> {
+        let (tasks, mark) = match &self.instruction {
+            None => (self.tasks.clone(), None),
+            Some(file) => {
+                let content = content_of(file)?;
+                let text = String::from_utf8_lossy(&content);
+                let read = contract::read_as::<Instruction>(&text, file);
+                let instruction = match read {
+                    Ok(Reading::Whole(instruction)) => instruction,
+                    Ok(Reading::Foreign) => {
+                        let text = format!("{} has no tasks", file.display());
+                        return Err(Failure::new(Exit::Corrupt, text));
+                    }
+                    Err(broken) => return Err(Failure::new(Exit::Corrupt, broken.to_string())),
+                };
+                let tasks = instruction.tasks.iter().map(|task| task.id.clone()).collect();
+                (tasks, instruction.created_at)
+            }
+        };
+        let id = match &self.batch {
+            Some(id) => id.clone(),
+            None => {
+                let marks = tasks.iter().map(String::as_str).chain(mark.as_deref());
+                Name::new(batch_of(marks)).map_err(Error::from)?
+            }
+        };
+        Ok(Batch { id, tasks })
+    }
+}
+
+fn print(context: &Context, batch: &Batch, told: &Told) -> Outcome {
+    let summary: &Summary = told.summary();
+    let is_new = matches!(told, Told::Now(_));
+    if context.out.is_json() {
+        let mut object = json!({ "batch_id": batch.id, "told": is_new, "file": SUMMARY_PATH });
+        if let (Some(object), Ok(serde_json::Value::Object(fields))) =
+            (object.as_object_mut(), serde_json::to_value(summary))
+        {
+            object.extend(fields);
+        }
+        context.out.object(&object)?;
+    } else {
+        let what = summary.summary.as_deref().unwrap_or_default();
+        let when = if is_new { "" } else { " (told before)" };
+        context.out.line(format!("{}: {}{when}", batch.id, text::one_line(what)))?;
+        for error in &summary.errors {
+            context.out.line(format!("  {}", text::one_line(error)))?;
+        }
+    }
+    match summary.missing_tasks.is_empty() {
+        true => Ok(()),
+        false => {
+            let missing = text::plural(summary.missing_tasks.len() as u64, "report");
+            Err(Failure::nothing(format!("{missing} missing: the conductor was told so")))
+        }
+    }
+}

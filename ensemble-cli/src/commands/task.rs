@@ -1,0 +1,252 @@
+//! `ensemble task`: the tasks on the blackboard.
+
+use ensemble_core::board::{LockedBoard, NewTask, State, Status, Task, claimable, unmet};
+use ensemble_core::message::Name;
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+use crate::output::STRONG;
+use crate::text::{one_line, printable};
+
+/// Add, list and change tasks on the blackboard
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    Add(Add),
+    List(List),
+    Show(Show),
+    Block(Block),
+    Supersede(Supersede),
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        match self.verb {
+            Verb::Add(add) => add.run(context),
+            Verb::List(list) => list.run(context),
+            Verb::Show(show) => show.run(context),
+            Verb::Block(block) => block.run(context),
+            Verb::Supersede(supersede) => supersede.run(context),
+        }
+    }
+}
+
+/// Add a task
+///
+/// It can be claimed as soon as everything that it comes after is merged.
+#[derive(Debug, clap::Args)]
+struct Add {
+    /// Its name: 1 to 64 of A-Z a-z 0-9 . _ -
+    id: Name,
+    /// What is to be done
+    #[arg(long, short, value_name = "TEXT")]
+    description: String,
+    /// Where it is specified: a path below the project, perhaps with #section
+    #[arg(long = "spec", value_name = "PATH", required_unless_present = "draft")]
+    spec_ref: Option<String>,
+    /// How anybody can see that it is done
+    #[arg(long, value_name = "TEXT", required_unless_present = "draft")]
+    done_when: Option<String>,
+    /// What belongs to it and what does not
+    #[arg(long, value_name = "TEXT")]
+    scope: Option<String>,
+    /// 1 is the most urgent
+    #[arg(long, value_name = "N")]
+    priority: Option<u64>,
+    /// A task that must be merged before; may be repeated
+    #[arg(long, value_name = "ID")]
+    after: Vec<Name>,
+    /// Nobody may claim it yet
+    #[arg(long)]
+    draft: bool,
+}
+
+impl Add {
+    fn run(self, context: &Context) -> Outcome {
+        let mut task = NewTask::draft(self.id.clone()).after(self.after);
+        task.description = self.description;
+        task.spec_ref = self.spec_ref;
+        task.done_when = self.done_when;
+        task.scope = self.scope;
+        task.priority = self.priority;
+        task.is_draft = self.draft;
+        change(context, &self.id, |board| board.add_task(&task))
+    }
+}
+
+/// List tasks, in the order of the board
+#[derive(Debug, clap::Args)]
+struct List {
+    /// Only those that a coder could claim now, most urgent first
+    #[arg(long)]
+    claimable: bool,
+    /// Only those that are there: UNCLAIMED, CLAIMED, READY_FOR_REVIEW …
+    #[arg(long, value_name = "STATUS", value_parser = status, conflicts_with = "claimable")]
+    status: Option<Status>,
+}
+
+impl List {
+    fn run(self, context: &Context) -> Outcome {
+        let state = context.board()?.read()?;
+        let tasks: Vec<&Task> = match self.claimable {
+            true => claimable(&state, context.agent()?.as_ref()),
+            false => state.tasks.iter().collect(),
+        };
+        let is_wanted = |task: &&Task| self.status.is_none_or(|status| task.status == status);
+        let tasks: Vec<&Task> = tasks.into_iter().filter(is_wanted).collect();
+        if context.out.is_json() {
+            return tasks.iter().try_for_each(|task| context.out.object(&described(&state, task)));
+        }
+        if tasks.is_empty() {
+            return context.out.line("none");
+        }
+        table(context, &state, tasks)
+    }
+}
+
+/// Show a task
+#[derive(Debug, clap::Args)]
+struct Show {
+    /// Which one
+    id: Name,
+}
+
+impl Show {
+    fn run(self, context: &Context) -> Outcome {
+        let board = context.board()?;
+        let state = board.read()?;
+        let Some(task) = state.task(&self.id) else {
+            let text = format!("there is no task `{}` on the blackboard", self.id);
+            return Err(Failure::nothing(text).with_hint("`ensemble task list` shows all"));
+        };
+        if context.out.is_json() {
+            return context.out.object(&described(&state, task));
+        }
+        let title = format!("{} {}", task.id, task.status.as_str());
+        context.out.line(context.out.paint(STRONG, title))?;
+        let Value::Object(fields) = json!(task) else { return Ok(()) };
+        for (name, value) in fields {
+            let shown = match &value {
+                Value::Null => continue,
+                Value::Array(items) if items.is_empty() => continue,
+                Value::String(text) if text.contains('\n') => {
+                    let lines = printable(text).replace('\n', "\n    ");
+                    format!("\n    {}", lines.trim_end())
+                }
+                Value::String(text) => format!(" {}", one_line(text)),
+                Value::Array(items) if name == "history" => items.iter().map(happened).collect(),
+                other => format!(" {}", one_line(&other.to_string())),
+            };
+            if !["id", "status"].contains(&name.as_str()) {
+                context.out.line(format!("  {name}:{shown}"))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn happened(line: &Value) -> String {
+    let text = |name: &str| line.get(name).and_then(Value::as_str).unwrap_or_default();
+    let rest = [text("agent"), text("commit"), text("reason")].join(" ");
+    let told = format!("{} {} {}", text("time"), text("event"), rest.trim());
+    format!("\n    {}", one_line(told.trim_end()))
+}
+
+/// Say that a task cannot go on, in the name of its planner
+///
+/// Whoever worked on it is fenced off: what it writes from now on is refused.
+#[derive(Debug, clap::Args)]
+struct Block {
+    /// Which one
+    id: Name,
+    /// Why
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+    /// What must be answered; one to three times
+    #[arg(long = "question", value_name = "TEXT", required = true)]
+    questions: Vec<String>,
+}
+
+impl Block {
+    fn run(self, context: &Context) -> Outcome {
+        change(context, &self.id, |board| {
+            board.block(&self.id, None, &self.reason, &self.questions)
+        })
+    }
+}
+
+/// Put other tasks in the place of a blocked one
+///
+/// What depended on it depends on them from then on.
+#[derive(Debug, clap::Args)]
+struct Supersede {
+    /// Which one
+    id: Name,
+    /// A task that takes its place; may be repeated
+    #[arg(long, value_name = "ID", required = true)]
+    by: Vec<Name>,
+    /// Why it was cut anew
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+}
+
+impl Supersede {
+    fn run(self, context: &Context) -> Outcome {
+        change(context, &self.id, |board| board.supersede(&self.id, &self.by, &self.reason))
+    }
+}
+
+/// Changes the board and tells what became of the task.
+fn change(
+    context: &Context,
+    id: &Name,
+    change: impl FnOnce(&mut LockedBoard<'_>) -> ensemble_core::Result<()>,
+) -> Outcome {
+    let board = context.board()?;
+    let mut locked = board.lock()?;
+    change(&mut locked)?;
+    let state = locked.commit()?;
+    let task = state.task(id).ok_or_else(|| Failure::nothing(format!("task `{id}` is gone")))?;
+    if context.out.is_json() {
+        return context.out.object(&described(&state, task));
+    }
+    context.out.line(format!("{id} {}", task.status.as_str()))
+}
+
+fn described(state: &State, task: &Task) -> Value {
+    let mut object = json!(task);
+    object["waits_for"] = json!(unmet(state, task));
+    object
+}
+
+/// Tasks as lines.
+pub(super) fn table(context: &Context, state: &State, tasks: Vec<&Task>) -> Outcome {
+    let row = |task: &Task| {
+        let waits: Vec<&str> = match task.status.is_terminal() {
+            true => Vec::new(),
+            false => unmet(state, task).into_iter().map(Name::as_str).collect(),
+        };
+        let name = |name: Option<&Name>| name.map_or_else(|| "-".to_owned(), Name::to_string);
+        vec![
+            task.id.to_string(),
+            task.status.as_str().to_owned(),
+            name(task.reviewing_by.as_ref().or(task.assigned_to.as_ref())),
+            if waits.is_empty() { "-".to_owned() } else { waits.join(" ") },
+            task.description.clone().unwrap_or_default(),
+        ]
+    };
+    let rows = tasks.into_iter().map(row).collect();
+    context.out.table(&["task", "status", "agent", "waits for", "description"], rows)
+}
+
+/// A status by the seed's name, in any case.
+fn status(text: &str) -> Result<Status, String> {
+    let word = text.to_ascii_uppercase().replace('-', "_");
+    serde_json::from_value(Value::String(word)).map_err(|_| "is no status of a task".to_owned())
+}

@@ -1,0 +1,103 @@
+//! Writing a report, a review or a summary into the drop box, after it was linted.
+
+use ensemble_core::contract::{self, Contract, Kind};
+use ensemble_core::document::{DocumentOptions, LockedDocument};
+use ensemble_core::lint::{Finding, Linter, Shape};
+use ensemble_core::spool::LOCK_PATIENCE;
+
+use crate::context::Context;
+use crate::exit::{Exit, Failure, Outcome};
+
+/// What becomes of findings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum OnFindings {
+    /// Nothing is written
+    Refuse,
+    /// It is written, and the findings are told
+    Warn,
+    /// Nothing is looked for
+    Off,
+}
+
+/// How what is written is checked.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Checks {
+    /// What becomes of vague words and of what is missing
+    #[arg(long, value_name = "MODE", default_value = "refuse")]
+    lint: OnFindings,
+    /// A rule or a word that is allowed, with the reason; may be repeated
+    #[arg(long = "allow", value_name = "RULE=REASON", value_parser = allowance)]
+    allowed: Vec<(String, String)>,
+}
+
+/// Checks a document as it would stand in its file. What is vague or missing is told line by line, with
+/// how to say it, and refused unless it is only to be told.
+pub(crate) fn lint<T: Contract>(
+    context: &Context,
+    document: &T,
+    file: &str,
+    checks: &Checks,
+) -> Outcome<String> {
+    let text = with_allowed(&contract::write(document), &checks.allowed);
+    let on_findings = checks.lint;
+    if on_findings == OnFindings::Off {
+        return Ok(text);
+    }
+    let project = context.project()?;
+    let root = project.queue.parent().map(std::path::Path::to_owned);
+    let linter = Linter::new(&project.config.lint.options(root));
+    let shape = Shape::Fields(Some(T::KIND));
+    let findings = linter.file(file.as_ref(), text.as_bytes(), shape).findings;
+    let lines: Vec<String> = findings.iter().map(line).collect();
+    match (findings.is_empty(), on_findings) {
+        (true, _) => Ok(text),
+        (false, OnFindings::Warn | OnFindings::Off) => {
+            lines.iter().for_each(|line| crate::exit::say(&format!("warning: {line}")));
+            Ok(text)
+        }
+        (false, OnFindings::Refuse) => {
+            let what = format!("the {} is not written: it is vague or incomplete", noun(T::KIND));
+            let hint = "say it exactly; or, with a reason, `--allow RULE=REASON`; or `--lint warn`";
+            let told = lines.join("\n  ");
+            Err(Failure::new(Exit::Failed, format!("{what}\n  {told}")).with_hint(hint))
+        }
+    }
+}
+
+fn line(finding: &Finding) -> String {
+    format!("{finding} [{}]", finding.rule)
+}
+
+const fn noun(kind: Kind) -> &'static str {
+    kind.as_str()
+}
+
+/// Puts a document into `reports/`, by a rename; the name below the queue.
+pub(crate) fn land(context: &Context, file: &str, text: &str) -> Outcome<String> {
+    let project = context.project()?;
+    context.spool()?;
+    let mut options = DocumentOptions::default();
+    options.tmp = Some(project.queue.join("tmp"));
+    options.durability = project.config.durability.unwrap_or_default();
+    let path = project.queue.join("reports").join(file);
+    let document = LockedDocument::lock_with(path, LOCK_PATIENCE, options)?;
+    document.replace(text.as_bytes())?;
+    Ok(format!("reports/{file}"))
+}
+
+/// Suppressions from the command line, as comments before the document: `RULE=REASON`.
+fn with_allowed(text: &str, allowed: &[(String, String)]) -> String {
+    let comment =
+        |(what, why): &(String, String)| format!("# ensemble-lint: allow-file {what}: {why}\n");
+    allowed.iter().map(comment).chain([text.to_owned()]).collect()
+}
+
+/// Reads `RULE=REASON`.
+fn allowance(text: &str) -> Result<(String, String), String> {
+    let (what, why) = text.split_once('=').ok_or("write it as RULE=REASON")?;
+    let is_plain = |text: &str| !text.trim().is_empty() && !text.contains(char::is_control);
+    match is_plain(what) && is_plain(why) && !what.contains(':') {
+        true => Ok((what.trim().to_owned(), why.trim().to_owned())),
+        false => Err("write it as RULE=REASON, in one line".to_owned()),
+    }
+}

@@ -1,0 +1,110 @@
+//! What went wrong, the worst first.
+
+use ensemble_core::event_log::Record;
+use ensemble_core::message::Timestamp;
+use serde_json::Value;
+
+/// How bad it is; the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Weight {
+    /// Work was lost, or somebody has to act.
+    Bad,
+    /// Something took an odd turn.
+    Odd,
+}
+
+/// Something that went wrong.
+#[derive(Clone, Debug)]
+pub(super) struct Trouble {
+    pub(super) weight: Weight,
+    pub(super) at: Option<Timestamp>,
+    /// Whom it is about.
+    pub(super) who: String,
+    /// What happened.
+    pub(super) what: String,
+    /// Why, or what else is known.
+    pub(super) why: String,
+}
+
+/// What a record tells of trouble, if it does.
+pub(super) fn of(record: &Record) -> Option<Trouble> {
+    let (weight, (who, what, why)) = match bad(record) {
+        Some(said) => (Weight::Bad, said),
+        None => (Weight::Odd, odd(record)?),
+    };
+    Some(Trouble { weight, at: Some(record.timestamp), who, what, why })
+}
+
+/// Whom it is about, what happened, and why.
+type Said = (String, String, String);
+
+fn said(who: String, what: impl Into<String>, why: impl Into<String>) -> Option<Said> {
+    Some((who, what.into(), why.into()))
+}
+
+fn bad(record: &Record) -> Option<Said> {
+    let text = |name: &str| member(record, name);
+    let task = Some(text("task_id")).filter(|task| !task.is_empty()).unwrap_or_else(|| text("id"));
+    match record.kind.as_str() {
+        "escalation" => said(
+            Some(text("worker_id")).filter(|who| !who.is_empty()).unwrap_or_else(|| text("worker")),
+            format!("{task} was not taken"),
+            format!("{} after phase {}", text("reason"), text("phase")),
+        ),
+        "loop_detected" => said(
+            record.actor.clone(),
+            format!("{task} goes round in circles"),
+            format!("{} rounds of {}", text("cycles"), text("limit")),
+        ),
+        "task_failed" => said(text("worker_id"), format!("{task} failed"), text("reason")),
+        "message.dead" => said(text("mailbox"), format!("{task} is a dead letter"), text("reason")),
+        "message.damaged" => said(text("mailbox"), format!("{task} is damaged"), ""),
+        "file.rejected" => {
+            said(String::new(), format!("{} was set aside", text("file")), text("error"))
+        }
+        "ready.failed" => said(text("worker-id"), "did not answer any ping", text("observation")),
+        "mailbox.full" => {
+            said(text("mailbox"), "the mailbox was full", format!("{} refused", text("refused")))
+        }
+        "worker.given_up" => said(text("agent"), "stayed at its limit", ""),
+        "watch.queue_gone" => said(String::new(), "the queue was gone", ""),
+        _ => None,
+    }
+}
+
+fn odd(record: &Record) -> Option<Said> {
+    let text = |name: &str| member(record, name);
+    let watcher = || "watcher".to_owned();
+    match record.kind.as_str() {
+        "nudge.unanswered" => said(
+            text("agent"),
+            "did not react to nudges",
+            format!("{} waiting after {} nudges", text("waiting"), text("nudges")),
+        ),
+        "report.vague" => said(String::new(), format!("{} is vague", text("file")), text("rules")),
+        "role.patience_ended" => said(text("role"), "was not told in time", ""),
+        "lease.mass_expiry" => said(
+            String::new(),
+            "leases ran out together",
+            format!("{} of {}", text("late"), text("of")),
+        ),
+        "watch.degraded" => said(watcher(), "no events, looking instead", text("why")),
+        "watch.overflow" => said(watcher(), "events overflowed", ""),
+        "identity.refused" => {
+            said(text("actual"), format!("tried to act as {}", text("claimed")), text("why"))
+        }
+        "request.expired" => said(text("to"), format!("did not decide {}", text("request_id")), ""),
+        _ => None,
+    }
+}
+
+fn member(record: &Record, name: &str) -> String {
+    match record.data.get(name) {
+        Some(Value::String(text)) => text.clone(),
+        Some(Value::Null) | None => String::new(),
+        Some(Value::Array(items)) => {
+            items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
+        }
+        Some(other) => other.to_string(),
+    }
+}

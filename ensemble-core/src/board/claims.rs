@@ -1,0 +1,188 @@
+//! Claims in two phases: what needs the lock is done under it, and what takes long is not.
+//!
+//! ```text
+//! lock    plan_claim      may this agent have this task, and with which worktree?
+//! unlock  (the worktree is made or found: git, seconds)
+//! lock    commit_claim    the same question again, of the board as it is now; then CLAIMED
+//! unlock  (refused: the worktree that was made is of no use, and goes)
+//! ```
+//!
+//! A crash between the phases leaves a worktree that no task names. A crash after the second leaves
+//! a lease that nobody renews. Both are for whoever watches.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::graph::{active_task, unmet};
+use super::locked::LockedBoard;
+use super::state::Status;
+use super::steps::Told;
+use super::tasks::epoch;
+use crate::message::Name;
+use crate::proto::agent;
+use crate::proto::task::{EXHAUSTED_BY, Event, Holder};
+use crate::{Error, Result};
+
+/// Where worktrees lie, below the project.
+const WORKTREES: &str = ".worktrees";
+
+/// What a claim needs before it can be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClaimPlan {
+    /// The task.
+    pub task: Name,
+    /// Who claims it, and the registration under which.
+    pub agent: Holder,
+    /// Where its worktree must be, below the project.
+    pub worktree: String,
+    /// The worktree's branch.
+    pub branch: String,
+    /// The worktree that is there is gone on with; else it begins at the integration branch.
+    pub keeps_worktree: bool,
+    /// It repairs a merge that failed.
+    pub is_integration_fix: bool,
+}
+
+/// A claim or a review that was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Granted {
+    /// Who, with the fencing number that all its writes must say.
+    pub holder: Holder,
+    /// How long it runs without a beat.
+    pub lease: Duration,
+}
+
+impl LockedBoard<'_> {
+    /// Whether a registered agent may have a task now, and what it needs. Changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::NotAllowed`] says why not; [`Error::Fenced`] if the registration is over.
+    pub fn plan_claim(&self, id: &Name, agent: &Holder) -> Result<ClaimPlan> {
+        let what = || format!("claim task `{id}` for `{}`", agent.by);
+        let refused = |why: String| Err(Error::NotAllowed { what: what(), why });
+        self.registered(agent, &what())?;
+        let task = self.task(id)?;
+        if !task.status.is_claimable() {
+            return refused(format!("its status is {}", task.status.as_str()));
+        }
+        let unmet: Vec<&str> = unmet(self.state(), task).into_iter().map(Name::as_str).collect();
+        if !unmet.is_empty() {
+            return refused(format!("it depends on {}, which is not merged", unmet.join(", ")));
+        }
+        if let Some(other) = active_task(self.state(), &agent.by).filter(|other| other.id != *id) {
+            return refused(format!("it has task `{}` ({})", other.id, other.status.as_str()));
+        }
+        if task.failed_by.len() >= EXHAUSTED_BY || task.failed_by.contains(&agent.by) {
+            let names: Vec<&str> = task.failed_by.iter().map(Name::as_str).collect();
+            return refused(format!("{} failed at it", names.join(" and ")));
+        }
+        let is_integration_fix = task.status == Status::IntegrationFailed;
+        let keeps = match task.status {
+            Status::Rejected => task.assigned_to.as_ref() == Some(&agent.by),
+            _ => is_integration_fix,
+        };
+        let usual = format!("{WORKTREES}/{id}");
+        let worktree = task.worktree.clone().filter(|_| keeps).unwrap_or(usual);
+        Ok(ClaimPlan {
+            task: id.clone(),
+            agent: agent.clone(),
+            worktree,
+            branch: format!("task/{id}"),
+            keeps_worktree: keeps,
+            is_integration_fix,
+        })
+    }
+
+    /// Makes a claim whose worktree is there now. `base_commit` is where a fresh one began.
+    ///
+    /// # Errors
+    /// As for [`LockedBoard::plan_claim`]; [`Error::NotAllowed`] if the plan would be another one now.
+    pub fn commit_claim(&mut self, plan: &ClaimPlan, base_commit: Option<&str>) -> Result<Granted> {
+        let now = self.plan_claim(&plan.task, &plan.agent)?;
+        let what = || format!("claim task `{}` for `{}`", plan.task, plan.agent.by);
+        if now != *plan {
+            let why = "it has changed meanwhile: plan the claim again".to_owned();
+            return Err(Error::NotAllowed { what: what(), why });
+        }
+        if base_commit.is_none() && !plan.keeps_worktree {
+            let why = "a fresh worktree has a commit where it began".to_owned();
+            return Err(Error::NotAllowed { what: what(), why });
+        }
+        let before = self.task(&plan.task)?.status;
+        let author = self.task(&plan.task)?.assigned_to.clone();
+        let holder = Holder { by: plan.agent.by.clone(), epoch: self.draw_epoch() };
+        let event = match before {
+            Status::Rejected if plan.keeps_worktree => "reclaimed_after_rejection",
+            Status::Rejected => "reassigned_after_rejection",
+            Status::IntegrationFailed => "claimed_for_integration_fix",
+            _ => "claimed",
+        };
+        let told = Told::new(event, Some(holder.by.clone()), epoch(&holder));
+        self.step(&plan.task, Event::Claim(holder.clone()), "claim", told)?;
+        let lease = self.state().config.lease_duration();
+        let end = self.lease_end(lease);
+        let mut fields = self.fields(&plan.task)?;
+        fields.set("worktree", plan.worktree.as_str()).set("lease_expires", end);
+        if let Some(commit) = base_commit {
+            fields.set("base_commit", commit);
+        }
+        if plan.is_integration_fix {
+            fields.set("integration_fix", true);
+        }
+        self.refresh()?;
+        if let Some(author) = author.filter(|author| *author != holder.by) {
+            self.leave(&author, &plan.task)?;
+        }
+        self.agent_step(&holder.by, agent::Event::Work, Some(&plan.task))?;
+        Ok(Granted { holder, lease })
+    }
+
+    /// A registered reviewer takes a task that waits for one.
+    ///
+    /// # Errors
+    /// As for [`LockedBoard::plan_claim`].
+    pub fn claim_review(&mut self, id: &Name, reviewer: &Holder) -> Result<Granted> {
+        self.registered(reviewer, &format!("review task `{id}`"))?;
+        let holder = Holder { by: reviewer.by.clone(), epoch: self.draw_epoch() };
+        let told = Told::new("review_claimed", Some(holder.by.clone()), epoch(&holder));
+        self.step(id, Event::Review(holder.clone()), "review", told)?;
+        let lease = self.state().config.lease_duration();
+        let end = self.lease_end(lease);
+        self.fields(id)?.set("review_lease_expires", end);
+        self.refresh()?;
+        self.agent_step(&holder.by, agent::Event::Review, Some(id))?;
+        Ok(Granted { holder, lease })
+    }
+
+    /// A claim or a review is over without a result: its lease ran out, or it was given back. What
+    /// was in the worktree stays there.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] if another claim has come since; [`Error::NotAllowed`] if nobody holds it.
+    pub fn release(&mut self, id: &Name, epoch: u64, reason: &str) -> Result<()> {
+        let task = self.task(id)?;
+        let (holder, event) = match task.status {
+            Status::ReadyForReview => (task.reviewing_by.clone(), "review_claim_released"),
+            _ => (task.assigned_to.clone(), "coder_claim_released"),
+        };
+        let more = json!({ "epoch": epoch, "reason": reason });
+        let told = Told::new(event, holder.clone(), more);
+        self.step(id, Event::Expire { epoch }, "release", told)?;
+        holder.map_or(Ok(()), |holder| self.leave(&holder, id))
+    }
+
+    /// Whether an agent's registration is the current one.
+    pub(super) fn registered(&self, agent: &Holder, what: &str) -> Result<()> {
+        let fenced = |why: String| Err(Error::Fenced { what: what.to_owned(), why });
+        match self.state().agents.get(&agent.by).map(|entry| entry.epoch.unwrap_or_default()) {
+            Some(epoch) if epoch == agent.epoch => Ok(()),
+            Some(epoch) => fenced(format!(
+                "registration {} of `{}` is over, {epoch} runs now",
+                agent.epoch, agent.by
+            )),
+            None => fenced(format!("`{}` is not registered any more", agent.by)),
+        }
+    }
+}

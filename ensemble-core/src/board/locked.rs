@@ -1,0 +1,212 @@
+//! The board while it is locked: the only place where it can be changed.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+use super::journal::Last;
+use super::schema::{self, BOARD, Field, TASK};
+use super::state::{State, Task};
+use super::text::Text;
+use super::{Board, load, utf8, validated};
+use crate::document::LockedDocument;
+use crate::message::{Name, Timestamp};
+use crate::spool::registry::edits;
+use crate::{Error, Result};
+
+/// How many steps a record of the log tells.
+const STEPS_TOLD_MAX: usize = 16;
+/// How many names are proposed instead of one that is not there.
+const NEAREST_MAX: usize = 3;
+/// How many characters may be wrong in such a name.
+const NEAREST_EDITS_MAX: usize = 2;
+
+/// A board that nobody else can change until this is dropped. Nothing is written before
+/// [`LockedBoard::commit`]; without it everything stays as it was.
+#[derive(Debug)]
+pub struct LockedBoard<'a> {
+    board: &'a Board,
+    document: LockedDocument,
+    /// As it stood on disk.
+    source: String,
+    text: Text,
+    value: Value,
+    state: State,
+    steps: Vec<Value>,
+}
+
+impl<'a> LockedBoard<'a> {
+    pub(super) fn new(board: &'a Board) -> Result<Self> {
+        let no_board = || Error::NoBoard { path: board.path.clone() };
+        let document = match board.lock_document() {
+            Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => {
+                return Err(no_board());
+            }
+            other => other?,
+        };
+        let source = utf8(document.read()?.ok_or_else(no_board)?, &board.path)?;
+        Last::recover(&board.path, &source, &board.options)?;
+        let (text, value, state) = load(&source, &board.path)?;
+        Ok(Self { board, document, source, text, value, state, steps: Vec::new() })
+    }
+
+    /// What is on it, with the changes so far.
+    #[must_use]
+    pub const fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Writes the changes, if there are any: one rename, one record. Returns what is on the board
+    /// now.
+    ///
+    /// # Errors
+    /// [`Error::WouldBreak`] with all rules that the changed board would break; [`Error::Malformed`] if
+    /// its layout cannot be changed; or the disk failed. Nothing was written then (or, if only the
+    /// directory could not be synced, all of it).
+    pub fn commit(mut self) -> Result<State> {
+        if self.value == self.text.value() {
+            return Ok(self.state);
+        }
+        let revision = self.state.revision + 1;
+        self.set("revision", revision);
+        let state = validated(&self.value, &self.board.path).map_err(|error| match error {
+            Error::Invalid { path, violations } => Error::WouldBreak { path, violations },
+            other => other,
+        })?;
+        let text = self.text.update(&self.value, &self.board.path)?;
+        let told = self.steps.len().min(STEPS_TOLD_MAX);
+        let data = json!({ "steps": self.steps[..told], "count": self.steps.len() });
+        let contents = (self.source.as_str(), text.source());
+        write(self.board, &self.document, revision, contents, data)?;
+        Ok(state)
+    }
+
+    /// Where the board lies.
+    pub(super) fn directory(&self) -> PathBuf {
+        self.board.path.parent().map_or_else(PathBuf::new, Path::to_owned)
+    }
+
+    /// When it is, for people.
+    pub(super) fn now(&self) -> Timestamp {
+        self.board.options.clock.wall()
+    }
+
+    /// Draws a fencing number.
+    pub(super) fn draw_epoch(&mut self) -> u64 {
+        let epoch = self.state.epoch + 1;
+        self.set("epoch", epoch);
+        self.state.epoch = epoch;
+        epoch
+    }
+
+    /// Tells the log of something that was done.
+    pub(super) fn note(&mut self, what: &str, step: Value) {
+        let mut told = json!({ "what": what });
+        if let (Some(told), Value::Object(step)) = (told.as_object_mut(), step) {
+            told.extend(step.into_iter().filter(|(_, value)| !value.is_null()));
+        }
+        self.steps.push(told);
+    }
+
+    /// Sets a field of the top level.
+    pub(super) fn set(&mut self, name: &str, value: impl Into<Value>) {
+        if let Value::Object(board) = &mut self.value {
+            schema::set(board, BOARD, name, value);
+        }
+    }
+
+    /// A mapping of the top level, made if needed.
+    pub(super) fn section(&mut self, name: &str, empty: Value) -> &mut Value {
+        if self.value.get(name).is_none_or(Value::is_null) {
+            self.set(name, empty);
+        }
+        &mut self.value[name]
+    }
+
+    /// Appends to a list of the top level.
+    pub(super) fn append(&mut self, name: &str, item: Value) {
+        if let Value::Array(items) = self.section(name, json!([])) {
+            items.push(item);
+        }
+    }
+
+    /// Looks at the changed value again.
+    pub(super) fn refresh(&mut self) -> Result<()> {
+        // Not the rules: a change may take several steps. They are checked before it is written.
+        self.state = serde_json::from_value(self.value.clone())
+            .map_err(|error| Error::malformed(&self.board.path, "file", error.to_string()))?;
+        Ok(())
+    }
+
+    /// A task, or an error that proposes others.
+    pub(super) fn task(&self, id: &Name) -> Result<&Task> {
+        self.state.task(id).ok_or_else(|| not_on_board(&self.state, id))
+    }
+
+    /// The fields of a task.
+    pub(super) fn fields(&mut self, id: &Name) -> Result<Fields<'_>> {
+        let at = self.state.position(id).ok_or_else(|| not_on_board(&self.state, id))?;
+        match self.value["tasks"].get_mut(at) {
+            Some(Value::Object(object)) => Ok(Fields { object, fields: TASK }),
+            _ => Err(not_on_board(&self.state, id)),
+        }
+    }
+}
+
+/// Replaces the board and records that. The lock must be held.
+pub(super) fn write(
+    board: &Board,
+    document: &LockedDocument,
+    revision: u64,
+    contents: (&str, &str),
+    data: Value,
+) -> Result<()> {
+    let mut last = Last::new(revision, contents, &board.options.actor, data);
+    last.write(&board.path)?;
+    document.replace(contents.1.as_bytes())?;
+    last.log(&board.path, &board.options)
+}
+
+/// The fields of a task or an agent.
+pub(super) struct Fields<'a> {
+    pub(super) object: &'a mut Map<String, Value>,
+    pub(super) fields: &'static [Field],
+}
+
+impl Fields<'_> {
+    /// Sets one, in its place.
+    pub(super) fn set(&mut self, name: &str, value: impl Into<Value>) -> &mut Self {
+        schema::set(self.object, self.fields, name, value);
+        self
+    }
+
+    /// Makes some nothing.
+    pub(super) fn clear(&mut self, names: &[&str]) -> &mut Self {
+        for name in names {
+            self.set(name, Value::Null);
+        }
+        self
+    }
+
+    /// Appends to a list.
+    pub(super) fn push(&mut self, name: &str, item: Value) -> &mut Self {
+        if let Some(Value::Array(items)) = self.object.get_mut(name) {
+            items.push(item);
+            return self;
+        }
+        self.set(name, json!([item]))
+    }
+}
+
+/// An error that proposes tasks with similar names.
+pub(super) fn not_on_board(state: &State, id: &Name) -> Error {
+    let mut near: Vec<(usize, String)> = state
+        .tasks
+        .iter()
+        .map(|task| (edits(id.as_str(), task.id.as_str()), task.id.to_string()))
+        .filter(|(distance, _)| *distance <= NEAREST_EDITS_MAX)
+        .collect();
+    near.sort();
+    let nearest = near.into_iter().take(NEAREST_MAX).map(|(_, name)| name).collect();
+    Error::NotOnBoard { what: "task", id: id.to_string(), nearest }
+}

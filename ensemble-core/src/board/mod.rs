@@ -1,0 +1,333 @@
+//! The blackboard: `state.yaml`, which people, Ensemble and the seed's scripts share (seed 001).
+//!
+//! ```text
+//! flock state.yaml.lock     at most LOCK_PATIENCE; who holds it is named
+//!   read, validate          all rules, all violations; a newer version is refused
+//!   change a value          the methods of LockedBoard, each a step of a machine in `proto`
+//!   validate                or nothing is written
+//!   splice                  only what changed (`text`); comments and unknown fields stay
+//!   write state.yaml.last   which revision this will be, and its record: what explains comes before
+//!   replace state.yaml      one rename
+//!   record board.written    and say so in state.yaml.last
+//! unlock
+//! ```
+//!
+//! Reading needs no lock: a reader sees the old or the new board, whole. A crash leaves one of them,
+//! too; if it fell between the rename and the record, whoever locks next finds that in
+//! `state.yaml.last` and makes up for it. A board whose content nobody announced there was edited by
+//! hand or by another program: that is recorded as `board.edited`.
+//!
+//! Two numbers only grow: `revision` counts writes, and from `epoch` every registration, claim and
+//! review draws its fencing number. Whoever acts under a lease says its number, and an old one is
+//! [`Error::Fenced`].
+//!
+//! ```
+//! use ensemble_core::board::{Board, BoardOptions, NewTask};
+//! use ensemble_core::message::Name;
+//!
+//! # let home = tempfile::tempdir()?;
+//! let board = Board::create(home.path(), BoardOptions::new("planner-1"))?;
+//! let mut locked = board.lock()?;
+//! locked.add_task(&NewTask::new(Name::new("task-1")?, "Count the lines", "specs/lines.md", "wc agrees"))?;
+//! locked.commit()?;
+//! assert_eq!(board.read()?.tasks.len(), 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::document::{DocumentOptions, LockedDocument};
+use crate::durable::{Dir, Durability};
+use crate::env::{Clock, SystemClock};
+use crate::event_log::{NullRecorder, Recorder};
+use crate::{Error, Result};
+
+mod agents;
+mod analyze;
+mod claims;
+mod control;
+mod draft;
+mod graph;
+mod journal;
+mod leases;
+mod locked;
+mod notes;
+mod rules;
+mod schema;
+mod shape;
+mod state;
+mod steps;
+mod tasks;
+mod text;
+
+pub use agents::NewAgent;
+pub use analyze::{Analysis, Pattern, Trigger, Verdict, analyze};
+pub use claims::{ClaimPlan, Granted};
+pub use control::{Control, ControlFile, Staleness};
+pub use draft::Draft;
+pub use graph::{active_task, claimable, cycle, reviewable, unmet};
+pub use leases::{BEATS, Leased, leases, scan, write_beat};
+pub use locked::LockedBoard;
+pub use notes::{NewAnomaly, NewDiscovery, NewHandoff};
+pub use rules::{BLOCKED_QUESTIONS_MAX, missing_files, violations};
+pub use shape::Violation;
+pub use state::{
+    Agent, Anomaly, CircuitBreaker, Config, Discovery, Goal, Happened, Scope, Sprint, State,
+    Status, Task, Timeline,
+};
+pub use tasks::NewTask;
+
+use text::Text;
+
+/// The format that is written; older ones are read, newer ones refused.
+pub const VERSION: u64 = 1;
+/// How long to wait for the board's lock.
+pub const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+/// The board's name, in one of [`PLACES`].
+pub const FILE_NAME: &str = "state.yaml";
+/// Where a board is looked for below a project, the usual place first.
+pub const PLACES: [&str; 2] = [".ensemble", ".liza"];
+/// The largest board, in bytes.
+pub const BOARD_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// How a board is kept.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct BoardOptions {
+    /// Who writes, as the event log has it.
+    pub actor: String,
+    /// How long to wait for the lock.
+    pub patience: Duration,
+    /// What a change survives.
+    pub durability: Durability,
+    /// Where changes are recorded.
+    pub recorder: Arc<dyn Recorder>,
+    /// Where stamps for people come from.
+    pub clock: Arc<dyn Clock + Send + Sync>,
+}
+
+impl BoardOptions {
+    /// The usual ones, recording nothing.
+    #[must_use]
+    pub fn new(actor: impl Into<String>) -> Self {
+        Self {
+            actor: actor.into(),
+            patience: LOCK_PATIENCE,
+            durability: Durability::default(),
+            recorder: Arc::new(NullRecorder),
+            clock: Arc::new(SystemClock),
+        }
+    }
+
+    /// With a place where changes are recorded.
+    #[must_use]
+    pub fn with_recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
+        self.recorder = recorder;
+        self
+    }
+
+    /// With another durability.
+    #[must_use]
+    pub const fn with_durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// With another clock for stamps.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Arc<dyn Clock + Send + Sync>) -> Self {
+        self.clock = clock;
+        self
+    }
+}
+
+impl fmt::Debug for BoardOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BoardOptions").field("actor", &self.actor).finish_non_exhaustive()
+    }
+}
+
+/// A blackboard. Looking at it needs no lock, changing it goes through [`Board::lock`].
+#[derive(Clone, Debug)]
+pub struct Board {
+    path: PathBuf,
+    options: BoardOptions,
+}
+
+impl Board {
+    /// The board of a project: `.ensemble/state.yaml`, else `.liza/state.yaml`.
+    ///
+    /// # Errors
+    /// [`Error::NoBoard`].
+    pub fn find(project: &Path, options: BoardOptions) -> Result<Self> {
+        let mut paths = PLACES.map(|place| project.join(place).join(FILE_NAME)).into_iter();
+        match paths.find(|path| path.symlink_metadata().is_ok()) {
+            Some(path) => Ok(Self { path, options }),
+            None => Err(Error::NoBoard { path: project.join(PLACES[0]).join(FILE_NAME) }),
+        }
+    }
+
+    /// The board at a path.
+    #[must_use]
+    pub fn at(path: impl Into<PathBuf>, options: BoardOptions) -> Self {
+        Self { path: path.into(), options }
+    }
+
+    /// Makes an empty board in a project, and `.ensemble/` if needed.
+    ///
+    /// # Errors
+    /// [`Error::NotAllowed`] if there is one; or the disk failed.
+    pub fn create(project: &Path, options: BoardOptions) -> Result<Self> {
+        if let Ok(Self { path, .. }) = Self::find(project, options.clone()) {
+            let what = "create a blackboard".to_owned();
+            return Err(Error::NotAllowed { what, why: format!("{} exists", path.display()) });
+        }
+        let dir = Dir::open(project)?.ensure_child(PLACES[0], crate::durable::Modes::default())?;
+        let board = Self { path: dir.path().join(FILE_NAME), options };
+        let document = board.lock_document()?;
+        if document.read()?.is_none() {
+            document.replace(NEW_BOARD.as_bytes())?;
+        }
+        Ok(board)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The directory that holds `.ensemble/` or `.liza/`.
+    #[must_use]
+    pub fn project(&self) -> &Path {
+        self.path.parent().and_then(Path::parent).unwrap_or_else(|| Path::new("."))
+    }
+
+    /// What is on it now.
+    ///
+    /// # Errors
+    /// [`Error::NoBoard`]; [`Error::Malformed`] with line and column; [`Error::Invalid`] with all
+    /// violations.
+    pub fn read(&self) -> Result<State> {
+        load(&self.read_text()?, &self.path).map(|(_, _, state)| state)
+    }
+
+    /// Its text, as it stands there.
+    ///
+    /// # Errors
+    /// [`Error::NoBoard`]; it is too large, no UTF-8, or cannot be read.
+    pub fn read_text(&self) -> Result<String> {
+        let parent = self.path.parent().unwrap_or_else(|| Path::new("."));
+        let no_board = || Error::NoBoard { path: self.path.clone() };
+        let dir = match Dir::open(parent) {
+            Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => {
+                return Err(no_board());
+            }
+            other => other?,
+        };
+        let bytes = dir.read(file_name(&self.path), BOARD_BYTES_MAX)?.ok_or_else(no_board)?;
+        utf8(bytes, &self.path)
+    }
+
+    /// Waits for the board's lock and reads it. Start no program and wait for nothing while it is
+    /// held.
+    ///
+    /// # Errors
+    /// As for [`Board::read`]; [`Error::Locked`] names who holds it.
+    pub fn lock(&self) -> Result<LockedBoard<'_>> {
+        LockedBoard::new(self)
+    }
+
+    fn lock_document(&self) -> Result<LockedDocument> {
+        let mut options = DocumentOptions::default();
+        options.bytes_max = BOARD_BYTES_MAX;
+        options.durability = self.options.durability;
+        LockedDocument::lock_with(&self.path, self.options.patience, options)
+    }
+}
+
+/// A new board, as a person would begin one.
+const NEW_BOARD: &str = "\
+# The blackboard: see PROTOCOL.md of Ensemble. Edit it with `ensemble board edit`, or under
+# `flock state.yaml.lock`; comments and fields of your own are kept.
+version: 1
+tasks: []
+agents: {}
+discovered: []
+handoff: {}
+anomalies: []
+config:
+  max_coder_iterations: 10
+  max_review_cycles: 5
+  lease_duration: 300  # seconds
+  integration_branch: main
+";
+
+fn file_name(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).unwrap_or(FILE_NAME)
+}
+
+fn utf8(bytes: Vec<u8>, path: &Path) -> Result<String> {
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Error::malformed(path, "file", format!("is not UTF-8 at byte {at}"))
+    })
+}
+
+/// Parses and validates a board.
+fn load(source: &str, path: &Path) -> Result<(Text, Value, State)> {
+    let text = Text::parse(source, path)?;
+    let value = text.value();
+    if let Some(version) = value.get("version").and_then(Value::as_u64).filter(|v| *v > VERSION) {
+        let problem = format!("is {version}, this program reads {VERSION}: update it");
+        return Err(Error::malformed(path, "version", problem));
+    }
+    let state = validated(&value, path)?;
+    Ok((text, value, state))
+}
+
+/// The board as values, if it breaks no rule.
+fn validated(value: &Value, path: &Path) -> Result<State> {
+    let mut checked = value.clone();
+    let mut found = shape::check(&mut checked);
+    // What was taken out would be missed by rules, and what stands in for it be judged by them.
+    let bad: Vec<(String, String)> = found
+        .iter()
+        .map(|Violation { path, .. }| match path.rsplit_once('.') {
+            Some((parent, _)) => (path.clone(), format!("{parent}.")),
+            None => (path.clone(), format!("{path}.")),
+        })
+        .collect();
+    match serde_json::from_value::<State>(checked) {
+        Ok(state) => {
+            let known = |violation: &Violation| {
+                bad.iter().any(|(path, entry)| {
+                    violation.path == *path || violation.path.starts_with(entry.as_str())
+                })
+            };
+            found.extend(violations(&state).into_iter().filter(|violation| !known(violation)));
+            if found.is_empty() {
+                return Ok(state);
+            }
+        }
+        Err(error) if found.is_empty() => {
+            found.push(Violation::new("file", error.to_string()));
+        }
+        // What could not be made sense of is among the violations.
+        Err(_) => {}
+    }
+    Err(Error::Invalid { path: path.to_owned(), violations: found })
+}
+
+/// All that is wrong with a text that would be a board; nothing if it is one.
+///
+/// # Errors
+/// As for [`Board::read`], but for reading.
+pub fn check(source: &str, path: &Path) -> Result<State> {
+    load(source, path).map(|(_, _, state)| state)
+}

@@ -1,0 +1,317 @@
+//! What happens to tasks, but for claims: planner, coder, reviewer, and who merges.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use super::locked::LockedBoard;
+use super::schema::{self, TASK};
+use super::state::Status;
+use super::steps::Told;
+use crate::message::Name;
+use crate::proto::agent;
+use crate::proto::task::{Event, Holder};
+use crate::{Error, Result};
+
+/// A task that is to be added.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NewTask {
+    /// Its name.
+    pub id: Name,
+    /// What is to be done.
+    pub description: String,
+    /// Where it is specified.
+    pub spec_ref: Option<String>,
+    /// How anybody can see that it is done.
+    pub done_when: Option<String>,
+    /// What belongs to it.
+    pub scope: Option<String>,
+    /// 1 is the most urgent.
+    pub priority: Option<u64>,
+    /// What must be merged before.
+    pub depends_on: Vec<Name>,
+    /// What it takes the place of.
+    pub supersedes: Option<Name>,
+    /// Nobody may claim it yet.
+    pub is_draft: bool,
+}
+
+impl NewTask {
+    /// One that anybody may claim.
+    #[must_use]
+    pub fn new(
+        id: Name,
+        description: impl Into<String>,
+        spec_ref: impl Into<String>,
+        done_when: impl Into<String>,
+    ) -> Self {
+        let (spec_ref, done_when) = (Some(spec_ref.into()), Some(done_when.into()));
+        let description = description.into();
+        Self { description, spec_ref, done_when, is_draft: false, ..Self::draft(id) }
+    }
+
+    /// One that its planner has not finished.
+    #[must_use]
+    pub const fn draft(id: Name) -> Self {
+        Self {
+            id,
+            description: String::new(),
+            spec_ref: None,
+            done_when: None,
+            scope: None,
+            priority: None,
+            depends_on: Vec::new(),
+            supersedes: None,
+            is_draft: true,
+        }
+    }
+
+    /// With what must be merged before.
+    #[must_use]
+    pub fn after(mut self, depends_on: impl IntoIterator<Item = Name>) -> Self {
+        self.depends_on.extend(depends_on);
+        self
+    }
+}
+
+impl LockedBoard<'_> {
+    /// Adds a task, as DRAFT or UNCLAIMED.
+    ///
+    /// # Errors
+    /// [`Error::NotAllowed`] if there is one of that name. Cycles and missing dependencies are found by
+    /// [`LockedBoard::commit`].
+    pub fn add_task(&mut self, task: &NewTask) -> Result<()> {
+        let same = |other: &super::Task| other.id.as_str().eq_ignore_ascii_case(task.id.as_str());
+        if let Some(other) = self.state().tasks.iter().find(|other| same(other)) {
+            let what = format!("add task `{}`", task.id);
+            return Err(Error::NotAllowed { what, why: format!("task `{}` exists", other.id) });
+        }
+        let now = self.now();
+        let status = if task.is_draft { Status::Draft } else { Status::Unclaimed };
+        let mut fields = Map::new();
+        let mut set = |name: &str, value: Value| schema::set(&mut fields, TASK, name, value);
+        set("id", json!(task.id));
+        set("description", json!(task.description));
+        set("status", json!(status));
+        set("priority", json!(task.priority));
+        set("created", json!(now));
+        set("spec_ref", json!(task.spec_ref));
+        set("done_when", json!(task.done_when));
+        set("scope", json!(task.scope));
+        set("depends_on", json!(task.depends_on));
+        set("supersedes", json!(task.supersedes));
+        set("history", json!([{ "time": now, "event": "created" }]));
+        self.append("tasks", Value::Object(fields));
+        self.note("task.created", json!({ "task": task.id, "status": status }));
+        self.refresh()
+    }
+
+    /// DRAFT to UNCLAIMED.
+    ///
+    /// # Errors
+    /// As for all steps of a task: [`Error::NotOnBoard`], and [`Error::NotAllowed`] if the table of
+    /// [`crate::proto::task`] has no such step.
+    pub fn finalize(&mut self, id: &Name) -> Result<()> {
+        let told = Told::new("finalized", None, json!({}));
+        self.step(id, Event::Finalize, "finalize", told).map(drop)
+    }
+
+    /// Its holder begins another iteration.
+    ///
+    /// # Errors
+    /// As for [`LockedBoard::finalize`]; [`Error::Fenced`] if somebody else holds it.
+    pub fn iterate(&mut self, id: &Name, holder: &Holder) -> Result<()> {
+        let told = Told::new("iteration", Some(holder.by.clone()), epoch(holder));
+        self.step(id, Event::Iterate(holder.clone()), "begin an iteration of", told).map(drop)
+    }
+
+    /// Its holder is done with it.
+    ///
+    /// # Errors
+    /// As for [`LockedBoard::iterate`].
+    pub fn submit(&mut self, id: &Name, holder: &Holder, commit: &str) -> Result<()> {
+        let mut more = epoch(holder);
+        more["commit"] = commit.into();
+        let told = Told::new("ready_for_review", Some(holder.by.clone()), more);
+        let event = Event::Submit { holder: holder.clone(), commit: commit.to_owned() };
+        self.step(id, event, "submit", told)?;
+        self.agent_step(&holder.by, agent::Event::Wait, Some(id))
+    }
+
+    /// Its holder does not know what else to try.
+    ///
+    /// # Errors
+    /// As for [`LockedBoard::iterate`].
+    pub fn give_up_task(&mut self, id: &Name, holder: &Holder, reason: &str) -> Result<()> {
+        let mut more = epoch(holder);
+        more["reason"] = reason.into();
+        let told = Told::new("given_up", Some(holder.by.clone()), more);
+        self.step(id, Event::GiveUp(holder.clone()), "give up", told).map(drop)
+    }
+
+    /// It cannot go on: says its holder, or (without one) its planner or a supervisor.
+    ///
+    /// # Errors
+    /// As for [`LockedBoard::iterate`].
+    pub fn block(
+        &mut self,
+        id: &Name,
+        holder: Option<&Holder>,
+        reason: &str,
+        questions: &[String],
+    ) -> Result<()> {
+        let by = self.task(id)?.assigned_to.clone();
+        let told = Told::new("blocked", holder.map(|h| h.by.clone()), json!({ "reason": reason }));
+        self.step(id, Event::Block(holder.cloned()), "block", told)?;
+        let mut fields = self.fields(id)?;
+        fields.set("blocked_reason", reason).set("blocked_questions", json!(questions));
+        self.refresh()?;
+        by.map_or(Ok(()), |by| self.leave(&by, id))
+    }
+
+    /// BLOCKED to UNCLAIMED: what blocked it is gone, and everybody may try again.
+    ///
+    /// # Errors
+    /// As for [`LockedBoard::finalize`].
+    pub fn unblock(&mut self, id: &Name) -> Result<()> {
+        let told = Told::new("unblocked", None, json!({}));
+        self.step(id, Event::Unblock, "unblock", told)?;
+        let mut fields = self.fields(id)?;
+        fields.clear(&["blocked_reason", "blocked_questions", "failed_by"]);
+        if fields.object.contains_key("review_cycles_current") {
+            fields.set("review_cycles_current", 0);
+        }
+        self.refresh()
+    }
+
+    /// BLOCKED to SUPERSEDED. What depended on it depends on its successors from now on.
+    ///
+    /// # Errors
+    /// As for [`LockedBoard::finalize`]; [`Error::NotAllowed`] without a successor.
+    pub fn supersede(&mut self, id: &Name, by: &[Name], reason: &str) -> Result<()> {
+        if by.is_empty() {
+            let what = format!("supersede task `{id}`");
+            return Err(Error::NotAllowed {
+                what,
+                why: "no task is named that takes its place".into(),
+            });
+        }
+        for successor in by {
+            self.task(successor)?;
+        }
+        let told = Told::new("superseded", None, json!({ "reason": reason }));
+        self.step(id, Event::Supersede, "supersede", told)?;
+        self.fields(id)?.set("superseded_by", json!(by)).set("rescope_reason", reason);
+        for successor in by {
+            if self.task(successor)?.supersedes.is_none() {
+                self.fields(successor)?.set("supersedes", json!(id));
+            }
+        }
+        let waits =
+            |task: &&super::Task| !task.status.is_terminal() && task.depends_on.contains(id);
+        let waiting: Vec<(Name, Vec<Name>)> = self
+            .state()
+            .tasks
+            .iter()
+            .filter(waits)
+            .map(|task| (task.id.clone(), replaced(&task.depends_on, id, by)))
+            .collect();
+        for (waiting, depends_on) in waiting {
+            self.fields(&waiting)?.set("depends_on", json!(depends_on));
+            self.note("task.retargeted", json!({ "task": waiting, "from": id }));
+        }
+        self.refresh()
+    }
+
+    /// BLOCKED to ABANDONED.
+    ///
+    /// # Errors
+    /// As for [`LockedBoard::finalize`].
+    pub fn abandon(&mut self, id: &Name, reason: &str) -> Result<()> {
+        let told = Told::new("abandoned", None, json!({ "reason": reason }));
+        self.step(id, Event::Abandon, "abandon", told).map(drop)
+    }
+
+    /// Its reviewer says yes, to this commit.
+    ///
+    /// # Errors
+    /// As for [`LockedBoard::iterate`]; [`Error::NotAllowed`] if another commit was submitted.
+    pub fn approve(&mut self, id: &Name, reviewer: &Holder, commit: &str) -> Result<()> {
+        let author = self.task(id)?.assigned_to.clone();
+        let mut more = epoch(reviewer);
+        more["commit"] = commit.into();
+        let told = Told::new("approved", Some(reviewer.by.clone()), more);
+        let event = Event::Approve { holder: reviewer.clone(), commit: commit.to_owned() };
+        self.step(id, event, "approve", told)?;
+        self.fields(id)?.set("approved_by", json!(reviewer.by)).clear(&["rejection_reason"]);
+        self.refresh()?;
+        self.leave(&reviewer.by, id)?;
+        author.map_or(Ok(()), |author| self.leave(&author, id))
+    }
+
+    /// Its reviewer says no, to this commit. Its coder keeps it, unless that has failed with this.
+    ///
+    /// # Errors
+    /// As for [`LockedBoard::approve`].
+    pub fn reject(
+        &mut self,
+        id: &Name,
+        reviewer: &Holder,
+        commit: &str,
+        reason: &str,
+    ) -> Result<()> {
+        let mut more = epoch(reviewer);
+        more["commit"] = commit.into();
+        more["reason"] = reason.into();
+        let told = Told::new("rejected", Some(reviewer.by.clone()), more);
+        let event = Event::Reject { holder: reviewer.clone(), commit: commit.to_owned() };
+        self.step(id, event, "reject", told)?;
+        self.fields(id)?.set("rejection_reason", reason);
+        self.refresh()?;
+        self.leave(&reviewer.by, id)
+    }
+
+    /// APPROVED to MERGED.
+    ///
+    /// # Errors
+    /// As for [`LockedBoard::finalize`].
+    pub fn merged(&mut self, id: &Name, commit: &str) -> Result<()> {
+        let told = Told::new("merged", None, json!({ "commit": commit }));
+        self.step(id, Event::Merge, "merge", told)?;
+        self.fields(id)?.set("merge_commit", commit);
+        self.refresh()
+    }
+
+    /// APPROVED to INTEGRATION_FAILED.
+    ///
+    /// # Errors
+    /// As for [`LockedBoard::finalize`].
+    pub fn integration_failed(&mut self, id: &Name, reason: &str) -> Result<()> {
+        let told = Told::new("integration_failed", None, json!({ "reason": reason }));
+        self.step(id, Event::FailIntegration, "report a failed merge of", told).map(drop)
+    }
+
+    /// How long a lease runs that begins now, for people to read.
+    pub(super) fn lease_end(&self, duration: Duration) -> Value {
+        json!(self.now().plus(duration))
+    }
+}
+
+/// The dependencies, with `id` replaced by its successors.
+fn replaced(depends_on: &[Name], id: &Name, by: &[Name]) -> Vec<Name> {
+    let mut new: Vec<Name> = Vec::new();
+    for dependency in depends_on {
+        let instead = if dependency == id { by } else { std::slice::from_ref(dependency) };
+        for name in instead {
+            if !new.contains(name) {
+                new.push(name.clone());
+            }
+        }
+    }
+    new
+}
+
+pub(super) fn epoch(holder: &Holder) -> Value {
+    json!({ "epoch": holder.epoch })
+}

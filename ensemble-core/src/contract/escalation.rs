@@ -1,0 +1,76 @@
+//! A task that needs somebody's hand: `reports/escalation-<task>.yaml`.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+
+use super::document::{Contract, Kind};
+use super::reader::Reader;
+
+/// What Conductor is told of a task that does not go on by itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct EscalationReport {
+    /// Which task.
+    pub task_id: String,
+    /// Whose it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker: Option<String>,
+    /// Which attempt at it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u64>,
+    /// The highest phase that was reached, 0 to 3.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<u64>,
+    /// Why: `unanswered`, `not_pressable`, `crashed`, `undeliverable`, `review_loop` …
+    pub reason: String,
+    /// What else is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// Who gave it up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// When.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub escalated_at: Option<String>,
+    /// What is to be done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub action: Option<String>,
+    /// Fields that the contract does not know.
+    #[serde(flatten)]
+    pub extra: Map<String, Json>,
+}
+
+impl EscalationReport {
+    /// A task that does not go on, and why.
+    #[must_use]
+    pub fn new(task_id: impl Into<String>, reason: impl Into<String>) -> Self {
+        Self { task_id: task_id.into(), reason: reason.into(), ..Self::default() }
+    }
+}
+
+impl Contract for EscalationReport {
+    const KIND: Kind = Kind::Escalation;
+    const SIGNATURE: &'static [&'static str] = &["task_id", "phase", "escalated_at"];
+
+    fn read(file: &str, fields: &mut Reader<'_>) -> Self {
+        let named = file.strip_prefix("escalation-").and_then(|rest| rest.strip_suffix(".yaml"));
+        let task_id = fields.text(&["task_id", "task", "taskid"]);
+        Self {
+            task_id: task_id.or_else(|| named.map(str::to_owned)).unwrap_or_default(),
+            worker: fields.text(&["worker", "worker_id", "agent"]),
+            attempt: fields.count(&["attempt", "attempts"]),
+            phase: fields.count(&["phase", "max_phase"]),
+            reason: fields.text(&["reason", "error"]).unwrap_or_else(|| "unanswered".to_owned()),
+            detail: fields.text(&["detail", "summary", "description", "message"]),
+            from: fields.text(&["from", "escalated_by"]),
+            escalated_at: fields.text(&["escalated_at", "at", "timestamp"]),
+            action: fields.text(&["action", "recommendation"]),
+            extra: Map::new(),
+        }
+    }
+
+    fn keep(&mut self, rest: Map<String, Json>) {
+        self.extra = rest;
+    }
+}

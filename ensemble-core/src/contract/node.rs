@@ -1,0 +1,226 @@
+//! A document as a tree in which every field and value knows its line, whatever its shape is.
+//!
+//! What YAML's one parser ([`crate::message::yaml`]) refuses never gets here, so a tree is at most
+//! 16 deep and has at most 100,000 nodes.
+
+use std::fmt;
+use std::path::Path;
+
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number};
+use serde_saphyr::Spanned;
+
+use crate::Result;
+use crate::message::yaml;
+
+/// A value and where it begins.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// Its line, from 1; 0 if that is not known.
+    pub line: u64,
+    /// Its column in characters, from 1; 0 if that is not known.
+    pub column: u64,
+    /// What stands there.
+    pub value: Value,
+}
+
+/// What a node is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Nothing: `null`, `~` or an empty value.
+    Null,
+    /// `true` or `false`.
+    Bool(bool),
+    /// A number.
+    Number(Number),
+    /// A text.
+    Text(String),
+    /// A list.
+    List(Vec<Node>),
+    /// Fields, in their order.
+    Map(Vec<Field>),
+}
+
+/// A field of a mapping.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Field {
+    /// Its name as it stands there.
+    pub name: String,
+    /// The line of its name, from 1; 0 if that is not known.
+    pub line: u64,
+    /// Its value.
+    pub node: Node,
+}
+
+impl Node {
+    /// Reads a document that came from `path`.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`](crate::Error::Malformed) with line and column.
+    pub fn parse(text: &str, path: &Path) -> Result<Self> {
+        yaml::parse::<Located>(text, path).map(|located| located.0)
+    }
+
+    /// The fields, if it is a mapping.
+    #[must_use]
+    pub fn fields(&self) -> Option<&[Field]> {
+        match &self.value {
+            Value::Map(fields) => Some(fields),
+            _ => None,
+        }
+    }
+
+    /// What it is, in a word for an error.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self.value {
+            Value::Null => "empty",
+            Value::Bool(_) => "true or false",
+            Value::Number(_) => "a number",
+            Value::Text(_) => "a text",
+            Value::List(_) => "a list",
+            Value::Map(_) => "a mapping",
+        }
+    }
+
+    /// The value without its places.
+    #[must_use]
+    pub fn to_json(&self) -> serde_json::Value {
+        match &self.value {
+            Value::Null => serde_json::Value::Null,
+            Value::Bool(value) => (*value).into(),
+            Value::Number(number) => number.clone().into(),
+            Value::Text(text) => text.clone().into(),
+            Value::List(nodes) => nodes.iter().map(Self::to_json).collect(),
+            Value::Map(fields) => {
+                let members = fields.iter().map(|field| (field.name.clone(), field.node.to_json()));
+                members.collect::<Map<_, _>>().into()
+            }
+        }
+    }
+}
+
+/// A node as the parser hands it out: its place comes from outside, its content from inside.
+struct Located(Node);
+
+impl<'de> Deserialize<'de> for Located {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        let spanned = Spanned::<Value>::deserialize(deserializer)?;
+        let (line, column) = (spanned.referenced.line(), spanned.referenced.column());
+        Ok(Self(Node { line, column, value: spanned.value }))
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        deserializer.deserialize_any(AnyValue)
+    }
+}
+
+struct AnyValue;
+
+impl<'de> Visitor<'de> for AnyValue {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E: de::Error>(self) -> std::result::Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E: de::Error>(self) -> std::result::Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, inner: D) -> std::result::Result<Value, D::Error> {
+        inner.deserialize_any(self)
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> std::result::Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> std::result::Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> std::result::Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_i128<E: de::Error>(self, value: i128) -> std::result::Result<Value, E> {
+        Ok(Value::Text(value.to_string()))
+    }
+
+    fn visit_u128<E: de::Error>(self, value: u128) -> std::result::Result<Value, E> {
+        Ok(Value::Text(value.to_string()))
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> std::result::Result<Value, E> {
+        // `.inf` and `.nan` have no place in JSON.
+        Ok(Number::from_f64(value).map_or_else(|| Value::Text(value.to_string()), Value::Number))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> std::result::Result<Value, E> {
+        Ok(Value::Text(text.to_owned()))
+    }
+
+    fn visit_string<E: de::Error>(self, text: String) -> std::result::Result<Value, E> {
+        Ok(Value::Text(text))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<Value, A::Error> {
+        let mut nodes = Vec::new();
+        while let Some(Located(node)) = list.next_element()? {
+            nodes.push(node);
+        }
+        Ok(Value::List(nodes))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Value, A::Error> {
+        let mut fields = Vec::new();
+        while let Some(name) = map.next_key::<Spanned<String>>()? {
+            let Located(node) = map.next_value()?;
+            fields.push(Field { name: name.value, line: name.referenced.line(), node });
+        }
+        Ok(Value::Map(fields))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Node {
+        Node::parse(text, Path::new("x.yaml")).unwrap()
+    }
+
+    #[test]
+    fn every_field_knows_its_line() {
+        let node =
+            parse("# c\na: 1\nb:\n  - x: one\n    y: |\n      two\n  - [3, ~]\n\"c\": true\n");
+        let fields = node.fields().unwrap();
+        let lines: Vec<_> = fields.iter().map(|f| (f.name.as_str(), f.line)).collect();
+        assert_eq!(lines, [("a", 2), ("b", 3), ("c", 8)]);
+        let Value::List(items) = &fields[1].node.value else { panic!("{fields:?}") };
+        let inner = items[0].fields().unwrap();
+        // A text of several lines begins in its first line.
+        assert_eq!((inner[0].line, inner[1].line, inner[1].node.line), (4, 5, 6));
+        assert_eq!(items[1].line, 7);
+        assert_eq!(
+            node.to_json(),
+            serde_json::json!({"a": 1, "b": [{"x": "one", "y": "two\n"}, [3, null]], "c": true})
+        );
+    }
+
+    #[test]
+    fn json_is_read_too_and_what_yaml_refuses_is_refused() {
+        let node = parse("{\"a\":\n {\"b\": [1.5, \"x\"]}}");
+        assert_eq!(node.fields().unwrap()[0].node.fields().unwrap()[0].line, 2);
+        for bad in ["a: 1\na: 2\n", "a: &x 1\nb: *x\n", "a: [", "a: 1\n---\nb: 2\n"] {
+            assert!(Node::parse(bad, Path::new("x.yaml")).is_err(), "{bad:?}");
+        }
+    }
+}

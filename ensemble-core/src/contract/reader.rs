@@ -1,0 +1,236 @@
+//! Lenient reading: a field by any of its names, a value in any of its spellings, and the rest kept.
+
+use serde_json::{Map, Value as Json};
+
+use super::node::{Field, Node, Value};
+use super::problem::{PROBLEMS_MAX, Problem};
+
+/// The longest excerpt of a wrong value in an error, in characters.
+const EXCERPT_CHARS_MAX: usize = 40;
+
+/// A field's name as it is compared: `taskId`, `task-id` and `Task_ID` are `task_id`.
+pub(super) fn plain(name: &str) -> String {
+    let mut out = String::with_capacity(name.len() + 4);
+    let mut was_lower = false;
+    for c in name.trim().chars() {
+        if matches!(c, '-' | ' ' | '_') {
+            out.push('_');
+        } else {
+            if c.is_uppercase() && was_lower {
+                out.push('_');
+            }
+            out.extend(c.to_lowercase());
+        }
+        was_lower = c.is_lowercase() || c.is_ascii_digit();
+    }
+    out
+}
+
+/// A word as it is compared: `Needs Fix`, `NEEDS-FIX` and `needsFix` are `needs_fix`.
+pub(super) fn word(text: &str) -> String {
+    if text.chars().any(char::is_lowercase) { plain(text) } else { plain(&text.to_lowercase()) }
+}
+
+/// A word that can be read: its written form first, then its other spellings.
+pub(super) type Spelling<T> = (T, &'static [&'static str]);
+
+/// The fields of one mapping, taken one after the other; what nobody takes is kept.
+pub struct Reader<'a> {
+    fields: Vec<(String, &'a Field)>,
+    taken: Vec<bool>,
+    problems: &'a mut Vec<Problem>,
+    /// What stands before a field's name in an error: `findings[2].`.
+    prefix: String,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(fields: &'a [Field], problems: &'a mut Vec<Problem>) -> Self {
+        Self::below(String::new(), fields, problems)
+    }
+
+    pub(super) fn below(
+        prefix: String,
+        fields: &'a [Field],
+        problems: &'a mut Vec<Problem>,
+    ) -> Self {
+        let fields: Vec<_> = fields.iter().map(|field| (plain(&field.name), field)).collect();
+        Self { taken: vec![false; fields.len()], fields, problems, prefix }
+    }
+
+    /// The field with the first of these names that is there and not empty.
+    pub(super) fn take(&mut self, names: &[&str]) -> Option<&'a Field> {
+        let is_there = |name: &&str| {
+            let mut fields = self.fields.iter();
+            fields.position(|(plain, f)| plain == name && !matches!(f.node.value, Value::Null))
+        };
+        let at = names.iter().find_map(is_there)?;
+        self.taken[at] = true;
+        Some(self.fields[at].1)
+    }
+
+    pub(super) fn problem(
+        &mut self,
+        line: u64,
+        field: &str,
+        detail: impl Into<String>,
+        hint: impl Into<String>,
+    ) {
+        if self.problems.len() < PROBLEMS_MAX {
+            let field = format!("{}{field}", self.prefix);
+            self.problems.push(Problem { line, field, detail: detail.into(), hint: hint.into() });
+        }
+    }
+
+    fn wrong(&mut self, field: &Field, wanted: &str) {
+        let is = field.node.kind();
+        let detail = format!("is {is}, not {wanted}");
+        self.problem(field.line, &field.name, detail, format!("write {wanted}"));
+    }
+
+    /// A text; numbers and truth values count as what they look like.
+    pub(super) fn text(&mut self, names: &[&str]) -> Option<String> {
+        let field = self.take(names)?;
+        let text = scalar(&field.node);
+        if text.is_none() {
+            self.wrong(field, "a text");
+        }
+        text.filter(|text| !text.trim().is_empty())
+    }
+
+    pub(super) fn required_text(&mut self, names: &[&str], hint: &str) -> String {
+        let before = self.problems.len();
+        let text = self.text(names);
+        if text.is_none() && self.problems.len() == before {
+            self.problem(0, names[0], "is missing", hint);
+        }
+        text.unwrap_or_default()
+    }
+
+    /// A count; a list counts its items.
+    pub(super) fn count(&mut self, names: &[&str]) -> Option<u64> {
+        let field = self.take(names)?;
+        let count = match &field.node.value {
+            Value::Number(number) => number.as_u64(),
+            Value::Text(text) => text.trim().parse().ok(),
+            Value::List(items) => Some(items.len() as u64),
+            Value::Null | Value::Bool(_) | Value::Map(_) => None,
+        };
+        if count.is_none() {
+            self.wrong(field, "a number of 0 or more");
+        }
+        count
+    }
+
+    /// Texts: a list of them, one alone, or one with commas or lines.
+    pub(super) fn texts(&mut self, names: &[&str]) -> Vec<String> {
+        let Some(field) = self.take(names) else { return Vec::new() };
+        match &field.node.value {
+            Value::List(items) => items.iter().map(line_of).collect(),
+            Value::Text(text) if text.trim().is_empty() => Vec::new(),
+            Value::Text(text) => text.lines().map(|line| line.trim().to_owned()).collect(),
+            // `errors: 0` says that there were none.
+            Value::Number(number) if number.as_u64() == Some(0) => Vec::new(),
+            Value::Bool(false) => Vec::new(),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Map(_) => {
+                vec![line_of(&field.node)]
+            }
+        }
+    }
+
+    /// One of a few words.
+    pub(super) fn choice<T: Copy>(
+        &mut self,
+        names: &[&str],
+        spellings: &[Spelling<T>],
+    ) -> Option<T> {
+        let field = self.take(names)?;
+        let text = scalar(&field.node).unwrap_or_default();
+        let wanted = word(&text);
+        let found = spellings.iter().find(|(_, words)| words.contains(&wanted.as_str()));
+        if found.is_none() {
+            let is: String = text.chars().take(EXCERPT_CHARS_MAX).collect();
+            let detail = match text.is_empty() {
+                true => format!("is {}", field.node.kind()),
+                false => format!("is `{}`", is.escape_debug()),
+            };
+            self.problem(field.line, &field.name, detail, hint_of(spellings));
+        }
+        found.map(|(value, _)| *value)
+    }
+
+    pub(super) fn required_choice<T: Copy>(
+        &mut self,
+        names: &[&str],
+        spellings: &[Spelling<T>],
+    ) -> Option<T> {
+        let before = self.problems.len();
+        let choice = self.choice(names, spellings);
+        if choice.is_none() && self.problems.len() == before {
+            self.problem(0, names[0], "is missing", hint_of(spellings));
+        }
+        choice
+    }
+
+    /// The items of a list, each with its name for errors; one alone counts as a list of one, and
+    /// 0 as an empty one.
+    pub(super) fn items(&mut self, names: &[&str]) -> Vec<(String, &'a Node)> {
+        let Some(field) = self.take(names) else { return Vec::new() };
+        match &field.node.value {
+            Value::List(items) => {
+                let name = |index| format!("{}{}[{index}]", self.prefix, field.name);
+                items.iter().enumerate().map(|(index, node)| (name(index), node)).collect()
+            }
+            Value::Number(number) if number.as_u64() == Some(0) => Vec::new(),
+            Value::Text(text) if text.trim().is_empty() => Vec::new(),
+            Value::Map(_) | Value::Text(_) => {
+                vec![(format!("{}{}", self.prefix, field.name), &field.node)]
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {
+                self.wrong(field, "a list");
+                Vec::new()
+            }
+        }
+    }
+
+    /// Whatever stands there.
+    pub(super) fn any(&mut self, names: &[&str]) -> Option<Json> {
+        self.take(names).map(|field| field.node.to_json())
+    }
+
+    /// The problems so far, for the readers of what lies below.
+    pub(super) fn problems(&mut self) -> &mut Vec<Problem> {
+        self.problems
+    }
+
+    /// What nobody has taken, under the names that it has.
+    pub(super) fn rest(self) -> Map<String, Json> {
+        let left = self.fields.iter().zip(&self.taken).filter(|(_, taken)| !**taken);
+        left.filter(|((_, field), _)| !matches!(field.node.value, Value::Null))
+            .map(|((_, field), _)| (field.name.clone(), field.node.to_json()))
+            .collect()
+    }
+}
+
+fn hint_of<T>(spellings: &[Spelling<T>]) -> String {
+    let words: Vec<&str> =
+        spellings.iter().filter_map(|(_, words)| words.first().copied()).collect();
+    format!("write one of {}", words.join(", "))
+}
+
+/// A scalar as text.
+pub(super) fn scalar(node: &Node) -> Option<String> {
+    match &node.value {
+        Value::Text(text) => Some(text.trim().to_owned()),
+        Value::Number(number) => Some(number.to_string()),
+        Value::Bool(value) => Some(value.to_string()),
+        Value::Null | Value::List(_) | Value::Map(_) => None,
+    }
+}
+
+/// Whatever a node is, as one text.
+pub(super) fn line_of(node: &Node) -> String {
+    scalar(node).unwrap_or_else(|| match node.value {
+        Value::Null => String::new(),
+        _ => node.to_json().to_string(),
+    })
+}

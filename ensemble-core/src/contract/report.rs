@@ -1,0 +1,130 @@
+//! A worker's report: `reports/<task>-completed.yaml`.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+
+use super::document::{Contract, Kind, stem};
+use super::reader::Reader;
+use super::words::Status;
+
+/// What a worker says of a task when it is over.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct Report {
+    /// Which task.
+    pub task_id: String,
+    /// How it ended.
+    pub status: Status,
+    /// Who did it, as in `worker-1`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker_id: Option<String>,
+    /// The agent that did the work, where it is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub executed_by: Option<String>,
+    /// Who handed it on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delegated_from: Option<String>,
+    /// What was done: who, how many, what share, where.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
+    /// Files that were changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files_modified: Vec<String>,
+    /// Files that were made.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files_created: Vec<String>,
+    /// What went wrong on the way.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<String>,
+    /// What the tests said: a text, a number, a mapping.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub test_results: Option<Json>,
+    /// Why it was not done; needed unless the status is `success`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_reason: Option<String>,
+    /// What else was thought of.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub options_considered: Vec<String>,
+    /// When it was over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completed_at: Option<String>,
+    /// Fields that the contract does not know.
+    #[serde(flatten)]
+    pub extra: Map<String, Json>,
+}
+
+const STATUS: &[&str] = &["status", "result", "outcome"];
+const TASK: &[&str] = &["task_id", "task", "taskid"];
+const WORKER: &[&str] = &["worker_id", "worker", "workerid", "agent", "agent_id"];
+
+impl Report {
+    /// A report with what it cannot do without.
+    #[must_use]
+    pub fn new(task_id: impl Into<String>, status: Status) -> Self {
+        Self {
+            task_id: task_id.into(),
+            status,
+            worker_id: None,
+            executed_by: None,
+            delegated_from: None,
+            summary: None,
+            files_modified: Vec::new(),
+            files_created: Vec::new(),
+            errors: Vec::new(),
+            test_results: None,
+            failure_reason: None,
+            options_considered: Vec::new(),
+            completed_at: None,
+            extra: Map::new(),
+        }
+    }
+
+    /// Who answers for it.
+    #[must_use]
+    pub fn author(&self) -> Option<&str> {
+        self.worker_id.as_deref().or(self.executed_by.as_deref())
+    }
+}
+
+impl Contract for Report {
+    const KIND: Kind = Kind::Report;
+    const SIGNATURE: &'static [&'static str] = &[
+        "status",
+        "task_id",
+        "worker_id",
+        "executed_by",
+        "failure_reason",
+        "files_modified",
+        "completed_at",
+    ];
+
+    fn read(file: &str, fields: &mut Reader<'_>) -> Self {
+        let task_id = fields.text(TASK).or_else(|| stem(file, "-completed"));
+        let task_id = task_id.unwrap_or_else(|| {
+            fields.problem(0, "task_id", "is missing", "name the task, as in `task_id: task-001`");
+            String::new()
+        });
+        let status = fields.required_choice(STATUS, Status::SPELLINGS);
+        Self {
+            task_id,
+            status: status.unwrap_or(Status::Failed),
+            worker_id: fields.text(WORKER),
+            executed_by: fields.text(&["executed_by", "executor"]),
+            delegated_from: fields.text(&["delegated_from", "delegated_by"]),
+            summary: fields.text(&["summary", "description", "message", "work_summary"]),
+            files_modified: fields.texts(&["files_modified", "modified_files", "files_changed"]),
+            files_created: fields.texts(&["files_created", "created_files"]),
+            errors: fields.texts(&["errors", "error"]),
+            test_results: fields.any(&["test_results", "tests", "test_result"]),
+            failure_reason: fields.text(&["failure_reason", "reason", "blocked_reason"]),
+            options_considered: fields.texts(&["options_considered", "options"]),
+            completed_at: fields.text(&["completed_at", "finished_at", "at", "timestamp"]),
+            extra: Map::new(),
+        }
+    }
+
+    fn keep(&mut self, rest: Map<String, Json>) {
+        self.extra = rest;
+    }
+}

@@ -1,0 +1,186 @@
+//! A review of a task's work: `reports/<task>-review.yaml`.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+
+use super::document::{Contract, Kind, stem};
+use super::node::Node;
+use super::reader::{Reader, line_of};
+use super::words::{Severity, Verdict};
+
+/// What a reviewer says of a task's work.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct Review {
+    /// Which task.
+    pub task_id: String,
+    /// Who has looked at it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reviewer: Option<String>,
+    /// Whether it can stay.
+    pub status: Verdict,
+    /// What was looked at, and what was found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
+    /// What is to be changed, and what was noticed.
+    #[serde(default)]
+    pub findings: Vec<Finding>,
+    /// When.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reviewed_at: Option<String>,
+    /// Fields that the contract does not know.
+    #[serde(flatten)]
+    pub extra: Map<String, Json>,
+}
+
+/// One thing that a reviewer has found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct Finding {
+    /// How much it weighs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub severity: Option<Severity>,
+    /// What kind of thing: security, correctness, style …
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub category: Option<String>,
+    /// In which file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// In which line, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub line: Option<u64>,
+    /// What is wrong.
+    pub description: String,
+    /// What to do about it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recommendation: Option<String>,
+    /// Fields that the contract does not know.
+    #[serde(flatten)]
+    pub extra: Map<String, Json>,
+}
+
+impl Review {
+    /// A review with what it cannot do without.
+    #[must_use]
+    pub fn new(task_id: impl Into<String>, status: Verdict) -> Self {
+        Self {
+            task_id: task_id.into(),
+            reviewer: None,
+            status,
+            summary: None,
+            findings: Vec::new(),
+            reviewed_at: None,
+            extra: Map::new(),
+        }
+    }
+}
+
+impl Finding {
+    /// Reads `[SEVERITY] [PATH[:LINE]:] WHAT IS WRONG [=> WHAT TO DO]`, as people type it.
+    ///
+    /// ```
+    /// use ensemble_core::contract::{Finding, Severity};
+    /// let finding = Finding::parse("HIGH src/auth.rs:45: the token is logged => log its length");
+    /// assert_eq!(finding.severity, Some(Severity::High));
+    /// assert_eq!((finding.file.as_deref(), finding.line), (Some("src/auth.rs"), Some(45)));
+    /// assert_eq!(finding.recommendation.as_deref(), Some("log its length"));
+    /// ```
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let mut finding = Self::default();
+        let mut rest = text.trim();
+        if let Some((first, more)) = rest.split_once(char::is_whitespace)
+            && let Some(severity) = Severity::read(first.trim_matches(['[', ']', ':']))
+            && first.chars().any(char::is_uppercase)
+        {
+            finding.severity = Some(severity);
+            rest = more.trim_start();
+        }
+        if let Some((place, more)) = rest.split_once(": ")
+            && !place.contains(char::is_whitespace)
+            && place.contains(['/', '.', ':'])
+        {
+            let (file, line) = place_of(place);
+            (finding.file, finding.line) = (Some(file), line);
+            rest = more.trim_start();
+        }
+        let (what, remedy) = match rest.split_once("=>") {
+            Some((what, remedy)) => (what.trim(), Some(remedy.trim())),
+            None => (rest, None),
+        };
+        finding.description = what.to_owned();
+        finding.recommendation = remedy.filter(|text| !text.is_empty()).map(str::to_owned);
+        finding
+    }
+
+    fn read(name: String, node: &Node, fields: &mut Reader<'_>) -> Self {
+        let Some(below) = node.fields() else { return Self::parse(&line_of(node)) };
+        let mut fields = Reader::below(format!("{name}."), below, fields.problems());
+        let place = fields.text(&["file", "path", "location", "where"]);
+        let (file, from_place) = place.map_or((None, None), |place| {
+            let (file, line) = place_of(&place);
+            (Some(file), line)
+        });
+        let description = &["description", "message", "issue", "detail", "title", "problem"];
+        let mut finding = Self {
+            severity: fields.choice(&["severity", "level", "priority"], Severity::SPELLINGS),
+            category: fields.text(&["category", "kind", "type"]),
+            file,
+            line: from_place
+                .or_else(|| lines_of(&fields.text(&["line", "lines", "line_number"])?)),
+            description: fields.required_text(description, "say what is wrong there"),
+            recommendation: fields.text(&["recommendation", "suggestion", "fix", "remedy"]),
+            extra: Map::new(),
+        };
+        finding.extra = fields.rest();
+        finding
+    }
+}
+
+/// `src/a.rs:45` and `src/a.rs:45-52` as file and line; anything else is a file.
+fn place_of(place: &str) -> (String, Option<u64>) {
+    match place.trim_end_matches(':').rsplit_once(':') {
+        Some((file, line)) if lines_of(line).is_some() => (file.to_owned(), lines_of(line)),
+        _ => (place.to_owned(), None),
+    }
+}
+
+/// The first line of `45`, `45-52`, `L45`.
+fn lines_of(text: &str) -> Option<u64> {
+    let first = text.trim().trim_start_matches(['L', 'l']);
+    let digits = first.find(|c: char| !c.is_ascii_digit()).unwrap_or(first.len());
+    first[..digits].parse().ok()
+}
+
+impl Contract for Review {
+    const KIND: Kind = Kind::Review;
+    const SIGNATURE: &'static [&'static str] =
+        &["status", "verdict", "result", "task_id", "reviewer", "findings", "reviewed_at"];
+
+    fn read(file: &str, fields: &mut Reader<'_>) -> Self {
+        let task_id = fields.text(&["task_id", "task", "taskid"]).or_else(|| stem(file, "-review"));
+        let task_id = task_id.unwrap_or_else(|| {
+            fields.problem(0, "task_id", "is missing", "name the task, as in `task_id: task-001`");
+            String::new()
+        });
+        let status = fields.required_choice(&["status", "verdict", "result"], Verdict::SPELLINGS);
+        let findings = fields.items(&["findings", "issues", "comments"]);
+        let findings =
+            findings.into_iter().map(|(name, node)| Finding::read(name, node, fields)).collect();
+        Self {
+            task_id,
+            reviewer: fields.text(&["reviewer", "reviewed_by", "worker_id", "agent"]),
+            status: status.unwrap_or(Verdict::NeedsFix),
+            summary: fields.text(&["summary", "comment", "message"]),
+            findings,
+            reviewed_at: fields.text(&["reviewed_at", "completed_at", "at", "timestamp"]),
+            extra: Map::new(),
+        }
+    }
+
+    fn keep(&mut self, rest: Map<String, Json>) {
+        self.extra = rest;
+    }
+}

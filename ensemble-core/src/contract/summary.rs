@@ -1,0 +1,194 @@
+//! What became of a batch: `reports/completion-summary.yaml`.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value as Json};
+
+use super::document::{Contract, Kind};
+use super::node::{Node, Value};
+use super::reader::{Reader, line_of};
+use super::words::SummaryStatus;
+
+/// What Dispatch tells Conductor of a batch of tasks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct Summary {
+    /// Which session, or which workflow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// Which batch of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch_id: Option<String>,
+    /// How it ended.
+    pub status: SummaryStatus,
+    /// How many tasks there were.
+    pub total_tasks: u64,
+    /// How many were done.
+    pub completed_tasks: u64,
+    /// How many failed or are blocked.
+    pub failed_tasks: u64,
+    /// Of which tasks there is no report.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing_tasks: Vec<String>,
+    /// In a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
+    /// Task by task.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub task_results: Vec<TaskResult>,
+    /// What went wrong.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub errors: Vec<String>,
+    /// When it was over.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completed_at: Option<String>,
+    /// Fields that the contract does not know.
+    #[serde(flatten)]
+    pub extra: Map<String, Json>,
+}
+
+/// What became of one task of a batch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct TaskResult {
+    /// Which task.
+    pub task_id: String,
+    /// `success`, `failed`, `blocked`, `needs_fix` or `missing`.
+    pub status: String,
+    /// Who did it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker_id: Option<String>,
+    /// What its report says, or what is known of a task without one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
+}
+
+impl Summary {
+    /// A summary of this many tasks, none of which was done yet.
+    #[must_use]
+    pub fn new(total_tasks: u64) -> Self {
+        Self {
+            session_id: None,
+            batch_id: None,
+            status: SummaryStatus::Failed,
+            total_tasks,
+            completed_tasks: 0,
+            failed_tasks: 0,
+            missing_tasks: Vec::new(),
+            summary: None,
+            task_results: Vec::new(),
+            errors: Vec::new(),
+            completed_at: None,
+            extra: Map::new(),
+        }
+    }
+}
+
+impl TaskResult {
+    /// A task and how it ended.
+    #[must_use]
+    pub fn new(task_id: impl Into<String>, status: impl Into<String>) -> Self {
+        Self { task_id: task_id.into(), status: status.into(), ..Self::default() }
+    }
+
+    fn read(name: String, node: &Node, fields: &mut Reader<'_>) -> Self {
+        let Some(below) = node.fields() else { return Self::new(line_of(node), "success") };
+        let mut fields = Reader::below(format!("{name}."), below, fields.problems());
+        Self {
+            task_id: fields.required_text(&["task_id", "id", "task"], "name the task"),
+            status: fields.text(&["status", "result"]).unwrap_or_default(),
+            worker_id: fields.text(&["worker_id", "worker", "agent", "executed_by"]),
+            summary: fields.text(&["summary", "detail", "description", "message"]),
+        }
+    }
+}
+
+impl Contract for Summary {
+    const KIND: Kind = Kind::Summary;
+    const SIGNATURE: &'static [&'static str] = &[
+        "status",
+        "total_tasks",
+        "completed_tasks",
+        "failed_tasks",
+        "task_results",
+        "task_summary",
+        "workflow_id",
+        "summary",
+        "succeeded",
+    ];
+
+    fn read(_file: &str, fields: &mut Reader<'_>) -> Self {
+        // The older of the two shapes: what was done and what failed, as lists or as a mapping.
+        let overview = fields.take(&["task_summary"]).map(|field| &field.node);
+        let nested = |name: &str| overview.and_then(|node| number_in(node, name));
+        let total = fields.count(&["total_tasks", "tasks", "total"]).or_else(|| nested("total"));
+        let completed = fields.count(&["completed_tasks", "succeeded", "completed"]);
+        let completed = completed.or_else(|| nested("completed")).or_else(|| nested("succeeded"));
+        let failed = fields.count(&["failed_tasks", "failed"]).or_else(|| nested("failed"));
+        let status = fields.choice(&["status", "result"], SummaryStatus::SPELLINGS);
+        let results = fields.items(&["task_results", "results"]);
+        let mut task_results: Vec<TaskResult> =
+            results.into_iter().map(|(name, node)| TaskResult::read(name, node, fields)).collect();
+        if let Some(Value::List(items)) = overview.map(|node| &node.value) {
+            let read =
+                |(index, node)| TaskResult::read(format!("task_summary[{index}]"), node, fields);
+            task_results.extend(items.iter().enumerate().map(read).collect::<Vec<_>>());
+        }
+        let done = |status: &str| super::words::Status::read(status);
+        let count = |wanted| {
+            let all = task_results.iter().filter(|r| done(&r.status) == Some(wanted));
+            all.count() as u64
+        };
+        let completed_tasks = completed.unwrap_or_else(|| count(super::words::Status::Success));
+        let failed_tasks = failed.unwrap_or_else(|| count(super::words::Status::Failed));
+        let known = completed_tasks + failed_tasks;
+        let total_tasks = total.unwrap_or_else(|| known.max(task_results.len() as u64));
+        let missing_tasks = fields.texts(&["missing_tasks", "missing"]);
+        let status = status.unwrap_or(match (completed_tasks, failed_tasks) {
+            (1.., 0) if missing_tasks.is_empty() => SummaryStatus::Success,
+            (0, _) => SummaryStatus::Failed,
+            _ => SummaryStatus::Partial,
+        });
+        if known > total_tasks {
+            let detail = format!("is {total_tasks}, but {known} tasks are accounted for");
+            fields.problem(0, "total_tasks", detail, "count every task once");
+        }
+        Self {
+            session_id: fields.text(&["session_id", "workflow_id", "session"]),
+            batch_id: fields.text(&["batch_id", "batch"]),
+            status,
+            total_tasks,
+            completed_tasks,
+            failed_tasks,
+            missing_tasks,
+            summary: fields
+                .text(&["summary", "description", "message"])
+                .or_else(|| text_of(overview)),
+            task_results,
+            errors: fields.texts(&["errors", "error"]),
+            completed_at: fields.text(&["completed_at", "finished_at", "at", "timestamp"]),
+            extra: Map::new(),
+        }
+    }
+
+    fn keep(&mut self, rest: Map<String, Json>) {
+        self.extra = rest;
+    }
+}
+
+fn number_in(node: &Node, wanted: &str) -> Option<u64> {
+    let field = node.fields()?.iter().find(|field| super::reader::plain(&field.name) == wanted)?;
+    match &field.node.value {
+        Value::Number(number) => number.as_u64(),
+        Value::List(items) => Some(items.len() as u64),
+        Value::Null | Value::Bool(_) | Value::Text(_) | Value::Map(_) => None,
+    }
+}
+
+fn text_of(node: Option<&Node>) -> Option<String> {
+    match &node?.value {
+        Value::Text(text) if !text.trim().is_empty() => Some(text.trim().to_owned()),
+        _ => None,
+    }
+}

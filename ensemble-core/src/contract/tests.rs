@@ -1,0 +1,233 @@
+//! Every spelling that is in use is read, what is written is read back, and mistakes are named.
+
+use std::path::Path;
+
+use super::*;
+
+fn read<T: Contract>(file: &str, text: &str) -> T {
+    match read_as::<T>(text, Path::new(file)) {
+        Ok(Reading::Whole(document)) => document,
+        Ok(Reading::Foreign) => panic!("foreign: {text}"),
+        Err(broken) => panic!("{broken}"),
+    }
+}
+
+fn problems<T: Contract + std::fmt::Debug>(file: &str, text: &str) -> Vec<String> {
+    let broken = read_as::<T>(text, Path::new(file)).unwrap_err();
+    broken.problems.iter().map(ToString::to_string).collect()
+}
+
+const REPORT: &str = "\
+task_id: task-001
+status: success
+worker_id: 1
+executed_by: worker-1
+delegated_from: conductor
+summary: 4 of 4 tests pass (100%), src/a.rs:12
+files_modified: [src/a.rs]
+files_created:
+  - src/b.rs
+errors: []
+test_results: {passed: 4, failed: 0}
+failure_reason: null
+options_considered: [keep it, move it]
+completed_at: '2026-02-03T10:00:00'
+confidence: 0.9
+";
+
+#[test]
+fn a_report_of_the_original_shape_is_read_whole_and_written_back() {
+    let report: Report = read("task-001-completed.yaml", REPORT);
+    assert_eq!((report.task_id.as_str(), report.status), ("task-001", Status::Success));
+    assert_eq!((report.worker_id.as_deref(), report.author()), (Some("1"), Some("1")));
+    assert_eq!(report.files_created, ["src/b.rs"]);
+    assert_eq!(report.test_results.as_ref().unwrap()["passed"], 4);
+    assert_eq!(report.options_considered.len(), 2);
+    assert_eq!(report.extra["confidence"], 0.9);
+    assert!(report.failure_reason.is_none() && report.errors.is_empty());
+    let text = write(&report);
+    assert!(text.starts_with("task_id: task-001\nstatus: success\n"), "{text}");
+    assert!(text.ends_with("\n...\n"), "{text}");
+    assert_eq!(read::<Report>("x.yaml", &text), report);
+}
+
+#[test]
+fn a_field_is_read_by_any_of_its_names() {
+    for text in [
+        "taskId: t-1\nStatus: Failure\nworkerId: worker-2\nfailureReason: no disk\n",
+        "task-id: t-1\nresult: failed\nworker: worker-2\nreason: no disk\n",
+        "{\"task\": \"t-1\", \"outcome\": \"FAIL\", \"agent\": \"worker-2\", \"blocked_reason\": \"no disk\"}",
+    ] {
+        // The contract is known by a field of it, or by where the file lies.
+        let text =
+            format!("{}{text}", if text.starts_with('{') { "" } else { "completed_at: x\n" });
+        let text = text.replace("\"task\"", "\"task_id\"");
+        let report: Report = read("t-1-completed.yaml", &text);
+        let said = (report.task_id.as_str(), report.status, report.author());
+        assert_eq!(said, ("t-1", Status::Failed, Some("worker-2")), "{text}");
+        assert_eq!(report.failure_reason.as_deref(), Some("no disk"), "{text}");
+    }
+    let unnamed: Report = read("reports/t-9-completed.yaml", "status: done\n");
+    assert_eq!(unnamed.task_id, "t-9", "the file's name says it too");
+    let one: Report = read("x.yaml", "task_id: t\nstatus: ok\nfiles_modified: a.rs\nerrors: 0\n");
+    assert_eq!((one.files_modified, one.errors), (vec!["a.rs".to_owned()], vec![]));
+}
+
+#[test]
+fn a_review_is_read_with_its_findings_in_every_shape() {
+    let text = "\
+task_id: task-001
+reviewer: security-reviewer
+status: needs_fix
+summary: 2 findings
+findings:
+  - severity: CRITICAL
+    category: security
+    file: src/auth.rs
+    line: 45
+    description: the token is logged
+    recommendation: log its length
+  - {severity: low, location: 'src/b.rs:7-9', message: a typo, cwe: 79}
+  - 'HIGH src/c.rs:3: never closed => close it'
+reviewed_at: 2026-02-03T10:00:00
+";
+    let review: Review = read("task-001-review.yaml", text);
+    assert_eq!(review.status, Verdict::NeedsFix);
+    let places: Vec<_> = review
+        .findings
+        .iter()
+        .map(|f| (f.severity.unwrap(), f.file.as_deref().unwrap(), f.line.unwrap()))
+        .collect();
+    let expected = [
+        (Severity::Critical, "src/auth.rs", 45),
+        (Severity::Low, "src/b.rs", 7),
+        (Severity::High, "src/c.rs", 3),
+    ];
+    assert_eq!(places, expected);
+    assert_eq!(review.findings[1].extra["cwe"], 79);
+    assert_eq!(review.findings[2].recommendation.as_deref(), Some("close it"));
+    assert_eq!(read::<Review>("x-review.yaml", &write(&review)), review);
+    let short: Review = read("t-review.yaml", "result: approved\nfindings: 0\n");
+    assert_eq!((short.task_id.as_str(), short.findings.len()), ("t", 0));
+}
+
+#[test]
+fn both_shapes_of_the_summary_are_read() {
+    let ours = "session_id: s\nstatus: partial\ntotal_tasks: 3\ncompleted_tasks: 2\nfailed_tasks: 1\n\
+        summary: x\ntask_results:\n  - {task_id: a, status: success}\nerrors: [e]\ncompleted_at: t\n";
+    let summary: Summary = read("completion-summary.yaml", ours);
+    assert_eq!((summary.status, summary.total_tasks), (SummaryStatus::Partial, 3));
+    assert_eq!(read::<Summary>("x.yaml", &write(&summary)), summary);
+
+    let other = "workflow_id: w-1\nstatus: all_completed\ntask_summary:\n  total: 2\n  completed: 2\n  failed: 0\n";
+    let summary: Summary = read("completion-summary.yaml", other);
+    assert_eq!(
+        (summary.session_id.as_deref(), summary.status),
+        (Some("w-1"), SummaryStatus::Success)
+    );
+    assert_eq!((summary.total_tasks, summary.completed_tasks), (2, 2));
+
+    let listed = "workflow_id: w\nstatus: all_completed\ntask_summary:\n  - {task_id: a, status: success}\n  - {id: b, status: failure}\n";
+    let summary: Summary = read("completion-summary.yaml", listed);
+    assert_eq!((summary.total_tasks, summary.completed_tasks, summary.failed_tasks), (2, 1, 1));
+
+    let short = "from: dispatch\ntasks: 2\nsucceeded: [task-001]\nfailed: [task-003]\n";
+    let summary: Summary = read("completion-summary.yaml", short);
+    assert_eq!((summary.status, summary.completed_tasks), (SummaryStatus::Partial, 1));
+    assert_eq!(summary.extra["from"], "dispatch");
+    let wrong = "status: success\ntotal_tasks: 1\ncompleted_tasks: 2\n";
+    assert!(problems::<Summary>("x.yaml", wrong)[0].contains("2 tasks are accounted for"));
+}
+
+#[test]
+fn tasks_and_instructions_are_read_and_impossible_orders_refused() {
+    let text = "type: start_workers\nworker_count: 2\nworker_agent: claude\nworker_skills: [rust]\n\
+        workflow: heavy\npattern: B\ncreated_at: now\ntasks:\n  - {id: a, instruction: do a, files: [x.rs]}\n\
+        \x20 - {id: b, instruction: do b, blockedBy: [a]}\n";
+    let instruction: Instruction = read("dispatch-instruction.yaml", text);
+    assert_eq!(instruction.tasks[1].blocked_by, ["a"]);
+    assert_eq!(
+        (instruction.pattern, instruction.workflow),
+        (Some(Pattern::B), Some(Workflow::Heavy))
+    );
+    assert_eq!(read::<Instruction>("x.yaml", &write(&instruction)), instruction);
+    let task: Task = read("worker-1-task.yaml", "task_id: t\ninstruction: go\nblocked_by: a\n");
+    assert_eq!((task.id.as_str(), task.blocked_by.len()), ("t", 1));
+
+    let cyclic = text.replace("files: [x.rs]", "blocked_by: [b]").replace("count: 2", "count: 9");
+    let said = problems::<Instruction>("x.yaml", &cyclic).join("\n");
+    assert!(said.contains("worker_count is 9: ask for 1 to 4"), "{said}");
+    assert!(said.contains("waits for itself"), "{said}");
+    let unknown = text.replace("[a]}", "[z]}");
+    assert!(problems::<Instruction>("x.yaml", &unknown)[0].contains("waits for `z`"));
+}
+
+#[test]
+fn mistakes_are_named_with_line_field_and_hint_all_at_once() {
+    let text = "task_id: [a]\nworker_id: w\n\nstatus: maybe\nsummary:\n  deep: yes\n";
+    assert_eq!(
+        problems::<Report>("other.yaml", text),
+        [
+            "line 1: task_id is a list, not a text: write a text",
+            "task_id is missing: name the task, as in `task_id: task-001`",
+            "line 4: status is `maybe`: write one of success, failed, blocked",
+            "line 5: summary is a mapping, not a text: write a text",
+        ]
+    );
+    let missing = problems::<Report>("t-completed.yaml", "task_id: t\n");
+    assert_eq!(missing, ["status is missing: write one of success, failed, blocked"]);
+    let finding = "task_id: t\nstatus: approved\nfindings:\n  - severity: bad\n    file: a\n";
+    assert_eq!(
+        problems::<Review>("t-review.yaml", finding),
+        [
+            "line 4: findings[0].severity is `bad`: write one of CRITICAL, HIGH, MEDIUM, LOW",
+            "findings[0].description is missing: say what is wrong there",
+        ]
+    );
+    let yaml = problems::<Report>("t-completed.yaml", "task_id: t\nstatus: [\n");
+    assert!(yaml[0].starts_with("line ") && yaml[0].contains("is not YAML"), "{yaml:?}");
+}
+
+#[test]
+fn another_shape_is_nobodys_mistake() {
+    for text in ["n: 1\n", "good: yes\n", "lines: 7\nfiles: [a]\n", "{}"] {
+        let reading = read_as::<Report>(text, Path::new("t-completed.yaml"));
+        assert_eq!(reading, Ok(Reading::Foreign), "{text}");
+    }
+    assert!(read_as::<Report>("just text\n", Path::new("x.yaml")).is_err());
+}
+
+#[test]
+fn errors_stay_short_whatever_is_wrong() {
+    let many: String = (0..500).map(|n| format!("  - severity: x{n}\n")).collect();
+    let broken = problems::<Review>("t-review.yaml", &format!("status: ok\nfindings:\n{many}"));
+    assert_eq!(broken.len(), super::problem::PROBLEMS_MAX);
+    let long = format!("task_id: t\nstatus: \"{}\\e\"\n", "x".repeat(10_000));
+    let said = problems::<Report>("t-completed.yaml", &long);
+    assert!(said[0].len() < 200 && !said[0].contains('\u{1b}'), "{said:?}");
+}
+
+proptest::proptest! {
+    #[test]
+    fn no_text_makes_it_panic(text in "\\PC{0,200}") {
+        for kind in Kind::ALL {
+            if let Ok(node) = Node::parse(&text, Path::new("x.yaml")) {
+                let _ = check(kind, &node, Path::new("x.yaml"));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read_back(
+        task in "[a-z0-9-]{1,12}",
+        summary in "[^\\x00-\\x08\\x0b-\\x1f\\x7f-\\u{9f}\\u{feff}\\u{fffe}\\u{ffff}]{1,80}",
+        files in proptest::collection::vec("[a-zA-Z0-9./ :#-]{1,20}", 0..4),
+    ) {
+        let mut report = Report::new(task, Status::Blocked);
+        report.summary = Some(summary.trim().to_owned()).filter(|text| !text.is_empty());
+        report.files_modified = files.iter().map(|file| format!("f{}", file.trim())).collect();
+        let text = write(&report);
+        let read = read_as::<Report>(&text, Path::new("x.yaml"));
+        proptest::prop_assert_eq!(read, Ok(Reading::Whole(report)), "{}", text);
+    }
+}

@@ -1,0 +1,366 @@
+//! Checking a file: what it is, which of its text is prose, and where that stands.
+
+use std::path::Path;
+
+use super::allow::{self, Allowed, DIRECTIVE};
+use super::facts::{self, Fact};
+use super::finding::{Finding, Rule};
+use super::places::Places;
+use super::scan::Linter;
+use crate::contract::{self, Kind, Node, Value};
+
+/// The largest file that is checked, in bytes.
+pub const FILE_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// How far a value's text may begin behind its place, besides its own length, in bytes.
+const WINDOW_BYTES: usize = 256;
+/// Fields whose text is not the writer's own prose: names, places, and what programs have said.
+const NOT_PROSE: [&str; 38] = [
+    "id",
+    "task_id",
+    "taskid",
+    "task",
+    "worker_id",
+    "worker",
+    "reviewer",
+    "executed_by",
+    "delegated_from",
+    "from",
+    "to",
+    "agent",
+    "session_id",
+    "workflow_id",
+    "batch_id",
+    "message_id",
+    "status",
+    "severity",
+    "category",
+    "type",
+    "kind",
+    "workflow",
+    "pattern",
+    "files",
+    "file",
+    "path",
+    "location",
+    "files_modified",
+    "files_created",
+    "output",
+    "stdout",
+    "stderr",
+    "log",
+    "diff",
+    "code",
+    "snippet",
+    "command",
+    "test_results",
+];
+
+/// What a text is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// Prose: Markdown, a message, anything that is not below.
+    Text,
+    /// Prose that has to say what a report has to say.
+    ReportText,
+    /// YAML or JSON: its texts are prose. With a contract it must keep it.
+    Fields(Option<Kind>),
+}
+
+impl Shape {
+    /// By a file's name.
+    #[must_use]
+    pub fn of(path: &Path) -> Self {
+        let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
+        let name = name.unwrap_or_default();
+        match [".yaml", ".yml", ".json"].iter().any(|end| name.ends_with(end)) {
+            true => Self::Fields(Kind::of(&name)),
+            false => Self::Text,
+        }
+    }
+}
+
+/// A file that was checked.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[non_exhaustive]
+pub struct Linted {
+    /// Its path, as it was named.
+    pub file: String,
+    /// What was found, in the order of the text.
+    pub findings: Vec<Finding>,
+}
+
+impl Linter {
+    /// Checks a file's content.
+    #[must_use]
+    pub fn file(&self, path: &Path, content: &[u8], shape: Shape) -> Linted {
+        let file = path.display().to_string();
+        let findings = match self.content(path, content, shape) {
+            Ok(findings) => findings,
+            Err(finding) => vec![*finding],
+        };
+        Linted { file, findings }
+    }
+
+    fn content(
+        &self,
+        path: &Path,
+        content: &[u8],
+        shape: Shape,
+    ) -> Result<Vec<Finding>, Box<Finding>> {
+        let of_file = |message: String, instead: &str| {
+            Box::new(Finding::of_file(Rule::Contract, message, instead))
+        };
+        if content.len() > FILE_BYTES_MAX {
+            let message = format!("the file has {} bytes", content.len());
+            let instead = format!("check files of at most {FILE_BYTES_MAX} bytes");
+            return Err(of_file(message, &instead));
+        }
+        let text = std::str::from_utf8(content).map_err(|error| {
+            let message = format!("the file is not UTF-8 at byte {}", error.valid_up_to());
+            of_file(message, "write it in UTF-8")
+        })?;
+        Ok(match shape {
+            Shape::Text => self.prose(text, &[]),
+            Shape::ReportText => self.prose(text, &self.options.require),
+            Shape::Fields(kind) => self.fields(path, text, kind),
+        })
+    }
+
+    fn prose(&self, text: &str, require: &[Fact]) -> Vec<Finding> {
+        let (mut findings, allowed) = self.scan(text, true);
+        for fact in require {
+            if !facts::says(*fact, text, &self.options.names) {
+                findings.push(missing(*fact));
+            }
+        }
+        if !require.is_empty() {
+            findings.extend(self.wrong_places(text, &mut Places::default()));
+        }
+        findings.sort_by_key(|finding| (finding.line, finding.column));
+        allow::apply(&mut findings, &allowed);
+        findings
+    }
+
+    /// Places in a text that do not exist, with their lines and columns.
+    fn wrong_places(&self, text: &str, known: &mut Places) -> Vec<Finding> {
+        let Some(root) = &self.options.root else { return Vec::new() };
+        let (mut line, mut counted) = (1, 0);
+        let mut findings = Vec::new();
+        for place in facts::places(text) {
+            line += text[counted..place.at].matches('\n').count() as u64;
+            counted = place.at;
+            let Some(wrong) = known.wrong(root, place.path, place.lines.1) else { continue };
+            let line_start = text[..place.at].rfind('\n').map_or(0, |at| at + 1);
+            let column = text[line_start..place.at].chars().count() as u64 + 1;
+            findings.push(Finding {
+                rule: Rule::BadWhere,
+                line,
+                column,
+                end_column: column + place.text.chars().count() as u64,
+                text: place.text.to_owned(),
+                message: wrong,
+                instead: "name a file below the project and a line that it has".to_owned(),
+                at: place.at,
+            });
+        }
+        findings
+    }
+
+    fn fields(&self, path: &Path, text: &str, kind: Option<Kind>) -> Vec<Finding> {
+        let node = match Node::parse(text, path) {
+            Ok(node) => node,
+            Err(error) => {
+                let message = format!("it is not YAML: {error}");
+                let hint = "write `field: value`, with quotes around what has `: ` or `#` in it";
+                return vec![Finding::of_file(Rule::Contract, message, hint)];
+            }
+        };
+        let mut findings = Vec::new();
+        let is_meant = kind.is_some_and(|kind| contract::is_meant(kind, &node.to_json()));
+        let kind = kind.filter(|_| is_meant);
+        if let Some(Err(broken)) = kind.map(|kind| contract::check(kind, &node, path)) {
+            findings.extend(broken.problems.into_iter().map(|problem| {
+                let message = format!("{} {}", problem.field, problem.detail);
+                let mut finding = Finding::of_file(Rule::Contract, message, problem.hint);
+                finding.line = problem.line.max(1);
+                finding
+            }));
+        }
+        let mut said = Said::default();
+        let lines = LineIndex::new(text);
+        self.walk(&node, None, &lines, &mut said);
+        findings.append(&mut said.findings);
+        for fact in self.required_of(kind) {
+            if !said.says(fact, &self.options.names) {
+                findings.push(missing(fact));
+            }
+        }
+        findings.sort_by_key(|finding| (finding.line, finding.column));
+        let allowed = directives(text);
+        allow::apply(&mut findings, &allowed);
+        findings
+    }
+
+    /// What a document under this contract has to say.
+    fn required_of(&self, kind: Option<Kind>) -> Vec<Fact> {
+        let wanted: &[Fact] = match kind {
+            Some(Kind::Report) => &Fact::ALL,
+            Some(Kind::Review) => &[Fact::Who],
+            Some(Kind::Summary) => &[Fact::Count],
+            Some(Kind::Task | Kind::Escalation | Kind::Instruction) | None => &[],
+        };
+        let required = &self.options.require;
+        wanted.iter().copied().filter(|fact| required.contains(fact)).collect()
+    }
+
+    fn walk(&self, node: &Node, field: Option<&str>, lines: &LineIndex<'_>, said: &mut Said) {
+        match &node.value {
+            Value::Map(fields) => {
+                for field in fields {
+                    said.field(&field.name, &field.node);
+                    self.walk(&field.node, Some(&field.name), lines, said);
+                }
+                self.finding_place(node, said);
+            }
+            Value::List(items) => {
+                for item in items {
+                    self.walk(item, field, lines, said);
+                }
+            }
+            Value::Text(text) => {
+                let is_prose = field.is_none_or(|name| !NOT_PROSE.contains(&plain(name).as_str()));
+                if is_prose {
+                    let (mut findings, _) = self.scan(text, false);
+                    findings.extend(self.wrong_places(text, &mut said.places));
+                    findings.sort_by_key(|finding| finding.at);
+                    lines.place(node, &mut findings);
+                    said.findings.append(&mut findings);
+                    said.prose.push_str(text);
+                    said.prose.push('\n');
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    /// `file: src/a.rs` and `line: 45`, as findings of a review have them.
+    fn finding_place(&self, node: &Node, said: &mut Said) {
+        let find = |wanted: &str| node.fields()?.iter().find(|f| plain(&f.name) == wanted);
+        let (Some(file), Some(line)) = (find("file"), find("line")) else { return };
+        let (Value::Text(path), Value::Number(number)) = (&file.node.value, &line.node.value)
+        else {
+            return;
+        };
+        said.has_place = true;
+        let (Some(root), Some(number)) = (&self.options.root, number.as_u64()) else { return };
+        if let Some(wrong) = said.places.wrong(root, path, number) {
+            let hint = "name a file below the project and a line that it has";
+            let mut finding = Finding::of_file(Rule::BadWhere, wrong, hint);
+            finding.line = line.line.max(1);
+            said.findings.push(finding);
+        }
+    }
+}
+
+fn plain(name: &str) -> String {
+    name.trim().to_lowercase().replace('-', "_")
+}
+
+fn missing(fact: Fact) -> Finding {
+    Finding::of_file(fact.rule(), fact.message(), fact.instead())
+}
+
+/// What a document's fields have said so far.
+#[derive(Default)]
+struct Said {
+    findings: Vec<Finding>,
+    prose: String,
+    has_who: bool,
+    has_count: bool,
+    has_place: bool,
+    places: Places,
+}
+
+impl Said {
+    fn field(&mut self, name: &str, node: &Node) {
+        let name = plain(name);
+        let is_said = match &node.value {
+            Value::Text(text) => !text.trim().is_empty(),
+            Value::Number(_) => true,
+            Value::Null | Value::Bool(_) | Value::List(_) | Value::Map(_) => false,
+        };
+        let who = ["worker_id", "workerid", "worker", "executed_by", "reviewer", "agent"];
+        self.has_who |= is_said && who.contains(&name.as_str());
+        let counts = ["total_tasks", "completed_tasks", "failed_tasks"];
+        self.has_count |= counts.contains(&name.as_str());
+    }
+
+    fn says(&self, fact: Fact, names: &[String]) -> bool {
+        match fact {
+            Fact::Who if self.has_who => true,
+            Fact::Count if self.has_count => true,
+            Fact::Where if self.has_place => true,
+            Fact::Who | Fact::Count | Fact::Share | Fact::Where => {
+                facts::says(fact, &self.prose, names)
+            }
+        }
+    }
+}
+
+/// The suppressions in a document's comments.
+fn directives(text: &str) -> Vec<Allowed> {
+    if !text.contains(DIRECTIVE) {
+        return Vec::new();
+    }
+    let lines = text.lines().enumerate();
+    let found = lines.filter_map(|(index, line)| {
+        let (before, rest) = line.split_once(DIRECTIVE)?;
+        let is_alone = before.chars().all(|c| !c.is_alphanumeric());
+        Some(Allowed::parse(rest, index as u64 + 1, is_alone))
+    });
+    found.collect()
+}
+
+/// Where lines begin.
+struct LineIndex<'t> {
+    text: &'t str,
+    starts: Vec<usize>,
+}
+
+impl<'t> LineIndex<'t> {
+    fn new(text: &'t str) -> Self {
+        let after = text.match_indices('\n').map(|(at, _)| at + 1);
+        Self { text, starts: std::iter::once(0).chain(after).collect() }
+    }
+
+    /// Moves findings within a value to where they stand in the document: each is searched for from
+    /// the one before it on, since a value may be escaped, folded or indented there.
+    fn place(&self, node: &Node, findings: &mut [Finding]) {
+        let index = usize::try_from(node.line.max(1) - 1).unwrap_or(usize::MAX);
+        let Some(&start) = self.starts.get(index) else { return };
+        let Value::Text(value) = &node.value else { return };
+        // Escapes make a value longer, at most sixfold; beyond it, nothing of it can stand.
+        let end = start + value.len() * 6 + WINDOW_BYTES;
+        let end = (end..self.text.len()).find(|at| self.text.is_char_boundary(*at));
+        let (mut from, end, mut is_lost) = (start, end.unwrap_or(self.text.len()), false);
+        for finding in findings {
+            let near = if is_lost { "" } else { &self.text[from..end] };
+            match near.find(&finding.text) {
+                Some(at) if !finding.text.is_empty() => {
+                    let at = from + at;
+                    let line = self.starts.partition_point(|start| *start <= at);
+                    let line_start = self.starts[line - 1];
+                    finding.line = line as u64;
+                    finding.column = self.text[line_start..at].chars().count() as u64 + 1;
+                    from = at + finding.text.len();
+                }
+                // Written with escapes: where the value begins.
+                _ => {
+                    is_lost = true;
+                    (finding.line, finding.column) = (node.line.max(1), node.column.max(1));
+                }
+            }
+            finding.end_column = finding.column + finding.text.chars().count() as u64;
+        }
+    }
+}

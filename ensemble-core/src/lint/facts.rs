@@ -1,0 +1,311 @@
+//! What a report has to say: who, how many, what share, where.
+
+use serde::{Deserialize, Serialize};
+
+use super::boundary::is_cjk;
+use super::finding::Rule;
+
+/// A piece of required information.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Fact {
+    /// A name: `worker-1`, `conductor`.
+    Who,
+    /// A number.
+    Count,
+    /// A percentage.
+    Share,
+    /// `path:line`.
+    Where,
+}
+
+impl Fact {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Who, Self::Count, Self::Share, Self::Where];
+
+    pub(super) const fn rule(self) -> Rule {
+        match self {
+            Self::Who => Rule::MissingWho,
+            Self::Count => Rule::MissingCount,
+            Self::Share => Rule::MissingShare,
+            Self::Where => Rule::MissingWhere,
+        }
+    }
+
+    pub(super) const fn message(self) -> &'static str {
+        match self {
+            Self::Who => "it does not say who",
+            Self::Count => "it does not say how many",
+            Self::Share => "it does not say what share",
+            Self::Where => "it does not say where",
+        }
+    }
+
+    pub(super) const fn instead(self) -> &'static str {
+        match self {
+            Self::Who => "name the agent, as in `worker_id: worker-1`",
+            Self::Count => "give a number, as in `12 of 12 tests pass`",
+            Self::Share => "give a percentage, as in `(100%)`",
+            Self::Where => "give a path and a line, as in `src/api/auth.py:45-52`",
+        }
+    }
+}
+
+/// Roles that are names by themselves.
+const ROLES: [&str; 8] =
+    ["conductor", "dispatch", "dispatcher", "reviewer", "coder", "planner", "worker", "learner"];
+/// Numbers in words.
+const NUMBERS: [&str; 15] = [
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
+    "eleven", "twelve", "none", "both",
+];
+/// What is counted with Chinese numerals.
+const COUNTERS: &str = "件回個个人行箇本次条項项処处点";
+const NUMERALS: &str = "〇零一二两三四五六七八九十百千万";
+
+/// Whether a text names somebody.
+pub(super) fn names_somebody(text: &str, names: &[String]) -> bool {
+    let is_name = |token: &str| {
+        let lower = token.to_lowercase();
+        let stem = lower.trim_end_matches(|c: char| c.is_ascii_digit());
+        let role = stem.trim_end_matches(['-', '_']);
+        // A role with a number, or one of those of which there is one.
+        ROLES.contains(&role) && (stem.len() < lower.len() || role != "worker")
+            || names.iter().any(|name| name.eq_ignore_ascii_case(token))
+    };
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    text.split(|c| !is_part(c)).any(|token| is_name(token.trim_matches(['.', '-'])))
+        || text.contains("ワーカー") && text.contains(|c: char| c.is_ascii_digit())
+}
+
+/// Whether a text has a number that counts something: not one of a name, a line, a version or a
+/// percentage.
+pub(super) fn has_count(text: &str) -> bool {
+    let mut before = ' ';
+    let mut chars = text.char_indices().peekable();
+    while let Some((at, c)) = chars.next() {
+        let is_start = !before.is_ascii_alphanumeric() && !"-:/#._%".contains(before);
+        before = c;
+        if c.is_ascii_digit() && is_start {
+            let rest = &text[at..];
+            let length = rest.find(|c: char| !c.is_ascii_digit() && !",.".contains(c));
+            let after = rest[length.unwrap_or(rest.len())..].trim_start_matches(' ');
+            let next = after.chars().next().unwrap_or(' ');
+            if !"%％-:_".contains(next) && !next.is_ascii_alphabetic() || is_word_after(after) {
+                return true;
+            }
+        }
+        let counted = chars.peek().is_some_and(|(_, next)| COUNTERS.contains(*next));
+        if NUMERALS.contains(c) && counted {
+            return true;
+        }
+    }
+    let is_part = |c: char| c.is_ascii_alphanumeric();
+    text.split(|c| !is_part(c)).any(|token| NUMBERS.iter().any(|n| n.eq_ignore_ascii_case(token)))
+}
+
+/// Whether a word of two letters or more follows, as in `12 tests`; `12a` is a name.
+fn is_word_after(after: &str) -> bool {
+    let length = after.bytes().take_while(u8::is_ascii_alphabetic).count();
+    length >= 2 && !after.starts_with("percent")
+}
+
+/// Whether a text has a percentage.
+pub(super) fn has_share(text: &str) -> bool {
+    let mut rest = text;
+    while let Some(at) = rest.find(['%', '％']) {
+        if rest[..at].trim_end_matches(' ').ends_with(|c: char| c.is_ascii_digit()) {
+            return true;
+        }
+        rest = rest[at..].trim_start_matches(['%', '％']);
+    }
+    let has_number_before = |word: &str| {
+        text.match_indices(word).any(|(at, _)| {
+            let before = text[..at].trim_end_matches(' ');
+            before.ends_with(|c: char| c.is_ascii_digit() || NUMERALS.contains(c))
+        })
+    };
+    has_number_before("percent") || has_number_before("パーセント") || text.contains("百分之")
+}
+
+/// A place that a text names: a path and its lines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place<'t> {
+    /// Where it stands in the text, in bytes.
+    pub(super) at: usize,
+    /// How it stands there.
+    pub(super) text: &'t str,
+    pub(super) path: &'t str,
+    /// The first and the last line.
+    pub(super) lines: (u64, u64),
+}
+
+/// The most places that are looked for in one text.
+const PLACES_MAX: usize = 1_000;
+/// The longest path, in bytes.
+const PATH_BYTES_MAX: usize = 512;
+/// Endings by which a name without a slash is a file and not a machine.
+const ENDINGS: [&str; 44] = [
+    "rs", "py", "js", "ts", "jsx", "tsx", "go", "c", "h", "cc", "cpp", "hpp", "java", "kt", "rb",
+    "php", "cs", "swift", "scala", "lua", "pl", "sh", "bash", "zsh", "sql", "md", "txt", "rst",
+    "yaml", "yml", "json", "toml", "ini", "cfg", "xml", "html", "css", "scss", "vue", "proto",
+    "lock", "log", "zig", "ex",
+];
+/// Files without an ending.
+const BARE: [&str; 5] = ["Makefile", "Dockerfile", "README", "LICENSE", "Justfile"];
+/// What may stand between a path and its lines: `src/a.py の 45-52行目`, `src/a.py 第45行`,
+/// `src/a.py line 45`, `src/a.py#L45`.
+const JOINTS: [&str; 8] = [":", "#L", "の", "第", ", line", ", lines", "line", "lines"];
+
+/// The places that a text names.
+pub(super) fn places(text: &str) -> Vec<Place<'_>> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "/._-+@~".contains(c);
+    let mut found = Vec::new();
+    let mut rest = 0;
+    while let Some(from) = text[rest..].find(is_part).map(|at| rest + at) {
+        let length = text[from..].find(|c| !is_part(c)).unwrap_or(text.len() - from);
+        rest = from + length;
+        let path = text[from..rest].trim_end_matches('.');
+        if path.len() > PATH_BYTES_MAX || !is_path(path) || path.starts_with("//") {
+            continue;
+        }
+        if let Some((lines, end)) = lines_behind(&text[from + path.len()..]) {
+            let text = &text[from..from + path.len() + end];
+            found.push(Place { at: from, text, path, lines });
+            rest = from + text.len();
+            if found.len() == PLACES_MAX {
+                break;
+            }
+        }
+    }
+    found
+}
+
+fn is_path(path: &str) -> bool {
+    let name = path.rsplit('/').next().unwrap_or(path);
+    let ending = name.rsplit_once('.').map(|(_, ending)| ending.to_ascii_lowercase());
+    BARE.contains(&name)
+        || ending.is_some_and(|ending| ENDINGS.contains(&ending.as_str()))
+        || path.contains('/') && name.contains(|c: char| c.is_ascii_alphabetic())
+}
+
+/// The lines that are named directly behind a path, and where that ends.
+fn lines_behind(text: &str) -> Option<((u64, u64), usize)> {
+    let mut rest = text.trim_start_matches(['`', ' ']);
+    let joint = JOINTS.iter().filter(|joint| rest.starts_with(**joint)).max_by_key(|j| j.len())?;
+    rest = rest[joint.len()..].trim_start_matches([' ', 'L']);
+    rest = rest.strip_prefix('第').unwrap_or(rest).trim_start();
+    let (first, after) = number(rest)?;
+    // 12.5 is no line, and 10:30 after a path is still line 10.
+    if after.starts_with('.') && after[1..].starts_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    let range = after.strip_prefix(['-', '–', '~', '〜']).map(|rest| rest.trim_start_matches('L'));
+    let (last, after) = range.and_then(number).unwrap_or((first, after));
+    Some(((first, last.max(first)), text.len() - after.len()))
+}
+
+fn number(text: &str) -> Option<(u64, &str)> {
+    let length = text.bytes().take_while(u8::is_ascii_digit).count();
+    Some((text[..length].parse().ok()?, &text[length..]))
+}
+
+/// Whether a text says this.
+pub(super) fn says(fact: Fact, text: &str, names: &[String]) -> bool {
+    match fact {
+        Fact::Who => names_somebody(text, names),
+        Fact::Count => has_count(text),
+        Fact::Share => has_share(text),
+        Fact::Where => !places(text).is_empty(),
+    }
+}
+
+const _: () = assert!(is_cjk('第'));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_a_name_and_not_a_role_of_many() {
+        for text in ["Worker-1 has failed", "by conductor", "worker_2.", "ワーカー3が完了"] {
+            assert!(names_somebody(text, &[]), "{text}");
+        }
+        for text in ["a worker has failed", "workers", "worker-", "", "somebody"] {
+            assert!(!names_somebody(text, &[]), "{text}");
+        }
+        assert!(names_somebody("done by alice.", &["Alice".to_owned()]));
+    }
+
+    #[test]
+    fn a_count_counts_and_is_not_a_name_a_line_or_a_share() {
+        for text in [
+            "12 tests pass",
+            "3件を修正",
+            "三件を修正",
+            "no errors: 0",
+            "3/4 done",
+            "three files",
+            "1,204 lines",
+            "修复 4 个",
+        ] {
+            assert!(has_count(text), "{text}");
+        }
+        for text in [
+            "worker-1 is done",
+            "src/a.rs:45 is fixed",
+            "87% done",
+            "issue #123",
+            "v1.2 out",
+            "all tests pass",
+            "",
+        ] {
+            assert!(!has_count(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_share_is_a_percentage() {
+        for text in
+            ["87% pass", "87 %", "全体の８０と80％", "12.5 percent", "80パーセント", "百分之八十"]
+        {
+            assert!(has_share(text), "{text}");
+        }
+        for text in ["3/4", "%d", "100 %%s".trim_end_matches("%%s"), "percent", "3割"] {
+            assert!(!has_share(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_place_is_a_path_with_a_line_in_every_way_it_is_written() {
+        let one = |text: &str| places(text).first().map(|p| (p.path.to_owned(), p.lines));
+        let expected = Some(("src/api/auth.py".to_owned(), (45, 52)));
+        for text in [
+            "src/api/auth.py:45-52",
+            "see `src/api/auth.py`:45-52.",
+            "src/api/auth.py の 45-52行目",
+            "src/api/auth.py 第 45-52 行",
+            "src/api/auth.py, lines 45-52",
+            "src/api/auth.py#L45-L52",
+            "(src/api/auth.py line 45-52)",
+        ] {
+            assert_eq!(one(text), expected, "{text}");
+        }
+        assert_eq!(one("Makefile:3"), Some(("Makefile".to_owned(), (3, 3))));
+        for text in [
+            "localhost:8080",
+            "example.com:443",
+            "http://a/b.rs:1",
+            "at 12:30:45",
+            "ratio 3:4",
+            "src/api/auth.py",
+            "10.0.0.1:22",
+            "note: 5",
+            "a.rs: done",
+        ] {
+            assert_eq!(one(text), None, "{text}");
+        }
+        assert_eq!(places(&"a/b.rs:1 ".repeat(5_000)).len(), PLACES_MAX);
+    }
+}

@@ -1,0 +1,189 @@
+//! Findings for people, for programs, for code hosts.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::config::Mode;
+use super::document::Linted;
+use super::finding::{Finding, Rule};
+
+/// How findings are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// A line for each, with what to say instead.
+    #[default]
+    Text,
+    /// A JSON object a line.
+    Json,
+    /// SARIF 2.1.0, one document.
+    Sarif,
+    /// Annotations as GitHub's runners read them.
+    Github,
+}
+
+/// Writes findings. In the mode `warn` they are warnings, else errors.
+#[must_use]
+pub fn render(linted: &[Linted], format: Format, mode: Mode) -> String {
+    let level = match mode {
+        Mode::Refuse => "error",
+        Mode::Warn | Mode::Off => "warning",
+    };
+    let all = linted.iter().flat_map(|one| one.findings.iter().map(move |f| (one, f)));
+    match format {
+        Format::Text => all.map(|(one, finding)| text(&one.file, finding, level)).collect(),
+        Format::Json => all.map(|(one, finding)| line(&one.file, finding, level)).collect(),
+        Format::Github => all.map(|(one, finding)| annotation(&one.file, finding, level)).collect(),
+        Format::Sarif => {
+            let results: Vec<Value> = all.map(|(one, f)| result(&one.file, f, level)).collect();
+            let mut text = serde_json::to_string_pretty(&sarif(results)).unwrap_or_default();
+            text.push('\n');
+            text
+        }
+    }
+}
+
+fn text(file: &str, finding: &Finding, level: &str) -> String {
+    let Finding { rule, line, column, message, instead, .. } = finding;
+    let (file, message) = (one_line(file), one_line(message));
+    let (at, instead) = (format!("{file}:{line}:{column}"), one_line(instead));
+    format!("{at}: {level}[{rule}]: {message}\n    {instead}\n")
+}
+
+/// A text in which nothing moves a terminal's cursor.
+fn one_line(text: &str) -> String {
+    let is_odd =
+        |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|c| if is_odd(c) { '\u{fffd}' } else { c }).collect()
+}
+
+fn line(file: &str, finding: &Finding, level: &str) -> String {
+    let mut object = json!({ "file": file, "level": level });
+    if let (Some(object), Ok(Value::Object(fields))) =
+        (object.as_object_mut(), serde_json::to_value(finding))
+    {
+        object.extend(fields);
+    }
+    format!("{object}\n")
+}
+
+/// `::error file=…,line=…::message`, with what ends a property or a message escaped.
+fn annotation(file: &str, finding: &Finding, level: &str) -> String {
+    let message = |text: &str| text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
+    let property = |text: &str| message(text).replace(':', "%3A").replace(',', "%2C");
+    let Finding { rule, line, column, end_column, .. } = finding;
+    let mut out = format!("::{level} file={},line={line},col={column}", property(file));
+    if end_column > column {
+        let _ = write!(out, ",endColumn={end_column}");
+    }
+    let _ = writeln!(out, ",title={}::{}", rule.as_str(), message(&finding.to_string()));
+    out
+}
+
+fn result(file: &str, finding: &Finding, level: &str) -> Value {
+    let end = finding.end_column.max(finding.column + 1);
+    json!({
+        "ruleId": finding.rule.as_str(),
+        "ruleIndex": Rule::ALL.iter().position(|rule| *rule == finding.rule),
+        "level": level,
+        "message": { "text": finding.to_string() },
+        "locations": [{ "physicalLocation": {
+            "artifactLocation": { "uri": uri(file) },
+            "region": {
+                "startLine": finding.line, "startColumn": finding.column, "endColumn": end,
+            },
+        }}],
+    })
+}
+
+/// A path as a relative reference.
+fn uri(path: &str) -> String {
+    let mut out = String::with_capacity(path.len());
+    for byte in path.trim_start_matches("./").bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                out.push(char::from(byte));
+            }
+            _ => {
+                let _ = write!(out, "%{byte:02X}");
+            }
+        }
+    }
+    out
+}
+
+fn sarif(results: Vec<Value>) -> Value {
+    let rules: Vec<Value> = Rule::ALL
+        .iter()
+        .map(|rule| json!({ "id": rule.as_str(), "shortDescription": { "text": rule.about() } }))
+        .collect();
+    json!({
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{
+            "tool": { "driver": {
+                "name": "ensemble lint", "version": env!("CARGO_PKG_VERSION"), "rules": rules,
+            }},
+            "columnKind": "unicodeCodePoints",
+            "results": results,
+        }],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lint::{Linter, Options, Shape};
+
+    fn linted() -> Vec<Linted> {
+        let linter = Linter::new(&Options::default());
+        let path = std::path::Path::new("reports/a b,100%.md");
+        vec![linter.file(path, "ok\nsome 問題が多発\n".as_bytes(), Shape::Text)]
+    }
+
+    #[test]
+    fn every_format_names_file_line_column_rule_and_remedy() {
+        let text = render(&linted(), Format::Text, Mode::Refuse);
+        assert!(
+            text.starts_with("reports/a b,100%.md:2:1: error[vague-word]: `some` is vague\n"),
+            "{text}"
+        );
+        assert!(
+            text.contains(
+                ":2:9: error[vague-word]: `多発` is vague\n    say it exactly, such as: 3回発生\n"
+            ),
+            "{text}"
+        );
+
+        let json: Vec<Value> = render(&linted(), Format::Json, Mode::Warn)
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        assert_eq!((json[1]["line"].as_u64(), json[1]["column"].as_u64()), (Some(2), Some(9)));
+        assert_eq!(
+            (&json[0]["level"], &json[0]["rule"]),
+            (&json!("warning"), &json!("vague-word"))
+        );
+
+        let github = render(&linted(), Format::Github, Mode::Refuse);
+        let first = github.lines().next().unwrap();
+        let expected = "::error file=reports/a b%2C100%25.md,line=2,col=1,endColumn=5,title=vague-word::`some` is vague: say it exactly, such as: src/api/auth.py:45-52";
+        assert_eq!(first, expected);
+
+        let sarif: Value =
+            serde_json::from_str(&render(&linted(), Format::Sarif, Mode::Refuse)).unwrap();
+        let result = &sarif["runs"][0]["results"][1];
+        assert_eq!(result["ruleId"], "vague-word");
+        let place = &result["locations"][0]["physicalLocation"];
+        assert_eq!(place["artifactLocation"]["uri"], "reports/a%20b%2C100%25.md");
+        assert_eq!(place["region"], json!({"startLine": 2, "startColumn": 9, "endColumn": 11}));
+        let index = result["ruleIndex"].as_u64().unwrap() as usize;
+        assert_eq!(sarif["runs"][0]["tool"]["driver"]["rules"][index]["id"], "vague-word");
+    }
+
+    #[test]
+    fn nothing_found_is_nothing_said_but_sarif_is_a_document_all_the_same() {
+        assert_eq!(render(&[], Format::Text, Mode::Refuse), "");
+        assert!(render(&[], Format::Sarif, Mode::Refuse).contains("\"results\": []"));
+    }
+}

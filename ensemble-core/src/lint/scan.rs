@@ -1,0 +1,417 @@
+//! The one pass over a text: an automaton finds banned words, what only looks like them, and the marks
+//! between which somebody else is speaking.
+
+use std::sync::{Arc, OnceLock};
+
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+
+use super::allow::{self, Allowed, DIRECTIVE};
+use super::boundary::{NEIGHBOURHOOD, SIMPLIFIED, is_kana, is_word, token_end};
+use super::config::OwnWord;
+use super::facts::Fact;
+use super::finding::{Finding, Rule};
+use super::words::{EXACT, Guard, Language, SENSES};
+
+/// How many findings of one text are told.
+const FINDINGS_MAX: usize = 10_000;
+
+/// What is checked; start from `Options::default()`.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Options {
+    /// The languages whose words are banned.
+    pub languages: Vec<Language>,
+    /// Words that are banned besides.
+    pub words: Vec<OwnWord>,
+    /// Built-in words that are not banned here.
+    pub allow: Vec<String>,
+    /// What a report has to say.
+    pub require: Vec<Fact>,
+    /// Below which directory `path:line` is looked for; `None` to believe it.
+    pub root: Option<std::path::PathBuf>,
+    /// Names of agents, besides `worker-1`, `conductor` and the like.
+    pub names: Vec<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            languages: Language::ALL.to_vec(),
+            words: Vec::new(),
+            allow: Vec::new(),
+            require: Fact::ALL.to_vec(),
+            root: None,
+            names: Vec::new(),
+        }
+    }
+}
+
+/// What a pattern of the automaton is.
+#[derive(Clone, Debug)]
+enum Sort {
+    Word { language: Option<Language>, guard: Guard, instead: String },
+    Exact,
+    Mark(Mark),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mark {
+    LineEnd,
+    /// A quotation that ends with this text; straight ones end as they begin.
+    Open(&'static str),
+    Close,
+    Straight,
+    Apostrophe,
+    Backtick,
+    Tilde,
+    Address,
+    Directive,
+}
+
+const MARKS: &[(&str, Mark)] = &[
+    ("\n", Mark::LineEnd),
+    ("\"", Mark::Straight),
+    ("'", Mark::Apostrophe),
+    ("\u{201c}", Mark::Open("\u{201d}")),
+    ("\u{201e}", Mark::Open("\u{201c}")),
+    ("\u{201d}", Mark::Close),
+    ("\u{2018}", Mark::Open("\u{2019}")),
+    ("\u{2019}", Mark::Close),
+    ("\u{ab}", Mark::Open("\u{bb}")),
+    ("\u{bb}", Mark::Close),
+    ("「", Mark::Open("」")),
+    ("」", Mark::Close),
+    ("『", Mark::Open("』")),
+    ("』", Mark::Close),
+    ("《", Mark::Open("》")),
+    ("》", Mark::Close),
+    ("`", Mark::Backtick),
+    ("~~~", Mark::Tilde),
+    ("://", Mark::Address),
+    (DIRECTIVE, Mark::Directive),
+];
+
+/// Checks texts; made once, used often.
+#[derive(Clone, Debug)]
+pub struct Linter {
+    automaton: Arc<AhoCorasick>,
+    sorts: Arc<Vec<Sort>>,
+    pub(super) options: Options,
+}
+
+impl Linter {
+    /// A linter with these options.
+    #[must_use]
+    pub fn new(options: &Options) -> Self {
+        // What nobody has changed is built once.
+        static USUAL: OnceLock<(Arc<AhoCorasick>, Arc<Vec<Sort>>)> = OnceLock::new();
+        let is_usual = options.words.is_empty()
+            && options.allow.is_empty()
+            && Language::ALL.iter().all(|language| options.languages.contains(language));
+        let (automaton, sorts) = match is_usual {
+            true => USUAL.get_or_init(|| build(options)).clone(),
+            false => build(options),
+        };
+        Self { automaton, sorts, options: options.clone() }
+    }
+
+    /// Checks a text for vague words, in one pass.
+    #[must_use]
+    pub fn text(&self, text: &str) -> Vec<Finding> {
+        let (mut findings, allowed) = self.scan(text, true);
+        allow::apply(&mut findings, &allowed);
+        findings
+    }
+
+    /// As [`Linter::text`], with the suppressions handed out instead of applied. Only a text that
+    /// `is_prose` has block quotes and fences; a value of a report has none.
+    pub(super) fn scan(&self, text: &str, is_prose: bool) -> (Vec<Finding>, Vec<Allowed>) {
+        let mut pass = Pass::new(text, is_prose);
+        for found in self.automaton.find_iter(text) {
+            let (start, end) = (found.start(), found.end());
+            if start < pass.skipped_to {
+                continue;
+            }
+            match &self.sorts[found.pattern().as_usize()] {
+                Sort::Exact => {}
+                Sort::Mark(mark) => pass.mark(*mark, start, end),
+                Sort::Word { language, guard, instead } => {
+                    if pass.is_own_word()
+                        && is_word(text, start, end, *guard)
+                        && (*language != Some(Language::Zh) || !pass.is_japanese(start, end))
+                    {
+                        pass.vague(start, end, instead);
+                    }
+                }
+            }
+        }
+        pass.end()
+    }
+}
+
+fn build(options: &Options) -> (Arc<AhoCorasick>, Arc<Vec<Sort>>) {
+    let mut patterns: Vec<String> = Vec::new();
+    let mut sorts = Vec::new();
+    let allowed: Vec<String> = options.allow.iter().map(|word| word.to_lowercase()).collect();
+    for sense in SENSES.iter().filter(|sense| options.languages.contains(&sense.language)) {
+        for word in sense.words.iter().filter(|word| !allowed.contains(&(**word).to_owned())) {
+            patterns.push((*word).to_owned());
+            let (language, instead) = (Some(sense.language), sense.instead.to_owned());
+            sorts.push(Sort::Word { language, guard: sense.guard, instead });
+        }
+    }
+    for OwnWord { word, instead, language } in &options.words {
+        if !word.trim().is_empty() {
+            patterns.push(word.trim().to_owned());
+            let instead =
+                instead.clone().unwrap_or_else(|| "a number, a name or a place".to_owned());
+            sorts.push(Sort::Word { language: *language, guard: Guard::None, instead });
+        }
+    }
+    for exact in EXACT {
+        patterns.push((*exact).to_owned());
+        sorts.push(Sort::Exact);
+    }
+    for (text, mark) in MARKS {
+        patterns.push((*text).to_owned());
+        sorts.push(Sort::Mark(*mark));
+    }
+    let built = AhoCorasick::builder()
+        .ascii_case_insensitive(true)
+        .match_kind(MatchKind::LeftmostLongest)
+        .kind(Some(AhoCorasickKind::DFA))
+        .build(&patterns);
+    // Only more patterns than fit into 31 bits are refused; without any, nothing is found.
+    let automaton = built.unwrap_or_else(|_| {
+        AhoCorasick::new([] as [&str; 0]).unwrap_or_else(|_| unreachable!("nothing to build"))
+    });
+    (Arc::new(automaton), Arc::new(sorts))
+}
+
+/// Between what the pass is at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Within {
+    Nothing,
+    /// A quotation; what was found before it stays, whatever becomes of it.
+    Quote {
+        closes: &'static str,
+        kept: usize,
+    },
+    /// Code between so many backticks.
+    Code {
+        ticks: usize,
+        kept: usize,
+    },
+    /// A block between lines of so many backticks or tildes.
+    Fence {
+        mark: char,
+        length: usize,
+        kept: usize,
+    },
+}
+
+struct Pass<'t> {
+    text: &'t str,
+    is_prose: bool,
+    findings: Vec<Finding>,
+    allowed: Vec<Allowed>,
+    within: Within,
+    line: u64,
+    line_start: usize,
+    is_block_quote: bool,
+    skipped_to: usize,
+    /// A place in this line and how many characters of the line stand before it.
+    counted: (usize, u64),
+    has_kana: Option<bool>,
+    /// Where a sentence was last looked at, and what it has: kana, characters of Chinese only.
+    seen: Option<(usize, (bool, bool))>,
+}
+
+impl<'t> Pass<'t> {
+    fn new(text: &'t str, is_prose: bool) -> Self {
+        let mut pass = Self {
+            text,
+            is_prose,
+            findings: Vec::new(),
+            allowed: Vec::new(),
+            within: Within::Nothing,
+            line: 1,
+            line_start: 0,
+            is_block_quote: false,
+            skipped_to: 0,
+            counted: (0, 0),
+            has_kana: None,
+            seen: None,
+        };
+        pass.begin_line(0);
+        pass
+    }
+
+    fn is_own_word(&self) -> bool {
+        !self.is_block_quote && self.findings.len() < FINDINGS_MAX
+    }
+
+    fn begin_line(&mut self, at: usize) {
+        self.line_start = at;
+        let rest = self.text[at..].trim_start_matches([' ', '\t']);
+        self.is_block_quote = self.is_prose && rest.starts_with('>');
+    }
+
+    fn mark(&mut self, mark: Mark, start: usize, end: usize) {
+        match mark {
+            Mark::LineEnd => self.line_end(start),
+            Mark::Address => self.skipped_to = token_end(self.text, end),
+            Mark::Directive => {
+                let rest = self.text[end..].lines().next().unwrap_or_default();
+                let alone = self.text[self.line_start..start].chars().all(|c| !c.is_alphanumeric());
+                self.allowed.push(Allowed::parse(rest, self.line, alone));
+                self.skipped_to = end + rest.len();
+            }
+            Mark::Backtick => self.ticks(start, '`'),
+            Mark::Tilde => self.ticks(start, '~'),
+            // What opens a quotation in one language closes it in another.
+            Mark::Open(closes) => match self.within {
+                Within::Quote { closes: wanted, .. } if wanted == &self.text[start..end] => {
+                    self.close(wanted, start, end);
+                }
+                _ => self.open(closes),
+            },
+            Mark::Close => self.close(&self.text[start..end], start, end),
+            Mark::Straight => match self.within {
+                Within::Quote { closes: "\"", .. } => self.close("\"", start, end),
+                // 5" is a length.
+                _ if !self.text[..start].ends_with(|c: char| c.is_ascii_digit()) => self.open("\""),
+                _ => {}
+            },
+            Mark::Apostrophe => {
+                let before = self.text[..start].chars().next_back();
+                let after = self.text[end..].chars().next();
+                let in_word = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+                if matches!(self.within, Within::Quote { closes: "'", .. }) && !in_word(after) {
+                    self.close("'", start, end);
+                } else if !in_word(before) && in_word(after) {
+                    self.open("'");
+                }
+            }
+        }
+    }
+
+    /// A line ends here. With it ends what was opened in it by an apostrophe; with the paragraph,
+    /// every quotation: one that nobody closes is none.
+    fn line_end(&mut self, at: usize) {
+        let is_blank = self.text[self.line_start..at].trim().is_empty();
+        self.line += 1;
+        self.begin_line(at + 1);
+        let is_over = match self.within {
+            Within::Quote { closes: "'", .. } => true,
+            Within::Quote { .. } | Within::Code { .. } => is_blank,
+            Within::Nothing | Within::Fence { .. } => false,
+        };
+        if is_over {
+            self.within = Within::Nothing;
+        }
+    }
+
+    fn open(&mut self, closes: &'static str) {
+        if self.within == Within::Nothing {
+            self.within = Within::Quote { closes, kept: self.findings.len() };
+        }
+    }
+
+    fn close(&mut self, mark: &str, start: usize, end: usize) {
+        let Within::Quote { closes, kept } = self.within else { return };
+        // An apostrophe in the middle of a word closes nothing.
+        let in_word = mark == "\u{2019}"
+            && self.text[..start].ends_with(char::is_alphanumeric)
+            && self.text[end..].starts_with(char::is_alphanumeric);
+        if closes == mark && !in_word {
+            self.findings.truncate(kept);
+            self.within = Within::Nothing;
+        }
+    }
+
+    /// A run of backticks or tildes: code begins, ends, or goes on.
+    fn ticks(&mut self, start: usize, mark: char) {
+        let length = self.text[start..].len() - self.text[start..].trim_start_matches(mark).len();
+        self.skipped_to = start + length;
+        let begins_line =
+            self.text[self.line_start..start].trim_matches([' ', '\t', '>']).is_empty();
+        let kept = self.findings.len();
+        self.within = match self.within {
+            Within::Nothing if begins_line && length >= 3 && self.is_prose => {
+                Within::Fence { mark, length, kept }
+            }
+            Within::Nothing if mark == '`' => Within::Code { ticks: length, kept },
+            Within::Code { ticks, kept } if ticks == length && mark == '`' => {
+                self.findings.truncate(kept);
+                Within::Nothing
+            }
+            Within::Fence { mark: opened, length: long, kept }
+                if begins_line && opened == mark && length >= long =>
+            {
+                self.findings.truncate(kept);
+                Within::Nothing
+            }
+            unchanged => unchanged,
+        };
+    }
+
+    /// Whether the sentence around is Japanese: it has kana; or, if it has neither those nor
+    /// characters that only Chinese has, the rest of the text has.
+    fn is_japanese(&mut self, start: usize, end: usize) -> bool {
+        let text = self.text;
+        let (kana, chinese) = self.neighbours(start, end);
+        let is_chinese = chinese || text[start..end].contains(|c| SIMPLIFIED.contains(c));
+        kana || !is_chinese && *self.has_kana.get_or_insert_with(|| text.chars().any(is_kana))
+    }
+
+    /// Whether the sentence around has kana, and characters that only Chinese has. What was seen for a
+    /// word shortly before in the same sentence holds for this one too.
+    fn neighbours(&mut self, start: usize, end: usize) -> (bool, bool) {
+        const SAME_BYTES_MAX: usize = 256;
+        let goes_on = |c: &char| !matches!(c, '。' | '！' | '？' | '!' | '?' | '\n');
+        let text = self.text;
+        if let Some((at, seen)) = self.seen
+            && start - at < SAME_BYTES_MAX
+            && text[at..start].chars().all(|c| goes_on(&c))
+        {
+            return seen;
+        }
+        let before = text[..start].chars().rev().take(NEIGHBOURHOOD).take_while(goes_on);
+        let after = text[end..].chars().take(NEIGHBOURHOOD).take_while(goes_on);
+        let (mut kana, mut chinese) = (false, false);
+        for c in before.chain(after) {
+            kana = kana || is_kana(c);
+            chinese = chinese || SIMPLIFIED.contains(c);
+        }
+        self.seen = Some((start, (kana, chinese)));
+        (kana, chinese)
+    }
+
+    fn vague(&mut self, start: usize, end: usize, instead: &str) {
+        let text = &self.text[start..end];
+        // Counted from the last finding of the line, so that a long line is counted once.
+        let (from, columns) = self.counted.max((self.line_start, 0));
+        let columns = columns + self.text[from..start].chars().count() as u64;
+        self.counted = (start, columns);
+        let column = columns + 1;
+        self.findings.push(Finding {
+            rule: Rule::VagueWord,
+            line: self.line,
+            column,
+            end_column: column + text.chars().count() as u64,
+            text: text.to_owned(),
+            message: format!("`{text}` is vague"),
+            instead: format!("say it exactly, such as: {instead}"),
+            at: start,
+        });
+    }
+
+    fn end(mut self) -> (Vec<Finding>, Vec<Allowed>) {
+        if let Within::Fence { kept, .. } = self.within {
+            // A block that nobody closes is code to the end.
+            self.findings.truncate(kept);
+        }
+        (self.findings, self.allowed)
+    }
+}

@@ -1,0 +1,385 @@
+//! The banned words: Japanese exactly as in seed 002's table, English and Chinese of the same
+//! strictness, sense by sense, each with an example of what to say instead.
+
+use serde::{Deserialize, Serialize};
+
+/// A language of the lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Language {
+    /// Japanese.
+    Ja,
+    /// English.
+    En,
+    /// Chinese, simplified and traditional.
+    Zh,
+}
+
+impl Language {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Ja, Self::En, Self::Zh];
+}
+
+/// What else must be so for a word to be vague.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Guard {
+    /// Nothing.
+    None,
+    /// A number follows: `about 30`, but not `a report about locks`.
+    NumberAfter,
+    /// A number or its unit stands before: `30个左右`, but not `左右对齐`.
+    NumberBefore,
+    /// None of these stands directly before: `内部分布` is `内部` and `分布`.
+    NotAfter(&'static str),
+    /// None of these follows directly: `一部手机` is one telephone.
+    NotBefore(&'static [&'static str]),
+}
+
+/// One of the seed's eight senses in one language.
+pub(super) struct Sense {
+    pub(super) language: Language,
+    pub(super) words: &'static [&'static str],
+    pub(super) guard: Guard,
+    /// What to say instead, for example.
+    pub(super) instead: &'static str,
+}
+
+const fn sense(
+    language: Language,
+    words: &'static [&'static str],
+    guard: Guard,
+    instead: &'static str,
+) -> Sense {
+    Sense { language, words, guard, instead }
+}
+
+use Guard::{NotAfter, NotBefore, NumberAfter, NumberBefore};
+use Language::{En, Ja, Zh};
+
+/// Before 部分 it is the end of another word, or says which part it is.
+const PART_OF_A_WORD: &str =
+    "全内內外局底顶頂头頭尾各本该該這这那此哪两兩二三四五六七八九十个個成大";
+const MEASURED: &[&str] =
+    &["手机", "电影", "电话", "小说", "作品", "法律", "车", "电视", "书", "動畫", "電影", "手機"];
+
+pub(super) const SENSES: &[Sense] = &[
+    // Seed 002's table, word for word.
+    sense(Ja, &["多発"], Guard::None, "3回発生"),
+    sense(Ja, &["一部"], NotBefore(MEASURED), "src/api/auth.py の 45-52行目"),
+    sense(Ja, &["適宜"], Guard::None, "5分後に再確認"),
+    sense(Ja, &["概ね"], Guard::None, "87%"),
+    sense(Ja, &["いくつか"], Guard::None, "4件"),
+    sense(Ja, &["しばらく"], Guard::None, "30秒後"),
+    sense(Ja, &["偏り"], Guard::None, "Worker-2に4件集中（全体の80%）"),
+    sense(Ja, &["既知の問題"], Guard::None, "Issue #123 で報告済み"),
+    // How often.
+    sense(
+        En,
+        &[
+            "frequently",
+            "often",
+            "repeatedly",
+            "occasionally",
+            "sometimes",
+            "many times",
+            "several times",
+            "a lot",
+            "lots of",
+            "many",
+            "numerous",
+        ],
+        Guard::None,
+        "3 times",
+    ),
+    // Which part.
+    sense(
+        En,
+        &["some", "somewhat", "partially", "partly", "a portion of", "parts of", "in places"],
+        Guard::None,
+        "src/api/auth.py:45-52",
+    ),
+    // When it suits.
+    sense(
+        En,
+        &[
+            "as appropriate",
+            "where appropriate",
+            "when appropriate",
+            "if appropriate",
+            "as needed",
+            "as necessary",
+            "if necessary",
+            "when necessary",
+            "as required",
+        ],
+        Guard::None,
+        "again in 5 minutes",
+    ),
+    // Nearly.
+    sense(
+        En,
+        &[
+            "approximately",
+            "roughly",
+            "mostly",
+            "largely",
+            "generally",
+            "more or less",
+            "nearly",
+            "almost",
+            "by and large",
+            "basically",
+            "usually",
+        ],
+        Guard::None,
+        "87%",
+    ),
+    sense(En, &["about", "around", "close to", "circa"], NumberAfter, "87%"),
+    // How many.
+    sense(
+        En,
+        &[
+            "several",
+            "a few",
+            "few",
+            "a couple",
+            "a couple of",
+            "a number of",
+            "a handful of",
+            "various",
+            "multiple",
+            "dozens of",
+            "countless",
+        ],
+        Guard::None,
+        "4 files",
+    ),
+    // How long.
+    sense(
+        En,
+        &[
+            "a while",
+            "for a while",
+            "some time",
+            "a moment",
+            "a bit",
+            "shortly",
+            "soon",
+            "later on",
+            "for now",
+            "eventually",
+        ],
+        Guard::None,
+        "in 30 seconds",
+    ),
+    // How uneven.
+    sense(
+        En,
+        &[
+            "uneven",
+            "unevenly",
+            "imbalance",
+            "imbalanced",
+            "unbalanced",
+            "lopsided",
+            "skewed",
+            "biased",
+        ],
+        Guard::None,
+        "4 of 5 tasks (80%) went to worker-2",
+    ),
+    // Which problem.
+    sense(
+        En,
+        &[
+            "known issue",
+            "known issues",
+            "known problem",
+            "known problems",
+            "known bug",
+            "known bugs",
+            "known limitation",
+            "known limitations",
+        ],
+        Guard::None,
+        "reported as issue #123",
+    ),
+    // The same eight in Chinese.
+    sense(
+        Zh,
+        &[
+            "多发", "频发", "频繁", "頻繁", "经常", "經常", "多次", "屡次", "屢次", "时常", "偶尔",
+            "偶爾",
+        ],
+        Guard::None,
+        "发生 3 次",
+    ),
+    sense(Zh, &["部分"], NotAfter(PART_OF_A_WORD), "src/api/auth.py 第 45-52 行"),
+    sense(
+        Zh,
+        &["大部分", "一部分", "某些", "有些", "部份"],
+        Guard::None,
+        "src/api/auth.py 第 45-52 行",
+    ),
+    sense(
+        Zh,
+        &["酌情", "视情况", "視情況", "适当", "適當", "适时", "適時", "必要时", "必要時", "按需"],
+        Guard::None,
+        "5 分钟后再检查",
+    ),
+    sense(
+        Zh,
+        &["大概", "大约", "大約", "大致", "基本上", "差不多", "几乎", "幾乎", "将近", "將近"],
+        Guard::None,
+        "87%",
+    ),
+    sense(Zh, &["左右", "上下"], NumberBefore, "87%"),
+    sense(Zh, &["几个", "幾個", "几次", "几条", "几处"], NotAfter("这那哪這"), "4 个"),
+    sense(
+        Zh,
+        &[
+            "若干", "一些", "好几", "好幾", "许多", "許多", "很多", "不少", "大量", "少量", "数个",
+            "數個",
+        ],
+        Guard::None,
+        "4 个",
+    ),
+    sense(
+        Zh,
+        &[
+            "一会儿",
+            "一會兒",
+            "暂时",
+            "暫時",
+            "稍后",
+            "稍後",
+            "不久",
+            "片刻",
+            "一段时间",
+            "一段時間",
+            "过一阵",
+        ],
+        Guard::None,
+        "30 秒后",
+    ),
+    sense(
+        Zh,
+        &["偏斜", "不均匀", "不均勻", "不均衡", "不平衡", "失衡", "偏重"],
+        Guard::None,
+        "4 个任务（80%）集中在 worker-2",
+    ),
+    sense(
+        Zh,
+        &["已知问题", "已知問題", "已知的问题", "已知的問題", "已知缺陷", "已知 bug", "已知bug"],
+        Guard::None,
+        "已在 Issue #123 中报告",
+    ),
+];
+
+/// Every banned word, of all languages, for other tools and for measuring.
+#[must_use]
+pub fn banned_words() -> Vec<&'static str> {
+    SENSES.iter().flat_map(|sense| sense.words.iter().copied()).collect()
+}
+
+/// Longer texts in which a banned word stands but means something exact, or another word.
+pub(super) const EXACT: &[&str] = &[
+    // ja: part one of a work, from beginning to end, the section manager; the disease.
+    "第一部",
+    "一部始終",
+    "全一部",
+    "一部屋",
+    "一部上場",
+    "多発性",
+    "いくつかか",
+    "一部リーグ",
+    // en
+    "how many",
+    "how often",
+    "as many as",
+    "that many",
+    "this many",
+    "too many arguments",
+    "too many open files",
+    "too many requests",
+    "many-to-many",
+    "one-to-many",
+    "many-to-one",
+    "multiple of",
+    "multiple choice",
+    "multiple inheritance",
+    "common multiple",
+    "multiple dispatch",
+    "as soon as",
+    "too few arguments",
+    "almost surely",
+    "almost everywhere",
+    "unbalanced parenthes",
+    "unbalanced bracket",
+    "unbalanced brace",
+    "unbalanced quote",
+    "unbalanced tag",
+    "unbalanced tree",
+    "a bit mask",
+    "a bit field",
+    "a bit flag",
+    "a bit set",
+    "a bit vector",
+    "a bitmask",
+    "eventually consistent",
+    "eventual consistency",
+    // zh: part one, divide into parts; on demand as a technique; brackets; probability.
+    "第一部分",
+    "按需加载",
+    "按需加載",
+    "括号不平衡",
+    "不平衡树",
+    "多次元",
+    "适当性",
+    "上下文",
+    "上下界",
+    "左右子树",
+    "左右对齐",
+    "组成部分",
+    "組成部分",
+    "多发性",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn japanese_is_the_seeds_table_word_for_word() {
+        let table: Vec<(&str, &str)> = SENSES
+            .iter()
+            .filter(|sense| sense.language == Language::Ja)
+            .flat_map(|sense| sense.words.iter().map(|word| (*word, sense.instead)))
+            .collect();
+        let seed = [
+            ("多発", "3回発生"),
+            ("一部", "src/api/auth.py の 45-52行目"),
+            ("適宜", "5分後に再確認"),
+            ("概ね", "87%"),
+            ("いくつか", "4件"),
+            ("しばらく", "30秒後"),
+            ("偏り", "Worker-2に4件集中（全体の80%）"),
+            ("既知の問題", "Issue #123 で報告済み"),
+        ];
+        assert_eq!(table, seed);
+    }
+
+    #[test]
+    fn every_language_has_the_eight_senses_and_no_word_twice() {
+        let mut all: Vec<&str> = SENSES.iter().flat_map(|s| s.words.iter().copied()).collect();
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
+        for language in Language::ALL {
+            let senses = SENSES.iter().filter(|sense| sense.language == language).count();
+            assert!(senses >= 8, "{language:?}: {senses}");
+        }
+    }
+}

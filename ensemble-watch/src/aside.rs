@@ -1,0 +1,137 @@
+//! Telling whoever wrote a file that it was put aside, and why.
+//!
+//! ```text
+//! who wrote it                     is told
+//! a field names an agent           that agent's mailbox
+//! nobody, or one without mailbox   the recipients of the file's route, who wait for it
+//! no route either                  nobody; the record and `rejected/` remain
+//! ```
+//!
+//! The message is stored before the file is moved, under an id that follows from path, content and
+//! recipient: a crash in between repeats it, which stores nothing new.
+
+use ensemble_core::dropbox::Routes;
+use ensemble_core::message::{Digest, Envelope, MessageId, Name};
+use ensemble_core::spool::Spool;
+use ensemble_core::{Error, Result};
+use serde_json::Value;
+
+use crate::boxes::Unfit;
+use crate::run::ACTOR;
+
+/// The type of the message.
+pub(crate) const REJECTED_TYPE: &str = "report.rejected";
+/// The fields of a report in which its author may be named, best first.
+const AUTHOR_FIELDS: [&str; 6] =
+    ["worker_id", "workerId", "executed_by", "reviewer", "agent", "from"];
+/// How much of a file that cannot be read is searched for its author, in bytes.
+const SEARCHED_BYTES_MAX: usize = 16 * 1024;
+/// How many hexadecimal digits of a digest make an id.
+const ID_DIGITS: usize = 40;
+
+/// Who wrote a file, as it says itself. The seed's workers are numbers: `1` is `worker-1`.
+pub(crate) fn author_in(fields: &Value) -> Option<Name> {
+    AUTHOR_FIELDS.iter().find_map(|field| match fields.get(field)? {
+        Value::String(text) => author(text),
+        Value::Number(number) => author(&number.to_string()),
+        _ => None,
+    })
+}
+
+fn author(text: &str) -> Option<Name> {
+    let is_number = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    Name::new(if is_number { format!("worker-{text}") } else { text.to_owned() }).ok()
+}
+
+/// As [`author_in`], for a text that is not YAML: what stands behind the first such field's name.
+fn author_in_text(content: &[u8]) -> Option<Name> {
+    let text = String::from_utf8_lossy(&content[..content.len().min(SEARCHED_BYTES_MAX)]);
+    let fields = text.lines().filter_map(|line| line.trim().split_once(':'));
+    let mut found = fields.filter_map(|(field, value)| {
+        let at = AUTHOR_FIELDS.iter().position(|known| *known == field.trim_matches('"'))?;
+        let value = value.trim().trim_end_matches(',').trim_matches(['"', '\'']);
+        Some((at, author(value)?))
+    });
+    let first = found.next()?;
+    Some(found.fold(first, |best, next| if next.0 < best.0 { next } else { best }).1)
+}
+
+/// Stores the messages that tell of a file which is about to be put aside. Returns who was told.
+///
+/// # Errors
+/// The disk failed; to be tried again. A full mailbox is passed over, and counts the refusal.
+pub(crate) fn tell(unfit: &Unfit, routes: &Routes, spool: &Spool) -> Result<Vec<Name>> {
+    if unfit.stat.is_directory {
+        return Ok(Vec::new());
+    }
+    let path = unfit.path();
+    let destination = routes.destination(&path).ok().flatten();
+    let Some(destination) = destination else { return Ok(Vec::new()) };
+    let known = spool.mailboxes()?;
+    let author = author_in_text(&unfit.content).filter(|name| known.contains(name));
+    let to = match author {
+        Some(author) => vec![author],
+        None => destination.to.into_iter().filter(|name| known.contains(name)).collect(),
+    };
+    let mut told = Vec::with_capacity(to.len());
+    for recipient in to {
+        let mut envelope = Envelope::new(recipient.clone(), body(unfit, &path))
+            .with_id(id(unfit, &path, &recipient))
+            .with_kind(Name::new(REJECTED_TYPE)?)
+            .from(Name::new(ACTOR)?)
+            .with_source(path.chars().filter(|c| !c.is_control()).take(200).collect::<String>());
+        let task = destination.stem.clone().filter(|task| {
+            !task.is_empty() && task.len() <= 128 && !task.contains(char::is_control)
+        });
+        envelope.task_id = task;
+        match spool.publish(&envelope) {
+            Ok(_) | Err(Error::Conflict { .. }) => told.push(recipient),
+            // Its own note of what was refused says so; the file must not lie here for ever.
+            Err(Error::Full { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(told)
+}
+
+fn body(unfit: &Unfit, path: &str) -> String {
+    let shown = |text: &str, most: usize| -> String {
+        text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(most).collect()
+    };
+    format!(
+        "{path} was not delivered: it cannot be read as what its name says.\n\
+         {}\n\
+         It is kept in queue/rejected/. Correct it and put it under the same name again.\n",
+        shown(&unfit.error, 4_000),
+        path = shown(path, 300),
+    )
+}
+
+fn id(unfit: &Unfit, path: &str, recipient: &Name) -> MessageId {
+    let parts = [path.as_bytes(), &unfit.content, recipient.as_str().as_bytes()];
+    let stamp = unfit.stat.modified_ns.to_le_bytes();
+    let digest = Digest::of_parts(&[parts[0], parts[1], &stamp, parts[2]]);
+    let id = format!("x-{}", digest.short(ID_DIGITS));
+    MessageId::new(id).unwrap_or_else(|_| MessageId::generate())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_author_is_found_in_fields_and_in_what_is_left_of_them() {
+        let found = |fields: Value| author_in(&fields).map(|name| name.to_string());
+        assert_eq!(found(serde_json::json!({"worker_id": 1})).as_deref(), Some("worker-1"));
+        assert_eq!(
+            found(serde_json::json!({"from": "a", "executed_by": "b"})).as_deref(),
+            Some("b")
+        );
+        assert_eq!(found(serde_json::json!({"worker_id": "../x", "agent": [1]})), None);
+        let text = |text: &str| author_in_text(text.as_bytes()).map(|name| name.to_string());
+        assert_eq!(text("status: [\nfrom: x\nworker_id: \"w-2\"\n").as_deref(), Some("w-2"));
+        assert_eq!(text("{\n  \"worker_id\": 3,\n").as_deref(), Some("worker-3"));
+        assert_eq!(text("worker_id: ../../etc\n"), None);
+        assert_eq!(text("\u{fffd}\0"), None);
+    }
+}

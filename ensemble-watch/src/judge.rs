@@ -1,0 +1,134 @@
+//! What is thought of a report before and after it is delivered: its contract, and the rule against
+//! vague words.
+//!
+//! ```text
+//! finding               lint mode   becomes
+//! breaks its contract   any         set aside, the author is told (`report.rejected`)
+//! vague, or incomplete  refuse      the same
+//! vague, or incomplete  warn        delivered; recorded (`report.vague`), and the author is told once
+//!                                   (`report.advice`), if it names a mailbox
+//! another shape         any         delivered as it is
+//! ```
+
+use ensemble_core::contract::{self, Kind, Node};
+use ensemble_core::lint::{Finding, Linter, Mode, Shape};
+use ensemble_core::message::{Digest, Envelope, MessageId, Name};
+use ensemble_core::spool::Spool;
+
+use crate::aside::author_in;
+use crate::boxes::Complete;
+use crate::project::Project;
+use crate::run::ACTOR;
+
+/// The type of the message that tells an author of vague words.
+const ADVICE_TYPE: &str = "report.advice";
+/// How many findings one message names.
+const FINDINGS_TOLD_MAX: usize = 20;
+/// How many hexadecimal digits of a digest make an id.
+const ID_DIGITS: usize = 40;
+
+/// Judges files.
+pub(crate) struct Judge {
+    linter: Linter,
+    mode: Mode,
+}
+
+impl Judge {
+    pub(crate) fn new(project: &Project) -> Self {
+        let config = &project.config.lint;
+        let root = project.queue.parent().map(std::path::Path::to_owned);
+        Self { linter: Linter::new(&config.options(root)), mode: config.mode() }
+    }
+
+    /// Why a file is not to be delivered; `None` if it is.
+    pub(crate) fn unfit(&self, file: &Complete, kind: &Name) -> Option<String> {
+        let contract = contract_of(kind)?;
+        if !contract::is_meant(contract, &file.fields) {
+            return None;
+        }
+        let path = file.path();
+        let text = std::str::from_utf8(&file.content).ok()?;
+        // What is not YAML never gets here.
+        let node = Node::parse(text, path.as_ref()).ok()?;
+        if let Err(broken) = contract::check(contract, &node, path.as_ref()) {
+            return Some(broken.to_string());
+        }
+        let findings = self.findings(file, contract);
+        (self.mode == Mode::Refuse && !findings.is_empty()).then(|| lines(&findings).join("; "))
+    }
+
+    /// What is vague or missing in a file that was delivered, for its author.
+    pub(crate) fn advice(&self, file: &Complete) -> Option<Advice> {
+        if self.mode != Mode::Warn || file.box_name != "reports" {
+            return None;
+        }
+        let contract = Kind::of(&file.file)?;
+        if !contract::is_meant(contract, &file.fields) {
+            return None;
+        }
+        let findings = self.findings(file, contract);
+        (!findings.is_empty()).then(|| Advice { author: author_in(&file.fields), findings })
+    }
+
+    fn findings(&self, file: &Complete, contract: Kind) -> Vec<Finding> {
+        let is_judged = matches!(contract, Kind::Report | Kind::Review);
+        if self.mode == Mode::Off || !is_judged {
+            return Vec::new();
+        }
+        let path = file.path();
+        self.linter.file(path.as_ref(), &file.content, Shape::Fields(Some(contract))).findings
+    }
+}
+
+/// The contract that a route's type stands for.
+fn contract_of(kind: &Name) -> Option<Kind> {
+    match kind.as_str() {
+        "report.completed" => Some(Kind::Report),
+        "report.review" => Some(Kind::Review),
+        "report.summary" => Some(Kind::Summary),
+        "report.escalation" => Some(Kind::Escalation),
+        "task" => Some(Kind::Task),
+        _ => None,
+    }
+}
+
+/// What an author is told of a report that was delivered all the same.
+pub(crate) struct Advice {
+    pub(crate) author: Option<Name>,
+    pub(crate) findings: Vec<Finding>,
+}
+
+impl Advice {
+    /// The rules by which something was found.
+    pub(crate) fn rules(&self) -> Vec<&'static str> {
+        let mut rules: Vec<_> = self.findings.iter().map(|f| f.rule.as_str()).collect();
+        rules.sort_unstable();
+        rules.dedup();
+        rules
+    }
+
+    /// Stores the message for the author. Who cannot be told is not: the record remains.
+    pub(crate) fn tell(&self, file: &Complete, spool: &Spool) -> Option<Name> {
+        let author = self.author.clone()?;
+        let path = file.path();
+        let parts = [path.as_bytes(), &file.content, author.as_str().as_bytes()];
+        let id = MessageId::new(format!("l-{}", Digest::of_parts(&parts).short(ID_DIGITS))).ok()?;
+        let shown: String = path.chars().filter(|c| !c.is_control()).take(200).collect();
+        let body = format!(
+            "{shown} was delivered, but it is vague or incomplete:\n\n{}\n\n\
+             Say it exactly in the next one, or correct this one and put it there again.\n",
+            lines(&self.findings).join("\n")
+        );
+        let kind = Name::new(ADVICE_TYPE).ok()?;
+        let envelope = Envelope::new(author.clone(), body)
+            .with_id(id)
+            .with_kind(kind)
+            .from(Name::new(ACTOR).ok()?);
+        spool.publish(&envelope).is_ok().then_some(author)
+    }
+}
+
+fn lines(findings: &[Finding]) -> Vec<String> {
+    let told = findings.iter().take(FINDINGS_TOLD_MAX);
+    told.map(|f| format!("line {}: {f} [{}]", f.line, f.rule)).collect()
+}

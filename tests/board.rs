@@ -1,0 +1,147 @@
+//! The blackboard by its public face: rules, stories of whole tasks, boards of other programs.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use ensemble_core::Error;
+use ensemble_core::board::{
+    Board, BoardOptions, ClaimPlan, Granted, LockedBoard, NewAgent, NewTask, State, Status, check,
+};
+use ensemble_core::durable::Durability;
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::Name;
+use ensemble_core::proto::agent;
+use ensemble_core::proto::task::Holder;
+use serde_json::Value;
+
+#[path = "board/liza.rs"]
+mod liza;
+#[path = "board/rules.rs"]
+mod rules;
+#[path = "board/stories.rs"]
+mod stories;
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+/// Remembers what was recorded.
+#[derive(Default)]
+struct Memory(Mutex<Vec<(String, Value)>>);
+
+impl Recorder for Memory {
+    fn record(&self, kind: &str, _actor: &str, data: Value) {
+        self.0.lock().unwrap().push((kind.to_owned(), data));
+    }
+}
+
+impl Memory {
+    fn take(&self) -> Vec<(String, Value)> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+/// A board of its own, in a directory of its own.
+struct Bed {
+    home: tempfile::TempDir,
+    board: Board,
+    memory: Arc<Memory>,
+}
+
+impl Bed {
+    fn new() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let (options, memory) = options();
+        let board = Board::create(home.path(), options).unwrap();
+        Self { home, board, memory }
+    }
+
+    /// With this text as its board.
+    fn with(place: &str, text: &str) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::create_dir(home.path().join(place)).unwrap();
+        std::fs::write(home.path().join(place).join("state.yaml"), text).unwrap();
+        let (options, memory) = options();
+        let board = Board::find(home.path(), options).unwrap();
+        Self { home, board, memory }
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut LockedBoard<'_>) -> Result<T, Error>) -> T {
+        let mut locked = self.board.lock().unwrap();
+        let result = change(&mut locked).unwrap();
+        locked.commit().unwrap();
+        result
+    }
+
+    fn refuse<T>(&self, change: impl FnOnce(&mut LockedBoard<'_>) -> Result<T, Error>) -> Error {
+        let before = self.text();
+        let mut locked = self.board.lock().unwrap();
+        let error = match change(&mut locked) {
+            Err(error) => error,
+            Ok(_) => locked.commit().unwrap_err(),
+        };
+        assert_eq!(self.text(), before);
+        error
+    }
+
+    fn text(&self) -> String {
+        std::fs::read_to_string(self.board.path()).unwrap()
+    }
+
+    fn state(&self) -> State {
+        self.board.read().unwrap()
+    }
+
+    fn status(&self, id: &str) -> Status {
+        self.state().task(&name(id)).unwrap().status
+    }
+
+    fn agent(&self, id: &str, role: &str) -> Holder {
+        self.change(|board| {
+            let holder = board.register(&NewAgent::new(name(id), role))?;
+            board.agent_event(&holder, agent::Event::Ready)?;
+            Ok(holder)
+        })
+    }
+
+    fn task(&self, id: &str, after: &[&str]) {
+        let task = NewTask::new(name(id), format!("do {id}"), "specs/x.md", "tests pass");
+        let task = task.after(after.iter().map(|id| name(id)));
+        self.change(|board| board.add_task(&task));
+    }
+
+    fn plan(&self, id: &str, agent: &Holder) -> Result<ClaimPlan, Error> {
+        self.board.lock().unwrap().plan_claim(&name(id), agent)
+    }
+
+    fn claim(&self, id: &str, agent: &Holder) -> Granted {
+        let plan = self.plan(id, agent).unwrap();
+        let base = (!plan.keeps_worktree).then_some("0a1b2c3");
+        self.change(|board| board.commit_claim(&plan, base))
+    }
+
+    /// From claim to merge.
+    fn finish(&self, id: &str, coder: &Holder, reviewer: &Holder) {
+        let claim = self.claim(id, coder);
+        self.change(|board| board.submit(&name(id), &claim.holder, "c1"));
+        let review = self.change(|board| board.claim_review(&name(id), reviewer));
+        self.change(|board| board.approve(&name(id), &review.holder, "c1"));
+        self.change(|board| board.merged(&name(id), "m1"));
+    }
+}
+
+fn options() -> (BoardOptions, Arc<Memory>) {
+    let memory = Arc::new(Memory::default());
+    let recorder = Arc::<Memory>::clone(&memory);
+    (BoardOptions::new("test").with_durability(Durability::Process).with_recorder(recorder), memory)
+}
+
+fn problems(text: &str) -> Vec<String> {
+    match check(text, Path::new("state.yaml")) {
+        Ok(_) => Vec::new(),
+        Err(Error::Invalid { violations, .. }) => {
+            violations.iter().map(ToString::to_string).collect()
+        }
+        Err(other) => vec![other.to_string()],
+    }
+}

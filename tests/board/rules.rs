@@ -1,0 +1,198 @@
+//! Every rule has a board that breaks it, and is told by the path of the field.
+
+use super::*;
+
+/// A task with these lines instead of, or besides, its usual ones.
+fn board(task: &str, rest: &str) -> String {
+    let mut text = "version: 1\nepoch: 5\ntasks:\n  - id: done\n    status: MERGED\n    spec_ref: s\n    done_when: d\n".to_owned();
+    let usual = [("spec_ref", "s"), ("done_when", "d")];
+    text.push_str("  - id: task\n");
+    for line in task.lines() {
+        text.push_str(&format!("    {line}\n"));
+    }
+    for (field, value) in usual {
+        if !task.contains(&format!("{field}:")) {
+            text.push_str(&format!("    {field}: {value}\n"));
+        }
+    }
+    text + rest
+}
+
+const CLAIMED: &str = "status: CLAIMED\nassigned_to: ann\nworktree: w\nbase_commit: c\nlease_expires: 2026-01-01T00:00:00Z";
+const REVIEW: &str = "status: READY_FOR_REVIEW\nassigned_to: ann\nreview_commit: c";
+const BLOCKED: &str = "status: BLOCKED\nblocked_reason: r\nblocked_questions: [q]";
+
+#[test]
+fn good_boards_are_good() {
+    for task in [
+        "status: UNCLAIMED",
+        "status: READY",
+        "status: UNCLAIMED\ndepends_on: [done]",
+        CLAIMED,
+        REVIEW,
+        BLOCKED,
+        "status: DRAFT\nspec_ref: null\ndone_when: ~",
+        "status: APPROVED\napproved_by: rev\nassigned_to: ann",
+        "status: REJECTED\nrejection_reason: no",
+        "status: SUPERSEDED\nsuperseded_by: [done]\nrescope_reason: r",
+        "status: ABANDONED",
+        "status: INTEGRATION_FAILED",
+    ] {
+        assert_eq!(problems(&board(task, "")), Vec::<String>::new(), "{task}");
+    }
+}
+
+/// A task, and how what is told of it begins. `-field` is without that line.
+const OF_TASKS: &str = "
+status: DONE => status: is `DONE`
+priority: 1 => status: is missing
+status: UNCLAIMED; priority: high => priority: must be a whole number
+status: UNCLAIMED; created: yesterday => created: must be a time
+status: UNCLAIMED; assigned_to: ../x => assigned_to:
+status: UNCLAIMED; assigned_to: ann => assigned_to: must not be there
+status: DRAFT; assigned_to: ann => assigned_to: must not be there
+CLAIMED; -assigned_to => assigned_to: is missing
+CLAIMED; -worktree => worktree: is missing
+CLAIMED; -base_commit => base_commit: is missing
+CLAIMED; -lease_expires => lease_expires: is missing
+CLAIMED; depends_on: [task2] => depends_on: is claimed, but `task2` is not merged
+CLAIMED; reviewing_by: rev => reviewing_by: must not be there
+CLAIMED; lease_epoch: 6 => lease_epoch: is ahead of the board's epoch 5
+REVIEW; -review_commit => review_commit: is missing
+REVIEW; reviewing_by: rev => review_lease_expires: is missing
+REVIEW; review_lease_expires: 2026-01-01T00:00:00Z => review_lease_expires: is there
+REVIEW; reviewing_by: ann => reviewing_by: `ann` reviews its own work
+REVIEW; review_epoch: 6 => review_epoch: is ahead of the board's epoch 5
+status: APPROVED => approved_by: is missing
+status: APPROVED; approved_by: ann; assigned_to: ann => approved_by: `ann` approved its own work
+status: REJECTED => rejection_reason: is missing
+status: MERGED; worktree: w => worktree: must not be there
+BLOCKED; -blocked_reason => blocked_reason: is missing
+BLOCKED; -blocked_questions => blocked_questions: is missing
+BLOCKED; -blocked_questions; blocked_questions: [a, b, c, d] => blocked_questions: has more than 3
+status: SUPERSEDED; rescope_reason: r => superseded_by: is missing
+status: SUPERSEDED; superseded_by: [done] => rescope_reason: is missing
+status: SUPERSEDED; superseded_by: [nope] => superseded_by[0]: there is no task `nope`
+status: SUPERSEDED; superseded_by: [task] => superseded_by[0]: is the task itself
+status: UNCLAIMED; supersedes: nope => supersedes: there is no task `nope`
+status: UNCLAIMED; done_when: null => done_when: is missing
+status: UNCLAIMED; spec_ref: null => spec_ref: is missing
+status: UNCLAIMED; depends_on: [done, nope] => depends_on[1]: there is no task `nope`
+status: UNCLAIMED; depends_on: [done, done] => depends_on[1]: `done` is there twice
+status: UNCLAIMED; depends_on: [task] => depends_on: depends on itself: task -> task
+status: UNCLAIMED; depends_on: [task2] => depends_on: depends on itself: task -> task2 -> task
+status: UNCLAIMED; failed_by: [a, a] => failed_by[1]: `a` is there twice
+status: UNCLAIMED; integration_fix: true => integration_fix: is true, but
+status: UNCLAIMED; history: [{event: created}] => history[0].time: is missing
+";
+
+#[test]
+fn every_rule_of_tasks_is_told_by_its_path() {
+    let rest =
+        "  - {id: task2, status: UNCLAIMED, depends_on: [task], spec_ref: s, done_when: d}\n";
+    for case in OF_TASKS.trim().lines() {
+        let (task, expected) = case.split_once(" => ").unwrap();
+        let mut lines: Vec<&str> = Vec::new();
+        for part in task.split("; ") {
+            match (part, part.strip_prefix('-')) {
+                ("CLAIMED", _) => lines.extend(CLAIMED.lines()),
+                ("REVIEW", _) => lines.extend(REVIEW.lines()),
+                ("BLOCKED", _) => lines.extend(BLOCKED.lines()),
+                (_, Some(without)) => lines.retain(|line| !line.starts_with(without)),
+                (line, None) => lines.push(line),
+            }
+        }
+        tells(&board(&lines.join("\n"), rest), &format!("tasks[1].{expected}"));
+    }
+}
+
+#[track_caller]
+fn tells(text: &str, expected: &str) {
+    let found = problems(text);
+    let is_told = found.iter().any(|found| found.starts_with(expected.trim_end()));
+    assert!(is_told, "{expected}\n{found:#?}\n{text}");
+}
+
+/// The rest of a board, and how what is told of it begins.
+const OF_THE_REST: &str = "
+  - {id: TASK, status: ABANDONED} => tasks[2].id: `TASK` is the name of tasks[1], too
+agents: {coder-1: {status: WORKING}} => agents.coder-1.current_task: is missing
+agents: {coder-1: {status: REVIEWING, current_task: task}} => agents.coder-1.lease_expires: is missing
+agents: {coder-1: {status: IDLE, current_task: nope}} => agents.coder-1.current_task: there is no task
+agents: {coder-1: {status: ASLEEP}} => agents.coder-1.status: is `ASLEEP`
+agents: {coder-1: {status: IDLE, role: boss}} => agents.coder-1.role: is `boss`
+agents: {coder-1: {status: IDLE, epoch: 9}} => agents.coder-1.epoch: is ahead
+agents: {../x: {status: IDLE}} => agents.../x:
+agents: [a] => agents: is
+handoff: {task: {summary: s}} => handoff.task.next_action: is missing
+handoff: {nope: {summary: s, next_action: n}} => handoff.nope: there is no such task
+discovered: [{id: d, urgency: soon}] => discovered[0].urgency: is `soon`
+discovered: [{id: d, converted_to_task: nope}] => discovered[0].converted_to_task: there is no task
+anomalies: [{type: bad_mood}] => anomalies[0].type: is `bad_mood`
+anomalies: [{type: retry_loop, details: {count: 3}}] => anomalies[0].details.error_pattern: is missing
+anomalies: [{type: trade_off}] => anomalies[0].details.what: is missing
+anomalies: [{type: external_blocker}] => anomalies[0].details.blocker_service: is missing
+anomalies: [{type: assumption_violated, details: {assumption: a}}] => anomalies[0].details.reality: is missing
+anomalies: [{type: system_ambiguity}] => anomalies[0].details.protocol_section: is missing
+sprint: {id: s, goal_ref: h} => sprint.goal_ref: `h` is not the goal
+sprint: {id: s} => sprint.timeline.started: is missing
+sprint: {id: s, status: LATE} => sprint.status: is `LATE`
+sprint: {id: s, scope: {planned: [nope]}} => sprint.scope.planned[0]: there is no task
+sprint: {id: s, scope: {stretch: [task, nope]}} => sprint.scope.stretch[1]: there is no task
+goal: {status: DONE} => goal.id: is missing
+circuit_breaker: {status: MAYBE} => circuit_breaker.status: is `MAYBE`
+";
+
+#[test]
+fn every_other_rule_is_told_by_its_path() {
+    for case in OF_THE_REST.trim_matches('\n').lines() {
+        let (rest, expected) = case.split_once(" => ").unwrap();
+        tells(&board("status: UNCLAIMED", &format!("{rest}\n")), expected);
+    }
+    assert_eq!(problems("tasks: []\n"), ["version: is missing"]);
+    assert_eq!(problems("version: 0\ntasks: []\n"), Vec::<String>::new(), "older ones are read");
+    let newer = problems("version: 2\ntasks: {}\n");
+    assert_eq!(newer, ["state.yaml: version: is 2, this program reads 1: update it"]);
+}
+
+#[test]
+fn all_violations_are_told_and_not_only_the_first() {
+    let found = problems(&board(
+        "status: CLAIMED\npriority: high\ndepends_on: [nope, task]",
+        "agents: {a: {status: WORKING}}\nanomalies: [{type: trade_off}]\n",
+    ));
+    assert_eq!(found.len(), 6, "{found:#?}");
+    let found = problems(
+        "version: 1\ntasks:\n  - {id: a, status: DONE}\n  - {status: BLOCKED}\n  - {id: b, status: CLAIMED, depends_on: [c]}\n",
+    );
+    assert_eq!(found.len(), 10, "{found:#?}");
+    let bed = Bed::with(".ensemble", &board("status: CLAIMED", ""));
+    let error = bed.board.read().unwrap_err().to_string();
+    assert!(
+        error.contains("state.yaml breaks its rules:\n  tasks[1].assigned_to: is missing"),
+        "{error}"
+    );
+    assert!(matches!(bed.board.lock().unwrap_err(), Error::Invalid { .. }));
+}
+
+#[test]
+fn a_cycle_of_any_length_is_named() {
+    let mut text = "version: 1\ntasks:\n".to_owned();
+    for at in 0..2_000 {
+        let next = (at + 1) % 2_000;
+        text.push_str(&format!("  - {{id: t{at}, status: DRAFT, depends_on: [t{next}]}}\n"));
+    }
+    let found = problems(&text);
+    assert_eq!(found.len(), 1);
+    assert!(found[0].starts_with("tasks[0].depends_on: depends on itself: t0 -> t1 -> t2"));
+    assert!(found[0].ends_with("t1999 -> t0"));
+}
+
+#[test]
+fn missing_files_are_told_to_who_asks_for_them() {
+    let text = board(CLAIMED, "");
+    let state = check(&text, Path::new("state.yaml")).unwrap();
+    let found = ensemble_core::board::missing_files(&state, |path| path == "s");
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].to_string(), "tasks[1].worktree: there is no directory w");
+}

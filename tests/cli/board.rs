@@ -1,0 +1,149 @@
+//! The blackboard on the command line.
+
+use serde_json::json;
+
+use crate::bed::{Bed, keys, ran};
+
+fn bed() -> Bed {
+    let bed = Bed::empty();
+    bed.ok("board init");
+    bed.ok("task add a -d first --spec s.md --done-when works --priority 2");
+    bed.ok("task add b -d second --spec s.md --done-when works --after a --priority 1");
+    bed
+}
+
+fn edit(bed: &Bed, editor: &str) -> crate::bed::Ran {
+    ran(bed.command(&["board", "edit", "--editor", editor]).output().unwrap())
+}
+
+fn text(bed: &Bed) -> String {
+    std::fs::read_to_string(bed.project().join(".ensemble/state.yaml")).unwrap()
+}
+
+/// Copies that were kept.
+fn kept(bed: &Bed) -> Vec<String> {
+    std::fs::read_dir(bed.project().join(".ensemble"))
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.starts_with("state.edit."))
+        .collect()
+}
+
+#[test]
+fn tasks_are_added_and_listed() {
+    let bed = bed();
+    let all = bed.json("task list");
+    assert_eq!(all.len(), 2);
+    assert_eq!(keys(&all[0])[..3], ["id", "description", "status"]);
+    assert_eq!((&all[1]["waits_for"], &all[1]["status"]), (&json!(["a"]), &json!("UNCLAIMED")));
+    let claimable = bed.json("task list --claimable");
+    assert_eq!((claimable.len(), &claimable[0]["id"]), (1, &json!("a")));
+    assert_eq!(bed.ok("task list --status merged"), "none\n");
+    assert!(bed.ok("task list").contains("b     UNCLAIMED  -      a          second"));
+    assert!(bed.ok("task show a").contains("done_when: works"));
+    assert!(bed.fails(3, "task show c").contains("there is no task `c`"));
+    assert!(bed.fails(1, "task add A -d x --draft").contains("task `a` exists"));
+    assert!(bed.fails(1, "task add c -d x --draft --after d").contains("tasks[2].depends_on[0]"));
+    bed.fails(2, "task add c -d x");
+    bed.fails(2, "task add ../c -d x --draft");
+}
+
+#[test]
+fn a_blocked_task_is_superseded() {
+    let bed = bed();
+    assert!(bed.fails(1, "task supersede a --by b --reason r").contains("its status is UNCLAIMED"));
+    assert_eq!(bed.ok("task block a --reason stuck --question why?"), "a BLOCKED\n");
+    assert!(bed.fails(1, "task supersede a --by b --reason r").contains("depends on itself"));
+    bed.ok("task add c -d third --spec s.md --done-when works");
+    assert_eq!(bed.object("task supersede a --by c --reason r")["superseded_by"], json!(["c"]));
+    assert_eq!(bed.object("task show b")["depends_on"], json!(["c"]));
+    let shown = bed.object("board show");
+    assert_eq!((&shown["revision"], &shown["controls"]), (&json!(5), &json!([])));
+    assert!(bed.ok("board show").contains("3 tasks, revision 5: 2 UNCLAIMED, 1 SUPERSEDED"));
+    let log = bed.json("log --type board.*");
+    assert_eq!(log.len(), 5);
+    assert_eq!(log[4]["data"]["steps"][0]["what"], "task.superseded");
+}
+
+#[test]
+fn validate_tells_all_violations_by_field() {
+    let bed = bed();
+    assert!(bed.ok("board validate").ends_with("is valid\n"));
+    let ran = bed.run("board validate --files");
+    assert_eq!((ran.code, ran.stdout.lines().count()), (4, 2), "{ran:?}");
+    let broken = text(&bed).replace("status: UNCLAIMED", "status: CLAIMED");
+    std::fs::write(bed.project().join(".ensemble/state.yaml"), broken).unwrap();
+    let ran = bed.run("board validate --json");
+    let object: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+    assert_eq!((ran.code, &object["valid"], &object["count"]), (4, &json!(false), &json!(9)));
+    assert!(bed.fails(4, "task list").contains("hint: `ensemble board edit` repairs it"));
+    std::fs::write(bed.project().join(".ensemble/state.yaml"), "a: *x\n").unwrap();
+    let ran = bed.run("board validate");
+    assert_eq!((ran.code, ran.stdout.split(':').next()), (4, Some("line 1, column 4")), "{ran:?}");
+    std::fs::remove_file(bed.project().join(".ensemble/state.yaml")).unwrap();
+    assert!(bed.fails(3, "board validate").contains("`ensemble board init`"));
+}
+
+#[test]
+fn an_edit_becomes_the_board_or_is_kept() {
+    let bed = bed();
+    assert_eq!(edit(&bed, "true").stdout, "not changed\n");
+    let ran = edit(&bed, "sed -i 's/^tasks:/# ours\\ntasks:/'");
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, "changed, revision 3\n"), "{ran:?}");
+    assert!(text(&bed).contains("# ours\ntasks:"));
+    assert_eq!(kept(&bed).len(), 0);
+
+    let before = text(&bed);
+    let ran = edit(&bed, "sed -i 's/UNCLAIMED/CLAIMED/'");
+    assert_eq!(ran.code, 4);
+    assert!(ran.stderr.contains("tasks[0].assigned_to: is missing"), "{ran:?}");
+    assert!(ran.stderr.contains("the board is as it was; your copy is"), "{ran:?}");
+    assert_eq!((text(&bed), kept(&bed).len()), (before, 1));
+
+    let program = crate::bed::program().display();
+    let ran = edit(
+        &bed,
+        &format!("f() {{ sed -i 's/first/1st/' $1; {program} task add x -d x --draft; }}; f"),
+    );
+    assert_eq!(ran.code, 1);
+    assert!(ran.stderr.contains("it has changed meanwhile"), "{ran:?}");
+    assert!(text(&bed).contains("id: x") && !text(&bed).contains("1st"));
+    assert_eq!(kept(&bed).len(), 2);
+    assert!(edit(&bed, "false").stderr.contains("the editor failed"));
+    bed.fails(2, "board edit");
+}
+
+#[test]
+fn the_circuit_breaker_stops_the_team_until_somebody_resumes() {
+    let bed = bed();
+    assert_eq!(bed.object("analyze")["verdict"], "OK");
+    let two = "anomalies: [{type: workaround, task: a}, {type: workaround, task: b}]";
+    let ran = edit(&bed, &format!("sed -i 's/^anomalies: .*/{two}/'"));
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let state = bed.project().join(".ensemble");
+    assert_eq!(bed.object("analyze --dry-run")["verdict"], "TRIGGERED");
+    assert!(!state.join("CHECKPOINT").exists());
+    assert!(bed.ok("analyze").contains("WorkaroundPattern (ARCHITECTURE_FLAW): 2 anomalies"));
+    bed.ok("analyze");
+    assert!(
+        std::fs::read_to_string(state.join("circuit_breaker_report.md")).unwrap().contains("a, b")
+    );
+    assert!(bed.ok("board show").starts_with("CHECKPOINT since 20"));
+    assert_eq!(bed.ok("analyze --resume"), "resumed\n");
+    assert!(!state.join("CHECKPOINT").exists());
+    assert_eq!(bed.ok("analyze"), "no pattern in 0 anomalies\n");
+    assert!(bed.fails(1, "analyze --resume").contains("is not triggered"));
+}
+
+#[test]
+fn scripts_take_part_under_the_lock() {
+    let bed = bed();
+    let path = bed.project().join(".ensemble/state.yaml");
+    let script =
+        format!("flock {0}.lock sed -i 's/^version: 1/version: 1  # by hand/' {0}", path.display());
+    assert!(std::process::Command::new("sh").args(["-c", &script]).status().unwrap().success());
+    bed.ok("task add c -d x --draft");
+    assert!(text(&bed).contains("version: 1  # by hand\nrevision: 3\n"));
+    let kinds: Vec<_> = bed.json("log --type board.*").iter().map(|r| r["type"].clone()).collect();
+    assert_eq!(kinds, ["board.written", "board.written", "board.edited", "board.written"]);
+}

@@ -1,0 +1,170 @@
+//! `ensemble lint` as people, editors, code hosts and git hooks call it.
+
+use std::fs;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::bed::{Bed, objects, program, ran};
+
+/// What a hostile file may cost on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn bed() -> Bed {
+    let bed = Bed::empty();
+    fs::create_dir(bed.project().join("src")).unwrap();
+    fs::write(bed.project().join("src/a.rs"), "one\ntwo\n").unwrap();
+    bed
+}
+
+fn write(bed: &Bed, file: &str, content: impl AsRef<[u8]>) {
+    fs::write(bed.project().join(file), content).unwrap();
+}
+
+#[test]
+fn findings_fail_the_run_or_warn_and_clean_files_say_nothing() {
+    let bed = bed();
+    write(&bed, "clean.md", "Worker-1 fixed 4 bugs.\n");
+    write(&bed, "vague.md", "Worker-1 fixed some bugs.\n問題が多発した。\n");
+    assert_eq!(bed.ok("lint clean.md"), "");
+    let ran = bed.run("lint clean.md vague.md");
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(ran.stdout.contains("vague.md:1:16: error[vague-word]: `some` is vague"), "{ran:?}");
+    assert!(ran.stdout.contains("vague.md:2:4: error[vague-word]: `多発` is vague"), "{ran:?}");
+    assert!(ran.stdout.contains("such as: 3回発生"), "{ran:?}");
+    assert!(ran.stderr.contains("2 findings in 1 file"), "{ran:?}");
+    let warned = bed.ok("lint --mode warn vague.md");
+    assert!(warned.contains("warning[vague-word]"), "{warned}");
+    assert_eq!(bed.ok("lint --lang zh vague.md"), "");
+    assert_eq!(bed.run("lint --ban fixed clean.md").code, 1);
+    bed.fails(1, "lint absent.md");
+    bed.fails(2, "lint");
+}
+
+#[test]
+fn every_format_is_what_its_readers_expect() {
+    let bed = bed();
+    write(&bed, "vague.md", "some\n");
+    let lines = |line: &str| bed.run(line).stdout;
+    let json = objects(&lines("lint --json vague.md"));
+    assert_eq!((json.len(), json[0]["rule"].as_str()), (1, Some("vague-word")));
+    assert_eq!(objects(&lines("lint --format json vague.md")), json);
+    let sarif: Value = serde_json::from_str(&lines("lint --format sarif vague.md")).unwrap();
+    assert_eq!(sarif["runs"][0]["results"][0]["level"], "error");
+    assert!(
+        lines("lint --format github vague.md").starts_with("::error file=vague.md,line=1,col=1,")
+    );
+}
+
+#[test]
+fn reports_keep_their_contract_and_name_places_that_exist() {
+    let bed = bed();
+    let report =
+        "task_id: t\nstatus: success\nworker_id: worker-1\nsummary: 3 of 3 (100%), src/a.rs:2\n";
+    write(&bed, "t-completed.yaml", report);
+    assert_eq!(bed.ok("lint t-completed.yaml"), "");
+    write(&bed, "t-completed.yaml", report.replace("a.rs:2", "a.rs:3"));
+    let ran = bed.run("lint t-completed.yaml");
+    assert!(
+        ran.stdout
+            .contains("t-completed.yaml:4:25: error[bad-where]: `src/a.rs` has 2 lines, not 3"),
+        "{ran:?}"
+    );
+    write(&bed, "t-completed.yaml", "task_id: t\nstatus: maybe\n");
+    let ran = bed.run("lint t-completed.yaml");
+    assert!(ran.stdout.contains(":2:1: error[contract]: status is `maybe`"), "{ran:?}");
+    assert!(
+        ran.stdout.contains("error[missing-who]") && ran.stdout.contains("error[missing-where]")
+    );
+    let text = bed.run_with("lint --require who,count -", b"done\n");
+    assert_eq!(text.code, 1);
+    assert_eq!(text.stdout.matches("error[missing-").count(), 2, "{text:?}");
+    assert_eq!(bed.run_with("lint --require who,count -", b"worker-1 did 3 of them\n").code, 0);
+}
+
+#[test]
+fn the_project_bans_and_allows_words_of_its_own() {
+    let bed = bed();
+    let config = "durability: process\nlint:\n  words: [{word: ASAP, instead: 'by 17:00'}]\n  allow: [several]\n";
+    write(&bed, "ensemble.yaml", config);
+    write(&bed, "a.md", "several asap\n");
+    let ran = bed.run("lint a.md");
+    assert_eq!(
+        ran.stdout,
+        "a.md:1:9: error[vague-word]: `asap` is vague\n    say it exactly, such as: by 17:00\n"
+    );
+    write(&bed, "ensemble.yaml", "lint:\n  word: []\n");
+    assert!(bed.run("lint a.md").stderr.contains("word"));
+}
+
+#[test]
+fn hostile_files_cost_an_error_and_little_time() {
+    let bed = bed();
+    let deep = format!("a: {}{}\n", "[".repeat(50_000), "]".repeat(50_000));
+    let laughs: String = (1..10)
+        .map(|n| format!("a{n}: &a{n} [{}]\n", vec![format!("*a{}", n - 1); 9].join(",")))
+        .collect();
+    let ticks = "{a: `".to_owned() + &"`".repeat(64_000);
+    let megabyte = |piece: &str| piece.repeat((1 << 20) / piece.len());
+    for (file, content) in [
+        ("deep-completed.yaml", deep),
+        ("laughs-completed.yaml", format!("a0: &a0 x\n{laughs}")),
+        ("ticks-completed.yaml", ticks),
+        ("one-line.md", megabyte("some ")),
+        ("quotes.md", megabyte("\"'`「")),
+        ("han.md", megabyte("部分")),
+        ("allow.md", megabyte("some <!-- ensemble-lint: allow some: it is so -->\n")),
+        ("colons.md", megabyte("a/b.rs:")),
+        ("blanks.md", megabyte("a/b.rs                                        ")),
+        (
+            "text-completed.yaml",
+            format!("status: ok\nsummary: |\n  {}\n", megabyte("\\u4e00 some ")),
+        ),
+    ] {
+        write(&bed, file, content);
+        let start = Instant::now();
+        let ran = bed.run(&format!("lint {file}"));
+        assert!((0..=1).contains(&ran.code), "{file}: {}", ran.stderr);
+        assert!(start.elapsed() < PATIENCE, "{file}: {:?}", start.elapsed());
+    }
+    fs::File::create(bed.project().join("huge.md")).unwrap().set_len(1 << 31).unwrap();
+    assert!(bed.fails(1, "lint huge.md").contains("the limit is"));
+    write(&bed, "binary.md", [0xff, 0xfe, 0]);
+    assert!(bed.run("lint binary.md").stdout.contains("not UTF-8"));
+    bed.fails(4, "lint src");
+}
+
+#[test]
+fn the_hook_that_is_shipped_stops_a_commit_and_lets_it_through() {
+    let bed = bed();
+    let git = |args: &[&str]| {
+        let mut command = Command::new("git");
+        command.args([
+            "-c",
+            "user.name=t",
+            "-c",
+            "user.email=t@example.org",
+            "-c",
+            "init.defaultBranch=main",
+        ]);
+        command.args(args).env_clear().env("HOME", bed.project()).current_dir(bed.project());
+        let path =
+            format!("{}:/usr/local/bin:/usr/bin:/bin", program().parent().unwrap().display());
+        ran(command.env("PATH", path).output().unwrap())
+    };
+    assert_eq!(git(&["init", "-q"]).code, 0);
+    let hook = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/hooks/pre-commit");
+    fs::copy(hook, bed.project().join(".git/hooks/pre-commit")).unwrap();
+    write(&bed, "notes.md", "some tests fail\n");
+    write(&bed, "code.rs", "let some = 1;\n");
+    assert_eq!(git(&["add", "notes.md", "code.rs"]).code, 0);
+    let stopped = git(&["commit", "-qm", "x"]);
+    assert_ne!(stopped.code, 0, "{stopped:?}");
+    assert!(format!("{stopped:?}").contains("notes.md:1:1"), "{stopped:?}");
+    write(&bed, "notes.md", "3 tests fail\n");
+    assert_ne!(git(&["commit", "-qm", "x"]).code, 0, "what is staged counts, not what lies there");
+    assert_eq!(git(&["add", "notes.md"]).code, 0);
+    let through = git(&["commit", "-qm", "x"]);
+    assert_eq!(through.code, 0, "{through:?}");
+}

@@ -1,0 +1,212 @@
+//! `report`, `review`, `summary`: linted first, written by a rename, told of once.
+
+use std::fs;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use crate::bed::{Bed, ran};
+
+fn bed() -> Bed {
+    let bed = Bed::new();
+    fs::create_dir(bed.project().join("src")).unwrap();
+    fs::write(bed.project().join("src/a.rs"), "one\ntwo\n").unwrap();
+    bed
+}
+
+fn run(bed: &Bed, args: &[&str]) -> crate::bed::Ran {
+    ran(bed.command(args).output().unwrap())
+}
+
+fn report<'a>(task: &'a str, summary: &'a str) -> [&'a str; 8] {
+    ["report", task, "--status", "success", "--as", "worker-1", "--summary", summary]
+}
+
+const GOOD: &str = "12 of 12 tests pass (100%), see src/a.rs:2";
+
+#[test]
+fn a_report_is_linted_first_and_says_what_is_missing_and_how_to_say_it() {
+    let bed = bed();
+    let refused = run(&bed, &report("t-1", "some tests pass, see src/a.rs:9"));
+    assert_eq!((refused.code, refused.stdout.as_str()), (1, ""), "{refused:?}");
+    for said in [
+        "`some` is vague",
+        "it does not say how many: give a number, as in `12 of 12 tests pass`",
+        "it does not say what share",
+        "`src/a.rs` has 2 lines, not 9",
+        "the report is not written",
+    ] {
+        assert!(refused.stderr.contains(said), "{said}\n{}", refused.stderr);
+    }
+    let file = bed.project().join("queue/reports/t-1-completed.yaml");
+    assert!(!file.exists());
+    let written = run(&bed, &report("t-1", GOOD));
+    assert_eq!((written.code, written.stderr.as_str()), (0, ""), "{written:?}");
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.starts_with("task_id: t-1\nstatus: success\nworker_id: worker-1\n"), "{text}");
+    assert!(text.ends_with("\n...\n"), "{text}");
+    assert_eq!(bed.ok("lint queue/reports/t-1-completed.yaml"), "");
+    // With a reason it may say less, and says so itself.
+    let allowed = [
+        &report("t-2", "nothing to do")[..],
+        &[
+            "--allow",
+            "missing-count=it only reads",
+            "--allow",
+            "missing-share=it only reads",
+            "--allow",
+            "missing-where=it only reads",
+        ],
+    ]
+    .concat();
+    assert_eq!(run(&bed, &allowed).code, 0);
+    assert_eq!(bed.ok("lint queue/reports/t-2-completed.yaml"), "");
+    let warned = run(&bed, &[&report("t-3", "some")[..], &["--lint", "warn"]].concat());
+    assert!(warned.code == 0 && warned.stderr.contains("warning: "), "{warned:?}");
+    let blocked = run(&bed, &["report", "t-4", "--status", "blocked", "--as", "worker-1"]);
+    assert!(blocked.code == 2 && blocked.stderr.contains("needs a reason"), "{blocked:?}");
+}
+
+#[test]
+fn nobody_reviews_their_own_work_and_the_third_needs_fix_stops_the_task() {
+    let bed = bed();
+    assert_eq!(run(&bed, &report("t-1", GOOD)).code, 0);
+    let own = run(&bed, &["review", "t-1", "--status", "approved", "--as", "worker-1"]);
+    assert!(own.code == 1 && own.stderr.contains("cannot review it"), "{own:?}");
+    let finding = "HIGH src/a.rs:1: the token is logged => log its length";
+    let fix = [
+        "review",
+        "t-1",
+        "--status",
+        "needs_fix",
+        "--as",
+        "worker-2",
+        "--json",
+        "--finding",
+        finding,
+    ];
+    assert_eq!(run(&bed, &fix[..7]).code, 2, "needs_fix needs a finding");
+    let heavy = run(
+        &bed,
+        &["review", "t-1", "--status", "approved", "--as", "worker-2", "--finding", finding],
+    );
+    assert!(heavy.code == 1 && heavy.stderr.contains("too severe"), "{heavy:?}");
+    for round in 1..=3 {
+        let ran = run(&bed, &fix);
+        let said: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+        assert_eq!(
+            (&said["cycles"], &said["stopped"]),
+            (&json!(round), &json!(round == 3)),
+            "{ran:?}"
+        );
+    }
+    let stopped = run(&bed, &report("t-1", GOOD));
+    assert!(
+        stopped.code == 1 && stopped.stderr.contains("came back from review 3 times"),
+        "{stopped:?}"
+    );
+    let told = bed.json("log --type loop_detected");
+    assert_eq!(told.len(), 1);
+    assert_eq!(
+        (&told[0]["data"]["cycles"], &told[0]["data"]["task_id"]),
+        (&json!(3), &json!("t-1"))
+    );
+    let escalation =
+        fs::read_to_string(bed.project().join("queue/reports/escalation-t-1.yaml")).unwrap();
+    assert!(escalation.contains("review_loop"), "{escalation}");
+    bed.fails(1, "review t-1 --lift --as worker-1");
+    bed.ok("review t-1 --lift --as conductor");
+    assert_eq!(run(&bed, &report("t-1", GOOD)).code, 0);
+    // A second reviewer does not write over the first.
+    bed.ok("review t-1 --status approved --as worker-3");
+    let reports = bed.project().join("queue/reports");
+    assert!(
+        reports.join("t-1-review.yaml").exists()
+            && reports.join("t-1.worker-3-review.yaml").exists()
+    );
+}
+
+#[test]
+fn a_summary_is_told_once_and_names_what_is_missing() {
+    let bed = bed();
+    assert_eq!(run(&bed, &report("t-1", GOOD)).code, 0);
+    let partial = run(&bed, &["summary", "--task", "t-1", "--task", "t-2", "--wait", "0s"]);
+    assert_eq!(partial.code, 3, "{partial:?}");
+    assert!(
+        partial
+            .stdout
+            .contains("1 of 2 tasks (50%) are done at the deadline, 0 failed, 1 missing: t-2"),
+        "{partial:?}"
+    );
+    assert!(partial.stdout.contains("t-2 is missing: it is in no mailbox"), "{partial:?}");
+    let file = bed.project().join("queue/reports/completion-summary.yaml");
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.contains("status: partial") && text.contains("missing_tasks:\n"), "{text}");
+    assert_eq!(bed.ok("lint queue/reports/completion-summary.yaml"), "");
+    // Later reports do not change what was told.
+    assert_eq!(run(&bed, &report("t-2", GOOD)).code, 0);
+    let again = run(&bed, &["summary", "--task", "t-2", "--task", "t-1"]);
+    assert!(again.code == 3 && again.stdout.contains("(told before)"), "{again:?}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), text);
+    let other = bed.object("summary --task t-1 --task t-2 --batch second");
+    assert_eq!((&other["status"], &other["told"]), (&json!("success"), &json!(true)));
+}
+
+#[test]
+fn a_summary_waits_for_the_last_report_and_wakes_when_it_lands() {
+    let bed = bed();
+    let waiting = bed.start("summary --task t-1 --wait 60s --json", Stdio::null());
+    let start = Instant::now();
+    assert_eq!(run(&bed, &report("t-1", GOOD)).code, 0);
+    let done = ran(waiting.wait_with_output().unwrap());
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(start.elapsed() < Duration::from_secs(30), "it did not poll for it");
+    assert!(done.stdout.contains("\"status\":\"success\""), "{done:?}");
+}
+
+#[test]
+fn twenty_dispatchers_of_which_most_are_killed_tell_of_each_batch_once() {
+    let bed = bed();
+    for task in ["t-1", "t-2"] {
+        assert_eq!(run(&bed, &report(task, GOOD)).code, 0);
+    }
+    let watcher = bed.start("watch", Stdio::null());
+    for batch in ["one", "two", "three"] {
+        let line = format!("summary --task t-1 --task t-2 --batch {batch} --wait 30s --json");
+        for round in 0..5_u32 {
+            let several: Vec<_> = (0..4).map(|_| bed.start(&line, Stdio::null())).collect();
+            for (index, mut dispatcher) in several.into_iter().enumerate() {
+                // One of the last round is left alone; the others die at some point of their way.
+                if round == 4 && index == 0 {
+                    let told = ran(dispatcher.wait_with_output().unwrap());
+                    assert!(told.code == 0, "{told:?}");
+                    continue;
+                }
+                let pace = Instant::now()
+                    + Duration::from_micros(u64::from(round * 1_700) + index as u64 * 900);
+                while Instant::now() < pace && matches!(dispatcher.try_wait(), Ok(None)) {
+                    std::hint::spin_loop();
+                }
+                let _ = dispatcher.kill();
+                let _ = dispatcher.wait();
+            }
+        }
+    }
+    let summaries = || {
+        let conductor = bed.json("log --type file.routed");
+        conductor.iter().filter(|r| r["data"]["type"] == "report.summary").count()
+    };
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while summaries() < 3 && Instant::now() < deadline {
+        bed.ok("status");
+    }
+    assert_eq!(summaries(), 3, "once each");
+    stop(watcher);
+    assert!(bed.json("log --type batch.told").len() <= 3);
+}
+
+fn stop(mut process: std::process::Child) {
+    let _ = process.kill();
+    let _ = process.wait();
+}

@@ -1,0 +1,180 @@
+//! A report that breaks its contract is set aside with its error, and its author is told; another
+//! shape is delivered as it is.
+
+mod support;
+#[path = "support/watcher.rs"]
+mod watcher;
+
+use std::fs;
+
+use ensemble_core::message::Envelope;
+use ensemble_core::spool::Settings;
+use support::{Bed, PATIENCE, eventually, eventually_true, name};
+use watcher::Watcher;
+
+/// A message that tells of a file that was put aside.
+#[track_caller]
+fn told(bed: &Bed, mailbox: &str) -> Envelope {
+    eventually(PATIENCE, "somebody is told", || {
+        let spool = bed.spool();
+        let mailbox = name(mailbox);
+        let delivery = spool.receive(&mailbox, &mailbox).expect("a mailbox")?;
+        spool.settle(&delivery.lease).expect("it is held");
+        Some(delivery.envelope)
+    })
+}
+
+fn bed() -> Bed {
+    let bed = Bed::new();
+    for mailbox in ["worker-1", "conductor"] {
+        if !bed.spool().mailboxes().unwrap().contains(&name(mailbox)) {
+            bed.spool().add_mailbox(&name(mailbox), &Settings::default()).unwrap();
+        }
+    }
+    bed
+}
+
+#[test]
+fn a_broken_report_is_set_aside_and_its_author_is_told_once_what_is_wrong() {
+    let bed = bed();
+    // The contract is kept whatever the lint thinks.
+    fs::write(bed.queue().parent().unwrap().join("ensemble.yaml"), "lint: {mode: off}\n").unwrap();
+    let watcher = Watcher::start(&bed);
+    let broken = "task_id: t-1\nworker_id: 1\nstatus: maybe\nsummary: [x]\n";
+    bed.land("reports/t-1-completed.yaml", broken);
+    let message = told(&bed, "worker-1");
+    assert_eq!(message.kind.as_str(), "report.rejected");
+    assert_eq!(message.task_id.as_deref(), Some("t-1"));
+    assert!(message.body.contains("line 3: status is `maybe`"), "{}", message.body);
+    assert!(message.body.contains("write one of success, failed, blocked"), "{}", message.body);
+    assert!(message.body.contains("line 4: summary is a list"), "{}", message.body);
+
+    let record = eventually(PATIENCE, "it is recorded", || bed.records("file.rejected").pop());
+    assert_eq!(record["told"], serde_json::json!(["worker-1"]));
+    let kept = bed.in_queue(record["kept_as"].as_str().unwrap());
+    assert_eq!(fs::read_to_string(kept).unwrap(), broken, "nothing is lost");
+    assert!(!bed.in_queue("reports/t-1-completed.yaml").exists());
+
+    // Corrected, it is routed as if nothing had been.
+    let good = "task_id: t-1\nworker_id: 1\nstatus: failure\nreason: no disk\n";
+    bed.land("reports/t-1-completed.yaml", good);
+    assert_eq!(bed.routed_times("reports/t-1-completed.yaml", 1), [good]);
+    assert_eq!(bed.total("worker-1"), 1, "told once");
+    assert_eq!(bed.total("dispatch"), 1);
+    watcher.stop();
+    bed.assert_clean();
+}
+
+#[test]
+fn what_is_not_yaml_is_told_to_whoever_it_names_or_to_whoever_waits() {
+    let bed = bed();
+    let watcher = Watcher::start(&bed);
+    bed.land("reports/t-1-completed.yaml", "task_id: t-1\nworker_id: worker-1\nstatus: [\n");
+    assert!(told(&bed, "worker-1").body.contains("line"));
+    bed.land("reports/t-2-completed.yaml", "status: [\nworker_id: nobody-here\n");
+    let message = told(&bed, "dispatch");
+    assert_eq!(
+        (message.kind.as_str(), message.task_id.as_deref()),
+        ("report.rejected", Some("t-2"))
+    );
+    eventually_true(PATIENCE, "both are recorded", || bed.records("file.rejected").len() == 2);
+    watcher.stop();
+}
+
+#[test]
+fn other_shapes_and_every_spelling_are_delivered() {
+    let bed = bed();
+    let watcher = Watcher::start(&bed);
+    let fine = [
+        ("reports/a-completed.yaml", "lines: 3\nfiles: [x]\n"),
+        ("reports/b-completed.yaml", "taskId: b\nStatus: COMPLETED\n"),
+        ("reports/c-completed.yaml", "status: failure\nmood: fine\nworker_id: 7\n"),
+        ("reports/a-review.yaml", "task_id: a\nresult: approved\nfindings: 0\n"),
+        ("reports/b-review.yaml", "score: 9\n"),
+        ("reports/escalation-x.yaml", "why: nobody is there\n"),
+        ("reports/completion-summary.yaml", "workflow_id: w\nstatus: all_completed\n"),
+    ];
+    for (file, content) in fine {
+        bed.land(file, content);
+        eventually_true(PATIENCE, &format!("{file} is delivered"), || {
+            let all = ["dispatch", "conductor"].map(|mailbox| bed.routed(mailbox));
+            all.iter().any(|routed| routed.get(file).is_some_and(|bodies| *bodies == [content]))
+        });
+    }
+    assert!(bed.records("file.rejected").is_empty());
+    watcher.stop();
+}
+
+#[test]
+fn what_breaks_while_no_watcher_runs_is_told_by_the_next_one_and_a_newer_version_is_not_touched() {
+    let bed = bed();
+    bed.land("reports/t-1-completed.yaml", "status: maybe\nworker_id: worker-1\n");
+    bed.land("reports/t-2-completed.yaml", "status: maybe\nworker_id: worker-1\n");
+    bed.land("reports/t-2-completed.yaml", "status: ok\nworker_id: worker-1\n");
+    let watcher = Watcher::start(&bed);
+    assert_eq!(told(&bed, "worker-1").task_id.as_deref(), Some("t-1"));
+    assert_eq!(
+        bed.routed_times("reports/t-2-completed.yaml", 1),
+        ["status: ok\nworker_id: worker-1\n"]
+    );
+    assert_eq!(bed.records("file.rejected").len(), 1);
+    watcher.stop();
+}
+
+const VAGUE: &str =
+    "task_id: t-1\nworker_id: worker-1\nstatus: success\nsummary: some tests pass\n";
+
+#[test]
+fn a_vague_report_is_delivered_and_its_author_is_told_once_how_to_say_it() {
+    let bed = bed();
+    let watcher = Watcher::start(&bed);
+    bed.land("reports/t-1-completed.yaml", VAGUE);
+    assert_eq!(bed.routed_times("reports/t-1-completed.yaml", 1), [VAGUE]);
+    let message = told(&bed, "worker-1");
+    assert_eq!(message.kind.as_str(), "report.advice");
+    for said in ["line 4: `some` is vague", "[missing-share]", "src/api/auth.py:45-52"] {
+        assert!(message.body.contains(said), "{}", message.body);
+    }
+    let record = eventually(PATIENCE, "it is recorded", || bed.records("report.vague").pop());
+    assert_eq!((&record["findings"], &record["told"]), (&4.into(), &"worker-1".into()));
+    assert!(bed.records("file.rejected").is_empty());
+    watcher.stop();
+    assert_eq!(bed.total("worker-1"), 1);
+}
+
+#[test]
+fn refuse_sets_a_vague_report_aside_and_off_says_nothing() {
+    for (mode, is_refused) in [("refuse", true), ("off", false)] {
+        let bed = bed();
+        let config = bed.queue().parent().unwrap().join("ensemble.yaml");
+        fs::write(config, format!("lint: {{mode: {mode}}}\n")).unwrap();
+        let watcher = Watcher::start(&bed);
+        bed.land("reports/t-1-completed.yaml", VAGUE);
+        if is_refused {
+            let message = told(&bed, "worker-1");
+            assert_eq!(message.kind.as_str(), "report.rejected");
+            assert!(message.body.contains("`some` is vague"), "{}", message.body);
+            assert!(bed.bodies("reports/t-1-completed.yaml").is_empty());
+        } else {
+            assert_eq!(bed.routed_times("reports/t-1-completed.yaml", 1), [VAGUE]);
+            assert_eq!(bed.total("worker-1"), 0);
+        }
+        watcher.stop();
+    }
+}
+
+#[test]
+fn the_third_needs_fix_that_lands_stops_the_task_and_the_conductor_is_told() {
+    let bed = bed();
+    let watcher = Watcher::start(&bed);
+    for round in 1..=3 {
+        let review =
+            format!("task_id: t-1\nreviewer: w-{round}\nstatus: needs_fix\nround: {round}\n");
+        bed.land(&format!("reports/t-1.w-{round}-review.yaml"), review);
+    }
+    let record = eventually(PATIENCE, "the loop is seen", || bed.records("loop_detected").pop());
+    assert_eq!((&record["task_id"], &record["cycles"]), (&"t-1".into(), &3.into()));
+    let escalation = told(&bed, "conductor");
+    assert!(escalation.body.contains("review_loop"), "{}", escalation.body);
+    watcher.stop();
+}
