@@ -1,5 +1,5 @@
 # Two commands are all the set-up there is: `make demo` and `make test`.
-.PHONY: demo test test-agents lint docs bench torture needs
+.PHONY: demo test test-agents mcp-conformance lint docs bench torture power-cut fuzz sim deny needs
 
 # The main job: a small team at work in a tmux server of its own.
 demo: needs
@@ -7,13 +7,18 @@ demo: needs
 
 # All tests, with real tmux servers and real processes on private sockets.
 test: needs
-	cargo test --workspace --all-features --quiet
+	cargo test --workspace --all-features --quiet --no-fail-fast
 
 # The real Claude Code, Codex and OpenCode against a model of ours; docs/agents.md tells more.
 AGENTS ?=
 test-agents: needs
 	cargo build --quiet --package ensemble-cli
 	tests/agents/run.py $(AGENTS)
+
+# The public MCP conformance suite, from npm with the Node 22 that it needs; docs/mcp.md tells more.
+mcp-conformance: needs
+	cargo build --quiet --package ensemble-cli
+	tests/mcp/conformance.sh "$$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/debug/ensemble"
 
 lint:
 	cargo fmt --all --check
@@ -27,12 +32,34 @@ bench: needs
 	@.ci/needs valgrind
 	cargo bench --workspace
 
-# The crash and race tests, longer and with a seed of your own.
+# Many processes on one queue, board and table of steps, killed, stopped and restarted, with a checker
+# over the history; then the crash and race tests. Longer, and with a seed of your own.
 SEED ?= 1
 SECONDS ?= 600
 torture: needs
+	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-watch --test torture -- --nocapture
 	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-core --test race --test syscalls -- --nocapture
-	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-watch -- --nocapture
+	TORTURE_SEED=$(SEED) TORTURE_SECONDS=$(SECONDS) cargo test --release --package ensemble-watch --test crash -- --nocapture
 
+# All that a power cut may leave, and real power cuts of ext4 and xfs for SECONDS each (root, loop devices).
+power-cut: needs
+	TORTURE_SEED=$(SEED) POWER_CUT_SECONDS=$(SECONDS) POWER_CUT_DRAWN=100 POWER_CUT_STATES=2000 POWER_CUT_KILLS=0 cargo test --release --package ensemble-watch --test power_cut -- --nocapture
+
+# One fuzz target, on nightly with cargo-fuzz; docs/fuzzing.md tells more.
+fuzz:
+	fuzz/run.sh $(TARGET) $(SECONDS) $(SEED)
+
+# The team in simulated time, with as many seeds as wanted.
+COUNT ?= 10000
+sim:
+	ENSEMBLE_STACK_COUNT=$(COUNT) ENSEMBLE_SIM_COUNT=$(COUNT) cargo test --release --package ensemble-core --lib sim:: -- --nocapture
+
+# Licences, sources and advisories of everything that is built; `cargo install --locked cargo-deny` has it.
+deny:
+	cargo deny --all-features check bans licenses sources
+
+# python3 with venv, and npm, are only needed by the tests of `ensemble mcp` with the official clients,
+# which install those below cargo's directory. A test that cannot says so in one line; with
+# ENSEMBLE_TEST_CLIENTS=required it fails.
 needs:
 	@.ci/needs

@@ -22,6 +22,7 @@ const ROWS: [Row; 9] = [
     ("lint", rows::lint::run),
     ("store", rows::store::run),
     ("shared", rows::shared::run),
+    ("steps", rows::steps::run),
     ("depth", rows::depth::run),
     ("burst", rows::burst::run),
 ];

@@ -14,8 +14,14 @@ use ensemble_core::proto::agent;
 use ensemble_core::proto::task::Holder;
 use serde_json::Value;
 
+#[path = "board/alarms.rs"]
+mod alarms;
+#[path = "board/fsck.rs"]
+mod fsck;
 #[path = "board/liza.rs"]
 mod liza;
+#[path = "board/prompts.rs"]
+mod prompts;
 #[path = "board/rules.rs"]
 mod rules;
 #[path = "board/stories.rs"]

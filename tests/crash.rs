@@ -279,7 +279,7 @@ fn nothing_that_was_acknowledged_is_lost_or_done_twice_whoever_is_killed() {
         arena.start();
         let lent = arena.bed.lend();
         let (landed, quiet, end) = (&landed, &quiet, &end);
-        scope.spawn(move || report(&lent, landed, quiet));
+        let reporter = scope.spawn(move || report(&lent, landed, quiet));
         scope.spawn(|| sweep(&sweeper, end));
         let history = &history;
         let redriver = &redriver;
@@ -289,6 +289,8 @@ fn nothing_that_was_acknowledged_is_lost_or_done_twice_whoever_is_killed() {
             killed += 1;
         }
         quiet.store(true, Ordering::Relaxed);
+        // It may have been about to land one more, which is to be waited for as well.
+        reporter.join().unwrap();
         let reports = || landed.load(Ordering::Relaxed) as usize;
         eventually_true(PATIENCE, "all reports are routed", || {
             routed(&arena.bed).len() >= reports()

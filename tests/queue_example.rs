@@ -6,8 +6,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use ensemble_core::contract::{
+    self, Contract, EscalationReport, Instruction, Kind, Reading, Report, Review, Summary, Task,
+};
 use ensemble_core::dropbox::{DROP_BOXES, DropBox, Routes};
 use ensemble_core::env::Counts;
+use ensemble_core::lint::{Linter, Options as LintOptions, Shape};
 use ensemble_core::message::Name;
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::{Spool, State};
@@ -153,6 +157,40 @@ fn nothing_is_wrong_with_it_and_work_can_go_on() {
     let observed = spool.observe(&worker).unwrap();
     let durations: Vec<_> = observed.iter().map(|o| (o.sequence, o.duration.as_secs())).collect();
     assert_eq!(durations, [(0, 300), (1, 900)]);
+}
+
+#[test]
+fn what_agents_report_keeps_its_contract_and_the_lint() {
+    let linter = Linter::new(&LintOptions::default());
+    let mut kinds = Vec::new();
+    for (below, content) in files(&committed()) {
+        let path = below.to_string_lossy().into_owned();
+        let is_ours = path.starts_with("reports/") || path.starts_with("tasks/");
+        let Some(kind) = Kind::of(&path).filter(|_| is_ours) else { continue };
+        let text = String::from_utf8(content.clone()).unwrap();
+        let read = match kind {
+            Kind::Task => written_back::<Task>(&text, &below),
+            Kind::Report => written_back::<Report>(&text, &below),
+            Kind::Review => written_back::<Review>(&text, &below),
+            Kind::Escalation => written_back::<EscalationReport>(&text, &below),
+            Kind::Summary => written_back::<Summary>(&text, &below),
+            Kind::Instruction => written_back::<Instruction>(&text, &below),
+        };
+        assert_eq!(read, text, "{path} is not what is written under its contract");
+        let findings = linter.file(&below, &content, Shape::of(&below)).findings;
+        assert!(findings.is_empty(), "{path}: {findings:?}");
+        kinds.push(kind);
+    }
+    let expected = [Kind::Summary, Kind::Escalation, Kind::Report, Kind::Review, Kind::Task];
+    assert_eq!(kinds, expected);
+}
+
+fn written_back<T: Contract>(text: &str, path: &Path) -> String {
+    match contract::read_as::<T>(text, path) {
+        Ok(Reading::Whole(document)) => contract::write(&document),
+        Ok(Reading::Foreign) => panic!("{} is another shape", path.display()),
+        Err(broken) => panic!("{}: {broken}", path.display()),
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use ensemble_core::env::{Delivery, Lease};
 use ensemble_core::message::Envelope;
 use ensemble_core::requests::{Ask, Entry, Requests};
 use ensemble_core::spool::{Options, Settings, Spool};
-use support::traced::{DEADLY, between_marks, calls, has_strace, run_traced};
+use support::traced::{self, between_marks, calls, has_strace, run_traced};
 use support::{Bed, given, name};
 
 /// How a process says that its operation was refused with an error.
@@ -157,18 +157,15 @@ fn is_finished_after_any_kill(operation: &str) {
     let start = Instant::now();
     let calls = calls(&prepare(operation), operation);
     let (mut points, mut survived) = (0, 0);
-    for call in DEADLY {
-        let (before, all) = calls.get(call).copied().unwrap_or_default();
-        for number in before + 1..=all {
-            let bed = prepare(operation);
-            let inject = format!("inject={call}:signal=KILL:when={number}");
-            let code = run_traced(&bed, operation, &["-e", &inject]).code;
-            let what = format!("{operation} killed at {call} {number}");
-            assert!(code.is_none() || code == Some(0), "{what}: {code:?}");
-            points += 1;
-            survived += u64::from(code == Some(0));
-            judge(&bed, operation, &what);
-        }
+    for (call, number) in traced::points(&calls) {
+        let bed = prepare(operation);
+        let inject = format!("inject={call}:signal=KILL:when={number}");
+        let code = run_traced(&bed, operation, &["-e", &inject]).code;
+        let what = format!("{operation} killed at {call} {number}");
+        assert!(code.is_none() || code == Some(0), "{what}: {code:?}");
+        points += 1;
+        survived += u64::from(code == Some(0));
+        judge(&bed, operation, &what);
     }
     assert!(points > 10 && survived < points / 2, "{operation}: {survived} of {points} survived");
     let seconds = start.elapsed().as_secs_f64();

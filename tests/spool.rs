@@ -142,6 +142,20 @@ fn the_same_id_is_stored_once_in_whatever_state_it_is() {
 }
 
 #[test]
+fn an_id_that_was_written_into_the_field_is_looked_for_too() {
+    let bed = bed();
+    let make = || {
+        let mut envelope = Envelope::new(name("dispatch"), "once");
+        envelope.id = MessageId::new("task-1").unwrap();
+        envelope
+    };
+    bed.spool.publish(&make()).unwrap();
+    bed.spool.settle(&bed.receive().unwrap().lease).unwrap();
+    assert_eq!(bed.spool.publish(&make()).unwrap(), Published::AlreadyStored);
+    assert_eq!(bed.counts().queued, 0);
+}
+
+#[test]
 fn a_retried_publish_of_a_generated_id_is_stored_once_too() {
     let bed = bed();
     let envelope = Envelope::new(name("dispatch"), "once");

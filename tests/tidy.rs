@@ -13,7 +13,7 @@ const FILE_LINES_MEDIAN_MAX: usize = 200;
 const FUNCTION_LINES_MAX: usize = 70;
 /// Tests under load, in which a sleep is the pace of a killer or of a slow consumer, and nothing is
 /// concluded from its being over.
-const PACED: [&str; 2] = ["tests/crash.rs", "tests/watch_"];
+const PACED: [&str; 3] = ["tests/crash.rs", "tests/torture/", "tests/watch_"];
 /// It tries out what the file system can do, before anything is trusted to it.
 const DOCTOR: &str = "ensemble-cli/src/commands/doctor/";
 

@@ -178,3 +178,20 @@ fn the_third_needs_fix_that_lands_stops_the_task_and_the_conductor_is_told() {
     assert!(escalation.body.contains("review_loop"), "{}", escalation.body);
     watcher.stop();
 }
+
+/// The original's workers acknowledge with a file of two lines: who, and when.
+#[test]
+fn an_ack_of_the_original_shape_takes_the_task_and_its_report_settles_it() {
+    let bed = bed();
+    let watcher = Watcher::start(&bed);
+    let task = Envelope::new(name("worker-1"), "count").with_kind(name("task")).with_task("t-1");
+    bed.spool().publish(&task).unwrap();
+    bed.land("ack/t-1.ack", "worker-1\n2026-02-03T10:00:00\n");
+    let counts = || bed.spool().counts(&name("worker-1")).unwrap();
+    eventually_true(PATIENCE, "it is taken in the worker's name", || counts().acked == 1);
+    let report = "task_id: t-1\nworker_id: 1\nstatus: success\n";
+    bed.land("reports/t-1-completed.yaml", report);
+    eventually_true(PATIENCE, "its report settles it", || counts().settled == 1);
+    assert_eq!(bed.routed_times("reports/t-1-completed.yaml", 1), [report]);
+    watcher.stop();
+}

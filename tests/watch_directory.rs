@@ -7,10 +7,11 @@ mod watcher;
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::process::Command;
 use std::time::Instant;
 
 use ensemble_core::spool::{Settings, Spool};
-use support::{Bed, Mount, PATIENCE, eventually_true, name, options};
+use support::{Bed, Mount, PATIENCE, eventually, eventually_true, name, options};
 use watcher::Watcher;
 
 /// Lands a report, says how long it took until it was routed, and that it was routed once.
@@ -129,11 +130,50 @@ fn a_file_system_mounted_over_a_drop_box_is_watched_and_what_is_below_it_afterwa
     let bed = Bed::new();
     let watcher = Watcher::start(&bed);
     assert_routed(&bed, "before");
-    let Some(mount) = Mount::tmpfs(&bed.in_queue("reports"), "size=1m") else { return };
+    let Some(mount) = Mount::tmpfs(&bed.in_queue("reports"), "size=1m,mode=0700") else { return };
     fs::write(bed.in_queue("reports/mounted-completed.yaml"), "n: 1\n").unwrap();
     assert_eq!(bed.routed_times("reports/mounted-completed.yaml", 1), ["n: 1\n"]);
     drop(mount);
     assert_routed(&bed, "after the unmount");
     watcher.stop();
     assert_eq!(bed.total("dispatch"), 3);
+}
+
+/// Whatever lands before a watch is in the listing, whatever lands after it rings: the other way round
+/// something could land in between.
+#[test]
+fn each_drop_box_is_watched_before_it_is_listed() {
+    if !support::traced::has_strace() {
+        return;
+    }
+    // The regular look must not make up for it.
+    let bed = Bed::with(&Settings::default(), "poll_interval_seconds: 3600\n");
+    let trace = bed.outside().join("trace");
+    let mut strace = Command::new("strace");
+    // A tracer of its own, so that the watcher is the process that was started.
+    strace.args(["-D", "-f", "-y", "-s", "4096", "-e", "trace=inotify_add_watch,getdents64", "-o"]);
+    strace.arg(&trace).arg(watcher::WATCHER);
+    bed.land("reports/before-completed.yaml", "before: yes\n");
+    let mut watcher = Watcher::launch_by(strace, &bed.queue());
+    let pid = watcher.pid().to_string();
+    assert_eq!(bed.routed_times("reports/before-completed.yaml", 1), ["before: yes\n"]);
+    watcher.stop();
+    let is_end = |line: &str| line.starts_with(&pid) && line.contains("+++ exited with 0");
+    let is_whole = |trace: &str| trace.lines().any(is_end);
+    let trace = eventually(PATIENCE, "the tracer has written all of it", || {
+        fs::read_to_string(&trace).ok().filter(|trace| is_whole(trace))
+    });
+    let calls: Vec<&str> = trace.lines().collect();
+    for drop_box in ["reports", "tasks", "ack"] {
+        let place = bed.in_queue(drop_box).display().to_string();
+        let last = |call: &str, of: String| {
+            calls.iter().rposition(|line| line.contains(call) && line.contains(&of))
+        };
+        let watched = last("inotify_add_watch(", format!("\"{place}\""));
+        let listed = last("getdents64(", format!("<{place}>"));
+        assert!(
+            watched.is_some() && listed > watched,
+            "{drop_box}: {watched:?} {listed:?}: {trace}"
+        );
+    }
 }

@@ -11,10 +11,15 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ensemble_core::event_log::NullRecorder;
+use ensemble_core::message::{Envelope, MessageId};
+use ensemble_core::spool::Settings;
+use ensemble_watch::project::Project;
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
-use support::{Bed, PATIENCE, eventually, eventually_true};
+use support::{Bed, PATIENCE, eventually, eventually_true, name};
 use watcher::Watcher;
 
 /// What all of them together may cost on a busy machine, on top of the patience with files that
@@ -170,4 +175,59 @@ fn control_characters_in_a_report_reach_nobody_unescaped_or_not_at_all() {
     }
     println!("{} routed, {} put aside", bed.total("dispatch"), bed.records("file.rejected").len());
     watcher.stop();
+}
+
+#[test]
+fn what_is_written_in_anothers_name_is_put_aside_where_agents_are_users() {
+    if !rustix::process::geteuid().is_root() {
+        println!(
+            "notice: only root can give files to other users; tests of `Owners` show the rest"
+        );
+        return;
+    }
+    let config = "agents:\n  worker-1: { user: 4001 }\n  worker-2: { user: 4002 }\n";
+    let bed = Bed::with(&Settings::default(), config);
+    let land = |file: &str, author: &str, user: u32| {
+        let path = bed.home.path().join(file);
+        fs::write(&path, format!("from: {author}\ntext: {file}\n")).unwrap();
+        std::os::unix::fs::chown(&path, Some(user), None).unwrap();
+        fs::rename(path, bed.in_queue("reports").join(file)).unwrap();
+    };
+    let mut watcher = Watcher::start(&bed);
+    land("forged-completed.yaml", "worker-1", 4002);
+    land("boss-completed.yaml", "operator", 4002);
+    land("own-completed.yaml", "worker-1", 4001);
+    assert_eq!(bed.routed_times("reports/own-completed.yaml", 1).len(), 1);
+    let rejected = eventually(PATIENCE, "both are put aside", || {
+        Some(bed.records("file.rejected")).filter(|records| records.len() == 2)
+    });
+    let why: Vec<String> = rejected.iter().map(|data| data["error"].to_string()).collect();
+    assert!(
+        why.iter().any(|why| why.contains("`worker-1`, user 4001, and is user 4002's")),
+        "{why:?}"
+    );
+    assert!(why.iter().any(|why| why.contains("user 4002's, who is `worker-2`")), "{why:?}");
+    watcher.assert_running();
+    watcher.stop();
+
+    // A message that was put into a mailbox by hand.
+    let project = Project::discover(Some(&bed.queue())).unwrap();
+    let spool = project.open_spool(Arc::new(NullRecorder)).unwrap();
+    spool.sweep().unwrap();
+    while let Some(delivery) = spool.receive(&name("dispatch"), &name("dispatch")).unwrap() {
+        spool.settle(&delivery.lease).unwrap();
+    }
+    for (id, user) in [("forged", 4002), ("own", 4001)] {
+        let envelope = Envelope::new(name("dispatch"), "do it\n").from(name("worker-1"));
+        let envelope = envelope.with_id(MessageId::new(id).unwrap());
+        spool.publish(&envelope).unwrap();
+        let file = bed.in_queue(&format!("mailbox/dispatch/new/{id}.yaml"));
+        std::os::unix::fs::chown(file, Some(user), None).unwrap();
+    }
+    let received = spool.receive(&name("dispatch"), &name("dispatch")).unwrap().unwrap();
+    assert_eq!(received.envelope.id.as_str(), "own");
+    assert!(spool.receive(&name("dispatch"), &name("dispatch")).unwrap().is_none());
+    let letters = spool.dead_letters(&name("dispatch")).unwrap();
+    assert_eq!(letters.len(), 1);
+    assert!(letters[0].reason.contains("is written as `worker-1`"), "{}", letters[0].reason);
 }

@@ -9,4 +9,5 @@ pub mod nudge;
 pub mod peers;
 pub mod shared;
 pub mod start;
+pub mod steps;
 pub mod store;

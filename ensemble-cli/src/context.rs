@@ -10,6 +10,7 @@ use ensemble_core::message::Name;
 use ensemble_core::reaper::PASS_VARIABLE;
 use ensemble_core::roster::{Asking, Identity, Refusal, identify};
 use ensemble_core::spool::{Options, Spool};
+use ensemble_core::worktree::Worktrees;
 use ensemble_watch::project::{Project, QUEUE_VARIABLE};
 use serde_json::json;
 
@@ -22,6 +23,10 @@ const AGENT_VARIABLES: [&str; 2] = ["ENSEMBLE_AGENT_ID", "LIZA_AGENT_ID"];
 
 /// Who changes the blackboard, if nobody says.
 const ACTOR: &str = "ensemble";
+
+/// Verbs that follow messages in the queue's directory, and would wait there for ever if the
+/// mailboxes are on servers.
+const DIRECTORY_VERBS: [&str; 5] = ["assign", "request", "plan", "respond", "requests"];
 
 /// One run of the command.
 #[derive(Debug)]
@@ -44,9 +49,28 @@ impl Context {
         Self { out, queue, agent, verb, identity, project, log }
     }
 
+    /// The same for a server that goes on: who is asking is found out, and what it prints is nobody's.
+    pub(crate) fn settled(&self) -> Outcome<Self> {
+        self.identity()?;
+        Ok(Self {
+            out: Output::new(true),
+            queue: self.queue.clone(),
+            agent: self.agent.clone(),
+            verb: self.verb.clone(),
+            identity: self.identity.clone(),
+            project: self.project.clone(),
+            log: self.log.clone(),
+        })
+    }
+
     /// The queue as the flag names it.
     pub(crate) fn queue_flag(&self) -> Option<&Path> {
         self.queue.as_deref()
+    }
+
+    /// Who is asking as the flag names it.
+    pub(crate) const fn agent_flag(&self) -> Option<&Name> {
+        self.agent.as_ref()
     }
 
     /// The project around the queue.
@@ -58,9 +82,41 @@ impl Context {
         self.project.get().ok_or_else(|| Failure::refused("there is no project"))
     }
 
-    /// The queue, which must exist.
+    /// How the servers are reached that have the mailboxes; `None` if they are in a directory.
+    #[cfg(feature = "nats")]
+    pub(crate) fn nats_options(&self) -> Outcome<Option<ensemble_core::nats::NatsOptions>> {
+        let project = self.project()?;
+        let options = project.nats_options()?;
+        Ok(options.map(|options| options.with_recorder(self.log(project))))
+    }
+
+    /// How the servers are reached that the command line names, or else ensemble.yaml.
+    #[cfg(feature = "nats")]
+    pub(crate) fn servers(&self, said: Option<&str>) -> Outcome<ensemble_core::nats::NatsOptions> {
+        let project = self.project()?;
+        let servers = match said {
+            Some(servers) => Some(servers),
+            None => project.servers()?,
+        };
+        let servers = servers.ok_or_else(|| {
+            Failure::usage("which servers?")
+                .with_hint("`--servers nats://host:4222`, or `transport` in ensemble.yaml")
+        })?;
+        Ok(project.nats_options_for(servers)?)
+    }
+
+    /// The queue's directory, which must exist.
     pub(crate) fn spool(&self) -> Outcome<Spool> {
         let project = self.project()?;
+        if let (Some(servers), true) =
+            (project.servers()?, DIRECTORY_VERBS.contains(&self.verb.as_str()))
+        {
+            let text = format!(
+                "`{}` works on mailboxes in a directory, these are at {servers}",
+                self.verb
+            );
+            return Err(Failure::refused(text).with_hint("docs/nats.md says what works where"));
+        }
         Ok(Spool::open(&project.queue, self.spool_options(project))?)
     }
 
@@ -70,6 +126,7 @@ impl Context {
         let mut options = project.spool_options(self.log(project));
         // Each run receives one message: it must not list a deep mailbox for it.
         options.share_backlog = true;
+        options.quota = project.config.sender_quota.quota();
         options
     }
 
@@ -82,9 +139,32 @@ impl Context {
     /// How this command keeps a blackboard.
     pub(crate) fn board_options(&self, project: &Project) -> Outcome<BoardOptions> {
         let actor = self.agent()?.map_or_else(|| ACTOR.to_owned(), |agent| agent.to_string());
-        Ok(BoardOptions::new(actor)
+        Ok(self.board_options_for(project, actor))
+    }
+
+    /// The same in another one's name, which must have been checked.
+    pub(crate) fn board_options_for(
+        &self,
+        project: &Project,
+        actor: impl Into<String>,
+    ) -> BoardOptions {
+        let mut options = BoardOptions::new(actor)
             .with_durability(project.config.durability.unwrap_or_default())
-            .with_recorder(self.log(project)))
+            .with_recorder(self.log(project));
+        options.worktrees.clone_from(&project.config.worktrees.directory);
+        options
+    }
+
+    /// Refuses a name that is not this one's to use.
+    pub(crate) fn check_name(&self, name: &Name) -> Outcome {
+        self.identify(Some(name)).map(drop)
+    }
+
+    /// The worktrees of the blackboard's tasks.
+    pub(crate) fn worktrees(&self, board: &Board) -> Outcome<Worktrees> {
+        let project = self.project()?;
+        let actor = self.agent()?.map_or_else(|| ACTOR.to_owned(), |agent| agent.to_string());
+        Ok(Worktrees::open(board, project.worktree_options(actor, self.log(project)))?)
     }
 
     /// The event log, for what a verb does besides the queue.

@@ -4,8 +4,8 @@ use ensemble_core::contract::{self, Contract, Kind};
 use ensemble_core::document::{DocumentOptions, LockedDocument};
 use ensemble_core::lint::{Finding, Linter, Shape};
 use ensemble_core::spool::LOCK_PATIENCE;
+use ensemble_watch::project::Project;
 
-use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome};
 
 /// What becomes of findings.
@@ -30,10 +30,15 @@ pub(crate) struct Checks {
     allowed: Vec<(String, String)>,
 }
 
+impl Checks {
+    /// Nothing vague is written, and nothing is allowed.
+    pub(crate) const STRICT: Self = Self { lint: OnFindings::Refuse, allowed: Vec::new() };
+}
+
 /// Checks a document as it would stand in its file. What is vague or missing is told line by line, with
 /// how to say it, and refused unless it is only to be told.
 pub(crate) fn lint<T: Contract>(
-    context: &Context,
+    project: &Project,
     document: &T,
     file: &str,
     checks: &Checks,
@@ -43,7 +48,6 @@ pub(crate) fn lint<T: Contract>(
     if on_findings == OnFindings::Off {
         return Ok(text);
     }
-    let project = context.project()?;
     let root = project.queue.parent().map(std::path::Path::to_owned);
     let linter = Linter::new(&project.config.lint.options(root));
     let shape = Shape::Fields(Some(T::KIND));
@@ -73,9 +77,7 @@ const fn noun(kind: Kind) -> &'static str {
 }
 
 /// Puts a document into `reports/`, by a rename; the name below the queue.
-pub(crate) fn land(context: &Context, file: &str, text: &str) -> Outcome<String> {
-    let project = context.project()?;
-    context.spool()?;
+pub(crate) fn land(project: &Project, file: &str, text: &str) -> Outcome<String> {
     let mut options = DocumentOptions::default();
     options.tmp = Some(project.queue.join("tmp"));
     options.durability = project.config.durability.unwrap_or_default();

@@ -22,7 +22,6 @@ pub(crate) enum Exit {
     /// A needed program is missing.
     MissingProgram = 5,
     /// An agent aborted gracefully; only ever passed on.
-    #[expect(dead_code, reason = "for verbs that run an agent; listed here to keep the number")]
     Aborted = 42,
     /// Busy: the same call may succeed later.
     Busy = 75,
@@ -153,7 +152,10 @@ impl From<io::Error> for Failure {
 fn exit_for(error: &Error) -> Exit {
     match error {
         Error::Name(_) | Error::Timestamp(_) => Exit::Usage,
-        Error::NoMessage { .. } | Error::NoBoard { .. } | Error::NotOnBoard { .. } => Exit::Nothing,
+        Error::NoMessage { .. }
+        | Error::NoStep { .. }
+        | Error::NoBoard { .. }
+        | Error::NotOnBoard { .. } => Exit::Nothing,
         Error::Malformed { .. } | Error::Invalid { .. } => Exit::Corrupt,
         Error::MissingProgram { .. } => Exit::MissingProgram,
         error if error.is_transient() => Exit::Busy,

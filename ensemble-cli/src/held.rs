@@ -1,9 +1,10 @@
 //! Finding a held message by its id alone, for the verbs that need its lease.
 
 use ensemble_core::Error;
+use ensemble_core::broker::Broker;
 use ensemble_core::env::Lease;
 use ensemble_core::message::{MessageId, Name};
-use ensemble_core::spool::{Found, Spool, State};
+use ensemble_core::spool::{Found, State};
 
 use crate::completion;
 use crate::context::Context;
@@ -26,9 +27,9 @@ pub(crate) struct Which {
 
 impl Which {
     /// The lease under which the message is held, by the one who asks if that is known.
-    pub(crate) fn lease(&self, context: &Context, spool: &Spool) -> Outcome<Lease> {
+    pub(crate) fn lease(&self, context: &Context, queue: &dyn Broker) -> Outcome<Lease> {
         let agent = context.agent()?;
-        let (mailbox, state) = self.find(spool, agent.as_ref())?;
+        let (mailbox, state) = self.find(queue, agent.as_ref())?;
         let State::Acked { holder, epoch } = state else {
             let text =
                 format!("message `{}` is not held by anybody: it is {}", self.id, word(&state));
@@ -43,27 +44,27 @@ impl Which {
         Ok(Lease { mailbox, id: self.id.clone(), holder, epoch })
     }
 
-    fn find(&self, spool: &Spool, agent: Option<&Name>) -> Outcome<(Name, State)> {
+    fn find(&self, queue: &dyn Broker, agent: Option<&Name>) -> Outcome<(Name, State)> {
         if let Some(mailbox) = &self.mailbox {
             let place = || format!("in mailbox `{mailbox}`");
             let absent = || Error::NoMessage { id: self.id.to_string(), place: place() };
-            let state = spool.state(mailbox, &self.id)?.ok_or_else(absent)?;
+            let state = queue.state(mailbox, &self.id)?.ok_or_else(absent)?;
             return Ok((mailbox.clone(), state));
         }
         // Nearly always an agent holds a message of its own mailbox: look nowhere else then.
         if let Some(agent) = agent
-            && let Ok(Some(state)) = spool.state(agent, &self.id)
+            && let Ok(Some(state)) = queue.state(agent, &self.id)
             && is_held_by(&state, agent)
         {
             return Ok((agent.clone(), state));
         }
-        match spool.find(&self.id) {
+        match queue.find(&self.id) {
             Ok(Found { mailbox, state, .. }) => Ok((mailbox, state)),
             Err(Error::Ambiguous { id, mailboxes }) => {
                 let mut mine = Vec::new();
                 for name in &mailboxes {
                     let name = Name::new(name).map_err(Error::from)?;
-                    let state = spool.state(&name, &self.id)?;
+                    let state = queue.state(&name, &self.id)?;
                     let is_mine = |s: &State| match agent {
                         Some(agent) => is_held_by(s, agent),
                         None => matches!(s, State::Acked { .. }),

@@ -1,55 +1,8 @@
-//! `ensemble`: a message broker for teams of coding agents whose queue is a directory.
-//!
-//! | file | what it is |
-//! |---|---|
-//! | `args` | the command line: global flags, and how values are read |
-//! | `asking` | what the verbs of requests share |
-//! | `commands/<verb>` | one verb: its arguments and what it does |
-//! | `context` | what a verb works with: project, queue, event log, who is asking |
-//! | `demo` | the team that `ensemble demo` runs |
-//! | `output` | human lines or JSON |
-//! | `worker` | an agent that is asked, nudged or assigned something, and its pane |
-//! | `exit` | exit codes, and what a failure says |
+//! The command `ensemble`; all of it is in the library beside this file.
 #![forbid(unsafe_code)]
-
-mod args;
-mod asking;
-mod commands;
-mod completion;
-mod context;
-mod demo;
-mod departing;
-mod drop;
-mod exit;
-mod held;
-mod interrupt;
-mod output;
-mod receipt;
-mod session;
-mod text;
-mod worker;
 
 use std::process::ExitCode;
 
-use exit::Exit;
-
 fn main() -> ExitCode {
-    std::panic::set_hook(Box::new(exit::report_bug));
-    std::panic::catch_unwind(run).unwrap_or(Exit::Corrupt).into()
-}
-
-fn run() -> Exit {
-    match completion::answer() {
-        Ok(true) => return Exit::Done,
-        Ok(false) => {}
-        Err(failure) => return failure.report(),
-    }
-    let (cli, verb) = match args::parse() {
-        Ok(parsed) => parsed,
-        Err(error) => return exit::usage(&error),
-    };
-    let context = context::Context::new(cli.globals, verb);
-    let result = cli.verb.run(&context).and_then(|()| context.out.flush());
-    context.warn_about_log();
-    result.map_or_else(exit::Failure::report, |()| Exit::Done)
+    ensemble_cli::program()
 }

@@ -63,6 +63,20 @@ pub enum Error {
         /// Its capacity, in messages.
         capacity: u64,
     },
+    /// The sender has left as much unread in the mailbox as one sender may.
+    #[error(
+        "`{sender}` has {messages} unread messages ({bytes} bytes) in mailbox `{mailbox}`, as much as one sender may: try again once some were read, or raise `sender_quota`"
+    )]
+    Quota {
+        /// The mailbox.
+        mailbox: String,
+        /// Who may not send more.
+        sender: String,
+        /// How many of its messages wait there.
+        messages: u64,
+        /// Their size with attachments, in bytes.
+        bytes: u64,
+    },
     /// The id is taken by a message with different content.
     #[error(
         "message `{id}` exists already in mailbox `{mailbox}` with different content: use another id"
@@ -175,6 +189,32 @@ pub enum Error {
         /// How long this call waited.
         waited: Duration,
     },
+    /// No such step or task.
+    #[error("there is no {step}: `ensemble step list` shows what there is")]
+    NoStep {
+        /// Which, as a phrase.
+        step: String,
+    },
+    /// A step was not changed.
+    #[error("{step} was not changed: {why}")]
+    StepRefused {
+        /// Which, as a phrase.
+        step: String,
+        /// What the case is, and what to do.
+        why: String,
+    },
+    /// A database failed.
+    #[error("cannot {operation} {path}: {detail}{}", again(*transient))]
+    Database {
+        /// What was tried, in the infinitive.
+        operation: &'static str,
+        /// The database.
+        path: PathBuf,
+        /// What it said.
+        detail: String,
+        /// Whether trying again may help.
+        transient: bool,
+    },
     /// A request was not made or not decided, and why.
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -196,6 +236,28 @@ pub enum Error {
         program: &'static str,
         /// How to get it.
         remedy: &'static str,
+    },
+    /// A server on the network did not answer as it should, or not at all.
+    #[error("cannot {operation} at {server}: {detail}")]
+    Server {
+        /// What was tried, in the infinitive.
+        operation: &'static str,
+        /// The server's address, without anything secret.
+        server: String,
+        /// What it said, or why it could not be asked.
+        detail: String,
+        /// Whether it was unreachable, so that trying later may help.
+        unreachable: bool,
+    },
+    /// git did not do what it was asked for.
+    #[error("`git {command}` failed in {path}: {detail}")]
+    Git {
+        /// The command, without the settings that all have.
+        command: String,
+        /// Where it ran.
+        path: PathBuf,
+        /// What git said.
+        detail: String,
     },
     /// A terminal multiplexer could not be asked.
     #[error("cannot {operation} at tmux server {socket}: {detail}")]
@@ -227,8 +289,15 @@ fn hint(source: &io::Error) -> &'static str {
         _ if matches!(source.raw_os_error(), Some(24 | 23)) => {
             " (too many open files: raise `ulimit -n`)"
         }
+        _ if source.raw_os_error() == Some(5) => {
+            " (the disk fails: this does not count as done; see the kernel's log, and try again once it works)"
+        }
         _ => "",
     }
+}
+
+const fn again(transient: bool) -> &'static str {
+    if transient { " (nothing changed: try again)" } else { "" }
 }
 
 fn nearest_names(nearest: &[String]) -> String {
@@ -266,11 +335,8 @@ impl Error {
         field: impl Into<String>,
         detail: impl Into<String>,
     ) -> Self {
-        Self::Malformed {
-            path: path.as_ref().to_owned(),
-            field: field.into(),
-            detail: detail.into(),
-        }
+        let (field, detail) = (printable(field.into()), printable(detail.into()));
+        Self::Malformed { path: path.as_ref().to_owned(), field, detail }
     }
 
     /// The kind of the IO error inside, if it is one.
@@ -285,10 +351,27 @@ impl Error {
     /// Whether the same call may succeed later without anybody changing anything.
     #[must_use]
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::Locked { .. } | Self::Full { .. } | Self::Undelivered { .. })
-            || matches!(
-                self.io_kind(),
-                Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-            )
+        matches!(
+            self,
+            Self::Locked { .. }
+                | Self::Full { .. }
+                | Self::Quota { .. }
+                | Self::Undelivered { .. }
+                | Self::Database { transient: true, .. }
+                | Self::Server { unreachable: true, .. }
+        ) || matches!(
+            self.io_kind(),
+            Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        )
     }
+}
+
+/// What a file says is repeated in errors, and errors are shown on terminals and written to logs.
+pub(crate) fn printable(text: String) -> String {
+    let steers = |c: char| c.is_control() && c != '\n';
+    if !text.contains(steers) {
+        return text;
+    }
+    let shown = |c: char| if steers(c) { c.escape_debug().to_string() } else { c.to_string() };
+    text.chars().map(shown).collect()
 }

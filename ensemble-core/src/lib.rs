@@ -36,10 +36,14 @@
 //!   approval and whatever comes; the spool heeds the gates of plans.
 //! * [`proto`] has the protocols as state machines without IO, clocks or threads: when to nudge, when
 //!   a lease is over, readiness, escalation, requests.
+//! * [`board`] is the blackboard with tasks and who does them; [`worktree`] has a git worktree for each,
+//!   from the claim to the merge.
 //! * [`roster`] says who belongs to the team, where each runs, and who is asking.
 //! * [`tmux`] is a [`Pane`](env::Pane), [`provider`] knows the programs in it, [`pane`] has the words
 //!   for both.
 //! * [`durable`] is the only place that renames, locks and syncs.
+//! * [`broker`] is the whole of a queue as a trait; [`bridge`] and [`migrate`] carry messages between
+//!   two. `nats` (feature) has mailboxes on NATS servers, for a team on several hosts.
 //! * `sim` (feature) has doubles of the three traits, for tests in which days pass in milliseconds.
 //!
 //! What lies on disk is described in PROTOCOL.md, so that a shell script can take part.
@@ -47,9 +51,9 @@
 //! # Embedding
 //!
 //! Nothing here starts a thread, needs an async runtime, installs a handler or reads the environment
-//! or a configuration; with one exception, which says so: the control client of a
-//! [`tmux::Server`] is a process with a thread that reads from it. There is no global state: open as
-//! many queues as you like.
+//! or a configuration; with two exceptions, which say so: the control client of a [`tmux::Server`] is
+//! a process with a thread that reads from it, and a connection of the feature `nats` has a thread
+//! with a runtime of its own. There is no global state: open as many queues as you like.
 //!
 //! *Calls block* for as long as the disk does (a few milliseconds a publish at `power`), and for a
 //! lock at most [`spool::LOCK_PATIENCE`]; none waits for a message to arrive. From async code, call
@@ -95,11 +99,14 @@
 //!
 //! # Features and Rust version
 //!
-//! `sim` (doubles for tests) and `schema` (JSON Schemas of what stands in configuration files) are
-//! off by default. Rust 1.89 or newer, for `File::lock`.
+//! `nats` (mailboxes on servers; brings tokio, on a thread of its own for each connection), `sim`
+//! (doubles for tests), `schema` (JSON Schemas of what stands in configuration files) and `steps`
+//! (step queues, with a SQLite of their own) are off by default. Rust 1.89 or newer, for `File::lock`.
 #![forbid(unsafe_code)]
 
 pub mod board;
+pub mod bridge;
+pub mod broker;
 pub mod contract;
 pub mod document;
 pub mod driver;
@@ -108,8 +115,14 @@ pub mod durable;
 pub mod env;
 mod error;
 pub mod event_log;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod lint;
 pub mod message;
+pub mod migrate;
+#[cfg(feature = "nats")]
+pub mod nats;
 pub mod pane;
 pub mod proto;
 pub mod provider;
@@ -121,6 +134,10 @@ mod schema;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod spool;
+#[cfg(feature = "steps")]
+pub mod steps;
+mod template;
 pub mod tmux;
+pub mod worktree;
 
 pub use error::{Error, Result};

@@ -221,7 +221,7 @@ impl Boxes {
         match how {
             Landing::Renamed => self.examine(now, index, file, true, ledger, look),
             Landing::Closed => self.await_quiet(now, index, file, IN_PLACE_QUIET),
-            Landing::Created => {
+            Landing::Created | Landing::Written => {
                 self.await_quiet(now, index, file, FOUND_QUIET);
                 self.examine_marked(now, index, file, ledger, look);
             }

@@ -10,9 +10,9 @@ use ensemble_core::pane::{NudgeOutcome, NudgeText};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::nudge::{Courier, Effect, Event, Record};
 use ensemble_core::provider::{self, Profile, Profiles};
-use ensemble_core::spool::Spool;
 use serde_json::json;
 
+use crate::mail::Mail;
 use crate::nudger::{Errand, Job, Nudgers, Report};
 use crate::panes::PaneEntry;
 use crate::run::ACTOR;
@@ -105,10 +105,10 @@ impl Couriers {
     }
 
     /// Counts a mailbox and tells its couriers.
-    pub(crate) fn look(&mut self, now: Monotonic, mailbox: &Name, spool: &Spool) {
+    pub(crate) fn look(&mut self, now: Monotonic, mailbox: &Name, mail: &dyn Mail) {
         for told in self.told.values_mut().filter(|t| t.entry.mailbox == *mailbox) {
             // Nobody is told of what a gate keeps from them.
-            let ids = match spool.due_ids_for(mailbox, &told.entry.agent, COUNT_MAX) {
+            let ids = match mail.due_ids_for(mailbox, &told.entry.agent, COUNT_MAX) {
                 Ok(ids) => ids.into_iter().collect::<BTreeSet<MessageId>>(),
                 Err(error) => {
                     tracing::warn!(%mailbox, %error, "cannot count a mailbox");
@@ -162,11 +162,11 @@ impl Couriers {
     }
 
     /// Lets time pass and carries out what the couriers want.
-    pub(crate) fn drive(&mut self, now: Monotonic, spool: &Spool, recorder: &dyn Recorder) {
+    pub(crate) fn drive(&mut self, now: Monotonic, mail: &dyn Mail, recorder: &dyn Recorder) {
         for told in self.told.values_mut() {
             told.courier.handle_timeout(now);
             while let Some(effect) = told.courier.poll_effect() {
-                perform(told, effect, &mut self.nudgers, spool, recorder);
+                perform(told, effect, &mut self.nudgers, mail, recorder);
             }
         }
         for (mailbox, ids) in std::mem::take(&mut self.noticed) {
@@ -202,7 +202,7 @@ fn perform(
     told: &mut Told,
     effect: Effect,
     nudgers: &mut Nudgers,
-    spool: &Spool,
+    mail: &dyn Mail,
     recorder: &dyn Recorder,
 ) {
     let errand = |told: &Told, attempt, text, job| Errand {
@@ -220,7 +220,7 @@ fn perform(
             told.typed = Some((attempt, text.clone()));
             nudgers.send(errand(told, attempt, text, Job::Type));
             // Beyond these, the line itself says that there is more.
-            told.covered = spool.due_ids_for(&told.entry.mailbox, &told.entry.agent, COVERED_MAX).unwrap_or_default();
+            told.covered = mail.due_ids_for(&told.entry.mailbox, &told.entry.agent, COVERED_MAX).unwrap_or_default();
         }
         Effect::Submit { attempt, typed } => {
             let Some((_, text)) = told.typed.clone().filter(|(number, _)| *number == typed) else { return };

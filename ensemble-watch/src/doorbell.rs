@@ -1,24 +1,19 @@
-//! A doorbell for directories: inotify as a hint that something landed.
+//! A doorbell for directories: `notify` as a hint that something landed.
 //!
 //! A ring means "look". It may ring twice, late, or for nothing; it may stay silent when events
 //! were lost. Whoever listens lists the directory to learn what is there. Directories are watched
 //! one by one, never recursively.
 
-use std::collections::HashMap;
-use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
-use rustix::fs::inotify::{self, ReadFlags, WatchFlags};
-use rustix::io::Errno;
+use notify::event::{AccessKind, AccessMode, ModifyKind, RemoveKind, RenameMode};
+use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
 
-/// How much is read at once, in bytes: some thousand events.
-const EVENTS_BUFFER_BYTES: usize = 64 * 1024;
+/// How the log of an SQLite database ends.
+const LOG_SUFFIX: &str = "-wal";
 
 /// How a file has landed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +24,8 @@ pub enum Landing {
     Closed,
     /// It has got its name: linked into place and whole, or just begun.
     Created,
+    /// A database's log (`…-wal`) has grown: whoever writes it keeps it open.
+    Written,
 }
 
 /// What a ring says. None of it is the truth; all of it is a reason to look.
@@ -66,23 +63,8 @@ pub enum Ring {
 /// Rings a function, on a thread of its own, when something lands in a watched directory.
 #[derive(Debug)]
 pub struct Doorbell {
-    shared: Arc<Shared>,
-    watched: HashMap<PathBuf, i32>,
-}
-
-/// What the thread that rings knows as well.
-#[derive(Debug)]
-struct Shared {
-    inotify: OwnedFd,
-    /// Which directory each watch is of.
-    dirs: Mutex<HashMap<i32, PathBuf>>,
-    is_over: AtomicBool,
-}
-
-impl Shared {
-    fn dirs(&self) -> MutexGuard<'_, HashMap<i32, PathBuf>> {
-        self.dirs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+    watcher: RecommendedWatcher,
+    watched: HashSet<PathBuf>,
 }
 
 impl Doorbell {
@@ -90,139 +72,91 @@ impl Doorbell {
     ///
     /// # Errors
     /// The system has no instance left (`fs.inotify.max_user_instances`), for people.
-    pub fn new(mut ring: impl FnMut(Ring) + Send + 'static) -> Result<Self, String> {
-        let inotify = inotify::init(inotify::CreateFlags::CLOEXEC).map_err(explain)?;
-        let shared =
-            Arc::new(Shared { inotify, dirs: Mutex::default(), is_over: AtomicBool::new(false) });
-        let listener = Arc::clone(&shared);
-        let started = thread::Builder::new()
-            .name("doorbell".to_owned())
-            .spawn(move || listen(&listener, &mut ring));
-        match started {
-            Ok(_) => Ok(Self { shared, watched: HashMap::new() }),
-            Err(error) => Err(format!("cannot start the thread that listens: {error}")),
-        }
+    pub fn new(ring: impl Fn(Ring) + Send + 'static) -> Result<Self, String> {
+        let handler = move |event: notify::Result<Event>| rings(event).into_iter().for_each(&ring);
+        let watcher = notify::recommended_watcher(handler).map_err(|e| explain(&e))?;
+        Ok(Self { watcher, watched: HashSet::new() })
     }
 
-    /// Watches a directory, which must exist.
+    /// Watches a directory, or one file, which must exist.
     ///
     /// # Errors
     /// The directory is gone or the system has no watch left (`fs.inotify.max_user_watches`).
     pub fn watch(&mut self, dir: &Path) -> Result<(), String> {
-        if self.watched.contains_key(dir) {
+        if self.watched.contains(dir) {
             return Ok(());
         }
-        // Held until the watch has its name: its first event may come at once.
-        let mut dirs = self.shared.dirs();
-        let watch = inotify::add_watch(&self.shared.inotify, dir, heard()).map_err(explain)?;
-        dirs.insert(watch, dir.to_owned());
-        drop(dirs);
-        self.watched.insert(dir.to_owned(), watch);
+        self.watcher.watch(dir, RecursiveMode::NonRecursive).map_err(|e| explain(&e))?;
+        self.watched.insert(dir.to_owned());
         Ok(())
     }
 
     /// Whether a directory is watched.
     #[must_use]
     pub fn is_watched(&self, dir: &Path) -> bool {
-        self.watched.contains_key(dir)
+        self.watched.contains(dir)
     }
 
     /// Stops watching a directory.
     pub fn unwatch(&mut self, dir: &Path) {
-        let Some(watch) = self.watched.remove(dir) else { return };
-        // The system gives the number of a watch that has ended by itself to no other, so this
-        // ends no other one.
-        if self.shared.dirs().remove(&watch).is_some() {
-            let _ = inotify::remove_watch(&self.shared.inotify, watch);
+        if self.watched.remove(dir) {
+            // It may be gone already, and its watch with it.
+            let _ = self.watcher.unwatch(dir);
         }
     }
 }
 
-impl Drop for Doorbell {
-    /// The thread sleeps in `read` and must be woken to end: a watch that is removed tells it so.
-    fn drop(&mut self) {
-        self.shared.is_over.store(true, Ordering::SeqCst);
-        let inotify = &self.shared.inotify;
-        if let Ok(last) = inotify::add_watch(inotify, "/", WatchFlags::DELETE_SELF) {
-            let _ = inotify::remove_watch(inotify, last);
+/// What an event of `notify` means here. Reading a directory makes events too (opened, closed
+/// without writing); they must not ring, or a listener would wake itself for ever.
+fn rings(event: notify::Result<Event>) -> Vec<Ring> {
+    let event = match event {
+        Ok(event) => event,
+        Err(error) => return vec![Ring::Failed { why: explain(&error) }],
+    };
+    if event.need_rescan() {
+        return vec![Ring::Overflow];
+    }
+    let landed = |path: Option<&PathBuf>, how: Landing| {
+        let path = path?;
+        let (dir, name) = (path.parent()?.to_owned(), path.file_name()?.to_str()?.to_owned());
+        Some(Ring::Landed { dir, name, how })
+    };
+    let ring = match event.kind {
+        EventKind::Modify(ModifyKind::Name(RenameMode::To)) => {
+            landed(event.paths.first(), Landing::Renamed)
         }
-    }
-}
-
-/// What is listened to. Not reading: a listener would wake itself for ever.
-fn heard() -> WatchFlags {
-    WatchFlags::MOVED_TO
-        | WatchFlags::CREATE
-        | WatchFlags::CLOSE_WRITE
-        | WatchFlags::MOVED_FROM
-        | WatchFlags::DELETE
-        | WatchFlags::DELETE_SELF
-        | WatchFlags::MOVE_SELF
-        | WatchFlags::ONLYDIR
-}
-
-/// Rings until the doorbell is dropped. Nothing but a blocking `read`: every other way of waiting
-/// (epoll, a channel to another thread) comes on top of it.
-fn listen(shared: &Shared, ring: &mut (impl FnMut(Ring) + Send)) {
-    let mut buffer = vec![MaybeUninit::uninit(); EVENTS_BUFFER_BYTES];
-    let mut events = inotify::Reader::new(&shared.inotify, &mut buffer);
-    loop {
-        let event = match events.next() {
-            Ok(event) => event,
-            Err(Errno::INTR) => continue,
-            Err(error) => return ring(Ring::Failed { why: explain(error) }),
-        };
-        if shared.is_over.load(Ordering::SeqCst) {
-            return;
+        EventKind::Modify(ModifyKind::Name(RenameMode::Both)) => {
+            landed(event.paths.get(1), Landing::Renamed)
         }
-        let name = event.file_name().map(|name| name.to_string_lossy());
-        if let Some(rung) = rings(shared, event.wd(), event.events(), name.as_deref()) {
-            ring(rung);
+        EventKind::Create(_) => landed(event.paths.first(), Landing::Created),
+        EventKind::Access(AccessKind::Close(AccessMode::Write)) => {
+            landed(event.paths.first(), Landing::Closed)
         }
-    }
+        // What else is written to in place rings when it is closed.
+        EventKind::Modify(ModifyKind::Data(_)) => landed(event.paths.first(), Landing::Written)
+            .filter(|ring| matches!(ring, Ring::Landed { name, .. } if name.ends_with(LOG_SUFFIX))),
+        EventKind::Modify(ModifyKind::Name(RenameMode::From))
+        | EventKind::Remove(RemoveKind::File) => {
+            let dir = event.paths.first().and_then(|path| path.parent());
+            dir.map(|dir| Ring::Left { dir: dir.to_owned() })
+        }
+        EventKind::Remove(_) => {
+            event.paths.first().map(|path| Ring::Replaced { path: path.clone() })
+        }
+        _ => None,
+    };
+    ring.into_iter().collect()
 }
 
-/// What an event means here.
-fn rings(shared: &Shared, watch: i32, events: ReadFlags, name: Option<&str>) -> Option<Ring> {
-    if events.contains(ReadFlags::QUEUE_OVERFLOW) {
-        return Some(Ring::Overflow);
-    }
-    let mut dirs = shared.dirs();
-    if events.contains(ReadFlags::IGNORED) {
-        // By `unwatch`, which has removed it already, or because the directory is gone.
-        return dirs.remove(&watch).map(|path| Ring::Replaced { path });
-    }
-    let dir = dirs.get(&watch)?.clone();
-    drop(dirs);
-    if events.intersects(ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::UNMOUNT) {
-        return Some(Ring::Replaced { path: dir });
-    }
-    let name = name?;
-    let landed = |how| Some(Ring::Landed { dir: dir.clone(), name: name.to_owned(), how });
-    if events.contains(ReadFlags::MOVED_TO) {
-        landed(Landing::Renamed)
-    } else if events.contains(ReadFlags::CREATE) {
-        landed(Landing::Created)
-    } else if events.contains(ReadFlags::CLOSE_WRITE) {
-        landed(Landing::Closed)
-    } else if events.contains(ReadFlags::DELETE | ReadFlags::ISDIR) {
-        Some(Ring::Replaced { path: dir.join(name) })
-    } else if events.intersects(ReadFlags::MOVED_FROM | ReadFlags::DELETE) {
-        Some(Ring::Left { dir })
-    } else {
-        None
-    }
-}
-
-fn explain(error: Errno) -> String {
-    match error {
-        Errno::NOSPC => {
+fn explain(error: &notify::Error) -> String {
+    match &error.kind {
+        notify::ErrorKind::MaxFilesWatch => {
             "no inotify watch left: raise fs.inotify.max_user_watches with sysctl".to_owned()
         }
-        Errno::MFILE => {
+        notify::ErrorKind::Io(io) if io.raw_os_error() == Some(24) => {
             "no inotify instance left: raise fs.inotify.max_user_instances with sysctl".to_owned()
         }
-        other => std::io::Error::from(other).to_string(),
+        _ => error.to_string(),
     }
 }
 
@@ -275,10 +209,12 @@ impl Waiter {
 mod tests {
     use super::*;
 
+    const PATIENCE: Duration = Duration::from_secs(60);
+
     /// The next ring that is about `name`.
     fn next(rings: &Receiver<Ring>, wanted: &str) -> Ring {
         loop {
-            let ring = rings.recv_timeout(Duration::from_secs(10)).unwrap();
+            let ring = rings.recv_timeout(PATIENCE).unwrap();
             match &ring {
                 Ring::Landed { name, .. } if name == wanted => return ring,
                 _ => {}
@@ -306,7 +242,7 @@ mod tests {
         std::fs::read(inside.join("moved")).unwrap();
         std::fs::read_dir(&inside).unwrap().count();
         std::fs::write(inside.join("written"), "x").unwrap();
-        let ring = rings.recv_timeout(Duration::from_secs(10)).unwrap();
+        let ring = rings.recv_timeout(PATIENCE).unwrap();
         assert_eq!(ring, landed("written", Landing::Created), "reading has not rung");
         assert_eq!(next(&rings, "written"), landed("written", Landing::Closed));
         std::fs::rename(inside.join("moved"), inside.join("renamed")).unwrap();
@@ -314,35 +250,20 @@ mod tests {
     }
 
     #[test]
-    fn its_thread_ends_with_it_whether_it_watched_or_not() {
+    fn a_database_rings_though_nobody_closes_it() {
+        use std::io::Write as _;
         let home = tempfile::tempdir().unwrap();
-        for watches in [false, true] {
-            let (sender, rings) = unbounded::<Ring>();
-            let mut doorbell = Doorbell::new(move |ring| drop(sender.send(ring))).unwrap();
-            if watches {
-                doorbell.watch(home.path()).unwrap();
-            }
-            drop(doorbell);
-            let over = rings.recv_timeout(Duration::from_secs(10));
-            assert_eq!(over, Err(RecvTimeoutError::Disconnected), "the thread has let go of it");
-        }
-    }
-
-    #[test]
-    fn a_directory_that_goes_away_rings_and_can_be_watched_again() {
-        let home = tempfile::tempdir().unwrap();
-        let dir = home.path().join("in");
-        let (sender, rings) = unbounded();
-        let mut doorbell = Doorbell::new(move |ring| drop(sender.send(ring))).unwrap();
-        for round in ["first", "second"] {
-            std::fs::create_dir(&dir).unwrap();
-            doorbell.watch(&dir).unwrap();
-            std::fs::write(dir.join(round), "").unwrap();
-            next(&rings, round);
-            std::fs::remove_dir_all(&dir).unwrap();
-            let replaced = Ring::Replaced { path: dir.clone() };
-            while rings.recv_timeout(Duration::from_secs(10)).unwrap() != replaced {}
-            doorbell.unwatch(&dir);
+        let log = home.path().join("steps.db-wal");
+        let mut open = std::fs::File::create(&log).unwrap();
+        for watched in [home.path(), &log] {
+            let (sender, rings) = unbounded();
+            let mut doorbell = Doorbell::new(move |ring| sender.send(ring).unwrap()).unwrap();
+            doorbell.watch(watched).unwrap();
+            std::fs::File::create(home.path().join("other")).unwrap().write_all(b"x").unwrap();
+            open.write_all(b"frame").unwrap();
+            let (dir, name) = (home.path().to_owned(), "steps.db-wal".to_owned());
+            let expected = Ring::Landed { dir, name, how: Landing::Written };
+            assert_eq!(next(&rings, "steps.db-wal"), expected);
         }
     }
 

@@ -18,7 +18,9 @@
 //! one that passes on what they report.
 #![forbid(unsafe_code)]
 
+mod alarms;
 mod aside;
+mod board_leases;
 mod boxes;
 mod couriers;
 mod departures;
@@ -27,18 +29,22 @@ mod engine;
 pub mod judge;
 mod kinds;
 mod leases;
+mod mail;
 pub mod members;
 mod nudger;
 pub mod panes;
 mod parking;
 pub mod project;
 mod quarters;
+#[cfg(feature = "nats")]
+mod remote;
 mod requests;
 mod roles;
 mod routing;
 mod run;
 pub mod sources;
 mod status;
+mod steps;
 pub mod team;
 
 pub use boxes::{FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE};

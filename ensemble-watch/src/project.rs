@@ -4,7 +4,10 @@
 //! `~/.config/ensemble/config.yaml`, then the default. Unknown keys are errors, so that a typing
 //! mistake cannot silently change what happens.
 
+mod alarms;
+mod nats;
 mod team;
+mod worktrees;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,13 +24,16 @@ use ensemble_core::proto::{ack, ready};
 use ensemble_core::provider::{Profile, Profiles};
 use ensemble_core::requests::Kinds;
 use ensemble_core::roster::Roster;
-use ensemble_core::spool::{Options, Spool};
+use ensemble_core::spool::{Options, Owners, Quota, Spool};
 use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::kinds::RequestsConfig;
 use crate::sources::Sources;
+pub use alarms::AlarmsConfig;
+pub use nats::NatsConfig;
 pub use team::{AgentConfig, IdentityConfig, ShutdownConfig, TeamConfig};
+pub use worktrees::WorktreesConfig;
 
 /// The queue's directory, if nothing else is said.
 pub const QUEUE_DEFAULT: &str = "queue";
@@ -50,6 +56,8 @@ pub struct Config {
     pub durability: Option<Durability>,
     /// How often everything is looked at although no event said so, in seconds (default 30).
     pub poll_interval_seconds: Option<u64>,
+    /// What one sender may leave unread in one mailbox, by the commands and tools that send.
+    pub sender_quota: QuotaConfig,
     /// The largest drop-box file, in bytes (default 1 MiB).
     pub report_bytes_max: Option<u64>,
     /// How long Dispatch waits for reports before it polls, in seconds (default 180).
@@ -73,10 +81,47 @@ pub struct Config {
     pub ladder: LadderConfig,
     /// The kinds of requests.
     pub requests: RequestsConfig,
+    /// Where the mailboxes are: `directory` (default), or the servers of a team on several hosts,
+    /// `nats://host:4222` or `tls://…`, several separated by commas.
+    pub transport: Option<String>,
+    /// How the servers are used, if `transport` names some.
+    pub nats: NatsConfig,
     /// What a report may not say, and what it has to (docs/lint.md).
     pub lint: LintConfig,
     /// How often a task may come back from review, before somebody has to decide (default 3).
     pub review_cycles_max: Option<u32>,
+    /// Where tasks are worked on, and where approved work goes (docs/worktrees.md).
+    pub worktrees: WorktreesConfig,
+    /// Who is told of what happens on the blackboard.
+    pub alarms: AlarmsConfig,
+}
+
+/// `sender_quota` in `ensemble.yaml`. Those who speak for nobody in particular are not counted:
+/// `operator`, `unknown`, and Ensemble's own parts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct QuotaConfig {
+    /// How many messages (default 1000); 0 for as many as it likes.
+    pub messages: Option<u64>,
+    /// How many bytes, with attachments (default 64 MiB).
+    pub bytes: Option<u64>,
+}
+
+impl QuotaConfig {
+    const EXEMPT: [&str; 5] = ["operator", "unknown", "ensemble", "watcher", "steps"];
+
+    /// For whoever sends for somebody. The watcher routes without: it would look again for each file that a
+    /// sender which has gone mad put down, and others would wait.
+    #[must_use]
+    pub fn quota(self) -> Option<Quota> {
+        let mut quota = Quota::default();
+        quota.messages = self.messages.unwrap_or(quota.messages);
+        quota.bytes = self.bytes.unwrap_or(quota.bytes);
+        let exempt = Self::EXEMPT.iter().filter_map(|name| Name::new(*name).ok());
+        (quota.messages > 0).then(|| quota.exempting(exempt))
+    }
 }
 
 /// `readiness` in `ensemble.yaml` (seed 000).
@@ -106,6 +151,31 @@ pub struct LadderConfig {
 }
 
 impl Config {
+    /// Reads a configuration; `path` is where the text came from, for the error.
+    ///
+    /// ```
+    /// use ensemble_watch::project::Config;
+    /// let config = Config::parse("poll_interval_seconds: 5\n", "ensemble.yaml".as_ref())?;
+    /// assert_eq!(config.poll_interval().as_secs(), 5);
+    /// assert!(Config::parse("pol_interval_seconds: 5\n", "ensemble.yaml".as_ref()).is_err());
+    /// # Ok::<(), ensemble_core::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// It is no YAML, has a key that is not known, or a value that is none; the error names the line.
+    pub fn parse(text: &str, path: &Path) -> Result<Self> {
+        if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
+            return Ok(Self::default());
+        }
+        let config: Self = yaml::parse(text, path)?;
+        for (agent, AgentConfig { server, .. }) in &config.agents {
+            let field = format!("agents.{agent}.server");
+            let path = path.to_owned();
+            server.check().map_err(|detail| Error::Malformed { path, field, detail })?;
+        }
+        Ok(config)
+    }
+
     /// How often everything is looked at although no event said so.
     #[must_use]
     pub fn poll_interval(&self) -> Duration {
@@ -156,6 +226,10 @@ impl Config {
         Self {
             durability: self.durability.or(fallback.durability),
             poll_interval_seconds: self.poll_interval_seconds.or(fallback.poll_interval_seconds),
+            sender_quota: QuotaConfig {
+                messages: self.sender_quota.messages.or(fallback.sender_quota.messages),
+                bytes: self.sender_quota.bytes.or(fallback.sender_quota.bytes),
+            },
             report_bytes_max: self.report_bytes_max.or(fallback.report_bytes_max),
             dispatch_patience_seconds: self
                 .dispatch_patience_seconds
@@ -171,8 +245,12 @@ impl Config {
             },
             providers,
             requests: self.requests.or(fallback.requests),
+            transport: self.transport.or(fallback.transport),
+            nats: self.nats.or(fallback.nats),
             lint: self.lint.or(fallback.lint),
             review_cycles_max: self.review_cycles_max.or(fallback.review_cycles_max),
+            worktrees: self.worktrees.or(fallback.worktrees),
+            alarms: self.alarms.or(fallback.alarms),
             readiness: ReadinessConfig {
                 wait_seconds: self.readiness.wait_seconds.or(fallback.readiness.wait_seconds),
                 retry_seconds: self.readiness.retry_seconds.or(fallback.readiness.retry_seconds),
@@ -332,6 +410,8 @@ impl Project {
         let mut options = Options::default();
         options.durability = self.config.durability.unwrap_or_default();
         options.recorder = recorder;
+        let users = self.config.agents.iter().filter_map(|(name, a)| Some((name.clone(), a.user?)));
+        options.owners = Owners::new(users);
         options
     }
 
@@ -366,17 +446,7 @@ fn read_config(path: &Path) -> Result<Config> {
             limit: CONFIG_BYTES_MAX,
         });
     }
-    let text = std::fs::read_to_string(path).map_err(io)?;
-    if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
-        return Ok(Config::default());
-    }
-    let config: Config = yaml::parse(&text, path)?;
-    for (agent, AgentConfig { server, .. }) in &config.agents {
-        let field = format!("agents.{agent}.server");
-        let path = path.to_owned();
-        server.check().map_err(|detail| Error::Malformed { path, field, detail })?;
-    }
-    Ok(config)
+    Config::parse(&std::fs::read_to_string(path).map_err(io)?, path)
 }
 
 #[cfg(test)]

@@ -1,13 +1,15 @@
 //! Where a member of the team lives, for its departure: its pane, if it has one.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ensemble_core::Result;
-use ensemble_core::driver::Quarters;
+use ensemble_core::driver::{Quarters, nap};
 use ensemble_core::env::Pane as _;
 use ensemble_core::pane::Deferral;
 use ensemble_core::proto::shutdown::Worker;
 use ensemble_core::provider::{AgentState, Diagnosis, Profile};
+use ensemble_core::reaper::{self, Fate};
 use ensemble_core::roster::Member;
 use ensemble_core::tmux::{Server, TmuxPane};
 
@@ -17,6 +19,11 @@ use crate::project::Project;
 /// How often an agent must look idle, one look after the other, before it counts as finished: it
 /// looks so for a moment between two turns, too.
 const IDLE_LOOKS: u32 = 2;
+
+/// How often to ask how a process ended that has just ended.
+const STATUS_LOOKS: u32 = 20;
+/// How long to wait in between.
+const STATUS_INTERVAL: Duration = Duration::from_millis(25);
 
 /// The pane of a member. One that was there before it joined is left open.
 #[derive(Debug)]
@@ -100,7 +107,18 @@ impl Quarters for PaneQuarters {
 
     fn exit_code(&mut self) -> Option<i32> {
         let (_, pane) = self.pane.as_mut()?;
-        pane.inspect().ok()?.dead_status
+        let pid = self.member.binding.as_ref()?.pid;
+        for _ in 0..STATUS_LOOKS {
+            let seen = pane.inspect().ok()?;
+            match reaper::fate(pid) {
+                _ if seen.dead_status.is_some() => return seen.dead_status,
+                Fate::Unnoticed { exit_code } => return exit_code,
+                Fate::Lives if !seen.dead => return None,
+                // It has closed its terminal and is about to end, or tmux is about to tell how.
+                _ => nap(STATUS_INTERVAL),
+            }
+        }
+        None
     }
 
     fn close(&mut self) -> Result<()> {

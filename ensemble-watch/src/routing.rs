@@ -62,12 +62,16 @@ pub(crate) fn plan(
         Err(error) => return Plan::Impossible { file, error },
     };
     if let Some(error) = judge.unfit(&file, &destination.kind) {
-        let Complete { box_name, file, stat, content, .. } = file;
-        return Plan::Broken { unfit: Unfit { box_name, file, stat, content, error } };
+        return broken(file, error);
+    }
+    let author = author_in(&file.fields);
+    match author.as_ref().map(|author| spool.refuse_owner(author, &file.stat)).transpose() {
+        Ok(None | Some(None)) => {}
+        Ok(Some(Some(error))) => return broken(file, error),
+        Err(error) => return Plan::Impossible { file, error },
     }
     let field =
         |name: &str| file.fields.get(name).and_then(serde_json::Value::as_str).map(str::to_owned);
-    let author = author_in(&file.fields);
     let id_field = if file.box_name == "tasks" { "id" } else { "task_id" };
     let task = field(id_field)
         .or(destination.stem)
@@ -90,6 +94,11 @@ pub(crate) fn plan(
 }
 
 /// The message for one recipient: the file's text, or its attachment where it is too large.
+fn broken(file: Complete, error: String) -> Plan {
+    let Complete { box_name, file, stat, content, .. } = file;
+    Plan::Broken { unfit: Unfit { box_name, file, stat, content, error } }
+}
+
 fn envelope(file: &Complete, entry: &Entry, to: Name, spool: &Spool) -> Result<Envelope> {
     let id = entry.message_id(&to);
     let path = file.path();

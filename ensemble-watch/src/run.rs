@@ -1,8 +1,9 @@
 //! Running the watcher: one at a time, until it is told to stop.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use ensemble_core::durable::FileLock;
@@ -18,8 +19,11 @@ use crate::requests::Consequence;
 
 /// The watcher's name in the event log.
 pub const ACTOR: &str = "watcher";
-/// How long a start waits for the project's lock: `status` takes it for a moment to look.
-const LOCK_PATIENCE: Duration = Duration::from_millis(250);
+/// How long a start waits for the project's lock if another watcher has it, which may be about to end.
+const LOCK_PATIENCE: Duration = Duration::from_secs(2);
+/// How long it waits for those who only look whether one runs: they share the lock for a moment, and a
+/// busy machine may stop them in that moment.
+const LOOKERS_PATIENCE: Duration = Duration::from_secs(30);
 /// How many wake-ups one step takes: few enough that it stays short also if each is a file.
 const WAKES_A_STEP: usize = 256;
 
@@ -53,6 +57,9 @@ pub struct Watcher {
     wakes: Receiver<Wake>,
     stopper: Stopper,
     log: Arc<EventLog>,
+    /// Dropping it ends the thread that follows the servers.
+    #[cfg(feature = "nats")]
+    _servers: Sender<()>,
     _lock: FileLock,
 }
 
@@ -64,19 +71,39 @@ impl Watcher {
     /// configuration cannot be used.
     pub fn new(project: &Project) -> Result<Self> {
         project.ensure_state()?;
-        let lock = FileLock::acquire(&project.watch_lock(), LOCK_PATIENCE)?;
+        let lock = take(&project.watch_lock(), LOCK_PATIENCE)?;
         let log = Arc::new(EventLog::start_session(&project.logs(), ACTOR)?);
         let recorder: Arc<dyn Recorder> = Arc::<EventLog>::clone(&log);
         let spool = Arc::new(project.open_spool(Arc::clone(&recorder))?);
         let (sender, wakes) = unbounded();
         let (reports, reported) = unbounded();
+        #[cfg(feature = "nats")]
+        let (follower, servers) = {
+            let (end, ended) = unbounded();
+            let (spool, recorder) = (Arc::clone(&spool), Arc::clone(&recorder));
+            (crate::remote::Follower::new(project, spool, recorder, sender.clone(), ended)?, end)
+        };
+        #[cfg(not(feature = "nats"))]
+        project.refuse_servers()?;
         let nudgers = Nudgers::new(project.sources(), project.locks(), reports);
         let departures = Departures::new(project, Arc::clone(&spool), Arc::clone(&recorder));
         let mut engine = Engine::new(project, spool, recorder, sender.clone(), nudgers)?;
         engine.set_consequence(Box::new(departures));
         forward(reported, sender.clone(), Wake::Back);
         let stopper = Stopper { wakes: sender, stopped: Arc::default() };
-        Ok(Self { engine, wakes, stopper, log, _lock: lock })
+        #[cfg(feature = "nats")]
+        if let Some(follower) = follower {
+            std::thread::spawn(move || follower.run());
+        }
+        Ok(Self {
+            engine,
+            wakes,
+            stopper,
+            log,
+            #[cfg(feature = "nats")]
+            _servers: servers,
+            _lock: lock,
+        })
     }
 
     /// With somebody else who carries out what was decided. Otherwise the watcher does: it ends the
@@ -123,6 +150,23 @@ impl Watcher {
             Some(at) => self.wakes.recv_timeout(at.since(now)).ok(),
         };
         first.into_iter().chain(self.wakes.try_iter().take(WAKES_A_STEP)).collect()
+    }
+}
+
+/// Takes the project's lock, which only another watcher keeps.
+fn take(path: &Path, patience: Duration) -> Result<FileLock> {
+    let start = Instant::now();
+    loop {
+        match FileLock::acquire(path, patience) {
+            Err(error @ Error::Locked { .. }) => {
+                // A watcher shares it with nobody.
+                let is_shared = FileLock::acquire_shared(path, Duration::ZERO).is_ok();
+                if !is_shared || start.elapsed() >= LOOKERS_PATIENCE {
+                    return Err(error);
+                }
+            }
+            taken => return taken,
+        }
     }
 }
 
@@ -179,4 +223,33 @@ fn tell_trouble_on_stderr() {
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     // Whoever has set a subscriber of their own keeps it.
     let _ = subscriber.try_init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(50);
+
+    /// As `ensemble status` or `ensemble up` do, stopped while they look.
+    #[test]
+    fn a_start_outwaits_those_who_look_whether_a_watcher_runs() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("watch.lock");
+        let looks = FileLock::acquire_shared(&path, Duration::ZERO).unwrap();
+        std::thread::scope(|scope| {
+            let start = scope.spawn(|| take(&path, SHORT));
+            std::thread::sleep(4 * SHORT);
+            drop(looks);
+            start.join().unwrap().unwrap();
+        });
+    }
+
+    #[test]
+    fn where_a_watcher_runs_no_other_starts() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("watch.lock");
+        let _watcher = take(&path, SHORT).unwrap();
+        assert!(matches!(take(&path, SHORT), Err(Error::Locked { .. })));
+    }
 }

@@ -6,6 +6,7 @@ import signal
 import time
 
 from scratch import COMMANDS, Agent, settled
+from steps import NOTE, OUTCOMES, TASK, Queue, Worker
 
 BUSY_EXIT = 75
 DRAFT = "half a sentence that nobody has fin"
@@ -24,8 +25,8 @@ def expect(holds, what):
 
 
 class Checks:
-    def __init__(self, scratch, model, provider):
-        self.scratch, self.model, self.provider = scratch, model, provider
+    def __init__(self, scratch, model, provider, wanted=()):
+        self.scratch, self.model, self.provider, self.wanted = scratch, model, provider, wanted
         self.results, self.agent = [], None
 
     def run(self):
@@ -36,7 +37,9 @@ class Checks:
                             ("permission", self.permission), ("ping, pong on screen", self.ping_screen),
                             ("ping, `ensemble pong`", self.ping_shell), ("bad key", self.bad_key),
                             ("rate limit", self.rate_limit), ("phases 1 to 3", self.ladder),
-                            ("crash", self.crash)):
+                            ("crash", self.crash), ("step queue over MCP", self.steps)):
+            if self.wanted and name not in self.wanted:
+                continue
             word, note = "pass", ""
             try:
                 note = check() or ""
@@ -109,11 +112,14 @@ class Checks:
         expect(agent.children() == children, "the agent has ended")
         return agent.close()
 
-    def decline_offer(self, agent):
+    def decline_offer(self, agent, nudge=True):
         """Claude Code offers another permission mode at first; a human says no."""
         if self.provider == "claude":
             self.is_state(agent, "dialog", 30)
-            self.refused(agent, "dialog")
+            if nudge:
+                self.refused(agent, "dialog")
+            # What begins in the background is still painted.
+            settled(lambda: False, 0 if nudge else 3)
             agent.keys("Down")
             agent.keys("Enter")
 
@@ -240,6 +246,46 @@ class Checks:
         code, text = self.agent.run("nudge", "w1")
         expect(code != 0 and "bare_shell" in text, f"nudge: exit {code}: {text.strip()}")
         expect(self.agent.screen() == before, "it was typed")
+
+    def steps(self):
+        """Three steps through the tools: success; failure, then its fix; blocked, then unblocked."""
+        self.model.set("text")
+        agent = self.agent = self.other("-steps", mcp=True)
+        expect(agent.installed[0] == 0, f"mcp install: {agent.installed[1].strip()}")
+        self.decline_offer(agent, nudge=False)
+        self.is_state(agent, "ready", 90)
+        queue, worker = Queue(agent), Worker()
+        expect(queue.added[0] == 0, f"step add: {queue.added[1].strip()}")
+        self.model.follow(worker)
+        queue.drive()
+        try:
+            self.follow(queue, worker)
+        finally:
+            if queue.driver.poll() is None:
+                queue.kill_driver()
+        self.is_state(agent, "ready")
+        agent.close()
+        self.agent = None
+
+    @staticmethod
+    def follow(queue, worker):
+        """The driver is killed once on the way, and another one goes on."""
+        agent = queue.agent
+        expect(queue.reaches(1, "COMPLETED"), f"step 1 is {queue.show(1)['status']}")
+        queue.kill_driver()
+        queue.drive()
+        expect(queue.reaches(3, "BLOCKED"), f"step 3 is {queue.show(3)['status']}, runs: {queue.outcomes()}")
+        code, text = agent.run("recv", "--as", "conductor", "--json")
+        expect(code == 0 and "step.blocked" in text, f"the orchestrator was not told: {text.strip()}")
+        agent.run("step", "unblock", TASK, "3", "--note", NOTE)
+        code = queue.ends()
+        expect(code == 0, f"step run: exit {code}, runs: {queue.outcomes()}")
+        expect(queue.outcomes() == OUTCOMES, f"runs: {queue.outcomes()}")
+        expect(len(worker.reported) == 5, f"{len(worker.reported)} reports")
+        expect("left by step 1" in worker.handed[1], "step 2 does not know what step 1 has left")
+        expect("401 expected" in worker.handed[2], "the fix was asked for without the error")
+        settled = len(list((agent.project / "queue/mailbox/w1/done").iterdir()))
+        expect(settled == 5, f"{settled} prompts are settled")
 
 
 def still(screen):

@@ -6,6 +6,7 @@ of server-sent events. What is answered is set in `ModelServer.mode`:
     text     a line of plain text
     slow     begins to answer, and goes on when `release` is set
     tool     calls the agent's shell tool once, with `command`
+    script   whatever `script.answer` says to the request
     401/429  refuses
 
 An `AGENT_TEAM_PING` is answered in every mode but the refusing ones: with `pong = "screen"` by a line
@@ -47,11 +48,14 @@ class Asked:
     def __init__(self, path, body):
         self.path = path
         self.stream = body.get("stream", False)
-        self.tools = [tool_name(tool) for tool in body.get("tools") or []]
+        tools = body.get("tools") or []
+        self.tools = [tool_name(tool) for tool in tools]
+        self.served = list(served(tools))
         items = body.get("messages") or body.get("input") or []
         if isinstance(items, str):
             items = [{"role": "user", "content": items}]
         self.after_tool = bool(items) and answers_tool(items[-1])
+        self.result = result(items[-1]) if self.after_tool else ""
         users = [item for item in items if item.get("role") == "user" and texts(item)]
         self.prompt = "\n".join(texts(users[-1])) if users else ""
         self.prompts = [text for item in users for text in texts(item)]
@@ -60,6 +64,23 @@ class Asked:
     def is_aside(self):
         """Agents also ask for titles and the like; they offer no shell for that."""
         return not any(name in SHELLS for name in self.tools)
+
+
+    def call(self, short, arguments):
+        """A call of the MCP tool that the agent offers under a name that ends so."""
+        for namespace, name in self.served:
+            if name == short or name.endswith("_" + short):
+                return name, arguments, namespace
+        return f"There is no tool {short}."
+
+
+def served(tools):
+    """All tools with the namespace that some stand in."""
+    for tool in tools:
+        if tool.get("type") == "namespace":
+            yield from ((tool["name"], name) for _, name in served(tool.get("tools") or []))
+        else:
+            yield None, tool_name(tool)
 
 
 def tool_name(tool):
@@ -83,9 +104,16 @@ def answers_tool(item):
     return "tool_result" in kinds and not texts(item)
 
 
+def result(item):
+    """What a tool has answered, as text."""
+    content = item.get("output") if item.get("output") is not None else item.get("content")
+    return content if isinstance(content, str) else json.dumps(content)
+
+
 class ModelServer:
     def __init__(self):
         self.mode, self.pong, self.command = "text", "screen", "true"
+        self.script = None
         self.release = threading.Event()
         self.asked, self.lock = [], threading.Lock()
         handler = type("Bound", (Handler,), {"model": self})
@@ -102,6 +130,11 @@ class ModelServer:
         self.mode, self.command, self.pong = mode, command, pong
         with self.lock:
             return len(self.asked)
+
+    def follow(self, script):
+        """From now on answers what the script says."""
+        self.script = script
+        return self.set("script")
 
     def since(self, count):
         """The requests of conversations after the first `count` of all."""
@@ -124,6 +157,8 @@ class ModelServer:
             return self.shell(asked, f"ensemble pong {ping[1]} {ping[2]}", inside=True)
         if ping and self.pong == "screen":
             return f"AGENT_TEAM_PONG {ping[1]} {ping[2]}"
+        if self.mode == "script":
+            return self.script.answer(asked)
         if self.mode == "tool" and not asked.after_tool:
             return self.shell(asked, self.command)
         return "Understood."
@@ -234,6 +269,8 @@ def responses(answer):
     else:
         item = {"type": "function_call", "id": f"item_{number}", "call_id": f"call_{number}",
                 "name": answer[0], "arguments": json.dumps(answer[1]), "status": "completed"}
+        if answer[2:] and answer[2]:
+            item["namespace"] = answer[2]
     usage = {**USAGE, "total_tokens": 15}
     yield event({"type": "response.created", "response": {"id": f"resp_{number}", "status": "in_progress"}})
     yield event({"type": "response.output_item.added", "output_index": 0, "item": item})

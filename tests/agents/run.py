@@ -3,6 +3,7 @@
 
     run.py [claude] [codex] [opencode]
 
+CHECKS       which checks, by name, with commas between them [default: all]; the table is not written then
 AGENTS_DIR   where npm has put or shall put the agents [default: a directory that is removed again]
 ENSEMBLE     the program that is tested
 """
@@ -26,6 +27,7 @@ PACKAGES = {"claude": "@anthropic-ai/claude-code@latest", "codex": "@openai/code
             "opencode": "opencode-ai@latest"}
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "docs/agents.md"
+CHECKS = [name for name in os.environ.get("CHECKS", "").split(",") if name]
 
 
 def install(agents_dir):
@@ -70,7 +72,7 @@ def examine(provider, ensemble, agents_dir):
     scratch = Scratch(ensemble, agents_dir, model.url)
     try:
         seen = version(scratch, provider)
-        checks = Checks(scratch, model, provider)
+        checks = Checks(scratch, model, provider, CHECKS)
         checks.run()
     finally:
         left = scratch.close()
@@ -101,7 +103,7 @@ def main():
     results = [(name, *result) for name, (_, some) in zip(wanted, found) for result in some]
     text = table(results, versions)
     print("\n" + text)
-    if len(wanted) == len(COMMANDS):
+    if len(wanted) == len(COMMANDS) and not CHECKS:
         write(text)
     return 1 if any(word == "fail" for _, _, word, _ in results) else 0
 

@@ -70,13 +70,16 @@ class Scratch:
 class Agent:
     """One agent: its home, its project with a queue, its pane."""
 
-    def __init__(self, scratch, provider, name="", **options):
+    def __init__(self, scratch, provider, name="", mcp=False, **options):
         self.scratch, self.provider = scratch, provider
         self.home = scratch.dir / (provider + name)
         self.project = self.home / "p"
         self.project.mkdir(parents=True)
         self.environment = CONFIGURE[provider](self, **options)
         self.run("init")
+        if mcp:
+            self.environment["ENSEMBLE_AGENT_ID"] = "w1"
+            self.installed = self.run("mcp", "install", "--provider", provider)
         config = self.project / "ensemble.yaml"
         config.write_text("ladder:\n  phase_seconds: 8\n  ceiling_seconds: 20\n" + config.read_text())
         self.pane = self.open_pane()
@@ -98,6 +101,13 @@ class Agent:
         done = subprocess.run([self.scratch.ensemble_path, *arguments], cwd=self.project, input=text,
                               env=environment, text=True, capture_output=True, timeout=seconds)
         return done.returncode, done.stdout + done.stderr
+
+    def popen(self, *arguments):
+        """Starts `ensemble`, and leaves it running; what it says goes nowhere."""
+        environment = {**self.scratch.environment(self.home), "ENSEMBLE_AGENT_ID": "human"}
+        return subprocess.Popen([self.scratch.ensemble_path, *arguments], cwd=self.project, env=environment,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                                stderr=(self.home / "driver.log").open("ab"))
 
     def start(self, state="ready", seconds=START_SECONDS):
         """Starts the agent and waits until it shows `state`."""
@@ -158,10 +168,14 @@ def claude(agent, trusted=True, key=True):
         known["projects"] = {str(agent.project): {"hasTrustDialogAccepted": True}}
     (agent.home / ".claude.json").write_text(json.dumps(known))
     (agent.home / ".claude").mkdir()
-    settings = {"permissions": {"defaultMode": "default", "allow": ["Bash(ensemble pong:*)"]}}
+    allowed = ["Bash(ensemble pong:*)", "mcp__ensemble"]
+    settings = {"permissions": {"defaultMode": "default", "allow": allowed},
+                "enabledMcpjsonServers": ["ensemble"]}
     (agent.home / ".claude/settings.json").write_text(json.dumps(settings))
     environment = {"ANTHROPIC_BASE_URL": agent.scratch.url, "DISABLE_AUTOUPDATER": "1",
-                   "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "CLAUDE_CODE_MAX_RETRIES": "1"}
+                   "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", "CLAUDE_CODE_MAX_RETRIES": "1",
+                   # Otherwise it does not say which tools there are before it searches for one.
+                   "ENABLE_TOOL_SEARCH": "false"}
     return {**environment, "ANTHROPIC_API_KEY": KEY} if key else environment
 
 

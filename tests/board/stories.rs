@@ -223,6 +223,18 @@ fn what_depends_on_a_superseded_task_depends_on_its_successors() {
     assert_eq!(state.task(&name("b")).unwrap().depends_on, by);
     assert_eq!(state.task(&name("a1")).unwrap().supersedes, Some(name("a")));
     assert_eq!(bed.status("a"), Status::Superseded);
+    // Nor can anything be added that would wait for ever.
+    let late = NewTask::new(name("late"), "do late", "s.md", "works").after([name("a")]);
+    let refused = bed.refuse(|board| board.add_task(&late)).to_string();
+    assert!(
+        refused.contains("`a`, which is SUPERSEDED") && refused.contains("`a1`, `a2`"),
+        "{refused}"
+    );
+    bed.change(|board| board.block(&name("a2"), None, "no", &["why?".into()]));
+    bed.change(|board| board.abandon(&name("a2"), "no"));
+    let late = NewTask::new(name("late"), "do late", "s.md", "works").after([name("a2")]);
+    let refused = bed.refuse(|board| board.add_task(&late)).to_string();
+    assert!(refused.contains("`a2`, which is ABANDONED"), "{refused}");
 }
 
 #[test]

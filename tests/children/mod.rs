@@ -15,7 +15,9 @@ const ROLE: &str = "ENSEMBLE_TEST_ROLE";
 /// Set apart from what the test harness prints.
 const MARK: &str = "child says ";
 /// No wait in a test takes longer, even on a busy machine.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
+/// Between two looks: whoever is waited for needs the processor.
+const LOOK_INTERVAL: Duration = Duration::from_micros(500);
 
 /// In a child: the role and its arguments.
 pub(crate) fn cast() -> Option<Vec<String>> {
@@ -91,13 +93,18 @@ impl Child {
         kill_process(Pid::from_child(&self.process), signal).unwrap();
     }
 
-    /// Stops it, and returns once it stands still.
+    /// Stops it, and returns once it stands still; so does one that has ended already.
     pub(crate) fn stop(&self) {
         self.signal(Signal::STOP);
         let stat = format!("/proc/{}/stat", self.pid());
         wait_until("the child is stopped", || {
-            std::fs::read_to_string(&stat).unwrap().contains(") T ")
+            let stat = std::fs::read_to_string(&stat).unwrap();
+            stat.contains(") T ") || stat.contains(") Z ")
         });
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_some()
     }
 
     /// Kills it, and returns what it had said and nobody had heard.
@@ -106,6 +113,15 @@ impl Child {
         let unheard = std::iter::from_fn(|| self.hear()).collect();
         self.process.wait().unwrap();
         unheard
+    }
+
+    /// Waits for its end, which is a good one unless it was killed; whether it was.
+    pub(crate) fn was_killed(mut self) -> bool {
+        use std::os::unix::process::ExitStatusExt as _;
+        while self.hear().is_some() {}
+        let status = self.process.wait().unwrap();
+        assert!(status.success() || status.signal() == Some(9), "{status}");
+        !status.success()
     }
 
     /// Waits for its end, which must be a good one.
@@ -126,7 +142,7 @@ pub(crate) fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
     let start = Instant::now();
     while !condition() {
         assert!(start.elapsed() < DEADLINE, "waited in vain until {what}");
-        std::thread::yield_now();
+        std::thread::sleep(LOOK_INTERVAL);
     }
 }
 

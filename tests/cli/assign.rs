@@ -24,7 +24,10 @@ while IFS= read -r line; do
         file) "$ENSEMBLE" --queue "$QUEUE" pong "$2" "$3" >/dev/null ;;
         touch) : >"$QUEUE/../.ensemble/ready/$2@$3.pong" ;;
         screen) echo "* AGENT_TEAM_PONG $2 $3" ;;
-        busy) echo WORKING; : >"$QUEUE/../.ensemble/ready/$2@$3.pong" ;;
+        busy) # It answers once it can be seen to work.
+            echo WORKING
+            until tmux capture-pane -p -t "$TMUX_PANE" | grep -q WORKING; do :; done
+            : >"$QUEUE/../.ensemble/ready/$2@$3.pong" ;;
         esac ;;
     *)
         nudges=$((nudges + 1))
@@ -37,8 +40,9 @@ while IFS= read -r line; do
 done
 "#;
 const NEVER: &str = "never";
-/// Pongs that come have time to; the ladder is short.
-const PATIENT: &str = "readiness: {wait_seconds: 20, retry_seconds: 1}\nladder: {phase_seconds: 2, ceiling_seconds: 0}\n";
+/// Pongs and acks that come have time to, also on a machine that stands still for seconds.
+const PATIENT: &str = "readiness: {wait_seconds: 120, retry_seconds: 1}\nladder: {phase_seconds: 6, ceiling_seconds: 0}\n";
+/// For those that never come.
 const HASTY: &str = "readiness: {wait_seconds: 1, retry_seconds: 0}\nladder: {phase_seconds: 1, ceiling_seconds: 0}\n";
 
 /// A project whose `w1` runs in the first pane of a server of its own.
@@ -151,6 +155,7 @@ fn a_silent_worker_is_assigned_nothing() {
                  action: assign_stopped\n";
     assert_eq!((ran.code, ran.stdout.as_str(), ran.stderr.as_str()), (1, "", block));
     let pings = ["AGENT_TEAM_PING w1 1", "AGENT_TEAM_PING w1 2", "AGENT_TEAM_PING w1 3"];
+    eventually("it has read the last ping", || team.tmux.received().len() == 1 + pings.len());
     assert_eq!(team.tmux.received()[1..], pings);
     assert_eq!(team.records("ready.retry").len(), 2);
     assert_eq!(team.records("ready.failed").len(), 1);
@@ -183,7 +188,7 @@ fn a_late_worker_is_taken_up_to_its_phase() {
 fn a_busy_worker_is_waited_for_and_never_touched() {
     let busy = "providers: {shell: {states: [{state: busy, at: screen, pattern: '^WORKING'}]}}\n";
     let busy = format!("{HASTY}{}", busy.replace("'^WORKING'", "'WORKING'"));
-    let team = Team::new(&busy.replace("wait_seconds: 1", "wait_seconds: 20"), "busy", NEVER);
+    let team = Team::new(&busy.replace("wait_seconds: 1", "wait_seconds: 120"), "busy", NEVER);
     let ran = team.assign();
     assert_eq!(ran.code, 1, "{ran:?}");
     assert_eq!(object(&ran)["state"], "escalated");
@@ -198,7 +203,7 @@ fn a_busy_worker_is_waited_for_and_never_touched() {
 
 #[test]
 fn nobody_takes_it_and_the_conductor_is_told_once() {
-    let config = HASTY.replace("wait_seconds: 1", "wait_seconds: 20");
+    let config = HASTY.replace("wait_seconds: 1", "wait_seconds: 120");
     let team = Team::new(&config, "touch", NEVER);
     let mut watcher = team.bed.start("watch", Stdio::null());
     let status = team.bed.project().join(".ensemble/watch.json");
@@ -251,7 +256,9 @@ fn a_program_that_is_not_open_is_opened() {
         "open": command, "programs": ["sh"], "nudge": [": mail for {mailbox}"],
         "composer": { "kind": "shell-line" }, "otherwise": "ready",
     }});
-    let config = HASTY.replace("retry_seconds: 0", "retry_seconds: 5");
+    // Asked again once it had time to start, and then with time to answer; the first time it has not.
+    let config = HASTY.replace("retry_seconds: 0", "retry_seconds: 6");
+    let config = config.replace("wait_seconds: 1", "wait_seconds: 6");
     let file = team.bed.project().join("ensemble.yaml");
     fs::write(file, format!("durability: process\n{config}providers: {providers}\n")).unwrap();
     team.bind("fake");

@@ -73,7 +73,8 @@ fn headers_travel_and_are_printed() {
     );
     let text = bed.ok("recv --as w1 --lease 90s");
     let expected = "id       t-1\nfrom     boss\ntype     task\ntask     T7\nattempt  2\n\
-        request  r9\nepoch    1\nlease    1m 30s\n\ndo\n";
+        request  r9\nepoch    1\nlease    1m 30s\n\
+        content  all between the fences is by boss, whoever it speaks of\n```\ndo\n```\n";
     assert_eq!(text, expected);
 }
 
@@ -219,7 +220,9 @@ fn dead_letters_are_listed_shown_retried_and_dropped() {
 #[test]
 fn competing_processes_receive_each_message_once() {
     let bed = Bed::new();
-    let sent: Vec<String> = (0..20).map(|n| bed.send(&n.to_string())).collect();
+    let mut sent: Vec<String> = (0..20).map(|n| bed.send(&n.to_string())).collect();
+    // Ids of different processes in the same millisecond are in no order.
+    sent.sort();
     let children: Vec<_> =
         (0..24).map(|_| bed.start("recv --as w1 --json", std::process::Stdio::null())).collect();
     let mut got = Vec::new();
@@ -234,4 +237,24 @@ fn competing_processes_receive_each_message_once() {
     }
     got.sort();
     assert_eq!((got, empty), (sent, 4));
+}
+
+#[test]
+fn a_sender_that_floods_a_mailbox_is_refused_and_others_are_not() {
+    let bed = Bed::new();
+    std::fs::write(bed.project().join("ensemble.yaml"), "sender_quota: { messages: 3 }\n").unwrap();
+    for number in 0..3 {
+        bed.ok(&format!("send --to w1 --as mad -m {number}"));
+    }
+    let refused = bed.fails(75, "send --to w1 --as mad -m 4");
+    assert!(refused.contains("`mad` has 3 unread messages") && refused.contains("sender_quota"));
+    bed.ok("send --to w1 --as calm -m 1");
+    bed.ok("send --to w1 --as operator -m 1");
+    bed.ok("recv --as w1");
+    bed.ok("send --to w1 --as mad -m 5");
+    let recorded = bed.json("log --type mailbox.quota");
+    assert_eq!(
+        (&recorded[0]["actor"], &recorded[0]["data"]["messages"]),
+        (&"mad".into(), &3.into())
+    );
 }

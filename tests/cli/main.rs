@@ -5,18 +5,32 @@ mod assign;
 mod bed;
 mod board;
 mod broker;
+mod browser;
 mod codes;
 mod deep;
 mod demo;
 mod help;
 mod lint;
+#[cfg(feature = "nats")]
+#[path = "../nats_support/server.rs"]
+mod nats_server;
+mod planning;
 mod reading;
+mod replay;
 mod reports;
 mod requests;
+#[cfg(feature = "nats")]
+mod servers;
+#[cfg(feature = "nats")]
+mod servers_access;
 mod session_page;
 mod shell;
 mod sources;
+mod step;
+mod step_driven;
+mod supervise;
 mod team;
 #[path = "../tmux_support/mod.rs"]
 mod tmux_support;
 mod waiting;
+mod worktrees;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::bed::{Bed, ran};
+use crate::bed::{Bed, objects, ran};
 
 fn bed() -> Bed {
     let bed = Bed::new();
@@ -156,12 +156,13 @@ fn a_summary_is_told_once_and_names_what_is_missing() {
 #[test]
 fn a_summary_waits_for_the_last_report_and_wakes_when_it_lands() {
     let bed = bed();
-    let waiting = bed.start("summary --task t-1 --wait 60s --json", Stdio::null());
+    let waiting = bed.start("summary --task t-1 --wait 10m --json", Stdio::null());
     let start = Instant::now();
     assert_eq!(run(&bed, &report("t-1", GOOD)).code, 0);
     let done = ran(waiting.wait_with_output().unwrap());
     assert_eq!(done.code, 0, "{done:?}");
-    assert!(start.elapsed() < Duration::from_secs(30), "it did not poll for it");
+    // It looks by itself after three minutes.
+    assert!(start.elapsed() < Duration::from_secs(120), "it did not poll for it");
     assert!(done.stdout.contains("\"status\":\"success\""), "{done:?}");
 }
 
@@ -173,7 +174,7 @@ fn twenty_dispatchers_of_which_most_are_killed_tell_of_each_batch_once() {
     }
     let watcher = bed.start("watch", Stdio::null());
     for batch in ["one", "two", "three"] {
-        let line = format!("summary --task t-1 --task t-2 --batch {batch} --wait 30s --json");
+        let line = format!("summary --task t-1 --task t-2 --batch {batch} --wait 10m --json");
         for round in 0..5_u32 {
             let several: Vec<_> = (0..4).map(|_| bed.start(&line, Stdio::null())).collect();
             for (index, mut dispatcher) in several.into_iter().enumerate() {
@@ -197,13 +198,59 @@ fn twenty_dispatchers_of_which_most_are_killed_tell_of_each_batch_once() {
         let conductor = bed.json("log --type file.routed");
         conductor.iter().filter(|r| r["data"]["type"] == "report.summary").count()
     };
-    let deadline = Instant::now() + Duration::from_secs(60);
+    let deadline = Instant::now() + crate::tmux_support::PATIENCE;
     while summaries() < 3 && Instant::now() < deadline {
         bed.ok("status");
     }
     assert_eq!(summaries(), 3, "once each");
     stop(watcher);
     assert!(bed.json("log --type batch.told").len() <= 3);
+}
+
+const INSTRUCTION: &str = "type: start_workers\nworker_count: 2\ncreated_at: monday\ntasks:\n  \
+    - {id: t-1, instruction: count the lines}\n  - {id: t-2, instruction: sum them}\n";
+
+#[test]
+fn a_conductor_instructs_hears_of_escalations_and_is_told_by_a_dispatcher() {
+    let bed = bed();
+    fs::write(bed.project().join("plan.yaml"), INSTRUCTION).unwrap();
+    let handed = bed.object("instruct plan.yaml");
+    assert_eq!((&handed["state"], &handed["tasks"]), (&json!("stored"), &json!(["t-1", "t-2"])));
+    let in_vain = run(&bed, &["instruct", "plan.yaml", "--wait", "0s"]);
+    assert_eq!((in_vain.code, in_vain.stdout.as_str()), (3, ""), "{in_vain:?}");
+    assert!(in_vain.stderr.contains("was not told of within 0s"), "{in_vain:?}");
+    let conductor = bed.start("instruct plan.yaml --wait --json", Stdio::null());
+    // Dispatch, as an agent or a script would play it.
+    let body = bed.ok("recv --as dispatch --body");
+    assert_eq!(bed.run("recv --as dispatch").code, 3, "handed over once");
+    fs::write(bed.project().join("received.yaml"), body).unwrap();
+    let line = "summary --instruction received.yaml --wait 10m --json";
+    let dispatch = bed.start(line, Stdio::null());
+    let escalation = "task_id: t-2\nreason: unanswered\ndetail: nobody is at the pane\n...\n";
+    let reports = bed.project().join("queue/reports");
+    fs::write(bed.project().join("queue/tmp/x"), escalation).unwrap();
+    fs::rename(bed.project().join("queue/tmp/x"), reports.join("escalation-t-2.yaml")).unwrap();
+    for task in ["t-1", "t-2"] {
+        assert_eq!(run(&bed, &report(task, GOOD)).code, 0);
+    }
+    let told = ran(dispatch.wait_with_output().unwrap());
+    let heard = ran(conductor.wait_with_output().unwrap());
+    assert_eq!((told.code, heard.code), (0, 0), "{told:?} {heard:?}");
+    let heard = objects(&heard.stdout);
+    assert_eq!(heard.len(), 2, "{heard:?}");
+    assert_eq!(heard[0]["escalation"]["reason"], "unanswered");
+    assert_eq!(
+        (&heard[1]["status"], &heard[1]["batch_id"]),
+        (&json!("success"), &handed["batch_id"])
+    );
+    assert_eq!(objects(&told.stdout)[0]["completed_at"], heard[1]["completed_at"]);
+    let plain = bed.ok("instruct plan.yaml --wait");
+    assert!(plain.starts_with("escalated: t-2: unanswered; nobody is at the pane\n"), "{plain}");
+    assert!(plain.contains("2 of 2 tasks (100%) are done"), "{plain}");
+    fs::write(bed.project().join("plan.yaml"), INSTRUCTION.replace("sum", "add")).unwrap();
+    assert!(bed.fails(1, "instruct plan.yaml").contains("change `created_at`"));
+    fs::write(bed.project().join("plan.yaml"), "type: start_workers\ntasks: []\n").unwrap();
+    assert!(bed.fails(4, "instruct plan.yaml").contains("list the tasks"));
 }
 
 fn stop(mut process: std::process::Child) {

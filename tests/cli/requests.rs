@@ -223,9 +223,11 @@ fn a_gated_task_is_neither_received_nor_settled_nor_assigned() {
     let waiting = bed.start("recv --as w1 --wait 1h --json", Stdio::null());
     until_it_listens(&waiting);
     bed.ok("plan review p1 --approve --as lead");
+    // The decision opens the gate, and then the answer is sent: who looks in between gets the task first.
     let woken = crate::bed::objects(&end(waiting).stdout).remove(0);
-    assert_eq!(woken["envelope"]["type"], "plan_approval_response");
-    assert_eq!(bed.object("recv --as w1")["envelope"]["body"], "more");
+    let both = [woken, bed.object("recv --as w1")];
+    let is_there = |field: &str, value: &str| both.iter().any(|m| m["envelope"][field] == value);
+    assert!(is_there("type", "plan_approval_response") && is_there("body", "more"), "{both:?}");
     bed.ok(&format!("settle {held} --as w1"));
     assert!(!bed.project().join("queue/gates").exists());
 }

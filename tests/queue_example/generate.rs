@@ -6,6 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::Error;
+use ensemble_core::contract::{
+    self, EscalationReport, Finding, Report, Review, Status, Summary, SummaryStatus, Task,
+    TaskResult, Verdict, Workflow,
+};
+use ensemble_core::driver::batch_of;
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock, Delivery, Monotonic};
 use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
@@ -149,26 +154,45 @@ fn drop_boxes(root: &Path) {
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, content).unwrap();
     };
-    put(
-        "reports/task-001-completed.yaml",
-        "task_id: task-001\nworker_id: worker-1\nstatus: success\nfiles_read: 3\n...\n",
-    );
-    put(
-        "reports/task-001-review.yaml",
-        "task_id: task-001\nreviewer: worker-2\nresult: approved\nfindings: 0\n...\n",
-    );
-    put(
-        "reports/escalation-task-003.yaml",
-        "task_id: task-003\nfrom: dispatch\nreason: no such repository\nattempts: 1\n...\n",
-    );
-    put(
-        "reports/completion-summary.yaml",
-        "from: dispatch\ntasks: 2\nsucceeded: [task-001]\nfailed: [task-003]\n...\n",
-    );
-    put(
-        "tasks/worker-1-task.yaml",
-        "id: task-008\nfrom: dispatch\ninstruction: Update the changelog\n...\n",
-    );
+    let at = |minute: i64| Some(Timestamp::from_unix_millis(MORNING + minute * 60_000).to_string());
+    let mut report = Report::new("task-001", Status::Success);
+    report.worker_id = Some("worker-1".to_owned());
+    let read = "3 of 3 chapters (100%) are read; the retry limit is in src/retry.rs:45-52";
+    report.summary = Some(read.to_owned());
+    report.files_created = vec!["notes/specification.md".to_owned()];
+    report.completed_at = at(25);
+    put("reports/task-001-completed.yaml", &contract::write(&report));
+    let finding =
+        "LOW notes/specification.md:12: the unit of the limit is missing => write seconds";
+    let mut review = Review::new("task-001", Verdict::Approved);
+    review.reviewer = Some("worker-2".to_owned());
+    review.summary = Some("1 finding in 40 of 40 lines (100%)".to_owned());
+    review.findings = vec![Finding::parse(finding)];
+    review.reviewed_at = at(35);
+    put("reports/task-001-review.yaml", &contract::write(&review));
+    let mut escalation = EscalationReport::new("task-003", "undeliverable");
+    escalation.worker = Some("worker-1".to_owned());
+    (escalation.attempt, escalation.phase) = (Some(1), Some(0));
+    escalation.detail = Some("the message is a dead letter: no such repository".to_owned());
+    escalation.from = Some("dispatch".to_owned());
+    escalation.escalated_at = at(45);
+    escalation.action = Some("manual_intervention".to_owned());
+    put("reports/escalation-task-003.yaml", &contract::write(&escalation));
+    let mut summary = Summary::new(2);
+    summary.batch_id = Some(batch_of(["task-001", "task-003"]));
+    summary.status = SummaryStatus::Partial;
+    (summary.completed_tasks, summary.failed_tasks) = (1, 1);
+    summary.summary = Some("1 of 2 tasks (50%) are done, 1 failed".to_owned());
+    summary.task_results =
+        vec![TaskResult::new("task-001", "success"), TaskResult::new("task-003", "failed")];
+    summary.errors = vec!["task-003 failed: no such repository".to_owned()];
+    summary.completed_at = at(50);
+    put("reports/completion-summary.yaml", &contract::write(&summary));
+    let mut task = Task::new("task-008", "Update the changelog");
+    task.files = vec!["CHANGELOG.md".to_owned()];
+    task.workflow = Some(Workflow::Simple);
+    task.created_at = at(58);
+    put("tasks/worker-1-task.yaml", &contract::write(&task));
     put("ack/task-008.ack", "worker-1\n");
     put("rejected/reports.task-009-completed.yaml.4711.c0ffee.0", "task_id: [task-009\n...\n");
     put(

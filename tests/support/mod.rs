@@ -231,10 +231,15 @@ impl Bed {
 
     /// In a directory that somebody else removes.
     pub fn at(home: &Path) -> Self {
-        let home = Home::Lent(home.to_owned());
-        let bed = Self { home, staged: std::sync::atomic::AtomicU64::new(0) };
+        let bed = Self::found(home);
         bed.fill(&Settings::default(), "");
         bed
+    }
+
+    /// A project that is there already, in a directory that somebody else removes.
+    pub fn found(home: &Path) -> Self {
+        let home = Home::Lent(home.to_owned());
+        Self { home, staged: std::sync::atomic::AtomicU64::new(0) }
     }
 
     fn in_directory(home: TempDir) -> Self {
@@ -288,31 +293,25 @@ impl Bed {
     }
 
     /// What was routed to a mailbox: each source file with the bodies of its messages, in whatever
-    /// state they are, in the order in which they were made.
+    /// state they are, sorted. Not in the order in which they were made: the times of files do not
+    /// tell it, since two are often made in one step of the file system's clock.
     pub fn routed(&self, mailbox: &str) -> BTreeMap<String, Vec<String>> {
-        let mut routed: BTreeMap<String, Vec<(u128, String)>> = BTreeMap::new();
-        for (path, envelope) in messages(&self.queue(), mailbox) {
-            let made = fs::metadata(&path).and_then(|m| m.modified()).expect("a file time");
-            let made = made.duration_since(std::time::UNIX_EPOCH).map_or(0, |t| t.as_nanos());
+        let mut routed: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (_, envelope) in messages(&self.queue(), mailbox) {
             if let Some(source) = envelope.source {
-                routed.entry(source).or_default().push((made, envelope.body));
+                routed.entry(source).or_default().push(envelope.body);
             }
         }
+        routed.values_mut().for_each(|bodies| bodies.sort());
         routed
-            .into_iter()
-            .map(|(source, mut bodies)| {
-                bodies.sort();
-                (source, bodies.into_iter().map(|(_, body)| body).collect())
-            })
-            .collect()
     }
 
-    /// The bodies that were routed to `dispatch` from one file.
+    /// The bodies that were routed to `dispatch` from one file, sorted.
     pub fn bodies(&self, source: &str) -> Vec<String> {
         self.routed("dispatch").remove(source).unwrap_or_default()
     }
 
-    /// Waits until a file was routed `times` times, and gives the bodies.
+    /// Waits until a file was routed `times` times, and gives the bodies, sorted.
     #[track_caller]
     pub fn routed_times(&self, source: &str, times: usize) -> Vec<String> {
         let what = format!("{source} is routed {times} times: {:?}", self.bodies(source));

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use super::{Bed, role_command};
 
@@ -61,8 +61,26 @@ pub struct Run {
     pub trace: String,
 }
 
+/// Every system call of [`DEADLY`] that an operation makes: its name, and which of that name it is.
+pub fn points(calls: &BTreeMap<String, (u64, u64)>) -> Vec<(&'static str, u64)> {
+    let numbers = |call| {
+        let (before, all) = calls.get(call).copied().unwrap_or_default();
+        (before + 1..=all).map(move |number| (call, number))
+    };
+    DEADLY.into_iter().flat_map(numbers).collect()
+}
+
 /// Runs the operation in a process of its own under strace.
 pub fn run_traced(bed: &Bed, operation: &str, arguments: &[&str]) -> Run {
+    let status = start_traced(bed, operation, arguments).wait().expect("strace runs");
+    let trace = std::fs::read(bed.home.path().join("trace")).unwrap();
+    let trace = String::from_utf8_lossy(&trace).into_owned();
+    assert!(trace.contains(BEGIN), "{operation} {arguments:?}: nothing happens before it begins");
+    Run { code: status.code(), trace }
+}
+
+/// Starts the operation under strace, which ends as the operation does.
+pub fn start_traced(bed: &Bed, operation: &str, arguments: &[&str]) -> Child {
     let role = role_command(operation, &[]);
     let trace = bed.home.path().join("trace");
     let mut strace = Command::new("strace");
@@ -71,11 +89,10 @@ pub fn run_traced(bed: &Bed, operation: &str, arguments: &[&str]) -> Run {
     for (key, value) in role.get_envs() {
         strace.env(key, value.unwrap());
     }
+    // Cargo's places to look for libraries would be looked at by the first thread, one by one.
+    strace.env_remove("LD_LIBRARY_PATH");
     strace.env("QUEUE", bed.queue()).stdin(Stdio::null()).stdout(Stdio::null());
-    let status = strace.stderr(Stdio::null()).status().expect("strace runs");
-    let trace = String::from_utf8_lossy(&std::fs::read(trace).unwrap()).into_owned();
-    assert!(trace.contains(BEGIN), "{operation} {arguments:?}: nothing happens before it begins");
-    Run { code: status.code(), trace }
+    strace.stderr(Stdio::null()).spawn().expect("strace starts")
 }
 
 /// Runs a role and whatever it starts under strace, which shows the paths of descriptors.

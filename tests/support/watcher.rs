@@ -81,6 +81,16 @@ impl Watcher {
         self.process.signal(signal);
     }
 
+    /// SIGSTOP, and waits until it does nothing any more.
+    #[track_caller]
+    pub fn stand_still(&mut self) {
+        self.signal(Signal::STOP);
+        let stat = format!("/proc/{}/stat", self.pid());
+        eventually_true(PATIENCE, "the watcher stands still", || {
+            std::fs::read_to_string(&stat).is_ok_and(|stat| stat.contains(") T "))
+        });
+    }
+
     pub fn kill(self) {
         self.process.kill();
     }

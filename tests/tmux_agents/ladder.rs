@@ -4,12 +4,16 @@ use std::cell::Cell;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use ensemble_core::driver::{AckManager, Ended, Order};
-use ensemble_core::env::{Clock, Monotonic};
+use ensemble_core::Result;
+use ensemble_core::driver::{AckManager, AgentPane, Begun, Ended, Line, Order};
+use ensemble_core::env::{Clock, Monotonic, Pane};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, Name, Timestamp};
+use ensemble_core::pane::{Key, NudgeOutcome, NudgeText, PaneState};
 use ensemble_core::proto::ack::Config;
+use ensemble_core::provider::{Diagnosis, Profile};
 use ensemble_core::spool::{Options, Spool};
+use ensemble_core::tmux::TmuxPane;
 use serde_json::Value;
 
 use crate::case::Case;
@@ -47,8 +51,52 @@ impl Recorder for Keys {
     }
 }
 
+/// The agent's pane. A scripted agent may be slower than its delay before Enter, and simulated time is
+/// not waited for; so the first half of a line is over once the agent shows it.
+struct Shown<'a>(&'a Case<'a>, TmuxPane);
+
+impl Pane for Shown<'_> {
+    fn inspect(&mut self) -> Result<PaneState> {
+        self.1.inspect()
+    }
+    fn nudge(&mut self, text: &NudgeText) -> Result<NudgeOutcome> {
+        self.1.nudge(text)
+    }
+    fn press(&mut self, key: Key) -> Result<NudgeOutcome> {
+        self.1.press(key)
+    }
+    fn open(&mut self, command: &str) -> Result<NudgeOutcome> {
+        self.1.open(command)
+    }
+}
+
+impl AgentPane for Shown<'_> {
+    fn profile(&self) -> &Profile {
+        self.1.profile()
+    }
+    fn diagnose(&mut self) -> Result<Diagnosis> {
+        self.1.diagnose()
+    }
+    fn reset_context(&mut self) -> Result<NudgeOutcome> {
+        self.1.reset_context()
+    }
+    fn begin(&mut self, line: Line<'_>) -> Result<Begun> {
+        let begun = self.1.begin(line)?;
+        if matches!(begun, Begun::EnterAfter(_)) {
+            match line {
+                Line::Nudge(text) => self.0.wait_for_text(text.as_str()),
+                Line::Reset => self.0.wait_for_text(self.1.profile().reset_command().expect("one")),
+            }
+        }
+        Ok(begun)
+    }
+    fn finish(&mut self, withdraw: bool) -> Result<NudgeOutcome> {
+        self.1.finish(withdraw)
+    }
+}
+
 /// What each of the phases 1 to 3 has typed until the conductor was told.
-pub(crate) fn climb(case: &Case<'_>) -> Vec<String> {
+pub(crate) fn climb<'a>(case: &'a Case<'a>) -> Vec<String> {
     let home = tempfile::tempdir().expect("a directory");
     let spool = Spool::create(&home.path().join("queue"), Options::default()).expect("a queue");
     let worker = Name::new("dispatch").expect("a name");
@@ -59,7 +107,7 @@ pub(crate) fn climb(case: &Case<'_>) -> Vec<String> {
     let config = Config { phase_timeout: PHASE_TIMEOUT, wait_max: WAIT_MAX, ..Config::default() };
     let order =
         Order::new("task-1", worker.clone(), Envelope::new(worker, "count\n")).with_config(config);
-    let id = manager.deliver(order, Some(Box::new(case.pane()))).expect("a delivery");
+    let id = manager.deliver(order, Some(Box::new(Shown(case, case.pane())))).expect("a delivery");
 
     let mut typed = vec![String::new(); PHASES];
     let (mut before, mut typed_before) = (case.received(), 0);

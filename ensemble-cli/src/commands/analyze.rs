@@ -3,8 +3,10 @@
 use ensemble_core::board::{Analysis, Board, Control, ControlFile, Verdict, analyze};
 use ensemble_core::durable::{Durability, write_document};
 use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::proto::goal::SprintEvent;
 use serde_json::json;
 
+use super::controls::{directory, lift, person, step_sprint};
 use crate::context::Context;
 use crate::exit::Outcome;
 use crate::output::{BAD, GOOD};
@@ -64,7 +66,7 @@ impl Arguments {
 
 /// The checkpoint first: a crash leaves a team that stands still and not one that runs on.
 fn note(board: &Board, analysis: &Analysis) -> Outcome {
-    let directory = board.path().parent().unwrap_or_else(|| std::path::Path::new("."));
+    let directory = directory(board);
     let mut locked = board.lock()?;
     let breaker = locked.state().circuit_breaker.as_ref();
     let is_new = breaker.and_then(|breaker| breaker.status.as_deref()) != Some("TRIGGERED");
@@ -74,6 +76,7 @@ fn note(board: &Board, analysis: &Analysis) -> Outcome {
         Control::put(directory, ControlFile::Checkpoint, now, reason)?;
         let text = report(analysis, &now.to_string());
         write_document(&directory.join(REPORT), text.as_bytes(), Durability::Process)?;
+        step_sprint(&mut locked, SprintEvent::Checkpoint)?;
     }
     locked.note_analysis(analysis)?;
     locked.commit()?;
@@ -81,12 +84,12 @@ fn note(board: &Board, analysis: &Analysis) -> Outcome {
 }
 
 fn resume(context: &Context, board: &Board) -> Outcome {
-    let by = context.agent()?.map_or_else(|| "a person".to_owned(), |agent| agent.to_string());
+    let by = person(context, board)?;
     let mut locked = board.lock()?;
     locked.resume(&by)?;
+    step_sprint(&mut locked, SprintEvent::Resume)?;
     locked.commit()?;
-    let directory = board.path().parent().unwrap_or_else(|| std::path::Path::new("."));
-    Control::remove(directory, ControlFile::Checkpoint)?;
+    lift(context, board, ControlFile::Checkpoint)?;
     if context.out.is_json() {
         return context.out.object(&json!({ "resumed": true, "by": by }));
     }
@@ -108,6 +111,6 @@ fn report(analysis: &Analysis, now: &str) -> String {
             if tasks.is_empty() { "-".to_owned() } else { tasks.join(", ") },
         ));
     }
-    text.push_str("\nLook, decide, and acknowledge with `ensemble analyze --resume`.\n");
+    text.push_str("\nLook, decide, and acknowledge with `ensemble resume`.\n");
     text
 }

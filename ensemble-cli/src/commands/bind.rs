@@ -11,6 +11,7 @@ use serde_json::json;
 use crate::completion;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
+use crate::queue::Queue;
 
 /// A pane of tmux, as flags.
 #[derive(Debug, clap::Args)]
@@ -52,7 +53,7 @@ pub(super) struct Unbind {
 
 impl Bind {
     pub(super) fn run(self, context: &Context) -> Outcome {
-        let known = context.spool()?.mailboxes()?;
+        let known = Queue::open(context)?.mailboxes()?;
         if !known.contains(&self.mailbox) {
             let text = format!("there is no mailbox `{}`", self.mailbox);
             return Err(Failure::refused(text).with_hint("`ensemble mailbox add` creates it"));

@@ -6,9 +6,10 @@ use ensemble_core::Error;
 use ensemble_core::message::{Envelope, MessageId, Name};
 use serde_json::json;
 
-use super::send::{content_of, fill};
+use super::send::{content_of, fill, fill_for_servers};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
+use crate::queue::Queue;
 
 /// Send a message to every mailbox but your own
 #[derive(Debug, clap::Args)]
@@ -30,9 +31,9 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let spool = context.spool()?;
+        let queue = Queue::open(context)?;
         let sender = context.agent()?;
-        let mut recipients = spool.mailboxes()?;
+        let mut recipients = queue.mailboxes()?;
         recipients.retain(|name| Some(name) != sender.as_ref());
         let Some(first) = recipients.first() else {
             return Err(Failure::refused("there is no other mailbox to send to"));
@@ -48,10 +49,13 @@ impl Arguments {
         if let Some(sender) = sender {
             envelope = envelope.from(sender);
         }
-        let envelope = fill(&spool, envelope, content)?;
+        let envelope = match queue.directory() {
+            Some(spool) => fill(spool, envelope, content)?,
+            None => fill_for_servers(envelope, content)?,
+        };
         let mut missed: Vec<(Name, Error)> = Vec::new();
         for to in &recipients {
-            let outcome = spool.publish(&envelope.addressed_to(to.clone()));
+            let outcome = queue.publish(&envelope.addressed_to(to.clone()));
             if context.out.is_json() {
                 let state = if outcome.is_ok() { "stored" } else { "refused" };
                 context.out.object(&json!({ "id": envelope.id, "mailbox": to, "state": state }))?;

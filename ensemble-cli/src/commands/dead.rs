@@ -2,14 +2,16 @@
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::Error;
+use ensemble_core::broker::Broker;
 use ensemble_core::message::{MessageId, Name};
-use ensemble_core::spool::{DeadLetter, Spool, State};
+use ensemble_core::spool::{DeadLetter, State};
 use serde_json::json;
 
 use crate::completion;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::output::STRONG;
+use crate::queue::Queue;
 use crate::text::{one_line, plural};
 
 /// Look at dead letters, give them back or drop them
@@ -50,7 +52,7 @@ struct List {
 
 impl List {
     fn run(self, context: &Context) -> Outcome {
-        let letters = letters(&context.spool()?, self.mailbox.as_ref())?;
+        let letters = letters(&*Queue::open(context)?, self.mailbox.as_ref())?;
         if context.out.is_json() {
             return letters.iter().try_for_each(|letter| context.out.object(&described(letter)));
         }
@@ -81,9 +83,9 @@ struct Show {
 
 impl Show {
     fn run(self, context: &Context) -> Outcome {
-        let spool = context.spool()?;
-        let letter = one(&spool, &self.id, self.mailbox.as_ref())?;
-        let envelope = match spool.peek(&letter.mailbox, &letter.id) {
+        let queue = Queue::open(context)?;
+        let letter = one(&*queue, &self.id, self.mailbox.as_ref())?;
+        let envelope = match queue.peek(&letter.mailbox, &letter.id) {
             Ok(envelope) => Ok(envelope),
             // Why it cannot be read is what makes it interesting.
             Err(error @ (Error::Malformed { .. } | Error::TooLarge { .. })) => Err(error),
@@ -111,9 +113,7 @@ impl Show {
             Ok(envelope) => {
                 out.line(format!("from     {}", envelope.from))?;
                 out.line(format!("type     {}", envelope.kind))?;
-                out.line("")?;
-                out.content(envelope.body.as_bytes())?;
-                if envelope.body.ends_with('\n') { Ok(()) } else { out.line("") }
+                super::recv::print_content(out, &envelope)
             }
             Err(error) => out.line(format!("error    {}", one_line(&error.to_string()))),
         }
@@ -135,10 +135,10 @@ struct Which {
 }
 
 impl Which {
-    fn letters(&self, spool: &Spool) -> Outcome<Vec<DeadLetter>> {
+    fn letters(&self, queue: &dyn Broker) -> Outcome<Vec<DeadLetter>> {
         match &self.id {
-            Some(id) => Ok(vec![one(spool, id, self.mailbox.as_ref())?]),
-            None => letters(spool, self.mailbox.as_ref()),
+            Some(id) => Ok(vec![one(queue, id, self.mailbox.as_ref())?]),
+            None => letters(queue, self.mailbox.as_ref()),
         }
     }
 
@@ -147,12 +147,12 @@ impl Which {
         &self,
         context: &Context,
         (done, state): (&str, &str),
-        act: impl Fn(&Spool, &DeadLetter) -> ensemble_core::Result<()>,
+        act: impl Fn(&dyn Broker, &DeadLetter) -> ensemble_core::Result<()>,
     ) -> Outcome {
-        let spool = context.spool()?;
-        let letters = self.letters(&spool)?;
+        let queue = Queue::open(context)?;
+        let letters = self.letters(&*queue)?;
         for letter in &letters {
-            act(&spool, letter)?;
+            act(&*queue, letter)?;
             if context.out.is_json() {
                 context.out.object(
                     &json!({ "id": letter.id, "mailbox": letter.mailbox, "state": state }),
@@ -178,8 +178,8 @@ struct Retry {
 
 impl Retry {
     fn run(self, context: &Context) -> Outcome {
-        self.which.each(context, ("gave back", "queued"), |spool, letter| {
-            spool.redrive(&letter.mailbox, &letter.id)
+        self.which.each(context, ("gave back", "queued"), |queue, letter| {
+            queue.redrive(&letter.mailbox, &letter.id)
         })
     }
 }
@@ -200,32 +200,32 @@ impl Drop {
             let text = "dropping all dead letters cannot be undone: nothing was removed";
             return Err(Failure::refused(text).with_hint("`--yes` does it"));
         }
-        self.which.each(context, ("dropped", "dropped"), |spool, letter| {
-            spool.drop_dead(&letter.mailbox, &letter.id)
+        self.which.each(context, ("dropped", "dropped"), |queue, letter| {
+            queue.drop_dead(&letter.mailbox, &letter.id)
         })
     }
 }
 
-fn letters(spool: &Spool, mailbox: Option<&Name>) -> Outcome<Vec<DeadLetter>> {
+fn letters(queue: &dyn Broker, mailbox: Option<&Name>) -> Outcome<Vec<DeadLetter>> {
     let Some(mailbox) = mailbox else {
         let mut all = Vec::new();
-        for mailbox in spool.mailboxes()? {
-            all.extend(spool.dead_letters(&mailbox)?);
+        for mailbox in queue.mailboxes()? {
+            all.extend(queue.dead_letters(&mailbox)?);
         }
         return Ok(all);
     };
-    Ok(spool.dead_letters(mailbox)?)
+    Ok(queue.dead_letters(mailbox)?)
 }
 
 /// The dead letter with this id.
-fn one(spool: &Spool, id: &MessageId, mailbox: Option<&Name>) -> Outcome<DeadLetter> {
+fn one(queue: &dyn Broker, id: &MessageId, mailbox: Option<&Name>) -> Outcome<DeadLetter> {
     let candidates = match mailbox {
         Some(mailbox) => vec![mailbox.clone()],
-        None => spool.mailboxes()?,
+        None => queue.mailboxes()?,
     };
     let mut holding = Vec::new();
     for mailbox in candidates {
-        if spool.state(&mailbox, id)? == Some(State::Dead) {
+        if queue.state(&mailbox, id)? == Some(State::Dead) {
             holding.push(mailbox);
         }
     }
@@ -235,7 +235,7 @@ fn one(spool: &Spool, id: &MessageId, mailbox: Option<&Name>) -> Outcome<DeadLet
     }
     let letter = match holding.pop() {
         None => None,
-        Some(mailbox) => spool.dead_letters(&mailbox)?.into_iter().find(|l| l.id == *id),
+        Some(mailbox) => queue.dead_letters(&mailbox)?.into_iter().find(|l| l.id == *id),
     };
     let place = || "among the dead letters".to_owned();
     let absent = || Error::NoMessage { id: id.to_string(), place: place() };

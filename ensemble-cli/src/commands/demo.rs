@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::args;
 use crate::context::Context;
-use crate::demo::{self, Settings};
+use crate::demo::{self, Scenario, Settings};
 use crate::exit::Outcome;
 
 /// Watch a Conductor, a Dispatch and two workers count the lines of a directory
@@ -26,6 +26,9 @@ pub(crate) struct Arguments {
     /// Show the panes; the demo ends when you detach (Ctrl-B d) or all is done and you press Ctrl-D
     #[arg(long)]
     attach: bool,
+    /// What is played
+    #[arg(long, value_name = "SCENARIO", default_value = "team")]
+    scenario: Scenario,
     /// How long it may take
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = args::duration)]
     timeout: Duration,
@@ -33,8 +36,8 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let settings =
-            Settings { dir: self.dir, work: self.work, attach: self.attach, timeout: self.timeout };
+        let Self { dir, work, attach, timeout, scenario } = self;
+        let settings = Settings { dir, work, attach, timeout, scenario };
         demo::run(context, settings)
     }
 }

@@ -208,7 +208,8 @@ fn stop_watcher(project: &Project) -> Outcome {
     }
     let deadline = Instant::now() + WATCHER_PATIENCE;
     loop {
-        match FileLock::acquire(&lock, Duration::from_millis(100)) {
+        // Shared: whoever starts a watcher waits for those who only look.
+        match FileLock::acquire_shared(&lock, Duration::from_millis(100)) {
             Ok(_) => return Ok(()),
             Err(Error::Locked { .. }) if Instant::now() < deadline => {
                 // The kernel says who it is: a file might name a process that is another by now.

@@ -8,6 +8,7 @@ use crate::args;
 use crate::context::Context;
 use crate::exit::Outcome;
 use crate::held::Which;
+use crate::queue::Queue;
 use crate::text::age;
 
 /// Hold a received message for longer
@@ -23,9 +24,9 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let spool = context.spool()?;
-        let lease = self.which.lease(context, &spool)?;
-        spool.extend(&lease, self.duration)?;
+        let queue = Queue::open(context)?;
+        let lease = self.which.lease(context, &*queue)?;
+        queue.extend(&lease, self.duration)?;
         if context.out.is_json() {
             return context.out.object(&json!({
                 "id": lease.id, "mailbox": lease.mailbox, "state": "acked",

@@ -1,8 +1,11 @@
 //! `ensemble fsck`: is every file where its name says?
 
+use ensemble_core::Error;
+use ensemble_core::board::Board;
 use ensemble_core::dropbox::{DROP_BOXES, DropBox, Routes};
 use ensemble_core::event_log::read_all;
 use ensemble_core::spool::{Finding, Repair};
+use ensemble_core::worktree::Finding as Left;
 use ensemble_watch::project::Project;
 use serde::Serialize;
 use serde_json::json;
@@ -12,7 +15,9 @@ use crate::exit::{Exit, Failure, Outcome};
 use crate::output::{BAD, FAINT, GOOD};
 use crate::text::{one_line, plural};
 
-/// Check the whole queue, opening every message
+mod board;
+
+/// Check the whole queue, opening every message, the blackboard and the worktrees of tasks
 ///
 /// Exit code 0 if it is clean, 4 if something is wrong that was not repaired. Notes (torn lines of
 /// the log, files in the drop boxes that no route matches) harm nothing.
@@ -28,11 +33,18 @@ impl Arguments {
         let spool = context.spool()?;
         let project = context.project()?;
         let findings = spool.fsck(self.repair)?;
-        let notes: Vec<Note> = log_notes(project)?.into_iter().chain(box_notes(project)?).collect();
+        let mut notes: Vec<Note> =
+            log_notes(project)?.into_iter().chain(box_notes(project)?).collect();
+        let worktrees = self.worktrees(context, &mut notes)?;
+        let board = board::look(context, self.repair, &mut notes)?;
         let out = &context.out;
         for finding in &findings {
             if out.is_json() { out.object(finding)? } else { print(context, finding)? }
         }
+        for finding in &worktrees {
+            if out.is_json() { out.object(finding)? } else { print_worktree(context, finding)? }
+        }
+        board.iter().try_for_each(|finding| board::print(context, finding))?;
         for note in &notes {
             if out.is_json() {
                 out.object(&json!({ "path": note.path, "note": note.text }))?;
@@ -41,18 +53,43 @@ impl Arguments {
                 out.line(out.paint(FAINT, line))?;
             }
         }
-        let left = findings.iter().filter(|finding| !finding.repaired).count();
+        let left = findings.iter().filter(|finding| !finding.repaired).count()
+            + worktrees.iter().filter(|finding| !finding.repaired).count()
+            + board.iter().filter(|finding| !finding.repaired).count();
         if left == 0 {
             return if out.is_json() { Ok(()) } else { out.line(out.paint(GOOD, "clean")) };
         }
         out.flush()?;
-        let text = format!("{} left in the queue", plural(left as u64, "problem"));
+        let text = format!("{} left", plural(left as u64, "problem"));
         let failure = Failure::new(Exit::Corrupt, text);
-        let can_be_repaired = findings.iter().any(|f| !f.repaired && f.repair != Repair::None);
+        let can_be_repaired = findings.iter().any(|f| !f.repaired && f.repair != Repair::None)
+            || worktrees.iter().any(|finding| !finding.repaired)
+            || board.iter().any(|finding| !finding.repaired && finding.is_repairable);
         Err(match can_be_repaired && !self.repair {
             true => failure.with_hint("`ensemble fsck --repair` mends what can be mended"),
             false => failure.with_hint("look at each file; nothing was removed"),
         })
+    }
+}
+
+impl Arguments {
+    /// What crashes left of worktrees and merges. Without a blackboard or a repository there are none.
+    fn worktrees(&self, context: &Context, notes: &mut Vec<Note>) -> Outcome<Vec<Left>> {
+        let project = context.project()?;
+        let board = match Board::find(project.root(), context.board_options(project)?) {
+            Err(Error::NoBoard { .. }) => return Ok(Vec::new()),
+            other => other?,
+        };
+        if !project.root().join(board.worktrees()).exists() {
+            return Ok(Vec::new());
+        }
+        let found = context.worktrees(&board)?.recover(self.repair)?;
+        let (harmless, left): (Vec<Left>, Vec<Left>) =
+            found.into_iter().partition(|finding| finding.is_note);
+        notes.extend(
+            harmless.into_iter().map(|Left { path, problem: text, .. }| Note { path, text }),
+        );
+        Ok(left)
     }
 }
 
@@ -71,6 +108,17 @@ fn print(context: &Context, finding: &Finding) -> Outcome {
         (false, _) => out.paint(BAD, "can be repaired"),
     };
     out.line(format!("{what}  {}: {}", one_line(&finding.path), one_line(&finding.problem)))
+}
+
+fn print_worktree(context: &Context, finding: &Left) -> Outcome {
+    let out = &context.out;
+    let what = match finding.repaired {
+        true => out.paint(GOOD, "repaired"),
+        false => out.paint(BAD, "left over"),
+    };
+    let task = finding.task.as_ref().map_or(String::new(), |task| format!("task {task}: "));
+    let problem = one_line(&finding.problem);
+    out.line(format!("{what}  {}: {task}{problem}", one_line(&finding.path)))
 }
 
 /// Lines of the log that are not records: a writer was killed inside a write.

@@ -6,13 +6,14 @@ use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::Error;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::{Envelope, Name};
-use ensemble_core::spool::{Found, Spool, State};
+use ensemble_core::spool::{Found, State};
 use serde_json::{Value, json};
 
 use crate::completion;
 use crate::context::Context;
 use crate::exit::Outcome;
 use crate::output::WARNING;
+use crate::queue::Queue;
 use crate::text::{age, plural};
 
 use super::status::{COUNT_MAX, counted};
@@ -32,19 +33,19 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let spool = context.spool()?;
+        let queue = Queue::open(context)?;
         match self.name.or(context.agent()?) {
-            Some(name) => show(context, &spool, &name, self.limit),
-            None => summarise(context, &spool),
+            Some(name) => show(context, &queue, &name, self.limit),
+            None => summarise(context, &queue),
         }
     }
 }
 
-fn show(context: &Context, spool: &Spool, mailbox: &Name, limit: usize) -> Outcome {
-    let found = spool.unfinished(mailbox, limit)?;
+fn show(context: &Context, queue: &Queue, mailbox: &Name, limit: usize) -> Outcome {
+    let found = queue.unfinished(mailbox, limit)?;
     let mut rows = Vec::with_capacity(found.len());
     for found in &found {
-        let envelope = match spool.peek(mailbox, &found.id) {
+        let envelope = match queue.peek(mailbox, &found.id) {
             // It has gone on its way since it was listed.
             Err(Error::NoMessage { .. }) => continue,
             other => other,
@@ -63,11 +64,11 @@ fn show(context: &Context, spool: &Spool, mailbox: &Name, limit: usize) -> Outco
     } else {
         context.out.table(&["id", "state", "from", "type", "task", "age"], rows)?;
     }
-    let waiting = spool.waiting(mailbox, COUNT_MAX)?;
+    let waiting = queue.waiting(mailbox, COUNT_MAX)?;
     if found.len() == limit && waiting > limit as u64 {
         context.out.line(format!("… {} wait: `--limit N` shows more", counted(waiting)))?;
     }
-    if let Some(overflow) = spool.overflow(mailbox)? {
+    if let Some(overflow) = queue.overflow(mailbox)? {
         let refused = plural(overflow.refused, "message");
         let note = format!(
             "full: {refused} refused, the last at {} from {}",
@@ -126,10 +127,10 @@ fn as_json(found: &Found, envelope: Result<Envelope, Error>) -> Value {
     object
 }
 
-fn summarise(context: &Context, spool: &Spool) -> Outcome {
+fn summarise(context: &Context, queue: &Queue) -> Outcome {
     let mut rows = Vec::new();
-    for name in spool.mailboxes()? {
-        let glance = spool.glance(&name, COUNT_MAX)?;
+    for name in queue.mailboxes()? {
+        let glance = queue.glance(&name, COUNT_MAX)?;
         if context.out.is_json() {
             context.out.object(&json!({
                 "mailbox": name, "waiting": glance.waiting, "held": glance.held,

@@ -44,13 +44,16 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
+    Replay(super::log_replay::Arguments),
     Report(super::log_report::Arguments),
 }
 
 impl Arguments {
     pub(crate) fn run(mut self, context: &Context) -> Outcome {
-        if let Some(What::Report(report)) = self.what.take() {
-            return report.run(context);
+        match self.what.take() {
+            Some(What::Report(report)) => return report.run(context),
+            Some(What::Replay(replay)) => return replay.run(context),
+            None => {}
         }
         let logs = context.project()?.logs();
         if !logs.is_dir() {

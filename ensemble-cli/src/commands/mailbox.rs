@@ -12,6 +12,7 @@ use serde_json::json;
 use super::bind::{Bind, PaneFlags, Unbind};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
+use crate::queue::Queue;
 use crate::text::{age, plural};
 use crate::{args, completion};
 
@@ -74,7 +75,7 @@ impl Add {
         settings.attempts_max = self.attempts_max;
         settings.lease_seconds = self.lease.map_or(LEASE_SECONDS_DEFAULT, |l| l.as_secs());
         settings.done_days = self.done_days;
-        context.spool()?.add_mailbox(&self.name, &settings)?;
+        Queue::open(context)?.add_mailbox(&self.name, &settings)?;
         if self.place.is_given() {
             self.place.bind(context, self.name.clone(), self.name.clone())?;
         }
@@ -90,10 +91,10 @@ impl Add {
 struct List {}
 
 fn list(context: &Context) -> Outcome {
-    let spool = context.spool()?;
+    let queue = Queue::open(context)?;
     let mut rows = Vec::new();
-    for name in spool.mailboxes()? {
-        let settings = spool.settings(&name)?;
+    for name in queue.mailboxes()? {
+        let settings = queue.settings(&name)?;
         if context.out.is_json() {
             context.out.object(&described(&name, &settings))?;
             continue;

@@ -1,53 +1,77 @@
 //! The verbs, one file each. A new one is its file, its line in the list of modules and its line
 //! in the list of verbs; what it takes and its help stand in its `Arguments`.
 
+mod abort;
+mod agent;
 mod analyze;
+mod anomaly;
 mod assign;
 mod attach;
 mod bind;
 mod board;
+mod bridge;
 mod broadcast;
+mod checkpoint;
 mod completions;
+mod controls;
 mod dead;
 mod demo;
+mod discover;
 mod doctor;
 mod down;
 mod escalations;
 mod extend;
 mod fsck;
+mod goal;
 mod inbox;
 mod init;
+mod instruct;
 mod join;
 mod lint;
 mod log;
+mod log_replay;
 mod log_report;
 mod mailbox;
 mod man;
+mod mcp;
+mod migrate;
 mod nudge;
 mod pane;
+mod pause;
 mod ping;
 mod plan;
 mod pong;
+mod prompt;
 mod recv;
 mod release;
 mod report;
 mod request;
 mod requests;
 mod respond;
+mod resume;
 mod review;
 mod schema;
 mod send;
 mod settle;
 mod spawn;
+mod sprint;
 mod status;
+mod step;
 mod summary;
+mod supervise;
 mod task;
 mod team;
 mod up;
 mod watch;
 mod whoami;
+mod why;
 
 use ensemble_watch::project::Project;
+
+pub(crate) use agent::{hand_over, live};
+pub(crate) use send::fill;
+pub(crate) use step::{open as open_steps, sentence as step_sentence};
+pub(crate) use task::take as take_task;
 
 use crate::context::Context;
 use crate::exit::Outcome;
@@ -98,7 +122,21 @@ verbs! {
     Assign => assign,
     Board => board,
     Task => task,
+    Supervise => supervise,
+    Agent => agent,
+    Goal => goal,
+    Sprint => sprint,
+    Discover => discover,
+    Anomaly => anomaly,
     Analyze => analyze,
+    Pause => pause,
+    Checkpoint => checkpoint,
+    Abort => abort,
+    Resume => resume,
+    Prompt => prompt,
+    Step => step,
+    Report => report,
+    Mcp => mcp,
     Request => request,
     Plan => plan,
     Respond => respond,
@@ -109,12 +147,15 @@ verbs! {
     Escalations => escalations,
     Inbox => inbox,
     Status => status,
-    Report => report,
     Review => review,
+    Instruct => instruct,
     Summary => summary,
     Lint => lint,
     Log => log,
+    Why => why,
     Dead => dead,
+    Bridge => bridge,
+    Migrate => migrate,
     Fsck => fsck,
     Doctor => doctor,
     Schema => schema,
@@ -125,4 +166,9 @@ verbs! {
 /// Whether a watcher looks after the project.
 pub(crate) fn watcher_runs(project: &Project) -> bool {
     status::Watcher::look(project).holder.is_some()
+}
+
+/// Who says something on the blackboard.
+pub(crate) fn reporter(context: &Context) -> Outcome<String> {
+    Ok(context.agent()?.map_or_else(|| "a person".to_owned(), |agent| agent.to_string()))
 }

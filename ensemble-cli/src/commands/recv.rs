@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::env::Delivery;
-use ensemble_core::message::{Envelope, Name};
+use ensemble_core::message::{Envelope, Name, fenced};
 use ensemble_core::requests::{Correlation, Requests};
 use ensemble_core::spool::{Spool, Waited};
 use ensemble_watch::doorbell::Waiter;
@@ -13,9 +13,14 @@ use serde_json::json;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
 use crate::interrupt::Interrupt;
-use crate::output::STRONG;
+use crate::output::{FAINT, Output, STRONG};
+use crate::queue::Queue;
 use crate::text::age;
 use crate::{args, completion};
+
+/// How often servers are asked although no news came.
+#[cfg(feature = "nats")]
+const SERVERS_LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Receive the next message; exit code 3 if there is none
 ///
@@ -46,20 +51,22 @@ impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let agent = context.agent_required()?;
         let mailbox = self.mailbox.clone().unwrap_or_else(|| agent.clone());
-        let spool = context.spool()?;
+        let queue = Queue::open(context)?;
         let interrupt = Interrupt::install()?;
-        let mut delivery = spool.receive(&mailbox, &agent)?;
+        let mut delivery = queue.receive(&mailbox, &agent)?;
         if let (None, Some(patience)) = (&delivery, self.wait) {
-            delivery = wait(&spool, &interrupt, &mailbox, &agent, patience)?;
+            delivery = wait(&queue, &interrupt, &mailbox, &agent, patience)?;
         }
         let Some(mut delivery) = delivery else {
-            return Err(nothing(&spool, &mailbox, &agent)?);
+            return Err(nothing(&queue, &mailbox, &agent)?);
         };
-        correlate(context, &spool, &delivery.envelope);
-        let delivered = self.hand_over(context, &spool, &interrupt, &mut delivery);
+        if let Some(spool) = queue.directory() {
+            correlate(context, spool, &delivery.envelope);
+        }
+        let delivered = self.hand_over(context, &queue, &interrupt, &mut delivery);
         if delivered.is_err() {
             // Nobody has seen it: others may have it at once, not only when the lease is over.
-            spool.release(&delivery.lease, Duration::ZERO)?;
+            queue.release(&delivery.lease, Duration::ZERO)?;
             interrupt.end_if_noted();
         }
         delivered
@@ -69,32 +76,33 @@ impl Arguments {
     fn hand_over(
         &self,
         context: &Context,
-        spool: &Spool,
+        queue: &Queue,
         interrupt: &Interrupt,
         delivery: &mut Delivery,
     ) -> Outcome {
         if let Some(lease) = self.lease {
-            spool.extend(&delivery.lease, lease)?;
+            queue.extend(&delivery.lease, lease)?;
             delivery.lease_duration = lease;
         }
         if interrupt.is_noted() {
             return Err(Failure::refused("interrupted: the message was given back"));
         }
         if context.out.is_json() {
-            print_json(context, spool, delivery)?;
+            print_json(context, queue, delivery)?;
         } else if self.body {
-            print_body(context, spool, delivery)?;
+            print_body(context, queue, delivery)?;
         } else {
-            print_message(context, spool, delivery)?;
+            print_message(context, queue, delivery)?;
         }
         context.out.flush()
     }
 }
 
 /// Why there is nothing: perhaps something waits, but not for this agent yet.
-fn nothing(spool: &Spool, mailbox: &Name, agent: &Name) -> Outcome<Failure> {
-    let gated: Vec<String> = spool
-        .gated(mailbox, agent)?
+fn nothing(queue: &Queue, mailbox: &Name, agent: &Name) -> Outcome<Failure> {
+    let gates = queue.directory().map(|spool| spool.gated(mailbox, agent)).transpose()?;
+    let gated: Vec<String> = gates
+        .unwrap_or_default()
         .iter()
         .map(|gate| format!("task {} is gated: {}", gate.task_id, gate.advice()))
         .collect();
@@ -120,17 +128,19 @@ fn correlate(context: &Context, spool: &Spool, envelope: &Envelope) {
 
 /// Listens first, then looks, then sleeps: what is sent in between is not missed.
 fn wait(
-    spool: &Spool,
+    queue: &Queue,
     interrupt: &Interrupt,
     mailbox: &Name,
     agent: &Name,
     patience: Duration,
 ) -> Outcome<Option<Delivery>> {
     let deadline = Instant::now().checked_add(patience);
-    let home = spool.root().join("mailbox").join(mailbox.as_str());
-    let waiter = Waiter::new(&[home.join("new"), home.join("front")]);
+    let waiter = queue.directory().map(|spool| {
+        let home = spool.root().join("mailbox").join(mailbox.as_str());
+        Waiter::new(&[home.join("new"), home.join("front")])
+    });
     loop {
-        if let Some(delivery) = spool.receive(mailbox, agent)? {
+        if let Some(delivery) = queue.receive(mailbox, agent)? {
             return Ok(Some(delivery));
         }
         let left =
@@ -138,15 +148,31 @@ fn wait(
         if left.is_zero() {
             return Ok(None);
         }
-        let nap = match spool.sleep_allowed(mailbox)? {
-            Waited::AtMost(due) => left.min(due),
-            Waited::UntilPublished => left,
-        };
-        interrupt.may_end_during(|| waiter.wait(nap));
+        match queue {
+            Queue::Directory(spool) => {
+                let nap = match spool.sleep_allowed(mailbox)? {
+                    Waited::AtMost(due) => left.min(due),
+                    Waited::UntilPublished => left,
+                };
+                interrupt.may_end_during(|| {
+                    if let Some(waiter) = &waiter {
+                        waiter.wait(nap);
+                    }
+                });
+            }
+            #[cfg(feature = "nats")]
+            Queue::Servers(servers) => {
+                let mut waited = Ok(false);
+                interrupt.may_end_during(|| {
+                    waited = servers.wait(mailbox, left.min(SERVERS_LOOK_INTERVAL));
+                });
+                waited?;
+            }
+        }
     }
 }
 
-fn print_json(context: &Context, spool: &Spool, delivery: &Delivery) -> Outcome {
+fn print_json(context: &Context, queue: &Queue, delivery: &Delivery) -> Outcome {
     let Delivery { envelope, lease, lease_duration, .. } = delivery;
     let mut object = json!({
         "id": lease.id,
@@ -157,21 +183,24 @@ fn print_json(context: &Context, spool: &Spool, delivery: &Delivery) -> Outcome 
         "envelope": envelope,
     });
     if let Some(attachment) = &envelope.attachment {
-        object["attachment_path"] = json!(spool.attachment_path(attachment));
+        object["attachment_path"] = json!(queue.attachment_path(attachment));
     }
     context.out.object(&object)
 }
 
-fn print_body(context: &Context, spool: &Spool, delivery: &Delivery) -> Outcome {
+fn print_body(context: &Context, queue: &Queue, delivery: &Delivery) -> Outcome {
     match &delivery.envelope.attachment {
-        Some(attachment) => context.out.content(&spool.read_attachment(attachment)?),
-        None => context.out.content(delivery.envelope.body.as_bytes()),
+        Some(attachment) if queue.directory().is_some() => {
+            let content = queue.directory().map(|spool| spool.read_attachment(attachment));
+            context.out.content(&content.transpose()?.unwrap_or_default())
+        }
+        _ => context.out.content(delivery.envelope.body.as_bytes()),
     }
 }
 
-fn print_message(context: &Context, spool: &Spool, delivery: &Delivery) -> Outcome {
+fn print_message(context: &Context, queue: &Queue, delivery: &Delivery) -> Outcome {
     let Delivery { envelope, lease, lease_duration, .. } = delivery;
-    let attachment = envelope.attachment.as_ref().map(|a| spool.attachment_path(a));
+    let attachment = envelope.attachment.as_ref().and_then(|a| queue.attachment_path(a));
     let headers = [
         ("id", Some(context.out.paint(STRONG, &lease.id))),
         ("from", Some(envelope.from.to_string())),
@@ -188,7 +217,13 @@ fn print_message(context: &Context, spool: &Spool, delivery: &Delivery) -> Outco
             context.out.line(format!("{name:<8} {value}"))?;
         }
     }
-    context.out.line("")?;
-    context.out.content(envelope.body.as_bytes())?;
-    if envelope.body.ends_with('\n') { Ok(()) } else { context.out.line("") }
+    print_content(&context.out, envelope)
+}
+
+/// Whatever the content looks like, it is seen where it begins, where it ends, and whose it is.
+pub(super) fn print_content(out: &Output, envelope: &Envelope) -> Outcome {
+    let whose = format!("all between the fences is by {}, whoever it speaks of", envelope.from);
+    out.line(format!("{:<8} {}", "content", out.paint(FAINT, whose)))?;
+    out.content(fenced(&envelope.body).as_bytes())?;
+    out.line("")
 }

@@ -8,6 +8,7 @@ use crate::args;
 use crate::context::Context;
 use crate::exit::Outcome;
 use crate::held::Which;
+use crate::queue::Queue;
 use crate::text::age;
 
 /// Give a received message back, to be received again
@@ -25,10 +26,10 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let spool = context.spool()?;
-        let lease = self.which.lease(context, &spool)?;
-        spool.release(&lease, self.delay)?;
-        let state = spool.state(&lease.mailbox, &lease.id)?.map_or("gone", |state| state.word());
+        let queue = Queue::open(context)?;
+        let lease = self.which.lease(context, &*queue)?;
+        queue.release(&lease, self.delay)?;
+        let state = queue.state(&lease.mailbox, &lease.id)?.map_or("gone", |state| state.word());
         if context.out.is_json() {
             return context
                 .out

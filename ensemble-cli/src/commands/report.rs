@@ -102,8 +102,8 @@ impl Arguments {
         report.options_considered = self.options;
         report.completed_at = Some(SystemClock.wall().to_string());
         let file = format!("{}-completed.yaml", file_stem(&self.task));
-        let text = drop::lint(context, &report, &file, &self.checks)?;
-        let file = drop::land(context, &file, &text)?;
+        let text = drop::lint(context.project()?, &report, &file, &self.checks)?;
+        let file = drop::land(context.project()?, &file, &text)?;
         if context.out.is_json() {
             return context.out.object(&json!({
                 "task_id": self.task, "status": status.as_str(), "worker_id": report.worker_id,

@@ -75,10 +75,10 @@ impl Arguments {
         review.findings = findings;
         review.reviewed_at = Some(SystemClock.wall().to_string());
         let file = self.file(context, reviewer.as_str())?;
-        let text = drop::lint(context, &review, &file, &self.checks)?;
+        let text = drop::lint(context.project()?, &review, &file, &self.checks)?;
         let recorder = context.recorder()?;
         let reviews = context.project()?.reviews();
-        let file = drop::land(context, &file, &text)?;
+        let file = drop::land(context.project()?, &file, &text)?;
         let count = reviews.count(&file, text.as_bytes(), &*recorder)?.unwrap_or_default();
         self.print(context, verdict, &file, &count, reviews.cycles_max())
     }

@@ -1,7 +1,11 @@
 //! `ensemble schema`: what stands in a file, for editors.
 
-use ensemble_core::contract::Kind;
+use ensemble_core::contract::{self, Kind};
+use ensemble_core::message::EnvelopeFile;
+use ensemble_core::steps::{Notice, Plan};
 use ensemble_watch::project::Config;
+use schemars::Schema;
+use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
@@ -14,7 +18,9 @@ pub(super) const SCHEMA_FILE: &str = "ensemble.schema.json";
 /// `ensemble init` writes the one of `ensemble.yaml` to `.ensemble/ensemble.schema.json`, where the
 /// first line of the configuration tells editors with a YAML language server to look.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example: ensemble schema config > .ensemble/ensemble.schema.json")]
+#[command(after_help = "Examples:
+  ensemble schema config > .ensemble/ensemble.schema.json
+  ensemble schema tools | jq .submit_step_completion")]
 pub(crate) struct Arguments {
     /// Of what
     what: What,
@@ -36,21 +42,44 @@ enum What {
     Summary,
     /// `dispatch-instruction.yaml`
     Instruction,
+    /// A message, as its file has it
+    Message,
+    /// A plan for `ensemble step add`
+    Plan,
+    /// What an orchestrator is told of its steps
+    Notice,
+    /// The arguments of each tool of `ensemble mcp`
+    Tools,
 }
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let kind = match self.what {
-            What::Config => return context.out.content(config_schema()?.as_bytes()),
-            What::Task => Kind::Task,
-            What::Report => Kind::Report,
-            What::Review => Kind::Review,
-            What::Escalation => Kind::Escalation,
-            What::Summary => Kind::Summary,
-            What::Instruction => Kind::Instruction,
-        };
-        context.out.content(pretty(&ensemble_core::contract::schema(kind))?.as_bytes())
+        let contract =
+            |kind| -> Outcome { context.out.content(pretty(&contract::schema(kind))?.as_bytes()) };
+        match self.what {
+            What::Config => context.out.content(config_schema()?.as_bytes()),
+            What::Task => contract(Kind::Task),
+            What::Report => contract(Kind::Report),
+            What::Review => contract(Kind::Review),
+            What::Escalation => contract(Kind::Escalation),
+            What::Summary => contract(Kind::Summary),
+            What::Instruction => contract(Kind::Instruction),
+            What::Message => print(context, "message", schemars::schema_for!(EnvelopeFile)),
+            What::Plan => print(context, "plan of steps", schemars::schema_for!(Plan)),
+            What::Notice => print(context, "notice of a step queue", schemars::schema_for!(Notice)),
+            What::Tools => {
+                let tools = crate::mcp::schemas();
+                let tools: serde_json::Map<String, Value> =
+                    tools.into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect();
+                context.out.content(format!("{:#}\n", json!(tools)).as_bytes())
+            }
+        }
     }
+}
+
+fn print(context: &Context, title: &str, mut schema: Schema) -> Outcome {
+    schema.insert("title".to_owned(), title.into());
+    context.out.content(format!("{:#}\n", schema.to_value()).as_bytes())
 }
 
 /// The schema of `ensemble.yaml`.

@@ -1,5 +1,8 @@
 //! `ensemble send`: stores a message for one or several mailboxes.
 
+#[cfg(feature = "nats")]
+mod servers;
+
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Read};
 use std::path::{Path, PathBuf};
@@ -82,6 +85,10 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
+        #[cfg(feature = "nats")]
+        if let Some(options) = context.nats_options()? {
+            return self.send_to_servers(context, &options);
+        }
         let spool = context.spool()?;
         let sender = context.agent()?;
         let recipients = self.recipients(&spool, sender.as_ref())?;
@@ -198,6 +205,11 @@ impl Arguments {
         sender: Option<Name>,
         content: Vec<u8>,
     ) -> Outcome<Envelope> {
+        fill(spool, self.headers(to, sender), content)
+    }
+
+    /// The message without its content.
+    fn headers(&self, to: &Name, sender: Option<Name>) -> Envelope {
         let mut envelope = Envelope::new(to.clone(), String::new())
             .with_kind(self.kind.clone())
             .with_priority(self.priority);
@@ -211,12 +223,12 @@ impl Arguments {
         envelope.attempt = self.attempt;
         envelope.correlation_id.clone_from(&self.correlation);
         envelope.expires_at = self.expires.map(|time| SystemClock.wall().plus(time));
-        fill(spool, envelope, content)
+        envelope
     }
 }
 
 /// The content of a file; of stdin for `-`.
-pub(super) fn content_of(path: &Path) -> Outcome<Vec<u8>> {
+pub(crate) fn content_of(path: &Path) -> Outcome<Vec<u8>> {
     if path == Path::new("-") {
         return read_content(io::stdin().lock())
             .map_err(|e| Failure::refused(format!("cannot read stdin: {e}")));
@@ -227,7 +239,7 @@ pub(super) fn content_of(path: &Path) -> Outcome<Vec<u8>> {
 }
 
 /// Puts the content into the body, or into an attachment if it does not fit.
-pub(super) fn fill(spool: &Spool, mut envelope: Envelope, content: Vec<u8>) -> Outcome<Envelope> {
+pub(crate) fn fill(spool: &Spool, mut envelope: Envelope, content: Vec<u8>) -> Outcome<Envelope> {
     let content = match String::from_utf8(content) {
         Ok(text) if text.len() <= BODY_BYTES_MAX => {
             envelope.body = text;
@@ -248,6 +260,14 @@ pub(super) fn fill(spool: &Spool, mut envelope: Envelope, content: Vec<u8>) -> O
         attachment.sha256, attachment.bytes
     );
     Ok(envelope.with_attachment(attachment))
+}
+
+/// Puts the content into the body, which alone travels to servers.
+pub(crate) fn fill_for_servers(mut envelope: Envelope, content: Vec<u8>) -> Outcome<Envelope> {
+    envelope.body = String::from_utf8(content)
+        .map_err(|_| Failure::refused("content that is not UTF-8 cannot be sent to servers"))?;
+    envelope.encode()?;
+    Ok(envelope)
 }
 
 fn read_content(source: impl Read) -> io::Result<Vec<u8>> {

@@ -5,6 +5,7 @@ use serde_json::json;
 use crate::context::Context;
 use crate::exit::Outcome;
 use crate::held::Which;
+use crate::queue::Queue;
 
 /// Say that the work of a received message is done
 ///
@@ -18,9 +19,9 @@ pub(crate) struct Arguments {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let spool = context.spool()?;
-        let lease = self.which.lease(context, &spool)?;
-        spool.settle(&lease)?;
+        let queue = Queue::open(context)?;
+        let lease = self.which.lease(context, &*queue)?;
+        queue.settle(&lease)?;
         if context.out.is_json() {
             return context
                 .out

@@ -9,13 +9,14 @@ use ensemble_core::Error;
 use ensemble_core::durable::FileLock;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Name;
-use ensemble_core::spool::{Glance, Overflow, Spool};
+use ensemble_core::spool::{Glance, Overflow};
 use ensemble_watch::project::Project;
 use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::exit::{Outcome, say};
 use crate::output::{FAINT, GOOD, WARNING};
+use crate::queue::Queue;
 use crate::text::{age, one_line, plural};
 
 /// Messages are counted up to here; what is beyond takes long and helps nobody.
@@ -33,13 +34,13 @@ pub(crate) struct Arguments {}
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let spool = context.spool()?;
+        let queue = Queue::open(context)?;
         let project = context.project()?;
         let watcher = Watcher::look(project);
         if context.out.is_json() {
-            print_json(context, &spool, &watcher)
+            print_json(context, &queue, &watcher)
         } else {
-            print_mailboxes(context, &spool)?;
+            print_mailboxes(context, &queue)?;
             context.out.line("")?;
             print_watcher(context, &watcher)
         }
@@ -85,8 +86,8 @@ fn read_status(path: &Path) -> Option<Value> {
     serde_json::from_str(&text).ok()
 }
 
-fn print_json(context: &Context, spool: &Spool, watcher: &Watcher) -> Outcome {
-    for (name, glance, overflow) in look(spool)? {
+fn print_json(context: &Context, queue: &Queue, watcher: &Watcher) -> Outcome {
+    for (name, glance, overflow) in look(queue)? {
         let mut object = json!({ "mailbox": name });
         for (key, value) in
             serde_json::to_value(&glance).unwrap_or_default().as_object().into_iter().flatten()
@@ -107,8 +108,8 @@ fn print_json(context: &Context, spool: &Spool, watcher: &Watcher) -> Outcome {
     }))
 }
 
-fn print_mailboxes(context: &Context, spool: &Spool) -> Outcome {
-    let mailboxes = look(spool)?;
+fn print_mailboxes(context: &Context, queue: &Queue) -> Outcome {
+    let mailboxes = look(queue)?;
     if mailboxes.is_empty() {
         return context.out.line("no mailbox yet: `ensemble mailbox add NAME` makes one");
     }
@@ -129,16 +130,16 @@ fn print_mailboxes(context: &Context, spool: &Spool) -> Outcome {
     )
 }
 
-fn look(spool: &Spool) -> Outcome<Vec<(Name, Glance, Option<Overflow>)>> {
+fn look(queue: &Queue) -> Outcome<Vec<(Name, Glance, Option<Overflow>)>> {
     let mut all = Vec::new();
-    for name in spool.mailboxes()? {
-        let glance = match spool.glance(&name, COUNT_MAX) {
+    for name in queue.mailboxes()? {
+        let glance = match queue.glance(&name, COUNT_MAX) {
             // Removed since it was listed.
             Err(Error::NoMailbox { .. }) => continue,
             other => other?,
         };
         // What `fsck` is for must not keep anybody from seeing the rest.
-        let overflow = spool.overflow(&name).unwrap_or_else(|error| {
+        let overflow = queue.overflow(&name).unwrap_or_else(|error| {
             say(&format!("warning: {error}"));
             None
         });

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ensemble_core::Error;
-use ensemble_core::contract::{self, Instruction, Reading, Rule, Summary};
+use ensemble_core::contract::{Rule, Summary};
 use ensemble_core::driver::{Batch, Batches, Dispatcher, SUMMARY_PATH, Told, batch_of};
 use ensemble_core::env::SystemClock;
 use ensemble_core::message::Name;
@@ -12,9 +12,9 @@ use ensemble_core::proto::collect::Limits;
 use ensemble_watch::doorbell::Waiter;
 use serde_json::json;
 
-use super::send::content_of;
+use super::instruct;
 use crate::context::Context;
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{Failure, Outcome};
 use crate::{args, text};
 
 /// Who collects if nobody said who is asking.
@@ -81,42 +81,26 @@ impl Arguments {
         };
         let waiter = Waiter::new(&[project.queue.join("reports")]);
         let told = dispatcher.collect(&batch, limits, &mut |longest| waiter.wait(longest))?;
-        print(context, &batch, &told)
+        print(context, &batch, told.summary(), matches!(told, Told::Now(_)))
     }
 
     fn batch(&self) -> Outcome<Batch> {
-        let (tasks, mark) = match &self.instruction {
-            None => (self.tasks.clone(), None),
-            Some(file) => {
-                let content = content_of(file)?;
-                let text = String::from_utf8_lossy(&content);
-                let read = contract::read_as::<Instruction>(&text, file);
-                let instruction = match read {
-                    Ok(Reading::Whole(instruction)) => instruction,
-                    Ok(Reading::Foreign) => {
-                        let text = format!("{} has no tasks", file.display());
-                        return Err(Failure::new(Exit::Corrupt, text));
-                    }
-                    Err(broken) => return Err(Failure::new(Exit::Corrupt, broken.to_string())),
-                };
-                let tasks = instruction.tasks.iter().map(|task| task.id.clone()).collect();
-                (tasks, instruction.created_at)
-            }
-        };
-        let id = match &self.batch {
-            Some(id) => id.clone(),
+        let mut batch = match &self.instruction {
+            Some(file) => Batch::of(&instruct::instruction_of(file)?).map_err(Failure::from)?,
             None => {
-                let marks = tasks.iter().map(String::as_str).chain(mark.as_deref());
-                Name::new(batch_of(marks)).map_err(Error::from)?
+                let id = batch_of(self.tasks.iter().map(String::as_str));
+                Batch { id: Name::new(id).map_err(Error::from)?, tasks: self.tasks.clone() }
             }
         };
-        Ok(Batch { id, tasks })
+        if let Some(id) = &self.batch {
+            batch.id = id.clone();
+        }
+        Ok(batch)
     }
 }
 
-fn print(context: &Context, batch: &Batch, told: &Told) -> Outcome {
-    let summary: &Summary = told.summary();
-    let is_new = matches!(told, Told::Now(_));
+/// Says what became of a batch; what is missing fails.
+pub(super) fn print(context: &Context, batch: &Batch, summary: &Summary, is_new: bool) -> Outcome {
     if context.out.is_json() {
         let mut object = json!({ "batch_id": batch.id, "told": is_new, "file": SUMMARY_PATH });
         if let (Some(object), Ok(serde_json::Value::Object(fields))) =

@@ -4,10 +4,18 @@ use ensemble_core::board::{LockedBoard, NewTask, State, Status, Task, claimable,
 use ensemble_core::message::Name;
 use serde_json::{Value, json};
 
+use crate::acting::holder_itself;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::output::STRONG;
 use crate::text::{one_line, printable};
+
+mod claim;
+mod hand_in;
+mod merge;
+mod plan;
+
+pub(crate) use claim::take;
 
 /// Add, list and change tasks on the blackboard
 #[derive(Debug, clap::Args)]
@@ -21,8 +29,15 @@ enum Verb {
     Add(Add),
     List(List),
     Show(Show),
+    Finalize(plan::Finalize),
     Block(Block),
+    Unblock(plan::Unblock),
     Supersede(Supersede),
+    Claim(claim::Claim),
+    Submit(hand_in::Submit),
+    Verdict(hand_in::Verdict),
+    Merge(merge::Merge),
+    Abandon(plan::Abandon),
 }
 
 impl Arguments {
@@ -31,8 +46,15 @@ impl Arguments {
             Verb::Add(add) => add.run(context),
             Verb::List(list) => list.run(context),
             Verb::Show(show) => show.run(context),
+            Verb::Finalize(finalize) => finalize.run(context),
             Verb::Block(block) => block.run(context),
+            Verb::Unblock(unblock) => unblock.run(context),
             Verb::Supersede(supersede) => supersede.run(context),
+            Verb::Claim(claim) => claim.run(context),
+            Verb::Submit(submit) => submit.run(context),
+            Verb::Verdict(verdict) => verdict.run(context),
+            Verb::Merge(merge) => merge.run(context),
+            Verb::Abandon(abandon) => abandon.run(context),
         }
     }
 }
@@ -158,9 +180,11 @@ fn happened(line: &Value) -> String {
     format!("\n    {}", one_line(told.trim_end()))
 }
 
-/// Say that a task cannot go on, in the name of its planner
+/// Say that a task cannot go on, in the name of its holder or its planner
 ///
-/// Whoever worked on it is fenced off: what it writes from now on is refused.
+/// Its own agent ($ENSEMBLE_TASK_ID) says so under the number of its claim ($ENSEMBLE_TASK_EPOCH), and is
+/// refused if that is over. Everybody else says so as its planner: whoever worked on it is fenced off, what
+/// it writes from now on is refused.
 #[derive(Debug, clap::Args)]
 struct Block {
     /// Which one
@@ -175,8 +199,9 @@ struct Block {
 
 impl Block {
     fn run(self, context: &Context) -> Outcome {
+        let holder = holder_itself(context, &self.id)?;
         change(context, &self.id, |board| {
-            board.block(&self.id, None, &self.reason, &self.questions)
+            board.block(&self.id, holder.as_ref(), &self.reason, &self.questions)
         })
     }
 }

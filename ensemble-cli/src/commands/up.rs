@@ -19,7 +19,7 @@ use crate::exit::{Failure, Outcome, say};
 /// Who acts if nobody in particular asks.
 const ACTOR_DEFAULT: &str = "ensemble";
 /// How long the watcher may take to start.
-const WATCHER_PATIENCE: Duration = Duration::from_secs(10);
+const WATCHER_PATIENCE: Duration = Duration::from_secs(30);
 /// How often to look for it, where no event tells.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 

@@ -82,17 +82,20 @@ impl Hops {
         set: impl FnOnce(&mut Hop),
         what: &str,
     ) -> Option<String> {
-        let hop = self.by_message.get_mut(&(mailbox.to_owned(), id.to_owned()))?;
+        // Its sender may be slower to say that it is stored than its recipient to take it.
+        let hop = self.by_message.entry((mailbox.to_owned(), id.to_owned())).or_default();
         set(hop);
-        Some(format!("{} {} {what} {mailbox}", hop.kind, hop.task).replace("  ", " "))
+        let name = if hop.stored.is_some() { &*hop.kind } else { id };
+        Some(format!("{name} {} {what} {mailbox}", hop.task).replace("  ", " "))
     }
 
-    /// The summary was read and settled, and so was everything else.
+    /// The summary was read and settled, and so was everything else; what was taken, but is not yet
+    /// told to be stored, is still to be heard of.
     pub(super) fn is_complete(&self) -> bool {
-        let summary =
-            self.by_message.values().any(|h| h.kind == "report.summary" && h.settled.is_some());
-        summary
-            && self.by_message.values().filter(|h| h.stored.is_some()).all(|h| h.settled.is_some())
+        let hops = || self.by_message.values();
+        let summary = hops().any(|h| h.kind == "report.summary" && h.settled.is_some());
+        let mut known = hops().filter(|h| h.stored.is_some() || h.acked.is_some());
+        summary && known.all(|h| h.stored.is_some() && h.settled.is_some())
     }
 
     pub(super) fn seconds_since_start(&self, record: &Record) -> f64 {
@@ -149,4 +152,59 @@ impl Hops {
 /// it as stored: that is 0 ms.
 fn millis(from: Option<Timestamp>, to: Option<Timestamp>) -> Option<u128> {
     Some(to?.since(from?).as_millis())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(seq: u64, kind: &str, data: &Value) -> Record {
+        let line = json!({
+            "timestamp": "2026-11-21T10:00:00.000Z", "session_id": "session-20261121-100000",
+            "seq": seq, "type": kind, "actor": "worker", "data": data,
+        });
+        Record::parse(line.to_string().as_bytes()).unwrap()
+    }
+
+    /// On a disk that is slow to sync, a recipient has taken a message, and even settled it, before its
+    /// sender has recorded it as stored: each order tells the same.
+    #[test]
+    fn a_message_that_is_taken_before_its_sender_says_that_it_is_stored_is_told_whole() {
+        let place = json!({ "mailbox": "conductor", "id": "m1", "epoch": 1 });
+        let stored = json!({ "mailbox": "conductor", "id": "m1", "type": "report.summary" });
+        let all =
+            [("message.stored", &stored), ("message.acked", &place), ("message.settled", &place)];
+        for order in [[0, 1, 2], [1, 0, 2], [1, 2, 0]] {
+            let mut hops = Hops::default();
+            for (seq, at) in (1..).zip(order) {
+                assert!(!hops.is_complete(), "{order:?}");
+                hops.take(&record(seq, all[at].0, all[at].1)).unwrap();
+            }
+            assert!(hops.is_complete(), "{order:?}");
+            let rows = hops.rows();
+            assert_eq!(rows.len(), 1, "{order:?}");
+            assert!(rows[0]["acked_to_settled_ms"].is_u64(), "{order:?}: {rows:?}");
+        }
+    }
+
+    #[test]
+    fn what_was_taken_and_is_not_told_to_be_stored_is_waited_for() {
+        let place = |id: &str| json!({ "mailbox": "conductor", "id": id, "epoch": 1 });
+        let stored =
+            |id: &str| json!({ "mailbox": "conductor", "id": id, "type": "report.summary" });
+        let mut hops = Hops::default();
+        for (seq, kind, data) in [
+            (1, "message.acked", place("late")),
+            (2, "message.settled", place("late")),
+            (3, "message.stored", stored("summary")),
+            (4, "message.acked", place("summary")),
+            (5, "message.settled", place("summary")),
+        ] {
+            hops.take(&record(seq, kind, &data));
+        }
+        assert!(!hops.is_complete());
+        hops.take(&record(6, "message.stored", &stored("late")));
+        assert!(hops.is_complete());
+        assert_eq!(hops.rows().len(), 2);
+    }
 }

@@ -9,7 +9,10 @@
 //! from the event log, so it is what happened and not what was meant to happen.
 
 mod hops;
+mod sprint;
 mod stage;
+#[cfg(feature = "nats")]
+mod two_hosts;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,10 +35,32 @@ pub(crate) struct Settings {
     pub(crate) work: Option<PathBuf>,
     pub(crate) attach: bool,
     pub(crate) timeout: Duration,
+    pub(crate) scenario: Scenario,
+}
+
+/// What is played.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Scenario {
+    /// A Conductor, a Dispatch and two workers in one tmux server, over a directory
+    Team,
+    /// Dispatch on one host, two workers on another, over a real nats-server that is killed once
+    TwoHosts,
+    /// A planner, a coder and a reviewer under supervisors, with a crash, a hand-over, a rejection and
+    /// a merge
+    Sprint,
 }
 
 /// Runs it.
 pub(crate) fn run(context: &Context, settings: Settings) -> Outcome {
+    if settings.scenario == Scenario::Sprint {
+        return sprint::run(context, &settings);
+    }
+    if settings.scenario == Scenario::TwoHosts {
+        #[cfg(feature = "nats")]
+        return two_hosts::run(context, &settings);
+        #[cfg(not(feature = "nats"))]
+        return Err(Failure::refused("this program was built without the feature `nats`"));
+    }
     let interrupted = interruption()?;
     let mut stage = Stage::set(&settings)?;
     let story = format!("a team of four in {}", stage.project.queue.display());

@@ -199,7 +199,7 @@ pub(super) fn wait_for_viewer(mut viewer: Child, interrupted: &AtomicBool) {
     }
 }
 
-fn make_dir(wanted: Option<&Path>) -> Outcome<PathBuf> {
+pub(super) fn make_dir(wanted: Option<&Path>) -> Outcome<PathBuf> {
     let dir = match wanted {
         Some(dir) => {
             let made = std::fs::DirBuilder::new().mode(0o700).create(dir);
@@ -219,7 +219,7 @@ fn make_dir(wanted: Option<&Path>) -> Outcome<PathBuf> {
 }
 
 /// Starts the watcher as a process of its own and waits until it says that it watches.
-fn start_watcher(project: &Project) -> Outcome<Child> {
+pub(super) fn start_watcher(project: &Project) -> Outcome<Child> {
     let ensemble =
         std::env::current_exe().map_err(|e| io_failure("find", Path::new("ensemble"), e))?;
     let mut command = Command::new(ensemble);
@@ -242,7 +242,7 @@ fn start_watcher(project: &Project) -> Outcome<Child> {
 }
 
 /// Asks a process to end, and ends it if it does not.
-fn stop(process: &mut Child) {
+pub(super) fn stop(process: &mut Child) {
     let pid = i32::try_from(process.id()).ok().and_then(rustix::process::Pid::from_raw);
     if let Some(pid) = pid {
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
@@ -258,15 +258,15 @@ fn stop(process: &mut Child) {
     let _ = process.wait();
 }
 
-fn write(path: &Path, content: &str) -> Outcome {
+pub(super) fn write(path: &Path, content: &str) -> Outcome {
     std::fs::write(path, content).map_err(|e| io_failure("write", path, e))
 }
 
 /// A path as one word for a shell.
-fn quoted(path: &Path) -> String {
+pub(super) fn quoted(path: &Path) -> String {
     format!("'{}'", path.display().to_string().replace('\'', "'\\''"))
 }
 
-fn io_failure(operation: &'static str, path: &Path, source: std::io::Error) -> Failure {
+pub(super) fn io_failure(operation: &'static str, path: &Path, source: std::io::Error) -> Failure {
     Error::Io { operation, path: path.to_owned(), source }.into()
 }

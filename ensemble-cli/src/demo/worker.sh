@@ -9,10 +9,16 @@ while read -r line; do
     echo "$name: woken by: $line"
     while mail=$("$ENSEMBLE" recv --as "$name" --json 2>/dev/null); do # this is the ack
         id=$(printf '%s\n' "$mail" | sed 's/^{"id":"\([^"]*\)".*/\1/')
-        case $mail in *'"type":"shutdown_request"'*) # the id is that of the request, a dot and a word
+        case $mail in
+        *'"type":"task"'*) ;;
+        *'"type":"shutdown_request"'*) # the id is that of the request, a dot and a word
             "$ENSEMBLE" settle --as "$name" "$id" >/dev/null
             "$ENSEMBLE" respond --as "$name" "${id%.*}" --approve
             exit 0 ;;
+        *)
+            echo "$name: told: $id"
+            "$ENSEMBLE" settle --as "$name" "$id" >/dev/null
+            continue ;;
         esac
         message=$(echo "$QUEUE"/mailbox/"$name"/cur/"$id"@*.yaml)
         task=$(field id "$message") pattern=$(field files "$message")

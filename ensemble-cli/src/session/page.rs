@@ -29,6 +29,7 @@ pub(crate) fn page(story: &Story) -> String {
         "<p class=\"legend\"><span><i class=\"key held\"></i>holds a message</span>\
          <span><i class=\"key open\"></i>still held</span>\
          <span><i class=\"key back\"></i>given back</span>\
+         <span><i class=\"key dead\"></i>dead letter</span>\
          <span><i class=\"key wait\"></i>mail waits</span>\
          <span><i class=\"key nudge\"></i>nudge</span>\
          <span><i class=\"key defer\"></i>not disturbed</span>\
@@ -36,8 +37,9 @@ pub(crate) fn page(story: &Story) -> String {
     );
     out.push_str(&timeline(story));
     out.push_str("</section>\n<section>\n<h2>How long it took</h2>\n<div class=\"charts\">\n");
-    chart(&mut out, "Delivery", "stored until taken", &story.delivery);
-    chart(&mut out, "Waking", "nudged until taken", &story.waking);
+    chart(&mut out, "Delivery", "stored until told of", &story.delivery);
+    chart(&mut out, "Ack", "stored until taken", &story.ack);
+    chart(&mut out, "Waking", "told of until taken", &story.waking);
     chart(&mut out, "Work", "taken until settled", &story.work);
     out.push_str("</div>\n</section>\n");
     agents(&mut out, story);
@@ -53,11 +55,16 @@ fn header(out: &mut String, story: &Story, session: &str) {
     let when = |stamp: Option<ensemble_core::message::Timestamp>| {
         stamp.map_or_else(String::new, |at| at.to_string().replace('T', " ")[..19].to_owned())
     };
-    let bad = story.troubles.iter().filter(|t| t.weight == Weight::Bad).count();
-    let (class, verdict) = match (bad, story.troubles_total) {
+    // A day is said once.
+    let (begun, ended) = (when(story.start), when(story.end));
+    let (class, verdict) = match (story.bad_total, story.troubles_total) {
         (0, 0) => ("good", "nothing went wrong".to_owned()),
         (0, odd) => ("odd", format!("{} to look at", plural(odd, "thing"))),
-        (bad, _) => ("bad", format!("{} went wrong", plural(bad as u64, "thing"))),
+        (bad, all) if all == bad => ("bad", format!("{} went wrong", plural(bad, "thing"))),
+        (bad, all) => {
+            let odd = grouped(all.saturating_sub(bad));
+            ("bad", format!("{} went wrong, {odd} more to look at", plural(bad, "thing")))
+        }
     };
     let state = if story.has_ended { "" } else { " · still going on" };
     let _ = write!(
@@ -65,8 +72,8 @@ fn header(out: &mut String, story: &Story, session: &str) {
         "<header>\n<p class=\"over\">Ensemble session{state}</p>\n<h1>{session}</h1>\n\
          <p class=\"when\">{} – {} UTC</p>\n<p class=\"verdict {class}\">{verdict}</p>\n</header>\n\
          <dl class=\"figures\">\n",
-        when(story.start),
-        when(story.end),
+        begun,
+        ended.strip_prefix(&begun[..begun.len().min(11)]).unwrap_or(&ended),
     );
     let acting = story.agents.values().filter(|agent| !agent.is_silent()).count() as u64;
     let share = (story.settled * 100).checked_div(story.messages);
@@ -75,7 +82,7 @@ fn header(out: &mut String, story: &Story, session: &str) {
         ("agents", (acting + story.other_agents.min(1)).to_string()),
         ("messages", grouped(story.messages)),
         ("settled", share.map_or_else(|| "–".to_owned(), |s| format!("{}%", s.min(100)))),
-        ("median delivery", shown(&story.delivery, 50)),
+        ("median ack", shown(&story.ack, 50)),
         ("median work", shown(&story.work, 50)),
     ];
     for (name, value) in figures {
@@ -155,7 +162,7 @@ fn chart(out: &mut String, name: &str, what: &str, latency: &Latency) {
 
 fn agents(out: &mut String, story: &Story) {
     out.push_str(
-        "<section>\n<h2>Agent by agent</h2>\n<div class=\"scroll\"><table class=\"agents\">\n<thead><tr>\
+        "<section>\n<h2>Agent by agent</h2>\n<div class=\"scroll\" tabindex=\"0\"><table class=\"agents\">\n<thead><tr>\
          <th>agent</th><th>sent</th><th>received</th><th>settled</th><th>given back</th><th>dead</th>\
          <th>nudges</th><th>deferred</th><th>escalations</th><th>busy</th><th>its mail waited</th></tr></thead>\n<tbody>\n",
     );

@@ -123,7 +123,13 @@ pub(crate) struct Story {
     pub(super) other_agents: u64,
     pub(super) troubles: Vec<Trouble>,
     pub(super) troubles_total: u64,
+    /// How many of them are bad.
+    pub(super) bad_total: u64,
+    /// Stored until told of in the agent's pane.
     pub(super) delivery: Latency,
+    /// Stored until taken.
+    pub(super) ack: Latency,
+    /// Told of until taken.
     pub(super) waking: Latency,
     pub(super) work: Latency,
     followed: HashMap<(String, String), Followed>,
@@ -183,8 +189,12 @@ impl Story {
             "receipt.submitted" => {
                 let ids = record.data.get("ids").and_then(Value::as_array);
                 for id in ids.into_iter().flatten().filter_map(Value::as_str) {
-                    if let Some(one) = self.followed.get_mut(&(mailbox.clone(), id.to_owned())) {
-                        one.told.get_or_insert(at);
+                    let key = (mailbox.clone(), id.to_owned());
+                    let Some(one) = self.followed.get_mut(&key) else { continue };
+                    if one.told.is_none() {
+                        one.told = Some(at);
+                        let queued = one.queued;
+                        self.delivery.add(queued.map_or(Duration::ZERO, |from| at.since(from)));
                     }
                 }
             }
@@ -226,7 +236,7 @@ impl Story {
         one.held = Some((at, holder));
         let (queued, told, label) = (one.queued.take(), one.told.take(), one.label.clone());
         if let Some(from) = queued {
-            self.delivery.add(at.since(from));
+            self.ack.add(at.since(from));
             let agent = self.agent(&mailbox);
             agent.waited += at.since(from);
             agent.span(Span { kind: SpanKind::Waiting, from, to: at, end: End::Taken, label });
@@ -279,6 +289,7 @@ impl Story {
 
     fn trouble(&mut self, trouble: Trouble) {
         self.troubles_total += 1;
+        self.bad_total += u64::from(trouble.weight == Weight::Bad);
         if let Some(at) = trouble.at.filter(|_| !trouble.who.is_empty()) {
             let label = format!("{} {}", trouble.what, trouble.why);
             self.agent(&trouble.who).mark(Mark { kind: MarkKind::Trouble, at, label });

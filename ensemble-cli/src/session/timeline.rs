@@ -115,6 +115,9 @@ fn lane(
         }
         last[index] = at;
         let label = escaped(&mark.label);
+        if mark.kind == MarkKind::Trouble {
+            let _ = write!(out, "<i class=\"pin\" style=\"left:{at:.2}%\"></i>");
+        }
         let _ =
             write!(out, "<i class=\"mark {class}\" style=\"left:{at:.2}%\" title=\"{label}\"></i>");
     }

@@ -66,6 +66,11 @@ fn bad(record: &Record) -> Option<Said> {
         "mailbox.full" => {
             said(text("mailbox"), "the mailbox was full", format!("{} refused", text("refused")))
         }
+        "mailbox.quota" => said(
+            record.actor.to_string(),
+            "had as much unread as one sender may",
+            format!("{} in {}", text("messages"), text("mailbox")),
+        ),
         "worker.given_up" => said(text("agent"), "stayed at its limit", ""),
         "watch.queue_gone" => said(String::new(), "the queue was gone", ""),
         _ => None,

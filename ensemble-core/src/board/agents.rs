@@ -120,6 +120,31 @@ impl LockedBoard<'_> {
         self.refresh()
     }
 
+    /// A fresh agent goes on with what another one under the same registration has begun: it is counted,
+    /// and is not handing over any more.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] if the registration is over.
+    pub fn fresh_agent(&mut self, agent: &Holder) -> Result<()> {
+        self.registered(agent, &format!("start `{}` anew", agent.by))?;
+        let entry = self.state().agents.get(&agent.by);
+        let (count, current, status) = entry.map_or((0, None, agent::State::Idle), |entry| {
+            (entry.iterations_total.unwrap_or(0), entry.current_task.clone(), entry.status)
+        });
+        if let Some(mut fields) = self.agent_fields(&agent.by) {
+            fields.set("iterations_total", count + 1);
+        }
+        self.refresh()?;
+        let is_review =
+            |id: &Name| self.state().task(id).is_some_and(|t| t.status == Status::ReadyForReview);
+        let event = match (status, &current) {
+            (agent::State::Handoff, Some(id)) if is_review(id) => agent::Event::Review,
+            (agent::State::Handoff, _) => agent::Event::Work,
+            _ => return Ok(()),
+        };
+        self.agent_step(&agent.by, event, current.as_ref())
+    }
+
     /// Removes an agent's entry and gives back what it held. Its name is free, its number is not
     /// used again.
     ///

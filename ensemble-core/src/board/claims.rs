@@ -24,8 +24,8 @@ use crate::proto::agent;
 use crate::proto::task::{EXHAUSTED_BY, Event, Holder};
 use crate::{Error, Result};
 
-/// Where worktrees lie, below the project.
-const WORKTREES: &str = ".worktrees";
+/// Where worktrees of tasks are, below the project.
+pub const DIRECTORY_DEFAULT: &str = ".worktrees";
 
 /// What a claim needs before it can be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ impl LockedBoard<'_> {
             Status::Rejected => task.assigned_to.as_ref() == Some(&agent.by),
             _ => is_integration_fix,
         };
-        let usual = format!("{WORKTREES}/{id}");
+        let usual = format!("{}/{id}", self.worktrees());
         let worktree = task.worktree.clone().filter(|_| keeps).unwrap_or(usual);
         Ok(ClaimPlan {
             task: id.clone(),
@@ -171,6 +171,30 @@ impl LockedBoard<'_> {
         let told = Told::new(event, holder.clone(), more);
         self.step(id, Event::Expire { epoch }, "release", told)?;
         holder.map_or(Ok(()), |holder| self.leave(&holder, id))
+    }
+
+    /// The worktree of a task is gone; what the integration branch did not have of it is under
+    /// `reference`, at `commit`. To be called before a claim is made that begins a fresh one.
+    ///
+    /// # Errors
+    /// [`Error::NotOnBoard`].
+    pub fn note_retired(&mut self, id: &Name, salvage: Option<(&str, &str)>) -> Result<()> {
+        let now = self.now();
+        let needs_it = self.task(id)?.status.needs_worktree();
+        let mut fields = self.fields(id)?;
+        if !needs_it {
+            fields.clear(&["worktree"]);
+        }
+        if let Some((reference, commit)) = salvage {
+            fields.push(
+                "history",
+                json!({ "time": now, "event": "salvaged", "ref": reference, "commit": commit }),
+            );
+            self.note("task.salvaged", json!({ "task": id, "ref": reference, "commit": commit }));
+        } else {
+            self.note("task.worktree_removed", json!({ "task": id }));
+        }
+        self.refresh()
     }
 
     /// Whether an agent's registration is the current one.

@@ -103,6 +103,18 @@ impl Last {
         }
     }
 
+    /// Whether the log does not know of this content: since its writer died (true), or since
+    /// somebody else wrote it (false). `None` if it does, or if nothing is known.
+    pub(super) fn unknown_to_log(board: &Path, content: &str) -> Result<Option<bool>> {
+        let now = digest(content);
+        Ok(match Self::read(board)? {
+            Some(last) if last.sha256 == now => (!last.is_logged).then_some(true),
+            Some(last) if !last.is_logged && last.before == now => None,
+            Some(_) => Some(false),
+            None => None,
+        })
+    }
+
     /// Content of which the log need not be told any more.
     fn known(revision: u64, sha256: String, options: &BoardOptions) -> Self {
         let (before, actor) = (sha256.clone(), options.actor.clone());

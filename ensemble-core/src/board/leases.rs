@@ -6,6 +6,8 @@
 //! (`heartbeat`, `lease_expires`) is for people and decides nothing: a lease is over when its observer
 //! has itself seen the same sequence number for the whole duration.
 //!
+//! An agent's own signs ([`super::Sign`]) count beside the beats of its supervisor.
+//!
 //! An agent that is registered anew beats under a new number, and keeps nothing alive that was
 //! claimed before.
 
@@ -13,9 +15,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::locked::LockedBoard;
+use super::signs::{self, Sign};
 use super::state::{State, Status};
 use crate::durable::{Dir, Durability, Modes};
-use crate::message::{Name, yaml};
+use crate::message::{Name, Timestamp, yaml};
 use crate::proto::beat::LEASE_DURATION;
 use crate::proto::lease::Event;
 use crate::proto::task::Holder;
@@ -23,6 +26,8 @@ use crate::{Error, Result};
 
 /// Where beats lie, beside the board.
 pub const BEATS: &str = "leases";
+/// The reason in a task's history when [`LockedBoard::expire`] gave it back.
+pub const LEASE_RAN_OUT: &str = "the lease ran out";
 /// How such a file's name ends.
 const ENDING: &str = ".beat";
 /// The largest such file, in bytes.
@@ -136,6 +141,19 @@ pub fn write_beat(
     dir.replace_by(&name, text.as_bytes(), &dir, &tmp, Modes::default(), Durability::Process)
 }
 
+/// Until when an agent's last beat keeps its leases, by the clock of the file system; `None` if it has
+/// never beaten. For people and for the agent itself: observers go by sequence numbers.
+#[must_use]
+pub fn beaten_until(directory: &Path, agent: &Holder) -> Option<Timestamp> {
+    let path = directory.join(BEATS).join(file_name(agent));
+    let at = std::fs::metadata(&path).ok()?.modified().ok()?;
+    let text = std::fs::read_to_string(&path).ok()?;
+    let beat: Beat = yaml::parse(&text, &path).ok()?;
+    let millis = at.duration_since(std::time::UNIX_EPOCH).ok()?.as_millis();
+    let at = Timestamp::from_unix_millis(i64::try_from(millis).ok()?);
+    Some(at.plus(Duration::from_secs(beat.lease_seconds)))
+}
+
 /// What an observer sees of all leases, to be handed to a [`crate::proto::lease::LeaseWatch`]; the
 /// last event is [`Event::ScanDone`]. A beat that is missing or cannot be read is number 0.
 ///
@@ -150,18 +168,57 @@ pub fn scan(state: &State, directory: &Path) -> Result<Vec<Event<Leased>>> {
     let mut events = Vec::new();
     for key in leases(state) {
         let registration = kept_by(state, &key);
-        let beat = registration.and_then(|epoch| {
-            let name = file_name(&Holder { by: key.by().clone(), epoch });
-            let bytes = dir.as_ref()?.read(&name, BYTES_MAX).ok()??;
-            yaml::parse::<Beat>(std::str::from_utf8(&bytes).ok()?, Path::new(&name)).ok()
-        });
+        let holder = registration.map(|epoch| Holder { by: key.by().clone(), epoch });
+        let beat = holder.as_ref().and_then(|holder| read_beat(dir.as_ref()?, holder));
+        let sign = holder.as_ref().and_then(|holder| Sign::read_in(dir.as_ref()?, holder));
         let usual = state.config.lease_duration.map_or(LEASE_DURATION, Duration::from_secs);
-        let duration = beat.map_or(usual, |beat| Duration::from_secs(beat.lease_seconds.max(1)));
-        let sequence = beat.map_or(0, |beat| beat.sequence);
+        // A supervisor hears of its agent's signs and says how long they count.
+        let duration = match (beat, &sign) {
+            (Some(beat), _) => Duration::from_secs(beat.lease_seconds.max(1)),
+            (None, Some(sign)) => sign.lease(),
+            (None, None) => usual,
+        };
+        // Both only grow, and so does their sum.
+        let signs = sign.map_or(0, |sign| sign.sequence);
+        let sequence = beat.map_or(0, |beat| beat.sequence).saturating_add(signs);
         events.push(Event::Seen { key, sequence, duration });
     }
     events.push(Event::ScanDone);
     Ok(events)
+}
+
+fn read_beat(dir: &Dir, agent: &Holder) -> Option<Beat> {
+    let name = file_name(agent);
+    let bytes = dir.read(&name, BYTES_MAX).ok()??;
+    yaml::parse(std::str::from_utf8(&bytes).ok()?, Path::new(&name)).ok()
+}
+
+/// Removes the beats and signs of registrations that are over; returns how many files went. No
+/// number is used again, so what is not registered in `state` and not newer than it is over for good.
+///
+/// # Errors
+/// The directory cannot be listed, or a file not removed.
+pub fn sweep_beats(state: &State, directory: &Path) -> Result<usize> {
+    let dir = match Dir::open(directory)?.open_child(BEATS) {
+        Ok(dir) => dir,
+        Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(0),
+        Err(error) => return Err(error),
+    };
+    let is_over = |file: &String| {
+        let Some(agent) = file.strip_suffix(ENDING).or_else(|| file.strip_suffix(signs::ENDING))
+        else {
+            return false;
+        };
+        let Some((by, epoch)) = agent.rsplit_once('@') else { return false };
+        let (Ok(by), Ok(epoch)) = (Name::new(by), epoch.parse::<u64>()) else { return false };
+        let registered = state.agents.get(&by).map(|agent| agent.epoch.unwrap_or_default());
+        epoch <= state.epoch && registered != Some(epoch)
+    };
+    let over: Vec<String> = dir.names()?.into_iter().filter(is_over).collect();
+    for file in &over {
+        dir.remove(file)?;
+    }
+    Ok(over.len())
 }
 
 fn file_name(agent: &Holder) -> String {
@@ -191,7 +248,7 @@ impl LockedBoard<'_> {
                 return Err(Error::Fenced { what, why });
             }
         }
-        let reason = "the lease ran out";
+        let reason = LEASE_RAN_OUT;
         match lease {
             Leased::Agent { by, epoch } => {
                 self.unregister(&Holder { by: by.clone(), epoch: *epoch }, reason)

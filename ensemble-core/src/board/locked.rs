@@ -86,6 +86,11 @@ impl<'a> LockedBoard<'a> {
         self.board.path.parent().map_or_else(PathBuf::new, Path::to_owned)
     }
 
+    /// Where worktrees are, below the project.
+    pub(super) fn worktrees(&self) -> &str {
+        self.board.worktrees()
+    }
+
     /// When it is, for people.
     pub(super) fn now(&self) -> Timestamp {
         self.board.options.clock.wall()

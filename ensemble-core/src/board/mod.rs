@@ -48,39 +48,54 @@ use crate::event_log::{NullRecorder, Recorder};
 use crate::{Error, Result};
 
 mod agents;
+mod alarms;
 mod analyze;
 mod claims;
 mod control;
 mod draft;
+mod fsck;
 mod graph;
 mod journal;
 mod leases;
 mod locked;
 mod notes;
+mod plans;
+pub mod prompt;
 mod rules;
 mod schema;
 mod shape;
+mod signs;
 mod state;
 mod steps;
 mod tasks;
-mod text;
+pub(crate) mod text;
+mod wake;
 
 pub use agents::NewAgent;
+pub use alarms::{
+    Alarm, AlarmKey, Condition, DRAFT_GRACE, Graces, ORPHAN_GRACE, STALLED_GRACE, conditions, stale,
+};
 pub use analyze::{Analysis, Pattern, Trigger, Verdict, analyze};
-pub use claims::{ClaimPlan, Granted};
+pub use claims::{ClaimPlan, DIRECTORY_DEFAULT, Granted};
 pub use control::{Control, ControlFile, Staleness};
 pub use draft::Draft;
+pub use fsck::BoardFinding;
 pub use graph::{active_task, claimable, cycle, reviewable, unmet};
-pub use leases::{BEATS, Leased, leases, scan, write_beat};
+pub use leases::{
+    BEATS, LEASE_RAN_OUT, Leased, beaten_until, leases, scan, sweep_beats, write_beat,
+};
 pub use locked::LockedBoard;
 pub use notes::{NewAnomaly, NewDiscovery, NewHandoff};
+pub use plans::{NewGoal, NewSprint, metrics};
 pub use rules::{BLOCKED_QUESTIONS_MAX, missing_files, violations};
 pub use shape::Violation;
+pub use signs::{Leaving, Say, Sign};
 pub use state::{
-    Agent, Anomaly, CircuitBreaker, Config, Discovery, Goal, Happened, Scope, Sprint, State,
-    Status, Task, Timeline,
+    Agent, Anomaly, CircuitBreaker, Config, Discovery, Goal, Happened, HumanNote, Scope, Sprint,
+    State, Status, Task, Timeline,
 };
 pub use tasks::NewTask;
+pub use wake::{Call, Wake, wake};
 
 use text::Text;
 
@@ -109,6 +124,8 @@ pub struct BoardOptions {
     pub recorder: Arc<dyn Recorder>,
     /// Where stamps for people come from.
     pub clock: Arc<dyn Clock + Send + Sync>,
+    /// Where worktrees of tasks are, below the project, if not in [`DIRECTORY_DEFAULT`].
+    pub worktrees: Option<String>,
 }
 
 impl BoardOptions {
@@ -121,6 +138,7 @@ impl BoardOptions {
             durability: Durability::default(),
             recorder: Arc::new(NullRecorder),
             clock: Arc::new(SystemClock),
+            worktrees: None,
         }
     }
 
@@ -135,6 +153,13 @@ impl BoardOptions {
     #[must_use]
     pub const fn with_durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
+        self
+    }
+
+    /// With another place for worktrees, below the project.
+    #[must_use]
+    pub fn with_worktrees(mut self, directory: impl Into<String>) -> Self {
+        self.worktrees = Some(directory.into());
         self
     }
 
@@ -187,7 +212,8 @@ impl Board {
             let what = "create a blackboard".to_owned();
             return Err(Error::NotAllowed { what, why: format!("{} exists", path.display()) });
         }
-        let dir = Dir::open(project)?.ensure_child(PLACES[0], crate::durable::Modes::default())?;
+        let modes = crate::durable::Modes::default();
+        let dir = Dir::open(project)?.ensure_child_safe(PLACES[0], modes, options.durability)?;
         let board = Self { path: dir.path().join(FILE_NAME), options };
         let document = board.lock_document()?;
         if document.read()?.is_none() {
@@ -206,6 +232,12 @@ impl Board {
     #[must_use]
     pub fn project(&self) -> &Path {
         self.path.parent().and_then(Path::parent).unwrap_or_else(|| Path::new("."))
+    }
+
+    /// Where worktrees of tasks are, below the project.
+    #[must_use]
+    pub fn worktrees(&self) -> &str {
+        self.options.worktrees.as_deref().unwrap_or(DIRECTORY_DEFAULT)
     }
 
     /// What is on it now.
@@ -265,7 +297,7 @@ config:
   max_coder_iterations: 10
   max_review_cycles: 5
   lease_duration: 300  # seconds
-  integration_branch: main
+  integration_branch: integration
 ";
 
 fn file_name(path: &Path) -> &str {

@@ -83,6 +83,7 @@ pub(crate) const BOARD: &[Field] = &[
     field("spec_changes", Kind::Values),
     field("anomalies", Kind::Objects(ANOMALY)),
     field("sprint", Kind::Object(SPRINT)),
+    field("sprint_history", Kind::Values),
     field("circuit_breaker", Kind::Object(CIRCUIT_BREAKER)),
     field("config", Kind::Object(CONFIG)),
 ];

@@ -5,6 +5,7 @@ use std::fmt;
 use serde_json::{Map, Value};
 
 use super::schema::{BOARD, Field, Kind};
+use crate::error::printable;
 use crate::message::{Name, Timestamp};
 
 /// Something that is not as it should be.
@@ -18,7 +19,8 @@ pub struct Violation {
 
 impl Violation {
     pub(crate) fn new(path: impl Into<String>, problem: impl Into<String>) -> Self {
-        Self { path: path.into(), problem: problem.into() }
+        // Keys that a person wrote are repeated in it.
+        Self { path: printable(path.into()), problem: printable(problem.into()) }
     }
 }
 

@@ -37,6 +37,9 @@ pub struct State {
     /// Notes from one agent to its successor, by task.
     #[serde(deserialize_with = "or_default")]
     pub handoff: BTreeMap<Name, Map<String, Value>>,
+    /// What people want to have said.
+    #[serde(deserialize_with = "or_default")]
+    pub human_notes: Vec<HumanNote>,
     /// What did not go as it should.
     #[serde(deserialize_with = "or_default")]
     pub anomalies: Vec<Anomaly>,
@@ -115,6 +118,12 @@ impl Status {
     #[must_use]
     pub const fn is_active(self) -> bool {
         matches!(self, Self::Claimed | Self::ReadyForReview | Self::Rejected)
+    }
+
+    /// Somebody works in its worktree, or will go on there.
+    #[must_use]
+    pub const fn needs_worktree(self) -> bool {
+        self.is_active() || matches!(self, Self::Approved | Self::IntegrationFailed)
     }
 
     /// A coder may take it, if what it depends on is merged.
@@ -290,6 +299,21 @@ pub struct Discovery {
     pub more: Map<String, Value>,
 }
 
+/// A note from a person to the team.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct HumanNote {
+    /// When.
+    #[serde(default)]
+    pub timestamp: Option<Timestamp>,
+    /// What.
+    #[serde(default, deserialize_with = "text")]
+    pub message: Option<String>,
+    /// For whom: nothing for all, else names of agents or roles, or one.
+    #[serde(default, rename = "for")]
+    pub to: Value,
+}
+
 /// Something that did not go as it should.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -389,6 +413,14 @@ pub struct Config {
     /// Where approved work goes.
     #[serde(deserialize_with = "text")]
     pub integration_branch: Option<String>,
+    /// How often coders' supervisors look without an event, in seconds (30).
+    pub coder_poll_interval: Option<u64>,
+    /// How long coders' supervisors wait for work before they end, in seconds (for ever).
+    pub coder_max_wait: Option<u64>,
+    /// How often planners' supervisors look, in seconds (60).
+    pub planner_poll_interval: Option<u64>,
+    /// How often reviewers' supervisors look, in seconds (30).
+    pub reviewer_poll_interval: Option<u64>,
 }
 
 impl Config {

@@ -199,6 +199,7 @@ fn machine(task: &Task, limits: task::Limits) -> task::Task {
     let count = |value: Option<u64>| value.map_or(0, |v| u32::try_from(v).unwrap_or(u32::MAX));
     let counts = Counts {
         iteration: count(task.iteration),
+        coder: last_claim(task).and_then(|(_, coder)| coder),
         review_cycles_current: count(task.review_cycles_current),
         review_cycles_total: count(task.review_cycles_total),
         failed_by: task.failed_by.iter().cloned().collect(),
@@ -206,15 +207,23 @@ fn machine(task: &Task, limits: task::Limits) -> task::Task {
     task::Task::new(state, counts, limits)
 }
 
-/// Where a claimed task goes back to, as its history tells.
+/// From where a task was last claimed and by whom, as its history tells.
+fn last_claim(task: &Task) -> Option<(Origin, Option<Name>)> {
+    task.history.iter().rev().find_map(|happened| {
+        let from = match happened.event.as_str() {
+            "claimed" => Origin::Unclaimed,
+            "reclaimed_after_rejection" | "reassigned_after_rejection" => Origin::Rejected,
+            "claimed_for_integration_fix" => Origin::IntegrationFailed,
+            _ => return None,
+        };
+        let by = happened.more.get("agent").and_then(Value::as_str);
+        Some((from, by.and_then(|by| Name::new(by).ok())))
+    })
+}
+
+/// Where a claimed task goes back to.
 fn origin(task: &Task) -> Origin {
-    let told = task.history.iter().rev().find_map(|happened| match happened.event.as_str() {
-        "claimed" => Some(Origin::Unclaimed),
-        "reclaimed_after_rejection" | "reassigned_after_rejection" => Some(Origin::Rejected),
-        "claimed_for_integration_fix" => Some(Origin::IntegrationFailed),
-        _ => None,
-    });
-    match told {
+    match last_claim(task).map(|(from, _)| from) {
         Some(Origin::Rejected) if task.rejection_reason.is_none() => Origin::Unclaimed,
         Some(origin) => origin,
         None if task.integration_fix == Some(true) => Origin::IntegrationFailed,

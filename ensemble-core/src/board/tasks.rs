@@ -79,7 +79,8 @@ impl LockedBoard<'_> {
     /// Adds a task, as DRAFT or UNCLAIMED.
     ///
     /// # Errors
-    /// [`Error::NotAllowed`] if there is one of that name. Cycles and missing dependencies are found by
+    /// [`Error::NotAllowed`] if there is one of that name, or if it depends on one that is SUPERSEDED or
+    /// ABANDONED, which is never merged: nobody could ever claim it. Cycles and missing dependencies are found by
     /// [`LockedBoard::commit`].
     pub fn add_task(&mut self, task: &NewTask) -> Result<()> {
         let same = |other: &super::Task| other.id.as_str().eq_ignore_ascii_case(task.id.as_str());
@@ -87,6 +88,7 @@ impl LockedBoard<'_> {
             let what = format!("add task `{}`", task.id);
             return Err(Error::NotAllowed { what, why: format!("task `{}` exists", other.id) });
         }
+        self.check_reachable(task)?;
         let now = self.now();
         let status = if task.is_draft { Status::Draft } else { Status::Unclaimed };
         let mut fields = Map::new();
@@ -105,6 +107,27 @@ impl LockedBoard<'_> {
         self.append("tasks", Value::Object(fields));
         self.note("task.created", json!({ "task": task.id, "status": status }));
         self.refresh()
+    }
+
+    /// Whether what it depends on can still be merged.
+    fn check_reachable(&self, task: &NewTask) -> Result<()> {
+        for before in task.depends_on.iter().filter_map(|id| self.state().task(id)) {
+            let (id, status) = (&before.id, before.status.as_str());
+            if before.status == Status::Merged || !before.status.is_terminal() {
+                continue;
+            }
+            let what = format!("add task `{}`", task.id);
+            let by: Vec<String> =
+                before.superseded_by.iter().flatten().map(|by| format!("`{by}`")).collect();
+            let instead = match by.is_empty() {
+                true => "leave it out".to_owned(),
+                false => format!("name {} instead", by.join(", ")),
+            };
+            let why =
+                format!("it depends on `{id}`, which is {status} and never merged: {instead}");
+            return Err(Error::NotAllowed { what, why });
+        }
+        Ok(())
     }
 
     /// DRAFT to UNCLAIMED.
@@ -136,6 +159,11 @@ impl LockedBoard<'_> {
         let told = Told::new("ready_for_review", Some(holder.by.clone()), more);
         let event = Event::Submit { holder: holder.clone(), commit: commit.to_owned() };
         self.step(id, event, "submit", told)?;
+        if self.task(id)?.handoff_pending == Some(true) {
+            // Whoever goes on after a review has the review to go by.
+            self.fields(id)?.set("handoff_pending", false);
+            self.refresh()?;
+        }
         self.agent_step(&holder.by, agent::Event::Wait, Some(id))
     }
 
@@ -162,7 +190,9 @@ impl LockedBoard<'_> {
         questions: &[String],
     ) -> Result<()> {
         let by = self.task(id)?.assigned_to.clone();
-        let told = Told::new("blocked", holder.map(|h| h.by.clone()), json!({ "reason": reason }));
+        let mut more = holder.map_or_else(|| json!({}), epoch);
+        more["reason"] = reason.into();
+        let told = Told::new("blocked", holder.map(|h| h.by.clone()), more);
         self.step(id, Event::Block(holder.cloned()), "block", told)?;
         let mut fields = self.fields(id)?;
         fields.set("blocked_reason", reason).set("blocked_questions", json!(questions));

@@ -83,6 +83,8 @@ impl Kind {
 /// What a file's name says before this ending.
 pub(super) fn stem(file: &str, ending: &str) -> Option<String> {
     let stem = file.rsplit('/').next()?.rsplit_once('.')?.0.strip_suffix(ending)?;
+    // As every other text is read.
+    let stem = stem.trim();
     (!stem.is_empty()).then(|| stem.to_owned())
 }
 

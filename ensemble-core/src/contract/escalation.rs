@@ -55,6 +55,8 @@ impl Contract for EscalationReport {
 
     fn read(file: &str, fields: &mut Reader<'_>) -> Self {
         let named = file.strip_prefix("escalation-").and_then(|rest| rest.strip_suffix(".yaml"));
+        // As every other text is read.
+        let named = named.map(str::trim);
         let task_id = fields.text(&["task_id", "task", "taskid"]);
         Self {
             task_id: task_id.or_else(|| named.map(str::to_owned)).unwrap_or_default(),

@@ -84,6 +84,32 @@ impl Batches {
         decided(&dir, &decided_name(batch)).map(|found| found.map(|(_, summary)| summary))
     }
 
+    /// What a batch's summary says, if that was decided; who decided it and was killed is done for.
+    ///
+    /// # Errors
+    /// As for [`Batches::tell`].
+    pub fn resume(
+        &self,
+        batch: &Name,
+        actor: &Name,
+        recorder: &dyn Recorder,
+    ) -> Result<Option<Summary>> {
+        if let Some(summary) = self.told(batch)? {
+            return Ok(Some(summary));
+        }
+        let dir = self.state.join("batches");
+        if !dir.is_dir() {
+            return Ok(None);
+        }
+        match decided(&Dir::open(&dir)?, &decided_name(batch))? {
+            None => Ok(None),
+            Some((_, summary)) => {
+                let told = self.tell(batch, &summary, actor, recorder)?;
+                Ok(Some(told.summary().clone()))
+            }
+        }
+    }
+
     /// Tells of a batch, unless somebody has. The summary that counts is the first one's.
     ///
     /// # Errors
@@ -97,7 +123,7 @@ impl Batches {
     ) -> Result<Told> {
         let document = self.lock()?;
         let dir = self.dir()?;
-        self.finish_others(&document, &dir, batch)?;
+        self.finish_others(&document, &dir, batch, actor, recorder)?;
         if dir.stat(&told_name(batch))?.is_some()
             && let Some((_, summary)) = decided(&dir, &decided_name(batch))?
         {
@@ -105,17 +131,7 @@ impl Batches {
         }
         let (content, counts) = self.decide(&dir, batch, summary)?;
         self.publish(&document, &content)?;
-        if self.mark(&dir, batch)? {
-            recorder.record(
-                "batch.told",
-                actor.as_str(),
-                json!({
-                    "batch_id": batch, "status": counts.status.as_str(), "total": counts.total_tasks,
-                    "completed": counts.completed_tasks, "failed": counts.failed_tasks,
-                    "missing": counts.missing_tasks.len(),
-                }),
-            );
-        }
+        self.remember(&dir, batch, &counts, actor, recorder)?;
         Ok(Told::Now(counts))
     }
 
@@ -132,13 +148,27 @@ impl Batches {
     }
 
     fn dir(&self) -> Result<Dir> {
-        std::fs::create_dir_all(&self.state)
-            .map_err(|source| Error::io("create directory", &self.state, source))?;
-        Dir::open(&self.state)?.ensure_child("batches", Modes::default())
+        if !self.state.is_dir() {
+            std::fs::create_dir_all(&self.state)
+                .map_err(|source| Error::io("create directory", &self.state, source))?;
+            if let Some(project) =
+                self.state.parent().filter(|_| self.durability == Durability::Power)
+            {
+                Dir::open(project)?.sync()?;
+            }
+        }
+        Dir::open(&self.state)?.ensure_child_safe("batches", Modes::default(), self.durability)
     }
 
     /// What another Dispatcher had decided and not told of when it was killed.
-    fn finish_others(&self, document: &LockedDocument, dir: &Dir, own: &Name) -> Result<()> {
+    fn finish_others(
+        &self,
+        document: &LockedDocument,
+        dir: &Dir,
+        own: &Name,
+        actor: &Name,
+        recorder: &dyn Recorder,
+    ) -> Result<()> {
         let names = dir.names()?;
         let mut decided_ones: Vec<&str> =
             names.iter().filter_map(|name| name.strip_suffix(".yaml")).collect();
@@ -149,9 +179,9 @@ impl Batches {
                 continue;
             }
             let Ok(batch) = Name::new(batch) else { continue };
-            if let Some((content, _)) = decided(dir, &decided_name(&batch))? {
+            if let Some((content, summary)) = decided(dir, &decided_name(&batch))? {
                 self.publish(document, &content)?;
-                self.mark(dir, &batch)?;
+                self.remember(dir, &batch, &summary, actor, recorder)?;
             }
         }
         Ok(())
@@ -169,7 +199,12 @@ impl Batches {
         if !matches!(moved, Ok(Moved::Done)) {
             tmp.remove(&tmp_name)?;
         }
-        if moved? == Moved::Done {
+        let moved = moved?;
+        // Before the words can be read, they must be the ones that are found after a power cut.
+        if self.durability == Durability::Power {
+            dir.sync()?;
+        }
+        if moved == Moved::Done {
             return Ok((content, summary.clone()));
         }
         let absent = || Error::malformed(dir.path().join(decided_name(batch)), "file", "is gone");
@@ -197,17 +232,30 @@ impl Batches {
         }
     }
 
-    /// Writes down that a batch was told of; true the first time.
-    fn mark(&self, dir: &Dir, batch: &Name) -> Result<bool> {
+    /// Writes down that a batch was told of, and records it the first time.
+    fn remember(
+        &self,
+        dir: &Dir,
+        batch: &Name,
+        summary: &Summary,
+        actor: &Name,
+        recorder: &dyn Recorder,
+    ) -> Result<()> {
         let name = told_name(batch);
         if dir.stat(&name)?.is_some() {
-            return Ok(false);
+            return Ok(());
         }
         dir.write_new(&name, b"", Modes::default(), self.durability)?;
         if self.durability == Durability::Power {
             dir.sync()?;
         }
-        Ok(true)
+        let data = json!({
+            "batch_id": batch, "status": summary.status.as_str(), "total": summary.total_tasks,
+            "completed": summary.completed_tasks, "failed": summary.failed_tasks,
+            "missing": summary.missing_tasks.len(),
+        });
+        recorder.record("batch.told", actor.as_str(), data);
+        Ok(())
     }
 }
 

@@ -1,28 +1,20 @@
-//! Dispatch and Conductor as roles of a program (seed 002).
+//! Dispatch as a role of a program (seed 002): reads `reports/` at each rest's end, lets `proto::collect`
+//! decide, and tells of the batch once.
 //!
-//! ```text
-//! Conductor::instruct ──dispatch.instruction──> Dispatch mailbox
-//! Dispatcher::collect: reads reports/ at each rest's end, lets proto::collect decide, and tells once
-//! Conductor::await_summary <──reports/completion-summary.yaml── Batches::tell
-//! ```
-//!
-//! Both keep nothing in memory that cannot be read again: a role that is killed is simply started anew.
+//! It keeps nothing in memory that cannot be read again: a role that is killed is simply started anew.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use super::batches::{Batches, Told};
 use super::reviews::Reviews;
-use crate::contract::{
-    self, Instruction, Reading, Report, Review, Status, Summary, SummaryStatus, TaskResult,
-};
+use crate::contract::{self, Reading, Report, Review, Status, Summary, SummaryStatus, TaskResult};
 use crate::durable::{Dir, FileStat};
 use crate::env::{Clock, Monotonic};
 use crate::event_log::Recorder;
-use crate::message::{Envelope, MessageId, Name};
+use crate::message::Name;
 use crate::proto::Machine as _;
 use crate::proto::collect::{Collect, Effect, Event, Limits, Progress};
-use crate::proto::patience::CONDUCTOR_PATIENCE;
 use crate::spool::{Spool, State};
 use crate::{Error, Result};
 
@@ -30,8 +22,6 @@ use crate::{Error, Result};
 const REPORT_BYTES_MAX: usize = 1024 * 1024;
 /// How many waiting messages are searched for a task without a report, in each mailbox.
 const SEARCH_MAX: usize = 1_000;
-/// The type of the message that carries an instruction.
-pub const INSTRUCTION_TYPE: &str = "dispatch.instruction";
 
 /// A batch of tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,7 +127,7 @@ impl Dispatcher<'_> {
             let safe = super::reviews::file_stem(task);
             // The second is what one of the originals' contracts says.
             for file in [format!("{safe}-completed.yaml"), format!("{safe}.yaml")] {
-                if let Some(text) = changed(&reports, &file, known)?
+                if let Some(text) = changed(&reports, &file, &mut known.files)?
                     && let Ok(Reading::Whole(report)) =
                         contract::read_as::<Report>(&text, file.as_ref())
                     && report.task_id == *task
@@ -152,7 +142,7 @@ impl Dispatcher<'_> {
             for file in names.iter().filter(|name| {
                 **name == prefix || (name.starts_with(&others) && name.ends_with("-review.yaml"))
             }) {
-                if let Some(text) = changed(&reports, file, known)?
+                if let Some(text) = changed(&reports, file, &mut known.files)?
                     && let Ok(Reading::Whole(review)) =
                         contract::read_as::<Review>(&text, file.as_ref())
                     && review.task_id == *task
@@ -260,9 +250,13 @@ fn word(progress: &Progress) -> &'static str {
 }
 
 /// A file's text if it is another one than at the last look.
-fn changed(dir: &Dir, file: &str, known: &mut Known) -> Result<Option<String>> {
+pub(super) fn changed(
+    dir: &Dir,
+    file: &str,
+    files: &mut HashMap<String, FileStat>,
+) -> Result<Option<String>> {
     let Some(stat) = dir.stat(file)?.filter(|stat| stat.is_file) else { return Ok(None) };
-    if known.files.get(file) == Some(&stat) {
+    if files.get(file) == Some(&stat) {
         return Ok(None);
     }
     let content = match dir.read(file, REPORT_BYTES_MAX) {
@@ -271,60 +265,6 @@ fn changed(dir: &Dir, file: &str, known: &mut Known) -> Result<Option<String>> {
         Err(Error::Malformed { .. } | Error::TooLarge { .. }) => None,
         Err(error) => return Err(error),
     };
-    known.files.insert(file.to_owned(), stat);
+    files.insert(file.to_owned(), stat);
     Ok(content.and_then(|content| String::from_utf8(content).ok()))
-}
-
-/// What `Conductor` does: say what is to be done, and wait to be told.
-pub struct Conductor<'a> {
-    /// The queue.
-    pub spool: &'a Spool,
-    /// Where batches are remembered.
-    pub batches: Batches,
-    /// The clock.
-    pub clock: &'a dyn Clock,
-    /// Who conducts.
-    pub actor: Name,
-}
-
-impl Conductor<'_> {
-    /// Sends an instruction to Dispatch, once however often it is called, and names its batch.
-    ///
-    /// # Errors
-    /// As for [`Spool::publish`].
-    pub fn instruct(&self, instruction: &Instruction) -> Result<Batch> {
-        let text = contract::write(instruction);
-        let tasks: Vec<String> = instruction.tasks.iter().map(|task| task.id.clone()).collect();
-        let marks = tasks.iter().map(String::as_str).chain(instruction.created_at.as_deref());
-        let id = Name::new(super::batches::batch_of(marks))?;
-        let envelope = Envelope::new(Name::new("dispatch")?, text)
-            .with_id(MessageId::new(id.as_str())?)
-            .with_kind(Name::new(INSTRUCTION_TYPE)?)
-            .from(self.actor.clone());
-        self.spool.publish(&envelope)?;
-        Ok(Batch { id, tasks })
-    }
-
-    /// Waits until a batch was told of, at most `patience` (the seed's 30 minutes unless given).
-    ///
-    /// # Errors
-    /// The batch's files cannot be read.
-    pub fn await_summary(
-        &self,
-        batch: &Name,
-        patience: Option<Duration>,
-        rest: &mut dyn FnMut(Duration),
-    ) -> Result<Option<Summary>> {
-        let until = self.clock.monotonic() + patience.unwrap_or(CONDUCTOR_PATIENCE);
-        loop {
-            if let Some(summary) = self.batches.told(batch)? {
-                return Ok(Some(summary));
-            }
-            let now = self.clock.monotonic();
-            if now >= until {
-                return Ok(None);
-            }
-            rest(until.since(now));
-        }
-    }
 }

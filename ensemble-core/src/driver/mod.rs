@@ -6,8 +6,12 @@
 //! Readiness    proto::ready::Handshake over a pane and a PongBox            (seed 000)
 //! AckManager   any number of proto::ack::Ladder over panes and a spool      (seed 002, P0-3)
 //! Dispatcher   proto::collect over the reports, and Batches, which tell once   (`ensemble summary`)
+//! Conductor    sends an instruction, hears of escalations, waits for the summary  (`ensemble instruct`)
 //! Reviews      how often a task came back from review                 (`ensemble review`)
 //! Shutter      proto::shutdown over processes, a pane, mail and the roster        (seed 004)
+//! supervise    proto::supervise over a blackboard, worktrees and processes     (seed 001)
+//! BoardLeases  proto::lease over a blackboard's leases                         (seed 001)
+//! StepDriver   a step queue (feature `steps`) over mailboxes                          (seed 003)
 //! AgentPane    env::Pane, and what its provider's profile makes of it
 //! ```
 //!
@@ -21,14 +25,19 @@ mod ack;
 mod agent;
 mod assign;
 mod batches;
+mod board_leases;
 mod collect;
+mod conductor;
 mod delivery;
 mod departure;
 mod escalation;
 mod pongs;
 mod readiness;
 mod reviews;
+#[cfg(feature = "steps")]
+mod steps;
 mod strokes;
+pub mod supervise;
 #[cfg(test)]
 mod tests;
 
@@ -38,13 +47,17 @@ pub use ack::{AckManager, DeliveryId};
 pub use agent::{AgentPane, Begun, Line, worker_state};
 pub use assign::{Assigned, Assigner};
 pub use batches::{Batches, SUMMARY_PATH, Told, batch_of};
-pub use collect::{Batch, Conductor, Dispatcher, INSTRUCTION_TYPE};
+pub use board_leases::BoardLeases;
+pub use collect::{Batch, Dispatcher};
+pub use conductor::{Conductor, INSTRUCTION_TYPE};
 pub use delivery::{Ended, Order, message_id};
 pub use departure::{Departed, Departure, Quarters, Shutter};
 pub use escalation::{EscalationFile, Notice, file_name, read_escalations};
 pub use pongs::PongBox;
 pub use readiness::{Readied, Readiness, seen_at_the_window};
 pub use reviews::{REVIEW_CYCLES_DEFAULT, ReviewCount, Reviews, file_stem};
+#[cfg(feature = "steps")]
+pub use steps::{Prompted, STEP_TYPE, StepDriver, Turn};
 
 /// How often something is looked at that cannot ring: a pane's screen.
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(100);

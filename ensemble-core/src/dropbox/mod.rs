@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::durable::{self, Dir, Durability, FileStat, Modes, Moved};
 use crate::message::yaml;
+use crate::spool::mailbox::refuse_open_to_all;
 use crate::{Error, Result};
 
 pub use ledger::{AckedLease, Entry, Ledger, Stamp};
@@ -45,9 +46,13 @@ impl DropBox {
     /// Opens a drop box of a queue and creates it if needed. A link in its place is refused.
     ///
     /// # Errors
-    /// There is no queue, or the directory cannot be created.
+    /// There is no queue, the directory cannot be created, or everybody may write to it.
     pub fn open(queue: &Path, name: &'static str) -> Result<Self> {
-        Ok(Self { name, dir: Dir::open(queue)?.ensure_child(name, Modes::default())? })
+        let dir = Dir::open(queue)?.ensure_child(name, Modes::default())?;
+        if let Some(stat) = durable::stat_path(dir.path())? {
+            refuse_open_to_all(dir.path(), stat.mode, Modes::default())?;
+        }
+        Ok(Self { name, dir })
     }
 
     /// The directory.
@@ -74,17 +79,7 @@ impl DropBox {
     /// # Errors
     /// It is not a regular file or has more than `bytes_max` bytes.
     pub fn read(&self, file: &str, bytes_max: usize) -> Result<Option<(FileStat, Vec<u8>)>> {
-        let Some(open) = self.dir.open_file(file)? else { return Ok(None) };
-        let path = self.dir.path().join(file);
-        let stat = durable::stat_file(&open, &path)?;
-        if stat.bytes > bytes_max as u64 {
-            return Err(Error::TooLarge {
-                what: path.display().to_string(),
-                bytes: stat.bytes,
-                limit: bytes_max as u64,
-            });
-        }
-        Ok(Some((stat, durable::read_whole(&open, &path, bytes_max)?)))
+        self.dir.read_with_stat(file, bytes_max)
     }
 
     /// Whether a file says itself that it is complete: its last line is the YAML end mark.

@@ -1,8 +1,11 @@
 //! Locks: flock on files that exist only to be locked.
 
+use std::collections::hash_map::RandomState;
 use std::fs::File;
+use std::hash::{BuildHasher as _, Hasher as _};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use rustix::fs::{self, Mode, OFlags};
@@ -18,6 +21,8 @@ const LOCK_RETRY_MAX: Duration = Duration::from_millis(20);
 /// The longest wait between two tries for a lock that is held for microseconds. Among many who
 /// want it this makes a thousand tries a second, so that nobody starves.
 const SHORT_LOCK_RETRY_MAX: Duration = Duration::from_millis(1);
+/// How often the kernel's table of locks is read for the holder of one that is certainly held.
+const LOCK_TABLE_LOOKS: usize = 5;
 
 /// An exclusive or shared lock (flock) on a file that exists only to be locked: it is never
 /// renamed and never removed, and a process that is started does not inherit it. util-linux
@@ -25,6 +30,7 @@ const SHORT_LOCK_RETRY_MAX: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub struct FileLock {
     file: File,
+    path: PathBuf,
 }
 
 impl FileLock {
@@ -35,7 +41,7 @@ impl FileLock {
     pub fn acquire(path: &Path, patience: Duration) -> Result<Self> {
         let file = open_lock(path)?;
         wait_for(&file, path, patience, LOCK_RETRY_MAX, File::try_lock)?;
-        Ok(Self { file })
+        Ok(Self { file, path: path.to_owned() })
     }
 
     /// Which process holds this lock now, as the kernel tells; `None` if none does, or it cannot be
@@ -52,7 +58,14 @@ impl FileLock {
     pub fn acquire_shared(path: &Path, patience: Duration) -> Result<Self> {
         let file = open_lock(path)?;
         wait_for(&file, path, patience, LOCK_RETRY_MAX, File::try_lock_shared)?;
-        Ok(Self { file })
+        Ok(Self { file, path: path.to_owned() })
+    }
+
+    /// The lock as the input of a program, which reads nothing from it. If this process is killed
+    /// meanwhile, the lock is held until that program has ended, too: nobody comes between.
+    pub(crate) fn as_input(&self) -> Result<Stdio> {
+        let file = self.file.try_clone().map_err(|e| Error::io("share lock", &self.path, e))?;
+        Ok(Stdio::from(file))
     }
 }
 
@@ -142,9 +155,20 @@ fn wait_for(
         if waited >= patience {
             return Err(Error::Locked { path: path.to_owned(), holder: lock_holder(file), waited });
         }
-        std::thread::sleep(pause.min(patience - waited));
+        // Those who wait in step would meet at every try, and the one that comes last starves.
+        std::thread::sleep(jittered(pause).min(patience - waited));
         pause = (pause * 2).min(retry_max);
     }
+}
+
+/// A random time between half of `pause` and all of it.
+pub(crate) fn jittered(pause: Duration) -> Duration {
+    /// Parts of the second half.
+    const PARTS: u64 = 1 << 16;
+    // Its keys are random for each process and differ from call to call.
+    let part = RandomState::new().build_hasher().finish() % PARTS;
+    let half = pause / 2;
+    half + Duration::from_nanos((half.as_nanos() as u64 / PARTS).saturating_mul(part))
 }
 
 /// Who holds a lock, by the kernel's own table: also for `flock` and other programs.
@@ -158,14 +182,20 @@ fn lock_holder(file: &File) -> String {
     }
 }
 
+/// The kernel hands its table out page by page and forgets its place when locks come and go between
+/// two pages: one look may miss a row that was there all the time.
 fn holder_pid(file: &File) -> Option<u32> {
     let stat = fs::fstat(file).ok()?;
-    let table = std::fs::read_to_string("/proc/locks").ok()?;
     let inode = format!(":{}", stat.st_ino);
+    (0..LOCK_TABLE_LOOKS).find_map(|_| holder_in(&std::fs::read("/proc/locks").ok()?, &inode))
+}
+
+fn holder_in(table: &[u8], inode: &str) -> Option<u32> {
+    let table = String::from_utf8_lossy(table);
     table.lines().filter(|row| !row.contains("->")).find_map(|row| {
         let columns: Vec<&str> = row.split_whitespace().collect();
         let is_ours = columns.get(1) == Some(&"FLOCK")
-            && columns.get(5).is_some_and(|id| id.ends_with(&inode));
+            && columns.get(5).is_some_and(|id| id.ends_with(inode));
         columns.get(4).filter(|_| is_ours)?.parse().ok()
     })
 }
@@ -173,6 +203,15 @@ fn holder_pid(file: &File) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn those_who_wait_do_not_wait_in_step() {
+        let pause = Duration::from_millis(20);
+        let waits: Vec<Duration> = (0..50).map(|_| jittered(pause)).collect();
+        assert!(waits.iter().all(|wait| (pause / 2..=pause).contains(wait)), "{waits:?}");
+        let distinct: std::collections::BTreeSet<&Duration> = waits.iter().collect();
+        assert!(distinct.len() > 25, "{waits:?}");
+    }
 
     #[test]
     fn a_lock_names_its_holder() {
@@ -188,5 +227,33 @@ mod tests {
         drop(held);
         assert_eq!(FileLock::holder(&path), None);
         FileLock::acquire(&path, Duration::ZERO).unwrap();
+    }
+
+    #[test]
+    fn a_holder_is_found_among_many_locks_that_come_and_go() {
+        let home = tempfile::tempdir().unwrap();
+        let path = |n: usize| home.path().join(n.to_string());
+        let held: Vec<FileLock> =
+            (0..400).map(|n| FileLock::acquire(&path(n), Duration::ZERO).unwrap()).collect();
+        let done = std::sync::atomic::AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    drop(
+                        (400..480)
+                            .map(|n| FileLock::acquire(&path(n), Duration::ZERO))
+                            .collect::<Vec<_>>(),
+                    );
+                }
+            });
+            let missed = (0..400)
+                .cycle()
+                .take(1500)
+                .filter(|n| FileLock::holder(&path(*n)) != Some(std::process::id()))
+                .count();
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert_eq!(missed, 0);
+        });
+        drop(held);
     }
 }

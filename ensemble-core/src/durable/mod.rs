@@ -16,6 +16,7 @@
 
 mod lock;
 mod reading;
+mod stat;
 #[cfg(test)]
 mod tests;
 mod together;
@@ -33,8 +34,11 @@ use rustix::io::{Errno, retry_on_intr};
 use crate::{Error, Result};
 
 pub use lock::FileLock;
-pub(crate) use lock::LockFile;
+pub(crate) use lock::{LockFile, jittered};
 pub use reading::read_whole;
+use stat::file_stat;
+pub use stat::{FileId, FileStat};
+pub(crate) use stat::{stat_file, stat_path};
 pub(crate) use together::SyncTogether;
 
 /// What a stored message survives.
@@ -73,35 +77,6 @@ pub(crate) enum Moved {
     Gone,
     /// The new name is taken; nothing changed.
     Exists,
-}
-
-/// Which file a directory entry is, independent of its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct FileId {
-    /// Device.
-    pub device: u64,
-    /// Inode.
-    pub inode: u64,
-}
-
-/// What is known of a file without opening it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct FileStat {
-    /// Which file it is.
-    pub id: FileId,
-    /// A regular file, not a link, pipe, device or directory.
-    pub is_file: bool,
-    /// A directory.
-    pub is_directory: bool,
-    /// Size in bytes.
-    pub bytes: u64,
-    /// Last change of the content: nanoseconds since the Unix epoch.
-    pub modified_ns: i128,
-    /// Last change of the file or its name: nanoseconds since the Unix epoch.
-    pub changed_ns: i128,
-    /// Owner and permission bits.
-    pub mode: u32,
 }
 
 /// How many bytes of directory entries are read at once.
@@ -384,35 +359,8 @@ pub fn write_document(path: &Path, content: &[u8], durability: Durability) -> Re
 }
 
 /// Makes the content of an open file survive a power cut.
-pub(crate) fn sync_file(file: &File) -> Result<()> {
-    retry_on_intr(|| fs::fdatasync(file)).map_err(|e| Error::io("sync", "a stored message", e))
-}
-
-/// Examines what a path leads to; `None` if there is nothing.
-pub(crate) fn stat_path(path: &Path) -> Result<Option<FileStat>> {
-    match fs::stat(path) {
-        Ok(stat) => Ok(Some(file_stat(&stat))),
-        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
-        Err(e) => Err(Error::io("examine", path, e)),
-    }
-}
-
-/// Examines an open file.
-pub(crate) fn stat_file(file: &File, path: &Path) -> Result<FileStat> {
-    fs::fstat(file).map(|stat| file_stat(&stat)).map_err(|e| Error::io("examine", path, e))
-}
-
-fn file_stat(stat: &fs::Stat) -> FileStat {
-    let kind = fs::FileType::from_raw_mode(stat.st_mode);
-    FileStat {
-        id: FileId { device: stat.st_dev, inode: stat.st_ino },
-        is_file: kind == fs::FileType::RegularFile,
-        is_directory: kind == fs::FileType::Directory,
-        bytes: u64::try_from(stat.st_size).unwrap_or(0),
-        modified_ns: i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec),
-        changed_ns: i128::from(stat.st_ctime) * 1_000_000_000 + i128::from(stat.st_ctime_nsec),
-        mode: stat.st_mode,
-    }
+pub(crate) fn sync_file(file: &File, path: &Path) -> Result<()> {
+    retry_on_intr(|| fs::fdatasync(file)).map_err(|e| Error::io("sync", path, e))
 }
 
 /// A name for a file in `tmp/` that no other process and no other thread uses.

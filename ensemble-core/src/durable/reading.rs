@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 
-use super::{Dir, file_stat, stat_file};
+use super::{Dir, FileStat, file_stat, stat_file};
 use crate::{Error, Result};
 
 impl Dir {
@@ -18,10 +18,24 @@ impl Dir {
     pub fn read(&self, name: &str, bytes_max: usize) -> Result<Option<Vec<u8>>> {
         match self.open_regular(name, OFlags::RDONLY)? {
             None => Ok(None),
-            Some((file, bytes)) => {
-                read_sized(&file, || self.path.join(name), bytes, bytes_max).map(Some)
+            Some((file, stat)) => {
+                read_sized(&file, || self.path.join(name), stat.bytes, bytes_max).map(Some)
             }
         }
+    }
+
+    /// As [`Dir::read`], with what is known of the very file that was read.
+    ///
+    /// # Errors
+    /// As for [`Dir::read`].
+    pub fn read_with_stat(
+        &self,
+        name: &str,
+        bytes_max: usize,
+    ) -> Result<Option<(FileStat, Vec<u8>)>> {
+        let Some((file, stat)) = self.open_regular(name, OFlags::RDONLY)? else { return Ok(None) };
+        let content = read_sized(&file, || self.path.join(name), stat.bytes, bytes_max)?;
+        Ok(Some((stat, content)))
     }
 
     /// Opens a regular file for reading; `None` if there is none.
@@ -38,8 +52,8 @@ impl Dir {
         Ok(self.open_regular(name, OFlags::RDWR)?.map(|(file, _)| file))
     }
 
-    /// A regular file and its size.
-    fn open_regular(&self, name: &str, access: OFlags) -> Result<Option<(File, u64)>> {
+    /// A regular file, with what is known of it.
+    fn open_regular(&self, name: &str, access: OFlags) -> Result<Option<(File, FileStat)>> {
         let path = || self.path.join(name);
         let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let file = match retry_on_intr(|| fs::openat(&self.fd, name, flags, Mode::empty())) {
@@ -62,7 +76,7 @@ impl Dir {
         if !stat.is_file {
             return Err(Error::malformed(path(), "file", "is not a regular file"));
         }
-        Ok(Some((file, stat.bytes)))
+        Ok(Some((file, stat)))
     }
 }
 

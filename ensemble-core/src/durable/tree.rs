@@ -5,7 +5,7 @@ use std::io;
 use rustix::fs::{self, AtFlags, Mode, RenameFlags};
 use rustix::io::Errno;
 
-use super::{Dir, Modes, Moved};
+use super::{Dir, Durability, Modes, Moved};
 use crate::{Error, Result};
 
 impl Dir {
@@ -14,6 +14,24 @@ impl Dir {
         fs::mkdirat(&self.fd, name, Mode::from_raw_mode(modes.directory))
             .map_err(|e| Error::io("create directory", self.path.join(name), e))?;
         self.open_child(name)
+    }
+
+    /// As [`Dir::ensure_child`]; the name of a directory that was made survives what `durability` promises.
+    pub(crate) fn ensure_child_safe(
+        &self,
+        name: &str,
+        modes: Modes,
+        durability: Durability,
+    ) -> Result<Self> {
+        match self.open_child(name) {
+            Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => {}
+            other => return other,
+        }
+        let child = self.ensure_child(name, modes)?;
+        if durability == Durability::Power {
+            self.sync()?;
+        }
+        Ok(child)
     }
 
     /// Renames a directory that is not empty into another one, never over an existing entry.

@@ -153,13 +153,13 @@ fn is_deceiving(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::record::Record;
+    use super::super::record::{Record, SEQ_MAX};
     use super::*;
 
     fn line_of(body: &Body, ordered: bool) -> String {
         let mut out = String::new();
         let timestamp = Timestamp::from_unix_millis(1_763_765_401_120);
-        let place = LinePlace { timestamp, session: "20261121-225001", seq: u64::MAX, ordered };
+        let place = LinePlace { timestamp, session: "20261121-225001", seq: SEQ_MAX, ordered };
         body.write(&mut out, &place);
         out
     }
@@ -179,7 +179,7 @@ mod tests {
                 assert_eq!(*newline, b'\n');
                 assert!(line.trim_end().chars().all(|c| !c.is_control() && !is_deceiving(c)));
                 let record = Record::parse(rest).unwrap();
-                assert!(record.unordered && record.seq == u64::MAX);
+                assert!(record.unordered && record.seq == SEQ_MAX);
                 assert_eq!(record.to_line().as_bytes(), rest);
             }
         }

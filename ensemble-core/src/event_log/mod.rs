@@ -50,7 +50,9 @@ mod lines;
 mod reader;
 mod recent;
 mod record;
+pub mod replay;
 mod segment;
+mod story;
 mod tail;
 mod writer;
 
@@ -58,8 +60,9 @@ pub use follower::{Follower, POLL_RECORDS_MAX, Position};
 pub use line::{ACTOR_BYTES_MAX, LINE_BYTES_MAX};
 pub use reader::{BadLine, BadLines, Records, read_all};
 pub use recent::recent;
-pub use record::{Record, RecordType, RecordTypeError, TYPE_BYTES_MAX};
+pub use record::{Record, RecordType, RecordTypeError, SEQ_MAX, TYPE_BYTES_MAX};
 pub use segment::Segment;
+pub use story::{Story, story};
 
 use crate::{Error, Result};
 use line::Body;

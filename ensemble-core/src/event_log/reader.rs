@@ -117,6 +117,10 @@ impl Records {
         self.failure.as_ref()
     }
 
+    pub(super) fn into_failure(self) -> Option<Error> {
+        self.failure
+    }
+
     fn refill(&mut self) {
         match self.follower.poll() {
             Ok(batch) if !batch.is_empty() => self.batch = batch.into(),

@@ -139,6 +139,16 @@ impl From<RecordType> for String {
     }
 }
 
+/// The largest number of a record: what every reader of JSON takes exactly, and more than can ever be
+/// counted to. A line that names a larger one is no record, so that nobody can use the numbers up.
+pub const SEQ_MAX: u64 = (1 << 53) - 1;
+
+fn countable<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    let seq = u64::deserialize(deserializer)?;
+    let too_large = || serde::de::Error::custom(format!("seq is above {SEQ_MAX}"));
+    if seq <= SEQ_MAX { Ok(seq) } else { Err(too_large()) }
+}
+
 /// One thing that happened, as it stands in the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -149,7 +159,8 @@ pub struct Record {
     pub session_id: String,
     /// Its number within the session, from 1, without gaps, in the order of the file. An
     /// [unordered](Record::unordered) record has no number of its own and repeats the last one its
-    /// writer knew of.
+    /// writer knew of. At most [`SEQ_MAX`].
+    #[serde(deserialize_with = "countable")]
     pub seq: u64,
     /// What it is about.
     #[serde(rename = "type")]

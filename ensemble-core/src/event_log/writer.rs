@@ -25,7 +25,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::line::{Body, LinePlace};
-use super::record::RecordType;
+use super::record::{RecordType, SEQ_MAX};
 use super::segment::{self, Segment};
 use super::tail::Tail;
 use super::{Appended, LOCK_FILE_NAME, LOG_ACTOR, LOG_LOCK_PATIENCE, LogOptions};
@@ -238,10 +238,16 @@ impl Writer {
         let file = place.dir.open_append(&name, Modes::default())?;
         let stat = stat_file(&file, &path)?;
         let tail = Tail::starting_at(seq.max(lost)).read_on(&file, &path, stat.bytes)?;
+        // So that a log whose older files were moved away is known from one that begins here.
+        let before = self.current.as_ref().map(|before| before.segment.clone());
+        let started = match before.filter(|before| *before < segment) {
+            Some(before) => json!({ "after": before.to_string() }),
+            None => json!({}),
+        };
         let greeting = match (lost, segment.is_first()) {
             _ if stat.bytes > 0 => None,
             (1.., _) => Some(Body::new(RecordType::LOG_RECREATED, LOG_ACTOR, json!({}))),
-            (0, true) => Some(Body::new(RecordType::SESSION_START, actor, json!({}))),
+            (0, true) => Some(Body::new(RecordType::SESSION_START, actor, started)),
             (0, false) => None,
         };
         self.current = Some(Current { segment, file, path, id: stat.id, bytes: stat.bytes, tail });
@@ -276,7 +282,7 @@ impl Writer {
     fn write(&mut self, body: &Body, is_locked: bool) -> Result<Appended> {
         let not_found = self.not_found();
         let Some(current) = &mut self.current else { return Err(not_found) };
-        let seq = if is_locked { current.tail.seq + 1 } else { current.tail.seq };
+        let seq = (current.tail.seq + u64::from(is_locked)).min(SEQ_MAX);
         let buffer = &mut self.buffer;
         buffer.clear();
         if current.tail.is_torn {
@@ -309,26 +315,33 @@ fn write_once(mut file: &File, line: &[u8]) -> io::Result<()> {
     }
 }
 
+/// Whether a directory went away between two looks at it. One that was there when it should be made
+/// and gone when it was looked at is told as "already exists".
+fn has_vanished(error: &Error) -> bool {
+    matches!(error.io_kind(), Some(io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists))
+}
+
 impl Place {
     /// Opens the log's directory and its lock, and makes both if needed.
     fn open(path: &Path) -> Result<Self> {
         let mut tries = VANISHED_TRIES;
         loop {
-            std::fs::DirBuilder::new()
-                .recursive(true)
-                .mode(Modes::default().directory)
-                .create(path)
-                .map_err(|e| Error::io("create directory", path, e))?;
-            let opened = Dir::open(path).and_then(|dir| {
-                LockFile::open(&dir, LOCK_FILE_NAME).map(|lock| Self { dir, lock })
-            });
-            match opened {
-                Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) && tries > 0 => {
-                    tries -= 1;
-                }
+            match Self::try_open(path) {
+                Err(error) if tries > 0 && has_vanished(&error) => tries -= 1,
                 other => return other,
             }
         }
+    }
+
+    fn try_open(path: &Path) -> Result<Self> {
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(Modes::default().directory)
+            .create(path)
+            .map_err(|e| Error::io("create directory", path, e))?;
+        let dir = Dir::open(path)?;
+        let lock = LockFile::open(&dir, LOCK_FILE_NAME)?;
+        Ok(Self { dir, lock })
     }
 
     /// Checks that the path still leads to this directory and that its lock is the one at hand.
@@ -340,5 +353,40 @@ impl Place {
             return Ok(());
         }
         Err(Error::io("find", path, io::Error::from(io::ErrorKind::NotFound)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_directory_that_comes_and_goes_is_opened_all_the_same() {
+        let home = tempfile::tempdir().unwrap();
+        let (path, away) = (home.path().join("logs"), home.path().join("away"));
+        let is_done = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    let _ = std::fs::rename(&path, &away);
+                    let _ = std::fs::remove_dir_all(&away);
+                }
+            });
+            let opened = (0..5_000).try_for_each(|_| Place::open(&path).map(drop));
+            is_done.store(true, Ordering::Relaxed);
+            opened.unwrap();
+        });
+    }
+
+    #[test]
+    fn a_file_in_the_place_of_the_directory_is_an_error() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("logs");
+        std::fs::write(&path, b"mine").unwrap();
+        let error = Place::open(&path).unwrap_err();
+        assert_eq!(error.io_kind(), Some(io::ErrorKind::AlreadyExists), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), b"mine");
     }
 }

@@ -36,9 +36,8 @@ pub fn render(linted: &[Linted], format: Format, mode: Mode) -> String {
         Format::Github => all.map(|(one, finding)| annotation(&one.file, finding, level)).collect(),
         Format::Sarif => {
             let results: Vec<Value> = all.map(|(one, f)| result(&one.file, f, level)).collect();
-            let mut text = serde_json::to_string_pretty(&sarif(results)).unwrap_or_default();
-            text.push('\n');
-            text
+            let text = serde_json::to_string_pretty(&sarif(results)).unwrap_or_default();
+            format!("{}\n", unmoved(&text))
         }
     }
 }
@@ -64,12 +63,24 @@ fn line(file: &str, finding: &Finding, level: &str) -> String {
     {
         object.extend(fields);
     }
-    format!("{object}\n")
+    format!("{}\n", unmoved(&object.to_string()))
+}
+
+/// JSON may have DEL and the second set of control characters as they are; a terminal obeys them.
+fn unmoved(json: &str) -> String {
+    json.chars().fold(String::with_capacity(json.len()), |mut text, c| {
+        match c.is_control() && c != '\n' {
+            true => drop(write!(text, "\\u{:04x}", u32::from(c))),
+            false => text.push(c),
+        }
+        text
+    })
 }
 
 /// `::error file=…,line=…::message`, with what ends a property or a message escaped.
 fn annotation(file: &str, finding: &Finding, level: &str) -> String {
-    let message = |text: &str| text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
+    let escaped = |text: &str| text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
+    let message = |text: &str| one_line(&escaped(text));
     let property = |text: &str| message(text).replace(':', "%3A").replace(',', "%2C");
     let Finding { rule, line, column, end_column, .. } = finding;
     let mut out = format!("::{level} file={},line={line},col={column}", property(file));

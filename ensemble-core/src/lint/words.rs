@@ -58,8 +58,7 @@ use Guard::{NotAfter, NotBefore, NumberAfter, NumberBefore};
 use Language::{En, Ja, Zh};
 
 /// Before 部分 it is the end of another word, or says which part it is.
-const PART_OF_A_WORD: &str =
-    "全内內外局底顶頂头頭尾各本该該這这那此哪两兩二三四五六七八九十个個成大";
+const PART_OF_A_WORD: &str = "全内內外局底顶頂头頭尾各本该該這这那此哪两兩二三四五六七八九十个個成大0123456789０１２３４５６７８９";
 const MEASURED: &[&str] =
     &["手机", "电影", "电话", "小说", "作品", "法律", "车", "电视", "书", "動畫", "電影", "手機"];
 
@@ -123,6 +122,7 @@ pub(super) const SENSES: &[Sense] = &[
             "approximately",
             "roughly",
             "mostly",
+            "most of the time",
             "largely",
             "generally",
             "more or less",
@@ -230,7 +230,23 @@ pub(super) const SENSES: &[Sense] = &[
     ),
     sense(
         Zh,
-        &["大概", "大约", "大約", "大致", "基本上", "差不多", "几乎", "幾乎", "将近", "將近"],
+        &[
+            "大概",
+            "大约",
+            "大約",
+            "大致",
+            "基本上",
+            "基本完成",
+            "基本通过",
+            "基本通過",
+            "基本正常",
+            "基本可用",
+            "差不多",
+            "几乎",
+            "幾乎",
+            "将近",
+            "將近",
+        ],
         Guard::None,
         "87%",
     ),

@@ -203,7 +203,7 @@ fn is_plain_text(text: &str) -> bool {
 
 /// Reads a file that [`write`] could have written; `None` for any other, right or wrong.
 pub(super) fn read(file: &str) -> Option<Fields> {
-    let mut fields = Fields::default();
+    let mut fields = Fields { version: oldest_version(), ..Fields::default() };
     let mut rest = file.strip_suffix(END_MARK)?;
     let mut position = 0;
     loop {
@@ -220,6 +220,15 @@ pub(super) fn read(file: &str) -> Option<Fields> {
         position = set(&mut fields, key, value, position)?;
         rest = after;
     }
+}
+
+/// Whether [`read`], if it reads this file, reads what the parser reads.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn agrees(file: &str) -> bool {
+    read(file).is_none_or(|fields| {
+        let by_parser = super::yaml::parse::<Fields>(file, std::path::Path::new("envelope.yaml"));
+        by_parser.is_ok_and(|parsed| parsed == fields)
+    })
 }
 
 /// The keys in the order in which they are written; a file in another order is not canonical.

@@ -83,6 +83,10 @@ pub struct Envelope {
     /// Set once a publish was tried, so that a retry looks for the id first.
     #[serde(skip)]
     offered: AtomicBool,
+    /// The id that was made for this message. `id` is open to all, so whether it is still this one
+    /// is asked when it counts.
+    #[serde(skip)]
+    made_id: Option<MessageId>,
 }
 
 impl Envelope {
@@ -90,8 +94,10 @@ impl Envelope {
     #[must_use]
     pub fn new(to: Name, body: impl Into<String>) -> Self {
         use crate::env::{Clock, SystemClock};
+        let id = MessageId::generate();
         Self {
-            id: MessageId::generate(),
+            made_id: Some(id.clone()),
+            id,
             kind: fixed_name("message"),
             from: fixed_name("unknown"),
             to,
@@ -113,7 +119,7 @@ impl Envelope {
     #[must_use]
     pub fn with_id(mut self, id: MessageId) -> Self {
         self.id = id;
-        self.offered = AtomicBool::new(true);
+        self.made_id = None;
         self
     }
 
@@ -196,7 +202,8 @@ impl Envelope {
     /// Whether this id may have been stored already: it was chosen by the sender, read from a
     /// file, or published before. Answers for the time before this call, and remembers it.
     pub(crate) fn note_offer(&self) -> bool {
-        self.offered.swap(true, Ordering::Relaxed)
+        let offered = self.offered.swap(true, Ordering::Relaxed);
+        offered || self.made_id.as_ref() != Some(&self.id)
     }
 
     /// The file form.
@@ -253,6 +260,7 @@ impl Clone for Envelope {
             attachment: self.attachment.clone(),
             body: self.body.clone(),
             offered: AtomicBool::new(self.offered.load(Ordering::Relaxed)),
+            made_id: self.made_id.clone(),
         }
     }
 }
@@ -344,7 +352,8 @@ fn from_fields(fields: Fields, path: &Path) -> Result<Envelope> {
         source: fields.source,
         attachment,
         body: fields.body,
-        offered: AtomicBool::new(true),
+        offered: AtomicBool::new(false),
+        made_id: None,
     };
     check_headers(&envelope, path)?;
     Ok(envelope)

@@ -99,8 +99,10 @@ impl fmt::Display for Timestamp {
 impl std::str::FromStr for Timestamp {
     type Err = TimestampError;
     fn from_str(text: &str) -> Result<Self, TimestampError> {
-        let parsed = OffsetDateTime::parse(text, &Rfc3339)
-            .map_err(|_| TimestampError { text: text.chars().take(40).collect() })?;
+        let parsed = OffsetDateTime::parse(text, &Rfc3339).map_err(|_| {
+            let shown = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+            TimestampError { text: text.chars().take(40).map(shown).collect() }
+        })?;
         Ok(Self(i64::try_from(parsed.unix_timestamp_nanos() / 1_000_000).unwrap_or(i64::MAX)))
     }
 }

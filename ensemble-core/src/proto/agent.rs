@@ -12,6 +12,8 @@
 //! REVIEWING  HandOff    -> HANDOFF
 //! WAITING    Work       -> WORKING
 //! WAITING    Finish     -> IDLE
+//! HANDOFF    Work       -> WORKING              (a fresh one goes on under the same registration)
+//! HANDOFF    Review     -> REVIEWING            (likewise)
 //! HANDOFF    Exit       -> gone       Forget
 //! any other  Exit       -> gone       Forget    (a crash, or the end of its work)
 //! any        another    -> same       Refused
@@ -115,8 +117,8 @@ impl Machine for Agent {
     fn handle(&mut self, _now: Monotonic, event: Event) {
         self.state = match (self.state, event) {
             (State::Starting, Event::Ready) => State::Idle,
-            (State::Idle | State::Waiting, Event::Work) => State::Working,
-            (State::Idle, Event::Review) => State::Reviewing,
+            (State::Idle | State::Waiting | State::Handoff, Event::Work) => State::Working,
+            (State::Idle | State::Handoff, Event::Review) => State::Reviewing,
             (State::Working, Event::Wait) => State::Waiting,
             (State::Working | State::Reviewing | State::Waiting, Event::Finish) => State::Idle,
             (State::Working | State::Reviewing, Event::HandOff) => State::Handoff,
@@ -147,15 +149,19 @@ impl Machine for Agent {
                 Event::Ready | Event::Review | Event::Wait | Event::HandOff,
             )
             | (
-                state @ (State::Handoff | State::Gone),
+                state @ State::Handoff,
+                Event::Ready | Event::Wait | Event::Finish | Event::HandOff,
+            )
+            | (
+                state @ State::Gone,
                 Event::Ready
                 | Event::Work
                 | Event::Review
                 | Event::Wait
                 | Event::Finish
-                | Event::HandOff,
-            )
-            | (state @ State::Gone, Event::Exit) => {
+                | Event::HandOff
+                | Event::Exit,
+            ) => {
                 self.effects.push_back(Effect::Refused { state });
                 state
             }
@@ -211,14 +217,14 @@ mod tests {
             }
         });
         let expected = "
-         starting  idle       working  reviewing  waiting  handoff  gone
-Ready    idle      !          !        !          !        !        !
-Work     !         working    !        !          working  !        !
-Review   !         reviewing  !        !          !        !        !
-Wait     !         !          waiting  !          !        !        !
-Finish   !         !          idle     idle       idle     !        !
-HandOff  !         !          handoff  handoff    !        !        !
-Exit     gone      gone       gone     gone       gone     gone     !
+         starting  idle       working  reviewing  waiting  handoff    gone
+Ready    idle      !          !        !          !        !          !
+Work     !         working    !        !          working  working    !
+Review   !         reviewing  !        !          !        reviewing  !
+Wait     !         !          waiting  !          !        !          !
+Finish   !         !          idle     idle       idle     !          !
+HandOff  !         !          handoff  handoff    !        !          !
+Exit     gone      gone       gone     gone       gone     gone       !
 ";
         assert_eq!(table, expected);
     }

@@ -5,7 +5,7 @@
 //! Idle      Granted                               -> Held      Beat
 //! Held      Granted                               -> Held      Beat            (more to hold)
 //! Held      Beaten                                -> Held      (silent for 0 s)
-//! Held      60 s since the last beat              -> Held      Beat
+//! Held      60 s since the last beat              -> Held      Beat            (a fifth of a short lease)
 //! Held      LongOperation                         -> Held      Beat for 15 min, Record Extended
 //! Held      OperationDone                         -> Held      Beat
 //! Held      its duration without a Beaten         -> Doubtful  StopWriting
@@ -54,6 +54,10 @@ pub const LEASE_DURATION: Duration = Duration::from_secs(300);
 pub const LONG_OPERATION: Duration = Duration::from_secs(900);
 
 const _: () = assert!(LEASE_DURATION.as_secs() >= 3 * HEARTBEAT.as_secs());
+/// A lease that is shorter than usual is kept by so many beats.
+const BEATS_A_LEASE: u32 = 5;
+
+const _: () = assert!(LEASE_DURATION.as_secs() / BEATS_A_LEASE as u64 >= HEARTBEAT.as_secs());
 const _: () = assert!(LONG_OPERATION.as_secs() > LEASE_DURATION.as_secs());
 
 /// What happens to the holder.
@@ -147,6 +151,11 @@ impl Beat {
         }
     }
 
+    /// How often it beats.
+    fn interval(&self) -> Duration {
+        HEARTBEAT.min(self.usual / BEATS_A_LEASE)
+    }
+
     fn beat(&mut self, now: Monotonic, duration: Duration) {
         self.sequence += 1;
         (self.asked, self.asked_duration) = (now, duration);
@@ -221,7 +230,7 @@ impl Machine for Beat {
             State::Held { .. } | State::Doubtful => true,
             State::Idle | State::Lost => false,
         };
-        if beats && now >= self.asked + HEARTBEAT {
+        if beats && now >= self.asked + self.interval() {
             // A long operation's lease is not cut short by the usual beat.
             let left = (self.asked + self.asked_duration).since(now);
             self.beat(now, self.usual.max(left));
@@ -235,9 +244,9 @@ impl Machine for Beat {
     fn poll_timeout(&self) -> Option<Monotonic> {
         match self.state {
             State::Idle | State::Lost => None,
-            State::Doubtful => Some(self.asked + HEARTBEAT),
+            State::Doubtful => Some(self.asked + self.interval()),
             State::Held { .. } => {
-                let beat = self.asked + HEARTBEAT;
+                let beat = self.asked + self.interval();
                 Some(self.end().map_or(beat, |end| end.min(beat)))
             }
         }
@@ -352,5 +361,14 @@ Released    idle       idle              idle                  lost
         other.handle(at(3_601), Event::Fenced);
         assert!(!other.may_write());
         assert_eq!(other.poll_timeout(), None);
+    }
+
+    #[test]
+    fn a_short_lease_is_kept_by_five_beats() {
+        let mut beat = Beat::new(Duration::from_secs(10));
+        beat.handle(at(0), Event::Granted);
+        drain(&mut beat);
+        beat.handle(at(0), Event::Beaten { sequence: 1 });
+        assert_eq!(beat.poll_timeout(), Some(at(2)));
     }
 }

@@ -34,6 +34,7 @@ use crate::env::Monotonic;
 
 pub mod ack;
 pub mod agent;
+pub mod alarm;
 pub mod beat;
 pub mod collect;
 pub mod drain;
@@ -46,6 +47,8 @@ pub mod receipt;
 pub mod reconcile;
 pub mod request;
 pub mod shutdown;
+pub mod step;
+pub mod supervise;
 pub mod task;
 #[cfg(test)]
 mod testing;

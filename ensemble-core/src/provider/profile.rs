@@ -249,6 +249,13 @@ impl Profile {
         self.forbidden.get(&state).is_some_and(|keys| keys.contains(&key))
     }
 
+    /// The states of all rules that match, whichever decides.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn matching(&self, pane: &PaneState) -> Vec<AgentState> {
+        let matches = |rule: &&Rule| rule.pattern.is_match(&rule.region.text(pane));
+        self.rules.iter().filter(matches).map(|rule| rule.state).collect()
+    }
+
     /// The names of the agent's program, if a look at the cursor's line is all that the profile
     /// asks for before typing.
     pub(crate) fn programs_at_rest(&self) -> Option<Vec<&str>> {

@@ -8,6 +8,7 @@
 //! | it descends from the first process of the pane | what runs |
 //! | its session is that of the pane's first process | what was left behind in the background |
 //! | it was started with the agent's own `ENSEMBLE_AGENT_PASS` | daemons that have moved to a session of their own |
+//! | it was started with the `ENSEMBLE_AGENT_MARK` of its supervisor | the same, where the pass is that of the supervisor, too |
 //!
 //! and whatever descends from these. Never this process, its ancestors, or what belongs to another
 //! agent. A process is held by a descriptor (pidfd) from before it is checked until after it was
@@ -44,9 +45,15 @@ use crate::provider::profile;
 use crate::{Error, Result};
 use table::{Table, read_row, variable};
 
+pub use table::{Fate, fate};
+
 /// The variable that every process of a spawned agent inherits. Its name has none of the words by
 /// which agents decide what to keep from their children.
 pub const PASS_VARIABLE: &str = "ENSEMBLE_AGENT_PASS";
+
+/// The variable that every process inherits which a supervisor's agent has started. Each agent that is
+/// spawned has another value.
+pub const MARK_VARIABLE: &str = "ENSEMBLE_AGENT_MARK";
 
 /// The digest of the pass with which a process was started; `None` if it has none, has ended, or is
 /// another user's.
@@ -61,6 +68,7 @@ pub struct Quarry {
     root: Option<(u32, Option<u64>)>,
     spare_root: bool,
     pass: Option<Digest>,
+    mark: Option<Digest>,
     others: Vec<(u32, Option<u64>)>,
 }
 
@@ -90,6 +98,13 @@ impl Quarry {
     #[must_use]
     pub const fn with_pass(mut self, sha256: Digest) -> Self {
         self.pass = Some(sha256);
+        self
+    }
+
+    /// The SHA-256 of the value of [`MARK_VARIABLE`] that it was given.
+    #[must_use]
+    pub const fn with_mark(mut self, sha256: Digest) -> Self {
+        self.mark = Some(sha256);
         self
     }
 
@@ -135,10 +150,11 @@ impl Reaper {
         let ours = table.line_of(std::process::id());
         let walls = self.walls(&table, &ours);
         let mut seeds = self.by_root(&table);
-        if let Some(pass) = &self.quarry.pass {
-            let has_it = |pid: &u32| {
-                variable(*pid, PASS_VARIABLE).is_some_and(|value| Digest::of(&value) == *pass)
-            };
+        let worn = [(PASS_VARIABLE, self.quarry.pass), (MARK_VARIABLE, self.quarry.mark)];
+        for (name, digest) in worn {
+            let Some(digest) = digest else { continue };
+            let has_it =
+                |pid: &u32| variable(*pid, name).is_some_and(|value| Digest::of(&value) == digest);
             seeds.extend(table.rows.keys().copied().filter(has_it));
         }
         if let Some(pid) = ours.iter().find(|pid| seeds.contains(pid)) {
@@ -151,6 +167,16 @@ impl Reaper {
             Some(Found { pid, started: row.started })
         };
         Ok(found.into_iter().filter_map(alive).collect())
+    }
+
+    /// How much processor time each of them has used, by pid, in clock ticks. Two readings that differ
+    /// say that something of it runs.
+    ///
+    /// # Errors
+    /// As for [`Reaper::find`].
+    pub fn activity(&self) -> Result<std::collections::BTreeMap<u32, u64>> {
+        let used = |found: Found| Some((found.pid, read_row(found.pid)?.used));
+        Ok(self.find()?.into_iter().filter_map(used).collect())
     }
 
     /// Signals all of them; returns how many there were.

@@ -13,6 +13,8 @@ pub(super) struct Row {
     pub(super) foreground: u32,
     /// In clock ticks since boot: with the pid it names a process beyond doubt.
     pub(super) started: u64,
+    /// Processor time, in clock ticks.
+    pub(super) used: u64,
     /// It has ended and waits for its parent to notice.
     pub(super) zombie: bool,
 }
@@ -88,8 +90,52 @@ fn parse_row(stat: &str) -> Option<Row> {
         group: pid(2)?,
         session: pid(3)?,
         foreground: pid(5)?,
+        used: number(11).and_then(|user| u64::try_from(user + number(12)?).ok())?,
         started: number(19).and_then(|n| u64::try_from(n).ok())?,
     })
+}
+
+/// What became of a process, as far as the system still knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fate {
+    /// It runs.
+    Lives,
+    /// It has ended, and its parent has not noticed yet.
+    Unnoticed {
+        /// The status it ended with; `None` if a signal ended it.
+        exit_code: Option<i32>,
+    },
+    /// There is no such process, or its parent has noticed its end.
+    Gone,
+}
+
+/// What became of process `pid`.
+///
+/// A parent may take long to notice, and some never do: a tmux server misses the end of one now
+/// and then. Until it does, the system tells the exit status to the user who owns the process.
+///
+/// ```
+/// use ensemble_core::reaper::{Fate, fate};
+///
+/// assert_eq!(fate(std::process::id()), Fate::Lives);
+/// ```
+#[must_use]
+pub fn fate(pid: u32) -> Fate {
+    match fs::read_to_string(format!("/proc/{pid}/stat")) {
+        Ok(stat) if parse_row(&stat).is_some_and(|row| row.zombie) => {
+            Fate::Unnoticed { exit_code: exit_code(&stat) }
+        }
+        Ok(_) => Fate::Lives,
+        Err(_) => Fate::Gone,
+    }
+}
+
+/// The last field holds what `waitpid` would report: the exit status in the second byte, and in the
+/// first the signal that ended the process, if one did.
+fn exit_code(stat: &str) -> Option<i32> {
+    let status: i32 = stat.trim_end().rsplit(' ').next()?.parse().ok()?;
+    (status & 0x7f == 0).then_some((status >> 8) & 0xff)
 }
 
 /// The value of one variable in the environment with which a process was started.
@@ -102,7 +148,29 @@ pub(super) fn variable(pid: u32, name: &str) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
+    use rustix::process::{Pid, WaitId, WaitIdOptions};
+
     use super::*;
+
+    #[test]
+    fn an_end_that_nobody_noticed_is_told() {
+        let fate_of = |script: &str| {
+            let mut child = Command::new("sh").args(["-c", script]).spawn().expect("a process");
+            // Waits for its end without taking note of it.
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+            let pid = Pid::from_child(&child);
+            rustix::process::waitid(WaitId::Pid(pid), options).expect("its end");
+            let found = fate(child.id());
+            child.wait().expect("noticed");
+            (found, fate(child.id()))
+        };
+        let (found, noticed) = fate_of("exit 3");
+        assert_eq!(found, Fate::Unnoticed { exit_code: Some(3) });
+        assert_eq!(noticed, Fate::Gone);
+        assert_eq!(fate_of("kill -9 $$").0, Fate::Unnoticed { exit_code: None });
+    }
 
     #[test]
     fn a_row_is_read_behind_a_wicked_name() {
@@ -110,13 +178,21 @@ mod tests {
         let row = parse_row(stat).expect("a row");
         assert_eq!((row.parent, row.group, row.session), (41, 42, 43));
         assert_eq!((row.foreground, row.started, row.zombie), (0, 4242, false));
+        assert_eq!(row.used, 11 + 12);
         assert_eq!(parse_row("7 (a"), None);
     }
 
     #[test]
     fn a_tree_stops_at_its_walls() {
-        let row =
-            |parent| Row { parent, group: 0, session: 0, foreground: 0, started: 0, zombie: false };
+        let row = |parent| Row {
+            parent,
+            group: 0,
+            session: 0,
+            foreground: 0,
+            started: 0,
+            used: 0,
+            zombie: false,
+        };
         let rows = [(1, 0), (10, 1), (11, 10), (12, 11), (13, 10), (14, 13)];
         let table = Table { rows: rows.map(|(pid, parent)| (pid, row(parent))).into() };
         let found = table.with_descendants(&[10].into(), &[13].into());

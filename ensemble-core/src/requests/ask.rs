@@ -221,7 +221,7 @@ impl Requests<'_> {
             && let Some(earlier) = earlier
         {
             if earlier.request.asks_the_same(asked) {
-                self.announce(held, &earlier.request, false)?;
+                self.announce_again(held, &earlier.request)?;
                 return Ok(Some(earlier));
             }
             let id = earlier.request.request_id.into();
@@ -276,7 +276,7 @@ impl Requests<'_> {
         let is_closed = home.is_closed()?;
         let entry = Entry { is_closed, ..Entry::new(home.asked, decision) };
         match &entry.decision {
-            None => self.announce(held, &entry.request, false)?,
+            None => self.announce_again(held, &entry.request)?,
             // The gate that was closed anew for it.
             Some(decision) => self.open_gate(held, &entry.request, decision)?,
         }
@@ -294,11 +294,26 @@ impl Requests<'_> {
         if is_told {
             return Ok(());
         }
+        if !is_new {
+            // Who asked may have been killed before the request was safe.
+            self.sync(&self.dir()?)?;
+        }
         let more = json!({
             "deadline_seconds": asked.deadline_seconds, "task_id": asked.task_id, "round": asked.round,
         });
         self.record("request.opened", asked.from.as_str(), asked, more);
         if asked.asked_by_message.is_none() { self.publish(question) } else { Ok(()) }
+    }
+
+    /// As [`Requests::announce`], for whoever asks again and is told that all is stored: who asked
+    /// first may have been killed before it was safe.
+    fn announce_again(&self, held: &Held, asked: &Asked) -> Result<()> {
+        self.sync(&self.dir()?)?;
+        self.announce(held, asked, false)?;
+        match asked.asked_by_message {
+            None => self.publish(self.question(asked)),
+            Some(_) => Ok(()),
+        }
     }
 
     /// Stores a message of a request, once. One with another text, by another version of this

@@ -63,7 +63,11 @@ impl Requests<'_> {
             ));
         };
         let allowed = match standing {
-            Some(standing) => Err(decided(&home, standing)),
+            Some(standing) => {
+                // Who made it may have been killed before it was safe, and now somebody is told.
+                self.sync(&home.dir)?;
+                Err(decided(&home, standing))
+            }
             None => home.asked.machine().check(&decision),
         };
         if let Err(refusal) = allowed {
@@ -135,7 +139,10 @@ impl Requests<'_> {
                 }
             }
             match home.standing()? {
-                Standing::Valid(standing) => return Ok(Proposed { standing, is_ours: false }),
+                Standing::Valid(standing) => {
+                    self.sync(&home.dir)?;
+                    return Ok(Proposed { standing, is_ours: false });
+                }
                 Standing::Nothing => {}
                 Standing::Invalid(_) => {
                     if let Some(standing) = self.put_aside(home)? {

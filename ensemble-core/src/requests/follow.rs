@@ -71,6 +71,8 @@ impl Requests<'_> {
             return Ok(entry);
         }
         if !home.is_told()? {
+            // Who decided may have been killed before it was safe.
+            self.sync(&home.dir)?;
             self.tell(&home, &decision)?;
         }
         self.open_gate(&held, &home.asked, &decision)?;

@@ -38,6 +38,8 @@ mod rng;
 mod transport;
 
 #[cfg(test)]
+mod stack;
+#[cfg(test)]
 mod team;
 #[cfg(test)]
 mod tests;

@@ -36,6 +36,8 @@ impl Spool {
         }
         moved?;
         self.sync_power(&attachments)?;
+        // The first attachment of a queue makes the directory, and who made it may have been killed.
+        self.sync_power(&queue)?;
         Ok(attachment)
     }
 

@@ -153,6 +153,8 @@ impl Spool {
             return Err(no_message(id, &format!("among the dead letters of `{}`", mailbox.name)));
         }
         mailbox.dead.remove(&place::plain(id))?;
+        // A letter that comes back after a power cut must not have lost its reason.
+        self.sync_power(&mailbox.dead)?;
         mailbox.dead.remove(&place::reason(id))?;
         self.record(
             "message.dropped",

@@ -75,6 +75,12 @@ pub struct Found {
 }
 
 impl Found {
+    /// Puts it together; for implementors of [`Broker`](crate::broker::Broker).
+    #[must_use]
+    pub fn new(mailbox: Name, id: MessageId, state: State) -> Self {
+        Self { mailbox, id, state }
+    }
+
     /// The lease under which it is held.
     ///
     /// # Errors

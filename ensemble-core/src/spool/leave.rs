@@ -157,10 +157,10 @@ fn notice(agent: &Name, envelope: &Envelope, reason: &str) -> Result<Envelope> {
         task_id: envelope.task_id.as_deref(),
         reason,
     });
-    let mut notice = Envelope::new(envelope.from.clone(), body);
     // Whoever was told for one reason is told again for another.
     let digest = Digest::of(format!("{}\n{}\n{reason}", envelope.to, envelope.id).as_bytes());
-    notice.id = MessageId::new(format!("returned-{}", &digest.to_string()[..40]))?;
+    let id = MessageId::new(format!("returned-{}", &digest.to_string()[..40]))?;
+    let mut notice = Envelope::new(envelope.from.clone(), body).with_id(id);
     notice.kind = Name::new(RETURNED_TYPE)?;
     notice.from = agent.clone();
     notice.correlation_id.clone_from(&envelope.correlation_id);
@@ -228,13 +228,23 @@ mod tests {
         }
         let letters = bed.spool.dead_letters(&name("worker")).unwrap();
         assert!(letters.iter().all(|letter| letter.reason == "it has left"));
-        let told = bed.spool.receive(&name("lead"), &name("lead")).unwrap().unwrap().envelope;
-        assert_eq!(told.kind.as_str(), RETURNED_TYPE);
-        assert!(told.task_id.unwrap().starts_with("task-") && told.body.contains("it has left"));
-        // Once more, as after a crash: whoever was told is not told again.
-        bed.spool.redrive(&name("worker"), &MessageId::new("unread").unwrap()).unwrap();
-        assert_eq!(bed.leave(UnreadMail::Return).dead, 1);
-        assert_eq!(bed.spool.counts(&name("lead")).unwrap().queued, 1);
+        // Once more, as after a crash: whoever was told is not told again, wherever the notice is.
+        let again = || {
+            bed.spool.redrive(&name("worker"), &MessageId::new("unread").unwrap()).unwrap();
+            assert_eq!(bed.leave(UnreadMail::Return).dead, 1);
+            let counts = bed.spool.counts(&name("lead")).unwrap();
+            (counts.queued, counts.acked, counts.settled)
+        };
+        assert_eq!(again(), (2, 0, 0));
+        for received in 1..=2 {
+            let told = bed.spool.receive(&name("lead"), &name("lead")).unwrap().unwrap();
+            assert_eq!(told.envelope.kind.as_str(), RETURNED_TYPE);
+            assert!(told.envelope.task_id.unwrap().starts_with("task-"));
+            assert!(told.envelope.body.contains("it has left"));
+            assert_eq!(again(), (2 - received, 1, received - 1));
+            bed.spool.settle(&told.lease).unwrap();
+            assert_eq!(again(), (2 - received, 0, received));
+        }
     }
 
     #[test]

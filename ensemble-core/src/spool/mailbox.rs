@@ -1,7 +1,8 @@
 //! One mailbox: its open directories, its settings, and what this process knows of its backlog.
 
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -24,6 +25,19 @@ const GATE_FILE: &str = "gate.lock";
 /// The largest settings file, in bytes.
 const SETTINGS_BYTES_MAX: usize = 16 * 1024;
 
+/// Whether a directory that is not meant to be open to everybody is: the queue, a mailbox, a drop box.
+///
+/// # Errors
+/// It is; the error says how to change that.
+pub(crate) fn refuse_open_to_all(path: &Path, mode: u32, modes: Modes) -> Result<()> {
+    const OTHERS_WRITE: u32 = 0o002;
+    if mode & OTHERS_WRITE == 0 || modes.directory & OTHERS_WRITE != 0 {
+        return Ok(());
+    }
+    let detail = "everybody may write here, so anybody could forge messages: `chmod o-w` it";
+    Err(Error::malformed(path, "permissions", detail))
+}
+
 /// An open mailbox.
 #[derive(Debug)]
 pub(super) struct Mailbox {
@@ -45,6 +59,8 @@ pub(super) struct Mailbox {
     front_syncs: SyncTogether,
     done_syncs: SyncTogether,
     modes: Modes,
+    /// How many messages this process may publish before it counts again (quotas).
+    pub(super) room: AtomicU64,
     settings: Mutex<(Option<FileStat>, Settings)>,
     identity: durable::FileId,
     new_path: PathBuf,
@@ -59,17 +75,23 @@ impl Mailbox {
         options: &Options,
     ) -> Result<Self> {
         let home = mailboxes.open_child(name.as_str())?;
-        let child = |state: &str| home.ensure_child(state, options.modes);
+        let child = |state: &str| home.ensure_child_safe(state, options.modes, options.durability);
         let [new, front, cur, done, dead] = STATES.map(child);
         let (new, lease, tmp) = (new?, child("lease")?, queue.ensure_child("tmp", options.modes)?);
+        let (front, cur, done, dead) = (front?, cur?, done?, dead?);
+        for dir in [&home, &new, &front, &cur, &done, &dead, &lease, &tmp] {
+            if let Some(stat) = durable::stat_path(dir.path())? {
+                refuse_open_to_all(dir.path(), stat.mode, options.modes)?;
+            }
+        }
         Ok(Self {
             name: name.clone(),
             identity: new.id()?,
             new_path: new.path().to_owned(),
-            front: front?,
-            cur: cur?,
-            done: done?,
-            dead: dead?,
+            front,
+            cur,
+            done,
+            dead,
             new,
             lease,
             tmp,
@@ -81,6 +103,7 @@ impl Mailbox {
             front_syncs: SyncTogether::new("front.sync"),
             done_syncs: SyncTogether::new("done.sync"),
             modes: options.modes,
+            room: AtomicU64::new(0),
             settings: Mutex::new((None, Settings::default())),
         })
     }

@@ -34,15 +34,18 @@ mod attachment;
 mod backlog;
 mod dead;
 mod emptiness;
+mod files;
 mod find;
 mod finish;
 mod fsck;
 mod gated;
 mod glance;
 mod leave;
-mod mailbox;
+pub(crate) mod mailbox;
+mod owners;
 mod place;
 mod publish;
+mod quota;
 mod receive;
 pub(crate) mod registry;
 mod settings;
@@ -62,12 +65,17 @@ use crate::message::{Envelope, Name};
 use crate::{Error, Result};
 
 pub use dead::DeadLetter;
+pub use files::MessageFile;
 pub use find::{Found, State};
 pub use fsck::{Finding, Repair};
 pub use glance::Glance;
 pub use leave::{HandedBack, RETURNED_TYPE, UnreadMail};
+pub use owners::Owners;
 pub use publish::{Overflow, Unsynced};
+pub use quota::{Quota, SENDER_BYTES_MAX, SENDER_MESSAGES_MAX};
 pub use receive::Waited;
+#[cfg(feature = "nats")]
+pub(crate) use registry::nearest_names;
 pub use settings::{
     ATTEMPTS_MAX_DEFAULT, DONE_DAYS_DEFAULT, LEASE_SECONDS_DEFAULT, LEASE_SECONDS_MAX, Settings,
 };
@@ -96,6 +104,10 @@ pub struct Options {
     /// `mailbox/<name>/backlog`. For processes that receive a single message and end; one that
     /// receives many knows its backlog without.
     pub share_backlog: bool,
+    /// Whose files a sender's must be; what is another's becomes a dead letter when it is received.
+    pub owners: Owners,
+    /// What each sender may have waiting in each mailbox; no limit if there is none.
+    pub quota: Option<Quota>,
 }
 
 impl Default for Options {
@@ -107,6 +119,8 @@ impl Default for Options {
             recorder: Arc::new(NullRecorder),
             clock: Arc::new(SystemClock),
             share_backlog: false,
+            owners: Owners::default(),
+            quota: None,
         }
     }
 }
@@ -149,7 +163,7 @@ impl fmt::Debug for Options {
 #[derive(Debug)]
 pub struct Spool {
     root: PathBuf,
-    options: Options,
+    options: Box<Options>,
     open: Mutex<HashMap<Name, Arc<Mailbox>>>,
 }
 
@@ -170,7 +184,7 @@ impl Spool {
                     .unwrap_or_else(|| Path::new(".")),
             )?;
             let name = root.file_name().and_then(|n| n.to_str()).unwrap_or("queue");
-            parent.ensure_child(name, options.modes)?;
+            parent.ensure_child_safe(name, options.modes, options.durability)?;
         }
         let queue = Dir::open(root)?;
         for child in ["tmp", "mailbox", "reports", "tasks", "ack", "requests"] {
@@ -187,7 +201,8 @@ impl Spool {
     /// # Errors
     /// [`Error::NoQueue`] if there is none, or it is open to writing by everybody.
     pub fn open(root: &Path, options: Options) -> Result<Self> {
-        let spool = Self { root: root.to_owned(), options, open: Mutex::default() };
+        let spool =
+            Self { root: root.to_owned(), options: Box::new(options), open: Mutex::default() };
         spool.mailboxes_dir()?;
         Ok(spool)
     }
@@ -205,19 +220,14 @@ impl Spool {
     }
 
     /// How this queue works, for what is built on it.
-    pub(crate) const fn options(&self) -> &Options {
+    pub(crate) fn options(&self) -> &Options {
         &self.options
     }
 
     pub(crate) fn queue_dir(&self) -> Result<Dir> {
         let missing = || Error::NoQueue { path: self.root.clone() };
         let stat = durable::stat_path(&self.root)?.ok_or_else(missing)?;
-        let open_to_all = stat.mode & 0o002 != 0;
-        if open_to_all && self.options.modes.directory & 0o002 == 0 {
-            let detail =
-                "everybody may write here, so anybody could forge messages: `chmod o-w` it";
-            return Err(Error::malformed(&self.root, "permissions", detail));
-        }
+        mailbox::refuse_open_to_all(&self.root, stat.mode, self.options.modes)?;
         if stat.is_directory { Dir::open(&self.root) } else { Err(missing()) }
     }
 

@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -38,7 +39,7 @@ pub struct Overflow {
 #[must_use = "the messages survive a power cut only after `sync`"]
 pub struct Unsynced {
     outcomes: Vec<Published>,
-    files: Vec<File>,
+    files: Vec<(File, PathBuf)>,
     touched: Vec<(Arc<Mailbox>, bool)>,
     power: bool,
 }
@@ -56,8 +57,8 @@ impl Unsynced {
     /// The disk failed; publish the same envelopes again.
     pub fn sync(self) -> Result<Vec<Published>> {
         if self.power {
-            for file in &self.files {
-                durable::sync_file(file)?;
+            for (file, path) in &self.files {
+                durable::sync_file(file, path)?;
             }
             for (mailbox, urgent) in &self.touched {
                 sync_stored(mailbox, *urgent)?;
@@ -72,7 +73,7 @@ impl Spool {
     /// file and the directory are synced before this returns.
     ///
     /// # Errors
-    /// [`Error::NoMailbox`], [`Error::Full`], [`Error::Conflict`], [`Error::TooLarge`], or the
+    /// [`Error::NoMailbox`], [`Error::Full`], [`Error::Quota`], [`Error::Conflict`], [`Error::TooLarge`], or the
     /// disk failed. After an error, publishing the same envelope again is safe.
     pub fn publish(&self, envelope: &Envelope) -> Result<Published> {
         let mailbox = self.mailbox(&envelope.to)?;
@@ -126,11 +127,13 @@ impl Spool {
             if published == Published::Stored {
                 self.record_stored(envelope);
                 let urgent = envelope.priority > 0;
+                if let Some(file) = file.filter(|_| all.power && durability == Durability::Process)
+                {
+                    let (dir, name) = target(&mailbox, envelope);
+                    all.files.push((file, dir.path().join(name)));
+                }
                 if !all.touched.iter().any(|(m, u)| m.name == mailbox.name && *u == urgent) {
                     all.touched.push((mailbox, urgent));
-                }
-                if all.power && durability == Durability::Process {
-                    all.files.extend(file);
                 }
             }
         }
@@ -173,6 +176,7 @@ impl Spool {
         let settings = mailbox.settings()?;
         let may_exist = envelope.note_offer();
         if !may_exist && settings.capacity.is_none() {
+            self.check_quota(mailbox, envelope)?;
             return match self.place(mailbox, envelope, &content, durability)? {
                 None => Ok((self.stored_before(mailbox, envelope, &Location::New)?, None)),
                 stored => Ok((Published::Stored, stored)),
@@ -184,6 +188,7 @@ impl Spool {
         {
             return Ok((self.stored_before(mailbox, envelope, &location)?, None));
         }
+        self.check_quota(mailbox, envelope)?;
         self.check_capacity(mailbox, envelope, &settings)?;
         Ok((Published::Stored, self.place(mailbox, envelope, &content, durability)?))
     }
@@ -247,11 +252,24 @@ impl Spool {
             // It moved on between the two looks, so it is there.
             return Ok(Published::AlreadyStored);
         };
+        self.make_safe(dir, &file)?;
         let stored = Envelope::decode(&content, &dir.path().join(place::plain(&envelope.id)))?;
         if stored.kind == envelope.kind && stored.body == envelope.body {
             return Ok(Published::AlreadyStored);
         }
         Err(Error::Conflict { mailbox: mailbox.name.to_string(), id: envelope.id.to_string() })
+    }
+
+    /// Whoever stored it may have been killed before it could sync, and its sender, who asks again, is
+    /// told that it is stored.
+    fn make_safe(&self, dir: &Dir, file: &str) -> Result<()> {
+        if self.options.durability == Durability::Power
+            && let Some(open) = dir.open_file(file)?
+        {
+            durable::sync_file(&open, &dir.path().join(file))?;
+            dir.sync()?;
+        }
+        Ok(())
     }
 
     fn check_capacity(

@@ -138,18 +138,20 @@ impl Spool {
         held: Held,
         file: &str,
     ) -> Result<Option<Delivery>> {
-        let read = mailbox.cur.read(file, ENVELOPE_BYTES_MAX).and_then(|content| {
-            let content = content.ok_or_else(|| self.lost(mailbox, &held))?;
+        let read = mailbox.cur.read_with_stat(file, ENVELOPE_BYTES_MAX).and_then(|read| {
+            let (stat, content) = read.ok_or_else(|| self.lost(mailbox, &held))?;
             let plain = place::plain(&held.id);
             // The whole path only matters to an error, and is only made for one.
             let path = || mailbox.new.path().join(&plain);
             let envelope = Envelope::decode(&content, Path::new(&plain))
                 .or_else(|_| Envelope::decode(&content, &path()))?;
-            if envelope.id == held.id {
-                Ok(envelope)
-            } else {
+            if envelope.id != held.id {
                 let detail = format!("says `{}`, the file is named `{}`", envelope.id, held.id);
-                Err(Error::malformed(path(), "id", detail))
+                return Err(Error::malformed(path(), "id", detail));
+            }
+            match self.refuse_owner(&envelope.from, &stat)? {
+                Some(detail) => Err(Error::malformed(path(), "from", detail)),
+                None => Ok(envelope),
             }
         });
         let envelope = match read {

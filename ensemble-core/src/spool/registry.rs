@@ -197,17 +197,20 @@ impl Spool {
     }
 
     pub(super) fn no_mailbox(&self, name: &Name) -> Error {
-        let mut near: Vec<(usize, String)> = self
-            .mailboxes()
-            .unwrap_or_default()
-            .into_iter()
-            .map(|other| (edits(name.as_str(), other.as_str()), other.into()))
-            .filter(|(distance, _)| *distance <= NEAREST_EDITS_MAX)
-            .collect();
-        near.sort();
-        let nearest = near.into_iter().take(NEAREST_NAMES_MAX).map(|(_, other)| other).collect();
+        let nearest = nearest_names(name, self.mailboxes().unwrap_or_default());
         Error::NoMailbox { name: name.to_string(), nearest }
     }
+}
+
+/// The names that are most like `name`, best first.
+pub(crate) fn nearest_names(name: &Name, others: Vec<Name>) -> Vec<String> {
+    let mut near: Vec<(usize, String)> = others
+        .into_iter()
+        .map(|other| (edits(name.as_str(), other.as_str()), other.into()))
+        .filter(|(distance, _)| *distance <= NEAREST_EDITS_MAX)
+        .collect();
+    near.sort();
+    near.into_iter().take(NEAREST_NAMES_MAX).map(|(_, other)| other).collect()
 }
 
 /// How many insertions, deletions and replacements lead from one name to the other, ignoring case.

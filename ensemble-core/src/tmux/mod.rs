@@ -52,6 +52,11 @@ pub use server::Server;
 pub use team::{PaneSigns, SessionOrder, WindowOrder};
 pub use typing::{TextOutcome, TypedNudge};
 
+#[cfg(feature = "fuzzing")]
+pub(crate) use parser::{LIMITS as CONTROL_LIMITS, answers as control_answers};
+#[cfg(feature = "fuzzing")]
+pub(crate) use snapshot::sizes as pane_snapshot;
+
 /// Five seconds, the limit of every exchange with a tmux server.
 pub const EXCHANGE_LIMIT: Duration = FIVE_SECONDS;
 

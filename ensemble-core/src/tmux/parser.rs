@@ -82,6 +82,23 @@ impl Parser {
     }
 }
 
+/// What is kept of a line, in bytes, and of a block, in lines.
+#[cfg(feature = "fuzzing")]
+pub(crate) const LIMITS: (usize, usize) = (LINE_BYTES_MAX, BLOCK_LINES_MAX);
+
+/// Everything that a server's lines complete.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn answers(bytes: &[u8]) -> Vec<crate::fuzzing::ControlAnswer> {
+    use crate::fuzzing::ControlAnswer;
+    let mut parser = Parser::default();
+    let events = bytes.split(|byte| *byte == b'\n').filter_map(|line| parser.line(line));
+    let answers = events.map(|event| match event {
+        Event::Block(Block { failed, lines }) => ControlAnswer::Block { failed, lines },
+        Event::Exit(reason) => ControlAnswer::Exit(reason),
+    });
+    answers.collect()
+}
+
 /// Whether `line` ends the block `tag`, and if so whether it failed.
 fn ending(line: &str, tag: &str) -> Option<bool> {
     let (word, rest) = line.split_once(' ')?;

@@ -109,6 +109,15 @@ impl Snapshot {
     }
 }
 
+/// How high a pane says that it is, and how many lines of its screen were found.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn sizes(lines: &[String]) -> Option<(usize, usize)> {
+    let (identity, lines) = lines.split_first()?;
+    let snapshot = Snapshot::parse(Identity::parse(identity)?, lines)?;
+    let height = lines.first()?.split(' ').next()?.parse().ok()?;
+    Some((height, snapshot.screen.len()))
+}
+
 /// Whether `text` is a pane id: a percent sign and digits.
 pub(super) fn is_pane_id(text: &str) -> bool {
     text.strip_prefix('%')

@@ -70,8 +70,13 @@ mod tests {
             for _ in 0..8 {
                 threads.spawn(|| {
                     for _ in 0..20 {
+                        let began = Instant::now();
                         let turn = Turn::take(&socket);
-                        assert!(turn._held.is_some());
+                        if turn._held.is_none() {
+                            // All of us stood still for so long; then it goes on without.
+                            assert!(began.elapsed() >= EXCHANGE_LIMIT);
+                            continue;
+                        }
                         most.fetch_max(inside.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
                         std::thread::yield_now();
                         inside.fetch_sub(1, Ordering::SeqCst);

@@ -4,7 +4,11 @@
 //! tells the agents, makes the messages safe, and lets the machines' time pass. Everything the
 //! loop knows can be found again by a scan, so a step that fails in the middle is simply repeated.
 
+mod describe;
+mod remote;
+mod rewatch;
 mod route;
+mod sweep;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -19,12 +23,13 @@ use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::reconcile::{Effect, Event, Reconcile};
-use ensemble_core::requests::Requests;
 use ensemble_core::roster::Sight;
-use ensemble_core::spool::{Spool, Swept};
+use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
 use serde_json::json;
 
+use crate::alarms::{self, Alarms};
+use crate::board_leases::BoardWatch;
 use crate::boxes::{Boxes, Look};
 use crate::couriers::Couriers;
 use crate::doorbell::{Doorbell, Landing, Ring};
@@ -39,6 +44,9 @@ use crate::requests::{Consequence, RequestWatch, keep_gated};
 use crate::roles::Roles;
 use crate::run::ACTOR;
 use crate::status::Status;
+use crate::steps::Steps;
+use remote::Remote;
+pub(crate) use remote::Told;
 
 /// How many files of a backlog one step routes, so that a step stays short.
 const FILES_A_STEP: usize = 256;
@@ -58,6 +66,9 @@ pub(crate) enum Wake {
     Ring(Ring),
     /// Somebody has come back from a pane.
     Back(Back),
+    /// Something is new on the servers that have the mailboxes.
+    #[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "nobody follows servers"))]
+    Remote(Told),
     /// It is time to go.
     Stop,
 }
@@ -77,11 +88,15 @@ pub(crate) struct Engine {
     ledger: Ledger,
     couriers: Couriers,
     leases: Leases,
+    board: BoardWatch,
     members: Members,
     parking: Parking,
     roles: Roles,
     requests: RequestWatch,
+    steps: Steps,
+    alarms: Alarms,
     status: Status,
+    remote: Remote,
     mailbox_dirs: HashMap<PathBuf, Name>,
     rung: BTreeSet<Name>,
     backlog: bool,
@@ -111,17 +126,21 @@ impl Engine {
         Ok(Self {
             ledger: Ledger::open(&project.state)?,
             leases: Leases::open(now, &project.state),
+            board: BoardWatch::default(),
             members: Members::new(now, project),
             couriers: Couriers::new(project.profiles()?, nudgers),
             parking: Parking::default(),
             roles: Roles::new(&project.config),
             requests: RequestWatch::new(&project.queue, project.kinds()?),
+            steps: Steps::new(now, project, Arc::clone(&recorder)),
+            alarms: Alarms::open(now, project),
             reconcile: Reconcile::new(project.config.poll_interval()),
             status: Status::new(project.watch_status()),
             project: project.clone(),
             spool,
             recorder,
             wakes,
+            remote: Remote::new(project)?,
             doorbell: None,
             boxes: None,
             routes,
@@ -155,6 +174,7 @@ impl Engine {
             self.roles.next_timeout(),
             self.leases.next_timeout(),
             self.requests.next_timeout(),
+            self.steps.next_timeout(),
         ];
         machines
             .into_iter()
@@ -162,6 +182,7 @@ impl Engine {
                 boxes,
                 self.status.next_due(),
                 Some(self.members.next_timeout()),
+                Some(self.alarms.next_timeout()),
                 Some(self.next_lease_look),
                 Some(self.next_sweep),
             ])
@@ -207,6 +228,7 @@ impl Engine {
             }
             Wake::Back(Back::Typed(report)) => self.couriers.report(now, report, &*self.recorder),
             Wake::Back(Back::Looked { agent, sight }) => self.looked(now, &agent, sight),
+            Wake::Remote(told) => self.told(told),
             Wake::Stop => {}
         }
     }
@@ -240,6 +262,10 @@ impl Engine {
             self.requests.rung(now, dir, Some(name), &self.spool, self.doorbell.as_mut());
         } else if dir == self.project.state.join(CANARY_DIRECTORY) {
             self.reconcile.handle(now, Event::CanarySeen);
+        } else if self.steps.concerns(dir, name) {
+            self.steps.rung(now);
+        } else if alarms::rings(name) && alarms::places(&self.project).iter().any(|p| p == dir) {
+            self.alarms.rung(now);
         } else if let Some(boxes) = &mut self.boxes {
             boxes.landed(now, dir, name, how, &mut self.ledger, look);
         }
@@ -290,71 +316,8 @@ impl Engine {
         }
     }
 
-    /// Watches everything anew, before anything is listed.
-    fn rewatch(&mut self, now: Monotonic) -> Result<(), String> {
-        self.doorbell = None;
-        self.mailbox_dirs.clear();
-        self.boxes = Some(
-            Boxes::open(&self.project.queue, self.project.config.report_bytes_max())
-                .map_err(|e| e.to_string())?,
-        );
-        let wakes = self.wakes.clone();
-        let mut doorbell = Doorbell::new(move |ring| {
-            // Nobody listens any more while the watcher is stopping.
-            let _ = wakes.send(Wake::Ring(ring));
-        })?;
-        for dir in self.boxes.iter().flat_map(Boxes::dirs) {
-            doorbell.watch(dir)?;
-        }
-        for dir in [
-            self.project.queue.join("mailbox"),
-            self.project.panes(),
-            self.project.state.join(CANARY_DIRECTORY),
-        ] {
-            doorbell.watch(&dir)?;
-        }
-        self.requests.rewatch(&mut doorbell)?;
-        self.doorbell = Some(doorbell);
-        self.rebind(now);
-        let mailboxes = self.spool.mailboxes().map_err(|e| e.to_string())?;
-        mailboxes.iter().try_for_each(|mailbox| self.watch_mailbox(mailbox))?;
-        self.boxes.as_ref().and_then(Boxes::refused).map_or(Ok(()), |why| Err(why.to_owned()))
-    }
-
-    fn watch_mailbox_of(&mut self, name: &str) {
-        if let Ok(mailbox) = Name::new(name) {
-            // If it cannot be watched, the regular scan finds its mail.
-            let _ = self.watch_mailbox(&mailbox);
-            self.rung.insert(mailbox);
-        }
-    }
-
-    /// A mailbox whose directories were still being made when it was noticed.
-    fn watch_what_is_missing(&mut self) {
-        let new =
-            |mailbox: &Name| self.project.queue.join("mailbox").join(mailbox.as_str()).join("new");
-        let is_missing = |mailbox: &&Name| !self.mailbox_dirs.contains_key(&new(mailbox));
-        let missing: Vec<Name> = self.couriers.mailboxes().filter(is_missing).cloned().collect();
-        for mailbox in missing {
-            self.watch_mailbox_of(mailbox.as_str());
-        }
-    }
-
-    fn watch_mailbox(&mut self, mailbox: &Name) -> Result<(), String> {
-        let home = self.project.queue.join("mailbox").join(mailbox.as_str());
-        let Some(doorbell) = &mut self.doorbell else { return Ok(()) };
-        for dir in ["new", "front"].map(|state| home.join(state)) {
-            // The same path may be another directory now.
-            doorbell.unwatch(&dir);
-            if dir.is_dir() {
-                doorbell.watch(&dir)?;
-                self.mailbox_dirs.insert(dir, mailbox.clone());
-            }
-        }
-        Ok(())
-    }
-
     fn check_paths(&mut self, now: Monotonic) {
+        self.steps.find(now, self.doorbell.as_mut());
         let replaced = match &self.boxes {
             Some(boxes) => !boxes.are_current(),
             None => self.project.queue.is_dir(),
@@ -397,9 +360,9 @@ impl Engine {
     /// Looks at the mailboxes that rang and lets the couriers act.
     fn tell(&mut self, now: Monotonic) {
         for mailbox in std::mem::take(&mut self.rung) {
-            self.couriers.look(now, &mailbox, &self.spool);
+            self.couriers.look(now, &mailbox, self.remote.mail(&self.spool));
         }
-        self.couriers.drive(now, &self.spool, &*self.recorder);
+        self.couriers.drive(now, self.remote.mail(&self.spool), &*self.recorder);
     }
 
     /// What is due by the clock.
@@ -412,7 +375,8 @@ impl Engine {
         }
         if now >= self.next_lease_look || self.leases.wants_look(now) {
             self.next_lease_look = now + LEASE_INTERVAL;
-            match self.leases.look(&SystemClock, &self.spool, &*self.recorder) {
+            self.board.look(&self.project, &SystemClock, &self.recorder);
+            match self.leases.look(&SystemClock, &*self.spool, &*self.recorder) {
                 Ok(returned) => self.rung.extend(returned),
                 Err(error) => tracing::warn!(%error, "cannot look at the leases"),
             }
@@ -434,51 +398,13 @@ impl Engine {
             self.requests.absent(now, agent, why);
         }
         self.requests.drive(now, &self.spool, &*self.recorder);
+        let changed = self.steps.drive(now, &self.spool);
+        self.status.changed_if(changed);
+        let alarmed = self.alarms.drive(now, &self.project, &self.spool, &*self.recorder);
+        self.status.changed_if(alarmed);
         self.tell(now);
         let (spool, recorder) = (&*self.spool, &*self.recorder);
         let changed = self.members.drive(now, &self.project, spool, &mut self.couriers, recorder);
         self.status.changed_if(changed);
-    }
-
-    /// Removes what belongs to nobody any more.
-    fn sweep(&self) {
-        let requests = Requests::new(&self.spool).sweep().unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot sweep the requests");
-            0
-        });
-        match self.spool.sweep() {
-            Ok(swept) if requests > 0 || swept != Swept::default() => {
-                self.recorder.record(
-                    "queue.swept",
-                    ACTOR,
-                    json!({
-                        "tmp": swept.tmp_removed, "done": swept.done_removed,
-                        "orphans": swept.orphans_removed, "requests": requests,
-                    }),
-                );
-            }
-            Ok(_) => {}
-            Err(error) => tracing::warn!(%error, "cannot sweep the queue"),
-        }
-    }
-
-    /// Writes the status once more, for instance because the watcher stops.
-    pub(crate) fn write_status_now(&mut self) {
-        let now = SystemClock.monotonic();
-        self.status.write_now(now, self.describe(now));
-    }
-
-    fn describe(&self, now: Monotonic) -> serde_json::Value {
-        json!({
-            "mode": self.reconcile.mode(),
-            "routed": self.routed,
-            "rejected": self.rejected,
-            "boxes": self.boxes.as_ref().map(Boxes::summary),
-            "agents": self.couriers.summary(now),
-            "members": self.members.summary(),
-            "parked": self.parking.summary(now),
-            "roles": self.roles.summary(now),
-            "requests": self.requests.summary(),
-        })
     }
 }

@@ -52,6 +52,9 @@ pub struct AgentConfig {
     pub mailbox: Option<Name>,
     /// What is added to its environment.
     pub env: BTreeMap<String, String>,
+    /// The number of the user it runs as (`id -u`), if it has one of its own: what is written in its
+    /// name by another user is refused.
+    pub user: Option<u32>,
     /// Where its program tells its state to others, if that has a server (docs/providers.md).
     pub server: ServerConfig,
     /// How it is shut down.

@@ -1,13 +1,10 @@
 //! `up` killed at its system calls: the next one finishes what it began, and starts nobody twice.
-//! Needs `strace`; skipped with a printed reason where there is none.
 
 use std::collections::BTreeSet;
-use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
 use super::{Team, of};
-use crate::bed::program;
 
 const AGENTS: [&str; 2] = ["one", "two"];
 /// Where a process is killed: when it changes a file, and when it speaks to the tmux server.
@@ -15,33 +12,6 @@ const DEADLY: [&str; 8] =
     ["renameat", "renameat2", "mkdirat", "mkdir", "write", "sendto", "fdatasync", "clone3"];
 /// `up` makes fewer such calls.
 const CALLS_MAX: u32 = 200;
-
-fn is_strace_here() -> bool {
-    let found = Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_ok();
-    if !found {
-        println!("skipped: there is no `strace`");
-    }
-    found
-}
-
-/// Runs `up` and kills it before its `number`th call of `call`; whether it got that far.
-fn killed_at(team: &Team, call: &str, number: u32) -> bool {
-    let inject = format!("inject={call}:signal=SIGKILL:when={number}");
-    // Without -f, only `up` itself is watched, and not what it starts.
-    let mut strace = Command::new("strace");
-    strace
-        .args(["-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &inject])
-        .arg(program())
-        .arg("up")
-        .env_clear()
-        .env("HOME", team.bed.project())
-        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
-        .current_dir(team.bed.project())
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    !strace.status().unwrap().success()
-}
 
 /// What must hold after the next `up`, whatever happened before.
 #[track_caller]
@@ -67,9 +37,6 @@ fn check(team: &Team, place: &str) {
 
 #[test]
 fn up_that_was_killed_anywhere_is_finished_by_the_next() {
-    if !is_strace_here() {
-        return;
-    }
     let mut kills = 0;
     for call in DEADLY {
         let mut number = 1;
@@ -80,7 +47,7 @@ fn up_that_was_killed_anywhere_is_finished_by_the_next() {
                 team.bed.ok(&format!("mailbox add {name}"));
                 team.bed.ok(&format!("send --to {name} -m unread"));
             }
-            if !killed_at(&team, call, number) {
+            if !team.is_killed_at("up", call, number) {
                 break;
             }
             kills += 1;

@@ -8,7 +8,7 @@ mod states;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use ensemble_core::tmux::{PaneSigns, Server};
 use rustix::process::{Pid, Signal, kill_process};
@@ -120,6 +120,15 @@ impl Team {
         last
     }
 
+    /// Waits until an agent is in this state for this reason.
+    #[track_caller]
+    pub(super) fn wait_for_evidence(&self, name: &str, state: &str, why: &str) {
+        eventually(&format!("{name} is {state}: {why}"), || {
+            let line = self.member(name);
+            line["state"] == state && line["why"].as_str().is_some_and(|said| said.contains(why))
+        });
+    }
+
     /// The records of the event log of one type.
     pub(super) fn records(&self, kind: &str) -> Vec<Value> {
         let all = self.bed.json(&format!("log --type {kind}"));
@@ -130,6 +139,25 @@ impl Team {
     #[track_caller]
     pub(super) fn up(&self) -> Vec<Value> {
         self.bed.json("up")
+    }
+
+    /// Runs a command and kills it before its `number`th call of `call`; whether it got that far.
+    pub(super) fn is_killed_at(&self, line: &str, call: &str, number: u32) -> bool {
+        let inject = format!("inject={call}:signal=SIGKILL:when={number}");
+        let mut strace = Command::new("strace");
+        // Without -f, only the command itself is watched, and not what it starts.
+        strace
+            .args(["-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &inject])
+            .arg(program())
+            .args(crate::bed::words(line))
+            .env_clear()
+            .env("HOME", self.bed.project())
+            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .current_dir(self.bed.project())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        !strace.status().expect("strace is installed").success()
     }
 
     /// A command of the shell, in the environment in which the tests run `ensemble`.

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -40,7 +39,10 @@ fn six() -> Team {
     fs::create_dir_all(&work).unwrap();
     fs::write(work.join("a.rs"), "one\ntwo\n").unwrap();
     fs::write(work.join("b.md"), "three\n").unwrap();
-    let instruction = "tasks: |\n  count-rust *.rs\n  count-docs *.md\n...\n";
+    let task =
+        |id, files| format!("  - {{id: {id}, instruction: count the lines, files: \"{files}\"}}\n");
+    let (rust, docs) = (task("count-rust", "*.rs"), task("count-docs", "*.md"));
+    let instruction = format!("type: start_workers\nworker_count: 2\ntasks:\n{rust}{docs}...\n");
     fs::write(here.join("instruction.yaml"), instruction).unwrap();
     let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/demo");
     for script in ["conductor", "dispatch", "worker"] {
@@ -97,6 +99,14 @@ fn of_this_team(team: &Team) -> Vec<String> {
     found
 }
 
+/// Once a team went down: at most the watcher, which does nothing any more, is about to end.
+#[track_caller]
+fn nobody_is_left(team: &Team) {
+    let left = of_this_team(team);
+    assert!(left.iter().all(|line| line.contains(" watch ")), "{left:?}");
+    eventually("the watcher has ended", || of_this_team(team).is_empty());
+}
+
 #[test]
 fn a_team_of_six_works_shrinks_goes_down_and_comes_back() {
     let team = six();
@@ -106,7 +116,7 @@ fn a_team_of_six_works_shrinks_goes_down_and_comes_back() {
 
     // One says no and works on.
     let pid = team.pane("stubborn").pid;
-    let no = team.bed.run("request shutdown stubborn --as operator --wait 60s");
+    let no = team.bed.run("request shutdown stubborn --as operator --wait 10m");
     assert!(no.code == 1 && no.stderr.contains("not yet"), "{no:?}");
     team.bed.ok("send --as operator --to stubborn --id more -m work");
     eventually("it reads on", || holds(&team.here("stubborn.read"), "more"));
@@ -115,7 +125,7 @@ fn a_team_of_six_works_shrinks_goes_down_and_comes_back() {
     // One hears nothing and is ended with its children, and its mail goes back.
     let pids = deaf_pids(&team);
     team.bed.ok("send --as conductor-of-old --to deaf --id unread -m hello");
-    let gone = team.bed.run("request shutdown deaf --as operator --deadline 1s --wait 60s");
+    let gone = team.bed.run("request shutdown deaf --as operator --deadline 1s --wait 10m");
     assert!(gone.code == 0 && gone.stdout.contains("deaf has gone"), "{gone:?}");
     assert!(pids.iter().all(|pid| !lives(*pid)), "{pids:?}");
     assert_eq!(team.member("deaf")["state"], "shutdown");
@@ -125,12 +135,14 @@ fn a_team_of_six_works_shrinks_goes_down_and_comes_back() {
     assert!(team.bed.ok("dead list").contains("unread"));
 
     // It comes back alone, and this time its mail waits for it.
+    fs::remove_file(team.here("deaf.pids")).unwrap();
     assert_eq!(of(&team.bed.json("up deaf"), "deaf")["generation"], 2);
     let pids = deaf_pids(&team);
     team.bed.ok("send --as operator --to deaf --id waits -m hello");
 
     // Who rejects keeps those it needs.
-    let down = team.bed.run("down --deadline 2s --json");
+    // Long enough for those that answer, which are woken first.
+    let down = team.bed.run("down --deadline 15s --json");
     assert_eq!(down.code, 1, "{down:?}");
     let fates = objects(&down.stdout);
     for (agent, state) in [
@@ -151,8 +163,9 @@ fn a_team_of_six_works_shrinks_goes_down_and_comes_back() {
     let server = team.server().pid().unwrap();
     let down = team.bed.run("down --force");
     assert_eq!((down.code, down.stderr.as_str()), (0, ""), "{down:?}");
-    assert_eq!(of_this_team(&team), Vec::<String>::new());
-    assert!(!lives(server) && !team.server().socket().exists());
+    nobody_is_left(&team);
+    assert!(!team.server().socket().exists());
+    eventually("the server, which answers nobody any more, has ended", || !lives(server));
     assert!(team.bed.json("team").iter().all(|member| member["state"] == "shutdown"));
     assert_eq!(team.bed.json("team").len(), 6);
 
@@ -163,7 +176,7 @@ fn a_team_of_six_works_shrinks_goes_down_and_comes_back() {
     assert_eq!(team.member("deaf")["unread"], 1);
     assert!(team.bed.mailbox("deaf/new/waits.yaml").exists());
     team.bed.ok("down --force");
-    assert_eq!(of_this_team(&team), Vec::<String>::new());
+    nobody_is_left(&team);
 }
 
 #[test]
@@ -177,7 +190,8 @@ fn down_from_within_a_pane_takes_that_pane_along() {
     assert!(going.code == 0 && going.stdout.contains("the team goes down"), "{going:?}");
     let log = team.bed.project().join(".ensemble/down.log");
     eventually("it is down", || holds(&log, "session crew closed"));
-    assert_eq!(of_this_team(&team), Vec::<String>::new());
+    // Whoever has written that was begun by the conductor, and ends now.
+    eventually("nobody is left", || of_this_team(&team).is_empty());
 }
 
 #[test]
@@ -225,31 +239,9 @@ fn one_that_dies_without_an_answer_is_not_waited_for() {
     team.bed.ok("down --force");
 }
 
-/// Runs a command and kills it before its `number`th call of `call`; whether it got that far.
-fn killed_at(team: &Team, line: &str, call: &str, number: u32) -> bool {
-    let inject = format!("inject={call}:signal=SIGKILL:when={number}");
-    let mut strace = Command::new("strace");
-    strace
-        .args(["-qq", "-o", "/dev/null", "-e", &format!("trace={call}"), "-e", &inject])
-        .arg(program())
-        .args(crate::bed::words(line))
-        .env_clear()
-        .env("HOME", team.bed.project())
-        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
-        .current_dir(team.bed.project())
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    !strace.status().unwrap().success()
-}
-
 #[test]
 fn a_shutdown_that_was_killed_anywhere_is_finished_by_the_next_attempt() {
-    if Command::new("strace").arg("-V").stdout(Stdio::null()).status().is_err() {
-        println!("skipped: there is no `strace`");
-        return;
-    }
-    let line = "request shutdown deaf --as operator --id leave-now --force --wait 60s";
+    let line = "request shutdown deaf --as operator --id leave-now --force --wait 10m";
     let mut kills = 0;
     for call in ["pidfd_send_signal", "sendto", "renameat2", "renameat", "unlinkat", "write"] {
         let mut number = 1;
@@ -266,7 +258,7 @@ fn a_shutdown_that_was_killed_anywhere_is_finished_by_the_next_attempt() {
             kill(watcher);
             eventually("no watcher runs", || !lives(watcher));
             team.bed.ok("send --as operator --to deaf --id unread -m hello");
-            let was_killed = killed_at(&team, line, call, number);
+            let was_killed = team.is_killed_at(line, call, number);
             kills += u32::from(was_killed);
             let place = format!("{call} {number}");
             let again = team.bed.run(line);

@@ -127,6 +127,9 @@ impl Text {
         let refused = |detail: String| {
             Error::malformed(path, "file", format!("cannot be changed as it is laid out: {detail}"))
         };
+        if self.value() == *value {
+            return Ok(self.clone());
+        }
         let changed = change::splice(self, value);
         let new = Self::parse(&changed, path).map_err(|error| refused(error.to_string()))?;
         if new.value() != *value {

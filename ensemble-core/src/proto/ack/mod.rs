@@ -11,8 +11,9 @@
 //! Looking    Unknown; nothing for 6 s                -> as Idle, but phases 2 and 3 press nothing
 //!                                                       unless the profile says they may
 //! Looking    Busy, Asking, Limited, HumanOccupied    -> Waiting    Record Waiting
-//! Looking    Crashed                                 -> Escalated  Escalate
+//! Looking    Crashed; Busy and the like past the ceiling -> Escalated  Escalate
 //! Waiting    10 s, or the known end of a limit       -> Waiting    Inspect
+//! Waiting    Busy, Asking, Limited, HumanOccupied    -> Waiting    Record Waiting, if it is another
 //! Waiting    Idle, Unknown before a known end        -> Waiting               (parked until then)
 //! Waiting    Idle, Unknown                           -> Phase 1    Nudge     (alive: gentlest rung)
 //! Waiting    Crashed; the ceiling is reached         -> Escalated  Escalate

@@ -13,6 +13,7 @@
 //! observer   event / time                              -> state     effects
 //! Judging    ClockGap                                  -> Held      Record ClockGap
 //! Judging    ScanDone, more than half of >= 4 are late -> Paused    Record MassExpiry
+//! Held       ScanDone, the same, one past OVERTIME_MAX -> Paused    Record MassExpiry
 //! Held       ClockGap                                  -> Held      (begins anew)
 //! Held       ScanDone, HOLD is over                    -> Judging   Expire all that are due
 //! Held       ScanDone, OVERTIME_MAX past its duration  -> Held      Expire that one

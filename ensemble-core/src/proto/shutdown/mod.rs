@@ -261,17 +261,7 @@ impl Shutdown {
             (State::Recording, Step::Record) => {
                 self.retry(now, Effect::Record { survivors: self.survivors });
             }
-            (
-                State::New
-                | State::Finishing { .. }
-                | State::Ending { .. }
-                | State::Waiting { .. }
-                | State::Closing
-                | State::Returning
-                | State::Recording
-                | State::Ended,
-                Step::Sweep | Step::Close | Step::Return | Step::Record,
-            ) => {}
+            (_late, Step::Sweep | Step::Close | Step::Return | Step::Record) => {}
         }
     }
 
@@ -280,17 +270,7 @@ impl Shutdown {
             (State::Closing, Step::Close) => self.step(Step::Return),
             (State::Returning, Step::Return) => self.step(Step::Record),
             (State::Recording, Step::Record) => self.finished(),
-            (
-                state @ (State::New
-                | State::Finishing { .. }
-                | State::Ending { .. }
-                | State::Waiting { .. }
-                | State::Closing
-                | State::Returning
-                | State::Recording
-                | State::Ended),
-                Step::Sweep | Step::Close | Step::Return | Step::Record,
-            ) => state,
+            (late, Step::Sweep | Step::Close | Step::Return | Step::Record) => late,
         }
     }
 }
@@ -317,46 +297,8 @@ impl Machine for Shutdown {
                 self.failed(now, state, step);
                 state
             }
-            (
-                state @ (State::Finishing { .. }
-                | State::Ending { .. }
-                | State::Waiting { .. }
-                | State::Closing
-                | State::Returning
-                | State::Recording
-                | State::Ended),
-                Event::Begin(_),
-            )
-            | (
-                state @ (State::New
-                | State::Ending { .. }
-                | State::Waiting { .. }
-                | State::Closing
-                | State::Returning
-                | State::Recording
-                | State::Ended),
-                Event::Seen(_),
-            )
-            | (
-                state @ (State::New
-                | State::Finishing { .. }
-                | State::Waiting { .. }
-                | State::Closing
-                | State::Returning
-                | State::Recording
-                | State::Ended),
-                Event::Found(_),
-            )
-            | (
-                state @ (State::New
-                | State::Finishing { .. }
-                | State::Ending { .. }
-                | State::Closing
-                | State::Returning
-                | State::Recording
-                | State::Ended),
-                Event::Exited,
-            ) => state,
+            // The table's last row.
+            (same, Event::Begin(_) | Event::Seen(_) | Event::Found(_) | Event::Exited) => same,
         };
     }
 

@@ -75,6 +75,8 @@ impl Limit {
 pub struct Counts {
     /// Iterations of its coder, from 1.
     pub iteration: u32,
+    /// Whose iterations these are: the last one that claimed it, if that is known.
+    pub coder: Option<Name>,
     /// Rejections of its coder's work.
     pub review_cycles_current: u32,
     /// Rejections of anybody's.

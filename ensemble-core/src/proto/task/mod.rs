@@ -7,7 +7,8 @@
 //! REJECTED           Claim, by its coder                      -> CLAIMED             KeepWorktree
 //! REJECTED           Claim, by another coder                  -> CLAIMED             FreshWorktree
 //! INTEGRATION_FAILED Claim                                    -> CLAIMED             KeepWorktree
-//! CLAIMED            Iterate, by its holder                   -> CLAIMED             Near; at the limit GivenUp
+//! CLAIMED            Iterate, by its holder                   -> CLAIMED             Near
+//! CLAIMED            Iterate, by its holder, past the limit   -> where it came from  GivenUp
 //! CLAIMED            Submit, by its holder                    -> READY_FOR_REVIEW
 //! CLAIMED            GiveUp, by its holder                    -> where it came from  GivenUp
 //! CLAIMED            Expire, of its epoch                     -> where it came from
@@ -125,7 +126,10 @@ impl Task {
             self.counts.review_cycles_current = 0;
             self.effects.push_back(Effect::FreshWorktree);
         }
-        self.counts.iteration = if keeps { self.counts.iteration + 1 } else { 1 };
+        // A worktree that is kept may be another one's work: that one's iterations are not this one's.
+        let coder = self.counts.coder.replace(holder.by.clone());
+        let goes_on = keeps && coder.is_none_or(|coder| coder == holder.by);
+        self.counts.iteration = if goes_on { self.counts.iteration + 1 } else { 1 };
         State::Claimed { holder, from }
     }
 

@@ -194,3 +194,17 @@ fn iterations_and_rejections_are_limited_and_two_failures_exhaust_a_task() {
     task.handle(at, Event::Block(None));
     assert_eq!(task.state(), &State::Blocked);
 }
+
+#[test]
+fn whoever_goes_on_in_anothers_worktree_has_all_its_iterations() {
+    let counts = Counts { iteration: 10, coder: Some(name("ann")), ..Counts::default() };
+    for (by, iteration) in [("ann", 11), ("bob", 1)] {
+        let mut task = Task::new(State::IntegrationFailed, counts.clone(), Limits::default());
+        task.handle(Monotonic::ZERO, Event::Claim(holder(by, 9)));
+        assert_eq!(drain(&mut task), [Effect::KeepWorktree]);
+        assert_eq!(task.counts().iteration, iteration);
+        task.handle(Monotonic::ZERO, Event::Iterate(holder(by, 9)));
+        let fails = matches!(drain(&mut task)[..], [Effect::GivenUp { .. }]);
+        assert_eq!(fails, by == "ann");
+    }
+}

@@ -1,0 +1,299 @@
+//! Mailboxes on a NATS server against bare async-nats, in turns, in one run with one server:
+//! `cargo bench -p ensemble-core --features nats --bench nats`. `-- scale` loads one server
+//! with many agents. docs/nats.md tells of the design.
+#![allow(missing_docs, unreachable_pub, reason = "a program")]
+
+#[path = "support/nats_scale.rs"]
+mod nats_scale;
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use async_nats::jetstream::{self, AckKind, consumer::PullConsumer, stream};
+use ensemble_core::message::{Envelope, Name};
+use ensemble_core::nats::{NatsOptions, NatsTransport};
+use ensemble_core::spool::Settings;
+use futures_util::StreamExt as _;
+use tokio::runtime::{Builder, Runtime};
+
+/// Messages of one turn.
+const MESSAGES: usize = 400;
+const ROUNDS: usize = 9;
+/// Senders and receivers at a time, for the throughput.
+const WORKERS: usize = 4;
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
+type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+struct Server(Child, u16, #[expect(dead_code, reason = "removed at the end")] tempfile::TempDir);
+
+impl Server {
+    fn start() -> Outcome<Self> {
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let home = tempfile::tempdir()?;
+        let mut command = Command::new("nats-server");
+        command.args(["-a", "127.0.0.1", "-js", "-p", &port.to_string(), "-sd"]).arg(home.path());
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let server = Self(child, port, home);
+        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        Ok(server)
+    }
+    fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.1)
+    }
+    /// Memory that it has now.
+    fn usage(&self) -> Outcome<String> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib: f64 = line.ok_or("no VmRSS")?.trim().trim_end_matches(" kB").parse()?;
+        Ok(format!("{:.0} MiB", kib / 1024.0))
+    }
+    /// Seconds of processor time that it has used.
+    fn cpu(&self) -> Outcome<f64> {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id()))?;
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
+        // In ticks, of which Linux shows 100 a second.
+        Ok((fields[11].parse::<f64>()? + fields[12].parse::<f64>()?) / 100.0)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What anybody would write with async-nats alone.
+struct Bare {
+    runtime: Runtime,
+    context: jetstream::Context,
+    consumer: PullConsumer,
+    subject: String,
+}
+
+impl Bare {
+    fn new(url: &str, name: &str) -> Outcome<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let subject = format!("bare.{name}");
+        let (context, consumer) = runtime.block_on(async {
+            let context = jetstream::new(async_nats::connect(url).await?);
+            let config = stream::Config {
+                name: format!("BARE_{name}"),
+                subjects: vec![subject.clone()],
+                retention: stream::RetentionPolicy::WorkQueue,
+                storage: stream::StorageType::File,
+                ..Default::default()
+            };
+            let stream = context.create_stream(config).await?;
+            let pull = jetstream::consumer::pull::Config {
+                durable_name: Some("worker".to_owned()),
+                ..Default::default()
+            };
+            Ok::<_, async_nats::Error>((context, stream.create_consumer(pull).await?))
+        })?;
+        Ok(Self { runtime, context, consumer, subject })
+    }
+
+    fn publish(&self, content: &[u8]) -> Outcome<()> {
+        self.runtime.block_on(async {
+            let content = content.to_vec().into();
+            self.context.publish(self.subject.clone(), content).await?.await?;
+            Ok(())
+        })
+    }
+
+    fn receive_and_settle(&self) -> Outcome<()> {
+        self.runtime.block_on(async {
+            // Not `fetch`: a consumer may learn of a message a moment after its publish was answered.
+            let asked = self.consumer.batch().max_messages(1).expires(Duration::from_secs(5));
+            let mut batch = asked.messages().await?;
+            let message = batch.next().await.ok_or("no message")??;
+            message.double_ack_with(AckKind::Ack).await?;
+            Ok(())
+        })
+    }
+}
+
+/// The compare-and-sets of a message's way and nothing else, with async-nats alone: what the server
+/// itself asks for them.
+struct Swaps {
+    runtime: Runtime,
+    context: jetstream::Context,
+    subject: String,
+    /// The subjects whose messages wait, with their numbers.
+    waiting: RefCell<VecDeque<(String, u64)>>,
+    sent: Cell<usize>,
+}
+
+impl Swaps {
+    fn new(url: &str, name: &str) -> Outcome<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let subject = format!("swaps.{name}");
+        let context = runtime.block_on(async {
+            let context = jetstream::new(async_nats::connect(url).await?);
+            let config = stream::Config {
+                name: format!("SWAPS_{name}"),
+                subjects: vec![format!("{subject}.*")],
+                max_messages_per_subject: 1,
+                storage: stream::StorageType::File,
+                ..Default::default()
+            };
+            context.create_stream(config).await?;
+            Ok::<_, async_nats::Error>(context)
+        })?;
+        let (waiting, sent) = (RefCell::default(), Cell::new(0));
+        Ok(Self { runtime, context, subject, waiting, sent })
+    }
+
+    fn swap(&self, subject: &str, last: u64, content: &[u8]) -> Outcome<u64> {
+        self.runtime.block_on(async {
+            let mut headers = async_nats::HeaderMap::new();
+            let expected = async_nats::header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE;
+            headers.insert(expected, last.to_string());
+            let content = content.to_vec().into();
+            let sent = self.context.publish_with_headers(subject.to_owned(), headers, content);
+            Ok(sent.await?.await?.sequence)
+        })
+    }
+
+    fn publish(&self, content: &[u8]) -> Outcome<()> {
+        self.sent.set(self.sent.get() + 1);
+        let subject = format!("{}.{}", self.subject, self.sent.get());
+        let number = self.swap(&subject, 0, content)?;
+        self.waiting.borrow_mut().push_back((subject, number));
+        Ok(())
+    }
+
+    fn receive_and_settle(&self, content: &[u8]) -> Outcome<()> {
+        let (subject, number) = self.waiting.borrow_mut().pop_front().ok_or("no message")?;
+        let number = self.swap(&subject, number, content)?;
+        self.swap(&subject, number, content)?;
+        Ok(())
+    }
+}
+
+struct Ours {
+    queue: NatsTransport,
+    mailbox: Name,
+}
+
+impl Ours {
+    fn new(url: &str, mailbox: &str) -> Outcome<Self> {
+        let queue = NatsTransport::connect(&NatsOptions::new(url, Name::new("bench")?))?;
+        let mailbox = Name::new(mailbox)?;
+        queue.add_mailbox(&mailbox, &Settings::default())?;
+        Ok(Self { queue, mailbox })
+    }
+
+    fn publish(&self, body: &str) -> Outcome<()> {
+        self.queue.publish(&Envelope::new(self.mailbox.clone(), body))?;
+        Ok(())
+    }
+
+    fn receive_and_settle(&self) -> Outcome<()> {
+        let delivery = self.queue.receive(&self.mailbox, &self.mailbox)?.ok_or("no message")?;
+        self.queue.settle(&delivery.lease)?;
+        Ok(())
+    }
+}
+
+/// The median time of one call, in microseconds.
+fn median(mut act: impl FnMut() -> Outcome<()>) -> Outcome<f64> {
+    let mut times = Vec::with_capacity(MESSAGES);
+    for _ in 0..MESSAGES {
+        let start = Instant::now();
+        act()?;
+        times.push(start.elapsed().as_secs_f64() * 1e6);
+    }
+    times.sort_by(f64::total_cmp);
+    Ok(times[MESSAGES / 2])
+}
+
+/// How many messages a second all workers send and receive together.
+fn throughput<T: Sync>(workers: &[T], act: impl Fn(&T) -> Outcome<()> + Sync) -> Outcome<f64> {
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        let running: Vec<_> = workers
+            .iter()
+            .map(|worker| scope.spawn(|| (0..MESSAGES).try_for_each(|_| act(worker))))
+            .collect();
+        running.into_iter().try_for_each(|worker| worker.join().map_err(|_| "a worker failed")?)
+    })?;
+    Ok((workers.len() * MESSAGES) as f64 / start.elapsed().as_secs_f64())
+}
+
+fn row(name: &str, unit: &str, mut rounds: Vec<(f64, f64)>, is_time: bool) {
+    let ratio = |(ours, bare): &(f64, f64)| if is_time { bare / ours } else { ours / bare };
+    rounds.sort_by(|a, b| ratio(a).total_cmp(&ratio(b)));
+    let (low, middle, high) = (rounds[1], rounds[ROUNDS / 2], rounds[ROUNDS - 2]);
+    println!(
+        "{name:<48} ours {:>8.1} {unit}   bare {:>8.1} {unit}   {:.2} x ({:.2}-{:.2})",
+        middle.0,
+        middle.1,
+        ratio(&middle),
+        ratio(&low),
+        ratio(&high)
+    );
+}
+
+fn main() -> Outcome<()> {
+    if std::env::args().any(|argument| argument == "--test") {
+        return Ok(());
+    }
+    let body = "a line of a task that somebody shall do\n".repeat(24);
+    let envelope = Envelope::new(Name::new("m")?, body.as_str()).encode()?;
+    if std::env::args().any(|argument| argument == "scale") {
+        return nats_scale::scale(&body);
+    }
+    let server = Server::start()?;
+    println!(
+        "one server, messages of {} bytes, {ROUNDS} rounds of {MESSAGES}; goal 0.8 x bare",
+        envelope.len()
+    );
+    compare(&server, &body, &envelope)
+}
+
+/// All rows: latencies one by one, then the throughput of several.
+fn compare(server: &Server, body: &str, envelope: &[u8]) -> Outcome<()> {
+    let url = server.url();
+    let (ours, bare) = (Ours::new(&url, "one")?, Bare::new(&url, "one")?);
+    // Nobody follows its mailbox: the server has nobody to tell of a message.
+    let alone = Ours::new(&url, "alone")?;
+    let swaps = Swaps::new(&url, "one")?;
+    let mut rounds = [const { Vec::new() }; 6];
+    for _ in 0..ROUNDS {
+        let sent = median(|| ours.publish(body))?;
+        rounds[0].push((sent, median(|| bare.publish(envelope))?));
+        rounds[1].push((sent, median(|| swaps.publish(envelope))?));
+        let untold = median(|| alone.publish(body))?;
+        rounds[4].push((untold, median(|| bare.publish(envelope))?));
+        rounds[5].push((untold, median(|| swaps.publish(envelope))?));
+        let done = median(|| ours.receive_and_settle())?;
+        rounds[2].push((done, median(|| bare.receive_and_settle())?));
+        rounds[3].push((done, median(|| swaps.receive_and_settle(envelope))?));
+    }
+    let [publish, publish_swap, receive, receive_swap, untold, untold_swap] = rounds;
+    row("publish, latency", "us", publish, true);
+    row("publish, against its compare-and-set", "us", publish_swap, true);
+    row("publish, nobody follows", "us", untold, true);
+    row("publish, nobody follows, against the swap", "us", untold_swap, true);
+    row("receive + settle, latency", "us", receive, true);
+    row("receive + settle, against two compare-and-sets", "us", receive_swap, true);
+    let names: Vec<String> = (0..WORKERS).map(|n| format!("w{n}")).collect();
+    let ours: Vec<Ours> = names.iter().map(|n| Ours::new(&url, n)).collect::<Outcome<_>>()?;
+    let bare: Vec<Bare> = names.iter().map(|n| Bare::new(&url, n)).collect::<Outcome<_>>()?;
+    let mut both = Vec::new();
+    for _ in 0..ROUNDS {
+        let a = throughput(&ours, |w| w.publish(body).and_then(|()| w.receive_and_settle()))?;
+        let b = throughput(&bare, |w| w.publish(envelope).and_then(|()| w.receive_and_settle()))?;
+        both.push((a, b));
+    }
+    row("publish + receive + settle, 4 at once", "/s", both, false);
+    Ok(())
+}

@@ -1,0 +1,94 @@
+//! Under which fencing number an agent acts on the blackboard.
+
+use ensemble_core::board::{State, Status};
+use ensemble_core::message::Name;
+use ensemble_core::proto::task::Holder;
+
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+
+/// The number of the claim or the review that an agent was given.
+pub(crate) const TASK_EPOCH_VARIABLE: &str = "ENSEMBLE_TASK_EPOCH";
+/// What an agent was started for.
+const TASK_VARIABLE: &str = "ENSEMBLE_TASK_ID";
+/// The number of an agent's registration.
+const AGENT_EPOCH_VARIABLE: &str = "ENSEMBLE_AGENT_EPOCH";
+
+/// A flag of verbs that act under a claim or a review.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Epoch {
+    /// The number of the claim or the review it acts under [default: $ENSEMBLE_TASK_EPOCH, else the one
+    /// on the blackboard]
+    #[arg(long, value_name = "N")]
+    epoch: Option<u64>,
+}
+
+impl Epoch {
+    /// The number that the agent was given, if it was given one.
+    pub(crate) fn given(&self) -> Outcome<Option<u64>> {
+        match self.epoch {
+            Some(epoch) => Ok(Some(epoch)),
+            None => given_number(),
+        }
+    }
+
+    /// Who acts on a task: the agent under the number it was given, else under the one on the board.
+    pub(crate) fn holder(&self, context: &Context, state: &State, id: &Name) -> Outcome<Holder> {
+        let by = context.agent_required()?;
+        let on_board = state.task(id).and_then(|task| match task.status {
+            Status::ReadyForReview => task.review_epoch,
+            _ => task.lease_epoch,
+        });
+        let epoch = self.given()?.or(on_board).unwrap_or_default();
+        Ok(Holder { by, epoch })
+    }
+}
+
+/// The agent that was started for this task, under the number it was given for that; nobody if it was
+/// started for another one, or by a person.
+pub(crate) fn holder_itself(context: &Context, id: &Name) -> Outcome<Option<Holder>> {
+    let task = std::env::var(TASK_VARIABLE).unwrap_or_default();
+    match given_number()? {
+        Some(epoch) if task == id.as_str() => {
+            Ok(Some(Holder { by: context.agent_required()?, epoch }))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// Who is asking, under its registration.
+pub(crate) fn registered(context: &Context, state: &State) -> Outcome<Holder> {
+    let by = context.agent_required()?;
+    let Some(entry) = state.agents.get(&by) else {
+        let text = format!("`{by}` is not registered on the blackboard");
+        let hint = format!("`ensemble agent register --as {by} --role coder` does that");
+        return Err(Failure::nothing(text).with_hint(hint));
+    };
+    let epoch = number(AGENT_EPOCH_VARIABLE)?.or(entry.epoch).unwrap_or_default();
+    Ok(Holder { by, epoch })
+}
+
+/// The number of the claim or the review that an agent was given by its environment.
+pub(crate) fn given_number() -> Outcome<Option<u64>> {
+    number(TASK_EPOCH_VARIABLE)
+}
+
+/// Refuses an agent that was replaced: its registration has another number by now.
+pub(crate) fn check_number(agent: &Holder, on_board: Option<u64>) -> Outcome {
+    match on_board.filter(|number| *number != agent.epoch) {
+        None => Ok(()),
+        Some(number) => {
+            let (by, old) = (&agent.by, agent.epoch);
+            let text = format!("registration {old} of `{by}` is over, {number} runs now");
+            Err(Failure::refused(text).with_hint("end: another agent goes on with your work"))
+        }
+    }
+}
+
+fn number(variable: &str) -> Outcome<Option<u64>> {
+    let Some(value) = std::env::var_os(variable).filter(|value| !value.is_empty()) else {
+        return Ok(None);
+    };
+    let number = value.to_str().and_then(|text| text.parse().ok());
+    number.map(Some).ok_or_else(|| Failure::usage(format!("{variable} is not a number")))
+}

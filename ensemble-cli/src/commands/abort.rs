@@ -1,0 +1,25 @@
+//! `ensemble abort`: everybody stops.
+
+use ensemble_core::board::ControlFile;
+use ensemble_core::proto::goal::SprintEvent;
+
+use super::controls::stop_sprint;
+use crate::context::Context;
+use crate::exit::Outcome;
+
+/// Stop everybody, and end the sprint
+///
+/// Puts ABORT beside the blackboard: supervisors end their agents and themselves. What is in the
+/// worktrees stays there. The sprint is ABORTED, which is final; the goal is not touched.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Why
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    reason: String,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        stop_sprint(context, ControlFile::Abort, SprintEvent::Abort, &self.reason)
+    }
+}

@@ -1,0 +1,43 @@
+//! `ensemble agent`: what an agent says of itself to the blackboard, and asks of it.
+
+use crate::context::Context;
+use crate::exit::Outcome;
+
+mod exit;
+mod handoff;
+mod heartbeat;
+mod register;
+mod verify;
+
+use super::controls::directory;
+
+pub(crate) use handoff::hand_over;
+pub(crate) use heartbeat::live;
+
+/// Be an agent on the blackboard
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    Register(register::Register),
+    Verify(verify::Verify),
+    Heartbeat(heartbeat::Heartbeat),
+    Handoff(handoff::Handoff),
+    Exit(exit::Exit),
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        match self.verb {
+            Verb::Register(register) => register.run(context),
+            Verb::Verify(verify) => verify.run(context),
+            Verb::Heartbeat(heartbeat) => heartbeat.run(context),
+            Verb::Handoff(handoff) => handoff.run(context),
+            Verb::Exit(exit) => exit.run(context),
+        }
+    }
+}

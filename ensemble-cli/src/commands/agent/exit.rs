@@ -1,0 +1,68 @@
+//! `ensemble agent exit`: how an agent is about to end.
+
+use ensemble_core::board::{Say, Sign};
+use ensemble_core::driver::supervise::seated;
+use ensemble_core::env::{Clock as _, SystemClock};
+use serde_json::json;
+
+use super::directory;
+use crate::acting;
+use crate::context::Context;
+use crate::exit::{Exit as Code, Failure, Outcome};
+
+/// Say how you are about to end, and return that as exit status
+///
+/// For programs that cannot choose their own exit status: the supervisor takes 0 and 42 of the program
+/// for what was said here. An agent without a supervisor is unregistered at once, and what it held is
+/// given back.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: exec ensemble agent exit 42")]
+pub(super) struct Exit {
+    /// 0: done; 42: a fresh agent should go on; 1: something is wrong
+    #[arg(value_name = "CODE", default_value = "0", value_parser = ["0", "1", "42"])]
+    code: String,
+    /// Why
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    reason: String,
+}
+
+impl Exit {
+    pub(super) fn run(self, context: &Context) -> Outcome {
+        let board = context.board()?;
+        let state = board.read()?;
+        let agent = acting::registered(context, &state)?;
+        let on_board = state.agents.get(&agent.by).and_then(|entry| entry.epoch);
+        acting::check_number(&agent, on_board)?;
+        let code: i32 = self.code.parse().unwrap_or(1);
+        let directory = directory(&board);
+        let is_supervised = seated(directory, &agent.by)?
+            .is_some_and(|(seated, lives)| lives && seated.epoch == Some(agent.epoch));
+        match is_supervised {
+            true => {
+                let say = Say::Leaving { code, reason: &self.reason };
+                Sign::give(directory, &agent, &say, state.config.lease_duration())?;
+            }
+            false => {
+                let reason = Some(self.reason.as_str()).filter(|reason| !reason.is_empty());
+                let mut locked = board.lock()?;
+                locked.unregister(&agent, reason.unwrap_or("it has ended"))?;
+                locked.commit()?;
+            }
+        }
+        let how = if is_supervised { "said so to its supervisor" } else { "unregistered" };
+        if context.out.is_json() {
+            let at = SystemClock.wall();
+            let object =
+                json!({ "agent": agent.by, "code": code, "at": at, "supervised": is_supervised });
+            context.out.object(&object)?;
+        } else {
+            context.out.line(format!("{} ends with {code}: {how}", agent.by))?;
+        }
+        let text = if self.reason.is_empty() { format!("exit {code}") } else { self.reason };
+        match code {
+            0 => Ok(()),
+            42 => Err(Failure::new(Code::Aborted, text)),
+            _ => Err(Failure::refused(text)),
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! `ensemble agent register`: an entry on the blackboard for somebody without a supervisor.
+
+use ensemble_core::board::NewAgent;
+use ensemble_core::proto::agent;
+use serde_json::json;
+
+use crate::context::Context;
+use crate::exit::Outcome;
+
+/// Register yourself on the blackboard
+///
+/// For agents and people without a supervisor, which does this itself. Prints the number of the
+/// registration.
+#[derive(Debug, clap::Args)]
+pub(super) struct Register {
+    /// planner, coder or code-reviewer
+    #[arg(long, value_name = "ROLE", value_parser = ["planner", "coder", "code-reviewer"])]
+    role: String,
+}
+
+impl Register {
+    pub(super) fn run(self, context: &Context) -> Outcome {
+        let name = context.agent_required()?;
+        let board = context.board()?;
+        let mut locked = board.lock()?;
+        let holder = locked.register(&NewAgent::new(name.clone(), &*self.role))?;
+        locked.agent_event(&holder, agent::Event::Ready)?;
+        locked.commit()?;
+        if context.out.is_json() {
+            let object = json!({ "agent": name, "role": self.role, "epoch": holder.epoch });
+            return context.out.object(&object);
+        }
+        context.out.line(format!("{name} registered, number {}", holder.epoch))
+    }
+}

@@ -1,0 +1,91 @@
+//! `ensemble agent verify`: phase 1 of seed 001.
+
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::worktree::{Duty, Unfit, Verified};
+use serde_json::{Value, json};
+
+use crate::acting::Epoch;
+use crate::context::Context;
+use crate::exit::{Exit, Failure, Outcome};
+use crate::text::one_line;
+
+/// Check that you may begin: entry, lease, assignment, worktree, commit
+///
+/// Your own entry on the blackboard with a lease in the future; then, with a task, that it is yours under
+/// the number that you were given, that its worktree is there, and for a reviewer that HEAD is the
+/// commit to review.
+///
+/// Exit codes: 0 begin · 3 nothing was given to you: ask for work, or end · 1 it is not yours (any more):
+/// end without writing anything · 4 it is yours, but its worktree is not as it must be: write that down
+/// and end · 5 git is missing · 75 busy: ask again.
+#[derive(Debug, clap::Args)]
+pub(super) struct Verify {
+    #[command(flatten)]
+    epoch: Epoch,
+}
+
+impl Verify {
+    pub(super) fn run(self, context: &Context) -> Outcome {
+        let agent = context.agent_required()?;
+        let board = context.board()?;
+        let worktrees = context.worktrees(&board)?;
+        match worktrees.verify(&agent, self.epoch.given()?, SystemClock.wall())? {
+            Ok(verified) => tell(context, &verified),
+            Err(unfit) => {
+                let exit = match unfit {
+                    Unfit::NothingAssigned(_) => Exit::Nothing,
+                    Unfit::Over(_) => Exit::Failed,
+                    Unfit::Broken(_) => Exit::Corrupt,
+                };
+                Err(Failure::new(exit, unfit.to_string()).with_hint(advice(&unfit)))
+            }
+        }
+    }
+}
+
+const fn advice(unfit: &Unfit) -> &'static str {
+    match unfit {
+        Unfit::NothingAssigned(_) => "there is nothing to do: end, or claim a task",
+        Unfit::Over(_) => "write nothing any more, and end: what was done is kept",
+        Unfit::Broken(_) => "`ensemble fsck` tells more: write it down, and end",
+    }
+}
+
+fn tell(context: &Context, verified: &Verified) -> Outcome {
+    let Verified { agent, role, registration, lease_until, duty, .. } = verified;
+    if context.out.is_json() {
+        let mut object = json!({
+            "agent": agent, "role": role, "registration": registration,
+            "lease_until": lease_until, "duty": "none",
+        });
+        if let (Some(object), Value::Object(more)) = (object.as_object_mut(), described(duty)) {
+            object.extend(more);
+        }
+        return context.out.object(&object);
+    }
+    let what = match duty {
+        Duty::Work { task, epoch, path } => {
+            let path = one_line(&path.to_string_lossy());
+            format!("work on {task}, number {epoch}, in {path}")
+        }
+        Duty::Review { task, epoch, path, commit } => {
+            let path = one_line(&path.to_string_lossy());
+            format!("review {task}, number {epoch}, commit {commit}, in {path}")
+        }
+        _ => "no task".to_owned(),
+    };
+    let role = role.as_deref().unwrap_or("agent");
+    context.out.line(format!("{agent} ({}), lease until {lease_until}: {what}", one_line(role)))
+}
+
+fn described(duty: &Duty) -> Value {
+    match duty {
+        Duty::Work { task, epoch, path } => {
+            json!({ "duty": "work", "task": task, "epoch": epoch, "path": path })
+        }
+        Duty::Review { task, epoch, path, commit } => {
+            json!({ "duty": "review", "task": task, "epoch": epoch, "path": path, "commit": commit })
+        }
+        _ => json!({}),
+    }
+}

@@ -1,0 +1,114 @@
+//! `ensemble anomaly`: what did not go as it should.
+
+use ensemble_core::board::{Anomaly, NewAnomaly};
+use ensemble_core::message::Name;
+use serde_json::{Map, Value, json};
+
+use crate::context::Context;
+use crate::exit::Outcome;
+use crate::text::one_line;
+
+/// Note what did not go as it should, for the circuit breaker to see patterns
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    Add(Add),
+    List(List),
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        match self.verb {
+            Verb::Add(add) => add.run(context),
+            Verb::List(list) => list.run(context),
+        }
+    }
+}
+
+/// Note an anomaly
+///
+/// Types: retry_loop (count, error_pattern), trade_off (what, why, debt_created), spec_ambiguity,
+/// external_blocker (blocker_service), assumption_violated (assumption, reality), scope_deviation,
+/// workaround, debt_created, spec_changed, hypothesis_exhaustion, spec_gap, review_deadlock,
+/// system_ambiguity (protocol_section, question). The details in brackets are required.
+#[derive(Debug, clap::Args)]
+struct Add {
+    /// One of the types
+    #[arg(value_name = "TYPE")]
+    kind: String,
+    /// During which task
+    #[arg(long, value_name = "ID")]
+    task: Option<Name>,
+    /// A detail; a number, true and false count as such. May be repeated
+    #[arg(long = "detail", value_name = "NAME=VALUE", value_parser = detail)]
+    details: Vec<(String, Value)>,
+}
+
+fn detail(text: &str) -> Result<(String, Value), String> {
+    let (name, value) = text.split_once('=').ok_or("must be NAME=VALUE")?;
+    if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+        return Err(format!("`{}` is no name of a detail", name.escape_debug()));
+    }
+    let parsed = serde_json::from_str::<Value>(value).ok();
+    let plain = parsed.filter(|value| value.is_number() || value.is_boolean());
+    Ok((name.to_owned(), plain.unwrap_or_else(|| json!(value))))
+}
+
+impl Add {
+    fn run(self, context: &Context) -> Outcome {
+        let reporter = super::reporter(context)?;
+        let details: Map<String, Value> = self.details.into_iter().collect();
+        let anomaly = NewAnomaly { kind: self.kind, task: self.task, reporter, details };
+        let board = context.board()?;
+        let mut locked = board.lock()?;
+        locked.add_anomaly(&anomaly)?;
+        let state = locked.commit()?;
+        if context.out.is_json() {
+            return context.out.object(&json!(state.anomalies.last()));
+        }
+        context.out.line(format!("noted: {}", anomaly.kind))
+    }
+}
+
+/// List them, in the order of the board
+#[derive(Debug, clap::Args)]
+struct List {
+    /// Only those of a type
+    #[arg(long = "type", value_name = "TYPE")]
+    kind: Option<String>,
+}
+
+impl List {
+    fn run(self, context: &Context) -> Outcome {
+        let state = context.board()?.read()?;
+        let is_wanted = |anomaly: &&Anomaly| self.kind.as_ref().is_none_or(|k| *k == anomaly.kind);
+        let found: Vec<&Anomaly> = state.anomalies.iter().filter(is_wanted).collect();
+        if context.out.is_json() {
+            return found.iter().try_for_each(|anomaly| context.out.object(anomaly));
+        }
+        if found.is_empty() {
+            return context.out.line("none");
+        }
+        let row = |anomaly: &&Anomaly| {
+            let text = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+            vec![
+                text(anomaly.timestamp.map(|at| at.to_string())),
+                anomaly.kind.clone(),
+                text(anomaly.task.as_ref().map(Name::to_string)),
+                text(anomaly.reporter.clone()),
+                if anomaly.details.is_null() {
+                    "-".to_owned()
+                } else {
+                    one_line(&anomaly.details.to_string())
+                },
+            ]
+        };
+        let rows = found.iter().map(row).collect();
+        context.out.table(&["time", "type", "task", "reporter", "details"], rows)
+    }
+}

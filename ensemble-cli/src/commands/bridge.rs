@@ -1,0 +1,127 @@
+//! `ensemble bridge`: files here, servers there.
+
+use clap_complete::engine::ArgValueCandidates;
+use ensemble_core::message::Name;
+
+use crate::completion;
+use crate::context::Context;
+use crate::exit::Outcome;
+
+/// Carry messages between the queue's directory here and a team's servers, until Ctrl-C
+///
+/// For a host whose agents use files: mail for the mailboxes that are `--local` comes in, mail for
+/// all others goes out. Each message arrives once, by its id; a bridge that was killed goes on where
+/// it stopped.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example: ensemble bridge --servers nats://hub:4222 --local worker-3,worker-4"
+)]
+#[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "there are no servers"))]
+pub(crate) struct Arguments {
+    /// The servers [default: `transport` in ensemble.yaml]
+    #[arg(long, value_name = "URL")]
+    servers: Option<String>,
+    /// Mailboxes that are read here
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
+    local: Vec<Name>,
+    /// Carry what waits now, and end
+    #[arg(long)]
+    once: bool,
+}
+
+#[cfg(not(feature = "nats"))]
+impl Arguments {
+    pub(crate) fn run(self, _: &Context) -> Outcome {
+        Err(crate::exit::Failure::refused("this program was built without the feature `nats`"))
+    }
+}
+
+#[cfg(feature = "nats")]
+mod carrying {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    use ensemble_core::Error;
+    use ensemble_core::bridge::{Bridge, Carried, Unknown};
+    use ensemble_core::nats::NatsTransport;
+    use ensemble_core::spool::{Settings, Spool};
+    use serde_json::json;
+
+    use super::{Arguments, Context, Name, Outcome};
+    use crate::exit::{Failure, say};
+
+    /// Who holds messages on their way.
+    const HOLDER: &str = "bridge";
+    /// How long a round waits for news of the servers before it looks again.
+    const ROUND: Duration = Duration::from_millis(250);
+
+    impl Arguments {
+        pub(crate) fn run(self, context: &Context) -> Outcome {
+            let project = context.project()?;
+            let options = context.servers(self.servers.as_deref())?;
+            let spool = Spool::open(&project.queue, project.spool_options(context.recorder()?))?;
+            let ended = Arc::new(AtomicBool::new(false));
+            for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+                signal_hook::flag::register(signal, Arc::clone(&ended))
+                    .map_err(|e| Failure::refused(format!("cannot listen to signals: {e}")))?;
+            }
+            let queue = NatsTransport::connect(&options)?;
+            let (mut seen, mut is_well) = (0, true);
+            loop {
+                match self.round(context, &spool, &queue) {
+                    Ok(_) if self.once => return Ok(()),
+                    Ok(_) => is_well = true,
+                    Err(error) if error.is_transient() && !self.once => {
+                        if is_well {
+                            say(&format!("{error}: tried again until it works"));
+                        }
+                        is_well = false;
+                    }
+                    Err(error) => return Err(error.into()),
+                }
+                seen = queue.wait_for_news(seen, ROUND);
+                if ended.load(Ordering::SeqCst) {
+                    return Ok(());
+                }
+            }
+        }
+
+        /// Both directions once.
+        fn round(
+            &self,
+            context: &Context,
+            spool: &Spool,
+            queue: &NatsTransport,
+        ) -> ensemble_core::Result<()> {
+            let holder = Name::new(HOLDER)?;
+            let out = Bridge::new(spool, queue, holder.clone(), Unknown::Create);
+            let back = Bridge::new(queue, spool, holder, Unknown::Create);
+            for mailbox in spool.mailboxes()?.iter().filter(|name| !self.local.contains(name)) {
+                let glance = spool.glance(mailbox, 1)?;
+                if glance.waiting + glance.held > 0 {
+                    note(context, mailbox, "out", out.carry(mailbox)?);
+                }
+            }
+            for mailbox in &self.local {
+                if let Err(error) = queue.add_mailbox(mailbox, &Settings::default())
+                    && !matches!(error, Error::MailboxExists { .. })
+                {
+                    return Err(error);
+                }
+                note(context, mailbox, "in", back.carry(mailbox)?);
+            }
+            Ok(())
+        }
+    }
+
+    fn note(context: &Context, mailbox: &Name, direction: &str, carried: Carried) {
+        if carried.carried + carried.buried > 0
+            && let Ok(recorder) = context.recorder()
+        {
+            let data = json!({ "from": mailbox, "direction": direction, "carried": carried.carried, "buried": carried.buried });
+            recorder.record("bridge.carried", HOLDER, data);
+        }
+    }
+}

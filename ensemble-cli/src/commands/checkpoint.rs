@@ -1,0 +1,24 @@
+//! `ensemble checkpoint`: a person must look at the sprint.
+
+use ensemble_core::board::ControlFile;
+use ensemble_core::proto::goal::SprintEvent;
+
+use super::controls::stop_sprint;
+use crate::context::Context;
+use crate::exit::Outcome;
+
+/// Stop the sprint until a person has looked at it, and says `ensemble resume`
+///
+/// Puts CHECKPOINT beside the blackboard; a sprint that runs becomes CHECKPOINT.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// What is to be looked at
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    reason: String,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        stop_sprint(context, ControlFile::Checkpoint, SprintEvent::Checkpoint, &self.reason)
+    }
+}

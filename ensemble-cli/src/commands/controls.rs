@@ -1,0 +1,100 @@
+//! What `pause`, `checkpoint`, `abort`, `resume` and `analyze` share: the files beside the
+//! blackboard that stop the team.
+//!
+//! Whatever stops the team is there before the board says so, and whatever lets it go on is done last:
+//! a crash in between leaves a team that stands still.
+
+use std::path::Path;
+
+use ensemble_core::board::{Board, Control, ControlFile, LockedBoard};
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::proto::goal::{SprintEvent, SprintState};
+use serde_json::json;
+
+use super::reporter;
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+use crate::text::one_line;
+
+/// Where the files lie.
+pub(super) fn directory(board: &Board) -> &Path {
+    board.path().parent().unwrap_or_else(|| Path::new("."))
+}
+
+/// Puts a file down and tells of it; one that is there stays as it is.
+pub(super) fn stop(context: &Context, board: &Board, file: ControlFile, reason: &str) -> Outcome {
+    let by = reporter(context)?;
+    let put = Control::put(directory(board), file, SystemClock.wall(), reason)?;
+    if put {
+        let data = json!({ "file": file, "reason": reason });
+        context.recorder()?.record("control.put", &by, data);
+    }
+    let found = Control::read_all(directory(board))?;
+    let Some(control) = found.into_iter().find(|control| control.file == file) else {
+        return Err(Failure::refused(format!("{} was removed meanwhile", file.name())));
+    };
+    if context.out.is_json() {
+        let mut object = json!(control);
+        object["put"] = json!(put);
+        return context.out.object(&object);
+    }
+    let text = match put {
+        true => format!("{} since {}", file.name(), control.since),
+        false => format!("{} is there already, since {}", file.name(), control.since),
+    };
+    let reason =
+        if control.reason.is_empty() { String::new() } else { format!(": {}", control.reason) };
+    context.out.line(one_line(&format!("{text}{reason}")))
+}
+
+/// Puts a file down, and takes the sprint's step that goes with it.
+pub(super) fn stop_sprint(
+    context: &Context,
+    file: ControlFile,
+    event: SprintEvent,
+    reason: &str,
+) -> Outcome {
+    let board = context.board()?;
+    stop(context, &board, file, reason)?;
+    let mut locked = board.lock()?;
+    step_sprint(&mut locked, event)?;
+    locked.commit()?;
+    Ok(())
+}
+
+/// The sprint's step that goes with a file, if the sprint is where it can be taken.
+pub(super) fn step_sprint(locked: &mut LockedBoard<'_>, event: SprintEvent) -> Outcome {
+    let Some(sprint) = &locked.state().sprint else { return Ok(()) };
+    let status = sprint.status.unwrap_or(SprintState::InProgress);
+    let is_possible = match event {
+        SprintEvent::Checkpoint | SprintEvent::Complete => status == SprintState::InProgress,
+        SprintEvent::Resume => status == SprintState::Checkpoint,
+        SprintEvent::Abort => {
+            matches!(status, SprintState::InProgress | SprintState::Checkpoint)
+        }
+    };
+    if is_possible {
+        locked.sprint_event(event)?;
+        locked.note_metrics(None)?;
+    }
+    Ok(())
+}
+
+/// Removes a file and tells the log of it.
+pub(super) fn lift(context: &Context, board: &Board, file: ControlFile) -> Outcome {
+    let by = reporter(context)?;
+    Control::remove(directory(board), file)?;
+    context.recorder()?.record("control.removed", &by, json!({ "file": file }));
+    Ok(())
+}
+
+/// What stopped the team is for people to look at: no agent on the board may lift it.
+pub(super) fn person(context: &Context, board: &Board) -> Outcome<String> {
+    if let Some(agent) = context.agent()?
+        && board.read().is_ok_and(|state| state.agents.contains_key(&agent))
+    {
+        let text = format!("`{agent}` is an agent on the blackboard: a person must resume");
+        return Err(Failure::refused(text));
+    }
+    reporter(context)
+}

@@ -1,0 +1,156 @@
+//! `ensemble discover`: what was found on the way.
+
+use ensemble_core::board::{Discovery, LockedBoard, NewDiscovery};
+use ensemble_core::message::Name;
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+
+/// Note what was found on the way, and decide what becomes of it
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    Add(Add),
+    List(List),
+    Convert(Convert),
+    Defer(Defer),
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        match self.verb {
+            Verb::Add(add) => add.run(context),
+            Verb::List(list) => list.run(context),
+            Verb::Convert(Convert { id, task }) => {
+                change(context, &id, |board| board.convert_discovery(&id, &task))
+            }
+            Verb::Defer(Defer { id }) => change(context, &id, |board| board.defer_discovery(&id)),
+        }
+    }
+}
+
+/// Note something that is not yours to do
+///
+/// With `--immediate` a planner is called for it.
+#[derive(Debug, clap::Args)]
+struct Add {
+    /// Its name: 1 to 64 of A-Z a-z 0-9 . _ -
+    id: Name,
+    /// What it is
+    #[arg(long, short, value_name = "TEXT")]
+    description: String,
+    /// During which task it was found
+    #[arg(long, value_name = "ID")]
+    during: Option<Name>,
+    /// How bad it is, in your own words
+    #[arg(long, value_name = "TEXT")]
+    severity: Option<String>,
+    /// It cannot wait
+    #[arg(long)]
+    immediate: bool,
+    /// What to do about it
+    #[arg(long, value_name = "TEXT")]
+    recommendation: Option<String>,
+}
+
+impl Add {
+    fn run(self, context: &Context) -> Outcome {
+        let by = super::reporter(context)?;
+        let new = NewDiscovery {
+            id: self.id.clone(),
+            by,
+            during: self.during,
+            description: self.description,
+            severity: self.severity,
+            is_immediate: self.immediate,
+            recommendation: self.recommendation,
+        };
+        change(context, &self.id, |board| board.discover(&new))
+    }
+}
+
+/// List them, in the order of the board
+#[derive(Debug, clap::Args)]
+struct List {
+    /// Only those that are immediate and no task yet
+    #[arg(long)]
+    immediate: bool,
+}
+
+impl List {
+    fn run(self, context: &Context) -> Outcome {
+        let state = context.board()?.read()?;
+        let is_wanted = |discovery: &&Discovery| {
+            !self.immediate
+                || (discovery.urgency.as_deref() == Some("immediate")
+                    && discovery.converted_to_task.is_none())
+        };
+        let found: Vec<&Discovery> = state.discovered.iter().filter(is_wanted).collect();
+        if context.out.is_json() {
+            return found.iter().try_for_each(|discovery| context.out.object(discovery));
+        }
+        if found.is_empty() {
+            return context.out.line("none");
+        }
+        let row = |discovery: &&Discovery| {
+            let field = |name: &str| {
+                let text = discovery.more.get(name).and_then(Value::as_str);
+                text.unwrap_or("-").to_owned()
+            };
+            let task = discovery.converted_to_task.as_ref();
+            vec![
+                discovery.id.to_string(),
+                discovery.urgency.clone().unwrap_or_else(|| "-".to_owned()),
+                field("by"),
+                task.map_or_else(|| "-".to_owned(), Name::to_string),
+                field("description"),
+            ]
+        };
+        let rows = found.iter().map(row).collect();
+        context.out.table(&["discovery", "urgency", "by", "task", "description"], rows)
+    }
+}
+
+/// Say which task it has become
+#[derive(Debug, clap::Args)]
+struct Convert {
+    /// Which discovery
+    id: Name,
+    /// The task
+    #[arg(long, value_name = "ID")]
+    task: Name,
+}
+
+/// Let it wait
+#[derive(Debug, clap::Args)]
+struct Defer {
+    /// Which discovery
+    id: Name,
+}
+
+fn change(
+    context: &Context,
+    id: &Name,
+    change: impl FnOnce(&mut LockedBoard<'_>) -> ensemble_core::Result<()>,
+) -> Outcome {
+    let board = context.board()?;
+    let mut locked = board.lock()?;
+    change(&mut locked)?;
+    let state = locked.commit()?;
+    let found = state.discovered.iter().find(|discovery| discovery.id == *id);
+    let found = found.ok_or_else(|| Failure::nothing(format!("discovery `{id}` is gone")))?;
+    if context.out.is_json() {
+        return context.out.object(&json!(found));
+    }
+    let urgency = found.urgency.as_deref().unwrap_or("deferred");
+    match &found.converted_to_task {
+        Some(task) => context.out.line(format!("{id} is task {task}")),
+        None => context.out.line(format!("{id} {urgency}")),
+    }
+}

@@ -1,0 +1,42 @@
+//! What `ensemble fsck` finds around the blackboard.
+
+use ensemble_core::Error;
+use ensemble_core::board::{Board, BoardFinding};
+
+use super::Note;
+use crate::context::Context;
+use crate::exit::Outcome;
+use crate::output::{BAD, GOOD};
+use crate::text::one_line;
+
+/// The problems; what harms nothing is added to the notes. Without a blackboard there are none.
+pub(super) fn look(
+    context: &Context,
+    repair: bool,
+    notes: &mut Vec<Note>,
+) -> Outcome<Vec<BoardFinding>> {
+    let project = context.project()?;
+    let found = match Board::find(project.root(), context.board_options(project)?) {
+        Err(Error::NoBoard { .. }) => return Ok(Vec::new()),
+        other => other?.fsck(repair)?,
+    };
+    let (harmless, problems): (Vec<BoardFinding>, Vec<BoardFinding>) =
+        found.into_iter().partition(|finding| finding.is_note);
+    notes.extend(
+        harmless.into_iter().map(|BoardFinding { path, problem: text, .. }| Note { path, text }),
+    );
+    Ok(problems)
+}
+
+pub(super) fn print(context: &Context, finding: &BoardFinding) -> Outcome {
+    let out = &context.out;
+    if out.is_json() {
+        return out.object(finding);
+    }
+    let what = match (finding.repaired, finding.is_repairable) {
+        (true, _) => out.paint(GOOD, "repaired"),
+        (false, true) => out.paint(BAD, "can be repaired"),
+        (false, false) => out.paint(BAD, "broken"),
+    };
+    out.line(format!("{what}  {}: {}", one_line(&finding.path), one_line(&finding.problem)))
+}

@@ -1,0 +1,92 @@
+//! `ensemble goal`: what the team is for.
+
+use ensemble_core::board::NewGoal;
+use ensemble_core::message::Name;
+use ensemble_core::proto::goal::GoalEvent;
+use serde_json::{Value, json};
+
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+use crate::output::STRONG;
+use crate::text::one_line;
+
+/// Set the goal on the blackboard, and say where it stands
+///
+/// PLANNING until `begin`, then IN_PROGRESS until `complete` or `abort`, which are final.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    Set(Set),
+    /// Show it
+    Show,
+    /// The plan is made: it is worked on from now on
+    Begin,
+    /// It is reached
+    Complete,
+    /// It is given up
+    Abort,
+}
+
+/// Set it; the one before must be over
+#[derive(Debug, clap::Args)]
+struct Set {
+    /// Its name: 1 to 64 of A-Z a-z 0-9 . _ -
+    id: Name,
+    /// What is to be reached
+    #[arg(long, short, value_name = "TEXT")]
+    description: String,
+    /// Where it is specified: a path below the project, perhaps with #section
+    #[arg(long = "spec", value_name = "PATH")]
+    spec_ref: Option<String>,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        match self.verb {
+            Verb::Set(Set { id, description, spec_ref }) => {
+                let board = context.board()?;
+                let mut locked = board.lock()?;
+                locked.set_goal(&NewGoal { id, description, spec_ref })?;
+                locked.commit()?;
+                show(context)
+            }
+            Verb::Show => show(context),
+            Verb::Begin => step(context, GoalEvent::Begin),
+            Verb::Complete => step(context, GoalEvent::Complete),
+            Verb::Abort => step(context, GoalEvent::Abort),
+        }
+    }
+}
+
+fn step(context: &Context, event: GoalEvent) -> Outcome {
+    let board = context.board()?;
+    let mut locked = board.lock()?;
+    locked.goal_event(event)?;
+    locked.commit()?;
+    show(context)
+}
+
+fn show(context: &Context) -> Outcome {
+    let state = context.board()?.read()?;
+    let Some(goal) = &state.goal else {
+        return Err(Failure::nothing("there is no goal on the blackboard")
+            .with_hint("`ensemble goal set ID -d TEXT` sets one"));
+    };
+    let object = json!(goal);
+    if context.out.is_json() {
+        return context.out.object(&object);
+    }
+    let status = object["status"].as_str().unwrap_or("PLANNING").to_owned();
+    context.out.line(context.out.paint(STRONG, format!("{} {status}", goal.id)))?;
+    for field in ["description", "spec_ref"] {
+        if let Value::String(text) = &object[field] {
+            context.out.line(format!("  {field}: {}", one_line(text)))?;
+        }
+    }
+    Ok(())
+}

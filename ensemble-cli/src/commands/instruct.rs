@@ -1,0 +1,133 @@
+//! `ensemble instruct`: hands a batch of tasks to Dispatch, and waits to be told what became of it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ensemble_core::Error;
+use ensemble_core::contract::{self, EscalationReport, Instruction, Reading};
+use ensemble_core::driver::{Batch, Batches, Conductor};
+use ensemble_core::env::SystemClock;
+use ensemble_core::message::Name;
+use ensemble_core::proto::patience::CONDUCTOR_PATIENCE;
+use ensemble_watch::doorbell::Waiter;
+use serde_json::json;
+
+use super::send::content_of;
+use crate::context::Context;
+use crate::exit::{Exit, Failure, Outcome};
+use crate::{args, text};
+
+/// Who instructs if nobody said who is asking.
+const ACTOR_DEFAULT: &str = "conductor";
+
+/// Hand tasks to Dispatch, and wait to be told what became of them
+///
+/// The instruction goes to the mailbox `dispatch`, once however often this is run: the same tasks with the
+/// same `created_at` are one batch. With `--wait`, escalations of its tasks are printed as they come, and
+/// at last the summary. When the time is over that is said (exit code 3), and the batch goes on: run it
+/// again to wait on.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble instruct dispatch-instruction.yaml --wait
+  ensemble instruct dispatch-instruction.yaml --wait 10m --json
+
+Dispatch gathers the reports of the same batch:
+  ensemble recv --as dispatch --body | ensemble summary --instruction -")]
+pub(crate) struct Arguments {
+    /// The instruction: `type: start_workers`, and `tasks` with an `id` and an `instruction` each
+    #[arg(value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]
+    file: PathBuf,
+    /// Wait for the summary [30m if it does not say how long]
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, value_parser = args::duration)]
+    wait: Option<Option<Duration>>,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let instruction = instruction_of(&self.file)?;
+        let project = context.project()?;
+        let spool = context.spool()?;
+        let recorder = context.recorder()?;
+        let durability = project.config.durability.unwrap_or_default();
+        let conductor = Conductor {
+            spool: &spool,
+            batches: Batches::new(&project.queue, &project.state, durability),
+            clock: &SystemClock,
+            recorder: &*recorder,
+            actor: match context.agent()? {
+                Some(agent) => agent,
+                None => Name::new(ACTOR_DEFAULT).map_err(Error::from)?,
+            },
+        };
+        // Listened to before anything can answer.
+        let waiter = Waiter::new(&[project.queue.join("reports")]);
+        let batch = conductor.instruct(&instruction).map_err(|error| match error {
+            Error::Conflict { .. } => Failure::from(error).with_hint(
+                "the same tasks were handed over in other words: change `created_at` for a new batch",
+            ),
+            error => error.into(),
+        })?;
+        let Some(wait) = self.wait else { return handed_over(context, &batch) };
+        let configured = project.config.conductor_patience_seconds.map(Duration::from_secs);
+        let patience = wait.or(configured).unwrap_or(CONDUCTOR_PATIENCE);
+        let mut printed = Ok(());
+        let told = conductor.await_summary(
+            &batch,
+            Some(patience),
+            &mut |escalation| {
+                if printed.is_ok() {
+                    printed = escalated(context, &batch, escalation);
+                }
+            },
+            &mut |longest| waiter.wait(longest),
+        )?;
+        printed?;
+        match told {
+            Some(summary) => super::summary::print(context, &batch, &summary, true),
+            None => {
+                let text = format!(
+                    "{} was not told of within {}",
+                    batch.id,
+                    humantime::format_duration(patience)
+                );
+                Err(Failure::nothing(text)
+                    .with_hint("`ensemble status` shows what waits; run this again to wait on"))
+            }
+        }
+    }
+}
+
+fn handed_over(context: &Context, batch: &Batch) -> Outcome {
+    if context.out.is_json() {
+        return context.out.object(&json!({
+            "batch_id": batch.id, "mailbox": "dispatch", "state": "stored", "tasks": batch.tasks,
+        }));
+    }
+    let tasks = text::plural(batch.tasks.len() as u64, "task");
+    context.out.line(format!("{}: {tasks} handed to dispatch", batch.id))
+}
+
+fn escalated(context: &Context, batch: &Batch, escalation: &EscalationReport) -> Outcome {
+    if context.out.is_json() {
+        return context.out.object(&json!({ "batch_id": batch.id, "escalation": escalation }));
+    }
+    let EscalationReport { task_id, reason, detail, action, .. } = escalation;
+    let more = [detail, action].into_iter().flatten().map(|more| format!("; {more}"));
+    let line = format!("escalated: {task_id}: {reason}{}", more.collect::<String>());
+    context.out.line(text::one_line(&line))
+}
+
+/// An instruction from a file or from stdin.
+pub(super) fn instruction_of(file: &Path) -> Outcome<Instruction> {
+    let content = content_of(file)?;
+    let text = String::from_utf8_lossy(&content);
+    match contract::read_as::<Instruction>(&text, file) {
+        Ok(Reading::Whole(instruction)) => Ok(instruction),
+        Ok(Reading::Foreign) => {
+            let text = format!("{} has no tasks", file.display());
+            Err(Failure::new(Exit::Corrupt, text)
+                .with_hint("write `tasks:`, and for each `- id: …` and `instruction: …`"))
+        }
+        Err(broken) => Err(Failure::new(Exit::Corrupt, broken.to_string())),
+    }
+}

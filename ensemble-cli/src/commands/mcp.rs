@@ -1,0 +1,146 @@
+//! `ensemble mcp`: the tools for agents.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use crate::context::Context;
+use crate::exit::Outcome;
+use crate::mcp::install::{self, Command, Done, Provider};
+use crate::mcp::{Desk, serve_http, serve_stdio};
+
+/// Serve the tools for agents over MCP
+///
+/// Without a subcommand it serves one client on stdin and stdout, as agents start it; with `--http`
+/// any number of clients on the loopback interface, each of which must send the bearer token. All
+/// calls are those of whoever is asking when it starts (see `ensemble whoami`).
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+#[command(after_help = "Examples:
+  ensemble mcp install --provider claude
+  ensemble mcp --as Tara
+  ensemble mcp --as Tara --http 8765 --token-file .ensemble/mcp-token")]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+    /// Serve HTTP on 127.0.0.1 at this port; 0 takes a free one
+    #[arg(long, value_name = "PORT")]
+    http: Option<u16>,
+    /// The file with the bearer token; made, with a fresh one, if there is none
+    #[arg(long, value_name = "FILE", requires = "http", value_hint = clap::ValueHint::FilePath)]
+    token_file: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    Install(Install),
+    Uninstall(Uninstall),
+}
+
+/// Put the server into an agent's configuration
+///
+/// What is there stays as it is; `uninstall` restores it byte for byte.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble mcp install --provider codex --print
+  ensemble mcp install --provider opencode")]
+struct Install {
+    /// Whose
+    #[arg(long, value_name = "PROVIDER")]
+    provider: Provider,
+    /// Print the entry instead
+    #[arg(long)]
+    print: bool,
+    /// The configuration file [default: where the program looks]
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath)]
+    file: Option<PathBuf>,
+}
+
+/// Take the server out of an agent's configuration again
+#[derive(Debug, clap::Args)]
+struct Uninstall {
+    /// Whose
+    #[arg(long, value_name = "PROVIDER")]
+    provider: Provider,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        match (self.verb, self.http) {
+            (Some(Verb::Install(install)), _) => install.run(context),
+            (Some(Verb::Uninstall(uninstall)), _) => uninstall.run(context),
+            (None, Some(port)) => {
+                let desk = Desk::open(context)?;
+                serve_http(context, desk, port, self.token_file.as_deref())
+            }
+            (None, None) => serve_stdio(Desk::open(context)?),
+        }
+    }
+}
+
+impl Install {
+    fn run(self, context: &Context) -> Outcome {
+        let command = command(context);
+        if self.print {
+            return context.out.content(self.provider.entry(&command).as_bytes());
+        }
+        let project = context.project()?;
+        project.ensure_state()?;
+        let file = match self.file {
+            Some(file) => std::path::absolute(&file).unwrap_or(file),
+            None => self.provider.file(project.root())?,
+        };
+        let done = install::install(&project.state, self.provider, &file, &command)?;
+        if context.out.is_json() {
+            return context.out.object(&json!({
+                "provider": self.provider.word(), "file": file, "changed": done == Done::Changed,
+            }));
+        }
+        context.out.line(match done {
+            Done::Changed => format!("the server stands in {}", file.display()),
+            Done::Nothing => format!("the server stands in {} already", file.display()),
+        })
+    }
+}
+
+impl Uninstall {
+    fn run(self, context: &Context) -> Outcome {
+        let (file, done) = install::uninstall(&context.project()?.state, self.provider)?;
+        if context.out.is_json() {
+            return context.out.object(&json!({
+                "provider": self.provider.word(), "file": file, "changed": done == Done::Changed,
+            }));
+        }
+        context.out.line(match done {
+            Done::Changed => format!("{} is as it was without the server", file.display()),
+            Done::Nothing => format!("the server was not in {} any more", file.display()),
+        })
+    }
+}
+
+/// What starts this program again, for the same queue and agent if they were named.
+fn command(context: &Context) -> Command {
+    let mut arguments = Vec::new();
+    if let Some(queue) = context.queue_flag() {
+        let queue = std::path::absolute(queue).unwrap_or_else(|_| queue.to_owned());
+        arguments.extend(["--queue".to_owned(), queue.to_string_lossy().into_owned()]);
+    }
+    if let Some(agent) = context.agent_flag() {
+        arguments.extend(["--as".to_owned(), agent.to_string()]);
+    }
+    arguments.push("mcp".to_owned());
+    Command { program: program(), arguments }
+}
+
+/// The plain name if that finds this very program, else its path.
+fn program() -> String {
+    const NAME: &str = "ensemble";
+    let Ok(this) = std::env::current_exe() else { return NAME.to_owned() };
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let first = std::env::split_paths(&path).map(|dir| dir.join(NAME)).find(|file| file.is_file());
+    let same = first.and_then(|file| file.canonicalize().ok());
+    match same.is_some_and(|file| this.canonicalize().is_ok_and(|this| this == file)) {
+        true => NAME.to_owned(),
+        false => this.to_string_lossy().into_owned(),
+    }
+}

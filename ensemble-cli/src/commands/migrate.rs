@@ -1,0 +1,80 @@
+//! `ensemble migrate`: a team moves from files to servers, or back.
+
+use crate::context::Context;
+use crate::exit::Outcome;
+
+/// Move all mailboxes to the team's servers, or back into the queue's directory
+///
+/// Both queues may be in use meanwhile. Waiting messages, delayed ones and dead letters are moved;
+/// what somebody still works on stays until it is settled: then exit code 75 says to run this again.
+/// Set `transport` in ensemble.yaml first, so that new messages go to the new place.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble migrate --to servers --servers nats://hub:4222
+  ensemble migrate --to directory --servers nats://hub:4222")]
+#[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "there are no servers"))]
+pub(crate) struct Arguments {
+    /// Where the mailboxes shall be
+    #[arg(long, value_name = "PLACE")]
+    to: Place,
+    /// The servers [default: `transport` in ensemble.yaml]
+    #[arg(long, value_name = "URL")]
+    servers: Option<String>,
+}
+
+/// Where mailboxes can be.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Place {
+    /// On the servers
+    Servers,
+    /// In the queue's directory
+    Directory,
+}
+
+#[cfg(not(feature = "nats"))]
+impl Arguments {
+    pub(crate) fn run(self, _: &Context) -> Outcome {
+        Err(crate::exit::Failure::refused("this program was built without the feature `nats`"))
+    }
+}
+
+#[cfg(feature = "nats")]
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        use ensemble_core::migrate::migrate;
+        use ensemble_core::nats::NatsTransport;
+        use ensemble_core::spool::Spool;
+
+        use crate::exit::{Exit, Failure};
+        use crate::text::plural;
+
+        let project = context.project()?;
+        let recorder = context.recorder()?;
+        let options = context.servers(self.servers.as_deref())?.with_recorder(recorder.clone());
+        let spool = Spool::open(&project.queue, project.spool_options(recorder))?;
+        let queue = NatsTransport::connect(&options)?;
+        let moved = match self.to {
+            Place::Servers => migrate(&spool, &queue)?,
+            Place::Directory => migrate(&queue, &spool)?,
+        };
+        if context.out.is_json() {
+            context.out.object(&serde_json::json!({
+                "mailboxes": moved.mailboxes, "moved": moved.moved, "dead": moved.dead, "held": moved.held,
+            }))?;
+        } else {
+            context.out.line(format!(
+                "moved {} and {}, {} made",
+                plural(moved.moved, "message"),
+                plural(moved.dead, "dead letter"),
+                plural(moved.mailboxes, "mailbox"),
+            ))?;
+        }
+        if moved.held > 0 {
+            let text = format!("{} held where it was", plural(moved.held, "message"));
+            return Err(
+                Failure::new(Exit::Busy, text).with_hint("run this again once it is settled")
+            );
+        }
+        Ok(())
+    }
+}

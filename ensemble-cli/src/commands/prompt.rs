@@ -1,0 +1,99 @@
+//! `ensemble prompt`: what an agent is told when it starts.
+
+use ensemble_core::board::prompt::{Prompts, Role};
+use ensemble_core::board::{State, Status, wake};
+use ensemble_core::message::Name;
+use serde_json::json;
+
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+
+/// Print what an agent on the blackboard is told when it starts
+///
+/// A coder's or a reviewer's prompt is about a task that was claimed; a planner's about what needs it.
+/// A project has forms of its own in prompts/ROLE.md beside the blackboard.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// planner, coder or code-reviewer [default: by the task's status]
+    #[arg(long, required_unless_present = "task")]
+    role: Option<Role>,
+    /// The task that was claimed
+    #[arg(long, value_name = "ID")]
+    task: Option<Name>,
+    /// Print the form instead, to be changed
+    #[arg(long, requires = "role", conflicts_with = "task")]
+    template: bool,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let board = context.board()?;
+        let prompts = Prompts::of(&board);
+        if let (true, Some(role)) = (self.template, self.role) {
+            let own = prompts.template(role)?;
+            let text = own.as_deref().unwrap_or_else(|| role.template());
+            if context.out.is_json() {
+                let path = prompts.template_path(role);
+                return context.out.object(&json!({
+                    "role": role, "path": path, "is_own": own.is_some(), "template": text,
+                }));
+            }
+            return context.out.line(text.trim_end_matches('\n'));
+        }
+        let state = board.read()?;
+        let calls = wake(&state);
+        let (role, agent, brief) = match self.task {
+            Some(id) => {
+                let Some(task) = state.task(&id) else {
+                    let text = format!("there is no task `{id}` on the blackboard");
+                    return Err(Failure::nothing(text).with_hint("`ensemble task list` shows all"));
+                };
+                let usual = match task.status {
+                    Status::ReadyForReview => Role::CodeReviewer,
+                    _ => Role::Coder,
+                };
+                match self.role.unwrap_or(usual) {
+                    Role::CodeReviewer => {
+                        let brief = prompts.reviewer(&state, &id)?;
+                        (Role::CodeReviewer, task.reviewing_by.clone(), brief)
+                    }
+                    Role::Coder => {
+                        (Role::Coder, task.assigned_to.clone(), prompts.coder(&state, &id)?)
+                    }
+                    Role::Planner => {
+                        return Err(Failure::usage("a planner's prompt is about no single task"));
+                    }
+                }
+            }
+            None if self.role != Some(Role::Planner) => {
+                return Err(Failure::usage("say which task it is about, with `--task ID`"));
+            }
+            None => {
+                let agent = planner(context, &state)?;
+                let brief = prompts.planner(&state, &agent, &calls)?;
+                (Role::Planner, Some(agent), brief)
+            }
+        };
+        if context.out.is_json() {
+            let calls = if role == Role::Planner { calls } else { Vec::new() };
+            return context.out.object(&json!({
+                "agent": agent, "role": role, "wake": calls, "documents": brief.documents,
+                "prompt": brief.text,
+            }));
+        }
+        context.out.line(brief.text.trim_end_matches('\n'))
+    }
+}
+
+/// Whoever asks, else the planner that is registered.
+fn planner(context: &Context, state: &State) -> Outcome<Name> {
+    if let Some(agent) = context.agent()? {
+        return Ok(agent);
+    }
+    let is_planner =
+        |agent: &ensemble_core::board::Agent| agent.role.as_deref() == Some(Role::Planner.as_str());
+    let registered = state.agents.iter().find(|(_, agent)| is_planner(agent));
+    registered.map(|(name, _)| name.clone()).ok_or_else(|| {
+        Failure::usage("no planner is registered").with_hint("say who it is for with `--as NAME`")
+    })
+}

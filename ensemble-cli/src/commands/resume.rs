@@ -1,0 +1,64 @@
+//! `ensemble resume`: a person has looked, and the team goes on.
+
+use ensemble_core::board::{Control, ControlFile};
+use ensemble_core::proto::goal::{SprintEvent, SprintState};
+use serde_json::json;
+
+use super::controls::{directory, lift, person, step_sprint};
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+
+/// Let the team go on: remove PAUSE and CHECKPOINT, and acknowledge the circuit breaker
+///
+/// Only this acknowledges: the anomalies so far count no more. A person must say it, no agent that is
+/// registered on the blackboard can.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    /// Remove ABORT, too; a sprint that was aborted stays so
+    #[arg(long)]
+    lift_abort: bool,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let board = context.board()?;
+        let by = person(context, &board)?;
+        let found = Control::read_all(directory(&board))?;
+        let is_there = |file| found.iter().any(|control| control.file == file);
+        if is_there(ControlFile::Abort) && !self.lift_abort {
+            let text = "the team was told to abort: nothing was resumed";
+            return Err(Failure::refused(text)
+                .with_hint("`ensemble resume --lift-abort` lets it begin again"));
+        }
+        let mut locked = board.lock()?;
+        let state = locked.state();
+        let breaker = state.circuit_breaker.as_ref();
+        let is_triggered = breaker.and_then(|b| b.status.as_deref()) == Some("TRIGGERED");
+        let status = state.sprint.as_ref().and_then(|sprint| sprint.status);
+        let was_checkpoint = status == Some(SprintState::Checkpoint);
+        if found.is_empty() && !is_triggered && !was_checkpoint {
+            return Err(Failure::nothing("nothing stops the team"));
+        }
+        if is_triggered {
+            locked.resume(&by)?;
+        }
+        step_sprint(&mut locked, SprintEvent::Resume)?;
+        locked.commit()?;
+        let lifted: Vec<ControlFile> = found.iter().map(|control| control.file).collect();
+        lifted.iter().try_for_each(|file| lift(context, &board, *file))?;
+        if context.out.is_json() {
+            return context.out.object(&json!({
+                "resumed": true, "by": by, "lifted": lifted, "acknowledged": is_triggered,
+            }));
+        }
+        let mut told: Vec<String> =
+            lifted.iter().map(|file| format!("{} removed", file.name())).collect();
+        if is_triggered {
+            told.push("circuit breaker acknowledged".to_owned());
+        }
+        if was_checkpoint {
+            told.push("sprint in progress".to_owned());
+        }
+        context.out.line(format!("resumed: {}", told.join(", ")))
+    }
+}

@@ -1,0 +1,159 @@
+//! Sending to mailboxes on servers: over the outbox of this host, so that a server that is away
+//! stops nobody.
+
+use std::time::{Duration, Instant};
+
+use ensemble_core::Error;
+use ensemble_core::broker::Broker;
+use ensemble_core::env::Published;
+use ensemble_core::message::{Envelope, Name};
+use ensemble_core::nats::{NatsOptions, NatsTransport, Outbox, Posted};
+use ensemble_core::spool::{Settings, State};
+use serde_json::json;
+
+use super::{Arguments, fill_for_servers};
+use crate::context::Context;
+use crate::exit::{Failure, Outcome, say};
+use crate::receipt::Receipt;
+use crate::text::age;
+
+/// How long a wait goes on before it looks again although nothing was heard.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+impl Arguments {
+    /// As `run`, for a team on several hosts.
+    pub(super) fn send_to_servers(self, context: &Context, options: &NatsOptions) -> Outcome {
+        if matches!(self.wait, Some(Receipt::Notified | Receipt::Submitted)) {
+            let text = "another host's watcher nudges its panes: `notified` and `submitted` are known there";
+            return Err(Failure::usage(text).with_hint("wait for `acked` or `settled`"));
+        }
+        let sender = context.agent()?;
+        let servers = match NatsTransport::connect(options) {
+            Ok(servers) => Some(servers),
+            Err(error @ Error::Server { unreachable: true, .. }) => {
+                say(&format!("{error}: kept in the outbox of this host until it is back"));
+                None
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let recipients = self.recipients_on(servers.as_ref(), sender.as_ref())?;
+        let envelope = fill_for_servers(self.headers(&recipients[0], sender), self.content()?)?;
+        let outbox = context.project()?.open_outbox()?;
+        let deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut failed = None;
+        for (n, to) in recipients.iter().enumerate() {
+            match self.post(
+                context,
+                &outbox,
+                servers.as_ref(),
+                &envelope.addressed_to(to.clone()),
+                deadline,
+            ) {
+                Ok(late) => failed = failed.or(late),
+                Err(failure) => {
+                    failed.get_or_insert(failure);
+                }
+            }
+            if n == 0 && !context.out.is_json() {
+                context.out.line(&envelope.id)?;
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Sends one message and waits for what is wanted. Returns why that was not reached.
+    fn post(
+        &self,
+        context: &Context,
+        outbox: &Outbox,
+        servers: Option<&NatsTransport>,
+        envelope: &Envelope,
+        deadline: Option<Instant>,
+    ) -> Outcome<Option<Failure>> {
+        let posted = outbox.post(servers.map(|servers| servers as &dyn Broker), envelope)?;
+        let reached = match (self.wait, servers, posted) {
+            (Some(wanted), Some(servers), Posted::Sent(_)) => {
+                wait(servers, envelope, wanted, deadline)?
+            }
+            _ => Receipt::Stored,
+        };
+        if context.out.is_json() {
+            context.out.object(&json!({
+                "id": envelope.id, "mailbox": envelope.to, "state": reached,
+                "already_stored": posted == Posted::Sent(Published::AlreadyStored),
+                "outbox": posted == Posted::Kept,
+            }))?;
+        }
+        Ok(self.wait.filter(|wanted| reached < *wanted).map(|wanted| {
+            let patience = age(self.timeout.unwrap_or_default());
+            Failure::nothing(format!("after {patience} the message is {reached}, not {wanted}"))
+        }))
+    }
+
+    /// Every recipient once, all of them known if that can be asked.
+    fn recipients_on(
+        &self,
+        servers: Option<&NatsTransport>,
+        sender: Option<&Name>,
+    ) -> Outcome<Vec<Name>> {
+        let Some(servers) = servers else {
+            if self.broadcast {
+                return Err(Failure::refused(
+                    "who is in the team is not known while the servers are away",
+                ));
+            }
+            return Ok(self.to.clone());
+        };
+        if self.broadcast {
+            let mut all = servers.mailboxes()?;
+            all.retain(|name| Some(name) != sender);
+            let nobody = || Failure::refused("there is no other mailbox to send to");
+            return if all.is_empty() { Err(nobody()) } else { Ok(all) };
+        }
+        for to in &self.to {
+            match servers.settings(to) {
+                Ok(_) => {}
+                Err(Error::NoMailbox { .. }) if self.create => {
+                    match servers.add_mailbox(to, &Settings::default()) {
+                        Ok(()) | Err(Error::MailboxExists { .. }) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                Err(error @ Error::NoMailbox { .. }) => {
+                    return Err(Failure::from(error).with_hint("`--create` creates it"));
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(self.to.clone())
+    }
+}
+
+/// Waits until a message got so far, and says how far it got.
+fn wait(
+    servers: &NatsTransport,
+    envelope: &Envelope,
+    wanted: Receipt,
+    deadline: Option<Instant>,
+) -> Outcome<Receipt> {
+    servers.due_ids(&envelope.to, 1)?;
+    let mut seen = 0;
+    loop {
+        let reached = match servers.state(&envelope.to, &envelope.id)? {
+            Some(State::Settled) => Receipt::Settled,
+            Some(State::Acked { .. }) => Receipt::Acked,
+            Some(State::Queued { epoch, .. }) if epoch > 0 => Receipt::Acked,
+            Some(State::Dead) => {
+                let text = format!("message `{}` is a dead letter", envelope.id);
+                return Err(Failure::refused(text));
+            }
+            Some(_) | None => Receipt::Stored,
+        };
+        let left =
+            deadline.map_or(LOOK_INTERVAL, |at| at.saturating_duration_since(Instant::now()));
+        if reached >= wanted || left.is_zero() {
+            return Ok(reached);
+        }
+        seen = servers.wait_for_news(seen, left.min(LOOK_INTERVAL));
+    }
+}

@@ -1,0 +1,101 @@
+//! `ensemble sprint`: which tasks belong together, and until when.
+
+use ensemble_core::board::{NewSprint, metrics};
+use ensemble_core::message::{Name, Timestamp};
+use ensemble_core::proto::goal::SprintEvent;
+use serde_json::json;
+
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+use crate::output::STRONG;
+use crate::text::one_line;
+
+/// Begin and end sprints on the blackboard
+///
+/// `ensemble checkpoint` stops a sprint until a person resumes it, `ensemble abort` ends it.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    Start(Start),
+    /// Show the sprint and how many of its tasks are where
+    Show,
+    Complete(Complete),
+}
+
+/// Begin one; the one before must be over, and is kept in sprint_history
+#[derive(Debug, clap::Args)]
+struct Start {
+    /// Its name: 1 to 64 of A-Z a-z 0-9 . _ -
+    id: Name,
+    /// A task that should be done; may be repeated
+    #[arg(long, value_name = "ID")]
+    planned: Vec<Name>,
+    /// A task that could be done; may be repeated
+    #[arg(long, value_name = "ID")]
+    stretch: Vec<Name>,
+    /// When it should end, such as 2026-01-15T18:00:00Z
+    #[arg(long, value_name = "TIME")]
+    deadline: Option<Timestamp>,
+}
+
+/// End it; its numbers are noted with it
+#[derive(Debug, clap::Args)]
+struct Complete {
+    /// What was learned
+    #[arg(long, value_name = "TEXT")]
+    retrospective: Option<String>,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        match self.verb {
+            Verb::Start(Start { id, planned, stretch, deadline }) => {
+                let board = context.board()?;
+                let mut locked = board.lock()?;
+                locked.start_sprint(&NewSprint { id, planned, stretch, deadline })?;
+                locked.commit()?;
+            }
+            Verb::Show => {}
+            Verb::Complete(Complete { retrospective }) => {
+                let board = context.board()?;
+                let mut locked = board.lock()?;
+                locked.sprint_event(SprintEvent::Complete)?;
+                locked.note_metrics(retrospective.as_deref())?;
+                locked.commit()?;
+            }
+        }
+        show(context)
+    }
+}
+
+fn show(context: &Context) -> Outcome {
+    let state = context.board()?.read()?;
+    let Some(sprint) = &state.sprint else {
+        return Err(Failure::nothing("there is no sprint on the blackboard")
+            .with_hint("`ensemble sprint start ID --planned ID` begins one"));
+    };
+    let mut object = json!(sprint);
+    object["metrics"] = metrics(&state);
+    if context.out.is_json() {
+        return context.out.object(&object);
+    }
+    let status = object["status"].as_str().unwrap_or("IN_PROGRESS").to_owned();
+    context.out.line(context.out.paint(STRONG, format!("{} {status}", sprint.id)))?;
+    let names = |names: &[Name]| names.iter().map(Name::as_str).collect::<Vec<_>>().join(" ");
+    for (title, tasks) in [("planned", &sprint.scope.planned), ("stretch", &sprint.scope.stretch)] {
+        if !tasks.is_empty() {
+            context.out.line(format!("  {title}: {}", names(tasks)))?;
+        }
+    }
+    if let Some(deadline) = sprint.timeline.deadline {
+        context.out.line(format!("  deadline: {deadline}"))?;
+    }
+    let numbers = object["metrics"].as_object().into_iter().flatten();
+    let numbers: Vec<String> = numbers.map(|(name, value)| format!("{name} {value}")).collect();
+    context.out.line(format!("  {}", one_line(&numbers.join(", "))))
+}

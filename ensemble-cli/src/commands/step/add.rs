@@ -1,0 +1,57 @@
+//! `ensemble step add`: stores a plan.
+
+use std::path::PathBuf;
+
+use ensemble_core::steps::{Added, Plan};
+use serde_json::json;
+
+use super::open;
+use crate::commands::send::content_of;
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+
+/// Store all steps of a task
+///
+/// The same plan again changes nothing; another plan of the same task is refused.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: ensemble step add -f plan.yaml
+with in plan.yaml:
+  task_id: 0-4-1
+  orchestrator: conductor            # its mailbox is told when somebody must intervene
+  policy: tdd                        # red, green, refactor, review in each cycle
+  resources: [{path: docs/api.md}]   # shown with each step
+  steps:
+    - {agent: Tara, phase: red, goal: Write a failing test for login, files: [tests/login.rs]}
+    - {agent: Devon, phase: green, goal: Make it pass, files: [src/login.rs],
+       context: [tests/login.rs]}")]
+pub(super) struct Add {
+    /// The plan, in YAML or JSON; `-` for stdin
+    #[arg(short, long, value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]
+    file: PathBuf,
+}
+
+impl Add {
+    pub(super) fn run(self, context: &Context) -> Outcome {
+        let content = content_of(&self.file)?;
+        let text = String::from_utf8(content)
+            .map_err(|_| Failure::refused(format!("{}: is no UTF-8", self.file.display())))?;
+        let plan = Plan::parse(&text, &self.file)?;
+        if let Some(orchestrator) = &plan.orchestrator {
+            // A name without a mailbox could never be told anything.
+            context.spool()?.settings(orchestrator)?;
+        }
+        let added = open(context)?.add(&plan)?;
+        let steps = plan.steps.len();
+        if context.out.is_json() {
+            return context.out.object(&json!({
+                "task_id": plan.task_id, "steps": steps,
+                "already_stored": added == Added::AlreadyStored,
+            }));
+        }
+        let what = crate::text::plural(steps as u64, "step");
+        context.out.line(match added {
+            Added::Stored => format!("task {}: {what} stored", plan.task_id),
+            Added::AlreadyStored => format!("task {}: the same plan is stored", plan.task_id),
+        })
+    }
+}

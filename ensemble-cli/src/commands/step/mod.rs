@@ -1,0 +1,140 @@
+//! `ensemble step`: step queues.
+
+use std::time::{Duration, Instant};
+
+use ensemble_core::Error;
+use ensemble_core::driver::StepDriver;
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::Name;
+use ensemble_core::spool::Spool;
+use ensemble_core::steps::{STEPS_FILE, StepKey, StepOptions, StepStore};
+
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+
+mod add;
+mod look;
+mod next;
+mod nudges;
+mod orders;
+mod run;
+mod submit;
+
+pub(crate) use submit::sentence;
+
+/// Who sends prompts if nobody said who is asking.
+const ACTOR: &str = "steps";
+
+/// Hand out the steps of a task one after the other, and report them
+///
+/// All steps of a task are stored before the first is worked on. Each is handed to its agent with a
+/// focused prompt; the agent reports with the tool `submit_step_completion` (`ensemble mcp`) or with
+/// `ensemble step submit`. A failed step comes again with its error, a blocked one stops the queue
+/// until somebody intervenes. The tables are in `.ensemble/steps.db`, for `sqlite3`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Verb {
+    Add(add::Add),
+    Next(next::NextStep),
+    Submit(submit::Submit),
+    Heartbeat(orders::Heartbeat),
+    List(look::List),
+    Show(look::Show),
+    Retry(orders::Retry),
+    Split(orders::Split),
+    Skip(orders::Skip),
+    Unblock(orders::Unblock),
+    Run(run::Run),
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        match self.verb {
+            Verb::Add(add) => add.run(context),
+            Verb::Next(next) => next.run(context),
+            Verb::Submit(submit) => submit.run(context),
+            Verb::Heartbeat(heartbeat) => heartbeat.run(context),
+            Verb::List(list) => list.run(context),
+            Verb::Show(show) => show.run(context),
+            Verb::Retry(retry) => retry.run(context),
+            Verb::Split(split) => split.run(context),
+            Verb::Skip(skip) => skip.run(context),
+            Verb::Unblock(unblock) => unblock.run(context),
+            Verb::Run(run) => run.run(context),
+        }
+    }
+}
+
+/// Which step.
+#[derive(Debug, clap::Args)]
+struct Which {
+    /// The task, like 0-4-1
+    #[arg(value_name = "TASK")]
+    task: String,
+    /// The step's number in it
+    #[arg(value_name = "STEP")]
+    step: u32,
+}
+
+impl Which {
+    fn key(&self) -> StepKey {
+        StepKey::new(self.task.clone(), self.step)
+    }
+}
+
+/// The step queues of the project.
+pub(crate) fn open(context: &Context) -> Outcome<StepStore> {
+    let project = context.project()?;
+    project.ensure_state()?;
+    let options = StepOptions::new(project.root())
+        .with_durability(project.config.durability.unwrap_or_default())
+        .with_recorder(context.recorder()?);
+    Ok(StepStore::open(&project.state.join(STEPS_FILE), options)?)
+}
+
+/// As [`open`], if anybody has ever added a step.
+fn open_existing(context: &Context) -> Outcome<StepStore> {
+    match context.project()?.state.join(STEPS_FILE).exists() {
+        true => open(context),
+        false => Err(Failure::nothing("there are no steps")
+            .with_hint("`ensemble step add -f plan.yaml` adds some")),
+    }
+}
+
+/// Waits until somebody else has changed the database since `version`, or until `until`. `wait` sleeps
+/// for at most so long, and ends early whenever something has rung in the state directory, where the
+/// database's log is.
+fn wait_for_change(
+    store: &StepStore,
+    version: i64,
+    until: Instant,
+    wait: impl Fn(Duration),
+) -> Outcome {
+    while store.data_version()? == version {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        wait(left);
+    }
+    Ok(())
+}
+
+/// Queues and mailboxes together.
+fn driver<'a>(
+    context: &Context,
+    store: &'a StepStore,
+    spool: &'a Spool,
+    recorder: &'a dyn Recorder,
+) -> Outcome<StepDriver<'a>> {
+    let actor = match context.agent()? {
+        Some(agent) => agent,
+        None => Name::new(ACTOR).map_err(Error::from)?,
+    };
+    Ok(StepDriver { store, spool, recorder, actor })
+}

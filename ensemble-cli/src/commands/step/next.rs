@@ -1,0 +1,77 @@
+//! `ensemble step next`: takes the next step.
+
+use std::time::{Duration, Instant};
+
+use ensemble_core::proto::lease::LOOK_INTERVAL;
+use ensemble_core::steps::{Ask, Handed, Next, Nothing, StepStore};
+use ensemble_watch::doorbell::Waiter;
+use serde_json::json;
+
+use super::{open_existing, wait_for_change};
+use crate::args;
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+use crate::interrupt::Interrupt;
+
+/// Take your next step and print its prompt; exit code 3 if there is none now
+///
+/// Whoever has a step already gets the same one again. It is yours until its lease is over;
+/// `ensemble step heartbeat` shows that you are still at it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble step next --as Devon
+  ensemble step next --as Devon --task 0-4-1 --wait 10m --json | jq -r .prompt")]
+pub(super) struct NextStep {
+    /// Only of this task
+    #[arg(long, value_name = "TASK")]
+    task: Option<String>,
+    /// Wait so long for a step if there is none
+    #[arg(long, value_name = "DURATION", value_parser = args::duration)]
+    wait: Option<Duration>,
+}
+
+impl NextStep {
+    pub(super) fn run(self, context: &Context) -> Outcome {
+        let agent = context.agent_required()?;
+        let store = open_existing(context)?;
+        let mut ask = Ask::of(agent);
+        if let Some(task) = self.task {
+            ask = ask.in_task(task);
+        }
+        let interrupt = Interrupt::install()?;
+        let deadline = self.wait.and_then(|wait| Instant::now().checked_add(wait));
+        let waiter = Waiter::new(&[context.project()?.state.clone()]);
+        loop {
+            let version = store.data_version()?;
+            let next_in = store.observe()?.next_in.unwrap_or(LOOK_INTERVAL);
+            match store.take(&ask)? {
+                Next::Handed(step) => return print(context, &store, &step),
+                Next::Nothing(nothing) => {
+                    let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+                    match left.filter(|left| !left.is_zero()) {
+                        Some(left) if nothing != Nothing::Done => {
+                            let until = Instant::now() + left.min(next_in).min(LOOK_INTERVAL);
+                            wait_for_change(&store, version, until, |patience| {
+                                interrupt.may_end_during(|| waiter.wait(patience));
+                            })?;
+                        }
+                        Some(_) | None => return Err(Failure::nothing(nothing.to_string())),
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn print(context: &Context, store: &StepStore, step: &Handed) -> Outcome {
+    let prompt = store.prompt(step)?;
+    store.note_prompt(step, None, &prompt)?;
+    if context.out.is_json() {
+        let mut object = serde_json::to_value(step).unwrap_or_default();
+        object["prompt"] = json!(prompt.text);
+        object["prompt_sha256"] = json!(prompt.sha256);
+        object["files"] = json!(prompt.shown);
+        return context.out.object(&object);
+    }
+    context.out.content(prompt.text.as_bytes())
+}

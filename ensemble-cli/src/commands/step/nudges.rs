@@ -1,0 +1,103 @@
+//! Telling agents of their prompts where no watcher does: again, until it could be done or is not needed.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use ensemble_core::driver::Prompted;
+use ensemble_core::env::Pane as _;
+use ensemble_core::message::{MessageId, Name};
+use ensemble_core::pane::{Deferral, NudgeOutcome};
+use ensemble_core::provider;
+use ensemble_core::spool::{Spool, State};
+use ensemble_core::steps::StepStore;
+
+use crate::commands::status::Watcher;
+use crate::context::Context;
+use crate::exit::{Failure, Outcome, say};
+use crate::worker::Worker;
+
+/// How soon an agent is nudged again that could not be: it is busy, or somebody types there.
+const RETRY: Duration = Duration::from_secs(2);
+
+/// Prompts that wait, and whose agents were not told yet.
+#[derive(Debug, Default)]
+pub(super) struct Nudges {
+    owed: BTreeMap<Name, Owed>,
+}
+
+#[derive(Debug)]
+struct Owed {
+    message: MessageId,
+    /// What is in the way was said, once for each reason.
+    said: String,
+}
+
+impl Nudges {
+    /// What a driver that was killed may have left out.
+    pub(super) fn resume(&mut self, store: &StepStore, spool: &Spool, task: &str) -> Outcome {
+        for step in store.steps(task)? {
+            let Some(holder) = step.holder else { continue };
+            let runs = store.runs(&step.key)?;
+            let message = runs.last().and_then(|run| run.prompt_message.as_deref());
+            if let Some(message) = message
+                && let Ok(message) = MessageId::new(message)
+            {
+                self.owe(holder, message);
+            }
+        }
+        self.owed.retain(|agent, owed| waits(spool, agent, &owed.message));
+        Ok(())
+    }
+
+    /// A prompt was sent just now.
+    pub(super) fn prompted(&mut self, prompted: &Prompted) {
+        self.owe(prompted.step.agent.clone(), prompted.message.clone());
+    }
+
+    fn owe(&mut self, agent: Name, message: MessageId) {
+        self.owed.insert(agent, Owed { message, said: String::new() });
+    }
+
+    /// Nudges whoever can be nudged. Says when to try again.
+    pub(super) fn drive(&mut self, context: &Context, spool: &Spool) -> Outcome<Option<Instant>> {
+        if self.owed.is_empty() {
+            return Ok(None);
+        }
+        if Watcher::look(context.project()?).holder.is_some() {
+            // It tells of new mail by itself, of this, too.
+            self.owed.clear();
+        }
+        self.owed.retain(|agent, owed| {
+            if !waits(spool, agent, &owed.message) {
+                return false;
+            }
+            let why = match nudge(context, agent) {
+                Ok(None) | Err(Failure::Block { .. } | Failure::ClosedPipe) => return false,
+                Ok(Some(deferral)) => deferral.to_string(),
+                Err(Failure::Told { text, .. }) => text,
+            };
+            if owed.said != why {
+                say(&format!("{agent} is not nudged yet: {why}"));
+                owed.said = why;
+            }
+            true
+        });
+        Ok((!self.owed.is_empty()).then(|| Instant::now() + RETRY))
+    }
+}
+
+fn waits(spool: &Spool, mailbox: &Name, message: &MessageId) -> bool {
+    matches!(spool.state(mailbox, message), Ok(Some(State::Queued { .. })))
+}
+
+/// Why it could not be nudged now. Who has no pane will find its mail.
+fn nudge(context: &Context, agent: &Name) -> Outcome<Option<Deferral>> {
+    let mut worker = Worker::find(context, agent)?;
+    let mailbox = worker.mailbox.clone();
+    let Some(pane) = worker.pane() else { return Ok(None) };
+    let text = provider::nudge_text(pane.profile(), &mailbox, 1, false);
+    Ok(match pane.nudge(&text)? {
+        NudgeOutcome::Sent => None,
+        NudgeOutcome::TextOnly { deferral } | NudgeOutcome::Refused { deferral } => Some(deferral),
+    })
+}

@@ -1,0 +1,154 @@
+//! `ensemble step retry|unblock|skip|split`, and `heartbeat`.
+
+use std::path::PathBuf;
+
+use ensemble_core::Error;
+use ensemble_core::message::{Name, yaml};
+use ensemble_core::steps::{Part, StepKey, StepStore};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{ACTOR, Which, open_existing};
+use crate::commands::send::content_of;
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+
+/// A remark for whoever takes the step next.
+#[derive(Debug, clap::Args)]
+struct Note {
+    /// What has changed: it stands in the next prompt
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    note: String,
+}
+
+/// Begin a failed step anew; take one that is being worked on away from its worker
+///
+/// Attempts count from 1 again. Whoever worked on it is too late from now on.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: ensemble step retry 0-4-1 2 --note 'the fixture is repaired'")]
+pub(super) struct Retry {
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    note: Note,
+}
+
+/// Let a blocked step go on
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: ensemble step unblock 0-4-1 2 --note 'docs/api.md is there now'")]
+pub(super) struct Unblock {
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    note: Note,
+}
+
+/// Do without a step
+#[derive(Debug, clap::Args)]
+pub(super) struct Skip {
+    #[command(flatten)]
+    which: Which,
+    #[command(flatten)]
+    note: Note,
+}
+
+/// Put smaller steps in the place of one, at the head of the queue
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example: ensemble step split 0-4-1 2 -f parts.yaml
+with in parts.yaml:
+  steps:
+    - {agent: Devon, goal: Parse the header, files: [src/header.rs]}
+    - {agent: Devon, goal: Parse the body, files: [src/body.rs]}")]
+pub(super) struct Split {
+    #[command(flatten)]
+    which: Which,
+    /// The parts, as steps in a plan; `-` for stdin
+    #[arg(short, long, value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]
+    file: PathBuf,
+}
+
+/// Show that you are still at a step: its lease begins anew
+#[derive(Debug, clap::Args)]
+pub(super) struct Heartbeat {
+    #[command(flatten)]
+    which: Which,
+    /// Refuse unless this is still the hand-out that the prompt was about
+    #[arg(long, value_name = "N")]
+    epoch: Option<u64>,
+}
+
+/// Parts of a step, in a file.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Parts {
+    steps: Vec<Part>,
+}
+
+type Order = fn(&StepStore, &StepKey, &Name, &str) -> ensemble_core::Result<()>;
+
+fn order(context: &Context, which: &Which, note: &Note, order: Order) -> Outcome {
+    let store = open_existing(context)?;
+    order(&store, &which.key(), &actor(context)?, &note.note)?;
+    done(context, &store, which)
+}
+
+fn actor(context: &Context) -> Outcome<Name> {
+    match context.agent()? {
+        Some(agent) => Ok(agent),
+        None => Ok(Name::new(ACTOR).map_err(Error::from)?),
+    }
+}
+
+fn done(context: &Context, store: &StepStore, which: &Which) -> Outcome {
+    store.post_notices(&context.spool()?)?;
+    let step = store.step(&which.key())?;
+    if context.out.is_json() {
+        return context.out.object(&step);
+    }
+    context.out.line(format!("{} is {}", step.key, step.status))
+}
+
+impl Retry {
+    pub(super) fn run(self, context: &Context) -> Outcome {
+        order(context, &self.which, &self.note, StepStore::retry)
+    }
+}
+
+impl Unblock {
+    pub(super) fn run(self, context: &Context) -> Outcome {
+        order(context, &self.which, &self.note, StepStore::unblock)
+    }
+}
+
+impl Skip {
+    pub(super) fn run(self, context: &Context) -> Outcome {
+        order(context, &self.which, &self.note, StepStore::skip)
+    }
+}
+
+impl Split {
+    pub(super) fn run(self, context: &Context) -> Outcome {
+        let text = String::from_utf8(content_of(&self.file)?)
+            .map_err(|_| Failure::refused(format!("{}: is no UTF-8", self.file.display())))?;
+        let parts: Parts = yaml::parse(&text, &self.file)?;
+        let store = open_existing(context)?;
+        let key = self.which.key();
+        let numbers = store.split(&key, &actor(context)?, &parts.steps)?;
+        if context.out.is_json() {
+            return context.out.object(&json!({
+                "task_id": key.task_id, "step_index": key.step_index, "parts": numbers,
+            }));
+        }
+        let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
+        context.out.line(format!("{key} is split into steps {}", numbers.join(", ")))
+    }
+}
+
+impl Heartbeat {
+    pub(super) fn run(self, context: &Context) -> Outcome {
+        let by = context.agent_required()?;
+        let store = open_existing(context)?;
+        store.beat(&self.which.key(), &by, self.epoch)?;
+        done(context, &store, &self.which)
+    }
+}

@@ -1,0 +1,184 @@
+//! `ensemble step run`: drives a queue end to end.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use ensemble_core::driver::{Prompted, Turn};
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::message::Name;
+use ensemble_core::proto::Machine as _;
+use ensemble_core::proto::step::{ATTEMPTS_LIMIT, Effect, State, Step};
+use ensemble_core::steps::{Nothing, StepStore};
+use ensemble_watch::doorbell::Waiter;
+use serde_json::json;
+
+use super::nudges::Nudges;
+use super::{driver, open_existing, wait_for_change};
+use crate::context::Context;
+use crate::exit::{Failure, Outcome, say};
+use crate::interrupt::Interrupt;
+use crate::output::{FAINT, WARNING};
+use crate::{args, text};
+
+/// Hand out a task's steps until all are done
+///
+/// Each step is sent to its agent's mailbox as a focused prompt, and the agent is nudged (by the
+/// running watcher, else by this). A failed step is sent again with its error; when somebody must
+/// intervene, this says so and waits. Ended at any point, it goes on where it stopped. Exit code 0
+/// when all is done, 3 if `--timeout` is over before, 1 with `--stop-if-stuck` if it is stuck.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble step run 0-4-1
+  ensemble step run 0-4-1 --timeout 2h --stop-if-stuck --json")]
+pub(super) struct Run {
+    /// The task
+    #[arg(value_name = "TASK")]
+    task: String,
+    /// How long at most
+    #[arg(long, value_name = "DURATION", value_parser = args::duration)]
+    timeout: Option<Duration>,
+    /// End instead of waiting when somebody must intervene
+    #[arg(long)]
+    stop_if_stuck: bool,
+}
+
+/// A step that somebody must see to, and who is reminded of it.
+struct Stuck {
+    index: u32,
+    reminder: Step,
+}
+
+impl Run {
+    pub(super) fn run(self, context: &Context) -> Outcome {
+        let (store, spool, recorder) =
+            (open_existing(context)?, context.spool()?, context.recorder()?);
+        let agents = agents(&store, &self.task)?;
+        for agent in &agents {
+            // Before anything is handed out: a mistake in a name is found at once.
+            spool.settings(agent)?;
+        }
+        let driver = driver(context, &store, &spool, &*recorder)?;
+        let interrupt = Interrupt::install()?;
+        let waiter = Waiter::new(&[context.project()?.state.clone()]);
+        let deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+        let mut stuck: Option<Stuck> = None;
+        let mut nudges = Nudges::default();
+        nudges.resume(&store, &spool, &self.task)?;
+        loop {
+            // Before the turn: what others change meanwhile is another reason for one.
+            let version = store.data_version()?;
+            let Turn { prompted, returned, nothing, next_in, .. } = driver.turn(&self.task)?;
+            for key in returned {
+                say(&format!("{key}: its worker fell silent, it is handed out again"));
+            }
+            for prompted in &prompted {
+                tell(context, prompted)?;
+                nudges.prompted(prompted);
+            }
+            if store.queue(&self.task)?.is_done() {
+                return done(context, &store, &self.task);
+            }
+            stuck = self.look_at_stuck(context, &store, &nothing, stuck)?;
+            context.out.flush()?;
+            let retry = nudges.drive(context, &spool)?;
+            let left =
+                deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                let patience = text::age(self.timeout.unwrap_or_default());
+                let text = format!("after {patience} task {} is not done: {nothing}", self.task);
+                return Err(Failure::nothing(text).with_hint("run it again to go on"));
+            }
+            let until = Instant::now() + left.min(next_in);
+            let until = retry.map_or(until, |at| at.min(until));
+            wait_for_change(&store, version, until, |patience| {
+                interrupt.may_end_during(|| waiter.wait(patience));
+            })?;
+        }
+    }
+
+    /// Says once that somebody must intervene, and again every ten minutes.
+    fn look_at_stuck(
+        &self,
+        context: &Context,
+        store: &StepStore,
+        nothing: &Nothing,
+        before: Option<Stuck>,
+    ) -> Outcome<Option<Stuck>> {
+        let Nothing::Paused { step_index, .. } = nothing else { return Ok(None) };
+        let now = SystemClock.monotonic();
+        let mut stuck = match before {
+            Some(mut stuck) if stuck.index == *step_index => {
+                stuck.reminder.handle_timeout(now);
+                if stuck.reminder.poll_effect() != Some(Effect::Remind) {
+                    return Ok(Some(stuck));
+                }
+                stuck
+            }
+            Some(_) | None => {
+                // Only for the time: what it is stuck in stands in the database.
+                let state = State::Blocked { reasons: vec![nothing.to_string()] };
+                let reminder = Step::restore(state, 0, 0, ATTEMPTS_LIMIT, now);
+                Stuck { index: *step_index, reminder }
+            }
+        };
+        stuck.index = *step_index;
+        let key = ensemble_core::steps::StepKey::new(self.task.clone(), *step_index);
+        let step = store.step(&key)?;
+        let why = match step.status.as_str() {
+            "BLOCKED" => step.blockers.join("; "),
+            _ => step.last_error.clone().unwrap_or_default(),
+        };
+        let line = format!("{key} is {}: {}", step.status, text::one_line(&why));
+        if self.stop_if_stuck {
+            return Err(Failure::refused(line).with_hint(format!(
+                "`ensemble step unblock|retry|split|skip {} {step_index}`, then run it again",
+                self.task
+            )));
+        }
+        if context.out.is_json() {
+            let mut object = json!({ "event": "stuck" });
+            for (key, value) in
+                serde_json::to_value(&step).unwrap_or_default().as_object().into_iter().flatten()
+            {
+                object[key] = value.clone();
+            }
+            context.out.object(&object)?;
+        } else {
+            context.out.line(context.out.paint(WARNING, line))?;
+        }
+        Ok(Some(stuck))
+    }
+}
+
+/// Everybody who is to work on the task.
+fn agents(store: &StepStore, task: &str) -> Outcome<BTreeSet<Name>> {
+    store.queue(task)?;
+    let steps = store.steps(task)?;
+    Ok(steps.into_iter().flat_map(|step| std::iter::once(step.agent).chain(step.fix_by)).collect())
+}
+
+fn tell(context: &Context, prompted: &Prompted) -> Outcome {
+    if context.out.is_json() {
+        let mut object = serde_json::to_value(prompted).unwrap_or_default();
+        object["event"] = json!("prompted");
+        return context.out.object(&object);
+    }
+    let step = &prompted.step;
+    let attempt = match step.attempt {
+        1 => String::new(),
+        attempt => format!(", attempt {attempt} of {}", step.attempts_max),
+    };
+    let goal = context.out.paint(FAINT, text::one_line(&step.goal));
+    let index = step.key.step_index;
+    context.out.line(format!("step {index} -> {}{attempt}: {goal}", step.agent))
+}
+
+fn done(context: &Context, store: &StepStore, task: &str) -> Outcome {
+    let queue = store.queue(task)?;
+    if context.out.is_json() {
+        let mut object = serde_json::to_value(&queue).unwrap_or_default();
+        object["event"] = json!("done");
+        return context.out.object(&object);
+    }
+    context.out.line(format!("task {task}: all {} are done", text::plural(queue.done, "step")))
+}

@@ -1,0 +1,140 @@
+//! `ensemble task claim`: a task, and a worktree to do it in.
+
+use ensemble_core::board::{State, claimable, reviewable};
+use ensemble_core::message::Name;
+use ensemble_core::worktree::{Claimed, ReviewClaimed};
+use serde_json::{Value, json};
+
+use crate::acting::registered;
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+use crate::text::one_line;
+
+/// Take a task, with a worktree to do it in
+///
+/// Who takes it must be registered (`ensemble agent register`; a supervisor does that itself). A new task
+/// gets a fresh worktree at the integration branch. After a rejection the same coder goes on in the
+/// worktree that is there, another one begins anew; a failed merge is repaired where it is. What somebody
+/// before has left is put under refs/ensemble/salvage/ and told.
+///
+/// Exit code 3 if there is nothing to take, 1 if it is refused, 75 if others got in the way three times.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble task claim --as coder-1
+  cd \"$(ensemble task claim task-3 --as coder-1 --json | jq -r .path)\"")]
+pub(super) struct Claim {
+    /// Which one [default: the most urgent that can be taken]
+    id: Option<Name>,
+    /// Take it for a review
+    #[arg(long)]
+    review: bool,
+}
+
+impl Claim {
+    pub(super) fn run(self, context: &Context) -> Outcome {
+        let taken = take(context, self.id, self.review)?;
+        match context.out.is_json() {
+            true => context.out.object(&taken.to_json()),
+            false => taken.tell(context),
+        }
+    }
+}
+
+/// A task that was taken.
+pub(crate) enum Taken {
+    /// To work on it.
+    Work(Name, Claimed),
+    /// To review it.
+    Review(Name, ReviewClaimed),
+}
+
+/// Takes a task, the most urgent if none is named, for whoever is asking.
+pub(crate) fn take(context: &Context, id: Option<Name>, is_review: bool) -> Outcome<Taken> {
+    let board = context.board()?;
+    let state = board.read()?;
+    let agent = registered(context, &state)?;
+    let id = match id {
+        Some(id) => id,
+        None => first(&state, &agent.by, is_review)?,
+    };
+    let worktrees = context.worktrees(&board)?;
+    Ok(match is_review {
+        true => {
+            let claimed = worktrees.claim_review(&id, &agent)?;
+            Taken::Review(id, claimed)
+        }
+        false => {
+            let claimed = worktrees.claim_task(&id, &agent)?;
+            Taken::Work(id, claimed)
+        }
+    })
+}
+
+fn first(state: &State, agent: &Name, is_review: bool) -> Outcome<Name> {
+    let (tasks, what) = match is_review {
+        true => (reviewable(state, Some(agent)), "reviewed"),
+        false => (claimable(state, Some(agent)), "claimed"),
+    };
+    let first = tasks.first().map(|task| task.id.clone());
+    first.ok_or_else(|| Failure::nothing(format!("no task can be {what} by `{agent}` now")))
+}
+
+impl Taken {
+    /// Which task, and the number under which it is held.
+    pub(crate) const fn held(&self) -> (&Name, u64) {
+        match self {
+            Self::Work(id, claimed) => (id, claimed.granted.holder.epoch),
+            Self::Review(id, claimed) => (id, claimed.granted.holder.epoch),
+        }
+    }
+
+    /// As an object.
+    pub(crate) fn to_json(&self) -> Value {
+        match self {
+            Self::Work(id, claimed) => {
+                let (holder, salvage) = (&claimed.granted.holder, claimed.salvage.as_ref());
+                json!({
+                    "task": id, "status": "CLAIMED", "agent": holder.by, "epoch": holder.epoch,
+                    "lease_seconds": claimed.granted.lease.as_secs(), "path": claimed.path,
+                    "branch": claimed.branch, "base_commit": claimed.base_commit,
+                    "integration_fix": claimed.is_integration_fix,
+                    "salvage": salvage.map(|salvage| &salvage.reference),
+                })
+            }
+            Self::Review(id, claimed) => {
+                let holder = &claimed.granted.holder;
+                json!({
+                    "task": id, "status": "READY_FOR_REVIEW", "agent": holder.by, "epoch": holder.epoch,
+                    "lease_seconds": claimed.granted.lease.as_secs(), "path": claimed.path,
+                    "commit": claimed.commit, "author": claimed.author,
+                })
+            }
+        }
+    }
+
+    fn tell(&self, context: &Context) -> Outcome {
+        match self {
+            Self::Work(id, claimed) => {
+                let holder = &claimed.granted.holder;
+                let path = one_line(&claimed.path.to_string_lossy());
+                context
+                    .out
+                    .line(format!("{id} CLAIMED by {}, number {}", holder.by, holder.epoch))?;
+                context.out.line(format!("  worktree {path}, branch {}", claimed.branch))?;
+                if let Some(salvage) = &claimed.salvage {
+                    let text = format!("  what was left there before is {}", salvage.reference);
+                    context.out.line(text)?;
+                }
+                Ok(())
+            }
+            Self::Review(id, claimed) => {
+                let holder = &claimed.granted.holder;
+                let path = one_line(&claimed.path.to_string_lossy());
+                context
+                    .out
+                    .line(format!("{id} reviewed by {}, number {}", holder.by, holder.epoch))?;
+                context.out.line(format!("  worktree {path}, commit {}", claimed.commit))
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! `ensemble task submit` and `ensemble task verdict`: what was done, and what is thought of it.
+
+use ensemble_core::message::Name;
+use ensemble_core::worktree::Verdict as Says;
+use serde_json::json;
+
+use crate::acting::Epoch;
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+
+/// Hand in a task: what is committed in its worktree
+///
+/// HEAD must be on the task's branch, with nothing left uncommitted (files that git ignores do not
+/// count), and with at least one commit more than it began with. Exit code 1 says what is not so; if
+/// the task is somebody else's now, nothing of yours is lost: it is under refs/ensemble/salvage/.
+#[derive(Debug, clap::Args)]
+pub(super) struct Submit {
+    /// Which one
+    id: Name,
+    /// Nothing had to be changed
+    #[arg(long)]
+    unchanged: bool,
+    #[command(flatten)]
+    epoch: Epoch,
+}
+
+impl Submit {
+    pub(super) fn run(self, context: &Context) -> Outcome {
+        let board = context.board()?;
+        let holder = self.epoch.holder(context, &board.read()?, &self.id)?;
+        let worktrees = context.worktrees(&board)?;
+        let commit = match self.unchanged {
+            true => worktrees.submit_unchanged(&self.id, &holder)?,
+            false => worktrees.submit(&self.id, &holder)?,
+        };
+        tell(context, &self.id, &commit)
+    }
+}
+
+/// Say yes or no to what was handed in
+///
+/// Only by whoever has claimed the review (`ensemble task claim --review`), about the commit that was
+/// handed in, which the worktree must be at, with nothing changed in it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble task verdict task-3 --approve
+  ensemble task verdict task-3 --reject \"the empty file is not handled: src/count.rs:14\"")]
+pub(super) struct Verdict {
+    /// Which one
+    id: Name,
+    /// It is good
+    #[arg(long, required_unless_present = "reject", conflicts_with = "reject")]
+    approve: bool,
+    /// It is not, and why
+    #[arg(long, value_name = "REASON")]
+    reject: Option<String>,
+    /// The commit that was reviewed [default: the one that was handed in]
+    #[arg(long, value_name = "COMMIT")]
+    commit: Option<String>,
+    #[command(flatten)]
+    epoch: Epoch,
+}
+
+impl Verdict {
+    pub(super) fn run(self, context: &Context) -> Outcome {
+        let says = match self.reject {
+            None => Says::Approve,
+            Some(reason) if reason.trim().is_empty() => {
+                return Err(Failure::usage("a rejection needs a reason"));
+            }
+            Some(reason) => Says::Reject(reason),
+        };
+        let board = context.board()?;
+        let holder = self.epoch.holder(context, &board.read()?, &self.id)?;
+        let worktrees = context.worktrees(&board)?;
+        let commit = worktrees.verdict(&self.id, &holder, self.commit.as_deref(), &says)?;
+        tell(context, &self.id, &commit)
+    }
+}
+
+fn tell(context: &Context, id: &Name, commit: &str) -> Outcome {
+    let state = context.board()?.read()?;
+    let status = state.task(id).map_or("gone", |task| task.status.as_str());
+    if context.out.is_json() {
+        return context.out.object(&json!({ "task": id, "status": status, "commit": commit }));
+    }
+    context.out.line(format!("{id} {status}, commit {commit}"))
+}

@@ -1,0 +1,88 @@
+//! `ensemble task merge`: approved work goes to the integration branch.
+
+use ensemble_core::board::Status;
+use ensemble_core::message::Name;
+use ensemble_core::worktree::Merged;
+use serde_json::json;
+
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+use crate::text::{one_line, plural};
+
+/// Merge approved tasks into the integration branch
+///
+/// In a worktree of its own, where the tests of ensemble.yaml (`worktrees: {tests: …}`) must pass. Then the
+/// branch moves, and the task's worktree and branch go. A conflict or a failing test moves nothing: the
+/// task is INTEGRATION_FAILED with the reason, for a coder to repair, and the exit code is 1. A branch
+/// that is checked out somewhere is not moved. Exit code 75 if another merge runs, 3 if there is nothing
+/// to merge.
+#[derive(Debug, clap::Args)]
+pub(super) struct Merge {
+    /// Which one [default: all that are APPROVED]
+    id: Option<Name>,
+}
+
+impl Merge {
+    pub(super) fn run(self, context: &Context) -> Outcome {
+        let board = context.board()?;
+        let worktrees = context.worktrees(&board)?;
+        let ids: Vec<Name> = match self.id {
+            Some(id) => vec![id],
+            None => {
+                let state = board.read()?;
+                let approved = state.tasks.iter().filter(|task| task.status == Status::Approved);
+                approved.map(|task| task.id.clone()).collect()
+            }
+        };
+        if ids.is_empty() {
+            return Err(Failure::nothing("no task is APPROVED"));
+        }
+        let mut failed = 0;
+        for id in ids {
+            let merged = worktrees.merge(&id)?;
+            failed += u64::from(matches!(merged, Merged::Failed { .. }));
+            tell(context, &id, &merged)?;
+        }
+        if failed == 0 {
+            return Ok(());
+        }
+        context.out.flush()?;
+        let text = format!("{} could not be merged; nothing of it was", plural(failed, "task"));
+        let hint = "`ensemble task claim ID` gives it to a coder, in the worktree that is there";
+        Err(Failure::refused(text).with_hint(hint))
+    }
+}
+
+fn tell(context: &Context, id: &Name, merged: &Merged) -> Outcome {
+    if context.out.is_json() {
+        return context.out.object(&match merged {
+            Merged::Done { commit, retired } => json!({
+                "task": id, "status": "MERGED", "commit": commit,
+                "salvage": retired.salvage.as_ref().map(|salvage| &salvage.reference),
+                "kept": retired.kept.as_ref().map(|(place, _)| place),
+            }),
+            Merged::Failed { reason } => {
+                json!({ "task": id, "status": "INTEGRATION_FAILED", "reason": reason })
+            }
+            _ => json!({ "task": id }),
+        });
+    }
+    match merged {
+        Merged::Done { commit, retired } => {
+            context.out.line(format!("{id} MERGED, commit {commit}"))?;
+            if let Some(salvage) = &retired.salvage {
+                let reference = &salvage.reference;
+                context.out.line(format!("  what came after the approval is {reference}"))?;
+            }
+            if let Some((place, why)) = &retired.kept {
+                let (place, why) = (one_line(&place.to_string_lossy()), one_line(why));
+                context.out.line(format!("  its worktree is kept at {place}: {why}"))?;
+            }
+            Ok(())
+        }
+        Merged::Failed { reason } => {
+            context.out.line(format!("{id} INTEGRATION_FAILED: {}", one_line(reason)))
+        }
+        _ => context.out.line(id),
+    }
+}

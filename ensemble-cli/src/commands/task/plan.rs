@@ -1,0 +1,48 @@
+//! `ensemble task finalize|unblock|abandon`: a planner's decisions about a task.
+
+use ensemble_core::message::Name;
+
+use crate::context::Context;
+use crate::exit::Outcome;
+
+/// Let a draft be claimed
+#[derive(Debug, clap::Args)]
+pub(super) struct Finalize {
+    /// Which one
+    id: Name,
+}
+
+impl Finalize {
+    pub(super) fn run(self, context: &Context) -> Outcome {
+        super::change(context, &self.id, |board| board.finalize(&self.id))
+    }
+}
+
+/// Let a blocked task be claimed again, by anybody
+#[derive(Debug, clap::Args)]
+pub(super) struct Unblock {
+    /// Which one
+    id: Name,
+}
+
+impl Unblock {
+    pub(super) fn run(self, context: &Context) -> Outcome {
+        super::change(context, &self.id, |board| board.unblock(&self.id))
+    }
+}
+
+/// Give up a blocked task that nobody needs
+#[derive(Debug, clap::Args)]
+pub(super) struct Abandon {
+    /// Which one
+    id: Name,
+    /// Why
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+}
+
+impl Abandon {
+    pub(super) fn run(self, context: &Context) -> Outcome {
+        super::change(context, &self.id, |board| board.abandon(&self.id, &self.reason))
+    }
+}

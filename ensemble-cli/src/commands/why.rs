@@ -1,0 +1,131 @@
+//! `ensemble why`: the whole story of one thing.
+
+use std::path::Path;
+
+use ensemble_core::event_log::{Record, Story, story};
+use ensemble_core::message::{MessageId, Name, Timestamp};
+use serde_json::{Value, json};
+
+use super::status::inline;
+use crate::asking::requests;
+use crate::context::Context;
+use crate::exit::{Exit, Failure, Outcome, say};
+use crate::output::{FAINT, STRONG};
+use crate::queue::Queue;
+use crate::text::{age, one_line, plural};
+
+/// Tell the whole story of a message, a task, a step's task, a request or an agent
+///
+/// Everything that the event log has of it and of the messages about it, from the first record to the
+/// last, then where it is now.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  ensemble why T-17
+  ensemble why 019b3c5e-7b1a-7c44-9d0e-2f6a5b8c1d3e --json | jq -r .records[].type")]
+pub(crate) struct Arguments {
+    /// Its id, as `inbox`, `task list`, `requests` or `log` show it
+    id: String,
+}
+
+impl Arguments {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let logs = context.project()?.logs();
+        let told = if logs.is_dir() { Some(story(&logs, &self.id)?) } else { None };
+        let now = whereabouts(context, &self.id);
+        let has_records = told.as_ref().is_some_and(|story| !story.records.is_empty());
+        if !has_records && now.is_empty() {
+            return Err(Failure::nothing(format!("nothing is known of `{}`", one_line(&self.id)))
+                .with_hint("ids are matched whole; `ensemble log --json | grep ID` finds parts"));
+        }
+        if context.out.is_json() {
+            let records = told.iter().flat_map(|story| &story.records).collect::<Vec<_>>();
+            let names = told.iter().flat_map(|story| &story.names).collect::<Vec<_>>();
+            let whole = json!({ "id": self.id, "names": names, "records": records, "now": now });
+            context.out.object(&whole)?;
+        } else {
+            tell(context, told.as_ref(), &now)?;
+        }
+        told.map_or(Ok(()), |story| complete(story, &logs))
+    }
+}
+
+fn tell(context: &Context, story: Option<&Story>, now: &[Value]) -> Outcome {
+    let mut first: Option<Timestamp> = None;
+    for record in story.iter().flat_map(|story| &story.records) {
+        let start = *first.get_or_insert(record.timestamp);
+        context.out.line(line(context, record, start))?;
+    }
+    for place in now {
+        context.out.line(format!("{}  {}", context.out.paint(STRONG, "now"), inline(place)))?;
+    }
+    Ok(())
+}
+
+fn line(context: &Context, record: &Record, start: Timestamp) -> String {
+    let time = record.timestamp.to_string().replace('T', " ");
+    let since = format!("+{}", age(record.timestamp.since(start)));
+    format!(
+        "{} {}  {}  {}  {}",
+        context.out.paint(FAINT, time.trim_end_matches('Z')),
+        context.out.paint(FAINT, format!("{since:>6}")),
+        context.out.paint(STRONG, &record.kind),
+        one_line(&record.actor),
+        inline(&Value::Object(record.data.clone())),
+    )
+}
+
+/// What the log could not tell is said, since a story with a gap is no proof.
+fn complete(story: Story, logs: &Path) -> Outcome {
+    if story.bad_lines > 0 {
+        say(&format!("warning: {} passed over: not records", plural(story.bad_lines, "line")));
+    }
+    match story.failure {
+        Some(failure) => {
+            let text = format!("the story is not whole: {failure}");
+            let hint = format!("`ensemble fsck` looks at {}", logs.display());
+            Err(Failure::new(Exit::Failed, text).with_hint(hint))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Where it is now, by what it may be. What a project does not have cannot tell.
+fn whereabouts(context: &Context, id: &str) -> Vec<Value> {
+    [message(context, id), task(context, id), request(context, id), agent(context, id)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn message(context: &Context, id: &str) -> Option<Value> {
+    let queue = Queue::open(context).ok()?;
+    let found = queue.find(&MessageId::new(id).ok()?).ok()?;
+    let mut told = json!({
+        "what": "message", "id": found.id, "mailbox": found.mailbox, "state": found.state.word(),
+    });
+    if let ensemble_core::spool::State::Acked { holder, epoch } = &found.state {
+        (told["holder"], told["epoch"]) = (json!(holder), json!(epoch));
+    }
+    Some(told)
+}
+
+fn task(context: &Context, id: &str) -> Option<Value> {
+    let state = context.board().ok()?.read().ok()?;
+    let task = state.task(&Name::new(id).ok()?)?;
+    Some(json!({ "what": "task", "id": task.id, "state": task.status }))
+}
+
+fn request(context: &Context, id: &str) -> Option<Value> {
+    let spool = context.spool().ok()?;
+    let entry = requests(context, &spool).ok()?.get(id).ok()?;
+    Some(json!({
+        "what": "request", "id": entry.request.request_id, "kind": entry.request.kind,
+        "state": entry.state(),
+    }))
+}
+
+fn agent(context: &Context, id: &str) -> Option<Value> {
+    let roster = ensemble_core::roster::Roster::open(&context.project().ok()?.state);
+    let member = roster.get(&Name::new(id).ok()?).ok()??;
+    Some(json!({ "what": "agent", "id": member.name, "state": member.state }))
+}

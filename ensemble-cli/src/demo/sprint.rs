@@ -1,0 +1,310 @@
+//! `ensemble demo --scenario sprint`: a planner, a coder and a reviewer, each under its supervisor in a
+//! pane of its own, over a real repository.
+//!
+//! ```text
+//! planner ── task ──> coder: crashes; hands over (42); submits ──> reviewer: rejects
+//!                     coder: goes on, submits again            ──> reviewer: approves ──> merge
+//! ```
+//!
+//! The agents are shell scripts that use the `ensemble` command as any agent would. What is told comes
+//! from the event log; at the end the board, the log and the repository are compared with the story.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use ensemble_core::Error;
+use ensemble_core::board::{Board, State, Status};
+use ensemble_core::event_log::{Follower, Record};
+use ensemble_core::message::Name;
+use ensemble_core::tmux::Server;
+use ensemble_watch::project::Project;
+use serde_json::{Value, json};
+
+use super::Settings;
+use super::stage::{io_failure, make_dir, quoted, write};
+use crate::context::Context;
+use crate::exit::{Exit, Failure, Outcome};
+use crate::output::{FAINT, GOOD, STRONG};
+
+/// Name, role and script of each.
+const AGENTS: [(&str, &str, &str); 3] = [
+    ("planner-1", "planner", include_str!("sprint_planner.sh")),
+    ("coder-1", "coder", include_str!("sprint_coder.sh")),
+    ("reviewer-1", "code-reviewer", include_str!("sprint_reviewer.sh")),
+];
+const TASK: &str = "greet";
+const INTEGRATION: &str = "integration";
+/// What the task's history must tell, in this order.
+const STORY: [&str; 9] = [
+    "created",
+    "claimed",
+    "iteration",
+    "iteration",
+    "ready_for_review",
+    "rejected",
+    "reclaimed_after_rejection",
+    "approved",
+    "merged",
+];
+/// Between two looks at what has happened.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// How long supervisors may take to leave.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(60);
+/// Whoever runs the demo may have no name of their own in git.
+const GIT: [(&str, &str); 6] = [
+    ("GIT_CONFIG_GLOBAL", "/dev/null"),
+    ("GIT_CONFIG_NOSYSTEM", "1"),
+    ("GIT_AUTHOR_NAME", "Ensemble demo"),
+    ("GIT_AUTHOR_EMAIL", "demo@example.org"),
+    ("GIT_COMMITTER_NAME", "Ensemble demo"),
+    ("GIT_COMMITTER_EMAIL", "demo@example.org"),
+];
+
+/// The stage: a repository with a board, and a tmux server with three supervisors.
+struct Sprint {
+    dir: PathBuf,
+    project: Project,
+    board: Board,
+    server: Server,
+    panes: Vec<String>,
+    struck: bool,
+}
+
+/// Runs it.
+pub(super) fn run(context: &Context, settings: &Settings) -> Outcome {
+    let interrupted = super::interruption()?;
+    let mut sprint = Sprint::set(context, settings)?;
+    let tell = |line: String| match context.out.is_json() {
+        true => Ok(()),
+        false => context.out.line(line).and_then(|()| context.out.flush()),
+    };
+    tell(context.out.paint(STRONG, format!("a sprint of three in {}", sprint.dir.display())))?;
+    sprint.begin()?;
+    let start = Instant::now();
+    let mut follower = Follower::from_start(&sprint.project.logs());
+    let mut told = Vec::new();
+    loop {
+        for record in follower.poll()? {
+            for line in lines(&record) {
+                let at = format!("{:>7.3} s", start.elapsed().as_secs_f64());
+                tell(format!("{}  {line}", context.out.paint(FAINT, at)))?;
+                told.push(line);
+            }
+        }
+        if sprint.is_over()? {
+            break;
+        }
+        if start.elapsed() > settings.timeout || interrupted.load(Ordering::Relaxed) {
+            let text = format!("the sprint did not finish within {:?}", settings.timeout);
+            let hint = format!("the panes show:\n{}", sprint.screens());
+            return Err(Failure::new(Exit::Nothing, text).with_hint(hint));
+        }
+        std::thread::sleep(LOOK_INTERVAL);
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    sprint.strike();
+    let state = sprint.left()?;
+    let counts = sprint.check(&state, follower.poll()?.iter().flat_map(lines).chain(told))?;
+    if context.out.is_json() {
+        return context.out.object(&json!({
+            "dir": sprint.dir, "task_id": TASK, "status": "MERGED", "agents": counts.agents,
+            "crashes": counts.crashes, "hand_overs": counts.hand_overs, "seconds": seconds,
+        }));
+    }
+    tell(format!(
+        "{} `{TASK}` is merged after {} agents, one crash, one hand-over, one rejection; every \
+         supervisor has left",
+        context.out.paint(GOOD, "done:"),
+        counts.agents
+    ))?;
+    let queue = sprint.project.queue.display();
+    context
+        .out
+        .line(format!("look around: ensemble --queue {queue} task show {TASK} (or log, board)"))
+}
+
+/// What a check has counted.
+struct Counts {
+    agents: usize,
+    crashes: usize,
+    hand_overs: usize,
+}
+
+impl Sprint {
+    fn set(context: &Context, settings: &Settings) -> Outcome<Self> {
+        let dir = make_dir(settings.dir.as_deref())?;
+        git(&dir, &["init", "-q", "-b", "main"])?;
+        let specs = dir.join("specs");
+        std::fs::create_dir(&specs).map_err(|e| io_failure("create directory", &specs, e))?;
+        write(&specs.join("greet.md"), "# Greet\n\n`greet.sh` says hello to whom it is told.\n")?;
+        write(&dir.join(".gitignore"), "/.ensemble/\n/agents/\n/queue/\n/tmux.sock\n")?;
+        git(&dir, &["add", "specs", ".gitignore"])?;
+        git(&dir, &["commit", "-q", "-m", "Say what is wanted"])?;
+        let (queue, agents) = (dir.join("queue"), dir.join("agents"));
+        for dir in [&queue, &agents] {
+            std::fs::create_dir(dir).map_err(|e| io_failure("create directory", dir, e))?;
+        }
+        write(&dir.join("ensemble.yaml"), "durability: process\n")?;
+        let project = Project::discover(Some(&queue))?;
+        project.ensure_state()?;
+        let options = context.board_options_for(&project, "ensemble");
+        let board = Board::create(&dir, options)?;
+        let text = board.read_text()?;
+        let from = "integration_branch: main";
+        write(board.path(), &text.replace(from, &format!("integration_branch: {INTEGRATION}")))?;
+        let server = Server::brief(dir.join("tmux.sock"));
+        Ok(Self { dir, project, board, server, panes: Vec::new(), struck: false })
+    }
+
+    /// Starts the supervisors; they find out themselves that there is something to do.
+    fn begin(&mut self) -> Outcome {
+        let ensemble =
+            std::env::current_exe().map_err(|e| io_failure("find", Path::new("ensemble"), e))?;
+        for (agent, role, script) in AGENTS {
+            let agents = self.dir.join("agents");
+            let file = agents.join(format!("{agent}.sh"));
+            write(&file, script)?;
+            let (program, queue) = (quoted(&ensemble), quoted(&self.project.queue));
+            let git: Vec<String> = GIT.iter().map(|(k, v)| format!("{k}='{v}'")).collect();
+            let command = format!(
+                "env -u TMUX {} ENSEMBLE={program} DEMO={} {program} --queue {queue} supervise --role {role} \
+                 --id {agent} --restart-delay 200ms --hand-over-delay 200ms -- sh {}",
+                git.join(" "),
+                quoted(&agents),
+                quoted(&file),
+            );
+            let pane = match self.panes.last() {
+                None => self.server.new_session("ensemble", &command, 160, 48)?,
+                Some(last) => self.server.split(last, &command)?,
+            };
+            self.panes.push(pane);
+        }
+        Ok(())
+    }
+
+    fn is_over(&self) -> Outcome<bool> {
+        let state = self.board.read()?;
+        let task = Name::new(TASK).map_err(Error::from)?;
+        Ok(state.task(&task).is_some_and(|task| task.status.is_terminal()))
+    }
+
+    fn screens(&self) -> String {
+        let screen = |pane: &String| {
+            let lines = self.server.run(&["capture-pane", "-p", "-t", pane]).unwrap_or_default();
+            lines.join("\n").trim_end().to_owned()
+        };
+        self.panes.iter().map(screen).collect::<Vec<_>>().join("\n---\n")
+    }
+
+    /// Closes the terminals: supervisors take that as the request to leave.
+    fn strike(&mut self) {
+        if std::mem::replace(&mut self.struck, true) {
+            return;
+        }
+        if let Err(error) = self.server.kill_server() {
+            crate::exit::say(&format!("warning: {error}"));
+        }
+    }
+
+    /// The board once everybody has left it.
+    fn left(&self) -> Outcome<State> {
+        let start = Instant::now();
+        loop {
+            let state = self.board.read()?;
+            if state.agents.is_empty() {
+                return Ok(state);
+            }
+            if start.elapsed() > LEAVE_PATIENCE {
+                let who: Vec<&str> = state.agents.keys().map(Name::as_str).collect();
+                let text = format!("still registered: {}", who.join(", "));
+                return Err(Failure::new(Exit::Corrupt, text));
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+    }
+
+    /// Compares what is there with the story.
+    fn check(&self, state: &State, told: impl Iterator<Item = String>) -> Outcome<Counts> {
+        let wrong = |text: String| Err(Failure::new(Exit::Corrupt, text));
+        let told: Vec<String> = told.collect();
+        let count = |words: &str| told.iter().filter(|line| line.contains(words)).count();
+        let task = Name::new(TASK).map_err(Error::from)?;
+        let Some(task) = state.task(&task).filter(|task| task.status == Status::Merged) else {
+            return wrong(format!("`{TASK}` is not merged"));
+        };
+        let mut story = task.history.iter().map(|line| line.event.as_str());
+        if let Some(missing) = STORY.iter().find(|event| !story.any(|told| told == **event)) {
+            return wrong(format!("the history of `{TASK}` has no `{missing}` where it belongs"));
+        }
+        let said = git(&self.dir, &["show", &format!("{INTEGRATION}:greet.sh")])?;
+        if !said.contains("hello, $1") {
+            return wrong(format!("the integration branch has another greet.sh:\n{said}"));
+        }
+        let crashes = count("killed by signal 9");
+        let hand_overs = count("hands over");
+        if (crashes, hand_overs, state.anomalies.len()) != (1, 1, 1) {
+            return wrong(format!(
+                "{crashes} crashes, {hand_overs} hand-overs and {} anomalies are told of, one of each is true",
+                state.anomalies.len()
+            ));
+        }
+        Ok(Counts { agents: count("starts for"), crashes, hand_overs })
+    }
+}
+
+impl Drop for Sprint {
+    fn drop(&mut self) {
+        self.strike();
+    }
+}
+
+fn git(at: &Path, arguments: &[&str]) -> Outcome<String> {
+    let mut command = Command::new("git");
+    command.arg("-C").arg(at).args(arguments).envs(GIT);
+    let output = command.output().map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => Failure::from(Error::MissingProgram {
+            program: "git",
+            remedy: "for instance `apt-get install git`",
+        }),
+        _ => io_failure("start", Path::new("git"), error),
+    })?;
+    match output.status.success() {
+        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+        false => {
+            let complaint = String::from_utf8_lossy(&output.stderr);
+            Err(Failure::refused(format!("git {}: {}", arguments.join(" "), complaint.trim())))
+        }
+    }
+}
+
+/// What a record tells, in words.
+fn lines(record: &Record) -> Vec<String> {
+    let data = json!(record.data);
+    let text = |name: &str| data.get(name).and_then(Value::as_str).unwrap_or("the plan").to_owned();
+    let agent = &record.actor;
+    if record.kind.matches("supervise.spawned") {
+        return vec![format!("{agent}: an agent starts for {}", text("task"))];
+    }
+    if record.kind.matches("supervise.exited") {
+        let how = match text("ending").as_str() {
+            "Done" => "ends with 0".to_owned(),
+            "HandOver" => "hands over (42)".to_owned(),
+            "Killed(9)" => "was killed by signal 9".to_owned(),
+            other => format!("ends: {other}"),
+        };
+        return vec![format!("{agent}: its agent {how}")];
+    }
+    if !record.kind.matches("board.written") {
+        return Vec::new();
+    }
+    let steps = data.get("steps").and_then(Value::as_array).cloned().unwrap_or_default();
+    let told = |step: &Value| {
+        let word = |name: &str| step.get(name).and_then(Value::as_str);
+        let what = word("what")?.strip_prefix("task.")?;
+        let status = word("status").map_or_else(String::new, |status| format!(" -> {status}"));
+        Some(format!("{agent}: {} {what}{status}", word("task").unwrap_or_default()))
+    };
+    steps.iter().filter_map(told).collect()
+}

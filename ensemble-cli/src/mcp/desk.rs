@@ -1,0 +1,132 @@
+//! What the tools work with, opened once and shared by all calls.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use ensemble_core::driver::StepDriver;
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::Name;
+use ensemble_core::requests::Requests;
+use ensemble_core::roster::Proof;
+use ensemble_core::spool::Spool;
+use ensemble_core::steps::{StepKey, StepStore};
+use ensemble_watch::project::Project;
+
+use super::tools::Trouble;
+use crate::context::Context;
+use crate::exit::Outcome;
+
+/// One agent's place in the project.
+pub(crate) struct Desk {
+    pub(super) project: Project,
+    /// Who is asking, whatever a call says.
+    pub(super) agent: Name,
+    /// How that is known.
+    pub(super) proof: Proof,
+    /// Whose mail it reads.
+    pub(super) mailbox: Name,
+    pub(super) spool: Spool,
+    pub(super) store: StepStore,
+    pub(super) recorder: Arc<dyn Recorder>,
+    /// The same as of a verb, for what verbs do: one call at a time.
+    context: Mutex<Context>,
+    /// Under which numbers this session has claimed tasks on the blackboard.
+    claims: Mutex<BTreeMap<Name, u64>>,
+    /// Under which epoch this session has learned of its steps.
+    epochs: Mutex<BTreeMap<StepKey, u64>>,
+}
+
+impl Desk {
+    /// Finds out who is asking, and opens everything.
+    pub(crate) fn open(context: &Context) -> Outcome<Self> {
+        let agent = context.agent_required()?;
+        let identity = context.identity()?;
+        let (proof, is_member) = (identity.proof, identity.is_member());
+        let project = context.project()?.clone();
+        let member = project.roster().get(&agent)?.filter(|_| is_member);
+        let mailbox = member.map_or_else(|| agent.clone(), |member| member.mailbox);
+        let (spool, recorder) = (context.spool()?, context.recorder()?);
+        let store = crate::commands::open_steps(context)?;
+        let (context, claims, epochs) =
+            (Mutex::new(context.settled()?), Mutex::default(), Mutex::default());
+        let desk = Self {
+            project,
+            agent,
+            proof,
+            mailbox,
+            spool,
+            store,
+            recorder,
+            context,
+            claims,
+            epochs,
+        };
+        // A session that begins while a step is in its agent's hands has taken it over.
+        let _ = desk.learn_all();
+        Ok(desk)
+    }
+
+    pub(super) fn steps(&self) -> StepDriver<'_> {
+        StepDriver {
+            store: &self.store,
+            spool: &self.spool,
+            recorder: &*self.recorder,
+            actor: self.agent.clone(),
+        }
+    }
+
+    /// What a verb works with.
+    pub(super) fn context(&self) -> MutexGuard<'_, Context> {
+        self.context.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// This session holds a task under this number.
+    pub(super) fn claimed(&self, task: Name, epoch: u64) {
+        self.claims().insert(task, epoch);
+    }
+
+    /// Under which number this session holds a task, if it was this session that has claimed it.
+    pub(super) fn claim_of(&self, task: &Name) -> Option<u64> {
+        self.claims().get(task).copied()
+    }
+
+    fn claims(&self) -> MutexGuard<'_, BTreeMap<Name, u64>> {
+        self.claims.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn requests(&self) -> Result<Requests<'_>, Trouble> {
+        Ok(Requests::new(&self.spool).with_kinds(self.project.kinds()?))
+    }
+
+    /// Everybody whom a step may be meant for: the roster, and whoever stands in a plan.
+    pub(super) fn agents(&self) -> Result<Vec<Name>, Trouble> {
+        let (members, _) = self.project.roster().entries()?;
+        let mut names: Vec<Name> = members.into_iter().map(|member| member.name).collect();
+        names.extend(self.store.agents()?);
+        names.push(self.agent.clone());
+        names.sort_unstable();
+        names.dedup();
+        Ok(names)
+    }
+
+    /// The session has been shown what its steps are about now.
+    pub(super) fn learn_all(&self) -> Result<(), Trouble> {
+        let held = self.store.held_by(&self.agent)?;
+        self.epochs().extend(held.into_iter().map(|step| (step.key, step.epoch)));
+        Ok(())
+    }
+
+    /// Under which epoch this session knows a step.
+    pub(super) fn known(&self, key: &StepKey) -> Option<u64> {
+        self.epochs().get(key).copied()
+    }
+
+    /// What this session knew of a step is over.
+    pub(super) fn forget(&self, key: &StepKey) {
+        self.epochs().remove(key);
+    }
+
+    fn epochs(&self) -> MutexGuard<'_, BTreeMap<StepKey, u64>> {
+        self.epochs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

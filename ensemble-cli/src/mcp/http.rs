@@ -1,0 +1,141 @@
+//! MCP over streamable HTTP on the loopback interface, for clients that start nothing.
+//!
+//! Every request needs the bearer token; a browser's request is refused unless its origin is this
+//! machine, and so is one that came under another host's name (DNS rebinding).
+
+use std::io::{Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::extract::Request;
+use axum::http::{StatusCode, header};
+use axum::middleware::{Next, from_fn};
+use axum::response::{IntoResponse as _, Response};
+use ensemble_core::message::Digest;
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+
+use super::{Desk, Server};
+use crate::context::Context;
+use crate::exit::{Failure, Outcome};
+
+/// Where clients find the server.
+const PATH: &str = "/mcp";
+/// Origins of pages that were served by this machine.
+const ORIGINS: [&str; 3] = ["http://localhost:*", "http://127.0.0.1:*", "http://[::1]:*"];
+/// Bytes of a fresh token.
+const TOKEN_BYTES: usize = 24;
+/// The longest token in a file, in bytes.
+const TOKEN_BYTES_MAX: u64 = 1024;
+/// The shortest.
+const TOKEN_BYTES_MIN: usize = 16;
+
+/// One thread for the protocol; calls have threads of their own.
+pub(super) fn runtime() -> Outcome<Runtime> {
+    Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::refused(format!("cannot start the MCP server: {error}")))
+}
+
+/// Serves any number of clients, all as this agent, until it is ended. `port` 0 takes a free one.
+pub(crate) fn serve(
+    context: &Context,
+    desk: Desk,
+    port: u16,
+    token_file: Option<&Path>,
+) -> Outcome {
+    let token = token(token_file)?;
+    let runtime = runtime()?;
+    let address = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
+    let listener = runtime
+        .block_on(TcpListener::bind(address))
+        .map_err(|error| Failure::refused(format!("cannot listen on {address}: {error}")))?;
+    let address = listener.local_addr()?;
+    let url = format!("http://{address}{PATH}");
+    match (context.out.is_json(), token_file) {
+        (true, None) => context.out.object(&json!({ "url": url, "token": token }))?,
+        (true, Some(_)) => context.out.object(&json!({ "url": url }))?,
+        (false, None) => {
+            context.out.line(format!("{url}\nAuthorization: Bearer {token}"))?;
+        }
+        (false, Some(_)) => context.out.line(&url)?,
+    }
+    context.out.flush()?;
+    let router = router(Arc::new(desk), &token);
+    let served = runtime.block_on(async { axum::serve(listener, router).await });
+    Ok(served?)
+}
+
+fn router(desk: Arc<Desk>, token: &str) -> axum::Router {
+    let config = StreamableHttpServerConfig::default().with_allowed_origins(ORIGINS);
+    let service = StreamableHttpService::new(
+        move || Ok(Server::new(Arc::clone(&desk))),
+        Arc::new(LocalSessionManager::default()),
+        config,
+    );
+    let expected = Digest::of(format!("Bearer {token}").as_bytes());
+    let check = from_fn(move |request: Request, next: Next| async move {
+        match is_allowed(&request, &expected) {
+            true => next.run(request).await,
+            false => refuse(),
+        }
+    });
+    axum::Router::new().route_service(PATH, service).layer(check)
+}
+
+/// Compared by digest, so that the time it takes says nothing of the token.
+fn is_allowed(request: &Request, expected: &Digest) -> bool {
+    let given = request.headers().get(header::AUTHORIZATION);
+    given.is_some_and(|given| Digest::of(given.as_bytes()) == *expected)
+}
+
+fn refuse() -> Response {
+    let text = "send `Authorization: Bearer TOKEN`; `ensemble mcp --http` has printed the token, or \
+                read it from its --token-file\n";
+    (StatusCode::UNAUTHORIZED, [(header::WWW_AUTHENTICATE, "Bearer")], text).into_response()
+}
+
+/// The token of the file, or a fresh one that is put into it.
+fn token(file: Option<&Path>) -> Outcome<String> {
+    let Some(path) = file else { return fresh() };
+    let fail = |error: std::io::Error| {
+        Failure::refused(format!("cannot use the token file {}: {error}", path.display()))
+    };
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    match options.open(path) {
+        Ok(mut file) => {
+            let token = fresh()?;
+            file.write_all(format!("{token}\n").as_bytes()).map_err(fail)?;
+            Ok(token)
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+            let mut text = String::new();
+            let file = std::fs::File::open(path).map_err(fail)?;
+            file.take(TOKEN_BYTES_MAX).read_to_string(&mut text).map_err(fail)?;
+            let token = text.trim();
+            if token.len() < TOKEN_BYTES_MIN || !token.bytes().all(|b| b.is_ascii_graphic()) {
+                return Err(Failure::refused(format!(
+                    "{} has no token: {TOKEN_BYTES_MIN} or more letters and digits in one line, or \
+                     remove it for a fresh one",
+                    path.display()
+                )));
+            }
+            Ok(token.to_owned())
+        }
+        Err(error) => Err(fail(error)),
+    }
+}
+
+fn fresh() -> Outcome<String> {
+    let mut bytes = [0; TOKEN_BYTES];
+    let read = |bytes: &mut [u8]| std::fs::File::open("/dev/urandom")?.read_exact(bytes);
+    read(&mut bytes).map_err(|error| Failure::refused(format!("no randomness: {error}")))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}

@@ -1,0 +1,139 @@
+//! What the entry of the server looks like in each program's configuration.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use super::json::{self, Insertion};
+use crate::exit::{Failure, Outcome};
+
+/// The server's name in a configuration.
+const NAME: &str = "ensemble";
+/// What the server finds out by who is asking, and where.
+const VARIABLES: [&str; 4] =
+    ["ENSEMBLE_AGENT_ID", "ENSEMBLE_AGENT_PASS", "ENSEMBLE_QUEUE", "LIZA_AGENT_ID"];
+
+/// Whose configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Provider {
+    /// Claude Code: `.mcp.json` in the project
+    Claude,
+    /// Codex: `config.toml` in $CODEX_HOME or ~/.codex
+    Codex,
+    /// OpenCode: `opencode.json` in the project
+    Opencode,
+}
+
+/// What starts the server.
+#[derive(Clone, Debug)]
+pub(crate) struct Command {
+    pub(crate) program: String,
+    pub(crate) arguments: Vec<String>,
+}
+
+impl Provider {
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Claude => "claude",
+            Self::Codex => "codex",
+            Self::Opencode => "opencode",
+        }
+    }
+
+    /// Where the program looks.
+    pub(crate) fn file(self, project: &Path) -> Outcome<PathBuf> {
+        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        match self {
+            Self::Claude => Ok(project.join(".mcp.json")),
+            Self::Opencode => Ok(project.join("opencode.json")),
+            Self::Codex => {
+                let home = variable("CODEX_HOME").map(PathBuf::from);
+                let home = home
+                    .or_else(|| variable("HOME").map(|home| PathBuf::from(home).join(".codex")));
+                let unknown = || Failure::usage("neither CODEX_HOME nor HOME is set");
+                Ok(home.ok_or_else(unknown)?.join("config.toml"))
+            }
+        }
+    }
+
+    /// Where the entry goes in this text; `None` if it is there.
+    pub(super) fn insertion(
+        self,
+        text: &str,
+        command: &Command,
+    ) -> Result<Option<Insertion>, String> {
+        match self {
+            Self::Claude => json::insertion(text, "mcpServers", NAME, &claude(command)),
+            Self::Opencode => json::insertion(text, "mcp", NAME, &opencode(command)),
+            Self::Codex => toml_insertion(text, command),
+        }
+    }
+
+    /// The entry, for people to put in.
+    pub(crate) fn entry(self, command: &Command) -> String {
+        match self {
+            Self::Claude => pretty(&json!({ "mcpServers": { NAME: claude(command) } })),
+            Self::Opencode => pretty(&json!({ "mcp": { NAME: opencode(command) } })),
+            Self::Codex => codex(command),
+        }
+    }
+}
+
+fn pretty(value: &Value) -> String {
+    format!("{value:#}\n")
+}
+
+/// Claude Code expands `${NAME:-}`; without it a variable that is not set would be an error.
+fn claude(command: &Command) -> Value {
+    let mut env = serde_json::Map::new();
+    for variable in VARIABLES {
+        env.insert(variable.to_owned(), json!(format!("${{{variable}:-}}")));
+    }
+    json!({ "type": "stdio", "command": command.program, "args": command.arguments, "env": env })
+}
+
+/// OpenCode hands its environment on.
+fn opencode(command: &Command) -> Value {
+    let mut words = vec![command.program.clone()];
+    words.extend(command.arguments.iter().cloned());
+    json!({ "type": "local", "command": words, "enabled": true })
+}
+
+/// Codex hands on what is named. JSON's strings and lists are TOML's.
+fn codex(command: &Command) -> String {
+    let (program, arguments) = (json!(command.program), json!(command.arguments));
+    let variables = json!(VARIABLES);
+    format!(
+        "[mcp_servers.{NAME}]\ncommand = {program}\nargs = {arguments}\nenv_vars = {variables}\n\
+         default_tools_approval_mode = \"approve\"\n"
+    )
+}
+
+/// A table of its own at the end of the file, where it changes the meaning of nothing before it.
+fn toml_insertion(text: &str, command: &Command) -> Result<Option<Insertion>, String> {
+    let entry = codex(command);
+    if text.contains(&entry) {
+        return Ok(None);
+    }
+    let squeezed =
+        |line: &str| line.split_whitespace().collect::<String>().replace(['"', '\''], "");
+    let is_ours = |line: &str| {
+        let line = squeezed(line);
+        let table = format!("[mcp_servers.{NAME}");
+        line.starts_with(&format!("{table}]"))
+            || line.starts_with(&format!("{table}."))
+            || line.starts_with(&format!("mcp_servers.{NAME}"))
+    };
+    if text.lines().any(is_ours) {
+        return Err(format!("`mcp_servers.{NAME}` is there already and says something else"));
+    }
+    if text.lines().any(|line| squeezed(line).starts_with("mcp_servers=")) {
+        return Err("`mcp_servers` is written in one line, so no table can follow".to_owned());
+    }
+    let gap = match text {
+        "" => "",
+        text if text.ends_with('\n') => "\n",
+        _ => "\n\n",
+    };
+    Ok(Some(Insertion { at: text.len(), text: format!("{gap}{entry}") }))
+}

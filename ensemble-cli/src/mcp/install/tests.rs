@@ -1,0 +1,102 @@
+use super::*;
+
+fn command() -> Command {
+    Command { program: "ensemble".to_owned(), arguments: vec!["mcp".to_owned()] }
+}
+
+const PROVIDERS: [Provider; 3] = [Provider::Claude, Provider::Codex, Provider::Opencode];
+
+/// What people have in such files.
+fn samples(provider: Provider) -> Vec<&'static str> {
+    match provider {
+        Provider::Codex => {
+            vec!["", "model = \"o5\"", "model = \"o5\"\n\n[mcp_servers.other]\ncommand = \"x\"\n"]
+        }
+        Provider::Claude => vec![
+            "{}",
+            "{ }\n",
+            "{\"mcpServers\":{}}",
+            "{\n\t\"mcpServers\" : {\n\t\t\"other\": {\"command\": \"x\"}\n\t}\n}\n",
+            "{\"a\": {\"mcpServers\": {\"b\": 1}}, \"s\": \"\\\"mcpServers\\\": {\", \"mcpServers\": {\"o\": {}}}",
+        ],
+        Provider::Opencode => {
+            vec!["{\"$schema\": \"x\"}", "{\"mcp\": {\"other\": {}}, \"z\": [1, {}]}"]
+        }
+    }
+}
+
+#[test]
+fn what_was_there_comes_back_byte_for_byte() {
+    for provider in PROVIDERS {
+        for sample in samples(provider) {
+            let home = tempfile::tempdir().unwrap();
+            let file = home.path().join("config");
+            std::fs::write(&file, sample).unwrap();
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o640)).unwrap();
+            assert_eq!(install(home.path(), provider, &file, &command()).unwrap(), Done::Changed);
+            let after = std::fs::read_to_string(&file).unwrap();
+            assert!(after.contains("ensemble"), "{after}");
+            if provider != Provider::Codex {
+                let mut value: serde_json::Value = serde_json::from_str(&after).unwrap();
+                let outer = if provider == Provider::Claude { "mcpServers" } else { "mcp" };
+                assert!(value[outer].as_object_mut().unwrap().remove("ensemble").is_some());
+            }
+            assert_eq!(install(home.path(), provider, &file, &command()).unwrap(), Done::Nothing);
+            uninstall(home.path(), provider).unwrap();
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), sample);
+            assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+        }
+    }
+}
+
+#[test]
+fn a_file_that_was_not_there_is_gone_again() {
+    for provider in PROVIDERS {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("deep/er/config");
+        install(home.path(), provider, &file, &command()).unwrap();
+        assert!(file.exists());
+        uninstall(home.path(), provider).unwrap();
+        assert!(!file.exists());
+        assert!(uninstall(home.path(), provider).is_err(), "there is nothing to take out");
+    }
+}
+
+#[test]
+fn what_was_changed_since_stays_and_only_the_entry_goes() {
+    for provider in PROVIDERS {
+        let sample = samples(provider)[1];
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("config");
+        std::fs::write(&file, sample).unwrap();
+        install(home.path(), provider, &file, &command()).unwrap();
+        let changed = format!("{}\n\n", std::fs::read_to_string(&file).unwrap());
+        std::fs::write(&file, &changed).unwrap();
+        uninstall(home.path(), provider).unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), format!("{sample}\n\n"));
+
+        install(home.path(), provider, &file, &command()).unwrap();
+        let spoilt = std::fs::read_to_string(&file).unwrap().replace("ensemble", "Ensemble");
+        std::fs::write(&file, &spoilt).unwrap();
+        assert!(uninstall(home.path(), provider).is_err());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), spoilt, "nothing was changed");
+    }
+}
+
+#[test]
+fn what_cannot_be_understood_or_says_something_else_is_left_alone() {
+    for (provider, text) in [
+        (Provider::Claude, "// a comment\n{}"),
+        (Provider::Claude, "{\"mcpServers\": {\"ensemble\": {\"command\": \"other\"}}}"),
+        (Provider::Claude, "[]"),
+        (Provider::Claude, "{\"mcpServers\": []}"),
+        (Provider::Codex, "[mcp_servers.\"ensemble\"]\ncommand = \"other\"\n"),
+        (Provider::Codex, "mcp_servers = { a = { command = \"x\" } }\n"),
+    ] {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("config");
+        std::fs::write(&file, text).unwrap();
+        assert!(install(home.path(), provider, &file, &command()).is_err(), "{text}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), text);
+    }
+}

@@ -1,0 +1,82 @@
+//! What clients can read without calling a tool: the inbox, tasks, the blackboard.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
+
+use rmcp::model::{Resource, ResourceTemplate};
+use serde_json::{Value, json};
+
+use super::Desk;
+use super::tools::{Trouble, mail};
+
+/// The blackboard's file, below the state directory.
+const BOARD_FILE: &str = "state.yaml";
+/// How much of it is read, in bytes.
+const BOARD_BYTES_MAX: u64 = 4 * 1024 * 1024;
+const INBOX: &str = "ensemble://inbox";
+const BOARD: &str = "ensemble://board";
+const TASK: &str = "ensemble://task/";
+const JSON: &str = "application/json";
+const YAML: &str = "application/yaml";
+
+/// What there is to read.
+pub(super) fn list(desk: &Desk) -> Result<Vec<Resource>, Trouble> {
+    let mut all = vec![
+        Resource::new(INBOX, "inbox")
+            .with_description("Your mail that waits or is in your hands")
+            .with_mime_type(JSON),
+    ];
+    if desk.project.state.join(BOARD_FILE).exists() {
+        let board = Resource::new(BOARD, "board").with_description("The blackboard, state.yaml");
+        all.push(board.with_mime_type(YAML));
+    }
+    for queue in desk.store.queues()? {
+        let uri = format!("{TASK}{}", queue.task_id);
+        let task = Resource::new(uri, queue.task_id.clone()).with_mime_type(JSON);
+        all.push(task.with_description(format!("The steps of task {}", queue.task_id)));
+    }
+    Ok(all)
+}
+
+/// Tasks by their id.
+pub(super) fn templates() -> Vec<ResourceTemplate> {
+    let task = ResourceTemplate::new(format!("{TASK}{{task_id}}"), "task")
+        .with_description("The steps of a task, in order")
+        .with_mime_type(JSON);
+    vec![task]
+}
+
+/// A resource's type and content; `None` if there is none of this name.
+pub(super) fn read(desk: &Desk, uri: &str) -> Result<Option<(&'static str, String)>, Trouble> {
+    if uri == INBOX {
+        return Ok(Some((JSON, pretty(&mail::inbox(desk, mail::INBOX_MAX)?))));
+    }
+    if uri == BOARD {
+        return Ok(board(desk)?.map(|text| (YAML, text)));
+    }
+    let Some(task) = uri.strip_prefix(TASK) else { return Ok(None) };
+    let queues = desk.store.queues()?;
+    let Some(queue) = queues.into_iter().find(|queue| queue.task_id == task) else {
+        return Ok(None);
+    };
+    let steps = desk.store.steps(task)?;
+    Ok(Some((JSON, pretty(&json!({ "queue": queue, "steps": steps })))))
+}
+
+fn board(desk: &Desk) -> Result<Option<String>, Trouble> {
+    let path = desk.project.state.join(BOARD_FILE);
+    let mut text = String::new();
+    let file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(Trouble::new(format!("cannot open {}: {error}", path.display()))),
+    };
+    file.take(BOARD_BYTES_MAX)
+        .read_to_string(&mut text)
+        .map_err(|error| Trouble::new(format!("cannot read {}: {error}", path.display())))?;
+    Ok(Some(text))
+}
+
+fn pretty(value: &Value) -> String {
+    serde_json::to_string_pretty(value).unwrap_or_default()
+}

@@ -1,0 +1,222 @@
+//! Mail: `send_message`, `fetch_inbox`, `acknowledge_message`, `complete_message`.
+
+use ensemble_core::driver::STEP_TYPE;
+use ensemble_core::env::{Delivery, Lease, Published};
+use ensemble_core::message::{BODY_BYTES_MAX, Envelope, MessageId, Name};
+use ensemble_core::spool::State;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Answer, Trouble};
+use crate::commands::fill;
+use crate::mcp::Desk;
+
+/// How many messages are shown at most.
+pub(crate) const INBOX_MAX: usize = 100;
+/// How much of a body is shown before it is taken, in characters.
+const PREVIEW_CHARACTERS: usize = 200;
+/// An attached text of at most so many bytes is handed over with its message.
+const ATTACHED_BYTES_MAX: u64 = 512 * 1024;
+
+/// Arguments of `send_message`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Send {
+    /// Whose mailbox.
+    to: Name,
+    /// The text.
+    message: String,
+    /// What kind of message it is (default: message).
+    #[serde(rename = "type")]
+    kind: Option<Name>,
+    /// The task it is about.
+    task_id: Option<String>,
+    /// The request it belongs to.
+    request_id: Option<String>,
+    /// 0 (everyday) to 9 (urgent).
+    #[schemars(range(max = 9))]
+    priority: Option<u8>,
+}
+
+/// Arguments of `fetch_inbox`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Fetch {
+    /// How many messages at most (default 20, at most 100).
+    #[schemars(range(min = 1, max = 100))]
+    limit: Option<usize>,
+}
+
+/// Arguments of `acknowledge_message`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Acknowledge {
+    /// The message's id, from `fetch_inbox`; without one, the next message.
+    id: Option<String>,
+}
+
+/// Arguments of `complete_message`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Complete {
+    /// The message's id.
+    id: String,
+    /// The epoch that `acknowledge_message` has given; refused if it was delivered again since.
+    epoch: Option<u64>,
+}
+
+pub(super) fn send(desk: &Desk, send: Send) -> Answer {
+    if send.message.trim().is_empty() {
+        return Err(Trouble::new("message: is empty: say something"));
+    }
+    if send.priority.is_some_and(|priority| priority > 9) {
+        return Err(Trouble::new("priority: pass 0 to 9"));
+    }
+    let mut envelope = Envelope::new(send.to, String::new())
+        .from(desk.agent.clone())
+        .with_priority(send.priority.unwrap_or(0));
+    if let Some(kind) = send.kind {
+        envelope = envelope.with_kind(kind);
+    }
+    if let Some(task) = send.task_id {
+        envelope = envelope.with_task(task);
+    }
+    if let Some(request) = send.request_id {
+        envelope = envelope.with_correlation(request);
+    }
+    let envelope = fill(&desk.spool, envelope, send.message.into_bytes())?;
+    let published = desk.spool.publish(&envelope)?;
+    Ok(json!({
+        "id": envelope.id, "mailbox": envelope.to, "state": "stored",
+        "already_stored": published == Published::AlreadyStored,
+    }))
+}
+
+pub(super) fn fetch(desk: &Desk, fetch: Fetch) -> Answer {
+    inbox(desk, fetch.limit.unwrap_or(20).clamp(1, INBOX_MAX))
+}
+
+/// The inbox as an object.
+pub(crate) fn inbox(desk: &Desk, limit: usize) -> Answer {
+    let mut messages = Vec::new();
+    for found in desk.spool.unfinished(&desk.mailbox, limit)? {
+        let holder = match &found.state {
+            State::Acked { holder, .. } => Some(holder.clone()),
+            _ => None,
+        };
+        let mut object = json!({
+            "id": found.id, "state": found.state.word(), "yours": holder.as_ref() == Some(&desk.agent),
+        });
+        match desk.spool.peek(&desk.mailbox, &found.id) {
+            Ok(envelope) => {
+                object["from"] = json!(envelope.from);
+                object["type"] = json!(envelope.kind);
+                object["task_id"] = json!(envelope.task_id);
+                object["created_at"] = json!(envelope.created_at);
+                object["preview"] =
+                    json!(envelope.body.chars().take(PREVIEW_CHARACTERS).collect::<String>());
+            }
+            // It has gone on its way, or cannot be read; taking it will tell.
+            Err(error) => object["error"] = json!(error.to_string()),
+        }
+        messages.push(object);
+    }
+    Ok(json!({ "mailbox": desk.mailbox, "messages": messages }))
+}
+
+pub(super) fn acknowledge(desk: &Desk, acknowledge: Acknowledge) -> Answer {
+    let (mailbox, agent) = (&desk.mailbox, &desk.agent);
+    let delivery = match acknowledge.id {
+        None => desk.spool.receive(mailbox, agent)?,
+        Some(id) => {
+            let id = message_id(id)?;
+            match desk.spool.receive_id(mailbox, &id, agent)? {
+                Some(delivery) => Some(delivery),
+                None => held_already(desk, &id)?,
+            }
+        }
+    };
+    let Some(delivery) = delivery else {
+        return Err(Trouble::new("nothing waits in your mailbox: wait until you are told of mail"));
+    };
+    if delivery.envelope.kind.as_str() == STEP_TYPE {
+        desk.learn_all()?;
+    }
+    Ok(handed_over(desk, &delivery))
+}
+
+/// A message that this agent has already is shown again.
+fn held_already(desk: &Desk, id: &MessageId) -> Result<Option<Delivery>, Trouble> {
+    match desk.spool.state(&desk.mailbox, id)? {
+        Some(State::Acked { holder, epoch }) if holder == desk.agent => {
+            let envelope = desk.spool.peek(&desk.mailbox, id)?;
+            let lease = Lease { mailbox: desk.mailbox.clone(), id: id.clone(), holder, epoch };
+            let seconds = desk.spool.settings(&desk.mailbox)?.lease_seconds;
+            let duration = std::time::Duration::from_secs(seconds);
+            Ok(Some(Delivery::new(envelope, lease, duration)))
+        }
+        Some(state) => Err(Trouble::new(format!(
+            "message {id} is {}, it does not wait any more: fetch_inbox shows what does",
+            state.word()
+        ))),
+        None => Err(Trouble::new(format!(
+            "there is no message {id} in your mailbox {}: fetch_inbox shows what there is",
+            desk.mailbox
+        ))),
+    }
+}
+
+fn handed_over(desk: &Desk, delivery: &Delivery) -> Value {
+    let Delivery { envelope, lease, lease_duration, .. } = delivery;
+    let mut object = json!({
+        "id": lease.id, "epoch": lease.epoch, "lease_seconds": lease_duration.as_secs(),
+        "from": envelope.from, "type": envelope.kind, "task_id": envelope.task_id,
+        "request_id": envelope.correlation_id, "attempt": envelope.attempt,
+        "body": envelope.body,
+    });
+    if let Some(attachment) = &envelope.attachment {
+        object["attachment_path"] = json!(desk.spool.attachment_path(attachment));
+        if attachment.bytes <= ATTACHED_BYTES_MAX.max(BODY_BYTES_MAX as u64)
+            && let Ok(content) = desk.spool.read_attachment(attachment)
+            && let Ok(text) = String::from_utf8(content)
+        {
+            object["body"] = json!(text);
+        }
+    }
+    object
+}
+
+pub(super) fn complete(desk: &Desk, complete: Complete) -> Answer {
+    let id = message_id(complete.id)?;
+    let lease = match desk.spool.state(&desk.mailbox, &id)? {
+        Some(State::Acked { holder, epoch }) if holder == desk.agent => {
+            let epoch = complete.epoch.unwrap_or(epoch);
+            Lease { mailbox: desk.mailbox.clone(), id, holder, epoch }
+        }
+        Some(State::Acked { holder, .. }) => {
+            return Err(Trouble::new(format!("message {id} is held by {holder}, not by you")));
+        }
+        Some(State::Settled) => {
+            return Ok(json!({ "id": id, "state": "settled", "already_settled": true }));
+        }
+        Some(state) => {
+            return Err(Trouble::new(format!(
+                "message {id} is {}: take it with acknowledge_message first",
+                state.word()
+            )));
+        }
+        None => {
+            return Err(Trouble::new(format!(
+                "there is no message {id} in your mailbox {}: fetch_inbox shows what there is",
+                desk.mailbox
+            )));
+        }
+    };
+    desk.spool.settle(&lease)?;
+    Ok(json!({ "id": lease.id, "state": "settled", "already_settled": false }))
+}
+
+fn message_id(id: String) -> Result<MessageId, Trouble> {
+    Ok(MessageId::new(id)?)
+}

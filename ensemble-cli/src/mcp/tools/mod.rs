@@ -1,0 +1,299 @@
+//! The tools, one function each. A new one is its function and its line in the table.
+
+use std::fmt;
+
+use ensemble_core::steps::{COMPLETION_TOOL, completion_schema};
+use ensemble_core::{Error, message};
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::Desk;
+use crate::exit::Failure;
+
+mod board;
+pub(super) mod mail;
+mod requests;
+mod steps;
+mod team;
+
+/// What a tool answers, or what its caller has to change.
+pub(super) type Answer = Result<Value, Trouble>;
+
+/// Why a tool did not do it, for the model to read.
+#[derive(Debug)]
+pub(super) struct Trouble(String);
+
+impl Trouble {
+    pub(super) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<message::NameError> for Trouble {
+    fn from(error: message::NameError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+impl From<Failure> for Trouble {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Told { text, hint: Some(hint), .. } => Self(format!("{text} ({hint})")),
+            Failure::Told { text, .. } | Failure::Block { text, .. } => Self(text),
+            Failure::ClosedPipe => Self("the output is closed".to_owned()),
+        }
+    }
+}
+
+/// A tool.
+pub(super) struct ToolSpec {
+    pub(super) name: &'static str,
+    pub(super) title: &'static str,
+    pub(super) description: &'static str,
+    pub(super) is_read_only: bool,
+    pub(super) schema: fn(&Desk) -> Value,
+    pub(super) call: fn(&Desk, Value) -> Answer,
+}
+
+macro_rules! tool {
+    ($name:expr, $title:literal, $read_only:literal, $arguments:ty, $call:path, $description:literal) => {
+        ToolSpec {
+            name: $name,
+            title: $title,
+            description: $description,
+            is_read_only: $read_only,
+            schema: |_| schema_of::<$arguments>(),
+            call: |desk, value| $call(desk, arguments::<$arguments>(value)?),
+        }
+    };
+}
+
+const TOOLS: [ToolSpec; 14] = [
+    ToolSpec {
+        name: COMPLETION_TOOL,
+        title: "Report a step",
+        description: "Submits the result of the assigned step. Updates the DB task_steps table.",
+        is_read_only: false,
+        schema: steps::schema,
+        call: steps::submit,
+    },
+    tool!(
+        "plan_approval",
+        "Submit or review a plan",
+        false,
+        requests::PlanApproval,
+        requests::plan_approval,
+        "Two modes. Without request_id: submit `plan` for approval, and do not begin before it is approved. With request_id: approve or reject a plan that was submitted to you."
+    ),
+    tool!(
+        "shutdown_response",
+        "Answer a shutdown request",
+        false,
+        requests::ShutdownResponse,
+        requests::shutdown_response,
+        "Approve or reject a request to shut down that you have received. Give a reason when you reject."
+    ),
+    tool!(
+        "send_message",
+        "Send a message",
+        false,
+        mail::Send,
+        mail::send,
+        "Sends a message to another agent's mailbox."
+    ),
+    tool!(
+        "fetch_inbox",
+        "Look at your mail",
+        true,
+        mail::Fetch,
+        mail::fetch,
+        "Shows your mail that waits or is in your hands, without taking it."
+    ),
+    tool!(
+        "acknowledge_message",
+        "Take a message",
+        false,
+        mail::Acknowledge,
+        mail::acknowledge,
+        "Takes a message, the next one if no id is given. From then on it is yours until you complete it or its lease is over."
+    ),
+    tool!(
+        "complete_message",
+        "Say that a message's work is done",
+        false,
+        mail::Complete,
+        mail::complete,
+        "Says that the work of a message that you have taken is done. A step's message is completed by submit_step_completion."
+    ),
+    tool!(
+        "report",
+        "Write a report",
+        false,
+        team::Report,
+        team::report,
+        "Writes a report on a task into queue/reports, from where it reaches whoever coordinates."
+    ),
+    tool!(
+        "claim_task",
+        "Take a task",
+        false,
+        board::Claim,
+        board::claim,
+        "Takes a task from the blackboard, with a worktree of its own to work in. It is yours as long as you show that you live; nobody else can take it meanwhile."
+    ),
+    tool!(
+        "handoff",
+        "Hand your task over",
+        false,
+        board::Handoff,
+        board::hand_off,
+        "For a context that is used up: leaves notes on your task for the fresh agent that goes on with it. End afterwards."
+    ),
+    tool!(
+        "pong",
+        "Answer a ping",
+        false,
+        team::Pong,
+        team::pong,
+        "Answers AGENT_TEAM_PING <you> <attempt>: says that you are ready."
+    ),
+    tool!(
+        "heartbeat",
+        "Show that you are at work",
+        false,
+        team::Nothing,
+        team::heartbeat,
+        "Renews the leases of everything in your hands, messages and steps. Call it every few minutes during long work."
+    ),
+    tool!(
+        "whoami",
+        "Who you are",
+        true,
+        team::Nothing,
+        team::whoami,
+        "Says who you are here, how that is known, and what is in your hands."
+    ),
+    tool!(
+        "list_agents",
+        "Who belongs to the team",
+        true,
+        team::Nothing,
+        team::list_agents,
+        "Lists the agents of the team with their roles, mailboxes and states."
+    ),
+];
+
+/// All tools.
+pub(super) fn all() -> impl Iterator<Item = &'static ToolSpec> {
+    TOOLS.iter()
+}
+
+/// Name and schema of every tool's arguments, for documents; `agent` has the seed's names.
+pub(crate) fn schemas() -> Vec<(&'static str, Value)> {
+    let names = ["Tara", "Devon"].map(message::Name::new);
+    let names: Vec<_> = names.into_iter().filter_map(Result::ok).collect();
+    let rest = [
+        ("plan_approval", schema_of::<requests::PlanApproval>()),
+        ("shutdown_response", schema_of::<requests::ShutdownResponse>()),
+        ("send_message", schema_of::<mail::Send>()),
+        ("fetch_inbox", schema_of::<mail::Fetch>()),
+        ("acknowledge_message", schema_of::<mail::Acknowledge>()),
+        ("complete_message", schema_of::<mail::Complete>()),
+        ("report", schema_of::<team::Report>()),
+        ("claim_task", schema_of::<board::Claim>()),
+        ("handoff", schema_of::<board::Handoff>()),
+        ("pong", schema_of::<team::Pong>()),
+        ("heartbeat", schema_of::<team::Nothing>()),
+        ("whoami", schema_of::<team::Nothing>()),
+        ("list_agents", schema_of::<team::Nothing>()),
+    ];
+    std::iter::once((COMPLETION_TOOL, completion_schema(&names))).chain(rest).collect()
+}
+
+/// A schema in one piece: some clients cannot follow references.
+fn schema_of<T: JsonSchema>() -> Value {
+    let settings = SchemaSettings::draft2020_12().with(|s| s.inline_subschemas = true);
+    let mut schema = settings.into_generator().into_root_schema_for::<T>();
+    for key in ["$schema", "title", "description"] {
+        schema.remove(key);
+    }
+    let mut value = schema.to_value();
+    plain(&mut value);
+    if value.get("properties").is_none() {
+        value["properties"] = json!({});
+    }
+    value
+}
+
+/// What need not be there has one type and not "or null": that is all that some clients understand.
+/// Null is taken for absent anyway.
+fn plain(schema: &mut Value) {
+    match schema {
+        Value::Object(object) => {
+            if let Some(Value::Array(types)) = object.get_mut("type") {
+                types.retain(|word| word != "null");
+                if let [only] = &types[..] {
+                    let only = only.clone();
+                    object.insert("type".to_owned(), only);
+                }
+            }
+            if let Some(Value::Array(choices)) = object.get_mut("anyOf") {
+                choices.retain(|choice| *choice != json!({ "type": "null" }));
+                if let [Value::Object(only)] = &choices[..] {
+                    let only = only.clone();
+                    object.remove("anyOf");
+                    // What the argument itself says goes before what its type says.
+                    for (key, value) in only {
+                        object.entry(key).or_insert(value);
+                    }
+                }
+            }
+            object.values_mut().for_each(plain);
+        }
+        Value::Array(items) => items.iter_mut().for_each(plain),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// Reads a tool's arguments.
+fn arguments<T: DeserializeOwned>(value: Value) -> Result<T, Trouble> {
+    serde_json::from_value(value)
+        .map_err(|error| Trouble(format!("nothing was done: {error}; see the tool's schema")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_tool_has_a_schema_in_one_piece() {
+        let schemas = schemas();
+        let names: Vec<&str> = schemas.iter().map(|(name, _)| *name).collect();
+        assert_eq!(names, all().map(|tool| tool.name).collect::<Vec<_>>());
+        for (name, schema) in schemas {
+            let text = schema.to_string();
+            let is_plain = !["$ref", "anyOf", "null"].iter().any(|word| text.contains(word));
+            assert!(is_plain && schema["type"] == "object", "{name}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_argument_is_named() {
+        let error = arguments::<mail::Send>(json!({ "to": "a", "massage": "x" })).unwrap_err();
+        assert!(error.to_string().contains("unknown field `massage`"), "{error}");
+    }
+}

@@ -1,0 +1,111 @@
+//! `plan_approval` in its two modes, and `shutdown_response` (seed 004).
+
+use ensemble_core::message::Name;
+use ensemble_core::proto::request::{PLAN_APPROVAL, SHUTDOWN};
+use ensemble_core::requests::{Ask, Entry};
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{Answer, Trouble};
+use crate::mcp::Desk;
+
+/// Who reviews plans, unless somebody else is named.
+const REVIEWER: &str = "conductor";
+
+/// Arguments of `plan_approval`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PlanApproval {
+    /// To submit: the plan.
+    plan: Option<String>,
+    /// To submit: who reviews it (default: conductor).
+    to: Option<Name>,
+    /// To submit: the task that is not begun before the plan is approved.
+    task_id: Option<String>,
+    /// To review: the request that has brought the plan.
+    request_id: Option<String>,
+    /// To review: true or false.
+    approve: Option<bool>,
+    /// To review: what its author is to know, above all after a rejection.
+    feedback: Option<String>,
+}
+
+/// Arguments of `shutdown_response`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ShutdownResponse {
+    /// The request, as its message has it.
+    request_id: String,
+    /// Whether you shut down.
+    approve: bool,
+    /// Why not, or what is left to be said.
+    reason: Option<String>,
+}
+
+pub(super) fn plan_approval(desk: &Desk, plan: PlanApproval) -> Answer {
+    match (plan.request_id, plan.plan) {
+        (Some(id), None) => {
+            let Some(approve) = plan.approve else {
+                return Err(Trouble::new("approve: is missing: pass true or false"));
+            };
+            let feedback = plan.feedback.unwrap_or_default();
+            respond(desk, &id, PLAN_APPROVAL, approve, &feedback)
+        }
+        (None, Some(text)) if !text.trim().is_empty() => {
+            if plan.approve.is_some() {
+                let text = "approve: needs a request_id: nobody approves their own plan";
+                return Err(Trouble::new(text));
+            }
+            let to = match plan.to {
+                Some(to) => to,
+                None => Name::new(REVIEWER)?,
+            };
+            let mut ask = Ask::new(PLAN_APPROVAL, desk.agent.clone(), to, text);
+            if let Some(task) = plan.task_id {
+                ask = ask.with_task(task);
+            }
+            let entry = desk.requests()?.ask(ask)?;
+            let id = &entry.request.request_id;
+            let mut object = entry.to_json();
+            object["message"] = json!(format!(
+                "Plan submitted (request_id={id}). Wait for the answer in your mail before you begin."
+            ));
+            Ok(object)
+        }
+        (Some(_), Some(_)) => Err(Trouble::new(
+            "pass either `plan`, to submit one, or `request_id` with `approve`, to review one",
+        )),
+        (None, _) => Err(Trouble::new(
+            "pass `plan`, to submit one, or `request_id` with `approve`, to review one",
+        )),
+    }
+}
+
+pub(super) fn shutdown_response(desk: &Desk, response: ShutdownResponse) -> Answer {
+    let reason = response.reason.unwrap_or_default();
+    respond(desk, &response.request_id, SHUTDOWN, response.approve, &reason)
+}
+
+fn respond(desk: &Desk, id: &str, kind: &str, approve: bool, comment: &str) -> Answer {
+    let requests = desk.requests()?;
+    if let Some(entry) = requests.find(id)?
+        && entry.request.kind.as_str() != kind
+    {
+        let actual = &entry.request.kind;
+        return Err(Trouble::new(format!("request {id} is no {kind} but a {actual}")));
+    }
+    let entry = requests.respond(id, &desk.agent, approve, comment)?;
+    let mut object = entry.to_json();
+    object["message"] = json!(sentence(&entry));
+    Ok(object)
+}
+
+/// As the seed says it.
+fn sentence(entry: &Entry) -> String {
+    let (state, from) = (entry.state(), &entry.request.from);
+    match entry.request.kind.as_str() {
+        SHUTDOWN => format!("Shutdown {state}"),
+        _ => format!("Plan {state} for '{from}'"),
+    }
+}

@@ -1,0 +1,167 @@
+//! `whoami`, `list_agents`, `pong`, `heartbeat`, `report`.
+
+use std::time::Duration;
+
+use ensemble_core::contract::{self, Status};
+use ensemble_core::driver::PongBox;
+use ensemble_core::driver::file_stem;
+use ensemble_core::env::{Clock as _, Lease, SystemClock};
+use ensemble_core::proto::ready;
+use ensemble_core::roster::Proof;
+use ensemble_core::spool::State;
+use ensemble_watch::members;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Answer, Trouble};
+use crate::commands::live;
+use crate::drop::{self, Checks};
+use crate::exit::Failure;
+use crate::mcp::Desk;
+
+/// How many messages in one's hands are looked for.
+const HELD_MAX: usize = 100;
+
+/// A tool without arguments.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Nothing {}
+
+/// Arguments of `pong`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Pong {
+    /// The attempt, as the ping has named it.
+    #[schemars(range(min = 1, max = 99))]
+    attempt: u8,
+}
+
+/// Arguments of `report`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Report {
+    /// The task.
+    task_id: String,
+    /// How it ended.
+    status: Status,
+    /// What was done, with figures, names and places: who, how many, what share, `path:line`.
+    summary: String,
+    /// Why it was not done; needed unless the status is `success`.
+    reason: Option<String>,
+    /// Files that were changed.
+    #[serde(default)]
+    files_modified: Vec<String>,
+    /// Files that were made.
+    #[serde(default)]
+    files_created: Vec<String>,
+}
+
+pub(super) fn pong(desk: &Desk, pong: Pong) -> Answer {
+    if !(1..=ready::ATTEMPTS_LIMIT).contains(&pong.attempt) {
+        return Err(Trouble::new("attempt: pass the number that the ping has named"));
+    }
+    let pongs = PongBox::open(desk.project.ready())?;
+    let answer = ready::Pong { worker: desk.agent.clone(), attempt: pong.attempt };
+    let asked = pongs.asked(&answer.worker)?.map(|ping| ping.attempt);
+    pongs.answer(&answer)?;
+    Ok(json!({
+        "worker": answer.worker, "attempt": answer.attempt, "asked": asked,
+        "is_waited_for": asked == Some(answer.attempt),
+    }))
+}
+
+pub(super) fn heartbeat(desk: &Desk, _: Nothing) -> Answer {
+    let mut steps = Vec::new();
+    for step in desk.store.held_by(&desk.agent)? {
+        desk.store.beat(&step.key, &desk.agent, desk.known(&step.key))?;
+        steps.push(json!(step.key));
+    }
+    let lease = Duration::from_secs(desk.spool.settings(&desk.mailbox)?.lease_seconds);
+    let mut messages = Vec::new();
+    for held in held(desk)? {
+        desk.spool.extend(&held, lease)?;
+        messages.push(json!(held.id));
+    }
+    let board = sign_of_life(desk)?;
+    Ok(json!({
+        "steps": steps, "messages": messages, "lease_seconds": lease.as_secs(), "board": board,
+    }))
+}
+
+/// For what one has on the blackboard: for how many seconds; null for whoever is not on it.
+fn sign_of_life(desk: &Desk) -> Answer {
+    let context = desk.context();
+    // Without a board there is nothing to keep.
+    let Ok(board) = context.board() else { return Ok(Value::Null) };
+    if !board.read()?.agents.contains_key(&desk.agent) {
+        return Ok(Value::Null);
+    }
+    Ok(json!(live(&context, None)?.1.lease_seconds))
+}
+
+/// The messages in this agent's hands.
+fn held(desk: &Desk) -> Result<Vec<Lease>, Trouble> {
+    let found = desk.spool.unfinished(&desk.mailbox, HELD_MAX)?;
+    let mine = found.into_iter().filter_map(|found| match found.state {
+        State::Acked { holder, epoch } if holder == desk.agent => {
+            Some(Lease { mailbox: desk.mailbox.clone(), id: found.id, holder, epoch })
+        }
+        _ => None,
+    });
+    Ok(mine.collect())
+}
+
+pub(super) fn whoami(desk: &Desk, _: Nothing) -> Answer {
+    let member = desk.project.roster().get(&desk.agent)?;
+    let member = member.filter(|_| desk.proof != Proof::Claimed);
+    let steps = desk.store.held_by(&desk.agent)?;
+    let messages: Vec<Value> = held(desk)?.into_iter().map(|lease| json!(lease.id)).collect();
+    Ok(json!({
+        "agent": desk.agent, "known_by": desk.proof, "mailbox": desk.mailbox,
+        "role": member.as_ref().map(|member| &member.role),
+        "generation": member.as_ref().map(|member| member.generation),
+        "steps": steps.iter().map(|step| &step.key).collect::<Vec<_>>(),
+        "messages": messages,
+    }))
+}
+
+pub(super) fn list_agents(desk: &Desk, _: Nothing) -> Answer {
+    let (members, errors) = desk.project.roster().entries()?;
+    let waiting = members::waiting(&desk.spool)?;
+    let mut agents = Vec::new();
+    for member in members {
+        let sight = members::look(&desk.project, &member)?;
+        let presence = members::judge(&desk.spool, &member, sight, &waiting)?;
+        agents.push(json!({
+            "agent": member.name, "role": member.role, "provider": member.provider,
+            "mailbox": member.mailbox, "state": presence.state, "why": presence.why,
+        }));
+    }
+    let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    Ok(json!({
+        "agents": agents, "unreadable": errors,
+        "mailboxes": desk.spool.mailboxes()?, "named_in_plans": desk.store.agents()?,
+    }))
+}
+
+pub(super) fn report(desk: &Desk, report: Report) -> Answer {
+    if report.status != Status::Success && report.reason.is_none() {
+        return Err(Trouble::new("reason: say what stands in the way, where, since when"));
+    }
+    let mut document = contract::Report::new(report.task_id, report.status);
+    document.worker_id = Some(desk.agent.to_string());
+    document.summary = Some(report.summary);
+    document.failure_reason = report.reason;
+    document.files_modified = report.files_modified;
+    document.files_created = report.files_created;
+    document.completed_at = Some(SystemClock.wall().to_string());
+    let file = format!("{}-completed.yaml", file_stem(&document.task_id));
+    let text = drop::lint(&desk.project, &document, &file, &Checks::STRICT).map_err(told)?;
+    let file = drop::land(&desk.project, &file, &text).map_err(told)?;
+    Ok(json!({ "file": file, "task_id": document.task_id }))
+}
+
+fn told(failure: Failure) -> Trouble {
+    Trouble::new(failure.text())
+}

@@ -1,0 +1,199 @@
+//! What is wrong around a board, and what of it can be put right without losing anything.
+//!
+//! | what | repaired by |
+//! |---|---|
+//! | the board does not parse, or breaks rules | nobody but a person: `ensemble board edit` |
+//! | an agent that works, reviews or waits, and its task says otherwise | its supervisor, or unregistering it |
+//! | a beat of a registration that is over | removing it |
+//! | a write that the log does not know (its writer died) | recording it |
+//! | a board that somebody else wrote, edited copies, claims whose stamps are past | notes: nothing is wrong with them |
+//!
+//! Stamps decide nothing: that a claim's is past says that nobody has beaten lately, or that nobody
+//! looks after the leases.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::journal::Last;
+use super::leases::BEATS;
+use super::state::{State, Status, Task};
+use super::{Board, Violation};
+use crate::durable::Dir;
+use crate::message::Name;
+use crate::proto::agent;
+use crate::{Error, Result};
+
+/// How files of registrations end, in [`BEATS`].
+const ENDINGS: [&str; 2] = [".beat", ".sign"];
+/// How an edited copy's name begins.
+const EDITED: &str = "state.edit.";
+
+/// Something that was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct BoardFinding {
+    /// The file, and the field in it.
+    pub path: String,
+    /// What is wrong with it.
+    pub problem: String,
+    /// It is worth knowing and harms nothing.
+    pub is_note: bool,
+    /// It can be put right.
+    pub is_repairable: bool,
+    /// It was.
+    pub repaired: bool,
+}
+
+impl BoardFinding {
+    fn new(path: impl Into<String>, problem: impl Into<String>) -> Self {
+        let (path, problem) = (path.into(), problem.into());
+        Self { path, problem, is_note: false, is_repairable: false, repaired: false }
+    }
+
+    const fn note(mut self) -> Self {
+        self.is_note = true;
+        self
+    }
+
+    const fn repairable(mut self, repaired: bool) -> Self {
+        self.is_repairable = true;
+        self.repaired = repaired;
+        self
+    }
+}
+
+impl Board {
+    /// Looks for what crashes, people and other programs left; with `repair` it removes beats of
+    /// nobody and records what the log does not know.
+    ///
+    /// # Errors
+    /// [`Error::NoBoard`]; [`Error::Locked`] if it is to be repaired; or the disk failed.
+    pub fn fsck(&self, repair: bool) -> Result<Vec<BoardFinding>> {
+        let place = self.path.display().to_string();
+        let state = match self.read() {
+            Ok(state) => state,
+            Err(Error::Invalid { violations, .. }) => {
+                let told = |Violation { path, problem }: &Violation| {
+                    BoardFinding::new(format!("{place}: {path}"), problem)
+                };
+                return Ok(violations.iter().map(told).collect());
+            }
+            Err(Error::Malformed { field, detail, .. }) => {
+                return Ok(vec![BoardFinding::new(format!("{place}: {field}"), detail)]);
+            }
+            Err(other) => return Err(other),
+        };
+        let mut found = Vec::new();
+        let source = self.read_text()?;
+        match Last::unknown_to_log(&self.path, &source)? {
+            Some(true) => {
+                // Whoever locks the board makes up for it.
+                let repaired = repair && self.lock().is_ok();
+                let problem = "the last write is not in the event log: its writer died";
+                found.push(BoardFinding::new(&place, problem).repairable(repaired));
+            }
+            Some(false) => {
+                let problem = "was written by another program or by hand since the last record";
+                found.push(BoardFinding::new(&place, problem).note());
+            }
+            None => {}
+        }
+        disagreements(&state, &place, &mut found);
+        self.beats(repair, &mut found)?;
+        self.beside(&mut found)?;
+        let now = self.options.clock.wall();
+        for task in &state.tasks {
+            let (by, end) = match task.status {
+                Status::Claimed => (&task.assigned_to, task.lease_expires),
+                Status::ReadyForReview => (&task.reviewing_by, task.review_lease_expires),
+                _ => continue,
+            };
+            if let (Some(by), Some(end)) = (by, end.filter(|end| *end < now)) {
+                let problem = format!("`{by}` had it until {end}, and has not said more since");
+                let path = format!("{place}: task {}", task.id);
+                found.push(BoardFinding::new(path, problem).note());
+            }
+        }
+        Ok(found)
+    }
+
+    /// Beats of registrations that are over.
+    fn beats(&self, repair: bool, found: &mut Vec<BoardFinding>) -> Result<()> {
+        let parent = Dir::open(self.path.parent().unwrap_or_else(|| Path::new(".")))?;
+        let dir = match parent.open_child(BEATS) {
+            Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(()),
+            other => other?,
+        };
+        if of_nobody(&dir, &self.read()?)?.is_empty() {
+            return Ok(());
+        }
+        // Under the lock, so that nobody registers in between.
+        let locked = repair.then(|| self.lock()).transpose()?;
+        let state = match &locked {
+            Some(locked) => locked.state().clone(),
+            None => self.read()?,
+        };
+        for name in of_nobody(&dir, &state)? {
+            if locked.is_some() {
+                dir.remove(&name)?;
+            }
+            let path = dir.path().join(&name).display().to_string();
+            let problem = "is the beat of a registration that is over";
+            found.push(BoardFinding::new(path, problem).repairable(locked.is_some()));
+        }
+        Ok(())
+    }
+
+    /// Edited copies that could not become the board.
+    fn beside(&self, found: &mut Vec<BoardFinding>) -> Result<()> {
+        let dir = Dir::open(self.path.parent().unwrap_or_else(|| Path::new(".")))?;
+        for name in dir.names()?.into_iter().filter(|name| name.starts_with(EDITED)) {
+            let path = dir.path().join(&name).display().to_string();
+            let problem = "is an edited copy that could not become the board";
+            found.push(BoardFinding::new(path, problem).note());
+        }
+        Ok(())
+    }
+}
+
+/// Files of registrations that are not on the board.
+fn of_nobody(dir: &Dir, state: &State) -> Result<Vec<String>> {
+    let known: BTreeSet<String> = state
+        .agents
+        .iter()
+        .map(|(name, agent)| format!("{name}@{}", agent.epoch.unwrap_or_default()))
+        .collect();
+    let is_nobodys = |name: &String| {
+        let stem = ENDINGS.iter().find_map(|ending| name.strip_suffix(ending));
+        !name.starts_with('.') && stem.is_some_and(|stem| !known.contains(stem))
+    };
+    Ok(dir.names()?.into_iter().filter(is_nobodys).collect())
+}
+
+/// Agents whose entry and whose task say different things.
+fn disagreements(state: &State, place: &str, found: &mut Vec<BoardFinding>) {
+    for (name, agent) in &state.agents {
+        let task = agent.current_task.as_ref().and_then(|id| state.task(id));
+        let is_its = |holder: fn(&Task) -> Option<&Name>, status: Option<Status>| {
+            task.is_some_and(|task| {
+                holder(task) == Some(name) && status.is_none_or(|status| task.status == status)
+            })
+        };
+        let fits = match agent.status {
+            agent::State::Working => is_its(|t| t.assigned_to.as_ref(), Some(Status::Claimed)),
+            agent::State::Reviewing => is_its(|t| t.reviewing_by.as_ref(), None),
+            agent::State::Waiting => is_its(|t| t.assigned_to.as_ref(), None),
+            agent::State::Starting
+            | agent::State::Idle
+            | agent::State::Handoff
+            | agent::State::Gone => true,
+        };
+        if !fits {
+            let id = agent.current_task.as_ref().map_or("no task", |id| id.as_str());
+            let problem = format!("it is {:?} on {id}, which is not its task", agent.status);
+            found.push(BoardFinding::new(format!("{place}: agents.{name}"), problem));
+        }
+    }
+}

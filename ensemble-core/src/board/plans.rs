@@ -1,0 +1,178 @@
+//! What a planner decides besides tasks: the goal, sprints, and what becomes of discoveries.
+
+use serde_json::{Value, json};
+
+use super::locked::LockedBoard;
+use super::state::{State, Status};
+use crate::message::{Name, Timestamp};
+use crate::proto::goal::{GoalState, SprintState};
+use crate::{Error, Result};
+
+/// A goal that is to be planned.
+#[derive(Clone, Debug)]
+pub struct NewGoal {
+    /// Its name.
+    pub id: Name,
+    /// What is to be reached.
+    pub description: String,
+    /// Where it is specified.
+    pub spec_ref: Option<String>,
+}
+
+/// A sprint that is to begin.
+#[derive(Clone, Debug)]
+pub struct NewSprint {
+    /// Its name.
+    pub id: Name,
+    /// What should be done.
+    pub planned: Vec<Name>,
+    /// What could be.
+    pub stretch: Vec<Name>,
+    /// When it should end.
+    pub deadline: Option<Timestamp>,
+}
+
+impl LockedBoard<'_> {
+    /// Sets the goal, as PLANNING. The one before must be over.
+    ///
+    /// # Errors
+    /// [`Error::NotAllowed`] if there is one that is not.
+    pub fn set_goal(&mut self, new: &NewGoal) -> Result<()> {
+        if let Some(goal) = &self.state().goal
+            && !matches!(goal.status, Some(GoalState::Completed | GoalState::Aborted))
+        {
+            let what = format!("set goal `{}`", new.id);
+            let why = format!("goal `{}` is not over", goal.id);
+            return Err(Error::NotAllowed { what, why });
+        }
+        let now = self.now();
+        self.set(
+            "goal",
+            json!({
+                "id": new.id, "description": new.description, "spec_ref": new.spec_ref,
+                "created": now, "status": GoalState::Planning,
+            }),
+        );
+        // The sprint of the goal before would name one that is not there any more.
+        self.keep_sprint();
+        self.note("goal.set", json!({ "goal": new.id }));
+        self.refresh()
+    }
+
+    /// Begins a sprint. The one before must be over; it is kept in `sprint_history`.
+    ///
+    /// # Errors
+    /// [`Error::NotAllowed`] if it is not.
+    pub fn start_sprint(&mut self, new: &NewSprint) -> Result<()> {
+        if let Some(sprint) = &self.state().sprint
+            && !matches!(sprint.status, Some(SprintState::Completed | SprintState::Aborted))
+        {
+            let what = format!("start sprint `{}`", new.id);
+            let why = format!("sprint `{}` is not over", sprint.id);
+            return Err(Error::NotAllowed { what, why });
+        }
+        self.keep_sprint();
+        let goal = self.state().goal.as_ref().map(|goal| goal.id.clone());
+        let now = self.now();
+        let mut sprint = json!({ "id": new.id });
+        if let Some(goal) = goal {
+            sprint["goal_ref"] = json!(goal);
+        }
+        sprint["scope"] = json!({ "planned": new.planned, "stretch": new.stretch });
+        sprint["timeline"] = json!({ "started": now });
+        if let Some(deadline) = new.deadline {
+            sprint["timeline"]["deadline"] = json!(deadline);
+        }
+        sprint["status"] = json!(SprintState::InProgress);
+        self.set("sprint", sprint);
+        self.note("sprint.started", json!({ "sprint": new.id }));
+        self.refresh()
+    }
+
+    /// Moves the sprint to those that are over.
+    fn keep_sprint(&mut self) {
+        let sprint = self.section("sprint", Value::Null).take();
+        if !sprint.is_null() {
+            self.append("sprint_history", sprint);
+        }
+    }
+
+    /// Writes down how the sprint stands, and what was learned from it.
+    ///
+    /// # Errors
+    /// [`Error::NotAllowed`] if there is none.
+    pub fn note_metrics(&mut self, retrospective: Option<&str>) -> Result<()> {
+        if self.state().sprint.is_none() {
+            let what = "note how the sprint went".to_owned();
+            return Err(Error::NotAllowed { what, why: "there is none".to_owned() });
+        }
+        let metrics = metrics(self.state());
+        let sprint = self.section("sprint", json!({}));
+        sprint["metrics"] = metrics;
+        if let Some(text) = retrospective {
+            sprint["retrospective"] = json!(text);
+        }
+        self.refresh()
+    }
+
+    /// A discovery has become a task.
+    ///
+    /// # Errors
+    /// [`Error::NotOnBoard`] if there is no such discovery or task; [`Error::NotAllowed`] if it is
+    /// another task already.
+    pub fn convert_discovery(&mut self, id: &Name, task: &Name) -> Result<()> {
+        self.task(task)?;
+        let at = self.discovery(id)?;
+        if let Some(other) = &self.state().discovered[at].converted_to_task {
+            let what = format!("make task `{task}` of discovery `{id}`");
+            return Err(Error::NotAllowed { what, why: format!("it is task `{other}` already") });
+        }
+        self.section("discovered", json!([]))[at]["converted_to_task"] = json!(task);
+        self.note("discovery.converted", json!({ "id": id, "task": task }));
+        self.refresh()
+    }
+
+    /// A discovery can wait.
+    ///
+    /// # Errors
+    /// [`Error::NotOnBoard`] if there is no such discovery.
+    pub fn defer_discovery(&mut self, id: &Name) -> Result<()> {
+        let at = self.discovery(id)?;
+        self.section("discovered", json!([]))[at]["urgency"] = json!("deferred");
+        self.note("discovery.deferred", json!({ "id": id }));
+        self.refresh()
+    }
+
+    fn discovery(&self, id: &Name) -> Result<usize> {
+        let at = self.state().discovered.iter().position(|discovery| discovery.id == *id);
+        at.ok_or_else(|| Error::NotOnBoard {
+            what: "discovery",
+            id: id.to_string(),
+            nearest: Vec::new(),
+        })
+    }
+}
+
+/// How many of the sprint's tasks (of all, if it names none) are where.
+#[must_use]
+pub fn metrics(state: &State) -> Value {
+    let scope = state.sprint.as_ref().map(|sprint| &sprint.scope);
+    let planned = scope.map(|scope| scope.planned.as_slice()).unwrap_or_default();
+    let stretch = scope.map(|scope| scope.stretch.as_slice()).unwrap_or_default();
+    let is_meant = |task: &&super::Task| {
+        (planned.is_empty() && stretch.is_empty())
+            || planned.contains(&task.id)
+            || stretch.contains(&task.id)
+    };
+    let tasks: Vec<&super::Task> = state.tasks.iter().filter(is_meant).collect();
+    let count = |status: &[Status]| tasks.iter().filter(|t| status.contains(&t.status)).count();
+    json!({
+        "total": tasks.len(),
+        "merged": count(&[Status::Merged]),
+        "in_progress": count(&[Status::Claimed, Status::ReadyForReview, Status::Rejected, Status::Approved]),
+        "blocked": count(&[Status::Blocked, Status::IntegrationFailed]),
+        "open": count(&[Status::Draft, Status::Unclaimed]),
+        "dropped": count(&[Status::Superseded, Status::Abandoned]),
+        "review_cycles": tasks.iter().filter_map(|task| task.review_cycles_total).sum::<u64>(),
+    })
+}

@@ -1,0 +1,157 @@
+//! Carries messages from one queue to another: between a directory and a server, or out of a local
+//! outbox once the server is back.
+//!
+//! ```text
+//! source                                   target
+//! receive as the bridge (or: still held from before)
+//!                                          publish, which stores an id once
+//! settle
+//! ```
+//!
+//! A crash anywhere leaves the message held by the bridge in the source. The next run finds it there
+//! and goes on: the target stores it once whatever is repeated, and it is settled only after that. So
+//! every message arrives exactly once, by its id. If two bridges run at a time the slower one finds
+//! its leases over, which changes nothing. While the target is away at most one message a mailbox is
+//! held, its lease is extended, and the others wait where they are.
+//!
+//! ```
+//! use ensemble_core::bridge::{Bridge, Unknown};
+//! use ensemble_core::message::{Envelope, Name};
+//! use ensemble_core::spool::{Options, Spool};
+//!
+//! # let home = tempfile::tempdir()?;
+//! let here = Spool::create(&home.path().join("here"), Options::default())?;
+//! let there = Spool::create(&home.path().join("there"), Options::default())?;
+//! let worker = Name::new("worker-1")?;
+//! here.add_mailbox(&worker, &Default::default())?;
+//! here.publish(&Envelope::new(worker.clone(), "count the lines of src/\n"))?;
+//!
+//! let bridge = Bridge::new(&here, &there, Name::new("bridge")?, Unknown::Create);
+//! assert_eq!(bridge.carry(&worker)?.carried, 1);
+//! assert!(there.receive(&worker, &worker)?.is_some());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::time::Duration;
+
+use crate::broker::Broker;
+use crate::env::Lease;
+use crate::message::{Envelope, Name};
+use crate::{Error, Result};
+
+/// For how long the bridge holds a message that the target does not take at the moment.
+const LEASE: Duration = Duration::from_secs(60 * 60);
+
+/// What happens to a message for a mailbox that the target does not have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unknown {
+    /// The mailbox is created with the settings it has in the source.
+    Create,
+    /// The message becomes a dead letter of the source.
+    Bury,
+}
+
+/// What one run did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Carried {
+    /// Messages that are in the target now, and settled in the source.
+    pub carried: u64,
+    /// Messages that the target can never take; they are dead letters of the source.
+    pub buried: u64,
+}
+
+/// From one queue to another, in one direction.
+pub struct Bridge<'a> {
+    source: &'a dyn Broker,
+    target: &'a dyn Broker,
+    holder: Name,
+    unknown: Unknown,
+}
+
+impl<'a> Bridge<'a> {
+    /// From `source` to `target`; in the source its messages are held by `holder`, which nobody
+    /// else must be.
+    #[must_use]
+    pub const fn new(
+        source: &'a dyn Broker,
+        target: &'a dyn Broker,
+        holder: Name,
+        unknown: Unknown,
+    ) -> Self {
+        Self { source, target, holder, unknown }
+    }
+
+    /// Carries everything that waits in a mailbox of the source now.
+    ///
+    /// # Errors
+    /// One of the queues failed or the target is full: what was not carried is still in the source,
+    /// and the next run goes on.
+    pub fn carry(&self, mailbox: &Name) -> Result<Carried> {
+        let mut carried = Carried::default();
+        if !self.target_has(mailbox)? && self.unknown == Unknown::Create {
+            match self.target.add_mailbox(mailbox, &self.source.settings(mailbox)?) {
+                Ok(()) | Err(Error::MailboxExists { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        for observed in self.source.observe(mailbox)? {
+            if observed.lease.holder != self.holder {
+                continue;
+            }
+            // Held by a run that did not come to its end.
+            match self.source.peek(mailbox, &observed.lease.id) {
+                Ok(envelope) => self.hand_over(&observed.lease, &envelope, &mut carried)?,
+                Err(Error::NoMessage { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        while let Some(delivery) = self.source.receive(mailbox, &self.holder)? {
+            self.hand_over(&delivery.lease, &delivery.envelope, &mut carried)?;
+        }
+        Ok(carried)
+    }
+
+    /// Whether the target has the mailbox; an error if it cannot be asked, before anything is taken.
+    fn target_has(&self, mailbox: &Name) -> Result<bool> {
+        match self.target.settings(mailbox) {
+            Ok(_) => Ok(true),
+            Err(Error::NoMailbox { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn hand_over(&self, lease: &Lease, envelope: &Envelope, carried: &mut Carried) -> Result<()> {
+        let finished = match self.target.publish(&envelope.addressed_to(lease.mailbox.clone())) {
+            Ok(_) => {
+                carried.carried += 1;
+                self.source.settle(lease)
+            }
+            Err(
+                error @ (Error::Conflict { .. }
+                | Error::NoMailbox { .. }
+                | Error::TooLarge { .. }
+                | Error::Malformed { .. }),
+            ) => {
+                carried.buried += 1;
+                self.source.dead_letter(lease, &format!("not carried: {error}"))
+            }
+            Err(error) => {
+                // Kept until the next run, and not counted as a failed attempt.
+                let _ = self.source.extend(lease, LEASE);
+                return Err(error);
+            }
+        };
+        match finished {
+            // Another run has taken it over and done the same.
+            Ok(()) | Err(Error::LeaseLost { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl std::fmt::Debug for Bridge<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bridge").field("holder", &self.holder).finish_non_exhaustive()
+    }
+}

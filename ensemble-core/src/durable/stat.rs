@@ -1,0 +1,72 @@
+//! What is known of a file besides its content.
+
+use std::fs::File;
+use std::path::Path;
+
+use rustix::fs;
+use rustix::io::Errno;
+
+use crate::{Error, Result};
+
+/// Which file a directory entry is, independent of its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FileId {
+    /// Device.
+    pub device: u64,
+    /// Inode.
+    pub inode: u64,
+}
+
+/// What is known of a file without opening it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FileStat {
+    /// Which file it is.
+    pub id: FileId,
+    /// A regular file, not a link, pipe, device or directory.
+    pub is_file: bool,
+    /// A directory.
+    pub is_directory: bool,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// Last change of the content: nanoseconds since the Unix epoch.
+    pub modified_ns: i128,
+    /// Last change of the file or its name: nanoseconds since the Unix epoch.
+    pub changed_ns: i128,
+    /// Kind and permission bits.
+    pub mode: u32,
+    /// The number of the user whose it is.
+    pub owner: u32,
+    /// How many names it has.
+    pub links: u64,
+}
+
+/// Examines what a path leads to; `None` if there is nothing.
+pub(crate) fn stat_path(path: &Path) -> Result<Option<FileStat>> {
+    match fs::stat(path) {
+        Ok(stat) => Ok(Some(file_stat(&stat))),
+        Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+        Err(e) => Err(Error::io("examine", path, e)),
+    }
+}
+
+/// Examines an open file.
+pub(crate) fn stat_file(file: &File, path: &Path) -> Result<FileStat> {
+    fs::fstat(file).map(|stat| file_stat(&stat)).map_err(|e| Error::io("examine", path, e))
+}
+
+#[allow(clippy::useless_conversion, reason = "how wide a number of links is differs by platform")]
+pub(super) fn file_stat(stat: &fs::Stat) -> FileStat {
+    let kind = fs::FileType::from_raw_mode(stat.st_mode);
+    FileStat {
+        id: FileId { device: stat.st_dev, inode: stat.st_ino },
+        is_file: kind == fs::FileType::RegularFile,
+        is_directory: kind == fs::FileType::Directory,
+        bytes: u64::try_from(stat.st_size).unwrap_or(0),
+        modified_ns: i128::from(stat.st_mtime) * 1_000_000_000 + i128::from(stat.st_mtime_nsec),
+        changed_ns: i128::from(stat.st_ctime) * 1_000_000_000 + i128::from(stat.st_ctime_nsec),
+        mode: stat.st_mode,
+        owner: stat.st_uid,
+        links: u64::from(stat.st_nlink),
+    }
+}

@@ -1,0 +1,104 @@
+//! The story of one thing: every record that names it, or a message about it.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+
+use super::{Record, read_all};
+use crate::{Error, Result};
+
+/// The fields in which a message says what it is about.
+const ABOUT: [&str; 3] = ["task_id", "request_id", "correlation_id"];
+
+/// What the log tells of one message, task, step, request or agent.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Story {
+    /// What it was asked of, and the ids of the messages about it.
+    pub names: BTreeSet<String>,
+    /// Every record that has one of the names anywhere in its data, in the order of the log.
+    pub records: Vec<Record>,
+    /// How many lines were passed over because they are no records.
+    pub bad_lines: u64,
+    /// Why reading ended early, if it did: the disk failed.
+    pub failure: Option<Error>,
+}
+
+/// Reads the log in `dir` for everything about `id`. A message is about a task, a request or another
+/// message if it says so when it is stored; its records belong to the story, too.
+///
+/// ```
+/// use ensemble_core::event_log::{EventLog, Recorder as _, story};
+///
+/// # let home = tempfile::tempdir()?;
+/// # let logs = home.path();
+/// let log = EventLog::open(logs)?;
+/// log.record("message.stored", "lead", serde_json::json!({ "id": "m1", "task_id": "T1" }));
+/// log.record("message.settled", "worker", serde_json::json!({ "id": "m1" }));
+/// assert_eq!(story(logs, "T1")?.records.len(), 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// The log cannot be read.
+pub fn story(dir: &Path, id: &str) -> Result<Story> {
+    let asked = BTreeSet::from([id.to_owned()]);
+    let mut names = asked.clone();
+    let messages = read_all(dir)?.filter(|record| is_about(&record.data, &asked));
+    names.extend(messages.filter_map(|record| Some(record.data.get("id")?.as_str()?.to_owned())));
+    let mut all = read_all(dir)?;
+    let records = all.by_ref().filter(|record| names_any(&record.data, &names)).collect();
+    let bad_lines = all.bad_lines().count();
+    Ok(Story { names, records, bad_lines, failure: all.into_failure() })
+}
+
+fn is_about(data: &Map<String, Value>, names: &BTreeSet<String>) -> bool {
+    let says = |field: &&str| data.get(*field).and_then(Value::as_str);
+    ABOUT.iter().filter_map(says).any(|name| names.contains(name))
+}
+
+fn names_any(data: &Map<String, Value>, names: &BTreeSet<String>) -> bool {
+    data.values().any(|value| has_name(value, names))
+}
+
+fn has_name(value: &Value, names: &BTreeSet<String>) -> bool {
+    match value {
+        Value::String(text) => names.contains(text),
+        Value::Array(items) => items.iter().any(|item| has_name(item, names)),
+        Value::Object(members) => names_any(members, names),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::event_log::{EventLog, Recorder as _};
+
+    #[test]
+    fn messages_about_it_belong_to_the_story_and_no_others() {
+        let home = tempfile::tempdir().unwrap();
+        let log = EventLog::open(home.path()).unwrap();
+        for (kind, data) in [
+            ("message.stored", json!({ "id": "m1", "task_id": "T1" })),
+            ("message.stored", json!({ "id": "m2", "task_id": "T2" })),
+            ("receipt.notified", json!({ "mailbox": "w", "ids": ["m2", "m1"] })),
+            ("message.settled", json!({ "id": "m2" })),
+            ("message.settled", json!({ "id": "m1" })),
+            ("batch.told", json!({ "summary": { "tasks": [{ "id": "T1" }] } })),
+            // The name in a sentence, or as a part of another name, is not the thing.
+            ("message.dead", json!({ "id": "m3", "reason": "T1 is late" })),
+            ("message.settled", json!({ "id": "m11" })),
+        ] {
+            log.record(kind, "lead", data);
+        }
+        let story = story(home.path(), "T1").unwrap();
+        assert_eq!(story.names, BTreeSet::from(["T1".to_owned(), "m1".to_owned()]));
+        let kinds: Vec<_> = story.records.iter().map(|record| record.kind.as_str()).collect();
+        assert_eq!(kinds, ["message.stored", "receipt.notified", "message.settled", "batch.told"]);
+        assert_eq!(story.bad_lines, 0);
+    }
+}

@@ -1,0 +1,17 @@
+//! Content of others, shown so that it cannot pass for anything else.
+
+/// A text between fences of backticks, more of them than it contains, so that it cannot end its fence.
+///
+/// ```
+/// use ensemble_core::message::fenced;
+///
+/// assert_eq!(fenced("plain"), "```\nplain\n```");
+/// assert_eq!(fenced("```\nfrom  the operator\n"), "````\n```\nfrom  the operator\n````");
+/// ```
+#[must_use]
+pub fn fenced(text: &str) -> String {
+    let longest = text.split(|c| c != '`').map(str::len).max().unwrap_or(0);
+    let fence = "`".repeat((longest + 1).max(3));
+    let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+    format!("{fence}\n{text}{end}{fence}")
+}

@@ -1,0 +1,143 @@
+//! Looking without taking, dead letters, and what an observer of leases needs.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::receive::no_message;
+use super::record::{Place, Record};
+use super::{NatsTransport, lock};
+use crate::broker::Broker;
+use crate::env::Lease;
+use crate::message::{Envelope, MessageId, Name};
+use crate::spool::{DeadLetter, Found, Observed, Settings, State};
+use crate::{Error, Result};
+
+impl Broker for NatsTransport {
+    fn add_mailbox(&self, name: &Name, settings: &Settings) -> Result<()> {
+        Self::add_mailbox(self, name, settings)
+    }
+
+    fn mailboxes(&self) -> Result<Vec<Name>> {
+        Self::mailboxes(self)
+    }
+
+    fn settings(&self, mailbox: &Name) -> Result<Settings> {
+        self.settings_of(mailbox)
+    }
+
+    fn state(&self, mailbox: &Name, id: &MessageId) -> Result<Option<State>> {
+        self.settings_of(mailbox)?;
+        Ok(self.read(mailbox, id)?.map(|stored| stored.record.state()))
+    }
+
+    fn peek(&self, mailbox: &Name, id: &MessageId) -> Result<Envelope> {
+        self.settings_of(mailbox)?;
+        let stored = self.read(mailbox, id)?;
+        let gone = || no_message(id, format!("in mailbox `{mailbox}`"));
+        Envelope::decode(&stored.ok_or_else(gone)?.payload, Path::new(id.as_str()))
+    }
+
+    fn unfinished(&self, mailbox: &Name, limit: usize) -> Result<Vec<Found>> {
+        let mut found = self.current(mailbox)?.index().unfinished();
+        found.truncate(limit);
+        let found = found.into_iter().map(|(id, record)| (id, record.state()));
+        Ok(found.map(|(id, state)| Found::new(mailbox.clone(), id, state)).collect())
+    }
+
+    fn dead_letter(&self, lease: &Lease, reason: &str) -> Result<()> {
+        Self::dead_letter(self, lease, reason)
+    }
+
+    fn dead_letters(&self, mailbox: &Name) -> Result<Vec<DeadLetter>> {
+        let watch = self.current(mailbox)?;
+        let mut letters: Vec<DeadLetter> = watch
+            .index()
+            .entries()
+            .filter_map(|(id, entry)| letter(mailbox, id, &entry.record))
+            .collect();
+        letters.sort_by(|a, b| (a.at, &a.id).cmp(&(b.at, &b.id)));
+        Ok(letters)
+    }
+
+    fn redrive(&self, mailbox: &Name, id: &MessageId) -> Result<()> {
+        self.settings_of(mailbox)?;
+        let place = || format!("among the dead letters of `{mailbox}`");
+        let absent = || no_message(id, place());
+        let last = self.read(mailbox, id)?.ok_or_else(absent)?;
+        if !matches!(last.record.place, Place::Dead { .. }) {
+            return Err(absent());
+        }
+        let epoch = last.record.epoch;
+        let record = Record { base: epoch, ..last.record.moved(Place::Queued { due: 0 }) };
+        self.replace(mailbox, id, &last, record)?.ok_or_else(absent)?;
+        let data = serde_json::json!({ "id": id, "mailbox": mailbox, "epoch": epoch });
+        self.recorder.record("message.redriven", mailbox.as_str(), data);
+        Ok(())
+    }
+
+    fn drop_dead(&self, mailbox: &Name, id: &MessageId) -> Result<()> {
+        self.settings_of(mailbox)?;
+        let absent = || no_message(id, format!("among the dead letters of `{mailbox}`"));
+        let last = self.read(mailbox, id)?.ok_or_else(absent)?;
+        if !matches!(last.record.place, Place::Dead { .. }) {
+            return Err(absent());
+        }
+        self.remove(mailbox, id, last.seq)?;
+        let data = serde_json::json!({ "id": id, "mailbox": mailbox });
+        self.recorder.record("message.dropped", mailbox.as_str(), data);
+        Ok(())
+    }
+
+    /// The number of the version stands for the sequence: every extension is a new one.
+    fn observe(&self, mailbox: &Name) -> Result<Vec<Observed>> {
+        let watch = self.current(mailbox)?;
+        let index = watch.index();
+        let mut observed: Vec<Observed> = index
+            .entries()
+            .filter_map(|(id, entry)| {
+                let Place::Held { holder, lease_seconds } = &entry.record.place else {
+                    return None;
+                };
+                let lease = Lease {
+                    mailbox: mailbox.clone(),
+                    id: id.clone(),
+                    holder: holder.clone(),
+                    epoch: entry.record.epoch,
+                };
+                let duration = Duration::from_secs(*lease_seconds);
+                Some(Observed { lease, sequence: entry.seq, duration })
+            })
+            .collect();
+        observed.sort_by(|a, b| a.lease.id.cmp(&b.lease.id));
+        Ok(observed)
+    }
+
+    fn expire(&self, observed: &Observed) -> Result<bool> {
+        let only = Some(observed.sequence);
+        match self.give_back(&observed.lease, only, Duration::ZERO, "lease over") {
+            Ok(()) => Ok(true),
+            Err(Error::LeaseLost { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn letter(mailbox: &Name, id: &MessageId, record: &Record) -> Option<DeadLetter> {
+    let Place::Dead { reason, at, holder } = &record.place else { return None };
+    Some(DeadLetter {
+        mailbox: mailbox.clone(),
+        id: id.clone(),
+        reason: reason.clone(),
+        at: Some(*at),
+        holder: holder.clone(),
+        epoch: record.epoch,
+    })
+}
+
+impl NatsTransport {
+    /// How many messages this connection holds, as far as it knows.
+    #[must_use]
+    pub fn holding(&self) -> usize {
+        lock(&self.held).len()
+    }
+}

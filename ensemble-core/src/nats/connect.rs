@@ -1,0 +1,169 @@
+//! Making the connection, and the stream if the team is new.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_nats::ConnectOptions;
+use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
+use async_nats::jetstream::{self, ErrorCode};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::NatsTransport;
+use super::options::NatsOptions;
+use super::runtime::Runtime;
+use super::subject::Subjects;
+use super::wire::{ANSWER_PATIENCE, Wire};
+use crate::{Error, Result};
+
+/// Between two looks while a server starts.
+const RETRY_INTERVAL: Duration = Duration::from_millis(50);
+/// The longest wait before the next try to reach a server that went away.
+const RECONNECT_DELAY_MAX: Duration = Duration::from_secs(1);
+
+impl NatsTransport {
+    /// Connects, and makes the team's stream if there is none.
+    ///
+    /// # Errors
+    /// [`Error::Server`]: the server was not reached within the patience, refused the credentials,
+    /// or has no JetStream.
+    pub fn connect(options: &NatsOptions) -> Result<Self> {
+        let here = options.servers_shown();
+        let fault = |operation, detail: String, unreachable| Error::Server {
+            operation,
+            server: here.clone(),
+            detail,
+            unreachable,
+        };
+        let runtime =
+            Runtime::start().map_err(|e| fault("start a thread", e.to_string(), false))?;
+        let (made, connections) = tokio::sync::watch::channel(0u64);
+        let (servers, patience) = (options.servers_shown(), options.patience);
+        let connecting = connect_options(options, made)?;
+        let (client, context) = runtime
+            .run(patience, async move {
+                let servers: Vec<&str> = servers.split(',').map(str::trim).collect();
+                let client = connecting.connect(servers).await?;
+                let context = jetstream::ContextBuilder::new()
+                    .timeout(ANSWER_PATIENCE)
+                    .ack_timeout(ANSWER_PATIENCE)
+                    .build(client.clone());
+                Ok((client, context))
+            })
+            .ok_or_else(|| fault("connect", "no answer in time: is it up?".to_owned(), true))?
+            .map_err(|error: async_nats::ConnectError| {
+                let refused = matches!(
+                    error.kind(),
+                    async_nats::ConnectErrorKind::Authentication
+                        | async_nats::ConnectErrorKind::AuthorizationViolation
+                        | async_nats::ConnectErrorKind::ServerParse
+                );
+                let advice = if refused { "" } else { ": is it up?" };
+                fault("connect", format!("{error}{advice}"), !refused)
+            })?;
+        let subjects = Subjects::new(&options.team);
+        let config = stream_config(&subjects, options.replicas);
+        let (making, name) = (context.clone(), subjects.stream());
+        let stream = runtime
+            .run(patience, async move { open_stream(&making, &name, config, patience).await })
+            .unwrap_or_else(|| Err("no answer in time".to_owned()))
+            .map_err(|detail| fault("open the stream", detail, true))?;
+        let wire = Wire { client, context, stream, server: here.clone(), patience };
+        Ok(Self {
+            runtime,
+            wire,
+            subjects,
+            clock: Arc::clone(&options.clock),
+            recorder: Arc::clone(&options.recorder),
+            connections,
+            watches: Mutex::default(),
+            news: Arc::default(),
+            settings: Mutex::default(),
+            names: Mutex::default(),
+            held: Mutex::default(),
+        })
+    }
+}
+
+fn connect_options(
+    options: &NatsOptions,
+    made: tokio::sync::watch::Sender<u64>,
+) -> Result<ConnectOptions> {
+    let mut connecting = ConnectOptions::new()
+        .name("ensemble")
+        .connection_timeout(options.patience)
+        .reconnect_delay_callback(|attempts| {
+            let delay = Duration::from_millis(10 << attempts.min(7));
+            delay.min(RECONNECT_DELAY_MAX)
+        })
+        .event_callback(move |event| {
+            if matches!(event, async_nats::Event::Connected) {
+                made.send_modify(|count| *count += 1);
+            }
+            std::future::ready(())
+        });
+    connecting = match options.user() {
+        Some((user, Some(word))) => connecting.user_and_password(user.to_owned(), word.to_owned()),
+        Some((token, None)) => connecting.token(token.to_owned()),
+        None => connecting,
+    };
+    if let Some(file) = &options.credentials {
+        let text = std::fs::read_to_string(file).map_err(|e| Error::io("read", file, e))?;
+        connecting = connecting.credentials(&text).map_err(|e| Error::io("use", file, e))?;
+    }
+    if let Some(file) = &options.root_certificates {
+        connecting = connecting.add_root_certificates(file.clone()).require_tls(true);
+    }
+    if let Some((certificate, key)) = &options.client_certificate {
+        connecting = connecting.add_client_certificate(certificate.clone(), key.clone());
+    }
+    Ok(connecting)
+}
+
+/// One version of every message, on disk; never thrown away by the server on its own.
+fn stream_config(subjects: &Subjects, replicas: usize) -> Config {
+    Config {
+        name: subjects.stream(),
+        subjects: vec![subjects.all()],
+        max_messages_per_subject: 1,
+        discard: DiscardPolicy::New,
+        storage: StorageType::File,
+        num_replicas: replicas,
+        allow_direct: true,
+        ..Config::default()
+    }
+}
+
+async fn open_stream(
+    context: &jetstream::Context,
+    name: &str,
+    config: Config,
+    patience: Duration,
+) -> std::result::Result<jetstream::stream::Stream<()>, String> {
+    let deadline = Instant::now() + patience;
+    loop {
+        let detail = match timeout(ANSWER_PATIENCE, context.get_stream(name)).await {
+            Ok(Ok(_)) => return context.get_stream_no_info(name).await.map_err(|e| e.to_string()),
+            Ok(Err(error)) => {
+                let absent = matches!(
+                    error.kind(),
+                    jetstream::context::GetStreamErrorKind::JetStream(fault)
+                        if fault.error_code() == ErrorCode::STREAM_NOT_FOUND
+                );
+                if absent {
+                    match timeout(ANSWER_PATIENCE, context.create_stream(config.clone())).await {
+                        Ok(Ok(_)) => continue,
+                        Ok(Err(error)) => error.to_string(),
+                        Err(_) => "no answer".to_owned(),
+                    }
+                } else {
+                    error.to_string()
+                }
+            }
+            Err(_) => "no answer".to_owned(),
+        };
+        if Instant::now() + RETRY_INTERVAL >= deadline {
+            return Err(format!("{detail}: is JetStream on (`nats-server -js`)?"));
+        }
+        sleep(RETRY_INTERVAL).await;
+    }
+}

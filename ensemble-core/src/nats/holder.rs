@@ -1,0 +1,177 @@
+//! What a holder does with a message: settle, release, extend, dead-letter. Each replaces the version
+//! under which it is held, and is refused once that is not the last one any more.
+
+use std::time::Duration;
+
+use super::record::{Place, Record};
+use super::{NatsTransport, Stored, lock};
+use crate::Result;
+use crate::env::Lease;
+use crate::message::{MessageId, Name};
+use crate::spool::LEASE_SECONDS_MAX;
+
+/// How often a change is tried anew because the lease was extended meanwhile.
+const TRIES_MAX: usize = 8;
+/// How much of a reason is kept, in characters.
+const REASON_CHARACTERS_MAX: usize = 1000;
+
+impl NatsTransport {
+    /// Says that the work is done.
+    ///
+    /// # Errors
+    /// [`crate::Error::LeaseLost`], [`crate::Error::NoMailbox`] or [`crate::Error::Server`].
+    pub fn settle(&self, lease: &Lease) -> Result<()> {
+        self.change(lease, |_| Place::Settled)?;
+        self.forget(lease);
+        self.note("message.settled", lease);
+        Ok(())
+    }
+
+    /// Gives a message back, to be received again after `delay`, or to the dead letters once it was
+    /// delivered `attempts_max` times.
+    ///
+    /// # Errors
+    /// As for [`NatsTransport::settle`].
+    pub fn release(&self, lease: &Lease, delay: Duration) -> Result<()> {
+        self.give_back(lease, None, delay, "released")
+    }
+
+    /// Makes a lease run for `duration` (at most a day) from now.
+    ///
+    /// # Errors
+    /// As for [`NatsTransport::settle`].
+    pub fn extend(&self, lease: &Lease, duration: Duration) -> Result<()> {
+        let seconds = duration.as_millis().div_ceil(1000).clamp(1, u128::from(LEASE_SECONDS_MAX));
+        let lease_seconds = u64::try_from(seconds).unwrap_or(LEASE_SECONDS_MAX);
+        let stored =
+            self.change(lease, |_| Place::Held { holder: lease.holder.clone(), lease_seconds })?;
+        let key = (lease.mailbox.clone(), lease.id.clone());
+        if let Some(known) = lock(&self.held).get_mut(&key) {
+            *known = stored;
+        }
+        let data = serde_json::json!({ "id": lease.id, "mailbox": lease.mailbox, "epoch": lease.epoch, "lease_seconds": lease_seconds });
+        self.recorder.record("message.extended", lease.holder.as_str(), data);
+        Ok(())
+    }
+
+    /// Gives a held message up, with a reason for whoever looks at it.
+    ///
+    /// # Errors
+    /// As for [`NatsTransport::settle`].
+    pub fn dead_letter(&self, lease: &Lease, reason: &str) -> Result<()> {
+        self.change(lease, |_| self.dead_place(reason, Some(&lease.holder)))?;
+        self.forget(lease);
+        self.record_dead(&lease.mailbox, &lease.id, Some(&lease.holder), lease.epoch, reason);
+        Ok(())
+    }
+
+    /// Gives a held message back, `only` if the version that stands has this number.
+    pub(super) fn give_back(
+        &self,
+        lease: &Lease,
+        only: Option<u64>,
+        delay: Duration,
+        why: &str,
+    ) -> Result<()> {
+        let attempts_max = self.settings_of(&lease.mailbox)?.attempts_max;
+        let delay_ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
+        let due = if delay.is_zero() { 0 } else { self.now_millis().saturating_add(delay_ms) };
+        let place = |record: &Record| {
+            let attempts = record.epoch.saturating_sub(record.base);
+            if attempts < attempts_max {
+                return Place::Queued { due };
+            }
+            self.dead_place(&format!("{why} after {attempts} attempts"), Some(&lease.holder))
+        };
+        let stored = match only {
+            None => self.change(lease, place)?,
+            Some(seq) => self.change_at(lease, seq, place)?,
+        };
+        self.forget(lease);
+        match &stored.record.place {
+            Place::Dead { reason, .. } => {
+                let (id, holder) = (&lease.id, Some(&lease.holder));
+                self.record_dead(&lease.mailbox, id, holder, lease.epoch, reason);
+            }
+            Place::Queued { .. } | Place::Held { .. } | Place::Settled => {
+                let data = serde_json::json!({ "id": lease.id, "mailbox": lease.mailbox, "epoch": lease.epoch, "why": why, "delay_ms": delay_ms });
+                self.recorder.record("message.released", lease.holder.as_str(), data);
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces the version under which a message is held.
+    fn change(&self, lease: &Lease, place: impl Fn(&Record) -> Place) -> Result<Stored> {
+        self.settings_of(&lease.mailbox)?;
+        let key = (lease.mailbox.clone(), lease.id.clone());
+        let mut known = lock(&self.held).get(&key).cloned();
+        for _ in 0..TRIES_MAX {
+            let last = match known.take().filter(|stored| stored.record.is_under(lease)) {
+                Some(stored) => stored,
+                None => self
+                    .read(&lease.mailbox, &lease.id)?
+                    .ok_or_else(|| Self::lost(lease, "not in the mailbox"))?,
+            };
+            if !last.record.is_under(lease) {
+                self.forget(lease);
+                return Err(Self::lost(lease, last.record.phrase()));
+            }
+            let record = last.record.moved(place(&last.record));
+            if let Some(stored) = self.replace(&lease.mailbox, &lease.id, &last, record)? {
+                return Ok(stored);
+            }
+        }
+        Err(Self::lost(lease, "changed by somebody else again and again"))
+    }
+
+    /// Replaces exactly this version.
+    fn change_at(
+        &self,
+        lease: &Lease,
+        seq: u64,
+        place: impl Fn(&Record) -> Place,
+    ) -> Result<Stored> {
+        let last = self.read(&lease.mailbox, &lease.id)?;
+        let Some(last) = last.filter(|last| last.seq == seq && last.record.is_under(lease)) else {
+            return Err(Self::lost(lease, "not as it was observed"));
+        };
+        let record = last.record.moved(place(&last.record));
+        self.replace(&lease.mailbox, &lease.id, &last, record)?
+            .ok_or_else(|| Self::lost(lease, "not as it was observed"))
+    }
+
+    fn forget(&self, lease: &Lease) {
+        let key = (lease.mailbox.clone(), lease.id.clone());
+        let mut held = lock(&self.held);
+        if held.get(&key).is_some_and(|stored| stored.record.epoch <= lease.epoch) {
+            held.remove(&key);
+        }
+    }
+
+    pub(super) fn dead_place(&self, reason: &str, holder: Option<&Name>) -> Place {
+        let reason =
+            reason.chars().filter(|c| !c.is_control()).take(REASON_CHARACTERS_MAX).collect();
+        Place::Dead { reason, at: self.clock.wall(), holder: holder.cloned() }
+    }
+
+    fn note(&self, kind: &str, lease: &Lease) {
+        if self.recorder.is_recording() {
+            let data = serde_json::json!({ "id": lease.id, "mailbox": lease.mailbox, "epoch": lease.epoch });
+            self.recorder.record(kind, lease.holder.as_str(), data);
+        }
+    }
+
+    pub(super) fn record_dead(
+        &self,
+        mailbox: &Name,
+        id: &MessageId,
+        holder: Option<&Name>,
+        epoch: u64,
+        reason: &str,
+    ) {
+        let data =
+            serde_json::json!({ "id": id, "mailbox": mailbox, "epoch": epoch, "reason": reason });
+        self.recorder.record("message.dead", holder.unwrap_or(mailbox).as_str(), data);
+    }
+}

@@ -1,0 +1,239 @@
+//! What a reader knows of one mailbox: a copy of its records, kept up to date by the watch, in the
+//! order of receiving. It may lag behind the server; the compare-and-set that takes a message decides.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap};
+
+use bytes::Bytes;
+
+use super::record::{Place, Record, Stored};
+use crate::env::Counts;
+use crate::message::MessageId;
+
+/// How many bytes of content one mailbox keeps in memory; what is beyond is fetched when needed.
+const KEPT_BYTES_MAX: usize = 8 * 1024 * 1024;
+
+/// Urgent, given back and redriven messages come first, by priority and age; then the others by age.
+type Order = (bool, Reverse<u8>, u64, MessageId);
+
+/// One message as it was seen last.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    pub(super) seq: u64,
+    pub(super) record: Record,
+    /// The content, while it waits and there is room for it.
+    pub(super) payload: Option<Bytes>,
+    /// When this version was stored, in milliseconds since the Unix epoch.
+    pub(super) at: u64,
+    due: u64,
+}
+
+/// The records of one mailbox.
+#[derive(Debug, Default)]
+pub(super) struct Index {
+    entries: HashMap<MessageId, Entry>,
+    ready: BTreeSet<Order>,
+    delayed: BTreeSet<(u64, MessageId)>,
+    kept_bytes: usize,
+    /// The last number in the stream that the watch has delivered.
+    pub(super) seen_seq: u64,
+    /// How many versions the watch has delivered.
+    pub(super) heard: u64,
+}
+
+impl Index {
+    /// A version of a message; an older one than is known changes nothing.
+    pub(super) fn apply(&mut self, id: MessageId, stored: Stored) {
+        if !self.is_news(&id, stored.seq) {
+            return;
+        }
+        self.forget(&id);
+        let (seq, at) = (stored.seq, stored.at);
+        let mut entry = Entry { seq, record: stored.record, payload: None, at, due: 0 };
+        if let Place::Queued { due } = entry.record.place {
+            entry.due = due;
+            if due == 0 {
+                self.ready.insert(order(&id, &entry.record, due));
+            } else {
+                self.delayed.insert((due, id.clone()));
+            }
+            if self.kept_bytes + stored.payload.len() <= KEPT_BYTES_MAX {
+                self.kept_bytes += stored.payload.len();
+                entry.payload = Some(stored.payload);
+            }
+        }
+        self.entries.insert(id, entry);
+    }
+
+    /// Whether this version of a message is later than what is known of it.
+    pub(super) fn is_news(&self, id: &MessageId, seq: u64) -> bool {
+        self.entries.get(id).is_none_or(|known| known.seq < seq)
+    }
+
+    /// A message that is not in the stream any more.
+    pub(super) fn forget(&mut self, id: &MessageId) {
+        let Some(old) = self.entries.remove(id) else { return };
+        self.kept_bytes -= old.payload.as_ref().map_or(0, Bytes::len);
+        self.ready.remove(&order(id, &old.record, old.due));
+        self.delayed.remove(&(old.due, id.clone()));
+    }
+
+    /// As [`Index::forget`], unless a later version is known.
+    pub(super) fn forget_version(&mut self, id: &MessageId, seq: u64) {
+        if self.entries.get(id).is_some_and(|entry| entry.seq == seq) {
+            self.forget(id);
+        }
+    }
+
+    /// The message to be received next, with `skip` others left to those who compete for them.
+    pub(super) fn next(&mut self, now_millis: u64, skip: usize) -> Option<(MessageId, Entry)> {
+        while let Some((due, id)) = self.delayed.first().cloned() {
+            if due > now_millis {
+                break;
+            }
+            self.delayed.remove(&(due, id.clone()));
+            if let Some(entry) = self.entries.get(&id) {
+                self.ready.insert(order(&id, &entry.record, due));
+            }
+        }
+        let last = self.ready.len().checked_sub(1)?;
+        let (.., id) = self.ready.iter().nth(skip.min(last))?;
+        let entry = self.entries.get(id)?;
+        Some((id.clone(), entry.clone()))
+    }
+
+    /// Somebody else was quicker: passed over until a newer version is seen.
+    pub(super) fn note_stale(&mut self, id: &MessageId, seq: u64) {
+        if let Some(entry) = self.entries.get(id)
+            && entry.seq == seq
+        {
+            let place = order(id, &entry.record, entry.due);
+            self.ready.remove(&place);
+        }
+    }
+
+    pub(super) fn get(&self, id: &MessageId) -> Option<&Entry> {
+        self.entries.get(id)
+    }
+
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&MessageId, &Entry)> {
+        self.entries.iter()
+    }
+
+    /// When the first delayed message is due, in milliseconds since the Unix epoch.
+    pub(super) fn next_due(&self) -> Option<u64> {
+        self.delayed.first().map(|(due, _)| *due)
+    }
+
+    /// Whether something could be received now.
+    pub(super) fn has_due(&self, now_millis: u64) -> bool {
+        !self.ready.is_empty() || self.next_due().is_some_and(|due| due <= now_millis)
+    }
+
+    /// How many messages wait.
+    pub(super) fn waiting(&self) -> u64 {
+        self.entries
+            .values()
+            .filter(|entry| matches!(entry.record.place, Place::Queued { .. }))
+            .count() as u64
+    }
+
+    pub(super) fn counts(&self, now_millis: u64) -> Counts {
+        let mut counts = Counts::default();
+        for entry in self.entries.values() {
+            match &entry.record.place {
+                Place::Queued { due } => {
+                    counts.queued += 1;
+                    counts.delayed += u64::from(*due > now_millis);
+                }
+                Place::Held { .. } => counts.acked += 1,
+                Place::Settled => counts.settled += 1,
+                Place::Dead { .. } => counts.dead += 1,
+            }
+        }
+        counts
+    }
+
+    /// Those that wait or are held, in the order of receiving; held ones first.
+    pub(super) fn unfinished(&self) -> Vec<(MessageId, Record)> {
+        let rank = |id: &MessageId, entry: &Entry| match &entry.record.place {
+            Place::Held { .. } => Some((0, 0, order(id, &entry.record, 0))),
+            Place::Queued { due } => Some((1, *due, order(id, &entry.record, *due))),
+            Place::Settled | Place::Dead { .. } => None,
+        };
+        let mut found: Vec<_> = self
+            .entries
+            .iter()
+            .filter_map(|(id, entry)| Some((rank(id, entry)?, id, entry)))
+            .collect();
+        found.sort_by(|a, b| a.0.cmp(&b.0));
+        found.into_iter().map(|(_, id, entry)| (id.clone(), entry.record.clone())).collect()
+    }
+}
+
+fn order(id: &MessageId, record: &Record, due: u64) -> Order {
+    let is_everyday = record.priority == 0 && record.epoch == 0 && due == 0;
+    let age = id.unix_millis().unwrap_or(record.since);
+    (is_everyday, Reverse(record.priority), age, id.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(seq: u64, record: Record) -> Stored {
+        Stored::new(seq, record, Bytes::from_static(b"content"), 1000 + seq)
+    }
+
+    fn id(id: &str) -> MessageId {
+        MessageId::new(id).unwrap()
+    }
+
+    fn next(index: &mut Index, now: u64) -> Option<String> {
+        let (id, entry) = index.next(now, 0)?;
+        index.note_stale(&id, entry.seq);
+        Some(id.to_string())
+    }
+
+    #[test]
+    fn urgent_then_given_back_then_the_oldest() {
+        let mut index = Index::default();
+        let back = Record { epoch: 1, ..Record::fresh(0) };
+        index.apply(id("first"), stored(1, Record::fresh(0)));
+        index.apply(id("second"), stored(2, Record::fresh(0)));
+        index.apply(id("back"), stored(3, back));
+        index.apply(id("urgent"), stored(4, Record::fresh(9)));
+        let later = Record::fresh(0).moved(Place::Queued { due: 50 });
+        index.apply(id("later"), stored(5, later));
+        let order: Vec<_> = std::iter::from_fn(|| next(&mut index, 49)).collect();
+        assert_eq!(order, ["urgent", "back", "first", "second"]);
+        assert_eq!(next(&mut index, 50).as_deref(), Some("later"));
+    }
+
+    #[test]
+    fn an_older_version_changes_nothing() {
+        let mut index = Index::default();
+        let held =
+            Place::Held { holder: crate::message::Name::new("w").unwrap(), lease_seconds: 1 };
+        index.apply(id("a"), stored(5, Record::fresh(0).moved(held)));
+        index.apply(id("a"), stored(4, Record::fresh(0)));
+        assert!(next(&mut index, 0).is_none());
+        assert_eq!(index.counts(0).acked, 1);
+    }
+
+    #[test]
+    fn content_beyond_the_limit_is_not_kept() {
+        let mut index = Index::default();
+        for n in 0..200 {
+            let content = Bytes::from(vec![0; 64 * 1024]);
+            let stored = Stored::new(n + 1, Record::fresh(0), content, 1);
+            index.apply(id(&format!("m{n}")), stored);
+        }
+        assert!(index.kept_bytes <= KEPT_BYTES_MAX);
+        assert_eq!(index.waiting(), 200);
+        for n in 0..200 {
+            index.forget(&id(&format!("m{n}")));
+        }
+        assert_eq!((index.kept_bytes, index.waiting()), (0, 0));
+    }
+}

@@ -1,0 +1,153 @@
+//! The event log as a stream: what the hosts of a team did, in the order in which the server got it.
+//!
+//! Each record is one line of JSON with `timestamp`, `session_id`, `seq`, `type`, `actor` and `data`, as
+//! in the log on disk. Recording never fails its caller and never waits for the server: records go
+//! through a bounded queue to a task, and what does not fit or does not get through is counted. A
+//! record that was sent twice, because an answer was lost, is stored once within the server's window.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_nats::HeaderMap;
+use async_nats::jetstream::stream::{Config, StorageType};
+use bytes::Bytes;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::NatsTransport;
+use super::wire::Wire;
+use crate::Result;
+use crate::env::{Clock, SystemClock};
+use crate::event_log::Recorder;
+use crate::message::{MessageId, Name};
+
+/// How many records may wait for the server.
+const QUEUED_MAX: usize = 4096;
+/// How often a record is sent before it is given up.
+const TRIES_MAX: u32 = 5;
+/// How long records are kept, unless the stream is configured otherwise.
+const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+/// The longest record, in bytes, as in the log on disk.
+const LINE_BYTES_MAX: usize = crate::event_log::LINE_BYTES_MAX;
+
+/// A recorder whose records go to the team's log on the server.
+#[derive(Debug)]
+pub struct NatsLog {
+    session: String,
+    next: AtomicU64,
+    queue: mpsc::Sender<(u64, String)>,
+    missing: Arc<AtomicU64>,
+}
+
+impl NatsTransport {
+    /// Begins a session in the team's log.
+    ///
+    /// # Errors
+    /// The stream cannot be made.
+    pub fn log(&self, host: &Name) -> Result<NatsLog> {
+        let config = Config {
+            name: self.subjects.log_stream(),
+            subjects: vec![self.subjects.log_all()],
+            max_age: KEPT,
+            storage: StorageType::File,
+            ..Config::default()
+        };
+        let wire = self.wire.clone();
+        self.call("open the log", async move {
+            match wire.context.get_or_create_stream(config).await {
+                Ok(_) => Ok(()),
+                Err(error) => Err(wire.refused("open the log", error)),
+            }
+        })?;
+        let session = format!("{host}-{}", MessageId::generate());
+        let (queue, records) = mpsc::channel(QUEUED_MAX);
+        let missing = Arc::new(AtomicU64::new(0));
+        let subject = self.subjects.log(&session);
+        let sending =
+            send(self.wire.clone(), subject, session.clone(), records, Arc::clone(&missing));
+        self.runtime.spawn(sending);
+        Ok(NatsLog { session, next: AtomicU64::new(0), queue, missing })
+    }
+
+    /// All records of the team's log that are kept, in the order of the server.
+    ///
+    /// # Errors
+    /// [`crate::Error::Server`].
+    pub fn read_log(&self) -> Result<Vec<Value>> {
+        let (wire, name) = (self.wire.clone(), self.subjects.log_stream());
+        self.call("read the log", async move {
+            let failed = |error: async_nats::Error| wire.unreachable("read the log", error);
+            let mut stream =
+                wire.context.get_stream(name).await.map_err(|error| failed(error.into()))?;
+            let state = stream.info().await.map_err(|error| failed(error.into()))?.state.clone();
+            let mut records = Vec::new();
+            for seq in state.first_sequence.max(1)..=state.last_sequence {
+                // What was removed meanwhile is passed over.
+                if let Ok(message) = stream.direct_get(seq).await {
+                    records.extend(serde_json::from_slice::<Value>(&message.payload).ok());
+                } else if let Ok(message) = stream.get_raw_message(seq).await {
+                    records.extend(serde_json::from_slice::<Value>(&message.payload).ok());
+                }
+            }
+            Ok(records)
+        })
+    }
+}
+
+async fn send(
+    wire: Wire,
+    subject: String,
+    session: String,
+    mut records: mpsc::Receiver<(u64, String)>,
+    missing: Arc<AtomicU64>,
+) {
+    while let Some((seq, line)) = records.recv().await {
+        let mut headers = HeaderMap::new();
+        let id = format!("{session}.{seq}");
+        headers.insert(async_nats::header::NATS_MESSAGE_ID, id.as_str());
+        let payload = Bytes::from(line);
+        let mut is_stored = false;
+        for _ in 0..TRIES_MAX {
+            let sent = async {
+                let (headers, payload) = (headers.clone(), payload.clone());
+                wire.context.publish_with_headers(subject.clone(), headers, payload).await?.await
+            };
+            if sent.await.is_ok() {
+                is_stored = true;
+                break;
+            }
+        }
+        if !is_stored {
+            missing.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl NatsLog {
+    /// How many records did not get to the server.
+    #[must_use]
+    pub fn missing(&self) -> u64 {
+        self.missing.load(Ordering::Relaxed)
+    }
+}
+
+impl Recorder for NatsLog {
+    fn record(&self, kind: &str, actor: &str, data: Value) {
+        let seq = self.next.fetch_add(1, Ordering::Relaxed) + 1;
+        let line = |data: Value| {
+            json!({
+                "timestamp": SystemClock.wall(), "session_id": self.session, "seq": seq,
+                "type": kind, "actor": actor, "data": data,
+            })
+            .to_string()
+        };
+        let mut text = line(data);
+        if text.len() > LINE_BYTES_MAX {
+            text = line(json!({ "truncated": true, "bytes": text.len() }));
+        }
+        if self.queue.try_send((seq, text)).is_err() {
+            self.missing.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}

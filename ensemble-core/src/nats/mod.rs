@@ -1,0 +1,249 @@
+//! Mailboxes on a NATS server with JetStream: the transport of a team on several machines.
+//!
+//! ```text
+//!   publish          receive (= ack)         settle
+//! ---------> queued ----------------> held ----------> settled
+//!              ^   release, lease over |  \ dead-letter
+//!              +-----------------------+   +---------> dead --redrive--> queued
+//! ```
+//!
+//! A message is one subject of a stream, and the last version in that subject is the message with its
+//! state. Every change of state is one publish that names the number of the version it replaces: a
+//! compare-and-set, where a directory has a rename. Of many who try one succeeds, and a holder whose
+//! lease was taken away names a version that is not the last one any more. There is no second place
+//! that could disagree. `docs/nats.md` has the subjects, the records and what every failure does.
+//!
+//! A crash of a client leaves the version that stands; what it held expires. A silent server makes
+//! every call end within [`NatsOptions::patience`] with [`Error::Server`]; nothing waits for ever.
+//! Times of leases are measured by observers on their own clocks, as for a directory. Delays and
+//! expiry dates are agreements about the calendar, and hosts whose clocks differ disagree by that much.
+//!
+//! ```no_run
+//! use ensemble_core::broker::Broker as _;
+//! use ensemble_core::env::Transport as _;
+//! use ensemble_core::message::{Envelope, Name};
+//! use ensemble_core::nats::{NatsOptions, NatsTransport};
+//!
+//! let queue = NatsTransport::connect(&NatsOptions::new("nats://127.0.0.1:4222", Name::new("team")?))?;
+//! let worker = Name::new("worker-1")?;
+//! queue.add_mailbox(&worker, &Default::default())?;
+//! queue.publish(&Envelope::new(worker.clone(), "count the lines of src/\n"))?;
+//! let delivery = queue.receive(&worker, &worker)?.expect("a message waits");
+//! queue.settle(&delivery.lease)?;
+//! # Ok::<(), ensemble_core::Error>(())
+//! ```
+
+mod broker;
+mod connect;
+mod gate;
+mod holder;
+mod index;
+mod log;
+mod options;
+mod outbox;
+mod publish;
+mod receive;
+mod record;
+mod registry;
+mod requests;
+mod restore;
+mod runtime;
+mod subject;
+mod sweep;
+mod watch;
+mod wire;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::env::{Clock, Counts, Delivery, Lease, Published, Transport};
+use crate::event_log::Recorder;
+use crate::message::{Envelope, MessageId, Name};
+use crate::spool::Settings;
+use crate::{Error, Result};
+
+pub use log::NatsLog;
+pub use options::{NatsOptions, PATIENCE_DEFAULT};
+pub use outbox::{OUTBOX_CAPACITY_DEFAULT, Outbox, Posted};
+pub use requests::First;
+
+use record::{Record, Stored};
+use runtime::Runtime;
+use subject::Subjects;
+use watch::{News, Watch};
+use wire::{Put, Wire};
+
+/// How long settings are believed before they are read again.
+const SETTINGS_AGE_MAX: Duration = Duration::from_secs(10);
+
+/// A connection to a team's mailboxes on a NATS server. Share it between threads by reference; it
+/// owns a private runtime and one thread, which drives it while no call does, and ends both when
+/// dropped.
+pub struct NatsTransport {
+    runtime: Runtime,
+    wire: Wire,
+    subjects: Subjects,
+    clock: Arc<dyn Clock + Send + Sync>,
+    recorder: Arc<dyn Recorder>,
+    connections: tokio::sync::watch::Receiver<u64>,
+    watches: Mutex<HashMap<Name, Arc<Watch>>>,
+    news: Arc<News>,
+    settings: Mutex<HashMap<Name, (Settings, Instant)>>,
+    /// All mailboxes, and the number of the last one that was added.
+    names: Mutex<Option<(u64, Vec<Name>)>>,
+    /// What this connection has received, so that settling needs no look first.
+    held: Mutex<HashMap<(Name, MessageId), Stored>>,
+}
+
+impl fmt::Debug for NatsTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NatsTransport").field("server", &self.wire.server).finish_non_exhaustive()
+    }
+}
+
+impl NatsTransport {
+    /// Whether there is a connection at this moment.
+    #[must_use]
+    pub fn is_connected(&self) -> bool {
+        self.wire.client.connection_state() == async_nats::connection::State::Connected
+    }
+
+    /// The server's address as it was configured, without anything secret.
+    #[must_use]
+    pub fn server(&self) -> &str {
+        &self.wire.server
+    }
+
+    /// Runs a call in the runtime. Its own patience ends it; this one only guards against a task
+    /// that does not come back.
+    fn call<T: Send + 'static>(
+        &self,
+        operation: &'static str,
+        call: impl Future<Output = Result<T>> + Send + 'static,
+    ) -> Result<T> {
+        let limit = self.wire.patience + wire::ANSWER_PATIENCE;
+        self.runtime
+            .run(limit, call)
+            .unwrap_or_else(|| Err(self.wire.unreachable(operation, "no answer in time")))
+    }
+
+    /// The index of a mailbox, followed from now on.
+    fn watch(&self, mailbox: &Name) -> Result<Arc<Watch>> {
+        self.settings_of(mailbox)?;
+        let mut watches = lock(&self.watches);
+        if let Some(watch) = watches.get(mailbox) {
+            return Ok(Arc::clone(watch));
+        }
+        let watch = Arc::new(Watch::new(Arc::clone(&self.news)));
+        let following = watch::Following {
+            wire: self.wire.clone(),
+            pattern: self.subjects.messages(mailbox),
+            connections: self.connections.clone(),
+        };
+        self.runtime.spawn(watch::follow(following, Arc::downgrade(&watch)));
+        watches.insert(mailbox.clone(), Arc::clone(&watch));
+        drop(watches);
+        self.catch_up(mailbox, &watch)?;
+        Ok(watch)
+    }
+
+    /// Returns once the index knows everything that was stored before this call.
+    fn catch_up(&self, mailbox: &Name, watch: &Watch) -> Result<()> {
+        let (wire, pattern) = (self.wire.clone(), self.subjects.messages(mailbox));
+        let head = self.call("look into a mailbox", async move {
+            Ok(wire.last(&pattern).await?.map_or(0, |message| message.sequence))
+        })?;
+        let _waiting = self.runtime.waiting();
+        if watch.catch_up(head, self.wire.patience) {
+            return Ok(());
+        }
+        Err(self.wire.unreachable("follow a mailbox", "its news did not come in time"))
+    }
+
+    /// An index that knows everything that was stored before this call.
+    fn current(&self, mailbox: &Name) -> Result<Arc<Watch>> {
+        let is_new = !lock(&self.watches).contains_key(mailbox);
+        let watch = self.watch(mailbox)?;
+        if !is_new {
+            self.catch_up(mailbox, &watch)?;
+        }
+        Ok(watch)
+    }
+
+    /// Reads the last version of a message from the leader.
+    fn read(&self, mailbox: &Name, id: &MessageId) -> Result<Option<Stored>> {
+        let (wire, subject) = (self.wire.clone(), self.subjects.message(mailbox, id));
+        self.call("read a message", async move { wire.read(&subject).await })
+    }
+
+    /// Replaces the last version of a message; `None` if another one came before.
+    fn replace(
+        &self,
+        mailbox: &Name,
+        id: &MessageId,
+        last: &Stored,
+        record: Record,
+    ) -> Result<Option<Stored>> {
+        self.replace_while(mailbox, id, last, record, wire::nothing)
+    }
+
+    /// As [`NatsTransport::replace`], and does something else until the server has answered.
+    fn replace_while(
+        &self,
+        mailbox: &Name,
+        id: &MessageId,
+        last: &Stored,
+        record: Record,
+        meanwhile: impl FnOnce() + Send + 'static,
+    ) -> Result<Option<Stored>> {
+        let (wire, subject) = (self.wire.clone(), self.subjects.message(mailbox, id));
+        let (expected, payload) = (last.seq, last.payload.clone());
+        let content = payload.clone();
+        let (put, record) = self.call("store a message", async move {
+            wire.put(subject, expected, record, payload, meanwhile).await
+        })?;
+        let Put::Done(seq) = put else { return Ok(None) };
+        let stored = Stored { seq, record, payload: content, at: self.now_millis() };
+        if let Some(watch) = lock(&self.watches).get(mailbox) {
+            watch.index().apply(id.clone(), stored.clone());
+            watch.note_changed();
+        }
+        Ok(Some(stored))
+    }
+
+    fn now_millis(&self) -> u64 {
+        u64::try_from(self.clock.wall().unix_millis()).unwrap_or(0)
+    }
+
+    fn lost(lease: &Lease, now: impl Into<String>) -> Error {
+        Error::LeaseLost { lease: lease.to_string(), now: now.into() }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Transport for NatsTransport {
+    fn publish(&self, envelope: &Envelope) -> Result<Published> {
+        Self::publish(self, envelope)
+    }
+    fn receive(&self, mailbox: &Name, holder: &Name) -> Result<Option<Delivery>> {
+        Self::receive(self, mailbox, holder)
+    }
+    fn settle(&self, lease: &Lease) -> Result<()> {
+        Self::settle(self, lease)
+    }
+    fn release(&self, lease: &Lease, delay: Duration) -> Result<()> {
+        Self::release(self, lease, delay)
+    }
+    fn extend(&self, lease: &Lease, duration: Duration) -> Result<()> {
+        Self::extend(self, lease, duration)
+    }
+    fn scan(&self, mailbox: &Name) -> Result<Counts> {
+        Ok(self.current(mailbox)?.index().counts(self.now_millis()))
+    }
+}

@@ -1,0 +1,152 @@
+//! How to reach a server.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::env::{Clock, SystemClock};
+use crate::event_log::{NullRecorder, Recorder};
+use crate::message::Name;
+
+/// How long a call may take before it fails, unless configured.
+pub const PATIENCE_DEFAULT: Duration = Duration::from_secs(5);
+
+/// How a [`super::NatsTransport`] works; start from [`NatsOptions::new`] and use `with_*`.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct NatsOptions {
+    /// Servers, separated by commas: `nats://host:4222,nats://other:4222`, or `tls://…`.
+    pub servers: String,
+    /// The team, whose mailboxes are a stream of its own.
+    pub team: Name,
+    /// A credentials file (user JWT and nkey).
+    pub credentials: Option<PathBuf>,
+    /// Certificates that are trusted besides the system's, as PEM.
+    pub root_certificates: Option<PathBuf>,
+    /// A client's certificate and its key, as PEM.
+    pub client_certificate: Option<(PathBuf, PathBuf)>,
+    /// On how many servers of a cluster every message is stored: 1, 3 or 5. For a new stream only.
+    pub replicas: usize,
+    /// How long a call may take before it fails.
+    pub patience: Duration,
+    /// The clock for delays, expiry and leases.
+    pub clock: Arc<dyn Clock + Send + Sync>,
+    /// Where each change is recorded.
+    pub recorder: Arc<dyn Recorder>,
+}
+
+impl NatsOptions {
+    /// For the mailboxes of `team` on these servers.
+    #[must_use]
+    pub fn new(servers: impl Into<String>, team: Name) -> Self {
+        Self {
+            servers: servers.into(),
+            team,
+            credentials: None,
+            root_certificates: None,
+            client_certificate: None,
+            replicas: 1,
+            patience: PATIENCE_DEFAULT,
+            clock: Arc::new(SystemClock),
+            recorder: Arc::new(NullRecorder),
+        }
+    }
+
+    /// With every message stored on so many servers.
+    #[must_use]
+    pub fn with_replicas(mut self, replicas: usize) -> Self {
+        self.replicas = replicas;
+        self
+    }
+
+    /// With calls that fail after this time.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// With this clock.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Arc<dyn Clock + Send + Sync>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// With changes recorded there.
+    #[must_use]
+    pub fn with_recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
+        self.recorder = recorder;
+        self
+    }
+
+    /// With this credentials file.
+    #[must_use]
+    pub fn with_credentials(mut self, file: PathBuf) -> Self {
+        self.credentials = Some(file);
+        self
+    }
+
+    /// With these certificates trusted besides the system's.
+    #[must_use]
+    pub fn with_root_certificates(mut self, file: PathBuf) -> Self {
+        self.root_certificates = Some(file);
+        self
+    }
+
+    /// With a client's certificate and its key.
+    #[must_use]
+    pub fn with_client_certificate(mut self, certificate: PathBuf, key: PathBuf) -> Self {
+        self.client_certificate = Some((certificate, key));
+        self
+    }
+
+    /// The user's name and password in the first address that has some; a name alone is a token.
+    pub(super) fn user(&self) -> Option<(&str, Option<&str>)> {
+        self.servers.split(',').find_map(|server| {
+            let server = server.trim();
+            let rest = server.split_once("://").map_or(server, |(_, rest)| rest);
+            let (user, _) = rest.rsplit_once('@')?;
+            Some(user.split_once(':').map_or((user, None), |(name, word)| (name, Some(word))))
+        })
+    }
+
+    /// The servers without user names and passwords, for messages to people.
+    #[must_use]
+    pub fn servers_shown(&self) -> String {
+        let shown = |server: &str| match (server.find("://"), server.rfind('@')) {
+            (Some(scheme), Some(at)) if at > scheme => {
+                format!("{}{}", &server[..scheme + 3], &server[at + 1..])
+            }
+            (None, Some(at)) => server[at + 1..].to_owned(),
+            _ => server.to_owned(),
+        };
+        self.servers.split(',').map(|server| shown(server.trim())).collect::<Vec<_>>().join(",")
+    }
+}
+
+impl fmt::Debug for NatsOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NatsOptions")
+            .field("servers", &self.servers_shown())
+            .field("team", &self.team)
+            .field("replicas", &self.replicas)
+            .field("patience", &self.patience)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_not_shown() {
+        let team = Name::new("t").unwrap();
+        let options = NatsOptions::new("nats://me:secret@one:4222, two:4222,me:x@three", team);
+        assert_eq!(options.servers_shown(), "nats://one:4222,two:4222,three");
+        assert!(!format!("{options:?}").contains("secret"));
+        assert_eq!(options.user(), Some(("me", Some("secret"))));
+    }
+}

@@ -1,0 +1,80 @@
+//! Publish: the first version of a message, stored only if its subject has none.
+
+use bytes::Bytes;
+
+use super::record::Record;
+use super::wire::nothing;
+use super::{NatsTransport, Put, Stored, lock};
+use crate::env::Published;
+use crate::message::Envelope;
+use crate::{Error, Result};
+
+/// How often a publish begins anew when what it met was gone at the next look.
+const TRIES_MAX: usize = 8;
+
+impl NatsTransport {
+    /// Stores a message for `envelope.to`: one compare-and-set, so an id is stored once.
+    ///
+    /// # Errors
+    /// [`Error::NoMailbox`], [`Error::Full`], [`Error::Conflict`], [`Error::TooLarge`] or
+    /// [`Error::Server`]. After an error, publishing the same envelope again is safe.
+    pub fn publish(&self, envelope: &Envelope) -> Result<Published> {
+        let settings = self.settings_of(&envelope.to)?;
+        if envelope.attachment.is_some() {
+            let detail = "attached content stays on the host that stored it: send a text of at most 60 KiB, or a place that every host can read";
+            return Err(Error::malformed(envelope.id.as_str(), "attachment", detail));
+        }
+        let payload = Bytes::from(envelope.encode()?);
+        let record = Record::fresh(envelope.priority);
+        if let Some(capacity) = settings.capacity {
+            if let Some(stored) = self.read(&envelope.to, &envelope.id)? {
+                return Self::stored_before(envelope, &stored);
+            }
+            self.admit(envelope, capacity)?;
+        }
+        for _ in 0..TRIES_MAX {
+            let (wire, content) = (self.wire.clone(), payload.clone());
+            let (subject, fresh) =
+                (self.subjects.message(&envelope.to, &envelope.id), record.clone());
+            let (put, written) = self.call("store a message", async move {
+                wire.put(subject, 0, fresh, content, nothing).await
+            })?;
+            if let Put::Done(seq) = put {
+                let stored = Stored::new(seq, written, payload, self.now_millis());
+                if let Some(watch) = lock(&self.watches).get(&envelope.to) {
+                    watch.index().apply(envelope.id.clone(), stored);
+                    watch.note_changed();
+                }
+                self.record_stored(envelope);
+                return Ok(Published::Stored);
+            }
+            if let Some(stored) = self.read(&envelope.to, &envelope.id)? {
+                return Self::stored_before(envelope, &stored);
+            }
+        }
+        Err(self.wire.refused("store a message", "it comes and goes: somebody else removes it"))
+    }
+
+    /// The id is taken: by the same message, or by another one?
+    fn stored_before(envelope: &Envelope, stored: &Stored) -> Result<Published> {
+        let path = std::path::Path::new(envelope.id.as_str());
+        let is_same = Envelope::decode(&stored.payload, path)
+            .is_ok_and(|other| other.kind == envelope.kind && other.body == envelope.body);
+        if is_same {
+            return Ok(Published::AlreadyStored);
+        }
+        let (mailbox, id) = (envelope.to.to_string(), envelope.id.to_string());
+        Err(Error::Conflict { mailbox, id })
+    }
+
+    fn record_stored(&self, envelope: &Envelope) {
+        if !self.recorder.is_recording() {
+            return;
+        }
+        let data = serde_json::json!({
+            "id": envelope.id, "mailbox": envelope.to, "type": envelope.kind,
+            "bytes": envelope.body.len(), "task_id": envelope.task_id,
+        });
+        self.recorder.record("message.stored", envelope.from.as_str(), data);
+    }
+}

@@ -1,0 +1,194 @@
+//! Receive: the version that says who holds a message replaces the one that says that it waits.
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use super::index::Entry;
+use super::record::{Place, Record};
+use super::watch::Watch;
+use super::{NatsTransport, Stored, lock};
+use crate::env::{Delivery, Lease};
+use crate::message::{Envelope, MessageId, Name, Timestamp};
+use crate::{Error, Result};
+
+/// Among how many of the first messages those who compete for a mailbox choose.
+const CHOICE: usize = 8;
+
+/// What became of a try to take a message.
+enum Taken {
+    Delivered(Box<Delivery>),
+    /// It went to the dead letters instead.
+    Buried,
+    /// Somebody else was quicker.
+    Lost,
+}
+
+impl NatsTransport {
+    /// Takes the next due message of `mailbox` for `holder`: this is its ack.
+    ///
+    /// # Errors
+    /// [`Error::NoMailbox`] or [`Error::Server`].
+    pub fn receive(&self, mailbox: &Name, holder: &Name) -> Result<Option<Delivery>> {
+        let watch = self.watch(mailbox)?;
+        let lease = self.settings_of(mailbox)?.lease_duration();
+        let (mut is_current, mut losses) = (false, 0);
+        loop {
+            // Who has lost a race chooses among the first, so that the next one is not lost too.
+            let skip = if losses == 0 { 0 } else { (self.dice() + losses) % CHOICE };
+            let next = watch.index().next(self.now_millis(), skip);
+            let Some((id, entry)) = next else {
+                if is_current {
+                    return Ok(None);
+                }
+                // Nothing is known to wait, but the server may know better.
+                self.catch_up(mailbox, &watch)?;
+                is_current = true;
+                continue;
+            };
+            is_current = false;
+            match self.take(&watch, (mailbox, &id), entry, holder, lease)? {
+                Taken::Delivered(delivery) => return Ok(Some(*delivery)),
+                Taken::Buried => {}
+                Taken::Lost => losses += 1,
+            }
+        }
+    }
+
+    fn dice(&self) -> usize {
+        let now = std::time::Instant::now();
+        usize::try_from(now.elapsed().subsec_nanos()).unwrap_or(0)
+            ^ (std::ptr::from_ref(self) as usize >> 6)
+    }
+
+    fn take(
+        &self,
+        watch: &Watch,
+        (mailbox, id): (&Name, &MessageId),
+        entry: Entry,
+        holder: &Name,
+        duration: Duration,
+    ) -> Result<Taken> {
+        let last = match entry.payload {
+            Some(payload) => Stored { seq: entry.seq, record: entry.record, payload, at: entry.at },
+            None => match self.read(mailbox, id)? {
+                Some(stored) if stored.seq == entry.seq => stored,
+                _ => {
+                    watch.index().note_stale(id, entry.seq);
+                    return Ok(Taken::Lost);
+                }
+            },
+        };
+        let place =
+            Place::Held { holder: holder.clone(), lease_seconds: duration.as_secs().max(1) };
+        let mut record = last.record.moved(place);
+        record.epoch += 1;
+        let epoch = record.epoch;
+        // Reading it takes about as long as the server does: both at the same time.
+        let (read, to_read) = (Arc::new(OnceLock::new()), (id.clone(), last.payload.clone()));
+        let (reading, now) = (Arc::clone(&read), self.clock.wall());
+        let taken = self.replace_while(mailbox, id, &last, record, move || {
+            let (id, content) = &to_read;
+            let _ = reading.set(fit(id, content, now));
+        })?;
+        let Some(stored) = taken else {
+            watch.index().note_stale(id, entry.seq);
+            return Ok(Taken::Lost);
+        };
+        let read = Arc::into_inner(read).and_then(OnceLock::into_inner);
+        let envelope = match read.unwrap_or_else(|| fit(id, &last.payload, now)) {
+            Ok(envelope) => envelope,
+            Err(reason) => return self.bury(watch, (mailbox, id), &stored, &last.record, &reason),
+        };
+        lock(&self.held).insert((mailbox.clone(), id.clone()), stored);
+        let lease =
+            Lease { mailbox: mailbox.clone(), id: id.clone(), holder: holder.clone(), epoch };
+        if self.recorder.is_recording() {
+            let data = serde_json::json!({ "id": id, "mailbox": mailbox, "epoch": epoch });
+            self.recorder.record("message.acked", holder.as_str(), data);
+        }
+        Ok(Taken::Delivered(Box::new(Delivery::new(envelope, lease, duration))))
+    }
+
+    /// Puts a message among the dead letters that was taken and cannot be delivered: as if it had
+    /// never been taken. Whoever dies before that leaves a lease that ends.
+    fn bury(
+        &self,
+        watch: &Watch,
+        (mailbox, id): (&Name, &MessageId),
+        taken: &Stored,
+        before: &Record,
+        reason: &str,
+    ) -> Result<Taken> {
+        let record = before.moved(self.dead_place(reason, None));
+        Ok(if self.replace(mailbox, id, taken, record)?.is_some() {
+            self.record_dead(mailbox, id, None, before.epoch, reason);
+            Taken::Buried
+        } else {
+            watch.index().note_stale(id, taken.seq);
+            Taken::Lost
+        })
+    }
+
+    /// Waits until a message could be received; `false` once `patience` is over.
+    ///
+    /// # Errors
+    /// [`Error::NoMailbox`] or [`Error::Server`].
+    pub fn wait(&self, mailbox: &Name, patience: Duration) -> Result<bool> {
+        let watch = self.watch(mailbox)?;
+        let due = watch.index().next_due();
+        let nap = due.map_or(patience, |due| {
+            patience.min(Duration::from_millis(due.saturating_sub(self.now_millis())))
+        });
+        let _waiting = self.runtime.waiting();
+        Ok(watch.wait_until(nap, |index| index.has_due(self.now_millis())))
+    }
+}
+
+impl NatsTransport {
+    /// The ids of up to `limit` messages that could be received now, as far as is known here; from
+    /// now on the mailbox is followed.
+    ///
+    /// # Errors
+    /// [`Error::NoMailbox`] or [`Error::Server`].
+    pub fn due_ids(&self, mailbox: &Name, limit: usize) -> Result<Vec<MessageId>> {
+        let watch = self.watch(mailbox)?;
+        let now = self.now_millis();
+        let is_due = |place: &Place| matches!(place, Place::Queued { due } if *due <= now);
+        let mut ids: Vec<MessageId> = watch
+            .index()
+            .entries()
+            .filter(|(_, entry)| is_due(&entry.record.place))
+            .map(|(id, _)| id.clone())
+            .collect();
+        ids.sort_unstable();
+        ids.truncate(limit);
+        Ok(ids)
+    }
+
+    /// Waits until anything has changed in the mailboxes that are followed since this returned
+    /// `seen`, or `patience` is over. Begin with 0.
+    #[must_use]
+    pub fn wait_for_news(&self, seen: u64, patience: Duration) -> u64 {
+        let _waiting = self.runtime.waiting();
+        self.news.wait(seen, patience)
+    }
+}
+
+/// The envelope, or why it cannot be delivered.
+fn fit(id: &MessageId, content: &[u8], now: Timestamp) -> Result<Envelope, String> {
+    let envelope = Envelope::decode(content, Path::new(id.as_str()))
+        .map_err(|error| format!("malformed: {error}"))?;
+    if envelope.id != *id {
+        return Err(format!("malformed: says `{}`, its subject `{id}`", envelope.id));
+    }
+    match envelope.expires_at {
+        Some(at) if at <= now => Err("expired".to_owned()),
+        _ => Ok(envelope),
+    }
+}
+
+/// The error for a message that is not there.
+pub(super) fn no_message(id: &MessageId, place: String) -> Error {
+    Error::NoMessage { id: id.to_string(), place }
+}

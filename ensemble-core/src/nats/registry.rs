@@ -1,0 +1,103 @@
+//! Which mailboxes there are: one subject each, with the settings.
+
+use std::time::Instant;
+
+use async_nats::HeaderMap;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use super::{NatsTransport, Put, SETTINGS_AGE_MAX, lock};
+use crate::message::Name;
+use crate::spool::{Settings, nearest_names};
+use crate::{Error, Result};
+
+/// What a mailbox's subject says.
+#[derive(Debug, Serialize, Deserialize)]
+struct Registered {
+    mailbox: Name,
+    settings: Settings,
+}
+
+impl NatsTransport {
+    /// Creates a mailbox.
+    ///
+    /// # Errors
+    /// [`Error::MailboxExists`] if there is one of that name or of one that differs only in case,
+    /// or the settings are out of their limits.
+    pub fn add_mailbox(&self, name: &Name, settings: &Settings) -> Result<()> {
+        let subject = self.subjects.settings(name);
+        if let Some((field, detail)) = settings.fault() {
+            return Err(Error::malformed(subject, field, detail));
+        }
+        let registered = Registered { mailbox: name.clone(), settings: settings.clone() };
+        let content = Bytes::from(serde_json::to_vec(&registered).unwrap_or_default());
+        let wire = self.wire.clone();
+        let before = self.call("add a mailbox", async move {
+            match wire.compare_and_set(&subject, 0, HeaderMap::new(), content.clone()).await? {
+                Some(Put::Done(_)) => Ok(None),
+                Some(Put::Stale) => wire.last(&subject).await,
+                // An earlier try may have been ours; the same settings are as good as ours.
+                None => Ok(wire.last(&subject).await?.filter(|m| m.payload != content)),
+            }
+        })?;
+        if let Some(before) = before {
+            let existing = serde_json::from_slice::<Registered>(&before.payload)
+                .map_or_else(|_| name.clone(), |registered| registered.mailbox);
+            return Err(Error::MailboxExists { existing: existing.into() });
+        }
+        lock(&self.settings).insert(name.clone(), (settings.clone(), Instant::now()));
+        let data = serde_json::json!({ "mailbox": name, "settings": settings });
+        self.recorder.record("mailbox.added", name.as_str(), data);
+        Ok(())
+    }
+
+    /// All mailboxes by name.
+    ///
+    /// # Errors
+    /// [`Error::Server`].
+    pub fn mailboxes(&self) -> Result<Vec<Name>> {
+        // None is ever removed, so the number of the last one tells whether there is a new one: every
+        // watcher asks every few seconds, and all of a large team would be a load.
+        let (wire, pattern) = (self.wire.clone(), self.subjects.all_settings());
+        let last = self.call("list the mailboxes", async move {
+            Ok(wire.last(&pattern).await?.map_or(0, |message| message.sequence))
+        })?;
+        if let Some((_, names)) = lock(&self.names).as_ref().filter(|(seq, _)| *seq == last) {
+            return Ok(names.clone());
+        }
+        let (wire, pattern) = (self.wire.clone(), self.subjects.all_settings());
+        let listed = self.call("list the mailboxes", async move { wire.list(&pattern).await })?;
+        let mut names: Vec<Name> = listed
+            .iter()
+            .filter_map(|content| serde_json::from_slice::<Registered>(content).ok())
+            .map(|registered| registered.mailbox)
+            .collect();
+        names.sort_unstable();
+        *lock(&self.names) = Some((last, names.clone()));
+        Ok(names)
+    }
+
+    /// What is set for a mailbox; at most ten seconds old.
+    pub(super) fn settings_of(&self, mailbox: &Name) -> Result<Settings> {
+        if let Some((settings, at)) = lock(&self.settings).get(mailbox)
+            && at.elapsed() < SETTINGS_AGE_MAX
+        {
+            return Ok(settings.clone());
+        }
+        let (wire, subject) = (self.wire.clone(), self.subjects.settings(mailbox));
+        let asked = subject.clone();
+        let found =
+            self.call("read the settings of a mailbox", async move { wire.last(&asked).await })?;
+        let registered = found
+            .map(|found| serde_json::from_slice::<Registered>(&found.payload))
+            .transpose()
+            .map_err(|error| Error::malformed(subject, "settings", error.to_string()))?
+            .filter(|registered| registered.mailbox == *mailbox);
+        let Some(Registered { settings, .. }) = registered else {
+            let nearest = nearest_names(mailbox, self.mailboxes()?);
+            return Err(Error::NoMailbox { name: mailbox.to_string(), nearest });
+        };
+        lock(&self.settings).insert(mailbox.clone(), (settings.clone(), Instant::now()));
+        Ok(settings)
+    }
+}

@@ -1,0 +1,253 @@
+//! The async runtime, hidden: whoever calls drives it, and a thread of its own while nobody does.
+//!
+//! ```text
+//! a call comes                          the thread lets go; the caller drives until its call has ended
+//! no call, and somebody waits for news  the thread drives at once
+//! no call since QUIET                   the thread drives
+//! ```
+//!
+//! So a call that follows another one goes through no other thread: handing it over and getting its
+//! result back would cost more than half of what the server needs to answer. Calls may come from any
+//! thread, and from inside somebody else's runtime, where they are handed to the thread after all.
+//! Every call is bounded in time.
+
+use std::future::Future;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use tokio::runtime::{Builder, Handle, Runtime as Tokio};
+use tokio::sync::Notify;
+
+/// What a call that was handed over is given beyond its own limit to hand back its result, on a
+/// machine under load.
+const GRACE: Duration = Duration::from_secs(1);
+/// After the last call has ended, the thread takes over within twice this time.
+const QUIET: Duration = Duration::from_millis(2);
+
+#[derive(Debug)]
+pub(super) struct Runtime {
+    /// Missing only while it is dropped.
+    tokio: Option<Arc<Tokio>>,
+    turn: Arc<Turn>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Whose turn it is to drive.
+#[derive(Debug, Default)]
+struct Turn {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Tells the thread to let go.
+    let_go: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Calls that drive, or wait until the one that drives has ended.
+    callers: usize,
+    /// Calls that have begun, ever.
+    calls: u64,
+    /// The thread drives.
+    driven: bool,
+    /// Those who wait for what the runtime's tasks do, and do not drive.
+    waiters: usize,
+    over: bool,
+}
+
+impl Turn {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Blocks until the thread is to drive; `false` when all is over.
+    fn wait(&self) -> bool {
+        let mut state = self.state();
+        let mut seen = state.calls;
+        while !state.over {
+            if state.callers == 0 && state.waiters > 0 {
+                break;
+            }
+            let waited = self.changed.wait_timeout(state, QUIET);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if state.callers == 0 && state.calls == seen {
+                break;
+            }
+            seen = state.calls;
+        }
+        state.driven = true;
+        !state.over
+    }
+
+    fn end(&self) {
+        self.state().over = true;
+        self.changed.notify_all();
+        self.let_go.notify_one();
+    }
+}
+
+/// A call that drives; ends when dropped.
+struct Call<'a>(&'a Turn);
+
+impl<'a> Call<'a> {
+    fn begin(turn: &'a Turn) -> Self {
+        let mut state = turn.state();
+        state.callers += 1;
+        state.calls += 1;
+        if state.driven {
+            turn.let_go.notify_one();
+        }
+        Self(turn)
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.callers -= 1;
+        if state.callers == 0 && state.waiters > 0 {
+            self.0.changed.notify_all();
+        }
+    }
+}
+
+/// Somebody waits for news; ends when dropped.
+pub(super) struct Waiting<'a>(&'a Turn);
+
+impl<'a> Waiting<'a> {
+    fn begin(turn: &'a Turn) -> Self {
+        turn.state().waiters += 1;
+        turn.changed.notify_all();
+        Self(turn)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.state().waiters -= 1;
+    }
+}
+
+impl Runtime {
+    pub(super) fn start() -> std::io::Result<Self> {
+        let tokio = Arc::new(Builder::new_current_thread().enable_all().build()?);
+        let turn = Arc::new(Turn::default());
+        let (driven, its_turn) = (Arc::clone(&tokio), Arc::clone(&turn));
+        let thread = thread::Builder::new().name("ensemble-nats".to_owned()).spawn(move || {
+            while its_turn.wait() {
+                driven.block_on(its_turn.let_go.notified());
+                its_turn.state().driven = false;
+            }
+        })?;
+        Ok(Self { tokio: Some(tokio), turn, thread: Some(thread) })
+    }
+
+    /// Runs a future to its end and returns its result; `None` once `limit` is over.
+    pub(super) fn run<T: Send + 'static>(
+        &self,
+        limit: Duration,
+        future: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let tokio = self.tokio.as_ref()?;
+        let bounded = async move { tokio::time::timeout(limit, future).await.ok() };
+        if Handle::try_current().is_err() {
+            let _call = Call::begin(&self.turn);
+            return tokio.block_on(bounded);
+        }
+        // Inside another runtime none may be driven.
+        let (sender, receiver) = mpsc::sync_channel(1);
+        tokio.spawn(async move { sender.send(bounded.await) });
+        let _waiting = self.waiting();
+        receiver.recv_timeout(limit + GRACE).ok().flatten()
+    }
+
+    /// Lets a future run by itself, until the runtime ends.
+    pub(super) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
+        if let Some(tokio) = &self.tokio {
+            tokio.spawn(future);
+        }
+    }
+
+    /// To be held by whoever waits for something that a task of the runtime does.
+    pub(super) fn waiting(&self) -> Waiting<'_> {
+        Waiting::begin(&self.turn)
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.turn.end();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        // Does not wait for tasks, so that it may happen inside another runtime.
+        if let Some(tokio) = self.tokio.take().and_then(Arc::into_inner) {
+            tokio.shutdown_background();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_call_ends_at_its_limit() {
+        let runtime = Runtime::start().unwrap();
+        assert_eq!(runtime.run(LONG, async { 7 }), Some(7));
+        let never = std::future::pending::<()>();
+        assert_eq!(runtime.run(Duration::from_millis(1), never), None);
+    }
+
+    #[test]
+    fn tasks_run_while_nobody_calls() {
+        let runtime = Runtime::start().unwrap();
+        for _ in 0..100 {
+            let (sender, receiver) = mpsc::channel();
+            runtime.run(LONG, async {});
+            runtime.spawn(async move { sender.send(()).unwrap() });
+            let _waiting = runtime.waiting();
+            receiver.recv_timeout(LONG).unwrap();
+        }
+        // Without being asked for, too.
+        let (sender, receiver) = mpsc::channel();
+        runtime.run(LONG, async {});
+        runtime.spawn(async move { sender.send(()).unwrap() });
+        receiver.recv_timeout(LONG).unwrap();
+    }
+
+    #[test]
+    fn calls_of_many_threads_all_come_back() {
+        let runtime = Runtime::start().unwrap();
+        let done = AtomicU32::new(0);
+        thread::scope(|threads| {
+            for _ in 0..8 {
+                threads.spawn(|| {
+                    for n in 0..500u32 {
+                        let (sender, receiver) = oneshot::channel();
+                        runtime.spawn(async move { sender.send(n).unwrap() });
+                        assert_eq!(runtime.run(LONG, receiver), Some(Ok(n)));
+                        done.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!(done.into_inner(), 4000);
+    }
+
+    #[test]
+    fn it_works_and_ends_inside_another_runtime() {
+        let other = Builder::new_current_thread().enable_all().build().unwrap();
+        other.block_on(async {
+            let runtime = Runtime::start().unwrap();
+            assert_eq!(runtime.run(LONG, async { 7 }), Some(7));
+            assert_eq!(runtime.run(LONG, async { 8 }), Some(8));
+        });
+    }
+}

@@ -1,0 +1,68 @@
+//! Forgetting: settled messages past their time.
+
+use std::time::Duration;
+
+use super::record::Place;
+use super::watch::Watch;
+use super::{NatsTransport, lock};
+use crate::Result;
+use crate::message::{MessageId, Name};
+
+/// How many messages one sweep removes from one mailbox at most, so that it stays short.
+const REMOVALS_MAX: usize = 1000;
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+impl NatsTransport {
+    /// Removes settled messages that are older than their mailbox's `done_days`, as a directory's
+    /// sweep does; their ids may be used again then. Says how many were removed. Several hosts may
+    /// sweep at the same time. The age is the difference between this host's clock and the server's.
+    ///
+    /// # Errors
+    /// [`crate::Error::Server`]; what was removed before stays removed.
+    pub fn sweep(&self) -> Result<u64> {
+        let mut removed = 0;
+        for mailbox in self.mailboxes()? {
+            let keep = DAY.as_millis() * u128::from(self.settings_of(&mailbox)?.done_days);
+            let keep = u64::try_from(keep).unwrap_or(u64::MAX);
+            let Some(oldest_kept) = self.now_millis().checked_sub(keep) else { continue };
+            let watch = self.current(&mailbox)?;
+            for (id, seq) in settled_before(&watch, oldest_kept) {
+                removed += u64::from(self.remove(&mailbox, &id, seq)?);
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Removes a version by its number, so that a later one of the same id stays; `false` if it was
+    /// gone.
+    pub(super) fn remove(&self, mailbox: &Name, id: &MessageId, seq: u64) -> Result<bool> {
+        let (wire, subject) = (self.wire.clone(), self.subjects.message(mailbox, id));
+        let was_there = self.call("remove a message", async move {
+            if wire.read(&subject).await?.is_none_or(|stored| stored.seq != seq) {
+                return Ok(false);
+            }
+            match wire.stream.delete_message(seq).await {
+                Ok(_) => Ok(true),
+                // Somebody else was quicker?
+                Err(_) if wire.read(&subject).await?.is_none_or(|stored| stored.seq != seq) => {
+                    Ok(false)
+                }
+                Err(error) => Err(wire.unreachable("remove a message", error)),
+            }
+        })?;
+        if let Some(watch) = lock(&self.watches).get(mailbox) {
+            watch.index().forget_version(id, seq);
+        }
+        Ok(was_there)
+    }
+}
+
+fn settled_before(watch: &Watch, oldest_kept: u64) -> Vec<(MessageId, u64)> {
+    watch
+        .index()
+        .entries()
+        .filter(|(_, entry)| entry.record.place == Place::Settled && entry.at < oldest_kept)
+        .map(|(id, entry)| (id.clone(), entry.seq))
+        .take(REMOVALS_MAX)
+        .collect()
+}

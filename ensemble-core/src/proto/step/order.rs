@@ -1,0 +1,143 @@
+//! Red, Green, Refactor, Review: the order of test-driven steps, as a rule about a plan and about
+//! which step may be taken (seed 003, "Strict TDD Rules").
+//!
+//! Steps of one *cycle* pass through the phases in order; a phase may have several steps or none,
+//! but there is no Green without a Red before it. Cycles do not wait for each other.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// A phase of a cycle, in its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// Write a test that fails.
+    Red,
+    /// Make it pass.
+    Green,
+    /// Tidy up while it passes.
+    Refactor,
+    /// Judge the result.
+    Review,
+}
+
+impl Phase {
+    /// All phases, in order.
+    pub const ALL: [Self; 4] = [Self::Red, Self::Green, Self::Refactor, Self::Review];
+
+    /// Its place in the order, from 0.
+    #[must_use]
+    pub const fn rank(self) -> u8 {
+        match self {
+            Self::Red => 0,
+            Self::Green => 1,
+            Self::Refactor => 2,
+            Self::Review => 3,
+        }
+    }
+
+    /// The stable word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Red => "red",
+            Self::Green => "green",
+            Self::Refactor => "refactor",
+            Self::Review => "review",
+        }
+    }
+}
+
+/// What is wrong with the order of a plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OrderError {
+    /// A step has no phase.
+    #[error("has no `phase`: the policy `tdd` needs red, green, refactor or review")]
+    NoPhase {
+        /// Which, from 0.
+        step: usize,
+    },
+    /// A phase stands after a later one of its cycle.
+    #[error("is `{}` after `{}` in cycle `{cycle}`: the order is red, green, refactor, review", phase.word(), after.word())]
+    Backwards {
+        /// Which, from 0.
+        step: usize,
+        /// Its phase.
+        phase: Phase,
+        /// The phase before it.
+        after: Phase,
+        /// Its cycle.
+        cycle: String,
+    },
+    /// A cycle does not begin with a test.
+    #[error("begins cycle `{cycle}` with `{}`: begin with `red`", phase.word())]
+    NoTest {
+        /// Which, from 0.
+        step: usize,
+        /// Its phase.
+        phase: Phase,
+        /// Its cycle.
+        cycle: String,
+    },
+}
+
+impl OrderError {
+    /// Which step it is about, from 0.
+    #[must_use]
+    pub const fn step(&self) -> usize {
+        match self {
+            Self::NoPhase { step } | Self::Backwards { step, .. } | Self::NoTest { step, .. } => {
+                *step
+            }
+        }
+    }
+}
+
+/// Checks a plan: `steps` are phase and cycle of each step, in order.
+///
+/// # Errors
+/// The first step that is out of order.
+pub fn check_cycles<'a>(
+    steps: impl IntoIterator<Item = (Option<Phase>, &'a str)>,
+) -> Result<(), OrderError> {
+    let mut last: BTreeMap<&str, Phase> = BTreeMap::new();
+    for (step, (phase, cycle)) in steps.into_iter().enumerate() {
+        let Some(phase) = phase else { return Err(OrderError::NoPhase { step }) };
+        let cycle_name = || cycle.to_owned();
+        match last.insert(cycle, phase) {
+            None if phase != Phase::Red => {
+                return Err(OrderError::NoTest { step, phase, cycle: cycle_name() });
+            }
+            Some(after) if phase < after => {
+                return Err(OrderError::Backwards { step, phase, after, cycle: cycle_name() });
+            }
+            Some(_) | None => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cycle_begins_red_and_never_goes_back() {
+        use Phase::{Green, Red, Refactor, Review};
+        let check = |phases: &[Phase]| check_cycles(phases.iter().map(|p| (Some(*p), "a")));
+        assert_eq!(check(&[Red, Green, Refactor, Review]), Ok(()));
+        assert_eq!(check(&[Red, Red, Green, Review]), Ok(()));
+        assert!(matches!(check(&[Green]), Err(OrderError::NoTest { step: 0, .. })));
+        assert!(matches!(check(&[Red, Review, Green]), Err(OrderError::Backwards { step: 2, .. })));
+        assert_eq!(check_cycles([(None, "a")]), Err(OrderError::NoPhase { step: 0 }));
+    }
+
+    #[test]
+    fn cycles_do_not_wait_for_each_other() {
+        let steps =
+            [(Phase::Red, "a"), (Phase::Red, "b"), (Phase::Green, "a"), (Phase::Green, "b")];
+        assert_eq!(check_cycles(steps.map(|(phase, cycle)| (Some(phase), cycle))), Ok(()));
+    }
+}

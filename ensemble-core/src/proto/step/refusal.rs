@@ -1,0 +1,99 @@
+//! Why a step did not change, in words that tell its reader what to do.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::{Fix, Resolution, State};
+use crate::message::Name;
+
+/// Why a step did not change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "refusal", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Refusal {
+    /// It waits: nobody has been handed it.
+    NotTaken,
+    /// Somebody works on it.
+    HeldByAnother {
+        /// Who.
+        holder: Name,
+    },
+    /// It was handed out again since.
+    Outdated {
+        /// The epoch that was named.
+        epoch: u64,
+        /// The epoch that counts.
+        current: u64,
+    },
+    /// It is done.
+    Completed {
+        /// In which way.
+        resolution: Resolution,
+    },
+    /// It is blocked.
+    Blocked,
+    /// It has failed.
+    Failed {
+        /// Whether somebody is to take it up again.
+        fix_due: bool,
+    },
+    /// A block without a reason.
+    NoReasons,
+}
+
+impl Refusal {
+    /// What stands in the way in a state that nobody holds the step in.
+    pub(super) fn of(state: &State) -> Self {
+        match state {
+            State::Pending => Self::NotTaken,
+            State::InProgress { holder } => Self::HeldByAnother { holder: holder.clone() },
+            State::Completed(resolution) => Self::Completed { resolution: *resolution },
+            State::Blocked { .. } => Self::Blocked,
+            State::Failed { fix, .. } => Self::Failed { fix_due: *fix == Fix::Due },
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotTaken => write!(
+                f,
+                "it is PENDING, nobody holds it (a lease may have ended): take the next step first"
+            ),
+            Self::HeldByAnother { holder } => write!(
+                f,
+                "it is IN_PROGRESS and held by {holder}: only {holder} may report it, and nobody \
+                 may change it meanwhile; `step retry` takes it away"
+            ),
+            Self::Outdated { epoch, current } => write!(
+                f,
+                "it was handed out again since (epoch {current}, this is about {epoch}): read the \
+                 newest prompt, look at what has changed, and report again"
+            ),
+            Self::Completed { resolution: Resolution::Success } => {
+                write!(f, "it is COMPLETED already: go on with the next step")
+            }
+            Self::Completed { resolution: Resolution::Skipped } => {
+                write!(f, "it was skipped: go on with the next step")
+            }
+            Self::Completed { resolution: Resolution::Split } => {
+                write!(f, "it was split: go on with its parts")
+            }
+            Self::Blocked => {
+                write!(f, "it is BLOCKED: `step unblock`, `split` or `skip` it first")
+            }
+            Self::Failed { fix_due: true } => {
+                write!(f, "it is FAILED and waits for its next attempt: take the next step")
+            }
+            Self::Failed { fix_due: false } => {
+                write!(f, "it is FAILED for good: `step retry`, `split` or `skip` it first")
+            }
+            Self::NoReasons => write!(
+                f,
+                "`blocked` needs a reason: say in `blockers` what is missing, one text each"
+            ),
+        }
+    }
+}

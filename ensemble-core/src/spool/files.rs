@@ -1,0 +1,63 @@
+//! Every message of a mailbox with its file, for whoever checks them.
+
+use std::path::PathBuf;
+
+use super::finish::read_extension;
+use super::mailbox::Mailbox;
+use super::place::{self, Front, Held};
+use super::{Spool, State};
+use crate::Result;
+use crate::durable::Dir;
+use crate::message::{MessageId, Name};
+
+/// A message's file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MessageFile {
+    /// Which message.
+    pub id: MessageId,
+    /// Where it is on its way, as directory and name say.
+    pub state: State,
+    /// The file.
+    pub path: PathBuf,
+    /// What the lease of a held one was extended to, in seconds, and the sequence number of that.
+    pub extended: Option<(u64, u64)>,
+}
+
+impl Spool {
+    /// The files of all messages of a mailbox, in no order; a message that lies in two places is there
+    /// twice. Nothing is opened but the side files of leases.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or cannot be listed.
+    pub fn message_files(&self, mailbox: &Name) -> Result<Vec<MessageFile>> {
+        let mailbox = self.mailbox(mailbox)?;
+        let mut files = Vec::new();
+        let plain = [(&mailbox.new, State::Queued { epoch: 0, not_before: 0 })];
+        let over = [(&mailbox.done, State::Settled), (&mailbox.dead, State::Dead)];
+        for (dir, state) in plain.into_iter().chain(over) {
+            for (file, id) in named(dir, place::parse_plain)? {
+                files.push(MessageFile { id, state: state.clone(), path: file, extended: None });
+            }
+        }
+        for (path, Front { id, epoch, not_before, .. }) in named(&mailbox.front, Front::parse)? {
+            let state = State::Queued { epoch, not_before };
+            files.push(MessageFile { id, state, path, extended: None });
+        }
+        for (path, held) in named(&mailbox.cur, Held::parse)? {
+            files.push(held_file(&mailbox, path, held)?);
+        }
+        Ok(files)
+    }
+}
+
+fn held_file(mailbox: &Mailbox, path: PathBuf, held: Held) -> Result<MessageFile> {
+    let extended = read_extension(mailbox, &held)?.map(|e| (e.lease_seconds, e.sequence));
+    let Held { id, holder, epoch } = held;
+    Ok(MessageFile { id, state: State::Acked { holder, epoch }, path, extended })
+}
+
+fn named<T>(dir: &Dir, parse: impl Fn(&str) -> Option<T>) -> Result<Vec<(PathBuf, T)>> {
+    let names = dir.names()?;
+    Ok(names.iter().filter_map(|name| Some((dir.path().join(name), parse(name)?))).collect())
+}

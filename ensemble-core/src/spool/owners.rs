@@ -1,0 +1,124 @@
+//! Whose files a name's must be: with agents as users of their own, the system itself says who wrote what.
+//!
+//! ```text
+//! the file's owner                       the name it is written in
+//! who owns the queue (the watcher)       any: it writes for others, and has looked itself
+//! the user of that name                  this one
+//! the user of other names only           refused
+//! anybody, and the name has a user       refused, unless it is that user
+//! a user of nobody, a name without user  as everywhere
+//! ```
+//!
+//! A file with several names may have been written by somebody else than who put it there, so it is
+//! refused wherever anybody has a user.
+
+use std::collections::BTreeMap;
+
+use super::Spool;
+use crate::durable::{self, FileStat};
+use crate::message::Name;
+use crate::{Error, Result};
+
+/// The users of names, as numbers (`id -u`). Nobody has one unless it is said.
+///
+/// ```
+/// use ensemble_core::spool::Owners;
+///
+/// let owners = Owners::new([("worker-1".parse()?, 1001)]);
+/// assert_eq!(owners.user(&"worker-1".parse()?), Some(1001));
+/// # Ok::<(), ensemble_core::message::NameError>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Owners {
+    users: BTreeMap<Name, u32>,
+}
+
+impl Owners {
+    /// These names have users; others have none.
+    #[must_use]
+    pub fn new(users: impl IntoIterator<Item = (Name, u32)>) -> Self {
+        Self { users: users.into_iter().collect() }
+    }
+
+    /// The user of a name.
+    #[must_use]
+    pub fn user(&self, name: &Name) -> Option<u32> {
+        self.users.get(name).copied()
+    }
+
+    /// Whether nobody has a user.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.users.is_empty()
+    }
+
+    /// Why a file was not written by `name`; `None` if it may have been. `keeper` is the user who owns
+    /// the queue.
+    #[must_use]
+    pub fn refuse(&self, name: &Name, file: &FileStat, keeper: u32) -> Option<String> {
+        if self.is_empty() {
+            return None;
+        }
+        if file.links != 1 {
+            return Some(format!("has {} names, so its owner proves nothing", file.links));
+        }
+        if file.owner == keeper || self.user(name) == Some(file.owner) {
+            return None;
+        }
+        if let Some(user) = self.user(name) {
+            return Some(format!(
+                "is written as `{name}`, user {user}, and is user {}'s",
+                file.owner
+            ));
+        }
+        let (whose, _) = self.users.iter().find(|(_, user)| **user == file.owner)?;
+        Some(format!("is written as `{name}`, and is user {}'s, who is `{whose}`", file.owner))
+    }
+}
+
+impl Spool {
+    /// Why a file was not written by `name`; `None` if it may have been, or no name has a user.
+    ///
+    /// # Errors
+    /// The queue is gone.
+    pub fn refuse_owner(&self, name: &Name, file: &FileStat) -> Result<Option<String>> {
+        let owners = &self.options().owners;
+        if owners.is_empty() {
+            return Ok(None);
+        }
+        let missing = || Error::NoQueue { path: self.root().to_owned() };
+        let keeper = durable::stat_path(self.root())?.ok_or_else(missing)?.owner;
+        Ok(owners.refuse(name, file, keeper))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEEPER: u32 = 1000;
+
+    #[test]
+    fn each_row_of_the_table() {
+        let name = |name: &str| Name::new(name).unwrap();
+        let owners = Owners::new([(name("worker-1"), 1001), (name("worker-2"), 1002)]);
+        let home = tempfile::tempdir().unwrap();
+        let mut file = durable::stat_path(home.path()).unwrap().unwrap();
+        file.links = 1;
+        let mut refused = |owner, by: &str| {
+            file.owner = owner;
+            owners.refuse(&name(by), &file, KEEPER)
+        };
+        assert_eq!(refused(KEEPER, "worker-1"), None);
+        assert_eq!(refused(1001, "worker-1"), None);
+        let other = refused(1002, "worker-1").unwrap();
+        assert_eq!(other, "is written as `worker-1`, user 1001, and is user 1002's");
+        assert!(refused(1003, "worker-1").is_some());
+        let to_be_boss = refused(1001, "operator").unwrap();
+        assert_eq!(to_be_boss, "is written as `operator`, and is user 1001's, who is `worker-1`");
+        assert_eq!(refused(1003, "operator"), None);
+        (file.owner, file.links) = (1001, 2);
+        assert!(owners.refuse(&name("worker-1"), &file, KEEPER).unwrap().contains("2 names"));
+        assert_eq!(Owners::default().refuse(&name("worker-1"), &file, KEEPER), None);
+    }
+}

@@ -1,0 +1,241 @@
+//! How much one sender may leave unread in one mailbox, so that a sender which has gone mad does not fill
+//! the disk and bury what others have written.
+//!
+//! It is counted on disk, so it holds whoever is killed: a message counts until it is received. While few
+//! messages wait in a mailbox, of whomever, nothing is read; else [`EXAMINED_PER_MESSAGE`] times as many
+//! messages as one sender may have are looked at, spread over all. So in a mailbox that is deeper than that
+//! whoever has a quarter of it is refused, and nobody waits for a look at all of it.
+//! It is back-pressure, no invariant: senders that publish at once may exceed it by a few messages, and
+//! a process that publishes much looks again after as many messages as there was room for.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
+
+use super::mailbox::Mailbox;
+use super::{Spool, place};
+use crate::durable::Dir;
+use crate::message::{ENVELOPE_BYTES_MAX, Envelope, Name};
+use crate::{Error, Result};
+
+/// How many unread messages a sender may have in a mailbox, unless configured.
+pub const SENDER_MESSAGES_MAX: u64 = 1_000;
+/// How many bytes, attachments among them, unless configured.
+pub const SENDER_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// How many messages are looked at for each that a sender may have.
+const EXAMINED_PER_MESSAGE: u64 = 4;
+/// Among how many waiting messages those are chosen.
+const LISTED_MAX: usize = 100_000;
+
+/// What each sender may have waiting in each mailbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Quota {
+    /// How many messages.
+    pub messages: u64,
+    /// How many bytes, with attachments. A single message may be larger.
+    pub bytes: u64,
+    /// Who is not counted.
+    pub exempt: BTreeSet<Name>,
+}
+
+impl Default for Quota {
+    fn default() -> Self {
+        let (messages, bytes) = (SENDER_MESSAGES_MAX, SENDER_BYTES_MAX);
+        Self { messages, bytes, exempt: BTreeSet::new() }
+    }
+}
+
+impl Quota {
+    /// Without a limit for these.
+    #[must_use]
+    pub fn exempting(mut self, names: impl IntoIterator<Item = Name>) -> Self {
+        self.exempt.extend(names);
+        self
+    }
+}
+
+/// What a sender has waiting in a mailbox.
+#[derive(Clone, Copy, Debug, Default)]
+struct Usage {
+    messages: u64,
+    bytes: u64,
+}
+
+impl Spool {
+    /// # Errors
+    /// [`Error::Quota`] if the sender has as much in this mailbox as it may.
+    pub(super) fn check_quota(&self, mailbox: &Mailbox, envelope: &Envelope) -> Result<()> {
+        let Some(quota) = &self.options().quota else { return Ok(()) };
+        if quota.exempt.contains(&envelope.from) {
+            return Ok(());
+        }
+        let attached = envelope.attachment.as_ref().map_or(0, |attachment| attachment.bytes);
+        if attached == 0 && has_room(mailbox, quota)? {
+            return Ok(());
+        }
+        let used = usage(mailbox, &envelope.from, quota)?;
+        let is_large = used.messages > 0 && used.bytes + attached > quota.bytes;
+        if used.messages < quota.messages && !is_large {
+            return Ok(());
+        }
+        let Usage { messages, bytes, .. } = used;
+        self.record(
+            "mailbox.quota",
+            &envelope.from,
+            serde_json::json!({ "mailbox": mailbox.name, "id": envelope.id, "messages": messages, "bytes": bytes }),
+        );
+        let (mailbox, sender) = (mailbox.name.to_string(), envelope.from.to_string());
+        Err(Error::Quota { mailbox, sender, messages, bytes })
+    }
+}
+
+/// Whether so few messages wait that no sender can have too many.
+fn has_room(mailbox: &Mailbox, quota: &Quota) -> Result<bool> {
+    let spend = |room: u64| room.checked_sub(1);
+    if mailbox.room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, spend).is_ok() {
+        return Ok(true);
+    }
+    let room = quota.messages.saturating_sub(mailbox.count_waiting(quota.messages)?);
+    mailbox.room.store(room.saturating_sub(1), Ordering::Relaxed);
+    Ok(room > 0)
+}
+
+fn usage(mailbox: &Mailbox, sender: &Name, quota: &Quota) -> Result<Usage> {
+    let mut waiting: Vec<(&Dir, String)> = Vec::new();
+    list(&mailbox.front, |file| place::Front::parse(file).is_some(), &mut waiting)?;
+    list(&mailbox.new, |file| place::parse_plain(file).is_some(), &mut waiting)?;
+    let examined = quota.messages.saturating_mul(EXAMINED_PER_MESSAGE);
+    let examined = usize::try_from(examined).unwrap_or(usize::MAX).max(1);
+    // Not the first ones: many file systems list the oldest, or the newest, first.
+    let stride = waiting.len().div_ceil(examined).max(1);
+    let mut usage = Usage::default();
+    for (dir, file) in waiting.iter().step_by(stride) {
+        // What cannot be read, or was received meanwhile, is nobody's.
+        let content = dir.read(file, ENVELOPE_BYTES_MAX).ok().flatten().unwrap_or_default();
+        let envelope = Envelope::decode(&content, &dir.path().join(file));
+        if let Some(envelope) = envelope.ok().filter(|envelope| envelope.from == *sender) {
+            usage.messages += 1;
+            usage.bytes += content.len() as u64;
+            usage.bytes += envelope.attachment.map_or(0, |attachment| attachment.bytes);
+        }
+        if usage.messages >= quota.messages {
+            break;
+        }
+    }
+    Ok(usage)
+}
+
+fn list<'a>(
+    dir: &'a Dir,
+    is_message: fn(&str) -> bool,
+    waiting: &mut Vec<(&'a Dir, String)>,
+) -> Result<()> {
+    dir.for_each(|file| {
+        if is_message(file) {
+            waiting.push((dir, file.to_owned()));
+        }
+        if waiting.len() < LISTED_MAX { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spool::Options;
+
+    struct Bed {
+        home: tempfile::TempDir,
+        spool: Spool,
+    }
+
+    fn name(name: &str) -> Name {
+        Name::new(name).unwrap()
+    }
+
+    fn open(home: &std::path::Path) -> Spool {
+        let quota = Quota { messages: 10, bytes: 1_000_000, ..Quota::default() };
+        let quota = Some(quota.exempting([name("operator")]));
+        Spool::create(&home.join("queue"), Options { quota, ..Options::default() }).unwrap()
+    }
+
+    fn bed() -> Bed {
+        let home = tempfile::tempdir().unwrap();
+        let spool = open(home.path());
+        spool.add_mailbox(&name("w"), &Default::default()).unwrap();
+        Bed { home, spool }
+    }
+
+    impl Bed {
+        fn message(&self, from: &str) -> Envelope {
+            Envelope::new(name("w"), "x").from(name(from))
+        }
+
+        fn send(&self, from: &str) -> Result<()> {
+            self.spool.publish(&self.message(from)).map(drop)
+        }
+
+        /// How many of so many were not refused.
+        fn stored(&self, from: &str, offered: usize) -> usize {
+            (0..offered).filter(|_| self.send(from).is_ok()).count()
+        }
+    }
+
+    #[test]
+    fn a_sender_has_its_share_and_others_have_theirs() {
+        let bed = bed();
+        assert_eq!(bed.stored("mad", 30), 10);
+        let refused = bed.send("mad").unwrap_err();
+        assert!(refused.is_transient(), "{refused}");
+        let text = refused.to_string();
+        assert!(
+            text.starts_with("`mad` has 10 unread messages (") && text.contains("`w`"),
+            "{text}"
+        );
+        assert_eq!((bed.stored("calm", 5), bed.stored("operator", 20)), (5, 20));
+        // A message that is there already is not sent anew, and so not refused.
+        let kept = bed.message("mad").with_id("kept".parse().unwrap());
+        assert!(matches!(bed.spool.publish(&kept), Err(Error::Quota { messages: 10, .. })));
+        let first = bed.spool.receive(&name("w"), &name("w")).unwrap().unwrap();
+        assert_eq!(first.envelope.from, name("mad"));
+        bed.spool.publish(&kept).unwrap();
+        assert_eq!(bed.spool.publish(&kept).unwrap(), crate::env::Published::AlreadyStored);
+        // What goes back to the front is counted as well, by another process, too.
+        bed.spool.release(&first.lease, std::time::Duration::ZERO).unwrap();
+        let other = open(bed.home.path());
+        assert!(matches!(
+            other.publish(&bed.message("mad")),
+            Err(Error::Quota { messages: 10, .. })
+        ));
+    }
+
+    #[test]
+    fn attachments_count_and_a_single_one_may_be_large() {
+        let bed = bed();
+        let attached = |bytes: usize| {
+            let attachment = bed.spool.attach(&vec![7; bytes]).unwrap();
+            bed.spool.publish(&bed.message("mad").with_attachment(attachment))
+        };
+        attached(2_000_000).unwrap();
+        assert!(matches!(attached(1), Err(Error::Quota { messages: 1, .. })));
+        bed.send("mad").unwrap();
+        bed.spool.receive(&name("w"), &name("w")).unwrap().unwrap();
+        for _ in 0..3 {
+            attached(300_000).unwrap();
+        }
+        assert!(attached(300_000).is_err());
+    }
+
+    #[test]
+    fn in_a_deep_mailbox_whoever_has_much_of_it_is_refused_and_nobody_else() {
+        let bed = bed();
+        assert_eq!(bed.stored("operator", 200), 200);
+        assert_eq!((bed.stored("a", 1), bed.stored("b", 1)), (1, 1));
+        let mut sent = 0;
+        while bed.send("mad").is_ok() {
+            sent += 1;
+            assert!(sent < 400, "more than half of what waits, and not refused");
+        }
+        assert_eq!((bed.stored("a", 1), bed.stored("b", 1)), (1, 1));
+    }
+}

@@ -1,0 +1,174 @@
+//! Files that steps work on, under one name each, and who has them.
+
+use std::fmt;
+use std::path::{Component, Path};
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+use serde::{Deserialize, Serialize};
+
+use super::rows::StepKey;
+
+/// The longest path, in bytes.
+pub const PATH_BYTES_MAX: usize = 1024;
+
+/// A path below the project's directory in its shortest form: `src/lib.rs`, never `./src//lib.rs`,
+/// absolute, or out of the project.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct FilePath(String);
+
+impl FilePath {
+    /// Checks and shortens a path.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn new(path: &str) -> Result<Self, String> {
+        if path.len() > PATH_BYTES_MAX {
+            return Err(format!("has {} bytes, the limit is {PATH_BYTES_MAX}", path.len()));
+        }
+        if path.chars().any(char::is_control) {
+            return Err("has control characters".to_owned());
+        }
+        let mut parts: Vec<&str> = Vec::new();
+        for component in Path::new(path).components() {
+            match component {
+                Component::CurDir => {}
+                Component::Normal(part) => parts.extend(part.to_str()),
+                Component::ParentDir if parts.pop().is_some() => {}
+                Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
+                    return Err(format!(
+                        "`{path}` leaves the project: name it relative to the project's directory"
+                    ));
+                }
+            }
+        }
+        match parts.is_empty() {
+            true => Err(format!("`{path}` is no file below the project's directory")),
+            false => Ok(Self(parts.join("/"))),
+        }
+    }
+
+    /// The path.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The name under which it is locked: links are followed, as far as there is something, so that
+    /// two names of one file exclude each other.
+    pub(super) fn lock_name(&self, root: &Path) -> String {
+        let path = root.join(&self.0);
+        let mut existing = path.as_path();
+        loop {
+            if let Ok(real) = existing.canonicalize() {
+                let rest = path.strip_prefix(existing).unwrap_or_else(|_| Path::new(""));
+                let whole = if rest.as_os_str().is_empty() { real } else { real.join(rest) };
+                return whole.to_string_lossy().into_owned();
+            }
+            match existing.parent() {
+                Some(parent) => existing = parent,
+                None => return path.to_string_lossy().into_owned(),
+            }
+        }
+    }
+}
+
+impl fmt::Display for FilePath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl TryFrom<String> for FilePath {
+    type Error = String;
+    fn try_from(path: String) -> Result<Self, String> {
+        Self::new(&path)
+    }
+}
+
+impl From<FilePath> for String {
+    fn from(path: FilePath) -> Self {
+        path.0
+    }
+}
+
+/// What a step changes.
+pub(super) fn of_step(tx: &Connection, key: &StepKey) -> rusqlite::Result<Vec<String>> {
+    tx.prepare_cached(
+        "SELECT path FROM task_resources
+         WHERE task_id = ?1 AND step_index = ?2 AND access = 'write' ORDER BY number",
+    )?
+    .query_map(params![key.task_id, key.step_index], |row| row.get(0))?
+    .collect()
+}
+
+/// Who has one of these files, or a directory around or a file below it: file and holder.
+pub(super) fn conflict(
+    tx: &Connection,
+    names: &[String],
+) -> rusqlite::Result<Option<(String, String)>> {
+    if names.is_empty() {
+        return Ok(None);
+    }
+    let mut find = tx.prepare_cached(
+        "SELECT path, holder FROM file_locks
+         WHERE path = ?1 OR substr(path, 1, length(?1) + 1) = ?1 || '/'
+            OR substr(?1, 1, length(path) + 1) = path || '/' LIMIT 1",
+    )?;
+    for name in names {
+        let found = find.query_row([name], |row| Ok((row.get(0)?, row.get(1)?))).optional()?;
+        if found.is_some() {
+            return Ok(found);
+        }
+    }
+    Ok(None)
+}
+
+/// Gives files to the holder of a step.
+pub(super) fn lock(
+    tx: &Connection,
+    names: &[String],
+    key: &StepKey,
+    epoch: u64,
+    holder: &str,
+) -> rusqlite::Result<()> {
+    let mut insert = tx.prepare_cached(
+        "INSERT INTO file_locks (path, task_id, step_index, epoch, holder) VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?;
+    for name in names {
+        insert.execute(params![name, key.task_id, key.step_index, epoch as i64, holder])?;
+    }
+    Ok(())
+}
+
+/// Takes all files of a step back.
+pub(super) fn free(tx: &Connection, key: &StepKey) -> rusqlite::Result<()> {
+    tx.prepare_cached("DELETE FROM file_locks WHERE task_id = ?1 AND step_index = ?2")?
+        .execute(params![key.task_id, key.step_index])
+        .map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_has_one_name() {
+        for path in ["src/a.rs", "./src/a.rs", "src//a.rs", "src/x/../a.rs", "src/./a.rs/"] {
+            assert_eq!(FilePath::new(path).unwrap().as_str(), "src/a.rs");
+        }
+        for path in ["", ".", "/etc/passwd", "../x", "src/../../x", "a\nb"] {
+            assert!(FilePath::new(path).is_err(), "{path:?}");
+        }
+    }
+
+    #[test]
+    fn links_do_not_give_a_file_a_second_name() {
+        let home = tempfile::tempdir().unwrap();
+        std::fs::create_dir(home.path().join("src")).unwrap();
+        std::os::unix::fs::symlink("src", home.path().join("link")).unwrap();
+        let name = |path| FilePath::new(path).unwrap().lock_name(home.path());
+        assert_eq!(name("link/new.rs"), name("src/new.rs"));
+        assert_ne!(name("src/new.rs"), name("src/old.rs"));
+    }
+}

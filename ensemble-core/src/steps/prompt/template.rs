@@ -1,0 +1,37 @@
+//! The prompt's form, which a queue may replace.
+
+use crate::template::Form;
+
+/// The seed's form.
+pub const TEMPLATE: &str = "\
+ROLE: {{role}}
+GOAL: {{goal}}
+CONTEXT FILES:
+{{context_files}}
+
+INSTRUCTIONS:
+{{instructions}}
+
+CONSTRAINTS:
+{{constraints}}
+
+OUTPUT REQUIREMENT:
+{{output_requirement}}
+";
+
+/// What a step has.
+pub(super) const FORM: Form = Form {
+    names: &[
+        "role",
+        "goal",
+        "context_files",
+        "instructions",
+        "constraints",
+        "output_requirement",
+        "task_id",
+        "step_index",
+        "attempt",
+        "attempts_max",
+    ],
+    required: &[("output_requirement", "a worker must be told how to report")],
+};

@@ -1,0 +1,481 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::*;
+use crate::message::Name;
+use crate::sim::{SimClock, SimRng};
+
+struct Bed {
+    home: tempfile::TempDir,
+    clock: Arc<SimClock>,
+    store: StepStore,
+}
+
+fn name(name: &str) -> Name {
+    Name::new(name).unwrap()
+}
+
+impl Bed {
+    fn new(plans: &[&str]) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let clock = Arc::new(SimClock::new(crate::message::Timestamp::from_unix_millis(0)));
+        let store = open(home.path(), &clock);
+        for plan in plans {
+            store.add(&Plan::parse(plan, Path::new("plan.yaml")).unwrap()).unwrap();
+        }
+        Self { home, clock, store }
+    }
+
+    fn take(&self, agent: &str) -> Option<Handed> {
+        match self.store.take(&Ask::of(name(agent))).unwrap() {
+            Next::Handed(handed) => Some(*handed),
+            Next::Nothing(_) => None,
+        }
+    }
+
+    fn why(&self, agent: &str) -> Nothing {
+        match self.store.take(&Ask::of(name(agent))).unwrap() {
+            Next::Handed(handed) => panic!("handed {handed:?}"),
+            Next::Nothing(nothing) => nothing,
+        }
+    }
+
+    fn submit(&self, handed: &Handed, status: &str) -> Result<Submitted> {
+        let report = report(handed, status);
+        self.store.submit(&report, &handed.agent, Some(handed.epoch))
+    }
+
+    fn status(&self, handed: &Handed) -> String {
+        self.store.step(&handed.key).unwrap().status
+    }
+}
+
+fn open(home: &Path, clock: &Arc<SimClock>) -> StepStore {
+    let options =
+        StepOptions::new(home)
+            .with_durability(Durability::Process)
+            .with_clock(Arc::<SimClock>::clone(clock));
+    StepStore::open(&home.join("steps.db"), options).unwrap()
+}
+
+fn report(handed: &Handed, status: &str) -> Completion {
+    Completion::from_json(&json!({
+        "task_id": handed.key.task_id, "step_index": f64::from(handed.key.step_index),
+        "agent": handed.agent, "status": status, "summary": format!("epoch {}", handed.epoch),
+        "blockers": if status == "blocked" { vec!["no file"] } else { vec![] },
+    }))
+    .unwrap()
+}
+
+const THREE: &str = "
+task_id: 0-4-1
+orchestrator: orion
+steps:
+  - {agent: Tara, goal: one, files: [tests/a.rs]}
+  - {agent: Devon, goal: two, files: [src/a.rs], context: [tests/a.rs]}
+  - {agent: Tara, goal: three}
+";
+
+#[test]
+fn a_queue_runs_through_success_failure_and_a_block() {
+    let bed = Bed::new(&[THREE]);
+    assert_eq!(bed.why("Devon"), Nothing::Others { task_id: "0-4-1".into(), agent: name("Tara") });
+    let one = bed.take("Tara").unwrap();
+    assert_eq!(bed.take("Tara").map(|again| (again.epoch, again.again)), Some((1, true)));
+    assert!(matches!(bed.why("Devon"), Nothing::Others { .. }));
+    assert_eq!(bed.submit(&one, "success").unwrap().status, "COMPLETED");
+
+    let two = bed.take("Devon").unwrap();
+    let failed = bed.submit(&two, "failure").unwrap();
+    assert_eq!((failed.status, failed.next_attempt, failed.paused), ("FAILED", Some(2), false));
+    let again = bed.take("Devon").unwrap();
+    assert_eq!((again.attempt, again.epoch), (2, 2));
+    assert!(bed.submit(&two, "success").is_err(), "late: the first attempt is over");
+    bed.submit(&again, "success").unwrap();
+
+    let three = bed.take("Tara").unwrap();
+    assert!(bed.submit(&three, "blocked").unwrap().paused);
+    assert!(matches!(bed.why("Tara"), Nothing::Paused { step_index: 3, .. }));
+    bed.store.unblock(&three.key, &name("orion"), "it is there now").unwrap();
+    let three = bed.take("Tara").unwrap();
+    assert!(bed.store.prompt(&three).unwrap().text.contains("it is there now (was: no file)"));
+    assert!(bed.submit(&three, "success").unwrap().queue_done);
+    assert_eq!(bed.why("Tara"), Nothing::Done);
+}
+
+#[test]
+fn the_same_report_again_changes_nothing_and_another_is_refused() {
+    let bed = Bed::new(&[THREE]);
+    let one = bed.take("Tara").unwrap();
+    assert!(!bed.submit(&one, "success").unwrap().already_submitted);
+    assert!(bed.submit(&one, "success").unwrap().already_submitted);
+    assert!(
+        bed.store.submit(&report(&one, "success"), &one.agent, None).unwrap().already_submitted
+    );
+    let error = bed.submit(&one, "failure").unwrap_err().to_string();
+    assert!(error.contains("COMPLETED already"), "{error}");
+    let error = bed.store.submit(&report(&one, "success"), &name("Devon"), None).unwrap_err();
+    assert!(error.to_string().contains("you are Devon"), "{error}");
+    assert_eq!(bed.store.runs(&one.key).unwrap().len(), 1);
+}
+
+#[test]
+fn a_step_that_fails_too_often_stops_the_queue_until_somebody_retries() {
+    let bed = Bed::new(&["{task_id: t, attempts_max: 2, steps: [{agent: A, goal: g}]}"]);
+    for attempt in 1..=2 {
+        let step = bed.take("A").unwrap();
+        assert_eq!(step.attempt, attempt);
+        bed.submit(&step, "failure").unwrap();
+    }
+    assert!(matches!(bed.why("A"), Nothing::Paused { .. }));
+    bed.store.retry(&StepKey::new("t", 1), &name("orion"), "").unwrap();
+    let step = bed.take("A").unwrap();
+    assert_eq!((step.attempt, step.epoch), (1, 3));
+    // Taken away from whoever has it.
+    bed.store.retry(&step.key, &name("orion"), "").unwrap();
+    assert!(bed.submit(&step, "success").is_err());
+    bed.store.skip(&step.key, &name("orion"), "not needed").unwrap();
+    assert!(bed.store.queue("t").unwrap().is_done());
+}
+
+#[test]
+fn a_block_may_stop_only_its_step() {
+    let plan =
+        "{task_id: t, blocked_pauses: step, steps: [{agent: A, goal: g}, {agent: A, goal: h}]}";
+    let bed = Bed::new(&[plan]);
+    let first = bed.take("A").unwrap();
+    bed.submit(&first, "blocked").unwrap();
+    assert_eq!(bed.take("A").unwrap().key.step_index, 2);
+}
+
+#[test]
+fn parts_of_a_split_step_go_to_the_head() {
+    let bed = Bed::new(&[THREE]);
+    let one = bed.take("Tara").unwrap();
+    bed.submit(&one, "blocked").unwrap();
+    let part = |goal| Part::new(name("Tara"), goal);
+    assert!(bed.store.split(&one.key, &name("orion"), &[part("only one")]).is_err());
+    let parts = bed.store.split(&one.key, &name("orion"), &[part("a"), part("b")]).unwrap();
+    assert_eq!(parts, [4, 5]);
+    for (index, goal) in [(4, "a"), (5, "b")] {
+        let step = bed.take("Tara").unwrap();
+        assert_eq!((step.key.step_index, step.goal.as_str()), (index, goal));
+        bed.submit(&step, "success").unwrap();
+    }
+    assert_eq!(bed.take("Devon").unwrap().key.step_index, 2);
+    let parent = bed.store.step(&one.key).unwrap();
+    assert_eq!(
+        (parent.status.as_str(), parent.resolution.as_deref()),
+        ("COMPLETED", Some("split"))
+    );
+}
+
+#[test]
+fn two_agents_never_have_one_file() {
+    let plan = |task: &str, agent: &str, file: &str| {
+        format!("{{task_id: {task}, steps: [{{agent: {agent}, goal: g, files: [{file}]}}]}}")
+    };
+    for (one, other) in [("src/a.rs", "./src//a.rs"), ("src", "src/a.rs"), ("src/a.rs", "src")] {
+        let bed = Bed::new(&[&plan("t1", "A", one), &plan("t2", "B", other)]);
+        let first = bed.take("A").unwrap();
+        assert!(matches!(bed.why("B"), Nothing::FileHeld { .. }), "{one} {other}");
+        bed.submit(&first, "success").unwrap();
+        assert!(bed.take("B").is_some());
+    }
+    let bed = Bed::new(&[&plan("t1", "A", "src/a.rs"), &plan("t2", "B", "src/a.rs.bak")]);
+    assert!(bed.take("A").is_some() && bed.take("B").is_some());
+}
+
+#[test]
+fn red_green_refactor_review_is_kept_in_each_cycle() {
+    let bed = Bed::new(&["
+task_id: t
+policy: tdd
+parallel: 4
+steps:
+  - {agent: T, goal: red a, phase: red, cycle: a}
+  - {agent: D, goal: green a, phase: green, cycle: a}
+  - {agent: T2, goal: red b, phase: red, cycle: b}
+"]);
+    let red = bed.take("T").unwrap();
+    assert!(matches!(bed.why("D"), Nothing::Order { step_index: 2, .. }));
+    assert!(bed.take("T2").is_some(), "another cycle does not wait");
+    bed.submit(&red, "success").unwrap();
+    let green = bed.take("D").unwrap();
+    assert!(bed.store.prompt(&green).unwrap().text.contains("- Strict TDD, green: "));
+}
+
+#[test]
+fn a_failure_goes_to_whoever_fixes_it() {
+    let bed = Bed::new(&["{task_id: t, steps: [{agent: Tara, goal: review, fix_by: Devon}]}"]);
+    let review = bed.take("Tara").unwrap();
+    bed.submit(&review, "failure").unwrap();
+    assert!(bed.take("Tara").is_none());
+    let fix = bed.take("Devon").unwrap();
+    let prompt = bed.store.prompt(&fix).unwrap().text;
+    assert!(prompt.starts_with("ROLE: Devon\n") && prompt.contains("epoch 1"), "{prompt}");
+}
+
+#[test]
+fn a_silent_workers_step_returns_and_its_late_report_is_refused() {
+    let bed =
+        Bed::new(&["{task_id: t, lease_seconds: 120, steps: [{agent: A, goal: g, files: [x]}]}"]);
+    let step = bed.take("A").unwrap();
+    let look = |seconds: u64| {
+        bed.clock.advance(Duration::from_secs(seconds));
+        // Another process each time: what was seen is in the database.
+        open(bed.home.path(), &bed.clock).observe().unwrap()
+    };
+    assert_eq!(look(0).held, 1);
+    assert_eq!(look(60).returned, []);
+    bed.store.beat(&step.key, &name("A"), Some(1)).unwrap();
+    assert_eq!(look(60).returned, [], "it has shown that it lives");
+    assert_eq!(look(60).returned, []);
+    assert_eq!(look(61).returned, std::slice::from_ref(&step.key));
+    assert_eq!(bed.status(&step), "PENDING");
+    assert!(bed.store.beat(&step.key, &name("A"), Some(1)).is_err());
+    let again = bed.take("A").unwrap();
+    assert_eq!((again.epoch, again.again), (2, false));
+    let error = bed.submit(&step, "success").unwrap_err().to_string();
+    assert!(error.contains("handed out again since"), "{error}");
+    bed.submit(&again, "success").unwrap();
+}
+
+/// A clock during whose next reading something else happens, as when its reader stands still.
+struct Slow {
+    clock: Arc<SimClock>,
+    meanwhile: std::sync::Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl crate::env::Clock for Slow {
+    fn monotonic(&self) -> crate::env::Monotonic {
+        let now = self.clock.monotonic();
+        let meanwhile = self.meanwhile.lock().unwrap().take();
+        meanwhile.into_iter().for_each(|happens| happens());
+        now
+    }
+    fn wall(&self) -> crate::message::Timestamp {
+        self.clock.wall()
+    }
+}
+
+#[test]
+fn a_step_that_is_taken_while_an_observer_stands_still_has_its_whole_lease() {
+    let bed = Bed::new(&["{task_id: t, parallel: 2, lease_seconds: 40, \
+                         steps: [{agent: A, goal: g}, {agent: B, goal: h}]}"]);
+    let first = bed.take("A").unwrap();
+    let (home, clock) = (bed.home.path().to_owned(), Arc::clone(&bed.clock));
+    let meanwhile = move || {
+        clock.advance(Duration::from_secs(30));
+        let taken = open(&home, &clock).take(&Ask::of(name("B"))).unwrap();
+        assert!(matches!(taken, Next::Handed(_)));
+    };
+    let slow = Slow {
+        clock: Arc::clone(&bed.clock),
+        meanwhile: std::sync::Mutex::new(Some(Box::new(meanwhile))),
+    };
+    let options = StepOptions::new(bed.home.path())
+        .with_durability(Durability::Process)
+        .with_clock(Arc::new(slow));
+    StepStore::open(&bed.home.path().join("steps.db"), options).unwrap().observe().unwrap();
+    bed.store.beat(&first.key, &name("A"), Some(first.epoch)).unwrap();
+    bed.clock.advance(Duration::from_secs(15));
+    let observed = bed.store.observe().unwrap();
+    assert_eq!((observed.held, observed.returned), (2, vec![]), "the second has had 15 s of 40");
+}
+
+#[test]
+fn the_orchestrator_is_told_once() {
+    let bed = Bed::new(&[THREE]);
+    let queue = bed.home.path().join("queue");
+    let spool = crate::spool::Spool::create(&queue, crate::spool::Options::default()).unwrap();
+    let step = bed.take("Tara").unwrap();
+    bed.submit(&step, "blocked").unwrap();
+    assert!(bed.store.post_notices(&spool).is_err(), "no mailbox: it stays owed");
+    spool.add_mailbox(&name("orion"), &crate::spool::Settings::default()).unwrap();
+    assert_eq!(bed.store.post_notices(&spool).unwrap(), 1);
+    // As after a crash between the publish and the mark.
+    bed.store.lock().execute("UPDATE step_notices SET posted = 0", []).unwrap();
+    assert_eq!(bed.store.post_notices(&spool).unwrap(), 0);
+    let mail = spool.receive(&name("orion"), &name("orion")).unwrap().unwrap().envelope;
+    assert_eq!(mail.kind.as_str(), "step.blocked");
+    let notice: Notice = crate::message::yaml::parse(&mail.body, Path::new("mail")).unwrap();
+    assert_eq!(notice.reasons, ["no file"]);
+    assert_eq!(notice.remedies[0], "ensemble step unblock 0-4-1 1");
+    assert!(spool.receive(&name("orion"), &name("orion")).unwrap().is_none());
+}
+
+#[test]
+fn another_plan_of_the_same_task_is_refused_and_the_same_changes_nothing() {
+    let bed = Bed::new(&[THREE]);
+    let same = Plan::parse(THREE, Path::new("p")).unwrap();
+    assert_eq!(bed.store.add(&same).unwrap(), Added::AlreadyStored);
+    let other = Plan::new("0-4-1", vec![PlannedStep::new(name("A"), "g")]);
+    assert!(matches!(bed.store.add(&other), Err(Error::StepRefused { .. })));
+    assert_eq!(bed.store.steps("0-4-1").unwrap().len(), 3);
+}
+
+#[test]
+fn what_is_no_database_is_left_alone() {
+    let home = tempfile::tempdir().unwrap();
+    let options = || StepOptions::new(home.path());
+    let path = home.path().join("steps.db");
+    std::fs::write(
+        &path,
+        "no database at all, but some text of more than a hundred bytes: ".repeat(9),
+    )
+    .unwrap();
+    assert!(matches!(StepStore::open(&path, options()), Err(Error::Malformed { .. })));
+    let link = home.path().join("link.db");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    assert!(matches!(StepStore::open(&link, options()), Err(Error::Malformed { .. })));
+    let newer = home.path().join("newer.db");
+    drop(StepStore::open(&newer, options()).unwrap());
+    Connection::open(&newer).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    let error = StepStore::open(&newer, options()).unwrap_err().to_string();
+    assert!(error.contains("use a newer one"), "{error}");
+}
+
+#[test]
+fn reports_name_all_their_mistakes() {
+    let parse = |value| Completion::from_json(&value).unwrap_err().to_string();
+    let error =
+        parse(json!({ "step_index": 1.5, "agent": "a b", "status": "done", "artifacts": "x" }));
+    for field in [
+        "task_id: is missing",
+        "1.5 is no step",
+        "agent: ",
+        "`done` is none",
+        "artifacts: is a string",
+    ] {
+        assert!(error.contains(field), "{error}");
+    }
+    assert!(parse(json!([])).contains("pass one JSON object"));
+    let blocked = json!({ "task_id": "t", "step_index": 1.0, "agent": "A", "status": "blocked", "blockers": [" "] });
+    assert!(parse(blocked).contains("needs a reason"));
+    for index in [json!(-1), json!("1"), json!(1e300), json!(null)] {
+        let error = parse(
+            json!({ "task_id": "t", "step_index": index, "agent": "A", "status": "success" }),
+        );
+        assert!(error.contains("step_index: "), "{error}");
+    }
+}
+
+#[test]
+fn statements_are_prepared_once_and_find_by_index() {
+    let plan =
+        "{task_id: t, parallel: 9, steps: [".to_owned() + &"{agent: A, goal: g},".repeat(9) + "]}";
+    let bed = Bed::new(&[&plan]);
+    for _ in 0..9 {
+        let step = bed.take("A").unwrap();
+        bed.submit(&step, "success").unwrap();
+    }
+    let db = bed.store.lock();
+    let find = db.prepare_cached(&working::find_statement()).unwrap();
+    let times = find.get_status(rusqlite::StatementStatus::RePrepare);
+    assert!(times <= 1, "prepared {times} times: what is bound must not matter");
+    let explain = "EXPLAIN QUERY PLAN SELECT 1 FROM task_steps WHERE holder = ?1";
+    let plan: String = db.query_row(explain, ["A"], |row| row.get(3)).unwrap();
+    assert!(plan.contains("task_steps_by_holder"), "{plan}");
+}
+
+#[test]
+fn a_queue_in_a_fresh_database_is_told_of_though_one_of_its_name_was_there_before() {
+    let bed = Bed::new(&[THREE]);
+    let queue = bed.home.path().join("queue");
+    let spool = crate::spool::Spool::create(&queue, crate::spool::Options::default()).unwrap();
+    spool.add_mailbox(&name("orion"), &crate::spool::Settings::default()).unwrap();
+    bed.submit(&bed.take("Tara").unwrap(), "blocked").unwrap();
+    assert_eq!(bed.store.post_notices(&spool).unwrap(), 1);
+    let other = tempfile::tempdir().unwrap();
+    bed.clock.advance(Duration::from_secs(1));
+    let store = open(other.path(), &bed.clock);
+    store.add(&Plan::parse(THREE, Path::new("plan.yaml")).unwrap()).unwrap();
+    let bed = Bed { home: other, clock: Arc::clone(&bed.clock), store };
+    bed.submit(&bed.take("Tara").unwrap(), "blocked").unwrap();
+    assert_eq!(bed.store.post_notices(&spool).unwrap(), 1, "it was taken for the same");
+}
+
+/// Any order of calls by several workers: what must never happen does not.
+#[test]
+fn whatever_workers_do_no_step_is_lost_doubled_or_done_twice() {
+    const TASKS: u64 = 3;
+    const STEPS: u32 = 4;
+    for seed in 0..60 {
+        let mut random = SimRng::new(seed);
+        let mut plans = Vec::new();
+        for task in 0..TASKS {
+            let mut plan = format!("task_id: t{task}\nparallel: {}\n", 1 + random.below(3));
+            plan += if random.percent(50) { "blocked_pauses: step\nsteps:\n" } else { "steps:\n" };
+            for _ in 0..STEPS {
+                let (agent, file) = (random.below(3), random.below(4));
+                plan += &format!("  - {{agent: w{agent}, goal: g, files: [f{file}]}}\n");
+            }
+            plans.push(plan);
+        }
+        let bed = Bed::new(&plans.iter().map(String::as_str).collect::<Vec<_>>());
+        play(&bed, &mut random, seed);
+        for task in 0..TASKS {
+            let steps = bed.store.steps(&format!("t{task}")).unwrap();
+            assert_eq!(steps.iter().filter(|s| s.parent_index.is_none()).count(), STEPS as usize);
+            for step in steps {
+                let runs = bed.store.runs(&step.key).unwrap();
+                let done = runs.iter().filter(|r| r.outcome.as_deref() == Some("success")).count();
+                let completed = step.resolution.as_deref() == Some("success");
+                assert_eq!(done, usize::from(completed), "seed {seed}: {step:?}");
+                let epochs: Vec<u64> = runs.iter().map(|run| run.epoch).collect();
+                assert_eq!(epochs, (1..=step.epoch).collect::<Vec<_>>(), "seed {seed}");
+            }
+        }
+    }
+}
+
+fn play(bed: &Bed, random: &mut SimRng, seed: u64) {
+    let mut known: BTreeMap<(String, u64), Handed> = BTreeMap::new();
+    for _ in 0..60 {
+        let agent = format!("w{}", random.below(3));
+        let any = known.values().nth(usize::try_from(random.below(known.len() as u64)).unwrap());
+        match (random.below(8), any.cloned()) {
+            (0..=2, _) | (_, None) => {
+                if let Some(handed) = bed.take(&agent) {
+                    known.insert((handed.key.to_string(), handed.epoch), handed);
+                }
+            }
+            // Often late, doubled or of a step that somebody else has by now.
+            (3 | 4, Some(handed)) => drop(bed.submit(&handed, "success")),
+            (5, Some(handed)) => {
+                drop(bed.submit(&handed, if random.percent(50) { "failure" } else { "blocked" }));
+            }
+            (6, Some(handed)) => {
+                let _ = bed.store.retry(&handed.key, &name("o"), "");
+                let _ = bed.store.unblock(&handed.key, &name("o"), "");
+            }
+            (_, Some(handed)) => {
+                let part = |goal| Part::new(name(&agent), goal);
+                let _ = bed.store.split(&handed.key, &name("o"), &[part("a"), part("b")]);
+            }
+        }
+        let files: Vec<String> = bed
+            .store
+            .read(|tx| {
+                tx.prepare(
+                    "SELECT r.path FROM task_steps s JOIN task_resources r \
+                     USING (task_id, step_index) WHERE s.holder IS NOT NULL",
+                )?
+                .query_map([], |row| row.get(0))?
+                .collect()
+            })
+            .unwrap();
+        let mut once = files.clone();
+        once.sort_unstable();
+        once.dedup();
+        assert_eq!(once.len(), files.len(), "seed {seed}: two hold one file: {files:?}");
+        let locked: u32 = bed
+            .store
+            .read(|tx| tx.query_row("SELECT count(*) FROM file_locks", [], |row| row.get(0)))
+            .unwrap();
+        assert_eq!(locked as usize, files.len(), "seed {seed}: a lock that belongs to nothing");
+    }
+}

@@ -1,0 +1,333 @@
+//! Where tasks are worked on: a git worktree each, from the claim to the merge (seed 001 and its
+//! siblings).
+//!
+//! ```text
+//! claim_task   UNCLAIMED, or REJECTED and another coder   a fresh worktree at the integration branch
+//!              REJECTED and the same coder                the one that is there
+//!              INTEGRATION_FAILED                         the one that is there
+//! submit       its holder, HEAD of its branch, clean      READY_FOR_REVIEW
+//! verdict      its reviewer, that commit, clean           APPROVED or REJECTED
+//! merge        in a worktree of its own, tests, then      MERGED; the worktree and its branch go
+//!              the branch moves by compare-and-swap       or INTEGRATION_FAILED, and nothing has moved
+//! ```
+//!
+//! *Nothing is lost.* A worktree and its branch are removed if all that is in them can be reached from
+//! the integration branch. Whatever else is there, committed or not, is first put under
+//! `refs/ensemble/salvage/<task>/<epoch>`; what cannot be put there (a repository inside the worktree)
+//! keeps its directory, under another name. Files that git is told to ignore are named and go.
+//!
+//! *Two locks.* `ensemble.lock` in the repository's own directory is held by whatever changes refs or
+//! worktrees. It is git's standard input, too: if its holder is killed, it is free when that git has
+//! ended, so nobody meets a worktree that is still being made. `ensemble-merge.lock` is held for a
+//! whole merge. The board is locked inside of both, briefly, and no program runs meanwhile.
+//!
+//! *A crash* at any point leaves what [`Worktrees::recover`] finds: it goes on with what was begun, or
+//! takes it back.
+//!
+//! The user's own checkout, its index and its HEAD are never touched. A merge into a branch that is
+//! checked out anywhere is refused, as git refuses to push to one.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::board::{Board, Task};
+use crate::durable::{Dir, Durability, FileLock, Modes};
+use crate::event_log::{NullRecorder, Recorder};
+use crate::message::Name;
+use crate::{Error, Result};
+
+mod claim;
+mod git;
+mod list;
+mod merge;
+mod prepare;
+mod recover;
+mod retire;
+mod salvage;
+mod submit;
+mod verify;
+
+pub use claim::{CLAIM_TRIES_MAX, Claimed, ReviewClaimed};
+pub use merge::{Merged, Tests};
+pub use recover::Finding;
+pub use retire::Retired;
+pub use salvage::{SALVAGE, Salvage};
+pub use submit::Verdict;
+pub use verify::{Duty, Unfit, Verified};
+
+use git::Git;
+
+/// The branch for approved work, if neither the board nor a configuration names one. It is made where
+/// HEAD is when the first worktree is needed.
+pub const INTEGRATION_DEFAULT: &str = "integration";
+/// How long a git command may take.
+pub const GIT_LIMIT: Duration = Duration::from_secs(300);
+/// How long to wait for others that change refs or worktrees.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// The lock for changing refs and worktrees, in the repository's own directory.
+const LOCK: &str = "ensemble.lock";
+
+/// How worktrees are kept.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Options {
+    /// Who does it, as the event log has it.
+    pub actor: String,
+    /// The branch for approved work; else the board's `config.integration_branch`, else
+    /// [`INTEGRATION_DEFAULT`].
+    pub integration: Option<String>,
+    /// What must pass before the integration branch moves.
+    pub tests: Option<Tests>,
+    /// How long a git command may take.
+    pub git_limit: Duration,
+    /// How long to wait for others that change refs or worktrees.
+    pub patience: Duration,
+    /// The longest wait before a claim is tried again; the shortest is half of it.
+    pub backoff: Duration,
+    /// What git's writes survive.
+    pub durability: Durability,
+    /// More of git's environment, such as an identity for merges (`GIT_COMMITTER_NAME` …).
+    pub variables: Vec<(OsString, OsString)>,
+    /// Where salvages and failed claims are recorded.
+    pub recorder: Arc<dyn Recorder>,
+}
+
+impl Options {
+    /// The usual ones, without tests, recording nothing.
+    #[must_use]
+    pub fn new(actor: impl Into<String>) -> Self {
+        Self {
+            actor: actor.into(),
+            integration: None,
+            tests: None,
+            git_limit: GIT_LIMIT,
+            patience: PATIENCE,
+            backoff: claim::BACKOFF,
+            durability: Durability::default(),
+            variables: Vec::new(),
+            recorder: Arc::new(NullRecorder),
+        }
+    }
+
+    /// With a place where salvages and failed claims are recorded.
+    #[must_use]
+    pub fn with_recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
+        self.recorder = recorder;
+        self
+    }
+
+    /// With another durability.
+    #[must_use]
+    pub const fn with_durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// With a variable in git's environment.
+    #[must_use]
+    pub fn with_variable(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.variables.push((name.into(), value.into()));
+        self
+    }
+
+    /// With another branch for approved work.
+    #[must_use]
+    pub fn with_integration(mut self, branch: impl Into<String>) -> Self {
+        self.integration = Some(branch.into());
+        self
+    }
+
+    /// With tests that must pass before the integration branch moves.
+    #[must_use]
+    pub fn with_tests(mut self, tests: Tests) -> Self {
+        self.tests = Some(tests);
+        self
+    }
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options").field("actor", &self.actor).finish_non_exhaustive()
+    }
+}
+
+/// The worktrees of a board's tasks. Cheap to make; nothing is held open.
+///
+/// ```no_run
+/// use ensemble_core::board::{Board, BoardOptions, NewAgent};
+/// use ensemble_core::message::Name;
+/// use ensemble_core::proto::agent;
+/// use ensemble_core::worktree::{Options, Verdict, Worktrees};
+///
+/// # fn main() -> ensemble_core::Result<()> {
+/// let board = Board::find(".".as_ref(), BoardOptions::new("supervisor"))?;
+/// let worktrees = Worktrees::open(&board, Options::new("supervisor"))?;
+/// let (task, coder) = (Name::new("task-1")?, Name::new("coder-1")?);
+///
+/// let mut locked = board.lock()?;
+/// let registered = locked.register(&NewAgent::new(coder, "coder"))?;
+/// locked.agent_event(&registered, agent::Event::Ready)?;
+/// locked.commit()?;
+/// let claimed = worktrees.claim_task(&task, &registered)?;
+/// // … the agent works and commits in `claimed.path` …
+/// worktrees.submit(&task, &claimed.granted.holder)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Worktrees {
+    board: Board,
+    /// Absolute, without links.
+    project: PathBuf,
+    /// The repository's own directory, which all its worktrees share.
+    common: PathBuf,
+    git: Git,
+    options: Options,
+}
+
+impl Worktrees {
+    /// For the repository in which the board's project is.
+    ///
+    /// # Errors
+    /// [`Error::Git`] if there is none; [`Error::MissingProgram`].
+    pub fn open(board: &Board, options: Options) -> Result<Self> {
+        let project = std::fs::canonicalize(board.project())
+            .map_err(|error| Error::io("find project", board.project(), error))?;
+        let git = Git {
+            limit: options.git_limit,
+            durability: options.durability,
+            variables: options.variables.clone(),
+        };
+        let common = git::common_directory(&git, &project)?;
+        Ok(Self { board: board.clone(), project, common, git, options })
+    }
+
+    /// The board whose tasks these are for.
+    #[must_use]
+    pub const fn board(&self) -> &Board {
+        &self.board
+    }
+
+    /// Whether a merge takes as long as somebody's tests do.
+    pub(crate) const fn has_tests(&self) -> bool {
+        self.options.tests.is_some()
+    }
+
+    /// Where a task's worktree is, or would be.
+    #[must_use]
+    pub fn path_of(&self, task: &Task) -> PathBuf {
+        match &task.worktree {
+            Some(path) => self.project.join(path),
+            None => self.directory().join(task.id.as_str()),
+        }
+    }
+
+    /// The branch of a task.
+    #[must_use]
+    pub fn branch_of(task: &Name) -> String {
+        format!("task/{task}")
+    }
+
+    /// The commit that a task's worktree is at; `None` if it has none.
+    ///
+    /// # Errors
+    /// [`Error::NotOnBoard`]; the board cannot be read; [`Error::Git`].
+    pub fn head(&self, task: &Name) -> Result<Option<String>> {
+        let state = self.board.read()?;
+        let task = state.task(task).ok_or_else(|| self.not_there(task))?;
+        let path = self.path_of(task);
+        Ok(self.entry_at(&path)?.filter(|_| path.exists()).and_then(|entry| entry.head))
+    }
+
+    /// The branch for approved work.
+    ///
+    /// # Errors
+    /// The board cannot be read.
+    pub fn integration_branch(&self) -> Result<String> {
+        if let Some(branch) = &self.options.integration {
+            return Ok(branch.clone());
+        }
+        let configured = self.board.read()?.config.integration_branch;
+        Ok(configured.unwrap_or_else(|| INTEGRATION_DEFAULT.to_owned()))
+    }
+
+    /// Where worktrees are.
+    fn directory(&self) -> PathBuf {
+        self.project.join(self.board.worktrees())
+    }
+
+    /// The directory of worktrees, made if needed, which git does not see from outside.
+    fn ensure_directory(&self) -> Result<PathBuf> {
+        let path = self.directory();
+        std::fs::create_dir_all(&path)
+            .map_err(|error| Error::io("create directory", &path, error))?;
+        let dir = Dir::open(&path)?;
+        if dir.stat(".gitignore")?.is_none() {
+            let text = b"# Worktrees of tasks, made and removed by Ensemble.\n*\n";
+            let tmp = ".gitignore.tmp";
+            dir.remove(tmp)?;
+            dir.replace_by(".gitignore", text, &dir, tmp, Modes::default(), Durability::Process)?;
+        }
+        Ok(path)
+    }
+
+    /// Waits for others that change refs or worktrees.
+    fn lock(&self) -> Result<FileLock> {
+        FileLock::acquire(&self.common.join(LOCK), self.options.patience)
+    }
+
+    /// The commit that a ref or a word names, if there is one.
+    fn commit_at(&self, name: &str) -> Result<Option<String>> {
+        let wanted = format!("{name}^{{commit}}");
+        self.git.at(&self.common).ask(&["rev-parse", "--verify", "--quiet", &wanted])
+    }
+
+    /// Whether everything of one commit is in another.
+    fn is_ancestor(&self, old: &str, new: &str) -> Result<bool> {
+        let call = self.git.at(&self.common);
+        Ok(call.ask(&["merge-base", "--is-ancestor", old, new])?.is_some())
+    }
+
+    /// The head of the integration branch, which is made where HEAD is if there is none.
+    fn integration_head(&self, lock: &FileLock) -> Result<String> {
+        let branch = self.integration_branch()?;
+        let reference = format!("refs/heads/{branch}");
+        if let Some(head) = self.commit_at(&reference)? {
+            return Ok(head);
+        }
+        let call = self.git.at(&self.project).with("GIT_CEILING_DIRECTORIES", "");
+        let found = call.ask(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"])?;
+        let Some(head) = found else {
+            let what = format!("make branch `{branch}`");
+            let why = "the repository has no commit yet: make the first one".to_owned();
+            return Err(Error::NotAllowed { what, why });
+        };
+        let call = self.git.at(&self.common).under(lock);
+        call.run(&["update-ref", "-m", "ensemble: begin", &reference, &head, ""])?;
+        Ok(head)
+    }
+
+    fn record(&self, kind: &str, data: serde_json::Value) {
+        self.options.recorder.record(kind, &self.options.actor, data);
+    }
+
+    /// Tells of what became of a worktree.
+    fn tell_retired(&self, task: &Name, epoch: u64, path: &Path, retired: &Retired) {
+        if let Some(Salvage { reference, commit, .. }) = &retired.salvage {
+            let data = json!({
+                "task": task, "epoch": epoch, "ref": reference, "commit": commit,
+                "ignored": retired.ignored,
+            });
+            self.record("worktree.salvaged", data);
+        }
+        if let Some((place, why)) = &retired.kept {
+            let data =
+                json!({ "task": task, "epoch": epoch, "from": path, "path": place, "why": why });
+            self.record("worktree.kept", data);
+        }
+    }
+}

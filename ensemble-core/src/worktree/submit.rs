@@ -1,0 +1,154 @@
+//! What a coder hands in and what a reviewer says of it: about a commit, and of a worktree in which
+//! there is nothing else.
+
+use super::Worktrees;
+use super::list::Entry;
+use crate::board::Task;
+use crate::message::Name;
+use crate::proto::task::Holder;
+use crate::{Error, Result};
+
+/// How many files are named that are not committed.
+const NAMED_MAX: usize = 5;
+
+/// What a reviewer says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is good.
+    Approve,
+    /// It is not, for this reason.
+    Reject(String),
+}
+
+impl Worktrees {
+    /// A coder hands in what it has committed: HEAD of the task's worktree, which must be on the
+    /// task's branch and clean, with at least one commit more than it began with. Returns the commit.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] if the task is somebody else's now; [`Error::NotAllowed`] says what is not
+    /// as it must be.
+    pub fn submit(&self, id: &Name, holder: &Holder) -> Result<String> {
+        self.submit_checked(id, holder, false)
+    }
+
+    /// As [`Worktrees::submit`], for a task of which nothing needed to be changed.
+    ///
+    /// # Errors
+    /// As for [`Worktrees::submit`].
+    pub fn submit_unchanged(&self, id: &Name, holder: &Holder) -> Result<String> {
+        self.submit_checked(id, holder, true)
+    }
+
+    fn submit_checked(&self, id: &Name, holder: &Holder, may_be_empty: bool) -> Result<String> {
+        let mut locked = self.board.lock()?;
+        let task = locked.state().task(id).cloned().ok_or_else(|| self.not_there(id))?;
+        // Whether it is its to hand in comes before what it hands in; this is not written.
+        locked.submit(id, holder, "HEAD")?;
+        drop(locked);
+
+        let refused = |why: String| Error::NotAllowed { what: format!("submit task `{id}`"), why };
+        let (entry, head) = self.worked_in(&task, "submit")?;
+        let branch = Self::branch_of(id);
+        if entry.branch != Some(format!("refs/heads/{branch}")) {
+            return Err(refused(format!(
+                "the worktree is not on its branch: `git switch -C {branch}` takes HEAD there"
+            )));
+        }
+        self.must_be_clean(&task, "submit")?;
+        if let (Some(base), false) = (&task.base_commit, may_be_empty)
+            && self.is_ancestor(&head, base)?
+        {
+            return Err(refused(
+                "nothing is committed since it began: commit the work, or say that there is none \
+                 (`--unchanged`)"
+                    .to_owned(),
+            ));
+        }
+        let mut locked = self.board.lock()?;
+        locked.submit(id, holder, &head)?;
+        locked.commit()?;
+        Ok(head)
+    }
+
+    /// A reviewer says what it thinks of the commit that was submitted: the one that `holder`'s review
+    /// is of, and that the worktree is at, clean. Returns that commit.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] if the review is somebody else's now; [`Error::NotAllowed`] says what is not
+    /// as it must be, also if `commit` is given and another one was submitted.
+    pub fn verdict(
+        &self,
+        id: &Name,
+        holder: &Holder,
+        commit: Option<&str>,
+        verdict: &Verdict,
+    ) -> Result<String> {
+        let say = |commit: &str| -> Result<crate::board::LockedBoard<'_>> {
+            let mut locked = self.board.lock()?;
+            match verdict {
+                Verdict::Approve => locked.approve(id, holder, commit)?,
+                Verdict::Reject(reason) => locked.reject(id, holder, commit, reason)?,
+            }
+            Ok(locked)
+        };
+        let task = self.board.read()?.task(id).cloned().ok_or_else(|| self.not_there(id))?;
+        let named = match commit {
+            Some(name) => self.commit_at(name)?.or_else(|| Some(name.to_owned())),
+            None => task.review_commit.clone(),
+        };
+        let named = named.unwrap_or_default();
+        // Whether it is its to judge comes before what it judges; this is not written.
+        drop(say(&named)?);
+        self.at_submitted(&task)?;
+        self.must_be_clean(&task, "judge")?;
+        say(&named)?.commit()?;
+        Ok(named)
+    }
+
+    /// The worktree of a task, and its HEAD.
+    fn worked_in(&self, task: &Task, verb: &str) -> Result<(Entry, String)> {
+        let path = self.path_of(task);
+        let entry = self.entry_at(&path)?.filter(|_| path.exists());
+        let refused =
+            |why: String| Error::NotAllowed { what: format!("{verb} task `{}`", task.id), why };
+        let Some(entry) = entry else {
+            return Err(refused(format!(
+                "there is no worktree at {}: `ensemble fsck --repair` makes it again",
+                path.display()
+            )));
+        };
+        match entry.head.clone() {
+            Some(head) => Ok((entry, head)),
+            None => Err(refused("the worktree has no commit".to_owned())),
+        }
+    }
+
+    /// The commit that was submitted, at which the worktree is.
+    pub(super) fn at_submitted(&self, task: &Task) -> Result<String> {
+        let (_, head) = self.worked_in(task, "review")?;
+        match &task.review_commit {
+            Some(commit) if *commit == head => Ok(head),
+            other => {
+                let submitted = other.as_deref().unwrap_or("nothing");
+                let what = format!("review task `{}`", task.id);
+                let why = format!("{submitted} was submitted, but the worktree is at {head}");
+                Err(Error::NotAllowed { what, why })
+            }
+        }
+    }
+
+    fn must_be_clean(&self, task: &Task, verb: &str) -> Result<()> {
+        let changed = self.dirt(&self.path_of(task))?.changed;
+        if changed.is_empty() {
+            return Ok(());
+        }
+        let named = changed[..changed.len().min(NAMED_MAX)].join(", ");
+        let more = match changed.len().saturating_sub(NAMED_MAX) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let what = format!("{verb} task `{}`", task.id);
+        let why = format!("not committed in the worktree: {named}{more}");
+        Err(Error::NotAllowed { what, why })
+    }
+}

@@ -1,0 +1,294 @@
+//! Alarms of the blackboard: `board::conditions` says what is so, `proto::alarm` when somebody is told,
+//! and this tells: a record, and a message to whoever plans, each once per occurrence.
+//!
+//! ```text
+//! the board's directory rings, or the poll interval is over, or a grace
+//!   stat state.yaml           read again only if it is another file than at the last look
+//!   Raise                     message (its id follows from the occurrence), record alarm.raised,
+//!                             then alarms.json: a crash in between repeats what is stored once
+//!   Forget                    alarms.json, so that it stays small
+//! ```
+//!
+//! A message that cannot be stored is tried again at each look. Without a mailbox to tell, the record
+//! is all there is. A board that cannot be read is an alarm, too, and forgets nothing.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ensemble_core::board::{
+    AlarmKey, Board, BoardOptions, Condition, Control, FILE_NAME, PLACES, State, conditions, stale,
+};
+use ensemble_core::durable::{Dir, Durability, FileStat, write_document};
+use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::{Envelope, MessageId, Name, yaml};
+use ensemble_core::proto::Machine as _;
+use ensemble_core::proto::alarm::{AlarmWatch, Effect, Event};
+use ensemble_core::spool::Spool;
+use ensemble_core::{Error, Result};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::project::Project;
+use crate::run::ACTOR;
+
+/// The type of the message.
+const ALARM_TYPE: &str = "board.alarm";
+/// Who is told if nobody else is known.
+const USUAL_RECIPIENT: &str = "conductor";
+/// Met before everyday mail.
+const PRIORITY: u8 = 1;
+/// Which alarms were told, beside the queue.
+const FILE: &str = "alarms.json";
+/// The largest such file, in bytes.
+const FILE_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// How many hexadecimal digits of a digest make an id.
+const ID_DIGITS: usize = 40;
+/// How much of a text is told, in characters.
+const TEXT_CHARS_MAX: usize = 1_000;
+/// The files in the board's directory whose change is a reason to look.
+const RINGING: [&str; 4] = [FILE_NAME, "PAUSE", "CHECKPOINT", "ABORT"];
+
+/// What is kept for the next watcher.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Kept {
+    version: u64,
+    raised: Vec<AlarmKey>,
+}
+
+/// The board as it was read last, or why it could not be.
+struct Read {
+    stat: FileStat,
+    state: Result<State, String>,
+}
+
+/// The watcher's eye on the blackboard.
+pub(crate) struct Alarms {
+    watch: AlarmWatch<AlarmKey>,
+    file: PathBuf,
+    interval: Duration,
+    next_look: Monotonic,
+    read: Option<Read>,
+    /// What is there now, in words.
+    texts: BTreeMap<AlarmKey, String>,
+    /// Of what somebody could not be told yet.
+    untold: BTreeMap<AlarmKey, String>,
+}
+
+/// Whether something that landed in the board's directory is a reason to look.
+pub(crate) fn rings(name: &str) -> bool {
+    RINGING.contains(&name)
+}
+
+/// The directories of a project in which a board may lie.
+pub(crate) fn places(project: &Project) -> Vec<PathBuf> {
+    PLACES.iter().map(|place| project.root().join(place)).collect()
+}
+
+impl Alarms {
+    /// Goes on where a watcher before has stopped.
+    pub(crate) fn open(now: Monotonic, project: &Project) -> Self {
+        let file = project.state.join(FILE);
+        let mut watch = AlarmWatch::new();
+        match kept(&project.state) {
+            Ok(kept) => {
+                for key in kept.raised {
+                    watch.handle(now, Event::Told { key });
+                }
+            }
+            // What was told is told again, under the same ids.
+            Err(error) => tracing::warn!(%error, "cannot read which alarms were told"),
+        }
+        Self {
+            watch,
+            file,
+            interval: project.config.poll_interval(),
+            next_look: now,
+            read: None,
+            texts: BTreeMap::new(),
+            untold: BTreeMap::new(),
+        }
+    }
+
+    /// Something has changed in the board's directory.
+    pub(crate) fn rung(&mut self, now: Monotonic) {
+        self.next_look = now;
+    }
+
+    pub(crate) fn next_timeout(&self) -> Monotonic {
+        self.watch.poll_timeout().map_or(self.next_look, |due| due.min(self.next_look))
+    }
+
+    /// For `status`.
+    pub(crate) fn summary(&self) -> serde_json::Value {
+        json!({ "raised": self.watch.raised().count(), "untold": self.untold.len() })
+    }
+
+    /// Looks if it is time to. Returns whether anything was told.
+    pub(crate) fn drive(
+        &mut self,
+        now: Monotonic,
+        project: &Project,
+        spool: &Spool,
+        recorder: &dyn Recorder,
+    ) -> bool {
+        if now < self.next_timeout() {
+            return false;
+        }
+        self.watch.handle_timeout(now);
+        self.next_look = now + self.interval;
+        if let Err(error) = self.look(now, project) {
+            tracing::warn!(%error, "cannot look at the blackboard");
+            self.watch.handle(now, Event::Blind);
+        }
+        let mut changed = false;
+        while let Some(effect) = self.watch.poll_effect() {
+            match effect {
+                // It has just been done.
+                Effect::Look => {}
+                Effect::Raise { key } => {
+                    let text = self.texts.get(&key).cloned().unwrap_or_default();
+                    let told = self.tell(&key, &text, project, spool);
+                    let data = json!({
+                        "alarm": key.alarm, "about": key.about, "id": message_id(&key),
+                        "text": shortened(&text), "told": told,
+                    });
+                    recorder.record("alarm.raised", ACTOR, data);
+                    changed = true;
+                }
+                Effect::Forget { key } => {
+                    self.untold.remove(&key);
+                    changed = true;
+                }
+            }
+        }
+        for (key, text) in std::mem::take(&mut self.untold) {
+            self.tell(&key, &text, project, spool);
+        }
+        if changed {
+            self.keep();
+        }
+        changed
+    }
+
+    /// Hands everything that is there to the machine.
+    fn look(&mut self, now: Monotonic, project: &Project) -> Result<()> {
+        let options = BoardOptions::new(ACTOR);
+        let board = match Board::find(project.root(), options) {
+            Ok(board) => board,
+            Err(Error::NoBoard { .. }) => {
+                self.read = None;
+                self.texts.clear();
+                self.watch.handle(now, Event::LookDone);
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        let directory = board.path().parent().unwrap_or_else(|| Path::new("."));
+        let stat = Dir::open(directory)?.stat(FILE_NAME)?;
+        let Some(stat) = stat else { return Err(Error::NoBoard { path: board.path().to_owned() }) };
+        if self.read.as_ref().is_none_or(|read| read.stat != stat) {
+            let state = board.read().map_err(|error| error.to_string());
+            self.read = Some(Read { stat, state });
+        }
+        let mut found = stale(&Control::read_all(directory)?, SystemClock.wall());
+        let graces = project.config.alarms.graces();
+        let is_whole = match self.read.as_ref().map(|read| &read.state) {
+            Some(Ok(state)) => {
+                found.extend(conditions(state, graces));
+                true
+            }
+            Some(Err(error)) => {
+                found.push(Condition::invalid(stat.modified_ns, error));
+                false
+            }
+            None => false,
+        };
+        if is_whole {
+            self.texts.clear();
+        }
+        for Condition { key, grace, text } in found {
+            self.texts.insert(key.clone(), text);
+            self.watch.handle(now, Event::Seen { key, grace });
+        }
+        self.watch.handle(now, if is_whole { Event::LookDone } else { Event::Blind });
+        Ok(())
+    }
+
+    /// Stores the message. Returns whose mailbox has it.
+    fn tell(
+        &mut self,
+        key: &AlarmKey,
+        text: &str,
+        project: &Project,
+        spool: &Spool,
+    ) -> Option<Name> {
+        let state = self.read.as_ref().and_then(|read| read.state.as_ref().ok());
+        let told = recipient(project, state, spool).and_then(|to| match to {
+            Some(to) => spool.publish(&envelope(key, text, to.clone())?).map(|_| Some(to)),
+            None => Ok(None),
+        });
+        told.unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot tell of an alarm yet");
+            self.untold.insert(key.clone(), text.to_owned());
+            None
+        })
+    }
+
+    fn keep(&self) {
+        let kept = Kept { version: 1, raised: self.watch.raised().cloned().collect() };
+        let text = serde_json::to_vec(&kept).unwrap_or_default();
+        if let Err(error) = write_document(&self.file, &text, Durability::Process) {
+            tracing::warn!(%error, "cannot keep which alarms were told");
+        }
+    }
+}
+
+fn kept(state: &Path) -> Result<Kept> {
+    let Some(bytes) = Dir::open(state)?.read(FILE, FILE_BYTES_MAX)? else {
+        return Ok(Kept::default());
+    };
+    serde_json::from_slice(&bytes).map_err(|error| Error::Malformed {
+        path: state.join(FILE),
+        field: "raised".to_owned(),
+        detail: error.to_string(),
+    })
+}
+
+/// Who plans: as configured, else a planner of the board, else the usual one; if there is such a
+/// mailbox.
+fn recipient(project: &Project, state: Option<&State>, spool: &Spool) -> Result<Option<Name>> {
+    let mailboxes = spool.mailboxes()?;
+    let planners = state.into_iter().flat_map(|state| {
+        let is_planner =
+            |agent: &ensemble_core::board::Agent| agent.role.as_deref() == Some("planner");
+        state
+            .agents
+            .iter()
+            .filter(move |(_, agent)| is_planner(agent))
+            .map(|(name, _)| name.clone())
+    });
+    let wanted = match &project.config.alarms.to {
+        Some(to) => vec![to.clone()],
+        None => planners.chain(Name::new(USUAL_RECIPIENT)).collect(),
+    };
+    Ok(wanted.into_iter().find(|name| mailboxes.contains(name)))
+}
+
+fn message_id(key: &AlarmKey) -> String {
+    format!("alarm-{}", &key.digest()[..ID_DIGITS])
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(TEXT_CHARS_MAX).collect()
+}
+
+fn envelope(key: &AlarmKey, text: &str, to: Name) -> Result<Envelope> {
+    let fields = json!({ "alarm": key.alarm, "about": key.about, "text": shortened(text) });
+    let advice = "# See `ensemble board show`; `ensemble prompt --role planner` says what to do.\n";
+    Ok(Envelope::new(to, format!("{advice}{}", yaml::render(&fields)))
+        .with_id(MessageId::new(message_id(key))?)
+        .with_kind(Name::new(ALARM_TYPE)?)
+        .with_priority(PRIORITY))
+}

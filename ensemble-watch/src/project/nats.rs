@@ -1,0 +1,154 @@
+//! `transport` and `nats` in `ensemble.yaml`: a team whose mailboxes are on NATS servers.
+
+use std::path::PathBuf;
+
+use ensemble_core::message::Name;
+use ensemble_core::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+use super::{CONFIG_FILE, Project};
+
+/// The word for mailboxes in the queue's directory.
+const DIRECTORY: &str = "directory";
+
+/// `nats` in `ensemble.yaml`. Files are relative to the project.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct NatsConfig {
+    /// The team, whose mailboxes are a stream of its own (default `team`).
+    pub team: Option<Name>,
+    /// A credentials file.
+    pub credentials: Option<PathBuf>,
+    /// Certificates that are trusted besides the system's, as PEM.
+    pub root_certificates: Option<PathBuf>,
+    /// This client's certificate, as PEM.
+    pub certificate: Option<PathBuf>,
+    /// Its key, as PEM.
+    pub key: Option<PathBuf>,
+    /// On how many servers of a cluster each message is stored (default 1), for a new stream.
+    pub replicas: Option<usize>,
+    /// How long a call may take, in seconds (default 5).
+    pub patience_seconds: Option<u64>,
+    /// How many messages a mailbox of the outbox takes while the server is away (default 10000).
+    pub outbox_capacity: Option<u64>,
+}
+
+impl NatsConfig {
+    pub(super) fn or(self, fallback: Self) -> Self {
+        Self {
+            team: self.team.or(fallback.team),
+            credentials: self.credentials.or(fallback.credentials),
+            root_certificates: self.root_certificates.or(fallback.root_certificates),
+            certificate: self.certificate.or(fallback.certificate),
+            key: self.key.or(fallback.key),
+            replicas: self.replicas.or(fallback.replicas),
+            patience_seconds: self.patience_seconds.or(fallback.patience_seconds),
+            outbox_capacity: self.outbox_capacity.or(fallback.outbox_capacity),
+        }
+    }
+}
+
+impl Project {
+    /// The servers that have the mailboxes; `None` if they are in the queue's directory.
+    ///
+    /// # Errors
+    /// `transport` is neither `directory` nor an address.
+    pub fn servers(&self) -> Result<Option<&str>> {
+        let transport = self.config.transport.as_deref().map_or(DIRECTORY, str::trim);
+        if transport == DIRECTORY {
+            return Ok(None);
+        }
+        let is_address = |server: &str| {
+            let rest = ["nats://", "tls://"].iter().find_map(|s| server.trim().strip_prefix(s));
+            rest.is_some_and(|host| !host.is_empty())
+        };
+        if transport.split(',').all(is_address) {
+            return Ok(Some(transport));
+        }
+        Err(Error::Malformed {
+            path: self.root().join(CONFIG_FILE),
+            field: "transport".to_owned(),
+            detail: "is neither `directory` nor like `nats://host:4222` or `tls://host`".to_owned(),
+        })
+    }
+
+    /// Without the feature `nats`, servers cannot be used.
+    #[cfg(not(feature = "nats"))]
+    pub(crate) fn refuse_servers(&self) -> Result<()> {
+        match self.servers()? {
+            None => Ok(()),
+            Some(_) => Err(Error::Malformed {
+                path: self.root().join(CONFIG_FILE),
+                field: "transport".to_owned(),
+                detail: "this program was built without the feature `nats`".to_owned(),
+            }),
+        }
+    }
+
+    /// Where messages wait while the server is away.
+    #[must_use]
+    pub fn outbox(&self) -> PathBuf {
+        self.state.join("outbox")
+    }
+}
+
+#[cfg(feature = "nats")]
+mod options {
+    use std::time::Duration;
+
+    use ensemble_core::Result;
+    use ensemble_core::message::Name;
+    use ensemble_core::nats::{NatsOptions, OUTBOX_CAPACITY_DEFAULT, Outbox};
+    use ensemble_core::spool::Options;
+
+    use super::Project;
+
+    /// The team, if nothing else is said.
+    const TEAM_DEFAULT: &str = "team";
+
+    impl Project {
+        /// How the servers are reached; `None` if the mailboxes are in the queue's directory.
+        ///
+        /// # Errors
+        /// `transport` is neither `directory` nor an address.
+        pub fn nats_options(&self) -> Result<Option<NatsOptions>> {
+            let Some(servers) = self.servers()? else { return Ok(None) };
+            Ok(Some(self.nats_options_for(servers)?))
+        }
+
+        /// How these servers are reached, with everything else as configured.
+        ///
+        /// # Errors
+        /// None at the moment.
+        pub fn nats_options_for(&self, servers: &str) -> Result<NatsOptions> {
+            let config = &self.config.nats;
+            let team = config.team.clone().map_or_else(|| Name::new(TEAM_DEFAULT), Ok)?;
+            let mut options = NatsOptions::new(servers, team);
+            let file = |path: &std::path::PathBuf| self.root().join(path);
+            options.credentials = config.credentials.as_ref().map(file);
+            options.root_certificates = config.root_certificates.as_ref().map(file);
+            if let (Some(certificate), Some(key)) = (&config.certificate, &config.key) {
+                options.client_certificate = Some((file(certificate), file(key)));
+            }
+            options.replicas = config.replicas.unwrap_or(options.replicas);
+            if let Some(seconds) = config.patience_seconds {
+                options.patience = Duration::from_secs(seconds.max(1));
+            }
+            Ok(options)
+        }
+
+        /// Opens the outbox of this host.
+        ///
+        /// # Errors
+        /// It cannot be made or used.
+        pub fn open_outbox(&self) -> Result<Outbox> {
+            self.ensure_state()?;
+            let capacity = self.config.nats.outbox_capacity.unwrap_or(OUTBOX_CAPACITY_DEFAULT);
+            let mut options = Options::default();
+            options.durability = self.config.durability.unwrap_or_default();
+            Outbox::open(&self.outbox(), capacity.max(1), options)
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! The configuration, `ensemble.yaml`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use ensemble_core::message::yaml;
+use ensemble_core::provider::{Profiles, nudge_text};
+use ensemble_watch::project::Config;
+
+/// What is read is written and read to the same; everything that is made of it has an error or a limit.
+pub fn check(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let path = Path::new("ensemble.yaml");
+    let config = match Config::parse(text, path) {
+        Ok(config) => config,
+        Err(error) => return super::check_error(&error.to_string()),
+    };
+    let written = yaml::render(&config);
+    let again = Config::parse(&written, path).unwrap_or_else(|e| panic!("{e}\n{written}"));
+    assert_eq!(again, config);
+    assert!(config.poll_interval() >= Duration::from_secs(1));
+    assert!(config.handshake().attempts_max >= 1);
+    if let Err(error) = config.requests.kinds(path) {
+        super::check_error(&error.to_string());
+    }
+    if config.providers.is_empty() {
+        return;
+    }
+    let mut profiles = Profiles::embedded().expect("the built-in profiles");
+    for (name, fields) in &config.providers {
+        match profiles.amend(name, fields, path) {
+            Err(error) => super::check_error(&error.to_string()),
+            Ok(()) => {
+                let profile = profiles.get(name).expect("what was added");
+                let _ = config.ladder_for(Some(&profile));
+                // Whatever a template says, what is typed stays harmless; NudgeText checks itself.
+                let line = nudge_text(&profile, &"worker-1".parse().expect("a name"), 3, true);
+                assert!(!line.as_str().is_empty());
+            }
+        }
+    }
+}

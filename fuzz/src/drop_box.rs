@@ -1,0 +1,55 @@
+//! Files in the drop boxes, by contract: task, report, review, escalation, summary, instruction; and acks.
+//!
+//! An input's first line is the file's name, the rest its content.
+
+use std::path::Path;
+
+use ensemble_core::contract::{
+    Broken, Contract, EscalationReport, Instruction, Kind, Reading, Report, Review, Summary, Task,
+    read_as, write,
+};
+use ensemble_core::message::Name;
+
+/// The problems of one file that are told, at most.
+const PROBLEMS_MAX: usize = 20;
+
+/// What is written under a contract keeps it and says the same.
+pub fn check(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    let (name, content) = text.split_once('\n').unwrap_or((&text, ""));
+    if name.ends_with(".ack") {
+        // The first line is an agent's name or it is nothing.
+        let agent = content.lines().next().unwrap_or_default().trim();
+        if let Ok(name) = Name::new(agent) {
+            assert_eq!(name.as_str(), agent);
+            assert!(!agent.contains(['/', '@', '\0']) && !agent.starts_with(['.', '-']));
+        }
+        return;
+    }
+    match Kind::of(name) {
+        Some(Kind::Task) => round_trip::<Task>(name, content),
+        Some(Kind::Report) => round_trip::<Report>(name, content),
+        Some(Kind::Review) => round_trip::<Review>(name, content),
+        Some(Kind::Escalation) => round_trip::<EscalationReport>(name, content),
+        Some(Kind::Summary) => round_trip::<Summary>(name, content),
+        Some(Kind::Instruction) => round_trip::<Instruction>(name, content),
+        None => {}
+    }
+}
+
+fn round_trip<T: Contract + PartialEq + std::fmt::Debug>(name: &str, content: &str) {
+    let document = match read_as::<T>(content, Path::new(name)) {
+        Ok(Reading::Whole(document)) => document,
+        Ok(Reading::Foreign) => return,
+        Err(Broken { problems, .. }) => {
+            assert!((1..=PROBLEMS_MAX).contains(&problems.len()));
+            return;
+        }
+    };
+    let written = write(&document);
+    assert!(written.ends_with("\n...\n"), "without an end mark: {written}");
+    match read_as::<T>(&written, Path::new(name)) {
+        Ok(Reading::Whole(again)) => assert_eq!(again, document, "{written}"),
+        other => panic!("what was written is not read: {other:?}\n{written}"),
+    }
+}

@@ -1,0 +1,312 @@
+//! A Dispatcher is killed, or stands still, at every system call of gathering and telling, while another
+//! one tells of the same batch or of the next: each batch reaches Conductor once, in one wording. Needs
+//! `strace`; skipped with a printed reason where there is none.
+
+mod support;
+
+use std::fs::{self, File, TryLockError};
+use std::path::PathBuf;
+use std::process::Child;
+use std::time::Instant;
+
+use ensemble_core::Error;
+use ensemble_core::contract::{Summary, SummaryStatus};
+use ensemble_core::driver::{Batch, Batches, Dispatcher, Reviews, SUMMARY_PATH, nap};
+use ensemble_core::dropbox::{DropBox, Ledger};
+use ensemble_core::durable::Durability;
+use ensemble_core::env::SystemClock;
+use ensemble_core::event_log::{EventLog, NullRecorder};
+use ensemble_core::proto::collect::Limits;
+use ensemble_core::spool::{Options, Spool};
+use rustix::process::{Pid, Signal, kill_process};
+use support::traced::{between_marks, calls, has_strace, points, run_traced, start_traced};
+use support::{Bed, PATIENCE, eventually, given, name};
+
+const TASKS: [&str; 2] = ["t-1", "t-2"];
+const SUMMARY_BYTES_MAX: usize = 1 << 20;
+
+fn batches(bed: &Bed) -> Batches {
+    Batches::new(&bed.queue(), &bed.state(), Durability::Power)
+}
+
+fn batch(id: &str) -> Batch {
+    Batch { id: name(id), tasks: TASKS.map(str::to_owned).to_vec() }
+}
+
+#[test]
+fn a_child_process_plays_its_role() {
+    if support::role().is_none() {
+        return;
+    }
+    let queue = PathBuf::from(given("QUEUE"));
+    let state = queue.with_file_name(".ensemble");
+    let mut options = Options::default();
+    options.durability = Durability::Power;
+    let spool = Spool::open(&queue, options).unwrap();
+    let log = EventLog::open(&state.join("logs")).unwrap();
+    let dispatcher = Dispatcher {
+        spool: &spool,
+        batches: Batches::new(&queue, &state, Durability::Power),
+        reviews: Reviews::new(&queue, &state, None),
+        clock: &SystemClock,
+        recorder: &log,
+        actor: name("dispatch"),
+    };
+    let one = batch("one");
+    let told = between_marks(|| dispatcher.collect(&one, Limits::default(), &mut nap)).unwrap();
+    // What it was told is what everybody is told.
+    let counts = dispatcher.batches.told(&one.id).unwrap().expect("it was told of");
+    assert_eq!(told.summary(), &counts);
+    std::process::exit(0);
+}
+
+/// A queue whose watcher has run, with a report of each task.
+fn prepare() -> Bed {
+    let bed = Bed::new();
+    fs::create_dir_all(bed.state().join("logs")).unwrap();
+    Ledger::open(&bed.state()).unwrap();
+    for task in TASKS {
+        let report = format!("task_id: {task}\nstatus: success\nworker_id: worker-1\n...\n");
+        bed.land(&format!("reports/{task}-completed.yaml"), report);
+    }
+    bed
+}
+
+/// What another Dispatcher, who has seen less, would say.
+fn other_words() -> Summary {
+    let mut summary = Summary::new(2);
+    summary.status = SummaryStatus::Failed;
+    summary.missing_tasks = TASKS.map(str::to_owned).to_vec();
+    summary
+}
+
+/// The watcher's rule: each version of the file is delivered once. The batches that were.
+#[derive(Default)]
+struct Watcher {
+    delivered: Vec<String>,
+}
+
+impl Watcher {
+    fn look(&mut self, bed: &Bed) {
+        let reports = DropBox::open(&bed.queue(), "reports").unwrap();
+        let file = SUMMARY_PATH.strip_prefix("reports/").unwrap();
+        let Some((stat, content)) = reports.read(file, SUMMARY_BYTES_MAX).unwrap() else { return };
+        let mut ledger = Ledger::open(&bed.state()).unwrap();
+        let Some(entry) = ledger.next_version(SUMMARY_PATH, &stat, &content) else { return };
+        ledger.append(vec![entry]).unwrap();
+        self.delivered.push(String::from_utf8(content).expect("a whole summary"));
+    }
+
+    /// Lets a Dispatcher tell of a batch, and delivers what stands in its way.
+    fn tell(&mut self, bed: &Bed, id: &str, summary: &Summary) -> Summary {
+        loop {
+            match batches(bed).tell(&name(id), summary, &name("other"), &NullRecorder) {
+                Ok(told) => return told.summary().clone(),
+                Err(Error::Undelivered { .. }) => {
+                    let before = self.delivered.len();
+                    self.look(bed);
+                    assert!(self.delivered.len() > before, "it waits for nothing");
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}
+
+/// Who comes after a Dispatcher that was killed.
+#[derive(Clone, Copy, Debug)]
+enum Next {
+    /// The watcher, then another one for the same batch, who has seen less.
+    SameSeen,
+    /// Another one for the same batch, before the watcher has looked.
+    SameUnseen,
+    /// One for the next batch.
+    Another,
+}
+
+/// Whatever was interrupted is finished by the next one, and each batch told of once.
+fn judge(bed: &Bed, next: Next, what: &str) {
+    let mut watcher = Watcher::default();
+    let said = match next {
+        Next::SameSeen => {
+            watcher.look(bed);
+            watcher.tell(bed, "one", &other_words())
+        }
+        Next::SameUnseen => watcher.tell(bed, "one", &other_words()),
+        Next::Another => {
+            let mut two = other_words();
+            two.batch_id = Some("two".to_owned());
+            watcher.tell(bed, "two", &two);
+            watcher.look(bed);
+            watcher.tell(bed, "one", &other_words())
+        }
+    };
+    watcher.look(bed);
+    // The one that was killed is started again.
+    assert_eq!(watcher.tell(bed, "one", &Summary::new(0)), said, "{what}: one wording");
+    watcher.look(bed);
+    let of_two = watcher.delivered.iter().filter(|text| text.contains("batch_id: two")).count();
+    let expected = usize::from(matches!(next, Next::Another));
+    assert_eq!(of_two, expected, "{what}: {:#?}", watcher.delivered);
+    assert_eq!(watcher.delivered.len() - of_two, 1, "{what}: {:#?}", watcher.delivered);
+    assert!(bed.state().join("batches/one.told").exists(), "{what}");
+    bed.spool().sweep().unwrap();
+    bed.assert_clean();
+}
+
+fn is_told_once_after_any_kill(next: Next) {
+    if !has_strace() {
+        return;
+    }
+    let start = Instant::now();
+    let points = points(&calls(&prepare(), "collect"));
+    let (mut survived, mut decided, mut landed) = (0, 0, 0);
+    for (call, number) in &points {
+        let bed = prepare();
+        let inject = format!("inject={call}:signal=KILL:when={number}");
+        let code = run_traced(&bed, "collect", &["-e", &inject]).code;
+        let what = format!("killed at {call} {number}, then {next:?}");
+        assert!(code.is_none() || code == Some(0), "{what}: {code:?}");
+        survived += usize::from(code == Some(0));
+        decided += usize::from(bed.state().join("batches/one.yaml").exists());
+        landed += usize::from(bed.in_queue(SUMMARY_PATH).exists());
+        judge(&bed, next, &what);
+    }
+    let all = points.len();
+    println!(
+        "{next:?}: killed at {all} system calls, {decided} behind the decision, {landed} behind the \
+         rename, {survived} survived, {:.1} s",
+        start.elapsed().as_secs_f64()
+    );
+    assert!(all > 20 && survived < all / 2, "{survived} of {all} survived");
+    assert!(survived < landed && landed < decided && decided < all, "every stage was met");
+}
+
+// One test each, so that they run side by side.
+
+#[test]
+fn the_next_dispatcher_tells_in_the_same_words_after_any_kill() {
+    is_told_once_after_any_kill(Next::SameSeen);
+}
+
+#[test]
+fn the_next_dispatcher_tells_once_before_anybody_has_looked() {
+    is_told_once_after_any_kill(Next::SameUnseen);
+}
+
+#[test]
+fn the_dispatcher_of_the_next_batch_finishes_the_one_before() {
+    is_told_once_after_any_kill(Next::Another);
+}
+
+#[test]
+fn the_third_dispatcher_tells_once_after_two_were_killed() {
+    if !has_strace() {
+        return;
+    }
+    let start = Instant::now();
+    let all = points(&calls(&prepare(), "collect"));
+    // Where the first one has changed something, and every call of the second.
+    let changing =
+        all.iter().filter(|(call, _)| matches!(*call, "renameat2" | "write" | "mkdirat"));
+    let mut pairs = 0;
+    for (call, number) in changing {
+        for (second_call, second_number) in &all {
+            let bed = prepare();
+            let inject = format!("inject={call}:signal=KILL:when={number}");
+            run_traced(&bed, "collect", &["-e", &inject]);
+            let inject = format!("inject={second_call}:signal=KILL:when={second_number}");
+            // It may die before it begins: what it finds is not what the calls were counted in.
+            let code = start_traced(&bed, "collect", &["-e", &inject]).wait().unwrap().code();
+            let what = format!("{call} {number}, then {second_call} {second_number}");
+            assert!(code.is_none() || code == Some(0), "{what}: {code:?}");
+            let next = if pairs % 2 == 0 { Next::SameSeen } else { Next::Another };
+            judge(&bed, next, &what);
+            pairs += 1;
+        }
+    }
+    println!("{pairs} pairs of kills, {:.1} s", start.elapsed().as_secs_f64());
+    assert!(pairs > 100, "{pairs}");
+}
+
+/// Whether somebody holds the summary's lock.
+fn is_locked(bed: &Bed) -> bool {
+    let lock = bed.in_queue(&format!("{SUMMARY_PATH}.lock"));
+    let Ok(lock) = File::options().read(true).write(true).open(lock) else { return false };
+    matches!(lock.try_lock(), Err(TryLockError::WouldBlock))
+}
+
+#[test]
+fn two_dispatchers_at_once_tell_once_wherever_one_of_them_stands_still() {
+    if !has_strace() {
+        return;
+    }
+    let start = Instant::now();
+    let points = points(&calls(&prepare(), "collect"));
+    let (mut waited, mut overtook) = (0, 0);
+    for (call, number) in &points {
+        let bed = prepare();
+        let what = format!("stopped at {call} {number}");
+        let inject = format!("inject={call}:signal=STOP:when={number}");
+        let mut first = start_traced(&bed, "collect", &["-e", &inject]);
+        // The process that stands still; none if the operation ended before the call came.
+        let stopped = eventually(PATIENCE, &format!("{what}: it stops or ends"), || {
+            let ended = first.try_wait().expect("a child").is_some();
+            if ended { Some(None) } else { stopped(&bed, &first).map(Some) }
+        });
+        let (mut watcher, is_locked) = (Watcher::default(), is_locked(&bed));
+        watcher.look(&bed);
+        let said = std::thread::scope(|scope| {
+            let second = scope.spawn(|| {
+                batches(&bed).tell(&name("one"), &other_words(), &name("other"), &NullRecorder)
+            });
+            // The other one overtakes it, or waits for it.
+            if is_locked {
+                waited += 1;
+                run_on(&mut first, stopped, &what);
+                second.join().expect("no panic")
+            } else {
+                let said = second.join().expect("no panic");
+                overtook += usize::from(stopped.is_some());
+                run_on(&mut first, stopped, &what);
+                said
+            }
+        });
+        let said = said.unwrap_or_else(|error| panic!("{what}: {error}"));
+        watcher.look(&bed);
+        assert_eq!(watcher.delivered.len(), 1, "{what}: {:#?}", watcher.delivered);
+        let counts = batches(&bed).told(&name("one")).unwrap().unwrap();
+        assert_eq!(&counts, said.summary(), "{what}");
+        assert!(bed.records("batch.told").len() <= 1, "{what}");
+    }
+    println!(
+        "stopped at {} system calls: {overtook} times the other one was first, {waited} times it waited, {:.1} s",
+        points.len(),
+        start.elapsed().as_secs_f64()
+    );
+    assert!(overtook > 5 && waited > 5, "{overtook} {waited}");
+}
+
+/// Lets it go on to its end, which must be a good one.
+fn run_on(first: &mut Child, stopped: Option<Pid>, what: &str) {
+    let status = eventually(PATIENCE, what, || {
+        // Said until it counts: strace may be about to let the process stand still.
+        let _ = stopped.map(|pid| kill_process(pid, Signal::CONT));
+        first.try_wait().expect("a child")
+    });
+    assert_eq!(status.code(), Some(0), "{what}");
+}
+
+/// The process that strace runs, once the signal that it injects has stopped it.
+fn stopped(bed: &Bed, strace: &Child) -> Option<Pid> {
+    let trace = fs::read(bed.home.path().join("trace")).unwrap_or_default();
+    if !String::from_utf8_lossy(&trace).contains("stopped by SIGSTOP") {
+        return None;
+    }
+    let children = format!("/proc/{0}/task/{0}/children", strace.id());
+    let children = fs::read_to_string(children).ok()?;
+    let pid = children.split_whitespace().next()?;
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let is_stopped = status.contains("State:\tT") || status.contains("State:\tt");
+    Pid::from_raw(pid.parse().ok()?).filter(|_| is_stopped)
+}

@@ -1,0 +1,151 @@
+//! Which alarms a board raises, and what makes an occurrence.
+
+use std::time::Duration;
+
+use ensemble_core::board::{
+    Alarm, AlarmKey, Condition, Control, ControlFile, Graces, LEASE_RAN_OUT, Leased, conditions,
+    stale,
+};
+use ensemble_core::message::Timestamp;
+
+use super::*;
+
+fn found(bed: &Bed) -> Vec<Condition> {
+    conditions(&bed.state(), Graces::default())
+}
+
+fn keys(bed: &Bed) -> Vec<(Alarm, String, String)> {
+    let key = |Condition { key: AlarmKey { alarm, about, mark }, .. }| (alarm, about, mark);
+    found(bed).into_iter().map(key).collect()
+}
+
+fn key(alarm: Alarm, about: &str, mark: &str) -> (Alarm, String, String) {
+    (alarm, about.to_owned(), mark.to_owned())
+}
+
+/// Each line is a task's fields, and the alarms that it raises.
+const TABLE: &str = "
+status: UNCLAIMED =>
+status: DRAFT => stale_draft
+status: BLOCKED; blocked_reason: r; blocked_questions: [q] => blocked
+status: INTEGRATION_FAILED => integration_failed
+status: REJECTED; rejection_reason: r; assigned_to: ann =>
+status: REJECTED; rejection_reason: r; assigned_to: gone => orphaned_rejected
+status: REJECTED; rejection_reason: r; assigned_to: ann; review_cycles_current: 2 =>
+status: REJECTED; rejection_reason: r; assigned_to: ann; review_cycles_current: 3 => review_loop
+CLAIMED; iteration: 7 => stalled
+CLAIMED; iteration: 8 => stalled approaching_limit
+CLAIMED; iteration: 3; max_iterations: 5 => stalled approaching_limit
+status: UNCLAIMED; failed_by: [x] =>
+status: UNCLAIMED; failed_by: [x, y] => hypothesis_exhaustion
+status: UNCLAIMED; history: [{time: 2026-01-01T00:00:00Z, event: coder_claim_released, agent: x, reason: the lease ran out}] => lease_expired
+status: UNCLAIMED; history: [{time: 2026-01-01T00:00:00Z, event: coder_claim_released, agent: x, reason: given back}] =>
+status: READY_FOR_REVIEW; review_commit: c; history: [{time: 2026-01-01T00:00:00Z, event: review_claim_released, reason: the lease ran out}] => review_lease_expired
+CLAIMED; history: [{time: 2026-01-01T00:00:00Z, event: reassigned_after_rejection, agent: ann}] => reassigned stalled
+status: MERGED; merge_commit: c; failed_by: [x, y]; review_cycles_current: 4 =>
+status: ABANDONED =>
+";
+
+#[test]
+fn each_alarm_has_a_board_that_raises_it() {
+    for case in TABLE.trim().lines() {
+        let (task, expected) = case.split_once(" =>").unwrap();
+        let claimed = "status: CLAIMED\n    assigned_to: ann\n    worktree: w\n    base_commit: c\n    lease_expires: 2026-01-01T00:00:00Z";
+        let fields = task.replace("; ", "\n    ");
+        let fields = match fields.strip_prefix("CLAIMED") {
+            Some(rest) => format!("{claimed}{rest}"),
+            None => fields,
+        };
+        let text = format!(
+            "version: 1\ntasks:\n  - id: t\n    {fields}\n    spec_ref: s\n    done_when: d\nagents: {{ann: {{status: IDLE}}}}\n"
+        );
+        let state = check(&text, Path::new("state.yaml")).unwrap_or_else(|e| panic!("{case}: {e}"));
+        let names: Vec<String> = conditions(&state, Graces::default())
+            .iter()
+            .map(|found| serde_json::json!(found.key.alarm).as_str().unwrap().to_owned())
+            .collect();
+        assert_eq!(names.join(" "), expected.trim(), "{case}");
+    }
+}
+
+#[test]
+fn an_expired_lease_is_an_occurrence_of_its_own_each_time() {
+    let bed = Bed::new();
+    bed.task("task-1", &[]);
+    let mut marks = Vec::new();
+    for coder in ["ann", "bob"] {
+        let coder = bed.agent(coder, "coder");
+        let claim = bed.claim("task-1", &coder);
+        let lease = Leased::Claim { task: name("task-1"), by: coder.by, epoch: claim.holder.epoch };
+        bed.change(|board| board.expire(&lease, 0));
+        let expired = found(&bed);
+        assert_eq!(expired.len(), 1, "{expired:?}");
+        assert_eq!(expired[0].key.alarm, Alarm::LeaseExpired);
+        assert_eq!(expired[0].text, format!("task task-1: its coder fell silent ({})", lease.by()));
+        marks.push(expired[0].key.clone());
+    }
+    assert_ne!(marks[0], marks[1]);
+    assert_ne!(marks[0].digest(), marks[1].digest());
+    let last = bed.state().tasks[0].history.last().unwrap().clone();
+    assert_eq!(last.more["reason"], LEASE_RAN_OUT);
+}
+
+#[test]
+fn what_makes_another_occurrence() {
+    let bed = Bed::new();
+    bed.task("task-1", &[]);
+    let (ann, rev) = (bed.agent("ann", "coder"), bed.agent("rev", "code-reviewer"));
+    let questions = ["why?".to_owned()];
+    let block = || bed.change(|board| board.block(&name("task-1"), None, "r", &questions));
+    block();
+    assert_eq!(keys(&bed), [key(Alarm::Blocked, "task-1", "1")]);
+    bed.change(|board| board.unblock(&name("task-1")));
+    assert_eq!(keys(&bed), []);
+    block();
+    assert_eq!(keys(&bed), [key(Alarm::Blocked, "task-1", "2")]);
+    bed.change(|board| board.unblock(&name("task-1")));
+    // Work that goes on is not stalled: each iteration is a sign of life.
+    let claim = bed.claim("task-1", &ann);
+    let before = found(&bed)[0].clone();
+    assert_eq!((before.key.alarm, before.grace), (Alarm::Stalled, Duration::from_secs(1_800)));
+    bed.change(|board| board.iterate(&name("task-1"), &claim.holder));
+    assert_ne!(found(&bed)[0].key, before.key);
+    bed.change(|board| board.submit(&name("task-1"), &claim.holder, "c"));
+    let review = bed.change(|board| board.claim_review(&name("task-1"), &rev));
+    bed.change(|board| board.reject(&name("task-1"), &review.holder, "c", "no"));
+    assert_eq!(keys(&bed), [], "its coder is there");
+    bed.change(|board| board.unregister(&ann, "gone"));
+    let orphaned = found(&bed)[0].clone();
+    assert_eq!(
+        (orphaned.key.alarm, orphaned.grace),
+        (Alarm::OrphanedRejected, Duration::from_secs(30))
+    );
+}
+
+#[test]
+fn control_files_are_stale_in_stages() {
+    let since: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+    let file = |file| Control::parse(file, "2026-01-01T00:00:00Z\n", since);
+    let all = ControlFile::ALL.map(file);
+    let at = |minutes: u64| {
+        let now = since.plus(Duration::from_secs(60 * minutes));
+        stale(&all, now).into_iter().map(|found| found.key).collect::<Vec<_>>()
+    };
+    assert_eq!(at(29), []);
+    let first = at(30);
+    let alarms: Vec<_> = first.iter().map(|key| key.alarm).collect();
+    assert_eq!(alarms, [Alarm::PauseStale, Alarm::CheckpointStale], "and not ABORT");
+    assert_eq!(first, at(119));
+    assert!(at(120).iter().all(|key| !first.contains(key)));
+    assert_eq!(at(8 * 60).len(), 2);
+}
+
+#[test]
+fn keys_do_not_run_together() {
+    let digest = |about: &str, mark: &str| {
+        let (about, mark) = (about.to_owned(), mark.to_owned());
+        AlarmKey { alarm: Alarm::Blocked, about, mark }.digest()
+    };
+    assert_ne!(digest("task-1", "2"), digest("task-", "12"));
+    assert_ne!(digest("task-1", "2"), digest("task-12", ""));
+}

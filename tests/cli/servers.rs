@@ -1,0 +1,183 @@
+//! A team whose mailboxes are on a real NATS server, as its users meet it.
+
+use std::process::Stdio;
+
+use serde_json::json;
+
+use crate::bed::{Bed, ran};
+use crate::nats_server::{Server, fresh_team};
+
+/// A project whose mailboxes are on this server, with the mailbox `w1`.
+fn bed_on(server: &Server, team: &str) -> Bed {
+    let bed = Bed::empty();
+    configure(&bed, server, team);
+    bed.ok("init");
+    bed
+}
+
+fn configure(bed: &Bed, server: &Server, team: &str) {
+    configure_with(bed, server, team, 120);
+}
+
+/// With so many seconds for a server to answer.
+fn configure_with(bed: &Bed, server: &Server, team: &str, patience: u64) {
+    let config = format!(
+        "durability: process\ntransport: {}\nnats:\n  team: {team}\n  patience_seconds: {patience}\n",
+        server.url()
+    );
+    std::fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
+}
+
+#[test]
+fn the_verbs_work_from_host_to_host() {
+    let server = Server::start();
+    let team = fresh_team();
+    let (near, far) = (bed_on(&server, &team), bed_on(&server, &team));
+    near.ok("mailbox add w1");
+    assert!(far.json("mailbox list").iter().any(|m| m["mailbox"] == "w1"));
+    let id = near.send("over there");
+    let waiting = far.object("inbox w1");
+    assert_eq!((&waiting["id"], &waiting["state"]), (&json!(id), &json!("queued")));
+    let received = far.object("recv --as w1");
+    assert_eq!((&received["id"], &received["epoch"]), (&json!(id), &json!(1)));
+    assert_eq!(received["envelope"]["body"], "over there");
+    far.fails(3, "recv --as w1");
+    near.fails(1, &format!("settle --as somebody {id}"));
+    far.ok(&format!("extend --as w1 {id} 10m"));
+    far.ok(&format!("release --as w1 {id} --delay 1h"));
+    far.fails(3, "recv --as w1");
+    let second = near.send("again");
+    far.ok("recv --as w1");
+    let waiter = near.start(
+        &format!("send --to w1 --id {second} -m again --wait settled --timeout 60s"),
+        Stdio::null(),
+    );
+    far.ok(&format!("settle --as w1 {second}"));
+    assert_eq!(ran(waiter.wait_with_output().unwrap()).code, 0);
+    let status = near.json("status");
+    let w1 = status.iter().find(|row| row["mailbox"] == "w1").unwrap();
+    assert_eq!((&w1["waiting"], &w1["delayed"], &w1["held"]), (&json!(1), &json!(1), &json!(0)));
+    for verb in ["requests", "request ask news w1 what", "respond x --approve"] {
+        assert!(near.fails(1, &format!("{verb} --as lead")).contains("directory"), "{verb}");
+    }
+    let late = far.start("recv --as w1 --wait 60s --body", Stdio::null());
+    near.send("just in time");
+    assert_eq!(ran(late.wait_with_output().unwrap()).stdout, "just in time");
+}
+
+#[test]
+fn a_broadcast_reaches_every_host_once() {
+    let server = Server::start();
+    let team = fresh_team();
+    let (near, far) = (bed_on(&server, &team), bed_on(&server, &team));
+    for mailbox in ["w1", "w2", "w3"] {
+        far.ok(&format!("mailbox add {mailbox}"));
+    }
+    let told = near.json("broadcast stop --as w1 --id b-1");
+    let reached: Vec<_> = told.iter().filter_map(|row| row["mailbox"].as_str()).collect();
+    assert!(reached.contains(&"w2") && reached.contains(&"w3") && !reached.contains(&"w1"));
+    // The same again is stored once.
+    near.ok("broadcast stop --as w1 --id b-1");
+    for mailbox in ["w2", "w3"] {
+        assert_eq!(far.ok(&format!("recv --as {mailbox} --body")), "stop");
+        far.fails(3, &format!("recv --as {mailbox}"));
+    }
+    far.fails(3, "recv --as w1");
+    let refused = near.run_with("broadcast --as w1 -", &[0xff, 0xfe]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+}
+
+#[test]
+fn a_server_that_is_away_stops_no_sender() {
+    let server = Server::start();
+    let team = fresh_team();
+    let bed = bed_on(&server, &team);
+    bed.ok("mailbox add w1");
+    server.kill();
+    // Nobody answers any more, so nothing is gained by waiting.
+    configure_with(&bed, &server, &team, 3);
+    let sent = bed.run("send --to w1 -m later --json");
+    assert_eq!(sent.code, 0, "{sent:?}");
+    assert!(sent.stderr.contains("outbox"), "{sent:?}");
+    assert!(sent.stdout.contains("\"outbox\":true"), "{sent:?}");
+    let away = bed.fails(75, "recv --as w1");
+    assert!(away.contains("127.0.0.1"), "{away}");
+    server.run();
+    server.answers();
+    configure(&bed, &server, &team);
+    // The next message goes behind what waits.
+    bed.send("after");
+    let bodies: Vec<String> = (0..2).map(|_| bed.ok("recv --as w1 --body")).collect();
+    assert_eq!(bodies, ["later", "after"]);
+}
+
+#[test]
+fn a_team_moves_to_the_server_and_back() {
+    let server = Server::start();
+    let bed = Bed::new();
+    let ids: Vec<String> = (0..3).map(|n| bed.send(&format!("{n}"))).collect();
+    bed.ok("recv --as w1");
+    let url = server.url();
+    let partly = bed.run(&format!("migrate --to servers --servers {url} --json"));
+    assert_eq!(partly.code, 75, "one is held: {partly:?}");
+    bed.ok(&format!("settle --as w1 {}", ids[0]));
+    bed.ok(&format!("migrate --to servers --servers {url}"));
+    assert!(bed.json("inbox").iter().all(|mailbox| mailbox["waiting"] == 0));
+    let files = std::fs::read_to_string(bed.project().join("ensemble.yaml")).unwrap();
+    configure(&bed, &server, "team");
+    assert_eq!(bed.ok("recv --as w1 --body"), "1");
+    bed.ok(&format!("settle --as w1 {}", ids[1]));
+    std::fs::write(bed.project().join("ensemble.yaml"), files).unwrap();
+    bed.ok(&format!("migrate --to directory --servers {url}"));
+    assert_eq!(bed.object("recv --as w1")["id"], json!(ids[2]));
+}
+
+#[test]
+fn a_bridge_that_is_killed_carries_everything_once() {
+    const MESSAGES: usize = 60;
+    let server = Server::start();
+    let url = server.url();
+    let (files, remote) = (Bed::new(), bed_on(&server, "team"));
+    for n in 0..MESSAGES {
+        files.send(&format!("{n}"));
+    }
+    for _ in 0..3 {
+        let mut bridge = files.start(&format!("bridge --servers {url}"), Stdio::null());
+        let before = remote
+            .json("status")
+            .iter()
+            .filter(|r| r["mailbox"] == "w1")
+            .map(|r| r["waiting"].as_u64().unwrap())
+            .sum::<u64>();
+        crate::tmux_support::eventually("the bridge carries something", || {
+            let now = remote.json("status");
+            let waiting = now
+                .iter()
+                .find(|r| r["mailbox"] == "w1")
+                .map_or(0, |r| r["waiting"].as_u64().unwrap());
+            waiting > before || waiting == MESSAGES as u64
+        });
+        bridge.kill().unwrap();
+        bridge.wait().unwrap();
+    }
+    files.ok(&format!("bridge --servers {url} --once"));
+    let rows = remote.json("inbox w1 --limit 1000");
+    let mut ids: Vec<&str> = rows.iter().map(|r| r["id"].as_str().unwrap()).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!((rows.len(), ids.len()), (MESSAGES, MESSAGES));
+    // And back in, for an agent that reads files here.
+    remote.ok("send --to w2 --create -m back");
+    files.ok(&format!("bridge --servers {url} --local w2 --once"));
+    assert_eq!(files.ok("recv --as w2 --body"), "back");
+}
+
+#[test]
+fn two_hosts_work_together_over_a_server_that_is_killed() {
+    let bed = Bed::empty();
+    let dir = bed.project().join("d");
+    let told =
+        bed.object(&format!("demo --scenario two-hosts --dir {} --timeout 10m", dir.display()));
+    assert_eq!((&told["reports"], &told["doubled"]), (&json!(8), &json!(0)), "{told}");
+    assert!(told["nudges_on_host_b"].as_u64().unwrap() > 0, "{told}");
+}

@@ -1,0 +1,213 @@
+//! `ensemble step`: a queue from plan to end, by hand and driven.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+
+use crate::bed::{Bed, keys};
+
+const PLAN: &str = "
+task_id: 0-4-1
+orchestrator: conductor
+steps:
+  - {agent: Tara, goal: one, files: [tests/a.rs]}
+  - {agent: Devon, goal: two}
+  - {agent: Tara, goal: three}
+";
+
+fn bed() -> Bed {
+    let bed = Bed::new();
+    for name in ["Tara", "Devon"] {
+        bed.ok(&format!("mailbox add {name}"));
+    }
+    std::fs::write(bed.project().join("plan.yaml"), PLAN).unwrap();
+    assert_eq!(bed.ok("step add -f plan.yaml"), "task 0-4-1: 3 steps stored\n");
+    bed
+}
+
+fn submit(bed: &Bed, step: u32, agent: &str, rest: &str) -> String {
+    let report = format!(
+        "{{\"task_id\": \"0-4-1\", \"step_index\": {step}, \"agent\": \"{agent}\", {rest}}}"
+    );
+    let ran = bed.run_with(&format!("step submit - --as {agent}"), report.as_bytes());
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
+    ran.stdout
+}
+
+#[test]
+fn a_queue_by_hand() {
+    let bed = bed();
+    assert!(bed.fails(3, "step next --as Devon").contains("Tara's turn"));
+    let next = bed.object("step next --as Tara");
+    let expected = [
+        "task_id",
+        "step_index",
+        "agent",
+        "attempt",
+        "attempts_max",
+        "epoch",
+        "lease_seconds",
+        "again",
+        "goal",
+        "prompt",
+        "prompt_sha256",
+        "files",
+    ];
+    assert_eq!(keys(&next), expected);
+    assert!(submit(&bed, 1, "Tara", "\"status\": \"success\"").contains("the queue goes on"));
+    bed.ok("step next --as Devon");
+    let failed = submit(&bed, 2, "Devon", "\"status\": \"failure\", \"summary\": \"401\"");
+    assert!(failed.contains("attempt 2"), "{failed}");
+    assert!(bed.ok("step next --as Devon").contains("failed with this error"));
+    submit(&bed, 2, "Devon", "\"status\": \"blocked\", \"blockers\": [\"no file\"]");
+    assert!(bed.fails(3, "step next --as Devon").contains("is paused: step 2"));
+    let mail = bed.object("recv --as conductor");
+    assert_eq!(mail["envelope"]["type"], "step.blocked");
+    assert_eq!(bed.ok("step unblock 0-4-1 2 --note there"), "step 2 of task 0-4-1 is PENDING\n");
+    let again = bed.object("step next --as Devon");
+    assert_eq!((&again["epoch"], &again["attempt"]), (&3.into(), &1.into()));
+    // The hand-out before.
+    let report = b"{\"task_id\": \"0-4-1\", \"step_index\": 2, \"agent\": \"Devon\", \"status\": \"success\"}";
+    let late = bed.run_with("step submit --as Devon --epoch 2", report);
+    assert_eq!(late.code, 1);
+    assert!(late.stderr.contains("handed out again since"), "{late:?}");
+    submit(&bed, 2, "Devon", "\"status\": \"success\"");
+    assert_eq!(bed.json("step list")[0]["done"], 2);
+    bed.ok("step skip 0-4-1 3");
+    assert!(bed.fails(3, "step next --as Tara").contains("all steps are done"));
+    let steps = bed.ok("step list 0-4-1");
+    assert!(steps.contains("COMPLETED (skipped)"), "{steps}");
+}
+
+#[test]
+fn mistakes_in_a_report_are_named_with_what_to_write() {
+    let bed = bed();
+    bed.ok("step next --as Tara");
+    let ran = bed.run_with("step submit --as Tara", b"{\"step_index\": 1.5}");
+    assert_eq!(ran.code, 2);
+    for part in ["task_id: is missing", "1.5 is no step", "status: is missing"] {
+        assert!(ran.stderr.contains(part), "{ran:?}");
+    }
+    assert_eq!(bed.run_with("step submit --as Tara", b"no json").code, 2);
+    assert_eq!(bed.object("step show 0-4-1 1")["status"], "IN_PROGRESS");
+}
+
+#[test]
+fn what_is_not_there_is_said() {
+    let bed = Bed::new();
+    assert!(bed.fails(3, "step list").contains("step add"));
+    let bed = self::bed();
+    assert!(bed.fails(3, "step show 0-4-1 9").contains("there is no step 9"));
+    assert!(bed.fails(3, "step list nope").contains("there is no task nope"));
+    std::fs::write(bed.project().join("bad.yaml"), "task_id: x\nsteps: [{agent: A}]\n").unwrap();
+    assert!(bed.fails(4, "step add -f bad.yaml").contains("bad.yaml: line 2"));
+}
+
+#[test]
+fn a_driven_queue_goes_on_after_its_driver_was_killed() {
+    let bed = bed();
+    let start = || {
+        let mut run = bed.start("step run 0-4-1 --json --timeout 10m", Stdio::null());
+        let lines = BufReader::new(run.stdout.take().unwrap()).lines();
+        (run, lines)
+    };
+    let (mut run, mut lines) = start();
+    assert!(lines.next().unwrap().unwrap().contains("\"step_index\":1"));
+    run.kill().unwrap();
+    run.wait().unwrap();
+    let mail = bed.object("recv --as Tara");
+    assert!(mail["envelope"]["body"].as_str().unwrap().starts_with("ROLE: Tara\nGOAL: one\n"));
+    submit(&bed, 1, "Tara", "\"status\": \"success\"");
+    assert!(bed.mailbox("Tara/done").read_dir().unwrap().next().is_some(), "it is settled");
+
+    let (mut run, mut lines) = start();
+    let mut next = || lines.next().unwrap().unwrap();
+    assert!(next().contains("\"step_index\":2"));
+    submit(&bed, 2, "Devon", "\"status\": \"failure\", \"summary\": \"401\"");
+    assert!(next().contains("\"attempt\":2"));
+    submit(&bed, 2, "Devon", "\"status\": \"blocked\", \"blockers\": [\"no file\"]");
+    assert!(next().contains("\"event\":\"stuck\""));
+    bed.ok("step unblock 0-4-1 2");
+    assert!(next().contains("\"epoch\":3"));
+    submit(&bed, 2, "Devon", "\"status\": \"success\"");
+    assert!(next().contains("\"step_index\":3"));
+    submit(&bed, 3, "Tara", "\"status\": \"success\"");
+    assert!(next().contains("\"event\":\"done\""));
+    assert!(run.wait().unwrap().success());
+    let waiting = bed.json("inbox Devon");
+    assert_eq!(waiting.len(), 0, "no prompt lies about: {waiting:?}");
+}
+
+#[test]
+fn the_server_is_put_into_a_configuration_and_out_again() {
+    let bed = Bed::new();
+    let file = bed.project().join(".mcp.json");
+    let before = "{\n  \"mcpServers\": {\"other\": {\"command\": \"x\"}}\n}\n";
+    std::fs::write(&file, before).unwrap();
+    bed.ok("mcp install --provider claude");
+    let after = std::fs::read_to_string(&file).unwrap();
+    assert!(after.contains("ENSEMBLE_AGENT_ID"), "{after}");
+    bed.ok("mcp uninstall --provider claude");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), before);
+    for (provider, part) in
+        [("codex", "[mcp_servers.ensemble]"), ("opencode", "\"type\": \"local\"")]
+    {
+        let entry = bed.ok(&format!("mcp install --provider {provider} --print"));
+        assert!(entry.contains(part), "{entry}");
+    }
+}
+
+/// `ENSEMBLE_UPDATE_SNAPSHOTS=1` writes them anew.
+#[test]
+fn the_schemas_in_docs_are_what_the_program_prints() {
+    let bed = Bed::new();
+    let docs = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/schema");
+    for what in [
+        "message",
+        "task",
+        "report",
+        "review",
+        "escalation",
+        "summary",
+        "instruction",
+        "plan",
+        "notice",
+        "tools",
+    ] {
+        let printed = bed.ok(&format!("schema {what}"));
+        let file = docs.join(format!("{what}.schema.json"));
+        if std::env::var_os("ENSEMBLE_UPDATE_SNAPSHOTS").is_some() {
+            std::fs::write(&file, &printed).unwrap();
+        }
+        let kept = std::fs::read_to_string(&file).unwrap_or_default();
+        assert_eq!(kept, printed, "{what}: ENSEMBLE_UPDATE_SNAPSHOTS=1 writes it anew");
+    }
+}
+
+#[test]
+fn the_completion_tool_is_the_seeds_word_for_word() {
+    let tools = Bed::new().ok("schema tools");
+    let tools: serde_json::Value = serde_json::from_str(&tools).unwrap();
+    let seed = serde_json::json!({
+      "type": "object",
+      "properties": {
+        "task_id": { "type": "string", "description": "e.g., '0-4-1'" },
+        "step_index": { "type": "number", "description": "e.g., 1" },
+        "agent": { "type": "string", "enum": ["Tara", "Devon"] },
+        "status": { "type": "string", "enum": ["success", "failure", "blocked"] },
+        "artifacts": {
+          "type": "array",
+          "items": { "type": "string" },
+          "description": "List of files created or modified"
+        },
+        "summary": { "type": "string", "description": "Brief description of what was done" },
+        "context_for_next_step": { "type": "string", "description": "Info for the next agent" },
+        "blockers": {
+          "type": "array",
+          "items": { "type": "string" },
+          "description": "Reasons for being blocked"
+        }
+      },
+      "required": ["task_id", "step_index", "agent", "status"]
+    });
+    assert_eq!(tools["submit_step_completion"], seed);
+}

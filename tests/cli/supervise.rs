@@ -1,0 +1,173 @@
+//! Supervisors on the command line: the whole sprint in tmux, and what an agent says of itself.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use ensemble_core::board::{Board, BoardOptions, State};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::bed::{Bed, words};
+use crate::tmux_support::eventually;
+
+fn git(at: &Path, line: &str) {
+    let mut git = Command::new("git");
+    git.arg("-C").arg(at).args(["-c", "user.name=u", "-c", "user.email=u@example.org"]);
+    git.args(words(line)).env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
+    assert!(git.status().unwrap().success(), "git {line}");
+}
+
+/// A repository with a board and a task.
+fn bed() -> Bed {
+    let bed = Bed::new();
+    git(&bed.project(), "init --quiet -b main");
+    git(&bed.project(), "commit --quiet --allow-empty -m begin");
+    bed.ok("board init");
+    bed.ok("task add t1 -d first --spec s.md --done-when works");
+    bed
+}
+
+fn state(bed: &Bed) -> State {
+    Board::find(&bed.project(), BoardOptions::new("test")).unwrap().read().unwrap()
+}
+
+fn is_running(text: &str) -> bool {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
+    processes.flatten().any(|process| {
+        let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(text)
+    })
+}
+
+#[test]
+fn a_sprint_of_three_survives_a_crash_a_hand_over_and_a_rejection() {
+    let bed = Bed::empty();
+    let dir = bed.project().join("demo");
+    let told = bed.object(&format!("demo --scenario sprint --dir {} --timeout 10m", dir.display()));
+    assert_eq!(
+        (&told["status"], &told["crashes"], &told["hand_overs"]),
+        (&"MERGED".into(), &1.into(), &1.into())
+    );
+    // Planner; crash, hand-over, hand-in, repair; two reviews.
+    assert_eq!(told["agents"], 7);
+    eventually("no process is left", || !is_running(&dir.display().to_string()));
+    let queue = dir.join("queue");
+    let task = bed.object(&format!("--queue {} task show greet", queue.display()));
+    assert_eq!((&task["status"], &task["review_cycles_total"]), (&"MERGED".into(), &1.into()));
+    let replayed = bed.ok(&format!("--queue {} log replay --strict", queue.display()));
+    assert!(replayed.starts_with("as the log tells"), "{replayed}");
+    // Nothing of seats, prompts, beats and signs is left.
+    for place in ["supervise", "leases"] {
+        let files = std::fs::read_dir(dir.join(".ensemble").join(place)).unwrap();
+        let left: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
+        assert!(left.is_empty(), "{place}: {left:?}");
+    }
+}
+
+#[test]
+fn a_supervisor_is_refused_where_one_is_and_leaves_when_told() {
+    let bed = bed();
+    let line = "supervise --role coder --id coder-1 -- sleep 600";
+    let mut first = bed.start(line, Stdio::null());
+    eventually("the agent runs", || {
+        let seat = bed.project().join(".ensemble/supervise/coder-1.yaml");
+        std::fs::read_to_string(seat).is_ok_and(|text| text.contains("agent:"))
+    });
+    let before = state(&bed).revision;
+    let refused = bed.fails(75, line);
+    assert!(refused.contains("supervise-coder-1.lock"), "{refused}");
+    assert_eq!(state(&bed).revision, before);
+    kill_process(Pid::from_child(&first), Signal::TERM).unwrap();
+    assert_eq!(first.wait().unwrap().code(), Some(0));
+    let state = state(&bed);
+    assert!(state.agents.is_empty());
+    assert_eq!(state.tasks[0].status.as_str(), "UNCLAIMED");
+    bed.fails(2, "supervise --role coder --id coder-1");
+    bed.fails(2, "supervise --role boss --id coder-1 -- true");
+}
+
+#[test]
+fn an_agent_says_that_it_lives_what_comes_next_and_how_it_ends() {
+    let bed = bed();
+    bed.ok("agent register --role coder --as coder-1");
+    bed.ok("task claim t1 --as coder-1");
+    let epoch = state(&bed).agents.values().next().unwrap().epoch.unwrap();
+    let alive = bed.object("agent heartbeat --as coder-1");
+    assert_eq!((&alive["sequence"], &alive["lease_seconds"]), (&1.into(), &300.into()));
+    let said = bed.ok("agent heartbeat --long tests --as coder-1");
+    assert_eq!(said, "Extended lease for long operation: tests\n");
+    let sign = bed.project().join(format!(".ensemble/leases/coder-1@{epoch}.sign"));
+    assert!(std::fs::read_to_string(&sign).unwrap().contains("lease_seconds: 900"));
+
+    bed.ok("agent handoff --summary half --next-action rest --file a.rs --as coder-1");
+    let handed = state(&bed);
+    let notes = handed.handoff.values().next().unwrap();
+    assert_eq!((&notes["summary"], &notes["next_action"]), (&"half".into(), &"rest".into()));
+    assert!(std::fs::read_to_string(&sign).unwrap().contains("code: 42"));
+
+    // Who was replaced is told so, whatever it wants to say.
+    let mut late = bed.command(&["agent", "heartbeat", "--as", "coder-1"]);
+    let late = late.env("ENSEMBLE_AGENT_EPOCH", "1000").output().unwrap();
+    assert_eq!(late.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&late.stderr).contains("is over"), "{late:?}");
+
+    let ran = bed.run("agent exit 42 --reason full --as coder-1");
+    assert_eq!((ran.code, ran.stdout.as_str()), (42, "coder-1 ends with 42: unregistered\n"));
+    let after = state(&bed);
+    assert!(after.agents.is_empty());
+    assert_eq!(after.tasks[0].status.as_str(), "UNCLAIMED");
+    bed.fails(3, "agent heartbeat --as coder-1");
+}
+
+#[test]
+fn the_exit_that_an_agent_has_announced_counts_for_programs_that_always_end_with_0() {
+    let bed = bed();
+    let script = "\"$ENSEMBLE\" agent handoff --summary a --next-action b >/dev/null; echo x >> ../../runs; exit 0";
+    let mut command = bed.command(&[
+        "supervise",
+        "--role",
+        "coder",
+        "--id",
+        "coder-1",
+        "--hand-over-delay",
+        "10ms",
+        "--spins",
+        "3",
+        "--restart-delay",
+        "1h",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ]);
+    command.env("ENSEMBLE", crate::bed::program()).stdin(Stdio::null()).stderr(Stdio::null());
+    let mut supervisor = command.spawn().unwrap();
+    // Three hand-overs, in milliseconds and not hours; then it is seen that nothing comes of it.
+    eventually("the task is blocked", || state(&bed).tasks[0].status.as_str() == "BLOCKED");
+    let runs = std::fs::read_to_string(bed.project().join("runs")).unwrap();
+    assert_eq!(runs.lines().count(), 3);
+    assert!(state(&bed).anomalies.is_empty());
+    kill_process(Pid::from_child(&supervisor), Signal::TERM).unwrap();
+    assert!(supervisor.wait().unwrap().success());
+}
+
+#[test]
+fn an_agent_that_was_replaced_cannot_block_its_task() {
+    let bed = bed();
+    bed.ok("agent register --role coder --as coder-1");
+    bed.ok("task claim t1 --as coder-1");
+    let epoch = state(&bed).tasks[0].lease_epoch.unwrap();
+    let block = |number: u64| {
+        let mut command =
+            bed.command(&words("task block t1 --reason stuck --question why? --as coder-1"));
+        command.env("ENSEMBLE_TASK_ID", "t1").env("ENSEMBLE_TASK_EPOCH", number.to_string());
+        command.output().unwrap()
+    };
+    let late = block(epoch - 1);
+    assert_eq!(late.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&late.stderr).contains("does not hold it"), "{late:?}");
+    assert_eq!(state(&bed).tasks[0].status.as_str(), "CLAIMED");
+    assert!(block(epoch).status.success());
+    let state = state(&bed);
+    let line = state.tasks[0].history.last().unwrap();
+    assert_eq!((line.event.as_str(), line.more["epoch"].as_u64()), ("blocked", Some(epoch)));
+}

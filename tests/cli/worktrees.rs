@@ -1,0 +1,123 @@
+//! Claims, hand-ins, verdicts and merges on the command line, and what an agent is told.
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::bed::{Bed, ran, words};
+
+/// Runs git, which must succeed.
+#[track_caller]
+fn git(at: &Path, line: &str) -> String {
+    let mut git = Command::new("git");
+    git.arg("-C").arg(at).args(["-c", "user.name=u", "-c", "user.email=u@example.org"]);
+    git.args(words(line)).env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
+    let output = git.output().unwrap();
+    assert!(output.status.success(), "git {line}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+}
+
+/// A repository with a queue, a board, a task, a coder and a reviewer.
+fn bed(config: &str) -> Bed {
+    let bed = Bed::new();
+    std::fs::write(bed.project().join("ensemble.yaml"), format!("durability: process\n{config}"))
+        .unwrap();
+    git(&bed.project(), "init --quiet -b main");
+    std::fs::write(bed.project().join(".gitignore"), "*\n!*.txt\n").unwrap();
+    git(&bed.project(), "add --force .gitignore");
+    git(&bed.project(), "commit --quiet -m begin");
+    bed.ok("board init");
+    bed.ok("task add t1 -d first --spec s.md --done-when works");
+    bed.ok("agent register --role coder --as coder-1");
+    bed.ok("agent register --role code-reviewer --as reviewer-1");
+    bed
+}
+
+fn commit(bed: &Bed, file: &str) {
+    let tree = bed.project().join(".worktrees/t1");
+    std::fs::write(tree.join(file), "x").unwrap();
+    git(&tree, "add .");
+    git(&tree, "commit --quiet -m work");
+}
+
+#[test]
+fn a_task_goes_from_claim_to_merge() {
+    let bed = bed("worktrees:\n  tests: test -e done.txt\n");
+    assert!(bed.fails(3, "agent verify --as stranger").contains("is not registered"));
+    assert!(bed.fails(3, "agent verify --as coder-1").contains("has no task"));
+    assert!(bed.fails(3, "task claim --as stranger").contains("agent register"));
+    assert!(
+        bed.fails(3, "task claim --review --as reviewer-1").contains("no task can be reviewed")
+    );
+    let claimed = bed.object("task claim --as coder-1");
+    assert_eq!((&claimed["task"], &claimed["branch"]), (&"t1".into(), &"task/t1".into()));
+    assert_eq!(
+        claimed["path"],
+        bed.project().canonicalize().unwrap().join(".worktrees/t1").to_str().unwrap()
+    );
+    assert!(bed.ok("agent verify --as coder-1").contains("work on t1"));
+    assert!(bed.fails(1, "task claim t1 --as reviewer-1").contains("its status is CLAIMED"));
+    assert!(bed.fails(1, "task submit t1 --as coder-1").contains("nothing is committed"));
+    commit(&bed, "done.txt");
+    assert!(bed.fails(1, "task submit t1 --as coder-1 --epoch 1").contains("Stop working on it"));
+    let handed_in = bed.object("task submit t1 --as coder-1");
+    assert!(bed.fails(3, "agent verify --as coder-1").contains("waits for its verdict"));
+
+    let review = bed.object("task claim --review --as reviewer-1");
+    assert_eq!((&review["commit"], &review["author"]), (&handed_in["commit"], &"coder-1".into()));
+    assert!(bed.fails(1, "task merge t1").contains("its status is READY_FOR_REVIEW"));
+    bed.fails(2, "task verdict t1 --as reviewer-1");
+    assert!(bed.fails(1, "task verdict t1 --approve --as coder-1").contains("does not hold it"));
+    bed.ok("task verdict t1 --approve --as reviewer-1");
+    let merged = bed.object("task merge");
+    assert_eq!(merged["commit"], git(&bed.project(), "rev-parse integration"));
+    assert!(bed.fails(3, "task merge").contains("no task is APPROVED"));
+    assert_eq!(git(&bed.project(), "branch --show-current"), "main");
+    assert_eq!(bed.ok("fsck"), "clean\n");
+}
+
+#[test]
+fn an_old_number_in_the_environment_is_refused() {
+    let bed = bed("");
+    bed.ok("task claim --as coder-1");
+    let verify = |epoch: &str| {
+        let mut command = bed.command(&words("agent verify --as coder-1"));
+        ran(command.env("ENSEMBLE_TASK_EPOCH", epoch).output().unwrap())
+    };
+    assert_eq!((verify("3").code, verify("2").code, verify("x").code), (0, 1, 2));
+    std::fs::remove_dir_all(bed.project().join(".worktrees/t1")).unwrap();
+    let broken = verify("3");
+    assert_eq!(
+        (broken.code, broken.stderr.contains("there is no worktree")),
+        (4, true),
+        "{broken:?}"
+    );
+    let left = bed.run("fsck");
+    assert!(left.code == 4 && left.stdout.contains("is missing"), "{left:?}");
+    assert!(bed.ok("fsck --repair").contains("repaired"));
+    assert_eq!(verify("3").code, 0);
+}
+
+#[test]
+fn a_merge_that_fails_says_why_and_moves_nothing() {
+    let bed = bed("worktrees:\n  tests: echo it is red; exit 1\n  integration_branch: next\n");
+    bed.ok("task claim --as coder-1");
+    commit(&bed, "done.txt");
+    bed.ok("task submit t1 --as coder-1");
+    bed.ok("task claim --review --as reviewer-1");
+    bed.ok("task verdict t1 --approve --as reviewer-1");
+    let before = git(&bed.project(), "rev-parse next");
+    let failed = bed.run("task merge --json");
+    assert_eq!(failed.code, 1, "{failed:?}");
+    assert!(failed.stdout.contains("it is red") && failed.stdout.contains("INTEGRATION_FAILED"));
+    assert_eq!(git(&bed.project(), "rev-parse next"), before);
+}
+
+#[test]
+fn without_a_repository_there_is_a_hint() {
+    let bed = Bed::new();
+    bed.ok("board init");
+    bed.ok("task add t1 -d first --spec s.md --done-when works");
+    bed.ok("agent register --role coder --as coder-1");
+    assert!(bed.fails(1, "task claim --as coder-1").contains("git init"));
+    assert_eq!(bed.ok("fsck"), "clean\n");
+}

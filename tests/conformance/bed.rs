@@ -1,0 +1,139 @@
+//! What the suite needs to know of a queue under test.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ensemble_core::broker::Broker;
+use ensemble_core::env::{Clock, Delivery, Lease, Monotonic, Transport};
+use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
+use ensemble_core::spool::Settings;
+
+/// Whose mailbox the tests use.
+pub const MAILBOX: &str = "dispatch";
+
+/// A fresh queue with one mailbox, [`MAILBOX`], and time that is moved by hand.
+pub trait Bed: Send + Sync {
+    /// The queue. What is stored through one clone or connection is seen through all.
+    fn transport(&self) -> &(dyn Transport + Sync);
+
+    /// The same, with everything that is beyond [`Transport`]; `None` for a double that has only that.
+    fn broker(&self) -> Option<&(dyn Broker + Sync)>;
+
+    /// Another opening of the same queue, as another process would have it.
+    fn again(&self) -> Box<dyn Bed>;
+
+    /// Time passes, for delays and expiry dates.
+    fn pass(&self, time: Duration);
+
+    /// An observer that has watched for `time` takes back what fell silent. Returns how many.
+    fn observe_for(&self, time: Duration) -> usize;
+}
+
+/// Makes a fresh queue whose mailbox has these settings.
+pub type Factory = fn(&Settings) -> Box<dyn Bed>;
+
+/// A wall clock and a monotonic one that are moved by hand. Clones are the same clock.
+#[derive(Clone, Debug, Default)]
+pub struct HandClock(Arc<Mutex<Duration>>);
+
+impl HandClock {
+    pub fn advance(&self, by: Duration) {
+        *self.0.lock().unwrap() += by;
+    }
+}
+
+impl Clock for HandClock {
+    fn monotonic(&self) -> Monotonic {
+        Monotonic::from_duration(*self.0.lock().unwrap())
+    }
+    fn wall(&self) -> Timestamp {
+        Timestamp::from_unix_millis(1_800_000_000_000).plus(*self.0.lock().unwrap())
+    }
+}
+
+/// An observer of leases with a [`LeaseWatch`](ensemble_core::proto::lease::LeaseWatch): looks,
+/// lets the time pass, looks again, and takes back what the machine says is over.
+pub fn observe_for(broker: &dyn Broker, time: Duration) -> usize {
+    use ensemble_core::proto::Machine as _;
+    use ensemble_core::proto::lease::{Effect, Event, LeaseWatch};
+    use ensemble_core::spool::Observed;
+
+    const LOOK_INTERVAL: Duration = Duration::from_secs(30);
+    let mut watch = LeaseWatch::new(Monotonic::ZERO);
+    let (mut at, mut taken_back) = (Duration::ZERO, 0);
+    loop {
+        let now = Monotonic::from_duration(at);
+        let seen = broker.observe(&name(MAILBOX)).unwrap();
+        for Observed { lease, sequence, duration } in seen.iter().cloned() {
+            let key = (lease.id, lease.holder, lease.epoch);
+            watch.handle(now, Event::Seen { key, sequence, duration });
+        }
+        watch.handle(now, Event::ScanDone);
+        watch.handle_timeout(now);
+        while let Some(effect) = watch.poll_effect() {
+            let Effect::Expire { key, sequence } = effect else { continue };
+            let found = seen.iter().find(|o| o.lease.id == key.0 && o.lease.epoch == key.2);
+            let observed = Observed { sequence, ..found.unwrap().clone() };
+            taken_back += usize::from(broker.expire(&observed).unwrap());
+        }
+        if at >= time {
+            return taken_back;
+        }
+        at = time.min(at + LOOK_INTERVAL);
+    }
+}
+
+pub fn name(name: &str) -> Name {
+    Name::new(name).unwrap()
+}
+
+pub fn id(id: &str) -> MessageId {
+    MessageId::new(id).unwrap()
+}
+
+pub fn message(body: &str) -> Envelope {
+    Envelope::new(name(MAILBOX), body)
+}
+
+/// Stores a message and returns its id.
+#[track_caller]
+pub fn publish(bed: &dyn Bed, envelope: &Envelope) -> MessageId {
+    bed.transport().publish(envelope).unwrap();
+    envelope.id.clone()
+}
+
+#[track_caller]
+pub fn receive_as(bed: &dyn Bed, holder: &str) -> Option<Delivery> {
+    bed.transport().receive(&name(MAILBOX), &name(holder)).unwrap()
+}
+
+#[track_caller]
+pub fn receive(bed: &dyn Bed) -> Delivery {
+    receive_as(bed, "reader").expect("a message waits")
+}
+
+/// Everything that can be received now, by its content, in order.
+#[track_caller]
+pub fn bodies(bed: &dyn Bed) -> Vec<String> {
+    std::iter::from_fn(|| receive_as(bed, "reader")).map(|d| d.envelope.body).collect()
+}
+
+#[track_caller]
+pub fn assert_lost(what: &str, result: ensemble_core::Result<()>) {
+    assert!(
+        matches!(result, Err(ensemble_core::Error::LeaseLost { .. })),
+        "{what} under a lease that is over: {result:?}"
+    );
+}
+
+/// Every operation of a holder.
+#[track_caller]
+pub fn assert_fenced(bed: &dyn Bed, late: &Lease) {
+    let transport = bed.transport();
+    assert_lost("settle", transport.settle(late));
+    assert_lost("release", transport.release(late, Duration::ZERO));
+    assert_lost("extend", transport.extend(late, Duration::from_secs(60)));
+    if let Some(broker) = bed.broker() {
+        assert_lost("dead_letter", broker.dead_letter(late, "too late"));
+    }
+}

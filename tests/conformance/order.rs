@@ -1,0 +1,98 @@
+//! Receiving: what comes first, what comes later, and what does not come.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use ensemble_core::message::Timestamp;
+use ensemble_core::spool::Settings;
+
+use super::bed::*;
+
+pub fn the_oldest_comes_first(factory: Factory) {
+    let bed = factory(&Settings::default());
+    for n in 0..5 {
+        publish(&*bed, &message(&format!("{n}")));
+    }
+    assert_eq!(bodies(&*bed), ["0", "1", "2", "3", "4"]);
+}
+
+pub fn the_most_urgent_comes_first(factory: Factory) {
+    let bed = factory(&Settings::default());
+    for (body, priority) in [("a", 0), ("b", 3), ("c", 9), ("d", 3), ("e", 0)] {
+        publish(&*bed, &message(body).with_priority(priority));
+    }
+    assert_eq!(bodies(&*bed), ["c", "b", "d", "a", "e"]);
+}
+
+pub fn what_is_given_back_comes_first(factory: Factory) {
+    let bed = factory(&Settings::default());
+    publish(&*bed, &message("first"));
+    publish(&*bed, &message("second"));
+    let delivery = receive(&*bed);
+    bed.transport().release(&delivery.lease, Duration::ZERO).unwrap();
+    let again = receive(&*bed);
+    assert_eq!((again.envelope.body.as_str(), again.lease.epoch), ("first", 2));
+    bed.transport().release(&again.lease, Duration::ZERO).unwrap();
+    publish(&*bed, &message("urgent").with_priority(1));
+    assert_eq!(bodies(&*bed), ["urgent", "first", "second"]);
+}
+
+pub fn what_is_delayed_comes_when_it_is_due(factory: Factory) {
+    let bed = factory(&Settings::default());
+    publish(&*bed, &message("later"));
+    bed.transport().release(&receive(&*bed).lease, Duration::from_secs(60)).unwrap();
+    assert_eq!(bodies(&*bed), [""; 0]);
+    bed.pass(Duration::from_secs(59));
+    assert_eq!(bodies(&*bed), [""; 0]);
+    publish(&*bed, &message("now"));
+    assert_eq!(bodies(&*bed), ["now"]);
+    bed.pass(Duration::from_secs(1));
+    let delivery = receive(&*bed);
+    assert_eq!((delivery.envelope.body.as_str(), delivery.lease.epoch), ("later", 2));
+}
+
+pub fn what_has_expired_is_not_delivered(factory: Factory) {
+    let bed = factory(&Settings::default());
+    let soon = Timestamp::from_unix_millis(1_800_000_000_000).plus(Duration::from_secs(60));
+    let expiring = message("soon over").with_expiry(soon);
+    publish(&*bed, &expiring);
+    publish(&*bed, &message("lasting"));
+    bed.pass(Duration::from_secs(60));
+    assert_eq!(bodies(&*bed), ["lasting"]);
+    assert_eq!(bed.transport().scan(&name(MAILBOX)).unwrap().dead, 1);
+    if let Some(broker) = bed.broker() {
+        let letters = broker.dead_letters(&name(MAILBOX)).unwrap();
+        assert_eq!(letters.len(), 1);
+        assert_eq!((&letters[0].id, letters[0].reason.as_str()), (&expiring.id, "expired"));
+    }
+}
+
+pub fn nothing_is_delivered_twice_to_a_crowd(factory: Factory) {
+    const MESSAGES: usize = 60;
+    let bed = factory(&Settings::default());
+    for n in 0..MESSAGES {
+        publish(&*bed, &message(&format!("{n}")));
+    }
+    let beds: Vec<_> = (0..4).map(|_| bed.again()).collect();
+    let received: Vec<String> = std::thread::scope(|scope| {
+        let readers: Vec<_> = beds
+            .iter()
+            .enumerate()
+            .map(|(reader, bed)| {
+                scope.spawn(move || {
+                    let mut received = Vec::new();
+                    while let Some(delivery) = receive_as(&**bed, &format!("reader-{reader}")) {
+                        assert_eq!(delivery.lease.epoch, 1);
+                        bed.transport().settle(&delivery.lease).unwrap();
+                        received.push(delivery.envelope.body);
+                    }
+                    received
+                })
+            })
+            .collect();
+        readers.into_iter().flat_map(|reader| reader.join().unwrap()).collect()
+    });
+    let distinct: BTreeSet<_> = received.iter().collect();
+    assert_eq!((received.len(), distinct.len()), (MESSAGES, MESSAGES));
+    assert_eq!(bed.transport().scan(&name(MAILBOX)).unwrap().settled, MESSAGES as u64);
+}

@@ -1,0 +1,119 @@
+//! Leases: one holder at a time, epochs that only grow, and nothing for those who come too late.
+
+use std::time::Duration;
+
+use ensemble_core::env::Lease;
+use ensemble_core::spool::Settings;
+
+use super::bed::*;
+
+/// Beyond the usual lease of 300 s, what an observer adds, and the pause after a mass expiry.
+const LONG: Duration = Duration::from_secs(500);
+
+pub fn a_message_has_one_holder(factory: Factory) {
+    let bed = factory(&Settings::default());
+    publish(&*bed, &message("one"));
+    let delivery = receive_as(&*bed, "alice").unwrap();
+    assert!(receive_as(&*bed.again(), "bob").is_none());
+    assert!(receive_as(&*bed, "alice").is_none());
+    bed.transport().settle(&delivery.lease).unwrap();
+    assert!(receive_as(&*bed.again(), "bob").is_none());
+}
+
+pub fn a_settled_message_is_done(factory: Factory) {
+    let bed = factory(&Settings::default());
+    publish(&*bed, &message("one"));
+    let lease = receive(&*bed).lease;
+    bed.transport().settle(&lease).unwrap();
+    assert_fenced(&*bed, &lease);
+    assert_fenced(&*bed.again(), &lease);
+}
+
+pub fn a_late_holder_is_fenced(factory: Factory) {
+    let bed = factory(&Settings::default());
+    publish(&*bed, &message("one"));
+    let late = receive_as(&*bed, "sleeper").unwrap().lease;
+    let other = bed.again();
+    assert_eq!(other.observe_for(LONG), 1);
+    assert_fenced(&*bed, &late);
+    let next = receive_as(&*other, "worker").unwrap();
+    assert_eq!(next.lease.epoch, 2);
+    assert_fenced(&*bed, &late);
+    other.transport().settle(&next.lease).unwrap();
+    assert_fenced(&*bed, &late);
+}
+
+pub fn a_released_message_fences_its_old_holder(factory: Factory) {
+    let bed = factory(&Settings::default());
+    publish(&*bed, &message("one"));
+    let first = receive_as(&*bed, "alice").unwrap().lease;
+    bed.transport().release(&first, Duration::ZERO).unwrap();
+    assert_fenced(&*bed, &first);
+    // The same holder under a new delivery is another one.
+    let second = receive_as(&*bed, "alice").unwrap().lease;
+    assert_fenced(&*bed, &first);
+    bed.transport().settle(&second).unwrap();
+}
+
+pub fn epochs_only_grow(factory: Factory) {
+    let bed = factory(&Settings::default().with_attempts_max(100));
+    publish(&*bed, &message("one"));
+    let mut last = 0;
+    for round in 0..4 {
+        let delivery = receive(&*bed.again());
+        assert!(delivery.lease.epoch > last);
+        last = delivery.lease.epoch;
+        if round % 2 == 0 {
+            bed.transport().release(&delivery.lease, Duration::ZERO).unwrap();
+        } else {
+            assert_eq!(bed.observe_for(LONG), 1);
+        }
+    }
+    assert_eq!(last, 4);
+}
+
+pub fn a_silent_holder_loses_its_message(factory: Factory) {
+    let bed = factory(&Settings::default());
+    publish(&*bed, &message("one"));
+    receive_as(&*bed, "sleeper").unwrap();
+    let observer = bed.again();
+    assert_eq!(observer.observe_for(Duration::from_secs(299)), 0);
+    assert!(receive_as(&*bed, "worker").is_none());
+    assert_eq!(observer.observe_for(LONG), 1);
+    assert_eq!(receive_as(&*bed, "worker").unwrap().lease.epoch, 2);
+}
+
+pub fn an_extended_lease_holds(factory: Factory) {
+    let bed = factory(&Settings::default());
+    publish(&*bed, &message("one"));
+    let lease = receive_as(&*bed, "slow").unwrap().lease;
+    bed.again().transport().extend(&lease, Duration::from_secs(3600)).unwrap();
+    let observer = bed.again();
+    assert_eq!(observer.observe_for(LONG), 0);
+    bed.transport().extend(&lease, Duration::from_secs(3600)).unwrap();
+    bed.transport().settle(&lease).unwrap();
+    assert_eq!(observer.observe_for(Duration::from_secs(4000)), 0);
+}
+
+pub fn a_lease_can_be_used_elsewhere(factory: Factory) {
+    let bed = factory(&Settings::default());
+    publish(&*bed, &message("one"));
+    publish(&*bed, &message("two"));
+    let (one, two) = (receive(&*bed).lease, receive(&*bed).lease);
+    // As a command does that settles what another one has received.
+    bed.again().transport().settle(&one).unwrap();
+    bed.again().transport().release(&two, Duration::ZERO).unwrap();
+    assert_fenced(&*bed, &one);
+    assert_fenced(&*bed, &two);
+    assert_eq!(bodies(&*bed), ["two"]);
+}
+
+pub fn somebody_else_cannot_use_a_lease(factory: Factory) {
+    let bed = factory(&Settings::default());
+    publish(&*bed, &message("one"));
+    let lease = receive_as(&*bed, "alice").unwrap().lease;
+    assert_fenced(&*bed, &Lease { holder: name("bob"), ..lease.clone() });
+    assert_fenced(&*bed, &Lease { epoch: 7, ..lease.clone() });
+    assert_fenced(&*bed, &Lease { id: id("other"), ..lease.clone() });
+    bed.transport().settle(&lease).unwrap();
+}

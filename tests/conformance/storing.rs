@@ -1,0 +1,189 @@
+//! Publishing: an id is stored once, and what is stored is what was sent.
+
+use std::time::Duration;
+
+use ensemble_core::Error;
+use ensemble_core::env::Published;
+use ensemble_core::message::{BODY_BYTES_MAX, Envelope};
+use ensemble_core::spool::Settings;
+
+use super::bed::*;
+
+pub fn an_id_is_stored_once(factory: Factory) {
+    let bed = factory(&Settings::default());
+    let envelope = message("one\n");
+    assert_eq!(bed.transport().publish(&envelope).unwrap(), Published::Stored);
+    assert_eq!(bed.transport().publish(&envelope).unwrap(), Published::AlreadyStored);
+    let retry = envelope.clone();
+    assert_eq!(bed.again().transport().publish(&retry).unwrap(), Published::AlreadyStored);
+    assert_eq!(bodies(&*bed), ["one\n"]);
+    // While it is held, too.
+    assert_eq!(bed.transport().publish(&envelope).unwrap(), Published::AlreadyStored);
+    assert_eq!(bodies(&*bed), [""; 0]);
+}
+
+pub fn an_id_is_not_taken_twice(factory: Factory) {
+    let bed = factory(&Settings::default());
+    publish(&*bed, &message("one").with_id(id("task.7.1")));
+    let other = message("two").with_id(id("task.7.1"));
+    let refused = bed.transport().publish(&other);
+    assert!(matches!(refused, Err(Error::Conflict { .. })), "{refused:?}");
+    assert_eq!(bodies(&*bed), ["one"]);
+}
+
+pub fn an_id_stays_taken_when_it_is_settled(factory: Factory) {
+    let bed = factory(&Settings::default());
+    let envelope = message("one").with_id(id("task-7"));
+    publish(&*bed, &envelope);
+    bed.transport().settle(&receive(&*bed).lease).unwrap();
+    let again = bed.again();
+    assert_eq!(again.transport().publish(&envelope).unwrap(), Published::AlreadyStored);
+    assert_eq!(bodies(&*bed), [""; 0]);
+}
+
+pub fn a_message_keeps_every_field(factory: Factory) {
+    let bed = factory(&Settings::default());
+    let envelope = message("über\n\n  indented: [1, 2]\n\ttab\n")
+        .with_kind(name("report.completed"))
+        .from(name("worker.1"))
+        .with_task("task „7“")
+        .with_attempt(3)
+        .with_correlation("request-7")
+        .with_causation("reports/x.yaml")
+        .with_source("tasks/y.yaml")
+        .with_priority(4)
+        .with_expiry(ensemble_core::message::Timestamp::from_unix_millis(1_900_000_000_000));
+    publish(&*bed, &envelope);
+    let delivery = receive(&*bed);
+    assert_eq!(delivery.envelope, envelope);
+    assert_eq!(delivery.lease.id, envelope.id);
+    assert_eq!(delivery.lease.epoch, 1);
+    assert_eq!(delivery.lease.holder, name("reader"));
+    assert_eq!(delivery.lease_duration, Duration::from_secs(300));
+}
+
+pub fn who_retries_at_the_same_time_stores_once(factory: Factory) {
+    let bed = factory(&Settings::default());
+    let envelope = message("once").with_id(id("chosen"));
+    let beds: Vec<_> = (0..4).map(|_| bed.again()).collect();
+    let stored: usize = std::thread::scope(|scope| {
+        let tries: Vec<_> = beds
+            .iter()
+            .map(|bed| scope.spawn(|| bed.transport().publish(&envelope.clone()).unwrap()))
+            .collect();
+        let outcomes = tries.into_iter().map(|t| t.join().unwrap());
+        outcomes.filter(|published| *published == Published::Stored).count()
+    });
+    assert_eq!(stored, 1);
+    assert_eq!(bodies(&*bed), ["once"]);
+}
+
+pub fn an_unknown_mailbox_is_an_error(factory: Factory) {
+    let bed = factory(&Settings::default());
+    let nobody = name("dispach");
+    let unknown = |error: Error| match error {
+        Error::NoMailbox { name, nearest } => (name, nearest),
+        other => panic!("not about an unknown mailbox: {other}"),
+    };
+    let to_nobody = Envelope::new(nobody.clone(), "x");
+    let (asked, nearest) = unknown(bed.transport().publish(&to_nobody).unwrap_err());
+    assert_eq!(asked, "dispach");
+    if bed.broker().is_some() {
+        assert_eq!(nearest, [MAILBOX], "the mailbox that was meant is suggested");
+    }
+    unknown(bed.transport().receive(&nobody, &nobody).unwrap_err());
+    unknown(bed.transport().scan(&nobody).unwrap_err());
+    let lease = ensemble_core::env::Lease {
+        mailbox: nobody.clone(),
+        id: id("x"),
+        holder: nobody,
+        epoch: 1,
+    };
+    unknown(bed.transport().settle(&lease).unwrap_err());
+}
+
+pub fn a_full_mailbox_refuses(factory: Factory) {
+    let bed = factory(&Settings::default().with_capacity(2));
+    if bed.broker().is_none() {
+        return;
+    }
+    let first = message("1");
+    publish(&*bed, &first);
+    publish(&*bed, &message("2"));
+    let refused = bed.transport().publish(&message("3"));
+    assert!(matches!(refused, Err(Error::Full { capacity: 2, .. })), "{refused:?}");
+    assert!(refused.unwrap_err().is_transient());
+    // One that is there already needs no room.
+    assert_eq!(bed.transport().publish(&first).unwrap(), Published::AlreadyStored);
+    receive(&*bed);
+    publish(&*bed, &message("3"));
+}
+
+pub fn a_full_mailbox_refuses_a_crowd(factory: Factory) {
+    let bed = factory(&Settings::default().with_capacity(5));
+    if bed.broker().is_none() {
+        return;
+    }
+    let beds: Vec<_> = (0..4).map(|_| bed.again()).collect();
+    let stored: usize = std::thread::scope(|scope| {
+        let senders: Vec<_> = beds
+            .iter()
+            .map(|bed| {
+                scope.spawn(move || {
+                    (0..4)
+                        .filter(|n| bed.transport().publish(&message(&format!("{n}"))).is_ok())
+                        .count()
+                })
+            })
+            .collect();
+        senders.into_iter().map(|sender| sender.join().unwrap()).sum()
+    });
+    assert_eq!(stored, 5);
+    assert_eq!(bodies(&*bed).len(), 5);
+}
+
+pub fn names_with_dots_are_kept_apart(factory: Factory) {
+    let bed = factory(&Settings::default());
+    let Some(broker) = bed.broker() else { return };
+    let (one, two) = (name("a.b"), name("a"));
+    broker.add_mailbox(&one, &Settings::default()).unwrap();
+    broker.add_mailbox(&two, &Settings::default()).unwrap();
+    let exists = broker.add_mailbox(&name("A.B"), &Settings::default());
+    assert!(matches!(exists, Err(Error::MailboxExists { .. })), "{exists:?}");
+    assert_eq!(broker.mailboxes().unwrap(), [two.clone(), one.clone(), name(MAILBOX)]);
+    let envelope = Envelope::new(one.clone(), "dotted").with_id(id("c.d"));
+    broker.publish(&envelope).unwrap();
+    assert!(broker.receive(&two, &two).unwrap().is_none());
+    assert_eq!(broker.receive(&one, &one).unwrap().unwrap().envelope.id, id("c.d"));
+}
+
+pub fn what_is_too_large_is_refused(factory: Factory) {
+    let bed = factory(&Settings::default());
+    if bed.broker().is_none() {
+        return;
+    }
+    publish(&*bed, &message(&"x".repeat(BODY_BYTES_MAX)));
+    let refused = bed.transport().publish(&message(&"x".repeat(BODY_BYTES_MAX + 1)));
+    assert!(matches!(refused, Err(Error::TooLarge { .. })), "{refused:?}");
+    assert_eq!(bodies(&*bed).len(), 1);
+}
+
+pub fn every_state_is_counted(factory: Factory) {
+    let bed = factory(&Settings::default());
+    for n in 0..6 {
+        publish(&*bed, &message(&format!("{n}")));
+    }
+    let settled = receive(&*bed);
+    bed.transport().settle(&settled.lease).unwrap();
+    receive(&*bed);
+    let back = receive(&*bed);
+    bed.transport().release(&back.lease, Duration::from_secs(3600)).unwrap();
+    publish(
+        &*bed,
+        &message("late").with_expiry(ensemble_core::message::Timestamp::from_unix_millis(1)),
+    );
+    // One that has expired counts as waiting until somebody meets it.
+    let counts = bed.again().transport().scan(&name(MAILBOX)).unwrap();
+    assert_eq!((counts.queued, counts.delayed), (5, 1));
+    assert_eq!((counts.acked, counts.settled, counts.dead), (1, 1, 0));
+}

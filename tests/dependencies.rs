@@ -1,0 +1,96 @@
+//! What is built comes from crates.io, under licences that deny.toml allows, and is none of the crates
+//! that it bans. `make deny` asks cargo-deny the same, where that is installed; this needs only cargo.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
+
+/// The quoted texts behind `key` in deny.toml, up to the closing bracket.
+fn listed(key: &str) -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deny.toml");
+    let text = std::fs::read_to_string(path).unwrap();
+    let (_, list) = text.split_once(&format!("\n{key} = [\n")).unwrap();
+    let (list, _) = list.split_once("\n]").unwrap();
+    let lines = list.lines().filter(|line| !line.trim_start().starts_with('#'));
+    lines.filter_map(|line| Some(line.split('"').nth(1)?.to_owned())).collect()
+}
+
+/// Whether a licence expression can be met: one side of each OR, both sides of each AND.
+fn is_allowed(expression: &str, allowed: &[String]) -> bool {
+    let expression = expression.trim();
+    let is_one = |text: &str| {
+        let inner = text.strip_prefix('(').and_then(|rest| rest.strip_suffix(')'));
+        inner.filter(|inner| !inner.contains(['(', ')'])).map(str::to_owned)
+    };
+    if let Some(inner) = is_one(expression) {
+        return is_allowed(&inner, allowed);
+    }
+    // Nothing is nested deeper than once, and AND binds more tightly.
+    for (word, all) in [(" OR ", false), ("/", false), (" AND ", true)] {
+        let mut parts = Vec::new();
+        let (mut depth, mut start) = (0, 0);
+        for (at, c) in expression.char_indices() {
+            depth += i32::from(c == '(') - i32::from(c == ')');
+            if depth == 0 && at >= start && expression[at..].starts_with(word) {
+                parts.push(&expression[start..at]);
+                start = at + word.len();
+            }
+        }
+        if !parts.is_empty() {
+            parts.push(&expression[start..]);
+            let mut met = parts.iter().map(|part| is_allowed(part, allowed));
+            return if all { met.all(|met| met) } else { met.any(|met| met) };
+        }
+    }
+    allowed.iter().any(|licence| licence == expression)
+}
+
+#[test]
+fn dependencies_are_from_crates_io_under_licences_that_are_allowed() {
+    let (allowed, banned) = (listed("allow"), listed("deny"));
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--all-features", "--locked", "--offline"])
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")))
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    // Crates for other systems need not be downloaded; whoever has only those that are built skips this.
+    if error.contains("offline") || error.contains("failed to download") {
+        println!("skipped, not all crates are here: {}", error.lines().next().unwrap_or_default());
+        return;
+    }
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect(&error);
+    let mut found = Vec::new();
+    let packages = metadata["packages"].as_array().unwrap();
+    assert!(packages.len() > 100, "this test looks in the wrong place");
+    for package in packages {
+        let text = |key: &str| package[key].as_str().unwrap_or_default().to_owned();
+        let (name, licence, source) = (text("name"), text("license"), text("source"));
+        if !is_allowed(&licence, &allowed) {
+            found.push(format!("{name}: the licence `{licence}`"));
+        }
+        // Our own have no source.
+        if !source.is_empty() && source != CRATES_IO {
+            found.push(format!("{name}: from {source}"));
+        }
+        if banned.contains(&name) {
+            found.push(format!("{name} is banned"));
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn licence_expressions_are_understood() {
+    let allowed = ["MIT", "ISC", "Apache-2.0"].map(str::to_owned);
+    for fine in ["MIT", "MIT OR GPL-3.0", "GPL-3.0/MIT", "MIT AND ISC", "(MIT OR GPL-3.0) AND ISC"]
+    {
+        assert!(is_allowed(fine, &allowed), "{fine}");
+    }
+    for wrong in ["", "GPL-3.0", "MIT AND GPL-3.0", "(GPL-2.0 OR GPL-3.0) AND MIT"] {
+        assert!(!is_allowed(wrong, &allowed), "{wrong}");
+    }
+}

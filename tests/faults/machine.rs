@@ -1,0 +1,165 @@
+//! The machine around the disk: clocks, sleep, and locks that do not lock.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ensemble_core::document::LockedDocument;
+use ensemble_core::message::{Envelope, MessageId};
+use ensemble_core::steps::{Ask, Next, Plan, PlannedStep, StepOptions, StepStore};
+
+use super::support::{Bed, Process, given, name, role_command};
+use super::watcher::{WATCHER, Watcher};
+
+const WAIT: std::time::Duration = std::time::Duration::from_secs(5);
+
+/// In a process of its own.
+pub fn play(role: &str) {
+    let home = PathBuf::from(given("QUEUE"));
+    match role {
+        "look" => {
+            let ended = steps(&home).observe().expect("a look");
+            fs::write(home.join("looked"), format!("{ended:?}")).expect("told");
+        }
+        "count" => {
+            for _ in 0..200 {
+                let document = LockedDocument::lock(home.join("counter"), WAIT).expect("the lock");
+                let text = document.read().expect("read").expect("a document");
+                let count: u64 = String::from_utf8_lossy(&text).trim().parse().expect("a number");
+                // Without locks another one may have swept what this one was about to rename.
+                let replaced = document.replace(format!("{}\n", count + 1).as_bytes());
+                if replaced.is_err() && std::env::var_os("LD_PRELOAD").is_some() {
+                    continue;
+                }
+                replaced.expect("replaced");
+            }
+        }
+        other => panic!("there is no role `{other}`"),
+    }
+}
+
+fn steps(home: &Path) -> StepStore {
+    StepStore::open(&home.join("steps.db"), StepOptions::new(home)).expect("the steps")
+}
+
+/// Runs a program in namespaces of its own; `None`, with the reason printed, if that is not permitted.
+fn unshared(arguments: &[&str], program: &Path) -> Option<Command> {
+    let mut trial = Command::new("unshare");
+    let trial = trial.args(arguments).arg("true").output();
+    if !trial.as_ref().is_ok_and(|output| output.status.success()) {
+        println!("skipped: unshare {arguments:?}: {trial:?}");
+        return None;
+    }
+    let mut command = Command::new("unshare");
+    command.args(arguments).arg(program);
+    Some(command)
+}
+
+/// A library that is loaded before the C library; `None`, with the reason printed, without a compiler.
+fn library(home: &Path, source: &Path) -> Option<PathBuf> {
+    let library = home.join("library.so");
+    let compiler =
+        Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).output();
+    let is_made = compiler.as_ref().is_ok_and(|output| output.status.success());
+    if !is_made {
+        println!("skipped: no `cc` that makes a shared library: {compiler:?}");
+    }
+    is_made.then_some(library)
+}
+
+#[test]
+fn a_clock_that_is_set_takes_nothing_from_its_holder_and_stops_nothing() {
+    const DAY: i64 = 86_400;
+    let bed = Bed::with(&ensemble_core::spool::Settings::default(), "poll_interval_seconds: 1\n");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/supervisors/clock.c");
+    let Some(library) = library(&bed.outside(), &source) else { return };
+    let spool = bed.spool();
+    let id = MessageId::new("held").expect("an id");
+    spool.publish(&Envelope::new(name("dispatch"), "work\n").with_id(id.clone())).expect("stored");
+    let held = spool.receive(&name("dispatch"), &name("holder")).expect("a look").expect("it");
+    let clock = bed.outside().join("clock");
+    fs::write(&clock, "0").expect("a clock");
+    let mut command = Command::new("env");
+    command.arg(format!("LD_PRELOAD={}", library.display()));
+    command.arg(format!("ENSEMBLE_TEST_CLOCK={}", clock.display())).arg(WATCHER);
+    let mut watcher = Watcher::launch_by(command, &bed.queue());
+    watcher.wait_for_status("it watches", |status| status["pid"].is_u64());
+    // A day on, two back, and on again: something is routed after each.
+    for (number, offset) in [DAY, -DAY, 0, 400 * DAY].into_iter().enumerate() {
+        let staged = bed.stage(offset.to_string());
+        fs::rename(staged, &clock).expect("the clock is set");
+        let report = format!("reports/r{number}-completed.yaml");
+        bed.land(&report, format!("number: {number}\n"));
+        bed.routed_times(&report, 1);
+    }
+    watcher.assert_running();
+    watcher.stop();
+    spool.settle(&held.lease).expect("it is still held under the same lease");
+    assert_eq!(bed.total("dispatch"), 5, "none was routed twice or thrown away");
+    bed.assert_clean();
+}
+
+/// Two looks at a step's lease with a day of sleep between them: the clock that counts sleep has gone
+/// on by a day, the other one has not.
+#[test]
+fn a_machine_that_slept_for_a_day_takes_no_step_from_its_holder() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let store = steps(home.path());
+    store.add(&Plan::new("0-4-1", vec![PlannedStep::new(name("Tara"), "one")])).expect("a plan");
+    let Next::Handed(handed) = store.take(&Ask::of(name("Tara"))).expect("taken") else {
+        panic!("nothing to do");
+    };
+    let role = role_command("machine look", &[("QUEUE", home.path().to_str().expect("a path"))]);
+    let mut looks = 0;
+    for sleep in ["0", "86400", "864000"] {
+        let namespaces = ["--time", "--boottime", sleep, "--fork"];
+        let Some(mut command) = unshared(&namespaces, Path::new(role.get_program())) else {
+            return;
+        };
+        command.args(role.get_args());
+        for (key, value) in role.get_envs() {
+            command.env(key, value.expect("a value"));
+        }
+        Process::start(&mut command).succeeds();
+        let _ = fs::read_to_string(home.path().join("looked")).expect("it has looked");
+        looks += 1;
+    }
+    let report = ensemble_core::steps::Completion::new(
+        handed.key.clone(),
+        name("Tara"),
+        ensemble_core::steps::Status::Success,
+    );
+    let submitted = store.submit(&report, &name("Tara"), Some(handed.epoch));
+    assert!(submitted.is_ok(), "after {looks} looks: {submitted:?}");
+}
+
+/// What a file system does whose `flock` always succeeds.
+const NO_LOCKS: &str = "int flock(int file, int how) { (void)file; (void)how; return 0; }\n";
+
+/// Documented: locks that do not lock lose updates of documents, and nothing else. Each document is still
+/// one of those written, and `ensemble doctor` finds such a place.
+#[test]
+fn where_locks_do_not_lock_a_document_is_whole_all_the_same() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let source = home.path().join("no_locks.c");
+    fs::write(&source, NO_LOCKS).expect("a source");
+    let Some(library) = library(home.path(), &source) else { return };
+    fs::write(home.path().join("counter"), "0\n").expect("a document");
+    let given = [("QUEUE", home.path().to_str().expect("a path"))];
+    let count = |library: Option<&Path>| {
+        let mut command = role_command("machine count", &given);
+        if let Some(library) = library {
+            command.env("LD_PRELOAD", library);
+        }
+        Process::start(&mut command)
+    };
+    let both = [count(None), count(None)];
+    both.into_iter().for_each(Process::succeeds);
+    let read = || fs::read_to_string(home.path().join("counter")).expect("a document");
+    assert_eq!(read(), "400\n", "with locks nothing is lost");
+    let both = [count(Some(&library)), count(Some(&library))];
+    both.into_iter().for_each(Process::succeeds);
+    let count: u64 = read().trim().parse().expect("the document is whole");
+    assert!((401..=800).contains(&count), "{count}");
+    println!("without locks {} of 400 updates were lost", 800 - count);
+}

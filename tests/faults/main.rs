@@ -1,0 +1,33 @@
+//! What goes wrong with disks, limits, permissions and clocks, made to happen: each has a clear error
+//! that names the path and says what to do, leaves nothing lost or half-written, and is over when it is
+//! over.
+//!
+//! | module | faults | how they are made |
+//! |---|---|---|
+//! | `refusals` | ENOSPC, EDQUOT, EIO, EMFILE, EINTR, slow calls, writes that store nothing, at each operation | strace |
+//! | `places` | read-only and full file systems, files cut short, descriptors used up, permissions | mounts, limits, another user |
+//! | `machine` | clocks set both ways, a machine that slept, locks that do not lock | namespaces, a library loaded before the C library |
+//!
+//! What is needed and not there is printed as `skipped:` with the reason.
+
+#![allow(unreachable_pub, reason = "modules of one test program")]
+
+#[path = "../support/mod.rs"]
+mod support;
+#[path = "../support/watcher.rs"]
+mod watcher;
+
+mod machine;
+mod operations;
+mod places;
+mod refusals;
+
+#[test]
+fn a_child_process_plays_its_role() {
+    if let Some(role) = support::role() {
+        match role.strip_prefix("machine ") {
+            Some(role) => machine::play(role),
+            None => operations::play(&role),
+        }
+    }
+}

@@ -1,0 +1,422 @@
+//! What a team on a NATS server lives through: killed and stopped servers, a cluster that loses a
+//! member, lost disks, an outbox, a bridge that dies. Real servers on loopback.
+
+#[path = "conformance/mod.rs"]
+mod conformance;
+#[path = "nats_support/mod.rs"]
+mod nats_support;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use conformance::bed::{MAILBOX, id, message, name};
+use ensemble_core::Error;
+use ensemble_core::bridge::{Bridge, Unknown};
+use ensemble_core::broker::Broker as _;
+use ensemble_core::durable::Durability;
+use ensemble_core::env::{Counts, Published, Transport as _};
+use ensemble_core::event_log::Recorder as _;
+use ensemble_core::message::Envelope;
+use ensemble_core::migrate::migrate;
+use ensemble_core::nats::{First, NatsOptions, NatsTransport, Outbox, Posted};
+use ensemble_core::spool::{Options, Settings, Spool};
+use nats_support::{PATIENCE, Server, connect_impatient, free_port, fresh_team};
+use rustix::process::Signal;
+
+fn queue_on(server: &Server) -> (NatsOptions, NatsTransport) {
+    let options = server.options(&fresh_team()).with_patience(PATIENCE);
+    let queue = NatsTransport::connect(&options).unwrap();
+    queue.add_mailbox(&name(MAILBOX), &Settings::default()).unwrap();
+    (options, queue)
+}
+
+fn spool_at(home: &Path) -> Spool {
+    let options = Options::default().with_durability(Durability::Process);
+    let spool = Spool::create(&home.join("queue"), options).unwrap();
+    spool.add_mailbox(&name(MAILBOX), &Settings::default()).unwrap();
+    spool
+}
+
+/// Receives and settles everything; the bodies in order.
+fn settle_all(queue: &NatsTransport) -> Vec<String> {
+    let mut bodies = Vec::new();
+    while let Some(delivery) = queue.receive(&name(MAILBOX), &name("reader")).unwrap() {
+        queue.settle(&delivery.lease).unwrap();
+        bodies.push(delivery.envelope.body);
+    }
+    bodies
+}
+
+#[test]
+fn killing_the_server_in_the_middle_loses_nothing() {
+    const MESSAGES: usize = 400;
+    let server = Server::start();
+    let (options, queue) = queue_on(&server);
+    let is_sent = AtomicBool::new(false);
+    let received: Vec<String> = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0..MESSAGES {
+                queue.publish(&message(&format!("{n}"))).unwrap();
+            }
+            is_sent.store(true, Ordering::SeqCst);
+        });
+        let reader = scope.spawn(|| {
+            let queue = NatsTransport::connect(&options).unwrap();
+            let mut received = Vec::new();
+            loop {
+                let was_sent = is_sent.load(Ordering::SeqCst);
+                received.extend(settle_all(&queue));
+                if was_sent && received.len() >= MESSAGES {
+                    return received;
+                }
+                queue.wait(&name(MAILBOX), Duration::from_millis(50)).unwrap();
+            }
+        });
+        for _ in 0..3 {
+            let before = queue.scan_settled();
+            let start = Instant::now();
+            while queue.scan_settled() < before + 20 && !is_sent.load(Ordering::SeqCst) {
+                assert!(start.elapsed() < PATIENCE, "messages come through between two kills");
+            }
+            server.restart();
+        }
+        reader.join().unwrap()
+    });
+    let distinct: BTreeSet<_> = received.iter().collect();
+    assert_eq!((received.len(), distinct.len()), (MESSAGES, MESSAGES));
+    assert_eq!(queue.scan_settled(), MESSAGES as u64);
+}
+
+trait Scan {
+    fn scan_all(&self) -> Counts;
+
+    fn scan_settled(&self) -> u64 {
+        self.scan_all().settled
+    }
+}
+
+impl Scan for NatsTransport {
+    fn scan_all(&self) -> Counts {
+        self.scan(&name(MAILBOX)).unwrap()
+    }
+}
+
+#[test]
+fn a_lease_outlives_the_server() {
+    let server = Server::start();
+    let (_, queue) = queue_on(&server);
+    queue.publish(&message("one")).unwrap();
+    queue.publish(&message("two")).unwrap();
+    let lease = queue.receive(&name(MAILBOX), &name("alice")).unwrap().unwrap().lease;
+    server.restart();
+    assert_eq!(settle_all(&queue), ["two"], "what is held is not delivered again");
+    queue.settle(&lease).unwrap();
+    assert!(matches!(queue.settle(&lease), Err(Error::LeaseLost { .. })));
+}
+
+#[test]
+fn an_outbox_keeps_what_the_server_cannot_take() {
+    let server = Server::start();
+    // What is to succeed has patience; only what is to fail has none.
+    let (patient, queue) = queue_on(&server);
+    let quick = connect_impatient(&patient.clone().with_patience(Duration::from_millis(300)));
+    let home = tempfile::tempdir().unwrap();
+    let options = Options::default().with_durability(Durability::Process);
+    let outbox = Outbox::open(&home.path().join("outbox"), 4, options).unwrap();
+    let sent = message("0");
+    assert_eq!(outbox.post(Some(&queue), &sent).unwrap(), Posted::Sent(Published::Stored));
+    drop(queue);
+    server.kill();
+    // This one is sent once more, as by somebody who got no answer.
+    assert_eq!(outbox.post(Some(&quick), &sent).unwrap(), Posted::Kept);
+    for n in 1..4 {
+        assert_eq!(outbox.post(None, &message(&format!("{n}"))).unwrap(), Posted::Kept);
+    }
+    let full = outbox.post(None, &message("4"));
+    assert!(matches!(full, Err(Error::Full { capacity: 4, .. })), "{full:?}");
+    outbox.post(None, &Envelope::new(name("nobody"), "for a mailbox that is not there")).unwrap();
+    assert_eq!(outbox.waiting().unwrap(), 5);
+    server.run();
+    server.answers();
+    let back = NatsTransport::connect(&patient).unwrap();
+    assert_eq!(outbox.post(Some(&back), &message("5")).unwrap(), Posted::Sent(Published::Stored));
+    assert_eq!(outbox.waiting().unwrap(), 0);
+    assert_eq!(settle_all(&back), ["0", "1", "2", "3", "5"]);
+    let letters = outbox.spool().dead_letters(&name("nobody")).unwrap();
+    assert!(letters[0].reason.contains("no mailbox `nobody`"), "{}", letters[0].reason);
+}
+
+#[test]
+fn a_silent_server_ends_every_call_and_stores_once() {
+    let server = Server::start();
+    let (options, patient) = queue_on(&server);
+    // One call is to succeed before those that are to fail: the lease is known to this connection, so
+    // that the settlement is sent into the silence.
+    let impatient = connect_impatient(&options.clone().with_patience(Duration::from_secs(3)));
+    patient.publish(&message("before").with_id(id("before"))).unwrap();
+    let lease = impatient.receive(&name(MAILBOX), &name("alice")).unwrap().unwrap().lease;
+    server.signal(Signal::STOP);
+    let envelope = message("meanwhile").with_id(id("meanwhile"));
+    let start = Instant::now();
+    let results = [
+        impatient.publish(&envelope).map(drop),
+        impatient.receive(&name(MAILBOX), &name("alice")).map(drop),
+        impatient.settle(&lease),
+        impatient.mailboxes().map(drop),
+    ];
+    assert!(start.elapsed() < PATIENCE, "calls end: {:?}", start.elapsed());
+    for result in results {
+        let error = result.unwrap_err();
+        assert!(matches!(error, Error::Server { unreachable: true, .. }), "{error}");
+        assert!(error.is_transient());
+    }
+    server.signal(Signal::CONT);
+    let queue = NatsTransport::connect(&options).unwrap();
+    // What was sent into the silence may arrive late; sent again it is stored once all the same.
+    queue.publish(&envelope).unwrap();
+    queue.publish(&envelope).unwrap();
+    match queue.settle(&lease) {
+        Ok(()) => {}
+        Err(Error::LeaseLost { now, .. }) => assert_eq!(now, "settled"),
+        Err(error) => panic!("{error}"),
+    }
+    assert_eq!(settle_all(&queue), ["meanwhile"]);
+}
+
+#[test]
+fn a_cluster_goes_on_without_one_of_three() {
+    let home = tempfile::tempdir().unwrap();
+    let ports: Vec<(u16, u16)> = (0..3).map(|_| (free_port(), free_port())).collect();
+    let monitors: Vec<u16> = (0..3).map(|_| free_port()).collect();
+    let routes: Vec<String> =
+        ports.iter().map(|(_, route)| format!("nats-route://127.0.0.1:{route}")).collect();
+    let servers: Vec<Server> = ports
+        .iter()
+        .enumerate()
+        .map(|(n, (port, route))| {
+            let home = home.path().join(n.to_string());
+            std::fs::create_dir(&home).unwrap();
+            let arguments = [
+                ("--name", format!("server-{n}")),
+                ("--cluster_name", "ensemble-test".to_owned()),
+                ("--cluster", format!("nats://127.0.0.1:{route}")),
+                ("--routes", routes.join(",")),
+                ("--http_port", monitors[n].to_string()),
+            ];
+            let arguments: Vec<String> =
+                arguments.into_iter().flat_map(|(flag, value)| [flag.to_owned(), value]).collect();
+            Server::at(&home, *port, &arguments)
+        })
+        .collect();
+    let urls: Vec<String> = servers.iter().map(Server::url).collect();
+    let options =
+        NatsOptions::new(urls.join(","), name("team")).with_replicas(3).with_patience(PATIENCE);
+    let queue = NatsTransport::connect(&options).unwrap();
+    queue.add_mailbox(&name(MAILBOX), &Settings::default()).unwrap();
+    let mut expected = Vec::new();
+    for (round, (server, monitor)) in servers.iter().zip(&monitors).enumerate() {
+        for n in 0..10 {
+            let body = format!("{round}.{n}");
+            queue.publish(&message(&body)).unwrap();
+            expected.push(body);
+        }
+        // One after the other, so that the leader is among them.
+        server.kill();
+        let body = format!("{round} without one");
+        queue.publish(&message(&body)).unwrap();
+        expected.push(body);
+        server.run();
+        server.is_current(*monitor);
+    }
+    assert_eq!(settle_all(&queue), expected);
+}
+
+#[test]
+fn what_a_power_cut_takes_is_missed_and_not_mixed_up() {
+    let home = tempfile::tempdir().unwrap();
+    let server = Server::at(home.path(), free_port(), &[]);
+    let (_, queue) = queue_on(&server);
+    queue.publish(&message("kept").with_id(id("kept"))).unwrap();
+    server.kill();
+    let saved = tempfile::tempdir().unwrap();
+    copy(home.path(), saved.path());
+    server.run();
+    server.answers();
+    let late = message("late").with_id(id("late"));
+    queue.publish(&late).unwrap();
+    let lease = queue.receive(&name(MAILBOX), &name("alice")).unwrap().unwrap().lease;
+    assert_eq!(lease.id, id("kept"));
+    // As if nothing since then had reached the disk.
+    server.kill();
+    std::fs::remove_dir_all(home.path().join("jetstream")).unwrap();
+    copy(saved.path(), home.path());
+    server.run();
+    server.answers();
+    assert!(matches!(queue.settle(&lease), Err(Error::LeaseLost { .. })));
+    assert_eq!(queue.publish(&late).unwrap(), Published::Stored, "its sender sends it again");
+}
+
+fn copy(from: &Path, to: &Path) {
+    let status =
+        std::process::Command::new("cp").arg("-a").arg(from.join("jetstream")).arg(to).status();
+    assert!(status.unwrap().success());
+}
+
+#[test]
+fn a_bridge_carries_once_whatever_happened_before() {
+    let server = Server::start();
+    let (_, queue) = queue_on(&server);
+    let home = tempfile::tempdir().unwrap();
+    let spool = spool_at(home.path());
+    for n in 0..5 {
+        spool.publish(&message(&format!("{n}"))).unwrap();
+    }
+    // A bridge that died after it had taken the first, and one that died after it had stored it.
+    let bridge = name("bridge");
+    spool.receive(&name(MAILBOX), &bridge).unwrap().unwrap();
+    let second = spool.receive(&name(MAILBOX), &bridge).unwrap().unwrap();
+    queue.publish(&second.envelope).unwrap();
+    let carried =
+        Bridge::new(&spool, &queue, bridge.clone(), Unknown::Create).carry(&name(MAILBOX)).unwrap();
+    assert_eq!((carried.carried, carried.buried), (5, 0));
+    let mut bodies = settle_all(&queue);
+    bodies.sort_unstable();
+    assert_eq!(bodies, ["0", "1", "2", "3", "4"]);
+    assert_eq!(spool.counts(&name(MAILBOX)).unwrap().settled, 5);
+
+    // And back, into a mailbox that is not there yet.
+    let other = name("other");
+    queue.add_mailbox(&other, &Settings::default().with_attempts_max(9)).unwrap();
+    queue.publish(&Envelope::new(other.clone(), "back").with_priority(3)).unwrap();
+    let back = Bridge::new(&queue, &spool, bridge, Unknown::Create);
+    assert_eq!(back.carry(&other).unwrap().carried, 1);
+    assert_eq!(spool.settings(&other).unwrap().attempts_max, 9);
+    assert_eq!(spool.receive(&other, &other).unwrap().unwrap().envelope.priority, 3);
+}
+
+#[test]
+fn a_bridge_holds_on_while_the_server_is_away() {
+    let server = Server::start();
+    let (options, patient) = queue_on(&server);
+    let queue = connect_impatient(&options.with_patience(Duration::from_millis(300)));
+    let home = tempfile::tempdir().unwrap();
+    let spool = spool_at(home.path());
+    spool.publish(&message("patient")).unwrap();
+    let bridge = Bridge::new(&spool, &queue, name("bridge"), Unknown::Create);
+    server.kill();
+    for _ in 0..8 {
+        let error = bridge.carry(&name(MAILBOX)).unwrap_err();
+        assert!(error.is_transient(), "{error}");
+    }
+    assert_eq!(spool.counts(&name(MAILBOX)).unwrap().dead, 0, "no attempt was used up");
+    server.run();
+    server.answers();
+    let start = Instant::now();
+    while bridge.carry(&name(MAILBOX)).is_err() {
+        assert!(start.elapsed() < PATIENCE, "the bridge goes on by itself");
+    }
+    assert_eq!(settle_all(&patient), ["patient"]);
+}
+
+#[test]
+fn the_first_decision_stands() {
+    let server = Server::start();
+    let (options, queue) = queue_on(&server);
+    let request = id("plan.7");
+    assert!(matches!(queue.decide(&request, b"yes"), Err(Error::NoMessage { .. })));
+    assert_eq!(queue.ask(&request, b"may I?").unwrap(), First::Ours);
+    let ours: Vec<bool> = std::thread::scope(|scope| {
+        let deciding: Vec<_> = (0..4)
+            .map(|n| {
+                let (options, request) = (&options, &request);
+                scope.spawn(move || {
+                    let queue = NatsTransport::connect(options).unwrap();
+                    queue.decide(request, format!("by {n}").as_bytes()).unwrap() == First::Ours
+                })
+            })
+            .collect();
+        deciding.into_iter().map(|decider| decider.join().unwrap()).collect()
+    });
+    let winner = ours.iter().position(|ours| *ours).unwrap();
+    assert_eq!(ours.iter().filter(|ours| **ours).count(), 1);
+    let standing = format!("by {winner}").into_bytes();
+    assert_eq!(queue.decision(&request).unwrap(), Some(standing.clone()));
+    assert_eq!(queue.decide(&request, b"too late").unwrap(), First::Theirs(standing));
+    assert_eq!(queue.question(&request).unwrap().unwrap(), b"may I?");
+}
+
+#[test]
+fn the_log_is_one_stream_for_all_hosts() {
+    let server = Server::start();
+    let (options, queue) = queue_on(&server);
+    let other = NatsTransport::connect(&options).unwrap();
+    let logs = [queue.log(&name("host.a")).unwrap(), other.log(&name("host-b")).unwrap()];
+    for (n, log) in logs.iter().enumerate() {
+        log.record("task_start", &format!("worker-{n}"), serde_json::json!({ "n": n }));
+        let long = "x".repeat(10_000);
+        log.record("task_complete", "worker", serde_json::json!({ "long": long }));
+    }
+    let start = Instant::now();
+    let records = loop {
+        let records = queue.read_log().unwrap();
+        if records.len() >= 4 {
+            break records;
+        }
+        assert!(start.elapsed() < PATIENCE, "four records arrive");
+    };
+    let of = |session: &str| {
+        let mine =
+            records.iter().filter(|r| r["session_id"].as_str().unwrap().starts_with(session));
+        mine.map(|r| (r["seq"].as_u64().unwrap(), r["type"].as_str().unwrap())).collect::<Vec<_>>()
+    };
+    assert_eq!(of("host.a"), [(1, "task_start"), (2, "task_complete")]);
+    assert_eq!(of("host-b"), [(1, "task_start"), (2, "task_complete")]);
+    assert!(records.iter().any(|r| r["data"]["truncated"] == true));
+    assert_eq!(logs[0].missing() + logs[1].missing(), 0);
+}
+
+#[test]
+fn a_queue_moves_to_the_server_and_back_without_loss() {
+    let server = Server::start();
+    let options = server.options(&fresh_team()).with_patience(PATIENCE);
+    let queue = NatsTransport::connect(&options).unwrap();
+    let home = tempfile::tempdir().unwrap();
+    let spool = spool_at(home.path());
+    let mailbox = name(MAILBOX);
+    for body in ["delayed", "buried", "held"] {
+        spool.publish(&message(body).with_id(id(body))).unwrap();
+    }
+    let take = |body: &str| spool.receive_id(&mailbox, &id(body), &name("w")).unwrap().unwrap();
+    spool.release(&take("delayed").lease, Duration::from_secs(3600)).unwrap();
+    spool.dead_letter(&take("buried").lease, "wrong team").unwrap();
+    let held = take("held");
+    for n in 0..5 {
+        spool.publish(&message(&format!("{n}"))).unwrap();
+    }
+    // As a run leaves it that died after it had set a message aside.
+    spool.publish(&message("aside").with_id(id("aside"))).unwrap();
+    spool.dead_letter_waiting(&mailbox, &id("aside"), "migrating, due at 0").unwrap();
+
+    let moved = migrate(&spool, &queue).unwrap();
+    assert_eq!((moved.mailboxes, moved.moved, moved.dead, moved.held), (1, 7, 1, 1));
+    spool.settle(&held.lease).unwrap();
+    assert_eq!(migrate(&spool, &queue).unwrap().moved, 0, "moving again moves nothing");
+    let counts = queue.scan_all();
+    assert_eq!((counts.queued, counts.delayed, counts.dead), (7, 1, 1));
+    assert_eq!(queue.dead_letters(&mailbox).unwrap()[0].reason, "wrong team");
+
+    let moved = migrate(&queue, &spool).unwrap();
+    assert_eq!((moved.moved, moved.dead, moved.held), (7, 1, 0));
+    assert_eq!((queue.scan_all().queued, queue.scan_all().dead), (0, 0));
+    let counts = spool.counts(&mailbox).unwrap();
+    assert_eq!((counts.delayed, counts.dead), (1, 1));
+    let mut bodies = Vec::new();
+    while let Some(delivery) = spool.receive(&mailbox, &mailbox).unwrap() {
+        bodies.push(delivery.envelope.body);
+    }
+    bodies.sort_unstable();
+    assert_eq!(bodies, ["0", "1", "2", "3", "4", "aside"]);
+    assert_eq!(spool.dead_letters(&mailbox).unwrap()[0].reason, "wrong team");
+}

@@ -1,0 +1,207 @@
+//! What the network between hosts and servers may do to a team: slow down, swallow everything, split
+//! a cluster; and hosts whose clocks differ. Real servers on loopback, with links that obey the test.
+
+#[path = "conformance/mod.rs"]
+mod conformance;
+#[path = "nats_support/mod.rs"]
+mod nats_support;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use conformance::bed::{HandClock, MAILBOX, id, message, name, observe_for};
+use ensemble_core::Error;
+use ensemble_core::durable::Durability;
+use ensemble_core::env::Published;
+use ensemble_core::nats::{NatsOptions, NatsTransport, Outbox, Posted};
+use ensemble_core::spool::{Options, Settings};
+use nats_support::{Link, PATIENCE, Server, connect_impatient, free_port, fresh_team};
+
+/// For calls that are to fail; one is to succeed before, with which the lease begins.
+const IMPATIENCE: Duration = Duration::from_secs(3);
+/// Beyond the usual lease, what an observer adds, and the pause after a mass expiry.
+const LONG: Duration = Duration::from_secs(700);
+
+fn reached(port: u16, team: &str) -> NatsOptions {
+    NatsOptions::new(format!("nats://127.0.0.1:{port}"), name(team)).with_patience(PATIENCE)
+}
+
+fn settle_all(queue: &NatsTransport, holder: &str) -> Vec<String> {
+    let mut bodies = Vec::new();
+    while let Some(delivery) = queue.receive(&name(MAILBOX), &name(holder)).unwrap() {
+        queue.settle(&delivery.lease).unwrap();
+        bodies.push(delivery.envelope.body);
+    }
+    bodies
+}
+
+fn outbox_at(home: &std::path::Path) -> Outbox {
+    let options = Options::default().with_durability(Durability::Process);
+    Outbox::open(&home.join("outbox"), 100, options).unwrap()
+}
+
+#[test]
+fn a_slow_network_costs_time_and_nothing_else() {
+    const MESSAGES: usize = 8;
+    let server = Server::start();
+    let team = fresh_team();
+    let link = Link::to(server.port);
+    let far = NatsTransport::connect(&reached(link.port, &team)).unwrap();
+    far.add_mailbox(&name(MAILBOX), &Settings::default()).unwrap();
+    let near = NatsTransport::connect(&reached(server.port, &team)).unwrap();
+    link.delay(Duration::from_millis(60));
+    for n in 0..2 * MESSAGES {
+        far.publish(&message(&n.to_string())).unwrap();
+    }
+    let (mut there, mut here) = std::thread::scope(|scope| {
+        // Both take from one mailbox, and the far one is late with every take.
+        let there = scope.spawn(|| settle_all(&far, "far"));
+        let here = scope.spawn(|| settle_all(&near, "near"));
+        (there.join().unwrap(), here.join().unwrap())
+    });
+    there.append(&mut here);
+    let unique: BTreeSet<&String> = there.iter().collect();
+    assert_eq!((there.len(), unique.len()), (2 * MESSAGES, 2 * MESSAGES), "{there:?}");
+}
+
+#[test]
+fn a_network_that_swallows_everything_ends_calls_and_fences_who_was_away() {
+    let server = Server::start();
+    let team = fresh_team();
+    let link = Link::to(server.port);
+    let near = NatsTransport::connect(&reached(server.port, &team)).unwrap();
+    near.add_mailbox(&name(MAILBOX), &Settings::default()).unwrap();
+    let far = connect_impatient(&reached(link.port, &team).with_patience(IMPATIENCE));
+    near.publish(&message("held").with_id(id("held"))).unwrap();
+    let lease = far.receive(&name(MAILBOX), &name("far")).unwrap().unwrap().lease;
+
+    link.cut();
+    let start = Instant::now();
+    let home = tempfile::tempdir().unwrap();
+    let outbox = outbox_at(home.path());
+    assert_eq!(outbox.post(Some(&far), &message("waits")).unwrap(), Posted::Kept);
+    for result in [far.settle(&lease), far.receive(&name(MAILBOX), &name("far")).map(drop)] {
+        let error = result.unwrap_err();
+        assert!(matches!(error, Error::Server { unreachable: true, .. }), "{error}");
+    }
+    assert!(start.elapsed() < PATIENCE, "calls end: {:?}", start.elapsed());
+    // What was sent into the silence arrives only later, so the holder has fallen silent.
+    assert_eq!(observe_for(&near, LONG), 1);
+    let again = near.receive(&name(MAILBOX), &name("near")).unwrap().unwrap();
+    assert_eq!((again.lease.id.as_str(), again.lease.epoch), ("held", 2));
+
+    link.heal();
+    let back = NatsTransport::connect(&reached(link.port, &team)).unwrap();
+    assert!(matches!(back.settle(&lease), Err(Error::LeaseLost { .. })), "it was given to another");
+    near.settle(&again.lease).unwrap();
+    outbox.drain(&back).unwrap();
+    assert_eq!(outbox.waiting().unwrap(), 0);
+    assert_eq!(settle_all(&near, "near"), ["waits"]);
+}
+
+/// Three servers of which the first reaches the others only through `link`.
+struct Split {
+    servers: Vec<Server>,
+    link: Link,
+    _home: tempfile::TempDir,
+}
+
+impl Split {
+    fn start() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let routes = [free_port(), free_port(), free_port()];
+        let monitors = [free_port(), free_port(), free_port()];
+        let link = Link::to(routes[0]);
+        // All call the first one, through the link, and it tells the others of each other. So it
+        // calls nobody itself; that its own route leads to itself it notices.
+        let own = [link.port, routes[1], routes[2]];
+        let servers: Vec<Server> = (0..3)
+            .map(|n| {
+                let home = home.path().join(n.to_string());
+                std::fs::create_dir(&home).unwrap();
+                let mut arguments: Vec<String> = [
+                    ("--name", format!("server-{n}")),
+                    ("--cluster_name", "ensemble-split".to_owned()),
+                    ("--cluster", format!("nats://127.0.0.1:{}", routes[n])),
+                    ("--cluster_advertise", format!("127.0.0.1:{}", own[n])),
+                    ("--http_port", monitors[n].to_string()),
+                    ("--routes", format!("nats-route://127.0.0.1:{}", link.port)),
+                ]
+                .into_iter()
+                .flat_map(|(flag, value)| [flag.to_owned(), value])
+                .collect();
+                arguments.push("--no_advertise".to_owned());
+                Server::at(&home, free_port(), &arguments)
+            })
+            .collect();
+        for (server, monitor) in servers.iter().zip(monitors) {
+            server.is_current(monitor);
+        }
+        Self { servers, link, _home: home }
+    }
+}
+
+#[test]
+fn a_partition_leaves_one_side_that_writes_and_loses_nothing() {
+    const MESSAGES: usize = 5;
+    let split = Split::start();
+    let team = fresh_team();
+    let majority = NatsOptions::new(
+        format!("{},{}", split.servers[1].url(), split.servers[2].url()),
+        name(&team),
+    );
+    let most = NatsTransport::connect(&majority.with_replicas(3).with_patience(PATIENCE)).unwrap();
+    most.add_mailbox(&name(MAILBOX), &Settings::default()).unwrap();
+    let lone = reached(split.servers[0].port, &team);
+    let few = connect_impatient(&lone.clone().with_patience(Duration::from_secs(2)));
+    NatsTransport::connect(&lone).unwrap().publish(&message("before")).unwrap();
+
+    split.link.cut();
+    let home = tempfile::tempdir().unwrap();
+    let outbox = outbox_at(home.path());
+    for n in 0..MESSAGES {
+        assert_eq!(outbox.post(Some(&few), &message(&format!("few {n}"))).unwrap(), Posted::Kept);
+        most.publish(&message(&format!("most {n}"))).unwrap();
+    }
+    assert_eq!(outbox.waiting().unwrap(), MESSAGES as u64);
+
+    split.link.heal();
+    let back = NatsTransport::connect(&lone).unwrap();
+    outbox.drain(&back).unwrap();
+    assert_eq!(outbox.waiting().unwrap(), 0);
+    let found = settle_all(&most, "reader");
+    let unique: BTreeSet<&str> = found.iter().map(String::as_str).collect();
+    assert_eq!((found.len(), unique.len()), (2 * MESSAGES + 1, 2 * MESSAGES + 1), "{found:?}");
+    assert!(settle_all(&back, "reader").is_empty(), "both sides see the same");
+}
+
+#[test]
+fn clocks_that_differ_shift_dates_and_no_leases() {
+    const APART: Duration = Duration::from_secs(3600);
+    let server = Server::start();
+    let (behind, ahead) = (HandClock::default(), HandClock::default());
+    ahead.advance(APART);
+    let team = fresh_team();
+    let host = |clock: &HandClock| {
+        let options = server.options(&team).with_patience(PATIENCE);
+        NatsTransport::connect(&options.with_clock(Arc::new(clock.clone()))).unwrap()
+    };
+    let (slow, fast) = (host(&behind), host(&ahead));
+    slow.add_mailbox(&name(MAILBOX), &Settings::default()).unwrap();
+    // A lease of the host that is behind would long be over by the other's clock.
+    assert_eq!(slow.publish(&message("held")).unwrap(), Published::Stored);
+    let lease = slow.receive(&name(MAILBOX), &name("slow")).unwrap().unwrap().lease;
+    assert_eq!(observe_for(&fast, Duration::from_secs(299)), 0);
+    slow.settle(&lease).unwrap();
+    // A date is what the clocks agree on: the reader's own decides.
+    slow.publish(&message("given back")).unwrap();
+    let lease = fast.receive(&name(MAILBOX), &name("fast")).unwrap().unwrap().lease;
+    fast.release(&lease, Duration::from_secs(60)).unwrap();
+    let receive = |host: &NatsTransport| host.receive(&name(MAILBOX), &name("reader")).unwrap();
+    assert!(receive(&slow).is_none());
+    behind.advance(APART + Duration::from_secs(59));
+    assert!(receive(&slow).is_none());
+    behind.advance(Duration::from_secs(1));
+    assert_eq!(receive(&slow).unwrap().envelope.body, "given back");
+}

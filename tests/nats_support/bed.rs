@@ -1,0 +1,60 @@
+//! The conformance suite's queue on a real server.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ensemble_core::broker::Broker;
+use ensemble_core::env::Transport;
+use ensemble_core::nats::{NatsOptions, NatsTransport};
+use ensemble_core::spool::Settings;
+
+use super::{Server, fresh_team};
+use crate::conformance::bed::{Bed, HandClock, MAILBOX, name, observe_for};
+
+pub struct NatsBed {
+    options: NatsOptions,
+    clock: HandClock,
+    // Before the server, so that it ends first.
+    pub queue: NatsTransport,
+    server: Arc<Server>,
+}
+
+pub fn fresh(settings: &Settings) -> Box<dyn Bed> {
+    Box::new(NatsBed::on(Server::shared(), settings))
+}
+
+impl NatsBed {
+    pub fn on(server: Arc<Server>, settings: &Settings) -> Self {
+        let clock = HandClock::default();
+        let options = server
+            .options(&fresh_team())
+            .with_clock(Arc::new(clock.clone()))
+            .with_patience(Duration::from_secs(20));
+        let queue = NatsTransport::connect(&options).unwrap();
+        queue.add_mailbox(&name(MAILBOX), settings).unwrap();
+        Self { options, clock, queue, server }
+    }
+}
+
+impl Bed for NatsBed {
+    fn transport(&self) -> &(dyn Transport + Sync) {
+        &self.queue
+    }
+    fn broker(&self) -> Option<&(dyn Broker + Sync)> {
+        Some(&self.queue)
+    }
+    fn again(&self) -> Box<dyn Bed> {
+        Box::new(Self {
+            options: self.options.clone(),
+            clock: self.clock.clone(),
+            queue: NatsTransport::connect(&self.options).unwrap(),
+            server: Arc::clone(&self.server),
+        })
+    }
+    fn pass(&self, time: Duration) {
+        self.clock.advance(time);
+    }
+    fn observe_for(&self, time: Duration) -> usize {
+        observe_for(&self.queue, time)
+    }
+}

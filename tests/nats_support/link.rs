@@ -1,0 +1,119 @@
+//! A stretch of network between a client and a server, or two servers: it can be slow, and it can
+//! stop carrying anything while both ends believe that they are connected.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Longer than any test; a change of weather ends it.
+const FOREVER: Duration = Duration::from_secs(3600);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Weather {
+    /// Everything arrives after this time.
+    Fair(Duration),
+    /// Nothing arrives; it is carried once the weather changes, as TCP sends again.
+    Cut,
+    Over,
+}
+
+#[derive(Debug)]
+struct Shared {
+    weather: Mutex<Weather>,
+    changed: Condvar,
+    ends: Mutex<Vec<TcpStream>>,
+}
+
+impl Shared {
+    /// Waits until what has just come is to arrive; `false` when the link is gone.
+    fn carries(&self) -> bool {
+        let start = Instant::now();
+        let mut weather = self.weather.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let late = match *weather {
+                Weather::Over => return false,
+                Weather::Cut => FOREVER,
+                Weather::Fair(delay) => delay.saturating_sub(start.elapsed()),
+            };
+            if late.is_zero() {
+                return true;
+            }
+            let changed = self.changed.wait_timeout(weather, late);
+            weather = changed.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn pump(&self, mut from: TcpStream, mut to: TcpStream) {
+        let mut buffer = [0; 64 * 1024];
+        while let Ok(count @ 1..) = from.read(&mut buffer) {
+            if !self.carries() || to.write_all(&buffer[..count]).is_err() {
+                break;
+            }
+        }
+        let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+    }
+}
+
+/// Listens on a port of its own and carries each connection to another port.
+pub struct Link {
+    pub port: u16,
+    shared: Arc<Shared>,
+}
+
+impl Link {
+    pub fn to(target: u16) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let shared = Arc::new(Shared {
+            weather: Mutex::new(Weather::Fair(Duration::ZERO)),
+            changed: Condvar::new(),
+            ends: Mutex::default(),
+        });
+        let carrying = Arc::clone(&shared);
+        std::thread::spawn(move || {
+            for here in listener.incoming().map_while(Result::ok) {
+                if *carrying.weather.lock().unwrap() == Weather::Over {
+                    return;
+                }
+                let Ok(there) = TcpStream::connect(("127.0.0.1", target)) else { continue };
+                let ends = [&here, &there].map(|end| end.try_clone().unwrap());
+                carrying.ends.lock().unwrap().extend(ends);
+                let (one, other) = (Arc::clone(&carrying), Arc::clone(&carrying));
+                let back = (there.try_clone().unwrap(), here.try_clone().unwrap());
+                std::thread::spawn(move || one.pump(here, there));
+                std::thread::spawn(move || other.pump(back.0, back.1));
+            }
+        });
+        Self { port, shared }
+    }
+
+    /// Whatever comes arrives so much later.
+    pub fn delay(&self, delay: Duration) {
+        self.set(Weather::Fair(delay));
+    }
+
+    pub fn cut(&self) {
+        self.set(Weather::Cut);
+    }
+
+    pub fn heal(&self) {
+        self.set(Weather::Fair(Duration::ZERO));
+    }
+
+    fn set(&self, weather: Weather) {
+        *self.shared.weather.lock().unwrap_or_else(PoisonError::into_inner) = weather;
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.set(Weather::Over);
+        for end in self.shared.ends.lock().unwrap().drain(..) {
+            let _ = end.shutdown(Shutdown::Both);
+        }
+        // The thread that accepts ends with this one.
+        let _ = TcpStream::connect(("127.0.0.1", self.port));
+    }
+}

@@ -1,0 +1,220 @@
+//! Real NATS servers for tests: each on a free loopback port with a store directory of its own, stopped
+//! by its pid, and killed with the test program if that is killed.
+#![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ensemble_core::message::Name;
+use ensemble_core::nats::{NatsOptions, NatsTransport};
+
+/// How long a server may take to answer; far above what a loaded machine needs.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Where a server listens and keeps its messages. It may run or not.
+pub struct Server {
+    pub port: u16,
+    home: PathBuf,
+    arguments: Vec<String>,
+    running: Mutex<Option<Running>>,
+    /// Removed with the server, if it is its own.
+    _owned: Option<tempfile::TempDir>,
+}
+
+struct Running {
+    pid: rustix::process::Pid,
+    stop: Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+/// A port that nobody listens on, and that no other test of this program was given: the system may
+/// name the same one twice before the first is used.
+pub fn free_port() -> u16 {
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        if given.insert(port) {
+            return port;
+        }
+    }
+}
+
+/// A connection whose calls are to fail soon, for which a slow machine may need more than one try.
+#[track_caller]
+pub fn connect_impatient(options: &NatsOptions) -> NatsTransport {
+    let start = Instant::now();
+    loop {
+        match NatsTransport::connect(options) {
+            Ok(queue) => return queue,
+            Err(error) => assert!(start.elapsed() < PATIENCE, "it connects: {error}"),
+        }
+    }
+}
+
+/// Debian puts it where not everybody's PATH looks.
+fn program() -> &'static str {
+    let in_sbin = "/usr/sbin/nats-server";
+    if Path::new(in_sbin).exists() { in_sbin } else { "nats-server" }
+}
+
+impl Server {
+    /// A server of its own, running.
+    pub fn start() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let mut server = Self::at(home.path(), free_port(), &[]);
+        server._owned = Some(home);
+        server
+    }
+
+    /// A server that keeps its messages there, running.
+    pub fn at(home: &Path, port: u16, arguments: &[String]) -> Self {
+        let server = Self {
+            port,
+            home: home.to_owned(),
+            arguments: arguments.to_vec(),
+            running: Mutex::default(),
+            _owned: None,
+        };
+        server.run();
+        server.answers();
+        server
+    }
+
+    /// The server of all tests that do not harm it; ends with the last of them.
+    pub fn shared() -> Arc<Self> {
+        static SHARED: Mutex<Weak<Server>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        shared.upgrade().unwrap_or_else(|| {
+            let server = Arc::new(Self::start());
+            *shared = Arc::downgrade(&server);
+            server
+        })
+    }
+
+    pub fn url(&self) -> String {
+        format!("nats://127.0.0.1:{}", self.port)
+    }
+
+    pub fn options(&self, team: &str) -> NatsOptions {
+        NatsOptions::new(self.url(), Name::new(team).unwrap())
+    }
+
+    /// Starts it; its port and its messages are those of before.
+    pub fn run(&self) {
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", program(), "-a", "127.0.0.1", "-js"]);
+        command.args(["-p", &self.port.to_string(), "-sd"]).arg(&self.home);
+        command.args(&self.arguments).stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(std::fs::File::create(self.home.join("stderr")).unwrap());
+        let (stop, stopped): (Sender<()>, Receiver<()>) = mpsc::channel();
+        let (started, pid) = mpsc::channel();
+        // A server dies with the thread that has started it, and this one outlives every test.
+        let thread = std::thread::spawn(move || {
+            let mut child = command.spawn().expect("nats-server and setpriv are installed");
+            started.send(rustix::process::Pid::from_child(&child)).unwrap();
+            let _ = stopped.recv();
+            let _ = child.kill();
+            child.wait().unwrap();
+        });
+        let pid = pid.recv().unwrap();
+        *self.running.lock().unwrap() = Some(Running { pid, stop, thread });
+    }
+
+    /// Waits until it answers.
+    #[track_caller]
+    pub fn answers(&self) {
+        let start = Instant::now();
+        while !self.answers_now() {
+            assert!(start.elapsed() < PATIENCE, "a server on port {} answers", self.port);
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+    }
+
+    fn answers_now(&self) -> bool {
+        let Ok(stream) = TcpStream::connect(("127.0.0.1", self.port)) else { return false };
+        stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).is_ok() && line.starts_with("INFO ")
+    }
+
+    /// Waits until it has caught up with its cluster, as whoever restarts one server after the other
+    /// must: `monitor` is its monitoring port.
+    #[track_caller]
+    pub fn is_current(&self, monitor: u16) {
+        let start = Instant::now();
+        while !is_healthy(monitor).unwrap_or(false) {
+            assert!(start.elapsed() < PATIENCE, "the server on port {} catches up", self.port);
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+    }
+
+    /// SIGKILL, at once: nothing that it has not written is written any more.
+    pub fn kill(&self) {
+        if let Some(running) = self.running.lock().unwrap().take() {
+            drop(running.stop);
+            running.thread.join().unwrap();
+        }
+    }
+
+    /// Killed and started again.
+    pub fn restart(&self) {
+        self.kill();
+        self.run();
+        self.answers();
+    }
+
+    /// Stops it from doing anything, without its connections noticing, or lets it go on. Returns once it
+    /// stands still: until then one of its threads may still answer.
+    #[track_caller]
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let running = self.running.lock().unwrap();
+        let pid = running.as_ref().unwrap().pid;
+        rustix::process::kill_process(pid, signal).unwrap();
+        let start = Instant::now();
+        while signal == rustix::process::Signal::STOP && !stands_still(pid) {
+            assert!(start.elapsed() < PATIENCE, "the server on port {} stands still", self.port);
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Whether all threads of a process are stopped.
+fn stands_still(pid: rustix::process::Pid) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).unwrap();
+    threads.flatten().all(|thread| {
+        std::fs::read_to_string(thread.path().join("stat")).is_ok_and(|stat| stat.contains(") T "))
+    })
+}
+
+/// What the server itself says of its streams and of those that vote on them.
+fn is_healthy(monitor: u16) -> std::io::Result<bool> {
+    let mut stream = TcpStream::connect(("127.0.0.1", monitor))?;
+    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+    stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n")?;
+    let mut status = String::new();
+    BufReader::new(stream).read_line(&mut status)?;
+    Ok(status.contains(" 200 "))
+}
+
+/// A team that no other test has.
+pub fn fresh_team() -> String {
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    format!("team-{}", NEXT.fetch_add(1, Ordering::Relaxed))
+}

@@ -1,0 +1,178 @@
+//! What must be true when everything is over.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use ensemble_core::board::{LEASE_RAN_OUT, Status, Task};
+use ensemble_core::event_log::{Record, read_all};
+use serde_json::Value;
+
+use crate::bed::{Bed, git};
+use crate::is_hopeless;
+use crate::killer::Killer;
+use crate::team::own;
+
+/// Of so many jumps at least one is seen in the order of the board's writes.
+const JUMPS_SEEN: u64 = 12;
+/// By more than this only a clock goes back that was set, in milliseconds.
+const BACK_MS: i64 = 60_000;
+
+/// What agents wrote down.
+pub(crate) fn journal(home: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(own(home).join("journal")).unwrap_or_default();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Where everything is, for a test that fails.
+pub(crate) fn told(bed: &Bed, killer: &Killer) -> String {
+    let state = bed.board.read().unwrap();
+    let line = |task: &Task| {
+        let events: Vec<&str> = task.history.iter().map(|line| line.event.as_str()).collect();
+        format!("{} {} {events:?}", task.id, task.status.as_str())
+    };
+    let is_over = |task: &&Task| !matches!(task.status, Status::Merged | Status::Blocked);
+    let tasks: Vec<String> = state.tasks.iter().filter(is_over).map(line).collect();
+    let journal = journal(&bed.path());
+    let last = journal[journal.len().saturating_sub(20)..].join("\n");
+    format!("{}\n{:?}\n{last}\n{}", tasks.join("\n"), state.agents, killer.team.told())
+}
+
+/// All writes to the board, in their order.
+fn writes(bed: &Bed) -> Vec<Record> {
+    let records = read_all(&bed.home.path().join(".ensemble/logs")).unwrap();
+    let revision = |record: &Record| record.data["revision"].as_u64().unwrap();
+    let writes = records.filter(|record| record.kind.matches("board.written"));
+    // A write whose process was killed may be recorded twice: by itself and by the next one.
+    let by_revision: BTreeMap<u64, Record> =
+        writes.map(|record| (revision(&record), record)).collect();
+    by_revision.into_values().collect()
+}
+
+/// What the log says of claims and reviews.
+#[derive(Default)]
+struct Claims {
+    count: usize,
+    lost: usize,
+    /// Those whose leases ran out.
+    ran_out: BTreeSet<u64>,
+}
+
+/// Who works on a task or reviews it, by the log alone: never two at once, and each under a number that
+/// nobody had before.
+fn one_holder_at_a_time<'a>(steps: impl Iterator<Item = &'a Value>) -> Claims {
+    let mut held: BTreeMap<(String, bool), u64> = BTreeMap::new();
+    let mut drawn = BTreeSet::new();
+    let mut claims = Claims::default();
+    for step in steps {
+        let Some(task) = step["task"].as_str() else { continue };
+        let what = step["what"].as_str().unwrap();
+        let epoch = step["epoch"].as_u64();
+        let is_review =
+            what.contains("review_claim") || matches!(what, "task.approved" | "task.rejected");
+        let key = (task.to_owned(), is_review);
+        match what {
+            "task.claimed"
+            | "task.reclaimed_after_rejection"
+            | "task.reassigned_after_rejection"
+            | "task.claimed_for_integration_fix"
+            | "task.review_claimed" => {
+                let epoch = epoch.unwrap();
+                assert_eq!(held.insert(key, epoch), None, "two at once: {step}");
+                assert!(drawn.insert(epoch), "given out twice: {step}");
+                claims.count += 1;
+            }
+            "task.ready_for_review" | "task.approved" | "task.rejected" | "task.blocked" => {
+                assert_eq!(held.remove(&key), epoch, "by somebody else: {step}");
+            }
+            "task.coder_claim_released" | "task.review_claim_released" => {
+                assert_eq!(held.remove(&key), epoch, "of somebody else: {step}");
+                claims.lost += 1;
+                if step["reason"] == LEASE_RAN_OUT {
+                    claims.ran_out.extend(epoch);
+                }
+            }
+            _ => {}
+        }
+    }
+    assert!(held.is_empty(), "somebody still holds {held:?}");
+    claims
+}
+
+/// Two processes met at one task: only if the first stood still, itself or with its supervisor, or was
+/// not seen to live for a whole lease. An agent whose supervisor was killed is ended before.
+fn two_processes(journal: &[String], killer: &Killer, claims: &Claims) -> usize {
+    let beside: Vec<&String> = journal.iter().filter(|line| line.starts_with("beside ")).collect();
+    for line in &beside {
+        let words: Vec<&str> = line.split(' ').collect();
+        let [_, _, _, epoch, pid, supervisor] = words[..] else { panic!("{line}") };
+        let [epoch, pid, supervisor] = [epoch, pid, supervisor].map(|n| n.parse::<u64>().unwrap());
+        let stood = [pid, supervisor].iter().any(|pid| killer.stood.contains(&(*pid as u32)));
+        let is_orphan = killer.killed.contains(&(supervisor as u32));
+        assert!(stood || (claims.ran_out.contains(&epoch) && !is_orphan), "two at once: {line}");
+    }
+    beside.len()
+}
+
+/// One that is over, as it must be; whether it is merged.
+fn judge_task(bed: &Bed, task: &Task) -> bool {
+    let (id, home) = (task.id.as_str(), bed.home.path());
+    if is_hopeless(id) {
+        assert_eq!(task.status, Status::Blocked, "{task:?}");
+        assert!(task.blocked_reason.as_ref().is_some_and(|why| !why.is_empty()), "{task:?}");
+        return false;
+    }
+    assert_eq!(task.status, Status::Merged, "{task:?}");
+    let merge = task.merge_commit.clone().unwrap();
+    let trailer = format!("--grep=^Ensemble-Task: {id}$");
+    let merges = git(home, &["log", "--format=%H", &trailer, "integration"]);
+    assert_eq!(merges, merge, "{id} is merged once, and where the board says");
+    let content = bed.file_in("integration", id);
+    for part in 0..3 {
+        assert!(content.contains(&format!("{id} part {part}")), "{id}: {content}");
+    }
+    for before in &task.depends_on {
+        let first = bed.on_board(before.as_str()).merge_commit.unwrap();
+        git(home, &["merge-base", "--is-ancestor", &first, &format!("{merge}^2")]);
+    }
+    true
+}
+
+/// Judges, and sums up.
+pub(crate) fn judge(bed: &Bed, killer: &Killer) -> String {
+    let state = bed.board.read().unwrap();
+    let merged = state.tasks.iter().filter(|task| judge_task(bed, task)).count();
+    let blocked = state.tasks.len() - merged;
+    assert!(state.agents.is_empty(), "{:?}", state.agents);
+
+    let writes = writes(bed);
+    let steps = writes.iter().flat_map(|record| record.data["steps"].as_array().unwrap());
+    let claims = one_holder_at_a_time(steps);
+    let journal = journal(&bed.path());
+    let beside = two_processes(&journal, killer, &claims);
+    let at = |record: &Record| record.timestamp.unix_millis();
+    let back = writes.windows(2).filter(|two| at(&two[1]) < at(&two[0]) - BACK_MS).count();
+    // Jumps that follow each other before anybody writes, and jumps ahead, leave no trace.
+    assert!(back > 0 || killer.jumps < JUMPS_SEEN, "the wall clock was set and nobody has noticed");
+
+    assert!(bed.directories().is_empty(), "{:?}", bed.directories());
+    assert!(bed.refs("refs/heads/task").is_empty(), "{:?}", bed.refs("refs/heads/task"));
+    let entries = git(bed.home.path(), &["worktree", "list", "--porcelain"]);
+    assert_eq!(entries.matches("worktree ").count(), 1, "{entries}");
+
+    let refused = journal.iter().filter(|line| line.starts_with("refused")).count();
+    let anew = journal.iter().filter(|line| line.starts_with("cut anew")).count();
+    let salvaged = bed.refs("refs/ensemble/salvage").len();
+    format!(
+        "{merged} merged, {blocked} blocked; {} claims and reviews, {} of them lost, \
+         {refused} late writes refused, {anew} cut anew, {beside} met at work, {salvaged} salvaged; \
+         {} supervisors and {} agents killed, {} times stopped past the lease, \
+         the clock set {} times, seen to go back {back} times, a name still in use {} times",
+        claims.count,
+        claims.lost,
+        killer.killed.len(),
+        killer.killed_agents,
+        killer.stops,
+        killer.jumps,
+        killer.team.busy,
+    )
+}

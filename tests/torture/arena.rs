@@ -1,0 +1,319 @@
+//! Everything that is tortured, what keeps it going, and what is left of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ensemble_core::board::{Board, BoardOptions};
+use ensemble_core::durable::Durability;
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::event_log::read_all;
+use ensemble_core::event_log::replay::{self, DifferenceKind, Replay};
+use ensemble_core::requests::Requests;
+use ensemble_core::spool::{Settings, Spool};
+use ensemble_core::steps::{Plan, PlannedStep};
+use ensemble_watch::panes::{self, PaneEntry};
+use ensemble_watch::project::Project;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::checker::Disk;
+use super::journal::{self, Operation};
+use super::players::{PLAN, open_board, open_steps, recorder};
+use super::support::{
+    Bed, PATIENCE, Process, Random, eventually_true, files, messages, name, options,
+};
+use super::tmux_support::TestServer;
+use super::watcher::Watcher;
+
+const PLAYERS: [(&str, u64); 5] =
+    [("publisher", 2), ("consumer", 3), ("decider", 2), ("writer", 2), ("stepper", 2)];
+/// More than anybody can work off in an hour.
+const STEPS: u32 = 5_000;
+/// The longest time between two troubles, and the longest that somebody stands still.
+const PACE_MAX_MS: u64 = 120;
+const STANDSTILL_MAX_MS: u64 = 1_500;
+
+pub struct Arena {
+    bed: Bed,
+    random: Random,
+    players: BTreeMap<String, Process>,
+    watcher: Option<Watcher>,
+    tmux: TestServer,
+    landed: u64,
+    /// How often each kind of trouble was made.
+    troubles: BTreeMap<&'static str, u64>,
+}
+
+impl Arena {
+    pub fn new() -> Self {
+        let mut settings = Settings::default();
+        // The watcher gives back what a dead consumer holds.
+        settings.lease_seconds = 1;
+        settings.attempts_max = 1_000;
+        let bed = Bed::with(&settings, "poll_interval_seconds: 1\n");
+        let home = bed.home.path();
+        std::fs::create_dir(home.join("journals")).expect("a directory");
+        let options = BoardOptions::new("test").with_durability(Durability::Process);
+        Board::create(home, options).expect("a board");
+        let steppers = PLAYERS[4].1;
+        let step =
+            |n: u32| PlannedStep::new(name(&format!("stepper-{}", u64::from(n) % steppers)), "do");
+        let mut plan = Plan::new(PLAN, (0..STEPS).map(step).collect());
+        plan.parallel = u32::try_from(steppers).expect("a number");
+        plan.attempts_max = 99;
+        open_steps(home).add(&plan).expect("a plan");
+        let arena = Self {
+            random: Random::printed("torture"),
+            players: BTreeMap::new(),
+            watcher: None,
+            tmux: TestServer::reader(),
+            landed: 0,
+            troubles: BTreeMap::new(),
+            bed,
+        };
+        arena.bind();
+        arena
+    }
+
+    fn home(&self) -> PathBuf {
+        self.bed.home.path().to_owned()
+    }
+
+    /// Says where Dispatch's pane is.
+    fn bind(&self) {
+        let project = Project::discover(Some(&self.bed.queue())).expect("a project");
+        project.ensure_state().expect("a state directory");
+        let binding = self.tmux.server.bind("%0").expect("a binding");
+        let (agent, mailbox) = (name("dispatch"), name("dispatch"));
+        let entry = PaneEntry { agent, mailbox, provider: "shell".to_owned(), binding };
+        panes::write(&project.panes(), &entry).expect("written");
+    }
+
+    pub fn start(&mut self) {
+        for (role, count) in PLAYERS {
+            (0..count).for_each(|number| self.play(&format!("{role}-{number}")));
+        }
+        self.watcher = Some(Watcher::launch(&self.bed.queue()));
+    }
+
+    fn play(&mut self, player: &str) {
+        let role = player.split('-').next().expect("a role");
+        let home = self.home();
+        let variables = [
+            ("HOME_DIRECTORY", home.to_str().expect("a path in UTF-8")),
+            ("ME", player),
+            ("SEED", &self.random.next().to_string()),
+        ];
+        self.players.insert(player.to_owned(), Process::role(role, &variables));
+    }
+
+    fn count(&mut self, trouble: &'static str) {
+        *self.troubles.entry(trouble).or_default() += 1;
+    }
+
+    pub fn troubles(&self) -> u64 {
+        self.troubles.values().sum()
+    }
+
+    fn wait_up_to(&mut self, milliseconds: u64) {
+        std::thread::sleep(Duration::from_millis(self.random.below(milliseconds)));
+    }
+
+    /// Does something bad to somebody at a random moment.
+    pub fn trouble(&mut self) {
+        self.wait_up_to(PACE_MAX_MS);
+        self.bed.land(
+            &format!("reports/r{}-completed.yaml", self.landed),
+            format!("number: {}\n", self.landed),
+        );
+        self.landed += 1;
+        match self.random.below(100) {
+            0..=59 => self.kill_a_player(),
+            60..=79 => self.stop_a_player(),
+            80..=89 => self.trouble_the_watcher(),
+            _ => self.restart_tmux(),
+        }
+    }
+
+    fn somebody(&mut self) -> String {
+        let victim = self.random.below(self.players.len() as u64);
+        let mut names = self.players.keys();
+        names.nth(usize::try_from(victim).expect("a number")).expect("a player").clone()
+    }
+
+    fn kill_a_player(&mut self) {
+        let player = self.somebody();
+        let mut process = self.players.remove(&player).expect("a player");
+        assert!(process.is_running(), "{player} has ended by itself: see its message");
+        process.kill();
+        self.play(&player);
+        self.count("kills");
+    }
+
+    /// It stands still, perhaps with a lock or a message in its hands, and goes on, or is killed.
+    fn stop_a_player(&mut self) {
+        let player = self.somebody();
+        self.players[&player].signal(Signal::STOP);
+        self.wait_up_to(STANDSTILL_MAX_MS);
+        if self.random.percent(30) {
+            self.players.remove(&player).expect("a player").kill();
+            self.play(&player);
+        } else {
+            self.players[&player].signal(Signal::CONT);
+        }
+        self.count("stops");
+    }
+
+    fn trouble_the_watcher(&mut self) {
+        let mut watcher = self.watcher.take().expect("a watcher");
+        watcher.assert_running();
+        if self.random.percent(30) {
+            watcher.signal(Signal::STOP);
+            self.wait_up_to(STANDSTILL_MAX_MS);
+            watcher.signal(Signal::CONT);
+            self.watcher = Some(watcher);
+            self.count("watcher stops");
+        } else {
+            watcher.kill();
+            self.watcher = Some(Watcher::launch(&self.bed.queue()));
+            self.count("watcher kills");
+        }
+    }
+
+    fn restart_tmux(&mut self) {
+        let pid = Pid::from_raw(i32::try_from(self.tmux.pid()).expect("a pid")).expect("a pid");
+        kill_process(pid, Signal::KILL).expect("the server can be killed");
+        let gone = || self.tmux.server.panes().is_err();
+        eventually_true(PATIENCE, "the tmux server is gone", gone);
+        let command = self.tmux.reader_command();
+        self.tmux.new_server(&command);
+        self.bind();
+        self.count("tmux restarts");
+    }
+
+    pub fn told(&self) -> String {
+        let told: Vec<String> =
+            self.troubles.iter().map(|(what, n)| format!("{n} {what}")).collect();
+        format!("{}; {} reports", told.join(", "), self.landed)
+    }
+
+    /// Lets everybody end, the watcher route and give back what is left, and reads what is there.
+    pub fn finish(&mut self) -> (Vec<Operation>, Disk) {
+        std::fs::write(self.home().join("stop"), "").expect("a file");
+        for (_, player) in std::mem::take(&mut self.players) {
+            player.succeeds();
+        }
+        let landed = usize::try_from(self.landed).expect("a number");
+        // The watcher still gives back what the dead held: what is looked at may move on.
+        let all = || {
+            let found = messages(&self.bed.queue(), "dispatch");
+            found.into_iter().filter_map(|(_, e)| e.source).collect::<BTreeSet<_>>().len() == landed
+        };
+        eventually_true(PATIENCE, "all reports are routed", all);
+        self.watcher.take().expect("a watcher").stop();
+        // Whoever has the board's lock next tells what a dead writer could not.
+        drop(open_board(&self.home(), "last").lock().expect("the board's lock"));
+        let (disk, journal) = (self.disk(), self.home().join("journals"));
+        self.replay();
+        (journal::read(&journal, ""), disk)
+    }
+
+    /// The log alone leads to what lies on disk, but for what a killed process could not record.
+    fn replay(&self) {
+        let (home, mut disk) = (self.home(), replay::Disk::default());
+        let spool = self.bed.spool();
+        disk.add_mailboxes(&spool, &home).expect("the mailboxes");
+        disk.add_requests(&Requests::new(&spool).list().expect("requests").0);
+        disk.add_board(&open_board(&home, "reader"), &home).expect("the board");
+        disk.add_steps(&open_steps(&home)).expect("the steps");
+        let replay = Replay::read(&self.bed.state().join("logs")).expect("the log");
+        let differences = replay.compare(&disk, SystemClock.wall());
+        let (wrong, untold): (Vec<_>, Vec<_>) =
+            differences.into_iter().partition(|d| d.kind == DifferenceKind::Contradiction);
+        assert!(wrong.is_empty(), "{} contradict the log: {wrong:#?}", wrong.len());
+        let (records, gaps) = (replay.records(), replay.gaps());
+        assert!(gaps.is_empty(), "the log is not whole: {gaps:?}");
+        println!("{records} records replayed: none contradicted, {} untold", untold.len());
+        assert!(untold.len() as u64 <= self.troubles(), "more than one a kill: {untold:#?}");
+    }
+
+    fn disk(&self) -> Disk {
+        let mut disk = Disk::default();
+        for state in ["new", "front", "cur", "done", "dead"] {
+            for path in files(&self.bed.in_queue(&format!("mailbox/dispatch/{state}"))) {
+                let content = std::fs::read(&path).expect("a file");
+                let is_side_file = path.to_string_lossy().contains("@reason.yaml");
+                if is_side_file {
+                    continue;
+                }
+                let envelope = ensemble_core::message::Envelope::decode(&content, &path);
+                let id = envelope.expect("a whole message").id.to_string();
+                disk.messages.entry(id).or_default().push(state);
+            }
+        }
+        let told = options().with_recorder(recorder(&self.home()));
+        let spool = Spool::open(&self.bed.queue(), told).expect("the queue");
+        let requests = Requests::new(&spool);
+        for id in requests.ids().expect("requests") {
+            // As the watcher does for who was killed.
+            let entry = requests.resume(id.as_str()).expect("resumed").expect("a request");
+            let state = entry.state().to_owned();
+            disk.decisions.insert(id.to_string(), state);
+        }
+        let state = open_board(&self.home(), "reader").read().expect("the board");
+        disk.tasks = state.tasks.iter().map(|task| task.id.to_string()).collect();
+        disk.revision = state.revision;
+        let steps = open_steps(&self.home());
+        for step in steps.steps(PLAN).expect("steps") {
+            if step.status.as_str() == "PENDING" {
+                continue;
+            }
+            let runs = steps.runs(&step.key).expect("runs");
+            let successes = runs.iter().filter(|r| r.outcome.as_deref() == Some("success")).count();
+            let key = format!("s-{}", step.key.step_index);
+            disk.steps.insert(key, (step.status.as_str().to_owned(), successes));
+        }
+        self.read_log(&mut disk);
+        disk
+    }
+
+    fn read_log(&self, disk: &mut Disk) {
+        for record in read_all(&self.bed.state().join("logs")).expect("the log") {
+            let kind = record.kind.to_string();
+            if kind == "board.written" {
+                disk.revisions.extend(record.data["revision"].as_u64());
+            }
+            for about in ["id", "request_id"] {
+                if let Some(key) = record.data.get(about).and_then(|key| key.as_str()) {
+                    disk.log.insert((kind.clone(), key.to_owned()));
+                }
+            }
+        }
+    }
+
+    /// What needs no history: reports are routed once, nothing is torn, nothing is left to mend.
+    pub fn judge_the_rest(&self) {
+        let routed = self.bed.routed("dispatch");
+        assert!(routed.values().all(|bodies| bodies.len() == 1), "routed once: {routed:?}");
+        self.bed.spool().sweep().expect("swept");
+        self.bed.assert_clean();
+        let mut log = read_all(&self.bed.state().join("logs")).expect("the log");
+        log.by_ref().for_each(drop);
+        let (torn, kills) = (log.bad_lines().count() as u64, self.troubles());
+        assert!(torn <= kills, "{torn} torn lines in the log, {kills} kills");
+    }
+}
+
+/// How often each operation was told what.
+pub fn counts(history: &[Operation]) -> String {
+    let mut counts: BTreeMap<String, u64> = BTreeMap::new();
+    for operation in history {
+        let word = operation.outcome.as_ref().map_or("killed inside", |outcome| &outcome.word);
+        if word != "nothing" {
+            *counts.entry(format!("{} {word}", operation.verb)).or_default() += 1;
+        }
+    }
+    let counts: Vec<String> =
+        counts.iter().map(|(what, count)| format!("{count} {what}")).collect();
+    counts.join(", ")
+}

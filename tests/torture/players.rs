@@ -1,0 +1,245 @@
+//! What the processes do that are killed and stopped: publish, receive, decide, write the board, work
+//! off steps. Each is started again under its own name and goes on with what it does not know.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use ensemble_core::Error;
+use ensemble_core::board::{Board, BoardOptions, NewTask};
+use ensemble_core::env::Delivery;
+use ensemble_core::event_log::{EventLog, LogOptions, Recorder};
+use ensemble_core::message::{Envelope, MessageId, Name};
+use ensemble_core::requests::{Ask, Requests};
+use ensemble_core::spool::Spool;
+use ensemble_core::steps::{Ask as AskStep, Completion, Next, Status, StepOptions, StepStore};
+
+use super::journal::{self, Journal};
+use super::support::{Random, durability, given, name, options, pause};
+
+/// How long somebody may stand still with a lock in their hands before others give up.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A publisher waits while so many messages are unread.
+const BACKLOG_MAX: u64 = 100;
+/// The one step queue.
+pub const PLAN: &str = "the-plan";
+
+pub struct Player {
+    spool: Spool,
+    board: Board,
+    steps: StepStore,
+    me: Name,
+    stop: PathBuf,
+    journal: Journal,
+    /// What earlier lives of this player have begun: verb and key.
+    begun: Vec<(String, String)>,
+    /// And of which they know the end.
+    known: Vec<(String, String)>,
+    random: Random,
+}
+
+pub fn recorder(home: &Path) -> Arc<dyn Recorder> {
+    Arc::new(EventLog::deferred(&home.join(".ensemble/logs"), LogOptions::default()))
+}
+
+pub fn open_steps(home: &Path) -> StepStore {
+    let mut options = StepOptions::new(home).with_durability(durability());
+    options.patience = PATIENCE;
+    let path = home.join(".ensemble/steps.db");
+    StepStore::open(&path, options.with_recorder(recorder(home))).expect("the steps")
+}
+
+pub fn open_board(home: &Path, me: &str) -> Board {
+    let mut options =
+        BoardOptions::new(me).with_durability(durability()).with_recorder(recorder(home));
+    options.patience = PATIENCE;
+    Board::find(home, options).expect("the board")
+}
+
+pub fn play(role: &str) {
+    let mut player = Player::new();
+    let mut number = player.begun.len() as u64;
+    while !player.stop.exists() {
+        number += 1;
+        match role {
+            "publisher" => player.publish_next(number),
+            "consumer" => player.consume(),
+            "decider" => player.decide(number),
+            "writer" => player.write(number),
+            "stepper" => player.step(),
+            other => panic!("there is no role `{other}`"),
+        }
+    }
+}
+
+impl Player {
+    fn new() -> Self {
+        let home = PathBuf::from(given("HOME_DIRECTORY"));
+        let me = given("ME");
+        let journals = home.join("journals");
+        let (mut begun, mut known) = (Vec::new(), Vec::new());
+        for operation in journal::read(&journals, &format!("{me}.")) {
+            let what = (operation.verb, operation.key);
+            begun.push(what.clone());
+            known.extend(operation.outcome.map(|_| what));
+        }
+        let mut options = options().with_recorder(recorder(&home));
+        options.lock_patience = PATIENCE;
+        Self {
+            spool: Spool::open(&home.join("queue"), options).expect("the queue"),
+            board: open_board(&home, &me),
+            steps: open_steps(&home),
+            stop: home.join("stop"),
+            journal: Journal::open(&journals, &me),
+            random: Random::from_seed(given("SEED").parse().expect("a seed")),
+            me: name(&me),
+            begun,
+            known,
+        }
+    }
+
+    /// What an earlier life has begun and does not know the end of, each once.
+    fn unsure(&mut self, verb: &str) -> Vec<String> {
+        let known = &self.known;
+        let mut unsure: Vec<String> = self
+            .begun
+            .iter()
+            .filter(|what| what.0 == verb && !known.contains(what))
+            .map(|(_, key)| key.clone())
+            .collect();
+        self.begun.retain(|(begun, _)| begun != verb);
+        unsure.sort_unstable();
+        unsure.dedup();
+        unsure
+    }
+
+    fn publish_next(&mut self, number: u64) {
+        for id in self.unsure("publish") {
+            self.publish(&id);
+        }
+        let dispatch = name("dispatch");
+        if self.spool.waiting(&dispatch, BACKLOG_MAX).expect("a count") >= BACKLOG_MAX {
+            pause();
+            return;
+        }
+        self.publish(&format!("p-{}-{number}", self.me));
+    }
+
+    fn publish(&mut self, id: &str) {
+        let envelope = Envelope::new(name("dispatch"), format!("the body of {id}\n"));
+        let envelope = envelope.with_id(MessageId::new(id).expect("an id"));
+        let spool = &self.spool;
+        self.journal.during("publish", id, || {
+            spool.publish(&envelope).expect("published");
+            ((), "ok", 0, None)
+        });
+    }
+
+    fn consume(&mut self) {
+        let (spool, me) = (&self.spool, &self.me);
+        let delivery = self.journal.during("receive", "", || {
+            match spool.receive(&name("dispatch"), me).expect("a look") {
+                Some(delivery) => {
+                    let (id, epoch) = (delivery.lease.id.to_string(), delivery.lease.epoch);
+                    (Some(delivery), "ok", epoch, Some(id))
+                }
+                None => (None, "nothing", 0, None),
+            }
+        });
+        match delivery {
+            Some(delivery) => self.treat(&delivery),
+            None => pause(),
+        }
+    }
+
+    fn treat(&mut self, delivery: &Delivery) {
+        let lease = &delivery.lease;
+        let verb = match self.random.below(100) {
+            0..=9 => "release",
+            10..=14 => "bury",
+            _ => "settle",
+        };
+        if self.random.percent(10) {
+            // Held for a while, in which it may be killed or stopped.
+            (0..20).for_each(|_| pause());
+        }
+        let spool = &self.spool;
+        self.journal.during(verb, lease.id.as_str(), || {
+            let result = match verb {
+                "release" => spool.release(lease, Duration::ZERO),
+                "bury" => spool.dead_letter(lease, "no wish to"),
+                _ => spool.settle(lease),
+            };
+            match result {
+                Ok(()) => ((), "ok", lease.epoch, None),
+                Err(Error::LeaseLost { .. }) => ((), "refused", lease.epoch, None),
+                Err(error) => panic!("{verb} {lease}: {error}"),
+            }
+        });
+    }
+
+    /// Asks something, and answers what anybody has asked: others do so at the same time.
+    fn decide(&mut self, number: u64) {
+        let unsure = self.unsure("ask").pop();
+        let id = unsure.unwrap_or_else(|| format!("q-{}-{number}", self.me));
+        let requests = Requests::new(&self.spool);
+        self.journal.during("ask", &id, || {
+            let ask = Ask::new("plan_approval", name("conductor"), name("dispatch"), "1. think\n");
+            requests.ask(ask.with_id(&*id)).expect("asked");
+            ((), "ok", 0, None)
+        });
+        let (entries, errors) = requests.list().expect("a list");
+        assert!(errors.is_empty(), "{errors:?}");
+        for entry in entries.into_iter().filter(|entry| entry.decision.is_none()) {
+            let approve = self.random.percent(50);
+            let id = entry.request.request_id.to_string();
+            self.journal.during("respond", &id, || {
+                match requests.respond(&id, &name("dispatch"), approve, "") {
+                    Ok(_) => ((), if approve { "approved" } else { "rejected" }, 0, None),
+                    Err(Error::Refused(_)) => ((), "refused", 0, None),
+                    Err(error) => panic!("{id}: {error}"),
+                }
+            });
+        }
+        (0..20).for_each(|_| pause());
+    }
+
+    fn write(&mut self, number: u64) {
+        let task = format!("t-{}-{number}", self.me);
+        let board = &self.board;
+        self.journal.during("add", &task, || {
+            let mut locked = board.lock().expect("the board's lock");
+            locked.add_task(&NewTask::draft(name(&task))).expect("a task");
+            locked.commit().expect("written");
+            ((), "ok", 0, None)
+        });
+        (0..10).for_each(|_| pause());
+    }
+
+    fn step(&mut self) {
+        let (steps, me) = (&self.steps, &self.me);
+        let handed = self.journal.during("take", "", || {
+            match steps.take(&AskStep::of(me.clone())).expect("a look") {
+                Next::Handed(handed) => {
+                    let word = if handed.again { "again" } else { "ok" };
+                    let (key, epoch) = (format!("s-{}", handed.key.step_index), handed.epoch);
+                    (Some(handed), word, epoch, Some(key))
+                }
+                Next::Nothing(_) => (None, "nothing", 0, None),
+            }
+        });
+        let Some(handed) = handed else {
+            pause();
+            return;
+        };
+        let key = format!("s-{}", handed.key.step_index);
+        self.journal.during("submit", &key, || {
+            let report = Completion::new(handed.key.clone(), me.clone(), Status::Success);
+            match steps.submit(&report, me, Some(handed.epoch)) {
+                Ok(done) if done.already_submitted => ((), "again", handed.epoch, None),
+                Ok(_) => ((), "ok", handed.epoch, None),
+                Err(error) => panic!("{key}: {error}"),
+            }
+        });
+    }
+}

@@ -1,0 +1,185 @@
+//! Every transport keeps the same contract: the suite of `conformance/` against a directory, against
+//! the double of the simulation and, with the feature `nats`, against a real server.
+
+#[path = "conformance/mod.rs"]
+mod conformance;
+#[cfg(feature = "nats")]
+#[path = "nats_support/mod.rs"]
+mod nats_support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use conformance::bed::{Bed, HandClock, MAILBOX, name, observe_for};
+use ensemble_core::broker::Broker;
+use ensemble_core::durable::Durability;
+use ensemble_core::env::Transport;
+use ensemble_core::spool::{Options, Settings, Spool, State};
+
+struct SpoolBed {
+    home: Arc<tempfile::TempDir>,
+    clock: HandClock,
+    spool: Spool,
+}
+
+impl SpoolBed {
+    fn open(home: Arc<tempfile::TempDir>, clock: HandClock) -> Self {
+        let mut options = Options::default().with_durability(Durability::Process);
+        options.clock = Arc::new(clock.clone());
+        let spool = Spool::create(&home.path().join("queue"), options).unwrap();
+        Self { home, clock, spool }
+    }
+
+    fn fresh(settings: &Settings) -> Box<dyn Bed> {
+        let bed = Self::open(Arc::new(tempfile::tempdir().unwrap()), HandClock::default());
+        bed.spool.add_mailbox(&name(MAILBOX), settings).unwrap();
+        Box::new(bed)
+    }
+}
+
+impl Bed for SpoolBed {
+    fn transport(&self) -> &(dyn Transport + Sync) {
+        &self.spool
+    }
+    fn broker(&self) -> Option<&(dyn Broker + Sync)> {
+        Some(&self.spool)
+    }
+    fn again(&self) -> Box<dyn Bed> {
+        Box::new(Self::open(Arc::clone(&self.home), self.clock.clone()))
+    }
+    fn pass(&self, time: Duration) {
+        self.clock.advance(time);
+    }
+    fn observe_for(&self, time: Duration) -> usize {
+        observe_for(&self.spool, time)
+    }
+}
+
+conformance!(directory, SpoolBed::fresh);
+
+#[cfg(feature = "sim")]
+mod simulated {
+    use ensemble_core::message::Timestamp;
+    use ensemble_core::sim::{SimClock, SimTransport};
+
+    use super::*;
+
+    struct SimBed {
+        clock: SimClock,
+        transport: SimTransport,
+    }
+
+    pub(super) fn fresh(_: &Settings) -> Box<dyn Bed> {
+        let clock = SimClock::new(Timestamp::from_unix_millis(1_800_000_000_000));
+        let transport = SimTransport::new(clock.clone());
+        transport.add_mailbox(&name(MAILBOX));
+        Box::new(SimBed { clock, transport })
+    }
+
+    impl Bed for SimBed {
+        fn transport(&self) -> &(dyn Transport + Sync) {
+            &self.transport
+        }
+        fn broker(&self) -> Option<&(dyn Broker + Sync)> {
+            None
+        }
+        fn again(&self) -> Box<dyn Bed> {
+            Box::new(Self { clock: self.clock.clone(), transport: self.transport.clone() })
+        }
+        fn pass(&self, time: Duration) {
+            self.clock.advance(time);
+        }
+        fn observe_for(&self, time: Duration) -> usize {
+            self.clock.advance(time);
+            usize::try_from(self.transport.sweep()).unwrap()
+        }
+    }
+}
+
+#[cfg(feature = "sim")]
+conformance!(simulation, simulated::fresh);
+
+#[cfg(feature = "nats")]
+conformance!(nats, nats_support::bed::fresh);
+
+/// Settled messages are kept for their days and forgotten then.
+mod keeping {
+    use ensemble_core::broker::Broker;
+    use ensemble_core::env::{Clock, Monotonic, Published, SystemClock};
+    use ensemble_core::message::Timestamp;
+
+    use super::*;
+    use crate::conformance::bed::{id, message};
+
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+    /// The system's time, and so much later.
+    #[derive(Debug)]
+    struct Later(Duration);
+
+    impl Clock for Later {
+        fn monotonic(&self) -> Monotonic {
+            SystemClock.monotonic()
+        }
+        fn wall(&self) -> Timestamp {
+            SystemClock.wall().plus(self.0)
+        }
+    }
+
+    /// `sweep(later)` sweeps the queue with a clock that is so much later, and says how much was removed.
+    fn forgets(queue: &dyn Broker, sweep: impl Fn(Arc<dyn Clock + Send + Sync>) -> u64) {
+        let sweep = |later| sweep(Arc::new(Later(later)));
+        let mailbox = name(MAILBOX);
+        let mut settings = Settings::default();
+        settings.done_days = 2;
+        queue.add_mailbox(&mailbox, &settings).unwrap();
+        for settled in ["a", "b"] {
+            queue.publish(&message(settled).with_id(id(settled))).unwrap();
+            let lease = queue.receive(&mailbox, &mailbox).unwrap().unwrap().lease;
+            queue.settle(&lease).unwrap();
+        }
+        for unfinished in ["held", "waits"] {
+            queue.publish(&message(unfinished).with_id(id(unfinished))).unwrap();
+        }
+        queue.receive(&mailbox, &mailbox).unwrap().unwrap();
+        assert_eq!(sweep(DAY), 0);
+        assert_eq!(queue.state(&mailbox, &id("a")).unwrap(), Some(State::Settled));
+        assert_eq!(sweep(3 * DAY), 2);
+        assert_eq!(sweep(3 * DAY), 0);
+        for settled in ["a", "b"] {
+            assert_eq!(queue.state(&mailbox, &id(settled)).unwrap(), None);
+        }
+        let counts = queue.scan(&mailbox).unwrap();
+        assert_eq!((counts.queued, counts.acked), (1, 1));
+        // An id that was forgotten is a new one.
+        let again = message("anew").with_id(id("a"));
+        assert_eq!(queue.publish(&again).unwrap(), Published::Stored);
+        assert_eq!(sweep(3 * DAY), 0);
+        assert_eq!(queue.peek(&mailbox, &id("a")).unwrap().body, "anew");
+    }
+
+    #[test]
+    fn a_directory_forgets_what_was_settled_long_ago() {
+        let home = tempfile::tempdir().unwrap();
+        let open = |clock: Arc<dyn Clock + Send + Sync>| {
+            let mut options = Options::default().with_durability(Durability::Process);
+            options.clock = clock;
+            Spool::create(&home.path().join("queue"), options).unwrap()
+        };
+        let spool = open(Arc::new(SystemClock));
+        forgets(&spool, |clock| open(clock).sweep().unwrap().done_removed as u64);
+    }
+
+    #[cfg(feature = "nats")]
+    #[test]
+    fn servers_forget_what_was_settled_long_ago() {
+        use ensemble_core::nats::NatsTransport;
+
+        let server = nats_support::Server::shared();
+        let options = server.options(&nats_support::fresh_team());
+        let options = options.with_patience(Duration::from_secs(20));
+        let queue = NatsTransport::connect(&options).unwrap();
+        let connect = |clock| NatsTransport::connect(&options.clone().with_clock(clock)).unwrap();
+        forgets(&queue, |clock| connect(clock).sweep().unwrap());
+    }
+}

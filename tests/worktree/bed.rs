@@ -1,0 +1,206 @@
+//! A repository with a board, in a directory of its own, and agents that really commit.
+
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ensemble_core::board::{
+    Board, BoardOptions, Granted, LockedBoard, NewAgent, NewTask, Status, Task,
+};
+use ensemble_core::durable::Durability;
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::Name;
+use ensemble_core::proto::agent;
+use ensemble_core::proto::task::Holder;
+use ensemble_core::worktree::{Claimed, Merged, Options, Verdict, Worktrees};
+use ensemble_core::{Error, Result};
+use serde_json::Value;
+
+/// What keeps the settings of whoever runs the tests out of them.
+pub(crate) const ISOLATED: [(&str, &str); 6] = [
+    ("GIT_CONFIG_GLOBAL", "/dev/null"),
+    ("GIT_CONFIG_NOSYSTEM", "1"),
+    ("GIT_AUTHOR_NAME", "A Coder"),
+    ("GIT_AUTHOR_EMAIL", "coder@example.org"),
+    ("GIT_COMMITTER_NAME", "A Coder"),
+    ("GIT_COMMITTER_EMAIL", "coder@example.org"),
+];
+
+pub(crate) fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+/// Runs git, which must succeed.
+#[track_caller]
+pub(crate) fn git(at: &Path, arguments: &[&str]) -> String {
+    let mut command = Command::new("git");
+    command.arg("-C").arg(at).args(arguments).envs(ISOLATED);
+    let output = command.output().unwrap();
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "git {arguments:?}: {complaint}");
+    String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
+}
+
+/// Remembers what was recorded.
+#[derive(Default)]
+pub(crate) struct Memory(Mutex<Vec<(String, Value)>>);
+
+impl Recorder for Memory {
+    fn record(&self, kind: &str, _actor: &str, data: Value) {
+        self.0.lock().unwrap().push((kind.to_owned(), data));
+    }
+}
+
+impl Memory {
+    pub(crate) fn of(&self, kind: &str) -> Vec<Value> {
+        let all = self.0.lock().unwrap();
+        all.iter().filter(|(k, _)| k == kind).map(|(_, data)| data.clone()).collect()
+    }
+}
+
+pub(crate) struct Bed {
+    pub(crate) home: tempfile::TempDir,
+    pub(crate) board: Board,
+    pub(crate) memory: Arc<Memory>,
+}
+
+impl Bed {
+    /// A repository on branch `main` with one commit, and an empty board.
+    pub(crate) fn new() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        make_repository(home.path());
+        let board = Board::create(home.path(), board_options()).unwrap();
+        Self { home, board, memory: Arc::default() }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.home.path().canonicalize().unwrap()
+    }
+
+    pub(crate) fn options(&self) -> Options {
+        options().with_recorder(Arc::<Memory>::clone(&self.memory))
+    }
+
+    pub(crate) fn trees(&self) -> Worktrees {
+        Worktrees::open(&self.board, self.options()).unwrap()
+    }
+
+    pub(crate) fn change<T>(&self, change: impl FnOnce(&mut LockedBoard<'_>) -> Result<T>) -> T {
+        let mut locked = self.board.lock().unwrap();
+        let result = change(&mut locked).unwrap();
+        locked.commit().unwrap();
+        result
+    }
+
+    pub(crate) fn agent(&self, id: &str, role: &str) -> Holder {
+        self.change(|board| {
+            let holder = board.register(&NewAgent::new(name(id), role))?;
+            board.agent_event(&holder, agent::Event::Ready)?;
+            Ok(holder)
+        })
+    }
+
+    pub(crate) fn task(&self, id: &str) {
+        let task = NewTask::new(name(id), format!("do {id}"), "specs/x.md", "tests pass");
+        self.change(|board| board.add_task(&task));
+    }
+
+    pub(crate) fn on_board(&self, id: &str) -> Task {
+        self.board.read().unwrap().task(&name(id)).unwrap().clone()
+    }
+
+    pub(crate) fn status(&self, id: &str) -> Status {
+        self.on_board(id).status
+    }
+
+    /// From a claim on, by a coder and a reviewer of the task's own.
+    pub(crate) fn approved(&self, id: &str, file: &str, content: &str) -> Claimed {
+        let coder = self.agent(&format!("coder-{id}"), "coder");
+        let claimed = self.trees().claim_task(&name(id), &coder).unwrap();
+        commit(&claimed.path, file, content);
+        self.trees().submit(&name(id), &claimed.granted.holder).unwrap();
+        self.approve(id);
+        claimed
+    }
+
+    pub(crate) fn review(&self, id: &str) -> Granted {
+        let count = self.on_board(id).history.len();
+        let reviewer = self.agent(&format!("reviewer-{id}-{count}"), "code-reviewer");
+        self.trees().claim_review(&name(id), &reviewer).unwrap().granted
+    }
+
+    pub(crate) fn approve(&self, id: &str) {
+        let review = self.review(id);
+        self.trees().verdict(&name(id), &review.holder, None, &Verdict::Approve).unwrap();
+    }
+
+    /// The refs below a place.
+    pub(crate) fn refs(&self, below: &str) -> Vec<String> {
+        let all = git(self.home.path(), &["for-each-ref", "--format=%(refname)", below]);
+        all.lines().map(str::to_owned).collect()
+    }
+
+    /// What a file says in a commit.
+    pub(crate) fn file_in(&self, commit: &str, file: &str) -> String {
+        git(self.home.path(), &["show", &format!("{commit}:{file}")])
+    }
+
+    /// The directories of worktrees.
+    pub(crate) fn directories(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.home.path().join(".worktrees")).into_iter().flatten();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.unwrap())
+            .filter(|entry| entry.path().is_dir())
+            .map(|entry| entry.file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+pub(crate) fn make_repository(home: &Path) {
+    git(home, &["init", "--quiet", "-b", "main"]);
+    std::fs::write(home.join("README"), "one\n").unwrap();
+    std::fs::write(home.join(".gitignore"), "/.ensemble/\n*.log\n").unwrap();
+    git(home, &["add", "."]);
+    git(home, &["commit", "--quiet", "-m", "begin"]);
+}
+
+pub(crate) fn board_options() -> BoardOptions {
+    BoardOptions::new("test").with_durability(Durability::Process)
+}
+
+/// With short waits, and nobody's own settings.
+pub(crate) fn options() -> Options {
+    let mut options = Options::new("test").with_durability(Durability::Process);
+    options.backoff = Duration::from_millis(20);
+    ISOLATED.iter().fold(options, |options, (name, value)| options.with_variable(name, value))
+}
+
+/// Commits a file.
+pub(crate) fn commit(at: &Path, file: &str, content: &str) {
+    std::fs::write(at.join(file), content).unwrap();
+    git(at, &["add", "."]);
+    git(at, &["commit", "--quiet", "-m", &format!("write {file}")]);
+}
+
+/// Why something is not allowed.
+#[track_caller]
+pub(crate) fn refusal<T: std::fmt::Debug>(result: Result<T>) -> String {
+    match result {
+        Err(error @ (Error::NotAllowed { .. } | Error::Fenced { .. })) => error.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The commit of a merge that was done.
+#[track_caller]
+pub(crate) fn done(merged: Merged) -> String {
+    match merged {
+        Merged::Done { commit, .. } => commit,
+        other => panic!("{other:?}"),
+    }
+}

@@ -1,0 +1,20 @@
+//! Worktrees of tasks in real repositories: claims, hand-ins, verdicts, merges, and what is left.
+
+mod bed;
+#[path = "../children/mod.rs"]
+mod children;
+mod claims;
+mod killed;
+mod left;
+mod merges;
+mod stopped;
+
+#[test]
+fn play_role() {
+    if let Some(role) = children::cast() {
+        match &role[..] {
+            [what, home, agent, epoch] if what == "hold" => stopped::hold(home, agent, epoch),
+            _ => killed::play(&role),
+        }
+    }
+}
