@@ -29,12 +29,14 @@ const SETTLED: &str = "/returned-settled-";
 #[test]
 fn a_child_process_plays_its_role() {
     let Some(role) = support::role() else { return };
-    let options = Options::default().with_durability(Durability::Power);
-    let spool = || Spool::open(given("QUEUE").as_ref(), options.clone()).unwrap();
+    let options = || alone(std::env::var("LOGGED").is_ok());
+    let spool = || Spool::open(given("QUEUE").as_ref(), options()).unwrap();
     match role.as_str() {
-        "crowd" => between_marks(|| {
+        "crowd" | "crowd-logged" => between_marks(|| {
             let queue = given("QUEUE");
-            let start = |role| role_command(role, &[("QUEUE", &queue)]).spawn().unwrap();
+            let mut variables = vec![("QUEUE", queue.as_str())];
+            variables.extend((role == "crowd-logged").then_some(("LOGGED", "1")));
+            let start = |role| role_command(role, &variables).spawn().unwrap();
             let mut crowd: Vec<_> = (0..PUBLISHERS).map(|_| start("publisher")).collect();
             crowd.extend((0..CONSUMERS).map(|_| start("consumer")));
             assert!(crowd.iter_mut().all(|child| child.wait().unwrap().success()));
@@ -65,6 +67,14 @@ fn a_child_process_plays_its_role() {
         other => panic!("there is no role `{other}`"),
     }
     std::process::exit(0);
+}
+
+/// With the write-ahead log, which then is small, or without.
+fn alone(is_logged: bool) -> Options {
+    let mut options = Options::default().with_durability(Durability::Power);
+    options.wal = is_logged;
+    options.wal_bytes = 20_000;
+    options
 }
 
 /// A system call of any process: from which line to which line of the trace it ran.
@@ -163,8 +173,7 @@ fn nothing_that_has_returned_can_be_undone_by_a_power_cut() {
 #[test]
 fn a_stopped_leader_holds_nobody_up_for_long() {
     let bed = Bed::new();
-    let options = Options::default().with_durability(Durability::Power);
-    let spool = Spool::open(&bed.queue(), options).unwrap();
+    let spool = Spool::open(&bed.queue(), alone(false)).unwrap();
     let publish = || spool.publish(&Envelope::new(name("dispatch"), "the body\n")).unwrap();
     publish();
     let counters = bed.in_queue("mailbox/dispatch/new.sync");
@@ -178,7 +187,7 @@ fn a_stopped_leader_holds_nobody_up_for_long() {
 #[test]
 fn damaged_and_removed_counters_harm_nobody() {
     let bed = Bed::new();
-    let options = Options::default().with_durability(Durability::Power);
+    let options = alone(false);
     let counters = bed.in_queue("mailbox/dispatch/new.sync");
     for damage in [&b""[..], b"x", &[0; 32], &[0xff; 64]] {
         std::fs::write(&counters, damage).unwrap();
@@ -191,6 +200,83 @@ fn damaged_and_removed_counters_harm_nobody() {
     let spool = Spool::open(&bed.queue(), options).unwrap();
     spool.publish(&Envelope::new(name("dispatch"), "the body\n")).unwrap();
     assert_eq!(bed.total("dispatch"), 9);
+}
+
+/// As [`judge`], of what is made safe by the log: what a power cut could undo although the call that did it
+/// has returned; and how many operations and syncs of the log there were.
+fn judge_logged(trace: &str) -> (Vec<String>, usize, usize) {
+    let calls = calls(trace);
+    let of = |kind: &'static str, part: &str| -> Vec<&Call> {
+        let is_one = |c: &&Call| c.text.starts_with(kind) && c.text.contains(part);
+        calls.iter().filter(is_one).filter(|c| !c.text.contains("= -1")).collect()
+    };
+    let syncs = of("fdatasync(", ".wal>");
+    let (mut undone, mut operations) = (Vec::new(), 0);
+    for returned in &calls {
+        let after = |mark| returned.text.split_once(mark).map(|(_, id)| id.split('"').next());
+        let (id, is_publish) = match (after(STORED), after(SETTLED)) {
+            (Some(Some(id)), _) => (id, true),
+            (_, Some(Some(id))) => (id, false),
+            _ => continue,
+        };
+        operations += 1;
+        let kind = if is_publish { "\"%wal publish" } else { "\"%wal settle" };
+        let record = of("write(", id).into_iter().find(|call| call.text.contains(kind));
+        let places = if is_publish { ["/new>", "/front>"] } else { ["/done>", "/done>"] };
+        let moved = of("renameat2(", id).into_iter().find(|call| {
+            let to = |place| call.text.rsplit_once(place).is_some_and(|(_, n)| n.contains(id));
+            places.into_iter().any(to)
+        });
+        let (Some(record), Some(moved)) = (record, moved) else {
+            undone.push(format!("{id}: returned, and was not moved, or nobody tells of it"));
+            continue;
+        };
+        let segment = record.text.split(['<', '>']).nth(1).unwrap_or_default();
+        let until = if is_publish { moved.began } else { returned.began };
+        let is_covered = syncs.iter().any(|sync| {
+            sync.text.contains(segment) && sync.began > record.ended && sync.ended < until
+        });
+        if !is_covered {
+            undone.push(format!("{id}: its record can be lost"));
+        }
+        if !is_publish && moved.ended > record.began {
+            undone.push(format!("{id}: told of before its lease was known to run"));
+        }
+    }
+    (undone, operations, syncs.len())
+}
+
+#[test]
+fn nothing_that_the_log_tells_of_can_be_undone_by_a_power_cut() {
+    if !has_strace() {
+        return;
+    }
+    let bed = Bed::new();
+    let trace = run_traced_with_paths(&bed, "crowd-logged");
+    let (undone, operations, syncs) = judge_logged(&trace);
+    assert_eq!(operations, (PUBLISHERS + CONSUMERS) * EACH);
+    assert!(undone.is_empty(), "{undone:#?}");
+    println!("{operations} operations, {syncs} syncs of the log");
+}
+
+#[test]
+fn a_sync_of_the_log_that_began_before_the_record_covers_nothing() {
+    let record = r#"1 write(3</q/wal/1.wal>, "%wal publish d new/m-1.yaml 9 0\n"..., 99) = 99"#;
+    let rename = r#"1 renameat2(4</q/tmp>, "m-1.x", 5</q/new>, "m-1.yaml", RENAME_NOREPLACE) = 0"#;
+    let sync = "2 fdatasync(3</q/wal/1.wal>) = 0";
+    let returned = r#"1 statx(AT_FDCWD, "/returned-stored-m-1", 0) = -1 ENOENT"#;
+    assert_eq!(judge_logged(&[record, sync, rename, returned].join("\n")), (vec![], 1, 1));
+    let other = "2 fdatasync(3</q/wal/2.wal>) = 0";
+    let failed = "2 fdatasync(3</q/wal/1.wal>) = -1 EIO (Input/output error)";
+    for bad in [
+        [sync, record, rename, returned],
+        [record, rename, sync, returned],
+        [record, other, rename, returned],
+        [record, failed, rename, returned],
+    ] {
+        let (undone, ..) = judge_logged(&bad.join("\n"));
+        assert!(undone.len() == 1 && undone[0].contains("its record"), "{bad:?}: {undone:?}");
+    }
 }
 
 /// The judge must be able to find something.

@@ -11,3 +11,4 @@ pub mod shared;
 pub mod start;
 pub mod steps;
 pub mod store;
+pub mod wal;

@@ -11,11 +11,13 @@ use super::support::{Bed, Random, setting};
 use super::trace::MARK;
 
 /// Those whose operations are not killed so by another test: see `syscalls`, `requests_killed`, `steps`.
-const STORIES: [&str; 10] = [
+const STORIES: [&str; 12] = [
     "batch",
     "new-queue",
     "attach",
     "route",
+    "rotate",
+    "replay",
     "board",
     "document",
     "log",
@@ -24,11 +26,12 @@ const STORIES: [&str; 10] = [
     "migrate",
 ];
 /// What fails once, and how.
-const ERRORS: [(&str, &str); 7] = [
+const ERRORS: [(&str, &str); 8] = [
     ("openat", "EMFILE"),
     ("write", "ENOSPC"),
     ("pwrite64", "EIO"),
     ("fdatasync", "EIO"),
+    ("syncfs", "EIO"),
     ("renameat2", "EIO"),
     ("renameat", "ENOSPC"),
     ("unlinkat", "EIO"),

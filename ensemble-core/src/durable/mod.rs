@@ -9,6 +9,7 @@
 //! | `Dir::move_new` | the file at its new name, never over another | it at one of the two names |
 //! | `Dir::replace` | the new document | the old or the new document, whole |
 //! | `SyncTogether::sync` | all names in a directory | what was there before |
+//! | `Segment::commit` | all records appended before | whole records, and parts of others |
 //! | [`FileLock::acquire`] | exclusion until drop or death | nothing: the kernel unlocks |
 //!
 //! Directories are held open and names are resolved below them without following symlinks.
@@ -16,6 +17,7 @@
 
 mod lock;
 mod reading;
+pub(crate) mod segment;
 mod stat;
 #[cfg(test)]
 mod tests;

@@ -52,6 +52,12 @@ impl Dir {
         Ok(self.open_regular(name, OFlags::RDWR)?.map(|(file, _)| file))
     }
 
+    /// Opens a regular file whose every write goes to its end; `None` if there is none.
+    pub(super) fn open_at_end(&self, name: &str) -> Result<Option<File>> {
+        let access = OFlags::RDWR | OFlags::APPEND;
+        Ok(self.open_regular(name, access)?.map(|(file, _)| file))
+    }
+
     /// A regular file, with what is known of it.
     fn open_regular(&self, name: &str, access: OFlags) -> Result<Option<(File, FileStat)>> {
         let path = || self.path.join(name);

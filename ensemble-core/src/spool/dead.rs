@@ -156,6 +156,7 @@ impl Spool {
         // A letter that comes back after a power cut must not have lost its reason.
         self.sync_power(&mailbox.dead)?;
         mailbox.dead.remove(&place::reason(id))?;
+        self.log_gone(&mailbox, id)?;
         self.record(
             "message.dropped",
             &mailbox.name,

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::mailbox::{Location, Mailbox};
 use super::place::{self, Front, Held};
+use super::wal::Inside;
 use super::{LEASE_SECONDS_MAX, Spool};
 use crate::durable::{Durability, Moved};
 use crate::env::Lease;
@@ -35,11 +36,12 @@ impl Spool {
         let mailbox = self.mailbox(&lease.mailbox)?;
         let held = Held::from(lease);
         self.pass_gate(self.gate_before(&mailbox, (&mailbox.cur, &held.file()), &held.holder)?)?;
+        let inside = if self.is_power() { mailbox.log.enter(&mailbox.queue, 0) } else { None };
         match mailbox.cur.move_new(&held.file(), &mailbox.done, &place::plain(&held.id))? {
             Moved::Gone => return Err(self.lost(&mailbox, &held)),
             // Only a copy made by hand can be settled twice; the settled one stays.
             Moved::Exists => self.bury(&mailbox, &held, "settled before under the same id")?,
-            Moved::Done if self.is_power() => mailbox.sync_done()?,
+            Moved::Done if self.is_power() => make_settled_safe(&mailbox, &held, inside)?,
             Moved::Done => {}
         }
         forget_extension(&mailbox, &held);
@@ -169,6 +171,19 @@ pub(super) fn read_extension(mailbox: &Mailbox, held: &Held) -> Result<Option<Ex
         }
         Ok(None) | Err(Error::Malformed { .. } | Error::TooLarge { .. }) => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+/// By the log, where it takes it. Said only once the rename has shown that the lease was not over: a log
+/// that is replayed cannot know any more.
+fn make_settled_safe(mailbox: &Mailbox, held: &Held, inside: Option<Inside<'_>>) -> Result<()> {
+    match inside {
+        Some(inside) if inside.settle(&mailbox.name, &held.id) => {
+            inside.commit()?;
+            inside.end();
+            Ok(())
+        }
+        _ => mailbox.sync_done(),
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::emptiness::Emptiness;
 use super::settings::Settings;
 use super::waiting::Waiting;
+use super::wal::Log;
 use super::{Options, place};
 use crate::durable::{self, Dir, FileLock, FileStat, Modes, SyncTogether};
 use crate::message::{MessageId, Name, yaml};
@@ -55,6 +56,8 @@ pub(super) struct Mailbox {
     pub(super) extensions: Mutex<Emptiness>,
     /// The queue, for what holds for all mailboxes.
     pub(super) queue: Dir,
+    /// What happens to messages is made safe there, where it can be.
+    pub(super) log: Log,
     new_syncs: SyncTogether,
     front_syncs: SyncTogether,
     done_syncs: SyncTogether,
@@ -99,6 +102,7 @@ impl Mailbox {
             waiting: Mutex::default(),
             extensions: Mutex::default(),
             queue,
+            log: Log::new(options),
             new_syncs: SyncTogether::new("new.sync"),
             front_syncs: SyncTogether::new("front.sync"),
             done_syncs: SyncTogether::new("done.sync"),
