@@ -126,7 +126,8 @@ stories! {
 
 #[test]
 fn without_syncs_of_files_what_was_acknowledged_is_torn() {
-    is_found_out("publish", Sabotage::NoFileSync, &[Kind::Torn]);
+    is_found_out("publish", Sabotage::NoFileSync, &[Kind::Lost]);
+    is_found_out("batch", Sabotage::NoFileSync, &[Kind::Torn]);
     is_found_out("decide", Sabotage::NoFileSync, &[Kind::Torn]);
     is_found_out("board", Sabotage::NoFileSync, &[Kind::Torn]);
     is_found_out("document", Sabotage::NoFileSync, &[Kind::Torn]);

@@ -180,7 +180,8 @@ fn make_settled_safe(mailbox: &Mailbox, held: &Held, inside: Option<Inside<'_>>)
     match inside {
         Some(inside) if inside.settle(&mailbox.name, &held.id) => {
             inside.commit()?;
-            inside.end();
+            drop(inside);
+            mailbox.log.go_on();
             Ok(())
         }
         _ => mailbox.sync_done(),

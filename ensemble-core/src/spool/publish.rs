@@ -81,6 +81,7 @@ impl Spool {
         let mailbox = self.mailbox(&envelope.to)?;
         let how = if self.is_power() { How::Logged } else { How::Alone(Durability::Process) };
         let (published, placed) = self.store(&mailbox, envelope, how)?;
+        mailbox.log.go_on();
         if published == Published::Stored {
             if self.is_power() && !placed.is_some_and(|placed| placed.is_safe) {
                 sync_stored(&mailbox, envelope.priority > 0)?;
@@ -226,9 +227,7 @@ impl Spool {
             let _ = mailbox.tmp.remove(&tmp_name);
         }
         let (moved, is_safe) = moved?;
-        if let Some(inside) = inside {
-            inside.end();
-        }
+        drop(inside);
         match moved {
             Moved::Done => Ok(Some(Placed { file: written, is_safe })),
             Moved::Exists => Ok(None),

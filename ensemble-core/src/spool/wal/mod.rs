@@ -131,6 +131,17 @@ impl Log {
         None
     }
 
+    /// Goes on to the next segment if this one is full: for who has just logged, and holds nothing that others
+    /// wait for. What fails then is not theirs: the segment stays, and the next one tries again.
+    pub(super) fn go_on(&self) {
+        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let (Some(Some(dir)), Some(segment)) = (self.dir.get(), current)
+            && self.is_full(&segment)
+        {
+            let _ = self.rotate(dir);
+        }
+    }
+
     /// The segment that is open, or a new one.
     fn open_one(&self, queue: &Dir, dir: &Dir) -> Option<Segment> {
         let find = || newest_open(dir, &self.boot).ok();
@@ -176,16 +187,6 @@ impl Inside<'_> {
     /// Makes what was said survive a power cut, with what others have said meanwhile.
     pub(super) fn commit(&self) -> Result<()> {
         self.segment.commit(self.dir, self.log.modes)
-    }
-
-    /// Ends what was begun, and goes on to the next segment if this one is full. What fails then is
-    /// nobody's who has just done something else: the segment stays, and the next one tries again.
-    pub(super) fn end(self) {
-        let (log, dir, segment) = (self.log, self.dir, Arc::clone(&self.segment));
-        drop(self);
-        if log.is_full(&segment) {
-            let _ = log.rotate(dir);
-        }
     }
 }
 

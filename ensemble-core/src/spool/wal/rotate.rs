@@ -107,7 +107,8 @@ impl Spool {
         match mailbox.log.enter(&mailbox.queue, 0) {
             Some(inside) if inside.gone(&mailbox.name, id) => {
                 inside.commit()?;
-                inside.end();
+                drop(inside);
+                mailbox.log.go_on();
                 Ok(())
             }
             _ => self.checkpoint(),
