@@ -114,7 +114,7 @@ fn what_was_acknowledged_is_put_together_again() {
         let text = spool.peek(&name(MAILBOX), &MessageId::new(id).unwrap()).unwrap().body;
         assert_eq!(text, format!("the body of {id}\n"));
     }
-    assert_eq!(segments(&bed), [PathBuf::new(); 0]);
+    assert!(segments(&bed).is_empty());
     assert_eq!(spool.fsck(false).unwrap(), []);
 }
 
@@ -160,7 +160,7 @@ fn after_a_checkpoint_nothing_comes_again() {
     let spool = open(&bed, "before");
     publish(&spool, "taken-out");
     spool.checkpoint().unwrap();
-    assert_eq!(segments(&bed), [PathBuf::new(); 0]);
+    assert!(segments(&bed).is_empty());
     fs::remove_file(at(&bed, "new/taken-out.yaml")).unwrap();
     publish(&spool, "next");
     assert_eq!(state(&open(&bed, "after"), "taken-out"), None);
@@ -198,9 +198,12 @@ fn old_settled_messages_are_removed_only_after_a_checkpoint() {
     assert_eq!(state(&open(&bed, "after"), "one"), None);
 }
 
+/// Spoils the place of the log.
+type Break = fn(&Path);
+
 #[test]
 fn a_log_that_cannot_be_used_is_done_without() {
-    let breaks: [(&str, fn(&Path)); 3] = [
+    let breaks: [(&str, Break); 3] = [
         ("a file in its place", |wal| fs::write(wal, "").unwrap()),
         ("segments that are none", |wal| {
             fs::create_dir(wal).unwrap();
@@ -240,7 +243,7 @@ fn nothing_is_logged_or_removed_after_a_failed_sync_until_it_is_repaired() {
     use std::os::unix::fs::MetadataExt as _;
     let after = fs::metadata(at(&bed, "done/one.yaml")).unwrap();
     assert_ne!(before.ino(), after.ino(), "what counts as written is written anew");
-    assert_eq!(segments(&bed), [PathBuf::new(); 0]);
+    assert!(segments(&bed).is_empty());
     publish(&spool, "three");
     assert_eq!(segments(&bed).len(), 1);
 }
