@@ -211,6 +211,7 @@ fn judge_logged(trace: &str) -> (Vec<String>, usize, usize) {
         calls.iter().filter(is_one).filter(|c| !c.text.contains("= -1")).collect()
     };
     let syncs = of("fdatasync(", ".wal>");
+    let (alone, ..) = judge(trace);
     let (mut undone, mut operations) = (Vec::new(), 0);
     for returned in &calls {
         let after = |mark| returned.text.split_once(mark).map(|(_, id)| id.split('"').next());
@@ -228,7 +229,8 @@ fn judge_logged(trace: &str) -> (Vec<String>, usize, usize) {
             places.into_iter().any(to)
         });
         let (Some(record), Some(moved)) = (record, moved) else {
-            undone.push(format!("{id}: returned, and was not moved, or nobody tells of it"));
+            // While somebody makes the segment, others sync by themselves.
+            undone.extend(alone.iter().filter(|lost| lost.starts_with(id)).cloned());
             continue;
         };
         let segment = record.text.split(['<', '>']).nth(1).unwrap_or_default();
