@@ -230,7 +230,9 @@ fn judge_logged(trace: &str) -> (Vec<String>, usize, usize) {
         });
         let (Some(record), Some(moved)) = (record, moved) else {
             // While somebody makes the segment, others sync by themselves.
-            undone.extend(alone.iter().filter(|lost| lost.starts_with(id)).cloned());
+            let is_this =
+                |lost: &&String| lost.starts_with(id) && lost.contains("/done>") != is_publish;
+            undone.extend(alone.iter().filter(is_this).cloned());
             continue;
         };
         let segment = record.text.split(['<', '>']).nth(1).unwrap_or_default();

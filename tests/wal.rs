@@ -21,6 +21,7 @@ fn power(boot: &str) -> Options {
     let mut options = Options::default();
     options.durability = Durability::Power;
     options.boot = Some(boot.to_owned());
+    options.wal = true;
     options
 }
 

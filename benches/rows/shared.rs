@@ -89,8 +89,8 @@ pub fn load(subject: &str, side: &str, address: &str, until: u64, stamps: &str) 
     // `ours:16384` has bodies of so many bytes.
     let (subject, bytes) = subject.split_once(':').unwrap_or((subject, "500"));
     let mut queue: Box<dyn Queue> = match subject {
-        "ours" => Box::new(Ours::open(Path::new(address), true)?),
-        "alone" => Box::new(Ours::open(Path::new(address), false)?),
+        "ours" => Box::new(Ours::open(Path::new(address), false)?),
+        "logged" => Box::new(Ours::open(Path::new(address), true)?),
         "append" => Box::new(Appender(OpenOptions::new().create(true).append(true).open(address)?)),
         "redis" => Box::new(Redis::connect(address)?),
         "beanstalkd" => Box::new(Beanstalkd::connect(address)?),

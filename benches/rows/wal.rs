@@ -86,7 +86,7 @@ fn together(what: &str, bytes: usize) -> Outcome<()> {
         let mut rates = [0.0; 2];
         for turn in 0..2 {
             let subject = (turn + round) % 2;
-            let with = ["ours", "alone"][subject];
+            let with = ["logged", "ours"][subject];
             rates[subject] =
                 eight(home.path(), &format!("{with}:{bytes}"), &queues[subject], window)?;
         }

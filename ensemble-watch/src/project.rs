@@ -54,8 +54,8 @@ const CONFIG_BYTES_MAX: u64 = 1024 * 1024;
 pub struct Config {
     /// What a stored message survives: `power` (default) or `process`.
     pub durability: Option<Durability>,
-    /// Whether messages at `power` are made safe by one log that all processes share (default) or each by
-    /// syncs of its own.
+    /// Whether messages at `power` are made safe by one log that all processes share, or each by syncs of
+    /// its own (default).
     pub wal: Option<bool>,
     /// How often everything is looked at although no event said so, in seconds (default 30).
     pub poll_interval_seconds: Option<u64>,

@@ -18,11 +18,40 @@ const SEGMENT_BYTES: u64 = 1_200;
 const PROMISED: [&str; 4] =
     ["published first", "published second", "published whole", "settled urgent"];
 
+/// What the stories `publish` and `life` do, by the log.
+pub const LOGGED: Story = Story {
+    name: "logged",
+    prepare: mail::prepare_earlier,
+    act: |stage| {
+        let mut options = mail::of(stage.durability);
+        options.wal = true;
+        let spool = Spool::open(&stage.queue, options).expect("the queue");
+        for id in ["first", "urgent"] {
+            publish(&spool, &envelope(id));
+        }
+        for _ in 0..2 {
+            let held = receive(&spool);
+            spool.settle(&held.lease).expect("settled");
+            say(format_args!("settled {}", held.envelope.id));
+        }
+        let held = receive(&spool);
+        spool.release(&held.lease, std::time::Duration::ZERO).expect("released");
+        say(format_args!("released {}", held.envelope.id));
+        publish(&spool, &envelope("second"));
+    },
+    judge: judge_mail,
+    weak: [
+        &[Kind::GivenBack],
+        &[Kind::Lost, Kind::Torn, Kind::Undone, Kind::GivenBack, Kind::HalfSeen],
+    ],
+};
+
 pub const ROTATE: Story = Story {
     name: "rotate",
     prepare: mail::prepare,
     act: |stage| {
         let mut options = mail::of(stage.durability);
+        options.wal = true;
         options.wal_bytes = SEGMENT_BYTES;
         let spool = Spool::open(&stage.queue, options).expect("the queue");
         publish(&spool, &envelope("dropped"));
@@ -75,6 +104,7 @@ pub const REPLAY: Story = Story {
         mail::prepare(home);
         let mut options = mail::of(Durability::Power);
         options.boot = Some("before".to_owned());
+        options.wal = true;
         let spool = Spool::open(&home.join("queue"), options).expect("the queue");
         for id in ["first", "urgent", "second", "whole"] {
             spool.publish(&envelope(id)).expect("published");
@@ -92,6 +122,7 @@ pub const REPLAY: Story = Story {
     act: |stage| {
         let mut options = mail::of(stage.durability);
         options.boot = Some("after".to_owned());
+        options.wal = true;
         let spool = Spool::open(&stage.queue, options).expect("the queue is mended");
         say("replayed");
         publish(&spool, &envelope("third"));

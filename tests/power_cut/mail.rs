@@ -213,7 +213,7 @@ pub fn prepare(home: &Path) {
     Bed::at(home);
 }
 
-fn prepare_earlier(home: &Path) {
+pub fn prepare_earlier(home: &Path) {
     let bed = Bed::at(home);
     for id in EARLIER {
         bed.spool().publish(&envelope(id)).expect("published");

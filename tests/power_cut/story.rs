@@ -88,6 +88,7 @@ pub const STORIES: &[Story] = &[
     mail::NEW_QUEUE,
     mail::ATTACH,
     mail::ROUTE,
+    logged::LOGGED,
     logged::ROTATE,
     logged::REPLAY,
     papers::DECIDE,

@@ -111,7 +111,8 @@ pub struct Options {
     /// What each sender may have waiting in each mailbox; no limit if there is none.
     pub quota: Option<Quota>,
     /// Whether what is stored and settled at [`Durability::Power`] is made safe by a log that all
-    /// processes share, instead of a sync of each file and directory. Has no effect with `owners`.
+    /// processes share, instead of a sync of each file and directory. Has no effect with `owners`. Off
+    /// unless asked for: docs/performance.md says what it gains and where it loses.
     pub wal: bool,
     /// How large a segment of that log grows, in bytes, before its messages are synced all at once.
     pub wal_bytes: u64,
@@ -131,7 +132,7 @@ impl Default for Options {
             share_backlog: false,
             owners: Owners::default(),
             quota: None,
-            wal: true,
+            wal: false,
             wal_bytes: WAL_BYTES_DEFAULT,
             boot: None,
         }
