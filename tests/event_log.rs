@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use ensemble_core::event_log::{
     EventLog, LOCK_FILE_NAME, LOG_LOCK_PATIENCE, LogOptions, Record, RecordType, Recorder as _,
@@ -23,13 +23,18 @@ use children::{Child, Dice, cast, say, wait_for_parent, wait_until};
 
 /// Rotates after a few records.
 const TINY: u64 = 2_000;
+/// Of writers whose lines must all be in order, however slow the machine is.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 #[test]
 fn play_role() {
     let Some(role) = cast() else { return };
     let dir = Path::new(&role[1]);
-    let options =
-        |bytes: &str| LogOptions::default().with_segment_bytes_max(bytes.parse().unwrap());
+    // A machine that stands still for a second must not put lines out of order here.
+    let options = |bytes: &str| {
+        let patient = LogOptions::default().with_lock_patience(PATIENCE);
+        patient.with_segment_bytes_max(bytes.parse().unwrap())
+    };
     match role[0].as_str() {
         // Writes a number of records, in small steps through many rotations or in one go.
         "write" => {
@@ -349,6 +354,24 @@ fn a_stopped_lock_holder_costs_a_bounded_wait_and_no_line() {
     let records = sound(&dir);
     assert_eq!(records.iter().filter(|record| record.unordered).count(), 101);
     assert_eq!(log.failures(), (0, None));
+}
+
+#[test]
+fn a_writer_waits_for_the_lock_as_long_as_it_was_told_to() {
+    let (_home, dir) = home();
+    let hasty = EventLog::open(&dir).unwrap();
+    let mut holder = Child::spawn(&["hold", dir.to_str().unwrap()]);
+    assert_eq!(holder.hear().as_deref(), Some("locked"));
+    let options = LogOptions::default().with_lock_patience(PATIENCE);
+    let patient = std::thread::spawn({
+        let dir = dir.clone();
+        move || EventLog::deferred(&dir, options).try_record("test.late", "test", json!({}))
+    });
+    assert!(!hasty.try_record("test.soon", "test", json!({})).unwrap().ordered);
+    assert!(!patient.is_finished());
+    holder.go();
+    holder.finish();
+    assert!(patient.join().unwrap().unwrap().ordered);
 }
 
 #[test]

@@ -44,10 +44,13 @@ fn bed() -> Bed {
 
 /// The store of somebody who keeps it open, as an MCP server does: nothing is ever closed.
 fn open(bed: &Bed) -> StepStore {
+    open_at(bed, Durability::Process)
+}
+
+fn open_at(bed: &Bed, durability: Durability) -> StepStore {
     let home = bed.queue().parent().unwrap().to_owned();
-    let options = StepOptions::new(&home)
-        .with_durability(Durability::Process)
-        .with_recorder(Arc::new(NullRecorder));
+    let options =
+        StepOptions::new(&home).with_durability(durability).with_recorder(Arc::new(NullRecorder));
     let state = home.join(".ensemble");
     std::fs::create_dir_all(&state).unwrap();
     StepStore::open(&state.join(STEPS_FILE), options).unwrap()
@@ -131,6 +134,21 @@ fn keeps_its_step_unless_it_is_late(store: &StepStore) -> bool {
     let was_late = last_sign.elapsed() >= SHORT_LEASE;
     assert!(was_late || holder == Some(name("Tara")), "it lived: {holder:?}");
     !was_late
+}
+
+/// The log rings when a change is written, and the change can be seen when it is committed, which at
+/// `power` is a sync of the disk later.
+#[test]
+fn a_change_that_rings_before_it_can_be_seen_is_seen_all_the_same() {
+    let bed = bed();
+    let _process = filled(&bed);
+    let watcher = Watcher::start(&bed);
+    watcher.wait_for_status("it has found the steps", |status| status["steps"]["held"] == 0);
+    let store = open_at(&bed, Durability::Power);
+    let began = Instant::now();
+    let _step = take(&store);
+    watcher.wait_for_status("it has seen the lease", |status| status["steps"]["held"] == 1);
+    assert!(began.elapsed() < SOON, "{:?}: it was looked at too early, and once", began.elapsed());
 }
 
 #[test]

@@ -4,6 +4,10 @@
 //! orchestrator. Whoever works with a queue makes up for that, but at night nobody may. So the watcher
 //! looks every 30 s, when a lease may end, and shortly after somebody has written to the database:
 //! its log rings. It hands nothing out; `ensemble step run` does, and is woken by what changes here.
+//!
+//! The log rings when a change is written, and the change can be seen when it is committed. Between the
+//! two the log is synced at `power`, and a process may stand still as long as it likes. So after a ring it
+//! looks again and again, each time after twice as long a pause, until the regular look is as soon.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,7 +24,7 @@ use serde_json::{Value, json};
 use crate::doorbell::Doorbell;
 use crate::project::Project;
 
-/// How long after a ring it looks: busy queues change many times a second.
+/// How long after a ring it looks first: busy queues change many times a second.
 const QUIET: Duration = Duration::from_millis(100);
 /// How long the loop waits for others that write.
 const PATIENCE: Duration = Duration::from_millis(250);
@@ -42,9 +46,9 @@ pub(crate) struct Steps {
 struct Open {
     store: StepStore,
     id: (u64, u64),
-    /// What the database's counter of others' changes was at the last look.
-    version: i64,
     held: usize,
+    /// How long it waits for what has rung and may not be seen yet.
+    pause: Option<Duration>,
 }
 
 impl Steps {
@@ -69,8 +73,8 @@ impl Steps {
 
     /// Somebody has written to the database, maybe this.
     pub(crate) fn rung(&mut self, now: Monotonic) {
-        let is_new = |open: &Open| open.store.data_version().is_ok_and(|v| v != open.version);
-        if self.open.as_ref().is_some_and(is_new) {
+        if let Some(open) = &mut self.open {
+            open.pause = Some(QUIET);
             self.next_look = self.next_look.min(now + QUIET);
         }
     }
@@ -119,7 +123,7 @@ impl Steps {
         let store = StepStore::open(&self.path, self.options.clone())?;
         // Reading makes the log, which stays as long as this is open.
         store.queues()?;
-        Ok(Open { store, id, version: -1, held: 0 })
+        Ok(Open { store, id, held: 0, pause: None })
     }
 
     /// Takes back what is due, and tells what is owed. Says whether the summary is another one.
@@ -143,12 +147,12 @@ impl Steps {
 impl Open {
     /// How long there is nothing to do.
     fn look(&mut self, spool: &Spool) -> Result<Duration> {
-        // Before everything: what changes meanwhile rings, and is looked at then.
-        self.version = self.store.data_version()?;
         let observed = self.store.observe()?;
         self.held = observed.held;
         self.store.post_notices(spool)?;
-        Ok(observed.next_in.map_or(LOOK_INTERVAL, |next| next.clamp(QUIET, LOOK_INTERVAL)))
+        let next = observed.next_in.map_or(LOOK_INTERVAL, |next| next.clamp(QUIET, LOOK_INTERVAL));
+        self.pause = self.pause.map(|pause| pause * 2).filter(|pause| *pause < LOOK_INTERVAL);
+        Ok(self.pause.map_or(next, |pause| next.min(pause)))
     }
 }
 

@@ -68,7 +68,7 @@ use crate::{Error, Result};
 use line::Body;
 use writer::Writer;
 
-/// How long a record waits for the log's lock before it is written without.
+/// How long a record waits for the log's lock before it is written without, unless configured.
 pub const LOG_LOCK_PATIENCE: Duration = Duration::from_secs(1);
 /// At which size a segment is continued in a new file, unless configured.
 pub const SEGMENT_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
@@ -114,11 +114,13 @@ impl Recorder for NullRecorder {
 pub struct LogOptions {
     /// The size in bytes at which a segment is continued in a new file.
     pub segment_bytes_max: u64,
+    /// How long a record waits for the log's lock before it is written without.
+    pub lock_patience: Duration,
 }
 
 impl Default for LogOptions {
     fn default() -> Self {
-        Self { segment_bytes_max: SEGMENT_BYTES_DEFAULT }
+        Self { segment_bytes_max: SEGMENT_BYTES_DEFAULT, lock_patience: LOG_LOCK_PATIENCE }
     }
 }
 
@@ -126,7 +128,14 @@ impl LogOptions {
     /// With another size, in bytes, at which a segment is continued in a new file.
     #[must_use]
     pub const fn with_segment_bytes_max(self, segment_bytes_max: u64) -> Self {
-        Self { segment_bytes_max }
+        Self { segment_bytes_max, ..self }
+    }
+
+    /// With another patience for the log's lock, for writers that would rather wait than write out
+    /// of order.
+    #[must_use]
+    pub const fn with_lock_patience(self, lock_patience: Duration) -> Self {
+        Self { lock_patience, ..self }
     }
 }
 

@@ -1,7 +1,7 @@
 //! The one way a line gets into the log.
 //!
 //! ```text
-//! lock log.lock             at most LOG_LOCK_PATIENCE, else go on without: an unordered record
+//! lock log.lock             at most lock_patience, else go on without: an unordered record
 //! catch up                  stat the path: same file, same size -> everything is known
 //!                                          same file, grown     -> read its end
 //!                                          gone                 -> open the newest segment, or make one
@@ -28,12 +28,12 @@ use super::line::{Body, LinePlace};
 use super::record::{RecordType, SEQ_MAX};
 use super::segment::{self, Segment};
 use super::tail::Tail;
-use super::{Appended, LOCK_FILE_NAME, LOG_ACTOR, LOG_LOCK_PATIENCE, LogOptions};
+use super::{Appended, LOCK_FILE_NAME, LOG_ACTOR, LogOptions};
 use crate::durable::{Dir, FileId, LockFile, Modes, stat_file, stat_path};
 use crate::env::{Clock as _, SystemClock};
 use crate::{Error, Result};
 
-/// How long to wait for the lock after [`LOG_LOCK_PATIENCE`] was in vain once, until it was had
+/// How long to wait for the lock after [`LogOptions::lock_patience`] was in vain once, until it was had
 /// again: a stopped holder must not cost every record a second.
 const LOCK_PATIENCE_WHILE_STUCK: Duration = Duration::from_millis(5);
 /// How often an append begins anew because the directory vanished under it.
@@ -159,7 +159,8 @@ impl Writer {
     }
 
     fn lock_patience(&self) -> Duration {
-        if self.lock_is_stuck { LOCK_PATIENCE_WHILE_STUCK } else { LOG_LOCK_PATIENCE }
+        let patience = self.options.lock_patience;
+        if self.lock_is_stuck { patience.min(LOCK_PATIENCE_WHILE_STUCK) } else { patience }
     }
 
     /// Opens the segment in which the log goes on and learns its end.

@@ -8,6 +8,7 @@ use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
 use ensemble_core::steps::{STEPS_FILE, StepKey, StepOptions, StepStore};
+use ensemble_watch::doorbell::POLL_WITH_EVENTS;
 
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
@@ -106,21 +107,30 @@ fn open_existing(context: &Context) -> Outcome<StepStore> {
     }
 }
 
+/// How soon it looks again for a change that has rung.
+const PAUSE: Duration = Duration::from_millis(2);
+
 /// Waits until somebody else has changed the database since `version`, or until `until`. `wait` sleeps
 /// for at most so long, and ends early whenever something has rung in the state directory, where the
-/// database's log is.
+/// database's log is. That rings when a change is written; it can be seen when it is committed, which
+/// takes a sync of the log at `power`.
 fn wait_for_change(
     store: &StepStore,
     version: i64,
     until: Instant,
     wait: impl Fn(Duration),
 ) -> Outcome {
+    let mut pause = Duration::MAX;
     while store.data_version()? == version {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        let began = Instant::now();
+        let patience = until.saturating_duration_since(began).min(pause).min(POLL_WITH_EVENTS);
+        if patience.is_zero() {
             break;
         }
-        wait(left);
+        wait(patience);
+        // Whoever hears nothing is woken early as well, and looks a few times more.
+        let has_rung = began.elapsed() < patience;
+        pause = if has_rung { PAUSE } else { pause.saturating_mul(2) };
     }
     Ok(())
 }
