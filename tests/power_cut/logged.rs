@@ -9,7 +9,7 @@ use ensemble_core::message::MessageId;
 use ensemble_core::spool::Spool;
 
 use super::mail::{self, MAILBOX, STORED, envelope, judge_mail, publish, receive, whole};
-use super::story::{Findings, Kind, Story, say};
+use super::story::{Kind, Story, say};
 use super::support::{Bed, name, options};
 
 /// Two messages fit into a segment.
