@@ -29,6 +29,7 @@ docs:
 
 # Every figure against its limit, in one run; docs/benchmarks.md says how to read them.
 bench: needs
+	@.ci/needs valgrind
 	cargo bench --workspace
 
 # Many processes on one queue, board and table of steps, killed, stopped and restarted, with a checker

@@ -14,13 +14,15 @@ use support::{Outcome, go_on};
 type Row = (&'static str, fn() -> Outcome<()>);
 
 /// Rows that leave many deleted files behind come last.
-const ROWS: [Row; 9] = [
+const ROWS: [Row; 11] = [
     ("detect", rows::detect::run),
     ("nudge", rows::nudge::run),
     ("idle", rows::idle::run),
+    ("start", rows::start::run),
     ("lint", rows::lint::run),
     ("store", rows::store::run),
     ("shared", rows::shared::run),
+    ("wal", rows::wal::run),
     ("steps", rows::steps::run),
     ("depth", rows::depth::run),
     ("burst", rows::burst::run),

@@ -8,5 +8,7 @@ pub mod lint;
 pub mod nudge;
 pub mod peers;
 pub mod shared;
+pub mod start;
 pub mod steps;
 pub mod store;
+pub mod wal;

@@ -21,7 +21,6 @@ const SIDES: usize = 4;
 /// Time for eight processes to start.
 const LEAD: Duration = Duration::from_millis(300);
 const BODY: &str = "task 7 is done, see the report in reports/\n";
-const BODY_BYTES: usize = 500;
 
 pub fn run() -> Outcome<()> {
     let rounds = size("ENSEMBLE_BENCH_SHARED_ROUNDS", 3);
@@ -58,7 +57,7 @@ pub fn run() -> Outcome<()> {
 }
 
 /// Runs four senders and four consumers for a while: what was done a second.
-fn eight(home: &Path, subject: &str, address: &Path, window: Duration) -> Outcome<f64> {
+pub fn eight(home: &Path, subject: &str, address: &Path, window: Duration) -> Outcome<f64> {
     go_on()?;
     let stamps = Stamps::new(home, &format!("{subject}-{}", now_ns()))?;
     let until = now_ns() + (LEAD + window).as_nanos() as u64;
@@ -87,14 +86,17 @@ pub fn load(subject: &str, side: &str, address: &str, until: u64, stamps: &str) 
     let stamps = Stamper::new(stamps)?;
     let window = Duration::from_millis(size("ENSEMBLE_BENCH_SHARED_MILLIS", 1_500) as u64);
     let from = until - window.as_nanos() as u64;
+    // `ours:16384` has bodies of so many bytes.
+    let (subject, bytes) = subject.split_once(':').unwrap_or((subject, "500"));
     let mut queue: Box<dyn Queue> = match subject {
-        "ours" => Box::new(Ours::open(Path::new(address))?),
+        "ours" => Box::new(Ours::open(Path::new(address), false)?),
+        "logged" => Box::new(Ours::open(Path::new(address), true)?),
         "append" => Box::new(Appender(OpenOptions::new().create(true).append(true).open(address)?)),
         "redis" => Box::new(Redis::connect(address)?),
         "beanstalkd" => Box::new(Beanstalkd::connect(address)?),
         other => return Err(format!("no subject {other}").into()),
     };
-    let body: String = BODY.chars().cycle().take(BODY_BYTES).collect();
+    let body: String = BODY.chars().cycle().take(bytes.parse()?).collect();
     let counts = side == "take" || subject == "append";
     let mut spread = Spread::new();
     let mut done = 0_u64;
@@ -127,8 +129,10 @@ struct Ours {
 }
 
 impl Ours {
-    fn open(queue: &Path) -> Outcome<Self> {
-        Ok(Self { spool: Spool::open(queue, Options::default())?, mailbox: Name::new("work")? })
+    fn open(queue: &Path, wal: bool) -> Outcome<Self> {
+        let mut options = Options::default();
+        options.wal = wal;
+        Ok(Self { spool: Spool::open(queue, options)?, mailbox: Name::new("work")? })
     }
 }
 

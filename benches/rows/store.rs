@@ -106,21 +106,21 @@ fn measure(
     Ok(measured)
 }
 
-fn rate(count: usize, work: impl FnOnce() -> Outcome<()>) -> Outcome<f64> {
+pub fn rate(count: usize, work: impl FnOnce() -> Outcome<()>) -> Outcome<f64> {
     let began = now_ns();
     work()?;
     Ok(count as f64 * 1e6 / micros(began, now_ns()))
 }
 
 /// Makes and publishes: the message's making counts as well.
-fn publish(spool: &Spool, to: &Name, text: &str, count: usize) -> Outcome<()> {
+pub fn publish(spool: &Spool, to: &Name, text: &str, count: usize) -> Outcome<()> {
     for _ in 0..count {
         spool.publish(&Envelope::new(to.clone(), text))?;
     }
     Ok(())
 }
 
-fn receive(spool: &Spool, mailbox: &Name, count: usize) -> Outcome<()> {
+pub fn receive(spool: &Spool, mailbox: &Name, count: usize) -> Outcome<()> {
     for _ in 0..count {
         let delivery = spool.receive(mailbox, mailbox)?.ok_or("a message is missing")?;
         spool.settle(&delivery.lease)?;
@@ -129,7 +129,7 @@ fn receive(spool: &Spool, mailbox: &Name, count: usize) -> Outcome<()> {
 }
 
 /// The same files, moved by nothing but the system calls that cannot be left out.
-struct Bare {
+pub struct Bare {
     durability: Durability,
     tmp: OwnedFd,
     new: OwnedFd,
@@ -139,7 +139,7 @@ struct Bare {
 }
 
 impl Bare {
-    fn new(home: &Path, durability: Durability) -> Outcome<Self> {
+    pub fn new(home: &Path, durability: Durability) -> Outcome<Self> {
         let open = |name: &str| -> Outcome<OwnedFd> {
             let path = place::child(home, name)?;
             Ok(fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
@@ -149,7 +149,7 @@ impl Bare {
     }
 
     /// Makes the bytes beforehand.
-    fn prepare(&mut self, to: &Name, text: &str, count: usize) -> Outcome<()> {
+    pub fn prepare(&mut self, to: &Name, text: &str, count: usize) -> Outcome<()> {
         self.messages.clear();
         for _ in 0..count {
             let envelope = Envelope::new(to.clone(), text);
@@ -158,7 +158,7 @@ impl Bare {
         Ok(())
     }
 
-    fn publish(&self) -> Outcome<()> {
+    pub fn publish(&self) -> Outcome<()> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
         for (name, content) in &self.messages {
             let mut file = std::fs::File::from(fs::openat(
@@ -178,7 +178,7 @@ impl Bare {
         Ok(())
     }
 
-    fn receive(&self) -> Outcome<()> {
+    pub fn receive(&self) -> Outcome<()> {
         let mut buffer = vec![0; 64 * 1024];
         for (name, content) in &self.messages {
             fs::renameat_with(&self.new, name, &self.cur, name, RenameFlags::NOREPLACE)?;

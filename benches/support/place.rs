@@ -27,6 +27,12 @@ pub fn in_memory_or_on_disk() -> Outcome<(TempDir, &'static str)> {
     }
 }
 
+/// Where the programs of this build lie: this one is in `deps/` below it.
+pub fn beside_this_program() -> Outcome<PathBuf> {
+    let this = std::env::current_exe()?;
+    Ok(this.ancestors().nth(2).ok_or("this program lies nowhere")?.to_owned())
+}
+
 /// Makes a directory below another.
 pub fn child(parent: &Path, name: &str) -> Outcome<PathBuf> {
     let path = parent.join(name);

@@ -54,6 +54,9 @@ const CONFIG_BYTES_MAX: u64 = 1024 * 1024;
 pub struct Config {
     /// What a stored message survives: `power` (default) or `process`.
     pub durability: Option<Durability>,
+    /// Whether messages at `power` are made safe by one log that all processes share, or each by syncs of
+    /// its own (default).
+    pub wal: Option<bool>,
     /// How often everything is looked at although no event said so, in seconds (default 30).
     pub poll_interval_seconds: Option<u64>,
     /// What one sender may leave unread in one mailbox, by the commands and tools that send.
@@ -225,6 +228,7 @@ impl Config {
         }
         Self {
             durability: self.durability.or(fallback.durability),
+            wal: self.wal.or(fallback.wal),
             poll_interval_seconds: self.poll_interval_seconds.or(fallback.poll_interval_seconds),
             sender_quota: QuotaConfig {
                 messages: self.sender_quota.messages.or(fallback.sender_quota.messages),
@@ -409,6 +413,7 @@ impl Project {
     pub fn spool_options(&self, recorder: Arc<dyn Recorder>) -> Options {
         let mut options = Options::default();
         options.durability = self.config.durability.unwrap_or_default();
+        options.wal = self.config.wal.unwrap_or(options.wal);
         options.recorder = recorder;
         let users = self.config.agents.iter().filter_map(|(name, a)| Some((name.clone(), a.user?)));
         options.owners = Owners::new(users);

@@ -43,6 +43,8 @@ pub enum Act {
     },
     /// Of a file: what was written to it. Of a directory: the names in it.
     Sync(Inode),
+    /// Everything.
+    SyncAll,
     /// What the process said, for instance that something is acknowledged.
     Mark(String),
 }
@@ -158,7 +160,7 @@ impl Disk {
             Act::Resize { inode, bytes } if fate != Fate::Half => {
                 self.content(*inode).resize(*bytes, 0);
             }
-            Act::Resize { .. } | Act::Sync(_) | Act::Mark(_) => {}
+            Act::Resize { .. } | Act::Sync(_) | Act::SyncAll | Act::Mark(_) => {}
         }
     }
 

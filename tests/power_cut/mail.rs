@@ -15,11 +15,11 @@ use super::story::{Findings, Kind, Stage, Story, say};
 use super::support::{Bed, files, name, options};
 
 const STATES: [&str; 5] = ["new", "front", "cur", "done", "dead"];
-const MAILBOX: &str = "dispatch";
+pub const MAILBOX: &str = "dispatch";
 /// What is in a mailbox before the story begins.
 const EARLIER: [&str; 3] = ["one", "two", "three"];
 /// At `process`, stored messages may be lost or torn, and what was done with them undone.
-const STORED: &[Kind] = &[Kind::Lost, Kind::Torn, Kind::HalfSeen];
+pub const STORED: &[Kind] = &[Kind::Lost, Kind::Torn, Kind::HalfSeen];
 
 pub const PUBLISH: Story = Story {
     name: "publish",
@@ -199,13 +199,13 @@ fn settings() -> Settings {
     settings
 }
 
-fn of(durability: Durability) -> Options {
+pub fn of(durability: Durability) -> Options {
     let mut options = Options::default();
     options.durability = durability;
     options
 }
 
-fn open(stage: &Stage) -> Spool {
+pub fn open(stage: &Stage) -> Spool {
     Spool::open(&stage.queue, of(stage.durability)).expect("the queue")
 }
 
@@ -213,25 +213,25 @@ pub fn prepare(home: &Path) {
     Bed::at(home);
 }
 
-fn prepare_earlier(home: &Path) {
+pub fn prepare_earlier(home: &Path) {
     let bed = Bed::at(home);
     for id in EARLIER {
         bed.spool().publish(&envelope(id)).expect("published");
     }
 }
 
-fn envelope(id: &str) -> Envelope {
+pub fn envelope(id: &str) -> Envelope {
     let body = format!("the body of {id}\n").repeat(20);
     let envelope = Envelope::new(name(MAILBOX), body).with_id(MessageId::new(id).expect("an id"));
     envelope.with_priority(if id == "urgent" { 5 } else { 0 })
 }
 
-fn publish(spool: &Spool, envelope: &Envelope) {
+pub fn publish(spool: &Spool, envelope: &Envelope) {
     spool.publish(envelope).expect("published");
     say(format_args!("published {}", envelope.id));
 }
 
-fn receive(spool: &Spool) -> Delivery {
+pub fn receive(spool: &Spool) -> Delivery {
     let delivery = spool.receive(&name(MAILBOX), &name("holder")).expect("received");
     let delivery = delivery.expect("something waits");
     say(format_args!("received {}", delivery.envelope.id));
@@ -259,7 +259,7 @@ fn route(queue: &Path, spool: &Spool, to_the_end: bool) -> Result<()> {
 }
 
 /// The messages of a mailbox that can be read, with the state each is in.
-fn whole(bed: &Bed, mailbox: &str) -> Vec<(&'static str, Envelope)> {
+pub fn whole(bed: &Bed, mailbox: &str) -> Vec<(&'static str, Envelope)> {
     let mut all = Vec::new();
     for state in STATES {
         for path in files(&bed.in_queue(&format!("mailbox/{mailbox}/{state}"))) {
@@ -299,7 +299,7 @@ fn last_said(told: &[String]) -> Vec<(String, String)> {
     last
 }
 
-fn judge_mail(bed: &Bed, told: &[String], found: &mut Findings) -> Result<()> {
+pub fn judge_mail(bed: &Bed, told: &[String], found: &mut Findings) -> Result<()> {
     let (spool, mailbox) = (bed.spool(), name(MAILBOX));
     let torn = torn(bed);
     let whole = whole(bed, MAILBOX);

@@ -13,7 +13,7 @@ use super::disk::{Act, Disk};
 use super::support::traced::{between_marks, start_traced};
 use super::support::{Bed, Random, given, setting};
 use super::tape::{self, Log};
-use super::{mail, moves, papers, trace};
+use super::{logged, mail, moves, papers, trace};
 
 /// What may be wrong after a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,6 +88,9 @@ pub const STORIES: &[Story] = &[
     mail::NEW_QUEUE,
     mail::ATTACH,
     mail::ROUTE,
+    logged::LOGGED,
+    logged::ROTATE,
+    logged::REPLAY,
     papers::DECIDE,
     papers::DECIDE_AGAIN,
     papers::BOARD,
@@ -230,7 +233,8 @@ fn examine(story: &Story, disk: &Disk, marks: &[String], at: usize, report: &mut
     disk.write(home.path());
     let bed = Bed::found(home.path());
     let mut found = Findings::default();
-    if let Err(error) = (story.judge)(&bed, marks, &mut found) {
+    let replayed = logged::replay(&bed);
+    if let Err(error) = replayed.and_then(|()| (story.judge)(&bed, marks, &mut found)) {
         found.note(Kind::Stuck, error);
     }
     report.judged += 1;

@@ -12,11 +12,13 @@ const BEGIN: &str = "/torture-begins-here";
 const END: &str = "/torture-ends-here";
 
 /// Where a process is killed.
-pub const DEADLY: [&str; 11] = [
+pub const DEADLY: [&str; 13] = [
     "openat",
     "write",
     "fdatasync",
     "fsync",
+    "syncfs",
+    "pwrite64",
     "renameat2",
     "renameat",
     "rename",
@@ -93,6 +95,14 @@ pub fn start_traced(bed: &Bed, operation: &str, arguments: &[&str]) -> Child {
     strace.env_remove("LD_LIBRARY_PATH");
     strace.env("QUEUE", bed.queue()).stdin(Stdio::null()).stdout(Stdio::null());
     strace.stderr(Stdio::null()).spawn().expect("strace starts")
+}
+
+/// Runs a role and whatever it starts under strace, which shows the paths of descriptors.
+pub fn run_traced_with_paths(bed: &Bed, operation: &str) -> String {
+    let calls = "trace=renameat2,fsync,fdatasync,write,statx,newfstatat,stat,access,faccessat2";
+    let Run { code, trace } = run_traced(bed, operation, &["-y", "-s", "120", "-e", calls]);
+    assert_eq!(code, Some(0), "{operation} succeeds: {trace}");
+    trace
 }
 
 /// How often each system call happens before and until the end of an operation, in the thread

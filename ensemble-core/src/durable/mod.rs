@@ -8,15 +8,20 @@
 //! | `Dir::write_new` | a whole file that nobody watches | a file in `tmp/`, swept later |
 //! | `Dir::move_new` | the file at its new name, never over another | it at one of the two names |
 //! | `Dir::replace` | the new document | the old or the new document, whole |
+//! | `SyncTogether::sync` | all names in a directory | what was there before |
+//! | `Segment::commit` | all records appended before | whole records, and parts of others |
 //! | [`FileLock::acquire`] | exclusion until drop or death | nothing: the kernel unlocks |
 //!
 //! Directories are held open and names are resolved below them without following symlinks.
 //! `Durability::Power` adds the syncs that make a change survive a power cut.
 
 mod lock;
+mod reading;
+pub(crate) mod segment;
 mod stat;
 #[cfg(test)]
 mod tests;
+mod together;
 mod tree;
 
 use std::fs::File;
@@ -32,9 +37,11 @@ use crate::{Error, Result};
 
 pub use lock::FileLock;
 pub(crate) use lock::{LockFile, jittered};
+pub use reading::read_whole;
 use stat::file_stat;
 pub use stat::{FileId, FileStat};
 pub(crate) use stat::{stat_file, stat_path};
+pub(crate) use together::SyncTogether;
 
 /// What a stored message survives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -169,6 +176,12 @@ impl Dir {
         }
     }
 
+    /// When a name was last added, removed or renamed here: nanoseconds since the Unix epoch.
+    pub(crate) fn changed_ns(&self) -> Result<i128> {
+        let stat = fs::fstat(&self.fd).map_err(|e| Error::io("examine", &self.path, e))?;
+        Ok(file_stat(&stat).changed_ns)
+    }
+
     /// Creates a file with this content. On any error no file stays behind.
     pub(crate) fn write_new(
         &self,
@@ -255,72 +268,6 @@ impl Dir {
             Durability::Power => self.sync(),
             Durability::Process => Ok(()),
         }
-    }
-
-    /// Reads a regular file of at most `bytes_max`; `None` if there is none. Never blocks on a
-    /// pipe and never follows a link.
-    ///
-    /// # Errors
-    /// [`Error::Malformed`] if it is not a regular file, [`Error::TooLarge`], or the disk failed.
-    pub fn read(&self, name: &str, bytes_max: usize) -> Result<Option<Vec<u8>>> {
-        match self.open_file(name)? {
-            None => Ok(None),
-            Some(file) => read_whole(&file, &self.path.join(name), bytes_max).map(Some),
-        }
-    }
-
-    /// As [`Dir::read`], with what is known of the very file that was read.
-    ///
-    /// # Errors
-    /// As for [`Dir::read`].
-    pub fn read_with_stat(
-        &self,
-        name: &str,
-        bytes_max: usize,
-    ) -> Result<Option<(FileStat, Vec<u8>)>> {
-        let Some(file) = self.open_file(name)? else { return Ok(None) };
-        let path = self.path.join(name);
-        let content = read_whole(&file, &path, bytes_max)?;
-        Ok(Some((stat_file(&file, &path)?, content)))
-    }
-
-    /// Opens a regular file for reading; `None` if there is none.
-    ///
-    /// # Errors
-    /// As for [`Dir::read`].
-    pub fn open_file(&self, name: &str) -> Result<Option<File>> {
-        self.open_regular(name, OFlags::RDONLY)
-    }
-
-    /// Opens a regular file for changing it in place; `None` if there is none. Only for files that
-    /// may be wrong: readers can see a half-made change.
-    pub(crate) fn open_in_place(&self, name: &str) -> Result<Option<File>> {
-        self.open_regular(name, OFlags::RDWR)
-    }
-
-    fn open_regular(&self, name: &str, access: OFlags) -> Result<Option<File>> {
-        let path = || self.path.join(name);
-        let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file = match retry_on_intr(|| fs::openat(&self.fd, name, flags, Mode::empty())) {
-            Ok(fd) => File::from(fd),
-            Err(Errno::NOENT) => return Ok(None),
-            Err(Errno::LOOP) => {
-                return Err(Error::malformed(
-                    path(),
-                    "file",
-                    "is a symbolic link, which is never followed",
-                ));
-            }
-            Err(Errno::NXIO) => {
-                return Err(Error::malformed(path(), "file", "is a socket, not a regular file"));
-            }
-            Err(e) => return Err(Error::io("open", path(), e)),
-        };
-        let stat = fs::fstat(&file).map_err(|e| Error::io("examine", path(), e))?;
-        if !file_stat(&stat).is_file {
-            return Err(Error::malformed(path(), "file", "is not a regular file"));
-        }
-        Ok(Some(file))
     }
 
     /// Opens a file for appending and creates it if needed: every write goes to its end at once.
@@ -416,37 +363,6 @@ pub fn write_document(path: &Path, content: &[u8], durability: Durability) -> Re
 /// Makes the content of an open file survive a power cut.
 pub(crate) fn sync_file(file: &File, path: &Path) -> Result<()> {
     retry_on_intr(|| fs::fdatasync(file)).map_err(|e| Error::io("sync", path, e))
-}
-
-/// Reads an open file, at most `bytes_max` bytes of it.
-///
-/// # Errors
-/// It is larger, or the disk failed.
-pub fn read_whole(file: &File, path: &Path, bytes_max: usize) -> Result<Vec<u8>> {
-    use std::io::Read as _;
-    let too_large = |bytes| {
-        let what = path.display().to_string();
-        Error::TooLarge { what, bytes, limit: bytes_max as u64 }
-    };
-    let bytes = stat_file(file, path)?.bytes;
-    if bytes > bytes_max as u64 {
-        return Err(too_large(bytes));
-    }
-    let bytes = usize::try_from(bytes).unwrap_or(bytes_max);
-    // Room for one byte more than there is, so that one read takes all and sees the end.
-    let mut content = Vec::with_capacity(bytes + 1);
-    let read =
-        retry_on_intr(|| rustix::io::read(file, rustix::buffer::spare_capacity(&mut content)))
-            .map_err(|e| Error::io("read", path, e))?;
-    if read != bytes {
-        // It is being written, or says nothing of its size.
-        let room = (bytes_max + 1).saturating_sub(read) as u64;
-        file.take(room).read_to_end(&mut content).map_err(|e| Error::io("read", path, e))?;
-    }
-    if content.len() > bytes_max {
-        return Err(too_large(content.len() as u64));
-    }
-    Ok(content)
 }
 
 /// A name for a file in `tmp/` that no other process and no other thread uses.

@@ -122,6 +122,11 @@ fn is_bare_word(value: &str) -> bool {
 /// A double-quoted scalar, valid as YAML and as JSON.
 fn quote(out: &mut String, value: &str) {
     out.push('"');
+    if is_simple_ascii(value) {
+        out.push_str(value);
+        out.push('"');
+        return;
+    }
     for c in value.chars() {
         match c {
             '"' => out.push_str("\\\""),
@@ -163,7 +168,24 @@ fn fits_literal(body: &str) -> bool {
     is_plain_text(body)
         && body.contains(|c: char| !c.is_whitespace())
         && !body.ends_with("\n\n")
-        && !body.split('\n').any(is_blank_row)
+        && !(has_indented_row(body) && body.split('\n').any(is_blank_row))
+}
+
+/// Whether any row begins with a blank. Without a branch, for many bytes at a time.
+fn has_indented_row(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    let is_blank = |b: u8| (b == b' ') | (b == b'\t');
+    let after_line_end = bytes
+        .iter()
+        .zip(bytes.iter().skip(1))
+        .fold(false, |found, (&a, &b)| found | ((a == b'\n') & is_blank(b)));
+    after_line_end || bytes.first().is_some_and(|b| is_blank(*b))
+}
+
+/// Whether a text can stand between quotes as it is, as far as a look at its bytes tells.
+fn is_simple_ascii(text: &str) -> bool {
+    text.bytes()
+        .fold(true, |simple, b| simple & matches!(b, b' '..=b'~') & (b != b'"') & (b != b'\\'))
 }
 
 /// A row of blanks and nothing else; one that begins with something else is judged at a glance.
@@ -186,7 +208,9 @@ pub(super) fn read(file: &str) -> Option<Fields> {
     let mut position = 0;
     loop {
         let (row, after) = rest.split_once('\n')?;
-        let (key, value) = row.split_once(": ")?;
+        // No key has a colon, so the first one must be the separator's.
+        let colon = row.bytes().position(|b| b == b':')?;
+        let (key, value) = (&row[..colon], row[colon..].strip_prefix(": ")?);
         if key == "body" {
             fields.body = read_body(value, after)?;
             fields.body_length?;
@@ -266,7 +290,8 @@ fn string(value: &str) -> Option<String> {
         None => is_bare_word(value).then(|| value.to_owned()),
         Some(quoted) => {
             let inner = quoted.strip_suffix('"')?;
-            let is_simple = inner.chars().all(|c| is_plain(c) && c != '"' && c != '\\');
+            let is_simple = is_simple_ascii(inner)
+                || inner.chars().all(|c| is_plain(c) && c != '"' && c != '\\');
             is_simple.then(|| inner.to_owned())
         }
     }

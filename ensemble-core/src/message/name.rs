@@ -44,9 +44,10 @@ fn check(name: &str) -> Result<(), NameError> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
         return Err(NameError::Length { name: printable(), bytes: name.len() });
     }
-    if let Some(character) =
-        name.chars().find(|c| !matches!(c, 'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | '_' | '-'))
-    {
+    // By bytes, which is quick; what is not ASCII is wrong in any case.
+    if !name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-')) {
+        let is_wrong = |c: &char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'));
+        let character = name.chars().find(is_wrong).unwrap_or_default();
         return Err(NameError::Character { name: printable(), character });
     }
     match name.chars().next() {

@@ -132,7 +132,9 @@ impl Spool {
                 return Err(no_message(id, "among the dead letters any more"));
             }
         }
-        self.sync_power(&mailbox.front)?;
+        if self.is_power() {
+            mailbox.sync_front()?;
+        }
         self.record(
             "message.redriven",
             &mailbox.name,
@@ -154,6 +156,7 @@ impl Spool {
         // A letter that comes back after a power cut must not have lost its reason.
         self.sync_power(&mailbox.dead)?;
         mailbox.dead.remove(&place::reason(id))?;
+        self.log_gone(&mailbox, id)?;
         self.record(
             "message.dropped",
             &mailbox.name,

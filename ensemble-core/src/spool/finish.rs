@@ -1,12 +1,14 @@
 //! What a holder does with a message: settle, release, extend. Each is refused once the lease is
 //! over, because the file then has another name.
 
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::mailbox::{Location, Mailbox};
 use super::place::{self, Front, Held};
+use super::wal::Inside;
 use super::{LEASE_SECONDS_MAX, Spool};
 use crate::durable::{Durability, Moved};
 use crate::env::Lease;
@@ -31,14 +33,16 @@ impl Spool {
     /// [`Error::LeaseLost`] if the message is not held under this lease any more; [`Error::Gated`] if
     /// the holder's plan for its task is not approved.
     pub fn settle(&self, lease: &Lease) -> Result<()> {
-        self.pass_gate(self.gate_of(lease)?)?;
         let mailbox = self.mailbox(&lease.mailbox)?;
         let held = Held::from(lease);
+        self.pass_gate(self.gate_before(&mailbox, (&mailbox.cur, &held.file()), &held.holder)?)?;
+        let inside = if self.is_power() { mailbox.log.enter(&mailbox.queue, 0) } else { None };
         match mailbox.cur.move_new(&held.file(), &mailbox.done, &place::plain(&held.id))? {
             Moved::Gone => return Err(self.lost(&mailbox, &held)),
             // Only a copy made by hand can be settled twice; the settled one stays.
             Moved::Exists => self.bury(&mailbox, &held, "settled before under the same id")?,
-            Moved::Done => self.sync_power(&mailbox.done)?,
+            Moved::Done if self.is_power() => make_settled_safe(&mailbox, &held, inside)?,
+            Moved::Done => {}
         }
         forget_extension(&mailbox, &held);
         self.record_often("message.settled", &lease.holder, || {
@@ -170,10 +174,30 @@ pub(super) fn read_extension(mailbox: &Mailbox, held: &Held) -> Result<Option<Ex
     }
 }
 
-/// Removes the side file of a lease that is over. The message has moved on already, so a failure
-/// is not the caller's: the next sweep removes what is left.
+/// By the log, where it takes it. Said only once the rename has shown that the lease was not over: a log
+/// that is replayed cannot know any more.
+fn make_settled_safe(mailbox: &Mailbox, held: &Held, inside: Option<Inside<'_>>) -> Result<()> {
+    match inside {
+        Some(inside) if inside.settle(&mailbox.name, &held.id) => {
+            inside.commit()?;
+            drop(inside);
+            mailbox.log.go_on();
+            Ok(())
+        }
+        _ => mailbox.sync_done(),
+    }
+}
+
+/// Removes the side file of a lease that is over, if there can be one. The message has moved on
+/// already, so a failure is not the caller's: the next sweep removes what is left.
 pub(super) fn forget_extension(mailbox: &Mailbox, held: &Held) {
+    let Ok(stamp) = mailbox.lease.changed_ns() else { return };
+    let mut known = mailbox.extensions.lock().unwrap_or_else(PoisonError::into_inner);
+    if known.holds(stamp) {
+        return;
+    }
     let _ = mailbox.lease.remove(&place::lease(&held.id, held.epoch));
+    let _ = known.learn(&mailbox.lease, stamp);
 }
 
 impl Spool {

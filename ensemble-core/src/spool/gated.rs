@@ -19,18 +19,14 @@ use crate::{Error, Result};
 
 impl Spool {
     /// The gates, if there are any for this holder.
-    pub(super) fn gates_of(&self, holder: &Name) -> Result<Option<Gates>> {
-        match self.gates()? {
+    pub(super) fn gates_of(&self, mailbox: &Mailbox, holder: &Name) -> Result<Option<Gates>> {
+        // Most often there is none: look only, in the queue that is open anyway.
+        if mailbox.queue.stat(crate::requests::GATES)?.is_none() {
+            return Ok(None);
+        }
+        match Gates::open(self.queue_dir()?)? {
             Some(gates) if gates.has_any(holder)? => Ok(Some(gates)),
             _ => Ok(None),
-        }
-    }
-
-    fn gates(&self) -> Result<Option<Gates>> {
-        // Most often there is none: look by the path, and open nothing.
-        match crate::durable::stat_path(&self.root.join(crate::requests::GATES))? {
-            None => Ok(None),
-            Some(_) => Gates::open(self.queue_dir()?),
         }
     }
 
@@ -61,7 +57,7 @@ impl Spool {
     /// The mailbox is unknown, or a gate cannot be read.
     pub fn gated(&self, mailbox: &Name, holder: &Name) -> Result<Vec<Gate>> {
         let mailbox = self.mailbox(mailbox)?;
-        let Some(gates) = self.gates_of(holder)? else { return Ok(Vec::new()) };
+        let Some(gates) = self.gates_of(&mailbox, holder)? else { return Ok(Vec::new()) };
         let mut found: Vec<Gate> = Vec::new();
         for candidate in self.candidates(&mailbox)? {
             let (dir, file, ..) = parts(&mailbox, candidate);
@@ -79,8 +75,10 @@ impl Spool {
     /// # Errors
     /// As for [`Spool::due_ids`], or a gate cannot be read.
     pub fn due_ids_for(&self, name: &Name, holder: &Name, limit: usize) -> Result<Vec<MessageId>> {
-        let Some(gates) = self.gates_of(holder)? else { return self.due_ids(name, limit) };
         let mailbox = self.mailbox(name)?;
+        let Some(gates) = self.gates_of(&mailbox, holder)? else {
+            return self.due_ids(name, limit);
+        };
         let mut ids = Vec::new();
         for candidate in self.candidates(&mailbox)? {
             let (dir, file, id, _) = parts(&mailbox, candidate);
@@ -96,9 +94,8 @@ impl Spool {
     /// # Errors
     /// As for [`Spool::due_ids_for`].
     pub fn gate_of(&self, lease: &Lease) -> Result<Option<Gate>> {
-        let Some(gates) = self.gates_of(&lease.holder)? else { return Ok(None) };
         let mailbox = self.mailbox(&lease.mailbox)?;
-        closed(&gates, &mailbox.cur, &Held::from(lease).file(), &lease.holder)
+        self.gate_before(&mailbox, (&mailbox.cur, &Held::from(lease).file()), &lease.holder)
     }
 
     /// Refuses what a holder may not do while its task is gated.
@@ -106,9 +103,14 @@ impl Spool {
         gate.map_or(Ok(()), |gate| Err(Error::Gated(Box::new(gate))))
     }
 
-    /// The gate between a holder and a waiting message, which was found there.
-    pub(super) fn gate_before(&self, dir: &Dir, file: &str, holder: &Name) -> Result<Option<Gate>> {
-        match self.gates_of(holder)? {
+    /// The gate between a holder and a message, which was found there.
+    pub(super) fn gate_before(
+        &self,
+        mailbox: &Mailbox,
+        (dir, file): (&Dir, &str),
+        holder: &Name,
+    ) -> Result<Option<Gate>> {
+        match self.gates_of(mailbox, holder)? {
             None => Ok(None),
             Some(gates) => closed(&gates, dir, file, holder),
         }

@@ -6,10 +6,12 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use super::emptiness::Emptiness;
 use super::settings::Settings;
 use super::waiting::Waiting;
+use super::wal::Log;
 use super::{Options, place};
-use crate::durable::{self, Dir, FileLock, FileStat, Modes};
+use crate::durable::{self, Dir, FileLock, FileStat, Modes, SyncTogether};
 use crate::message::{MessageId, Name, yaml};
 use crate::{Error, Result};
 
@@ -50,6 +52,16 @@ pub(super) struct Mailbox {
     pub(super) lease: Dir,
     pub(super) tmp: Dir,
     pub(super) waiting: Mutex<Waiting>,
+    /// What is known of `lease/`, which is empty in everyday life.
+    pub(super) extensions: Mutex<Emptiness>,
+    /// The queue, for what holds for all mailboxes.
+    pub(super) queue: Dir,
+    /// What happens to messages is made safe there, where it can be.
+    pub(super) log: Log,
+    new_syncs: SyncTogether,
+    front_syncs: SyncTogether,
+    done_syncs: SyncTogether,
+    modes: Modes,
     /// How many messages this process may publish before it counts again (quotas).
     pub(super) room: AtomicU64,
     settings: Mutex<(Option<FileStat>, Settings)>,
@@ -60,7 +72,7 @@ pub(super) struct Mailbox {
 impl Mailbox {
     /// Opens `mailboxes/<name>`; directories that a hand-made mailbox lacks are created.
     pub(super) fn open(
-        queue: &Dir,
+        queue: Dir,
         mailboxes: &Dir,
         name: &Name,
         options: &Options,
@@ -88,6 +100,13 @@ impl Mailbox {
             tmp,
             home,
             waiting: Mutex::default(),
+            extensions: Mutex::default(),
+            queue,
+            log: Log::new(options),
+            new_syncs: SyncTogether::new("new.sync"),
+            front_syncs: SyncTogether::new("front.sync"),
+            done_syncs: SyncTogether::new("done.sync"),
+            modes: options.modes,
             room: AtomicU64::new(0),
             settings: Mutex::new((None, Settings::default())),
         })
@@ -122,6 +141,21 @@ impl Mailbox {
             Some((field, detail)) => Err(Error::malformed(&path, field, detail)),
             None => Ok(settings),
         }
+    }
+
+    /// Makes the names in `new/` survive a power cut.
+    pub(super) fn sync_new(&self) -> Result<()> {
+        self.new_syncs.sync(&self.new, &self.home, self.modes)
+    }
+
+    /// Makes the names in `front/` survive a power cut.
+    pub(super) fn sync_front(&self) -> Result<()> {
+        self.front_syncs.sync(&self.front, &self.home, self.modes)
+    }
+
+    /// Makes the names in `done/` survive a power cut.
+    pub(super) fn sync_done(&self) -> Result<()> {
+        self.done_syncs.sync(&self.done, &self.home, self.modes)
     }
 
     /// Keeps others from storing chosen ids and from moving messages backwards.

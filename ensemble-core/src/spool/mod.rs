@@ -33,6 +33,7 @@
 mod attachment;
 mod backlog;
 mod dead;
+mod emptiness;
 mod files;
 mod find;
 mod finish;
@@ -50,6 +51,7 @@ pub(crate) mod registry;
 mod settings;
 mod sweep;
 mod waiting;
+mod wal;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -81,6 +83,7 @@ pub use settings::{
     ATTEMPTS_MAX_DEFAULT, DONE_DAYS_DEFAULT, LEASE_SECONDS_DEFAULT, LEASE_SECONDS_MAX, Settings,
 };
 pub use sweep::{Observed, Swept, TMP_AGE_MAX};
+pub use wal::{Replayed, WAL_BYTES_DEFAULT};
 
 use mailbox::Mailbox;
 
@@ -109,6 +112,15 @@ pub struct Options {
     pub owners: Owners,
     /// What each sender may have waiting in each mailbox; no limit if there is none.
     pub quota: Option<Quota>,
+    /// Whether what is stored and settled at [`Durability::Power`] is made safe by a log that all
+    /// processes share, instead of a sync of each file and directory. Has no effect with `owners`. Off
+    /// unless asked for: docs/performance.md says what it gains and where it loses.
+    pub wal: bool,
+    /// How large a segment of that log grows, in bytes, before its messages are synced all at once.
+    pub wal_bytes: u64,
+    /// Which start of the machine this is; the system's own word if it is not given. Where it differs from the
+    /// one under which the log was written, the log is replayed.
+    pub boot: Option<String>,
 }
 
 impl Default for Options {
@@ -122,6 +134,9 @@ impl Default for Options {
             share_backlog: false,
             owners: Owners::default(),
             quota: None,
+            wal: false,
+            wal_bytes: WAL_BYTES_DEFAULT,
+            boot: None,
         }
     }
 }
@@ -155,6 +170,7 @@ impl fmt::Debug for Options {
             .field("durability", &self.durability)
             .field("modes", &self.modes)
             .field("share_backlog", &self.share_backlog)
+            .field("wal", &self.wal)
             .finish_non_exhaustive()
     }
 }
@@ -197,14 +213,16 @@ impl Spool {
         Self::open(root, options)
     }
 
-    /// Opens a queue.
+    /// Opens a queue. What a power cut has left of it is mended first, from its write-ahead log.
     ///
     /// # Errors
-    /// [`Error::NoQueue`] if there is none, or it is open to writing by everybody.
+    /// [`Error::NoQueue`] if there is none, or it is open to writing by everybody; or the log cannot be
+    /// replayed, without which messages that were acknowledged may be missing.
     pub fn open(root: &Path, options: Options) -> Result<Self> {
         let spool =
             Self { root: root.to_owned(), options: Box::new(options), open: Mutex::default() };
         spool.mailboxes_dir()?;
+        wal::replay_if_restarted(&spool)?;
         Ok(spool)
     }
 
@@ -254,7 +272,7 @@ impl Spool {
         if mailboxes.stat(name.as_str())?.is_none() {
             return Err(self.no_mailbox(name));
         }
-        let mailbox = Arc::new(Mailbox::open(&queue, &mailboxes, name, &self.options)?);
+        let mailbox = Arc::new(Mailbox::open(queue, &mailboxes, name, &self.options)?);
         open.insert(name.clone(), Arc::clone(&mailbox));
         Ok(mailbox)
     }

@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use super::mailbox::{Location, Mailbox, OVERFLOW_FILE};
 use super::place::{self, Front};
+use super::wal::Inside;
+use super::wal::record::Place;
 use super::{Settings, Spool};
 use crate::durable::{self, Dir, Durability, Moved};
 use crate::env::Published;
@@ -61,7 +63,7 @@ impl Unsynced {
                 durable::sync_file(file, path)?;
             }
             for (mailbox, urgent) in &self.touched {
-                if *urgent { &mailbox.front } else { &mailbox.new }.sync()?;
+                sync_stored(mailbox, *urgent)?;
             }
         }
         Ok(self.outcomes)
@@ -77,9 +79,13 @@ impl Spool {
     /// disk failed. After an error, publishing the same envelope again is safe.
     pub fn publish(&self, envelope: &Envelope) -> Result<Published> {
         let mailbox = self.mailbox(&envelope.to)?;
-        let (published, _) = self.store(&mailbox, envelope, self.options.durability)?;
+        let how = if self.is_power() { How::Logged } else { How::Alone(Durability::Process) };
+        let (published, placed) = self.store(&mailbox, envelope, how)?;
+        mailbox.log.go_on();
         if published == Published::Stored {
-            self.sync_power(target(&mailbox, envelope).0)?;
+            if self.is_power() && !placed.is_some_and(|placed| placed.is_safe) {
+                sync_stored(&mailbox, envelope.priority > 0)?;
+            }
             self.record_stored(envelope);
         }
         Ok(published)
@@ -114,8 +120,8 @@ impl Spool {
             Unsynced { power: self.options.durability == Durability::Power, ..Unsynced::default() };
         for envelope in envelopes {
             let stored = self.mailbox(&envelope.to).and_then(|mailbox| {
-                let (published, file) = self.store(&mailbox, envelope, durability)?;
-                Ok((mailbox, published, file))
+                let (published, placed) = self.store(&mailbox, envelope, How::Alone(durability))?;
+                Ok((mailbox, published, placed.map(|placed| placed.file)))
             });
             let (mailbox, published, file) = match stored {
                 Ok(stored) => stored,
@@ -168,14 +174,14 @@ impl Spool {
         &self,
         mailbox: &Mailbox,
         envelope: &Envelope,
-        durability: Durability,
-    ) -> Result<(Published, Option<File>)> {
+        how: How,
+    ) -> Result<(Published, Option<Placed>)> {
         let content = envelope.encode()?;
         let settings = mailbox.settings()?;
         let may_exist = envelope.note_offer();
         if !may_exist && settings.capacity.is_none() {
             self.check_quota(mailbox, envelope)?;
-            return match self.place(mailbox, envelope, &content, durability)? {
+            return match self.place(mailbox, envelope, &content, how)? {
                 None => Ok((self.stored_before(mailbox, envelope, &Location::New)?, None)),
                 stored => Ok((Published::Stored, stored)),
             };
@@ -188,7 +194,7 @@ impl Spool {
         }
         self.check_quota(mailbox, envelope)?;
         self.check_capacity(mailbox, envelope, &settings)?;
-        Ok((Published::Stored, self.place(mailbox, envelope, &content, durability)?))
+        Ok((Published::Stored, self.place(mailbox, envelope, &content, how)?))
     }
 
     /// The rename that stores a message; `None` if the name is taken.
@@ -197,17 +203,33 @@ impl Spool {
         mailbox: &Mailbox,
         envelope: &Envelope,
         content: &[u8],
-        durability: Durability,
-    ) -> Result<Option<File>> {
+        how: How,
+    ) -> Result<Option<Placed>> {
+        let inside = match how {
+            How::Logged => mailbox.log.enter(&mailbox.queue, content.len()),
+            How::Alone(_) => None,
+        };
+        let durability = match how {
+            How::Logged if inside.is_some() => Durability::Process,
+            How::Logged => Durability::Power,
+            How::Alone(durability) => durability,
+        };
         let tmp_name = durable::temporary_name(envelope.id.as_str());
         let written = mailbox.tmp.write_new(&tmp_name, content, self.options.modes, durability)?;
         let (dir, file) = target(mailbox, envelope);
-        let moved = mailbox.tmp.move_new(&tmp_name, dir, &file);
-        if !matches!(moved, Ok(Moved::Done)) {
+        // Nobody receives what is not safe: what somebody has settled cannot have been lost.
+        let is_safe = inside
+            .as_ref()
+            .map_or(Ok(false), |inside| log_stored(inside, mailbox, envelope, content, &written));
+        let moved =
+            is_safe.and_then(|is_safe| Ok((mailbox.tmp.move_new(&tmp_name, dir, &file)?, is_safe)));
+        if !matches!(moved, Ok((Moved::Done, _))) {
             let _ = mailbox.tmp.remove(&tmp_name);
         }
-        match moved? {
-            Moved::Done => Ok(Some(written)),
+        let (moved, is_safe) = moved?;
+        drop(inside);
+        match moved {
+            Moved::Done => Ok(Some(Placed { file: written, is_safe })),
             Moved::Exists => Ok(None),
             Moved::Gone => Err(Error::io(
                 "move to",
@@ -301,6 +323,11 @@ impl Spool {
         Err(Error::Full { mailbox: mailbox.name.to_string(), capacity })
     }
 
+    /// Whether what is stored must survive a power cut.
+    pub(super) fn is_power(&self) -> bool {
+        self.options.durability == Durability::Power
+    }
+
     pub(super) fn sync_power(&self, dir: &Dir) -> Result<()> {
         match self.options.durability {
             Durability::Power => dir.sync(),
@@ -328,15 +355,58 @@ impl Spool {
     }
 }
 
+/// How a message is made safe from a power cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    /// By the log; where that cannot be, as alone at `power`.
+    Logged,
+    /// By itself, if at all; the directory is synced by the caller.
+    Alone(Durability),
+}
+
+/// A message that was stored.
+#[derive(Debug)]
+struct Placed {
+    file: File,
+    /// It is in the log: nothing is left to sync.
+    is_safe: bool,
+}
+
+/// Makes a message that is still in `tmp/` safe by the log; `false` if only its content is, by a sync of
+/// its own, since the log does not take it.
+fn log_stored(
+    inside: &Inside<'_>,
+    mailbox: &Mailbox,
+    envelope: &Envelope,
+    content: &[u8],
+    written: &File,
+) -> Result<bool> {
+    let place = match envelope.priority {
+        0 => Place::New,
+        _ => Place::Front(front(envelope)),
+    };
+    if inside.publish(&mailbox.name, &envelope.id, &place, content) {
+        return inside.commit().map(|()| true);
+    }
+    durable::sync_file(written, mailbox.tmp.path()).map(|()| false)
+}
+
+fn front(envelope: &Envelope) -> Front {
+    let priority = envelope.priority;
+    Front { id: envelope.id.clone(), priority, epoch: 0, not_before: 0 }
+}
+
 /// Where a message is stored: an everyday one stands in line, an urgent one at the front.
 fn target<'a>(mailbox: &'a Mailbox, envelope: &Envelope) -> (&'a Dir, String) {
     match envelope.priority {
         0 => (&mailbox.new, place::plain(&envelope.id)),
-        priority => {
-            let front = Front { id: envelope.id.clone(), priority, epoch: 0, not_before: 0 };
-            (&mailbox.front, front.file())
-        }
+        _ => (&mailbox.front, front(envelope).file()),
     }
+}
+
+/// Makes what was stored survive a power cut.
+fn sync_stored(mailbox: &Mailbox, urgent: bool) -> Result<()> {
+    if urgent { mailbox.sync_front() } else { mailbox.sync_new() }
 }
 
 fn read_overflow(mailbox: &Mailbox) -> Result<Option<Overflow>> {

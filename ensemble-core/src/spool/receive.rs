@@ -1,6 +1,7 @@
 //! Receive: `new/` or `front/` to `cur/` (S2 to S3). The rename is the ack: of any number of
 //! consumers that try for a message, in any number of processes, exactly one succeeds.
 
+use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -35,7 +36,7 @@ impl Spool {
     pub fn receive(&self, mailbox: &Name, holder: &Name) -> Result<Option<Delivery>> {
         let mailbox = self.mailbox(mailbox)?;
         let settings = mailbox.settings()?;
-        if let Some(gates) = self.gates_of(holder)? {
+        if let Some(gates) = self.gates_of(&mailbox, holder)? {
             return self.receive_gated(&mailbox, &settings, holder, &gates);
         }
         let shared = self.options.share_backlog.then_some(Backlog {
@@ -83,7 +84,7 @@ impl Spool {
         let epoch = if let Location::Front(front) = &location { front.epoch } else { 0 };
         let held = Held { id: id.clone(), holder: holder.clone(), epoch: epoch + 1 };
         let (dir, file) = mailbox.file_at(id, &location);
-        self.pass_gate(self.gate_before(dir, &file, holder)?)?;
+        self.pass_gate(self.gate_before(&mailbox, (dir, &file), holder)?)?;
         self.claim(&mailbox, &settings, (dir, &file), held)
     }
 
@@ -106,7 +107,8 @@ impl Spool {
         from: (&Dir, &str),
         held: Held,
     ) -> Result<Option<Delivery>> {
-        let moved = from.0.move_new(from.1, &mailbox.cur, &held.file())?;
+        let file = held.file();
+        let moved = from.0.move_new(from.1, &mailbox.cur, &file)?;
         {
             let mut waiting = mailbox.waiting.lock().unwrap_or_else(PoisonError::into_inner);
             if moved == Moved::Done { waiting.won_race() } else { waiting.lost_race() }
@@ -117,14 +119,14 @@ impl Spool {
                 let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
                 open.remove(&mailbox.name);
                 let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
-                Err(Error::io("move to", mailbox.cur.path().join(held.file()), missing))
+                Err(Error::io("move to", mailbox.cur.path().join(file), missing))
             }
             Moved::Gone => Ok(None),
             Moved::Exists => {
                 self.set_aside_double(mailbox, from, &held)?;
                 Ok(None)
             }
-            Moved::Done => self.load(mailbox, settings, held),
+            Moved::Done => self.load(mailbox, settings, held, &file),
         }
     }
 
@@ -134,18 +136,21 @@ impl Spool {
         mailbox: &Arc<Mailbox>,
         settings: &Settings,
         held: Held,
+        file: &str,
     ) -> Result<Option<Delivery>> {
-        let file = held.file();
-        let read = mailbox.cur.read_with_stat(&file, ENVELOPE_BYTES_MAX).and_then(|read| {
+        let read = mailbox.cur.read_with_stat(file, ENVELOPE_BYTES_MAX).and_then(|read| {
             let (stat, content) = read.ok_or_else(|| self.lost(mailbox, &held))?;
-            let path = mailbox.new.path().join(place::plain(&held.id));
-            let envelope = Envelope::decode(&content, &path)?;
+            let plain = place::plain(&held.id);
+            // The whole path only matters to an error, and is only made for one.
+            let path = || mailbox.new.path().join(&plain);
+            let envelope = Envelope::decode(&content, Path::new(&plain))
+                .or_else(|_| Envelope::decode(&content, &path()))?;
             if envelope.id != held.id {
                 let detail = format!("says `{}`, the file is named `{}`", envelope.id, held.id);
-                return Err(Error::malformed(path, "id", detail));
+                return Err(Error::malformed(path(), "id", detail));
             }
             match self.refuse_owner(&envelope.from, &stat)? {
-                Some(detail) => Err(Error::malformed(path, "from", detail)),
+                Some(detail) => Err(Error::malformed(path(), "from", detail)),
                 None => Ok(envelope),
             }
         });

@@ -51,15 +51,21 @@ impl Spool {
     pub fn sweep(&self) -> Result<Swept> {
         let mut swept = Swept::default();
         let queue = self.queue_dir()?;
+        self.checkpoint_if_old()?;
         if let Ok(tmp) = queue.open_child("tmp") {
-            swept.tmp_removed = self.remove_older(&tmp, TMP_AGE_MAX, |_| true)?;
+            swept.tmp_removed = remove_all(&tmp, &self.older(&tmp, TMP_AGE_MAX, |_| true)?)?;
         }
         for name in self.mailboxes()? {
             let mailbox = self.mailbox(&name)?;
             let keep =
                 Duration::from_secs(mailbox.settings()?.done_days.saturating_mul(24 * 60 * 60));
-            swept.done_removed +=
-                self.remove_older(&mailbox.done, keep, |file| place::parse_plain(file).is_some())?;
+            let is_settled = |file: &str| place::parse_plain(file).is_some();
+            let old = self.older(&mailbox.done, keep, is_settled)?;
+            if !old.is_empty() {
+                // The log may still tell that they were stored, and not that a script has finished them.
+                self.checkpoint()?;
+            }
+            swept.done_removed += remove_all(&mailbox.done, &old)?;
             swept.orphans_removed += self.remove_orphans(&mailbox)?;
         }
         Ok(swept)
@@ -104,12 +110,12 @@ impl Spool {
         }
     }
 
-    fn remove_older(
+    fn older(
         &self,
         dir: &Dir,
         age: Duration,
         is_candidate: impl Fn(&str) -> bool,
-    ) -> Result<usize> {
+    ) -> Result<Vec<String>> {
         let now_ns = i128::from(self.options.clock.wall().unix_millis()) * 1_000_000;
         let oldest_kept = now_ns - i128::try_from(age.as_nanos()).unwrap_or(i128::MAX);
         let mut old = Vec::new();
@@ -130,11 +136,7 @@ impl Spool {
                 ControlFlow::Break(())
             }
         })?;
-        failed.map_or(Ok(()), Err)?;
-        for file in &old {
-            dir.remove(file)?;
-        }
-        Ok(old.len())
+        failed.map_or(Ok(old), Err)
     }
 
     /// Side files of leases that are over, and reasons of letters that were redriven and settled.
@@ -158,4 +160,9 @@ impl Spool {
         }
         Ok(removed)
     }
+}
+
+fn remove_all(dir: &Dir, files: &[String]) -> Result<usize> {
+    files.iter().try_for_each(|file| dir.remove(file))?;
+    Ok(files.len())
 }

@@ -16,10 +16,10 @@ use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use super::backlog::{Ahead, Backlog};
+use super::emptiness::{self, Emptiness};
 use super::place::{self, Front};
 use crate::Result;
 use crate::durable::Dir;
-use crate::env::{Clock as _, SystemClock};
 use crate::message::MessageId;
 
 /// A `front/` of up to this many messages is listed for every receive.
@@ -36,10 +36,6 @@ pub(super) enum Candidate {
     Front(Front),
 }
 
-/// How old a directory's stamp must be for an unchanged one to mean an unchanged directory: far
-/// more than the steps in which file systems count time.
-const STAMP_AGE_MIN_NS: i128 = 100_000_000;
-
 /// The part of a backlog that is known.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
@@ -47,8 +43,7 @@ pub(super) struct Waiting {
     /// Where `new` stands in a shared listing, if it is from there.
     ahead: Option<Ahead>,
     front: Vec<Front>,
-    /// The stamp of `front/` when it was found empty.
-    front_empty_at: Option<i128>,
+    front_emptiness: Emptiness,
     front_uses_left: usize,
     losses: u32,
     race_seed: u64,
@@ -105,7 +100,7 @@ impl Waiting {
         self.losses = 0;
         self.ahead = None;
         // Whatever becomes of stamps, `front/` is listed at least as often as `new/`.
-        self.front_empty_at = None;
+        self.front_emptiness.forget();
         self.new = list_new(new)?;
         if let Some(shared) = shared
             && shared.write(&self.new)
@@ -137,14 +132,13 @@ impl Waiting {
 
     fn next_front(&mut self, front: &Dir, now_millis: u64) -> Result<Option<Front>> {
         if self.front_uses_left == 0 {
-            let stamp = front.stat(".")?.map_or(0, |stat| stat.changed_ns);
-            if self.front_empty_at == Some(stamp) {
+            let stamp = front.changed_ns()?;
+            if self.front_emptiness.holds(stamp) {
                 return Ok(None);
             }
-            let is_old =
-                i128::from(SystemClock.wall().unix_millis()) * 1_000_000 - stamp > STAMP_AGE_MIN_NS;
+            let trusted = emptiness::trusted(stamp);
             self.front = list_front(front)?;
-            self.front_empty_at = (self.front.is_empty() && is_old).then_some(stamp);
+            self.front_emptiness.note(trusted, self.front.is_empty());
             let long = self.front.len() > FRONT_LISTED_ALWAYS;
             self.front_uses_left = if long { self.front.len() / 8 } else { 0 };
         } else {

@@ -1,0 +1,94 @@
+//! The cold start of each verb that agents call again and again, against an empty Rust program; and
+//! how large the programs are.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use ensemble_core::message::{Envelope, Name};
+use ensemble_core::spool::{Options, Spool};
+
+use crate::support::table::{self, Goal};
+use crate::support::{Outcome, Pairs, go_on, micros, now_ns, place, size};
+
+/// Verbs with arguments that do something small and succeed.
+const VERBS: [(&str, &[&str]); 10] = [
+    ("--version", &["--version"]),
+    ("send", &["send", "--to", "worker-1", "-m", "done"]),
+    ("recv", &["recv", "--as", "worker-1"]),
+    ("recv, nothing there", &["recv", "--as", "worker-2"]),
+    ("inbox", &["inbox", "--as", "worker-1"]),
+    ("status", &["status"]),
+    ("mailbox list", &["mailbox", "list"]),
+    ("dead list", &["dead", "list"]),
+    ("log", &["log"]),
+    ("fsck", &["fsck"]),
+];
+/// Messages that wait, so that no verb runs out of them.
+const BACKLOG: usize = 200;
+
+pub fn run() -> Outcome<()> {
+    let programs = place::beside_this_program()?;
+    let ensemble = programs.join("ensemble");
+    if !ensemble.is_file() {
+        return Err("build it first: cargo build --profile bench --package ensemble-cli".into());
+    }
+    let home = place::on_disk()?;
+    let empty = empty_program(home.path())?;
+    table::heading("cold start of a verb, against an empty Rust program");
+    let rounds = size("ENSEMBLE_BENCH_STARTS", 25);
+    for (what, arguments) in VERBS {
+        let queue = prepared(home.path(), what)?;
+        let mut pairs = Pairs::default();
+        for _ in 0..rounds {
+            go_on()?;
+            let limit = start(Command::new(&empty).current_dir(&queue))?;
+            let ours = start(Command::new(&ensemble).args(arguments).current_dir(&queue))?;
+            pairs.push(vec![ours], vec![limit]);
+        }
+        table::pairs(what, "us", &pairs, Goal::AtMost(3.0));
+    }
+    for name in ["ensemble", "ensemble-watch"] {
+        if let Ok(file) = std::fs::metadata(programs.join(name)) {
+            let mebibytes = file.len() as f64 / (1024.0 * 1024.0);
+            table::value(&format!("size of {name}, with symbols"), mebibytes, "MiB", Goal::None);
+        }
+    }
+    Ok(())
+}
+
+/// A project of its own for each verb.
+fn prepared(home: &Path, what: &str) -> Outcome<PathBuf> {
+    let project = place::child(home, &what.replace([' ', ','], "-"))?;
+    let spool = Spool::create(&project.join("queue"), Options::default())?;
+    for mailbox in ["worker-1", "worker-2"] {
+        spool.add_mailbox(&Name::new(mailbox)?, &Default::default())?;
+    }
+    let messages: Vec<Envelope> = (0..BACKLOG)
+        .map(|_| Ok(Envelope::new(Name::new("worker-1")?, "wait")))
+        .collect::<Outcome<_>>()?;
+    spool.publish_batch(&messages)?;
+    Ok(project)
+}
+
+/// Microseconds from before the start to after the end.
+fn start(command: &mut Command) -> Outcome<f64> {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    for variable in ["ENSEMBLE_QUEUE", "ENSEMBLE_AGENT_ID", "LIZA_AGENT_ID"] {
+        command.env_remove(variable);
+    }
+    let began = now_ns();
+    let status = command.status()?;
+    let ended = now_ns();
+    // 3: nothing there.
+    match status.code() {
+        Some(0 | 3) => Ok(micros(began, ended)),
+        _ => Err(format!("{command:?} failed: {status}").into()),
+    }
+}
+
+fn empty_program(home: &Path) -> Outcome<PathBuf> {
+    let (source, program) = (home.join("empty.rs"), home.join("empty"));
+    std::fs::write(&source, "fn main() {}\n")?;
+    let compiled = Command::new("rustc").args(["-O", "-o"]).arg(&program).arg(&source).status()?;
+    if compiled.success() { Ok(program) } else { Err("rustc failed".into()) }
+}

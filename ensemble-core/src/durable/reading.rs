@@ -1,0 +1,127 @@
+//! Reading files that others may have made: regular ones only, no links, never more than a limit.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{self, Mode, OFlags};
+use rustix::io::{Errno, retry_on_intr};
+
+use super::{Dir, FileStat, file_stat, stat_file};
+use crate::{Error, Result};
+
+impl Dir {
+    /// Reads a regular file of at most `bytes_max`; `None` if there is none. Never blocks on a
+    /// pipe and never follows a link.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] if it is not a regular file, [`Error::TooLarge`], or the disk failed.
+    pub fn read(&self, name: &str, bytes_max: usize) -> Result<Option<Vec<u8>>> {
+        match self.open_regular(name, OFlags::RDONLY)? {
+            None => Ok(None),
+            Some((file, stat)) => {
+                read_sized(&file, || self.path.join(name), stat.bytes, bytes_max).map(Some)
+            }
+        }
+    }
+
+    /// As [`Dir::read`], with what is known of the very file that was read.
+    ///
+    /// # Errors
+    /// As for [`Dir::read`].
+    pub fn read_with_stat(
+        &self,
+        name: &str,
+        bytes_max: usize,
+    ) -> Result<Option<(FileStat, Vec<u8>)>> {
+        let Some((file, stat)) = self.open_regular(name, OFlags::RDONLY)? else { return Ok(None) };
+        let content = read_sized(&file, || self.path.join(name), stat.bytes, bytes_max)?;
+        Ok(Some((stat, content)))
+    }
+
+    /// Opens a regular file for reading; `None` if there is none.
+    ///
+    /// # Errors
+    /// As for [`Dir::read`].
+    pub fn open_file(&self, name: &str) -> Result<Option<File>> {
+        Ok(self.open_regular(name, OFlags::RDONLY)?.map(|(file, _)| file))
+    }
+
+    /// Opens a regular file for changing it in place; `None` if there is none. Only for files that
+    /// may be wrong: readers can see a half-made change.
+    pub(crate) fn open_in_place(&self, name: &str) -> Result<Option<File>> {
+        Ok(self.open_regular(name, OFlags::RDWR)?.map(|(file, _)| file))
+    }
+
+    /// Opens a regular file whose every write goes to its end; `None` if there is none.
+    pub(super) fn open_at_end(&self, name: &str) -> Result<Option<File>> {
+        let access = OFlags::RDWR | OFlags::APPEND;
+        Ok(self.open_regular(name, access)?.map(|(file, _)| file))
+    }
+
+    /// A regular file, with what is known of it.
+    fn open_regular(&self, name: &str, access: OFlags) -> Result<Option<(File, FileStat)>> {
+        let path = || self.path.join(name);
+        let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let file = match retry_on_intr(|| fs::openat(&self.fd, name, flags, Mode::empty())) {
+            Ok(fd) => File::from(fd),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::LOOP) => {
+                return Err(Error::malformed(
+                    path(),
+                    "file",
+                    "is a symbolic link, which is never followed",
+                ));
+            }
+            Err(Errno::NXIO) => {
+                return Err(Error::malformed(path(), "file", "is a socket, not a regular file"));
+            }
+            Err(e) => return Err(Error::io("open", path(), e)),
+        };
+        let stat = fs::fstat(&file).map_err(|e| Error::io("examine", path(), e))?;
+        let stat = file_stat(&stat);
+        if !stat.is_file {
+            return Err(Error::malformed(path(), "file", "is not a regular file"));
+        }
+        Ok(Some((file, stat)))
+    }
+}
+
+/// Reads an open file, at most `bytes_max` bytes of it.
+///
+/// # Errors
+/// It is larger, or the disk failed.
+pub fn read_whole(file: &File, path: &Path, bytes_max: usize) -> Result<Vec<u8>> {
+    read_sized(file, || path.to_owned(), stat_file(file, path)?.bytes, bytes_max)
+}
+
+/// As [`read_whole`], of a file whose size is known.
+fn read_sized(
+    file: &File,
+    path: impl Fn() -> PathBuf,
+    bytes: u64,
+    bytes_max: usize,
+) -> Result<Vec<u8>> {
+    use std::io::Read as _;
+    let too_large = |bytes| {
+        let what = path().display().to_string();
+        Error::TooLarge { what, bytes, limit: bytes_max as u64 }
+    };
+    if bytes > bytes_max as u64 {
+        return Err(too_large(bytes));
+    }
+    let bytes = usize::try_from(bytes).unwrap_or(bytes_max);
+    // Room for one byte more than there is, so that one read takes all and sees the end.
+    let mut content = Vec::with_capacity(bytes + 1);
+    let read =
+        retry_on_intr(|| rustix::io::read(file, rustix::buffer::spare_capacity(&mut content)))
+            .map_err(|e| Error::io("read", path(), e))?;
+    if read != bytes {
+        // It is being written, or says nothing of its size.
+        let room = (bytes_max + 1).saturating_sub(read) as u64;
+        file.take(room).read_to_end(&mut content).map_err(|e| Error::io("read", path(), e))?;
+    }
+    if content.len() > bytes_max {
+        return Err(too_large(content.len() as u64));
+    }
+    Ok(content)
+}

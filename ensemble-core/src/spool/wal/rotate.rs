@@ -1,0 +1,153 @@
+//! The next segment, and the end of those that are not needed any more.
+//!
+//! | who rotates is killed after | leaves | which |
+//! |---|---|---|
+//! | the next segment was made | it, closed to everybody, whose name may not survive | is left alone; the next one made is opened |
+//! | it was opened | two that are open | the newest is appended to; the older one goes with the next rotation |
+//! | the old one was shut | it, which nobody appends to | goes with the next rotation |
+//! | the file system was synced | the same | the same: its records do nothing once more |
+//! | it was removed | its counters | are removed with the next one |
+
+use std::time::Duration;
+
+use super::{Log, find_dir, segments, turn};
+use crate::durable::segment::{Segment, SegmentHeader, SegmentState, parse_segment_name};
+use crate::durable::{Dir, Moved};
+use crate::message::MessageId;
+use crate::spool::Spool;
+use crate::spool::mailbox::Mailbox;
+use crate::{Error, Result};
+
+/// How long who rotates waits for those inside, who are done in the time of a sync.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(1);
+
+impl Log {
+    pub(super) fn is_full(&self, segment: &Segment) -> bool {
+        segment.bytes().is_ok_and(|bytes| bytes >= self.bytes_max)
+    }
+
+    /// Makes the next segment and opens it. Behind the lock.
+    pub(super) fn make_next(&self, dir: &Dir) -> Result<Segment> {
+        let newest = dir.names()?.iter().filter_map(|name| parse_segment_name(name)).max();
+        let number = newest.unwrap_or(0) + 1;
+        let made_millis = u64::try_from(self.clock.0.wall().unix_millis()).unwrap_or(0);
+        let salt = uuid::Uuid::now_v7().simple().to_string();
+        let header = SegmentHeader { boot: self.boot.clone(), salt, made_millis };
+        let in_the_way = || Error::malformed(dir.path(), "segment", "somebody else made one");
+        match Segment::make(dir, number, &header, self.modes)? {
+            Moved::Done => {}
+            Moved::Exists | Moved::Gone => return Err(in_the_way()),
+        }
+        dir.sync()?;
+        let segment = Segment::open(dir, number)?.ok_or_else(in_the_way)?;
+        segment.set_state(SegmentState::Open, dir)?;
+        Ok(segment)
+    }
+
+    /// Goes on to a new segment, unless somebody else does so already.
+    pub(super) fn rotate(&self, dir: &Dir) -> Result<()> {
+        let Ok(_turn) = turn(dir, Duration::ZERO) else { return Ok(()) };
+        let old = segments(dir)?;
+        let newest = old.iter().rev().find(|s| s.state() == Some(SegmentState::Open));
+        if newest.is_some_and(|newest| !self.is_full(newest)) {
+            return Ok(());
+        }
+        self.make_next(dir)?;
+        take_away(dir, &old, &self.boot)
+    }
+}
+
+/// Removes segments, once everything that they tell of is on disk. Behind the lock.
+fn take_away(dir: &Dir, old: &[Segment], boot: &str) -> Result<()> {
+    let is_kept = |segment: &Segment| segment.state() == Some(SegmentState::Kept);
+    if old.iter().any(|segment| segment.header.boot != boot || is_kept(segment)) {
+        let detail = "must be replayed before anything is removed: `ensemble fsck --repair`";
+        return Err(Error::malformed(dir.path(), "write-ahead log", detail));
+    }
+    old.iter().try_for_each(|segment| segment.set_state(SegmentState::Shut, dir))?;
+    // An older one tells of what younger ones have finished, so it never outlives them.
+    let mut stuck = Ok(());
+    let left = old.iter().take_while(|segment| {
+        stuck = segment.wait_until_left(dir, LEAVE_PATIENCE);
+        stuck.is_ok()
+    });
+    let left: Vec<&Segment> = left.collect();
+    if let Err(error) = dir.sync_file_system() {
+        for segment in segments(dir)? {
+            segment.set_state(SegmentState::Kept, dir)?;
+        }
+        return Err(error);
+    }
+    left.iter().try_for_each(|segment| segment.remove(dir))?;
+    stuck?;
+    remove_strays(dir)
+}
+
+/// What somebody who was killed has left. Behind the lock, where nobody else makes anything but
+/// counters.
+pub(super) fn remove_strays(dir: &Dir) -> Result<()> {
+    let known = segments(dir)?;
+    let is_known = |name: &String| {
+        name == super::LOCK
+            || parse_segment_name(name).is_some()
+            || known.iter().any(|segment| segment.header.sync_name(segment.number) == *name)
+    };
+    dir.names()?.iter().filter(|name| !is_known(name)).try_for_each(|name| dir.remove(name))
+}
+
+impl Spool {
+    /// Says in the log, if there is one, that a message was taken out of the queue: it must not come back.
+    pub(in crate::spool) fn log_gone(&self, mailbox: &Mailbox, id: &MessageId) -> Result<()> {
+        let Some(dir) = find_dir(&mailbox.queue)?.filter(|_| self.is_power()) else {
+            return Ok(());
+        };
+        if segments(&dir)?.is_empty() {
+            return Ok(());
+        }
+        match mailbox.log.enter(&mailbox.queue, 0) {
+            Some(inside) if inside.gone(&mailbox.name, id) => {
+                inside.commit()?;
+                drop(inside);
+                mailbox.log.go_on();
+                Ok(())
+            }
+            _ => self.checkpoint(),
+        }
+    }
+
+    /// Makes what the write-ahead log tells of survive a power cut by itself, and empties the log: for
+    /// whoever is about to take files of messages out of the queue, archives it or copies it. Nothing is
+    /// to do where there is no log.
+    ///
+    /// ```
+    /// # use ensemble_core::spool::{Options, Spool};
+    /// # let home = tempfile::tempdir()?;
+    /// let spool = Spool::create(&home.path().join("queue"), Options::default())?;
+    /// spool.checkpoint()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The disk failed, or a process that stands still is in the middle of something: the log stays,
+    /// and nothing is lost.
+    pub fn checkpoint(&self) -> Result<()> {
+        let Some(dir) = find_dir(&self.queue_dir()?)? else { return Ok(()) };
+        let _turn = turn(&dir, self.options.lock_patience)?;
+        let old = segments(&dir)?;
+        if old.is_empty() {
+            return Ok(());
+        }
+        take_away(&dir, &old, &super::boot(&self.options))
+    }
+
+    /// As [`Spool::checkpoint`], if the log tells of what is older than a minute: the kernel has written
+    /// most of it by then. For whoever has time, so that no sender needs to.
+    pub(in crate::spool) fn checkpoint_if_old(&self) -> Result<()> {
+        let Some(dir) = find_dir(&self.queue_dir()?)? else { return Ok(()) };
+        let oldest = segments(&dir)?.first().map(|segment| segment.header.made_millis);
+        match oldest.map(|made| self.wall_millis().saturating_sub(made)) {
+            Some(age) if age >= super::AGE_MIN_MILLIS => self.checkpoint(),
+            _ => Ok(()),
+        }
+    }
+}
