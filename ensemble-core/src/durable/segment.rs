@@ -23,7 +23,6 @@ use std::time::Duration;
 use rustix::fs;
 use rustix::io::retry_on_intr;
 
-use super::together::SyncTogether;
 use super::{Dir, Durability, LockFile, Modes, Moved, stat_file, sync_file, temporary_name};
 use crate::Result;
 
@@ -97,7 +96,6 @@ pub(crate) struct Segment {
     path: std::path::PathBuf,
     /// Threads that hold the share of the lock, which is the descriptor's.
     inside: Mutex<u32>,
-    commits: SyncTogether,
 }
 
 /// The name of a segment.
@@ -138,9 +136,8 @@ impl Segment {
             .read_at(&mut content, 0)
             .map_err(|e| crate::Error::io("read", dir.path().join(&name), e))?;
         let Some((header, _)) = SegmentHeader::parse(&content[..read]) else { return Ok(None) };
-        let commits = SyncTogether::new(header.sync_name(number));
         let path = dir.path().join(name);
-        Ok(Some(Self { number, header, file, path, inside: Mutex::default(), commits }))
+        Ok(Some(Self { number, header, file, path, inside: Mutex::default() }))
     }
 
     /// What may be done with it now; `None` if that cannot be read.
@@ -189,9 +186,10 @@ impl Segment {
         retry_on_intr(|| rustix::io::write(&self.file, record)) == Ok(record.len())
     }
 
-    /// Makes what was appended before this call survive a power cut.
-    pub(crate) fn commit(&self, dir: &Dir, modes: Modes) -> Result<()> {
-        self.commits.sync_by(dir, modes, || sync_file(&self.file, &self.path))
+    /// Makes what was appended before this call survive a power cut. Everybody asks for it themselves:
+    /// the kernel puts together what many ask of one file, and tells each whether it failed.
+    pub(crate) fn commit(&self) -> Result<()> {
+        sync_file(&self.file, &self.path)
     }
 
     /// How large it is, in bytes.
@@ -209,19 +207,10 @@ impl Segment {
         whole.lock(patience).map(drop)
     }
 
-    /// Takes it away for good, with its counters.
+    /// Takes it away for good.
     pub(crate) fn remove(&self, dir: &Dir) -> Result<()> {
         dir.remove(&segment_name(self.number))?;
-        dir.remove(&self.header.sync_name(self.number))?;
         dir.sync()
-    }
-}
-
-impl SegmentHeader {
-    pub(crate) fn sync_name(&self, number: u64) -> String {
-        // The end of it is random. A number may come again; counters of another segment must not.
-        let end: String = self.salt.chars().rev().filter(char::is_ascii_hexdigit).take(8).collect();
-        format!("{number}.{end}.sync")
     }
 }
 
@@ -263,7 +252,7 @@ mod tests {
         assert!(!one.enter(), "its name may not survive");
         one.set_state(SegmentState::Open, &dir).unwrap();
         assert!(one.enter() && one.enter() && other.enter());
-        assert!(one.append(b"\n%x") && one.commit(&dir, Modes::default()).is_ok());
+        assert!(one.append(b"\n%x") && one.commit().is_ok());
         other.set_state(SegmentState::Shut, &dir).unwrap();
         assert!(!one.enter(), "not even who is inside");
         one.leave();

@@ -40,16 +40,14 @@ impl<'a> Gates<'a> {
 
 /// The task of a message for which there may be a gate.
 fn task_of(id: &MessageId, content: &[u8]) -> Option<String> {
-    // Without the word or an escape in which it could hide there is none, and nothing to decode.
-    if !contains(content, b"task_id") && !content.contains(&b'\\') {
+    // Without the word or an escape in which it could hide there is none, and nothing to decode; what is no
+    // text names no task.
+    let text = std::str::from_utf8(content).ok()?;
+    if !text.contains("task_id") && !content.contains(&b'\\') {
         return None;
     }
     let envelope = Envelope::decode(content, Path::new(id.as_str())).ok()?;
     gated_task(&envelope).map(str::to_owned)
-}
-
-fn contains(content: &[u8], word: &[u8]) -> bool {
-    content.windows(word.len()).any(|window| window == word)
 }
 
 impl NatsTransport {

@@ -12,6 +12,7 @@
 use std::time::Duration;
 
 use async_nats::HeaderMap;
+use async_nats::header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE as EXPECTED;
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::consumer::DeliverPolicy;
 use async_nats::jetstream::context::{Context, PublishErrorKind};
@@ -95,8 +96,8 @@ impl Wire {
         meanwhile: Option<impl FnOnce() + Send>,
     ) -> Result<(Put, Record)> {
         record.op = MessageId::generate().into();
-        let mut headers = HeaderMap::new();
-        headers.insert(HEADER, record.to_header().as_str());
+        let header = record.to_header();
+        let headers = || one_header(&header);
         let put = self.send(&subject, expected, headers, payload, meanwhile).await?;
         let Some(put) = put else {
             // A try whose answer was lost may have been ours.
@@ -114,24 +115,23 @@ impl Wire {
         headers: HeaderMap,
         payload: Bytes,
     ) -> Result<Option<Put>> {
-        self.send(subject, expected, headers, payload, NOTHING).await
+        self.send(subject, expected, || headers.clone(), payload, NOTHING).await
     }
 
     async fn send(
         &self,
         subject: &str,
         expected: u64,
-        mut headers: HeaderMap,
+        headers: impl Fn() -> HeaderMap,
         payload: Bytes,
         mut meanwhile: Option<impl FnOnce() + Send>,
     ) -> Result<Option<Put>> {
-        headers
-            .insert(async_nats::header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, expected.to_string());
         let deadline = Instant::now() + self.patience;
         let mut is_in_doubt = false;
         loop {
             let sent = async {
-                let (subject, headers) = (subject.to_owned(), headers.clone());
+                let (subject, mut headers) = (subject.to_owned(), headers());
+                headers.insert(EXPECTED, expected.to_string());
                 let answer =
                     self.context.publish_with_headers(subject, headers, payload.clone()).await?;
                 if let Some(meanwhile) = meanwhile.take() {
@@ -313,6 +313,12 @@ impl Wire {
         }
         Ok(all)
     }
+}
+
+fn one_header(content: &str) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert(HEADER, content);
+    headers
 }
 
 /// For whoever only waits.

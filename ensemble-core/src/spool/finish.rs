@@ -176,7 +176,7 @@ pub(super) fn read_extension(mailbox: &Mailbox, held: &Held) -> Result<Option<Ex
 
 /// By the log, where it takes it. Said only once the rename has shown that the lease was not over: a log
 /// that is replayed cannot know any more.
-fn make_settled_safe(mailbox: &Mailbox, held: &Held, inside: Option<Inside<'_>>) -> Result<()> {
+fn make_settled_safe(mailbox: &Mailbox, held: &Held, inside: Option<Inside>) -> Result<()> {
     match inside {
         Some(inside) if inside.settle(&mailbox.name, &held.id) => {
             inside.commit()?;

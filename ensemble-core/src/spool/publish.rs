@@ -375,7 +375,7 @@ struct Placed {
 /// Makes a message that is still in `tmp/` safe by the log; `false` if only its content is, by a sync of
 /// its own, since the log does not take it.
 fn log_stored(
-    inside: &Inside<'_>,
+    inside: &Inside,
     mailbox: &Mailbox,
     envelope: &Envelope,
     content: &[u8],

@@ -1,5 +1,6 @@
 //! The write-ahead log of a queue: at `durability: power`, what everybody does to messages is made safe
-//! by one sync of one file that all who wait share, instead of a file and a directory for each.
+//! by a sync of one file that they all append to, instead of a file and a directory for each. What many ask of
+//! one file at a time the kernel and the disk put together.
 //!
 //! ```text
 //! who             does, in this order                                      a power cut in between leaves
@@ -87,9 +88,7 @@ impl std::fmt::Debug for Clocked {
 
 /// Somebody who is about to change something and to say so in the log. Whoever rotates waits for them.
 #[derive(Debug)]
-pub(super) struct Inside<'a> {
-    log: &'a Log,
-    dir: &'a Dir,
+pub(super) struct Inside {
     segment: Arc<Segment>,
 }
 
@@ -110,7 +109,7 @@ impl Log {
     }
 
     /// Begins something that is to be logged; `None` if it cannot be, and has to be synced instead.
-    pub(super) fn enter(&self, queue: &Dir, bytes: usize) -> Option<Inside<'_>> {
+    pub(super) fn enter(&self, queue: &Dir, bytes: usize) -> Option<Inside> {
         if !self.is_on || bytes > LOGGED_BYTES_MAX {
             return None;
         }
@@ -124,7 +123,7 @@ impl Log {
             if let Some(segment) = current.as_ref()
                 && segment.enter()
             {
-                return Some(Inside { log: self, dir, segment: Arc::clone(segment) });
+                return Some(Inside { segment: Arc::clone(segment) });
             }
             *current = self.open_one(queue, dir).map(Arc::new);
         }
@@ -161,7 +160,7 @@ impl Log {
     }
 }
 
-impl Inside<'_> {
+impl Inside {
     /// Says that a message is about to be stored; `false` if the log does not take it.
     pub(super) fn publish(
         &self,
@@ -186,11 +185,11 @@ impl Inside<'_> {
 
     /// Makes what was said survive a power cut, with what others have said meanwhile.
     pub(super) fn commit(&self) -> Result<()> {
-        self.segment.commit(self.dir, self.log.modes)
+        self.segment.commit()
     }
 }
 
-impl Drop for Inside<'_> {
+impl Drop for Inside {
     fn drop(&mut self) {
         self.segment.leave();
     }

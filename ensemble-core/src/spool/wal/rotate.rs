@@ -6,7 +6,6 @@
 //! | it was opened | two that are open | the newest is appended to; the older one goes with the next rotation |
 //! | the old one was shut | it, which nobody appends to | goes with the next rotation |
 //! | the file system was synced | the same | the same: its records do nothing once more |
-//! | it was removed | its counters | are removed with the next one |
 
 use std::time::Duration;
 
@@ -83,15 +82,9 @@ fn take_away(dir: &Dir, old: &[Segment], boot: &str) -> Result<()> {
     remove_strays(dir)
 }
 
-/// What somebody who was killed has left. Behind the lock, where nobody else makes anything but
-/// counters.
+/// What somebody who was killed has left. Behind the lock, where nobody else makes anything.
 pub(super) fn remove_strays(dir: &Dir) -> Result<()> {
-    let known = segments(dir)?;
-    let is_known = |name: &String| {
-        name == super::LOCK
-            || parse_segment_name(name).is_some()
-            || known.iter().any(|segment| segment.header.sync_name(segment.number) == *name)
-    };
+    let is_known = |name: &String| name == super::LOCK || parse_segment_name(name).is_some();
     dir.names()?.iter().filter(|name| !is_known(name)).try_for_each(|name| dir.remove(name))
 }
 
