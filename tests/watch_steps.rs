@@ -66,6 +66,14 @@ fn filled_with(bed: &Bed, plan: &str) -> StepStore {
     store
 }
 
+/// Steps of which a watcher knows.
+fn watched(bed: &Bed, plan: &str) -> (StepStore, Watcher) {
+    let store = filled_with(bed, plan);
+    let watcher = Watcher::start(bed);
+    watcher.wait_for_status("it has found the steps", |status| status["steps"]["held"] == 0);
+    (store, watcher)
+}
+
 fn take(store: &StepStore) -> Handed {
     match store.take(&Ask::of(name("Tara"))).unwrap() {
         Next::Handed(step) => *step,
@@ -88,9 +96,7 @@ fn told(bed: &Bed) -> Option<String> {
 #[test]
 fn a_lease_ends_and_its_step_comes_back_without_anybody_asking_for_one() {
     let bed = bed();
-    let store = filled_with(&bed, SHORT_PLAN);
-    let watcher = Watcher::start(&bed);
-    watcher.wait_for_status("it has found the steps", |status| status["steps"]["held"] == 0);
+    let (store, _watcher) = watched(&bed, SHORT_PLAN);
     // Nobody can have seen the lease before.
     let began = Instant::now();
     let step = take(&store);
@@ -141,9 +147,7 @@ fn keeps_its_step_unless_it_is_late(store: &StepStore) -> bool {
 #[test]
 fn a_change_that_rings_before_it_can_be_seen_is_seen_all_the_same() {
     let bed = bed();
-    let _process = filled(&bed);
-    let watcher = Watcher::start(&bed);
-    watcher.wait_for_status("it has found the steps", |status| status["steps"]["held"] == 0);
+    let (_store, watcher) = watched(&bed, PLAN);
     let store = open_at(&bed, Durability::Power);
     let began = Instant::now();
     let _step = take(&store);
@@ -154,9 +158,7 @@ fn a_change_that_rings_before_it_can_be_seen_is_seen_all_the_same() {
 #[test]
 fn a_blocked_step_reaches_its_orchestrator_though_its_worker_is_killed_before_it_tells() {
     let bed = bed();
-    let store = filled(&bed);
-    let watcher = Watcher::start(&bed);
-    watcher.wait_for_status("it has found the steps", |status| status["steps"]["held"] == 0);
+    let (store, _watcher) = watched(&bed, PLAN);
     let step = take(&store);
     let began = Instant::now();
     // Only the transaction: whoever is killed now has posted nothing.
@@ -192,9 +194,7 @@ fn what_was_owed_before_the_watcher_began_is_told_and_another_database_is_found(
 #[test]
 fn watching_a_queue_does_not_keep_it_busy() {
     let bed = bed();
-    let store = filled(&bed);
-    let watcher = Watcher::start(&bed);
-    watcher.wait_for_status("it has found the steps", |status| status["steps"]["held"] == 0);
+    let (store, watcher) = watched(&bed, PLAN);
     take(&store);
     watcher.wait_for_status("it has seen the lease", |status| status["steps"]["held"] == 1);
     // Two observers: what each of them notes must not wake the other for ever.

@@ -81,6 +81,7 @@ impl RequestWatch {
     }
 
     /// Leaves agents that are not in this roster to the hosts that have them.
+    #[cfg(feature = "nats")]
     pub(crate) fn only_for(self, members: Roster) -> Self {
         Self { members: Some(members), ..self }
     }

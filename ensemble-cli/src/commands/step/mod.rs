@@ -148,3 +148,38 @@ fn driver<'a>(
     };
     Ok(StepDriver { store, spool, recorder, actor })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use ensemble_core::steps::Plan;
+
+    use super::*;
+
+    #[test]
+    fn what_has_rung_and_cannot_be_seen_yet_is_looked_for_soon_and_ever_later() {
+        let home = tempfile::tempdir().unwrap();
+        let open = || {
+            let options = StepOptions::new(home.path());
+            StepStore::open(&home.path().join(STEPS_FILE), options).unwrap()
+        };
+        let (ours, theirs) = (open(), open());
+        let plan = "{task_id: 0-4-1, orchestrator: orion, steps: [{agent: Tara, goal: one}]}";
+        let plan = Plan::parse(plan, "plan.yaml".as_ref()).unwrap();
+        // It rings once, and is committed when it has been looked for twice.
+        let (bell, rings) = std::sync::mpsc::channel();
+        bell.send(()).unwrap();
+        let waits = RefCell::new(Vec::new());
+        let wait = |patience| {
+            waits.borrow_mut().push(patience);
+            if waits.borrow().len() == 3 {
+                theirs.add(&plan).unwrap();
+            }
+            let _ = rings.recv_timeout(patience);
+        };
+        let until = Instant::now() + Duration::from_secs(3600);
+        assert!(wait_for_change(&ours, ours.data_version().unwrap(), until, wait).is_ok());
+        assert_eq!(waits.into_inner(), [POLL_WITH_EVENTS, PAUSE, 2 * PAUSE]);
+    }
+}
