@@ -119,17 +119,19 @@ impl Finding {
         let Some(below) = node.fields() else { return Self::parse(&line_of(node)) };
         let mut fields = Reader::below(format!("{name}."), below, fields.problems());
         let place = fields.text(&["file", "path", "location", "where"]);
-        let (file, from_place) = place.map_or((None, None), |place| {
-            let (file, line) = place_of(&place);
-            (Some(file), line)
-        });
+        let line = fields.text(&["line", "lines", "line_number"]).and_then(|text| lines_of(&text));
+        let (file, line) = match (place.as_deref().map(place_of), line) {
+            // Two lines that differ: none of them is lost.
+            (Some((_, Some(inside))), Some(line)) if inside != line => (place, Some(line)),
+            (Some((file, inside)), line) => (Some(file), inside.or(line)),
+            (None, line) => (None, line),
+        };
         let description = &["description", "message", "issue", "detail", "title", "problem"];
         let mut finding = Self {
             severity: fields.choice(&["severity", "level", "priority"], Severity::SPELLINGS),
             category: fields.text(&["category", "kind", "type"]),
             file,
-            line: from_place
-                .or_else(|| lines_of(&fields.text(&["line", "lines", "line_number"])?)),
+            line,
             description: fields.required_text(description, "say what is wrong there"),
             recommendation: fields.text(&["recommendation", "suggestion", "fix", "remedy"]),
             extra: Map::new(),

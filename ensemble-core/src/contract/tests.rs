@@ -73,6 +73,25 @@ fn a_field_is_read_by_any_of_its_names() {
     assert_eq!((one.files_modified, one.errors), (vec!["a.rs".to_owned()], vec![]));
 }
 
+/// One of them stands in the place, as `file:line`.
+#[test]
+fn a_finding_that_says_its_line_twice_is_written_and_read_to_the_same() {
+    for (place, file, line) in [
+        ("{file: a.rs:3, line: 3}", "a.rs", 3),
+        ("{file: a.rs:3, line: 4}", "a.rs:3", 4),
+        ("{file: a.rs, line: 4}", "a.rs", 4),
+    ] {
+        let finding = place.replace('}', ", description: x}");
+        let text = format!("task_id: t\nstatus: approved\nfindings: [{finding}]\n");
+        let review: Review = read("t-review.yaml", &text);
+        let found = &review.findings[0];
+        assert_eq!((found.file.as_deref(), found.line), (Some(file), Some(line)), "{place}");
+        assert!(found.extra.is_empty(), "{place}");
+        let again: Review = read("t-review.yaml", &write(&review));
+        assert_eq!(again, review, "{place}");
+    }
+}
+
 #[test]
 fn a_review_is_read_with_its_findings_in_every_shape() {
     let text = "\
