@@ -47,6 +47,7 @@ pub(crate) enum Listener<'q> {
     #[cfg(feature = "nats")]
     Servers(&'q NatsTransport, Cell<u64>),
     #[cfg(not(feature = "nats"))]
+    #[expect(dead_code, reason = "it carries the lifetime only")]
     Nowhere(std::marker::PhantomData<&'q Queue>),
 }
 
