@@ -93,7 +93,18 @@ impl TaskResult {
     }
 
     fn read(name: String, node: &Node, fields: &mut Reader<'_>) -> Self {
-        let Some(below) = node.fields() else { return Self::new(line_of(node), "success") };
+        let Some(below) = node.fields() else {
+            let task = line_of(node).trim().to_owned();
+            if task.is_empty() {
+                fields.problem(
+                    node.line,
+                    &format!("{name}.task_id"),
+                    "is missing",
+                    "name the task",
+                );
+            }
+            return Self::new(task, "success");
+        };
         let mut fields = Reader::below(format!("{name}."), below, fields.problems());
         Self {
             task_id: fields.required_text(&["task_id", "id", "task"], "name the task"),

@@ -156,6 +156,12 @@ fn both_shapes_of_the_summary_are_read() {
     assert_eq!(summary.extra["from"], "dispatch");
     let wrong = "status: success\ntotal_tasks: 1\ncompleted_tasks: 2\n";
     assert!(problems::<Summary>("x.yaml", wrong)[0].contains("2 tasks are accounted for"));
+    let blank = "status: success\ntask_results:\n  - a\n  -\n";
+    let told = problems::<Summary>("x.yaml", blank);
+    assert!(
+        told[0].contains("task_results[1].task_id") && told[0].contains("name the task"),
+        "{told:?}"
+    );
 }
 
 #[test]
