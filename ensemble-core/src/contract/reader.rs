@@ -57,15 +57,29 @@ impl<'a> Reader<'a> {
         Self { taken: vec![false; fields.len()], fields, problems, prefix }
     }
 
-    /// The field with the first of these names that is there and not empty.
+    /// The field with the first of these names that is there and not empty. One that is there twice, as
+    /// `taskId` and `task_id`, says the same twice or contradicts itself.
     pub(super) fn take(&mut self, names: &[&str]) -> Option<&'a Field> {
-        let is_there = |name: &&str| {
-            let mut fields = self.fields.iter();
-            fields.position(|(plain, f)| plain == name && !matches!(f.node.value, Value::Null))
+        let all_of = |name: &&str| {
+            let fields = self.fields.iter().enumerate();
+            let is_one = |(plain, field): &(String, &Field)| {
+                plain == name && !matches!(field.node.value, Value::Null)
+            };
+            let all: Vec<usize> = fields.filter(|(_, f)| is_one(f)).map(|(at, _)| at).collect();
+            (!all.is_empty()).then_some(all)
         };
-        let at = names.iter().find_map(is_there)?;
-        self.taken[at] = true;
-        Some(self.fields[at].1)
+        let all = names.iter().find_map(all_of)?;
+        let first = self.fields[all[0]].1;
+        for at in all {
+            let again = self.fields[at].1;
+            self.taken[at] = true;
+            if again.node.to_json() != first.node.to_json() {
+                let detail =
+                    format!("is there twice, and differs from that in line {}", first.line);
+                self.problem(again.line, names[0], detail, "keep one of the two");
+            }
+        }
+        Some(first)
     }
 
     pub(super) fn problem(

@@ -209,6 +209,13 @@ fn mistakes_are_named_with_line_field_and_hint_all_at_once() {
             "findings[0].description is missing: say what is wrong there",
         ]
     );
+    let twice = "taskId: a\nstatus: success\ntask_id: b\n";
+    assert_eq!(
+        problems::<Report>("t-completed.yaml", twice),
+        ["line 3: task_id is there twice, and differs from that in line 1: keep one of the two"]
+    );
+    let same: Report = read("t-completed.yaml", &twice.replace("b\n", "a\n"));
+    assert!(same.task_id == "a" && same.extra.is_empty(), "{same:?}");
     let yaml = problems::<Report>("t-completed.yaml", "task_id: t\nstatus: [\n");
     assert!(yaml[0].starts_with("line ") && yaml[0].contains("is not YAML"), "{yaml:?}");
 }
