@@ -14,7 +14,7 @@ use super::store::{Bare, publish, rate, receive};
 use crate::support::table::{self, Goal};
 use crate::support::{Outcome, Pairs, go_on, place, size};
 
-const SIZES: [(&str, usize); 2] = [("500 B", 500), ("16 KiB", 16 * 1024)];
+const SIZES: [(&str, usize); 3] = [("500 B", 500), ("4 KiB", 4 * 1024), ("16 KiB", 16 * 1024)];
 /// Messages of one batch of one process.
 const COUNT: usize = 10;
 

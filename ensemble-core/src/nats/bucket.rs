@@ -105,7 +105,7 @@ impl NatsTransport {
         });
         let (pattern, connections) = (self.subjects.bucket_all(), self.connections.clone());
         let is_headers_only = false;
-        let following = Following { wire, pattern, is_headers_only, connections };
+        let following = Following { wire: Arc::new(wire), pattern, is_headers_only, connections };
         self.runtime.spawn(watch::follow(following, Arc::downgrade(&pages)));
         *lock(&self.bucket.pages) = Some(pages);
         Ok(())

@@ -14,7 +14,7 @@ use super::options::NatsOptions;
 use super::runtime::Runtime;
 use super::subject::Subjects;
 use super::team::Watches;
-use super::wire::{ANSWER_PATIENCE, Wire};
+use super::wire::{ANSWER_PATIENCE, Ops, Wire};
 use crate::{Error, Result};
 
 /// The longest wait before the next try to reach a server that went away.
@@ -67,7 +67,8 @@ impl NatsTransport {
             .run(patience, wires)
             .flatten()
             .ok_or_else(|| fault("open the stream", "its name is none".to_owned(), false))?;
-        let opening = wire.clone();
+        let wire = Arc::new(wire);
+        let opening = Arc::clone(&wire);
         runtime
             .run(patience, async move { opening.open(&config).await })
             .unwrap_or_else(|| Err("no answer in time".to_owned()))
@@ -108,7 +109,8 @@ fn wires(
         let stream = context.get_stream_no_info(&names[0]).await.ok()?;
         let bucket = context.get_stream_no_info(&names[1]).await.ok()?;
         let (door, may_be_absent) = (of_stream, false);
-        let wire = Wire { client, context, stream, door, server, patience, may_be_absent };
+        let ops = Ops::new();
+        let wire = Wire { client, context, stream, door, server, patience, may_be_absent, ops };
         let bucket = Wire { stream: bucket, door: of_bucket, may_be_absent: true, ..wire.clone() };
         Some((wire, bucket))
     }

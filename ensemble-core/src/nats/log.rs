@@ -82,14 +82,14 @@ impl NatsTransport {
             let opened = wire.context.get_stream_no_info(&name).await;
             let stream = opened.map_err(|error| wire.refused("read the log", error))?;
             let door = Door::new(name, pattern.trim_end_matches('>'), connections);
-            let records = Wire { stream, door, ..wire }.history(&pattern).await?;
+            let records = Wire { stream, door, ..(*wire).clone() }.history(&pattern).await?;
             Ok(records.iter().filter_map(|r| serde_json::from_slice(&r.payload).ok()).collect())
         })
     }
 }
 
 async fn send(
-    wire: Wire,
+    wire: Arc<Wire>,
     subject: String,
     session: String,
     mut records: mpsc::Receiver<(u64, String)>,

@@ -90,7 +90,7 @@ const SETTINGS_AGE_MAX: Duration = Duration::from_secs(10);
 /// dropped.
 pub struct NatsTransport {
     runtime: Runtime,
-    wire: Wire,
+    wire: Arc<Wire>,
     /// Requests and gates.
     bucket: Bucket,
     subjects: Subjects,
@@ -155,7 +155,7 @@ impl NatsTransport {
         }
         let watch = Arc::new(Watch::new(Arc::clone(&self.news), Arc::default()));
         let following = watch::Following {
-            wire: self.wire.clone(),
+            wire: Arc::clone(&self.wire),
             pattern: self.subjects.messages(mailbox),
             connections: self.connections.clone(),
             is_headers_only: false,

@@ -149,6 +149,8 @@ impl Runtime {
         future: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
         let tokio = self.tokio.as_ref()?;
+        // Futures are large, and each step that hands one on would move it.
+        let future = Box::pin(future);
         let bounded = async move { tokio::time::timeout(limit, future).await.ok() };
         if Handle::try_current().is_err() {
             let _call = Call::begin(&self.turn);

@@ -146,7 +146,7 @@ impl Watch {
 
 /// What the task needs.
 pub(super) struct Following {
-    pub(super) wire: Wire,
+    pub(super) wire: Arc<Wire>,
     pub(super) pattern: String,
     /// Contents are not told.
     pub(super) is_headers_only: bool,

@@ -9,6 +9,8 @@
 //! A version carries a random `op`. So a writer whose answer was lost with the connection finds out
 //! whether its version is the one that stands, and sending twice stores once.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_nats::HeaderMap;
@@ -44,6 +46,25 @@ pub(super) struct Wire {
     pub(super) patience: Duration,
     /// A stream that is not there counts as an empty one.
     pub(super) may_be_absent: bool,
+    pub(super) ops: Ops,
+}
+
+/// Names for the versions that a connection writes, which nobody else gives. Clones give different ones, too.
+#[derive(Clone, Debug)]
+pub(super) struct Ops {
+    /// Random.
+    connection: Arc<str>,
+    given: Arc<AtomicU64>,
+}
+
+impl Ops {
+    pub(super) fn new() -> Self {
+        Self { connection: MessageId::generate().as_str().into(), given: Arc::default() }
+    }
+
+    fn next(&self) -> String {
+        format!("{}.{}", self.connection, self.given.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 /// What a subject holds now.
@@ -95,7 +116,7 @@ impl Wire {
         payload: Bytes,
         meanwhile: Option<impl FnOnce() + Send>,
     ) -> Result<(Put, Record)> {
-        record.op = MessageId::generate().into();
+        record.op = self.ops.next();
         let header = record.to_header();
         let headers = || one_header(&header);
         let put = self.send(&subject, expected, headers, payload, meanwhile).await?;
@@ -235,7 +256,7 @@ impl Wire {
         mut headers: HeaderMap,
     ) -> Result<Put> {
         // Two that write the same are told apart: only one of them was first.
-        let op = MessageId::generate().to_string();
+        let op = self.ops.next();
         headers.insert(HEADER, op.as_str());
         if let Some(put) = self.compare_and_set(subject, expected, headers, payload).await? {
             return Ok(put);

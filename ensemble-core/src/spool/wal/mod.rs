@@ -44,7 +44,7 @@ pub(super) const WAL: &str = "wal";
 const LOCK: &str = "lock";
 /// The largest message that is logged, in bytes. A larger one would be written twice for little: its
 /// own sync costs no more than its second copy.
-pub(super) const LOGGED_BYTES_MAX: usize = 32 * 1024;
+pub(super) const LOGGED_BYTES_MAX: usize = 8 * 1024;
 /// How large a segment grows before the next one is begun, in bytes.
 pub const WAL_BYTES_DEFAULT: u64 = 16 * 1024 * 1024;
 /// How old a segment is, in milliseconds, before whoever sweeps removes it, full or not.
