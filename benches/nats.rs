@@ -12,8 +12,9 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use async_nats::jetstream::message::PublishMessage as Publish;
 use async_nats::jetstream::{self, AckKind, consumer::PullConsumer, stream};
-use ensemble_core::message::{Envelope, Name};
+use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::nats::{NatsOptions, NatsTransport};
 use ensemble_core::spool::Settings;
 use futures_util::StreamExt as _;
@@ -104,6 +105,16 @@ impl Bare {
         self.runtime.block_on(async {
             let content = content.to_vec().into();
             self.context.publish(self.subject.clone(), content).await?.await?;
+            Ok(())
+        })
+    }
+
+    /// Stored once by its id, for as long as the server remembers it.
+    fn publish_once(&self, content: &[u8]) -> Outcome<()> {
+        let id = MessageId::generate();
+        self.runtime.block_on(async {
+            let message = Publish::build().payload(content.to_vec().into()).message_id(id);
+            self.context.send_publish(self.subject.clone(), message).await?.await?;
             Ok(())
         })
     }
@@ -280,17 +291,21 @@ fn compare(server: &Server, body: &str, envelope: &[u8]) -> Outcome<()> {
     let (ours, bare) = (Ours::new(&url, "one")?, Bare::new(&url, "one")?);
     // Nobody follows its mailbox: the server has nobody to tell of a message.
     let alone = Ours::new(&url, "alone")?;
+    // A stream of its own: what the others have stored must not wait in its consumer.
+    let once = Bare::new(&url, "once")?;
     let swaps = Swaps::new(&url, "one")?;
-    let mut rounds = [const { Vec::new() }; 6];
+    let mut rounds = [const { Vec::new() }; 7];
     for _ in 0..ROUNDS {
         let sent = times(|| ours.publish(body))?;
         let bare_sent = times(|| bare.publish(envelope))?;
         let untold = times(|| alone.publish(body))?;
         let swapped = times(|| swaps.publish(envelope))?;
+        let sent_once = times(|| once.publish_once(envelope))?;
         rounds[0].push((sent, bare_sent));
         rounds[1].push((sent, swapped));
         rounds[2].push((untold, bare_sent));
         rounds[3].push((untold, swapped));
+        rounds[6].push((untold, sent_once));
         let done = times(|| ours.receive_and_settle())?;
         rounds[4].push((done, times(|| bare.receive_and_settle())?));
         rounds[5].push((done, times(|| swaps.receive_and_settle(envelope))?));
@@ -302,6 +317,7 @@ fn compare(server: &Server, body: &str, envelope: &[u8]) -> Outcome<()> {
         "the same, against its compare-and-set",
         "receive + settle",
         "receive + settle, against two of them",
+        "publish, nobody follows, against Nats-Msg-Id",
     ];
     names.iter().zip(&rounds).for_each(|(name, rounds)| rows(name, rounds));
     let names: Vec<String> = (0..WORKERS).map(|n| format!("w{n}")).collect();

@@ -116,7 +116,14 @@ impl Finding {
     }
 
     fn read(name: String, node: &Node, fields: &mut Reader<'_>) -> Self {
-        let Some(below) = node.fields() else { return Self::parse(&line_of(node)) };
+        let Some(below) = node.fields() else {
+            let finding = Self::parse(&line_of(node));
+            if finding.description.is_empty() {
+                let field = format!("{name}.description");
+                fields.problem(node.line, &field, "is missing", "say what is wrong there");
+            }
+            return finding;
+        };
         let mut fields = Reader::below(format!("{name}."), below, fields.problems());
         let place = fields.text(&["file", "path", "location", "where"]);
         let line = fields.text(&["line", "lines", "line_number"]).and_then(|text| lines_of(&text));
@@ -144,7 +151,9 @@ impl Finding {
 /// `src/a.rs:45` and `src/a.rs:45-52` as file and line; anything else is a file.
 fn place_of(place: &str) -> (String, Option<u64>) {
     match place.trim_end_matches(':').rsplit_once(':') {
-        Some((file, line)) if lines_of(line).is_some() => (file.to_owned(), lines_of(line)),
+        Some((file, line)) if !file.trim().is_empty() && lines_of(line).is_some() => {
+            (file.trim_end().to_owned(), lines_of(line))
+        }
         _ => (place.to_owned(), None),
     }
 }

@@ -80,6 +80,8 @@ fn a_finding_that_says_its_line_twice_is_written_and_read_to_the_same() {
         ("{file: a.rs:3, line: 3}", "a.rs", 3),
         ("{file: a.rs:3, line: 4}", "a.rs:3", 4),
         ("{file: a.rs, line: 4}", "a.rs", 4),
+        ("{file: 'a.rs :4'}", "a.rs", 4),
+        ("{file: ':3', line: 4}", ":3", 4),
     ] {
         let finding = place.replace('}', ", description: x}");
         let text = format!("task_id: t\nstatus: approved\nfindings: [{finding}]\n");
@@ -89,6 +91,16 @@ fn a_finding_that_says_its_line_twice_is_written_and_read_to_the_same() {
         assert!(found.extra.is_empty(), "{place}");
         let again: Review = read("t-review.yaml", &write(&review));
         assert_eq!(again, review, "{place}");
+    }
+}
+
+#[test]
+fn a_finding_that_says_nothing_is_refused() {
+    for blank in ["", "''", "HIGH a.rs:3:  => close it"] {
+        let text = format!("task_id: t\nstatus: approved\nfindings:\n  - {blank}\n");
+        let told = problems::<Review>("t-review.yaml", &text);
+        let expected = "findings[0].description is missing: say what is wrong there";
+        assert!(told.len() == 1 && told[0].ends_with(expected), "{told:?}");
     }
 }
 
