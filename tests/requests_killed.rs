@@ -212,7 +212,7 @@ fn receiving_and_settling_cost_one_look_where_there_are_no_gates() {
     }
     for operation in ["receive", "settle"] {
         let trace = run_traced(&prepare("ask"), operation, &[]).trace;
-        let looks = trace.lines().filter(|line| line.contains("/gates\"")).count();
+        let looks = trace.lines().filter(|line| line.contains("\"gates\"")).count();
         assert_eq!(looks, if operation == "receive" { 1 } else { 2 }, "{operation}: {trace}");
     }
 }

@@ -102,8 +102,9 @@ impl Finding {
             && !place.contains(char::is_whitespace)
             && place.contains(['/', '.', ':'])
         {
-            let (file, line) = place_of(place);
+            let Place { file, line, column } = place_of(place);
             (finding.file, finding.line) = (Some(file), line);
+            finding.note_column(column);
             rest = more.trim_start();
         }
         let (what, remedy) = match rest.split_once("=>") {
@@ -127,11 +128,13 @@ impl Finding {
         let mut fields = Reader::below(format!("{name}."), below, fields.problems());
         let place = fields.text(&["file", "path", "location", "where"]);
         let line = fields.text(&["line", "lines", "line_number"]).and_then(|text| lines_of(&text));
-        let (file, line) = match (place.as_deref().map(place_of), line) {
+        let (file, line, column) = match (place.as_deref().map(place_of), line) {
             // Two lines that differ: none of them is lost.
-            (Some((_, Some(inside))), Some(line)) if inside != line => (place, Some(line)),
-            (Some((file, inside)), line) => (Some(file), inside.or(line)),
-            (None, line) => (None, line),
+            (Some(inside), Some(line)) if inside.line.is_some_and(|other| other != line) => {
+                (place, Some(line), None)
+            }
+            (Some(inside), line) => (Some(inside.file), inside.line.or(line), inside.column),
+            (None, line) => (None, line, None),
         };
         let description = &["description", "message", "issue", "detail", "title", "problem"];
         let mut finding = Self {
@@ -144,17 +147,44 @@ impl Finding {
             extra: Map::new(),
         };
         finding.extra = fields.rest();
+        finding.note_column(column);
         finding
+    }
+
+    fn note_column(&mut self, column: Option<u64>) {
+        if let Some(column) = column {
+            self.extra.entry("column").or_insert_with(|| column.into());
+        }
     }
 }
 
-/// `src/a.rs:45` and `src/a.rs:45-52` as file and line; anything else is a file.
-fn place_of(place: &str) -> (String, Option<u64>) {
-    match place.trim_end_matches(':').rsplit_once(':') {
-        Some((file, line)) if !file.trim().is_empty() && lines_of(line).is_some() => {
-            (file.trim_end().to_owned(), lines_of(line))
+/// Where something is wrong.
+struct Place {
+    file: String,
+    line: Option<u64>,
+    column: Option<u64>,
+}
+
+/// `src/a.rs:45`, `src/a.rs:45-52` and `src/a.rs:45:7`; anything else is a file.
+fn place_of(place: &str) -> Place {
+    let bare = |text: &str| text.trim_end_matches(|c: char| c == ':' || c.is_whitespace()).len();
+    let (mut file, mut numbers) = (&place[..bare(place)], Vec::new());
+    while let Some((before, last)) = file.rsplit_once(':')
+        && let Some(number) = lines_of(last)
+        && last.chars().all(|c| c.is_ascii_digit() || matches!(c, 'L' | 'l' | '-' | ' '))
+    {
+        file = &before[..bare(before)];
+        numbers.push(number);
+    }
+    match numbers[..] {
+        [line] if !file.is_empty() => {
+            Place { file: file.to_owned(), line: Some(line), column: None }
         }
-        _ => (place.to_owned(), None),
+        [column, line] if !file.is_empty() => {
+            Place { file: file.to_owned(), line: Some(line), column: Some(column) }
+        }
+        // No place, or one that only its writer understands.
+        _ => Place { file: place.to_owned(), line: None, column: None },
     }
 }
 

@@ -82,16 +82,30 @@ fn a_finding_that_says_its_line_twice_is_written_and_read_to_the_same() {
         ("{file: a.rs, line: 4}", "a.rs", 4),
         ("{file: 'a.rs :4'}", "a.rs", 4),
         ("{file: ':3', line: 4}", ":3", 4),
+        ("{file: 'a.rs:4::4:', line: 4}", "a.rs", 4),
+        ("{file: 'a.rs:1:2:3', line: 4}", "a.rs:1:2:3", 4),
+        ("{file: 'http://h:80/x', line: 4}", "http://h:80/x", 4),
     ] {
         let finding = place.replace('}', ", description: x}");
         let text = format!("task_id: t\nstatus: approved\nfindings: [{finding}]\n");
         let review: Review = read("t-review.yaml", &text);
         let found = &review.findings[0];
         assert_eq!((found.file.as_deref(), found.line), (Some(file), Some(line)), "{place}");
-        assert!(found.extra.is_empty(), "{place}");
+        assert!(found.extra.keys().all(|key| key == "column"), "{place}");
         let again: Review = read("t-review.yaml", &write(&review));
         assert_eq!(again, review, "{place}");
     }
+}
+
+#[test]
+fn a_column_behind_the_line_is_no_line() {
+    let text = "task_id: t\nstatus: approved\nfindings:\n  - {file: 'a.rs:45:7', description: x}\n  - 'a.rs:45:7: x'\n";
+    let review: Review = read("t-review.yaml", text);
+    for found in &review.findings {
+        assert_eq!((found.file.as_deref(), found.line), (Some("a.rs"), Some(45)));
+        assert_eq!((&found.extra["column"], found.description.as_str()), (&7.into(), "x"));
+    }
+    assert_eq!(read::<Review>("t-review.yaml", &write(&review)), review);
 }
 
 #[test]
