@@ -9,7 +9,8 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::io::retry_on_intr;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 const ROLE: &str = "ENSEMBLE_TEST_ROLE";
 /// Set apart from what the test harness prints.
@@ -101,6 +102,12 @@ impl Child {
             let stat = std::fs::read_to_string(&stat).unwrap();
             stat.contains(") T ") || stat.contains(") Z ")
         });
+    }
+
+    /// Returns once all of its threads have ended, and with them its locks. A zombie may have some left.
+    pub(crate) fn wait_until_dead(&self) {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        retry_on_intr(|| waitid(WaitId::Pid(Pid::from_child(&self.process)), options)).unwrap();
     }
 
     pub(crate) fn has_ended(&mut self) -> bool {

@@ -203,8 +203,7 @@ impl Supervisor {
     /// Kills it. What it has started lives on, and keeps its output open: nobody waits for its end.
     pub(crate) fn kill(&self) {
         self.child.signal(Signal::KILL);
-        let stat = format!("/proc/{}/stat", self.child.pid());
-        wait_until("it is dead", || std::fs::read_to_string(&stat).unwrap().contains(") Z "));
+        self.child.wait_until_dead();
     }
 
     /// Tells it to end, and returns what it ended with.
