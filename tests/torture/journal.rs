@@ -76,7 +76,8 @@ fn now() -> u64 {
 
 impl Journal {
     pub fn open(directory: &Path, who: &str) -> Self {
-        let who = format!("{who}.{}", std::process::id());
+        // Numbers of processes come again in an hour; the time does not.
+        let who = format!("{who}.{}.{}", std::process::id(), now());
         let mut options = OpenOptions::new();
         let file = options.create(true).append(true).open(directory.join(&who));
         Self { file: file.expect("a journal can be written"), who, number: 0 }
