@@ -5,6 +5,8 @@
 
 #[path = "support/nats_scale.rs"]
 mod nats_scale;
+#[path = "support/nats_watched.rs"]
+mod nats_watched;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -19,6 +21,8 @@ use ensemble_core::nats::{NatsOptions, NatsTransport};
 use ensemble_core::spool::Settings;
 use futures_util::StreamExt as _;
 use tokio::runtime::{Builder, Runtime};
+
+use nats_watched::{BareWatched, Watched};
 
 /// Messages of one turn.
 const MESSAGES: usize = 400;
@@ -80,20 +84,26 @@ struct Bare {
 
 impl Bare {
     fn new(url: &str, name: &str) -> Outcome<Self> {
+        Self::in_stream(url, name, name)
+    }
+
+    /// With a consumer of its own in a stream that several share.
+    fn in_stream(url: &str, stream: &str, name: &str) -> Outcome<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
-        let subject = format!("bare.{name}");
+        let subject = format!("bare.{stream}.{name}");
         let (context, consumer) = runtime.block_on(async {
             let context = jetstream::new(async_nats::connect(url).await?);
             let config = stream::Config {
-                name: format!("BARE_{name}"),
-                subjects: vec![subject.clone()],
+                name: format!("BARE_{stream}"),
+                subjects: vec![format!("bare.{stream}.*")],
                 retention: stream::RetentionPolicy::WorkQueue,
                 storage: stream::StorageType::File,
                 ..Default::default()
             };
-            let stream = context.create_stream(config).await?;
+            let stream = context.get_or_create_stream(config).await?;
             let pull = jetstream::consumer::pull::Config {
-                durable_name: Some("worker".to_owned()),
+                durable_name: Some(name.to_owned()),
+                filter_subject: subject.clone(),
                 ..Default::default()
             };
             Ok::<_, async_nats::Error>((context, stream.create_consumer(pull).await?))
@@ -320,9 +330,32 @@ fn compare(server: &Server, body: &str, envelope: &[u8]) -> Outcome<()> {
         "publish, nobody follows, against Nats-Msg-Id",
     ];
     names.iter().zip(&rounds).for_each(|(name, rounds)| rows(name, rounds));
+    drop((ours, bare, alone, once, swaps));
+    watched(&url, body, envelope)?;
+    at_once(&url, body, envelope)
+}
+
+/// A watcher on each side hears of every message.
+fn watched(url: &str, body: &str, envelope: &[u8]) -> Outcome<()> {
+    let (ours, bare) = (Watched::new(url)?, BareWatched::new(url)?);
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
+        let sent = times(|| ours.sender.publish(body))?;
+        rounds.push((sent, times(|| bare.publish(envelope))?));
+    }
+    if ours.heard() == 0 || !bare.has_heard((ROUNDS * MESSAGES) as u64) {
+        return Err("a watcher has not heard of the messages".into());
+    }
+    rows("publish, a watcher hears of it", &rounds);
+    Ok(())
+}
+
+/// Several senders that receive, each a connection; on both sides one stream for all of them.
+fn at_once(url: &str, body: &str, envelope: &[u8]) -> Outcome<()> {
     let names: Vec<String> = (0..WORKERS).map(|n| format!("w{n}")).collect();
-    let ours: Vec<Ours> = names.iter().map(|n| Ours::new(&url, n)).collect::<Outcome<_>>()?;
-    let bare: Vec<Bare> = names.iter().map(|n| Bare::new(&url, n)).collect::<Outcome<_>>()?;
+    let ours: Vec<Ours> = names.iter().map(|n| Ours::new(url, n)).collect::<Outcome<_>>()?;
+    let bare: Vec<Bare> =
+        names.iter().map(|n| Bare::in_stream(url, "team", n)).collect::<Outcome<_>>()?;
     let mut both = Vec::new();
     for _ in 0..ROUNDS {
         let a = throughput(&ours, |w| w.publish(body).and_then(|()| w.receive_and_settle()))?;

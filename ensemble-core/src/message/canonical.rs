@@ -153,13 +153,23 @@ fn body(out: &mut String, body: &str) {
     }
     let ends_line = body.ends_with('\n');
     out.push_str(if ends_line { "body: |2+\n" } else { "body: |2-\n" });
-    for row in body.strip_suffix('\n').unwrap_or(body).split('\n') {
+    for row in rows(body.strip_suffix('\n').unwrap_or(body)) {
         if !row.is_empty() {
             out.push_str("  ");
             out.push_str(row);
         }
         out.push('\n');
     }
+}
+
+/// As `split('\n')`, whose search begins anew with each row and costs more than copying the row does.
+fn rows(text: &str) -> impl Iterator<Item = &str> {
+    let ends = memchr::memchr_iter(b'\n', text.as_bytes()).chain(std::iter::once(text.len()));
+    ends.scan(0, |start, end| {
+        let row = &text[*start..end];
+        *start = end + 1;
+        Some(row)
+    })
 }
 
 /// A literal block keeps a text exactly only if it has no special characters, does not end in
@@ -207,7 +217,8 @@ pub(super) fn read(file: &str) -> Option<Fields> {
     let mut rest = file.strip_suffix(END_MARK)?;
     let mut position = 0;
     loop {
-        let (row, after) = rest.split_once('\n')?;
+        let end = memchr::memchr(b'\n', rest.as_bytes())?;
+        let (row, after) = (&rest[..end], &rest[end + 1..]);
         // No key has a colon, so the first one must be the separator's.
         let colon = row.bytes().position(|b| b == b':')?;
         let (key, value) = (&row[..colon], row[colon..].strip_prefix(": ")?);
@@ -304,7 +315,7 @@ fn read_body(value: &str, block: &str) -> Option<String> {
         quoted => return if block.is_empty() { string(quoted) } else { None },
     };
     let mut body = String::with_capacity(block.len());
-    for row in block.strip_suffix('\n')?.split('\n') {
+    for row in rows(block.strip_suffix('\n')?) {
         if !row.is_empty() {
             body.push_str(row.strip_prefix("  ")?);
         }

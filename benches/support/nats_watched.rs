@@ -1,0 +1,140 @@
+//! Senders while somebody else hears of every message, as a team's watcher does: ours with a watcher of
+//! ours, bare async-nats with an ordered consumer of its own. Each hears in a thread of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use async_nats::jetstream::{self, consumer::pull, stream};
+use ensemble_core::message::Name;
+use ensemble_core::nats::{NatsOptions, NatsTransport};
+use futures_util::StreamExt as _;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::{LOOK_INTERVAL, Ours, Outcome};
+
+/// How long a watcher listens before it looks whether it is to end.
+const LISTEN: Duration = Duration::from_millis(100);
+/// How long everything may take to be heard.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Ends what listens when it is dropped.
+struct Listener {
+    over: Arc<AtomicBool>,
+    heard: Arc<AtomicU64>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Listener {
+    /// `listen` returns how many more it has heard, `None` if it cannot go on.
+    fn start(mut listen: impl FnMut() -> Option<u64> + Send + 'static) -> Self {
+        let (over, heard) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (ends, counts) = (Arc::clone(&over), Arc::clone(&heard));
+        let thread = std::thread::spawn(move || {
+            while !ends.load(Ordering::Relaxed) {
+                let Some(more) = listen() else { return };
+                counts.fetch_add(more, Ordering::Relaxed);
+            }
+        });
+        Self { over, heard, thread: Some(thread) }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A sender and a watcher of ours.
+pub struct Watched {
+    pub sender: Ours,
+    listener: Listener,
+}
+
+impl Watched {
+    pub fn new(url: &str) -> Outcome<Self> {
+        let sender = Ours::new(url, "watched")?;
+        let watcher = NatsTransport::connect(&NatsOptions::new(url, Name::new("bench")?))?;
+        watcher.follow_team()?;
+        let mut seen = watcher.wait_for_news(0, Duration::ZERO);
+        let listener = Listener::start(move || {
+            let now = watcher.wait_for_news(seen, LISTEN);
+            Some(now - std::mem::replace(&mut seen, now))
+        });
+        Ok(Self { sender, listener })
+    }
+
+    /// How often the watcher was told of something.
+    pub fn heard(&self) -> u64 {
+        self.listener.heard.load(Ordering::Relaxed)
+    }
+}
+
+/// A sender and a consumer of bare async-nats, in a stream of their own.
+pub struct BareWatched {
+    runtime: Runtime,
+    context: jetstream::Context,
+    listener: Listener,
+}
+
+impl BareWatched {
+    const SUBJECT: &'static str = "barewatched.q";
+
+    pub fn new(url: &str) -> Outcome<Self> {
+        let runtime = Builder::new_current_thread().enable_all().build()?;
+        let context = runtime.block_on(async {
+            let context = jetstream::new(async_nats::connect(url).await?);
+            let config = stream::Config {
+                name: "BARE_WATCHED".to_owned(),
+                subjects: vec![Self::SUBJECT.to_owned()],
+                storage: stream::StorageType::File,
+                ..Default::default()
+            };
+            context.create_stream(config).await?;
+            Ok::<_, async_nats::Error>(context)
+        })?;
+        Ok(Self { runtime, context, listener: listen(url.to_owned())? })
+    }
+
+    pub fn publish(&self, content: &[u8]) -> Outcome<()> {
+        self.runtime.block_on(async {
+            let content = content.to_vec().into();
+            self.context.publish(Self::SUBJECT, content).await?.await?;
+            Ok(())
+        })
+    }
+
+    /// Whether everything was heard, once there was time for it.
+    pub fn has_heard(&self, all: u64) -> bool {
+        let deadline = Instant::now() + PATIENCE;
+        while self.listener.heard.load(Ordering::Relaxed) < all && Instant::now() < deadline {
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        self.listener.heard.load(Ordering::Relaxed) == all
+    }
+}
+
+/// An ordered consumer with a connection of its own.
+fn listen(url: String) -> Outcome<Listener> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let mut messages = runtime.block_on(async {
+        let context = jetstream::new(async_nats::connect(url).await?);
+        let stream = context.get_stream("BARE_WATCHED").await?;
+        let consumer = stream.create_consumer(pull::OrderedConfig::default()).await?;
+        Ok::<_, async_nats::Error>(consumer.messages().await?)
+    })?;
+    Ok(Listener::start(move || {
+        runtime.block_on(async {
+            match tokio::time::timeout(LISTEN, messages.next()).await {
+                Ok(Some(Ok(_))) => Some(1),
+                Ok(Some(Err(_)) | None) => None,
+                Err(_) => Some(0),
+            }
+        })
+    }))
+}
