@@ -59,7 +59,7 @@ pub(super) struct Pages {
 }
 
 impl Hearer for Pages {
-    fn hear(&self, message: &async_nats::Message, _seq: u64, _at_millis: u64) {
+    fn hear(&self, message: &async_nats::Message, _seq: u64, _at_millis: u64) -> bool {
         match Subjects::key_of(&message.subject) {
             Some(Key::Request(id)) => {
                 lock(&self.changed).insert(id);
@@ -75,6 +75,7 @@ impl Hearer for Pages {
             None => {}
         }
         self.news.ring();
+        true
     }
 
     fn anew(&self) -> Arc<Notify> {

@@ -42,12 +42,13 @@ impl Team {
 }
 
 impl Hearer for Team {
-    fn hear(&self, message: &async_nats::Message, seq: u64, at_millis: u64) {
-        if let Some(mailbox) = Subjects::mailbox_in(&message.subject) {
-            self.watch(&mailbox).hear(message, seq, at_millis);
-        }
+    fn hear(&self, message: &async_nats::Message, seq: u64, at_millis: u64) -> bool {
+        let mailbox = Subjects::mailbox_in(&message.subject);
+        let is_news =
+            mailbox.is_some_and(|mailbox| self.watch(&mailbox).hear(message, seq, at_millis));
         *lock(&self.seen_seq) = seq;
         self.news.ring();
+        is_news
     }
 
     fn anew(&self) -> Arc<Notify> {

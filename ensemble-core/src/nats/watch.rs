@@ -27,6 +27,8 @@ pub(super) const SILENCE: Duration = Duration::from_secs(2);
 /// News gather for so long after a question before the next one is asked, unless somebody waits for them. A
 /// connection that works hears mostly of itself: of all that it does in this time it is told at once.
 const GATHERING: Duration = Duration::from_millis(4);
+/// As long as it has heard of nothing else, twice as long each time, up to this.
+const GATHERING_MAX: Duration = Duration::from_millis(64);
 /// For so long after a race was lost to somebody else, nothing is left to gather.
 const RIVALRY: Duration = Duration::from_secs(1);
 /// How many are asked for at a time where nothing is left to gather.
@@ -157,8 +159,8 @@ pub(super) struct Following {
 /// Who takes what a consumer tells.
 pub(super) trait Hearer: Send + Sync {
     /// A version that is new, or was there before; versions come in order, and again when it is
-    /// followed anew.
-    fn hear(&self, message: &async_nats::Message, seq: u64, at_millis: u64);
+    /// followed anew. Returns whether it was not known yet.
+    fn hear(&self, message: &async_nats::Message, seq: u64, at_millis: u64) -> bool;
 
     /// Rung to have everything told anew.
     fn anew(&self) -> Arc<Notify>;
@@ -172,10 +174,11 @@ pub(super) trait Hearer: Send + Sync {
 }
 
 impl Hearer for Watch {
-    fn hear(&self, message: &async_nats::Message, seq: u64, at_millis: u64) {
+    fn hear(&self, message: &async_nats::Message, seq: u64, at_millis: u64) -> bool {
         let mut index = self.index();
         // What was written over this connection is known already, and need not be read again.
         let id = Subjects::id_in(&message.subject).filter(|id| index.is_news(id, seq));
+        let is_news = id.is_some();
         if let Some(id) = id {
             let headers = message.headers.as_ref();
             let record = Record::of(headers);
@@ -187,6 +190,7 @@ impl Hearer for Watch {
         index.heard += 1;
         drop(index);
         self.note_changed();
+        is_news
     }
 
     fn anew(&self) -> Arc<Notify> {
@@ -227,9 +231,11 @@ async fn follow_once<H: Hearer>(
         let hearer = hearer.upgrade()?;
         (hearer.anew(), hearer.news().haste.subscribe())
     };
+    let mut gathering = GATHERING;
     loop {
         let (asked_at, is_close) = (tokio::time::Instant::now(), hearer.upgrade()?.is_close());
         consumer.ask(if is_close { CLOSE_BATCH } else { 1 }).await.ok()?;
+        let mut is_news = false;
         loop {
             let told = tokio::select! {
                 told = consumer.hear() => told.ok()?,
@@ -237,13 +243,14 @@ async fn follow_once<H: Hearer>(
                 () = anew.notified() => return Some(()),
             };
             let Some(Told { message, seq, at }) = told else { break };
-            hearer.upgrade()?.hear(&message, seq, at);
+            is_news |= hearer.upgrade()?.hear(&message, seq, at);
         }
+        gathering = if is_news { GATHERING } else { GATHERING_MAX.min(gathering * 2) };
         if is_close || consumer.pending() >= CLOSE_BATCH {
             continue;
         }
         tokio::select! {
-            () = tokio::time::sleep_until(asked_at + GATHERING) => {}
+            () = tokio::time::sleep_until(asked_at + gathering) => {}
             hurried = haste.wait_for(|hasty| *hasty > 0) => drop(hurried.ok()?),
             changed = connections.changed() => return changed.ok(),
             () = anew.notified() => return Some(()),
