@@ -70,12 +70,17 @@ fn prepared(home: &Path, what: &str) -> Outcome<PathBuf> {
     Ok(project)
 }
 
-/// Microseconds from before the start to after the end.
-fn start(command: &mut Command) -> Outcome<f64> {
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+/// Without what the environment may say of another queue.
+pub fn clean(command: &mut Command) {
     for variable in ["ENSEMBLE_QUEUE", "ENSEMBLE_AGENT_ID", "LIZA_AGENT_ID"] {
         command.env_remove(variable);
     }
+}
+
+/// Microseconds from before the start to after the end.
+pub fn start(command: &mut Command) -> Outcome<f64> {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    clean(command);
     let began = now_ns();
     let status = command.status()?;
     let ended = now_ns();

@@ -41,7 +41,9 @@ mod fsck;
 mod gated;
 mod glance;
 mod leave;
+mod listing;
 pub(crate) mod mailbox;
+mod opened;
 mod owners;
 mod place;
 mod publish;
@@ -53,7 +55,6 @@ mod sweep;
 mod waiting;
 mod wal;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -86,6 +87,7 @@ pub use sweep::{Observed, Swept, TMP_AGE_MAX};
 pub use wal::{Replayed, WAL_BYTES_DEFAULT};
 
 use mailbox::Mailbox;
+use opened::Opened;
 
 /// How long a call waits for another process's lock before it gives up, unless configured.
 pub const LOCK_PATIENCE: Duration = Duration::from_secs(5);
@@ -181,7 +183,7 @@ impl fmt::Debug for Options {
 pub struct Spool {
     root: PathBuf,
     options: Box<Options>,
-    open: Mutex<HashMap<Name, Arc<Mailbox>>>,
+    open: Mutex<Opened>,
 }
 
 impl Spool {
@@ -261,20 +263,15 @@ impl Spool {
     /// The open mailbox, opened anew if the directory was replaced since.
     fn mailbox(&self, name: &Name) -> Result<Arc<Mailbox>> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(mailbox) = open.get(name)
-            && mailbox.is_current()
-        {
-            return Ok(Arc::clone(mailbox));
+        if let Some(mailbox) = open.get(name) {
+            return Ok(mailbox);
         }
-        open.remove(name);
         let queue = self.queue_dir()?;
         let mailboxes = self.mailboxes_dir()?;
         if mailboxes.stat(name.as_str())?.is_none() {
             return Err(self.no_mailbox(name));
         }
-        let mailbox = Arc::new(Mailbox::open(queue, &mailboxes, name, &self.options)?);
-        open.insert(name.clone(), Arc::clone(&mailbox));
-        Ok(mailbox)
+        Ok(open.insert(Mailbox::open(queue, &mailboxes, name, &self.options)?))
     }
 
     fn record(&self, kind: &str, actor: &Name, data: serde_json::Value) {

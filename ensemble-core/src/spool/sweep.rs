@@ -76,6 +76,9 @@ impl Spool {
     /// # Errors
     /// The mailbox is unknown or cannot be listed.
     pub fn observe(&self, mailbox: &Name) -> Result<Vec<Observed>> {
+        if self.holds_nothing(mailbox) {
+            return Ok(Vec::new());
+        }
         let mailbox = self.mailbox(mailbox)?;
         let usual = mailbox.settings()?.lease_duration();
         let mut observed = Vec::new();
@@ -88,6 +91,16 @@ impl Spool {
             });
         }
         Ok(observed)
+    }
+
+    /// Whether a mailbox can be seen to have no held message without opening it: observers look at all
+    /// mailboxes again and again, and most of them are idle.
+    fn holds_nothing(&self, mailbox: &Name) -> bool {
+        let cur = self
+            .mailboxes_dir()
+            .and_then(|mailboxes| mailboxes.open_child(mailbox.as_str()))
+            .and_then(|home| home.open_child("cur"));
+        matches!(cur.and_then(|cur| is_empty(&cur)), Ok(true))
     }
 
     /// Takes a message away from a holder that has fallen silent: it can be received again, and
@@ -160,6 +173,15 @@ impl Spool {
         }
         Ok(removed)
     }
+}
+
+fn is_empty(dir: &Dir) -> Result<bool> {
+    let mut is_empty = true;
+    dir.for_each(|_| {
+        is_empty = false;
+        ControlFlow::Break(())
+    })?;
+    Ok(is_empty)
 }
 
 fn remove_all(dir: &Dir, files: &[String]) -> Result<usize> {
