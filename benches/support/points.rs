@@ -56,8 +56,8 @@ impl Points {
         table::curve_heading(title, &heads);
         for (name, unit) in series {
             let at = |x: &usize| {
-                let point = of_chart.iter().find(|p| (p.x, p.series.as_str()) == (*x, name));
-                point.map(|p| p.y)
+                let is_it = |p: &&&Point| (p.x, p.series.as_str(), p.unit) == (*x, name, unit);
+                of_chart.iter().find(is_it).map(|p| p.y)
             };
             table::curve(name, unit, &xs.iter().map(at).collect::<Vec<_>>());
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 
 use super::project::Project;
+use crate::rows::burst::drop_reports;
 use crate::support::peak::Usage;
 use crate::support::points::{At, Points};
 use crate::support::process::watcher;
@@ -49,17 +50,6 @@ fn dropped(files: usize, at: &mut At<'_>) -> Outcome<&'static str> {
     drop(first);
     project.watcher(at)?;
     Ok(project.place)
-}
-
-/// Renames reports into the drop box as fast as it goes.
-fn drop_reports(queue: &Path, files: usize) -> Outcome<()> {
-    for number in 0..files {
-        let name = format!("task-{number}-completed.yaml");
-        let tmp = queue.join("tmp").join(&name);
-        std::fs::write(&tmp, format!("task_id: task-{number}\nworker_id: worker-1\n"))?;
-        std::fs::rename(&tmp, queue.join("reports").join(&name))?;
-    }
-    Ok(())
 }
 
 /// The seconds until the ledger has a line for each file, which is written last.

@@ -55,12 +55,13 @@ mod sweep;
 mod waiting;
 mod wal;
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::durable::{self, Dir, Durability, Modes};
+use crate::durable::{self, Dir, Durability, FileId, Modes};
 use crate::env::{Clock, Counts, Delivery, Lease, Published, SystemClock, Transport};
 use crate::event_log::{NullRecorder, Recorder};
 use crate::message::{Envelope, Name};
@@ -184,6 +185,8 @@ pub struct Spool {
     root: PathBuf,
     options: Box<Options>,
     open: Mutex<Opened>,
+    /// By mailbox: which `done/` was looked at last, and since when its oldest message has not changed.
+    oldest_settled: Mutex<HashMap<Name, (FileId, i128)>>,
 }
 
 impl Spool {
@@ -222,7 +225,12 @@ impl Spool {
     /// replayed, without which messages that were acknowledged may be missing.
     pub fn open(root: &Path, options: Options) -> Result<Self> {
         let spool =
-            Self { root: root.to_owned(), options: Box::new(options), open: Mutex::default() };
+            Self {
+                root: root.to_owned(),
+                options: Box::new(options),
+                open: Mutex::default(),
+                oldest_settled: Mutex::default(),
+            };
         spool.mailboxes_dir()?;
         wal::replay_if_restarted(&spool)?;
         Ok(spool)
