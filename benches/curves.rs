@@ -12,15 +12,23 @@ use std::path::Path;
 use std::process::ExitCode;
 
 /// Of the whole picture, in its own units.
-const WIDTH: f64 = 860.0;
+const WIDTH: f64 = 930.0;
 const HEIGHT: f64 = 440.0;
 /// Where the axes end: left, right, top, bottom.
 const FRAME: (f64, f64, f64, f64) = (84.0, 560.0, 48.0, 380.0);
 /// Between two lines of the legend.
 const LEGEND_STEP: f64 = 22.0;
 /// Of medium lightness, so that they stand out on both backgrounds.
-const COLOURS: [&str; 8] =
-    ["#2f7ed8", "#d9542b", "#2a9d5c", "#a45ad1", "#b8860b", "#d6408f", "#1c9aaa", "#7a7a7a"];
+const COLOURS: [&str; 9] = [
+    "#2f7ed8", "#d9542b", "#2a9d5c", "#a45ad1", "#b8860b", "#d6408f", "#1c9aaa", "#7a7a7a", "#8a5a44",
+];
+/// What the charts are of.
+const TITLES: [(&str, &str); 4] = [
+    ("messages", "Messages that wait in one mailbox"),
+    ("mailboxes", "Mailboxes, three messages each"),
+    ("files", "Files in a drop box at once"),
+    ("log", "Lines of the event log"),
+];
 const STYLE: &str = "<style>
   .back { fill: #ffffff; stroke: #c8c8c8 } .grid { stroke: #dcdcdc } .axis { stroke: #555555; fill: none }
   text { fill: #222222; font: 13px system-ui, sans-serif } .title { font-size: 16px; font-weight: 600 }
@@ -122,7 +130,8 @@ fn draw_all(csv: &Path, directory: &Path) -> Outcome<()> {
     std::fs::create_dir_all(directory)?;
     for ((name, kind), chart) in read(&std::fs::read_to_string(csv)?)? {
         let path = directory.join(format!("{name}-{}.svg", kind.word()));
-        let title = format!("{}: {}", name, kind.word());
+        let known = TITLES.iter().find(|(chart, _)| *chart == name);
+        let title = format!("{}: {}", known.map_or(name.as_str(), |(_, title)| title), kind.word());
         std::fs::write(&path, draw(&title, kind, &chart)?)?;
         println!("{}", path.display());
     }
