@@ -20,7 +20,8 @@ const FRAME: (f64, f64, f64, f64) = (84.0, 560.0, 48.0, 380.0);
 const LEGEND_STEP: f64 = 22.0;
 /// Of medium lightness, so that they stand out on both backgrounds.
 const COLOURS: [&str; 9] = [
-    "#2f7ed8", "#d9542b", "#2a9d5c", "#a45ad1", "#b8860b", "#d6408f", "#1c9aaa", "#7a7a7a", "#8a5a44",
+    "#2f7ed8", "#d9542b", "#2a9d5c", "#a45ad1", "#b8860b", "#d6408f", "#1c9aaa", "#7a7a7a",
+    "#8a5a44",
 ];
 /// What the charts are of.
 const TITLES: [(&str, &str); 4] = [

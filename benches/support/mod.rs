@@ -40,7 +40,9 @@ pub fn size(variable: &str, usual: usize) -> usize {
 /// Sizes from the environment, as `1000,10000`.
 pub fn sizes(variable: &str, usual: &[usize]) -> Outcome<Vec<usize>> {
     match std::env::var(variable) {
-        Ok(text) => Ok(text.split(',').map(|size| size.trim().parse()).collect::<Result<_, _>>()?),
+        Ok(text) => {
+            Ok(text.split(',').map(|size| size.trim().parse()).collect::<Result<_, _>>()?)
+        }
         Err(_) => Ok(usual.to_vec()),
     }
 }

@@ -124,7 +124,10 @@ mod tests {
             assert_eq!(only[0].get_name(), verb.get_name());
             assert_eq!(ids(only[0]), ids(verb), "{}", verb.get_name());
             let nested = |command: &Command| {
-                command.get_subcommands().map(|c| (c.get_name().to_owned(), ids(c))).collect::<Vec<_>>()
+                command
+                    .get_subcommands()
+                    .map(|c| (c.get_name().to_owned(), ids(c)))
+                    .collect::<Vec<_>>()
             };
             assert_eq!(nested(only[0]), nested(verb), "{}", verb.get_name());
         }

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-
 use super::project::Project;
 use crate::rows::burst::drop_reports;
 use crate::support::peak::Usage;

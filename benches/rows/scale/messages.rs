@@ -35,7 +35,8 @@ pub fn run(points: &mut Points) -> Outcome<()> {
         commands(&project, &project.spool()?, &mailbox, at)?;
         project.watcher(at)?;
     }
-    points.print(CHART, &format!("messages in one mailbox ({}, durability process)", project.place));
+    points
+        .print(CHART, &format!("messages in one mailbox ({}, durability process)", project.place));
     Ok(())
 }
 
@@ -91,12 +92,7 @@ fn library(project: &Project, mailbox: &Name, at: &mut At<'_>) -> Outcome<()> {
 }
 
 /// The commands, each a process of its own.
-pub fn commands(
-    project: &Project,
-    spool: &Spool,
-    mailbox: &Name,
-    at: &mut At<'_>,
-) -> Outcome<()> {
+pub fn commands(project: &Project, spool: &Spool, mailbox: &Name, at: &mut At<'_>) -> Outcome<()> {
     let mailbox_name = mailbox.as_str();
     let recv = ["recv", "--as", mailbox_name];
     let backlog = project.queue().join("mailbox").join(mailbox_name).join("backlog");

@@ -210,14 +210,14 @@ impl Dir {
             retry_on_intr(|| fs::openat(&self.fd, name, flags, Mode::from_raw_mode(modes.file)))
                 .map_err(|e| Error::io("create", path(), e))?;
         let mut file = File::from(fd);
-        let written =
-            write(&mut file).map_err(|e| Error::io("write", path(), e)).and_then(|()| {
-                match durability {
-                    Durability::Power => retry_on_intr(|| fs::fdatasync(&file))
-                        .map_err(|e| Error::io("sync", path(), e)),
-                    Durability::Process => Ok(()),
+        let written = write(&mut file).map_err(|e| Error::io("write", path(), e)).and_then(|()| {
+            match durability {
+                Durability::Power => {
+                    retry_on_intr(|| fs::fdatasync(&file)).map_err(|e| Error::io("sync", path(), e))
                 }
-            });
+                Durability::Process => Ok(()),
+            }
+        });
         match written {
             Ok(()) => Ok(file),
             Err(error) => {

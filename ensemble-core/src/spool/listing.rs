@@ -164,9 +164,14 @@ mod tests {
         let mut ids: Vec<MessageId> = (0..200).map(|_| MessageId::generate()).collect();
         let first = ids[0].unix_millis().unwrap();
         ids.extend((0..50).map(|number| id(&format!("task-{number}"))));
-        ids.extend(["0199AA10-4C5E-7B3A-A1B2-3C4D5E6F7081", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"].map(id));
+        ids.extend(
+            ["0199AA10-4C5E-7B3A-A1B2-3C4D5E6F7081", "6ba7b810-9dad-11d1-80b4-00c04fd430c8"]
+                .map(id),
+        );
         let made_at = |id: &MessageId| {
-            let spread = id.as_str().bytes().fold(0_u64, |sum, byte| sum.wrapping_mul(31) + u64::from(byte)) % 9;
+            let spread =
+                id.as_str().bytes().fold(0_u64, |sum, byte| sum.wrapping_mul(31) + u64::from(byte))
+                    % 9;
             id.unix_millis().unwrap_or(first + spread)
         };
         let mut aged: Vec<(u64, MessageId)> =

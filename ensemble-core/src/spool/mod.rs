@@ -224,13 +224,12 @@ impl Spool {
     /// [`Error::NoQueue`] if there is none, or it is open to writing by everybody; or the log cannot be
     /// replayed, without which messages that were acknowledged may be missing.
     pub fn open(root: &Path, options: Options) -> Result<Self> {
-        let spool =
-            Self {
-                root: root.to_owned(),
-                options: Box::new(options),
-                open: Mutex::default(),
-                oldest_settled: Mutex::default(),
-            };
+        let spool = Self {
+            root: root.to_owned(),
+            options: Box::new(options),
+            open: Mutex::default(),
+            oldest_settled: Mutex::default(),
+        };
         spool.mailboxes_dir()?;
         wal::replay_if_restarted(&spool)?;
         Ok(spool)

@@ -71,7 +71,8 @@ impl Spool {
     fn sweep_settled(&self, mailbox: &Mailbox, keep: Duration) -> Result<usize> {
         let known = || self.oldest_settled.lock().unwrap_or_else(PoisonError::into_inner);
         let (done, last) = (mailbox.done.id()?, known().get(&mailbox.name).copied());
-        if last.is_some_and(|(seen, oldest_ns)| seen == done && oldest_ns >= self.oldest_kept(keep)) {
+        if last.is_some_and(|(seen, oldest_ns)| seen == done && oldest_ns >= self.oldest_kept(keep))
+        {
             return Ok(0);
         }
         let old = self.older(&mailbox.done, keep, |file| place::parse_plain(file).is_some())?;
