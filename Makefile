@@ -1,5 +1,5 @@
 # Two commands are all the set-up there is: `make demo` and `make test`.
-.PHONY: demo test test-agents mcp-conformance lint docs bench torture power-cut fuzz sim deny needs
+.PHONY: demo test test-agents mcp-conformance lint docs bench curves torture power-cut fuzz sim deny needs
 
 # The main job: a small team at work in a tmux server of its own.
 demo: needs
@@ -31,6 +31,13 @@ docs:
 bench: needs
 	@.ci/needs valgrind
 	cargo bench --workspace
+
+# How cost and memory grow with what lies in the queue, as pictures; docs/benchmarks.md tells more.
+CURVES := $(CURDIR)/docs/curves
+curves: needs
+	cargo build --profile bench --package ensemble-cli
+	ENSEMBLE_BENCH_CSV=$(CURVES)/scale.csv cargo bench --package ensemble-watch --bench table -- scale
+	cargo bench --package ensemble-watch --bench curves -- $(CURVES)/scale.csv $(CURVES)
 
 # Many processes on one queue, board and table of steps, killed, stopped and restarted, with a checker
 # over the history; then the crash and race tests. Longer, and with a seed of your own.

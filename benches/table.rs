@@ -28,6 +28,9 @@ const ROWS: [Row; 11] = [
     ("burst", rows::burst::run),
 ];
 
+/// Rows of minutes, which are measured only if they are named.
+const LONG_ROWS: [Row; 1] = [("scale", rows::scale::run)];
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().is_some_and(|first| first == ROLE) {
@@ -40,9 +43,12 @@ fn main() -> ExitCode {
         };
     }
     let wanted: Vec<&String> = arguments.iter().filter(|a| !a.starts_with('-')).collect();
-    let is_wanted = |name: &str| wanted.is_empty() || wanted.iter().any(|w| *w == name);
+    let is_named = |name: &str| wanted.iter().any(|w| *w == name);
+    let is_wanted = |name: &str| wanted.is_empty() || is_named(name);
+    let usual = ROWS.into_iter().filter(|(name, _)| is_wanted(name));
+    let long = LONG_ROWS.into_iter().filter(|(name, _)| is_named(name));
     let mut failed = false;
-    for (name, run) in ROWS.into_iter().filter(|(name, _)| is_wanted(name)) {
+    for (name, run) in usual.chain(long) {
         if let Err(error) = go_on().and_then(|()| run()) {
             println!("  {name}: {error}");
             failed = true;

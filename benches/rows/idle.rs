@@ -1,11 +1,11 @@
 //! What the sidecar costs while nothing happens.
 
-use std::fs;
 use std::time::Duration;
 
 use ensemble_core::message::Name;
 use ensemble_core::spool::{Options, Spool};
 
+use crate::support::peak::Usage;
 use crate::support::process::watcher;
 use crate::support::table::{self, Goal};
 use crate::support::{Outcome, go_on, now_ns, place, size};
@@ -38,31 +38,4 @@ pub fn run() -> Outcome<()> {
     let wake_ups = (after.wake_ups - before.wake_ups) as f64 * 60e9 / elapsed_ns;
     table::value("wake-ups", wake_ups, "a minute", Goal::None);
     Ok(())
-}
-
-/// What a process has used, all threads.
-struct Usage {
-    cpu_ns: u64,
-    wake_ups: u64,
-    resident_kib: u64,
-}
-
-impl Usage {
-    fn of(pid: u32) -> Outcome<Self> {
-        let (mut cpu_ns, mut wake_ups) = (0, 0);
-        for task in fs::read_dir(format!("/proc/{pid}/task"))? {
-            let task = task?.path();
-            let times = fs::read_to_string(task.join("schedstat"))?;
-            cpu_ns += times.split(' ').next().ok_or("no times")?.parse::<u64>()?;
-            wake_ups +=
-                field(&fs::read_to_string(task.join("status"))?, "voluntary_ctxt_switches:")?;
-        }
-        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-        Ok(Self { cpu_ns, wake_ups, resident_kib: field(&status, "VmRSS:")? })
-    }
-}
-
-fn field(status: &str, name: &str) -> Outcome<u64> {
-    let row = status.lines().find_map(|row| row.strip_prefix(name)).ok_or("no such field")?;
-    Ok(row.split_whitespace().next().ok_or("no value")?.parse()?)
 }

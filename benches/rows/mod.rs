@@ -7,6 +7,7 @@ pub mod idle;
 pub mod lint;
 pub mod nudge;
 pub mod peers;
+pub mod scale;
 pub mod shared;
 pub mod start;
 pub mod steps;

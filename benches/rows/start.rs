@@ -48,12 +48,35 @@ pub fn run() -> Outcome<()> {
         table::pairs(what, "us", &pairs, Goal::AtMost(3.0));
     }
     for name in ["ensemble", "ensemble-watch"] {
-        if let Ok(file) = std::fs::metadata(programs.join(name)) {
-            let mebibytes = file.len() as f64 / (1024.0 * 1024.0);
-            table::value(&format!("size of {name}, with symbols"), mebibytes, "MiB", Goal::None);
+        if let Ok(program) = std::fs::read(programs.join(name)) {
+            let mebibytes = |bytes: u64| bytes as f64 / (1024.0 * 1024.0);
+            let whole = mebibytes(program.len() as u64);
+            table::value(&format!("size of {name}, with symbols"), whole, "MiB", Goal::None);
+            let loaded = mebibytes(loaded_bytes(&program).ok_or("it is no 64-bit ELF file")?);
+            table::value(&format!("size of {name}, what is loaded"), loaded, "MiB", Goal::None);
         }
     }
     Ok(())
+}
+
+/// What the program headers of an ELF file have loaded into memory: what is left of it without symbols.
+fn loaded_bytes(program: &[u8]) -> Option<u64> {
+    const LOAD: u64 = 1;
+    let number = |at: usize, bytes: usize| {
+        let digits = program.get(at..at + bytes)?.iter().rev();
+        Some(digits.fold(0_u64, |number, byte| number << 8 | u64::from(*byte)))
+    };
+    if !program.starts_with(b"\x7fELF\x02\x01") {
+        return None;
+    }
+    let first = usize::try_from(number(32, 8)?).ok()?;
+    let (bytes, count) = (usize::try_from(number(54, 2)?).ok()?, number(56, 2)?);
+    let headers = (0..count).zip((first..).step_by(bytes.max(1)));
+    let sizes = headers.map(|(_, at)| match number(at, 4)? {
+        LOAD => number(at + 32, 8),
+        _ => Some(0),
+    });
+    sizes.sum()
 }
 
 /// A project of its own for each verb.
@@ -70,12 +93,17 @@ fn prepared(home: &Path, what: &str) -> Outcome<PathBuf> {
     Ok(project)
 }
 
-/// Microseconds from before the start to after the end.
-fn start(command: &mut Command) -> Outcome<f64> {
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+/// Without what the environment may say of another queue.
+pub fn clean(command: &mut Command) {
     for variable in ["ENSEMBLE_QUEUE", "ENSEMBLE_AGENT_ID", "LIZA_AGENT_ID"] {
         command.env_remove(variable);
     }
+}
+
+/// Microseconds from before the start to after the end.
+pub fn start(command: &mut Command) -> Outcome<f64> {
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    clean(command);
     let began = now_ns();
     let status = command.status()?;
     let ended = now_ns();

@@ -6,7 +6,9 @@
 //! ours and its limit take turns within each round, so that a ratio survives what an absolute
 //! number does not.
 
+pub mod peak;
 pub mod place;
+pub mod points;
 pub mod process;
 pub mod table;
 
@@ -33,6 +35,16 @@ pub fn micros(from_ns: u64, to_ns: u64) -> f64 {
 /// A size from the environment.
 pub fn size(variable: &str, usual: usize) -> usize {
     std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(usual)
+}
+
+/// Sizes from the environment, as `1000,10000`.
+pub fn sizes(variable: &str, usual: &[usize]) -> Outcome<Vec<usize>> {
+    match std::env::var(variable) {
+        Ok(text) => {
+            Ok(text.split(',').map(|size| size.trim().parse()).collect::<Result<_, _>>()?)
+        }
+        Err(_) => Ok(usual.to_vec()),
+    }
 }
 
 /// Ends the row after Ctrl-C, so that everything it has started is ended by its guard.

@@ -27,6 +27,21 @@ pub fn in_memory_or_on_disk() -> Outcome<(TempDir, &'static str)> {
     }
 }
 
+/// In memory if that has room for so many bytes, as files and for whoever works with them; else on the disk.
+pub fn with_room_for(bytes: u64) -> Outcome<(TempDir, &'static str)> {
+    let has_room = |dir: &TempDir| {
+        let free = rustix::fs::statvfs(dir.path()).ok()?;
+        let memory = std::fs::read_to_string("/proc/meminfo").ok()?;
+        let row = memory.lines().find_map(|row| row.strip_prefix("MemAvailable:"))?;
+        let available: u64 = row.split_whitespace().next()?.parse().ok()?;
+        Some(free.f_bavail * free.f_frsize > bytes && available * 1024 > bytes + bytes / 2)
+    };
+    match in_memory() {
+        Some(dir) if has_room(&dir) == Some(true) => Ok((dir, "tmpfs")),
+        _ => Ok((on_disk()?, "disk")),
+    }
+}
+
 /// Where the programs of this build lie: this one is in `deps/` below it.
 pub fn beside_this_program() -> Outcome<PathBuf> {
     let this = std::env::current_exe()?;

@@ -69,3 +69,23 @@ pub fn value(what: &str, value: f64, unit: &str, goal: Goal) {
 pub fn note(text: &str) {
     println!("  note: {text}");
 }
+
+/// The head of curves: what stands along their axis.
+pub fn curve_heading(title: &str, places: &[String]) {
+    println!("\n{title}");
+    let cells: String = places.iter().map(|place| format!("{place:<26} ")).collect();
+    println!("  {:<38} {cells}last / first", "median (p10-p90)");
+}
+
+/// One curve as a row, and what its last point is of its first.
+pub fn curve(what: &str, unit: &str, points: &[Option<Summary>]) {
+    let cells: String = points.iter().map(|point| format!("{:<26} ", cell(*point, unit))).collect();
+    let ends = (points.first().copied().flatten(), points.last().copied().flatten());
+    let growth = match ends {
+        (Some(first), Some(last)) if first.median > 0.0 => {
+            format!("{} x", number(last.median / first.median))
+        }
+        _ => "-".to_owned(),
+    };
+    println!("  {what:<38} {cells}{growth}");
+}

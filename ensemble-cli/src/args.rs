@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{CommandFactory as _, FromArgMatches as _, Parser};
+use clap::{ArgMatches, Args as _, Command, CommandFactory as _, FromArgMatches as _, Parser};
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::message::Name;
 
@@ -46,9 +46,25 @@ pub(crate) struct Globals {
 
 /// Reads the command line; also what the verb is called.
 pub(crate) fn parse() -> Result<(Cli, String), clap::Error> {
-    let matches = Cli::command().try_get_matches()?;
+    let matches = match parse_verb_first() {
+        Some(matches) => matches,
+        None => Cli::command().try_get_matches()?,
+    };
     let verb = matches.subcommand_name().unwrap_or_default().to_owned();
     Ok((Cli::from_arg_matches(&matches)?, verb))
+}
+
+/// Reads a command line that begins with its verb, as nearly all do, without describing all the other verbs to
+/// the parser, which takes longer than most verbs themselves. Whatever is not right, and every question for help,
+/// is answered by the whole command, which knows what else there is.
+fn parse_verb_first() -> Option<ArgMatches> {
+    let first = std::env::args_os().nth(1)?;
+    with_one_verb(first.to_str()?)?.try_get_matches().ok()
+}
+
+fn with_one_verb(name: &str) -> Option<Command> {
+    let program = Globals::augment_args(Command::new("ensemble")).disable_help_subcommand(true);
+    Some(program.subcommand(Verb::described(name)?))
 }
 
 /// A duration: plain seconds, or units as in `1h 30m`.
@@ -91,6 +107,31 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn each_verb_by_itself_takes_what_it_takes_among_all() {
+        let ids = |command: &Command| {
+            command.get_arguments().map(|arg| arg.get_id().to_string()).collect::<Vec<_>>()
+        };
+        let mut whole = Cli::command();
+        whole.build();
+        for verb in whole.get_subcommands() {
+            let mut alone = with_one_verb(verb.get_name()).expect(verb.get_name());
+            alone.build();
+            let only: Vec<&Command> = alone.get_subcommands().collect();
+            assert_eq!(only.len(), 1);
+            assert_eq!(only[0].get_name(), verb.get_name());
+            assert_eq!(ids(only[0]), ids(verb), "{}", verb.get_name());
+            let nested = |command: &Command| {
+                command
+                    .get_subcommands()
+                    .map(|c| (c.get_name().to_owned(), ids(c)))
+                    .collect::<Vec<_>>()
+            };
+            assert_eq!(nested(only[0]), nested(verb), "{}", verb.get_name());
+        }
+        assert!(with_one_verb("nonsense").is_none() && with_one_verb("Recv").is_none());
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! `ensemble log`: everything that happened, as it happened.
 
-use std::collections::VecDeque;
+use std::path::Path;
 
-use ensemble_core::event_log::{Follower, Record, read_all};
+use ensemble_core::event_log::{Follower, Position, Record, last, read_all};
 use ensemble_watch::doorbell::Waiter;
 use serde_json::Value;
 
@@ -60,66 +60,60 @@ impl Arguments {
             let text = format!("there is no event log at {}", logs.display());
             return Err(Failure::nothing(text).with_hint("`ensemble init` creates a queue"));
         }
-        let limit = self.limit.or_else(|| self.follow.then_some(FOLLOW_FROM));
         if self.follow {
             // Begun before the past is read, so that nothing falls in between.
-            let mut follower = Follower::from_start(&logs).only(self.types.clone());
+            let mut follower = Follower::from_end(&logs)?.only(self.types.clone());
             let waiter = Waiter::new(std::slice::from_ref(&logs));
-            self.show_past(context, || follower.poll().map_err(Failure::from), limit)?;
+            if let Some(position) = follower.position() {
+                let limit = self.limit.unwrap_or(FOLLOW_FROM);
+                self.show_last(context, &logs, Some(&position), limit)?;
+            }
             loop {
-                context.out.flush()?;
-                waiter.wait(LOG_POLL);
                 for record in follower.poll()? {
                     self.show(context, &record)?;
                 }
+                context.out.flush()?;
+                waiter.wait(LOG_POLL);
             }
         }
-        let mut records = read_all(&logs)?;
-        let is_wanted = |record: &Record| {
-            self.types.is_empty() || self.types.iter().any(|pattern| record.kind.matches(pattern))
-        };
-        let mut past = || Ok(records.by_ref().filter(is_wanted).take(1024).collect());
-        self.show_past(context, &mut past, limit)?;
-        let bad = records.bad_lines().count();
-        if bad > 0 {
-            say(&format!("warning: {} passed over: not records", plural(bad, "line")));
+        if let Some(limit) = self.limit {
+            return self.show_last(context, &logs, None, limit);
         }
+        let mut records = read_all(&logs)?;
+        for record in records.by_ref() {
+            self.show(context, &record)?;
+        }
+        warn(records.bad_lines().count());
         match records.failure() {
             Some(failure) => Err(Failure::new(Exit::Failed, failure.to_string())),
             None => Ok(()),
         }
     }
 
-    /// Shows what there is already, the last `limit` records of it.
-    fn show_past(
+    /// Shows the last records that are wanted, of those before a position if there is one.
+    fn show_last(
         &self,
         context: &Context,
-        mut next: impl FnMut() -> Outcome<Vec<Record>>,
-        limit: Option<usize>,
+        logs: &Path,
+        before: Option<&Position>,
+        limit: usize,
     ) -> Outcome {
-        let mut last = VecDeque::new();
-        loop {
-            let batch = next()?;
-            if batch.is_empty() {
-                break;
-            }
-            for record in batch.into_iter().filter(|record| self.is_of_session(record)) {
-                match limit {
-                    None => self.show(context, &record)?,
-                    Some(limit) => {
-                        last.push_back(record);
-                        if last.len() > limit {
-                            last.pop_front();
-                        }
-                    }
-                }
-            }
+        let last = last(logs, before, limit, |record| self.is_wanted(record))?;
+        last.records.iter().try_for_each(|record| self.show(context, record))?;
+        if before.is_none() {
+            warn(last.bad_lines);
         }
-        last.iter().try_for_each(|record| self.show(context, record))
+        Ok(())
+    }
+
+    fn is_wanted(&self, record: &Record) -> bool {
+        let is_of_type =
+            self.types.is_empty() || self.types.iter().any(|pattern| record.kind.matches(pattern));
+        is_of_type && self.is_of_session(record)
     }
 
     fn show(&self, context: &Context, record: &Record) -> Outcome {
-        if !self.is_of_session(record) {
+        if !self.is_wanted(record) {
             return Ok(());
         }
         if context.out.is_json() {
@@ -140,5 +134,11 @@ impl Arguments {
             record.session_id == *wanted
                 || record.session_id.strip_prefix("session-") == Some(wanted.as_str())
         })
+    }
+}
+
+fn warn(bad_lines: u64) {
+    if bad_lines > 0 {
+        say(&format!("warning: {} passed over: not records", plural(bad_lines, "line")));
     }
 }

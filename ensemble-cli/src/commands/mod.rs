@@ -89,6 +89,16 @@ macro_rules! verbs {
         }
 
         impl Verb {
+            /// One verb as the parser needs it; `None` if there is no such verb.
+            pub(crate) fn described(name: &str) -> Option<clap::Command> {
+                // A verb is called as its module is.
+                $(if name == stringify!($module) {
+                    let command = clap::Command::new(stringify!($module));
+                    return Some(<$module::Arguments as clap::Args>::augment_args(command));
+                })*
+                None
+            }
+
             /// Does it.
             pub(crate) fn run(self, context: &Context) -> Outcome {
                 match self {

@@ -83,6 +83,8 @@ pub(crate) enum Moved {
 
 /// How many bytes of directory entries are read at once.
 const LISTING_BUFFER_BYTES: usize = 64 * 1024;
+/// How many bytes of a long document are written at once.
+const WRITE_BUFFER_BYTES: usize = 64 * 1024;
 
 /// An open directory. Names given to its methods are single components.
 #[derive(Debug)]
@@ -190,6 +192,17 @@ impl Dir {
         modes: Modes,
         durability: Durability,
     ) -> Result<File> {
+        self.write_new_with(name, |file| file.write_all(content), modes, durability)
+    }
+
+    /// As [`Dir::write_new`], with whatever writes the content.
+    fn write_new_with(
+        &self,
+        name: &str,
+        write: impl FnOnce(&mut File) -> io::Result<()>,
+        modes: Modes,
+        durability: Durability,
+    ) -> Result<File> {
         let path = || self.path.join(name);
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -197,14 +210,14 @@ impl Dir {
             retry_on_intr(|| fs::openat(&self.fd, name, flags, Mode::from_raw_mode(modes.file)))
                 .map_err(|e| Error::io("create", path(), e))?;
         let mut file = File::from(fd);
-        let written =
-            file.write_all(content).map_err(|e| Error::io("write", path(), e)).and_then(|()| {
-                match durability {
-                    Durability::Power => retry_on_intr(|| fs::fdatasync(&file))
-                        .map_err(|e| Error::io("sync", path(), e)),
-                    Durability::Process => Ok(()),
+        let written = write(&mut file).map_err(|e| Error::io("write", path(), e)).and_then(|()| {
+            match durability {
+                Durability::Power => {
+                    retry_on_intr(|| fs::fdatasync(&file)).map_err(|e| Error::io("sync", path(), e))
                 }
-            });
+                Durability::Process => Ok(()),
+            }
+        });
         match written {
             Ok(()) => Ok(file),
             Err(error) => {
@@ -260,6 +273,29 @@ impl Dir {
         durability: Durability,
     ) -> Result<()> {
         tmp.write_new(tmp_name, content, modes, durability)?;
+        self.put(name, tmp, tmp_name, durability)
+    }
+
+    /// As [`Dir::replace`], with whatever writes the content, which need not be in memory as a whole.
+    pub(crate) fn replace_with(
+        &self,
+        name: &str,
+        write: impl FnOnce(&mut dyn io::Write) -> io::Result<()>,
+        tmp: &Self,
+        modes: Modes,
+        durability: Durability,
+    ) -> Result<()> {
+        let tmp_name = temporary_name(name);
+        let buffered = |file: &mut File| {
+            let mut buffer = io::BufWriter::with_capacity(WRITE_BUFFER_BYTES, file);
+            write(&mut buffer).and_then(|()| buffer.flush())
+        };
+        tmp.write_new_with(&tmp_name, buffered, modes, durability)?;
+        self.put(name, tmp, &tmp_name, durability)
+    }
+
+    /// Puts a temporary file in a document's place.
+    fn put(&self, name: &str, tmp: &Self, tmp_name: &str, durability: Durability) -> Result<()> {
         if let Err(e) = fs::renameat(&tmp.fd, tmp_name, &self.fd, name) {
             let _ = tmp.remove(tmp_name);
             return Err(Error::io("replace", self.path.join(name), e));

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::lines::{Lines, read_at};
+use super::mentions::Mentions;
 use super::reader::BadLines;
 use super::record::Record;
 use super::segment::{self, Segment};
@@ -45,6 +46,7 @@ pub struct Position {
 pub struct Follower {
     path: PathBuf,
     patterns: Vec<String>,
+    mentions: Option<Mentions>,
     /// Where to begin once there is something.
     start: Option<Position>,
     open: Option<Open>,
@@ -69,6 +71,7 @@ impl Follower {
         Self {
             path: dir.to_owned(),
             patterns: Vec::new(),
+            mentions: None,
             start: None,
             open: None,
             bad_lines: BadLines::default(),
@@ -100,6 +103,12 @@ impl Follower {
     #[must_use]
     pub fn only<P: Into<String>>(mut self, patterns: impl IntoIterator<Item = P>) -> Self {
         self.patterns.extend(patterns.into_iter().map(Into::into));
+        self
+    }
+
+    /// Yields only records that may mention one of these; the others are not looked at.
+    pub(super) fn mentioning(mut self, mentions: Mentions) -> Self {
+        self.mentions = Some(mentions);
         self
     }
 
@@ -155,6 +164,9 @@ impl Follower {
         while records.len() < POLL_RECORDS_MAX {
             let number = lines.count() + 1;
             let Some(line) = lines.next()? else { break };
+            if self.mentions.as_ref().is_some_and(|mentions| mentions.nothing_in(&line)) {
+                continue;
+            }
             let record = self.bad_lines.sift(&line, &path, number);
             records.extend(record.filter(|record| is_wanted(&self.patterns, record)));
         }

@@ -45,8 +45,10 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 mod follower;
+mod last;
 mod line;
 mod lines;
+mod mentions;
 mod reader;
 mod recent;
 mod record;
@@ -57,6 +59,7 @@ mod tail;
 mod writer;
 
 pub use follower::{Follower, POLL_RECORDS_MAX, Position};
+pub use last::{Last, last};
 pub use line::{ACTOR_BYTES_MAX, LINE_BYTES_MAX};
 pub use reader::{BadLine, BadLines, Records, read_all};
 pub use recent::recent;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::follower::Follower;
 use super::lines::Line;
+use super::mentions::Mentions;
 use super::record::Record;
 use crate::{Error, Result};
 
@@ -99,7 +100,15 @@ pub struct Records {
 /// The log cannot be read. Should that happen later, the iterator ends and [`Records::failure`] says
 /// why.
 pub fn read_all(dir: &Path) -> Result<Records> {
-    let mut follower = Follower::from_start(dir);
+    read(Follower::from_start(dir))
+}
+
+/// As [`read_all`], for records that may mention something.
+pub(super) fn read_mentioning(dir: &Path, mentions: Mentions) -> Result<Records> {
+    read(Follower::from_start(dir).mentioning(mentions))
+}
+
+fn read(mut follower: Follower) -> Result<Records> {
     let batch = follower.poll()?.into();
     Ok(Records { follower, batch, is_done: false, failure: None })
 }

@@ -5,7 +5,9 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::{Record, read_all};
+use super::Record;
+use super::mentions::Mentions;
+use super::reader::read_mentioning;
 use crate::{Error, Result};
 
 /// The fields in which a message says what it is about.
@@ -19,7 +21,8 @@ pub struct Story {
     pub names: BTreeSet<String>,
     /// Every record that has one of the names anywhere in its data, in the order of the log.
     pub records: Vec<Record>,
-    /// How many lines were passed over because they are no records.
+    /// How many lines were passed over because they are no records. Of those that mention none of the names
+    /// only both ends were looked at.
     pub bad_lines: u64,
     /// Why reading ended early, if it did: the disk failed.
     pub failure: Option<Error>,
@@ -44,10 +47,18 @@ pub struct Story {
 /// The log cannot be read.
 pub fn story(dir: &Path, id: &str) -> Result<Story> {
     let asked = BTreeSet::from([id.to_owned()]);
-    let mut names = asked.clone();
-    let messages = read_all(dir)?.filter(|record| is_about(&record.data, &asked));
-    names.extend(messages.filter_map(|record| Some(record.data.get("id")?.as_str()?.to_owned())));
-    let mut all = read_all(dir)?;
+    let told = of_names(dir, asked.clone())?;
+    let messages = told.records.iter().filter(|record| is_about(&record.data, &asked));
+    let ids = messages.filter_map(|record| Some(record.data.get("id")?.as_str()?.to_owned()));
+    let names: BTreeSet<String> = ids.chain(asked.iter().cloned()).collect();
+    // What is told of a message may stand before that it is about this: who stores it and who sees it land
+    // write the log by themselves.
+    if names == asked { Ok(told) } else { of_names(dir, names) }
+}
+
+/// Every record that has one of these names.
+fn of_names(dir: &Path, names: BTreeSet<String>) -> Result<Story> {
+    let mut all = read_mentioning(dir, Mentions::of(&names)?)?;
     let records = all.by_ref().filter(|record| names_any(&record.data, &names)).collect();
     let bad_lines = all.bad_lines().count();
     Ok(Story { names, records, bad_lines, failure: all.into_failure() })
@@ -100,5 +111,27 @@ mod tests {
         let kinds: Vec<_> = story.records.iter().map(|record| record.kind.as_str()).collect();
         assert_eq!(kinds, ["message.stored", "receipt.notified", "message.settled", "batch.told"]);
         assert_eq!(story.bad_lines, 0);
+    }
+
+    #[test]
+    fn names_are_found_however_they_are_written_and_damage_is_counted() {
+        let home = tempfile::tempdir().unwrap();
+        let log = EventLog::open(home.path()).unwrap();
+        for id in ["m1", "a \"quoted\" \u{7f} one", "grün/blau", "other"] {
+            log.record("message.stored", "lead", json!({ "id": id }));
+        }
+        let path = log.segment_path().unwrap();
+        let content = std::fs::read_to_string(&path).unwrap();
+        // Another program writes the same line in another way.
+        let line = content.lines().find(|line| line.contains("m1")).unwrap();
+        let escaped = line.replace("\"m1\"", "\"\\u006d1\"");
+        let torn = &line[..line.len() - 9];
+        std::fs::write(&path, format!("{content}{escaped}\n{torn}\n")).unwrap();
+        for (id, count) in
+            [("m1", 2), ("a \"quoted\" \u{7f} one", 1), ("grün/blau", 1), ("blau", 0)]
+        {
+            let story = story(home.path(), id).unwrap();
+            assert_eq!((story.records.len(), story.bad_lines), (count, 1), "{id}");
+        }
     }
 }

@@ -139,6 +139,11 @@ impl MessageId {
         Self(uuid::Uuid::now_v7().hyphenated().to_string())
     }
 
+    /// The id that is written as this UUID.
+    pub(crate) fn from_uuid(bytes: [u8; 16]) -> Self {
+        Self(uuid::Uuid::from_bytes(bytes).hyphenated().to_string())
+    }
+
     /// The milliseconds since the Unix epoch that a UUIDv7 carries; `None` for other ids.
     #[must_use]
     pub fn unix_millis(&self) -> Option<u64> {

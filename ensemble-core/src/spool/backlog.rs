@@ -17,10 +17,11 @@
 //! returned messages lie in `front/` and are not touched by it.
 
 use std::collections::VecDeque;
-use std::fmt::Write as _;
 use std::fs::File;
+use std::io::Write;
 use std::os::unix::fs::FileExt as _;
 
+use super::listing::Listing;
 use crate::durable::{Dir, Durability, Modes};
 use crate::message::MessageId;
 
@@ -45,19 +46,19 @@ pub(super) struct Backlog<'a> {
 
 impl Backlog<'_> {
     /// The entries that come next; `None` if there is nothing to go by.
-    pub(super) fn read(&self) -> Option<(VecDeque<MessageId>, Ahead)> {
+    pub(super) fn read(&self) -> Option<(Listing, Ahead)> {
         let file = self.home.open_in_place(BACKLOG_FILE).ok()??;
         let offset = read_offset(&file)?;
         let mut chunk = [0; CHUNK_BYTES];
         let bytes = file.read_at(&mut chunk, offset).ok()?;
-        let mut ids = VecDeque::new();
+        let mut ids = Listing::default();
         let mut ahead = Ahead { file, starts: VecDeque::new(), end: offset };
         for line in chunk[..bytes].split_inclusive(|&byte| byte == b'\n') {
             let Some((b'\n', line)) = line.split_last() else { break };
             if let Ok(text) = std::str::from_utf8(line)
                 && let Ok(id) = MessageId::new(text)
             {
-                ids.push_back(id);
+                ids.push(id);
                 ahead.starts.push_back(ahead.end);
             }
             ahead.end += line.len() as u64 + 1;
@@ -67,20 +68,19 @@ impl Backlog<'_> {
 
     /// Keeps a listing for others if it is worth it, and forgets an older one in any case. Says
     /// whether there is one now.
-    pub(super) fn write(&self, ids: &VecDeque<MessageId>) -> bool {
+    pub(super) fn write(&self, ids: &Listing) -> bool {
         if ids.len() <= SHARED_MIN {
             // Most often there is none; that it stays costs the others a few failed renames.
             let _ = self.home.remove(BACKLOG_FILE);
             return false;
         }
-        let mut content = format!("{FIRST_ENTRY:0OFFSET_DIGITS$}\n");
-        for id in ids {
-            // Writing to a string cannot fail.
-            let _ = writeln!(content, "{id}");
-        }
-        let (content, modes) = (content.as_bytes(), self.modes);
+        let write = |file: &mut dyn Write| {
+            writeln!(file, "{FIRST_ENTRY:0OFFSET_DIGITS$}")?;
+            ids.iter().try_for_each(|id| writeln!(file, "{id}"))
+        };
         // No room or no permission to share it is no reason not to receive.
-        self.home.replace(BACKLOG_FILE, content, self.tmp, modes, Durability::Process).is_ok()
+        let modes = self.modes;
+        self.home.replace_with(BACKLOG_FILE, write, self.tmp, modes, Durability::Process).is_ok()
     }
 }
 
@@ -101,11 +101,11 @@ impl Ahead {
     }
 
     /// Passes over the entries that others have taken meanwhile, as far as they have told.
-    pub(super) fn skip_taken(&mut self, ids: &mut VecDeque<MessageId>) {
+    pub(super) fn skip_taken(&mut self, ids: &mut Listing) {
         let Some(offset) = read_offset(&self.file) else { return };
         let taken = self.starts.partition_point(|start| *start < offset);
         self.starts.drain(..taken);
-        ids.drain(..taken.min(ids.len()));
+        ids.skip(taken);
     }
 
     /// Tells others where to go on. Never past an entry that may still be there.
@@ -152,8 +152,14 @@ mod tests {
         }
     }
 
-    fn ids(count: usize) -> VecDeque<MessageId> {
-        (0..count).map(|n| MessageId::new(format!("message-{n}")).unwrap()).collect()
+    fn ids(count: usize) -> Listing {
+        let mut ids = Listing::default();
+        (0..count).for_each(|n| ids.push(MessageId::new(format!("message-{n}")).unwrap()));
+        ids
+    }
+
+    fn first(ids: &Listing) -> String {
+        ids.iter().next().unwrap().into()
     }
 
     #[test]
@@ -161,10 +167,10 @@ mod tests {
         let place = place();
         let all = ids(SHARED_MIN + 1);
         assert!(place.backlog().write(&all));
-        let mut seen = VecDeque::new();
+        let mut seen = Listing::default();
         while let Some((ids, mut ahead)) = place.backlog().read() {
-            for id in ids.into_iter().take(100) {
-                seen.push_back(id);
+            for id in ids.into_ids().take(100) {
+                seen.push(id);
                 ahead.remove(0);
             }
             ahead.share_progress();
@@ -181,12 +187,12 @@ mod tests {
         quick.remove(0);
         quick.remove(4);
         quick.share_progress();
-        assert_eq!(place.backlog().read().unwrap().0[0].as_str(), "message-1");
+        assert_eq!(first(&place.backlog().read().unwrap().0), "message-1");
         (0..4).for_each(|_| quick.remove(0));
         quick.share_progress();
         slow.remove(0);
         slow.share_progress();
-        assert_eq!(place.backlog().read().unwrap().0[0].as_str(), "message-6");
+        assert_eq!(first(&place.backlog().read().unwrap().0), "message-6");
     }
 
     #[test]
@@ -200,11 +206,11 @@ mod tests {
         slow.remove(1);
         left.remove(1);
         slow.skip_taken(&mut left);
-        assert_eq!(left[0].as_str(), "message-10");
+        assert_eq!(first(&left), "message-10");
         assert_eq!(left.len(), slow.starts.len());
         slow.remove(0);
         slow.share_progress();
-        assert_eq!(place.backlog().read().unwrap().0[0].as_str(), "message-11");
+        assert_eq!(first(&place.backlog().read().unwrap().0), "message-11");
     }
 
     #[test]

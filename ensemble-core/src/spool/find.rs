@@ -165,7 +165,7 @@ impl Spool {
         }));
         let new = list_new(&mailbox.new)?;
         all.extend(
-            new.into_iter()
+            new.into_ids()
                 .take(limit)
                 .map(|id| found(id, State::Queued { epoch: 0, not_before: 0 })),
         );

@@ -126,7 +126,7 @@ impl Spool {
             .into_iter()
             .rev()
             .map(Candidate::Front)
-            .chain(new.into_iter().map(Candidate::New))
+            .chain(new.into_ids().map(Candidate::New))
             .collect())
     }
 }

@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use super::emptiness::Emptiness;
+use super::opened::Known;
 use super::settings::Settings;
-use super::waiting::Waiting;
 use super::wal::Log;
 use super::{Options, place};
 use crate::durable::{self, Dir, FileLock, FileStat, Modes, SyncTogether};
@@ -51,7 +51,7 @@ pub(super) struct Mailbox {
     pub(super) dead: Dir,
     pub(super) lease: Dir,
     pub(super) tmp: Dir,
-    pub(super) waiting: Mutex<Waiting>,
+    pub(super) waiting: Known,
     /// What is known of `lease/`, which is empty in everyday life.
     pub(super) extensions: Mutex<Emptiness>,
     /// The queue, for what holds for all mailboxes.
@@ -65,7 +65,7 @@ pub(super) struct Mailbox {
     /// How many messages this process may publish before it counts again (quotas).
     pub(super) room: AtomicU64,
     settings: Mutex<(Option<FileStat>, Settings)>,
-    identity: durable::FileId,
+    pub(super) identity: durable::FileId,
     new_path: PathBuf,
 }
 
@@ -99,7 +99,7 @@ impl Mailbox {
             lease,
             tmp,
             home,
-            waiting: Mutex::default(),
+            waiting: Known::default(),
             extensions: Mutex::default(),
             queue,
             log: Log::new(options),

@@ -41,7 +41,9 @@ mod fsck;
 mod gated;
 mod glance;
 mod leave;
+mod listing;
 pub(crate) mod mailbox;
+mod opened;
 mod owners;
 mod place;
 mod publish;
@@ -59,7 +61,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::durable::{self, Dir, Durability, Modes};
+use crate::durable::{self, Dir, Durability, FileId, Modes};
 use crate::env::{Clock, Counts, Delivery, Lease, Published, SystemClock, Transport};
 use crate::event_log::{NullRecorder, Recorder};
 use crate::message::{Envelope, Name};
@@ -86,6 +88,7 @@ pub use sweep::{Observed, Swept, TMP_AGE_MAX};
 pub use wal::{Replayed, WAL_BYTES_DEFAULT};
 
 use mailbox::Mailbox;
+use opened::Opened;
 
 /// How long a call waits for another process's lock before it gives up, unless configured.
 pub const LOCK_PATIENCE: Duration = Duration::from_secs(5);
@@ -181,7 +184,9 @@ impl fmt::Debug for Options {
 pub struct Spool {
     root: PathBuf,
     options: Box<Options>,
-    open: Mutex<HashMap<Name, Arc<Mailbox>>>,
+    open: Mutex<Opened>,
+    /// By mailbox: which `done/` was looked at last, and since when its oldest message has not changed.
+    oldest_settled: Mutex<HashMap<Name, (FileId, i128)>>,
 }
 
 impl Spool {
@@ -219,8 +224,12 @@ impl Spool {
     /// [`Error::NoQueue`] if there is none, or it is open to writing by everybody; or the log cannot be
     /// replayed, without which messages that were acknowledged may be missing.
     pub fn open(root: &Path, options: Options) -> Result<Self> {
-        let spool =
-            Self { root: root.to_owned(), options: Box::new(options), open: Mutex::default() };
+        let spool = Self {
+            root: root.to_owned(),
+            options: Box::new(options),
+            open: Mutex::default(),
+            oldest_settled: Mutex::default(),
+        };
         spool.mailboxes_dir()?;
         wal::replay_if_restarted(&spool)?;
         Ok(spool)
@@ -261,20 +270,15 @@ impl Spool {
     /// The open mailbox, opened anew if the directory was replaced since.
     fn mailbox(&self, name: &Name) -> Result<Arc<Mailbox>> {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(mailbox) = open.get(name)
-            && mailbox.is_current()
-        {
-            return Ok(Arc::clone(mailbox));
+        if let Some(mailbox) = open.get(name) {
+            return Ok(mailbox);
         }
-        open.remove(name);
         let queue = self.queue_dir()?;
         let mailboxes = self.mailboxes_dir()?;
         if mailboxes.stat(name.as_str())?.is_none() {
             return Err(self.no_mailbox(name));
         }
-        let mailbox = Arc::new(Mailbox::open(queue, &mailboxes, name, &self.options)?);
-        open.insert(name.clone(), Arc::clone(&mailbox));
-        Ok(mailbox)
+        Ok(open.insert(Mailbox::open(queue, &mailboxes, name, &self.options)?))
     }
 
     fn record(&self, kind: &str, actor: &Name, data: serde_json::Value) {

@@ -4,7 +4,8 @@
 //! It is counted on disk, so it holds whoever is killed: a message counts until it is received. While few
 //! messages wait in a mailbox, of whomever, nothing is read; else [`EXAMINED_PER_MESSAGE`] times as many
 //! messages as one sender may have are looked at, spread over all. So in a mailbox that is deeper than that
-//! whoever has a quarter of it is refused, and nobody waits for a look at all of it.
+//! whoever has a quarter of it is refused, and nobody waits for a look at all of it. Who is seen to have far
+//! less than that, in an eighth of them that is spread as well, waits for no more, unless it attaches something.
 //! It is back-pressure, no invariant: senders that publish at once may exceed it by a few messages, and
 //! a process that publishes much looks again after as many messages as there was room for.
 
@@ -24,6 +25,10 @@ pub const SENDER_MESSAGES_MAX: u64 = 1_000;
 pub const SENDER_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// How many messages are looked at for each that a sender may have.
 const EXAMINED_PER_MESSAGE: u64 = 4;
+/// In so many parts they are looked at, each spread over all.
+const PARTS: usize = 8;
+/// Fewer messages tell nothing of a share.
+const SAMPLE_MIN: u64 = 256;
 /// Among how many waiting messages those are chosen.
 const LISTED_MAX: usize = 100_000;
 
@@ -74,7 +79,7 @@ impl Spool {
         if attached == 0 && has_room(mailbox, quota)? {
             return Ok(());
         }
-        let used = usage(mailbox, &envelope.from, quota)?;
+        let used = usage(mailbox, &envelope.from, quota, attached == 0)?;
         let is_large = used.messages > 0 && used.bytes + attached > quota.bytes;
         if used.messages < quota.messages && !is_large {
             return Ok(());
@@ -101,7 +106,8 @@ fn has_room(mailbox: &Mailbox, quota: &Quota) -> Result<bool> {
     Ok(room > 0)
 }
 
-fn usage(mailbox: &Mailbox, sender: &Name, quota: &Quota) -> Result<Usage> {
+/// What a sender has waiting, as far as was looked. `is_plain` says that only the number of messages matters.
+fn usage(mailbox: &Mailbox, sender: &Name, quota: &Quota, is_plain: bool) -> Result<Usage> {
     let mut waiting: Vec<(&Dir, String)> = Vec::new();
     list(&mailbox.front, |file| place::Front::parse(file).is_some(), &mut waiting)?;
     list(&mailbox.new, |file| place::parse_plain(file).is_some(), &mut waiting)?;
@@ -109,21 +115,36 @@ fn usage(mailbox: &Mailbox, sender: &Name, quota: &Quota) -> Result<Usage> {
     let examined = usize::try_from(examined).unwrap_or(usize::MAX).max(1);
     // Not the first ones: many file systems list the oldest, or the newest, first.
     let stride = waiting.len().div_ceil(examined).max(1);
-    let mut usage = Usage::default();
-    for (dir, file) in waiting.iter().step_by(stride) {
+    let (mut usage, mut seen) = (Usage::default(), 0);
+    for part in 0..PARTS {
+        // The limit is a share of one in `EXAMINED_PER_MESSAGE`.
+        let is_far_below = usage.messages * 2 * EXAMINED_PER_MESSAGE <= seen;
+        if is_plain && seen >= SAMPLE_MIN && is_far_below {
+            break;
+        }
+        for (dir, file) in waiting.iter().skip(part * stride).step_by(PARTS * stride) {
+            seen += 1;
+            usage.add(dir, file, sender);
+            if usage.messages >= quota.messages {
+                return Ok(usage);
+            }
+        }
+    }
+    Ok(usage)
+}
+
+impl Usage {
+    /// Counts a message if it is this sender's.
+    fn add(&mut self, dir: &Dir, file: &str, sender: &Name) {
         // What cannot be read, or was received meanwhile, is nobody's.
         let content = dir.read(file, ENVELOPE_BYTES_MAX).ok().flatten().unwrap_or_default();
         let envelope = Envelope::decode(&content, &dir.path().join(file));
         if let Some(envelope) = envelope.ok().filter(|envelope| envelope.from == *sender) {
-            usage.messages += 1;
-            usage.bytes += content.len() as u64;
-            usage.bytes += envelope.attachment.map_or(0, |attachment| attachment.bytes);
-        }
-        if usage.messages >= quota.messages {
-            break;
+            self.messages += 1;
+            self.bytes += content.len() as u64;
+            self.bytes += envelope.attachment.map_or(0, |attachment| attachment.bytes);
         }
     }
-    Ok(usage)
 }
 
 fn list<'a>(
@@ -224,6 +245,34 @@ mod tests {
             attached(300_000).unwrap();
         }
         assert!(attached(300_000).is_err());
+    }
+
+    #[test]
+    fn a_look_at_a_part_refuses_whoever_has_its_share_wherever_it_lies() {
+        let home = tempfile::tempdir().unwrap();
+        let open = |quota| {
+            let options = Options { quota, ..Options::default() };
+            let options = options.with_durability(crate::durable::Durability::Process);
+            Spool::create(&home.path().join("queue"), options).unwrap()
+        };
+        let (free, spool) = (open(None), open(Some(Quota { messages: 500, ..Quota::default() })));
+        free.add_mailbox(&name("w"), &Default::default()).unwrap();
+        let send = |spool: &Spool, from: &str| {
+            spool.publish(&Envelope::new(name("w"), "x").from(name(from))).map(drop)
+        };
+        // Its messages lie together, before and behind those of others.
+        for (from, count) in [("others", 700), ("mad", 499), ("others", 700)] {
+            (0..count).for_each(|_| send(&free, from).unwrap());
+        }
+        let mailbox = spool.mailbox(&name("w")).unwrap();
+        let quota = spool.options().quota.clone().unwrap();
+        let used = |from, is_plain| usage(&mailbox, &name(from), &quota, is_plain).unwrap();
+        assert_eq!((used("calm", true).messages, used("calm", false).messages), (0, 0));
+        // It has a quarter, so all is looked at.
+        assert_eq!((used("mad", true).messages, used("mad", false).messages), (499, 499));
+        send(&spool, "mad").unwrap();
+        assert!(matches!(send(&spool, "mad"), Err(Error::Quota { messages: 500, .. })));
+        send(&spool, "calm").unwrap();
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! their time, and (with a [`crate::proto::lease`] observer) messages whose holder fell silent.
 
 use std::ops::ControlFlow;
+use std::sync::PoisonError;
 use std::time::Duration;
 
 use super::finish::read_extension;
@@ -53,22 +54,38 @@ impl Spool {
         let queue = self.queue_dir()?;
         self.checkpoint_if_old()?;
         if let Ok(tmp) = queue.open_child("tmp") {
-            swept.tmp_removed = remove_all(&tmp, &self.older(&tmp, TMP_AGE_MAX, |_| true)?)?;
+            swept.tmp_removed = remove_all(&tmp, &self.older(&tmp, TMP_AGE_MAX, |_| true)?.files)?;
         }
         for name in self.mailboxes()? {
             let mailbox = self.mailbox(&name)?;
             let keep =
                 Duration::from_secs(mailbox.settings()?.done_days.saturating_mul(24 * 60 * 60));
-            let is_settled = |file: &str| place::parse_plain(file).is_some();
-            let old = self.older(&mailbox.done, keep, is_settled)?;
-            if !old.is_empty() {
-                // The log may still tell that they were stored, and not that a script has finished them.
-                self.checkpoint()?;
-            }
-            swept.done_removed += remove_all(&mailbox.done, &old)?;
+            swept.done_removed += self.sweep_settled(&mailbox, keep)?;
             swept.orphans_removed += self.remove_orphans(&mailbox)?;
         }
         Ok(swept)
+    }
+
+    /// Removes settled messages past their time. All of them are looked at only if the oldest that was kept at
+    /// the last look is due: there may be a million.
+    fn sweep_settled(&self, mailbox: &Mailbox, keep: Duration) -> Result<usize> {
+        let known = || self.oldest_settled.lock().unwrap_or_else(PoisonError::into_inner);
+        let (done, last) = (mailbox.done.id()?, known().get(&mailbox.name).copied());
+        if last.is_some_and(|(seen, oldest_ns)| seen == done && oldest_ns >= self.oldest_kept(keep))
+        {
+            return Ok(0);
+        }
+        let old = self.older(&mailbox.done, keep, |file| place::parse_plain(file).is_some())?;
+        if !old.files.is_empty() {
+            // The log may still tell that they were stored, and not that a script has finished them.
+            self.checkpoint()?;
+        }
+        let removed = remove_all(&mailbox.done, &old.files)?;
+        match old.oldest_left_ns {
+            Some(oldest_ns) => known().insert(mailbox.name.clone(), (done, oldest_ns)),
+            None => known().remove(&mailbox.name),
+        };
+        Ok(removed)
     }
 
     /// The held messages of a mailbox, for an observer of leases.
@@ -76,6 +93,9 @@ impl Spool {
     /// # Errors
     /// The mailbox is unknown or cannot be listed.
     pub fn observe(&self, mailbox: &Name) -> Result<Vec<Observed>> {
+        if self.holds_nothing(mailbox) {
+            return Ok(Vec::new());
+        }
         let mailbox = self.mailbox(mailbox)?;
         let usual = mailbox.settings()?.lease_duration();
         let mut observed = Vec::new();
@@ -88,6 +108,16 @@ impl Spool {
             });
         }
         Ok(observed)
+    }
+
+    /// Whether a mailbox can be seen to have no held message without opening it: observers look at all
+    /// mailboxes again and again, and most of them are idle.
+    fn holds_nothing(&self, mailbox: &Name) -> bool {
+        let cur = self
+            .mailboxes_dir()
+            .and_then(|mailboxes| mailboxes.open_child(mailbox.as_str()))
+            .and_then(|home| home.open_child("cur"));
+        matches!(cur.and_then(|cur| is_empty(&cur)), Ok(true))
     }
 
     /// Takes a message away from a holder that has fallen silent: it can be received again, and
@@ -110,32 +140,38 @@ impl Spool {
         }
     }
 
-    fn older(
-        &self,
-        dir: &Dir,
-        age: Duration,
-        is_candidate: impl Fn(&str) -> bool,
-    ) -> Result<Vec<String>> {
+    /// What was last changed before this, in nanoseconds since the Unix epoch, is older than `age`.
+    fn oldest_kept(&self, age: Duration) -> i128 {
         let now_ns = i128::from(self.options.clock.wall().unix_millis()) * 1_000_000;
-        let oldest_kept = now_ns - i128::try_from(age.as_nanos()).unwrap_or(i128::MAX);
-        let mut old = Vec::new();
+        now_ns - i128::try_from(age.as_nanos()).unwrap_or(i128::MAX)
+    }
+
+    fn older(&self, dir: &Dir, age: Duration, is_candidate: impl Fn(&str) -> bool) -> Result<Old> {
+        let oldest_kept = self.oldest_kept(age);
+        // What comes while this looks is not older than this look.
+        let mut oldest_left_ns = self.oldest_kept(Duration::ZERO);
+        let mut files = Vec::new();
         let mut failed = None;
         dir.for_each(|file| {
             match dir.stat(file) {
-                Ok(Some(stat))
-                    if stat.is_file && stat.changed_ns < oldest_kept && is_candidate(file) =>
-                {
-                    old.push(file.to_owned());
+                Ok(Some(stat)) if stat.is_file && is_candidate(file) => {
+                    if stat.changed_ns < oldest_kept {
+                        files.push(file.to_owned());
+                    } else {
+                        oldest_left_ns = oldest_left_ns.min(stat.changed_ns);
+                    }
                 }
                 Ok(_) => {}
                 Err(error) => failed = Some(error),
             }
-            if old.len() < REMOVALS_MAX && failed.is_none() {
+            if files.len() < REMOVALS_MAX && failed.is_none() {
                 ControlFlow::Continue(())
             } else {
                 ControlFlow::Break(())
             }
         })?;
+        let is_whole = files.len() < REMOVALS_MAX;
+        let old = Old { files, oldest_left_ns: is_whole.then_some(oldest_left_ns) };
         failed.map_or(Ok(old), Err)
     }
 
@@ -160,6 +196,22 @@ impl Spool {
         }
         Ok(removed)
     }
+}
+
+/// The old files of a directory.
+struct Old {
+    files: Vec<String>,
+    /// Since when the others have not changed, the oldest of them, if all were looked at.
+    oldest_left_ns: Option<i128>,
+}
+
+fn is_empty(dir: &Dir) -> Result<bool> {
+    let mut is_empty = true;
+    dir.for_each(|_| {
+        is_empty = false;
+        ControlFlow::Break(())
+    })?;
+    Ok(is_empty)
 }
 
 fn remove_all(dir: &Dir, files: &[String]) -> Result<usize> {

@@ -12,11 +12,11 @@
 //!
 //! Processes that receive one message each can share a listing: see [`super::backlog`].
 
-use std::collections::VecDeque;
 use std::ops::ControlFlow;
 
 use super::backlog::{Ahead, Backlog};
 use super::emptiness::{self, Emptiness};
+use super::listing::{Listing, Unsorted};
 use super::place::{self, Front};
 use crate::Result;
 use crate::durable::Dir;
@@ -39,7 +39,7 @@ pub(super) enum Candidate {
 /// The part of a backlog that is known.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    new: VecDeque<MessageId>,
+    new: Listing,
     /// Where `new` stands in a shared listing, if it is from there.
     ahead: Option<Ahead>,
     front: Vec<Front>,
@@ -112,6 +112,11 @@ impl Waiting {
         Ok(())
     }
 
+    /// Whether it would have to be found out anew.
+    pub(super) fn knows_something(&self) -> bool {
+        !self.new.is_empty() || !self.front.is_empty()
+    }
+
     /// Says that another consumer had the candidate first.
     pub(super) const fn lost_race(&mut self) {
         self.losses = self.losses.saturating_add(1);
@@ -163,18 +168,15 @@ impl Waiting {
 }
 
 /// Lists `new/`, oldest first.
-pub(super) fn list_new(new: &Dir) -> Result<VecDeque<MessageId>> {
-    let mut found = Vec::new();
+pub(super) fn list_new(new: &Dir) -> Result<Listing> {
+    let mut found = Unsorted::default();
     new.for_each(|file| {
-        found.extend(place::parse_plain(file));
+        if let Some(id) = place::parse_plain(file) {
+            found.push(id);
+        }
         ControlFlow::Continue(())
     })?;
-    let mut aged = Vec::with_capacity(found.len());
-    for id in found {
-        aged.push((made_at(new, &id, &place::plain(&id))?, id));
-    }
-    aged.sort_unstable();
-    Ok(aged.into_iter().map(|(_, id)| id).collect())
+    found.sorted(|id| made_at(new, id, &place::plain(id)))
 }
 
 /// Lists `front/`, most urgent and then oldest last.

@@ -54,6 +54,8 @@ const FILES_A_STEP: usize = 256;
 const LEASE_INTERVAL: Duration = ensemble_core::proto::lease::LOOK_INTERVAL;
 /// How often what belongs to nobody any more is removed.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10 * 60);
+/// How soon after the start that is done first: whoever waits for the watcher need not wait for this, too.
+const FIRST_SWEEP_AFTER: Duration = Duration::from_secs(1);
 /// How soon a file is tried again whose recipient has no mailbox or no room.
 const ROUTE_RETRY: Duration = Duration::from_secs(2);
 /// The directory, in the state directory, whose file the watcher writes to hear itself.
@@ -152,7 +154,7 @@ impl Engine {
             backlog: false,
             troubled: HashSet::new(),
             next_lease_look: now,
-            next_sweep: now,
+            next_sweep: now + FIRST_SWEEP_AFTER,
             routed: 0,
             rejected: 0,
         })

@@ -1,0 +1,220 @@
+//! The last records of the log, read backwards from its end: what that costs follows from what is asked for,
+//! and not from how long the log is.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use super::follower::Position;
+use super::lines::{Line, READ_LINE_BYTES_MAX, read_at};
+use super::reader::BadLines;
+use super::record::Record;
+use super::segment;
+use crate::durable::{Dir, stat_file};
+use crate::{Error, Result};
+
+/// How much is read at once, in bytes.
+const CHUNK_BYTES: u64 = 64 * 1024;
+
+/// The end of a log.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Last {
+    /// What was asked for, oldest first.
+    pub records: Vec<Record>,
+    /// How many lines were passed over meanwhile because they are no records.
+    pub bad_lines: u64,
+}
+
+/// The last `count` records that are wanted; of those that lie before a position, if one is given. No log has
+/// none.
+///
+/// ```
+/// use ensemble_core::event_log::{EventLog, Recorder as _, last};
+///
+/// # let home = tempfile::tempdir()?;
+/// # let logs = home.path();
+/// let log = EventLog::open(logs)?;
+/// (0..9).for_each(|n| log.record("task_start", "worker-1", serde_json::json!({ "n": n })));
+/// let last = last(logs, None, 2, |record| record.kind.matches("task_start"))?;
+/// assert_eq!((&last.records[0].data["n"], &last.records[1].data["n"]), (&7.into(), &8.into()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// The log exists but cannot be read.
+pub fn last(
+    dir: &Path,
+    before: Option<&Position>,
+    count: usize,
+    is_wanted: impl Fn(&Record) -> bool,
+) -> Result<Last> {
+    let dir = match Dir::open(dir) {
+        Ok(dir) => dir,
+        Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => {
+            return Ok(Last::default());
+        }
+        Err(error) => return Err(error),
+    };
+    let (mut records, mut bad_lines) = (Vec::new(), BadLines::default());
+    let mut segments = segment::list(&dir)?;
+    segments.retain(|segment| before.is_none_or(|before| *segment <= before.segment));
+    while let Some(segment) = segments.pop().filter(|_| records.len() < count) {
+        let name = segment.to_string();
+        if !dir.stat(&name)?.is_some_and(|stat| stat.is_file) {
+            continue;
+        }
+        let Some(file) = dir.open_file(&name)? else { continue };
+        let path = dir.path().join(name);
+        let end = match before.filter(|before| before.segment == segment) {
+            Some(before) => before.offset,
+            None => stat_file(&file, &path)?.bytes,
+        };
+        let mut lines = Backwards::new(file, path.clone(), end);
+        while records.len() < count
+            && let Some(line) = lines.next()?
+        {
+            // Its number in the file is not known from here.
+            records.extend(bad_lines.sift(&line, &path, 0).filter(&is_wanted));
+        }
+    }
+    records.reverse();
+    Ok(Last { records, bad_lines: bad_lines.count() })
+}
+
+/// The lines of a file from its end to its beginning, in bounded memory.
+#[derive(Debug)]
+struct Backwards {
+    file: File,
+    path: PathBuf,
+    /// What was read and not handed out, up to the newline of the line handed out last.
+    unread: Vec<u8>,
+    /// Where in the file that begins.
+    start: u64,
+    /// A part of the line at the end of `unread` was let go, since it is too long.
+    let_go: bool,
+    is_done: bool,
+    line: Vec<u8>,
+}
+
+impl Backwards {
+    fn new(file: File, path: PathBuf, end: u64) -> Self {
+        let (unread, line) = (Vec::new(), Vec::new());
+        Self { file, path, unread, start: end, let_go: false, is_done: false, line }
+    }
+
+    /// The line before, without its newline. What stands behind the last newline is a line, too.
+    fn next(&mut self) -> Result<Option<Line<'_>>> {
+        // Up to here there is no newline before the end.
+        let mut searched = self.unread.len();
+        let start = loop {
+            if let Some(at) = self.unread[..searched].iter().rposition(|byte| *byte == b'\n') {
+                break at + 1;
+            }
+            if self.start == 0 {
+                if std::mem::replace(&mut self.is_done, true) {
+                    return Ok(None);
+                }
+                break 0;
+            }
+            if self.unread.len() > READ_LINE_BYTES_MAX {
+                self.let_go = true;
+                self.unread.clear();
+            }
+            searched = self.read_chunk()?;
+        };
+        self.line.clear();
+        self.line.extend_from_slice(&self.unread[start..]);
+        self.unread.truncate(start.saturating_sub(1));
+        let is_too_long = std::mem::take(&mut self.let_go) || self.line.len() > READ_LINE_BYTES_MAX;
+        Ok(Some(if is_too_long { Line::TooLong } else { Line::Whole(&self.line) }))
+    }
+
+    /// Reads what stands before; how much that was.
+    fn read_chunk(&mut self) -> Result<usize> {
+        let start = self.start.saturating_sub(CHUNK_BYTES);
+        let room = usize::try_from(self.start - start).unwrap_or_default();
+        let mut chunk = vec![0; room];
+        if read_at(&self.file, &mut chunk, start, &self.path)? < room {
+            let cut = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+            return Err(Error::io("read", &self.path, cut));
+        }
+        chunk.append(&mut self.unread);
+        (self.unread, self.start) = (chunk, start);
+        Ok(room)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::{EventLog, Follower, LogOptions, Recorder as _, read_all};
+    use super::*;
+
+    /// Ten segments over two sessions.
+    fn log(dir: &Path) {
+        let options = LogOptions::default().with_segment_bytes_max(1_000);
+        for session in 0..2 {
+            EventLog::start_session_with(dir, "conductor", options).unwrap();
+            let log = EventLog::open_with(dir, options).unwrap();
+            for number in 0..25 {
+                log.record("test.line", "a", json!({ "session": session, "number": number }));
+            }
+        }
+    }
+
+    #[test]
+    fn the_last_are_the_last_of_all_whatever_is_asked_for() {
+        let home = tempfile::tempdir().unwrap();
+        log(home.path());
+        let files = std::fs::read_dir(home.path()).unwrap().count();
+        assert!(files > 8, "{files}");
+        let wanted: [fn(&Record) -> bool; 3] = [
+            |_| true,
+            |record| record.kind.matches("test.line"),
+            |record| record.data.get("number") == Some(&json!(3)),
+        ];
+        for wanted in wanted {
+            let all: Vec<Record> = read_all(home.path()).unwrap().filter(wanted).collect();
+            for count in [0, 1, 2, 7, 30, 1_000] {
+                let last = last(home.path(), None, count, wanted).unwrap();
+                assert_eq!(last.records, all[all.len().saturating_sub(count)..], "{count}");
+                assert_eq!(last.bad_lines, 0);
+            }
+        }
+        assert!(last(&home.path().join("nowhere"), None, 9, |_| true).unwrap().records.is_empty());
+    }
+
+    #[test]
+    fn what_lies_before_a_follower_and_what_it_yields_is_all() {
+        let home = tempfile::tempdir().unwrap();
+        log(home.path());
+        let mut follower = Follower::from_end(home.path()).unwrap();
+        log(home.path());
+        let position = follower.position().unwrap();
+        let mut records = last(home.path(), Some(&position), 1_000, |_| true).unwrap().records;
+        assert!(records.len() > 50);
+        records.extend(follower.poll().unwrap());
+        assert_eq!(records, read_all(home.path()).unwrap().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn damaged_and_endless_lines_are_passed_over() {
+        let home = tempfile::tempdir().unwrap();
+        let log = EventLog::open(home.path()).unwrap();
+        log.record("test.first", "a", json!({}));
+        let path = log.segment_path().unwrap();
+        let content = std::fs::read_to_string(&path).unwrap();
+        let whole = content.lines().last().unwrap();
+        let endless = "x".repeat(3 * READ_LINE_BYTES_MAX + 7);
+        for (middle, bad) in [("torn", 1), ("\n\n", 0), (endless.as_str(), 1)] {
+            // The last line lacks its newline only.
+            std::fs::write(&path, format!("{whole}\n{middle}\n{whole}")).unwrap();
+            let last = last(home.path(), None, 9, |_| true).unwrap();
+            assert_eq!((last.records.len(), last.bad_lines), (2, bad), "{:.9}", middle);
+        }
+        std::fs::write(&path, &endless).unwrap();
+        let last = last(home.path(), None, 9, |_| true).unwrap();
+        assert_eq!((last.records.len(), last.bad_lines), (0, 1));
+    }
+}

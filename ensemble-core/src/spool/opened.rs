@@ -1,0 +1,144 @@
+//! The mailboxes that a process has open: those it has used last, and no more than a usual limit of open
+//! files (1,024) bears, since each takes up to fifteen descriptors. What is known of the backlog of one that was
+//! closed for another is kept, so that going round many deep mailboxes lists each of them once, too.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use super::mailbox::Mailbox;
+use super::waiting::Waiting;
+use crate::durable::FileId;
+use crate::message::Name;
+
+/// How many mailboxes are open at a time.
+pub(super) const OPEN_MAX: usize = 48;
+
+/// What is known of the backlog of a mailbox, for all who have it open.
+pub(super) type Known = Arc<Mutex<Waiting>>;
+
+/// The open mailboxes, and what is known of closed ones.
+#[derive(Debug, Default)]
+pub(super) struct Opened {
+    open: HashMap<Name, (u64, Arc<Mailbox>)>,
+    /// By name, and for which directory that holds.
+    known: HashMap<Name, (FileId, Known)>,
+    uses: u64,
+}
+
+impl Opened {
+    /// A mailbox that is open and still lies where it was.
+    pub(super) fn get(&mut self, name: &Name) -> Option<Arc<Mailbox>> {
+        self.uses += 1;
+        let (used, mailbox) = self.open.get_mut(name)?;
+        if mailbox.is_current() {
+            *used = self.uses;
+            return Some(Arc::clone(mailbox));
+        }
+        self.open.remove(name);
+        None
+    }
+
+    /// Keeps a mailbox that was just opened; another one may be closed for it as soon as nobody uses it.
+    pub(super) fn insert(&mut self, mut mailbox: Mailbox) -> Arc<Mailbox> {
+        if let Some((identity, known)) = self.known.remove(&mailbox.name)
+            && identity == mailbox.identity
+        {
+            mailbox.waiting = known;
+        }
+        while self.open.len() >= OPEN_MAX {
+            let last = self.open.iter().min_by_key(|(_, (used, _))| *used);
+            let Some(name) = last.map(|(name, _)| name.clone()) else { break };
+            self.close(&name);
+        }
+        let mailbox = Arc::new(mailbox);
+        self.open.insert(mailbox.name.clone(), (self.uses, Arc::clone(&mailbox)));
+        mailbox
+    }
+
+    /// Forgets a mailbox whose directories are not what they were.
+    pub(super) fn remove(&mut self, name: &Name) {
+        self.open.remove(name);
+        self.known.remove(name);
+    }
+
+    fn close(&mut self, name: &Name) {
+        if let Some((_, mailbox)) = self.open.remove(name) {
+            // Whoever is at it just now, perhaps with a long listing, is not waited for.
+            if mailbox.waiting.try_lock().map_or(true, |waiting| waiting.knows_something()) {
+                let known = (mailbox.identity, Arc::clone(&mailbox.waiting));
+                self.known.insert(name.clone(), known);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::durable::Durability;
+    use crate::message::{Envelope, Name};
+    use crate::spool::{Options, Spool};
+
+    use super::*;
+
+    fn spool(home: &std::path::Path, mailboxes: &[Name]) -> Spool {
+        let options = Options::default().with_durability(Durability::Process);
+        let spool = Spool::create(&home.join("queue"), options).unwrap();
+        for mailbox in mailboxes {
+            std::fs::create_dir(spool.root().join("mailbox").join(mailbox.as_str())).unwrap();
+        }
+        spool
+    }
+
+    fn names(count: usize) -> Vec<Name> {
+        (0..count).map(|number| Name::new(format!("worker-{number}")).unwrap()).collect()
+    }
+
+    /// What is open below the queue, by this process.
+    fn descriptors(spool: &Spool) -> usize {
+        let open = std::fs::read_dir("/proc/self/fd").unwrap();
+        let paths = open.filter_map(|entry| std::fs::read_link(entry.unwrap().path()).ok());
+        paths.filter(|path| path.starts_with(spool.root())).count()
+    }
+
+    #[test]
+    fn many_mailboxes_take_few_descriptors() {
+        let home = tempfile::tempdir().unwrap();
+        let names = names(3 * OPEN_MAX);
+        let spool = spool(home.path(), &names);
+        for name in &names {
+            spool.publish(&Envelope::new(name.clone(), "x")).unwrap();
+        }
+        let most = descriptors(&spool);
+        assert!(most > OPEN_MAX && most <= 15 * OPEN_MAX, "{most}");
+        for name in &names {
+            let delivery = spool.receive(name, name).unwrap().unwrap();
+            spool.settle(&delivery.lease).unwrap();
+        }
+        assert!(descriptors(&spool) <= most);
+    }
+
+    #[test]
+    fn what_is_known_of_a_backlog_outlives_a_close_and_not_another_directory() {
+        let home = tempfile::tempdir().unwrap();
+        let names = names(OPEN_MAX + 1);
+        let spool = spool(home.path(), &names);
+        let (deep, others) = names.split_first().unwrap();
+        for number in 0..3 {
+            spool.publish(&Envelope::new(deep.clone(), format!("{number}"))).unwrap();
+        }
+        let body = || spool.receive(deep, deep).unwrap().unwrap().envelope.body;
+        let known = || {
+            let mailbox = spool.mailbox(deep).unwrap();
+            mailbox.waiting.lock().unwrap().knows_something()
+        };
+        let close = || others.iter().for_each(|name| drop(spool.mailbox(name).unwrap()));
+        assert_eq!(body(), "0");
+        close();
+        assert!(known(), "its listing was made again");
+        assert_eq!(body(), "1");
+        close();
+        let new = spool.root().join("mailbox").join(deep.as_str()).join("new");
+        std::fs::rename(&new, home.path().join("away")).unwrap();
+        assert!(!known(), "a listing of a directory that is not there any more");
+    }
+}
