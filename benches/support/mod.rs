@@ -6,6 +6,8 @@
 //! ours and its limit take turns within each round, so that a ratio survives what an absolute
 //! number does not.
 
+pub mod latency;
+pub mod peer;
 pub mod place;
 pub mod process;
 pub mod table;

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -35,6 +35,19 @@ impl Guard {
         let mut guard = Self::start(command.process_group(0))?;
         guard.group = true;
         Ok(guard)
+    }
+
+    /// Starts a command whose output is read, with a process group of its own.
+    pub fn with_output(command: &mut Command) -> Outcome<(Self, ChildStdout)> {
+        let command = command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let output = child.stdout.take().ok_or("no stdout")?;
+        Ok((Self { child, group: true }, output))
+    }
+
+    /// Where it reads.
+    pub fn input(&mut self) -> Outcome<&mut ChildStdin> {
+        Ok(self.child.stdin.as_mut().ok_or("no stdin")?)
     }
 
     pub fn id(&self) -> u32 {

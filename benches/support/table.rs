@@ -41,10 +41,18 @@ fn cell(summary: Option<Summary>, unit: &str) -> String {
 
 /// The head of a row of pairs.
 pub fn heading(title: &str) {
+    heading_against(title, "limit");
+}
+
+/// As [`heading`], where what ours is compared with is no limit.
+pub fn heading_against(title: &str, what: &str) {
     println!("\n{title}");
     println!(
         "  {:<38} {:<30} {:<30} {:<24} goal",
-        "subject", "ours: median (p10-p90)", "limit: median (p10-p90)", "ours / limit"
+        "subject",
+        "ours: median (p10-p90)",
+        format!("{what}: median (p10-p90)"),
+        format!("ours / {what}")
     );
 }
 
