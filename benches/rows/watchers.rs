@@ -115,7 +115,7 @@ fn role_ears(
 ) -> Outcome<(Ears, Option<Guard>)> {
     let stamps = Stamps::new(home, key)?;
     let mut arguments = vec![dir.as_os_str(), stamps.path().as_os_str()];
-    arguments.extend(more.iter().map(AsRef::as_ref));
+    arguments.extend(more.iter().map(std::ffi::OsStr::new));
     let process = in_role(role, &arguments)?;
     stamps.next()?;
     Ok((Ears::Stamps(stamps), Some(process)))

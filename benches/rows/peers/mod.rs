@@ -73,10 +73,7 @@ const AT_POWER: [Tried; 5] = [
 
 /// Starts what is installed and says what is not.
 pub fn start(home: &Path, durability: Durability) -> Vec<Peer> {
-    let tried: &[Tried] = match durability {
-        Durability::Process => &AT_PROCESS,
-        Durability::Power => &AT_POWER,
-    };
+    let tried: &[Tried] = if durability == Durability::Power { &AT_POWER } else { &AT_PROCESS };
     let mut peers = Vec::new();
     for (name, kind, start) in tried {
         let started = place::child(home, &format!("{durability:?}-peers")).and_then(|h| start(&h));
