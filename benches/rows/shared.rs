@@ -21,14 +21,18 @@ use crate::support::{Outcome, Pairs, Spread, go_on, now_ns, place, size};
 const SIDES: usize = 4;
 /// Time for eight processes to start.
 const LEAD: Duration = Duration::from_millis(300);
-const BYTES: usize = 500;
+const SIZES: [(&str, usize); 2] = [("500 B", 500), ("60 KiB", 60 * 1024)];
 
 pub fn run() -> Outcome<()> {
-    together(Durability::Power, Goal::AtLeast(1.0))?;
-    together(Durability::Process, Goal::None)
+    for (what, bytes) in SIZES {
+        let goal = if bytes == 500 { Goal::AtLeast(1.0) } else { Goal::None };
+        together(Durability::Power, what, bytes, goal)?;
+        together(Durability::Process, what, bytes, Goal::None)?;
+    }
+    Ok(())
 }
 
-fn together(durability: Durability, goal: Goal) -> Outcome<()> {
+fn together(durability: Durability, what: &str, bytes: usize, goal: Goal) -> Outcome<()> {
     let rounds = size("ENSEMBLE_BENCH_SHARED_ROUNDS", 3);
     let window = Duration::from_millis(size("ENSEMBLE_BENCH_SHARED_MILLIS", 1_500) as u64);
     let home = place::on_disk()?;
@@ -36,20 +40,21 @@ fn together(durability: Durability, goal: Goal) -> Outcome<()> {
     let spool = Spool::create(&queue, Options::default().with_durability(durability))?;
     spool.add_mailbox(&Name::new("work")?, &Default::default())?;
     table::heading(&format!(
-        "4 + 4 processes, durability {durability:?}, 500 B (messages a second, end to end)"
+        "4 + 4 processes, durability {durability:?}, {what} (messages a second, end to end)"
     ));
     let peers: Vec<Peer> = peers::start(home.path(), durability);
     let mut others: Vec<(&str, Pairs)> = peers.iter().map(|p| (p.name, Pairs::default())).collect();
     let mut floor = Pairs::default();
     let subject = if durability == Durability::Power { "ours" } else { "ours-process" };
     for _ in 0..rounds {
-        let ours = eight(home.path(), subject, &queue, window)?;
+        let ours = eight(home.path(), &format!("{subject}:{bytes}"), &queue, window)?;
         if durability == Durability::Power {
-            let appends = eight(home.path(), "append", &home.path().join("log"), window)?;
+            let (append, log) = (format!("append:{bytes}"), home.path().join("log"));
+            let appends = eight(home.path(), &append, &log, window)?;
             floor.push(vec![ours], vec![appends / 2.0]);
         }
         for (peer, (name, pairs)) in peers.iter().zip(&mut others) {
-            match peer.together(home.path(), BYTES, window) {
+            match peer.together(home.path(), bytes, window) {
                 // Senders may keep takers from a lock for a whole round; that is no win of ours.
                 Ok(Some(theirs)) if theirs > 0.0 => pairs.push(vec![ours], vec![theirs]),
                 Ok(Some(_)) => {

@@ -45,6 +45,8 @@ struct Subject {
     ears: Ears,
     /// Samples in a round are so many of all.
     share: usize,
+    /// The longest pause before a sample, in microseconds.
+    gap: u64,
     latency: Latency,
     silent: Option<String>,
     _process: Option<Guard>,
@@ -74,6 +76,7 @@ fn start(home: &Path) -> Outcome<Vec<Subject>> {
             dir,
             ears,
             share: 1,
+            gap: 10_000,
             latency,
             silent: None,
             _process: process,
@@ -98,6 +101,8 @@ fn start(home: &Path) -> Outcome<Vec<Subject>> {
         let dir = place::child(home, key)?;
         let mut poll = subject(name, &dir, role_ears(home, key, "poll", &dir, &[millis])?)?;
         poll.share = share;
+        // A sample ends with a look: the next must not begin at the same time after each.
+        poll.gap = millis.parse::<u64>()? * 1_000;
         subjects.push(poll);
     }
     let (reports, ears) = routed(home)?;
@@ -147,7 +152,7 @@ fn measure(subjects: &mut [Subject], each: usize) -> Outcome<()> {
                     continue;
                 }
                 go_on()?;
-                spread.pause(2_000, 10_000);
+                spread.pause(2_000, subject.gap);
                 match subject.sample(round * each + turn) {
                     Ok(sample) if round > 0 => subject.latency.push(round - 1, sample),
                     Ok(_) => {}

@@ -20,7 +20,7 @@ pub fn directory() -> Outcome<PathBuf> {
     Ok(profile.parent().ok_or("the build lies nowhere")?.join("peers"))
 }
 
-/// A program of a peer: from the peers' directory, else from the PATH.
+/// A program of a peer: from the peers' directory, else from the PATH, or one whose path is known.
 pub fn find(name: &str) -> Outcome<PathBuf> {
     let home = directory()?;
     let own = [home.join("bin"), home.join("venv/bin")];

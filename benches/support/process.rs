@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use super::{Outcome, now_ns};
+use super::{Outcome, now_ns, peer};
 
 /// How long anything may take that should take milliseconds.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -107,7 +107,7 @@ pub fn end_with_parent() {
 
 /// The watcher as its users run it, on the queue below `home`.
 pub fn watcher(home: &Path) -> Outcome<Guard> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ensemble-watch"));
+    let mut command = peer::command(env!("CARGO_BIN_EXE_ensemble-watch"))?;
     command.arg("--queue").arg(home.join("queue")).env("XDG_CONFIG_HOME", home);
     let mut guard = Guard::start(command.stderr(Stdio::piped()))?;
     guard.wait_for_line("watching")?;

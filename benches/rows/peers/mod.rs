@@ -13,8 +13,8 @@ use std::time::Duration;
 use ensemble_core::durable::Durability;
 
 use super::shared::{Queue, eight};
-use crate::support::process::Guard;
-use crate::support::{Outcome, peer, place, table};
+use crate::support::process::{Guard, PATIENCE};
+use crate::support::{Outcome, now_ns, peer, place, table};
 
 pub use driven::Driven;
 pub use line::connect;
@@ -147,30 +147,33 @@ struct Direct(Box<dyn Queue>);
 impl Alone for Direct {
     fn publish(&mut self, count: usize, bytes: usize) -> Outcome<Option<u64>> {
         let text = body(bytes);
-        let began = crate::support::now_ns();
+        let began = now_ns();
         for _ in 0..count {
             if !self.0.send(&text)? {
                 return Err("a message was refused".into());
             }
         }
-        Ok(Some(crate::support::now_ns() - began))
+        Ok(Some(now_ns() - began))
     }
 
     fn batch(&mut self, count: usize, bytes: usize) -> Outcome<Option<u64>> {
         let text = body(bytes);
-        let began = crate::support::now_ns();
+        let began = now_ns();
         let done = self.0.send_batch(&text, count)?;
-        Ok(done.then(|| crate::support::now_ns() - began))
+        Ok(done.then(|| now_ns() - began))
     }
 
     fn receive(&mut self, count: usize) -> Outcome<Option<u64>> {
-        let began = crate::support::now_ns();
+        let began = now_ns();
         for _ in 0..count {
-            if !self.0.take()? {
-                return Err("a message is missing".into());
+            // What is stored may take a moment to be seen.
+            while !self.0.take()? {
+                if now_ns() - began > PATIENCE.as_nanos() as u64 {
+                    return Err("a message is missing".into());
+                }
             }
         }
-        Ok(Some(crate::support::now_ns() - began))
+        Ok(Some(now_ns() - began))
     }
 }
 

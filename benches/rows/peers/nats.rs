@@ -157,10 +157,11 @@ impl Queue for Nats {
         Ok(stored)
     }
 
-    /// The acknowledgement waits until the server has it.
+    /// Waits a little for a message, since the server tells its consumers of new ones by and by. The
+    /// acknowledgement waits until the server has it.
     fn take(&mut self) -> Outcome<bool> {
         let next = "$JS.API.CONSUMER.MSG.NEXT.WORK.takers";
-        let answer = self.ask(next, r#"{"batch":1,"no_wait":true}"#)?;
+        let answer = self.ask(next, r#"{"batch":1,"expires":200000000}"#)?;
         let Some(reply) = answer.reply.filter(|_| !answer.has_status) else { return Ok(false) };
         self.ask(&reply, "+ACK")?;
         Ok(true)
