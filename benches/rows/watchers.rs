@@ -61,7 +61,7 @@ impl Subject {
         let (from, to) = (self.tmp.join(&name), self.dir.join(&name));
         let began = now_ns();
         std::fs::rename(from, to)?;
-        Ok(micros(began, self.ears.heard(&name)?))
+        Ok(micros(began, self.ears.heard(&name, began)?))
     }
 }
 

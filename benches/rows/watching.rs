@@ -27,12 +27,15 @@ pub enum Ears {
 }
 
 impl Ears {
-    /// When `name` was seen.
-    pub fn heard(&self, name: &str) -> Outcome<u64> {
+    /// When `name` was seen, which was renamed after `began`.
+    pub fn heard(&self, name: &str, began: u64) -> Outcome<u64> {
         loop {
             let (stamp, line) = match self {
                 Self::Stamps(stamps) => stamps.next()?,
-                Self::Any { stamps, .. } => return Ok(stamps.next()?.0),
+                Self::Any { stamps, .. } => match stamps.next()?.0 {
+                    stamp if stamp > began => return Ok(stamp),
+                    _ => continue,
+                },
                 Self::Own(lines) => {
                     let (_, line) = lines.next()?;
                     let (stamp, rest) = line.split_once(' ').ok_or("no stamp")?;
@@ -54,7 +57,7 @@ impl Ears {
 
     /// Waits for the line that says that it listens.
     fn ready(self) -> Outcome<Self> {
-        self.heard("ready")?;
+        self.heard("ready", 0)?;
         Ok(self)
     }
 }
