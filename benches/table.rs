@@ -62,6 +62,9 @@ fn in_role(arguments: &[String]) -> Outcome<()> {
         (Some("poll"), [dir, stamps, millis]) => rows::watchers::poll(dir, stamps, millis),
         (Some("consumer"), [queue, stamps]) => rows::waiting::consumer(queue, stamps),
         (Some("bare-consumer"), [home, stamps]) => rows::waiting::bare_consumer(home, stamps),
+        (Some("peer-consumer"), [subject, address, stamps]) => {
+            rows::waiting::peer_consumer(subject, address, stamps)
+        }
         (Some("busy"), []) => support::latency::busy(),
         (Some("pane"), [stamps]) => rows::nudge::pane_reader(stamps),
         (Some("bare-nudger"), [dir, server, pane, stamps]) => {

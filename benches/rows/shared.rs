@@ -142,6 +142,10 @@ pub trait Queue {
     }
     /// Takes a message and says that it is done; false if none waits.
     fn take(&mut self) -> Outcome<bool>;
+    /// Waits for a message, tells of it, and says that it is done. It returns now and then without one.
+    fn wait(&mut self, _seen: &mut dyn FnMut()) -> Outcome<()> {
+        Err("it cannot wait".into())
+    }
 }
 
 struct Ours {

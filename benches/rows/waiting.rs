@@ -1,6 +1,6 @@
 //! From a publish in one process to the receive that waits for it in another: the library as
 //! `ensemble recv --wait` uses it, and that command itself, against a process that blocks in a read of raw
-//! inotify and renames and reads the file. Idle, and while every processor is busy.
+//! inotify and renames and reads the file, and against servers. Idle, and while every processor is busy.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,8 @@ use ensemble_core::spool::{Options, Spool};
 use ensemble_watch::doorbell::Waiter;
 
 use super::detect::each_rename;
+use super::peers::{self, Peer};
+use super::shared::Queue;
 use super::watching::until_it_watches;
 use crate::support::latency::{self, Latency};
 use crate::support::peer::Lines;
@@ -46,6 +48,7 @@ struct Subject {
     name: &'static str,
     way: Way,
     latency: Latency,
+    _peer: Option<Peer>,
 }
 
 enum Way {
@@ -59,6 +62,7 @@ enum Way {
 enum Sender {
     Ours(Spool, Name),
     Bare { home: PathBuf, power: bool },
+    Peer(Box<dyn Queue>),
 }
 
 impl Sender {
@@ -70,13 +74,17 @@ impl Sender {
     }
 
     /// The publish counts: from before it to the receive.
-    fn publish(&self, number: usize) -> Outcome<u64> {
+    fn publish(&mut self, number: usize) -> Outcome<u64> {
         match self {
             Self::Ours(spool, mailbox) => {
                 let envelope = Envelope::new(mailbox.clone(), BODY);
                 let began = now_ns();
                 spool.publish(&envelope)?;
                 Ok(began)
+            }
+            Self::Peer(queue) => {
+                let began = now_ns();
+                if queue.send(BODY)? { Ok(began) } else { Err("a message was refused".into()) }
             }
             Self::Bare { home, power } => {
                 let name = format!("{number}.yaml");
@@ -99,8 +107,8 @@ impl Sender {
 }
 
 impl Subject {
-    fn sample(&self, number: usize, spread: &mut Spread) -> Outcome<f64> {
-        match &self.way {
+    fn sample(&mut self, number: usize, spread: &mut Spread) -> Outcome<f64> {
+        match &mut self.way {
             Way::Running { sender, stamps, .. } => {
                 spread.pause(2_000, 10_000);
                 let began = sender.publish(number)?;
@@ -108,9 +116,9 @@ impl Subject {
             }
             Way::Command { program, sender, queue } => {
                 let mut command = Command::new(program);
-                command.arg("--queue").arg(queue).args(["recv", "--as", "worker-1", "--wait"]);
+                command.arg("--queue").arg(&*queue).args(["recv", "--as", "worker-1", "--wait"]);
                 command.arg(format!("{}s", PATIENCE.as_secs()));
-                let mut lines = Lines::start(command.env("XDG_CONFIG_HOME", queue))?;
+                let mut lines = Lines::start(command.env("XDG_CONFIG_HOME", &*queue))?;
                 until_it_watches(lines.guard().id())?;
                 spread.pause(2_000, 10_000);
                 let began = sender.publish(number)?;
@@ -130,7 +138,7 @@ fn start(home: &Path, durability: Durability) -> Outcome<Vec<Subject>> {
         stamps.next()?;
         Ok::<_, Box<dyn std::error::Error>>(Way::Running { sender, stamps, _process: process })
     };
-    let subject = |name, way| Subject { name, way, latency: Latency::default() };
+    let subject = |name, way| Subject { name, way, latency: Latency::default(), _peer: None };
     let (own, bare) = (home.join("own/queue"), place::child(home, "bare")?);
     place::child(home, "own")?;
     for dir in ["tmp", "new", "cur"] {
@@ -153,7 +161,36 @@ fn start(home: &Path, durability: Durability) -> Outcome<Vec<Subject>> {
             "ensemble recv --wait is left out: cargo build --profile bench -p ensemble-cli",
         );
     }
+    for peer in peers::servers(home, durability).into_iter().filter(Peer::can_wait) {
+        match waiting_peer(home, peer) {
+            Ok(subject) => subjects.push(subject),
+            Err(why) => table::note(&format!("a server is left out: {why}")),
+        }
+    }
     Ok(subjects)
+}
+
+/// A server whose consumer waits; SQLite cannot.
+fn waiting_peer(home: &Path, peer: Peer) -> Outcome<Subject> {
+    let address = peer.address.to_str().ok_or("a path that is no text")?;
+    let stamps = Stamps::new(home, &format!("wait-{}", peer.role()))?;
+    let to = stamps.path().to_str().ok_or("a path that is no text")?;
+    let process = in_role("peer-consumer", &[peer.role(), address, to])?;
+    stamps.next()?;
+    let sender = Sender::Peer(peers::open(peer.role(), address)?);
+    let way = Way::Running { sender, stamps, _process: process };
+    Ok(Subject { name: peer.name, way, latency: Latency::default(), _peer: Some(peer) })
+}
+
+/// The consumer of a server.
+pub fn peer_consumer(subject: &str, address: &str, stamps: &str) -> Outcome<()> {
+    let stamps = Stamper::new(stamps)?;
+    end_with_parent();
+    let mut queue = peers::open(subject, address)?;
+    stamps.ready();
+    loop {
+        queue.wait(&mut || stamps.send(now_ns(), "seen"))?;
+    }
 }
 
 fn measure(subjects: &mut [Subject], each: usize) -> Outcome<()> {

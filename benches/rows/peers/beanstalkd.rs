@@ -27,6 +27,17 @@ impl Beanstalkd {
     pub fn connect(address: &str) -> Outcome<Self> {
         Line::connect(address).map(Self)
     }
+
+    fn reserve(&mut self, seconds: u32, seen: &mut dyn FnMut()) -> Outcome<bool> {
+        let answer = self.0.ask(&format!("reserve-with-timeout {seconds}\r\n"))?;
+        let Some((id, bytes)) = answer.strip_prefix("RESERVED ").and_then(|a| a.split_once(' '))
+        else {
+            return Ok(false);
+        };
+        self.0.content(bytes.parse()?)?;
+        seen();
+        Ok(self.0.ask(&format!("delete {id}\r\n"))? == "DELETED")
+    }
 }
 
 fn put(body: &str) -> String {
@@ -48,12 +59,10 @@ impl Queue for Beanstalkd {
     }
 
     fn take(&mut self) -> Outcome<bool> {
-        let answer = self.0.ask("reserve-with-timeout 0\r\n")?;
-        let Some((id, bytes)) = answer.strip_prefix("RESERVED ").and_then(|a| a.split_once(' '))
-        else {
-            return Ok(false);
-        };
-        self.0.content(bytes.parse()?)?;
-        Ok(self.0.ask(&format!("delete {id}\r\n"))? == "DELETED")
+        self.reserve(0, &mut || ())
+    }
+
+    fn wait(&mut self, seen: &mut dyn FnMut()) -> Outcome<()> {
+        self.reserve(1, seen).map(drop)
     }
 }

@@ -95,6 +95,19 @@ pub fn servers(home: &Path, durability: Durability) -> Vec<Peer> {
 }
 
 impl Peer {
+    /// The name that [`open`] knows it by.
+    pub fn role(&self) -> &'static str {
+        match self.kind {
+            Kind::Direct(role) | Kind::Driven(role) => role,
+            Kind::Spawned => "",
+        }
+    }
+
+    /// Whether a consumer can sleep until there is a message, without asking again and again.
+    pub fn can_wait(&self) -> bool {
+        matches!(self.role(), "redis" | "beanstalkd" | "nats")
+    }
+
     /// For one process: what measures it.
     pub fn alone(&self) -> Outcome<Box<dyn Alone>> {
         Ok(match self.kind {

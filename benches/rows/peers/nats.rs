@@ -157,12 +157,23 @@ impl Queue for Nats {
         Ok(stored)
     }
 
+    fn take(&mut self) -> Outcome<bool> {
+        self.pull(&mut || ())
+    }
+
+    fn wait(&mut self, seen: &mut dyn FnMut()) -> Outcome<()> {
+        self.pull(seen).map(drop)
+    }
+}
+
+impl Nats {
     /// Waits a little for a message, since the server tells its consumers of new ones by and by. The
     /// acknowledgement waits until the server has it.
-    fn take(&mut self) -> Outcome<bool> {
+    fn pull(&mut self, seen: &mut dyn FnMut()) -> Outcome<bool> {
         let next = "$JS.API.CONSUMER.MSG.NEXT.WORK.takers";
         let answer = self.ask(next, r#"{"batch":1,"expires":200000000}"#)?;
         let Some(reply) = answer.reply.filter(|_| !answer.has_status) else { return Ok(false) };
+        seen();
         self.ask(&reply, "+ACK")?;
         Ok(true)
     }

@@ -34,6 +34,16 @@ impl Redis {
         }
         self.0.ask(&question)
     }
+
+    /// What follows a move from list to list; false if nothing was moved.
+    fn settle(&mut self, answer: &str, seen: &mut dyn FnMut()) -> Outcome<bool> {
+        let Some(length) = answer.strip_prefix('$').filter(|length| *length != "-1") else {
+            return Ok(false);
+        };
+        let message = self.0.content(length.parse()?)?;
+        seen();
+        Ok(self.command(&["LREM", "held", "1", &message])? == ":1")
+    }
 }
 
 /// What is removed from a list by its value has to be the only one of its kind.
@@ -56,10 +66,11 @@ impl Queue for Redis {
 
     fn take(&mut self) -> Outcome<bool> {
         let answer = self.command(&["LMOVE", "work", "held", "RIGHT", "LEFT"])?;
-        let Some(length) = answer.strip_prefix('$').filter(|length| *length != "-1") else {
-            return Ok(false);
-        };
-        let message = self.0.content(length.parse()?)?;
-        Ok(self.command(&["LREM", "held", "1", &message])? == ":1")
+        self.settle(&answer, &mut || ())
+    }
+
+    fn wait(&mut self, seen: &mut dyn FnMut()) -> Outcome<()> {
+        let answer = self.command(&["BLMOVE", "work", "held", "RIGHT", "LEFT", "1"])?;
+        self.settle(&answer, seen).map(drop)
     }
 }
