@@ -27,9 +27,12 @@ lint:
 docs:
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --all-features --no-deps --quiet
 
-# Every figure against its limit, in one run; docs/benchmarks.md says how to read them.
+# Every figure against its limit and its peers, in one run; docs/benchmarks.md says how to read them. Peers
+# that cannot be installed are named and left out.
 bench: needs
 	@.ci/needs valgrind
+	benches/peers.sh
+	cargo build --quiet --profile bench --package ensemble-cli
 	cargo bench --workspace
 
 # How cost and memory grow with what lies in the queue, as pictures; docs/benchmarks.md tells more.

@@ -14,13 +14,16 @@ use support::{Outcome, go_on};
 type Row = (&'static str, fn() -> Outcome<()>);
 
 /// Rows that leave many deleted files behind come last.
-const ROWS: [Row; 11] = [
+const ROWS: [Row; 14] = [
     ("detect", rows::detect::run),
+    ("watchers", rows::watchers::run),
+    ("waiting", rows::waiting::run),
     ("nudge", rows::nudge::run),
     ("idle", rows::idle::run),
     ("start", rows::start::run),
     ("lint", rows::lint::run),
     ("store", rows::store::run),
+    ("queues", rows::queues::run),
     ("shared", rows::shared::run),
     ("wal", rows::wal::run),
     ("steps", rows::steps::run),
@@ -62,6 +65,13 @@ fn in_role(arguments: &[String]) -> Outcome<()> {
     match (arguments.first().map(String::as_str), &rest[..]) {
         (Some("raw"), [dir, stamps]) => rows::detect::raw_reader(dir, stamps),
         (Some("doorbell"), [dir, stamps]) => rows::detect::doorbell_reader(dir, stamps),
+        (Some("poll"), [dir, stamps, millis]) => rows::watchers::poll(dir, stamps, millis),
+        (Some("consumer"), [queue, stamps]) => rows::waiting::consumer(queue, stamps),
+        (Some("bare-consumer"), [home, stamps]) => rows::waiting::bare_consumer(home, stamps),
+        (Some("peer-consumer"), [subject, address, stamps]) => {
+            rows::waiting::peer_consumer(subject, address, stamps)
+        }
+        (Some("busy"), []) => support::latency::busy(),
         (Some("pane"), [stamps]) => rows::nudge::pane_reader(stamps),
         (Some("bare-nudger"), [dir, server, pane, stamps]) => {
             rows::nudge::bare_nudger(dir, server, pane, stamps)

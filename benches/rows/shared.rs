@@ -1,7 +1,7 @@
-//! Four senders and four consumers, a process each, at `power`: messages that were stored,
-//! received and settled a second, against the floor and against peers at the same durability.
+//! Four senders and four consumers, a process each, at `power` and at `process`: messages that were
+//! stored, received and settled a second, against the floor and against peers at the same durability.
 //!
-//! The floor is what the disk gives to eight processes that append to one file and sync it; a
+//! The floor, at `power`, is what the disk gives to eight processes that append to one file and sync it; a
 //! message needs two such appends, one to be stored and one to be settled.
 
 use std::fs::{File, OpenOptions};
@@ -9,10 +9,11 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
+use ensemble_core::durable::Durability;
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::spool::{Options, Spool};
 
-use super::peers::{self, Beanstalkd, Peer, Redis};
+use super::peers::{self, Peer, body};
 use crate::support::process::{Guard, Stamper, Stamps, end_with_parent, in_role};
 use crate::support::table::{self, Goal};
 use crate::support::{Outcome, Pairs, Spread, go_on, now_ns, place, size};
@@ -20,38 +21,55 @@ use crate::support::{Outcome, Pairs, Spread, go_on, now_ns, place, size};
 const SIDES: usize = 4;
 /// Time for eight processes to start.
 const LEAD: Duration = Duration::from_millis(300);
-const BODY: &str = "task 7 is done, see the report in reports/\n";
+const SIZES: [(&str, usize); 2] = [("500 B", 500), ("60 KiB", 60 * 1024)];
 
 pub fn run() -> Outcome<()> {
+    for (what, bytes) in SIZES {
+        let goal = if bytes == 500 { Goal::AtLeast(1.0) } else { Goal::None };
+        together(Durability::Power, what, bytes, goal)?;
+        together(Durability::Process, what, bytes, Goal::None)?;
+    }
+    Ok(())
+}
+
+fn together(durability: Durability, what: &str, bytes: usize, goal: Goal) -> Outcome<()> {
     let rounds = size("ENSEMBLE_BENCH_SHARED_ROUNDS", 3);
     let window = Duration::from_millis(size("ENSEMBLE_BENCH_SHARED_MILLIS", 1_500) as u64);
     let home = place::on_disk()?;
-    let spool = Spool::create(&home.path().join("queue"), Options::default())?;
+    let queue = home.path().join("queue");
+    let spool = Spool::create(&queue, Options::default().with_durability(durability))?;
     spool.add_mailbox(&Name::new("work")?, &Default::default())?;
-    table::heading("4 + 4 processes, durability Power, 500 B (messages a second, end to end)");
-    let peers: Vec<Peer> = peers::start(home.path());
+    table::heading(&format!(
+        "4 + 4 processes, durability {durability:?}, {what} (messages a second, end to end)"
+    ));
+    let peers: Vec<Peer> = peers::start(home.path(), durability);
     let mut others: Vec<(&str, Pairs)> = peers.iter().map(|p| (p.name, Pairs::default())).collect();
     let mut floor = Pairs::default();
+    let subject = if durability == Durability::Power { "ours" } else { "ours-process" };
     for _ in 0..rounds {
-        let ours = eight(home.path(), "ours", &home.path().join("queue"), window)?;
-        let appends = eight(home.path(), "append", &home.path().join("log"), window)?;
-        floor.push(vec![ours], vec![appends / 2.0]);
-        for (peer, (_, pairs)) in peers.iter().zip(&mut others) {
-            let theirs = match peer.subject {
-                "sqlite" => peers::sqlite(home.path(), window)?,
-                subject => eight(home.path(), subject, &peer.address, window)?,
-            };
-            // Senders may keep takers from a lock for a whole round; that is no win of ours.
-            if theirs > 0.0 {
-                pairs.push(vec![ours], vec![theirs]);
-            } else {
-                table::note(&format!("{}: takers were starved, round left out", peer.name));
+        let ours = eight(home.path(), &format!("{subject}:{bytes}"), &queue, window)?;
+        if durability == Durability::Power {
+            let (append, log) = (format!("append:{bytes}"), home.path().join("log"));
+            let appends = eight(home.path(), &append, &log, window)?;
+            floor.push(vec![ours], vec![appends / 2.0]);
+        }
+        for (peer, (name, pairs)) in peers.iter().zip(&mut others) {
+            match peer.together(home.path(), bytes, window) {
+                // Senders may keep takers from a lock for a whole round; that is no win of ours.
+                Ok(Some(theirs)) if theirs > 0.0 => pairs.push(vec![ours], vec![theirs]),
+                Ok(Some(_)) => {
+                    table::note(&format!("{name}: takers were starved, round left out"));
+                }
+                Ok(None) => {}
+                Err(why) => table::note(&format!("{name}: round left out: {why}")),
             }
         }
     }
-    table::pairs("floor: two shared appends a message", "/s", &floor, Goal::None);
-    for (name, pairs) in &others {
-        table::pairs(name, "/s", pairs, Goal::AtLeast(1.0));
+    if floor.len() > 0 {
+        table::pairs("floor: two shared appends a message", "/s", &floor, Goal::None);
+    }
+    for (name, pairs) in others.iter().filter(|(_, pairs)| pairs.len() > 0) {
+        table::pairs(name, "/s", pairs, goal);
     }
     Ok(())
 }
@@ -89,14 +107,13 @@ pub fn load(subject: &str, side: &str, address: &str, until: u64, stamps: &str) 
     // `ours:16384` has bodies of so many bytes.
     let (subject, bytes) = subject.split_once(':').unwrap_or((subject, "500"));
     let mut queue: Box<dyn Queue> = match subject {
-        "ours" => Box::new(Ours::open(Path::new(address), false)?),
-        "logged" => Box::new(Ours::open(Path::new(address), true)?),
+        "ours" => Box::new(Ours::open(Path::new(address), Durability::Power, false)?),
+        "ours-process" => Box::new(Ours::open(Path::new(address), Durability::Process, false)?),
+        "logged" => Box::new(Ours::open(Path::new(address), Durability::Power, true)?),
         "append" => Box::new(Appender(OpenOptions::new().create(true).append(true).open(address)?)),
-        "redis" => Box::new(Redis::connect(address)?),
-        "beanstalkd" => Box::new(Beanstalkd::connect(address)?),
-        other => return Err(format!("no subject {other}").into()),
+        peer => peers::open(peer, address)?,
     };
-    let body: String = BODY.chars().cycle().take(bytes.parse()?).collect();
+    let body = body(bytes.parse()?);
     let counts = side == "take" || subject == "append";
     let mut spread = Spread::new();
     let mut done = 0_u64;
@@ -116,11 +133,19 @@ pub fn load(subject: &str, side: &str, address: &str, until: u64, stamps: &str) 
     Ok(())
 }
 
-/// What is compared: each call is safe from a power cut when it returns true.
+/// What is compared: what a call has done is as safe as the row says when it returns true.
 pub trait Queue {
     fn send(&mut self, body: &str) -> Outcome<bool>;
+    /// Stores several at once; false if there is no such thing.
+    fn send_batch(&mut self, _body: &str, _count: usize) -> Outcome<bool> {
+        Ok(false)
+    }
     /// Takes a message and says that it is done; false if none waits.
     fn take(&mut self) -> Outcome<bool>;
+    /// Waits for a message, tells of it, and says that it is done. It returns now and then without one.
+    fn wait(&mut self, _seen: &mut dyn FnMut()) -> Outcome<()> {
+        Err("it cannot wait".into())
+    }
 }
 
 struct Ours {
@@ -129,8 +154,8 @@ struct Ours {
 }
 
 impl Ours {
-    fn open(queue: &Path, wal: bool) -> Outcome<Self> {
-        let mut options = Options::default();
+    fn open(queue: &Path, durability: Durability, wal: bool) -> Outcome<Self> {
+        let mut options = Options::default().with_durability(durability);
         options.wal = wal;
         Ok(Self { spool: Spool::open(queue, options)?, mailbox: Name::new("work")? })
     }

@@ -78,7 +78,7 @@ fn together(what: &str, bytes: usize) -> Outcome<()> {
     let queues = ["with", "without"].map(|name| home.path().join(name));
     spool(&queues[0], true)?;
     spool(&queues[1], false)?;
-    let peers: Vec<Peer> = peers::start(home.path());
+    let peers: Vec<Peer> = peers::servers(home.path(), Durability::Power);
     let mut own = Pairs::default();
     let mut floor = Pairs::default();
     let mut others: Vec<(&Peer, Pairs)> = peers.iter().map(|p| (p, Pairs::default())).collect();
@@ -95,14 +95,7 @@ fn together(what: &str, bytes: usize) -> Outcome<()> {
         let appends = eight(home.path(), &format!("append:{bytes}"), &log, window)?;
         floor.push(vec![rates[0]], vec![appends / 2.0]);
         for (peer, pairs) in &mut others {
-            let theirs = match peer.subject {
-                // Its own program has bodies of 500 bytes.
-                "sqlite" if bytes != 500 => continue,
-                "sqlite" => peers::sqlite(home.path(), window)?,
-                subject => {
-                    eight(home.path(), &format!("{subject}:{bytes}"), &peer.address, window)?
-                }
-            };
+            let theirs = peer.together(home.path(), bytes, window)?.unwrap_or_default();
             // Senders may keep takers from a lock for a whole round; that is no win of ours.
             if theirs > 0.0 {
                 pairs.push(vec![rates[0]], vec![theirs]);

@@ -6,7 +6,9 @@
 //! ours and its limit take turns within each round, so that a ratio survives what an absolute
 //! number does not.
 
+pub mod latency;
 pub mod peak;
+pub mod peer;
 pub mod place;
 pub mod points;
 pub mod process;

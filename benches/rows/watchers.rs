@@ -1,0 +1,188 @@
+//! From a rename to the handler in another process: ours against every other way to watch a
+//! directory, in turns, idle and while every processor is busy.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ensemble_core::message::Name;
+use ensemble_core::spool::{Options, Spool};
+
+use super::watching::{self, Ears};
+use crate::support::latency::{self, Latency};
+use crate::support::process::{Guard, Stamps, in_role, watcher};
+use crate::support::{Outcome, Spread, go_on, micros, now_ns, place, size, table};
+
+/// Rounds, in each of which everybody has the same number of turns.
+const ROUNDS: usize = 20;
+
+pub fn run() -> Outcome<()> {
+    // Those that look once a second take half a second a sample: one a round is what time allows.
+    let each = size("ENSEMBLE_BENCH_WATCHERS", 300).div_ceil(ROUNDS);
+    for loaded in [false, true] {
+        let home = place::on_disk()?;
+        let mut subjects = start(home.path())?;
+        let busy = if loaded { latency::load()? } else { Vec::new() };
+        latency::heading(&match busy.len() {
+            0 => "rename -> handler in another process, idle (gaps 2-10 ms)".to_owned(),
+            n => format!("the same while {n} processes of ours keep every processor busy"),
+        });
+        measure(&mut subjects, each)?;
+        for subject in &subjects {
+            if let Some(why) = &subject.silent {
+                table::note(&format!("{} is left out from there on: {why}", subject.name));
+            }
+            latency::line(subject.name, &subject.latency, &subjects[0].latency);
+        }
+    }
+    Ok(())
+}
+
+struct Subject {
+    name: &'static str,
+    /// Where files are made, and where they are renamed to.
+    tmp: PathBuf,
+    dir: PathBuf,
+    ears: Ears,
+    /// Samples in a round are so many of all.
+    share: usize,
+    /// The longest pause before a sample, in microseconds.
+    gap: u64,
+    latency: Latency,
+    silent: Option<String>,
+    _process: Option<Guard>,
+}
+
+impl Subject {
+    /// Microseconds from the start of a rename to the handler.
+    fn sample(&self, number: usize) -> Outcome<f64> {
+        let name = format!("task-{number}-completed.yaml");
+        let text = format!("task_id: task-{number}\nworker_id: worker-1\n");
+        std::fs::write(self.tmp.join(&name), text)?;
+        let (from, to) = (self.tmp.join(&name), self.dir.join(&name));
+        let began = now_ns();
+        std::fs::rename(from, to)?;
+        Ok(micros(began, self.ears.heard(&name, began)?))
+    }
+}
+
+/// Ours first; what cannot be started is left out with one line.
+fn start(home: &Path) -> Outcome<Vec<Subject>> {
+    let subject = |name, dir: &Path, (ears, process): (Ears, Option<Guard>)| {
+        let (latency, dir) = (Latency::default(), dir.to_owned());
+        let tmp = place::child(home, "tmp")?;
+        Ok::<_, Box<dyn std::error::Error>>(Subject {
+            name,
+            tmp,
+            dir,
+            ears,
+            share: 1,
+            gap: 10_000,
+            latency,
+            silent: None,
+            _process: process,
+        })
+    };
+    let mut subjects = Vec::new();
+    for (name, role) in [("ours: the watcher's doorbell", "doorbell"), ("raw inotify", "raw")] {
+        let dir = place::child(home, role)?;
+        subjects.push(subject(name, &dir, role_ears(home, role, role, &dir, &[])?)?);
+    }
+    for watching::Other { name, start } in watching::OTHERS {
+        let dir = place::child(home, &name.replace([' ', ','], "-"))?;
+        match start(&dir, home) {
+            Ok(ears) => subjects.push(subject(name, &dir, (ears, None))?),
+            Err(why) => table::note(&format!("{name} is left out: {why}")),
+        }
+    }
+    for (name, key, millis, share) in [
+        ("polling every 100 ms", "poll-100", "100", 5),
+        ("polling every 1 s", "poll-1000", "1000", 15),
+    ] {
+        let dir = place::child(home, key)?;
+        let mut poll = subject(name, &dir, role_ears(home, key, "poll", &dir, &[millis])?)?;
+        poll.share = share;
+        // A sample ends with a look: the next must not begin at the same time after each.
+        poll.gap = millis.parse::<u64>()? * 1_000;
+        subjects.push(poll);
+    }
+    let (reports, ears) = routed(home)?;
+    subjects.push(subject("ensemble-watch: report -> in a mailbox", &reports, ears)?);
+    Ok(subjects)
+}
+
+/// This program in a role that stamps.
+fn role_ears(
+    home: &Path,
+    key: &str,
+    role: &str,
+    dir: &Path,
+    more: &[&str],
+) -> Outcome<(Ears, Option<Guard>)> {
+    let stamps = Stamps::new(home, key)?;
+    let mut arguments = vec![dir.as_os_str(), stamps.path().as_os_str()];
+    arguments.extend(more.iter().map(std::ffi::OsStr::new));
+    let process = in_role(role, &arguments)?;
+    stamps.next()?;
+    Ok((Ears::Stamps(stamps), Some(process)))
+}
+
+/// The whole watcher: a report lands, and a raw reader stamps when its message is in the mailbox.
+fn routed(home: &Path) -> Outcome<(PathBuf, (Ears, Option<Guard>))> {
+    let project = place::child(home, "project")?;
+    let mut options = Options::default();
+    options.durability = ensemble_core::durable::Durability::Process;
+    std::fs::write(project.join("ensemble.yaml"), "durability: process\n")?;
+    let spool = Spool::create(&project.join("queue"), options)?;
+    spool.add_mailbox(&Name::new("dispatch")?, &Default::default())?;
+    let watcher = watcher(&project)?;
+    let new = project.join("queue/mailbox/dispatch/new");
+    let (ears, reader) = role_ears(home, "routed", "raw", &new, &[])?;
+    let Ears::Stamps(stamps) = ears else { return Err("a role has stamps".into()) };
+    let ears = Ears::Any { stamps, _reader: reader };
+    Ok((project.join("queue/reports"), (ears, Some(watcher))))
+}
+
+fn measure(subjects: &mut [Subject], each: usize) -> Outcome<()> {
+    let mut spread = Spread::new();
+    // The first files warm everybody up.
+    for round in 0..=ROUNDS {
+        for turn in 0..each {
+            for subject in subjects.iter_mut().filter(|s| s.silent.is_none()) {
+                if turn > 0 && turn % subject.share != 0 {
+                    continue;
+                }
+                go_on()?;
+                spread.pause(2_000, subject.gap);
+                match subject.sample(round * each + turn) {
+                    Ok(sample) if round > 0 => subject.latency.push(round - 1, sample),
+                    Ok(_) => {}
+                    Err(why) => subject.silent = Some(why.to_string()),
+                }
+            }
+            if round == 0 && turn == 2 {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A loop that lists a directory again and again: what one writes who knows of nothing else.
+pub fn poll(dir: &str, stamps: &str, millis: &str) -> Outcome<()> {
+    use crate::support::process::{Stamper, end_with_parent};
+    let pause = Duration::from_millis(millis.parse()?);
+    let stamps = Stamper::new(stamps)?;
+    end_with_parent();
+    stamps.ready();
+    let mut known = std::collections::HashSet::new();
+    loop {
+        for entry in std::fs::read_dir(dir)? {
+            let name = entry?.file_name();
+            if !known.contains(&name) {
+                stamps.send(now_ns(), &name.to_string_lossy());
+                known.insert(name);
+            }
+        }
+        std::thread::sleep(pause);
+    }
+}
