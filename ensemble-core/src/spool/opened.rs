@@ -3,7 +3,7 @@
 //! closed for another is kept, so that going round many deep mailboxes lists each of them once, too.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::mailbox::Mailbox;
 use super::waiting::Waiting;
@@ -64,7 +64,10 @@ impl Opened {
     fn close(&mut self, name: &Name) {
         if let Some((_, mailbox)) = self.open.remove(name) {
             // Whoever is at it just now, perhaps with a long listing, is not waited for.
-            if mailbox.waiting.try_lock().map_or(true, |waiting| waiting.knows_something()) {
+            let waiting = &mailbox.waiting;
+            let is_used = Arc::strong_count(&mailbox) > 1 || Arc::strong_count(waiting) > 1;
+            let knows = || waiting.lock().unwrap_or_else(PoisonError::into_inner).knows_something();
+            if is_used || knows() {
                 let known = (mailbox.identity, Arc::clone(&mailbox.waiting));
                 self.known.insert(name.clone(), known);
             }
