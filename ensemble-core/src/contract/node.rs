@@ -58,7 +58,11 @@ impl Node {
     /// # Errors
     /// [`Error::Malformed`](crate::Error::Malformed) with line and column.
     pub fn parse(text: &str, path: &Path) -> Result<Self> {
-        yaml::parse::<Located>(text, path).map(|located| located.0)
+        let mut node = yaml::parse::<Located>(text, path)?.0;
+        if let Some(lines) = Lines::where_yaml_has_more(text) {
+            lines.correct(&mut node);
+        }
+        Ok(node)
     }
 
     /// The fields, if it is a mapping.
@@ -96,6 +100,52 @@ impl Node {
                 let members = fields.iter().map(|field| (field.name.clone(), field.node.to_json()));
                 members.collect::<Map<_, _>>().into()
             }
+        }
+    }
+}
+
+/// Where YAML's lines begin: for it a carriage return by itself ends one, and for editors, `grep` and whoever
+/// counts line feeds it does not.
+struct Lines(Vec<(u64, u64)>);
+
+impl Lines {
+    /// Of each line of YAML, in which line it is and how many characters of that come before; `None` where all
+    /// count the same.
+    fn where_yaml_has_more(text: &str) -> Option<Self> {
+        let bytes = text.as_bytes();
+        let mut returns = memchr::memchr_iter(b'\r', bytes);
+        returns.find(|at| bytes.get(at + 1) != Some(&b'\n'))?;
+        let (mut line, mut before, mut begins) = (1, 0, vec![(1, 0)]);
+        let mut characters = text.chars().peekable();
+        while let Some(character) = characters.next() {
+            (line, before) = if character == '\n' { (line + 1, 0) } else { (line, before + 1) };
+            let is_return = character == '\r' && characters.peek() != Some(&'\n');
+            if character == '\n' || is_return {
+                begins.push((line, before));
+            }
+        }
+        Some(Self(begins))
+    }
+
+    fn place(&self, line: u64) -> Option<(u64, u64)> {
+        let index = usize::try_from(line.checked_sub(1)?).ok()?;
+        self.0.get(index).or_else(|| self.0.last()).copied()
+    }
+
+    fn correct(&self, node: &mut Node) {
+        if let Some((line, before)) = self.place(node.line) {
+            node.line = line;
+            node.column += if node.column > 0 { before } else { 0 };
+        }
+        match &mut node.value {
+            Value::List(nodes) => nodes.iter_mut().for_each(|node| self.correct(node)),
+            Value::Map(fields) => {
+                for field in fields {
+                    field.line = self.place(field.line).map_or(field.line, |(line, _)| line);
+                    self.correct(&mut field.node);
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Text(_) => {}
         }
     }
 }
@@ -213,6 +263,16 @@ mod tests {
             node.to_json(),
             serde_json::json!({"a": 1, "b": [{"x": "one", "y": "two\n"}, [3, null]], "c": true})
         );
+    }
+
+    #[test]
+    fn a_carriage_return_by_itself_ends_no_line() {
+        let node = parse("a: 1\rb: 2\r\nc: 3\nd: [x,\r\r 4]\r");
+        let fields = node.fields().unwrap();
+        let places: Vec<_> = fields.iter().map(|f| (f.line, f.node.line, f.node.column)).collect();
+        assert_eq!(places, [(1, 1, 4), (1, 1, 9), (2, 2, 4), (3, 3, 4)]);
+        let Value::List(items) = &fields[3].node.value else { panic!("{fields:?}") };
+        assert_eq!((items[1].line, items[1].column), (3, 10));
     }
 
     #[test]
