@@ -1,7 +1,6 @@
 //! Splits a growing file into lines in bounded memory.
 
 use std::fs::File;
-use std::io::BufRead as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
@@ -72,7 +71,7 @@ impl Lines {
     /// The next line that has its newline; `None` while there is none.
     pub(super) fn next(&mut self) -> Result<Option<Line<'_>>> {
         let length = loop {
-            match newline_in(&self.buffer[self.searched..]) {
+            match memchr::memchr(b'\n', &self.buffer[self.searched..]) {
                 Some(at) => break self.searched + at - self.unread,
                 None => self.searched = self.buffer.len(),
             }
@@ -116,14 +115,6 @@ impl Lines {
         self.next_chunk += bytes as u64;
         read.map(|bytes| bytes > 0)
     }
-}
-
-/// Where the first newline is: the standard library's search, many bytes at a time.
-fn newline_in(bytes: &[u8]) -> Option<usize> {
-    let mut rest = bytes;
-    // Reading from memory does not fail.
-    let passed = rest.skip_until(b'\n').unwrap_or(0);
-    passed.checked_sub(1).filter(|at| bytes[*at] == b'\n')
 }
 
 /// Reads once at an offset; fewer bytes than asked for only at the end of the file.

@@ -10,6 +10,7 @@
 //! a process that publishes much looks again after as many messages as there was room for.
 
 use std::collections::BTreeSet;
+use std::hash::{BuildHasher as _, RandomState};
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
@@ -115,6 +116,7 @@ fn usage(mailbox: &Mailbox, sender: &Name, quota: &Quota, is_plain: bool) -> Res
     let examined = usize::try_from(examined).unwrap_or(usize::MAX).max(1);
     // Not the first ones: many file systems list the oldest, or the newest, first.
     let stride = waiting.len().div_ceil(examined).max(1);
+    let chance = RandomState::new();
     let (mut usage, mut seen) = (Usage::default(), 0);
     for part in 0..PARTS {
         // The limit is a share of one in `EXAMINED_PER_MESSAGE`.
@@ -122,7 +124,8 @@ fn usage(mailbox: &Mailbox, sender: &Name, quota: &Quota, is_plain: bool) -> Res
         if is_plain && seen >= SAMPLE_MIN && is_far_below {
             break;
         }
-        for (dir, file) in waiting.iter().skip(part * stride).step_by(PARTS * stride) {
+        let of_part = |entry: &&(&Dir, String)| part_of(&entry.1, &chance) == part;
+        for (dir, file) in waiting.iter().step_by(stride).filter(of_part) {
             seen += 1;
             usage.add(dir, file, sender);
             if usage.messages >= quota.messages {
@@ -131,6 +134,12 @@ fn usage(mailbox: &Mailbox, sender: &Name, quota: &Quota, is_plain: bool) -> Res
         }
     }
     Ok(usage)
+}
+
+/// In which part a message is looked at. By chance: agents that send in turn lie at regular places, and looking at
+/// regular places could miss one of them altogether.
+fn part_of(file: &str, chance: &RandomState) -> usize {
+    usize::try_from(chance.hash_one(file) % PARTS as u64).unwrap_or(0)
 }
 
 impl Usage {
@@ -245,6 +254,16 @@ mod tests {
             attached(300_000).unwrap();
         }
         assert!(attached(300_000).is_err());
+    }
+
+    #[test]
+    fn each_part_has_something_of_all_who_send_in_turn() {
+        let (chance, mut seen) = (RandomState::new(), [[0; 4]; PARTS]);
+        for number in 0..8_000 {
+            seen[part_of(&format!("message-{number}.yaml"), &chance)][number % 4] += 1;
+        }
+        // 250 of each are to be expected.
+        assert!(seen.iter().flatten().all(|count| *count > 100), "{seen:?}");
     }
 
     #[test]
