@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use ensemble_watch::doorbell::{Doorbell, Ring};
 use rustix::fs::inotify;
 
-use crate::support::process::{Guard, Stamper, Stamps, end_with_parent, in_role};
+use crate::support::process::{Guard, PATIENCE, Stamper, Stamps, end_with_parent, in_role};
 use crate::support::table::{self, Goal};
 use crate::support::{Outcome, Pairs, Spread, go_on, micros, now_ns, place, size};
 
@@ -95,17 +95,22 @@ pub fn each_rename(
     }
 }
 
-/// Ours: the watcher's doorbell and the function it calls.
+/// Ours: the watcher's doorbell.
 pub fn doorbell_reader(dir: &str, stamps: &str) -> Outcome<()> {
-    let own = Stamper::new(stamps)?;
-    let mut doorbell = Doorbell::new(move |ring| {
-        let stamp = now_ns();
-        if let Ring::Landed { name, .. } = ring {
-            own.send(stamp, &name);
-        }
-    })?;
+    let stamps = Stamper::new(stamps)?;
+    end_with_parent();
+    let mut doorbell = Doorbell::new()?;
     doorbell.watch(Path::new(dir))?;
-    Stamper::new(stamps)?.ready();
-    let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0]);
-    Ok(())
+    stamps.ready();
+    loop {
+        let rings = doorbell.wait(PATIENCE);
+        let stamp = now_ns();
+        for ring in rings {
+            match ring {
+                Ring::Landed { name, .. } => stamps.send(stamp, &name),
+                Ring::Failed { why } => return Err(why.into()),
+                _ => {}
+            }
+        }
+    }
 }

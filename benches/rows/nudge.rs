@@ -16,6 +16,7 @@ use ensemble_watch::panes::{self, PaneEntry};
 use notify::Watcher as _;
 
 use super::detect::each_rename;
+use crate::support::latency::{self, Latency};
 use crate::support::process::{Guard, Stamper, Stamps, end_with_parent, in_role, watcher};
 use crate::support::table::{self, Goal};
 use crate::support::{Outcome, Pairs, Spread, go_on, micros, now_ns, place, size};
@@ -24,17 +25,21 @@ use crate::support::{Outcome, Pairs, Spread, go_on, micros, now_ns, place, size}
 const BETWEEN_NUDGES: Duration = Duration::from_millis(1_050);
 /// How long a watcher that is being started may take to see its first file.
 const START_PATIENCE: Duration = Duration::from_secs(1);
+/// Under which condition the second limit types. The same questions as the watcher's: which pane, that a
+/// shell waits at the beginning of an empty line, and that the command has not waited in a hung server.
+const CONDITION: &str = "#{==:#{pane_id} #{@bench_token} #{pane_dead} #{pane_in_mode} #{pane_input_off} \
+    #{pane_synchronized} #{cursor_x} #{cursor_character}. #{m:*/#{pane_current_command}/*,/sh/bash/dash/zsh/} \
+    #{e|<=:#{T:@bench_clock},99999999999},PANE token 0 0 0 0 0  . 1 1}";
 /// As long as the line that the watcher types.
 const LINE: &str = ": ensemble - 1 message for mail - run ensemble recv --as mail";
 
 pub fn run() -> Outcome<()> {
-    let rounds = size("ENSEMBLE_BENCH_NUDGES", 30);
     let home = place::on_disk()?;
     let tmux = Tmux { server: Server::new(home.path().join("tmux")), home: home.path().to_owned() };
     let queue = Queue::new(&tmux)?;
     let _watcher = watcher(&queue.home)?;
-    let mut subjects = vec![bare(&tmux)?, mail(&tmux, &queue)?, report(&tmux, &queue)?];
-    table::heading("rename -> line read by the program in the pane");
+    let mut subjects =
+        vec![bare(&tmux)?, guarded(&tmux)?, mail(&tmux, &queue)?, report(&tmux, &queue)?];
     match shell(&tmux) {
         Ok(subject) => subjects.push(subject),
         Err(why) => table::note(&format!("the shell loop is left out: {why}")),
@@ -43,9 +48,29 @@ pub fn run() -> Outcome<()> {
     for subject in &mut subjects {
         subject.warm_up()?;
     }
+    for loaded in [false, true] {
+        let _busy = if loaded { latency::load()? } else { Vec::new() };
+        let how = if loaded { "every processor busy" } else { "idle" };
+        table::heading(&format!("rename -> line read by the program in the pane, {how}"));
+        let samples = measure(&mut subjects)?;
+        compare(&subjects, &samples);
+        latency::heading("the same, late ones too");
+        let all: Vec<Latency> = samples.iter().map(|samples| latencies(samples)).collect();
+        for (subject, own) in subjects.iter().zip(&all) {
+            latency::line(subject.name, own, &all[MESSAGE]);
+        }
+    }
+    Ok(())
+}
+
+/// Where in the subjects a message to the watcher is.
+const MESSAGE: usize = 2;
+
+/// A row of samples for each subject, in turns.
+fn measure(subjects: &mut [Subject<'_>]) -> Outcome<Vec<Vec<f64>>> {
     let mut spread = Spread::new();
     let mut samples: Vec<Vec<f64>> = vec![Vec::new(); subjects.len()];
-    for round in 0..rounds {
+    for round in 0..size("ENSEMBLE_BENCH_NUDGES", 100) {
         let began = now_ns();
         for (subject, samples) in subjects.iter_mut().zip(&mut samples) {
             go_on()?;
@@ -55,6 +80,10 @@ pub fn run() -> Outcome<()> {
         let spent = Duration::from_nanos(now_ns() - began);
         std::thread::sleep(BETWEEN_NUDGES.saturating_sub(spent));
     }
+    Ok(samples)
+}
+
+fn compare(subjects: &[Subject<'_>], samples: &[Vec<f64>]) {
     let pairs = |ours: usize, limit: usize| {
         let mut pairs = Pairs::default();
         for (a, b) in samples[ours].iter().zip(&samples[limit]) {
@@ -62,16 +91,27 @@ pub fn run() -> Outcome<()> {
         }
         pairs
     };
-    table::pairs("a message renamed into a mailbox", "us", &pairs(1, 0), Goal::AtMost(1.5));
-    table::pairs("a report renamed into reports/", "us", &pairs(2, 0), Goal::AtMost(1.5));
+    table::pairs(subjects[MESSAGE].name, "us", &pairs(MESSAGE, 0), Goal::AtMost(1.5));
+    table::pairs(subjects[3].name, "us", &pairs(3, 0), Goal::AtMost(1.5));
+    table::note("how much of that is tmux itself judging whether it may type:");
+    table::pairs("the bare client, under a condition", "us", &pairs(1, 0), Goal::None);
+    table::pairs("a message, against that", "us", &pairs(MESSAGE, 1), Goal::None);
     table::note(
         "below, what people use instead stands as `ours` and a report to the watcher as `limit`",
     );
-    for (index, subject) in subjects.iter().enumerate().skip(3) {
+    for (index, subject) in subjects.iter().enumerate().skip(4) {
         let goal = Goal::AtLeast(if subject.name.starts_with("inotifywait") { 10.0 } else { 5.0 });
-        table::pairs(subject.name, "us", &pairs(index, 2), goal);
+        table::pairs(subject.name, "us", &pairs(index, 3), goal);
     }
-    Ok(())
+}
+
+/// As many rounds as give a median each.
+fn latencies(samples: &[f64]) -> Latency {
+    let mut all = Latency::default();
+    for (number, sample) in samples.iter().enumerate() {
+        all.push(number / 10, *sample);
+    }
+    all
 }
 
 /// A private server, ended with all it holds.
@@ -217,10 +257,27 @@ fn by_files<'a>(
 }
 
 fn bare<'a>(tmux: &Tmux) -> Outcome<Subject<'a>> {
-    by_files(tmux, "raw inotify + control client", "bare", |dir, pane, ready| {
+    by_control_client(tmux, "raw inotify + control client", "bare", "")
+}
+
+fn guarded<'a>(tmux: &Tmux) -> Outcome<Subject<'a>> {
+    tmux.server.run(&["set-option", "-g", "@bench_clock", "%s"])?;
+    by_control_client(tmux, "the same, under a condition", "guarded", CONDITION)
+}
+
+fn by_control_client<'a>(
+    tmux: &Tmux,
+    name: &'static str,
+    tag: &str,
+    condition: &str,
+) -> Outcome<Subject<'a>> {
+    by_files(tmux, name, tag, |dir, pane, ready| {
+        tmux.server.run(&["set-option", "-p", "-t", pane, "@bench_token", "token"])?;
+        let condition = condition.replace("PANE", pane);
+        let socket = tmux.socket().as_ref();
         in_role(
             "bare-nudger",
-            &[dir.as_ref(), tmux.socket().as_ref(), pane.as_ref(), ready.as_os_str()],
+            &[dir.as_ref(), socket, pane.as_ref(), ready.as_os_str(), condition.as_ref()],
         )
     })
 }
@@ -298,8 +355,15 @@ pub fn pane_reader(stamps: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// The limit: raw inotify and one control-mode client, with no look at the pane before.
-pub fn bare_nudger(dir: &str, server: &str, pane: &str, stamps: &str) -> Outcome<()> {
+/// The limits: raw inotify and one control-mode client, with no look at the pane before, or under a
+/// condition, if there is one.
+pub fn bare_nudger(
+    dir: &str,
+    server: &str,
+    pane: &str,
+    stamps: &str,
+    condition: &str,
+) -> Outcome<()> {
     let mut client = Command::new("tmux")
         .args(["-S", server, "-C", "attach-session", "-f", "no-output,ignore-size"])
         .stdin(Stdio::piped())
@@ -309,7 +373,11 @@ pub fn bare_nudger(dir: &str, server: &str, pane: &str, stamps: &str) -> Outcome
     std::thread::spawn(move || output.as_mut().map(|out| std::io::copy(out, &mut std::io::sink())));
     end_with_parent();
     let stamps = Stamper::new(stamps)?;
-    let command = format!("send-keys -t '{pane}' -l -- '{LINE}' ; send-keys -t '{pane}' Enter\n");
+    let mut command = format!("send-keys -t '{pane}' -l -- '{LINE}' ; send-keys -t '{pane}' Enter");
+    if !condition.is_empty() {
+        command = format!("if-shell -F -t '{pane}' '{condition}' {{ {command} }}");
+    }
+    command.push('\n');
     each_rename(
         dir,
         || stamps.ready(),

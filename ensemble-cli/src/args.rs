@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -46,25 +47,46 @@ pub(crate) struct Globals {
 
 /// Reads the command line; also what the verb is called.
 pub(crate) fn parse() -> Result<(Cli, String), clap::Error> {
-    let matches = match parse_verb_first() {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    if let [_, only] = &words[..]
+        && (only == "--version" || only == "-V")
+    {
+        globals_alone().version(env!("CARGO_PKG_VERSION")).try_get_matches_from(&words)?;
+    }
+    let matches = match parse_one_verb(&words) {
         Some(matches) => matches,
-        None => Cli::command().try_get_matches()?,
+        None => Cli::command().try_get_matches_from(&words)?,
     };
     let verb = matches.subcommand_name().unwrap_or_default().to_owned();
     Ok((Cli::from_arg_matches(&matches)?, verb))
 }
 
-/// Reads a command line that begins with its verb, as nearly all do, without describing all the other verbs to
-/// the parser, which takes longer than most verbs themselves. Whatever is not right, and every question for help,
-/// is answered by the whole command, which knows what else there is.
-fn parse_verb_first() -> Option<ArgMatches> {
-    let first = std::env::args_os().nth(1)?;
-    with_one_verb(first.to_str()?)?.try_get_matches().ok()
+/// Reads a command line without describing all the other verbs to the parser, which takes longer than most
+/// verbs themselves. Whatever is not right, and every question for help, is answered by the whole command,
+/// which knows what else there is.
+fn parse_one_verb(words: &[OsString]) -> Option<ArgMatches> {
+    with_one_verb(verb_among(words)?)?.try_get_matches_from(words).ok()
+}
+
+/// The first word that is neither a global flag nor its value.
+fn verb_among(words: &[OsString]) -> Option<&str> {
+    let mut words = words.iter().skip(1).map(|word| word.to_str());
+    loop {
+        match words.next()?? {
+            "--queue" | "--as" => drop(words.next()?),
+            "--json" => {}
+            word if word.starts_with("--queue=") || word.starts_with("--as=") => {}
+            word => return Some(word),
+        }
+    }
+}
+
+fn globals_alone() -> Command {
+    Globals::augment_args(Command::new("ensemble")).disable_help_subcommand(true)
 }
 
 fn with_one_verb(name: &str) -> Option<Command> {
-    let program = Globals::augment_args(Command::new("ensemble")).disable_help_subcommand(true);
-    Some(program.subcommand(Verb::described(name)?))
+    Some(globals_alone().subcommand(Verb::described(name)?))
 }
 
 /// A duration: plain seconds, or units as in `1h 30m`.
@@ -107,6 +129,24 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_verb_is_found_behind_global_flags() {
+        let verb = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            verb_among(&words).map(str::to_owned)
+        };
+        for line in [
+            "ensemble recv",
+            "ensemble --as w1 recv --wait 5s",
+            "ensemble --queue=q --json recv",
+            "ensemble --as=w1 --queue q recv status",
+        ] {
+            assert_eq!(verb(line).as_deref(), Some("recv"), "{line}");
+        }
+        assert_eq!(verb("ensemble --as w1"), None);
+        assert_eq!(verb("ensemble --nonsense recv").as_deref(), Some("--nonsense"));
     }
 
     #[test]

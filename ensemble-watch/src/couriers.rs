@@ -220,7 +220,11 @@ fn perform(
             told.typed = Some((attempt, text.clone()));
             nudgers.send(errand(told, attempt, text, Job::Type));
             // Beyond these, the line itself says that there is more.
-            told.covered = mail.due_ids_for(&told.entry.mailbox, &told.entry.agent, COVERED_MAX).unwrap_or_default();
+            told.covered = if more {
+                mail.due_ids_for(&told.entry.mailbox, &told.entry.agent, COVERED_MAX).unwrap_or_default()
+            } else {
+                told.known.iter().cloned().collect()
+            };
         }
         Effect::Submit { attempt, typed } => {
             let Some((_, text)) = told.typed.clone().filter(|(number, _)| *number == typed) else { return };

@@ -1,19 +1,36 @@
-//! A doorbell for directories: `notify` as a hint that something landed.
+//! A doorbell for directories: inotify as a hint that something landed.
 //!
 //! A ring means "look". It may ring twice, late, or for nothing; it may stay silent when events
 //! were lost. Whoever listens lists the directory to learn what is there. Directories are watched
 //! one by one, never recursively.
+//!
+//! Whoever waits reads the descriptor itself: a thread in between would cost a second wake-up on the
+//! way of every message (docs/performance.md, *Detection*). What is only read does not wake anybody.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, unbounded};
-use notify::event::{AccessKind, AccessMode, ModifyKind, RemoveKind, RenameMode};
-use notify::{Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher as _};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::io::Errno;
 
 /// How the log of an SQLite database ends.
 const LOG_SUFFIX: &str = "-wal";
+/// How much of what has rung is read at a time, in bytes: some 250 events.
+const READ_BYTES: usize = 16 * 1024;
+/// What rings. Reading a directory must not, or a listener would wake itself for ever.
+const RINGING: WatchFlags = WatchFlags::MOVED_TO
+    .union(WatchFlags::CREATE)
+    .union(WatchFlags::CLOSE_WRITE)
+    .union(WatchFlags::MODIFY)
+    .union(WatchFlags::MOVED_FROM)
+    .union(WatchFlags::DELETE)
+    .union(WatchFlags::DELETE_SELF)
+    .union(WatchFlags::MOVE_SELF);
 
 /// How a file has landed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,100 +77,188 @@ pub enum Ring {
     },
 }
 
-/// Rings a function, on a thread of its own, when something lands in a watched directory.
+/// Says what has landed in the directories that it watches.
+///
+/// ```
+/// use std::time::Duration;
+/// use ensemble_watch::doorbell::{Doorbell, Landing, Ring};
+/// # let home = tempfile::tempdir()?;
+/// let mut doorbell = Doorbell::new()?;
+/// doorbell.watch(home.path())?;
+/// assert!(doorbell.take().is_empty());
+/// std::fs::File::create(home.path().join("report.yaml"))?;
+/// let rings = doorbell.wait(Duration::from_secs(10));
+/// assert!(matches!(&rings[0], Ring::Landed { name, how: Landing::Created, .. } if name == "report.yaml"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Doorbell {
-    watcher: RecommendedWatcher,
-    watched: HashSet<PathBuf>,
+    inotify: OwnedFd,
+    /// By path, the number of its watch.
+    watched: HashMap<PathBuf, i32>,
+    /// By the number of a watch, where it is. Two paths may lead to the same place.
+    places: HashMap<i32, PathBuf>,
+}
+
+impl AsFd for Doorbell {
+    /// To be polled, together with others: readable when [`Doorbell::take`] has something.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.inotify.as_fd()
+    }
 }
 
 impl Doorbell {
-    /// A doorbell that calls `ring` on its own thread. Nothing is watched yet.
+    /// A doorbell that watches nothing yet.
     ///
     /// # Errors
     /// The system has no instance left (`fs.inotify.max_user_instances`), for people.
-    pub fn new(ring: impl Fn(Ring) + Send + 'static) -> Result<Self, String> {
-        let handler = move |event: notify::Result<Event>| rings(event).into_iter().for_each(&ring);
-        let watcher = notify::recommended_watcher(handler).map_err(|e| explain(&e))?;
-        Ok(Self { watcher, watched: HashSet::new() })
+    pub fn new() -> Result<Self, String> {
+        let inotify =
+            inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(explain)?;
+        Ok(Self { inotify, watched: HashMap::new(), places: HashMap::new() })
     }
 
     /// Watches a directory, or one file, which must exist.
     ///
     /// # Errors
     /// The directory is gone or the system has no watch left (`fs.inotify.max_user_watches`).
-    pub fn watch(&mut self, dir: &Path) -> Result<(), String> {
-        if self.watched.contains(dir) {
+    pub fn watch(&mut self, path: &Path) -> Result<(), String> {
+        if self.watched.contains_key(path) {
             return Ok(());
         }
-        self.watcher.watch(dir, RecursiveMode::NonRecursive).map_err(|e| explain(&e))?;
-        self.watched.insert(dir.to_owned());
+        let number = inotify::add_watch(&self.inotify, path, RINGING)
+            .map_err(|error| format!("{}: {}", path.display(), explain(error)))?;
+        self.watched.insert(path.to_owned(), number);
+        self.places.insert(number, path.to_owned());
         Ok(())
     }
 
     /// Whether a directory is watched.
     #[must_use]
-    pub fn is_watched(&self, dir: &Path) -> bool {
-        self.watched.contains(dir)
+    pub fn is_watched(&self, path: &Path) -> bool {
+        self.watched.contains_key(path)
     }
 
     /// Stops watching a directory.
-    pub fn unwatch(&mut self, dir: &Path) {
-        if self.watched.remove(dir) {
-            // It may be gone already, and its watch with it.
-            let _ = self.watcher.unwatch(dir);
+    pub fn unwatch(&mut self, path: &Path) {
+        let Some(number) = self.watched.remove(path) else { return };
+        match self.watched.iter().find(|(_, other)| **other == number) {
+            // The same place under another name.
+            Some((other, _)) => drop(self.places.insert(number, other.clone())),
+            None => {
+                self.places.remove(&number);
+                // It may be gone already, and its watch with it.
+                let _ = inotify::remove_watch(&self.inotify, number);
+            }
+        }
+    }
+
+    /// Some of what has rung since the last call, without waiting; nothing once all was told.
+    pub fn take(&mut self) -> Vec<Ring> {
+        let mut rings = Vec::new();
+        let mut gone = Vec::new();
+        let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
+        let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);
+        loop {
+            match reader.next() {
+                Ok(event) if event.events().contains(ReadFlags::IGNORED) => gone.push(event.wd()),
+                Ok(event) => {
+                    let place = self.places.get(&event.wd());
+                    let name = event.file_name().and_then(|name| name.to_str().ok());
+                    rings.extend(ring(event.events(), place.map(PathBuf::as_path), name));
+                }
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => continue,
+                Err(error) => {
+                    rings.push(Ring::Failed { why: explain(error) });
+                    break;
+                }
+            }
+            if reader.is_buffer_empty() && !rings.is_empty() {
+                break;
+            }
+        }
+        for number in gone {
+            self.places.remove(&number);
+            self.watched.retain(|_, other| *other != number);
+        }
+        rings
+    }
+
+    /// Waits until something rings, for at most `patience`; returns some of what has rung.
+    pub fn wait(&mut self, patience: Duration) -> Vec<Ring> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let rings = self.take();
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !rings.is_empty() || left.is_zero() {
+                return rings;
+            }
+            if let Err(error) = sleep_until_any(&[self.as_fd()], Some(left)) {
+                return vec![Ring::Failed { why: explain(error) }];
+            }
         }
     }
 }
 
-/// What an event of `notify` means here. Reading a directory makes events too (opened, closed
-/// without writing); they must not ring, or a listener would wake itself for ever.
-fn rings(event: notify::Result<Event>) -> Vec<Ring> {
-    let event = match event {
-        Ok(event) => event,
-        Err(error) => return vec![Ring::Failed { why: explain(&error) }],
-    };
-    if event.need_rescan() {
-        return vec![Ring::Overflow];
+/// Sleeps until one of some descriptors can be read, or `longest` is over.
+pub(crate) fn sleep_until_any(
+    sources: &[BorrowedFd<'_>],
+    longest: Option<Duration>,
+) -> Result<(), Errno> {
+    let mut polled: Vec<PollFd<'_>> =
+        sources.iter().map(|source| PollFd::from_borrowed_fd(*source, PollFlags::IN)).collect();
+    // What is longer than the clock can tell is for ever.
+    let longest = longest.and_then(|longest| Timespec::try_from(longest).ok());
+    match poll(&mut polled, longest.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error),
     }
-    let landed = |path: Option<&PathBuf>, how: Landing| {
-        let path = path?;
-        let (dir, name) = (path.parent()?.to_owned(), path.file_name()?.to_str()?.to_owned());
-        Some(Ring::Landed { dir, name, how })
+}
+
+/// What an event means here.
+fn ring(events: ReadFlags, place: Option<&Path>, name: Option<&str>) -> Option<Ring> {
+    if events.contains(ReadFlags::QUEUE_OVERFLOW) {
+        return Some(Ring::Overflow);
+    }
+    // One of a watch that was given up.
+    let place = place?;
+    if events.intersects(ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::UNMOUNT) {
+        return Some(Ring::Replaced { path: place.to_owned() });
+    }
+    let landed = |how| {
+        // A file that is watched itself has no name in its own event.
+        let (dir, name) = match name {
+            Some(name) => (place, name),
+            None => (place.parent()?, place.file_name()?.to_str()?),
+        };
+        Some(Ring::Landed { dir: dir.to_owned(), name: name.to_owned(), how })
     };
-    let ring = match event.kind {
-        EventKind::Modify(ModifyKind::Name(RenameMode::To)) => {
-            landed(event.paths.first(), Landing::Renamed)
-        }
-        EventKind::Modify(ModifyKind::Name(RenameMode::Both)) => {
-            landed(event.paths.get(1), Landing::Renamed)
-        }
-        EventKind::Create(_) => landed(event.paths.first(), Landing::Created),
-        EventKind::Access(AccessKind::Close(AccessMode::Write)) => {
-            landed(event.paths.first(), Landing::Closed)
-        }
+    if events.contains(ReadFlags::MOVED_TO) {
+        landed(Landing::Renamed)
+    } else if events.contains(ReadFlags::CREATE) {
+        landed(Landing::Created)
+    } else if events.contains(ReadFlags::CLOSE_WRITE) {
+        landed(Landing::Closed)
+    } else if events.contains(ReadFlags::MODIFY) {
         // What else is written to in place rings when it is closed.
-        EventKind::Modify(ModifyKind::Data(_)) => landed(event.paths.first(), Landing::Written)
-            .filter(|ring| matches!(ring, Ring::Landed { name, .. } if name.ends_with(LOG_SUFFIX))),
-        EventKind::Modify(ModifyKind::Name(RenameMode::From))
-        | EventKind::Remove(RemoveKind::File) => {
-            let dir = event.paths.first().and_then(|path| path.parent());
-            dir.map(|dir| Ring::Left { dir: dir.to_owned() })
-        }
-        EventKind::Remove(_) => {
-            event.paths.first().map(|path| Ring::Replaced { path: path.clone() })
-        }
-        _ => None,
-    };
-    ring.into_iter().collect()
+        landed(Landing::Written)
+            .filter(|ring| matches!(ring, Ring::Landed { name, .. } if name.ends_with(LOG_SUFFIX)))
+    } else if events.contains(ReadFlags::DELETE) && events.contains(ReadFlags::ISDIR) {
+        Some(Ring::Replaced { path: place.join(name?) })
+    } else if events.intersects(ReadFlags::MOVED_FROM | ReadFlags::DELETE) {
+        Some(Ring::Left { dir: place.to_owned() })
+    } else {
+        None
+    }
 }
 
-fn explain(error: &notify::Error) -> String {
-    match &error.kind {
-        notify::ErrorKind::MaxFilesWatch => {
+fn explain(error: Errno) -> String {
+    match error {
+        Errno::NOSPC => {
             "no inotify watch left: raise fs.inotify.max_user_watches with sysctl".to_owned()
         }
-        notify::ErrorKind::Io(io) if io.raw_os_error() == Some(24) => {
+        Errno::MFILE => {
             "no inotify instance left: raise fs.inotify.max_user_instances with sysctl".to_owned()
         }
         _ => error.to_string(),
@@ -164,8 +269,7 @@ fn explain(error: &notify::Error) -> String {
 /// is mail. Falls back to short waits where nothing can ring.
 #[derive(Debug)]
 pub struct Waiter {
-    rings: Receiver<Ring>,
-    doorbell: Option<Doorbell>,
+    doorbell: Option<Mutex<Doorbell>>,
 }
 
 /// How long a [`Waiter`] sleeps at most when nothing can ring.
@@ -178,43 +282,53 @@ impl Waiter {
     /// wait, then look again.
     #[must_use]
     pub fn new(dirs: &[PathBuf]) -> Self {
-        let (sender, rings) = unbounded();
-        let doorbell = Doorbell::new(move |ring| {
-            let _ = sender.send(ring);
-        })
-        .and_then(|mut doorbell| {
+        let doorbell = Doorbell::new().and_then(|mut doorbell| {
             dirs.iter().try_for_each(|dir| doorbell.watch(dir)).map(|()| doorbell)
-        })
-        .ok();
-        Self { rings, doorbell }
+        });
+        Self { doorbell: doorbell.ok().map(Mutex::new) }
     }
 
     /// Sleeps until something rings, `patience` is over, or it is time to look anyway. Says
-    /// nothing about which: look.
+    /// nothing about which: look. Of several threads that wait, one hears a ring.
     pub fn wait(&self, patience: Duration) {
-        let longest = if self.doorbell.is_some() { POLL_WITH_EVENTS } else { POLL_WITHOUT_EVENTS };
-        let deadline = Instant::now() + patience.min(longest);
-        match self.rings.recv_deadline(deadline) {
-            // One look answers all that has rung so far.
-            Ok(_) => self.rings.try_iter().for_each(drop),
-            Err(RecvTimeoutError::Timeout) => {}
-            Err(RecvTimeoutError::Disconnected) => {
-                std::thread::sleep(deadline.saturating_duration_since(Instant::now()));
-            }
+        let Some(doorbell) = &self.doorbell else {
+            return std::thread::sleep(patience.min(POLL_WITHOUT_EVENTS));
+        };
+        let began = Instant::now();
+        let mut doorbell = doorbell.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rings = doorbell.wait(patience.min(POLL_WITH_EVENTS));
+        if rings.iter().any(|ring| matches!(ring, Ring::Failed { .. })) {
+            // Nothing will ring any more, so sleeping is all that keeps its owner from spinning.
+            let nap = patience.min(POLL_WITHOUT_EVENTS).saturating_sub(began.elapsed());
+            return std::thread::sleep(nap);
+        }
+        // One look answers all that has rung so far.
+        while !rings.is_empty() {
+            rings = doorbell.take();
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::VecDeque;
+
     use super::*;
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
+    /// The next ring, one by one.
+    fn first(doorbell: &mut Doorbell, told: &mut VecDeque<Ring>) -> Ring {
+        if told.is_empty() {
+            told.extend(doorbell.wait(PATIENCE));
+        }
+        told.pop_front().unwrap()
+    }
+
     /// The next ring that is about `name`.
-    fn next(rings: &Receiver<Ring>, wanted: &str) -> Ring {
+    fn next(doorbell: &mut Doorbell, told: &mut VecDeque<Ring>, wanted: &str) -> Ring {
         loop {
-            let ring = rings.recv_timeout(PATIENCE).unwrap();
+            let ring = first(doorbell, told);
             match &ring {
                 Ring::Landed { name, .. } if name == wanted => return ring,
                 _ => {}
@@ -228,25 +342,24 @@ mod tests {
         let (inside, outside) = (home.path().join("in"), home.path().join("out"));
         std::fs::create_dir(&inside).unwrap();
         std::fs::create_dir(&outside).unwrap();
-        let (sender, rings) = unbounded();
-        let mut doorbell = Doorbell::new(move |ring| sender.send(ring).unwrap()).unwrap();
+        let (mut doorbell, mut told) = (Doorbell::new().unwrap(), VecDeque::new());
         doorbell.watch(&inside).unwrap();
         let landed =
             |name: &str, how| Ring::Landed { dir: inside.clone(), name: name.to_owned(), how };
 
         std::fs::write(outside.join("x"), "x").unwrap();
         std::fs::rename(outside.join("x"), inside.join("moved")).unwrap();
-        assert_eq!(next(&rings, "moved"), landed("moved", Landing::Renamed));
+        assert_eq!(next(&mut doorbell, &mut told, "moved"), landed("moved", Landing::Renamed));
         std::fs::hard_link(inside.join("moved"), inside.join("linked")).unwrap();
-        assert_eq!(next(&rings, "linked"), landed("linked", Landing::Created));
+        assert_eq!(next(&mut doorbell, &mut told, "linked"), landed("linked", Landing::Created));
         std::fs::read(inside.join("moved")).unwrap();
         std::fs::read_dir(&inside).unwrap().count();
         std::fs::write(inside.join("written"), "x").unwrap();
-        let ring = rings.recv_timeout(PATIENCE).unwrap();
+        let ring = first(&mut doorbell, &mut told);
         assert_eq!(ring, landed("written", Landing::Created), "reading has not rung");
-        assert_eq!(next(&rings, "written"), landed("written", Landing::Closed));
+        assert_eq!(next(&mut doorbell, &mut told, "written"), landed("written", Landing::Closed));
         std::fs::rename(inside.join("moved"), inside.join("renamed")).unwrap();
-        assert_eq!(next(&rings, "renamed"), landed("renamed", Landing::Renamed));
+        assert_eq!(next(&mut doorbell, &mut told, "renamed"), landed("renamed", Landing::Renamed));
     }
 
     #[test]
@@ -256,20 +369,88 @@ mod tests {
         let log = home.path().join("steps.db-wal");
         let mut open = std::fs::File::create(&log).unwrap();
         for watched in [home.path(), &log] {
-            let (sender, rings) = unbounded();
-            let mut doorbell = Doorbell::new(move |ring| sender.send(ring).unwrap()).unwrap();
+            let (mut doorbell, mut told) = (Doorbell::new().unwrap(), VecDeque::new());
             doorbell.watch(watched).unwrap();
             std::fs::File::create(home.path().join("other")).unwrap().write_all(b"x").unwrap();
             open.write_all(b"frame").unwrap();
             let (dir, name) = (home.path().to_owned(), "steps.db-wal".to_owned());
             let expected = Ring::Landed { dir, name, how: Landing::Written };
-            assert_eq!(next(&rings, "steps.db-wal"), expected);
+            assert_eq!(next(&mut doorbell, &mut told, "steps.db-wal"), expected);
         }
     }
 
     #[test]
     fn a_missing_directory_is_an_error() {
-        let mut doorbell = Doorbell::new(|_| {}).unwrap();
+        let mut doorbell = Doorbell::new().unwrap();
         assert!(doorbell.watch(Path::new("/nowhere")).is_err());
+    }
+
+    #[test]
+    fn what_is_gone_is_not_watched_any_more_and_may_come_again() {
+        let home = tempfile::tempdir().unwrap();
+        let inside = home.path().join("in");
+        let (mut doorbell, mut told) = (Doorbell::new().unwrap(), VecDeque::new());
+        for _ in 0..2 {
+            std::fs::create_dir(&inside).unwrap();
+            doorbell.watch(&inside).unwrap();
+            std::fs::write(inside.join("x"), "").unwrap();
+            assert!(matches!(next(&mut doorbell, &mut told, "x"), Ring::Landed { .. }));
+            std::fs::remove_file(inside.join("x")).unwrap();
+            std::fs::remove_dir(&inside).unwrap();
+            while first(&mut doorbell, &mut told) != (Ring::Replaced { path: inside.clone() }) {}
+            // The system's word that the watch has ended comes with it or after it.
+            while doorbell.is_watched(&inside) {
+                doorbell.take();
+            }
+        }
+    }
+
+    #[test]
+    fn two_names_of_a_place_ring_as_long_as_one_is_watched() {
+        let home = tempfile::tempdir().unwrap();
+        let (mut doorbell, mut told) = (Doorbell::new().unwrap(), VecDeque::new());
+        let same = home.path().join("../").join(home.path().file_name().unwrap());
+        doorbell.watch(home.path()).unwrap();
+        doorbell.watch(&same).unwrap();
+        doorbell.unwatch(&same);
+        std::fs::write(home.path().join("x"), "").unwrap();
+        let dir = home.path().to_owned();
+        let landed = Ring::Landed { dir, name: "x".to_owned(), how: Landing::Created };
+        assert_eq!(next(&mut doorbell, &mut told, "x"), landed);
+        doorbell.unwatch(home.path());
+        std::fs::write(home.path().join("y"), "").unwrap();
+        assert!(doorbell.take().iter().all(|ring| !format!("{ring:?}").contains('y')));
+    }
+
+    #[test]
+    fn more_than_one_reading_holds_comes_in_order() {
+        let home = tempfile::tempdir().unwrap();
+        let mut doorbell = Doorbell::new().unwrap();
+        doorbell.watch(home.path()).unwrap();
+        let all: Vec<String> = (0..2_000).map(|number| format!("{number:064}")).collect();
+        for name in &all {
+            std::fs::File::create(home.path().join(name)).unwrap();
+        }
+        let mut created = Vec::new();
+        while created.len() < all.len() {
+            for ring in doorbell.wait(PATIENCE) {
+                if let Ring::Landed { name, how: Landing::Created, .. } = ring {
+                    created.push(name);
+                }
+            }
+        }
+        assert_eq!(created, all);
+    }
+
+    #[test]
+    fn a_waiter_sleeps_until_something_lands() {
+        let home = tempfile::tempdir().unwrap();
+        let waiter = Waiter::new(&[home.path().to_owned()]);
+        std::fs::write(home.path().join("x"), "").unwrap();
+        let began = Instant::now();
+        waiter.wait(PATIENCE);
+        assert!(began.elapsed() < POLL_WITH_EVENTS);
+        // All of it was heard.
+        assert!(waiter.doorbell.unwrap().into_inner().unwrap().take().is_empty());
     }
 }

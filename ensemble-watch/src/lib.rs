@@ -47,6 +47,7 @@ pub mod sources;
 mod status;
 mod steps;
 pub mod team;
+mod wakes;
 
 pub use boxes::{FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE};
 pub use departures::{Carried, carry_out};

@@ -14,9 +14,11 @@ use ensemble_core::roster::Sight;
 use ensemble_core::tmux::{Server, TextOutcome, TmuxPane, TypedNudge};
 use ensemble_core::{Error, Result};
 
+use crate::engine::Wake;
 use crate::members;
 use crate::panes::PaneEntry;
 use crate::sources::Sources;
+use crate::wakes::Waker;
 
 /// What an errand is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,13 +90,13 @@ impl Drop for Nudgers {
 struct Means {
     sources: Sources,
     locks: PathBuf,
-    reports: Sender<Back>,
+    waker: Waker,
 }
 
 impl Nudgers {
-    /// `locks` is shared by all that may type into a pane; outcomes go to `reports`.
-    pub(crate) fn new(sources: Sources, locks: PathBuf, reports: Sender<Back>) -> Self {
-        let means = Means { sources, locks, reports };
+    /// `locks` is shared by all that may type into a pane; the loop is told of outcomes.
+    pub(crate) fn new(sources: Sources, locks: PathBuf, waker: Waker) -> Self {
+        let means = Means { sources, locks, waker };
         Self { means, errands: HashMap::new(), threads: Vec::new() }
     }
 
@@ -213,8 +215,7 @@ impl Nudger {
     }
 
     fn send(&self, back: Back) {
-        // Nobody listens any more while the watcher is stopping.
-        let _ = self.means.reports.send(back);
+        self.means.waker.wake(Wake::Back(back));
     }
 }
 
@@ -232,6 +233,8 @@ mod tests {
     use ensemble_core::tmux::Binding;
 
     use super::*;
+    use crate::engine::Ears;
+    use crate::wakes;
 
     /// What is said of a nudge to a pane on this server.
     fn told(socket: &Path, locks: &Path, id: &str) -> Deferral {
@@ -248,11 +251,14 @@ mod tests {
         let profile = Profiles::embedded().unwrap().get("shell").unwrap();
         let text = Some(NudgeText::new(": mail").unwrap());
         let sources = Sources::new(locks.to_owned(), Default::default());
-        let (sender, reports) = unbounded();
-        let mut nudgers = Nudgers::new(sources, locks.to_owned(), sender);
+        let (waker, mut wakes) = wakes::wakes().unwrap();
+        let mut nudgers = Nudgers::new(sources, locks.to_owned(), waker);
         nudgers.send(Errand { entry, profile, attempt: 1, text, job: Job::Type });
-        match reports.recv().unwrap() {
-            Back::Typed(Report { outcome: NudgeOutcome::Refused { deferral }, .. }) => deferral,
+        match wakes.next(Ears::deaf(), None).pop() {
+            Some(Wake::Back(Back::Typed(Report {
+                outcome: NudgeOutcome::Refused { deferral },
+                ..
+            }))) => deferral,
             other => panic!("{other:?}"),
         }
     }

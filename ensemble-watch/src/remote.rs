@@ -19,7 +19,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 use ensemble_core::bridge::{Bridge, Unknown};
 use ensemble_core::broker::Broker as _;
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
@@ -40,6 +40,7 @@ use crate::panes;
 use crate::project::Project;
 use crate::requests::{RequestWatch, keep_gated};
 use crate::run::ACTOR;
+use crate::wakes::Waker;
 
 /// How long a round waits for news before it looks again.
 const ROUND: Duration = Duration::from_millis(250);
@@ -65,7 +66,7 @@ pub(crate) struct Follower {
     spool: Arc<Spool>,
     outbox: Outbox,
     recorder: Arc<dyn Recorder>,
-    wakes: Sender<Wake>,
+    waker: Waker,
     /// Ends when its other side is dropped.
     stop: Receiver<()>,
     leases: Leases,
@@ -90,7 +91,7 @@ impl Follower {
         project: &Project,
         spool: Arc<Spool>,
         recorder: Arc<dyn Recorder>,
-        wakes: Sender<Wake>,
+        waker: Waker,
         stop: Receiver<()>,
     ) -> Result<Option<Self>> {
         let Some(mut options) = project.nats_options()? else { return Ok(None) };
@@ -103,7 +104,7 @@ impl Follower {
             options,
             spool,
             recorder,
-            wakes,
+            waker,
             stop,
             next_lease_look: now,
             next_names: now,
@@ -220,7 +221,7 @@ impl Follower {
             if self.told.get(&entry.mailbox) != Some(&ids) {
                 self.told.insert(entry.mailbox.clone(), ids.clone());
                 // Nobody listens any more while the watcher is stopping.
-                let _ = self.wakes.send(Wake::Remote(Told::Mail { mailbox: entry.mailbox, ids }));
+                self.waker.wake(Wake::Remote(Told::Mail { mailbox: entry.mailbox, ids }));
             }
         }
         if now >= self.next_lease_look || self.leases.wants_look(now) {
@@ -251,7 +252,7 @@ impl Follower {
         self.has_news = false;
         if duties != self.duties {
             self.duties = duties.clone();
-            let _ = self.wakes.send(Wake::Remote(Told::Duties(duties)));
+            self.waker.wake(Wake::Remote(Told::Duties(duties)));
         }
         Ok(())
     }
@@ -345,7 +346,7 @@ impl Follower {
         });
         if condition != self.condition {
             self.condition = condition.clone();
-            let _ = self.wakes.send(Wake::Remote(Told::Condition(condition)));
+            self.waker.wake(Wake::Remote(Told::Condition(condition)));
         }
     }
 }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
+#[cfg(feature = "nats")]
+use crossbeam_channel::{Sender, unbounded};
 use ensemble_core::durable::FileLock;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{EventLog, Recorder};
@@ -18,6 +19,7 @@ use crate::project::Project;
 #[cfg(feature = "nats")]
 use crate::remote::Follower;
 use crate::requests::Consequence;
+use crate::wakes::{Waker, Wakes, wakes};
 
 /// The watcher's name in the event log.
 pub const ACTOR: &str = "watcher";
@@ -26,13 +28,11 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 /// How long it waits for those who only look whether one runs: they share the lock for a moment, and a
 /// busy machine may stop them in that moment.
 const LOOKERS_PATIENCE: Duration = Duration::from_secs(30);
-/// How many wake-ups one step takes: few enough that it stays short also if each is a file.
-const WAKES_A_STEP: usize = 256;
 
 /// Ends a running watcher from another thread.
 #[derive(Clone, Debug)]
 pub struct Stopper {
-    wakes: Sender<Wake>,
+    waker: Waker,
     stopped: Arc<AtomicBool>,
 }
 
@@ -40,7 +40,7 @@ impl Stopper {
     /// Lets the watcher finish its step and stop, however many wake-ups stand in line.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
-        let _ = self.wakes.send(Wake::Stop);
+        self.waker.wake(Wake::Stop);
     }
 }
 
@@ -56,7 +56,7 @@ impl Stopper {
 /// ```
 pub struct Watcher {
     engine: Engine,
-    wakes: Receiver<Wake>,
+    wakes: Wakes,
     stopper: Stopper,
     log: Arc<EventLog>,
     /// Dropping it ends the thread that follows the servers.
@@ -77,25 +77,23 @@ impl Watcher {
         let log = Arc::new(EventLog::start_session(&project.logs(), ACTOR)?);
         let recorder: Arc<dyn Recorder> = Arc::<EventLog>::clone(&log);
         let spool = Arc::new(project.open_spool(Arc::clone(&recorder))?);
-        let (sender, wakes) = unbounded();
-        let (reports, reported) = unbounded();
+        let (waker, wakes) = wakes()?;
         let absent = Absent::default();
         #[cfg(feature = "nats")]
         let (follower, servers) = {
             let (end, ended) = unbounded();
             let (spool, recorder) = (Arc::clone(&spool), Arc::clone(&recorder));
-            let follower = Follower::new(project, spool, recorder, sender.clone(), ended)?;
+            let follower = Follower::new(project, spool, recorder, waker.clone(), ended)?;
             (follower.map(|follower| follower.with_absent(Absent::clone(&absent))), end)
         };
         #[cfg(not(feature = "nats"))]
         project.refuse_servers()?;
-        let nudgers = Nudgers::new(project.sources(), project.locks(), reports);
+        let nudgers = Nudgers::new(project.sources(), project.locks(), waker.clone());
         let ledger: Arc<_> = Arc::clone(&spool);
         let departures = Departures::new(project, ledger, Arc::clone(&recorder));
-        let mut engine = Engine::new(project, spool, recorder, sender.clone(), nudgers, absent)?;
+        let mut engine = Engine::new(project, spool, recorder, nudgers, absent)?;
         engine.set_consequence(Box::new(departures));
-        forward(reported, sender.clone(), Wake::Back);
-        let stopper = Stopper { wakes: sender, stopped: Arc::default() };
+        let stopper = Stopper { waker, stopped: Arc::default() };
         #[cfg(feature = "nats")]
         if let Some(follower) = follower {
             std::thread::spawn(move || follower.run());
@@ -148,13 +146,10 @@ impl Watcher {
     }
 
     /// Waits for the first wake-up or the next deadline, and takes what else has come by then.
-    fn next_wakes(&self) -> Vec<Wake> {
+    fn next_wakes(&mut self) -> Vec<Wake> {
         let now = SystemClock.monotonic();
-        let first = match self.engine.next_deadline() {
-            None => self.wakes.recv().ok(),
-            Some(at) => self.wakes.recv_timeout(at.since(now)).ok(),
-        };
-        first.into_iter().chain(self.wakes.try_iter().take(WAKES_A_STEP)).collect()
+        let longest = self.engine.next_deadline().map(|at| at.since(now));
+        self.wakes.next(self.engine.ears(), longest)
     }
 }
 
@@ -173,17 +168,6 @@ fn take(path: &Path, patience: Duration) -> Result<FileLock> {
             taken => return taken,
         }
     }
-}
-
-/// Hands everything from one channel to another, as long as both live.
-fn forward<T: Send + 'static>(from: Receiver<T>, to: Sender<Wake>, wrap: fn(T) -> Wake) {
-    std::thread::spawn(move || {
-        for item in from {
-            if to.send(wrap(item)).is_err() {
-                return;
-            }
-        }
-    });
 }
 
 /// Runs the watcher of a project as a process: until SIGTERM, SIGINT or SIGHUP, telling systemd where it

@@ -14,7 +14,8 @@ use super::guard::{fresh, typing};
 use super::quote::quote;
 use crate::provider::Profile;
 
-/// One comparison of everything is a good deal cheaper for the server than several.
+/// One comparison of everything, the program's name and the clock included, is a good deal cheaper
+/// for the server than several.
 const AT_REST: &str = "#{pane_id} #{@ensemble_pane} #{pane_pid} #{pane_dead} #{pane_in_mode} \
     #{pane_input_off} #{pane_synchronized} #{cursor_x} #{cursor_character}.";
 
@@ -28,9 +29,9 @@ pub(super) fn nudged_at_once(
     let Some(programs) = profile.programs_at_rest() else { return Ok(false) };
     let target = quote(&binding.id);
     let Binding { id, token, pid, .. } = binding;
-    let at_rest = format!("#{{==:{AT_REST},{id} {token} {pid} 0 0 0 0 0  .}}");
     let program = format!("#{{m:*/#{{pane_current_command}}/*,/{}/}}", programs.join("/"));
-    let condition = format!("#{{&&:#{{&&:{at_rest},{program}}},{}}}", fresh());
+    let expected = format!("{id} {token} {pid} 0 0 0 0 0  . 1 1");
+    let condition = format!("#{{==:{AT_REST} {program} {},{expected}}}", fresh());
     let reply = server.act(&format!(
         "if-shell -F -t {target} '{condition}' {{ {} }} {{ display-message -p no }}",
         typing(binding, text, true)

@@ -15,7 +15,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::Sender;
 use ensemble_core::driver::Reviews;
 use ensemble_core::dropbox::{Ledger, Routes};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
@@ -47,6 +46,7 @@ use crate::status::Status;
 use crate::steps::Steps;
 use remote::Remote;
 pub(crate) use remote::{Absent, Told};
+pub(crate) use rewatch::Ears;
 
 /// How many files of a backlog one step routes, so that a step stays short.
 const FILES_A_STEP: usize = 256;
@@ -80,8 +80,8 @@ pub(crate) struct Engine {
     project: Project,
     spool: Arc<Spool>,
     recorder: Arc<dyn Recorder>,
-    wakes: Sender<Wake>,
     doorbell: Option<Doorbell>,
+    quiet: Vec<PathBuf>,
     reconcile: Reconcile,
     boxes: Option<Boxes>,
     routes: Routes,
@@ -114,7 +114,6 @@ impl Engine {
         project: &Project,
         spool: Arc<Spool>,
         recorder: Arc<dyn Recorder>,
-        wakes: Sender<Wake>,
         nudgers: Nudgers,
         absent: Absent,
     ) -> Result<Self> {
@@ -142,9 +141,9 @@ impl Engine {
             project: project.clone(),
             spool,
             recorder,
-            wakes,
             remote: Remote::new(project, absent)?,
             doorbell: None,
+            quiet: Vec::new(),
             boxes: None,
             routes,
             judge: Judge::new(project),

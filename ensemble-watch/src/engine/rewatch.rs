@@ -1,15 +1,48 @@
 //! Which directories the watcher hears of.
 
+use std::path::PathBuf;
+
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
 
-use super::{CANARY_DIRECTORY, Engine, Wake};
+use super::{CANARY_DIRECTORY, Engine};
 use crate::alarms;
 use crate::boxes::Boxes;
 use crate::doorbell::{Doorbell, Ring};
 use crate::steps;
 
+/// What the loop listens with.
+pub(crate) struct Ears<'a> {
+    /// Missing while nothing can be watched.
+    pub(crate) doorbell: Option<&'a mut Doorbell>,
+    /// Where only what concerns boards and steps is heard.
+    quiet: &'a [PathBuf],
+}
+
+impl Ears<'_> {
+    /// For whoever has nothing to listen to.
+    #[cfg(test)]
+    pub(crate) const fn deaf() -> Self {
+        Self { doorbell: None, quiet: &[] }
+    }
+
+    /// The watcher's own status lies beside the board: it would wake itself for ever.
+    pub(crate) fn is_noise(&self, ring: &Ring) -> bool {
+        match ring {
+            Ring::Landed { dir, name, .. } => {
+                self.quiet.contains(dir) && !alarms::rings(name) && !steps::rings(name)
+            }
+            Ring::Left { dir } => self.quiet.contains(dir),
+            Ring::Overflow | Ring::Replaced { .. } | Ring::Failed { .. } => false,
+        }
+    }
+}
+
 impl Engine {
+    pub(crate) fn ears(&mut self) -> Ears<'_> {
+        Ears { doorbell: self.doorbell.as_mut(), quiet: &self.quiet }
+    }
+
     /// Watches everything anew, before anything is listed.
     pub(super) fn rewatch(&mut self, now: Monotonic) -> Result<(), String> {
         self.doorbell = None;
@@ -18,25 +51,10 @@ impl Engine {
             Boxes::open(&self.project.queue, self.project.config.report_bytes_max())
                 .map_err(|e| e.to_string())?,
         );
-        let wakes = self.wakes.clone();
-        let boards = alarms::places(&self.project);
-        let quiet = boards.clone();
-        let mut doorbell = Doorbell::new(move |ring| {
-            // The watcher's own status lies beside the board: it would wake itself for ever.
-            let is_noise = match &ring {
-                Ring::Landed { dir, name, .. } => {
-                    quiet.contains(dir) && !alarms::rings(name) && !steps::rings(name)
-                }
-                Ring::Left { dir } => quiet.contains(dir),
-                Ring::Overflow | Ring::Replaced { .. } | Ring::Failed { .. } => false,
-            };
-            if !is_noise {
-                // Nobody listens any more while the watcher is stopping.
-                let _ = wakes.send(Wake::Ring(ring));
-            }
-        })?;
+        let mut doorbell = Doorbell::new()?;
+        self.quiet = alarms::places(&self.project);
         // Without them the regular look finds what has changed.
-        for place in boards.iter().filter(|place| place.is_dir()) {
+        for place in self.quiet.iter().filter(|place| place.is_dir()) {
             let _ = doorbell.watch(place);
         }
         for dir in self.boxes.iter().flat_map(Boxes::dirs) {

@@ -2,7 +2,6 @@
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
-use std::sync::mpsc;
 use std::time::{Duration, SystemTime};
 
 use ensemble_core::durable::FileLock;
@@ -153,14 +152,12 @@ fn renames(probe: &Path) -> Check {
 }
 
 fn events(probe: &Path) -> Check {
-    let (sender, rings) = mpsc::channel();
-    let watched = Doorbell::new(move |ring| drop(sender.send(ring)))
-        .and_then(|mut bell| bell.watch(probe).map(|()| bell));
+    let watched = Doorbell::new().and_then(|mut bell| bell.watch(probe).map(|()| bell));
     let bad = |text: String| {
         let remedy = "polling steps in: messages are seen later than they could be";
         Check::bad("events", Level::Warn, text, remedy)
     };
-    let bell = match watched {
+    let mut bell = match watched {
         Ok(bell) => bell,
         Err(why) => return bad(why),
     };
@@ -168,13 +165,16 @@ fn events(probe: &Path) -> Check {
     if let Err(error) = std::fs::write(probe.join("event"), "") {
         return bad(error.to_string());
     }
-    while let Ok(ring) = rings.recv_timeout(EVENT_PATIENCE.saturating_sub(start.elapsed())) {
-        if matches!(&ring, Ring::Landed { name, .. } if name == "event") {
-            drop(bell);
+    let is_it = |ring: &Ring| matches!(ring, Ring::Landed { name, .. } if name == "event");
+    loop {
+        let rings = bell.wait(EVENT_PATIENCE.saturating_sub(start.elapsed()));
+        if rings.iter().any(is_it) {
             return Check::ok("events", format!("one arrived after {:?}", start.elapsed()));
         }
+        if rings.is_empty() {
+            return bad("none arrived".to_owned());
+        }
     }
-    bad("none arrived".to_owned())
 }
 
 /// Ages of files are compared with the wall clock.
