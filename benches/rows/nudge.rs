@@ -2,6 +2,7 @@
 //! inotify with one persistent control-mode client, and against what people use instead.
 
 use std::io::{BufRead, Write};
+use std::ops::Range;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -48,11 +49,12 @@ pub fn run() -> Outcome<()> {
     for subject in &mut subjects {
         subject.warm_up()?;
     }
-    for loaded in [false, true] {
+    let rounds = size("ENSEMBLE_BENCH_NUDGES", 100);
+    for (loaded, first) in [(false, 0), (true, rounds)] {
         let _busy = if loaded { latency::load()? } else { Vec::new() };
         let how = if loaded { "every processor busy" } else { "idle" };
         table::heading(&format!("rename -> line read by the program in the pane, {how}"));
-        let samples = measure(&mut subjects)?;
+        let samples = measure(&mut subjects, first..first + rounds)?;
         compare(&subjects, &samples);
         latency::heading("the same, late ones too");
         let all: Vec<Latency> = samples.iter().map(|samples| latencies(samples)).collect();
@@ -66,11 +68,11 @@ pub fn run() -> Outcome<()> {
 /// Where in the subjects a message to the watcher is.
 const MESSAGE: usize = 2;
 
-/// A row of samples for each subject, in turns.
-fn measure(subjects: &mut [Subject<'_>]) -> Outcome<Vec<Vec<f64>>> {
+/// A row of samples for each subject, in turns. A number is used once: the same report is no news.
+fn measure(subjects: &mut [Subject<'_>], rounds: Range<usize>) -> Outcome<Vec<Vec<f64>>> {
     let mut spread = Spread::new();
     let mut samples: Vec<Vec<f64>> = vec![Vec::new(); subjects.len()];
-    for round in 0..size("ENSEMBLE_BENCH_NUDGES", 100) {
+    for round in rounds {
         let began = now_ns();
         for (subject, samples) in subjects.iter_mut().zip(&mut samples) {
             go_on()?;

@@ -28,6 +28,18 @@ pub fn run() -> Outcome<()> {
             table::pairs(&format!("publish, {what}"), "/s", &plain.publish, GOAL);
             table::pairs(&format!("receive + settle, {what}"), "/s", &plain.receive, GOAL);
             table::pairs(
+                &format!("publish, {what}, {count} in a batch"),
+                "/s",
+                &plain.publish_batch,
+                GOAL,
+            );
+            table::pairs(
+                &format!("receive + settle, {what}, {count} in a batch"),
+                "/s",
+                &plain.receive_batch,
+                GOAL,
+            );
+            table::pairs(
                 &format!("publish, {what}, with the event log"),
                 "/s",
                 &logged.publish,
@@ -49,6 +61,8 @@ pub fn run() -> Outcome<()> {
 struct Measured {
     publish: Pairs,
     receive: Pairs,
+    publish_batch: Pairs,
+    receive_batch: Pairs,
 }
 
 /// Short batches, so that a neighbour who takes the processor spoils few of them. Without and with
@@ -60,7 +74,7 @@ fn measure(
     count: usize,
 ) -> Outcome<[Measured; 2]> {
     let home = place::on_disk()?;
-    let to = Name::new("dispatch")?;
+    let (to, batched) = (Name::new("dispatch")?, Name::new("batched")?);
     let mut plain = Options::default();
     plain.durability = durability;
     let mut logged = plain.clone();
@@ -68,6 +82,7 @@ fn measure(
     let spools = [("plain", plain), ("logged", logged)].map(|(name, options)| {
         let spool = Spool::create(&home.path().join(name), options)?;
         spool.add_mailbox(&to, &Default::default())?;
+        spool.add_mailbox(&batched, &Default::default())?;
         Ok::<_, ensemble_core::Error>(spool)
     });
     let [plain, logged] = spools;
@@ -78,33 +93,41 @@ fn measure(
     let mut measured = [Measured::default(), Measured::default()];
     for round in 0..rounds {
         go_on()?;
-        let mut published = [0.0; 3];
-        let mut received = [0.0; 3];
-        // Everybody goes first in turn.
-        for turn in 0..3 {
-            let subject = (turn + round) % 3;
-            published[subject] = match spools.get(subject) {
-                Some(spool) => rate(count, || publish(spool, &to, &text, count))?,
-                None => {
+        let mut published = [0.0; 4];
+        let mut received = [0.0; 4];
+        // Everybody goes first in turn; the last one is the first one again, in batches.
+        for turn in 0..4 {
+            let subject = (turn + round) % 4;
+            published[subject] = match subject {
+                BARE => {
                     bare.prepare(&to, &text, count)?;
                     rate(count, || bare.publish())?
                 }
+                BATCHES => rate(count, || publish_batch(&spools[0], &batched, &text, count))?,
+                _ => rate(count, || publish(&spools[subject], &to, &text, count))?,
             };
         }
-        for turn in 0..3 {
-            let subject = (turn + round) % 3;
-            received[subject] = match spools.get(subject) {
-                Some(spool) => rate(count, || receive(spool, &to, count))?,
-                None => rate(count, || bare.receive())?,
+        for turn in 0..4 {
+            let subject = (turn + round) % 4;
+            received[subject] = match subject {
+                BARE => rate(count, || bare.receive())?,
+                BATCHES => rate(count, || receive_batch(&spools[0], &batched, count))?,
+                _ => rate(count, || receive(&spools[subject], &to, count))?,
             };
         }
         for (index, measured) in measured.iter_mut().enumerate() {
-            measured.publish.push(vec![published[index]], vec![published[2]]);
-            measured.receive.push(vec![received[index]], vec![received[2]]);
+            measured.publish.push(vec![published[index]], vec![published[BARE]]);
+            measured.receive.push(vec![received[index]], vec![received[BARE]]);
+            measured.publish_batch.push(vec![published[BATCHES]], vec![published[BARE]]);
+            measured.receive_batch.push(vec![received[BATCHES]], vec![received[BARE]]);
         }
     }
     Ok(measured)
 }
+
+/// Among the subjects of a round: the bare calls, and batches.
+const BARE: usize = 2;
+const BATCHES: usize = 3;
 
 pub fn rate(count: usize, work: impl FnOnce() -> Outcome<()>) -> Outcome<f64> {
     let began = now_ns();
@@ -126,6 +149,23 @@ pub fn receive(spool: &Spool, mailbox: &Name, count: usize) -> Outcome<()> {
         spool.settle(&delivery.lease)?;
     }
     Ok(())
+}
+
+fn publish_batch(spool: &Spool, to: &Name, text: &str, count: usize) -> Outcome<()> {
+    let batch: Vec<_> = (0..count).map(|_| Envelope::new(to.clone(), text)).collect();
+    spool.publish_batch(&batch)?;
+    Ok(())
+}
+
+fn receive_batch(spool: &Spool, mailbox: &Name, count: usize) -> Outcome<()> {
+    let taken = spool.receive_batch(mailbox, mailbox, count)?;
+    let leases: Vec<_> = taken.into_iter().map(|delivery| delivery.lease).collect();
+    let settled = spool.settle_batch(&leases)?;
+    if settled.iter().filter(|outcome| outcome.is_ok()).count() == count {
+        Ok(())
+    } else {
+        Err("a message is missing".into())
+    }
 }
 
 /// The same files, moved by nothing but the system calls that cannot be left out.

@@ -93,7 +93,8 @@ pub enum Ring {
 /// ```
 #[derive(Debug)]
 pub struct Doorbell {
-    inotify: OwnedFd,
+    /// Missing only while it is dropped.
+    inotify: Option<OwnedFd>,
     /// By path, the number of its watch.
     watched: HashMap<PathBuf, i32>,
     /// By the number of a watch, where it is. Two paths may lead to the same place.
@@ -103,7 +104,19 @@ pub struct Doorbell {
 impl AsFd for Doorbell {
     /// To be polled, together with others: readable when [`Doorbell::take`] has something.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inotify.as_fd()
+        match &self.inotify {
+            Some(inotify) => inotify.as_fd(),
+            None => unreachable!("it is there until it is dropped"),
+        }
+    }
+}
+
+impl Drop for Doorbell {
+    /// The system waits, for milliseconds, until nobody looks at the watches any more. Nobody else has to.
+    fn drop(&mut self) {
+        let inotify = self.inotify.take();
+        // Where no thread can be had, what it was to drop is dropped here.
+        let _ = std::thread::Builder::new().spawn(move || drop(inotify));
     }
 }
 
@@ -115,6 +128,7 @@ impl Doorbell {
     pub fn new() -> Result<Self, String> {
         let inotify =
             inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(explain)?;
+        let inotify = Some(inotify);
         Ok(Self { inotify, watched: HashMap::new(), places: HashMap::new() })
     }
 
@@ -126,7 +140,7 @@ impl Doorbell {
         if self.watched.contains_key(path) {
             return Ok(());
         }
-        let number = inotify::add_watch(&self.inotify, path, RINGING)
+        let number = inotify::add_watch(self.as_fd(), path, RINGING)
             .map_err(|error| format!("{}: {}", path.display(), explain(error)))?;
         self.watched.insert(path.to_owned(), number);
         self.places.insert(number, path.to_owned());
@@ -148,7 +162,7 @@ impl Doorbell {
             None => {
                 self.places.remove(&number);
                 // It may be gone already, and its watch with it.
-                let _ = inotify::remove_watch(&self.inotify, number);
+                let _ = inotify::remove_watch(self.as_fd(), number);
             }
         }
     }
@@ -158,7 +172,7 @@ impl Doorbell {
         let mut rings = Vec::new();
         let mut gone = Vec::new();
         let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
-        let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);
+        let mut reader = inotify::Reader::new(self.as_fd(), &mut buffer);
         loop {
             match reader.next() {
                 Ok(event) if event.events().contains(ReadFlags::IGNORED) => gone.push(event.wd()),

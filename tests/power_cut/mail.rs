@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ensemble_core::dropbox::{DropBox, Ledger};
 use ensemble_core::durable::Durability;
-use ensemble_core::env::Delivery;
+use ensemble_core::env::{Delivery, Lease};
 use ensemble_core::message::{Attachment, Digest, Envelope, MessageId};
 use ensemble_core::spool::{Options, Settings, Spool, State};
 use ensemble_core::{Error, Result};
@@ -90,6 +90,24 @@ pub const LIFE: Story = Story {
         &[Kind::GivenBack],
         &[Kind::Lost, Kind::Torn, Kind::Undone, Kind::GivenBack, Kind::HalfSeen],
     ],
+};
+
+pub const SETTLE_BATCH: Story = Story {
+    name: "settle-batch",
+    prepare: prepare_earlier,
+    act: |stage| {
+        let spool = open(stage);
+        let leases = receive_batch(&spool, 2);
+        settle_batch(&spool, &leases);
+        // One whose lease is over keeps nothing from the others.
+        let held = receive(&spool);
+        let both = [leases[0].clone(), held.lease];
+        let outcomes = spool.settle_batch(&both).expect("settled");
+        assert!(matches!(outcomes[..], [Err(Error::LeaseLost { .. }), Ok(())]));
+        say(format_args!("settled {}", both[1].id));
+    },
+    judge: judge_mail,
+    weak: [&[Kind::GivenBack], &[Kind::Undone, Kind::GivenBack]],
 };
 
 pub const DEAD: Story = Story {
@@ -236,6 +254,19 @@ pub fn receive(spool: &Spool) -> Delivery {
     let delivery = delivery.expect("something waits");
     say(format_args!("received {}", delivery.envelope.id));
     delivery
+}
+
+pub fn receive_batch(spool: &Spool, count: usize) -> Vec<Lease> {
+    let taken = spool.receive_batch(&name(MAILBOX), &name("holder"), count).expect("received");
+    assert_eq!(taken.len(), count);
+    taken.iter().for_each(|delivery| say(format_args!("received {}", delivery.envelope.id)));
+    taken.into_iter().map(|delivery| delivery.lease).collect()
+}
+
+pub fn settle_batch(spool: &Spool, leases: &[Lease]) {
+    let outcomes = spool.settle_batch(leases).expect("settled");
+    assert!(outcomes.iter().all(Result::is_ok), "{outcomes:?}");
+    leases.iter().for_each(|lease| say(format_args!("settled {}", lease.id)));
 }
 
 fn route(queue: &Path, spool: &Spool, to_the_end: bool) -> Result<()> {

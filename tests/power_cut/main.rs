@@ -108,6 +108,7 @@ stories! {
     a_batch_that_was_published_is_there: "batch",
     a_message_that_was_offered_again_is_there: "again",
     what_was_settled_stays_settled: "life",
+    what_was_settled_with_others_stays_settled: "settle-batch",
     a_dead_letter_keeps_its_reason: "dead",
     a_new_queue_and_its_mailboxes_are_there: "new-queue",
     an_attachment_is_there_before_its_message: "attach",
@@ -138,6 +139,7 @@ fn without_syncs_of_files_what_was_acknowledged_is_torn() {
 fn without_syncs_of_directories_what_was_acknowledged_is_lost() {
     is_found_out("publish", Sabotage::NoDirectorySync, &[Kind::Lost]);
     is_found_out("life", Sabotage::NoDirectorySync, &[Kind::Undone]);
+    is_found_out("settle-batch", Sabotage::NoDirectorySync, &[Kind::Undone]);
     is_found_out("decide", Sabotage::NoDirectorySync, &[Kind::Lost]);
     is_found_out("board", Sabotage::NoDirectorySync, &[Kind::Lost]);
     is_found_out("document", Sabotage::NoDirectorySync, &[Kind::Lost]);

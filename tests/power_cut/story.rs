@@ -84,6 +84,7 @@ pub const STORIES: &[Story] = &[
     mail::BATCH,
     mail::AGAIN,
     mail::LIFE,
+    mail::SETTLE_BATCH,
     mail::DEAD,
     mail::NEW_QUEUE,
     mail::ATTACH,

@@ -22,8 +22,9 @@ use tokio::sync::Notify;
 /// What a call that was handed over is given beyond its own limit to hand back its result, on a
 /// machine under load.
 const GRACE: Duration = Duration::from_secs(1);
-/// After the last call has ended, the thread takes over within twice this time.
-const QUIET: Duration = Duration::from_millis(2);
+/// After the last call has ended, the thread takes over within twice this time. Short beside the server's patience
+/// with a client that does not answer, and long enough that looking costs nothing.
+const QUIET: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
 pub(super) struct Runtime {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::gated::closed;
 use super::mailbox::{Location, Mailbox};
 use super::place::{self, Front, Held};
 use super::wal::Inside;
@@ -13,6 +14,7 @@ use super::{LEASE_SECONDS_MAX, Spool};
 use crate::durable::{Durability, Moved};
 use crate::env::Lease;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, yaml};
+use crate::requests::Gates;
 use crate::{Error, Result};
 
 /// The largest side file of a lease, in bytes.
@@ -33,22 +35,73 @@ impl Spool {
     /// [`Error::LeaseLost`] if the message is not held under this lease any more; [`Error::Gated`] if
     /// the holder's plan for its task is not approved.
     pub fn settle(&self, lease: &Lease) -> Result<()> {
-        let mailbox = self.mailbox(&lease.mailbox)?;
-        let held = Held::from(lease);
-        self.pass_gate(self.gate_before(&mailbox, (&mailbox.cur, &held.file()), &held.holder)?)?;
+        self.settle_batch(std::slice::from_ref(lease))?.pop().unwrap_or(Ok(()))
+    }
+
+    /// Says that the work of several messages is done, each as [`Spool::settle`] does; one outcome for each
+    /// lease, in their order. At [`Durability::Power`] neighbours in one mailbox share a sync.
+    ///
+    /// # Errors
+    /// A mailbox is unknown or the disk failed. Those before it are settled; so may be those of its
+    /// mailbox, which a second try finds out.
+    pub fn settle_batch(&self, leases: &[Lease]) -> Result<Vec<Result<()>>> {
+        let mut outcomes = Vec::with_capacity(leases.len());
+        let are_alike = |a: &Lease, b: &Lease| a.mailbox == b.mailbox && a.holder == b.holder;
+        for alike in leases.chunk_by(are_alike) {
+            self.settle_alike(alike, &mut outcomes)?;
+        }
+        Ok(outcomes)
+    }
+
+    /// Leases of one mailbox and holder.
+    fn settle_alike(&self, leases: &[Lease], outcomes: &mut Vec<Result<()>>) -> Result<()> {
+        let Some(Lease { mailbox, holder, .. }) = leases.first() else { return Ok(()) };
+        let mailbox = self.mailbox(mailbox)?;
+        let gates = self.gates_of(&mailbox, holder)?;
         let inside = if self.is_power() { mailbox.log.enter(&mailbox.queue, 0) } else { None };
-        match mailbox.cur.move_new(&held.file(), &mailbox.done, &place::plain(&held.id))? {
-            Moved::Gone => return Err(self.lost(&mailbox, &held)),
+        let first = outcomes.len();
+        // Said only once the rename has shown that the lease was not over: a log that is replayed cannot know.
+        let (mut moved, mut is_logged) = (false, inside.is_some());
+        for lease in leases {
+            let outcome = self.move_settled(&mailbox, lease, gates.as_ref());
+            if matches!(outcome, Ok(Moved::Done)) {
+                moved = true;
+                let log = inside.as_ref();
+                is_logged &= log.is_some_and(|log| log.settle(&mailbox.name, &lease.id));
+            }
+            outcomes.push(outcome.map(drop));
+        }
+        if moved && self.is_power() {
+            make_settled_safe(&mailbox, inside.filter(|_| is_logged))?;
+        }
+        for (lease, _) in leases.iter().zip(&outcomes[first..]).filter(|(_, done)| done.is_ok()) {
+            forget_extension(&mailbox, &Held::from(lease));
+            self.record_often("message.settled", holder, || {
+                serde_json::json!({ "id": lease.id, "mailbox": lease.mailbox, "epoch": lease.epoch })
+            });
+        }
+        Ok(())
+    }
+
+    /// The rename, and nothing that makes it safe.
+    fn move_settled(
+        &self,
+        mailbox: &Mailbox,
+        lease: &Lease,
+        gates: Option<&Gates>,
+    ) -> Result<Moved> {
+        let held = Held::from(lease);
+        if let Some(gates) = gates {
+            self.pass_gate(closed(gates, &mailbox.cur, &held.file(), &held.holder)?)?;
+        }
+        let moved = mailbox.cur.move_new(&held.file(), &mailbox.done, &place::plain(&held.id))?;
+        match moved {
+            Moved::Gone => return Err(self.lost(mailbox, &held)),
             // Only a copy made by hand can be settled twice; the settled one stays.
-            Moved::Exists => self.bury(&mailbox, &held, "settled before under the same id")?,
-            Moved::Done if self.is_power() => make_settled_safe(&mailbox, &held, inside)?,
+            Moved::Exists => self.bury(mailbox, &held, "settled before under the same id")?,
             Moved::Done => {}
         }
-        forget_extension(&mailbox, &held);
-        self.record_often("message.settled", &lease.holder, || {
-            serde_json::json!({ "id": lease.id, "mailbox": lease.mailbox, "epoch": lease.epoch })
-        });
-        Ok(())
+        Ok(moved)
     }
 
     /// Gives a message back, to be received again after `delay`: `cur/` to `front/` (S3 to S2),
@@ -174,18 +227,13 @@ pub(super) fn read_extension(mailbox: &Mailbox, held: &Held) -> Result<Option<Ex
     }
 }
 
-/// By the log, where it takes it. Said only once the rename has shown that the lease was not over: a log
-/// that is replayed cannot know any more.
-fn make_settled_safe(mailbox: &Mailbox, held: &Held, inside: Option<Inside>) -> Result<()> {
-    match inside {
-        Some(inside) if inside.settle(&mailbox.name, &held.id) => {
-            inside.commit()?;
-            drop(inside);
-            mailbox.log.go_on();
-            Ok(())
-        }
-        _ => mailbox.sync_done(),
-    }
+/// By the log, if that has taken all of it.
+fn make_settled_safe(mailbox: &Mailbox, logged: Option<Inside>) -> Result<()> {
+    let Some(inside) = logged else { return mailbox.sync_done() };
+    inside.commit()?;
+    drop(inside);
+    mailbox.log.go_on();
+    Ok(())
 }
 
 /// Removes the side file of a lease that is over, if there can be one. The message has moved on

@@ -141,7 +141,7 @@ fn parts(mailbox: &Mailbox, candidate: Candidate) -> (&Dir, String, MessageId, u
 
 /// The closed gate of a message's task; `None` also for a message that is gone or cannot be read,
 /// which receiving finds out.
-fn closed(gates: &Gates, dir: &Dir, file: &str, holder: &Name) -> Result<Option<Gate>> {
+pub(super) fn closed(gates: &Gates, dir: &Dir, file: &str, holder: &Name) -> Result<Option<Gate>> {
     let content = match dir.read(file, ENVELOPE_BYTES_MAX) {
         Ok(Some(content)) => content,
         Ok(None) | Err(Error::Malformed { .. } | Error::TooLarge { .. }) => return Ok(None),

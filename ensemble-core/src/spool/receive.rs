@@ -34,11 +34,65 @@ impl Spool {
     /// # Errors
     /// The mailbox is unknown or the disk failed.
     pub fn receive(&self, mailbox: &Name, holder: &Name) -> Result<Option<Delivery>> {
+        Ok(self.receive_batch(mailbox, holder, 1)?.pop())
+    }
+
+    /// Takes up to `limit` due messages for `holder`, each as [`Spool::receive`] does, in that order. What
+    /// is looked up for one receive (that the mailbox is where it was, its settings, whether there are gates) is
+    /// looked up once for all.
+    ///
+    /// Each has its own lease, and all of these run from now: take no more than can be worked on meanwhile.
+    ///
+    /// # Errors
+    /// As for [`Spool::receive`], if nothing was taken before; else what was taken is returned.
+    ///
+    /// ```
+    /// # use ensemble_core::{message::{Envelope, Name}, spool::{Options, Settings, Spool}};
+    /// # let home = tempfile::tempdir()?;
+    /// # let spool = Spool::create(home.path(), Options::default())?;
+    /// let worker = Name::new("worker-1")?;
+    /// spool.add_mailbox(&worker, &Settings::default())?;
+    /// for task in ["one", "two", "three"] {
+    ///     spool.publish(&Envelope::new(worker.clone(), task))?;
+    /// }
+    /// let taken = spool.receive_batch(&worker, &worker, 2)?;
+    /// assert_eq!(taken.len(), 2);
+    /// let leases: Vec<_> = taken.into_iter().map(|delivery| delivery.lease).collect();
+    /// assert!(spool.settle_batch(&leases)?.iter().all(Result::is_ok));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn receive_batch(
+        &self,
+        mailbox: &Name,
+        holder: &Name,
+        limit: usize,
+    ) -> Result<Vec<Delivery>> {
         let mailbox = self.mailbox(mailbox)?;
         let settings = mailbox.settings()?;
-        if let Some(gates) = self.gates_of(&mailbox, holder)? {
-            return self.receive_gated(&mailbox, &settings, holder, &gates);
+        let gates = self.gates_of(&mailbox, holder)?;
+        let mut taken = Vec::new();
+        while taken.len() < limit {
+            let next = match &gates {
+                Some(gates) => self.receive_gated(&mailbox, &settings, holder, gates),
+                None => self.receive_next(&mailbox, &settings, holder),
+            };
+            match next {
+                Ok(Some(delivery)) => taken.push(delivery),
+                Err(error) if taken.is_empty() => return Err(error),
+                // What fails now fails again for whoever comes next; these are held already.
+                Ok(None) | Err(_) => break,
+            }
         }
+        Ok(taken)
+    }
+
+    /// As [`Spool::receive`], for a holder without gates.
+    fn receive_next(
+        &self,
+        mailbox: &Arc<Mailbox>,
+        settings: &Settings,
+        holder: &Name,
+    ) -> Result<Option<Delivery>> {
         let shared = self.options.share_backlog.then_some(Backlog {
             home: &mailbox.home,
             tmp: &mailbox.tmp,
@@ -59,7 +113,7 @@ impl Spool {
                 Candidate::Front(front) => front.id,
             };
             let held = Held { id, holder: holder.clone(), epoch: epoch + 1 };
-            if let Some(delivery) = self.claim(&mailbox, &settings, (dir, &file), held)? {
+            if let Some(delivery) = self.claim(mailbox, settings, (dir, &file), held)? {
                 return Ok(Some(delivery));
             }
         }

@@ -75,8 +75,10 @@ impl TmuxPane {
     ) -> Result<Self> {
         let locks = locks.into();
         binding.validate(server.socket())?;
-        std::fs::create_dir_all(&locks)
-            .map_err(|source| Error::io("make the lock directory", &locks, source))?;
+        if !locks.is_dir() {
+            std::fs::create_dir_all(&locks)
+                .map_err(|source| Error::io("make the lock directory", &locks, source))?;
+        }
         let (places, zones) = (Places::default(), Zones::utc());
         Ok(Self { server, binding, profile, locks, places, zones, limit: None, half: None })
     }

@@ -101,6 +101,8 @@ pub(crate) struct Engine {
     remote: Remote,
     mailbox_dirs: HashMap<PathBuf, Name>,
     rung: BTreeSet<Name>,
+    /// Messages that were seen to land and were not looked at yet.
+    arrived: Vec<(Name, MessageId)>,
     backlog: bool,
     troubled: HashSet<String>,
     next_lease_look: Monotonic,
@@ -150,6 +152,7 @@ impl Engine {
             reviews: project.reviews(),
             mailbox_dirs: HashMap::new(),
             rung: BTreeSet::new(),
+            arrived: Vec::new(),
             backlog: false,
             troubled: HashSet::new(),
             next_lease_look: now,
@@ -199,6 +202,13 @@ impl Engine {
         let any = !wakes.is_empty();
         for wake in wakes {
             self.take(now, wake, &mut look);
+        }
+        // Whoever has mail is told before anything else is done.
+        if !self.rung.is_empty() {
+            self.tell(now);
+        }
+        for (mailbox, id) in std::mem::take(&mut self.arrived) {
+            self.roles.landed(now, &mailbox, &id, &self.spool);
         }
         self.reconcile.handle_timeout(now);
         self.reconcile_effects(now);
@@ -252,8 +262,8 @@ impl Engine {
                 .map(|n| n.trim_end_matches(".yaml"))
                 .and_then(|id| MessageId::new(id).ok())
             {
-                self.roles.landed(now, mailbox, &id, &self.spool);
-                self.couriers.notice(mailbox, id);
+                self.couriers.notice(mailbox, id.clone());
+                self.arrived.push((mailbox.clone(), id));
             }
             self.rung.insert(mailbox.clone());
         } else if dir == self.project.queue.join("mailbox") {
