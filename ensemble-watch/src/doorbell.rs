@@ -22,11 +22,12 @@ use rustix::io::Errno;
 const LOG_SUFFIX: &str = "-wal";
 /// How much of what has rung is read at a time, in bytes: some 250 events.
 const READ_BYTES: usize = 16 * 1024;
+/// How often is read in a row while nothing of it rings: whoever writes without end keeps nobody here.
+const READS_MAX: usize = 16;
 /// What rings. Reading a directory must not, or a listener would wake itself for ever.
 const RINGING: WatchFlags = WatchFlags::MOVED_TO
     .union(WatchFlags::CREATE)
     .union(WatchFlags::CLOSE_WRITE)
-    .union(WatchFlags::MODIFY)
     .union(WatchFlags::MOVED_FROM)
     .union(WatchFlags::DELETE)
     .union(WatchFlags::DELETE_SELF)
@@ -41,7 +42,8 @@ pub enum Landing {
     Closed,
     /// It has got its name: linked into place and whole, or just begun.
     Created,
-    /// A database's log (`…-wal`) has grown: whoever writes it keeps it open.
+    /// A database's log (`…-wal`) has grown: whoever writes it keeps it open. Only where
+    /// [`Doorbell::watch_logs`] listens.
     Written,
 }
 
@@ -137,10 +139,20 @@ impl Doorbell {
     /// # Errors
     /// The directory is gone or the system has no watch left (`fs.inotify.max_user_watches`).
     pub fn watch(&mut self, path: &Path) -> Result<(), String> {
-        if self.watched.contains_key(path) {
-            return Ok(());
-        }
-        let number = inotify::add_watch(self.as_fd(), path, RINGING)
+        if self.watched.contains_key(path) { Ok(()) } else { self.add(path, RINGING) }
+    }
+
+    /// As [`Doorbell::watch`], and hears databases grow. Each write to any file there wakes whoever listens,
+    /// so this is for directories that only we write to, and for the log itself.
+    ///
+    /// # Errors
+    /// As for [`Doorbell::watch`].
+    pub fn watch_logs(&mut self, path: &Path) -> Result<(), String> {
+        self.add(path, RINGING | WatchFlags::MODIFY)
+    }
+
+    fn add(&mut self, path: &Path, flags: WatchFlags) -> Result<(), String> {
+        let number = inotify::add_watch(self.as_fd(), path, flags)
             .map_err(|error| format!("{}: {}", path.display(), explain(error)))?;
         self.watched.insert(path.to_owned(), number);
         self.places.insert(number, path.to_owned());
@@ -167,13 +179,20 @@ impl Doorbell {
         }
     }
 
-    /// Some of what has rung since the last call, without waiting; nothing once all was told.
+    /// Some of what has rung since the last call, without waiting.
     pub fn take(&mut self) -> Vec<Ring> {
         let mut rings = Vec::new();
         let mut gone = Vec::new();
         let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
         let mut reader = inotify::Reader::new(self.as_fd(), &mut buffer);
+        let mut reads = 0;
         loop {
+            if reader.is_buffer_empty() {
+                if reads == READS_MAX || !rings.is_empty() {
+                    break;
+                }
+                reads += 1;
+            }
             match reader.next() {
                 Ok(event) if event.events().contains(ReadFlags::IGNORED) => gone.push(event.wd()),
                 Ok(event) => {
@@ -187,9 +206,6 @@ impl Doorbell {
                     rings.push(Ring::Failed { why: explain(error) });
                     break;
                 }
-            }
-            if reader.is_buffer_empty() && !rings.is_empty() {
-                break;
             }
         }
         for number in gone {
@@ -296,8 +312,18 @@ impl Waiter {
     /// wait, then look again.
     #[must_use]
     pub fn new(dirs: &[PathBuf]) -> Self {
+        Self::with(dirs, Doorbell::watch)
+    }
+
+    /// As [`Waiter::new`], also for databases in there that grow.
+    #[must_use]
+    pub fn for_logs(dirs: &[PathBuf]) -> Self {
+        Self::with(dirs, Doorbell::watch_logs)
+    }
+
+    fn with(dirs: &[PathBuf], watch: fn(&mut Doorbell, &Path) -> Result<(), String>) -> Self {
         let doorbell = Doorbell::new().and_then(|mut doorbell| {
-            dirs.iter().try_for_each(|dir| doorbell.watch(dir)).map(|()| doorbell)
+            dirs.iter().try_for_each(|dir| watch(&mut doorbell, dir)).map(|()| doorbell)
         });
         Self { doorbell: doorbell.ok().map(Mutex::new) }
     }
@@ -317,7 +343,10 @@ impl Waiter {
             return std::thread::sleep(nap);
         }
         // One look answers all that has rung so far.
-        while !rings.is_empty() {
+        for _ in 0..READS_MAX {
+            if rings.is_empty() {
+                break;
+            }
             rings = doorbell.take();
         }
     }
@@ -385,12 +414,54 @@ mod tests {
         for watched in [home.path(), &log] {
             let (mut doorbell, mut told) = (Doorbell::new().unwrap(), VecDeque::new());
             doorbell.watch(watched).unwrap();
+            doorbell.watch_logs(watched).unwrap();
             std::fs::File::create(home.path().join("other")).unwrap().write_all(b"x").unwrap();
             open.write_all(b"frame").unwrap();
             let (dir, name) = (home.path().to_owned(), "steps.db-wal".to_owned());
             let expected = Ring::Landed { dir, name, how: Landing::Written };
             assert_eq!(next(&mut doorbell, &mut told, "steps.db-wal"), expected);
         }
+    }
+
+    #[test]
+    fn a_file_that_is_written_to_rings_when_it_is_closed_and_not_before() {
+        use std::io::Write as _;
+        let home = tempfile::tempdir().unwrap();
+        let mut open = std::fs::File::create(home.path().join("report.yaml")).unwrap();
+        let (mut doorbell, mut told) = (Doorbell::new().unwrap(), VecDeque::new());
+        doorbell.watch(home.path()).unwrap();
+        for _ in 0..100 {
+            open.write_all(b"line\n").unwrap();
+        }
+        assert!(doorbell.take().is_empty());
+        drop(open);
+        let (dir, name) = (home.path().to_owned(), "report.yaml".to_owned());
+        let closed = Ring::Landed { dir, name, how: Landing::Closed };
+        assert_eq!(first(&mut doorbell, &mut told), closed);
+    }
+
+    #[test]
+    fn whoever_writes_without_end_keeps_nobody_from_coming_back() {
+        use std::io::Write as _;
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let home = tempfile::tempdir().unwrap();
+        let mut doorbell = Doorbell::new().unwrap();
+        doorbell.watch_logs(home.path()).unwrap();
+        let mut files =
+            ["a", "b"].map(|name| std::fs::File::create(home.path().join(name)).unwrap());
+        doorbell.take();
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // Two files in turns: the system puts like events that follow each other into one.
+                while !is_over.load(Ordering::Relaxed) {
+                    files.iter_mut().for_each(|file| file.write_all(b"x").unwrap());
+                }
+            });
+            assert!(doorbell.wait(Duration::from_millis(200)).is_empty());
+            assert!(doorbell.take().is_empty());
+            is_over.store(true, Ordering::Relaxed);
+        });
     }
 
     #[test]

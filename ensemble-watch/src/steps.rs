@@ -114,7 +114,7 @@ impl Steps {
         let Some(doorbell) = doorbell else { return };
         // The same path may be another file now.
         doorbell.unwatch(log);
-        if let Err(why) = doorbell.watch(log) {
+        if let Err(why) = doorbell.watch_logs(log) {
             tracing::warn!(%why, "step queues are looked at every 30 s only");
         }
     }

@@ -22,6 +22,8 @@ use crate::engine::{Ears, Wake};
 
 /// How many wake-ups one step takes: few enough that it stays short also if each is a file.
 const WAKES_A_STEP: usize = 256;
+/// How often the doorbell is asked in a row, so that whoever makes noise without end does not keep the loop.
+const READS_A_STEP: usize = 256;
 /// How many rings are kept for later steps, so that the system need not drop any of a burst. What is
 /// beyond them waits in the system, which has its own limit (`fs.inotify.max_queued_events`).
 const RINGS_KEPT_MAX: usize = 64 * 1024;
@@ -86,7 +88,10 @@ impl Wakes {
 
     /// Takes what has rung from the system.
     fn hear(&mut self, ears: &mut Ears<'_>) {
-        while self.rings.len() < RINGS_KEPT_MAX {
+        for _ in 0..READS_A_STEP {
+            if self.rings.len() >= RINGS_KEPT_MAX {
+                return;
+            }
             let rings = ears.doorbell.as_deref_mut().map(Doorbell::take).unwrap_or_default();
             let is_over = matches!(rings.last(), None | Some(Ring::Failed { .. }));
             self.rings.extend(rings.into_iter().filter(|ring| !ears.is_noise(ring)));

@@ -40,7 +40,7 @@ impl NextStep {
         }
         let interrupt = Interrupt::install()?;
         let deadline = self.wait.and_then(|wait| Instant::now().checked_add(wait));
-        let waiter = Waiter::new(&[context.project()?.state.clone()]);
+        let waiter = Waiter::for_logs(&[context.project()?.state.clone()]);
         loop {
             let version = store.data_version()?;
             let next_in = store.observe()?.next_in.unwrap_or(LOOK_INTERVAL);

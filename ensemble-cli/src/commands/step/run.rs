@@ -59,7 +59,7 @@ impl Run {
         }
         let driver = driver(context, &store, &spool, &*recorder)?;
         let interrupt = Interrupt::install()?;
-        let waiter = Waiter::new(&[context.project()?.state.clone()]);
+        let waiter = Waiter::for_logs(&[context.project()?.state.clone()]);
         let deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let mut stuck: Option<Stuck> = None;
         let mut nudges = Nudges::default();
