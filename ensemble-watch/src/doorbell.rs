@@ -7,9 +7,11 @@
 //! Whoever waits reads the descriptor itself: a thread in between would cost a second wake-up on the
 //! way of every message (docs/performance.md, *Detection*). What is only read does not wake anybody.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ffi::{CStr, OsStr};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -182,7 +184,7 @@ impl Doorbell {
     /// Some of what has rung since the last call, without waiting.
     pub fn take(&mut self) -> Vec<Ring> {
         let mut rings = Vec::new();
-        let mut gone = Vec::new();
+        let mut gone = HashSet::new();
         let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
         let mut reader = inotify::Reader::new(self.as_fd(), &mut buffer);
         let mut reads = 0;
@@ -194,11 +196,12 @@ impl Doorbell {
                 reads += 1;
             }
             match reader.next() {
-                Ok(event) if event.events().contains(ReadFlags::IGNORED) => gone.push(event.wd()),
+                Ok(event) if event.events().contains(ReadFlags::IGNORED) => {
+                    gone.insert(event.wd());
+                }
                 Ok(event) => {
-                    let place = self.places.get(&event.wd());
-                    let name = event.file_name().and_then(|name| name.to_str().ok());
-                    rings.extend(ring(event.events(), place.map(PathBuf::as_path), name));
+                    let place = self.places.get(&event.wd()).map(PathBuf::as_path);
+                    rings.extend(ring(event.events(), place, event.file_name()));
                 }
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => continue,
@@ -208,19 +211,19 @@ impl Doorbell {
                 }
             }
         }
-        for number in gone {
-            self.places.remove(&number);
-            self.watched.retain(|_, other| *other != number);
+        if !gone.is_empty() {
+            self.places.retain(|number, _| !gone.contains(number));
+            self.watched.retain(|_, number| !gone.contains(number));
         }
         rings
     }
 
     /// Waits until something rings, for at most `patience`; returns some of what has rung.
     pub fn wait(&mut self, patience: Duration) -> Vec<Ring> {
-        let deadline = Instant::now() + patience;
+        let began = Instant::now();
         loop {
             let rings = self.take();
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = patience.saturating_sub(began.elapsed());
             if !rings.is_empty() || left.is_zero() {
                 return rings;
             }
@@ -247,7 +250,7 @@ pub(crate) fn sleep_until_any(
 }
 
 /// What an event means here.
-fn ring(events: ReadFlags, place: Option<&Path>, name: Option<&str>) -> Option<Ring> {
+fn ring(events: ReadFlags, place: Option<&Path>, name: Option<&CStr>) -> Option<Ring> {
     if events.contains(ReadFlags::QUEUE_OVERFLOW) {
         return Some(Ring::Overflow);
     }
@@ -259,7 +262,7 @@ fn ring(events: ReadFlags, place: Option<&Path>, name: Option<&str>) -> Option<R
     let landed = |how| {
         // A file that is watched itself has no name in its own event.
         let (dir, name) = match name {
-            Some(name) => (place, name),
+            Some(name) => (place, name.to_str().ok()?),
             None => (place.parent()?, place.file_name()?.to_str()?),
         };
         Some(Ring::Landed { dir: dir.to_owned(), name: name.to_owned(), how })
@@ -275,7 +278,7 @@ fn ring(events: ReadFlags, place: Option<&Path>, name: Option<&str>) -> Option<R
         landed(Landing::Written)
             .filter(|ring| matches!(ring, Ring::Landed { name, .. } if name.ends_with(LOG_SUFFIX)))
     } else if events.contains(ReadFlags::DELETE) && events.contains(ReadFlags::ISDIR) {
-        Some(Ring::Replaced { path: place.join(name?) })
+        Some(Ring::Replaced { path: place.join(OsStr::from_bytes(name?.to_bytes())) })
     } else if events.intersects(ReadFlags::MOVED_FROM | ReadFlags::DELETE) {
         Some(Ring::Left { dir: place.to_owned() })
     } else {
@@ -421,6 +424,18 @@ mod tests {
             let expected = Ring::Landed { dir, name, how: Landing::Written };
             assert_eq!(next(&mut doorbell, &mut told, "steps.db-wal"), expected);
         }
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_rings_for_nothing_else() {
+        let home = tempfile::tempdir().unwrap();
+        let (mut doorbell, mut told) = (Doorbell::new().unwrap(), VecDeque::new());
+        doorbell.watch(home.path()).unwrap();
+        let odd = home.path().join(OsStr::from_bytes(b"r\xff.yaml"));
+        std::fs::write(&odd, "").unwrap();
+        std::fs::remove_file(&odd).unwrap();
+        let left = Ring::Left { dir: home.path().to_owned() };
+        assert_eq!(first(&mut doorbell, &mut told), left);
     }
 
     #[test]

@@ -53,8 +53,12 @@ impl Judge {
         if let Err(broken) = contract::check(contract, &node, path.as_ref()) {
             return Some(broken.to_string());
         }
+        // Elsewhere they are for the author, who is told once the message is on its way.
+        if self.mode != Mode::Refuse {
+            return None;
+        }
         let findings = self.findings(file, contract);
-        (self.mode == Mode::Refuse && !findings.is_empty()).then(|| lines(&findings).join("; "))
+        (!findings.is_empty()).then(|| lines(&findings).join("; "))
     }
 
     /// What is vague or missing in a file that was delivered, for its author.

@@ -236,7 +236,9 @@ impl Engine {
             }
             Wake::Ring(Ring::Replaced { .. }) => self.check_paths(now),
             Wake::Ring(Ring::Failed { why }) => {
-                self.reconcile.handle(now, Event::SourceFailed { why })
+                // It would say so again and again.
+                self.doorbell = None;
+                self.reconcile.handle(now, Event::SourceFailed { why });
             }
             Wake::Back(Back::Typed(report)) => self.couriers.report(now, report, &*self.recorder),
             Wake::Back(Back::Looked { agent, sight }) => self.looked(now, &agent, sight),
