@@ -7,21 +7,22 @@
 //! Whoever waits reads the descriptor itself: a thread in between would cost a second wake-up on the
 //! way of every message (docs/performance.md, *Detection*). What is only read does not wake anybody.
 
+mod ring;
+mod waiter;
+
 use std::collections::{HashMap, HashSet};
-use std::ffi::{CStr, OsStr};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 
-/// How the log of an SQLite database ends.
-const LOG_SUFFIX: &str = "-wal";
+pub use ring::{Landing, Ring};
+pub use waiter::{POLL_WITH_EVENTS, POLL_WITHOUT_EVENTS, Waiter};
+
 /// How much of what has rung is read at a time, in bytes: some 250 events.
 const READ_BYTES: usize = 16 * 1024;
 /// How often is read in a row while nothing of it rings: whoever writes without end keeps nobody here.
@@ -34,52 +35,6 @@ const RINGING: WatchFlags = WatchFlags::MOVED_TO
     .union(WatchFlags::DELETE)
     .union(WatchFlags::DELETE_SELF)
     .union(WatchFlags::MOVE_SELF);
-
-/// How a file has landed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Landing {
-    /// It was renamed into place, so it is whole.
-    Renamed,
-    /// Its writer has closed it, but may open it again.
-    Closed,
-    /// It has got its name: linked into place and whole, or just begun.
-    Created,
-    /// A database's log (`…-wal`) has grown: whoever writes it keeps it open. Only where
-    /// [`Doorbell::watch_logs`] listens.
-    Written,
-}
-
-/// What a ring says. None of it is the truth; all of it is a reason to look.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Ring {
-    /// A file has landed.
-    Landed {
-        /// The watched directory.
-        dir: PathBuf,
-        /// The file's name.
-        name: String,
-        /// How.
-        how: Landing,
-    },
-    /// A file was renamed away or removed.
-    Left {
-        /// The watched directory.
-        dir: PathBuf,
-    },
-    /// Events were lost: look at everything.
-    Overflow,
-    /// A watched directory was removed or renamed.
-    Replaced {
-        /// The directory, or what was in it.
-        path: PathBuf,
-    },
-    /// Nothing will ring any more.
-    Failed {
-        /// Why, for people.
-        why: String,
-    },
-}
 
 /// Says what has landed in the directories that it watches.
 ///
@@ -201,7 +156,7 @@ impl Doorbell {
                 }
                 Ok(event) => {
                     let place = self.places.get(&event.wd()).map(PathBuf::as_path);
-                    rings.extend(ring(event.events(), place, event.file_name()));
+                    rings.extend(ring::of(event.events(), place, event.file_name()));
                 }
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => continue,
@@ -249,43 +204,6 @@ pub(crate) fn sleep_until_any(
     }
 }
 
-/// What an event means here.
-fn ring(events: ReadFlags, place: Option<&Path>, name: Option<&CStr>) -> Option<Ring> {
-    if events.contains(ReadFlags::QUEUE_OVERFLOW) {
-        return Some(Ring::Overflow);
-    }
-    // One of a watch that was given up.
-    let place = place?;
-    if events.intersects(ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::UNMOUNT) {
-        return Some(Ring::Replaced { path: place.to_owned() });
-    }
-    let landed = |how| {
-        // A file that is watched itself has no name in its own event.
-        let (dir, name) = match name {
-            Some(name) => (place, name.to_str().ok()?),
-            None => (place.parent()?, place.file_name()?.to_str()?),
-        };
-        Some(Ring::Landed { dir: dir.to_owned(), name: name.to_owned(), how })
-    };
-    if events.contains(ReadFlags::MOVED_TO) {
-        landed(Landing::Renamed)
-    } else if events.contains(ReadFlags::CREATE) {
-        landed(Landing::Created)
-    } else if events.contains(ReadFlags::CLOSE_WRITE) {
-        landed(Landing::Closed)
-    } else if events.contains(ReadFlags::MODIFY) {
-        // What else is written to in place rings when it is closed.
-        landed(Landing::Written)
-            .filter(|ring| matches!(ring, Ring::Landed { name, .. } if name.ends_with(LOG_SUFFIX)))
-    } else if events.contains(ReadFlags::DELETE) && events.contains(ReadFlags::ISDIR) {
-        Some(Ring::Replaced { path: place.join(OsStr::from_bytes(name?.to_bytes())) })
-    } else if events.intersects(ReadFlags::MOVED_FROM | ReadFlags::DELETE) {
-        Some(Ring::Left { dir: place.to_owned() })
-    } else {
-        None
-    }
-}
-
 fn explain(error: Errno) -> String {
     match error {
         Errno::NOSPC => {
@@ -298,66 +216,12 @@ fn explain(error: Errno) -> String {
     }
 }
 
-/// Waits for something to land in some directories: for consumers that want to sleep until there
-/// is mail. Falls back to short waits where nothing can ring.
-#[derive(Debug)]
-pub struct Waiter {
-    doorbell: Option<Mutex<Doorbell>>,
-}
-
-/// How long a [`Waiter`] sleeps at most when nothing can ring.
-pub const POLL_WITHOUT_EVENTS: Duration = Duration::from_millis(200);
-/// How long a [`Waiter`] trusts its doorbell before it lets its owner look anyway.
-pub const POLL_WITH_EVENTS: Duration = Duration::from_secs(5);
-
-impl Waiter {
-    /// Begins to listen: what lands from now on is not missed. Look once after this call, then
-    /// wait, then look again.
-    #[must_use]
-    pub fn new(dirs: &[PathBuf]) -> Self {
-        Self::with(dirs, Doorbell::watch)
-    }
-
-    /// As [`Waiter::new`], also for databases in there that grow.
-    #[must_use]
-    pub fn for_logs(dirs: &[PathBuf]) -> Self {
-        Self::with(dirs, Doorbell::watch_logs)
-    }
-
-    fn with(dirs: &[PathBuf], watch: fn(&mut Doorbell, &Path) -> Result<(), String>) -> Self {
-        let doorbell = Doorbell::new().and_then(|mut doorbell| {
-            dirs.iter().try_for_each(|dir| watch(&mut doorbell, dir)).map(|()| doorbell)
-        });
-        Self { doorbell: doorbell.ok().map(Mutex::new) }
-    }
-
-    /// Sleeps until something rings, `patience` is over, or it is time to look anyway. Says
-    /// nothing about which: look. Of several threads that wait, one hears a ring.
-    pub fn wait(&self, patience: Duration) {
-        let Some(doorbell) = &self.doorbell else {
-            return std::thread::sleep(patience.min(POLL_WITHOUT_EVENTS));
-        };
-        let began = Instant::now();
-        let mut doorbell = doorbell.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut rings = doorbell.wait(patience.min(POLL_WITH_EVENTS));
-        if rings.iter().any(|ring| matches!(ring, Ring::Failed { .. })) {
-            // Nothing will ring any more, so sleeping is all that keeps its owner from spinning.
-            let nap = patience.min(POLL_WITHOUT_EVENTS).saturating_sub(began.elapsed());
-            return std::thread::sleep(nap);
-        }
-        // One look answers all that has rung so far.
-        for _ in 0..READS_MAX {
-            if rings.is_empty() {
-                break;
-            }
-            rings = doorbell.take();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::VecDeque;
+
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
 
     use super::*;
 
@@ -550,7 +414,9 @@ mod tests {
         let began = Instant::now();
         waiter.wait(PATIENCE);
         assert!(began.elapsed() < POLL_WITH_EVENTS);
-        // All of it was heard.
-        assert!(waiter.doorbell.unwrap().into_inner().unwrap().take().is_empty());
+        // All of it was heard, so this sleeps to its end.
+        let (began, patience) = (Instant::now(), Duration::from_millis(50));
+        waiter.wait(patience);
+        assert!(began.elapsed() >= patience);
     }
 }
