@@ -19,7 +19,7 @@ pub enum Landing {
     /// It has got its name: linked into place and whole, or just begun.
     Created,
     /// A database's log (`…-wal`) has grown: whoever writes it keeps it open. Only where
-    /// [`Doorbell::watch_logs`] listens.
+    /// [`Doorbell::watch_logs`](super::Doorbell::watch_logs) listens.
     Written,
 }
 
