@@ -1,8 +1,10 @@
 //! Mailboxes on a NATS server against bare async-nats, in turns, in one run with one server:
-//! `cargo bench -p ensemble-core --features nats --bench nats`. `-- scale` loads one server
-//! with many agents. docs/nats.md tells of the design.
+//! `cargo bench -p ensemble-core --features nats --bench nats`. `-- at-once` has the row of several at once
+//! alone, `-- scale` loads one server with many agents. docs/nats.md tells of the design.
 #![allow(missing_docs, unreachable_pub, reason = "a program")]
 
+#[path = "support/nats_at_once.rs"]
+mod nats_at_once;
 #[path = "support/nats_scale.rs"]
 mod nats_scale;
 #[path = "support/nats_watched.rs"]
@@ -27,8 +29,6 @@ use nats_watched::{BareWatched, Watched};
 /// Messages of one turn.
 const MESSAGES: usize = 400;
 const ROUNDS: usize = 9;
-/// Senders and receivers at a time, for the throughput.
-const WORKERS: usize = 4;
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 type Outcome<T> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
@@ -243,19 +243,6 @@ fn times(mut act: impl FnMut() -> Outcome<()>) -> Outcome<Times> {
     Ok(Times { median: times[MESSAGES / 2], late: times[MESSAGES * 99 / 100] })
 }
 
-/// How many messages a second all workers send and receive together.
-fn throughput<T: Sync>(workers: &[T], act: impl Fn(&T) -> Outcome<()> + Sync) -> Outcome<f64> {
-    let start = Instant::now();
-    std::thread::scope(|scope| {
-        let running: Vec<_> = workers
-            .iter()
-            .map(|worker| scope.spawn(|| (0..MESSAGES).try_for_each(|_| act(worker))))
-            .collect();
-        running.into_iter().try_for_each(|worker| worker.join().map_err(|_| "a worker failed")?)
-    })?;
-    Ok((workers.len() * MESSAGES) as f64 / start.elapsed().as_secs_f64())
-}
-
 /// The round with the median ratio, and the spread of the others without its two ends.
 fn row(name: &str, unit: &str, mut rounds: Vec<(f64, f64)>, is_time: bool) {
     let ratio = |(ours, bare): &(f64, f64)| if is_time { bare / ours } else { ours / bare };
@@ -292,7 +279,10 @@ fn main() -> Outcome<()> {
         "one server, messages of {} bytes, {ROUNDS} rounds of {MESSAGES}; goal 0.8 x bare",
         envelope.len()
     );
-    compare(&server, &body, &envelope)
+    if !std::env::args().any(|argument| argument == "at-once") {
+        compare(&server, &body, &envelope)?;
+    }
+    nats_at_once::at_once(&server, &body, &envelope)
 }
 
 /// All rows: latencies one by one, then the throughput of several.
@@ -331,8 +321,7 @@ fn compare(server: &Server, body: &str, envelope: &[u8]) -> Outcome<()> {
     ];
     names.iter().zip(&rounds).for_each(|(name, rounds)| rows(name, rounds));
     drop((ours, bare, alone, once, swaps));
-    watched(&url, body, envelope)?;
-    at_once(&url, body, envelope)
+    watched(&url, body, envelope)
 }
 
 /// A watcher on each side hears of every message.
@@ -347,21 +336,5 @@ fn watched(url: &str, body: &str, envelope: &[u8]) -> Outcome<()> {
         return Err("a watcher has not heard of the messages".into());
     }
     rows("publish, a watcher hears of it", &rounds);
-    Ok(())
-}
-
-/// Several senders that receive, each a connection; on both sides one stream for all of them.
-fn at_once(url: &str, body: &str, envelope: &[u8]) -> Outcome<()> {
-    let names: Vec<String> = (0..WORKERS).map(|n| format!("w{n}")).collect();
-    let ours: Vec<Ours> = names.iter().map(|n| Ours::new(url, n)).collect::<Outcome<_>>()?;
-    let bare: Vec<Bare> =
-        names.iter().map(|n| Bare::in_stream(url, "team", n)).collect::<Outcome<_>>()?;
-    let mut both = Vec::new();
-    for _ in 0..ROUNDS {
-        let a = throughput(&ours, |w| w.publish(body).and_then(|()| w.receive_and_settle()))?;
-        let b = throughput(&bare, |w| w.publish(envelope).and_then(|()| w.receive_and_settle()))?;
-        both.push((a, b));
-    }
-    row("publish + receive + settle, 4 at once", "/s", both, false);
     Ok(())
 }

@@ -33,6 +33,8 @@
 //! # Ok::<(), ensemble_core::Error>(())
 //! ```
 
+mod answer;
+mod bell;
 mod broker;
 mod bucket;
 mod connect;

@@ -5,13 +5,14 @@
 //! may be lost with the leader of its cluster, and nobody says so), it begins anew; versions that are
 //! known already change nothing.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::consumer::DeliverPolicy;
 use tokio::sync::Notify;
 use tokio::sync::watch::Receiver;
 
+use super::bell::Bell;
 use super::consumer::{Consumer, Told};
 use super::door::Reached;
 use super::index::Index;
@@ -41,7 +42,7 @@ const SIZE: &str = "Nats-Msg-Size";
 #[derive(Debug, Default)]
 pub(super) struct News {
     count: Mutex<u64>,
-    changed: Condvar,
+    changed: Bell,
     /// How many wait for what is not told yet.
     haste: tokio::sync::watch::Sender<usize>,
 }
@@ -64,14 +65,13 @@ impl News {
 
     pub(super) fn ring(&self) {
         *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
-        self.changed.notify_all();
+        self.changed.ring();
     }
 
     /// Waits for a change after number `seen`; returns the number of the last one.
     pub(super) fn wait(&self, seen: u64, patience: Duration) -> u64 {
         let count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.changed.wait_timeout_while(count, patience, |count| *count == seen);
-        *waited.unwrap_or_else(PoisonError::into_inner).0
+        *self.changed.wait_until(count, patience, |count| *count != seen).0
     }
 }
 
@@ -79,7 +79,7 @@ impl News {
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     index: Mutex<Index>,
-    changed: Condvar,
+    changed: Bell,
     news: Arc<News>,
     anew: Arc<Notify>,
     /// When a race for one of its messages was lost last.
@@ -100,19 +100,9 @@ impl Watch {
     pub(super) fn wait_until(
         &self,
         patience: Duration,
-        mut condition: impl FnMut(&Index) -> bool,
+        condition: impl Fn(&Index) -> bool,
     ) -> bool {
-        let deadline = Instant::now() + patience;
-        let mut index = self.index();
-        while !condition(&index) {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return false;
-            }
-            index =
-                self.changed.wait_timeout(index, left).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        true
+        self.changed.wait_until(self.index(), patience, condition).1
     }
 
     /// Waits until everything up to number `head` is known; `false` once `patience` is over.
@@ -141,7 +131,7 @@ impl Watch {
     }
 
     pub(super) fn note_changed(&self) {
-        self.changed.notify_all();
+        self.changed.ring();
         self.news.ring();
     }
 }

@@ -14,15 +14,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_nats::HeaderMap;
-use async_nats::header::NATS_EXPECTED_LAST_SUBJECT_SEQUENCE as EXPECTED;
+use async_nats::header::{HeaderName, NATS_EXPECTED_LAST_SUBJECT_SEQUENCE as EXPECTED};
 use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::consumer::DeliverPolicy;
-use async_nats::jetstream::context::{Context, PublishErrorKind};
+use async_nats::jetstream::context::Context;
 use async_nats::jetstream::message::StreamMessage;
 use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
 use bytes::Bytes;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::answer::{Answered, Question};
 use super::consumer::{Consumer, Told};
 use super::door::{Door, Reached};
 use super::record::{HEADER, Record, Stored};
@@ -150,38 +151,18 @@ impl Wire {
         let deadline = Instant::now() + self.patience;
         let mut is_in_doubt = false;
         loop {
-            let sent = async {
-                let (subject, mut headers) = (subject.to_owned(), headers());
-                headers.insert(EXPECTED, expected.to_string());
-                let answer =
-                    self.context.publish_with_headers(subject, headers, payload.clone()).await?;
-                if let Some(meanwhile) = meanwhile.take() {
-                    // It is written to the server now, not after what is done meanwhile.
-                    tokio::task::yield_now().await;
-                    meanwhile();
-                }
-                answer.await
-            };
+            let mut headers = headers();
+            headers.insert(EXPECTED, expected.to_string());
+            let question = Question { subject, headers, payload: payload.clone() };
             let left = deadline.saturating_duration_since(Instant::now());
-            let detail = match timeout(left.min(ANSWER_PATIENCE), sent).await {
-                Ok(Ok(ack)) => return Ok(Some(Put::Done(ack.sequence))),
-                Ok(Err(error)) => match error.kind() {
-                    PublishErrorKind::WrongLastSequence if is_in_doubt => return Ok(None),
-                    PublishErrorKind::WrongLastSequence => return Ok(Some(Put::Stale)),
-                    // Nobody listens yet: a server that starts, a cluster without a leader.
-                    PublishErrorKind::StreamNotFound
-                    | PublishErrorKind::TimedOut
-                    | PublishErrorKind::BrokenPipe => error.to_string(),
-                    PublishErrorKind::WrongLastMessageId
-                    | PublishErrorKind::MaxAckPending
-                    | PublishErrorKind::MaxPayloadExceeded
-                    | PublishErrorKind::Other => {
-                        if !is_passing(&error.to_string()) {
-                            return Err(self.refused("store a message", error));
-                        }
-                        error.to_string()
-                    }
-                },
+            let asked = question.ask(&self.client, &mut meanwhile);
+            let detail = match timeout(left.min(ANSWER_PATIENCE), asked).await {
+                Ok(Answered::Stored(seq)) => return Ok(Some(Put::Done(seq))),
+                Ok(Answered::Stale) => return Ok((!is_in_doubt).then_some(Put::Stale)),
+                Ok(Answered::Refused(detail)) if !is_passing(&detail) => {
+                    return Err(self.refused("store a message", detail));
+                }
+                Ok(Answered::Refused(detail) | Answered::Failed(detail)) => detail,
                 Err(_) => "no answer".to_owned(),
             };
             is_in_doubt = true;
@@ -257,7 +238,7 @@ impl Wire {
     ) -> Result<Put> {
         // Two that write the same are told apart: only one of them was first.
         let op = self.ops.next();
-        headers.insert(HEADER, op.as_str());
+        headers.insert(STATE.clone(), op.as_str());
         if let Some(put) = self.compare_and_set(subject, expected, headers, payload).await? {
             return Ok(put);
         }
@@ -336,9 +317,12 @@ impl Wire {
     }
 }
 
+/// Made once: a name is looked at letter by letter.
+static STATE: HeaderName = HeaderName::from_static(HEADER);
+
 fn one_header(content: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
-    headers.insert(HEADER, content);
+    headers.insert(STATE.clone(), content);
     headers
 }
 

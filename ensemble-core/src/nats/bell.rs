@@ -1,0 +1,85 @@
+//! A condition variable that asks nothing of the system while nobody waits: the standard one makes a system
+//! call each time it is told, and here that is several times a message.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Rings for those who wait for what one mutex guards.
+#[derive(Debug, Default)]
+pub(super) struct Bell {
+    condition: Condvar,
+    /// Raised under the mutex before it is let go, so whoever changes something afterwards sees it.
+    waiting: AtomicUsize,
+}
+
+impl Bell {
+    /// To be called after a change that was made under the mutex.
+    pub(super) fn ring(&self) {
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            self.condition.notify_all();
+        }
+    }
+
+    /// Waits until what the mutex guards is as wanted; `false` if it was not once `patience` was over.
+    pub(super) fn wait_until<'a, T>(
+        &self,
+        mut guard: MutexGuard<'a, T>,
+        patience: Duration,
+        is_wanted: impl Fn(&T) -> bool,
+    ) -> (MutexGuard<'a, T>, bool) {
+        let deadline = Instant::now() + patience;
+        while !is_wanted(&guard) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return (guard, false);
+            }
+            self.waiting.fetch_add(1, Ordering::SeqCst);
+            let waited = self.condition.wait_timeout(guard, left);
+            guard = waited.unwrap_or_else(PoisonError::into_inner).0;
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+        }
+        (guard, true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::thread;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn whoever_waits_hears_of_every_change() {
+        let (count, bell) = (Mutex::new(0u32), Bell::default());
+        thread::scope(|threads| {
+            for wanted in 0..4u32 {
+                let (count, bell) = (&count, &bell);
+                threads.spawn(move || {
+                    for turn in 0..500 {
+                        let mine = |count: &u32| *count == turn * 4 + wanted;
+                        let (mut guard, is_mine) =
+                            bell.wait_until(count.lock().unwrap(), LONG, mine);
+                        assert!(is_mine);
+                        *guard += 1;
+                        drop(guard);
+                        bell.ring();
+                    }
+                });
+            }
+        });
+        assert_eq!(count.into_inner().unwrap(), 2000);
+    }
+
+    #[test]
+    fn patience_ends() {
+        let (nothing, bell) = (Mutex::new(()), Bell::default());
+        let (_guard, is_wanted) =
+            bell.wait_until(nothing.lock().unwrap(), Duration::from_millis(1), |()| false);
+        assert!(!is_wanted);
+        assert_eq!(bell.waiting.load(Ordering::SeqCst), 0);
+    }
+}
