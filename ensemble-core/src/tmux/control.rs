@@ -68,6 +68,8 @@ pub(super) struct Client {
 #[derive(Debug, Default)]
 struct Queue {
     waiting: VecDeque<Waiting>,
+    /// Who waits until the client is attached.
+    attaching: Option<Sender<()>>,
     /// The reader has seen the end; nobody else will be answered.
     ended: bool,
 }
@@ -76,6 +78,24 @@ struct Queue {
 struct Waiting {
     mark: String,
     reply: Sender<Reply>,
+}
+
+/// What was asked and is not answered yet.
+#[derive(Debug)]
+pub(super) struct Asked {
+    answer: Receiver<Reply>,
+    deadline: Instant,
+}
+
+impl Asked {
+    /// Waits for all that was printed.
+    pub(super) fn wait(self) -> Result<Reply, Failure> {
+        match self.answer.recv_timeout(self.deadline.saturating_duration_since(Instant::now())) {
+            Ok(reply) => Ok(reply),
+            Err(RecvTimeoutError::Timeout) => Err(Failure::Timeout),
+            Err(RecvTimeoutError::Disconnected) => Err(Failure::Lost),
+        }
+    }
 }
 
 impl Client {
@@ -100,21 +120,23 @@ impl Client {
             .process_group(0)
             .spawn()
             .map_err(spawned::cannot_start)?;
-        let queue = Arc::new(Mutex::new(Queue::default()));
+        let (attaching, attached) = channel();
+        let queue = Queue { attaching: Some(attaching), ..Queue::default() };
+        let queue = Arc::new(Mutex::new(queue));
         let mut client =
             Self { child, input: Mutex::new(ours), queue: Arc::clone(&queue), abandoned: false };
         thread::Builder::new()
             .name("tmux-control".to_owned())
             .spawn(move || read_answers(output, &queue))
             .map_err(refused)?;
-        // Once an answer has come back, the greeting lies behind us. A client that could not be
-        // attached may still answer before it is sent away: then it is in no session.
-        match client.ask("display-message -p '#{client_session}'") {
-            Ok(reply) if reply.lines.iter().any(|session| !session.is_empty()) => Ok(client),
-            Ok(_) | Err(Failure::Lost) => Err(client.complaint()),
-            Err(other) => {
+        // Asked before, a server under load may answer that the client is in no session: the question has
+        // overtaken the attaching.
+        match attached.recv_timeout(EXCHANGE_LIMIT) {
+            Ok(()) => Ok(client),
+            Err(RecvTimeoutError::Disconnected) => Err(client.complaint()),
+            Err(RecvTimeoutError::Timeout) => {
                 client.abandoned = true;
-                Err(other)
+                Err(Failure::Timeout)
             }
         }
     }
@@ -130,22 +152,32 @@ impl Client {
     /// must be asked anew.
     pub(super) fn ask(&self, commands: &str) -> Result<Reply, Failure> {
         let deadline = Instant::now() + EXCHANGE_LIMIT;
-        let answer = self.send(commands)?;
-        match answer.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-            Ok(reply) => Ok(reply),
-            Err(RecvTimeoutError::Timeout) => Err(Failure::Timeout),
-            Err(RecvTimeoutError::Disconnected) => Err(Failure::Lost),
-        }
+        let input = self.input.lock().unwrap_or_else(PoisonError::into_inner);
+        Asked { answer: self.send(input, commands)?, deadline }.wait()
     }
 
-    fn send(&self, commands: &str) -> Result<Receiver<Reply>, Failure> {
+    /// The first half of [`Self::ask`], if nobody else talks to the server or waits for its answer: then
+    /// there is room for the line, and nothing is waited for.
+    pub(super) fn ask_ahead(&self, commands: &str) -> Option<Result<Asked, Failure>> {
+        let deadline = Instant::now() + EXCHANGE_LIMIT;
+        let input = self.input.try_lock().ok()?;
+        if !lock(&self.queue).waiting.is_empty() {
+            return None;
+        }
+        Some(self.send(input, commands).map(|answer| Asked { answer, deadline }))
+    }
+
+    fn send(
+        &self,
+        mut input: MutexGuard<'_, UnixStream>,
+        commands: &str,
+    ) -> Result<Receiver<Reply>, Failure> {
         let (reply, answer) = channel();
         let mark = format!("ensemble-mark-{}", uuid::Uuid::now_v7().simple());
         // The mark is no command, and the complaint about that repeats it: cheaper for the server
         // than any command that prints it.
         let lines = format!("{commands}\n{mark}\n");
         // Writing and queueing under one lock keeps the two in the same order.
-        let mut input = self.input.lock().unwrap_or_else(PoisonError::into_inner);
         let mut queue = lock(&self.queue);
         if queue.ended {
             return Err(Failure::Lost);
@@ -199,6 +231,7 @@ impl Queue {
     fn end(&mut self) {
         self.ended = true;
         self.waiting.clear();
+        self.attaching = None;
     }
 
     /// Takes a block; gives `so_far` to the first in line when the block is its mark.
@@ -231,6 +264,11 @@ fn read_answers(output: UnixStream, queue: &Mutex<Queue>) {
         }
         match parser.line(line.strip_suffix(b"\n").unwrap_or(&line)) {
             Some(Event::Block(block)) => lock(queue).take(block, &mut so_far),
+            Some(Event::Attached) => {
+                if let Some(attaching) = lock(queue).attaching.take() {
+                    let _ = attaching.send(());
+                }
+            }
             Some(Event::Exit(_)) => break,
             None => {}
         }

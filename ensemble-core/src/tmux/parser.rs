@@ -5,6 +5,7 @@
 //! ...                                its lines, verbatim: whatever stands on a screen
 //! %end <time> <number> <flags>       it ends well, or
 //! %error <time> <number> <flags>     with a complaint
+//! %session-changed <id> <name>       the client is in a session now
 //! %exit [reason]                     the client is being sent away
 //! %anything else                     a notification
 //! ```
@@ -24,6 +25,8 @@ const OWN_COMMAND: &str = "1";
 pub(super) enum Event {
     /// An answer to a command of ours.
     Block(Block),
+    /// The client is in a session, at first because it is attached.
+    Attached,
     /// The server sends the client away.
     Exit(String),
 }
@@ -71,6 +74,8 @@ impl Parser {
             self.open = Some(Open { tag: tag.to_owned(), lines: Vec::new() });
         } else if let Some(reason) = line.strip_prefix("%exit") {
             return Some(Event::Exit(reason.trim().to_owned()));
+        } else if line.starts_with("%session-changed ") {
+            return Some(Event::Attached);
         }
         None
     }
@@ -92,9 +97,10 @@ pub(crate) fn answers(bytes: &[u8]) -> Vec<crate::fuzzing::ControlAnswer> {
     use crate::fuzzing::ControlAnswer;
     let mut parser = Parser::default();
     let events = bytes.split(|byte| *byte == b'\n').filter_map(|line| parser.line(line));
-    let answers = events.map(|event| match event {
-        Event::Block(Block { failed, lines }) => ControlAnswer::Block { failed, lines },
-        Event::Exit(reason) => ControlAnswer::Exit(reason),
+    let answers = events.filter_map(|event| match event {
+        Event::Block(Block { failed, lines }) => Some(ControlAnswer::Block { failed, lines }),
+        Event::Exit(reason) => Some(ControlAnswer::Exit(reason)),
+        Event::Attached => None,
     });
     answers.collect()
 }
@@ -131,6 +137,7 @@ mod tests {
              %output %1 x\n%begin 9 3 1\nno such thing\n%error 9 3 1\n%exit server exited\n",
         );
         let expected = [
+            Event::Attached,
             block(false, &["hi", ""]),
             block(true, &["no such thing"]),
             Event::Exit("server exited".to_owned()),
