@@ -7,11 +7,16 @@ use ensemble_core::pane::{Deferral, NudgeText};
 use ensemble_core::provider::Profiles;
 use ensemble_core::tmux::{Server, TextOutcome, TmuxPane};
 use rustix::process::{Pid, Signal, kill_process};
-use tmux_support::{TestServer, eventually, text_for};
+use std::time::Duration;
+
+use tmux_support::{PATIENCE, TestServer, eventually, text_for};
 
 /// Sends a nudge ahead and takes its answer.
 fn ahead(pane: &mut TmuxPane, text: &NudgeText) -> Option<TextOutcome> {
-    let ahead = pane.nudge_ahead(text)?;
+    let mut ahead = pane.nudge_ahead(text)?;
+    if ahead.is_typed(PATIENCE) {
+        return Some(TextOutcome::Sent);
+    }
     Some(pane.nudge_answer(text, ahead).expect("an outcome"))
 }
 
@@ -27,8 +32,9 @@ fn it_is_typed_before_anybody_asks_for_the_answer() {
     let tmux = TestServer::reader();
     let mut pane = tmux.pane("%0", "shell");
     let text = text_for("shell");
-    let sent = pane.nudge_ahead(&text).expect("sent ahead");
+    let mut sent = pane.nudge_ahead(&text).expect("sent ahead");
     eventually("read", || tmux.received() == [text.as_str()]);
+    assert!(sent.is_typed(PATIENCE) && sent.is_typed(Duration::ZERO));
     assert!(matches!(pane.nudge_answer(&text, sent), Ok(TextOutcome::Sent)));
     assert_eq!(tmux.received(), [text.as_str()]);
 }
@@ -103,7 +109,8 @@ fn a_server_that_hangs_is_not_asked_again_and_types_nothing_late() {
     let text = text_for("shell");
     let server = Pid::from_raw(i32::try_from(tmux.pid()).expect("a pid")).expect("a pid");
     kill_process(server, Signal::STOP).expect("stopped");
-    let sent = pane.nudge_ahead(&text).expect("sent ahead");
+    let mut sent = pane.nudge_ahead(&text).expect("sent ahead");
+    assert!(!sent.is_typed(Duration::from_millis(1)));
     let second = tmux.pane_of_another_lock("shell", pane.binding().clone());
     assert!(second.nudge_ahead(&text).is_none());
     let outcome = pane.nudge_answer(&text, sent);

@@ -1,14 +1,15 @@
 //! Typing, on threads of its own: one for each tmux server, so that a server that hangs (each
 //! exchange is given five seconds) holds up nobody else.
 //!
-//! Where the server itself judges whether a line may be typed, and nobody else talks to it, the line is on its
-//! way before that thread is woken, which then only waits for the answer: waking it takes a sixth of the way
-//! from a file to the pane.
+//! Where the server itself judges whether a line may be typed, and nobody else talks to it, the loop sends the
+//! line itself, and rests for a moment until the server has answered: whatever it did instead, it would do on
+//! the processor that the server was woken on. The thread is only woken if the server says no, or nothing yet.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use ensemble_core::message::{Name, Timestamp};
@@ -23,6 +24,10 @@ use crate::members;
 use crate::panes::PaneEntry;
 use crate::sources::Sources;
 use crate::wakes::Waker;
+
+/// How long the loop rests until a server has answered. One that answers takes a tenth of it; one that does not
+/// costs this once, since nothing more is sent ahead to it before it has answered.
+const REST: Duration = Duration::from_millis(5);
 
 /// What an errand is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +123,16 @@ impl Nudgers {
             self.threads.push(thread::spawn(work));
             (server, sender)
         });
-        let ahead = send_ahead(&self.means, server, &errand);
+        let mut ahead = send_ahead(&self.means, server, &errand);
+        if ahead.as_mut().is_some_and(|(_, ahead)| ahead.is_typed(REST)) {
+            // It may have answered before it typed.
+            thread::yield_now();
+            let (agent, attempt) = (errand.entry.agent, errand.attempt);
+            let (outcome, limited_until) = (NudgeOutcome::Sent, None);
+            let report = Report { agent, attempt, outcome, limited_until };
+            self.means.waker.wake(Wake::Back(Back::Typed(report)));
+            return;
+        }
         // The thread ends only when this sender is dropped.
         let _ = errands.send((errand, ahead));
     }

@@ -17,7 +17,7 @@ use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::EXCHANGE_LIMIT;
 use super::failure::Failure;
@@ -88,6 +88,11 @@ pub(super) struct Asked {
 }
 
 impl Asked {
+    /// All that was printed, if it comes before `patience` is over.
+    pub(super) fn poll(&self, patience: Duration) -> Option<Reply> {
+        self.answer.recv_timeout(patience).ok()
+    }
+
     /// Waits for all that was printed.
     pub(super) fn wait(self) -> Result<Reply, Failure> {
         match self.answer.recv_timeout(self.deadline.saturating_duration_since(Instant::now())) {

@@ -56,6 +56,13 @@ pub(super) struct Ahead {
     asked: Asked,
 }
 
+impl Ahead {
+    /// The answer, if it comes before `patience` is over.
+    pub(super) fn poll(&self, patience: Duration) -> Option<Reply> {
+        self.asked.poll(patience)
+    }
+}
+
 /// How to ask.
 enum Way {
     Control(Arc<Client>),

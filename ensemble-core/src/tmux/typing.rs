@@ -78,14 +78,27 @@ const OPERATION: &str = "type a nudge";
 #[must_use]
 pub struct NudgeAhead {
     asked: std::result::Result<Ahead, Failure>,
+    /// The answer, once it is here.
+    reply: Option<Reply>,
     lock: PaneLock,
 }
 
+impl NudgeAhead {
+    /// Whether the line is known to have been typed and submitted, for which it waits until `patience` is
+    /// over; then there is nothing left to do. Otherwise [`TmuxPane::nudge_answer`] finds out.
+    pub fn is_typed(&mut self, patience: Duration) -> bool {
+        if let (Ok(asked), None) = (&self.asked, &self.reply) {
+            self.reply = asked.poll(patience);
+        }
+        self.reply.clone().is_some_and(|reply| matches!(quick::was_typed(reply), Ok(true)))
+    }
+}
+
 impl TmuxPane {
-    /// As [`TmuxPane::nudge_text`] for a thread that must not wait, and so a wake-up earlier than by one that
-    /// may: `None` if nothing was sent, because the agent's screen has to be looked at first, there is no
-    /// connection yet, or somebody else uses it or types into the pane. [`TmuxPane::nudge_text`] waits for
-    /// all that. Otherwise hand it to [`TmuxPane::nudge_answer`], in a thread that may wait.
+    /// As [`TmuxPane::nudge_text`] for a thread that must not wait: `None` if nothing was sent, because the
+    /// agent's screen has to be looked at first, there is no connection yet, or somebody else uses it or types
+    /// into the pane. [`TmuxPane::nudge_text`] waits for all that. Otherwise [`NudgeAhead::is_typed`] tells what
+    /// became of it, or else [`TmuxPane::nudge_answer`], in a thread that may wait.
     pub fn nudge_ahead(&self, text: &NudgeText) -> Option<NudgeAhead> {
         if !self.is_judged_by_the_server(Line::Nudge) {
             return None;
@@ -93,7 +106,7 @@ impl TmuxPane {
         let command = quick::command(&self.binding, &self.profile, text.as_str())?;
         let lock = self.lock_now()?;
         let asked = self.server.act_ahead(&command)?;
-        Some(NudgeAhead { asked, lock })
+        Some(NudgeAhead { asked, reply: None, lock })
     }
 
     /// What became of it. Waits for the server, and if that has typed nothing, looks why, and whether it may
@@ -102,8 +115,11 @@ impl TmuxPane {
     /// # Errors
     /// As for [`Pane::nudge`](crate::env::Pane::nudge).
     pub fn nudge_answer(&mut self, text: &NudgeText, ahead: NudgeAhead) -> Result<TextOutcome> {
-        let NudgeAhead { asked, lock } = ahead;
-        let answer = asked.and_then(|asked| self.server.answer(asked));
+        let NudgeAhead { asked, reply, lock } = ahead;
+        let answer = match reply {
+            Some(reply) => Ok(reply),
+            None => asked.and_then(|asked| self.server.answer(asked)),
+        };
         match answer.and_then(quick::was_typed) {
             Ok(true) => Ok(TextOutcome::Sent),
             Ok(false) => self.type_judged(text.as_str(), Line::Nudge, lock),
