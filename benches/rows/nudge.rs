@@ -1,7 +1,7 @@
 //! From a rename to the keystroke read by the program in the pane: the real watcher against raw
 //! inotify with one persistent control-mode client, and against what people use instead.
 
-use std::io::{BufRead, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::ops::Range;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -371,9 +371,18 @@ pub fn bare_nudger(
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;
-    let (mut input, mut output) = (client.stdin.take().ok_or("no pipe")?, client.stdout.take());
-    std::thread::spawn(move || output.as_mut().map(|out| std::io::copy(out, &mut std::io::sink())));
+    let mut input = client.stdin.take().ok_or("no pipe")?;
+    let mut output = BufReader::new(client.stdout.take().ok_or("no pipe")?);
     end_with_parent();
+    // A window that is opened while a client is being attached ends older servers (tmux#4980).
+    let mut line = Vec::new();
+    while !line.starts_with(b"%session-changed") {
+        line.clear();
+        if output.read_until(b'\n', &mut line)? == 0 {
+            return Err("the control client has ended".into());
+        }
+    }
+    std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
     let stamps = Stamper::new(stamps)?;
     let mut command = format!("send-keys -t '{pane}' -l -- '{LINE}' ; send-keys -t '{pane}' Enter");
     if !condition.is_empty() {
