@@ -42,6 +42,27 @@ fn a_restarted_server_is_found_again() {
 }
 
 #[test]
+fn every_first_question_attaches_a_client_whatever_else_the_machine_does() {
+    const HANDLES: usize = 4;
+    const ROUNDS: usize = 10;
+    std::thread::scope(|scope| {
+        for _ in 0..HANDLES {
+            scope.spawn(|| {
+                let tmux = TestServer::start("exec cat");
+                for round in 0..ROUNDS {
+                    let server = Server::new(tmux.server.socket());
+                    server.panes().expect("panes");
+                    // A client that asked before it was attached was taken for refused and ended.
+                    let listed = tmux.server.run(&["list-clients", "-F", "#{client_pid}"]);
+                    let clients = listed.expect("clients").len();
+                    assert!(clients >= 2, "round {round}: {clients} clients");
+                }
+            });
+        }
+    });
+}
+
+#[test]
 fn a_destroyed_session_is_replaced_by_another() {
     let tmux = TestServer::start("exec cat");
     tmux.server.new_session("second", "exec cat", 80, 24).expect("a session");

@@ -1,22 +1,17 @@
 //! Typing, on threads of its own: one for each tmux server, so that a server that hangs (each
 //! exchange is given five seconds) holds up nobody else.
-//!
-//! Where the server itself judges whether a line may be typed, and nobody else talks to it, the loop sends the
-//! line itself, and rests for a moment until the server has answered: whatever it did instead, it would do on
-//! the processor that the server was woken on. The thread is only woken if the server says no, or nothing yet.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
 use ensemble_core::provider::{AgentState, Limit, Profile};
 use ensemble_core::roster::Sight;
-use ensemble_core::tmux::{NudgeAhead, Server, TextOutcome, TmuxPane, TypedNudge};
+use ensemble_core::tmux::{Server, TextOutcome, TmuxPane, TypedNudge};
 use ensemble_core::{Error, Result};
 
 use crate::engine::Wake;
@@ -24,10 +19,6 @@ use crate::members;
 use crate::panes::PaneEntry;
 use crate::sources::Sources;
 use crate::wakes::Waker;
-
-/// How long the loop rests until a server has answered. One that answers takes a tenth of it; one that does not
-/// costs this once, since nothing more is sent ahead to it before it has answered.
-const REST: Duration = Duration::from_millis(5);
 
 /// What an errand is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,14 +66,11 @@ pub(crate) enum Back {
     },
 }
 
-/// An errand, and what was sent ahead of it.
-type Sent = (Errand, Option<(TmuxPane, NudgeAhead)>);
-
 /// The threads, by socket.
 #[derive(Debug)]
 pub(crate) struct Nudgers {
     means: Means,
-    servers: HashMap<PathBuf, (Server, Sender<Sent>)>,
+    errands: HashMap<PathBuf, Sender<Errand>>,
     threads: Vec<JoinHandle<()>>,
 }
 
@@ -90,7 +78,7 @@ impl Drop for Nudgers {
     /// Waits until the last errand is done and the control clients have ended: a client that is left
     /// behind by a server that is ending at the same time would keep that server for ever.
     fn drop(&mut self) {
-        self.servers.clear();
+        self.errands.clear();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -109,48 +97,21 @@ impl Nudgers {
     /// `locks` is shared by all that may type into a pane; the loop is told of outcomes.
     pub(crate) fn new(sources: Sources, locks: PathBuf, waker: Waker) -> Self {
         let means = Means { sources, locks, waker };
-        Self { means, servers: HashMap::new(), threads: Vec::new() }
+        Self { means, errands: HashMap::new(), threads: Vec::new() }
     }
 
     /// Sends somebody. The outcome is reported later, always.
     pub(crate) fn send(&mut self, errand: Errand) {
         let socket = errand.entry.binding.socket.clone();
-        let (server, errands) = self.servers.entry(socket.clone()).or_insert_with(|| {
+        let errands = self.errands.entry(socket.clone()).or_insert_with(|| {
             let (sender, receiver) = unbounded();
-            let (server, means) = (Server::new(socket), self.means.clone());
-            let its_server = server.clone();
-            let work = move || Nudger::new(its_server, means).run(&receiver);
+            let means = self.means.clone();
+            let work = move || Nudger::new(Server::new(socket), means).run(&receiver);
             self.threads.push(thread::spawn(work));
-            (server, sender)
+            sender
         });
-        let mut ahead = send_ahead(&self.means, server, &errand);
-        if ahead.as_mut().is_some_and(|(_, ahead)| ahead.is_typed(REST)) {
-            // It may have answered before it typed.
-            thread::yield_now();
-            let (agent, attempt) = (errand.entry.agent, errand.attempt);
-            let (outcome, limited_until) = (NudgeOutcome::Sent, None);
-            let report = Report { agent, attempt, outcome, limited_until };
-            self.means.waker.wake(Wake::Back(Back::Typed(report)));
-            return;
-        }
         // The thread ends only when this sender is dropped.
-        let _ = errands.send((errand, ahead));
-    }
-}
-
-/// Types without waiting for anything, if that can be done. What fails here fails in the thread, too, and is
-/// reported from there.
-fn send_ahead(means: &Means, server: &Server, errand: &Errand) -> Option<(TmuxPane, NudgeAhead)> {
-    let text = errand.text.as_ref().filter(|_| errand.job == Job::Type)?;
-    let pane = means.open(server, errand).ok()?;
-    let ahead = pane.nudge_ahead(text)?;
-    Some((pane, ahead))
-}
-
-impl Means {
-    fn open(&self, server: &Server, errand: &Errand) -> Result<TmuxPane> {
-        let profile = Arc::clone(&errand.profile);
-        errand.entry.open(server.clone(), profile, &self.sources, &self.locks)
+        let _ = errands.send(errand);
     }
 }
 
@@ -167,19 +128,19 @@ impl Nudger {
         Self { server, means, limits: HashMap::new() }
     }
 
-    fn run(&mut self, errands: &Receiver<Sent>) {
+    fn run(&mut self, errands: &Receiver<Errand>) {
         let mut typed: Vec<(Errand, TmuxPane, TypedNudge)> = Vec::new();
         loop {
             let next_enter = typed.iter().map(|(_, _, t)| t.enter_after()).min();
-            let sent = match next_enter {
+            let errand = match next_enter {
                 Some(at) => errands.recv_deadline(at).ok(),
                 None => match errands.recv() {
-                    Ok(sent) => Some(sent),
+                    Ok(errand) => Some(errand),
                     Err(_) => return,
                 },
             };
-            if let Some((errand, ahead)) = sent {
-                typed.extend(self.go(errand, ahead));
+            if let Some(errand) = errand {
+                typed.extend(self.go(errand));
             }
             let now = std::time::Instant::now();
             let (due, later): (Vec<_>, Vec<_>) =
@@ -193,18 +154,9 @@ impl Nudger {
     }
 
     /// Does an errand, or its first half.
-    fn go(
-        &mut self,
-        errand: Errand,
-        ahead: Option<(TmuxPane, NudgeAhead)>,
-    ) -> Option<(Errand, TmuxPane, TypedNudge)> {
-        let limit = self.limits.get(&errand.entry.agent).cloned();
-        let opened = match ahead {
-            Some((pane, ahead)) => Ok((pane, Some(ahead))),
-            None => self.means.open(&self.server, &errand).map(|pane| (pane, None)),
-        };
-        let (mut pane, ahead) = match opened {
-            Ok((pane, ahead)) => (pane.with_limit(limit), ahead),
+    fn go(&mut self, errand: Errand) -> Option<(Errand, TmuxPane, TypedNudge)> {
+        let mut pane = match self.open(&errand) {
+            Ok(pane) => pane,
             Err(error) => {
                 match errand.job {
                     Job::Look => {
@@ -223,22 +175,23 @@ impl Nudger {
                 return None;
             }
             (Job::Submit, Some(text)) => pane.submit(text).unwrap_or_else(|error| failed(&error)),
-            (Job::Type, Some(text)) => {
-                let typed = match ahead {
-                    Some(ahead) => pane.nudge_answer(text, ahead),
-                    None => pane.nudge_text(text),
-                };
-                match typed {
-                    Ok(TextOutcome::Typed(half)) => return Some((errand, pane, half)),
-                    Ok(TextOutcome::Sent) => NudgeOutcome::Sent,
-                    Ok(TextOutcome::Refused { deferral }) => NudgeOutcome::Refused { deferral },
-                    Err(error) => failed(&error),
-                }
-            }
+            (Job::Type, Some(text)) => match pane.nudge_text(text) {
+                Ok(TextOutcome::Typed(half)) => return Some((errand, pane, half)),
+                Ok(TextOutcome::Sent) => NudgeOutcome::Sent,
+                Ok(TextOutcome::Refused { deferral }) => NudgeOutcome::Refused { deferral },
+                Err(error) => failed(&error),
+            },
             (Job::Type | Job::Submit, None) => NudgeOutcome::Refused { deferral: Deferral::Moved },
         };
         self.report(&errand, Some(&pane), outcome);
         None
+    }
+
+    fn open(&self, errand: &Errand) -> Result<TmuxPane> {
+        let Means { sources, locks, .. } = &self.means;
+        let profile = Arc::clone(&errand.profile);
+        let pane = errand.entry.open(self.server.clone(), profile, sources, locks)?;
+        Ok(pane.with_limit(self.limits.get(&errand.entry.agent).cloned()))
     }
 
     fn remember(&mut self, errand: &Errand, pane: &TmuxPane) {

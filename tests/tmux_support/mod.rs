@@ -10,7 +10,7 @@ use ensemble_core::env::Pane;
 use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
 use ensemble_core::provider::{Profiles, nudge_text};
-use ensemble_core::tmux::{Binding, Server, TmuxPane};
+use ensemble_core::tmux::{Server, TmuxPane};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -98,13 +98,6 @@ impl TestServer {
         let binding = self.server.bind(id).expect("a binding");
         let locks = self.dir.path().join("locks");
         TmuxPane::new(self.server.clone(), binding, Arc::clone(&profile), locks).expect("a pane")
-    }
-
-    /// The same pane in the hands of somebody with other locks.
-    pub fn pane_of_another_lock(&self, profile: &str, binding: Binding) -> TmuxPane {
-        let profile = Profiles::embedded().expect("profiles").get(profile).expect("a profile");
-        let locks = self.dir.path().join("other locks");
-        TmuxPane::new(self.server.clone(), binding, profile, locks).expect("a pane")
     }
 
     /// The screen of a pane, without blank lines at its end.

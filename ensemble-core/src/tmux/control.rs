@@ -17,7 +17,7 @@ use std::process::{Child, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::EXCHANGE_LIMIT;
 use super::failure::Failure;
@@ -80,29 +80,6 @@ struct Waiting {
     reply: Sender<Reply>,
 }
 
-/// What was asked and is not answered yet.
-#[derive(Debug)]
-pub(super) struct Asked {
-    answer: Receiver<Reply>,
-    deadline: Instant,
-}
-
-impl Asked {
-    /// All that was printed, if it comes before `patience` is over.
-    pub(super) fn poll(&self, patience: Duration) -> Option<Reply> {
-        self.answer.recv_timeout(patience).ok()
-    }
-
-    /// Waits for all that was printed.
-    pub(super) fn wait(self) -> Result<Reply, Failure> {
-        match self.answer.recv_timeout(self.deadline.saturating_duration_since(Instant::now())) {
-            Ok(reply) => Ok(reply),
-            Err(RecvTimeoutError::Timeout) => Err(Failure::Timeout),
-            Err(RecvTimeoutError::Disconnected) => Err(Failure::Lost),
-        }
-    }
-}
-
 impl Client {
     /// Attaches to some session of the server at `socket`.
     ///
@@ -157,32 +134,22 @@ impl Client {
     /// must be asked anew.
     pub(super) fn ask(&self, commands: &str) -> Result<Reply, Failure> {
         let deadline = Instant::now() + EXCHANGE_LIMIT;
-        let input = self.input.lock().unwrap_or_else(PoisonError::into_inner);
-        Asked { answer: self.send(input, commands)?, deadline }.wait()
-    }
-
-    /// The first half of [`Self::ask`], if nobody else talks to the server or waits for its answer: then
-    /// there is room for the line, and nothing is waited for.
-    pub(super) fn ask_ahead(&self, commands: &str) -> Option<Result<Asked, Failure>> {
-        let deadline = Instant::now() + EXCHANGE_LIMIT;
-        let input = self.input.try_lock().ok()?;
-        if !lock(&self.queue).waiting.is_empty() {
-            return None;
+        let answer = self.send(commands)?;
+        match answer.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(reply) => Ok(reply),
+            Err(RecvTimeoutError::Timeout) => Err(Failure::Timeout),
+            Err(RecvTimeoutError::Disconnected) => Err(Failure::Lost),
         }
-        Some(self.send(input, commands).map(|answer| Asked { answer, deadline }))
     }
 
-    fn send(
-        &self,
-        mut input: MutexGuard<'_, UnixStream>,
-        commands: &str,
-    ) -> Result<Receiver<Reply>, Failure> {
+    fn send(&self, commands: &str) -> Result<Receiver<Reply>, Failure> {
         let (reply, answer) = channel();
         let mark = format!("ensemble-mark-{}", uuid::Uuid::now_v7().simple());
         // The mark is no command, and the complaint about that repeats it: cheaper for the server
         // than any command that prints it.
         let lines = format!("{commands}\n{mark}\n");
         // Writing and queueing under one lock keeps the two in the same order.
+        let mut input = self.input.lock().unwrap_or_else(PoisonError::into_inner);
         let mut queue = lock(&self.queue);
         if queue.ended {
             return Err(Failure::Lost);

@@ -50,7 +50,7 @@ pub use manage::PaneInfo;
 pub use pane::{Examination, TmuxPane};
 pub use server::Server;
 pub use team::{PaneSigns, SessionOrder, WindowOrder};
-pub use typing::{NudgeAhead, TextOutcome, TypedNudge};
+pub use typing::{TextOutcome, TypedNudge};
 
 #[cfg(feature = "fuzzing")]
 pub(crate) use parser::{LIMITS as CONTROL_LIMITS, answers as control_answers};

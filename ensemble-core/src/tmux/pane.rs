@@ -225,11 +225,6 @@ impl TmuxPane {
         }
     }
 
-    /// The right to type, if nobody has it and it can be had without connecting.
-    pub(super) fn lock_now(&self) -> Option<PaneLock> {
-        PaneLock::acquire(&self.locks, &self.binding.token, Duration::ZERO).ok()
-    }
-
     /// A failure that certainly typed nothing is a reason; the rest are errors.
     pub(super) fn refusal(&self, operation: &'static str, failure: Failure) -> Result<Deferral> {
         match failure.deferral() {

@@ -12,7 +12,6 @@ use super::binding::Binding;
 use super::failure::Failure;
 use super::guard::{fresh, typing};
 use super::quote::quote;
-use super::spawned::Reply;
 use crate::provider::Profile;
 
 /// One comparison of everything, the program's name and the clock included, is a good deal cheaper
@@ -27,28 +26,16 @@ pub(super) fn nudged_at_once(
     profile: &Profile,
     text: &str,
 ) -> Result<bool, Failure> {
-    match command(binding, profile, text) {
-        Some(command) => was_typed(server.act(&command)?),
-        None => Ok(false),
-    }
-}
-
-/// What to ask the server, if the profile can be judged by it.
-pub(super) fn command(binding: &Binding, profile: &Profile, text: &str) -> Option<String> {
-    let programs = profile.programs_at_rest()?;
+    let Some(programs) = profile.programs_at_rest() else { return Ok(false) };
     let target = quote(&binding.id);
     let Binding { id, token, pid, .. } = binding;
     let program = format!("#{{m:*/#{{pane_current_command}}/*,/{}/}}", programs.join("/"));
     let expected = format!("{id} {token} {pid} 0 0 0 0 0  . 1 1");
     let condition = format!("#{{==:{AT_REST} {program} {},{expected}}}", fresh());
-    Some(format!(
+    let reply = server.act(&format!(
         "if-shell -F -t {target} '{condition}' {{ {} }} {{ display-message -p no }}",
         typing(binding, text, true)
-    ))
-}
-
-/// Whether the program waited on an empty line, so that it was typed.
-pub(super) fn was_typed(reply: Reply) -> Result<bool, Failure> {
+    ))?;
     match reply.complaint {
         Some(complaint) => Err(Failure::from_complaint(&complaint)),
         None => Ok(reply.lines.is_empty()),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::control::{Asked, Client};
+use super::control::Client;
 use super::failure::Failure;
 use super::spawned::{self, Reply};
 use super::turn::Turn;
@@ -47,20 +47,6 @@ struct Link {
     client: Option<Arc<Client>>,
     /// The last attempt to attach that failed, and when it was over.
     failed: Option<(Instant, Failure)>,
-}
-
-/// Something that was asked for and whose answer is still to come.
-#[derive(Debug)]
-pub(super) struct Ahead {
-    client: Arc<Client>,
-    asked: Asked,
-}
-
-impl Ahead {
-    /// The answer, if it comes before `patience` is over.
-    pub(super) fn poll(&self, patience: Duration) -> Option<Reply> {
-        self.asked.poll(patience)
-    }
 }
 
 /// How to ask.
@@ -120,24 +106,6 @@ impl Server {
                 reply
             }
         }
-    }
-
-    /// The first half of [`Self::act`] for whoever must not wait: `None` if there is no connection, or
-    /// somebody else uses it.
-    pub(super) fn act_ahead(&self, commands: &str) -> Option<Result<Ahead, Failure>> {
-        let link = self.inner.link.try_lock().ok()?;
-        let client = Arc::clone(link.client.as_ref().filter(|client| client.is_alive())?);
-        drop(link);
-        Some(client.ask_ahead(commands)?.map(|asked| Ahead { client, asked }))
-    }
-
-    /// The second half: waits for the answer.
-    pub(super) fn answer(&self, ahead: Ahead) -> Result<Reply, Failure> {
-        let reply = ahead.asked.wait();
-        if matches!(reply, Err(Failure::Timeout)) {
-            self.retire(&ahead.client);
-        }
-        reply
     }
 
     /// The lines of [`Self::look`], or an error that says what was wanted.

@@ -18,9 +18,8 @@ use super::failure::Failure;
 use super::guard::{pressing, typing};
 use super::lock::{LOCK_LIMIT, PaneLock};
 use super::pane::{key_name, outcome};
-use super::quick::{self, nudged_at_once};
+use super::quick::nudged_at_once;
 use super::quote::quote;
-use super::server::Ahead;
 use super::spawned::Reply;
 use crate::Result;
 use crate::pane::{Deferral, Key, NudgeOutcome, NudgeText};
@@ -71,65 +70,7 @@ enum Line {
     Reset,
 }
 
-const OPERATION: &str = "type a nudge";
-
-/// A nudge on its way to the server, which judges by itself whether it may be typed. Holds the pane's lock.
-#[derive(Debug)]
-#[must_use]
-pub struct NudgeAhead {
-    asked: std::result::Result<Ahead, Failure>,
-    /// The answer, once it is here.
-    reply: Option<Reply>,
-    lock: PaneLock,
-}
-
-impl NudgeAhead {
-    /// Whether the line is known to have been typed and submitted, for which it waits until `patience` is
-    /// over; then there is nothing left to do. Otherwise [`TmuxPane::nudge_answer`] finds out.
-    pub fn is_typed(&mut self, patience: Duration) -> bool {
-        if let (Ok(asked), None) = (&self.asked, &self.reply) {
-            self.reply = asked.poll(patience);
-        }
-        self.reply.clone().is_some_and(|reply| matches!(quick::was_typed(reply), Ok(true)))
-    }
-}
-
 impl TmuxPane {
-    /// As [`TmuxPane::nudge_text`] for a thread that must not wait: `None` if nothing was sent, because the
-    /// agent's screen has to be looked at first, there is no connection yet, or somebody else uses it or types
-    /// into the pane. [`TmuxPane::nudge_text`] waits for all that. Otherwise [`NudgeAhead::is_typed`] tells what
-    /// became of it, or else [`TmuxPane::nudge_answer`], in a thread that may wait.
-    pub fn nudge_ahead(&self, text: &NudgeText) -> Option<NudgeAhead> {
-        if !self.is_judged_by_the_server(Line::Nudge) {
-            return None;
-        }
-        let command = quick::command(&self.binding, &self.profile, text.as_str())?;
-        let lock = self.lock_now()?;
-        let asked = self.server.act_ahead(&command)?;
-        Some(NudgeAhead { asked, reply: None, lock })
-    }
-
-    /// What became of it. Waits for the server, and if that has typed nothing, looks why, and whether it may
-    /// be typed after all.
-    ///
-    /// # Errors
-    /// As for [`Pane::nudge`](crate::env::Pane::nudge).
-    pub fn nudge_answer(&mut self, text: &NudgeText, ahead: NudgeAhead) -> Result<TextOutcome> {
-        let NudgeAhead { asked, reply, lock } = ahead;
-        let answer = match reply {
-            Some(reply) => Ok(reply),
-            None => asked.and_then(|asked| self.server.answer(asked)),
-        };
-        match answer.and_then(quick::was_typed) {
-            Ok(true) => Ok(TextOutcome::Sent),
-            Ok(false) => self.type_judged(text.as_str(), Line::Nudge, lock),
-            Err(failure) => {
-                let deferral = self.refusal(OPERATION, failure)?;
-                Ok(TextOutcome::Refused { deferral })
-            }
-        }
-    }
-
     /// The first half of a nudge: types the text, and submits it at once if the profile needs no
     /// delay. For callers with many panes, who do something else during the delay.
     ///
@@ -193,12 +134,14 @@ impl TmuxPane {
     }
 
     fn type_text(&mut self, text: &str, line: Line, patience: Duration) -> Result<TextOutcome> {
+        const OPERATION: &str = "type a nudge";
+        let delay = self.profile.enter_delay();
         let refused = |deferral| Ok(TextOutcome::Refused { deferral });
         let lock = match self.lock(OPERATION, patience)? {
             Ok(lock) => lock,
             Err(deferral) => return refused(deferral),
         };
-        if self.is_judged_by_the_server(line) {
+        if delay.is_zero() && line == Line::Nudge && self.binding.is_same_process() {
             match nudged_at_once(&self.server, &self.binding, &self.profile, text) {
                 Ok(true) => return Ok(TextOutcome::Sent),
                 // Nothing was typed; the long way finds out why, and whether it may be.
@@ -206,18 +149,6 @@ impl TmuxPane {
                 Err(failure) => return refused(self.refusal(OPERATION, failure)?),
             }
         }
-        self.type_judged(text, line, lock)
-    }
-
-    fn is_judged_by_the_server(&self, line: Line) -> bool {
-        let delay = self.profile.enter_delay();
-        delay.is_zero() && line == Line::Nudge && self.binding.is_same_process()
-    }
-
-    /// Looks at the pane, and types if it may be typed into.
-    fn type_judged(&mut self, text: &str, line: Line, lock: PaneLock) -> Result<TextOutcome> {
-        let delay = self.profile.enter_delay();
-        let refused = |deferral| Ok(TextOutcome::Refused { deferral });
         let mut commands = typing(&self.binding, text, delay.is_zero());
         if line == Line::Reset && !delay.is_zero() {
             commands = format!("{commands} ; {}", self.remembering(Some(text)));
