@@ -31,6 +31,8 @@ const BACKLOG_FILE: &str = "backlog";
 const SHARED_MIN: usize = 1024;
 /// How much is read at once, in bytes: some two hundred entries.
 const CHUNK_BYTES: usize = 8 * 1024;
+/// About how long an entry is, in bytes: a UUID and the end of its line.
+const ENTRY_BYTES: u64 = 37;
 /// How many digits the offset has.
 const OFFSET_DIGITS: usize = 20;
 /// Where the first entry begins.
@@ -52,7 +54,9 @@ impl Backlog<'_> {
         let mut chunk = [0; CHUNK_BYTES];
         let bytes = file.read_at(&mut chunk, offset).ok()?;
         let mut ids = Listing::default();
-        let mut ahead = Ahead { file, starts: VecDeque::new(), end: offset };
+        let left = file.metadata().ok()?.len().saturating_sub(offset) / ENTRY_BYTES;
+        let left = usize::try_from(left).unwrap_or(usize::MAX);
+        let mut ahead = Ahead { file, left, starts: VecDeque::new(), end: offset };
         for line in chunk[..bytes].split_inclusive(|&byte| byte == b'\n') {
             let Some((b'\n', line)) = line.split_last() else { break };
             if let Ok(text) = std::str::from_utf8(line)
@@ -88,6 +92,7 @@ impl Backlog<'_> {
 #[derive(Debug)]
 pub(super) struct Ahead {
     file: File,
+    left: usize,
     /// Where the entries begin that nobody is known to have taken.
     starts: VecDeque<u64>,
     /// Where the entry after the last of them begins.
@@ -95,6 +100,11 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
+    /// About how many entries there were from here on, with those that are not read yet.
+    pub(super) const fn count_left(&self) -> usize {
+        self.left
+    }
+
     /// Says that an entry was tried: whether won or lost, its message is not in `new/` any more.
     pub(super) fn remove(&mut self, index: usize) {
         self.starts.remove(index);

@@ -109,7 +109,7 @@ pub struct Options {
     pub clock: Arc<dyn Clock + Send + Sync>,
     /// Share listings of deep mailboxes with other processes that do so, in
     /// `mailbox/<name>/backlog`. For processes that receive a single message and end; one that
-    /// receives many knows its backlog without.
+    /// receives many knows its backlog without, and shares it in any case while others receive beside it.
     pub share_backlog: bool,
     /// Whose files a sender's must be; what is another's becomes a dead letter when it is received.
     pub owners: Owners,

@@ -93,15 +93,13 @@ impl Spool {
         settings: &Settings,
         holder: &Name,
     ) -> Result<Option<Delivery>> {
-        let shared = self.options.share_backlog.then_some(Backlog {
-            home: &mailbox.home,
-            tmp: &mailbox.tmp,
-            modes: self.options.modes,
-        });
+        let backlog = Backlog { home: &mailbox.home, tmp: &mailbox.tmp, modes: self.options.modes };
+        let shares = self.options.share_backlog;
         loop {
             let candidate = {
                 let mut waiting = mailbox.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-                waiting.next(&mailbox.new, &mailbox.front, shared, self.wall_millis())?
+                let now = self.wall_millis();
+                waiting.next(&mailbox.new, &mailbox.front, backlog, shares, now)?
             };
             let Some(candidate) = candidate else { return Ok(None) };
             let (dir, file, epoch) = match &candidate {

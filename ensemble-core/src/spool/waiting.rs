@@ -7,10 +7,12 @@
 //! after an eighth of it was worked off.
 //!
 //! Messages come in the order in which they were made: by the time inside a UUIDv7, by the file's
-//! time for other ids. A consumer that loses a race picks at random among the next few, so that
-//! many consumers do not run side by side for the same message.
+//! time for other ids.
 //!
-//! Processes that receive one message each can share a listing: see [`super::backlog`].
+//! Where several consumers work off one mailbox, each one's listing is soon full of names that others have
+//! taken, and to find that out costs a rename that fails. So processes that receive one message each, and
+//! consumers that have lost a race, share a listing in which each sees how far the others are: see
+//! [`super::backlog`]. While there is none, whoever has lost picks at random among the next few.
 
 use std::ops::ControlFlow;
 
@@ -26,14 +28,29 @@ use crate::message::MessageId;
 const FRONT_LISTED_ALWAYS: usize = 32;
 /// Among how many of the next messages a consumer that lost a race picks.
 const RACE_WINDOW: usize = 32;
-/// After so many lost races in a row a listing is out of date.
+/// After so many lost races in a row, and twice as many and so on, a consumer looks for a listing that others
+/// share.
+const LOSSES_ALONE: u32 = 4;
+/// After so many lost races in a row a listing may be out of date, even a shared one.
 const LOSSES_MAX: u32 = 64;
+/// To lose a race takes some eight times as long as to list a message. A long listing is made anew once what
+/// was lost has taken as long as that would.
+const LISTED_PER_LOSS: usize = 8;
 
 /// A message that may be received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Candidate {
     New(MessageId),
     Front(Front),
+}
+
+/// What is known of the listing that others share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trust {
+    /// If there is one that is not worked off, it is as good as a new one.
+    Shared,
+    /// It is out of date.
+    Nothing,
 }
 
 /// The part of a backlog that is known.
@@ -45,38 +62,59 @@ pub(super) struct Waiting {
     front: Vec<Front>,
     front_emptiness: Emptiness,
     front_uses_left: usize,
+    /// How many messages there were when it was listed.
+    listed: usize,
+    /// Races that were lost in a row.
     losses: u32,
+    /// Whether somebody else receives from this mailbox: a race was lost since the listing before this one.
+    has_rivals: bool,
+    has_lost: bool,
     race_seed: u64,
 }
 
 impl Waiting {
-    /// What to try next; `None` if nothing is due.
+    /// What to try next; `None` if nothing is due. `shares` says whether this consumer shares its listing
+    /// in any case; otherwise it does so while it has rivals.
     pub(super) fn next(
         &mut self,
         new: &Dir,
         front: &Dir,
-        shared: Option<Backlog<'_>>,
+        backlog: Backlog<'_>,
+        shares: bool,
         now_millis: u64,
     ) -> Result<Option<Candidate>> {
         if let Some(due) = self.next_front(front, now_millis)? {
             return Ok(Some(Candidate::Front(due)));
         }
-        if self.losses > 0
+        let shared = (shares || self.has_rivals).then_some(backlog);
+        if self.has_rivals
             && let Some(ahead) = &mut self.ahead
         {
             ahead.skip_taken(&mut self.new);
         }
-        if self.losses > LOSSES_MAX {
-            self.list(new, shared)?;
+        if self.losses > self.losses_allowed() {
+            self.list(new, shared, Trust::Nothing)?;
         } else if self.new.is_empty() {
             self.read_on(new, shared)?;
+        } else if self.losses >= LOSSES_ALONE && self.losses.is_power_of_two() {
+            self.share(shared);
         }
-        let window = if self.losses == 0 { 1 } else { RACE_WINDOW.min(self.new.len()).max(1) };
+        let window = match &self.ahead {
+            // In order, so that the others see how far this one is.
+            Some(_) => 1,
+            None if self.losses == 0 => 1,
+            None => RACE_WINDOW.min(self.new.len()).max(1),
+        };
         let index = usize::try_from(self.next_random() % window as u64).unwrap_or(0);
         if let Some(ahead) = &mut self.ahead {
             ahead.remove(index);
         }
         Ok(self.new.remove(index).map(Candidate::New))
+    }
+
+    /// Others go on while one lists, so that the first part of a new listing is theirs already.
+    fn losses_allowed(&self) -> u32 {
+        u32::try_from(self.listed / LISTED_PER_LOSS).unwrap_or(u32::MAX).max(LOSSES_MAX)
     }
 
     /// Goes on in a shared listing, or makes one. Losses go on being counted: a shared listing
@@ -85,29 +123,42 @@ impl Waiting {
         if let Some(ahead) = self.ahead.take() {
             ahead.share_progress();
         }
-        match shared.and_then(|shared| shared.read()) {
-            Some((ids, ahead)) => {
-                self.new = ids;
-                self.ahead = Some(ahead);
-                Ok(())
-            }
-            None => self.list(new, shared),
+        if self.join(shared) { Ok(()) } else { self.list(new, shared, Trust::Shared) }
+    }
+
+    /// Takes up the listing that others share now, or lets them have this one.
+    fn share(&mut self, shared: Option<Backlog<'_>>) {
+        if !self.join(shared) && shared.is_some_and(|shared| shared.write(&self.new)) {
+            self.join(shared);
         }
     }
 
+    /// Takes up the listing that others share now; says whether there is one.
+    fn join(&mut self, shared: Option<Backlog<'_>>) -> bool {
+        let Some((ids, ahead)) = shared.and_then(|shared| shared.read()) else { return false };
+        self.listed = ahead.count_left();
+        self.new = ids;
+        self.ahead = Some(ahead);
+        true
+    }
+
     /// Lists `new/`, for others, too, if they share it.
-    fn list(&mut self, new: &Dir, shared: Option<Backlog<'_>>) -> Result<()> {
+    fn list(&mut self, new: &Dir, shared: Option<Backlog<'_>>, trust: Trust) -> Result<()> {
         self.losses = 0;
+        self.has_rivals = std::mem::take(&mut self.has_lost);
         self.ahead = None;
         // Whatever becomes of stamps, `front/` is listed at least as often as `new/`.
         self.front_emptiness.forget();
         self.new = list_new(new)?;
-        if let Some(shared) = shared
-            && shared.write(&self.new)
-            && let Some((ids, ahead)) = shared.read()
-        {
-            self.new = ids;
-            self.ahead = Some(ahead);
+        self.listed = self.new.len();
+        // While this one was listing, another one may have come first. Two that each share their own would
+        // take turns in running after each other's messages.
+        match (trust, shared) {
+            (Trust::Shared, _) => self.share(shared),
+            (Trust::Nothing, Some(backlog)) if backlog.write(&self.new) => {
+                self.join(shared);
+            }
+            (Trust::Nothing, _) => {}
         }
         Ok(())
     }
@@ -118,8 +169,15 @@ impl Waiting {
     }
 
     /// Says that another consumer had the candidate first.
-    pub(super) const fn lost_race(&mut self) {
+    pub(super) fn lost_race(&mut self) {
         self.losses = self.losses.saturating_add(1);
+        self.has_lost = true;
+        self.has_rivals = true;
+        if self.losses.is_multiple_of(LOSSES_ALONE)
+            && let Some(ahead) = &self.ahead
+        {
+            ahead.share_progress();
+        }
     }
 
     /// Says that the candidate was received.
@@ -205,4 +263,115 @@ pub(super) fn made_at(dir: &Dir, id: &MessageId, file: &str) -> Result<u64> {
     }
     let modified_ns = dir.stat(file)?.map_or(0, |stat| stat.modified_ns);
     Ok(u64::try_from(modified_ns / 1_000_000).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::durable::Modes;
+
+    /// A mailbox's directories.
+    struct Place {
+        _root: tempfile::TempDir,
+        home: Dir,
+        tmp: Dir,
+        new: Dir,
+        front: Dir,
+    }
+
+    fn place(messages: usize) -> Place {
+        let root = tempfile::tempdir().unwrap();
+        let open = |name: &str| {
+            let path = root.path().join(name);
+            std::fs::create_dir_all(&path).unwrap();
+            Dir::open(&path).unwrap()
+        };
+        let (home, tmp, new, front) = (open("."), open("tmp"), open("new"), open("front"));
+        for _ in 0..messages {
+            let file = place::plain(&MessageId::generate());
+            std::fs::write(new.path().join(file), "").unwrap();
+        }
+        Place { _root: root, home, tmp, new, front }
+    }
+
+    /// A process that receives, and how many races it has lost.
+    #[derive(Default)]
+    struct Consumer {
+        waiting: Waiting,
+        lost: usize,
+    }
+
+    impl Consumer {
+        fn receive(&mut self, place: &Place) -> Option<MessageId> {
+            let backlog = Backlog { home: &place.home, tmp: &place.tmp, modes: Modes::default() };
+            loop {
+                let next =
+                    self.waiting.next(&place.new, &place.front, backlog, false, 0).unwrap()?;
+                let Candidate::New(id) = next else { panic!("nothing is urgent") };
+                if std::fs::remove_file(place.new.path().join(place::plain(&id))).is_ok() {
+                    self.waiting.won_race();
+                    return Some(id);
+                }
+                self.waiting.lost_race();
+                self.lost += 1;
+            }
+        }
+
+        fn receive_many(&mut self, place: &Place, count: usize) -> Vec<MessageId> {
+            (0..count).map_while(|_| self.receive(place)).collect()
+        }
+    }
+
+    #[test]
+    fn rivals_do_not_run_after_what_is_gone() {
+        let place = place(6_000);
+        let (mut a, mut b) = (Consumer::default(), Consumer::default());
+        // Each knows of the other once it has run after it, and they share a listing from then on.
+        let mut received = a.receive_many(&place, 500);
+        received.extend(b.receive_many(&place, 500));
+        received.extend(a.receive_many(&place, 500));
+        received.extend(b.receive_many(&place, 500));
+        let lost_before = a.lost + b.lost;
+        for _ in 0..4 {
+            received.extend(a.receive_many(&place, 400));
+            received.extend(b.receive_many(&place, 400));
+        }
+        assert!(a.lost + b.lost <= lost_before + 2, "{} and {}: {lost_before}", a.lost, b.lost);
+        assert!(received.iter().rev().take(3_200).rev().is_sorted(), "one has overtaken another");
+        received.extend(b.receive_many(&place, 800));
+        let count = received.len();
+        received.sort();
+        received.dedup();
+        assert_eq!((count, received.len()), (6_000, 6_000));
+        assert_eq!((a.receive(&place), b.receive(&place)), (None, None));
+    }
+
+    /// It takes a while to list many, and others go on meanwhile.
+    #[test]
+    fn a_listing_of_which_the_first_part_is_gone_is_not_made_anew() {
+        let place = place(4_000);
+        let (mut a, mut b) = (Consumer::default(), Consumer::default());
+        a.receive_many(&place, 1);
+        b.receive_many(&place, 300);
+        let oldest = MessageId::new("01900000-0000-7000-8000-000000000000").unwrap();
+        std::fs::write(place.new.path().join(place::plain(&oldest)), "").unwrap();
+        assert_ne!(a.receive(&place).unwrap(), oldest, "whoever lists finds it first");
+        assert!(a.lost > LOSSES_MAX as usize);
+    }
+
+    #[test]
+    fn what_was_looked_at_by_a_rival_that_ended_is_received_all_the_same() {
+        let place = place(3_000);
+        let (mut a, mut b) = (Consumer::default(), Consumer::default());
+        for _ in 0..2 {
+            a.receive_many(&place, 100);
+            b.receive_many(&place, 100);
+        }
+        a.receive(&place).unwrap();
+        let backlog = Backlog { home: &place.home, tmp: &place.tmp, modes: Modes::default() };
+        let left = b.waiting.next(&place.new, &place.front, backlog, false, 0).unwrap();
+        let Some(Candidate::New(left)) = left else { panic!("{left:?}") };
+        drop(b);
+        assert_eq!(a.receive(&place), Some(left));
+    }
 }
