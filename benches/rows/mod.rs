@@ -13,6 +13,7 @@ pub mod shared;
 pub mod start;
 pub mod steps;
 pub mod store;
+pub mod subjects;
 pub mod waiting;
 pub mod wal;
 pub mod watchers;

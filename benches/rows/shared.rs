@@ -2,23 +2,25 @@
 //! stored, received and settled a second, against the floor and against peers at the same durability.
 //!
 //! The floor, at `power`, is what the disk gives to eight processes that append to one file and sync it; a
-//! message needs two such appends, one to be stored and one to be settled.
+//! message needs two such appends, one to be stored and one to be settled. The limit, at `process`, are the
+//! system calls that cannot be left out where each message is a file of its own.
 
-use std::fs::{File, OpenOptions};
-use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
 use ensemble_core::durable::Durability;
-use ensemble_core::message::{Envelope, Name};
+use ensemble_core::message::Name;
 use ensemble_core::spool::{Options, Spool};
 
 use super::peers::{self, Peer, body};
+use super::subjects::{Appender, Batches, Files, Ours};
 use crate::support::process::{Guard, Stamper, Stamps, end_with_parent, in_role};
 use crate::support::table::{self, Goal};
 use crate::support::{Outcome, Pairs, Spread, go_on, now_ns, place, size};
 
 const SIDES: usize = 4;
+/// How many messages are stored, received and settled at once where it says so.
+const BATCH: usize = 10;
 /// Time for eight processes to start.
 const LEAD: Duration = Duration::from_millis(300);
 const SIZES: [(&str, usize); 2] = [("500 B", 500), ("60 KiB", 60 * 1024)];
@@ -44,15 +46,21 @@ fn together(durability: Durability, what: &str, bytes: usize, goal: Goal) -> Out
     ));
     let peers: Vec<Peer> = peers::start(home.path(), durability);
     let mut others: Vec<(&str, Pairs)> = peers.iter().map(|p| (p.name, Pairs::default())).collect();
-    let mut floor = Pairs::default();
-    let subject = if durability == Durability::Power { "ours" } else { "ours-process" };
+    let (mut limit, mut batches) = (Pairs::default(), Pairs::default());
+    let is_power = durability == Durability::Power;
+    let (subject, batched) =
+        if is_power { ("ours", "batches") } else { ("ours-process", "batches-process") };
+    let (bare, what, bare_at) = if is_power {
+        ("append", "floor: two shared appends a message", home.path().join("log"))
+    } else {
+        ("files", "limit: bare calls", place::child(home.path(), "files")?)
+    };
     for _ in 0..rounds {
-        let ours = eight(home.path(), &format!("{subject}:{bytes}"), &queue, window)?;
-        if durability == Durability::Power {
-            let (append, log) = (format!("append:{bytes}"), home.path().join("log"));
-            let appends = eight(home.path(), &append, &log, window)?;
-            floor.push(vec![ours], vec![appends / 2.0]);
-        }
+        let eight = |subject, at| eight(home.path(), &format!("{subject}:{bytes}"), at, window);
+        let ours = eight(subject, &queue)?;
+        let bare = eight(bare, &bare_at)?;
+        limit.push(vec![ours], vec![if is_power { bare / 2.0 } else { bare }]);
+        batches.push(vec![eight(batched, &queue)?], vec![ours]);
         for (peer, (name, pairs)) in peers.iter().zip(&mut others) {
             match peer.together(home.path(), bytes, window) {
                 // Senders may keep takers from a lock for a whole round; that is no win of ours.
@@ -65,9 +73,8 @@ fn together(durability: Durability, what: &str, bytes: usize, goal: Goal) -> Out
             }
         }
     }
-    if floor.len() > 0 {
-        table::pairs("floor: two shared appends a message", "/s", &floor, Goal::None);
-    }
+    table::pairs(what, "/s", &limit, Goal::None);
+    table::pairs(&format!("in batches of {BATCH}, to one by one"), "/s", &batches, Goal::None);
     for (name, pairs) in others.iter().filter(|(_, pairs)| pairs.len() > 0) {
         table::pairs(name, "/s", pairs, goal);
     }
@@ -110,7 +117,12 @@ pub fn load(subject: &str, side: &str, address: &str, until: u64, stamps: &str) 
         "ours" => Box::new(Ours::open(Path::new(address), Durability::Power, false)?),
         "ours-process" => Box::new(Ours::open(Path::new(address), Durability::Process, false)?),
         "logged" => Box::new(Ours::open(Path::new(address), Durability::Power, true)?),
-        "append" => Box::new(Appender(OpenOptions::new().create(true).append(true).open(address)?)),
+        "batches" => Box::new(Batches::open(Path::new(address), Durability::Power, BATCH)?),
+        "batches-process" => {
+            Box::new(Batches::open(Path::new(address), Durability::Process, BATCH)?)
+        }
+        "files" => Box::new(Files::open(Path::new(address))?),
+        "append" => Box::new(Appender::open(Path::new(address))?),
         peer => peers::open(peer, address)?,
     };
     let body = body(bytes.parse()?);
@@ -126,7 +138,7 @@ pub fn load(subject: &str, side: &str, address: &str, until: u64, stamps: &str) 
         if !did {
             spread.pause(100, 300);
         } else if counts && (from..until).contains(&now_ns()) {
-            done += 1;
+            done += queue.at_once();
         }
     }
     stamps.send(now_ns(), &done.to_string());
@@ -142,51 +154,12 @@ pub trait Queue {
     }
     /// Takes a message and says that it is done; false if none waits.
     fn take(&mut self) -> Outcome<bool>;
+    /// How many messages a call is about.
+    fn at_once(&self) -> u64 {
+        1
+    }
     /// Waits for a message, tells of it, and says that it is done. It returns now and then without one.
     fn wait(&mut self, _seen: &mut dyn FnMut()) -> Outcome<()> {
         Err("it cannot wait".into())
-    }
-}
-
-struct Ours {
-    spool: Spool,
-    mailbox: Name,
-}
-
-impl Ours {
-    fn open(queue: &Path, durability: Durability, wal: bool) -> Outcome<Self> {
-        let mut options = Options::default().with_durability(durability);
-        options.wal = wal;
-        Ok(Self { spool: Spool::open(queue, options)?, mailbox: Name::new("work")? })
-    }
-}
-
-impl Queue for Ours {
-    fn send(&mut self, body: &str) -> Outcome<bool> {
-        self.spool.publish(&Envelope::new(self.mailbox.clone(), body))?;
-        Ok(true)
-    }
-
-    fn take(&mut self) -> Outcome<bool> {
-        let Some(delivery) = self.spool.receive(&self.mailbox, &self.mailbox)? else {
-            return Ok(false);
-        };
-        self.spool.settle(&delivery.lease)?;
-        Ok(true)
-    }
-}
-
-/// The floor.
-struct Appender(File);
-
-impl Queue for Appender {
-    fn send(&mut self, body: &str) -> Outcome<bool> {
-        self.0.write_all(body.as_bytes())?;
-        self.0.sync_data()?;
-        Ok(true)
-    }
-
-    fn take(&mut self) -> Outcome<bool> {
-        Err("the floor only appends".into())
     }
 }
