@@ -190,6 +190,36 @@ fn many_that_open_a_fresh_database_at_once_make_it_once() {
     assert_eq!(count(home.path(), "PRAGMA user_version"), 1);
 }
 
+/// SQLite copies its log into the database once it has a thousand pages, and begins it anew if nobody has written
+/// meanwhile.
+#[test]
+fn the_log_of_the_database_stays_small_while_many_write() {
+    const PAGES_MAX: u64 = 4_000;
+    const PAGE_BYTES: u64 = 4_096;
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path();
+    // Whoever closes the database last removes its log.
+    let _last = open(path, None);
+    let start = std::sync::Barrier::new(8);
+    std::thread::scope(|scope| {
+        for number in 0..8 {
+            let start = &start;
+            scope.spawn(move || {
+                let (store, task) = (open(path, None), format!("t{number}"));
+                let me = name(&format!("w{number}"));
+                store.add(&Plan::new(&task, vec![PlannedStep::new(me.clone(), "g"); 400])).unwrap();
+                start.wait();
+                while let Next::Handed(step) = store.take(&Ask::of(me.clone())).unwrap() {
+                    let report = Completion::new(step.key, me.clone(), Status::Success);
+                    store.submit(&report, &me, Some(step.epoch)).unwrap();
+                }
+            });
+        }
+    });
+    let log = std::fs::metadata(path.join("steps.db-wal")).unwrap().len();
+    assert!((1..=PAGES_MAX * PAGE_BYTES).contains(&log), "the log has {log} bytes");
+}
+
 /// Takes and submits until everything is done, and says what it does before and after.
 fn work(store: &StepStore, worker: &str) {
     let me = name(worker);

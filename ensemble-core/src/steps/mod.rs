@@ -49,7 +49,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags};
 
-use crate::durable::Durability;
+use crate::durable::{Dir, Durability, LockFile};
 use crate::env::{Clock, SystemClock};
 use crate::event_log::{NullRecorder, Recorder};
 use crate::{Error, Result};
@@ -92,6 +92,10 @@ pub use take::{Ask, Handed, Next, Nothing};
 
 /// The database below the state directory.
 pub const STEPS_FILE: &str = "steps.db";
+/// Whoever writes holds this lock, beside the database, until its change is in it. Nothing rests on it: SQLite has
+/// locks of its own. But SQLite copies its log into the database between two changes, and where others wait
+/// within SQLite, the next one comes in between, so that the log is never worked off and grows.
+const TURN_FILE: &str = "steps.lock";
 /// How long a call waits for others that write, unless configured.
 pub const BUSY_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -103,7 +107,7 @@ pub struct StepOptions {
     pub root: PathBuf,
     /// What a change that has returned survives.
     pub durability: Durability,
-    /// How long a call waits for others that write.
+    /// How long a call waits for others that write: for its turn, and then for SQLite's own lock.
     pub patience: Duration,
     /// Where changes are recorded.
     pub recorder: Arc<dyn Recorder>,
@@ -164,6 +168,8 @@ impl StepOptions {
 /// Calls block for as long as the disk does, and at most [`StepOptions::patience`] for other writers.
 pub struct StepStore {
     db: Mutex<Connection>,
+    /// `None` if it cannot be had.
+    turn: Option<LockFile>,
     path: PathBuf,
     options: StepOptions,
 }
@@ -187,7 +193,9 @@ impl StepStore {
         let mut db = Connection::open_with_flags(path, flags)
             .map_err(|error| failed("open", path, &error))?;
         schema::prepare(&mut db, path, &options)?;
-        Ok(Self { db: Mutex::new(db), path: path.to_owned(), options })
+        let home = path.parent().map(Dir::open);
+        let turn = home.and_then(|home| LockFile::open(&home.ok()?, TURN_FILE).ok());
+        Ok(Self { db: Mutex::new(db), turn, path: path.to_owned(), options })
     }
 
     /// Where the database lies.
@@ -235,6 +243,9 @@ impl StepStore {
         write: impl FnOnce(&Connection) -> Result<T, Trouble>,
     ) -> Result<T> {
         let db = self.lock();
+        // If somebody holds it for too long, SQLite's own locks decide.
+        let turn = self.turn.as_ref().map(|turn| turn.lock_resting(self.options.patience));
+        let _turn = turn.and_then(Result::ok);
         let run = || {
             let transaction = Open::begin(&db, "BEGIN IMMEDIATE")?;
             let value = write(&db)?;
