@@ -136,6 +136,8 @@ impl Waiting {
     /// Takes up the listing that others share now; says whether there is one.
     fn join(&mut self, shared: Option<Backlog<'_>>) -> bool {
         let Some((ids, ahead)) = shared.and_then(|shared| shared.read()) else { return false };
+        // Whatever becomes of stamps, `front/` is listed at least as often as names of `new/` are read.
+        self.front_emptiness.forget();
         self.listed = ahead.count_left();
         self.new = ids;
         self.ahead = Some(ahead);
@@ -147,7 +149,6 @@ impl Waiting {
         self.losses = 0;
         self.has_rivals = std::mem::take(&mut self.has_lost);
         self.ahead = None;
-        // Whatever becomes of stamps, `front/` is listed at least as often as `new/`.
         self.front_emptiness.forget();
         self.new = list_new(new)?;
         self.listed = self.new.len();
