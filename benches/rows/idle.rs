@@ -5,7 +5,7 @@ use std::time::Duration;
 use ensemble_core::message::Name;
 use ensemble_core::spool::{Options, Spool};
 
-use crate::support::peak::Usage;
+use crate::support::peak::{Usage, forget_touched, touched_kib};
 use crate::support::process::watcher;
 use crate::support::table::{self, Goal};
 use crate::support::{Outcome, go_on, now_ns, place, size};
@@ -23,6 +23,7 @@ pub fn run() -> Outcome<()> {
     }
     let watcher = watcher(home.path())?;
     std::thread::sleep(SETTLING);
+    forget_touched(watcher.id())?;
     let before = Usage::of(watcher.id())?;
     let began = now_ns();
     for _ in 0..seconds {
@@ -35,6 +36,8 @@ pub fn run() -> Outcome<()> {
     let cpu = (after.cpu_ns - before.cpu_ns) as f64 * 100.0 / elapsed_ns;
     table::value("CPU", cpu, "%", Goal::AtMost(0.1));
     table::value("resident memory", after.resident_kib as f64 / 1024.0, "MiB", Goal::AtMost(10.0));
+    let touched = touched_kib(watcher.id())? as f64 / 1024.0;
+    table::value("of which touched since it is idle", touched, "MiB", Goal::None);
     let wake_ups = (after.wake_ups - before.wake_ups) as f64 * 60e9 / elapsed_ns;
     table::value("wake-ups", wake_ups, "a minute", Goal::None);
     Ok(())

@@ -39,6 +39,18 @@ impl Usage {
     }
 }
 
+/// From now on the kernel counts anew which pages a process touches.
+pub fn forget_touched(pid: u32) -> Outcome<()> {
+    Ok(fs::write(format!("/proc/{pid}/clear_refs"), "1")?)
+}
+
+/// What a process has touched since, in KiB: its own pages and those of files.
+pub fn touched_kib(pid: u32) -> Outcome<u64> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/smaps"))?;
+    let rows = maps.lines().filter(|row| row.starts_with("Referenced:"));
+    rows.map(|row| field(row, "Referenced:")).sum()
+}
+
 fn field(status: &str, name: &str) -> Outcome<u64> {
     let row = status.lines().find_map(|row| row.strip_prefix(name)).ok_or("no such field")?;
     Ok(row.split_whitespace().next().ok_or("no value")?.parse()?)
