@@ -23,6 +23,7 @@ const LOCK_RETRY_MAX: Duration = Duration::from_millis(20);
 const SHORT_LOCK_RETRY_MAX: Duration = Duration::from_millis(1);
 /// The longest wait between two tries for a lock that is held for a part of a millisecond, but over and over
 /// again: each try takes the processor away from whoever holds it.
+#[cfg(feature = "steps")]
 const RESTING_LOCK_RETRY_MAX: Duration = Duration::from_millis(3);
 /// How often the kernel's table of locks is read for the holder of one that is certainly held.
 const LOCK_TABLE_LOOKS: usize = 5;
@@ -109,6 +110,7 @@ impl LockFile {
 
     /// Waits for the lock until `patience` is over, and leaves the processor to whoever holds it: sleeps for
     /// at most [`RESTING_LOCK_RETRY_MAX`] at once.
+    #[cfg(feature = "steps")]
     pub(crate) fn lock_resting(&self, patience: Duration) -> Result<LockFileGuard<'_>> {
         wait_for(&self.file, &self.path, patience, RESTING_LOCK_RETRY_MAX, File::try_lock)?;
         Ok(LockFileGuard(&self.file))
