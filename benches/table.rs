@@ -64,6 +64,7 @@ fn in_role(arguments: &[String]) -> Outcome<()> {
     let rest: Vec<&str> = arguments.iter().skip(1).map(String::as_str).collect();
     match (arguments.first().map(String::as_str), &rest[..]) {
         (Some("raw"), [dir, stamps]) => rows::detect::raw_reader(dir, stamps),
+        (Some("polled"), [dir, stamps]) => rows::detect::polled_reader(dir, stamps),
         (Some("doorbell"), [dir, stamps]) => rows::detect::doorbell_reader(dir, stamps),
         (Some("poll"), [dir, stamps, millis]) => rows::watchers::poll(dir, stamps, millis),
         (Some("consumer"), [queue, stamps]) => rows::waiting::consumer(queue, stamps),
