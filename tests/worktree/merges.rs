@@ -6,6 +6,10 @@ use ensemble_core::board::Status;
 use ensemble_core::worktree::{Merged, Tests, Worktrees};
 
 use crate::bed::{Bed, commit, done, git, name, refusal};
+use crate::children::wait_until;
+
+/// For tests that never end; long enough for a shell to have started something.
+const LIMIT_OF_ENDLESS: Duration = Duration::from_secs(1);
 
 fn with_tests(bed: &Bed, command: &str, limit: Duration) -> Worktrees {
     let tests = Tests { command: command.to_owned(), limit };
@@ -81,10 +85,17 @@ fn tests_that_do_not_end_are_ended() {
     let bed = Bed::new();
     bed.task("t1");
     bed.approved("t1", "new", "x");
-    let trees =
-        with_tests(&bed, "sleep 1000 & echo $! > $OLDPWD/pid; wait", Duration::from_millis(300));
+    let elsewhere = tempfile::tempdir().unwrap();
+    let note = elsewhere.path().join("pid");
+    let command = format!("sleep 1000 & echo $! > '{}'; wait", note.display());
+    let trees = with_tests(&bed, &command, LIMIT_OF_ENDLESS);
     let Merged::Failed { reason } = trees.merge(&name("t1")).unwrap() else { panic!("merged") };
-    assert!(reason.contains("did not end within 0 s"), "{reason}");
+    assert!(reason.contains("did not end within 1 s"), "{reason}");
+    let child = std::fs::read_to_string(note).unwrap();
+    wait_until("what the tests had started is gone", || {
+        std::fs::read_to_string(format!("/proc/{}/stat", child.trim()))
+            .map_or(true, |stat| stat.contains(") Z "))
+    });
 }
 
 #[test]
