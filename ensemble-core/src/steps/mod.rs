@@ -192,9 +192,9 @@ impl StepStore {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut db = Connection::open_with_flags(path, flags)
             .map_err(|error| failed("open", path, &error))?;
-        schema::prepare(&mut db, path, &options)?;
         let home = path.parent().map(Dir::open);
         let turn = home.and_then(|home| LockFile::open(&home.ok()?, TURN_FILE).ok());
+        schema::prepare(&mut db, path, turn.as_ref(), &options)?;
         Ok(Self { db: Mutex::new(db), turn, path: path.to_owned(), options })
     }
 

@@ -11,7 +11,7 @@ use rusqlite::trace::{TraceEvent, TraceEventCodes};
 use rusqlite::{Connection, TransactionBehavior};
 
 use super::{StepOptions, failed};
-use crate::durable::Durability;
+use crate::durable::{Durability, LockFile};
 use crate::{Error, Result};
 
 /// The newest version of the tables, in `PRAGMA user_version`.
@@ -40,7 +40,15 @@ pub(super) fn make_private(path: &Path) -> Result<()> {
 }
 
 /// Sets a connection up, and brings the tables up to date.
-pub(super) fn prepare(db: &mut Connection, path: &Path, options: &StepOptions) -> Result<()> {
+///
+/// Of several that change the journal's mode at once each would wait for all others to stop reading, which
+/// SQLite ends with an error: so they take turns.
+pub(super) fn prepare(
+    db: &mut Connection,
+    path: &Path,
+    turn: Option<&LockFile>,
+    options: &StepOptions,
+) -> Result<()> {
     let fail = |error: rusqlite::Error| failed("open", path, &error);
     wait_patiently(db, options.patience).map_err(fail)?;
     db.set_prepared_statement_cache_capacity(STATEMENTS);
@@ -54,6 +62,7 @@ pub(super) fn prepare(db: &mut Connection, path: &Path, options: &StepOptions) -
     };
     db.pragma_update(None, "synchronous", synchronous).map_err(fail)?;
     if version(db).map_err(fail)? != SCHEMA_VERSION {
+        let _turn = turn.and_then(|turn| turn.lock_resting(options.patience).ok());
         // It stays in the file; changing it needs the whole database for a moment.
         db.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())).map_err(fail)?;
         migrate(db, path)?;
