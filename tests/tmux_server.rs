@@ -192,3 +192,59 @@ fn a_missing_tmux_is_named() {
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
+
+/// Run by [`clients_that_come_and_go_at_once_leave_the_server_alone`] with a tmux that introduces a
+/// client slowly once there is a file of this name.
+#[test]
+#[ignore = "run by another test with a slow tmux"]
+fn with_slow_clients() {
+    const CLIENTS: usize = 20;
+    let tmux = TestServer::start("exec cat");
+    let pid = tmux.server.pid().expect("a server");
+    let client = || {
+        let server = Server::new(tmux.server.socket());
+        assert_eq!(server.panes().expect("panes").len(), 1);
+        server
+    };
+    let clients: Vec<Server> = std::iter::repeat_with(client).take(CLIENTS).collect();
+    std::fs::write(std::env::var("SLOW").expect("a path"), "").expect("written");
+    std::thread::scope(|scope| {
+        let coming = scope.spawn(client);
+        for going in clients {
+            drop(going);
+            let left = Server::brief(tmux.server.socket()).panes();
+            assert_eq!(left.expect("the server lives").len(), 1);
+        }
+        coming.join().expect("attached");
+    });
+    assert_eq!(tmux.server.pid().expect("a server"), pid);
+}
+
+#[test]
+fn clients_that_come_and_go_at_once_leave_the_server_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    // It has said what it is, and not yet all, when the delay begins.
+    const TMUX: &str = r#"#!/bin/sh
+PATH=${PATH#*:}
+case "$*" in
+*attach-session*)
+    [ -e "$0.slow" ] &&
+        exec strace -D -qq -o /dev/null -e inject=sendmsg:delay_enter=300ms:when=2 tmux "$@" ;;
+esac
+exec tmux "$@"
+"#;
+    let dir = tempfile::tempdir().expect("a directory");
+    let program = dir.path().join("tmux");
+    std::fs::write(&program, TMUX).expect("a program");
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("executable");
+    let path = std::env::var("PATH").expect("a path");
+    let this = std::env::current_exe().expect("this program");
+    let output = std::process::Command::new(this)
+        .args(["--exact", "with_slow_clients", "--ignored"])
+        .env("PATH", format!("{}:{path}", dir.path().display()))
+        .env("SLOW", dir.path().join("tmux.slow"))
+        .output()
+        .expect("run");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}

@@ -1,10 +1,14 @@
 //! A project of its own for each test, and the command in an environment that is empty but for it.
 
-use std::io::Write as _;
+use std::io::{Read, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
 
 use serde_json::Value;
+
+use crate::tmux_support::PATIENCE;
 
 /// A temporary home with a project in it.
 pub(crate) struct Bed {
@@ -64,7 +68,7 @@ impl Bed {
     }
 
     pub(crate) fn run(&self, line: &str) -> Ran {
-        ran(self.command(&words(line)).output().unwrap())
+        to_end(&mut self.command(&words(line)))
     }
 
     /// Runs with something on stdin.
@@ -118,7 +122,7 @@ impl Bed {
     #[track_caller]
     pub(crate) fn send(&self, text: &str) -> String {
         let args = ["send", "--to", "w1", "-m", text];
-        let ran = ran(self.command(&args).output().unwrap());
+        let ran = to_end(&mut self.command(&args));
         assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{ran:?}");
         ran.stdout.trim_end().to_owned()
     }
@@ -134,6 +138,38 @@ pub(crate) fn ran(output: Output) -> Ran {
         stdout: String::from_utf8(output.stdout).unwrap(),
         stderr: String::from_utf8(output.stderr).unwrap(),
     }
+}
+
+/// Runs a command until it has ended and nobody holds its output any more. One that does not get
+/// there is ended, and what else runs is told: a test that hangs tells nobody anything.
+#[track_caller]
+pub(crate) fn to_end(command: &mut Command) -> Ran {
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
+    let outputs = [all_of(stdout), all_of(stderr)];
+    let deadline = Instant::now() + PATIENCE;
+    let [stdout, stderr] = outputs.map(|output| {
+        let left = deadline.saturating_duration_since(Instant::now());
+        output.recv_timeout(left).unwrap_or_else(|_| {
+            let processes = Command::new("ps").args(["axfo", "pid,stat,wchan,args"]).output();
+            let processes = processes.map(|output| output.stdout).unwrap_or_default();
+            let _ = child.kill();
+            panic!("{command:?} has not ended:\n{}", String::from_utf8_lossy(&processes));
+        })
+    });
+    ran(Output { status: child.wait().unwrap(), stdout, stderr })
+}
+
+/// Reads to the end, in a thread of its own.
+fn all_of(mut output: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
+    let (sender, all) = channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        output.read_to_end(&mut bytes).unwrap();
+        // Nobody waits for what comes too late.
+        let _ = sender.send(bytes);
+    });
+    all
 }
 
 #[track_caller]

@@ -12,8 +12,9 @@ use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -59,6 +60,11 @@ pub(super) struct Client {
     child: Child,
     input: Mutex<UnixStream>,
     queue: Arc<Mutex<Queue>>,
+    /// Disconnected once the server has let go of the client, and its process too.
+    let_go: Mutex<Receiver<()>>,
+    /// Whether the server has left a question without an answer.
+    is_unanswered: AtomicBool,
+    socket: PathBuf,
     /// It hangs while it is being attached. To end it now would crash the server once that wakes
     /// up (tmux#5004); it ends by itself then, since nobody talks to it.
     abandoned: bool,
@@ -103,13 +109,21 @@ impl Client {
             .spawn()
             .map_err(spawned::cannot_start)?;
         let (attaching, attached) = channel();
+        let (held, let_go) = channel();
         let queue = Queue { attaching: Some(attaching), ..Queue::default() };
         let queue = Arc::new(Mutex::new(queue));
-        let mut client =
-            Self { child, input: Mutex::new(ours), queue: Arc::clone(&queue), abandoned: false };
+        let mut client = Self {
+            child,
+            input: Mutex::new(ours),
+            queue: Arc::clone(&queue),
+            let_go: Mutex::new(let_go),
+            is_unanswered: AtomicBool::new(false),
+            socket: socket.to_owned(),
+            abandoned: false,
+        };
         thread::Builder::new()
             .name("tmux-control".to_owned())
-            .spawn(move || read_answers(output, &queue))
+            .spawn(move || read_answers(output, &queue, held))
             .map_err(refused)?;
         // Asked before, a server under load may answer that the client is in no session: the question has
         // overtaken the attaching.
@@ -137,7 +151,10 @@ impl Client {
         let answer = self.send(commands)?;
         match answer.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
             Ok(reply) => Ok(reply),
-            Err(RecvTimeoutError::Timeout) => Err(Failure::Timeout),
+            Err(RecvTimeoutError::Timeout) => {
+                self.is_unanswered.store(true, Ordering::Relaxed);
+                Err(Failure::Timeout)
+            }
             Err(RecvTimeoutError::Disconnected) => Err(Failure::Lost),
         }
     }
@@ -185,16 +202,24 @@ impl Client {
 }
 
 impl Drop for Client {
+    /// The server tells its other control clients of one that goes, so going takes a turn, too, and
+    /// is over when the server has let go. One that has ended already, and one at a server that did
+    /// not answer, is not waited for.
     fn drop(&mut self) {
+        if !self.abandoned {
+            let is_missed = self.is_alive() && !*self.is_unanswered.get_mut();
+            let _turn = is_missed.then(|| Turn::take(&self.socket));
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+            if is_missed {
+                let let_go = self.let_go.get_mut().unwrap_or_else(PoisonError::into_inner);
+                let _ = let_go.recv_timeout(EXCHANGE_LIMIT);
+            }
+        }
         // The server holds the other end as well; only a shutdown makes the reader return even
         // if the server hangs.
         let input = self.input.get_mut().unwrap_or_else(PoisonError::into_inner);
         let _ = input.shutdown(Shutdown::Both);
-        if self.abandoned {
-            return;
-        }
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -223,7 +248,8 @@ impl Queue {
     }
 }
 
-fn read_answers(output: UnixStream, queue: &Mutex<Queue>) {
+/// Reads until nobody holds the other end any more; `_held` is dropped then.
+fn read_answers(output: UnixStream, queue: &Mutex<Queue>, _held: Sender<()>) {
     let mut parser = Parser::default();
     let mut so_far = Reply::default();
     let mut line = Vec::new();
@@ -241,7 +267,7 @@ fn read_answers(output: UnixStream, queue: &Mutex<Queue>) {
                     let _ = attaching.send(());
                 }
             }
-            Some(Event::Exit(_)) => break,
+            Some(Event::Exit(_)) => lock(queue).end(),
             None => {}
         }
     }

@@ -1,6 +1,6 @@
 //! One tmux process a question: slower by a factor of eight, and always possible.
 
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -53,28 +53,39 @@ pub(super) fn command(socket: &Path) -> Command {
     command
 }
 
-/// Runs one line of tmux commands in a process of its own.
+/// Runs one line of tmux commands in a process of its own. It reads them from its standard input, as
+/// a control client would: a command line could be read by everybody on the machine.
 pub(super) fn ask(socket: &Path, commands: &str) -> Result<Reply, Failure> {
-    // `if-shell -F 1` reads its argument as a command line, as a control client reads its input.
     let mut command = command(socket);
-    command.args(["if-shell", "-F", "1", commands]);
-    run(command)
+    command.args(["source-file", "-"]);
+    // Cut short because its writer was killed, it has no closing brace, and nothing of it is run.
+    run_with(command, format!("if-shell -F 1 {{ {commands} }}\n").as_bytes())
 }
 
 /// Runs a tmux command and gives back what it prints; ends it after [`EXCHANGE_LIMIT`].
-pub(super) fn run(mut command: Command) -> Result<Reply, Failure> {
+pub(super) fn run(command: Command) -> Result<Reply, Failure> {
+    run_with(command, &[])
+}
+
+fn run_with(mut command: Command, input: &[u8]) -> Result<Reply, Failure> {
     let deadline = Instant::now() + EXCHANGE_LIMIT;
-    let (ours, theirs) = UnixStream::pair().map_err(refused)?;
+    // Two pairs: one that ends without having read its input resets that connection, answers and all.
+    let (questions, their_input) = UnixStream::pair().map_err(refused)?;
+    let (answers, their_output) = UnixStream::pair().map_err(refused)?;
+    questions.set_write_timeout(Some(EXCHANGE_LIMIT)).map_err(refused)?;
     let child = command
-        .stdin(Stdio::null())
-        .stdout(OwnedFd::from(theirs))
+        .stdin(OwnedFd::from(their_input))
+        .stdout(OwnedFd::from(their_output))
         .stderr(Stdio::piped())
         .spawn()
         .map_err(cannot_start)?;
     let mut child = Running(child);
-    // The command holds its end of the pair: without this the end would never be seen.
+    // The command holds its ends of the pairs: without this the end would never be seen.
     drop(command);
-    let output = read_until(&ours, deadline)?;
+    // One that does not read says itself why.
+    let _ = (&questions).write_all(input);
+    drop(questions);
+    let output = read_until(&answers, deadline)?;
     let status = child.wait_until(deadline)?;
     let lines = String::from_utf8_lossy(&output).lines().map(str::to_owned).collect();
     let complaint = (!status.success()).then(|| child.complaint());

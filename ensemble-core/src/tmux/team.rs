@@ -3,8 +3,8 @@
 //! A window is made, made to stay when its program ends, and marked as its agent's in one command
 //! list, which the server carries out before it reads anything else. So whoever is killed while it
 //! starts an agent has started it with its mark or not at all. What an agent is given in its
-//! environment goes to the server through the control client, not through anybody's command line,
-//! which every user of the machine could read.
+//! environment goes to the server through the control client or the input of a process, not through
+//! anybody's command line, which every user of the machine could read.
 
 use std::path::Path;
 

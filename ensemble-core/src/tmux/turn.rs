@@ -2,10 +2,11 @@
 //!
 //! Before tmux 3.7 a server that tells its control clients of a new or closed window ends with a
 //! segmentation fault if one of them is just being attached (tmux#4980: the client counts already
-//! and has no state yet). Nobody's sessions may be lost for our convenience, so attaching a control
-//! client and opening or closing windows take turns among all processes of ours, a control client
-//! is only attached by who stays (see [`Server::brief`](super::Server::brief)), and it says as
-//! little as possible while it is attached, so that the moment is short.
+//! and has no state yet). It tells them, too, of one that goes. Nobody's sessions may be lost for our
+//! convenience, so attaching a control client, letting go of one, and opening or closing windows take
+//! turns among all processes of ours, a control client is only attached by who stays (see
+//! [`Server::brief`](super::Server::brief)), and it says as little as possible while it is attached,
+//! so that the moment is short.
 //!
 //! The turn is a name in the abstract namespace of Unix sockets: it is gone with its process, and
 //! no file remains. Who waits is connected to it, and hears when it is gone.
@@ -14,7 +15,7 @@ use std::io::Read as _;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::EXCHANGE_LIMIT;
@@ -31,7 +32,7 @@ impl Turn {
     /// without: the moment to be avoided is short.
     pub(super) fn take(socket: &Path) -> Self {
         let nobody = Self { _held: None };
-        let path = socket.canonicalize().unwrap_or_else(|_| socket.to_owned());
+        let path = real(socket);
         let name = format!("ensemble-tmux-{}", Digest::of(path.as_os_str().as_bytes()));
         let Ok(address) = SocketAddr::from_abstract_name(name) else { return nobody };
         let until = Instant::now() + EXCHANGE_LIMIT;
@@ -53,6 +54,12 @@ impl Turn {
             }
         }
     }
+}
+
+/// The same for all who mean this socket, also before it is made.
+fn real(socket: &Path) -> PathBuf {
+    let in_its_directory = || Some(socket.parent()?.canonicalize().ok()?.join(socket.file_name()?));
+    socket.canonicalize().ok().or_else(in_its_directory).unwrap_or_else(|| socket.to_owned())
 }
 
 #[cfg(test)]
@@ -85,6 +92,10 @@ mod tests {
             }
         });
         assert_eq!(most.load(Ordering::SeqCst), 1);
+        // The same socket by another path.
+        let detour = home.path().join("detour");
+        std::os::unix::fs::symlink(home.path(), &detour).expect("a link");
+        assert_eq!(real(&detour.join("socket")), real(&socket));
         // Another server has another turn.
         let _one = Turn::take(&socket);
         assert!(Turn::take(&home.path().join("other"))._held.is_some());

@@ -71,7 +71,7 @@ impl<'a> Team<'a> {
         recorder: Arc<dyn Recorder>,
         actor: Name,
     ) -> Result<Self> {
-        let server = Server::new(socket_of(project)?);
+        let server = Server::brief(socket_of(project)?);
         Ok(Self { project, spool, recorder, actor, server, session: session_of(project) })
     }
 

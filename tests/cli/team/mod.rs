@@ -9,24 +9,27 @@ mod shutdown;
 mod states;
 
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use ensemble_core::tmux::{PaneSigns, Server};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::bed::{Bed, Ran, program, ran};
+use crate::bed::{Bed, Ran, program, to_end};
 use crate::tmux_support::eventually;
 
 /// Does what the test tells it through a pipe, and leaves output and exit code in files.
 const PUPPET: &str = r#"
 me=$HERE/$ENSEMBLE_AGENT_ID
 [ -p "$me.in" ] || mkfifo "$me.in"
+exec 3<>"$me.in"
 : >"$me.ready"
-while :; do
-    IFS= read -r line <"$me.in" || continue
-    (eval "$line") >"$me.out" 2>"$me.err"
+while IFS= read -r line <&3; do
+    (eval "$line") 3<&- >"$me.out" 2>"$me.err"
     echo $? >"$me.code.new"
     mv "$me.code.new" "$me.code"
 done
@@ -97,13 +100,30 @@ impl Team {
         let file = |end: &str| self.here(&format!("{name}.{end}"));
         self.wait_for_puppet(name);
         let _ = fs::remove_file(file("code"));
-        fs::write(file("in"), format!("{line}\n")).unwrap();
+        self.tell(name, line);
         eventually(line, || file("code").exists());
         Ran {
             code: fs::read_to_string(file("code")).unwrap().trim().parse().unwrap(),
             stdout: fs::read_to_string(file("out")).unwrap(),
             stderr: fs::read_to_string(file("err")).unwrap(),
         }
+    }
+
+    /// Gives a puppet a line to run, and waits for nothing but the puppet. Without one, an ordinary
+    /// open of its pipe would wait for ever.
+    #[track_caller]
+    pub(super) fn tell(&self, name: &str, line: &str) {
+        let pipe = self.here(&format!("{name}.in"));
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        eventually(&format!("{name} reads its pipe, to run {line}"), || {
+            match rustix::fs::open(&pipe, flags, Mode::empty()) {
+                Ok(pipe) => fs::File::from(pipe).write_all(format!("{line}\n").as_bytes()).is_ok(),
+                Err(error) => {
+                    assert_eq!(error, Errno::NXIO, "{}", pipe.display());
+                    false
+                }
+            }
+        });
     }
 
     /// One line of `ensemble team --json`.
@@ -172,7 +192,7 @@ impl Team {
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
             .env("E", program())
             .current_dir(self.bed.project());
-        ran(command.output().unwrap())
+        to_end(&mut command)
     }
 }
 
