@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use super::EXCHANGE_LIMIT;
 use super::failure::Failure;
 use super::parser::Block;
+use super::quote::quote;
 
 /// The most that is read of an answer, in bytes.
 const REPLY_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -58,8 +59,14 @@ pub(super) fn command(socket: &Path) -> Command {
 pub(super) fn ask(socket: &Path, commands: &str) -> Result<Reply, Failure> {
     let mut command = command(socket);
     command.args(["source-file", "-"]);
-    // Cut short because its writer was killed, it has no closing brace, and nothing of it is run.
-    run_with(command, format!("if-shell -F 1 {{ {commands} }}\n").as_bytes())
+    run_with(command, question(commands).as_bytes())
+}
+
+/// A string is read as a command line when it is run: a complaint about it comes to who asks, where
+/// one about the input would go to whoever is attached. An input cut short, because its writer was
+/// killed, lacks the brace, and nothing of it is run.
+fn question(commands: &str) -> String {
+    format!("if-shell -F 1 {{ if-shell -F 1 {} }}\n", quote(commands))
 }
 
 /// Runs a tmux command and gives back what it prints; ends it after [`EXCHANGE_LIMIT`].
@@ -156,4 +163,32 @@ pub(super) fn cannot_start(error: std::io::Error) -> Failure {
 
 fn refused(error: std::io::Error) -> Failure {
     Failure::Refused(error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tmux::Server;
+
+    #[test]
+    fn a_question_cut_short_is_not_carried_out() {
+        let home = tempfile::tempdir().expect("a directory");
+        let socket = home.path().join("socket");
+        let server = Server::brief(&socket);
+        server.new_session("main", "exec cat", 80, 24).expect("a session");
+        let set = "set-option -g @done 'it is' ; set-option -g @done 'it is'";
+        let asked = question(set);
+        for length in 0..=asked.len() - "}\n".len() {
+            let mut cut = command(&socket);
+            cut.args(["source-file", "-"]);
+            let _ = run_with(cut, &asked.as_bytes()[..length]);
+        }
+        let before = server.run(&["show-options", "-gqv", "@done"]);
+        let whole = ask(&socket, set);
+        let after = server.run(&["show-options", "-gqv", "@done"]);
+        server.kill_server().expect("ended");
+        assert_eq!(before.expect("an answer"), Vec::<String>::new());
+        assert_eq!(whole.expect("an answer").complaint, None);
+        assert_eq!(after.expect("an answer"), ["it is"]);
+    }
 }
