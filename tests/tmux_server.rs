@@ -2,6 +2,8 @@
 
 mod tmux_support;
 
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ensemble_core::env::Pane;
@@ -183,18 +185,55 @@ fn without_tmux() {
 
 #[test]
 fn a_missing_tmux_is_named() {
-    let this = std::env::current_exe().expect("this program");
-    let output = std::process::Command::new(this)
-        .args(["--exact", "without_tmux", "--ignored"])
-        .env("PATH", "/nonexistent")
+    let output = this_test("without_tmux").env("PATH", "/nonexistent").output().expect("run");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
+
+/// Where a tmux that is slow on purpose finds how: a rule of strace, for clients that are started
+/// while it is there.
+const SLOWNESS: &str = "SLOWNESS";
+/// A client has said what it is, and not yet all, when the delay begins.
+const COMES_SLOWLY: &str = "sendmsg:delay_enter=300ms:when=2";
+/// The server has been told that it goes, and counts it still.
+const GOES_SLOWLY: &str = "exit_group:delay_enter=150ms";
+
+fn make_clients(slow: &str) {
+    std::fs::write(std::env::var(SLOWNESS).expect("a path"), slow).expect("written");
+}
+
+/// Runs an ignored test of this file with a tmux whose clients are as [`make_clients`] says.
+fn with_a_slow_tmux(test: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    const TMUX: &str = r#"#!/bin/sh
+PATH=${PATH#*:}
+case "$*" in
+*attach-session*)
+    [ -e "$0.slow" ] && exec strace -D -qq -o /dev/null -e "inject=$(cat "$0.slow")" tmux "$@" ;;
+esac
+exec tmux "$@"
+"#;
+    let dir = tempfile::tempdir().expect("a directory");
+    let program = dir.path().join("tmux");
+    std::fs::write(&program, TMUX).expect("a program");
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("executable");
+    let path = std::env::var("PATH").expect("a path");
+    let output = this_test(test)
+        .env("PATH", format!("{}:{path}", dir.path().display()))
+        .env(SLOWNESS, dir.path().join("tmux.slow"))
         .output()
         .expect("run");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
-/// Run by [`clients_that_come_and_go_at_once_leave_the_server_alone`] with a tmux that introduces a
-/// client slowly once there is a file of this name.
+/// A process that runs one ignored test of this file.
+fn this_test(test: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(["--exact", test, "--ignored", "--nocapture"]);
+    command
+}
+
 #[test]
 #[ignore = "run by another test with a slow tmux"]
 fn with_slow_clients() {
@@ -207,7 +246,7 @@ fn with_slow_clients() {
         server
     };
     let clients: Vec<Server> = std::iter::repeat_with(client).take(CLIENTS).collect();
-    std::fs::write(std::env::var("SLOW").expect("a path"), "").expect("written");
+    make_clients(COMES_SLOWLY);
     std::thread::scope(|scope| {
         let coming = scope.spawn(client);
         for going in clients {
@@ -222,29 +261,42 @@ fn with_slow_clients() {
 
 #[test]
 fn clients_that_come_and_go_at_once_leave_the_server_alone() {
-    use std::os::unix::fs::PermissionsExt;
-    // It has said what it is, and not yet all, when the delay begins.
-    const TMUX: &str = r#"#!/bin/sh
-PATH=${PATH#*:}
-case "$*" in
-*attach-session*)
-    [ -e "$0.slow" ] &&
-        exec strace -D -qq -o /dev/null -e inject=sendmsg:delay_enter=300ms:when=2 tmux "$@" ;;
-esac
-exec tmux "$@"
-"#;
-    let dir = tempfile::tempdir().expect("a directory");
-    let program = dir.path().join("tmux");
-    std::fs::write(&program, TMUX).expect("a program");
-    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("executable");
-    let path = std::env::var("PATH").expect("a path");
-    let this = std::env::current_exe().expect("this program");
-    let output = std::process::Command::new(this)
-        .args(["--exact", "with_slow_clients", "--ignored"])
-        .env("PATH", format!("{}:{path}", dir.path().display()))
-        .env("SLOW", dir.path().join("tmux.slow"))
-        .output()
-        .expect("run");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    with_a_slow_tmux("with_slow_clients");
+}
+
+/// Run by [`with_a_killed_owner`], as the owner.
+#[test]
+#[ignore = "run by another test, which kills it"]
+fn owner_of_a_client() {
+    let server = Server::new(std::env::var("SOCKET").expect("a path"));
+    server.panes().expect("panes");
+    println!("attached");
+    std::io::stdin().read_line(&mut String::new()).expect("killed before");
+}
+
+#[test]
+#[ignore = "run by another test with a slow tmux"]
+fn with_a_killed_owner() {
+    let tmux = TestServer::start("exec cat");
+    let pid = tmux.server.pid().expect("a server");
+    make_clients(GOES_SLOWLY);
+    let mut owner = this_test("owner_of_a_client")
+        .env("SOCKET", tmux.server.socket())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("an owner");
+    let said = BufReader::new(owner.stdout.take().expect("its output")).lines();
+    assert!(said.map_while(Result::ok).any(|line| line.ends_with("attached")));
+    make_clients(COMES_SLOWLY);
+    owner.kill().expect("killed");
+    owner.wait().expect("gone");
+    let next = Server::new(tmux.server.socket());
+    assert_eq!(next.panes().expect("the server lives").len(), 1);
+    assert_eq!(next.pid().expect("a server"), pid);
+}
+
+#[test]
+fn a_client_that_outlives_its_owner_and_one_that_comes_leave_the_server_alone() {
+    with_a_slow_tmux("with_a_killed_owner");
 }

@@ -43,7 +43,8 @@ use crate::message::Digest;
 use crate::proto::shutdown::Signal;
 use crate::provider::profile;
 use crate::{Error, Result};
-use table::{Table, read_row, variable};
+pub(crate) use table::variable;
+use table::{Table, read_row};
 
 pub use table::{Fate, fate};
 

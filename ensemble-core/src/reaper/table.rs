@@ -139,7 +139,7 @@ fn exit_code(stat: &str) -> Option<i32> {
 }
 
 /// The value of one variable in the environment with which a process was started.
-pub(super) fn variable(pid: u32, name: &str) -> Option<Vec<u8>> {
+pub(crate) fn variable(pid: u32, name: &str) -> Option<Vec<u8>> {
     let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
     let value =
         |entry: &[u8]| entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=").map(<[u8]>::to_vec);

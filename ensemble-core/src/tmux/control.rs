@@ -22,37 +22,17 @@ use std::time::Instant;
 
 use super::EXCHANGE_LIMIT;
 use super::failure::Failure;
+use super::left_behind;
 use super::parser::{Block, Event, Parser};
 use super::spawned::{self, Reply};
 use super::turn::Turn;
 
 /// What makes a tmux process a client of ours.
 /// (`-E`: the session's environment stays as it is.)
-const ATTACH: [&str; 5] = ["-C", "attach-session", "-E", "-f", "no-output,ignore-size"];
+pub(super) const ATTACH: [&str; 5] = ["-C", "attach-session", "-E", "-f", "no-output,ignore-size"];
 /// What such a client inherits. tmux tells its server of each variable, one by one, while the
 /// client is not to be disturbed.
 const VARIABLES: [&str; 3] = ["PATH", "HOME", "TERM"];
-
-/// Ends the clients of ours at a server that is ending. Where the owner of one was killed while an
-/// answer was on its way, tmux 3.3a keeps the answer, the client and so itself for ever.
-pub(super) fn end_left_behind(socket: &Path) {
-    let command = spawned::command(socket);
-    let ours: Vec<&[u8]> = std::iter::once(command.get_program())
-        .chain(command.get_args())
-        .map(std::ffi::OsStr::as_encoded_bytes)
-        .chain(ATTACH.map(str::as_bytes))
-        .collect();
-    let Ok(processes) = std::fs::read_dir("/proc") else { return };
-    for process in processes.flatten() {
-        let pid = process.file_name().to_str().and_then(|name| name.parse().ok());
-        let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) else { continue };
-        let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
-        let words = line.strip_suffix(b"\0").unwrap_or(&line).split(|byte| *byte == 0);
-        if words.eq(ours.iter().copied()) {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-        }
-    }
-}
 
 /// An attached client. Dropping it ends its process; the server and its sessions are untouched.
 #[derive(Debug)]
@@ -96,11 +76,13 @@ impl Client {
         ours.set_write_timeout(Some(EXCHANGE_LIMIT)).map_err(refused)?;
         let output = ours.try_clone().map_err(refused)?;
         let _turn = Turn::take(socket);
+        left_behind::see_off(socket)?;
         let inherited = VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
         let child = spawned::command(socket)
             .args(ATTACH)
             .env_clear()
             .envs(inherited)
+            .env(left_behind::OWNER, std::process::id().to_string())
             .stdin(OwnedFd::from(theirs.try_clone().map_err(refused)?))
             .stdout(OwnedFd::from(theirs))
             .stderr(Stdio::piped())

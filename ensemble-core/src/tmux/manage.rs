@@ -8,7 +8,7 @@ use super::failure::Failure;
 use super::quote::{is_one_line, quote};
 use super::spawned::{self, Reply};
 use super::turn::Turn;
-use super::{EXCHANGE_LIMIT, Server};
+use super::{EXCHANGE_LIMIT, Server, left_behind};
 use crate::{Error, Result};
 
 /// One line of [`Server::panes`].
@@ -31,9 +31,6 @@ pub struct PaneInfo {
     pub title: String,
 }
 
-/// How long a server that was told to end may wait for its clients before those of ours that nobody
-/// owns any more are ended.
-const CLIENTS_PATIENCE: Duration = Duration::from_millis(500);
 /// How often to look whether a server that was told to end has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -171,8 +168,8 @@ impl Server {
             if began.elapsed() >= EXCHANGE_LIMIT {
                 return Err(Failure::Timeout);
             }
-            if began.elapsed() >= CLIENTS_PATIENCE && std::mem::take(&mut left_alone) {
-                super::control::end_left_behind(self.socket());
+            if began.elapsed() >= left_behind::PATIENCE && std::mem::take(&mut left_alone) {
+                left_behind::end_all(self.socket());
             }
             thread::sleep(LOOK_INTERVAL);
         }

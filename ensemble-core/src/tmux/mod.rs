@@ -20,8 +20,8 @@
 //!   a hung server finds later is not carried out any more.
 //! * No process is left behind: the client ends when its last [`Server`] is dropped, and also when
 //!   its owner is killed.
-//!
-//! * A server is not crashed by a control client that is attached at the wrong moment (`turn`).
+//! * A server is not crashed by a control client that comes or goes at the wrong moment (`turn`,
+//!   `left_behind`).
 //!
 //! tmux 3.2 or newer is needed. Servers are told apart by socket path; the user's own server is
 //! never touched unless its socket is given.
@@ -32,6 +32,7 @@ mod binding;
 mod control;
 mod failure;
 mod guard;
+mod left_behind;
 mod lock;
 mod manage;
 mod pane;

@@ -17,7 +17,8 @@ const CONTROL_RETRY: Duration = Duration::from_secs(10);
 /// A tmux server. Clones share one control-mode client, which is attached at the first question
 /// and again whenever it has ended: because the server was restarted, or because the session it
 /// was attached to is gone. Every call returns within [`EXCHANGE_LIMIT`](super::EXCHANGE_LIMIT)
-/// for each exchange it needs (at most two: attach, ask). Dropping the last clone ends the client
+/// for each exchange it needs (at most two: attach, ask; three where a process that was killed has left
+/// a client behind that does not go by itself). Dropping the last clone ends the client
 /// and waits, within that limit for its turn and for the server, until the server has let go of it.
 ///
 /// ```no_run

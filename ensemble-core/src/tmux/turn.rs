@@ -4,7 +4,8 @@
 //! segmentation fault if one of them is just being attached (tmux#4980: the client counts already
 //! and has no state yet). It tells them, too, of one that goes. Nobody's sessions may be lost for our
 //! convenience, so attaching a control client, letting go of one, and opening or closing windows take
-//! turns among all processes of ours, a control client is only attached by who stays (see
+//! turns among all processes of ours, who attaches waits for the clients of processes that were killed
+//! (`left_behind`), a control client is only attached by who stays (see
 //! [`Server::brief`](super::Server::brief)), and it says as little as possible while it is attached,
 //! so that the moment is short.
 //!

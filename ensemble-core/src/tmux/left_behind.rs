@@ -1,0 +1,132 @@
+//! Control clients of ours whose owners have been killed.
+//!
+//! tmux lets go of such a client by itself, in several steps between its server and the client's
+//! process. As long as that takes, nobody may attach (see [`Turn`](super::turn::Turn)), and the
+//! owner holds no turn any more. A client therefore names its owner in its environment, and who
+//! attaches waits for those that are nobody's.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+
+use super::control::ATTACH;
+use super::failure::Failure;
+use super::spawned;
+use crate::provider::process::line_of;
+use crate::reaper::variable;
+
+/// The variable that holds the process id of a client's owner.
+pub(super) const OWNER: &str = "ENSEMBLE_CLIENT_OF";
+
+/// How long clients may take to go by themselves. Where the owner of one was killed while an answer
+/// was on its way, tmux 3.3a keeps the answer and the client for ever.
+pub(super) const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Ends all clients of ours at a server that is ending.
+pub(super) fn end_all(socket: &Path) {
+    ours(socket).for_each(end);
+}
+
+/// Waits until the server at `socket` has let go of all clients that are nobody's; ends those that
+/// have not gone after [`PATIENCE`]. To be called in turn.
+pub(super) fn see_off(socket: &Path) -> Result<(), Failure> {
+    let nobodys: Vec<Pid> = ours(socket).filter(|client| is_nobodys(*client)).collect();
+    let mut stuck = not_gone(nobodys);
+    if stuck.is_empty() {
+        return Ok(());
+    }
+    // One that is still being attached, at a server that hangs, would crash it if it were ended.
+    let attached = spawned::ask(socket, "list-clients -F '#{client_pid}'")?.into_lines()?;
+    stuck.retain(|client| attached.contains(&client.to_string()));
+    stuck.iter().copied().for_each(end);
+    not_gone(stuck);
+    Ok(())
+}
+
+/// Those of the processes that have not ended after [`PATIENCE`].
+fn not_gone(mut processes: Vec<Pid>) -> Vec<Pid> {
+    let until = Instant::now() + PATIENCE;
+    processes.retain(|process| !is_gone_by(*process, until));
+    processes
+}
+
+/// The clients at `socket` that processes of ours have attached, as far as they are this user's.
+fn ours(socket: &Path) -> impl Iterator<Item = Pid> {
+    let command = spawned::command(socket);
+    let line: Vec<Vec<u8>> = std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(|word| word.as_encoded_bytes().to_vec())
+        .chain(ATTACH.map(|word| word.as_bytes().to_vec()))
+        .collect();
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes.filter_map(move |process| {
+        let pid = process.file_name().to_str()?.parse().ok().and_then(Pid::from_raw)?;
+        let words = std::fs::read(process.path().join("cmdline")).ok()?;
+        words.strip_suffix(b"\0")?.split(|byte| *byte == 0).eq(&line).then_some(pid)
+    })
+}
+
+/// Whether the owner has gone: somebody else is the parent then.
+fn is_nobodys(client: Pid) -> bool {
+    let pid = client.as_raw_pid().unsigned_abs();
+    let owner = variable(pid, OWNER).and_then(|owner| String::from_utf8(owner).ok()?.parse().ok());
+    let parent = line_of(pid).get(1).map(|(parent, _)| *parent);
+    owner.is_some_and(|owner: u32| parent != Some(owner))
+}
+
+/// Waits for a process to end. Its end of the connection is closed before that can be seen, so a
+/// server hears of it before it hears of whoever comes next.
+fn is_gone_by(client: Pid, until: Instant) -> bool {
+    let Ok(process) = pidfd_open(client, PidfdFlags::empty()) else { return true };
+    let left = until.saturating_duration_since(Instant::now());
+    let left = Timespec::try_from(left).unwrap_or_default();
+    poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&left)).is_ok_and(|ended| ended > 0)
+}
+
+fn end(client: Pid) {
+    let _ = kill_process(client, Signal::KILL);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::tmux::Server;
+
+    #[test]
+    fn a_client_with_an_answer_that_nobody_reads_is_seen_off() {
+        let home = tempfile::tempdir().expect("a directory");
+        let socket = home.path().join("socket");
+        let server = Server::brief(&socket);
+        server.new_session("main", "exec cat", 80, 24).expect("a session");
+        let pid = server.pid().expect("a server");
+        let signal = |signal| {
+            let server = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a pid");
+            kill_process(server, signal).expect("signalled");
+        };
+        let (mut ours, theirs) = UnixStream::pair().expect("a pair");
+        let mut client = spawned::command(&socket)
+            .args(ATTACH)
+            .env(OWNER, "1")
+            .stdin(OwnedFd::from(theirs.try_clone().expect("another")))
+            .stdout(OwnedFd::from(theirs))
+            .spawn()
+            .expect("a client");
+        let mut said = BufReader::new(ours.try_clone().expect("another")).lines();
+        assert!(said.any(|line| line.expect("a line").starts_with("%session-changed")));
+        // The question and the end of who asked arrive at once.
+        signal(Signal::STOP);
+        ours.write_all(b"display-message -p anybody\n").expect("asked");
+        drop((ours, said));
+        signal(Signal::CONT);
+        see_off(&socket).expect("an answer");
+        assert!(client.try_wait().expect("a child").is_some(), "it is still there");
+        assert_eq!(server.pid().expect("a server"), pid);
+        server.kill_server().expect("ended");
+    }
+}
