@@ -2,13 +2,18 @@
 //! says how it has laid out a page, and hands over the pixels.
 
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 use serde_json::{Value, json};
 
-use crate::tmux_support::PATIENCE;
+use crate::tmux_support::{LOOK_INTERVAL, PATIENCE};
+
+/// How long the first process of the machine may take to take note of others that have ended.
+const REAPED_WITHIN: Duration = Duration::from_secs(10);
 
 /// Its protocol goes over descriptors 3 and 4.
 const START: &str = "exec chromium --headless=new --no-sandbox --disable-gpu --hide-scrollbars \
@@ -51,6 +56,9 @@ impl Browser {
             .args(["-c", START, "sh"])
             .arg(home.join("profile"))
             .env("HOME", home)
+            // Its socket lies there.
+            .env("TMPDIR", home)
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -158,9 +166,14 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // It is a shell no more: `exec`.
-        let _ = self.process.kill();
+        // It has processes of its own, which write into its home as long as they are there.
+        let group = Pid::from_child(&self.process);
+        let _ = kill_process_group(group, Signal::KILL);
         let _ = self.process.wait();
+        let start = Instant::now();
+        while test_kill_process_group(group).is_ok() && start.elapsed() < REAPED_WITHIN {
+            std::thread::sleep(LOOK_INTERVAL);
+        }
     }
 }
 

@@ -16,7 +16,8 @@ use tempfile::TempDir;
 
 /// How long a condition may take to come true; far above what a loaded machine needs.
 pub const PATIENCE: Duration = Duration::from_secs(120);
-const LOOK_INTERVAL: Duration = Duration::from_millis(5);
+/// How often a test looks whether what it waits for has come.
+pub const LOOK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The prompt of [`TestServer::bash`].
 pub const PROMPT: &str = "user@host:~$";
