@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! Server ──┬── control   one client, attached; ~0.3 ms an exchange
-//!          └── spawned   one process an exchange, when a client cannot be had
+//!          └── spawned   one process an exchange, for who soon ends, or when a client cannot be had
 //! Binding      %id + token + first process: which pane is meant, beyond doubt
 //! TmuxPane     look (snapshot) → judge (provider) → type under a guard in the server (guard, typing);
 //!              to a script that waits for a line, all in one exchange (quick)
