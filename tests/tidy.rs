@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 #[path = "tidy/code.rs"]
 mod code;
+#[path = "tidy/layers.rs"]
+mod layers;
 
 use code::{functions, without_text};
 
