@@ -129,8 +129,6 @@ pub mod provider;
 pub mod reaper;
 pub mod requests;
 pub mod roster;
-#[cfg(feature = "schema")]
-mod schema;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod spool;

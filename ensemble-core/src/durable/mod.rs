@@ -17,6 +17,8 @@
 
 mod lock;
 mod reading;
+#[cfg(feature = "schema")]
+mod schema;
 pub(crate) mod segment;
 mod stat;
 #[cfg(test)]

@@ -93,7 +93,6 @@ impl Envelope {
     /// A message with a new id, of kind `message`, from `unknown`, made now.
     #[must_use]
     pub fn new(to: Name, body: impl Into<String>) -> Self {
-        use crate::env::{Clock, SystemClock};
         let id = MessageId::generate();
         Self {
             made_id: Some(id.clone()),
@@ -101,7 +100,7 @@ impl Envelope {
             kind: fixed_name("message"),
             from: fixed_name("unknown"),
             to,
-            created_at: SystemClock.wall(),
+            created_at: Timestamp::now(),
             correlation_id: None,
             causation_id: None,
             task_id: None,

@@ -8,11 +8,11 @@ mod digest;
 mod envelope;
 mod fence;
 mod name;
+#[cfg(feature = "schema")]
+mod schema;
 mod timestamp;
 pub mod yaml;
 
-#[cfg(feature = "schema")]
-pub use crate::schema::EnvelopeFile;
 #[cfg(feature = "fuzzing")]
 pub(crate) use canonical::agrees as canonical_agrees;
 pub use digest::{Digest, DigestError};
@@ -21,4 +21,6 @@ pub use envelope::{
 };
 pub use fence::fenced;
 pub use name::{MessageId, NAME_BYTES_MAX, Name, NameError};
+#[cfg(feature = "schema")]
+pub use schema::EnvelopeFile;
 pub use timestamp::{Timestamp, TimestampError};

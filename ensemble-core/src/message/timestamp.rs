@@ -1,7 +1,7 @@
 //! Wall-clock stamps, for people: UTC, milliseconds, always 24 characters.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -28,6 +28,15 @@ pub struct TimestampError {
 }
 
 impl Timestamp {
+    /// The system's wall clock.
+    #[must_use]
+    pub fn now() -> Self {
+        // By the C library and not by the kernel's page of clocks: what sets another time for one program
+        // (faketime, a test) does it there.
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+    }
+
     /// From milliseconds since the Unix epoch.
     #[must_use]
     pub const fn from_unix_millis(millis: i64) -> Self {

@@ -58,6 +58,8 @@ mod add;
 mod change;
 mod completion;
 mod files;
+#[cfg(feature = "schema")]
+mod json_schema;
 mod leases;
 mod look;
 mod notices;

@@ -54,6 +54,8 @@ pub use team::{PaneSigns, SessionOrder, WindowOrder};
 pub use typing::{TextOutcome, TypedNudge};
 
 #[cfg(feature = "fuzzing")]
+pub use parser::ControlAnswer;
+#[cfg(feature = "fuzzing")]
 pub(crate) use parser::{LIMITS as CONTROL_LIMITS, answers as control_answers};
 #[cfg(feature = "fuzzing")]
 pub(crate) use snapshot::sizes as pane_snapshot;
