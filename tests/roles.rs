@@ -7,6 +7,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use ensemble_core::Error;
+use ensemble_core::collect::Limits;
 use ensemble_core::contract::{self, Instruction, Reading, Summary, SummaryStatus, Task};
 use ensemble_core::driver::{
     Batch, Batches, Conductor, Dispatcher, INSTRUCTION_TYPE, Reviews, SUMMARY_PATH, Told,
@@ -15,7 +16,6 @@ use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::event_log::EventLog;
 use ensemble_core::message::{Envelope, Timestamp};
-use ensemble_core::proto::collect::Limits;
 use ensemble_core::spool::{Settings, Spool};
 use support::{Bed, name};
 

@@ -13,7 +13,6 @@ const BLOCK: (&str, &str) = ("```layers\n", "```\n");
 const CIRCLES: [&[&str]; 1] = [&[
     "board",
     "broker",
-    "contract",
     "document",
     "dropbox",
     "durable",
@@ -26,7 +25,6 @@ const CIRCLES: [&[&str]; 1] = [&[
     "proto",
     "requests",
     "spool",
-    "steps",
 ]];
 
 type Graph = BTreeMap<String, BTreeSet<String>>;

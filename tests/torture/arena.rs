@@ -8,7 +8,7 @@ use ensemble_core::board::{Board, BoardOptions};
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::read_all;
-use ensemble_core::event_log::replay::{self, DifferenceKind, Replay};
+use ensemble_core::replay::{self, DifferenceKind, Replay};
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::{Settings, Spool};
 use ensemble_core::steps::{Plan, PlannedStep};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ensemble_core::Error;
 use ensemble_core::board::Board;
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::event_log::replay::{Difference, DifferenceKind, Disk, Replay};
+use ensemble_core::replay::{Difference, DifferenceKind, Disk, Replay};
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::Spool;
 use serde_json::json;

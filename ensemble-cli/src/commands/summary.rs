@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ensemble_core::Error;
+use ensemble_core::collect::Limits;
 use ensemble_core::contract::{Rule, Summary};
 use ensemble_core::driver::{Batch, Batches, Dispatcher, SUMMARY_PATH, Told, batch_of};
 use ensemble_core::env::SystemClock;
 use ensemble_core::message::Name;
-use ensemble_core::proto::collect::Limits;
 use ensemble_watch::doorbell::Waiter;
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! Dispatch as a role of a program (seed 002): reads `reports/` at each rest's end, lets `proto::collect`
+//! Dispatch as a role of a program (seed 002): reads `reports/` at each rest's end, lets `collect::Collect`
 //! decide, and tells of the batch once.
 //!
 //! It keeps nothing in memory that cannot be read again: a role that is killed is simply started anew.
@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use super::batches::{Batches, Told};
 use super::reviews::Reviews;
+use crate::collect::{Collect, Effect, Event, Limits, Progress};
 use crate::contract::{self, Reading, Report, Review, Status, Summary, SummaryStatus, TaskResult};
 use crate::durable::{Dir, FileStat};
 use crate::env::{Clock, Monotonic};
 use crate::event_log::Recorder;
 use crate::message::Name;
 use crate::proto::Machine as _;
-use crate::proto::collect::{Collect, Effect, Event, Limits, Progress};
 use crate::spool::{Spool, State};
 use crate::{Error, Result};
 

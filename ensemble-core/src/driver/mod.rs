@@ -5,7 +5,7 @@
 //! Assigner     one worker at a time: lock -> Readiness -> AckManager        (`ensemble assign`)
 //! Readiness    proto::ready::Handshake over a pane and a PongBox            (seed 000)
 //! AckManager   any number of proto::ack::Ladder over panes and a spool      (seed 002, P0-3)
-//! Dispatcher   proto::collect over the reports, and Batches, which tell once   (`ensemble summary`)
+//! Dispatcher   collect::Collect over the reports, and Batches, which tell once (`ensemble summary`)
 //! Conductor    sends an instruction, hears of escalations, waits for the summary  (`ensemble instruct`)
 //! Reviews      how often a task came back from review                 (`ensemble review`)
 //! Shutter      proto::shutdown over processes, a pane, mail and the roster        (seed 004)

@@ -52,7 +52,6 @@ mod mentions;
 mod reader;
 mod recent;
 mod record;
-pub mod replay;
 mod segment;
 mod story;
 mod tail;

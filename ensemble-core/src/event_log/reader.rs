@@ -126,7 +126,7 @@ impl Records {
         self.failure.as_ref()
     }
 
-    pub(super) fn into_failure(self) -> Option<Error> {
+    pub(crate) fn into_failure(self) -> Option<Error> {
         self.failure
     }
 

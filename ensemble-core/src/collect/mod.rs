@@ -26,7 +26,7 @@
 //! use ensemble_core::contract::Status;
 //! use ensemble_core::env::Monotonic;
 //! use ensemble_core::proto::Machine as _;
-//! use ensemble_core::proto::collect::{Collect, Effect, Event, Limits};
+//! use ensemble_core::collect::{Collect, Effect, Event, Limits};
 //!
 //! let start = Monotonic::ZERO;
 //! let mut batch = Collect::new(start, ["a", "b"], Limits::default());
@@ -37,14 +37,15 @@
 //! batch.handle(start, Event::Written);
 //! assert_eq!(batch.poll_timeout(), None);
 //! ```
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use super::Machine;
-use super::patience::{CONDUCTOR_PATIENCE, DISPATCH_PATIENCE, DISPATCH_POLL_INTERVAL};
 use crate::contract::{Rule, Status, Verdict};
 use crate::env::Monotonic;
+use crate::proto::Machine;
+use crate::proto::patience::{CONDUCTOR_PATIENCE, DISPATCH_PATIENCE, DISPATCH_POLL_INTERVAL};
 
 /// How long a batch may take, unless said otherwise: Conductor must be told before it gives up.
 pub const DEADLINE: Duration = Duration::from_secs(29 * 60);

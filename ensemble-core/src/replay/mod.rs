@@ -46,8 +46,8 @@ pub use disk::{
 };
 pub use whole::Gap;
 
-use super::{Record, Segment, read_all};
 use crate::Result;
+use crate::event_log::{Record, Segment, read_all};
 use crate::message::Timestamp;
 
 /// Whether a difference can be explained.
@@ -120,7 +120,7 @@ impl Replay {
     ///
     /// ```
     /// use ensemble_core::event_log::{EventLog, Recorder as _};
-    /// use ensemble_core::event_log::replay::{Disk, Replay};
+    /// use ensemble_core::replay::{Disk, Replay};
     /// use ensemble_core::message::Timestamp;
     ///
     /// # let home = tempfile::tempdir()?;

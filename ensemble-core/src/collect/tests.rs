@@ -1,7 +1,7 @@
 //! A batch from its beginning to its summary, and every pair of state and event.
 
-use super::super::testing::{at, drain, run};
 use super::*;
+use crate::proto::testing::{at, drain, run};
 
 fn reported(task: &str, status: Status) -> Event {
     Event::Reported { task: task.to_owned(), status }
