@@ -3,12 +3,13 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Delivery, Lease};
 use ensemble_core::message::Envelope;
-use ensemble_core::requests::{Ask, Entry, Requests};
+use ensemble_core::requests::{Ask, Entry, PlanGates, Requests};
 use ensemble_core::spool::{Options, Settings, Spool};
 use support::traced::{self, between_marks, calls, has_strace, run_traced};
 use support::{Bed, given, name};
@@ -19,7 +20,7 @@ const ID: &str = "the-plan";
 const TASK: &str = "task-1";
 
 fn power() -> Options {
-    let mut options = Options::default();
+    let mut options = Options::default().with_admission(Arc::new(PlanGates));
     options.durability = Durability::Power;
     options
 }

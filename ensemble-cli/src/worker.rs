@@ -9,7 +9,7 @@ use ensemble_core::driver::{AgentPane, Assigner};
 use ensemble_core::env::SystemClock;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
-use ensemble_core::requests::Ledger;
+use ensemble_core::requests::RequestStore;
 use ensemble_core::spool::Spool;
 use ensemble_core::tmux::{Server, TmuxPane};
 use ensemble_watch::doorbell::Waiter;
@@ -91,7 +91,7 @@ impl Worker {
 pub(crate) fn assigner<'a>(
     context: &Context,
     spool: &'a Spool,
-    queue: &'a dyn Ledger,
+    queue: &'a dyn RequestStore,
     recorder: &'a dyn Recorder,
 ) -> Outcome<Assigner<'a>> {
     let project = context.project()?;

@@ -29,16 +29,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use std::time::Duration;
-
 use crate::broker::Broker;
-use crate::env::{Clock as _, SystemClock};
-use crate::message::{Envelope, MessageId, Name};
-use crate::spool::{Found, Spool, State};
+use crate::message::Name;
+use crate::spool::{Found, State};
 use crate::{Error, Result};
 
-/// Who holds a message while its delay is put back.
-const HOLDER: &str = "migrate";
 /// Begins the reason of a message that is set aside on its way; the time it is due follows.
 const ASIDE: &str = "migrating, due at ";
 
@@ -56,33 +51,11 @@ pub struct Moved {
     pub held: u64,
 }
 
-/// A queue from and to which everything can be moved.
-pub trait Movable: Broker {
-    /// Gives a waiting message up.
-    ///
-    /// # Errors
-    /// [`Error::NoMessage`] if it does not wait any more.
-    fn set_aside(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()>;
-
-    /// Stores a message that is not to be received before `due`, in milliseconds since the Unix
-    /// epoch. One that is there stays as it is.
-    ///
-    /// # Errors
-    /// As for publishing.
-    fn restore_delayed(&self, envelope: &Envelope, due: u64) -> Result<()>;
-
-    /// Stores a dead letter. One that is there stays as it is.
-    ///
-    /// # Errors
-    /// As for publishing.
-    fn restore_dead(&self, envelope: &Envelope, reason: &str) -> Result<()>;
-}
-
 /// Moves everything that is not held from one queue to the other.
 ///
 /// # Errors
 /// One of the queues failed; run it again.
-pub fn migrate(from: &dyn Movable, to: &dyn Movable) -> Result<Moved> {
+pub fn migrate(from: &dyn Broker, to: &dyn Broker) -> Result<Moved> {
     let mut moved = Moved::default();
     for mailbox in from.mailboxes()? {
         match to.add_mailbox(&mailbox, &from.settings(&mailbox)?) {
@@ -107,12 +80,7 @@ pub fn migrate(from: &dyn Movable, to: &dyn Movable) -> Result<Moved> {
 }
 
 /// Dead letters, and among them what was set aside on its way.
-fn move_dead(
-    from: &dyn Movable,
-    to: &dyn Movable,
-    mailbox: &Name,
-    moved: &mut Moved,
-) -> Result<()> {
+fn move_dead(from: &dyn Broker, to: &dyn Broker, mailbox: &Name, moved: &mut Moved) -> Result<()> {
     for letter in from.dead_letters(mailbox)? {
         let envelope = match from.peek(mailbox, &letter.id) {
             Ok(envelope) => envelope.addressed_to(mailbox.clone()),
@@ -135,40 +103,4 @@ fn move_dead(
         from.drop_dead(mailbox, &letter.id)?;
     }
     Ok(())
-}
-
-impl Movable for Spool {
-    fn set_aside(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
-        self.dead_letter_waiting(mailbox, id, reason)
-    }
-
-    fn restore_delayed(&self, envelope: &Envelope, due: u64) -> Result<()> {
-        self.publish(envelope)?;
-        let now = u64::try_from(SystemClock.wall().unix_millis()).unwrap_or(0);
-        let delay = due.saturating_sub(now);
-        if delay == 0 || !is_fresh(self, envelope)? {
-            return Ok(());
-        }
-        match self.receive_id(&envelope.to, &envelope.id, &Name::new(HOLDER)?)? {
-            Some(delivery) => self.release(&delivery.lease, Duration::from_millis(delay)),
-            None => Ok(()),
-        }
-    }
-
-    fn restore_dead(&self, envelope: &Envelope, reason: &str) -> Result<()> {
-        self.publish(envelope)?;
-        if !is_fresh(self, envelope)? {
-            return Ok(());
-        }
-        match self.dead_letter_waiting(&envelope.to, &envelope.id, reason) {
-            Err(Error::NoMessage { .. }) => Ok(()),
-            other => other,
-        }
-    }
-}
-
-/// Whether it waits and was never delivered.
-fn is_fresh(queue: &dyn Broker, envelope: &Envelope) -> Result<bool> {
-    let state = queue.state(&envelope.to, &envelope.id)?;
-    Ok(matches!(state, Some(State::Queued { epoch: 0, not_before: 0 })))
 }

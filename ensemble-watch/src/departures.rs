@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use ensemble_core::broker::UnreadMail;
 use ensemble_core::driver::{Departed, Departure, Shutter};
 use ensemble_core::durable::FileLock;
 use ensemble_core::env::SystemClock;
@@ -15,9 +16,9 @@ use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
 use ensemble_core::proto::request::{Decision, Outcome};
 use ensemble_core::proto::shutdown::{Consent, GRACE};
-use ensemble_core::requests::{Asked, Entry, Ledger, Requests};
+use ensemble_core::requests::{Asked, Entry, RequestStore, Requests};
 use ensemble_core::roster::MemberState;
-use ensemble_core::spool::{Found, State, UnreadMail};
+use ensemble_core::spool::{Found, State};
 use ensemble_core::{Error, Result};
 use serde_json::json;
 
@@ -56,7 +57,7 @@ pub enum Carried {
 /// The roster, the profile or the request cannot be read or written: it may be tried again.
 pub fn carry_out(
     project: &Project,
-    ledger: &dyn Ledger,
+    store: &dyn RequestStore,
     recorder: &dyn Recorder,
     entry: &Entry,
     rest: &mut dyn FnMut(Duration) -> bool,
@@ -76,20 +77,20 @@ pub fn carry_out(
         Err(Error::Locked { .. }) => return Ok(Carried::Elsewhere),
         Err(error) => return Err(error),
     };
-    let survivors = match member_departs(project, ledger, recorder, entry, decision, rest)? {
+    let survivors = match member_departs(project, store, recorder, entry, decision, rest)? {
         Departed::Gone { survivors } => survivors,
         Departed::Interrupted => return Ok(Carried::Interrupted),
         _ => 0,
     };
-    settle_questions(ledger, asked, decision)?;
-    Requests::new(ledger).close(asked.request_id.as_str())?;
+    settle_questions(store, asked, decision)?;
+    Requests::new(store).close(asked.request_id.as_str())?;
     Ok(Carried::Done { survivors })
 }
 
 /// Whoever comes next under this name must not find a question that was meant for the one who has
 /// gone, neither in the mailbox nor pending: at its deadline it would end the newcomer.
-fn settle_questions(ledger: &dyn Ledger, asked: &Asked, decision: &Decision) -> Result<()> {
-    let requests = Requests::new(ledger);
+fn settle_questions(store: &dyn RequestStore, asked: &Asked, decision: &Decision) -> Result<()> {
+    let requests = Requests::new(store);
     let (entries, _) = requests.list()?;
     let same = |other: &Asked| other.to == asked.to && other.kind == asked.kind;
     let before = |other: &Asked| other.created_at <= decision.at.max(asked.created_at);
@@ -104,7 +105,7 @@ fn settle_questions(ledger: &dyn Ledger, asked: &Asked, decision: &Decision) -> 
             questions.push(format!("{}.", other.request_id));
         }
     }
-    let waiting = match ledger.unfinished(&asked.to, QUESTIONS_MAX) {
+    let waiting = match store.broker().unfinished(&asked.to, QUESTIONS_MAX) {
         Err(Error::NoMailbox { .. }) => return Ok(()),
         other => other?,
     };
@@ -114,7 +115,7 @@ fn settle_questions(ledger: &dyn Ledger, asked: &Asked, decision: &Decision) -> 
     };
     for found in waiting.iter().filter(|found| is_question(found)) {
         let reason = format!("{} has gone", asked.to);
-        match ledger.set_aside(&asked.to, &found.id, &reason) {
+        match store.broker().set_aside(&asked.to, &found.id, &reason) {
             Ok(()) | Err(Error::NoMessage { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -124,7 +125,7 @@ fn settle_questions(ledger: &dyn Ledger, asked: &Asked, decision: &Decision) -> 
 
 fn member_departs(
     project: &Project,
-    ledger: &dyn Ledger,
+    store: &dyn RequestStore,
     recorder: &dyn Recorder,
     entry: &Entry,
     decision: &Decision,
@@ -132,7 +133,7 @@ fn member_departs(
 ) -> Result<Departed> {
     let (asked, roster) = (&entry.request, project.roster());
     let Some(member) = roster.get(&asked.to)? else {
-        return outsider_departs(project, ledger, recorder, entry);
+        return outsider_departs(project, store, recorder, entry);
     };
     // It was brought up again after this was decided.
     if member.state == MemberState::Up && member.since > decision.at {
@@ -151,7 +152,7 @@ fn member_departs(
     departure.grace = seconds.map_or(GRACE, Duration::from_secs);
     departure.returns = asked.unread_mail == Some(UnreadMail::Keep);
     let mut quarters = PaneQuarters::of(project, &member)?;
-    let shutter = Shutter { queue: ledger, roster: &roster, recorder, clock: &SystemClock };
+    let shutter = Shutter { queue: store.broker(), roster: &roster, recorder, clock: &SystemClock };
     shutter.carry_out(&departure, &mut quarters, rest)
 }
 
@@ -159,16 +160,17 @@ fn member_departs(
 /// holds are given back all the same.
 fn outsider_departs(
     project: &Project,
-    ledger: &dyn Ledger,
+    store: &dyn RequestStore,
     recorder: &dyn Recorder,
     entry: &Entry,
 ) -> Result<Departed> {
     let asked = &entry.request;
     let (agent, reason) = (&asked.to, reason(entry));
-    let returned = match ledger.hand_back(agent, agent, unread_mail(project, entry), &reason) {
-        Err(Error::NoMailbox { .. }) => None,
-        other => Some(other?),
-    };
+    let returned =
+        match store.broker().hand_back(agent, agent, unread_mail(project, entry), &reason) {
+            Err(Error::NoMailbox { .. }) => None,
+            other => Some(other?),
+        };
     recorder.record(
         "worker_release",
         asked.from.as_str(),
@@ -204,7 +206,7 @@ fn reason(entry: &Entry) -> String {
 /// decided and not closed, and goes on.
 pub(crate) struct Departures {
     project: Project,
-    ledger: Arc<dyn Ledger + Send + Sync>,
+    store: Arc<dyn RequestStore + Send + Sync>,
     recorder: Arc<dyn Recorder>,
     /// Nothing is ever sent: the threads notice that it is dropped.
     going_on: Option<Sender<()>>,
@@ -215,13 +217,13 @@ pub(crate) struct Departures {
 impl Departures {
     pub(crate) fn new(
         project: &Project,
-        ledger: Arc<dyn Ledger + Send + Sync>,
+        store: Arc<dyn RequestStore + Send + Sync>,
         recorder: Arc<dyn Recorder>,
     ) -> Self {
         let (going_on, ended) = bounded(0);
         Self {
             project: project.clone(),
-            ledger,
+            store,
             recorder,
             going_on: Some(going_on),
             ended,
@@ -234,12 +236,12 @@ impl Consequence for Departures {
     fn decided(&mut self, entry: &Entry) {
         self.threads.retain(|thread| !thread.is_finished());
         let (project, entry) = (self.project.clone(), entry.clone());
-        let (ledger, recorder) = (Arc::clone(&self.ledger), Arc::clone(&self.recorder));
+        let (store, recorder) = (Arc::clone(&self.store), Arc::clone(&self.recorder));
         let ended = self.ended.clone();
         self.threads.push(std::thread::spawn(move || {
             let mut rest =
                 |longest| matches!(ended.recv_timeout(longest), Err(RecvTimeoutError::Timeout));
-            see_through(&project, &*ledger, &*recorder, &entry, &mut rest);
+            see_through(&project, &*store, &*recorder, &entry, &mut rest);
         }));
     }
 }
@@ -257,7 +259,7 @@ impl Drop for Departures {
 /// Carries out one request, whatever fails in between, until it is done or the watcher stops.
 fn see_through(
     project: &Project,
-    ledger: &dyn Ledger,
+    store: &dyn RequestStore,
     recorder: &dyn Recorder,
     entry: &Entry,
     rest: &mut dyn FnMut(Duration) -> bool,
@@ -265,7 +267,7 @@ fn see_through(
     let id: &Name = &entry.request.request_id;
     let mut last_failure = String::new();
     loop {
-        match carry_out(project, ledger, recorder, entry, rest) {
+        match carry_out(project, store, recorder, entry, rest) {
             Ok(Carried::Done { .. } | Carried::Interrupted) => return,
             Ok(Carried::Elsewhere) => {}
             Err(error) => {
@@ -279,7 +281,7 @@ fn see_through(
                 }
             }
         }
-        if !rest(RETRY) || Requests::new(ledger).is_closed(id).unwrap_or(false) {
+        if !rest(RETRY) || Requests::new(store).is_closed(id).unwrap_or(false) {
             return;
         }
     }

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use ensemble_core::Result;
 use ensemble_core::broker::Broker;
 use ensemble_core::message::Name;
-use ensemble_core::requests::{Asked, Ledger, Requests};
+use ensemble_core::requests::{Asked, RequestStore, Requests};
 
 /// How many of the held messages are named, of each agent.
 const NAMED_MAX: usize = 8;
@@ -34,10 +34,10 @@ impl Duties {
     /// The queue cannot be read.
     pub fn of(
         queue: &dyn Broker,
-        ledger: &dyn Ledger,
+        store: &dyn RequestStore,
         who: impl Fn(&Name) -> bool,
     ) -> Result<Self> {
-        Ok(Self { waits_for: waits_for(ledger)?, holds: holds(queue, who)? })
+        Ok(Self { waits_for: waits_for(store)?, holds: holds(queue, who)? })
     }
 
     /// What this agent holds.
@@ -61,8 +61,8 @@ impl Duties {
 ///
 /// # Errors
 /// The requests cannot be listed.
-pub fn waits_for(ledger: &dyn Ledger) -> Result<BTreeMap<Name, String>> {
-    let requests = Requests::new(ledger);
+pub fn waits_for(store: &dyn RequestStore) -> Result<BTreeMap<Name, String>> {
+    let requests = Requests::new(store);
     let mut pending = Vec::new();
     for id in requests.ids()? {
         // Most are closed, which costs no reading to see.

@@ -22,7 +22,7 @@ use ensemble_core::lint::LintConfig;
 use ensemble_core::message::{Name, yaml};
 use ensemble_core::proto::{ack, ready};
 use ensemble_core::provider::{Profile, Profiles};
-use ensemble_core::requests::Kinds;
+use ensemble_core::requests::{Kinds, PlanGates};
 use ensemble_core::roster::Roster;
 use ensemble_core::spool::{Options, Owners, Quota, Spool};
 use ensemble_core::{Error, Result};
@@ -417,6 +417,7 @@ impl Project {
         options.recorder = recorder;
         let users = self.config.agents.iter().filter_map(|(name, a)| Some((name.clone(), a.user?)));
         options.owners = Owners::new(users);
+        options.admission = Some(Arc::new(PlanGates));
         options
     }
 

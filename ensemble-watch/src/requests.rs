@@ -24,7 +24,7 @@ use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::request::{
     Correlated, Decision, Effect, Event, Outcome, Request, Tracker,
 };
-use ensemble_core::requests::{Entry, GateState, Kinds, Ledger, REQUESTS, Requests};
+use ensemble_core::requests::{Entry, GateState, Kinds, REQUESTS, RequestStore, Requests};
 use ensemble_core::roster::Roster;
 use ensemble_core::{Error, Result};
 use serde_json::json;
@@ -112,13 +112,13 @@ impl RequestWatch {
         now: Monotonic,
         dir: &Path,
         name: Option<&str>,
-        ledger: &dyn Ledger,
+        store: &dyn RequestStore,
         doorbell: Option<&mut Doorbell>,
     ) {
         let id =
             if dir == self.dir { name } else { dir.file_name().and_then(|name| name.to_str()) };
         if let Some(id) = id.and_then(|id| Name::new(id).ok()) {
-            self.look(now, &id, ledger, doorbell);
+            self.look(now, &id, store, doorbell);
         }
     }
 
@@ -126,7 +126,7 @@ impl RequestWatch {
     pub(crate) fn scan(
         &mut self,
         now: Monotonic,
-        ledger: &dyn Ledger,
+        store: &dyn RequestStore,
         mut doorbell: Option<&mut Doorbell>,
     ) {
         if let Some(doorbell) = &mut doorbell
@@ -134,7 +134,7 @@ impl RequestWatch {
         {
             tracing::warn!(%why, "cannot watch the requests");
         }
-        let ids = match Requests::new(ledger).ids() {
+        let ids = match Requests::new(store).ids() {
             Ok(ids) => ids,
             Err(error) => return tracing::warn!(%error, "cannot list the requests"),
         };
@@ -145,7 +145,7 @@ impl RequestWatch {
             self.tracker.remove(id);
         }
         for id in ids {
-            self.look(now, &id, ledger, doorbell.as_deref_mut());
+            self.look(now, &id, store, doorbell.as_deref_mut());
         }
     }
 
@@ -154,25 +154,25 @@ impl RequestWatch {
         &mut self,
         now: Monotonic,
         id: &Name,
-        ledger: &dyn Ledger,
+        store: &dyn RequestStore,
         doorbell: Option<&mut Doorbell>,
     ) {
         if self.closed.contains(id) {
             return;
         }
         if let Some(doorbell) = doorbell
-            && !Requests::new(ledger).is_closed(id).unwrap_or(false)
+            && !Requests::new(store).is_closed(id).unwrap_or(false)
         {
             // Before it is read, so that an answer which comes meanwhile rings.
             watch(&self.dir, doorbell, id.as_str());
         }
-        match self.requests(ledger).find(id.as_str()) {
+        match self.requests(store).find(id.as_str()) {
             Ok(Some(entry)) if entry.is_closed => self.forget(id),
             Ok(Some(entry)) => self.take(now, &entry),
             // Gone, or still being made.
             Ok(None) => {}
             Err(error @ (Error::Malformed { .. } | Error::TooLarge { .. })) => {
-                match self.requests(ledger).reject(id) {
+                match self.requests(store).reject(id) {
                     Ok(Some(kept_as)) => {
                         tracing::warn!(%error, kept_as, "a request was put aside");
                     }
@@ -217,7 +217,12 @@ impl RequestWatch {
     }
 
     /// Lets time pass and does what is due.
-    pub(crate) fn drive(&mut self, now: Monotonic, ledger: &dyn Ledger, recorder: &dyn Recorder) {
+    pub(crate) fn drive(
+        &mut self,
+        now: Monotonic,
+        store: &dyn RequestStore,
+        recorder: &dyn Recorder,
+    ) {
         self.tracker.handle_timeout(now);
         while let Some(Correlated { id, inner }) = self.tracker.poll_effect() {
             let Ok(id) = Name::new(id) else { continue };
@@ -227,9 +232,9 @@ impl RequestWatch {
                     self.due.entry(id).or_insert(now + GRACE);
                     continue;
                 }
-                Effect::Remind { nth } => self.requests(ledger).remind(id.as_str(), nth),
+                Effect::Remind { nth } => self.requests(store).remind(id.as_str(), nth),
                 Effect::Close(expiry) => {
-                    self.requests(ledger).propose(id.as_str(), &expiry).map(|p| {
+                    self.requests(store).propose(id.as_str(), &expiry).map(|p| {
                         let standing = Event::Standing(p.standing);
                         self.tracker.handle(now, Correlated::new(id.as_str(), standing));
                     })
@@ -246,7 +251,7 @@ impl RequestWatch {
             self.due.iter().filter(|(_, at)| **at <= now).map(|(id, _)| id.clone()).collect();
         for id in due {
             self.due.remove(&id);
-            if let Err(error) = self.go_on(&id, ledger, recorder) {
+            if let Err(error) = self.go_on(&id, store, recorder) {
                 tracing::warn!(%id, %error, "cannot go on with a request: it is tried again");
                 self.due.insert(id, now + RETRY);
             }
@@ -254,8 +259,13 @@ impl RequestWatch {
     }
 
     /// Finishes what is unfinished, and hands over what is left to be carried out.
-    fn go_on(&mut self, id: &Name, ledger: &dyn Ledger, recorder: &dyn Recorder) -> Result<()> {
-        let Some(entry) = self.requests(ledger).resume(id.as_str())? else {
+    fn go_on(
+        &mut self,
+        id: &Name,
+        store: &dyn RequestStore,
+        recorder: &dyn Recorder,
+    ) -> Result<()> {
+        let Some(entry) = self.requests(store).resume(id.as_str())? else {
             self.tracker.remove(id.as_str());
             return Ok(());
         };
@@ -305,8 +315,8 @@ impl RequestWatch {
         json!({ "pending": pending, "decided": self.tracker.iter().count() - pending })
     }
 
-    fn requests<'l>(&self, ledger: &'l dyn Ledger) -> Requests<'l> {
-        Requests::new(ledger).with_kinds(self.kinds.clone())
+    fn requests<'l>(&self, store: &'l dyn RequestStore) -> Requests<'l> {
+        Requests::new(store).with_kinds(self.kinds.clone())
     }
 }
 
@@ -316,10 +326,12 @@ fn watch(dir: &Path, doorbell: &mut Doorbell, id: &str) {
 }
 
 /// Whoever waits for the review of a plan keeps the task meanwhile, without having to say so.
-pub(crate) fn keep_gated(held: &[(Lease, Duration)], ledger: &dyn Ledger) {
+pub(crate) fn keep_gated(held: &[(Lease, Duration)], store: &dyn RequestStore) {
     for (lease, duration) in held {
-        let kept = match ledger.gate_of(lease) {
-            Ok(Some(gate)) if gate.state == GateState::Pending => ledger.extend(lease, *duration),
+        let kept = match store.gate_of(lease) {
+            Ok(Some(gate)) if gate.state == GateState::Pending => {
+                store.broker().extend(lease, *duration)
+            }
             other => other.map(drop),
         };
         match kept {

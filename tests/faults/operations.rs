@@ -12,7 +12,7 @@ use ensemble_core::document::with_file_lock;
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::{EventLog, LogOptions, NullRecorder, read_all};
 use ensemble_core::message::{Envelope, MessageId};
-use ensemble_core::requests::{Ask, Requests};
+use ensemble_core::requests::{Ask, PlanGates, Requests};
 use ensemble_core::spool::{Options, Settings, Spool};
 use ensemble_core::steps::{
     Ask as AskStep, Completion, Plan, PlannedStep, Status, StepKey, StepOptions, StepStore,
@@ -45,7 +45,7 @@ pub const OPERATIONS: [&str; 11] = [
 const WAIT: Duration = Duration::from_secs(5);
 
 fn spool(home: &Path, durability: Durability) -> Result<Spool> {
-    let mut options = Options::default();
+    let mut options = Options::default().with_admission(Arc::new(PlanGates));
     options.durability = durability;
     Spool::open(&home.join("queue"), options)
 }

@@ -13,7 +13,7 @@ use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{EventLog, LogOptions, NullRecorder, read_all};
 use ensemble_core::proto::request::{Decision, Outcome};
-use ensemble_core::requests::{Ask, Requests};
+use ensemble_core::requests::{Ask, PlanGates, Requests};
 use ensemble_core::spool::{Options, Settings, Spool};
 use ensemble_core::steps::{
     Ask as AskStep, Completion, Next, Plan, PlannedStep, Status, StepKey, StepOptions, StepStore,
@@ -216,7 +216,7 @@ pub const TELL: Story = Story {
 };
 
 fn open(stage: &Stage, durability: Durability) -> Spool {
-    let mut options = Options::default();
+    let mut options = Options::default().with_admission(Arc::new(PlanGates));
     options.durability = durability;
     Spool::open(&stage.queue, options).expect("the queue")
 }

@@ -6,12 +6,13 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ensemble_core::board::{Board, BoardOptions, NewTask};
 use ensemble_core::durable::Durability;
 use ensemble_core::message::{Envelope, MessageId};
-use ensemble_core::requests::{Ask, Requests};
+use ensemble_core::requests::{Ask, PlanGates, Requests};
 use ensemble_core::spool::{Options, Settings, Spool, State};
 
 use super::support::history::{History, Writer};
@@ -28,7 +29,7 @@ const IMAGE_BYTES: u64 = 400 << 20;
 pub const ROLES: [&str; 4] = ["publisher", "consumer", "decider", "writer"];
 
 fn power() -> Options {
-    let mut options = Options::default();
+    let mut options = Options::default().with_admission(Arc::new(PlanGates));
     options.durability = Durability::Power;
     options
 }

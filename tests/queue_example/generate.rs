@@ -14,7 +14,7 @@ use ensemble_core::driver::batch_of;
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock, Delivery, Monotonic};
 use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
-use ensemble_core::requests::{Ask, Requests};
+use ensemble_core::requests::{Ask, PlanGates, Requests};
 use ensemble_core::spool::{Options, Settings, Spool};
 
 /// 2026-01-15, 09:00 UTC.
@@ -34,7 +34,7 @@ impl Clock for Noon {
 
 /// How the example is opened: as if it were noon of its day.
 pub(crate) fn options() -> Options {
-    let mut options = Options::default();
+    let mut options = Options::default().with_admission(Arc::new(PlanGates));
     options.durability = Durability::Process;
     options.clock = Arc::new(Noon);
     options

@@ -11,7 +11,7 @@ use crate::bed::{Bed, name};
 /// A task for bob.
 fn task(bed: &Bed, task: &str) -> MessageId {
     let envelope = Envelope::new(name("bob"), "work\n").with_task(task);
-    bed.queue().publish(&envelope).unwrap();
+    bed.queue().broker().publish(&envelope).unwrap();
     envelope.id
 }
 
@@ -32,7 +32,7 @@ pub(crate) fn a_gated_task_is_passed_over_until_its_plan_is_approved(bed: &Bed) 
     let gated = bed.queue().gated(&name("bob"), &name("bob")).unwrap();
     assert_eq!((gated.len(), gated[0].state), (1, GateState::Pending));
     assert!(gated[0].advice().contains("plan p1 (round 1) waits for lead since 2030-"));
-    assert_eq!(bed.queue().scan(&name("bob")).unwrap().queued, 1);
+    assert_eq!(bed.queue().broker().scan(&name("bob")).unwrap().queued, 1);
     assert!(bed.due_ids("bob").is_empty());
     bed.requests().respond("p1", &name("lead"), true, "").unwrap();
     assert!(bed.requests().gates().unwrap().is_empty());
@@ -43,7 +43,7 @@ pub(crate) fn a_gated_task_is_passed_over_until_its_plan_is_approved(bed: &Bed) 
 pub(crate) fn a_gate_keeps_only_its_own_agent_from_its_own_task(bed: &Bed) {
     task(bed, "risky");
     bed.plan("p1", "risky", "a plan");
-    let alice = bed.queue().receive(&name("bob"), &name("alice")).unwrap();
+    let alice = bed.queue().broker().receive(&name("bob"), &name("alice")).unwrap();
     assert_eq!(alice.unwrap().envelope.task_id.as_deref(), Some("risky"));
 }
 
@@ -76,20 +76,20 @@ pub(crate) fn a_held_gated_task_is_not_settled_but_extended_and_given_back(bed: 
     task(bed, "risky");
     let (_, lease) = received(bed).unwrap();
     bed.plan("p1", "risky", "a plan");
-    let error = bed.queue().settle(&lease).unwrap_err().to_string();
+    let error = bed.queue().broker().settle(&lease).unwrap_err().to_string();
     assert!(error.contains("risky is gated for bob: plan p1 (round 1) waits for lead"), "{error}");
     assert!(bed.queue().gate_of(&lease).unwrap().is_some());
-    bed.queue().extend(&lease, std::time::Duration::from_secs(60)).unwrap();
+    bed.queue().broker().extend(&lease, std::time::Duration::from_secs(60)).unwrap();
     bed.requests().respond("p1", &name("lead"), true, "").unwrap();
-    bed.queue().settle(&lease).unwrap();
+    bed.queue().broker().settle(&lease).unwrap();
 
     task(bed, "other");
     bed.types("bob");
     bed.plan("p2", "other", "a plan");
-    let held = bed.queue().observe(&name("bob")).unwrap();
+    let held = bed.queue().broker().observe(&name("bob")).unwrap();
     let lease =
         held.into_iter().map(|o| o.lease).find(|l| bed.queue().gate_of(l).unwrap().is_some());
-    bed.queue().release(&lease.unwrap(), std::time::Duration::ZERO).unwrap();
+    bed.queue().broker().release(&lease.unwrap(), std::time::Duration::ZERO).unwrap();
     assert!(received(bed).is_none());
     bed.requests().cancel("p2", &name("bob"), "").unwrap();
     assert!(tasks(bed).contains(&"other".to_owned()), "no plan, no gate");

@@ -81,7 +81,7 @@ pub(crate) fn a_cancelled_request_is_taken_out_of_the_mailbox_or_taken_back(bed:
     bed.shutdown("unread");
     bed.requests().cancel("unread", &name("lead"), "never mind").unwrap();
     let id = MessageId::new("unread.request").unwrap();
-    assert_eq!(bed.queue().state(&name("alice"), &id).unwrap(), Some(State::Dead));
+    assert_eq!(bed.queue().broker().state(&name("alice"), &id).unwrap(), Some(State::Dead));
     bed.types("alice");
     bed.shutdown("read");
     bed.receive("alice").unwrap();

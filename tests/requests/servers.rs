@@ -6,7 +6,7 @@ use ensemble_core::Error;
 use ensemble_core::broker::Broker as _;
 use ensemble_core::nats::{NatsOptions, NatsTransport};
 use ensemble_core::proto::request::Refusal;
-use ensemble_core::requests::{Ask, GateState, Ledger as _, Page, Requests, Wrote};
+use ensemble_core::requests::{Ask, GateState, Page, RequestStore as _, Requests, Wrote};
 use ensemble_core::spool::Settings;
 
 use crate::bed::{Bed, Log, name};

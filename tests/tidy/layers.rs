@@ -20,7 +20,6 @@ const CIRCLES: [&[&str]; 1] = [&[
     "error",
     "event_log",
     "message",
-    "migrate",
     "pane",
     "proto",
     "requests",

@@ -10,7 +10,7 @@ use ensemble_core::board::{Board, BoardOptions, NewTask};
 use ensemble_core::env::Delivery;
 use ensemble_core::event_log::{EventLog, LogOptions, Recorder};
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::requests::{Ask, Requests};
+use ensemble_core::requests::{Ask, PlanGates, Requests};
 use ensemble_core::spool::Spool;
 use ensemble_core::steps::{Ask as AskStep, Completion, Next, Status, StepOptions, StepStore};
 
@@ -83,7 +83,8 @@ impl Player {
             begun.push(what.clone());
             known.extend(operation.outcome.map(|_| what));
         }
-        let mut options = options().with_recorder(recorder(&home));
+        let mut options =
+            options().with_recorder(recorder(&home)).with_admission(Arc::new(PlanGates));
         options.lock_patience = PATIENCE;
         Self {
             spool: Spool::open(&home.join("queue"), options).expect("the queue"),

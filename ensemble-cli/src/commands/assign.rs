@@ -77,7 +77,7 @@ impl Arguments {
         let order = self.order(context, &queue, &mut worker)?;
         let task = order.task.clone();
         let waiter = worker.waiter(context)?;
-        let assigner = assigner(context, &spool, queue.ledger(), &*recorder)?;
+        let assigner = assigner(context, &spool, queue.request_store(), &*recorder)?;
         let deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         // A running watcher tells of new mail by itself.
         let nudge = Watcher::look(context.project()?).holder.is_none();
@@ -155,7 +155,7 @@ impl Arguments {
     ) -> Outcome {
         let (mailbox, message) = (delivered.mailbox.clone(), delivered.message.clone());
         let root = queue.directory().map(|spool| spool.root().to_owned());
-        let mut tracker = Tracker::new(queue.ledger(), root, mailbox, message, None);
+        let mut tracker = Tracker::new(&**queue, root, mailbox, message, None);
         let reached = tracker.wait(Receipt::Settled, deadline);
         let data = json!({
             "task_id": delivered.task, "worker_id": delivered.worker, "attempt": delivered.attempt,

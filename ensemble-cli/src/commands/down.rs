@@ -6,12 +6,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ensemble_core::Error;
+use ensemble_core::broker::UnreadMail;
 use ensemble_core::durable::FileLock;
 use ensemble_core::message::Name;
 use ensemble_core::proto::request::AtExpiry;
 use ensemble_core::reaper::PASS_VARIABLE;
 use ensemble_core::roster::Member;
-use ensemble_core::spool::UnreadMail;
 use ensemble_core::tmux::PaneSigns;
 use ensemble_watch::project::Project;
 use ensemble_watch::team::Team;

@@ -99,7 +99,7 @@ impl Arguments {
 /// Why there is nothing: perhaps something waits, but not for this agent yet.
 fn nothing(queue: &Queue, mailbox: &Name, agent: &Name) -> Outcome<Failure> {
     let gated: Vec<String> = queue
-        .ledger()
+        .request_store()
         .gated(mailbox, agent)?
         .iter()
         .map(|gate| format!("task {} is gated: {}", gate.task_id, gate.advice()))
@@ -116,7 +116,7 @@ fn nothing(queue: &Queue, mailbox: &Name, agent: &Name) -> Outcome<Failure> {
 fn correlate(context: &Context, queue: &Queue, envelope: &Envelope) {
     let correlated = context.project().and_then(|project| Ok(project.kinds()?));
     let correlated = correlated.and_then(|kinds| {
-        Ok(Requests::new(queue.ledger()).with_kinds(kinds).correlate(envelope)?)
+        Ok(Requests::new(queue.request_store()).with_kinds(kinds).correlate(envelope)?)
     });
     match correlated {
         Ok(Correlation::Refused(refusal)) => say(&refusal.to_string()),

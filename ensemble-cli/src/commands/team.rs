@@ -98,7 +98,7 @@ impl Arguments {
         let observed = members::last_observed(&project.watch_status());
         let queue = overlooked(context)?;
         let is_one = |name: &Name| members.iter().any(|member| member.name == *name);
-        let duties = Duties::of(&*queue, queue.ledger(), is_one)?;
+        let duties = Duties::of(&*queue, queue.request_store(), is_one)?;
         let records = event_log::recent(&project.logs(), LOG_BYTES_MAX)?;
         let spoken = last_by_actor(&records);
         members

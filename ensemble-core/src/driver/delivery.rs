@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 use super::agent::worker_state;
 use super::strokes::{Half, Then};
 use super::{AgentPane, Notice};
+use crate::broker::Broker;
 use crate::env::{Clock, Monotonic};
 use crate::event_log::Recorder;
 use crate::message::{Digest, Envelope, MessageId, Name};
 use crate::pane::Deferral;
 use crate::proto::Machine as _;
 use crate::proto::ack::{Config, Effect, Event, Ladder, PARK_MAX, Phase, Record, Worker};
-use crate::requests::Ledger;
 use crate::spool::{Spool, State};
 use crate::{Error, Result};
 
@@ -114,7 +114,7 @@ pub(super) struct World<'a> {
     /// Where the escalation's file is put.
     pub(super) spool: &'a Spool,
     /// Where the mailboxes are.
-    pub(super) queue: &'a dyn Ledger,
+    pub(super) queue: &'a dyn Broker,
     pub(super) clock: &'a dyn Clock,
     pub(super) recorder: &'a dyn Recorder,
     pub(super) actor: Name,

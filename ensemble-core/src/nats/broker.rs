@@ -53,6 +53,10 @@ impl Broker for NatsTransport {
         Ok(found.map(|(id, state)| Found::new(mailbox.clone(), id, state)).collect())
     }
 
+    fn count_due(&self, mailbox: &Name, limit: usize) -> Result<usize> {
+        Ok(self.due_ids(mailbox, limit)?.len())
+    }
+
     fn dead_letter(&self, lease: &Lease, reason: &str) -> Result<()> {
         Self::dead_letter(self, lease, reason)
     }
@@ -129,6 +133,34 @@ impl Broker for NatsTransport {
             Err(Error::LeaseLost { .. }) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    fn set_aside(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
+        self.give_up_waiting(mailbox, id, reason)
+    }
+
+    fn restore_delayed(&self, envelope: &Envelope, due: u64) -> Result<()> {
+        Self::restore_delayed(self, envelope, due)
+    }
+
+    fn restore_dead(&self, envelope: &Envelope, reason: &str) -> Result<()> {
+        Self::restore_dead(self, envelope, reason)
+    }
+
+    fn release_all(&self, agent: &Name, reason: &str) -> Result<u64> {
+        let mut released = 0;
+        for name in self.mailboxes()? {
+            let held = self.observe(&name)?.into_iter().map(|observed| observed.lease);
+            for lease in held.filter(|lease| lease.holder == *agent) {
+                match self.give_back(&lease, None, Duration::ZERO, reason) {
+                    Ok(()) => released += 1,
+                    // It was settled, or its lease was over.
+                    Err(Error::LeaseLost { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(released)
     }
 }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use super::NatsTransport;
 use crate::env::Lease;
 use crate::message::{Envelope, MessageId, Name};
-use crate::requests::{Gate, Ledger as _, gated_task};
+use crate::requests::{Gate, RequestStore as _, gated_task};
 use crate::{Error, Result};
 
 /// The gates of one holder, each asked for once.

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use ensemble_core::broker::UnreadMail;
 use ensemble_core::message::Name;
 use ensemble_core::provider::ServerConfig;
 use ensemble_core::roster::Outsiders;
-use ensemble_core::spool::UnreadMail;
 use serde::{Deserialize, Serialize};
 
 /// `team` in `ensemble.yaml`: where the team runs.

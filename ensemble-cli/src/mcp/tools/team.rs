@@ -134,7 +134,7 @@ pub(super) fn list_agents(desk: &Desk, _: Nothing) -> Answer {
     let queue = desk.queue()?;
     queue.overlook()?;
     let is_one = |name: &Name| members.iter().any(|member| member.name == *name);
-    let duties = Duties::of(&**queue, queue.ledger(), is_one)?;
+    let duties = Duties::of(&**queue, queue.request_store(), is_one)?;
     let mut agents = Vec::new();
     for member in &members {
         let sight = members::look(&desk.project, member)?;

@@ -7,14 +7,11 @@
 //! redriven. The notice's id follows from the message's, and it is stored first, so that a crash
 //! in between and a second try tell the sender once.
 
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
 
-use super::Spool;
-use super::find::{State, held};
+use super::Broker;
 use crate::message::{Digest, Envelope, MessageId, Name, yaml};
-use crate::migrate::Movable;
+use crate::spool::State;
 use crate::{Error, Result};
 
 /// The type of the notice that tells a sender that its message was not read.
@@ -36,7 +33,7 @@ pub enum UnreadMail {
     Keep,
 }
 
-/// What [`Spool::hand_back`] has done.
+/// What [`Broker::hand_back`] has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct HandedBack {
@@ -50,56 +47,17 @@ pub struct HandedBack {
     pub kept: u64,
 }
 
-impl Spool {
-    /// Gives back everything that `agent` holds, in whatever mailbox, and deals with what lies
-    /// unread in `mailbox`, its own. `reason` is for the dead letters and for the senders. Doing it
-    /// again finds less to do.
-    ///
-    /// # Errors
-    /// The mailbox is unknown, a notice could not be stored, or the disk failed.
-    pub fn hand_back(
-        &self,
-        agent: &Name,
-        mailbox: &Name,
-        unread: UnreadMail,
-        reason: &str,
-    ) -> Result<HandedBack> {
-        let released = self.release_all(agent, reason)?;
-        let kept = match unread {
-            UnreadMail::Keep => self.waiting(mailbox, u64::MAX)?,
-            UnreadMail::Return | UnreadMail::DeadLetter => 0,
-        };
-        let done = HandedBack { released, kept, ..HandedBack::default() };
-        leave_unread(self, (agent, mailbox), unread, reason, done)
-    }
-
-    fn release_all(&self, agent: &Name, reason: &str) -> Result<u64> {
-        let mut released = 0;
-        for name in self.mailboxes()? {
-            let mailbox = self.mailbox(&name)?;
-            for lease in held(&mailbox)?.into_iter().filter(|held| held.holder == *agent) {
-                match self.give_back(&mailbox, &lease, Duration::ZERO, reason) {
-                    Ok(()) => released += 1,
-                    // It was settled, or its lease was over.
-                    Err(Error::LeaseLost { .. }) => {}
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-        Ok(released)
-    }
-}
-
-/// Deals with what lies unread in the mailbox of an agent that leaves, as [`Spool::hand_back`] does, in
-/// any queue.
-pub(crate) fn leave_unread(
-    queue: &dyn Movable,
+/// As [`Broker::hand_back`].
+pub(super) fn hand_back<B: Broker + ?Sized>(
+    queue: &B,
     (agent, mailbox): (&Name, &Name),
     unread: UnreadMail,
     reason: &str,
-    mut done: HandedBack,
 ) -> Result<HandedBack> {
+    let released = queue.release_all(agent, reason)?;
+    let mut done = HandedBack { released, ..HandedBack::default() };
     if unread == UnreadMail::Keep {
+        done.kept = queue.scan(mailbox)?.queued;
         return Ok(done);
     }
     loop {
@@ -128,8 +86,8 @@ pub(crate) fn leave_unread(
 }
 
 /// Whether there was anybody to tell.
-fn tell_sender(
-    queue: &dyn Movable,
+fn tell_sender<B: Broker + ?Sized>(
+    queue: &B,
     agent: &Name,
     (mailbox, id): (&Name, &MessageId),
     reason: &str,
@@ -187,7 +145,7 @@ fn notice(agent: &Name, envelope: &Envelope, reason: &str) -> Result<Envelope> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spool::Options;
+    use crate::spool::{Options, Spool};
 
     struct Bed {
         _home: tempfile::TempDir,

@@ -12,15 +12,14 @@ use futures_util::future::join4;
 
 use super::NatsTransport;
 use super::wire::{Listed, Put};
-use crate::broker::Broker as _;
-use crate::env::{Lease, Transport as _};
+use crate::broker::Broker;
+use crate::env::Lease;
 use crate::event_log::Recorder;
 use crate::message::{Attachment, Name, Timestamp, yaml};
 use crate::requests::{
-    Asked, CLOSED_KEPT, CONTENT_BYTES_MAX, Gate, GateFile, Home, Ledger, Page, Sheet, Turn,
+    Asked, CLOSED_KEPT, CONTENT_BYTES_MAX, Gate, GateFile, Home, Page, RequestStore, Sheet, Turn,
     Written, Wrote,
 };
-use crate::spool::{HandedBack, UnreadMail, leave_unread};
 use crate::{Error, Result};
 
 /// A gate without its request is of a client that has died in between.
@@ -28,7 +27,11 @@ const ORPHAN_AGE_MAX: Duration = Duration::from_secs(60 * 60);
 
 type Found = async_nats::jetstream::message::StreamMessage;
 
-impl Ledger for NatsTransport {
+impl RequestStore for NatsTransport {
+    fn broker(&self) -> &dyn Broker {
+        self
+    }
+
     fn now(&self) -> Timestamp {
         self.clock.wall()
     }
@@ -182,35 +185,6 @@ impl Ledger for NatsTransport {
         // A later plan that has come meanwhile has another number, and stays.
         let subject = self.subjects.plan_gate(task, &asked.from);
         self.write_key(subject, gate.revision, "").map(drop)
-    }
-
-    fn count_due(&self, mailbox: &Name, limit: usize) -> Result<usize> {
-        Ok(self.due_ids(mailbox, limit)?.len())
-    }
-
-    fn hand_back(
-        &self,
-        agent: &Name,
-        mailbox: &Name,
-        unread: UnreadMail,
-        reason: &str,
-    ) -> Result<HandedBack> {
-        let mut done = HandedBack::default();
-        for name in self.mailboxes()? {
-            let held = self.observe(&name)?.into_iter().map(|observed| observed.lease);
-            for lease in held.filter(|lease| lease.holder == *agent) {
-                match self.give_back(&lease, None, Duration::ZERO, reason) {
-                    Ok(()) => done.released += 1,
-                    // It was settled, or its lease was over.
-                    Err(Error::LeaseLost { .. }) => {}
-                    Err(error) => return Err(error),
-                }
-            }
-        }
-        if unread == UnreadMail::Keep {
-            done.kept = self.scan(mailbox)?.queued;
-        }
-        leave_unread(self, (agent, mailbox), unread, reason, done)
     }
 
     fn sweep_requests(&self) -> Result<usize> {

@@ -17,12 +17,11 @@ use std::path::PathBuf;
 use super::file::Asked;
 use super::gate::Gate;
 use crate::Result;
+use crate::broker::Broker;
 use crate::durable::FileLock;
 use crate::env::Lease;
 use crate::event_log::Recorder;
 use crate::message::{Attachment, Name, Timestamp};
-use crate::migrate::Movable;
-use crate::spool::{HandedBack, UnreadMail};
 
 /// One page of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -131,9 +130,12 @@ impl Turn {
     }
 }
 
-/// A queue that keeps requests. Calls block as those of [`Transport`](crate::env::Transport) do, and
+/// Keeps the requests of a queue, beside its mailboxes. Calls block as those of [`Transport`](crate::env::Transport) do, and
 /// fail with the errors of the disk or of the server.
-pub trait Ledger: Movable {
+pub trait RequestStore {
+    /// The queue of its messages.
+    fn broker(&self) -> &dyn Broker;
+
     /// Now, by the queue's clock.
     fn now(&self) -> Timestamp;
 
@@ -234,25 +236,6 @@ pub trait Ledger: Movable {
     /// # Errors
     /// The medium failed.
     fn open_gate(&self, asked: &Asked) -> Result<()>;
-
-    /// How many messages of a mailbox could be received now, counted up to `limit`.
-    ///
-    /// # Errors
-    /// The mailbox is unknown, or the medium failed.
-    fn count_due(&self, mailbox: &Name, limit: usize) -> Result<usize>;
-
-    /// Gives back everything that an agent holds, in whatever mailbox, and deals with what lies unread
-    /// in its own `mailbox`, for an agent that leaves. Doing it again finds less to do.
-    ///
-    /// # Errors
-    /// The mailbox is unknown, a notice could not be stored, or the medium failed.
-    fn hand_back(
-        &self,
-        agent: &Name,
-        mailbox: &Name,
-        unread: UnreadMail,
-        reason: &str,
-    ) -> Result<HandedBack>;
 
     /// Forgets requests that were closed [`CLOSED_KEPT`](super::CLOSED_KEPT) ago and that no gate names.
     /// Says how many.

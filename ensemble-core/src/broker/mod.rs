@@ -26,10 +26,19 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use crate::env::{Delivery, Lease, Transport};
+use std::time::Duration;
+
+use crate::env::{Clock as _, Delivery, Lease, SystemClock, Transport};
 use crate::message::{Envelope, MessageId, Name};
 use crate::spool::{DeadLetter, Found, Observed, Settings, Spool, State};
 use crate::{Error, Result};
+
+mod leave;
+
+pub use leave::{HandedBack, RETURNED_TYPE, UnreadMail};
+
+/// Who holds a message while its delay is put back.
+const HOLDER: &str = "migrate";
 
 /// A queue with its mailboxes. Calls block as those of [`Transport`] do.
 pub trait Broker: Transport {
@@ -97,6 +106,12 @@ pub trait Broker: Transport {
     /// The mailbox is unknown or the medium failed.
     fn unfinished(&self, mailbox: &Name, limit: usize) -> Result<Vec<Found>>;
 
+    /// How many messages of a mailbox could be received now, counted up to `limit`.
+    ///
+    /// # Errors
+    /// The mailbox is unknown, or the medium failed.
+    fn count_due(&self, mailbox: &Name, limit: usize) -> Result<usize>;
+
     /// Gives a held message up, with a reason for whoever looks at it.
     ///
     /// # Errors
@@ -133,6 +148,47 @@ pub trait Broker: Transport {
     /// # Errors
     /// The mailbox is unknown or the medium failed.
     fn expire(&self, observed: &Observed) -> Result<bool>;
+
+    /// Gives a waiting message up.
+    ///
+    /// # Errors
+    /// [`Error::NoMessage`] if it does not wait any more.
+    fn set_aside(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()>;
+
+    /// Stores a message that is not to be received before `due`, in milliseconds since the Unix
+    /// epoch. One that is there stays as it is.
+    ///
+    /// # Errors
+    /// As for publishing.
+    fn restore_delayed(&self, envelope: &Envelope, due: u64) -> Result<()>;
+
+    /// Stores a dead letter. One that is there stays as it is.
+    ///
+    /// # Errors
+    /// As for publishing.
+    fn restore_dead(&self, envelope: &Envelope, reason: &str) -> Result<()>;
+
+    /// Gives back everything that an agent holds, in whatever mailbox, and says how many messages.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn release_all(&self, agent: &Name, reason: &str) -> Result<u64>;
+
+    /// Gives back everything that an agent holds, in whatever mailbox, and deals with what lies unread
+    /// in its own `mailbox`, for an agent that leaves. `reason` is for the dead letters and for the
+    /// senders. Doing it again finds less to do.
+    ///
+    /// # Errors
+    /// The mailbox is unknown, a notice could not be stored, or the medium failed.
+    fn hand_back(
+        &self,
+        agent: &Name,
+        mailbox: &Name,
+        unread: UnreadMail,
+        reason: &str,
+    ) -> Result<HandedBack> {
+        leave::hand_back(self, (agent, mailbox), unread, reason)
+    }
 }
 
 impl Broker for Spool {
@@ -162,6 +218,9 @@ impl Broker for Spool {
     fn unfinished(&self, mailbox: &Name, limit: usize) -> Result<Vec<Found>> {
         Self::unfinished(self, mailbox, limit)
     }
+    fn count_due(&self, mailbox: &Name, limit: usize) -> Result<usize> {
+        Ok(self.due_ids(mailbox, limit)?.len())
+    }
     fn dead_letter(&self, lease: &Lease, reason: &str) -> Result<()> {
         Self::dead_letter(self, lease, reason)
     }
@@ -180,4 +239,40 @@ impl Broker for Spool {
     fn expire(&self, observed: &Observed) -> Result<bool> {
         Self::expire(self, observed)
     }
+    fn set_aside(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
+        self.dead_letter_waiting(mailbox, id, reason)
+    }
+
+    fn restore_delayed(&self, envelope: &Envelope, due: u64) -> Result<()> {
+        self.publish(envelope)?;
+        let now = u64::try_from(SystemClock.wall().unix_millis()).unwrap_or(0);
+        let delay = due.saturating_sub(now);
+        if delay == 0 || !is_fresh(self, envelope)? {
+            return Ok(());
+        }
+        match self.receive_id(&envelope.to, &envelope.id, &Name::new(HOLDER)?)? {
+            Some(delivery) => self.release(&delivery.lease, Duration::from_millis(delay)),
+            None => Ok(()),
+        }
+    }
+
+    fn restore_dead(&self, envelope: &Envelope, reason: &str) -> Result<()> {
+        self.publish(envelope)?;
+        if !is_fresh(self, envelope)? {
+            return Ok(());
+        }
+        match self.dead_letter_waiting(&envelope.to, &envelope.id, reason) {
+            Err(Error::NoMessage { .. }) => Ok(()),
+            other => other,
+        }
+    }
+    fn release_all(&self, agent: &Name, reason: &str) -> Result<u64> {
+        Self::release_all(self, agent, reason)
+    }
+}
+
+/// Whether it waits and was never delivered.
+fn is_fresh(queue: &dyn Broker, envelope: &Envelope) -> Result<bool> {
+    let state = queue.state(&envelope.to, &envelope.id)?;
+    Ok(matches!(state, Some(State::Queued { epoch: 0, not_before: 0 })))
 }
