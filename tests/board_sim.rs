@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use ensemble_core::Error;
+use ensemble_core::board::BoardError;
 use ensemble_core::board::{Board, BoardOptions, ClaimPlan, LockedBoard, State, leases};
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock, Monotonic};
@@ -217,12 +218,15 @@ impl Sim {
         self.check(u64::from(result.is_ok()));
         match result {
             Ok((value, _)) => Some(value),
-            Err(
-                Error::NotAllowed { .. }
-                | Error::Fenced { .. }
-                | Error::NotOnBoard { .. }
-                | Error::WouldBreak { .. },
-            ) => None,
+            Err(Error::NotAllowed { .. } | Error::Fenced { .. }) => None,
+            Err(other)
+                if matches!(
+                    other.area(),
+                    Some(BoardError::Unknown { .. } | BoardError::WouldBreak { .. })
+                ) =>
+            {
+                None
+            }
             Err(other) => panic!("{other}"),
         }
     }

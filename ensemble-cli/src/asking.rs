@@ -25,7 +25,7 @@ pub(crate) fn requests<'q>(context: &Context, queue: &'q Queue) -> Outcome<Reque
 
 /// A refusal for whoever was refused: its text, and for `--json` who decided what and when.
 pub(crate) fn refused(context: &Context, error: Error) -> Failure {
-    if let Error::Refused(refusal) = &error
+    if let Some(refusal) = error.area::<Refusal>()
         && context.out.is_json()
     {
         let mut object = json!({

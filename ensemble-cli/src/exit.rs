@@ -5,6 +5,8 @@ use std::panic::PanicHookInfo;
 use std::process::ExitCode;
 
 use ensemble_core::Error;
+use ensemble_core::board::BoardError;
+use ensemble_core::message::{NameError, TimestampError};
 
 /// The exit codes. They are part of the contract: none changes its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,9 +128,13 @@ impl From<Error> for Failure {
     fn from(error: Error) -> Self {
         let hint = match &error {
             Error::Ambiguous { .. } => Some("`--mailbox NAME` says which"),
-            Error::Invalid { .. } => Some("`ensemble board edit` repairs it"),
             Error::Fenced { .. } => Some("the lease is somebody else's now: ask for new work"),
             Error::NoQueue { .. } => Some("`--queue DIR` or ENSEMBLE_QUEUE names another place"),
+            Error::Area(_) => match error.area() {
+                Some(BoardError::Missing { .. }) => Some("`ensemble board init` creates one"),
+                Some(BoardError::Invalid { .. }) => Some("`ensemble board edit` repairs it"),
+                _ => None,
+            },
             _ => None,
         };
         let failure = Self::new(exit_for(&error), error.to_string());
@@ -151,14 +157,23 @@ impl From<io::Error> for Failure {
 
 fn exit_for(error: &Error) -> Exit {
     match error {
-        Error::Name(_) | Error::Timestamp(_) => Exit::Usage,
-        Error::NoMessage { .. }
-        | Error::NoStep { .. }
-        | Error::NoBoard { .. }
-        | Error::NotOnBoard { .. } => Exit::Nothing,
-        Error::Malformed { .. } | Error::Invalid { .. } => Exit::Corrupt,
+        Error::Area(_) => exit_for_area(error),
+        Error::NoMessage { .. } | Error::NoStep { .. } => Exit::Nothing,
+        Error::Malformed { .. } => Exit::Corrupt,
         Error::MissingProgram { .. } => Exit::MissingProgram,
         error if error.is_transient() => Exit::Busy,
+        _ => Exit::Failed,
+    }
+}
+
+fn exit_for_area(error: &Error) -> Exit {
+    if error.area::<NameError>().is_some() || error.area::<TimestampError>().is_some() {
+        return Exit::Usage;
+    }
+    match error.area() {
+        Some(BoardError::Missing { .. } | BoardError::Unknown { .. }) => Exit::Nothing,
+        Some(BoardError::Invalid { .. }) => Exit::Corrupt,
+        _ if error.is_transient() => Exit::Busy,
         _ => Exit::Failed,
     }
 }

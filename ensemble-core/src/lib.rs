@@ -141,4 +141,4 @@ mod template;
 pub mod tmux;
 pub mod worktree;
 
-pub use error::{Error, Result};
+pub use error::{AreaError, Error, Result};

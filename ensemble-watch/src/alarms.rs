@@ -19,6 +19,7 @@ use std::time::Duration;
 use ensemble_core::board::{
     AlarmKey, Board, BoardOptions, Condition, Control, FILE_NAME, PLACES, State, conditions, stale,
 };
+use ensemble_core::board::{BoardError, is_missing};
 use ensemble_core::durable::{Dir, Durability, FileStat, write_document};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::Recorder;
@@ -177,7 +178,7 @@ impl Alarms {
         let options = BoardOptions::new(ACTOR);
         let board = match Board::find(project.root(), options) {
             Ok(board) => board,
-            Err(Error::NoBoard { .. }) => {
+            Err(error) if is_missing(&error) => {
                 self.read = None;
                 self.texts.clear();
                 self.watch.handle(now, Event::LookDone);
@@ -187,7 +188,8 @@ impl Alarms {
         };
         let directory = board.path().parent().unwrap_or_else(|| Path::new("."));
         let stat = Dir::open(directory)?.stat(FILE_NAME)?;
-        let Some(stat) = stat else { return Err(Error::NoBoard { path: board.path().to_owned() }) };
+        let missing = || BoardError::Missing { path: board.path().to_owned() };
+        let stat = stat.ok_or_else(missing)?;
         if self.read.as_ref().is_none_or(|read| read.stat != stat) {
             let state = board.read().map_err(|error| error.to_string());
             self.read = Some(Read { stat, state });

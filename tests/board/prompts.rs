@@ -1,6 +1,7 @@
 //! Prompts, as agents read them: each is compared with a file in `tests/board/prompts`.
 //! `ENSEMBLE_UPDATE_SNAPSHOTS=1` writes these files anew.
 
+use ensemble_core::board::BoardError;
 use ensemble_core::board::prompt::{CODER, Found, Prompts, Role};
 use ensemble_core::board::{Control, ControlFile, NewDiscovery, NewHandoff, wake};
 use ensemble_core::env::{Clock, Monotonic};
@@ -127,7 +128,8 @@ fn a_reviewer_is_told_the_commit_and_its_author() {
     let late = prompts.coder(&bed.state(), &name("task-3")).unwrap_err().to_string();
     assert!(late.contains("is not CLAIMED"), "{late}");
     same(&bed, "code-reviewer.txt", &prompts.reviewer(&bed.state(), &name("task-3")).unwrap().text);
-    assert!(matches!(prompts.coder(&bed.state(), &name("task-9")), Err(Error::NotOnBoard { .. })));
+    let error = prompts.coder(&bed.state(), &name("task-9")).unwrap_err();
+    assert!(matches!(error.area(), Some(BoardError::Unknown { .. })));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Every rule has a board that breaks it, and is told by the path of the field.
 
 use super::*;
+use ensemble_core::board::BoardError;
 
 /// A task with these lines instead of, or besides, its usual ones.
 fn board(task: &str, rest: &str) -> String {
@@ -172,7 +173,8 @@ fn all_violations_are_told_and_not_only_the_first() {
         error.contains("state.yaml breaks its rules:\n  tasks[1].assigned_to: is missing"),
         "{error}"
     );
-    assert!(matches!(bed.board.lock().unwrap_err(), Error::Invalid { .. }));
+    let error = bed.board.lock().unwrap_err();
+    assert!(matches!(error.area(), Some(BoardError::Invalid { .. })));
 }
 
 #[test]

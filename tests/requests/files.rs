@@ -10,9 +10,9 @@ use crate::bed::{Bed, name};
 
 #[track_caller]
 fn refused<T: std::fmt::Debug>(result: ensemble_core::Result<T>) -> String {
-    match result.unwrap_err() {
-        Error::Refused(refusal) => refusal.to_string(),
-        other => panic!("not refused but {other}"),
+    match result.unwrap_err().into_area::<Refusal>() {
+        Ok(refusal) => refusal.to_string(),
+        Err(other) => panic!("not refused but {other}"),
     }
 }
 
@@ -110,7 +110,8 @@ fn a_shutdown_is_closed_by_whoever_carries_it_out() {
     let entry = bed.requests().get("abc").unwrap();
     assert!(entry.is_closed && !entry.is_to_be_carried_out());
     bed.shutdown("def");
-    assert!(matches!(bed.requests().close("def"), Err(Error::Refused(Refusal::Unknown { .. }))));
+    let error = bed.requests().close("def").unwrap_err();
+    assert!(matches!(error.area(), Some(Refusal::Unknown { .. })));
     let entry = bed.requests().respond("def", &name("alice"), false, "no").unwrap();
     assert!(entry.is_closed && !entry.is_to_be_carried_out());
 }

@@ -10,6 +10,7 @@ use ensemble_core::board::{Board, BoardOptions, NewTask};
 use ensemble_core::env::Delivery;
 use ensemble_core::event_log::{EventLog, LogOptions, Recorder};
 use ensemble_core::message::{Envelope, MessageId, Name};
+use ensemble_core::proto::request::Refusal;
 use ensemble_core::requests::{Ask, PlanGates, Requests};
 use ensemble_core::spool::Spool;
 use ensemble_core::steps::{Ask as AskStep, Completion, Next, Status, StepOptions, StepStore};
@@ -197,7 +198,7 @@ impl Player {
             self.journal.during("respond", &id, || {
                 match requests.respond(&id, &name("dispatch"), approve, "") {
                     Ok(_) => ((), if approve { "approved" } else { "rejected" }, 0, None),
-                    Err(Error::Refused(_)) => ((), "refused", 0, None),
+                    Err(error) if error.area::<Refusal>().is_some() => ((), "refused", 0, None),
                     Err(error) => panic!("{id}: {error}"),
                 }
             });

@@ -8,6 +8,7 @@ use ensemble_core::Error;
 use ensemble_core::driver::{Assigned, Ended, Order};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, MessageId, Name};
+use ensemble_core::requests::Gated;
 use serde_json::json;
 
 use super::ping::not_ready;
@@ -198,8 +199,8 @@ impl Arguments {
 
 /// A task whose plan is not approved cannot be assigned yet.
 fn gated(error: Error) -> Failure {
-    match error {
-        Error::Gated(_) => Failure::new(Exit::Busy, error.to_string()),
-        other => other.into(),
+    match error.area::<Gated>() {
+        Some(gated) => Failure::new(Exit::Busy, gated.to_string()),
+        None => error.into(),
     }
 }

@@ -177,7 +177,7 @@ impl LockedBoard<'_> {
     /// `reference`, at `commit`. To be called before a claim is made that begins a fresh one.
     ///
     /// # Errors
-    /// [`Error::NotOnBoard`].
+    /// [`BoardError::Unknown`].
     pub fn note_retired(&mut self, id: &Name, salvage: Option<(&str, &str)>) -> Result<()> {
         let now = self.now();
         let needs_it = self.task(id)?.status.needs_worktree();

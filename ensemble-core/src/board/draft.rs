@@ -36,7 +36,7 @@ impl Draft {
     /// nothing was edited.
     ///
     /// # Errors
-    /// [`Error::Malformed`] and [`Error::Invalid`] if it is no board, with all violations;
+    /// [`Error::Malformed`] and [`BoardError::Invalid`] if it is no board, with all violations;
     /// [`Error::NotAllowed`] if the board has changed since it was copied. It is as it was then.
     pub fn apply(&self, board: &Board, edited: &str) -> Result<Option<State>> {
         if edited == self.before {

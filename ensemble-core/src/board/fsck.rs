@@ -16,6 +16,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::BoardError;
 use super::journal::Last;
 use super::leases::BEATS;
 use super::state::{State, Status, Task};
@@ -69,21 +70,22 @@ impl Board {
     /// nobody and records what the log does not know.
     ///
     /// # Errors
-    /// [`Error::NoBoard`]; [`Error::Locked`] if it is to be repaired; or the disk failed.
+    /// [`BoardError::Missing`]; [`Error::Locked`] if it is to be repaired; or the disk failed.
     pub fn fsck(&self, repair: bool) -> Result<Vec<BoardFinding>> {
         let place = self.path.display().to_string();
-        let state = match self.read() {
+        let state = match self.read().map_err(Error::into_area) {
             Ok(state) => state,
-            Err(Error::Invalid { violations, .. }) => {
+            Err(Ok(BoardError::Invalid { violations, .. })) => {
                 let told = |Violation { path, problem }: &Violation| {
                     BoardFinding::new(format!("{place}: {path}"), problem)
                 };
                 return Ok(violations.iter().map(told).collect());
             }
-            Err(Error::Malformed { field, detail, .. }) => {
+            Err(Err(Error::Malformed { field, detail, .. })) => {
                 return Ok(vec![BoardFinding::new(format!("{place}: {field}"), detail)]);
             }
-            Err(other) => return Err(other),
+            Err(Ok(other)) => return Err(other.into()),
+            Err(Err(other)) => return Err(other),
         };
         let mut found = Vec::new();
         let source = self.read_text()?;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
+use super::BoardError;
 use super::journal::Last;
 use super::schema::{self, BOARD, Field, TASK};
 use super::state::{State, Task};
@@ -37,10 +38,10 @@ pub struct LockedBoard<'a> {
 
 impl<'a> LockedBoard<'a> {
     pub(super) fn new(board: &'a Board) -> Result<Self> {
-        let no_board = || Error::NoBoard { path: board.path.clone() };
+        let no_board = || BoardError::Missing { path: board.path.clone() };
         let document = match board.lock_document() {
             Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => {
-                return Err(no_board());
+                return Err(no_board().into());
             }
             other => other?,
         };
@@ -60,7 +61,7 @@ impl<'a> LockedBoard<'a> {
     /// now.
     ///
     /// # Errors
-    /// [`Error::WouldBreak`] with all rules that the changed board would break; [`Error::Malformed`] if
+    /// [`BoardError::WouldBreak`] with all rules that the changed board would break; [`Error::Malformed`] if
     /// its layout cannot be changed; or the disk failed. Nothing was written then (or, if only the
     /// directory could not be synced, all of it).
     pub fn commit(mut self) -> Result<State> {
@@ -69,10 +70,14 @@ impl<'a> LockedBoard<'a> {
         }
         let revision = self.state.revision + 1;
         self.set("revision", revision);
-        let state = validated(&self.value, &self.board.path).map_err(|error| match error {
-            Error::Invalid { path, violations } => Error::WouldBreak { path, violations },
-            other => other,
-        })?;
+        let state =
+            validated(&self.value, &self.board.path).map_err(|error| match error.into_area() {
+                Ok(BoardError::Invalid { path, violations }) => {
+                    BoardError::WouldBreak { path, violations }.into()
+                }
+                Ok(other) => other.into(),
+                Err(other) => other,
+            })?;
         let text = self.text.update(&self.value, &self.board.path)?;
         let told = self.steps.len().min(STEPS_TOLD_MAX);
         let data = json!({ "steps": self.steps[..told], "count": self.steps.len() });
@@ -213,5 +218,5 @@ pub(super) fn not_on_board(state: &State, id: &Name) -> Error {
         .collect();
     near.sort();
     let nearest = near.into_iter().take(NEAREST_MAX).map(|(_, name)| name).collect();
-    Error::NotOnBoard { what: "task", id: id.to_string(), nearest }
+    BoardError::Unknown { what: "task", id: id.to_string(), nearest }.into()
 }

@@ -53,6 +53,7 @@ mod analyze;
 mod claims;
 mod control;
 mod draft;
+mod error;
 mod fsck;
 mod graph;
 mod journal;
@@ -79,6 +80,7 @@ pub use analyze::{Analysis, Pattern, Trigger, Verdict, analyze};
 pub use claims::{ClaimPlan, DIRECTORY_DEFAULT, Granted};
 pub use control::{Control, ControlFile, Staleness};
 pub use draft::Draft;
+pub use error::{BoardError, is_missing};
 pub use fsck::BoardFinding;
 pub use graph::{active_task, claimable, cycle, reviewable, unmet};
 pub use leases::{
@@ -188,12 +190,14 @@ impl Board {
     /// The board of a project: `.ensemble/state.yaml`, else `.liza/state.yaml`.
     ///
     /// # Errors
-    /// [`Error::NoBoard`].
+    /// [`BoardError::Missing`].
     pub fn find(project: &Path, options: BoardOptions) -> Result<Self> {
         let mut paths = PLACES.map(|place| project.join(place).join(FILE_NAME)).into_iter();
         match paths.find(|path| path.symlink_metadata().is_ok()) {
             Some(path) => Ok(Self { path, options }),
-            None => Err(Error::NoBoard { path: project.join(PLACES[0]).join(FILE_NAME) }),
+            None => {
+                Err(BoardError::Missing { path: project.join(PLACES[0]).join(FILE_NAME) }.into())
+            }
         }
     }
 
@@ -243,7 +247,7 @@ impl Board {
     /// What is on it now.
     ///
     /// # Errors
-    /// [`Error::NoBoard`]; [`Error::Malformed`] with line and column; [`Error::Invalid`] with all
+    /// [`BoardError::Missing`]; [`Error::Malformed`] with line and column; [`BoardError::Invalid`] with all
     /// violations.
     pub fn read(&self) -> Result<State> {
         load(&self.read_text()?, &self.path).map(|(_, _, state)| state)
@@ -252,13 +256,13 @@ impl Board {
     /// Its text, as it stands there.
     ///
     /// # Errors
-    /// [`Error::NoBoard`]; it is too large, no UTF-8, or cannot be read.
+    /// [`BoardError::Missing`]; it is too large, no UTF-8, or cannot be read.
     pub fn read_text(&self) -> Result<String> {
         let parent = self.path.parent().unwrap_or_else(|| Path::new("."));
-        let no_board = || Error::NoBoard { path: self.path.clone() };
+        let no_board = || BoardError::Missing { path: self.path.clone() };
         let dir = match Dir::open(parent) {
             Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => {
-                return Err(no_board());
+                return Err(no_board().into());
             }
             other => other?,
         };
@@ -353,7 +357,7 @@ fn validated(value: &Value, path: &Path) -> Result<State> {
         // What could not be made sense of is among the violations.
         Err(_) => {}
     }
-    Err(Error::Invalid { path: path.to_owned(), violations: found })
+    Err(BoardError::Invalid { path: path.to_owned(), violations: found }.into())
 }
 
 /// All that is wrong with a text that would be a board; nothing if it is one.

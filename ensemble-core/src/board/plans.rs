@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::BoardError;
 use super::locked::LockedBoard;
 use super::state::{State, Status};
 use crate::message::{Name, Timestamp};
@@ -118,7 +119,7 @@ impl LockedBoard<'_> {
     /// A discovery has become a task.
     ///
     /// # Errors
-    /// [`Error::NotOnBoard`] if there is no such discovery or task; [`Error::NotAllowed`] if it is
+    /// [`BoardError::Unknown`] if there is no such discovery or task; [`Error::NotAllowed`] if it is
     /// another task already.
     pub fn convert_discovery(&mut self, id: &Name, task: &Name) -> Result<()> {
         self.task(task)?;
@@ -135,7 +136,7 @@ impl LockedBoard<'_> {
     /// A discovery can wait.
     ///
     /// # Errors
-    /// [`Error::NotOnBoard`] if there is no such discovery.
+    /// [`BoardError::Unknown`] if there is no such discovery.
     pub fn defer_discovery(&mut self, id: &Name) -> Result<()> {
         let at = self.discovery(id)?;
         self.section("discovered", json!([]))[at]["urgency"] = json!("deferred");
@@ -145,11 +146,9 @@ impl LockedBoard<'_> {
 
     fn discovery(&self, id: &Name) -> Result<usize> {
         let at = self.state().discovered.iter().position(|discovery| discovery.id == *id);
-        at.ok_or_else(|| Error::NotOnBoard {
-            what: "discovery",
-            id: id.to_string(),
-            nearest: Vec::new(),
-        })
+        let unknown =
+            || BoardError::Unknown { what: "discovery", id: id.to_string(), nearest: Vec::new() };
+        Ok(at.ok_or_else(unknown)?)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::BoardError;
 use super::locked::{Fields, LockedBoard};
 use super::schema::AGENT;
 use super::state::{Status, Task};
@@ -114,7 +115,7 @@ impl LockedBoard<'_> {
     ) -> Result<()> {
         let Some(entry) = self.state().agents.get(name) else {
             let id = name.to_string();
-            return Err(Error::NotOnBoard { what: "agent", id, nearest: Vec::new() });
+            return Err(BoardError::Unknown { what: "agent", id, nearest: Vec::new() }.into());
         };
         let mut machine = Agent::new(entry.status);
         machine.handle(Monotonic::ZERO, event);

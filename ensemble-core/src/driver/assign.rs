@@ -9,7 +9,7 @@ use crate::env::Clock;
 use crate::event_log::Recorder;
 use crate::message::Name;
 use crate::proto::ready::{self, ReadinessFailure};
-use crate::requests::{Gate, RequestStore};
+use crate::requests::{Gate, Gated, RequestStore};
 use crate::spool::Spool;
 use crate::{Error, Result};
 
@@ -79,7 +79,7 @@ impl Assigner<'_> {
     /// watcher will, and waits for the ack or the end of the ladder. Never publishes without a pong.
     ///
     /// # Errors
-    /// [`Error::Locked`] if another controller is at this worker; [`Error::Gated`] if its plan for the
+    /// [`Error::Locked`] if another controller is at this worker; [`Gated`] if its plan for the
     /// task is not approved; as for [`Spool::publish`]; or the
     /// state directory cannot be used.
     pub fn assign(
@@ -96,7 +96,7 @@ impl Assigner<'_> {
         self.queue.broker().settings(&order.envelope.to)?;
         let gate = self.queue.gate(&order.task, &order.worker)?;
         if let Some(gate) = gate.filter(Gate::is_closed) {
-            return Err(Error::Gated(Box::new(gate)));
+            return Err(Gated(Box::new(gate)).into());
         }
         let ready_attempt = match self.ask(&order.worker, lent(&mut pane), rest)? {
             Readied::Ready { attempt } => attempt,

@@ -24,3 +24,6 @@ pub use name::{MessageId, NAME_BYTES_MAX, Name, NameError};
 #[cfg(feature = "schema")]
 pub use schema::EnvelopeFile;
 pub use timestamp::{Timestamp, TimestampError};
+
+impl crate::error::AreaError for NameError {}
+impl crate::error::AreaError for TimestampError {}

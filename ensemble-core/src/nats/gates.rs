@@ -8,10 +8,10 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::NatsTransport;
+use crate::Result;
 use crate::env::Lease;
 use crate::message::{Envelope, MessageId, Name};
-use crate::requests::{Gate, RequestStore as _, gated_task};
-use crate::{Error, Result};
+use crate::requests::{Gate, Gated, RequestStore as _, gated_task};
 
 /// The gates of one holder, each asked for once.
 pub(super) struct Gates<'a> {
@@ -69,7 +69,7 @@ impl NatsTransport {
     pub(super) fn pass_gate(&self, lease: &Lease, content: &[u8]) -> Result<()> {
         match self.closed_gate(&lease.id, content, &lease.holder)? {
             None => Ok(()),
-            Some(gate) => Err(Error::Gated(Box::new(gate))),
+            Some(gate) => Err(Gated(Box::new(gate)).into()),
         }
     }
 

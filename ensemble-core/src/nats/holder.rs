@@ -19,7 +19,7 @@ impl NatsTransport {
     /// Says that the work is done.
     ///
     /// # Errors
-    /// [`crate::Error::LeaseLost`], [`crate::Error::Gated`], [`crate::Error::NoMailbox`] or
+    /// [`crate::Error::LeaseLost`], [`Gated`], [`crate::Error::NoMailbox`] or
     /// [`crate::Error::Server`].
     pub fn settle(&self, lease: &Lease) -> Result<()> {
         self.change_if(lease, |last| self.pass_gate(lease, &last.payload), |_| Place::Settled)?;

@@ -73,7 +73,7 @@ impl NatsTransport {
     /// Takes one particular waiting message for `holder`; `None` if it does not wait any more.
     ///
     /// # Errors
-    /// As for [`NatsTransport::receive`]; [`Error::Gated`] if its task waits for the approval of a plan.
+    /// As for [`NatsTransport::receive`]; [`Gated`] if its task waits for the approval of a plan.
     pub fn receive_id(
         &self,
         mailbox: &Name,
@@ -100,7 +100,7 @@ impl NatsTransport {
                 },
             };
             if let Some(gate) = gates.closed(id, &content)? {
-                return Err(Error::Gated(Box::new(gate.clone())));
+                return Err(crate::requests::Gated(Box::new(gate.clone())).into());
             }
             entry.payload = Some(content);
             match self.take(&watch, (mailbox, id), entry, &mut gates, lease)? {

@@ -105,12 +105,12 @@ impl Requests<'_> {
     /// is there.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the kind is unknown, the id is taken, somebody asks themselves, or an
+    /// [`Refusal`] if the kind is unknown, the id is taken, somebody asks themselves, or an
     /// earlier plan for the task is pending; [`Error::NoMailbox`] of the addressee; or the disk failed.
     pub fn ask(&self, ask: Ask) -> Result<Entry> {
         let (kind, from, to) = (ask.kind.clone(), ask.from.clone(), ask.to.clone());
         let asked = self.ask_unlogged(ask);
-        if let Err(Error::Refused(refusal)) = &asked {
+        if let Some(refusal) = asked.as_ref().err().and_then(Error::area::<Refusal>) {
             let data = json!({
                 "request_id": refusal.id(), "kind": super::printable(&kind), "from": from, "to": to,
                 "by": from, "why": refusal.word(),

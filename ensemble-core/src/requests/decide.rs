@@ -27,7 +27,7 @@ impl Requests<'_> {
     /// requester.
     ///
     /// # Errors
-    /// [`Error::Refused`]: there is no such request, it was decided before (the error says by whom,
+    /// [`Refusal`]: there is no such request, it was decided before (the error says by whom,
     /// what and when), or `by` may not decide it; the refusal is recorded. Or the disk failed.
     pub fn respond(&self, id: &str, by: &Name, approve: bool, comment: &str) -> Result<Entry> {
         let outcome = if approve { Outcome::Approved } else { Outcome::Rejected };

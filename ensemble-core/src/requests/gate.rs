@@ -23,6 +23,7 @@ use super::file::{Home, Standing};
 use super::store::Page;
 use super::{Asked, REQUESTS, Requests, directory};
 use crate::durable::Dir;
+use crate::error::AreaError;
 use crate::message::{Digest, Envelope, Name, Timestamp, yaml};
 use crate::proto::request::{Decision, Outcome};
 use crate::spool::Admission;
@@ -78,6 +79,13 @@ pub struct Gate {
     #[serde(skip)]
     pub(crate) unasked: Option<Box<Asked>>,
 }
+
+/// A task waits for the approval of its plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("task {} is gated for {}: {}", .0.task_id, .0.agent, .0.advice())]
+pub struct Gated(pub Box<Gate>);
+
+impl AreaError for Gated {}
 
 impl Gate {
     /// One whose file makes no sense.
@@ -303,7 +311,7 @@ impl Admission for PlanGates {
 
     fn refusal(&self, queue: &Dir, holder: &Name, envelope: &Envelope) -> Result<Option<Error>> {
         let Some(gates) = Gates::open(queue)? else { return Ok(None) };
-        Ok(gates.closed(envelope, holder)?.map(|gate| Error::Gated(Box::new(gate))))
+        Ok(gates.closed(envelope, holder)?.map(|gate| Gated(Box::new(gate)).into()))
     }
 }
 

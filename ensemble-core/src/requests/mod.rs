@@ -56,6 +56,7 @@ mod sweep;
 
 use serde_json::{Value, json};
 
+use crate::error::AreaError;
 use crate::message::Name;
 use crate::proto::request::{Decision, Refusal};
 use crate::{Error, Result};
@@ -63,7 +64,7 @@ use crate::{Error, Result};
 pub use ask::{Ask, CONTENT_BYTES_MAX, REQUEST_ID_BYTES_MAX};
 pub use correlate::Correlation;
 pub use file::{Asked, COMMENT_BYTES_MAX};
-pub use gate::{Gate, GateState, PlanGates};
+pub use gate::{Gate, GateState, Gated, PlanGates};
 pub use kinds::{KIND_BYTES_MAX, Kinds, kind_fault};
 pub use store::{Page, RequestStore, Sheet, Turn, Written, Wrote};
 pub use sweep::CLOSED_KEPT;
@@ -254,6 +255,9 @@ impl<'a> Requests<'a> {
         self.store.recorder().record(kind, actor, data);
     }
 }
+
+/// A request was not made or not decided, and why.
+impl AreaError for Refusal {}
 
 /// An id as somebody has typed it, for an error text.
 fn printable(id: &str) -> String {

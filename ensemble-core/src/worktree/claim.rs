@@ -20,6 +20,7 @@ use serde_json::json;
 use super::Worktrees;
 use super::prepare::{check_name, epoch};
 use super::salvage::Salvage;
+use crate::board::BoardError;
 use crate::board::{Granted, Status};
 use crate::durable::jittered;
 use crate::message::Name;
@@ -211,6 +212,6 @@ impl Worktrees {
     }
 
     pub(super) fn not_there(&self, id: &Name) -> Error {
-        Error::NotOnBoard { what: "task", id: id.to_string(), nearest: Vec::new() }
+        BoardError::Unknown { what: "task", id: id.to_string(), nearest: Vec::new() }.into()
     }
 }

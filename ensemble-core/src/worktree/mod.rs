@@ -235,7 +235,7 @@ impl Worktrees {
     /// The commit that a task's worktree is at; `None` if it has none.
     ///
     /// # Errors
-    /// [`Error::NotOnBoard`]; the board cannot be read; [`Error::Git`].
+    /// [`BoardError::Unknown`]; the board cannot be read; [`Error::Git`].
     pub fn head(&self, task: &Name) -> Result<Option<String>> {
         let state = self.board.read()?;
         let task = state.task(task).ok_or_else(|| self.not_there(task))?;

@@ -165,7 +165,7 @@ impl Prompts {
     /// For the coder that has claimed a task.
     ///
     /// # Errors
-    /// [`Error::NotOnBoard`]; [`Error::NotAllowed`] if nobody has claimed it; [`Error::Malformed`] if
+    /// [`BoardError::Unknown`]; [`Error::NotAllowed`] if nobody has claimed it; [`Error::Malformed`] if
     /// the project's form is wrong.
     pub fn coder(&self, state: &State, id: &Name) -> Result<Brief> {
         let task = task(state, id)?;
