@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use ensemble_core::Error;
 use ensemble_core::board::BoardError;
 use ensemble_core::message::{NameError, TimestampError};
+use ensemble_core::requests::{Gate, Gated};
 
 /// The exit codes. They are part of the contract: none changes its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +80,13 @@ impl Failure {
         Self::new(Exit::Nothing, text)
     }
 
+    pub(crate) fn with_exit(mut self, code: Exit) -> Self {
+        if let Self::Told { exit, .. } = &mut self {
+            *exit = code;
+        }
+        self
+    }
+
     pub(crate) fn with_hint(mut self, advice: impl Into<String>) -> Self {
         if let Self::Told { hint, .. } = &mut self {
             *hint = Some(advice.into());
@@ -126,23 +134,48 @@ fn tell(line: &str) {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let hint = match &error {
-            Error::Ambiguous { .. } => Some("`--mailbox NAME` says which"),
-            Error::Fenced { .. } => Some("the lease is somebody else's now: ask for new work"),
-            Error::NoQueue { .. } => Some("`--queue DIR` or ENSEMBLE_QUEUE names another place"),
-            Error::Area(_) => match error.area() {
-                Some(BoardError::Missing { .. }) => Some("`ensemble board init` creates one"),
-                Some(BoardError::Invalid { .. }) => Some("`ensemble board edit` repairs it"),
-                _ => None,
-            },
-            _ => None,
-        };
         let failure = Self::new(exit_for(&error), error.to_string());
-        match hint {
+        match hint_for(&error) {
             Some(hint) => failure.with_hint(hint),
             None => failure,
         }
     }
+}
+
+/// The command that mends an error; the library names none.
+fn hint_for(error: &Error) -> Option<String> {
+    let hint = match error {
+        Error::Ambiguous { .. } => "`--mailbox NAME` says which",
+        Error::Fenced { .. } => "another agent holds the lease now: ask for new work",
+        Error::NoQueue { .. } => {
+            "`ensemble init` creates one; `--queue DIR` or ENSEMBLE_QUEUE names another place"
+        }
+        Error::NoMailbox { nearest, .. } if nearest.is_empty() => {
+            "`ensemble mailbox add` creates it"
+        }
+        Error::NoStep { .. } => "`ensemble step list` shows what there is",
+        Error::Undelivered { .. } => "`ensemble watch` starts a watcher",
+        Error::Area(_) => return area_hint(error),
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+fn area_hint(error: &Error) -> Option<String> {
+    if let Some(Gated(gate)) = error.area() {
+        return plan_hint(gate);
+    }
+    match error.area()? {
+        BoardError::Missing { .. } => Some("`ensemble board init` creates one".to_owned()),
+        BoardError::Invalid { .. } => Some("`ensemble board edit` repairs it".to_owned()),
+        _ => None,
+    }
+}
+
+/// How an agent opens a plan gate, if that is up to the agent.
+pub(crate) fn plan_hint(gate: &Gate) -> Option<String> {
+    let submit = || format!("`ensemble plan submit FILE --task {}` submits a plan", gate.task_id);
+    gate.needs_plan().then(submit)
 }
 
 impl From<io::Error> for Failure {
@@ -221,7 +254,28 @@ mod tests {
         assert_eq!(exit_for(&lost), Exit::Failed);
         let absent = Error::NoMessage { id: "x".to_owned(), place: "here".to_owned() };
         assert_eq!(exit_for(&absent), Exit::Nothing);
+        let absent = Error::from(BoardError::Missing { path: "state.yaml".into() });
+        assert_eq!(exit_for(&absent), Exit::Nothing);
+        let name = Error::from(ensemble_core::message::Name::new("../etc").unwrap_err());
+        assert_eq!(exit_for(&name), Exit::Usage);
         let program = Error::MissingProgram { program: "tmux", remedy: "install it" };
         assert_eq!(exit_for(&program), Exit::MissingProgram);
+    }
+
+    #[test]
+    fn hints_name_the_command_and_errors_do_not() {
+        let path = || std::path::PathBuf::from("q");
+        let errors = [
+            (Error::NoQueue { path: path() }, "ensemble init"),
+            (Error::NoMailbox { name: "m".to_owned(), nearest: vec![] }, "ensemble mailbox add"),
+            (Error::NoStep { step: "task t".to_owned() }, "ensemble step list"),
+            (Error::Undelivered { path: path() }, "ensemble watch"),
+            (BoardError::Missing { path: path() }.into(), "ensemble board init"),
+        ];
+        for (error, command) in errors {
+            assert!(!error.to_string().contains("ensemble "), "{error}");
+            let hint = hint_for(&error).unwrap();
+            assert!(hint.contains(command), "{hint}");
+        }
     }
 }

@@ -37,7 +37,7 @@ pub enum Error {
         existing: String,
     },
     /// There is no queue here.
-    #[error("{path} is not a queue: create it with `ensemble init`")]
+    #[error("{path} is not a queue")]
     NoQueue {
         /// Where it was expected.
         path: PathBuf,
@@ -147,7 +147,7 @@ pub enum Error {
         waited: Duration,
     },
     /// No such step or task.
-    #[error("there is no {step}: `ensemble step list` shows what there is")]
+    #[error("there is no {step}")]
     NoStep {
         /// Which, as a phrase.
         step: String,
@@ -173,9 +173,7 @@ pub enum Error {
         transient: bool,
     },
     /// A document that nobody has been told of yet must not be written over.
-    #[error(
-        "{path} was not delivered yet: wait for the watcher, or start it with `ensemble watch`"
-    )]
+    #[error("{path} was not delivered yet: wait for the watcher, or start one")]
     Undelivered {
         /// The document.
         path: PathBuf,
@@ -270,7 +268,7 @@ const fn again(transient: bool) -> &'static str {
 
 fn nearest_names(nearest: &[String]) -> String {
     match nearest {
-        [] => ": create it with `ensemble mailbox add`".to_owned(),
+        [] => String::new(),
         names => format!(": did you mean {}?", names.join(" or ")),
     }
 }

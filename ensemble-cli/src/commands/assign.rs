@@ -200,7 +200,7 @@ impl Arguments {
 /// A task whose plan is not approved cannot be assigned yet.
 fn gated(error: Error) -> Failure {
     match error.area::<Gated>() {
-        Some(gated) => Failure::new(Exit::Busy, gated.to_string()),
+        Some(_) => Failure::from(error).with_exit(Exit::Busy),
         None => error.into(),
     }
 }

@@ -160,6 +160,12 @@ impl Gate {
         self.state != GateState::Open
     }
 
+    /// Whether the agent has to submit a plan to open it.
+    #[must_use]
+    pub fn needs_plan(&self) -> bool {
+        matches!(self.state, GateState::Rejected | GateState::Expired | GateState::Unreadable)
+    }
+
     /// What it waits for and what to do, as a phrase.
     #[must_use]
     pub fn advice(&self) -> String {
@@ -172,19 +178,12 @@ impl Gate {
                  plan_approval_response"
             ),
             GateState::Rejected => format!(
-                "plan {request_id} (round {round}) was rejected by {reviewer}{since}. Submit \
-                 another with `ensemble plan submit FILE --task {}`",
-                self.task_id
+                "plan {request_id} (round {round}) was rejected by {reviewer}{since}. Submit another"
             ),
             GateState::Expired => format!(
-                "nobody has reviewed plan {request_id} (round {round}) in time. Submit it again \
-                 with `ensemble plan submit FILE --task {}`",
-                self.task_id
+                "no reviewer decided plan {request_id} (round {round}) in time. Submit it again"
             ),
-            GateState::Unreadable => format!(
-                "its plan cannot be read. Submit it again with `ensemble plan submit FILE --task {}`",
-                self.task_id
-            ),
+            GateState::Unreadable => "its plan cannot be read. Submit it again".to_owned(),
             GateState::Open => format!("plan {request_id} does not stand in the way"),
         }
     }
