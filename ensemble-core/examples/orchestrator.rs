@@ -62,7 +62,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let waiting = spool.due_ids(worker, 100)?.len() as u64;
             courier.handle(now, Event::Mail { waiting, taken: 0 });
             while let Some(effect) = courier.poll_effect() {
-                let Effect::Nudge { attempt, waiting } = effect else { continue };
+                let Effect::Nudge { attempt, waiting, .. } = effect else { continue };
                 let text = NudgeText::new(format!("ensemble: {waiting} for {worker}"))?;
                 courier.handle(now, Event::Outcome { attempt, outcome: pane.nudge(&text)? });
             }

@@ -183,6 +183,9 @@ pub enum Deferral {
     },
     /// The screen changed between looking and typing.
     Moved,
+    /// A line of ours that was typed and not submitted is not in the composer: a person has sent or
+    /// deleted it, or the agent has not shown it yet.
+    LineGone,
     /// The multiplexer's server is not running.
     ServerGone,
     /// The multiplexer did not answer in time.
@@ -213,6 +216,7 @@ impl Deferral {
             Self::Dialog { .. } => "dialog",
             Self::NotReady { .. } => "not_ready",
             Self::Moved => "moved",
+            Self::LineGone => "line_gone",
             Self::ServerGone => "server_gone",
             Self::Timeout => "timeout",
             Self::Failed { .. } => "failed",
@@ -248,6 +252,7 @@ impl fmt::Display for Deferral {
             Self::Dialog { name } => write!(f, "a dialog is open: {name}"),
             Self::NotReady { state } => write!(f, "the agent is not ready: {state}"),
             Self::Moved => f.write_str("the screen changed while looking"),
+            Self::LineGone => f.write_str("the line typed before is not in the composer"),
             Self::ServerGone => f.write_str("the tmux server is not running"),
             Self::Timeout => f.write_str("tmux did not answer within its limit"),
             Self::Failed { detail } => f.write_str(detail),

@@ -85,10 +85,51 @@ fn status_has_a_line_a_mailbox_and_the_watcher() {
     ];
     assert_eq!(keys(&all[2]), members);
     assert_eq!((&all[2]["mailbox"], &all[2]["waiting"]), (&json!("w1"), &json!(1)));
-    let watcher = json!({ "running": false, "holder": null, "status": null });
+    let watcher = json!({ "running": false, "holder": null, "status": null, "overdue": [] });
     assert_eq!(all[3], json!({ "watcher": watcher }));
     assert!(!bed.project().join(".ensemble/watch.lock").exists(), "looking leaves nothing");
     assert!(bed.ok("status").contains("not running: `ensemble watch` starts it"));
+}
+
+/// The id of a message that was made a minute ago.
+pub(super) fn id_of_a_minute_ago() -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let millis = (now - Duration::from_secs(60)).as_millis();
+    format!("{:08x}-{:04x}-7000-8000-000000000000", millis >> 16, millis & 0xffff)
+}
+
+#[test]
+fn status_warns_in_its_first_line() {
+    let bed = Bed::new();
+    let text = bed.ok("status");
+    assert!(text.starts_with("warning: no watcher runs, agents are not notified"), "{text}");
+    let lock = bed.project().join(".ensemble/watch.lock");
+    let _held = FileLock::acquire(&lock, Duration::ZERO).unwrap();
+    let mut said = json!({
+        "agents": [{ "agent": "w1", "mailbox": "w1", "nudges": 0, "deferred": {
+            "reason": "busy", "detail": "the agent is working" } }],
+        "members": [{ "agent": "w1", "state": "working", "since": "2026-11-22T10:00:00Z", "why": "x" }],
+    });
+    let write = |said: &serde_json::Value| {
+        std::fs::write(bed.project().join(".ensemble/watch.json"), said.to_string()).unwrap();
+    };
+    bed.ok(&format!("send --to w1 --id {} -m old", id_of_a_minute_ago()));
+    write(&said);
+    let text = bed.ok("status");
+    assert!(!text.contains("warning"), "it works, so its mail may wait: {text}");
+    said["members"][0]["state"] = json!("idle");
+    write(&said);
+    let text = bed.ok("status");
+    let expected =
+        "warning: mail has waited 1m for w1, which is idle (not notified: the agent is working)";
+    assert_eq!(text.lines().next(), Some(expected), "{text}");
+    let watcher = bed.json("status").pop().unwrap();
+    assert_eq!(watcher["watcher"]["overdue"][0]["agent"], "w1");
+    assert!(watcher["watcher"]["overdue"][0]["waited_seconds"].as_u64() >= Some(60));
+    // What has only just come is being told of.
+    bed.ok("recv --as w1");
+    bed.send("new");
+    assert!(!bed.ok("status").contains("warning"));
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod analyze;
 mod anomaly;
 mod assign;
 mod attach;
+mod attention;
 mod bind;
 mod board;
 mod bridge;

@@ -136,7 +136,7 @@ pub(super) struct Delivery<'a> {
     deadline: Option<Monotonic>,
     /// Its expiry date has passed, which is to be told.
     has_expired: bool,
-    /// A line whose Enter is due later. Whatever comes next waits for it.
+    /// A line whose Enter is due later, or keys of which the next is. Whatever comes next waits for it.
     pub(super) half: Option<Half>,
 }
 
@@ -194,15 +194,15 @@ impl<'a> Delivery<'a> {
     pub(super) fn poll_timeout(&self) -> Option<Monotonic> {
         let nudge = self.nudge.as_ref().map(|(at, _)| *at);
         let others = nudge.into_iter().chain(self.deadline).filter(|_| !self.ladder.is_over());
-        let enter = self.half.as_ref().map(|half| half.enter_at);
+        let enter = self.half.as_ref().map(|half| half.at);
         self.ladder.poll_timeout().into_iter().chain(others).chain(enter).min()
     }
 
     /// Lets time pass; how it ended, if it did.
     pub(super) fn handle_timeout(&mut self, world: &World<'_>) -> Result<Option<Ended>> {
         let now = world.clock.monotonic();
-        if let Some(half) = self.half.take_if(|half| now >= half.enter_at) {
-            self.enter(world, half);
+        if let Some(half) = self.half.take_if(|half| now >= half.at) {
+            self.go_on(world, half);
         }
         let is_open = self.half.is_none() && !self.ladder.is_over();
         if is_open && self.nudge.as_ref().is_some_and(|(at, _)| now >= *at) {
@@ -219,8 +219,7 @@ impl<'a> Delivery<'a> {
 
     /// Looks whether the worker has taken the message; how the delivery ended, if it did.
     pub(super) fn look(&mut self, world: &World<'_>) -> Result<Option<Ended>> {
-        // The ladder speaks of the next attempt already, and the reset it follows is not done.
-        if matches!(&self.half, Some(Half { then: Then::Press(_), .. })) {
+        if self.half.as_ref().is_some_and(|half| half.then.is_reset()) {
             return Ok(None);
         }
         let event = match self.find(world)? {
@@ -234,6 +233,12 @@ impl<'a> Delivery<'a> {
             }
         };
         self.ladder.handle(world.clock.monotonic(), event);
+        // A worker that has answered is pressed no further.
+        if self.ladder.is_over()
+            && let Some(half) = self.half.take_if(|half| matches!(half.then, Then::Key(_)))
+        {
+            self.go_on(world, half);
+        }
         self.perform_all(world)
     }
 

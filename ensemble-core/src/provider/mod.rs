@@ -23,8 +23,10 @@ mod reset;
 mod screens;
 mod server;
 mod text;
+#[cfg(test)]
+mod widths;
 
-pub use composer::{standing_nudge, standing_reset};
+pub use composer::stands_alone;
 pub use diagnose::{
     Context, Diagnosis, Evidence, Purpose, Source, diagnose, diagnose_with, objection,
 };

@@ -66,9 +66,9 @@ pub struct Profile {
     pub(super) open: Option<String>,
     pub(super) programs: BTreeSet<String>,
     pub(super) nudges: Vec<String>,
-    /// What the lines that come of `nudges` look like.
-    pub(super) nudge_patterns: Vec<Regex>,
     pub(super) enter_delay: Duration,
+    pub(super) key_gap: Duration,
+    pub(super) reset_pause: Duration,
     pub(super) composer: Composer,
     pub(super) rules: Vec<Rule>,
     pub(super) otherwise: AgentState,
@@ -211,6 +211,18 @@ impl Profile {
     #[must_use]
     pub const fn enter_delay(&self) -> Duration {
         self.enter_delay
+    }
+
+    /// How long to wait after a key before anything else is pressed or typed.
+    #[must_use]
+    pub const fn key_gap(&self) -> Duration {
+        self.key_gap
+    }
+
+    /// How long to wait after a reset before anything else is typed.
+    #[must_use]
+    pub const fn reset_pause(&self) -> Duration {
+        self.reset_pause
     }
 
     /// The command that resets the agent's context, typed as it is; `None` if there is none.

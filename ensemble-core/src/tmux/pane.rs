@@ -13,7 +13,7 @@ use super::{Binding, Server, TypedNudge};
 use crate::env::{Clock as _, Pane, SystemClock};
 use crate::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 use crate::provider::machine::{self, Heard, Places};
-use crate::provider::{self, Context, Diagnosis, Limit, Profile, Purpose, Zones};
+use crate::provider::{self, AgentState, Context, Diagnosis, Limit, Profile, Purpose, Zones};
 use crate::{Error, Result};
 
 /// The longest command that [`Pane::open`] types, in bytes: well below a terminal's line buffer.
@@ -45,6 +45,8 @@ pub struct TmuxPane {
     zones: Zones,
     /// The limit that was seen at the last look.
     limit: Option<Limit>,
+    /// Whether a limit without an end was.
+    is_limited: bool,
     /// A line of [`TmuxPane::begin`] that waits for its Enter.
     pub(super) half: Option<TypedNudge>,
 }
@@ -80,7 +82,8 @@ impl TmuxPane {
                 .map_err(|source| Error::io("make the lock directory", &locks, source))?;
         }
         let (places, zones) = (Places::default(), Zones::utc());
-        Ok(Self { server, binding, profile, locks, places, zones, limit: None, half: None })
+        let (limit, is_limited, half) = (None, false, None);
+        Ok(Self { server, binding, profile, locks, places, zones, limit, is_limited, half })
     }
 
     /// Also heeds what the agent tells to programs, at these places.
@@ -102,6 +105,12 @@ impl TmuxPane {
     #[must_use]
     pub const fn limit(&self) -> Option<&Limit> {
         self.limit.as_ref()
+    }
+
+    /// Whether the pane showed a limit that does not say when it ends, at the last look or attempt.
+    #[must_use]
+    pub const fn is_limited_without_end(&self) -> bool {
+        self.is_limited
     }
 
     /// As a look at the pane would have left it.
@@ -130,7 +139,9 @@ impl TmuxPane {
     pub fn diagnose(&mut self) -> Result<Diagnosis> {
         let heard = self.ask();
         let state = self.inspect()?;
-        Ok(self.judge(&state, &heard))
+        let diagnosis = self.judge(&state, &heard);
+        let is_ours = diagnosis.state == AgentState::Draft && self.holds_our_line(&state);
+        Ok(if is_ours { diagnosis.without_our_line(&self.profile) } else { diagnosis })
     }
 
     /// Looks once and says what stands against each of `purposes`, without doing any of them.
@@ -160,6 +171,7 @@ impl TmuxPane {
         };
         let diagnosis = provider::diagnose_with(&self.profile, state, &context);
         self.limit = diagnosis.limit().cloned();
+        self.is_limited = diagnosis.is_limited_without_end();
         diagnosis
     }
 

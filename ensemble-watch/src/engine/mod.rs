@@ -251,7 +251,10 @@ impl Engine {
         let (spool, recorder) = (&*self.spool, &*self.recorder);
         let held = self.leases.held_by(agent);
         let moment = Moment { now, wall: SystemClock.wall() };
-        self.parking.looked(moment, agent, sight.diagnosis(), held, spool, recorder);
+        let count = held.len();
+        if self.parking.looked(moment, agent, sight.diagnosis(), held, spool, recorder) {
+            self.couriers.probe(agent, count);
+        }
         let changed = self.members.seen(agent, sight, self.remote.source(spool), recorder);
         self.status.changed_if(changed);
     }
