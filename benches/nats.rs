@@ -315,7 +315,7 @@ fn compare(server: &Server, body: &str, envelope: &[u8]) -> Outcome<()> {
     let names = [
         "publish",
         "publish, against its compare-and-set",
-        "publish, nobody follows",
+        "publish, no follower",
         "the same, against its compare-and-set",
         "receive + settle",
         "receive + settle, against two of them",

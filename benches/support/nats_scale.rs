@@ -229,7 +229,7 @@ fn serve(what: &str, anew: f64, mut asked: Vec<Asked>) -> Outcome<()> {
         busy += microseconds / 1e6;
     }
     waits.sort_by(f64::total_cmp);
-    let longest = waits.last().copied().ok_or("nobody has asked")?;
+    let longest = waits.last().copied().ok_or("no requests were simulated")?;
     let (rate, share) = (asked.len() as f64 / SPAN, busy / SPAN * 100.0);
     if share >= 100.0 {
         println!(

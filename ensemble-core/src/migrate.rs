@@ -1,17 +1,17 @@
 //! Moves whole mailboxes from one queue to another while both are in use: a directory to servers, and
 //! back.
 //!
-//! | a message that is | is moved by | a crash in between leaves it |
+//! | a message that is | is moved by | after a crash in between |
 //! |---|---|---|
-//! | waiting, delayed or not | set aside here, stored there with its delay, dropped here | a dead letter here that says so; the next run goes on |
-//! | a dead letter | stored there with its reason, dropped here | in both; the next run drops it here |
+//! | waiting, delayed or not | set aside here, stored there with its delay, dropped here | is a dead letter here with that reason; the next run continues |
+//! | a dead letter | stored there with its reason, dropped here | is in both queues; the next run drops it here |
 //! | held | not moved: its holder settles it here | |
-//! | settled | not moved: it stays here as long as it is kept | |
+//! | settled | not moved: it stays here for its retention time | |
 //!
-//! So a message that was not finished is in one of the two queues at every moment, and in both only
-//! while it is set aside in the one it leaves. Nothing stays behind that would keep its id from coming
-//! back some day. Who still sends to the old queue meanwhile is
-//! served by running it again. What [`Moved::held`] counts is still at work; run it again later.
+//! So an unfinished message is in at least one of the queues at every moment. It is in both only
+//! while it is set aside in the old one. Nothing remains that would prevent a later message with
+//! the same id. Run the migration again for messages that senders still put into the old queue.
+//! [`Moved::held`] counts messages still in work; run it again later.
 //!
 //! ```
 //! use ensemble_core::message::{Envelope, Name};
@@ -37,51 +37,53 @@ use crate::message::{Envelope, MessageId, Name};
 use crate::spool::{Found, Spool, State};
 use crate::{Error, Result};
 
-/// Who holds a message while its delay is put back.
+/// Holder of a message while its delay is restored.
 const HOLDER: &str = "migrate";
-/// Begins the reason of a message that is set aside on its way; the time it is due follows.
+/// Prefix of the reason of a message set aside in transit; the due time follows.
 const ASIDE: &str = "migrating, due at ";
 
-/// What one run has moved.
+/// Result of one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Moved {
-    /// Mailboxes that are in the new queue now.
+    /// Number of mailboxes that are now in the new queue.
     pub mailboxes: u64,
-    /// Messages that wait in the new queue now.
+    /// Number of waiting messages that are now in the new queue.
     pub moved: u64,
-    /// Dead letters that are in the new queue now.
+    /// Number of dead letters that are now in the new queue.
     pub dead: u64,
-    /// Messages that somebody still works on in the old one.
+    /// Number of messages that consumers of the old queue still hold.
     pub held: u64,
 }
 
-/// A queue from and to which everything can be moved.
+/// A queue that supports migration in both directions.
 pub trait Movable: Broker {
-    /// Gives a waiting message up.
+    /// Dead-letters a waiting message.
     ///
     /// # Errors
-    /// [`Error::NoMessage`] if it does not wait any more.
+    ///
+    /// [`Error::NoMessage`] if the message no longer waits.
     fn set_aside(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()>;
 
-    /// Stores a message that is not to be received before `due`, in milliseconds since the Unix
-    /// epoch. One that is there stays as it is.
+    /// Stores a message that no consumer may receive before `due`, in milliseconds since the Unix
+    /// epoch. An existing message stays unchanged.
     ///
     /// # Errors
     /// As for publishing.
     fn restore_delayed(&self, envelope: &Envelope, due: u64) -> Result<()>;
 
-    /// Stores a dead letter. One that is there stays as it is.
+    /// Stores a dead letter. An existing one stays unchanged.
     ///
     /// # Errors
     /// As for publishing.
     fn restore_dead(&self, envelope: &Envelope, reason: &str) -> Result<()>;
 }
 
-/// Moves everything that is not held from one queue to the other.
+/// Moves all messages that are not held from one queue to the other.
 ///
 /// # Errors
-/// One of the queues failed; run it again.
+///
+/// One of the queues failed; run the migration again.
 pub fn migrate(from: &dyn Movable, to: &dyn Movable) -> Result<Moved> {
     let mut moved = Moved::default();
     for mailbox in from.mailboxes()? {
@@ -96,7 +98,7 @@ pub fn migrate(from: &dyn Movable, to: &dyn Movable) -> Result<Moved> {
                 continue;
             };
             match from.set_aside(&mailbox, &id, &format!("{ASIDE}{not_before}")) {
-                // Somebody has received it since it was listed.
+                // A consumer received it since the listing.
                 Ok(()) | Err(Error::NoMessage { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -106,7 +108,7 @@ pub fn migrate(from: &dyn Movable, to: &dyn Movable) -> Result<Moved> {
     Ok(moved)
 }
 
-/// Dead letters, and among them what was set aside on its way.
+/// Moves dead letters, including messages set aside in transit.
 fn move_dead(
     from: &dyn Movable,
     to: &dyn Movable,
@@ -116,7 +118,7 @@ fn move_dead(
     for letter in from.dead_letters(mailbox)? {
         let envelope = match from.peek(mailbox, &letter.id) {
             Ok(envelope) => envelope.addressed_to(mailbox.clone()),
-            // What cannot be read stays where somebody can look at it.
+            // An unreadable message stays where a person can inspect it.
             Err(Error::Malformed { .. } | Error::TooLarge { .. } | Error::NoMessage { .. }) => {
                 continue;
             }
@@ -167,7 +169,7 @@ impl Movable for Spool {
     }
 }
 
-/// Whether it waits and was never delivered.
+/// Whether the message waits and was never delivered.
 fn is_fresh(queue: &dyn Broker, envelope: &Envelope) -> Result<bool> {
     let state = queue.state(&envelope.to, &envelope.id)?;
     Ok(matches!(state, Some(State::Queued { epoch: 0, not_before: 0 })))
