@@ -240,7 +240,7 @@ fn check(bed: &Bed, said: &[Value], specification: &str) {
     assert_eq!(read("ensemble://board"), std::fs::read_to_string(board).unwrap());
     assert_eq!(said[0]["protocol"], specification);
     assert_eq!(bed.status(1), "COMPLETED");
-    assert_eq!(bed.status(2), "PENDING", "nobody reports the step of another");
+    assert_eq!(bed.status(2), "PENDING", "no worker reports the step of another");
     assert!(bed.home.path().join("queue/reports/task-9-completed.yaml").exists());
     assert!(bed.home.path().join("queue/mailbox/Tara/done/letter-1.yaml").exists());
 }
@@ -410,7 +410,7 @@ fn a_token_file_is_made_once_and_private() {
 }
 
 #[test]
-fn nobody_in_particular_is_not_served() {
+fn a_client_without_a_name_is_refused() {
     let bed = Bed::new();
     let ran = bed.run("mcp");
     assert_eq!(ran.status.code(), Some(2), "{ran:?}");

@@ -129,14 +129,16 @@ fn an_outbox_keeps_what_the_server_cannot_take() {
     assert_eq!(outbox.post(Some(&queue), &sent).unwrap(), Posted::Sent(Published::Stored));
     drop(queue);
     server.kill();
-    // This one is sent once more, as by somebody who got no answer.
+    // This one is sent once more, as by a sender that got no answer.
     assert_eq!(outbox.post(Some(&quick), &sent).unwrap(), Posted::Kept);
     for n in 1..4 {
         assert_eq!(outbox.post(None, &message(&format!("{n}"))).unwrap(), Posted::Kept);
     }
     let full = outbox.post(None, &message("4"));
     assert!(matches!(full, Err(Error::Full { capacity: 4, .. })), "{full:?}");
-    outbox.post(None, &Envelope::new(name("nobody"), "for a mailbox that is not there")).unwrap();
+    outbox
+        .post(None, &Envelope::new(name("no-such-box"), "for a mailbox that is not there"))
+        .unwrap();
     assert_eq!(outbox.waiting().unwrap(), 5);
     server.run();
     server.answers();
@@ -144,8 +146,8 @@ fn an_outbox_keeps_what_the_server_cannot_take() {
     assert_eq!(outbox.post(Some(&back), &message("5")).unwrap(), Posted::Sent(Published::Stored));
     assert_eq!(outbox.waiting().unwrap(), 0);
     assert_eq!(settle_all(&back), ["0", "1", "2", "3", "5"]);
-    let letters = outbox.spool().dead_letters(&name("nobody")).unwrap();
-    assert!(letters[0].reason.contains("no mailbox `nobody`"), "{}", letters[0].reason);
+    let letters = outbox.spool().dead_letters(&name("no-such-box")).unwrap();
+    assert!(letters[0].reason.contains("no mailbox `no-such-box`"), "{}", letters[0].reason);
 }
 
 #[test]

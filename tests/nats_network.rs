@@ -113,8 +113,8 @@ impl Split {
         let routes = [free_port(), free_port(), free_port()];
         let monitors = [free_port(), free_port(), free_port()];
         let link = Link::to(routes[0]);
-        // All call the first one, through the link, and it tells the others of each other. So it
-        // calls nobody itself; that its own route leads to itself it notices.
+        // All servers connect to the first one through the link, and it introduces them to each
+        // other. The first one connects to no other; it detects that its own route leads to itself.
         let own = [link.port, routes[1], routes[2]];
         let servers: Vec<Server> = (0..3)
             .map(|n| {

@@ -101,7 +101,7 @@ fn judge(bed: &Bed, operation: &str, what: &str) {
     // What the watcher does at its start.
     requests.resume(ID).unwrap();
     requests.resume(ID).unwrap();
-    // What whoever was killed does when it tries again.
+    // The killed process tries again.
     let again = operate(&spool, operation);
     assert!(again.is_ok() || decided, "{what}: {again:?}");
     let entry = requests.get(ID).unwrap();
@@ -140,7 +140,7 @@ fn judge_mail(spool: &Spool, operation: &str, what: &str) {
             (&["plan_approval_request"], &["plan_approval_response", "message"])
         }
         "reject" => (&["plan_approval_request"], &["plan_approval_response"]),
-        // The question was taken out of the mailbox before anybody has read it.
+        // The question was removed from the mailbox before an agent read it.
         "cancel" => (&[], &["plan_approval_response", "message"]),
         _ => (&["shutdown_response"], &["shutdown_request", "message"]),
     };

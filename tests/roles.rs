@@ -19,7 +19,7 @@ use ensemble_core::proto::collect::Limits;
 use ensemble_core::spool::{Settings, Spool};
 use support::{Bed, name};
 
-/// A clock that only moves while somebody rests.
+/// A clock that moves only during a `rest`.
 #[derive(Default)]
 struct Hand(Cell<Duration>);
 
@@ -153,7 +153,7 @@ fn conductor_looks_every_thirty_seconds_and_gives_up_after_thirty_minutes() {
         stage.bed.records("role.patience_ended"),
         [serde_json::json!({"role": "conductor"})]
     );
-    assert!(!stage.bed.in_queue(SUMMARY_PATH).exists(), "it tells nobody itself");
+    assert!(!stage.bed.in_queue(SUMMARY_PATH).exists(), "it notifies no agent itself");
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn dispatch_waits_three_minutes_then_looks_every_thirty_seconds_and_says_what_is
     let told = stage.dispatcher().collect(&batch, Limits::default(), &mut |longest| {
         rests.push(longest.as_secs());
         stage.clock.advance(longest);
-        // Nobody rings: it is found by looking.
+        // No event comes: polling finds it.
         match rests.len() {
             2 => stage.report("good", "status: success"),
             4 => stage.report("bad", "status: failure\nreason: no disk"),

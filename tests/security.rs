@@ -107,7 +107,7 @@ fn what_may_be_typed_runs_nothing_in_any_shell() {
 }
 
 #[test]
-fn no_directory_of_a_queue_may_be_open_to_everybody() {
+fn no_directory_of_a_queue_may_be_writable_by_other_users() {
     let home = tempfile::tempdir().unwrap();
     let queue = home.path().join("queue");
     let worker = Name::new("w").unwrap();

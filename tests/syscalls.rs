@@ -1,5 +1,5 @@
-//! A process is killed, and an error is injected, at every system call of every operation on a
-//! message. Needs `strace`; skipped with a printed reason where there is none.
+//! Kills a process, or injects an error, at every system call of every operation on a message.
+//! Needs `strace`; prints the reason and skips without it.
 
 mod support;
 

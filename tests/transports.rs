@@ -1,5 +1,5 @@
-//! Every transport keeps the same contract: the suite of `conformance/` against a directory, against
-//! the double of the simulation and, with the feature `nats`, against a real server.
+//! Every transport satisfies the same contract: the suite of `conformance/` against a directory,
+//! against the double of the simulation and, with the feature `nats`, against a real server.
 
 #[path = "conformance/mod.rs"]
 mod conformance;

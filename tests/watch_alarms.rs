@@ -1,4 +1,4 @@
-//! Alarms of the blackboard with a real watcher: each occurrence is told once, whoever is killed.
+//! Alarms of the blackboard with a real watcher: each occurrence is reported once, across kills.
 
 mod support;
 #[path = "support/watcher.rs"]
@@ -53,7 +53,7 @@ fn wait_for(bed: &Bed, expected: &[&str]) {
     assert_eq!(raised(bed), expected);
 }
 
-/// Renames a board into place, so that nobody meets half of one.
+/// Renames a board into place, so that no reader sees half of one.
 fn put(bed: &Bed, board: &Board, text: &str) {
     std::fs::rename(bed.stage(text), board.path()).unwrap();
 }
@@ -71,7 +71,7 @@ fn told(bed: &Bed, mailbox: &str) -> Vec<String> {
 }
 
 #[test]
-fn each_occurrence_is_told_once_across_restarts() {
+fn each_occurrence_is_reported_once_across_restarts() {
     let (bed, board) = bed();
     let watcher = Watcher::start(&bed);
     block(&board, "task-1", "no answer since 2026-01-17T14:57:30Z: ask");
@@ -102,7 +102,7 @@ fn each_occurrence_is_told_once_across_restarts() {
 }
 
 #[test]
-fn a_watcher_that_dies_before_it_keeps_what_it_told_stores_no_second_message() {
+fn a_watcher_killed_before_saving_its_alarms_stores_no_second_message() {
     let (bed, board) = bed();
     let watcher = Watcher::start(&bed);
     block(&board, "task-1", "stuck");
@@ -120,7 +120,7 @@ fn a_watcher_that_dies_before_it_keeps_what_it_told_stores_no_second_message() {
 }
 
 #[test]
-fn a_board_that_cannot_be_read_is_told_of_and_forgets_nothing() {
+fn an_unreadable_board_raises_an_alarm_and_clears_none() {
     let (bed, board) = bed();
     let watcher = Watcher::start(&bed);
     block(&board, "task-1", "stuck");
@@ -138,7 +138,7 @@ fn a_board_that_cannot_be_read_is_told_of_and_forgets_nothing() {
 }
 
 #[test]
-fn what_must_last_is_told_after_its_grace_without_any_event() {
+fn a_lasting_condition_raises_its_alarm_after_its_grace_without_an_event() {
     let (bed, board) = bed();
     bed.spool().add_mailbox(&name("planner-1"), &Settings::default()).unwrap();
     let planner = ensemble_core::board::NewAgent::new(name("planner-1"), "planner");

@@ -1,5 +1,5 @@
-//! What happens to the directories themselves while the watcher runs: removed and made again,
-//! moved away and back, replaced, linked, mounted over. What lands afterwards is routed.
+//! Directories are removed and made again, moved away and back, replaced, linked or mounted over
+//! while the watcher runs. The watcher routes files that land afterwards.
 
 mod support;
 #[path = "support/watcher.rs"]

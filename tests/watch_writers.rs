@@ -1,5 +1,5 @@
-//! Files that are not renamed into place: what is routed is the whole file, unless its writer
-//! pauses for longer than the quiet times that the watcher documents.
+//! Files that are not renamed into place: the watcher routes the whole file, unless its writer
+//! pauses for longer than the documented quiet times.
 
 mod support;
 #[path = "support/watcher.rs"]
@@ -27,7 +27,7 @@ fn assert_whole(bed: &Bed, file: &str, start: Instant) {
 }
 
 #[test]
-fn what_a_shell_writes_is_routed_whole() {
+fn a_file_written_by_a_shell_is_routed_whole() {
     let bed = Bed::new();
     let watcher = Watcher::start(&bed);
     fs::write(bed.outside().join("whole"), whole()).unwrap();

@@ -1,7 +1,7 @@
-//! Real processes for tests: the test binary, started again to play a role.
+//! Real processes for tests: the test binary, restarted in a role.
 //!
-//! A test binary that uses this has a test `play_role` that begins with [`cast`] and returns at once
-//! when the tests are run by a person.
+//! A test binary with this module has a test `play_role` that begins with [`cast`]. It returns at
+//! once in an ordinary test run.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
@@ -17,7 +17,7 @@ const ROLE: &str = "ENSEMBLE_TEST_ROLE";
 const MARK: &str = "child says ";
 /// No wait in a test takes longer, even on a busy machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
-/// Between two looks: whoever is waited for needs the processor.
+/// Interval between two looks: the awaited process needs the processor.
 const LOOK_INTERVAL: Duration = Duration::from_micros(500);
 
 /// In a child: the role and its arguments.
@@ -114,7 +114,7 @@ impl Child {
         self.process.try_wait().unwrap().is_some()
     }
 
-    /// Kills it, and returns what it had said and nobody had heard.
+    /// Kills it, and returns the lines that it had printed and the test had not read.
     pub(crate) fn kill(&mut self) -> Vec<String> {
         self.process.kill().unwrap();
         let unheard = std::iter::from_fn(|| self.hear()).collect();

@@ -1,5 +1,5 @@
-//! A real browser, without a window, spoken to over two pipes: it emulates phones, dark mode and paper,
-//! says how it has laid out a page, and hands over the pixels.
+//! A real headless browser, controlled over two pipes. It emulates phones, dark mode and paper, and
+//! returns the layout and the pixels of a page.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;

@@ -109,7 +109,7 @@ fn garbage_loses_doubles_and_blocks_nothing() {
 }
 
 #[test]
-fn what_the_hint_does_not_name_is_received_too() {
+fn messages_missing_from_the_hint_are_received_too() {
     let bed = Bed::new();
     let sent = publish(&bed, 1500);
     assert_eq!(received(&bed), sent[0]);

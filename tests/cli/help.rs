@@ -1,5 +1,5 @@
-//! The help of every verb, as it stands in `tests/cli/help.txt` and in `docs/cli.md`. Both are
-//! written anew with `ENSEMBLE_UPDATE_SNAPSHOTS=1 cargo test -p ensemble-cli`.
+//! Compares the help of every verb with `tests/cli/help.txt` and `docs/cli.md`.
+//! `ENSEMBLE_UPDATE_SNAPSHOTS=1 cargo test -p ensemble-cli` rewrites both.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! The verbs that show things: what they show, and the shape of their JSON.
+//! The verbs that print information, and the shape of their JSON.
 
 use std::process::Command;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::bed::{Bed, keys, program};
 
 #[test]
-fn inbox_shows_what_waits_and_what_is_held_without_taking_it() {
+fn inbox_shows_waiting_and_held_messages_without_receiving_them() {
     let bed = Bed::new();
     assert_eq!(bed.ok("inbox w1"), "mailbox w1 is empty\n");
     bed.ok("send --to w1 --id a --type task --task T1 --as boss -m abc");
@@ -47,7 +47,7 @@ fn inbox_shows_what_waits_and_what_is_held_without_taking_it() {
 }
 
 #[test]
-fn inbox_tells_of_what_was_refused() {
+fn inbox_shows_refused_messages() {
     let bed = Bed::new();
     bed.ok("mailbox add small --capacity 1");
     bed.ok("send --to small -m 1");
@@ -58,7 +58,7 @@ fn inbox_tells_of_what_was_refused() {
 }
 
 #[test]
-fn inbox_shows_what_cannot_be_read() {
+fn inbox_shows_unreadable_messages() {
     let bed = Bed::new();
     std::fs::write(bed.mailbox("w1/new/broken.yaml"), "priority: [\n").unwrap();
     let shown = bed.object("inbox w1");
@@ -148,7 +148,7 @@ fn the_log_has_a_line_a_record() {
 }
 
 #[test]
-fn the_log_passes_over_what_is_no_record() {
+fn the_log_skips_lines_that_are_not_records() {
     let bed = Bed::new();
     let logs = bed.project().join(".ensemble/logs");
     let segment = std::fs::read_dir(&logs)
@@ -181,7 +181,7 @@ fn doctor_looks_at_everything_and_leaves_nothing() {
 }
 
 #[test]
-fn doctor_says_what_is_missing() {
+fn doctor_names_missing_programs() {
     let bed = Bed::empty();
     let without = |bed: &Bed| {
         crate::bed::ran(bed.command(&["doctor"]).env("PATH", "/nowhere").output().unwrap())

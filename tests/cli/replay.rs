@@ -1,4 +1,4 @@
-//! `ensemble log replay`: the log tells what is on disk, and what is not as it tells is found.
+//! `ensemble log replay`: the log matches the disk, and every difference is found.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -16,8 +16,8 @@ use crate::bed::{Bed, Ran, objects};
 const PLAN: &str =
     "task_id: 0-4-1\nsteps:\n  - {agent: Tara, goal: one}\n  - {agent: Devon, goal: two}\n";
 
-/// A project with messages in every state, a request that waits and one that is decided, a board with a
-/// task and an agent, and a step in somebody's hands.
+/// A project with messages in every state, a pending and a decided request, a board with a task and
+/// an agent, and a held step.
 fn bed() -> Bed {
     let bed = Bed::new();
     for name in ["lead", "Tara", "Devon"] {
@@ -78,7 +78,7 @@ fn message(bed: &Bed, below: &str) -> PathBuf {
 }
 
 #[test]
-fn what_is_on_disk_is_what_the_log_tells() {
+fn the_log_matches_the_disk() {
     let bed = bed();
     let (code, rows) = replay(&bed, "--strict");
     assert_eq!((code, differences(&rows)), (0, Vec::new()), "{rows:#?}");

@@ -160,7 +160,7 @@ const PHONE: Screen = Screen { width: 390, is_phone: true, ..DESK };
 const DARK_PHONE: Screen = Screen { is_dark: true, ..PHONE };
 const SMALL: Screen = Screen { width: 320, ..PHONE };
 const PAPER: Screen = Screen { width: 718, is_paper: true, ..DESK };
-/// Somebody who prefers it dark prints on white paper, too.
+/// A reader with a dark theme also prints on white paper.
 const DARK_PAPER: Screen = Screen { is_dark: true, ..PAPER };
 const SCREENS: [(&str, Screen); 7] = [
     ("desk", DESK),
@@ -339,7 +339,7 @@ fn nothing_overflows_everything_can_be_read_and_nothing_is_loaded() {
 }
 
 #[test]
-fn without_a_log_or_a_session_it_says_so() {
+fn the_page_reports_a_missing_log_or_session() {
     let bed = Bed::empty();
     bed.fails(3, "log report");
     bed.ok("init");

@@ -1,4 +1,5 @@
-//! Supervisors on the command line: the whole sprint in tmux, and what an agent says of itself.
+//! Supervisors on the command line: a whole sprint in tmux, and the reports of an agent about
+//! itself.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

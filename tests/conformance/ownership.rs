@@ -1,4 +1,4 @@
-//! Leases: one holder at a time, epochs that only grow, and nothing for those who come too late.
+//! Leases: one holder at a time, growing epochs, and refusal of late holders.
 
 use std::time::Duration;
 
@@ -108,7 +108,7 @@ pub fn a_lease_can_be_used_elsewhere(factory: Factory) {
     assert_eq!(bodies(&*bed), ["two"]);
 }
 
-pub fn somebody_else_cannot_use_a_lease(factory: Factory) {
+pub fn another_holder_cannot_use_a_lease(factory: Factory) {
     let bed = factory(&Settings::default());
     publish(&*bed, &message("one"));
     let lease = receive_as(&*bed, "alice").unwrap().lease;

@@ -136,7 +136,7 @@ pub fn run(home: &Path, operation: &str, is_marked: bool) -> Result<()> {
             let respond = || Requests::new(&spool).respond("q-1", &name("dispatch"), true, "go");
             let entry = marked(is_marked, respond)?;
             match entry.untold {
-                // It stands, and not everybody was told.
+                // The decision stands, and a recipient was not notified.
                 Some(untold) => Err(Error::NotAllowed { what: "tell".to_owned(), why: untold }),
                 None => Ok(()),
             }
@@ -205,7 +205,7 @@ pub fn judge(home: &Path, operation: &str, what: &str) {
     assert!(is_done(home, operation).expect("a look"), "{what}: it cannot be done afterwards");
     let spool = bed.spool();
     if operation == "respond" {
-        Requests::new(&spool).resume("q-1").expect("everybody is told later");
+        Requests::new(&spool).resume("q-1").expect("every recipient is notified later");
     }
     spool.sweep().expect("swept");
     let findings = spool.fsck(true).expect("checked");

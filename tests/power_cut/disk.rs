@@ -52,7 +52,7 @@ pub enum Act {
 /// A name in a directory.
 pub type Entry = (Inode, String);
 
-/// What becomes of a write that nobody has synced.
+/// The result of a write that was not synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Kept,

@@ -85,7 +85,7 @@ fn survives(name: &str, role: &str, inject: &str, is_killed: bool) -> bool {
     if let Err(error) = (story.judge)(&bed, &told, &mut found) {
         found.note(Kind::Stuck, error);
     }
-    // What the log does not take is counted, and fails nobody: see PROTOCOL.md.
+    // The log counts records that it cannot write, and no operation fails for it: see PROTOCOL.md.
     found.0.retain(|(kind, _)| is_killed || *kind != Kind::Untold);
     assert!(found.0.is_empty(), "{what}, after {told:?}: {:#?}", found.0);
     code == Some(0)

@@ -83,7 +83,7 @@ pub const ROTATE: Story = Story {
                 found.note(Kind::Undone, format!("dropped, and back in {}", back[0].0));
             }
         } else {
-            // What nobody was told of may be done.
+            // An operation that was not acknowledged may be done.
             told.retain(|mark| mark != "dead dropped");
             if whole(bed, MAILBOX).iter().all(|m| m.1.id.as_str() != "dropped") {
                 told.retain(|mark| !mark.ends_with(" dropped"));

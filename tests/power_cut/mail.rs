@@ -378,7 +378,8 @@ fn mend(spool: &Spool, found: &mut Findings) -> Result<()> {
     Ok(())
 }
 
-/// Whoever was not told sends again; then everything is received and settled, once.
+/// Every sender without an acknowledgement sends again; then everything is received and settled,
+/// once.
 fn work_off(bed: &Bed, spool: &Spool, told: &[String], found: &mut Findings) -> Result<()> {
     let mailbox = name(MAILBOX);
     for id in ["first", "urgent", "second"] {

@@ -129,7 +129,7 @@ impl Disk {
 
     fn unmount(&self) {
         let unmount = || ran(Command::new("umount").arg(&self.at), "umount");
-        eventually_true(PATIENCE, "nobody uses the disk any more", unmount);
+        eventually_true(PATIENCE, "no process uses the disk any more", unmount);
     }
 }
 

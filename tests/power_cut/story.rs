@@ -28,7 +28,7 @@ pub enum Kind {
     Undone,
     /// A receive or a release was acknowledged and has to be done again.
     GivenBack,
-    /// Nobody was told that it is stored, and half of it lies under its final name.
+    /// Half of the message has its final name, and no process was told that it is stored.
     HalfSeen,
     /// It happened, and the log does not tell.
     Untold,
@@ -46,8 +46,8 @@ impl Findings {
     }
 }
 
-/// Said by one who is killed from here on before they can sync a directory, which is the last thing that
-/// anybody does before something is acknowledged, and by another one, who comes after them.
+/// Printed by a process that is killed later, before it can sync a directory, which is the last
+/// action before an acknowledgement. The second one is printed by its successor.
 pub const KILLED: &str = "killed";
 pub const ANOTHER: &str = "another";
 

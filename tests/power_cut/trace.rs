@@ -8,7 +8,7 @@ pub const SHOWN: &str = "trace=openat,open,creat,close,write,writev,pwrite64,pwr
     symlink,symlinkat,unlink,unlinkat,mkdir,mkdirat,rmdir,dup,dup2,dup3,fcntl,lseek,copy_file_range,\
     sendfile,splice,chdir,statx,newfstatat,stat";
 
-/// A path below this is examined to say something to whoever reads the trace.
+/// A path below this is examined to pass a note to the reader of the trace.
 pub const MARK: &str = "/power-cut-mark/";
 
 /// One call, with its arguments as strace writes them.
@@ -65,8 +65,8 @@ fn unquoted(quoted: &str) -> Vec<u8> {
     digits.map(|two| u8::from_str_radix(two, 16).expect("hexadecimal digits")).collect()
 }
 
-/// All calls of a process, in the order in which they ended. One that never ended was interrupted by
-/// the end of the process, and has done nothing that anybody waited for.
+/// All calls of a process, in the order of their ends. A call without an end was interrupted by the
+/// end of the process, and no caller saw its result.
 pub fn calls(trace: &str) -> Vec<Call> {
     let mut begun: HashMap<&str, String> = HashMap::new();
     let mut calls = Vec::new();

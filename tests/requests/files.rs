@@ -99,7 +99,7 @@ pub(crate) fn who_is_asked_must_have_a_mailbox_and_who_asks_need_not(bed: &Bed) 
 }
 
 #[test]
-fn a_shutdown_is_closed_by_whoever_carries_it_out() {
+fn a_shutdown_is_closed_by_the_process_that_carries_it_out() {
     let bed = Bed::new();
     bed.shutdown("abc");
     let entry = bed.requests().respond("abc", &name("alice"), true, "").unwrap();

@@ -21,7 +21,7 @@ use rustix::process::Signal;
 
 use crate::children::{self, Child, say, wait_until};
 
-/// Nothing of whoever runs the tests reaches git.
+/// Keeps the settings of the user who runs the tests away from git.
 const ISOLATED: [(&str, &str); 6] = [
     ("GIT_CONFIG_GLOBAL", "/dev/null"),
     ("GIT_CONFIG_NOSYSTEM", "1"),
@@ -200,7 +200,8 @@ impl Supervisor {
         }
     }
 
-    /// Kills it. What it has started lives on, and keeps its output open: nobody waits for its end.
+    /// Kills it. Its children live on and keep its output open, so do not wait for the end of
+    /// output.
     pub(crate) fn kill(&self) {
         self.child.signal(Signal::KILL);
         self.child.wait_until_dead();

@@ -20,7 +20,7 @@ use children::wait_until;
 
 /// An agent that says that it runs, and goes on until it is ended.
 const FOREVER: &str = "echo $$ >> $H/pids; while :; do sleep 1; done";
-/// A lease that runs out in a test, in seconds: longer than a busy machine keeps anybody from beating.
+/// A lease that runs out in a test, in seconds: longer than a busy machine delays a beat.
 const SHORT_LEASE: u64 = 8;
 
 #[test]
@@ -156,7 +156,7 @@ fn a_second_supervisor_is_refused_and_harms_nothing() {
 }
 
 #[test]
-fn what_a_killed_supervisor_leaves_is_ended_before_anything_else_begins() {
+fn the_next_supervisor_ends_the_agent_of_a_killed_one_first() {
     let bed = Bed::new(1, 300);
     // An agent with a daemon that leaves its group.
     let agent =
@@ -165,7 +165,7 @@ fn what_a_killed_supervisor_leaves_is_ended_before_anything_else_begins() {
     let (agent_1, daemon_1) = (bed.lines("pids", 1)[0].clone(), bed.lines("daemons", 1)[0].clone());
     let registration = bed.state().agents[&name("coder-1")].epoch;
     first.kill();
-    assert!(lives(&agent_1) && lives(&daemon_1), "nobody has ended them yet");
+    assert!(lives(&agent_1) && lives(&daemon_1), "they still run");
     let second = bed.supervise("coder-1", Role::Coder, agent);
     bed.lines("pids", 2);
     let daemon_2 = bed.lines("daemons", 2)[1].clone();
@@ -179,7 +179,7 @@ fn what_a_killed_supervisor_leaves_is_ended_before_anything_else_begins() {
 }
 
 #[test]
-fn whatever_dies_with_its_supervisor_can_be_claimed_by_another_one() {
+fn a_task_of_a_dead_supervisor_can_be_claimed_by_another_one() {
     let bed = Bed::new(1, SHORT_LEASE);
     let first = bed.supervise("coder-1", Role::Coder, FOREVER);
     let orphan = bed.lines("pids", 1)[0].clone();
@@ -215,7 +215,7 @@ fn an_agent_that_stands_still_loses_its_lease_and_is_replaced() {
 }
 
 #[test]
-fn a_hand_over_is_followed_by_a_fresh_agent_that_is_told() {
+fn a_hand_over_starts_a_fresh_agent_with_the_notes() {
     let bed = Bed::new(1, 300);
     let agent = "cat > $H/prompt; echo one >> $H/runs; until [ -e $H/go ]; do sleep 0.05; done; rm $H/go; exit 42";
     let mut supervisor = bed.supervise("coder-1", Role::Coder, agent);

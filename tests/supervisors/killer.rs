@@ -1,4 +1,4 @@
-//! What happens to a team at random.
+//! Random disturbances of a team: kills, stops and clock jumps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Operations under strace: killed, or refused by the system, at each of their system calls.
+//! Runs operations under strace, with a kill or an error at each of their system calls.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
 use std::collections::BTreeMap;

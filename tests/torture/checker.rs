@@ -1,5 +1,5 @@
-//! Proves or refutes a history. Operations overlap, so only what must hold in every order of theirs
-//! counts: what ended before another began came before it.
+//! Proves or refutes a history. Operations overlap, so only rules that hold in every possible order
+//! count: an operation that ended before another began came first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -75,8 +75,8 @@ fn nothing_is_lost(history: &[Operation], disk: &Disk, wrong: &mut Vec<String>) 
     }
 }
 
-/// Of deliveries (and of steps that are handed out): numbers only grow, nobody who lost it is believed,
-/// and what is done stays done.
+/// Checks deliveries and hand-outs of steps: epochs only grow, a holder that lost its lease is
+/// refused, and settled stays settled.
 fn one_holder_at_a_time(about: &[&Operation], key: &str, wrong: &mut Vec<String>) {
     let got: Vec<&Operation> =
         about.iter().copied().filter(|o| o.is("receive", "ok") || o.is("take", "ok")).collect();
@@ -162,8 +162,8 @@ fn steps_are_done_once(history: &[Operation], disk: &Disk, wrong: &mut Vec<Strin
     }
 }
 
-/// What was acknowledged is in the log, and what is on disk and not in the log was done by somebody
-/// who was killed before they could tell.
+/// Checks that every acknowledged operation is in the log. A state on disk without a record must
+/// come from a process killed before it could record.
 fn the_log_tells_all(history: &[Operation], disk: &Disk, wrong: &mut Vec<String>) {
     let told = |kind: &str, key: &str| disk.log.contains(&(kind.to_owned(), key.to_owned()));
     let verbs = [
