@@ -135,7 +135,7 @@ struct Sim {
     taken: BTreeMap<(String, String), u64>,
     /// Leases that ran out by the clock.
     expired: u64,
-    /// What was done, for a failing seed.
+    /// The actions so far, printed for a failing seed.
     told: Vec<String>,
     _home: tempfile::TempDir,
 }
@@ -246,7 +246,7 @@ impl Sim {
     fn check(&mut self, writes: u64) {
         let text = self.board.read_text().unwrap();
         if text == self.text {
-            // What held still holds; and the log may not say that something was written.
+            // A refused change leaves the board valid; and the log has no record of it.
             let logged = self.log.0.lock().unwrap();
             assert!(logged.last().is_none_or(|last| last.revision == self.before.revision));
             return;
@@ -301,7 +301,7 @@ impl Sim {
             self.now = self.now + std::time::Duration::from_secs(30);
             self.observe();
         }
-        assert_eq!(leases(&self.before), [], "what the dead held is free");
+        assert_eq!(leases(&self.before), [], "no dead actor holds a task");
         // Where every task is can be read from the log alone.
         let mut tasks = BTreeMap::from([("task-0".to_owned(), "UNCLAIMED".to_owned())]);
         for written in self.log.0.lock().unwrap().iter() {

@@ -231,7 +231,7 @@ fn a_shell_that_was_there_before_stays() {
     type_in(&format!("sh -c 'echo $$ >> {0}; sleep 1000 & echo $! >> {0}; wait'", pids.display()));
     let [background, agent, child] = bed.pids(3)[..] else { panic!("three of them") };
     assert_eq!(bed.leave(Consent::Forced, LONG), Departed::Gone { survivors: 0 });
-    assert!(lives(shell) && lives(background), "what was not the agent's stays");
+    assert!(lives(shell) && lives(background), "processes outside of the agent survive");
     assert!(!lives(agent) && !lives(child));
     assert!(bed.tmux.server.panes().expect("panes").iter().any(|p| p.id == pane));
 }

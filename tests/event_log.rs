@@ -23,7 +23,7 @@ use children::{Child, Dice, cast, say, wait_for_parent, wait_until};
 
 /// Rotates after a few records.
 const TINY: u64 = 2_000;
-/// Of writers whose lines must all be in order, however slow the machine is.
+/// Patience of writers whose lines must all be in order, on any machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[test]

@@ -60,7 +60,7 @@ impl Dice {
     }
 }
 
-/// What means something to one reader or another.
+/// Tokens with a meaning to one of the readers.
 const WORDS: [&str; 30] = [
     "\n",
     ": ",

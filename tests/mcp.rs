@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 /// The versions that were tried.
 const PYTHON_CLIENT: &str = "mcp==2.3.0";
 const INSPECTOR: &str = "@modelcontextprotocol/inspector@0.15.0";
-/// What it needs, whatever the system has.
+/// The packages it needs, whatever the system has.
 const NODE: &str = "node@22";
 /// How the Python client begins, and what both sides speak then: the newest and its predecessor.
 const SPECIFICATIONS: [(&str, &str); 2] =
@@ -178,7 +178,7 @@ fn python() -> Option<PathBuf> {
     dir.map(|dir| dir.join("venv/bin/python"))
 }
 
-/// What the Python client has printed: the tools, each call, the resources.
+/// The output of the Python client: the tools, each call, the resources.
 fn play(command: &mut Command) -> Vec<Value> {
     let ran = command.output().unwrap();
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
@@ -225,7 +225,7 @@ fn check(bed: &Bed, said: &[Value], specification: &str) {
     assert!(claims[0].1.contains("\"task\":\"task-1\"") && claims[0].1.contains(".worktrees"));
     assert!(claims[1].1.contains("its status is CLAIMED"), "{claims:?}");
     let beats = &answers["heartbeat"];
-    assert!(beats[1].1.contains("\"board\":300"), "what is claimed goes on: {beats:?}");
+    assert!(beats[1].1.contains("\"board\":300"), "a claimed task continues: {beats:?}");
     assert!(answers["handoff"][0].1.contains("next_action: is empty"), "{:?}", answers["handoff"]);
     assert!(bed.home.path().join(".worktrees/task-1/.git").exists());
     let read = |uri: &str| resources[uri].as_str().unwrap();

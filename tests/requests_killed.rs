@@ -98,7 +98,7 @@ fn judge(bed: &Bed, operation: &str, what: &str) {
         assert_eq!(entry.request.content, ask_content(operation), "{what}: it is whole");
     }
     let decided = before.as_ref().is_some_and(|entry| entry.decision.is_some());
-    // What the watcher does at its start.
+    // The watcher's work at its start.
     requests.resume(ID).unwrap();
     requests.resume(ID).unwrap();
     // The killed process tries again.

@@ -121,7 +121,7 @@ fn an_instruction_is_sent_once_and_collected_as_the_same_batch() {
     assert_eq!(stage.bed.total("dispatch"), 1, "sent once");
     let read = contract::read_as::<Instruction>(&delivery.envelope.body, "body".as_ref());
     let Ok(Reading::Whole(read)) = read else { panic!("{read:?}") };
-    assert_eq!(Batch::of(&read).unwrap(), sent, "who collects it means the same batch");
+    assert_eq!(Batch::of(&read).unwrap(), sent, "the collector sees the same batch");
     assert_ne!(Batch::of(&instruction("tuesday")).unwrap().id, sent.id);
     // From here on to the summary that Conductor reads.
     let mut rests = 0;
@@ -231,7 +231,7 @@ fn conductor_finishes_what_a_dispatcher_had_decided_when_it_died() {
     let mut summary = Summary::new(1);
     summary.errors = vec!["t-1 is missing: it waits in the mailbox of worker-1".to_owned()];
     stage.batches().tell(&batch.id, &summary, &name("dispatch"), &stage.log).unwrap();
-    // As it is between the decision and the rename.
+    // The state between the decision and the rename.
     std::fs::remove_file(stage.bed.state().join("batches/batch.told")).unwrap();
     std::fs::remove_file(stage.bed.in_queue(SUMMARY_PATH)).unwrap();
     let mut no_rest = |_| panic!("it does it itself");

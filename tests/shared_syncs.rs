@@ -106,8 +106,8 @@ fn calls(trace: &str) -> Vec<Call> {
     calls
 }
 
-/// What a power cut could undo although the call that did it has returned; and how many operations
-/// and directory syncs there were.
+/// Completed operations that a power cut could undo; and the number of operations and directory
+/// syncs.
 fn judge(trace: &str) -> (Vec<String>, usize, usize) {
     let calls = calls(trace);
     let succeeded = |call: &&Call| call.text.trim_end().ends_with("= 0");
@@ -202,8 +202,8 @@ fn damaged_and_removed_counters_are_harmless() {
     assert_eq!(bed.total("dispatch"), 9);
 }
 
-/// As [`judge`], of what is made safe by the log: what a power cut could undo although the call that did it
-/// has returned; and how many operations and syncs of the log there were.
+/// As [`judge`], for operations made durable by the log: completed operations that a power cut
+/// could undo, and the number of operations and syncs of the log.
 fn judge_logged(trace: &str) -> (Vec<String>, usize, usize) {
     let calls = calls(trace);
     let of = |kind: &'static str, part: &str| -> Vec<&Call> {

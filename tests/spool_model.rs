@@ -148,7 +148,7 @@ impl Bed {
         self.models.entry(id).or_insert(fresh);
     }
 
-    /// Of those in front the most urgent, else one that is in line.
+    /// The most urgent message in front, or else the next in line.
     fn receive(&mut self) {
         let in_front = |m: &&Model| m.place == Place::Waits { in_front: true };
         let urgent = self.models.values().filter(in_front).map(|m| m.priority).max();

@@ -244,7 +244,7 @@ fn nothing_is_logged_or_removed_after_a_failed_sync_until_it_is_repaired() {
     assert!(findings.iter().any(|f| f.repair == Repair::Replay && f.repaired), "{findings:?}");
     use std::os::unix::fs::MetadataExt as _;
     let after = fs::metadata(at(&bed, "done/one.yaml")).unwrap();
-    assert_ne!(before.ino(), after.ino(), "what counts as written is written anew");
+    assert_ne!(before.ino(), after.ino(), "a file that counts as written is rewritten");
     assert!(segments(&bed).is_empty());
     publish(&spool, "three");
     assert_eq!(segments(&bed).len(), 1);
@@ -308,7 +308,7 @@ fn threads_of_one_process_share_a_segment_and_go_on_to_the_next() {
     assert!(segments(&bed).len() < 3, "{:?}", segments(&bed));
 }
 
-/// What one file may be after a power cut, if the log tells of its message.
+/// Possible states of a file after a power cut, if the log has its message.
 fn spoil(bed: &Bed, random: &mut Random, id: &str, is_new_in_log: bool) {
     for state in ["new", "cur", "done"] {
         let dir = at(bed, state);

@@ -39,7 +39,7 @@ fn block(board: &Board, id: &str, reason: &str) {
     change(board, |locked| locked.block(&name(id), None, reason, &["why?".to_owned()]));
 }
 
-/// What was recorded: alarm, and of what.
+/// The records: alarm, and its subject.
 fn raised(bed: &Bed) -> Vec<String> {
     let text = |data: &Value| {
         format!("{} {}", data["alarm"].as_str().unwrap(), data["about"].as_str().unwrap())
@@ -82,7 +82,7 @@ fn each_occurrence_is_reported_once_across_restarts() {
     }
     block(&board, "task-2", "again");
     wait_for(&bed, &["blocked task-1", "blocked task-2"]);
-    // What is told but not yet kept is recorded again, as another test has it.
+    // An alarm that is raised but not saved is recorded again; another test covers this.
     let kept = || std::fs::read_to_string(bed.state().join("alarms.json")).unwrap_or_default();
     eventually_true(PATIENCE, "both are kept", || kept().contains("task-2"));
     watcher.kill();
@@ -95,7 +95,7 @@ fn each_occurrence_is_reported_once_across_restarts() {
     assert_eq!(bodies.len(), 3, "{bodies:?}");
     let asks = |body: &String| body.contains("no answer since 2026-01-17T14:57:30Z: ask");
     assert_eq!(bodies.iter().filter(|body| asks(body)).count(), 1, "{bodies:?}");
-    // What was told is forgotten when it is over, and kept otherwise.
+    // A raised alarm is cleared when its condition ends, and kept otherwise.
     change(&board, |locked| locked.unblock(&name("task-2")));
     watcher.wait_for_status("one is left", |status| status["alarms"]["raised"] == 1);
     watcher.stop();
@@ -149,7 +149,7 @@ fn a_lasting_condition_raises_its_alarm_after_its_grace_without_an_event() {
     let old: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
     Control::put(board.path().parent().unwrap(), ControlFile::Pause, old, "lunch").unwrap();
     wait_for(&bed, &["stale_draft later", "pause_stale PAUSE"]);
-    assert_eq!(told(&bed, "planner-1").len(), 2, "who plans is told");
+    assert_eq!(told(&bed, "planner-1").len(), 2, "the planner is notified");
     assert_eq!(told(&bed, "conductor").len(), 0);
     watcher.stop();
 }

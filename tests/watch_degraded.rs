@@ -111,7 +111,7 @@ fn a_watcher_stops_cleanly_and_at_once_also_in_a_burst() {
         if burst > 0 {
             eventually_true(PATIENCE, "it routes", || bed.total("dispatch") > before);
         }
-        // What it does after the signal is counted, so it must not go on in between.
+        // The test counts the watcher's work after the signal, so it must not continue in between.
         watcher.stand_still();
         let at_signal = bed.total("dispatch");
         let start = Instant::now();

@@ -22,8 +22,8 @@ use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 use support::{Bed, PATIENCE, eventually, eventually_true, name};
 use watcher::Watcher;
 
-/// What all of them together may cost on a busy machine, on top of the patience with files that
-/// may still be completed.
+/// The time limit for all of them together on a busy machine, in addition to the patience with
+/// files that may still be completed.
 const TOTAL: Duration = Duration::from_secs(60);
 
 /// Lets a file land by a rename, whatever it is.
@@ -33,7 +33,7 @@ fn land(bed: &Bed, file: &str, make: impl FnOnce(&Path)) {
     fs::rename(made, bed.in_queue("reports").join(file)).unwrap();
 }
 
-/// What cannot be a report: it is put aside with its reason.
+/// Files that cannot be a report: rejected with a reason.
 fn land_what_is_put_aside(bed: &Bed) -> Vec<&'static str> {
     let write = |file: &str, content: &[u8]| land(bed, file, |p| fs::write(p, content).unwrap());
     land(bed, "sparse-completed.yaml", |p| File::create(p).unwrap().set_len(1 << 30).unwrap());

@@ -13,7 +13,7 @@ use std::time::Instant;
 use support::{Bed, PATIENCE, eventually_true};
 use watcher::Watcher;
 
-/// Of half a file nothing must be routed, also when half of it is a document of its own.
+/// Half of a file must not be routed, even if that half is a document of its own.
 const HALVES: [&str; 2] = ["first: half\n", "second: half\n"];
 
 fn whole() -> String {

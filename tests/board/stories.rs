@@ -348,7 +348,7 @@ fn the_circuit_breaker_trips_once_and_only_a_person_resets_it() {
     bed.change(|board| board.note_analysis(&analysis()));
     assert_eq!(bed.state().circuit_breaker.unwrap().status.as_deref(), Some("TRIGGERED"));
     bed.change(|board| board.resume("joe"));
-    assert_eq!(analysis().verdict, Verdict::Ok, "what was acknowledged counts no more");
+    assert_eq!(analysis().verdict, Verdict::Ok, "an acknowledged pattern no longer counts");
     assert!(bed.refuse(|board| board.resume("joe")).to_string().contains("is not triggered"));
     for kind in ["workaround", "spec_gap", "spec_ambiguity", "debt_created", "debt_created"] {
         note(kind, serde_json::json!({}));

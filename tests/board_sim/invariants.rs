@@ -82,7 +82,7 @@ impl Seen {
     }
 }
 
-/// What is broken; each with its number.
+/// The broken invariants, each with its number.
 pub(crate) fn broken(seen: &Seen, before: &Seen) -> Vec<String> {
     let mut found = Vec::new();
     let mut must = |number: u8, holds: bool, what: &str| {

@@ -17,7 +17,7 @@ use super::Sim;
 pub(crate) struct Observer {
     watch: LeaseWatch<Leased>,
     looked: Monotonic,
-    /// By name and registration: the sequence, and when it was written.
+    /// By name and registration: the sequence, and the time of its write.
     beats: BTreeMap<(Name, u64), (u64, Monotonic)>,
 }
 
@@ -49,7 +49,7 @@ impl Sim {
         }
     }
 
-    /// What an observer would see of a lease now.
+    /// The lease as an observer sees it now.
     pub(crate) fn sequence_of(&self, lease: &Leased) -> u64 {
         let seen = scan(&self.before, &self.directory()).unwrap();
         let of = |event| match event {

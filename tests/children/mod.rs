@@ -25,7 +25,7 @@ pub(crate) fn cast() -> Option<Vec<String>> {
     std::env::var(ROLE).ok().map(|role| role.split('\n').map(str::to_owned).collect())
 }
 
-/// In a child: tells the parent something.
+/// In a child: sends a line to the parent.
 pub(crate) fn say(text: impl std::fmt::Display) {
     // One write, so that a kill cannot separate the line from its newline.
     let line = format!("{MARK}{text}\n");
@@ -33,7 +33,7 @@ pub(crate) fn say(text: impl std::fmt::Display) {
     std::io::stdout().flush().unwrap();
 }
 
-/// In a child: waits until the parent says so, or has died.
+/// In a child: waits for a word of the parent, or for its death.
 pub(crate) fn wait_for_parent() {
     let _ = std::io::stdin().read_line(&mut String::new());
 }
@@ -69,7 +69,7 @@ impl Child {
         Self { process, output }
     }
 
-    /// What it says next; `None` once it has ended.
+    /// The next line; `None` once the child has ended.
     pub(crate) fn hear(&mut self) -> Option<String> {
         let mut line = String::new();
         while self.output.read_line(&mut line).unwrap() > 0 {

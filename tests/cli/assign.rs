@@ -90,7 +90,7 @@ impl Team {
         all.into_iter().filter(|record| record["type"] == kind).collect()
     }
 
-    /// What the agent was told besides pings.
+    /// The lines that the agent received besides pings.
     fn nudges(&self) -> usize {
         self.tmux.received().iter().filter(|line| !line.starts_with("AGENT_TEAM_PING")).count()
     }

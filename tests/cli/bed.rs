@@ -15,7 +15,7 @@ pub(crate) struct Bed {
     home: tempfile::TempDir,
 }
 
-/// What a run has printed, and its exit code.
+/// Output of a run, and its exit code.
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct Ran {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::bed::Bed;
 
 const UPDATE_VARIABLE: &str = "ENSEMBLE_UPDATE_SNAPSHOTS";
-/// What follows this line in `docs/cli.md` is generated.
+/// The rest of `docs/cli.md` after this line is generated.
 const MARK: &str = "<!-- generated from `--help` by tests/cli/help.rs -->\n";
 
 fn repository() -> PathBuf {

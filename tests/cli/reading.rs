@@ -225,7 +225,7 @@ fn doctor_finds_locks_that_do_not_lock() {
     assert_ne!(ran.code, 0, "{ran:?}");
 }
 
-/// What a run prints on a terminal.
+/// The output of a run on a terminal.
 fn on_a_terminal(bed: &Bed, line: &str) -> String {
     let shown = Command::new("script")
         .args(["-qec", &format!("{} {line}", program().display()), "/dev/null"])
@@ -250,7 +250,7 @@ fn a_message_cannot_act_upon_a_terminal() {
         assert!(shown.contains("\\u{1b}]0;owned\\u{7}\\u{1b}[2J\\u{202e}abc\ttab"), "{shown:?}");
     }
     bed.send(hostile);
-    assert_eq!(bed.ok("recv --as w1 --body"), hostile, "a program gets what was sent");
+    assert_eq!(bed.ok("recv --as w1 --body"), hostile, "a program receives the sent bytes");
 }
 
 #[test]
@@ -296,7 +296,7 @@ fn why_tells_the_story_of_a_task_with_its_messages_and_of_nothing_else() {
     let text = bed.ok("why m1");
     assert!(text.contains("message.acked  w1"), "{text}");
     assert!(text.contains("now  what=message id=m1 mailbox=w1 state=acked"), "{text}");
-    // What nothing was written of is no error to look for, and not a story either.
+    // A search for a name without records is no error, and gives no story.
     let nothing = bed.fails(3, "why T9");
     assert!(nothing.contains("nothing is known of `T9`"), "{nothing}");
 }

@@ -62,7 +62,7 @@ fn replay(bed: &Bed, flags: &str) -> (i32, Vec<Value>) {
     (code, objects(&stdout))
 }
 
-/// What differs, as `kind about id`.
+/// The differences, as `kind about id`.
 fn differences(rows: &[Value]) -> Vec<String> {
     let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
     let differing = rows.iter().filter(|row| row["kind"].is_string());
@@ -213,7 +213,7 @@ fn killed_commands_leave_no_contradiction() {
         (0..10).map(|_| bed.ok("send --to w2 -m text").trim_end().to_owned()).collect();
     bed.ok("recv --as w2");
     bed.ok("recv --as w2");
-    // Of each four, one has ended, and the others are killed wherever they are.
+    // One of each four has ended; the others are killed at any point.
     let settle = format!("settle {} --as w2", ids[0]);
     let release = format!("release {} --as w2", ids[1]);
     let verbs = ["recv --as w2", &release, &settle, "send --to w2 -m text"];

@@ -175,7 +175,7 @@ impl Mcp {
         }
     }
 
-    /// What a tool answers: its text, which is an object unless it has refused.
+    /// The answer of a tool: its text, which is an object unless the tool refused.
     fn call(&mut self, tool: &str, arguments: &Value) -> String {
         let params = json!({ "name": tool, "arguments": arguments });
         self.say(&json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params }));

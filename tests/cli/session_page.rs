@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::bed::Bed;
 use crate::browser::{Browser, Picture, Screen};
 
-/// As long as a name may be.
+/// The longest allowed name.
 const LONG_NAME: &str = "a-reviewer-whose-name-is-as-long-as-the-name-of-an-agent-may-be1";
 
 /// When, what, who, and more.
@@ -172,7 +172,7 @@ const SCREENS: [(&str, Screen); 7] = [
     ("dark-paper", DARK_PAPER),
 ];
 
-/// What the page is painted with.
+/// The colours of the page.
 struct Colours {
     page: [u8; 3],
     card: [u8; 3],
@@ -278,7 +278,7 @@ fn check_timeline(browser: &mut Browser, name: &str, screen: Screen, held: &[Hel
     assert!(picture.colours(title) > 10, "{name}: the heading is not drawn");
 }
 
-/// What does not fit, by the browser's own layout.
+/// The overflowing elements, by the browser's own layout.
 const OVERFLOW: &str = "(() => { const root = document.documentElement, out = [];
   if (root.scrollWidth > root.clientWidth) out.push('page ' + root.scrollWidth);
   for (const e of document.querySelectorAll('body *')) { const r = e.getBoundingClientRect();

@@ -100,7 +100,7 @@ pub fn a_lease_can_be_used_elsewhere(factory: Factory) {
     publish(&*bed, &message("one"));
     publish(&*bed, &message("two"));
     let (one, two) = (receive(&*bed).lease, receive(&*bed).lease);
-    // As a command does that settles what another one has received.
+    // As a command does that settles a message received by another process.
     bed.again().transport().settle(&one).unwrap();
     bed.again().transport().release(&two, Duration::ZERO).unwrap();
     assert_fenced(&*bed, &one);

@@ -83,7 +83,7 @@ pub fn prepare(home: &Path, operation: &str) -> Result<()> {
         "respond" => drop(Requests::new(&spool).ask(ask())?),
         "board" => {
             let board = Board::create(home, BoardOptions::new("earlier"))?;
-            // What is beside it is known then.
+            // The files beside it are known then.
             drop(board.lock()?);
         }
         "document" => fs::write(home.join("counter"), "1\n").expect("a document"),
@@ -97,7 +97,7 @@ pub fn prepare(home: &Path, operation: &str) -> Result<()> {
     spool.add_mailbox(&name("later"), &Settings::default())
 }
 
-/// In a process: everything is open before the fault begins.
+/// In a process: opens everything before the fault begins.
 pub fn play(operation: &str) {
     let home = PathBuf::from(given("QUEUE")).parent().expect("a project").to_owned();
     let result = run(&home, operation, true);

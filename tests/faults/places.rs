@@ -78,7 +78,7 @@ fn on_a_full_file_system_all_is_refused_or_done_and_goes_on_afterwards() {
             let words = ["free some room"];
             assert_clear(home.path(), operation, &text, &words);
         } else {
-            // What needs no room: a rename.
+            // A rename needs no room.
             assert_eq!(code, Some(0), "{operation}: {text}");
         }
         fs::remove_file(ballast).expect("room");

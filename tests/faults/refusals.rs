@@ -51,7 +51,7 @@ fn injections(
     injections
 }
 
-/// What the process ended with, and what it said.
+/// Exit code and output of the process.
 fn run(home: &Path, operation: &str, injections: &[String]) -> (Option<i32>, String) {
     let mut arguments = vec!["-s", "4096"];
     arguments.extend(injections.iter().flat_map(|one| ["-e", one.as_str()]));

@@ -202,7 +202,7 @@ fn stands_still(pid: rustix::process::Pid) -> bool {
     })
 }
 
-/// What the server itself says of its streams and of those that vote on them.
+/// The server's own report of its streams and of the members that vote on them.
 fn is_healthy(monitor: u16) -> std::io::Result<bool> {
     let mut stream = TcpStream::connect(("127.0.0.1", monitor))?;
     stream.set_read_timeout(Some(Duration::from_secs(1)))?;

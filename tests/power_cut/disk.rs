@@ -41,11 +41,11 @@ pub enum Act {
         inode: Inode,
         bytes: usize,
     },
-    /// Of a file: what was written to it. Of a directory: the names in it.
+    /// For a file: its writes. For a directory: its names.
     Sync(Inode),
     /// Everything.
     SyncAll,
-    /// What the process said, for instance that something is acknowledged.
+    /// A line printed by the process, for instance an acknowledgement.
     Mark(String),
 }
 
@@ -69,7 +69,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// What is on disk below a directory, but for the names that `skip` tells.
+    /// Everything on disk below a directory, except names that `skip` selects.
     pub fn read(root: &Path, skip: fn(&str) -> bool) -> Self {
         let mut disk = Self::default();
         disk.read_directory(root, skip);

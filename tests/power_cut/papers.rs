@@ -195,7 +195,7 @@ pub const TELL: Story = Story {
         }
         let text = |bed: &Bed| fs::read_to_string(bed.in_queue(SUMMARY_PATH)).unwrap_or_default();
         let before = text(bed);
-        // What lies there whole may have been read and delivered.
+        // A whole file may have been read and delivered.
         let has_landed = before == ensemble_core::contract::write(&summary("one"));
         let is_acknowledged = is_acknowledged || has_landed;
         let said = batches.tell(&name("one"), &other, &name("other"), &NullRecorder);

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-/// What strace is asked to show. Strings come whole, and in hexadecimal digits.
+/// Options of strace. It prints strings whole, in hexadecimal digits.
 pub const SHOWN: &str = "trace=openat,open,creat,close,write,writev,pwrite64,pwritev,pwritev2,ftruncate,\
     truncate,fallocate,fsync,fdatasync,syncfs,sync,sync_file_range,rename,renameat,renameat2,link,linkat,\
     symlink,symlinkat,unlink,unlinkat,mkdir,mkdirat,rmdir,dup,dup2,dup3,fcntl,lseek,copy_file_range,\
@@ -44,7 +44,7 @@ impl Call {
         self.arguments.get(at).is_some_and(|flags| flags.split('|').any(|one| one == flag))
     }
 
-    /// What a process says by looking for a file that is not there.
+    /// A note that a process leaves in the trace by looking for a missing file.
     pub fn mark(&self) -> Option<String> {
         let at = match self.name.as_str() {
             "statx" | "newfstatat" => 1,

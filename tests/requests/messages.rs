@@ -1,4 +1,4 @@
-//! What is sent, to whom, and what the messages of other programs do.
+//! Messages about requests and their recipients, and the effect of messages by other programs.
 
 use ensemble_core::message::{Envelope, MessageId};
 use ensemble_core::proto::request::{Decision, Outcome, Refusal};

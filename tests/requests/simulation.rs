@@ -28,11 +28,11 @@ const SEEDS: u64 = 60;
 /// After its deadline a request is closed within this, once a watcher runs.
 const SLACK: Duration = Duration::from_secs(60);
 
-/// What is in the place of a decision file.
+/// Content in the place of a decision file.
 #[derive(Clone, Debug, PartialEq)]
 enum File {
     Valid(Decision),
-    /// By a stranger, or torn.
+    /// Written by a stranger, or torn.
     Junk,
 }
 

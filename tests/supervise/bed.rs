@@ -190,7 +190,7 @@ pub(crate) struct Supervisor {
 }
 
 impl Supervisor {
-    /// What it says next.
+    /// The next line of its output.
     pub(crate) fn hear(&mut self, wanted: &str) -> String {
         loop {
             let line = self.child.hear().unwrap_or_else(|| panic!("it ended without `{wanted}`"));
@@ -230,7 +230,7 @@ impl Surroundings for Here {
     }
 }
 
-/// In a child: supervises until `stop-<id>` is there.
+/// In a child: supervises until `stop-<id>` exists.
 pub(crate) fn play(role: &[String]) {
     let home = Path::new(&role[0]);
     let (board, worktrees, log) = open(home, &role[1]);

@@ -70,7 +70,7 @@ fn an_agent_gets_its_prompt_its_worktree_and_its_numbers() {
     let pwd = std::fs::read_to_string(bed.file("pwd")).unwrap();
     assert_eq!(Path::new(pwd.trim_end()), bed.worktrees.path_of(&task));
     assert_eq!(supervisor.stop(), "result Stopped");
-    // What it held is free, its name is, and nothing that it wrote down is left.
+    // Its task and its name are free, and none of its files is left.
     assert_eq!(bed.task(1).status, Status::Unclaimed);
     assert!(bed.state().agents.is_empty());
     assert!(!bed.file(".ensemble/supervise/coder-1.yaml").exists());
@@ -185,7 +185,7 @@ fn a_task_of_a_dead_supervisor_can_be_claimed_by_another_one() {
     let orphan = bed.lines("pids", 1)[0].clone();
     let second = bed.supervise("coder-2", Role::Coder, FOREVER);
     first.kill();
-    // Its lease runs out; before it is taken away, its agent is ended.
+    // Its lease runs out; its agent is ended before the lease is taken away.
     let pids = bed.lines("pids", 2);
     assert!(!lives(&orphan) && lives(&pids[1]));
     let task = bed.until(1, Status::Claimed);
@@ -258,7 +258,7 @@ fn nothing_is_claimed_while_paused_and_nothing_spawned_after_a_claim() {
     Control::remove(&bed.file(".ensemble"), ControlFile::Pause).unwrap();
     Control::remove(&bed.file(".ensemble"), ControlFile::Checkpoint).unwrap();
     bed.lines("runs", 1);
-    // What runs goes on; what would follow it does not begin.
+    // A running agent continues; no new one starts.
     put(&bed, ControlFile::Pause);
     std::fs::write(bed.file("go"), "").unwrap();
     supervisor.hear("agent ended");

@@ -12,12 +12,12 @@ use crate::is_hopeless;
 use crate::killer::Killer;
 use crate::team::own;
 
-/// Of so many jumps at least one is seen in the order of the board's writes.
+/// At least one of this many jumps is visible in the order of the board's writes.
 const JUMPS_SEEN: u64 = 12;
-/// By more than this only a clock goes back that was set, in milliseconds.
+/// A clock that goes back by more than this, in milliseconds, was set.
 const BACK_MS: i64 = 60_000;
 
-/// What agents wrote down.
+/// The files that agents wrote.
 pub(crate) fn journal(home: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(own(home).join("journal")).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
@@ -48,12 +48,12 @@ fn writes(bed: &Bed) -> Vec<Record> {
     by_revision.into_values().collect()
 }
 
-/// What the log says of claims and reviews.
+/// The claims and reviews in the log.
 #[derive(Default)]
 struct Claims {
     count: usize,
     lost: usize,
-    /// Those whose leases ran out.
+    /// Holders whose leases ran out.
     ran_out: BTreeSet<u64>,
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct Killer {
     home: PathBuf,
     pub(crate) team: Team,
     dice: Dice,
-    /// Who goes on when.
+    /// Stopped processes and the time of their continuation.
     stopped: Vec<(Instant, u32)>,
     /// How often agents were killed at a task.
     at_task: BTreeMap<String, u64>,

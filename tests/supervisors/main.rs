@@ -48,7 +48,7 @@ fn is_hopeless(task: &str) -> bool {
     number % 13 == 12 || number % 17 == 15
 }
 
-/// What the planner blocks it also unblocks.
+/// The planner also unblocks the tasks that it blocks.
 fn is_over(state: &State) -> bool {
     state.tasks.iter().all(|task| match is_hopeless(task.id.as_str()) {
         true => task.status == Status::Blocked,

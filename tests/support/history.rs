@@ -29,7 +29,7 @@ impl Writer {
     }
 }
 
-/// What all processes together have noted.
+/// The notes of all processes together.
 #[derive(Debug, Default)]
 pub struct History {
     /// Every note of a kind: id and epoch.

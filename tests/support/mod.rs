@@ -157,8 +157,8 @@ pub fn role_command(role: &str, variables: &[(&str, &str)]) -> Command {
     command
 }
 
-/// What this process is to be; `None` in the test program itself. A process with a role dies with
-/// the one that started it.
+/// Role of this process; `None` in the test program itself. A process with a role dies with its
+/// parent.
 pub fn role() -> Option<String> {
     let role = std::env::var(ROLE_VARIABLE).ok()?;
     die_with_parent();

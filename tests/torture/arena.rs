@@ -255,7 +255,7 @@ impl Arena {
         let spool = Spool::open(&self.bed.queue(), told).expect("the queue");
         let requests = Requests::new(&spool);
         for id in requests.ids().expect("requests") {
-            // As the watcher does for who was killed.
+            // As the watcher does for a killed holder.
             let entry = requests.resume(id.as_str()).expect("resumed").expect("a request");
             let state = entry.state().to_owned();
             disk.decisions.insert(id.to_string(), state);
@@ -291,7 +291,7 @@ impl Arena {
         }
     }
 
-    /// What needs no history: reports are routed once, nothing is torn, nothing is left to mend.
+    /// Checks without the history: reports are routed once, no file is torn, and no repair is due.
     pub fn judge_the_rest(&self) {
         let routed = self.bed.routed("dispatch");
         assert!(routed.values().all(|bodies| bodies.len() == 1), "routed once: {routed:?}");

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::journal::Operation;
 
-/// What the disk says afterwards.
+/// The final state on disk.
 #[derive(Debug, Default)]
 pub struct Disk {
     /// Each message with the states in which it lies.
@@ -15,9 +15,9 @@ pub struct Disk {
     /// The tasks of the board, in their order, and its revision.
     pub tasks: Vec<String>,
     pub revision: u64,
-    /// Of each step, its status and how many of its runs were successes.
+    /// For each step, its status and the number of its successful runs.
     pub steps: BTreeMap<String, (String, usize)>,
-    /// What the event log tells: the type of a record and what it is about.
+    /// The event log: the type of each record and its subject.
     pub log: BTreeSet<(String, String)>,
     /// Which revisions of the board it tells.
     pub revisions: BTreeSet<u64>,

@@ -25,7 +25,7 @@ struct Line {
     outcome: Option<Outcome>,
 }
 
-/// What an operation was told.
+/// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// `ok`, `refused`, `nothing` or another word of its verb.
@@ -39,7 +39,7 @@ pub struct Outcome {
 pub struct Operation {
     pub who: String,
     pub verb: String,
-    /// What it was done to.
+    /// The object of the operation.
     pub key: String,
     pub start: u64,
     /// Never, if its process was killed inside.

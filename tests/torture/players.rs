@@ -31,7 +31,7 @@ pub struct Player {
     me: Name,
     stop: PathBuf,
     journal: Journal,
-    /// What earlier lives of this player have begun: verb and key.
+    /// Operations begun by earlier lives of this player: verb and key.
     begun: Vec<(String, String)>,
     /// And of which they know the end.
     known: Vec<(String, String)>,
@@ -98,7 +98,7 @@ impl Player {
         }
     }
 
-    /// What an earlier life has begun and does not know the end of, each once.
+    /// Operations of an earlier life with an unknown outcome, each once.
     fn unsure(&mut self, verb: &str) -> Vec<String> {
         let known = &self.known;
         let mut unsure: Vec<String> = self

@@ -143,7 +143,7 @@ impl Bed {
         all.lines().map(str::to_owned).collect()
     }
 
-    /// What a file says in a commit.
+    /// The content of a file in a commit.
     pub(crate) fn file_in(&self, commit: &str, file: &str) -> String {
         git(self.home.path(), &["show", &format!("{commit}:{file}")])
     }

@@ -27,7 +27,7 @@ code=$?
 exit $code
 "#;
 
-/// In a child: does it, with the git that kills.
+/// In a child: runs the operation, with the git that kills.
 pub(crate) fn play(role: &[String]) {
     let [operation, home, agent, epoch, at, when] = role else { panic!("{role:?}") };
     let home = Path::new(home);

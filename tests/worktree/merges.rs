@@ -21,7 +21,7 @@ fn a_merge_moves_the_integration_branch_and_nothing_of_the_user() {
     let bed = Bed::new();
     bed.task("t1");
     bed.approved("t1", "new", "x");
-    // In the middle of something: staged, changed and untracked.
+    // In the middle of work: staged, changed and untracked files.
     std::fs::write(bed.home.path().join("staged"), "s").unwrap();
     git(bed.home.path(), &["add", "staged"]);
     std::fs::write(bed.home.path().join("README"), "mine").unwrap();
