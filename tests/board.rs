@@ -1,4 +1,5 @@
-//! The blackboard by its public face: rules, stories of whole tasks, boards of other programs.
+//! The blackboard through its public interface: rules, stories of whole tasks, boards of other
+//! programs.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};

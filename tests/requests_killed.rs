@@ -99,10 +99,10 @@ fn judge(bed: &Bed, operation: &str, what: &str) {
         assert_eq!(entry.request.content, ask_content(operation), "{what}: it is whole");
     }
     let decided = before.as_ref().is_some_and(|entry| entry.decision.is_some());
-    // What the watcher does at its start.
+    // The watcher's work at its start.
     requests.resume(ID).unwrap();
     requests.resume(ID).unwrap();
-    // What whoever was killed does when it tries again.
+    // The killed process tries again.
     let again = operate(&spool, operation);
     assert!(again.is_ok() || decided, "{what}: {again:?}");
     let entry = requests.get(ID).unwrap();
@@ -141,7 +141,7 @@ fn judge_mail(spool: &Spool, operation: &str, what: &str) {
             (&["plan_approval_request"], &["plan_approval_response", "message"])
         }
         "reject" => (&["plan_approval_request"], &["plan_approval_response"]),
-        // The question was taken out of the mailbox before anybody has read it.
+        // The question was removed from the mailbox before an agent read it.
         "cancel" => (&[], &["plan_approval_response", "message"]),
         _ => (&["shutdown_response"], &["shutdown_request", "message"]),
     };

@@ -19,7 +19,7 @@ use ensemble_core::message::{Envelope, Timestamp};
 use ensemble_core::spool::{Settings, Spool};
 use support::{Bed, name};
 
-/// A clock that only moves while somebody rests.
+/// A clock that moves only during a `rest`.
 #[derive(Default)]
 struct Hand(Cell<Duration>);
 
@@ -121,7 +121,7 @@ fn an_instruction_is_sent_once_and_collected_as_the_same_batch() {
     assert_eq!(stage.bed.total("dispatch"), 1, "sent once");
     let read = contract::read_as::<Instruction>(&delivery.envelope.body, "body".as_ref());
     let Ok(Reading::Whole(read)) = read else { panic!("{read:?}") };
-    assert_eq!(Batch::of(&read).unwrap(), sent, "who collects it means the same batch");
+    assert_eq!(Batch::of(&read).unwrap(), sent, "the collector sees the same batch");
     assert_ne!(Batch::of(&instruction("tuesday")).unwrap().id, sent.id);
     // From here on to the summary that Conductor reads.
     let mut rests = 0;
@@ -153,7 +153,7 @@ fn conductor_looks_every_thirty_seconds_and_gives_up_after_thirty_minutes() {
         stage.bed.records("role.patience_ended"),
         [serde_json::json!({"role": "conductor"})]
     );
-    assert!(!stage.bed.in_queue(SUMMARY_PATH).exists(), "it tells nobody itself");
+    assert!(!stage.bed.in_queue(SUMMARY_PATH).exists(), "it notifies no agent itself");
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn conductor_finishes_what_a_dispatcher_had_decided_when_it_died() {
     let mut summary = Summary::new(1);
     summary.errors = vec!["t-1 is missing: it waits in the mailbox of worker-1".to_owned()];
     stage.batches().tell(&batch.id, &summary, &name("dispatch"), &stage.log).unwrap();
-    // As it is between the decision and the rename.
+    // The state between the decision and the rename.
     std::fs::remove_file(stage.bed.state().join("batches/batch.told")).unwrap();
     std::fs::remove_file(stage.bed.in_queue(SUMMARY_PATH)).unwrap();
     let mut no_rest = |_| panic!("it does it itself");
@@ -254,7 +254,7 @@ fn dispatch_waits_three_minutes_then_looks_every_thirty_seconds_and_says_what_is
     let told = stage.dispatcher().collect(&batch, Limits::default(), &mut |longest| {
         rests.push(longest.as_secs());
         stage.clock.advance(longest);
-        // Nobody rings: it is found by looking.
+        // No event comes: polling finds it.
         match rests.len() {
             2 => stage.report("good", "status: success"),
             4 => stage.report("bad", "status: failure\nreason: no disk"),

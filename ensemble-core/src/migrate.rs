@@ -1,17 +1,17 @@
 //! Moves whole mailboxes from one queue to another while both are in use: a directory to servers, and
 //! back.
 //!
-//! | a message that is | is moved by | a crash in between leaves it |
+//! | a message that is | is moved by | after a crash in between |
 //! |---|---|---|
-//! | waiting, delayed or not | set aside here, stored there with its delay, dropped here | a dead letter here that says so; the next run goes on |
-//! | a dead letter | stored there with its reason, dropped here | in both; the next run drops it here |
+//! | waiting, delayed or not | set aside here, stored there with its delay, dropped here | is a dead letter here with that reason; the next run continues |
+//! | a dead letter | stored there with its reason, dropped here | is in both queues; the next run drops it here |
 //! | held | not moved: its holder settles it here | |
-//! | settled | not moved: it stays here as long as it is kept | |
+//! | settled | not moved: it stays here for its retention time | |
 //!
-//! So a message that was not finished is in one of the two queues at every moment, and in both only
-//! while it is set aside in the one it leaves. Nothing stays behind that would keep its id from coming
-//! back some day. Who still sends to the old queue meanwhile is
-//! served by running it again. What [`Moved::held`] counts is still at work; run it again later.
+//! So an unfinished message is in at least one of the queues at every moment. It is in both only
+//! while it is set aside in the old one. Nothing remains that would prevent a later message with
+//! the same id. Run the migration again for messages that senders still put into the old queue.
+//! [`Moved::held`] counts messages still in work; run it again later.
 //!
 //! ```
 //! use ensemble_core::message::{Envelope, Name};
@@ -37,17 +37,17 @@ use crate::{Error, Result};
 /// Begins the reason of a message that is set aside on its way; the time it is due follows.
 const ASIDE: &str = "migrating, due at ";
 
-/// What one run has moved.
+/// Result of one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Moved {
-    /// Mailboxes that are in the new queue now.
+    /// Number of mailboxes that are now in the new queue.
     pub mailboxes: u64,
-    /// Messages that wait in the new queue now.
+    /// Number of waiting messages that are now in the new queue.
     pub moved: u64,
-    /// Dead letters that are in the new queue now.
+    /// Number of dead letters that are now in the new queue.
     pub dead: u64,
-    /// Messages that somebody still works on in the old one.
+    /// Number of messages that consumers of the old queue still hold.
     pub held: u64,
 }
 
@@ -69,7 +69,7 @@ pub fn migrate(from: &dyn Broker, to: &dyn Broker) -> Result<Moved> {
                 continue;
             };
             match from.set_aside(&mailbox, &id, &format!("{ASIDE}{not_before}")) {
-                // Somebody has received it since it was listed.
+                // A consumer received it since the listing.
                 Ok(()) | Err(Error::NoMessage { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -84,7 +84,7 @@ fn move_dead(from: &dyn Broker, to: &dyn Broker, mailbox: &Name, moved: &mut Mov
     for letter in from.dead_letters(mailbox)? {
         let envelope = match from.peek(mailbox, &letter.id) {
             Ok(envelope) => envelope.addressed_to(mailbox.clone()),
-            // What cannot be read stays where somebody can look at it.
+            // An unreadable message stays where a person can inspect it.
             Err(Error::Malformed { .. } | Error::TooLarge { .. } | Error::NoMessage { .. }) => {
                 continue;
             }

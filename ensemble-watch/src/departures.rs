@@ -1,7 +1,7 @@
-//! Shutdowns that were decided are carried out, each in a thread of its own (seed 004).
+//! Carries out decided shutdowns, each in a thread of its own.
 //!
-//! The watcher does it as the [`Consequence`] of a decided request; `ensemble down` does it by the
-//! same [`carry_out`] where no watcher runs. A lock for each agent keeps two from doing it at once.
+//! The watcher does it as the [`Consequence`] of a decided request. Where no watcher runs,
+//! `ensemble down` does it by the same [`carry_out`]. A lock for each agent prevents two at once.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -27,34 +27,35 @@ use crate::quarters::PaneQuarters;
 use crate::requests::Consequence;
 use crate::run::ACTOR;
 
-/// How soon a departure is tried again that failed, or that somebody else is carrying out.
+/// Delay before a departure is retried that failed, or that another process is carrying out.
 const RETRY: Duration = Duration::from_secs(2);
-/// How many of an agent's messages are looked at for questions that are moot.
+/// Maximum number of an agent's messages searched for obsolete questions.
 const QUESTIONS_MAX: usize = 10_000;
-/// How much of a request's reason goes into the roster and the dead letters, in characters.
+/// Characters of a request's reason that are kept in the roster and the dead letters.
 const REASON_CHARACTERS_MAX: usize = 200;
 
-/// What became of carrying out a request.
+/// Result of carrying out a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Carried {
-    /// The agent has gone, or had gone before, or was spawned anew since; the request is closed.
+    /// The agent has gone, or had gone before, or was spawned again since; the request is closed.
     Done {
-        /// Processes that could not be ended.
+        /// Processes that did not end.
         survivors: usize,
     },
     /// Another process is doing it.
     Elsewhere,
-    /// Whoever waits was told to stop.
+    /// The waiting caller was told to stop.
     Interrupted,
 }
 
 /// Carries out a shutdown that was approved, or that expired by force, and closes its request.
-/// Blocks until the agent has gone; `rest` sleeps for at most the time it is given and says whether
-/// to go on.
+/// Blocks until the agent has gone. `rest` sleeps for at most the given time and returns whether to
+/// continue.
 ///
 /// # Errors
-/// The roster, the profile or the request cannot be read or written: it may be tried again.
+///
+/// The roster, the profile or the request cannot be read or written. The call may be repeated.
 pub fn carry_out(
     project: &Project,
     store: &dyn RequestStore,
@@ -135,7 +136,7 @@ fn member_departs(
     let Some(member) = roster.get(&asked.to)? else {
         return outsider_departs(project, store, recorder, entry);
     };
-    // It was brought up again after this was decided.
+    // The agent was brought up again after this decision.
     if member.state == MemberState::Up && member.since > decision.at {
         return Ok(Departed::Superseded);
     }
@@ -156,8 +157,8 @@ fn member_departs(
     shutter.carry_out(&departure, &mut quarters, rest)
 }
 
-/// Somebody who agreed and is in no roster: nobody knows of its processes, but its mail and what it
-/// holds are given back all the same.
+/// An agent agreed and is in no roster, so its processes are unknown. Its mail and its held
+/// messages are released all the same.
 fn outsider_departs(
     project: &Project,
     store: &dyn RequestStore,
@@ -189,7 +190,7 @@ fn unread_mail(project: &Project, entry: &Entry) -> UnreadMail {
     entry.request.unread_mail.or_else(configured).unwrap_or_default()
 }
 
-/// In one line.
+/// The departure in one line.
 fn reason(entry: &Entry) -> String {
     let asked = &entry.request;
     let text: String = asked
@@ -202,13 +203,13 @@ fn reason(entry: &Entry) -> String {
     format!("{to} was shut down by {from} (request {id}, {}): {}", entry.state(), text.trim())
 }
 
-/// The shutdowns under way in a watcher. Dropping it interrupts them; the next watcher finds them
-/// decided and not closed, and goes on.
+/// The shutdowns under way in a watcher. Dropping it interrupts them. The next watcher finds them
+/// decided and not closed, and continues.
 pub(crate) struct Departures {
     project: Project,
     store: Arc<dyn RequestStore + Send + Sync>,
     recorder: Arc<dyn Recorder>,
-    /// Nothing is ever sent: the threads notice that it is dropped.
+    /// Carries no values: the threads notice that it is dropped.
     going_on: Option<Sender<()>>,
     ended: Receiver<()>,
     threads: Vec<JoinHandle<()>>,
@@ -250,13 +251,13 @@ impl Drop for Departures {
     fn drop(&mut self) {
         drop(self.going_on.take());
         for thread in self.threads.drain(..) {
-            // One that has panicked has said so.
+            // A thread that panicked has reported it.
             let _ = thread.join();
         }
     }
 }
 
-/// Carries out one request, whatever fails in between, until it is done or the watcher stops.
+/// Carries out one request and retries after failures, until it is done or the watcher stops.
 fn see_through(
     project: &Project,
     store: &dyn RequestStore,
@@ -273,7 +274,7 @@ fn see_through(
             Err(error) => {
                 let error = error.to_string();
                 if error != last_failure {
-                    tracing::warn!(%id, %error, "cannot carry out a shutdown: it is tried again");
+                    tracing::warn!(%id, %error, "cannot carry out a shutdown, retrying");
                     let data =
                         json!({ "agent": entry.request.to, "request_id": id, "error": error });
                     recorder.record("shutdown.failed", ACTOR, data);

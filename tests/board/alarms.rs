@@ -1,4 +1,4 @@
-//! Which alarms a board raises, and what makes an occurrence.
+//! The alarms that a board raises, and the boundary between two occurrences.
 
 use std::time::Duration;
 
@@ -91,7 +91,7 @@ fn an_expired_lease_is_an_occurrence_of_its_own_each_time() {
 }
 
 #[test]
-fn what_makes_another_occurrence() {
+fn a_changed_condition_is_another_occurrence() {
     let bed = Bed::new();
     bed.task("task-1", &[]);
     let (ann, rev) = (bed.agent("ann", "coder"), bed.agent("rev", "code-reviewer"));
@@ -141,7 +141,7 @@ fn control_files_are_stale_in_stages() {
 }
 
 #[test]
-fn keys_do_not_run_together() {
+fn alarm_keys_are_unambiguous() {
     let digest = |about: &str, mark: &str| {
         let (about, mark) = (about.to_owned(), mark.to_owned());
         AlarmKey { alarm: Alarm::Blocked, about, mark }.digest()

@@ -1,4 +1,4 @@
-//! A board as the seed's own scripts and people write it.
+//! A board as Liza's own scripts and people write it.
 
 use super::*;
 

@@ -84,7 +84,7 @@ fn a_coder_is_told_its_task() {
     );
     assert_eq!(found[3], ("specs/protocols/worktree-management.md", Found::Nothing));
     assert_eq!(found[4], ("specs/retry.md#rates", Found::Section { first: 3, last: 4 }));
-    // What people wrote cannot begin a section or reach the terminal.
+    // Texts by people cannot begin a section or reach the terminal.
     assert_eq!(brief.text.matches("\n=== ").count(), 4);
     assert!(!brief.text.contains('\u{1b}'));
 }

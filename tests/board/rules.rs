@@ -1,4 +1,4 @@
-//! Every rule has a board that breaks it, and is told by the path of the field.
+//! Every rule has a board that breaks it; the violation names the field's path.
 
 use super::*;
 use ensemble_core::board::BoardError;
@@ -88,7 +88,7 @@ status: UNCLAIMED; history: [{event: created}] => history[0].time: is missing
 ";
 
 #[test]
-fn every_rule_of_tasks_is_told_by_its_path() {
+fn every_task_rule_names_the_path_of_its_violation() {
     let rest =
         "  - {id: task2, status: UNCLAIMED, depends_on: [task], spec_ref: s, done_when: d}\n";
     for case in OF_TASKS.trim().lines() {
@@ -145,7 +145,7 @@ circuit_breaker: {status: MAYBE} => circuit_breaker.status: is `MAYBE`
 ";
 
 #[test]
-fn every_other_rule_is_told_by_its_path() {
+fn every_other_rule_names_the_path_of_its_violation() {
     for case in OF_THE_REST.trim_matches('\n').lines() {
         let (rest, expected) = case.split_once(" => ").unwrap();
         tells(&board("status: UNCLAIMED", &format!("{rest}\n")), expected);
@@ -157,7 +157,7 @@ fn every_other_rule_is_told_by_its_path() {
 }
 
 #[test]
-fn all_violations_are_told_and_not_only_the_first() {
+fn all_violations_are_reported_and_not_only_the_first() {
     let found = problems(&board(
         "status: CLAIMED\npriority: high\ndepends_on: [nope, task]",
         "agents: {a: {status: WORKING}}\nanomalies: [{type: trade_off}]\n",
@@ -191,7 +191,7 @@ fn a_cycle_of_any_length_is_named() {
 }
 
 #[test]
-fn missing_files_are_told_to_who_asks_for_them() {
+fn missing_files_are_reported_on_request() {
     let text = board(CLAIMED, "");
     let state = check(&text, Path::new("state.yaml")).unwrap();
     let found = ensemble_core::board::missing_files(&state, |path| path == "s");

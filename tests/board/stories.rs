@@ -1,4 +1,4 @@
-//! Tasks from draft to merge, and what must not happen on the way.
+//! Tasks from draft to merge, and the forbidden transitions on the way.
 
 use std::time::Duration;
 
@@ -88,7 +88,7 @@ fn every_write_is_one_record_and_a_revision() {
     // Nothing changed, nothing was written.
     bed.board.lock().unwrap().commit().unwrap();
     assert_eq!(bed.memory.take(), []);
-    // Somebody else wrote.
+    // Another program wrote.
     std::fs::write(bed.board.path(), bed.text() + "# note to self\n").unwrap();
     drop(bed.board.lock().unwrap());
     let records = bed.memory.take();
@@ -99,7 +99,7 @@ fn every_write_is_one_record_and_a_revision() {
 }
 
 #[test]
-fn a_holder_that_was_taken_for_dead_is_fenced() {
+fn a_holder_presumed_dead_is_fenced() {
     let bed = Bed::new();
     bed.task("task-1", &[]);
     let (ann, bob) = (bed.agent("ann", "coder"), bed.agent("bob", "coder"));
@@ -110,7 +110,10 @@ fn a_holder_that_was_taken_for_dead_is_fenced() {
         let holder = holder.clone();
         move |board: &mut LockedBoard<'_>| board.submit(&name("task-1"), &holder, "c1")
     };
-    assert!(matches!(bed.refuse(submit(&old.holder)), Error::NotAllowed { .. }), "nobody holds it");
+    assert!(
+        matches!(bed.refuse(submit(&old.holder)), Error::NotAllowed { .. }),
+        "no agent holds it"
+    );
     let new = bed.claim("task-1", &bob);
     let fenced = bed.refuse(submit(&old.holder));
     assert!(matches!(fenced, Error::Fenced { .. }), "{fenced}");
@@ -205,7 +208,7 @@ fn what_breaks_a_rule_is_not_written() {
 }
 
 #[test]
-fn what_depends_on_a_superseded_task_depends_on_its_successors() {
+fn dependants_of_a_superseded_task_depend_on_its_successors() {
     let bed = Bed::new();
     bed.task("a", &[]);
     bed.task("b", &["a"]);
@@ -261,7 +264,7 @@ fn limits_exhaust_a_task_and_free_its_coders() {
     }
     let state = bed.state();
     let ids: Vec<&str> = claimable(&state, None).iter().map(|task| task.id.as_str()).collect();
-    assert_eq!(ids, ["task-2"], "nobody tries a third time");
+    assert_eq!(ids, ["task-2"], "no agent tries a third time");
     let kinds: Vec<&str> = state.anomalies.iter().map(|anomaly| anomaly.kind.as_str()).collect();
     assert_eq!(kinds, ["review_deadlock", "hypothesis_exhaustion"]);
     // With iterations.
@@ -275,7 +278,7 @@ fn limits_exhaust_a_task_and_free_its_coders() {
 }
 
 #[test]
-fn leases_run_out_by_silence_and_not_by_any_calendar() {
+fn leases_expire_by_silence_and_not_by_the_calendar() {
     let bed = Bed::new();
     bed.task("task-1", &[]);
     let (ann, bob) = (bed.agent("ann", "coder"), bed.agent("bob", "coder"));
@@ -310,10 +313,7 @@ fn leases_run_out_by_silence_and_not_by_any_calendar() {
         }
     }
     assert_eq!(bed.status("task-1"), Status::Unclaimed);
-    assert!(
-        bed.state().task(&name("task-1")).unwrap().worktree.is_some(),
-        "for whoever salvages it"
-    );
+    assert!(bed.state().task(&name("task-1")).unwrap().worktree.is_some(), "for the salvage");
     let anew = bed.agent("ann", "coder");
     // An old claim is not kept alive by a new registration's beats.
     write_beat(&directory, &anew, 7, Duration::from_secs(300)).unwrap();
@@ -349,7 +349,7 @@ fn the_circuit_breaker_trips_once_and_only_a_person_resets_it() {
     bed.change(|board| board.note_analysis(&analysis()));
     assert_eq!(bed.state().circuit_breaker.unwrap().status.as_deref(), Some("TRIGGERED"));
     bed.change(|board| board.resume("joe"));
-    assert_eq!(analysis().verdict, Verdict::Ok, "what was acknowledged counts no more");
+    assert_eq!(analysis().verdict, Verdict::Ok, "an acknowledged pattern no longer counts");
     assert!(bed.refuse(|board| board.resume("joe")).to_string().contains("is not triggered"));
     for kind in ["workaround", "spec_gap", "spec_ambiguity", "debt_created", "debt_created"] {
         note(kind, serde_json::json!({}));
@@ -419,7 +419,7 @@ fn control_files_count_whatever_they_say() {
 }
 
 #[test]
-fn an_edited_copy_becomes_the_board_if_it_is_one() {
+fn an_edited_copy_becomes_the_board_if_it_is_valid() {
     let bed = Bed::new();
     bed.task("task-1", &[]);
     let draft = bed.board.draft().unwrap();

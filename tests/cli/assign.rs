@@ -1,5 +1,5 @@
-//! Assignments, with agents in a real tmux server: scripts that answer pings or not, and take their
-//! mail at the n-th nudge or never.
+//! Assignments to agents in a real tmux server: scripts that answer pings or do not, and receive
+//! their mail at the n-th nudge or never.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -90,7 +90,7 @@ impl Team {
         all.into_iter().filter(|record| record["type"] == kind).collect()
     }
 
-    /// What the agent was told besides pings.
+    /// The lines that the agent received besides pings.
     fn nudges(&self) -> usize {
         self.tmux.received().iter().filter(|line| !line.starts_with("AGENT_TEAM_PING")).count()
     }
@@ -185,7 +185,7 @@ fn a_late_worker_is_taken_up_to_its_phase() {
 }
 
 #[test]
-fn a_busy_worker_is_waited_for_and_never_touched() {
+fn a_busy_worker_is_awaited_and_never_touched() {
     let busy = "providers: {shell: {states: [{state: busy, at: screen, pattern: '^WORKING'}]}}\n";
     let busy = format!("{HASTY}{}", busy.replace("'^WORKING'", "'WORKING'"));
     let team = Team::new(&busy.replace("wait_seconds: 1", "wait_seconds: 120"), "busy", NEVER);
@@ -202,7 +202,7 @@ fn a_busy_worker_is_waited_for_and_never_touched() {
 }
 
 #[test]
-fn nobody_takes_it_and_the_conductor_is_told_once() {
+fn an_untaken_task_is_reported_to_the_conductor_once() {
     let config = HASTY.replace("wait_seconds: 1", "wait_seconds: 120");
     let team = Team::new(&config, "touch", NEVER);
     let mut watcher = team.bed.start("watch", Stdio::null());
@@ -289,7 +289,7 @@ fn a_pane_is_inspected_with_evidence() {
 }
 
 #[test]
-fn a_nudge_says_why_not() {
+fn a_refused_nudge_names_its_reason() {
     let team = Team::new(PATIENT, "mute", NEVER);
     team.bed.fails(3, "nudge w1");
     team.bed.send("x");
@@ -299,11 +299,11 @@ fn a_nudge_says_why_not() {
     eventually("a draft", || team.tmux.screen("%0").last().is_some_and(|l| l == "half a line"));
     let said = team.bed.fails(75, "nudge w1");
     assert!(said.contains("draft"), "{said}");
-    assert_eq!(team.bed.fails(1, "nudge nobody").lines().count(), 1);
+    assert_eq!(team.bed.fails(1, "nudge no-such-agent").lines().count(), 1);
 }
 
 #[test]
-fn without_a_pane_files_do() {
+fn an_agent_without_a_pane_is_assigned_by_files() {
     let bed = Bed::new();
     fs::write(bed.project().join("ensemble.yaml"), format!("durability: process\n{PATIENT}"))
         .unwrap();

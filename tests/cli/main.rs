@@ -1,5 +1,4 @@
-//! The command as its users meet it: real processes, real files, nothing of the tester's own
-//! environment.
+//! The command as users run it: real processes, real files, an empty environment.
 
 mod assign;
 mod bed;

@@ -1,4 +1,4 @@
-//! Goal, sprint, discoveries, anomalies, and what stops the team, on the command line.
+//! Goal, sprint, discoveries, anomalies and control files on the command line.
 
 use serde_json::json;
 
@@ -99,7 +99,7 @@ fn anomalies_are_checked_when_they_are_noted() {
 }
 
 #[test]
-fn what_stops_the_team_is_lifted_by_a_person_only() {
+fn only_a_person_lifts_a_control_file() {
     let bed = bed();
     assert!(bed.fails(3, "resume").contains("nothing stops the team"));
     assert!(bed.ok("pause --reason lunch").starts_with("PAUSE since 20"));

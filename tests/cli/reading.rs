@@ -1,4 +1,4 @@
-//! The verbs that show things: what they show, and the shape of their JSON.
+//! The verbs that print information, and the shape of their JSON.
 
 use std::process::Command;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::bed::{Bed, keys, program};
 
 #[test]
-fn inbox_shows_what_waits_and_what_is_held_without_taking_it() {
+fn inbox_shows_waiting_and_held_messages_without_receiving_them() {
     let bed = Bed::new();
     assert_eq!(bed.ok("inbox w1"), "mailbox w1 is empty\n");
     bed.ok("send --to w1 --id a --type task --task T1 --as boss -m abc");
@@ -47,7 +47,7 @@ fn inbox_shows_what_waits_and_what_is_held_without_taking_it() {
 }
 
 #[test]
-fn inbox_tells_of_what_was_refused() {
+fn inbox_shows_refused_messages() {
     let bed = Bed::new();
     bed.ok("mailbox add small --capacity 1");
     bed.ok("send --to small -m 1");
@@ -58,7 +58,7 @@ fn inbox_tells_of_what_was_refused() {
 }
 
 #[test]
-fn inbox_shows_what_cannot_be_read() {
+fn inbox_shows_unreadable_messages() {
     let bed = Bed::new();
     std::fs::write(bed.mailbox("w1/new/broken.yaml"), "priority: [\n").unwrap();
     let shown = bed.object("inbox w1");
@@ -189,7 +189,7 @@ fn the_log_has_a_line_a_record() {
 }
 
 #[test]
-fn the_log_passes_over_what_is_no_record() {
+fn the_log_skips_lines_that_are_not_records() {
     let bed = Bed::new();
     let logs = bed.project().join(".ensemble/logs");
     let segment = std::fs::read_dir(&logs)
@@ -222,7 +222,7 @@ fn doctor_looks_at_everything_and_leaves_nothing() {
 }
 
 #[test]
-fn doctor_says_what_is_missing() {
+fn doctor_names_missing_programs() {
     let bed = Bed::empty();
     let without = |bed: &Bed| {
         crate::bed::ran(bed.command(&["doctor"]).env("PATH", "/nowhere").output().unwrap())
@@ -266,7 +266,7 @@ fn doctor_finds_locks_that_do_not_lock() {
     assert_ne!(ran.code, 0, "{ran:?}");
 }
 
-/// What a run prints on a terminal.
+/// The output of a run on a terminal.
 fn on_a_terminal(bed: &Bed, line: &str) -> String {
     let shown = Command::new("script")
         .args(["-qec", &format!("{} {line}", program().display()), "/dev/null"])
@@ -291,7 +291,7 @@ fn a_message_cannot_act_upon_a_terminal() {
         assert!(shown.contains("\\u{1b}]0;owned\\u{7}\\u{1b}[2J\\u{202e}abc\ttab"), "{shown:?}");
     }
     bed.send(hostile);
-    assert_eq!(bed.ok("recv --as w1 --body"), hostile, "a program gets what was sent");
+    assert_eq!(bed.ok("recv --as w1 --body"), hostile, "a program receives the sent bytes");
 }
 
 #[test]
@@ -337,7 +337,7 @@ fn why_tells_the_story_of_a_task_with_its_messages_and_of_nothing_else() {
     let text = bed.ok("why m1");
     assert!(text.contains("message.acked  w1"), "{text}");
     assert!(text.contains("now  what=message id=m1 mailbox=w1 state=acked"), "{text}");
-    // What nothing was written of is no error to look for, and not a story either.
+    // A search for a name without records is no error, and gives no story.
     let nothing = bed.fails(3, "why T9");
     assert!(nothing.contains("nothing is known of `T9`"), "{nothing}");
 }

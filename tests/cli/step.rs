@@ -92,7 +92,7 @@ fn mistakes_in_a_report_are_named_with_what_to_write() {
 }
 
 #[test]
-fn what_is_not_there_is_said() {
+fn a_missing_queue_or_step_is_reported() {
     let bed = Bed::new();
     assert!(bed.fails(3, "step list").contains("step add"));
     let bed = self::bed();

@@ -83,7 +83,7 @@ pub fn prepare(home: &Path, operation: &str) -> Result<()> {
         "respond" => drop(Requests::new(&spool).ask(ask())?),
         "board" => {
             let board = Board::create(home, BoardOptions::new("earlier"))?;
-            // What is beside it is known then.
+            // The files beside it are known then.
             drop(board.lock()?);
         }
         "document" => fs::write(home.join("counter"), "1\n").expect("a document"),
@@ -97,7 +97,7 @@ pub fn prepare(home: &Path, operation: &str) -> Result<()> {
     spool.add_mailbox(&name("later"), &Settings::default())
 }
 
-/// In a process: everything is open before the fault begins.
+/// In a process: opens everything before the fault begins.
 pub fn play(operation: &str) {
     let home = PathBuf::from(given("QUEUE")).parent().expect("a project").to_owned();
     let result = run(&home, operation, true);
@@ -136,7 +136,7 @@ pub fn run(home: &Path, operation: &str, is_marked: bool) -> Result<()> {
             let respond = || Requests::new(&spool).respond("q-1", &name("dispatch"), true, "go");
             let entry = marked(is_marked, respond)?;
             match entry.untold {
-                // It stands, and not everybody was told.
+                // The decision stands, and a recipient was not notified.
                 Some(untold) => Err(Error::NotAllowed { what: "tell".to_owned(), why: untold }),
                 None => Ok(()),
             }
@@ -205,7 +205,7 @@ pub fn judge(home: &Path, operation: &str, what: &str) {
     assert!(is_done(home, operation).expect("a look"), "{what}: it cannot be done afterwards");
     let spool = bed.spool();
     if operation == "respond" {
-        Requests::new(&spool).resume("q-1").expect("everybody is told later");
+        Requests::new(&spool).resume("q-1").expect("every recipient is notified later");
     }
     spool.sweep().expect("swept");
     let findings = spool.fsck(true).expect("checked");

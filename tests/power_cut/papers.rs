@@ -59,7 +59,7 @@ pub const DECIDE: Story = Story {
     weak: [&[], &[Kind::Lost, Kind::Torn, Kind::HalfSeen, Kind::Stuck]],
 };
 
-/// Somebody is killed before the decision that they have made is safe, and another one is told of it.
+/// A process is killed before its decision is durable, and another process learns of the decision.
 pub const DECIDE_AGAIN: Story = Story {
     name: "decide-again",
     prepare: DECIDE.prepare,
@@ -197,7 +197,7 @@ pub const TELL: Story = Story {
         }
         let text = |bed: &Bed| fs::read_to_string(bed.in_queue(SUMMARY_PATH)).unwrap_or_default();
         let before = text(bed);
-        // What lies there whole may have been read and delivered.
+        // A whole file may have been read and delivered.
         let has_landed = before == ensemble_core::contract::write(&summary("one"));
         let is_acknowledged = is_acknowledged || has_landed;
         let said = batches.tell(&name("one"), &other, &name("other"), &NullRecorder);
@@ -252,7 +252,7 @@ fn judge_requests(bed: &Bed, told: &[String], found: &mut Findings) -> Result<()
             let kind = if decision_is_there { Kind::Torn } else { Kind::Lost };
             found.note(kind, format!("the decision of {id}"));
         }
-        // The next start, then whoever tries again.
+        // The next start, then the process that tries again.
         requests.resume(id)?;
         if asked
             && entry.is_some()

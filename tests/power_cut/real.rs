@@ -111,8 +111,8 @@ impl Disk {
 
     /// Cuts the power, and gives what had been told until a moment before.
     ///
-    /// What is told after it does not count: the processes go on for a moment as none would, and the
-    /// `fsync` of a directory on an xfs that is shut down says that all is well.
+    /// Lines printed after it do not count. The processes continue for a moment, and on an xfs that
+    /// is shut down the `fsync` of a directory reports success.
     fn cut_the_power(&self, flag: u32, told: impl FnOnce() -> History) -> Option<History> {
         let mut command = Command::new("python3");
         command.args(["-c", SHUT_DOWN]).arg(&self.at).arg(flag.to_string());
@@ -130,7 +130,7 @@ impl Disk {
 
     fn unmount(&self) {
         let unmount = || ran(Command::new("umount").arg(&self.at), "umount");
-        eventually_true(PATIENCE, "nobody uses the disk any more", unmount);
+        eventually_true(PATIENCE, "no process uses the disk any more", unmount);
     }
 }
 
@@ -150,7 +150,7 @@ fn ran(command: &mut Command, what: &str) -> bool {
     false
 }
 
-/// What was told in one cut: kept outside of the disk.
+/// Lines printed in one cut, kept outside of the disk.
 fn cut_once(disk: &Disk, flag: u32, number: u64, kept: &Path) -> Option<History> {
     let project = disk.at.join(format!("project-{number}"));
     let spool = Spool::create(&project.join("queue"), power()).expect("a queue");

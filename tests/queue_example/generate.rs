@@ -78,7 +78,8 @@ fn publish_and_receive(spool: &Spool, envelope: &Envelope, holder: &str) -> Deli
     spool.receive_id(&envelope.to, &envelope.id, &name(holder)).unwrap().unwrap()
 }
 
-/// What waits: in `new/` in full and in its shortest form, in `front/` urgent, returned, delayed.
+/// Waiting messages: in `new/` the full and the shortest form, in `front/` urgent, released,
+/// delayed.
 fn worker(spool: &Spool) {
     let full =
         message(30, "dispatch", "worker-1", "task", "Count the lines of src/\n\n  and sum.\n")
@@ -102,7 +103,7 @@ fn worker(spool: &Spool) {
     spool.release(&delivery.lease, Duration::from_secs(60 * 60)).unwrap();
 }
 
-/// What is held, once with an extended lease; what is settled; what is dead.
+/// Held messages, one with an extended lease; settled messages; dead letters.
 fn held_and_finished(spool: &Spool) {
     let held = message(20, "dispatch", "worker-1", "task", "Write the tests\n");
     publish_and_receive(spool, &held.with_task("task-006"), "worker-1");
@@ -147,7 +148,7 @@ fn requests(spool: &Spool) {
     requests.respond("b81e0c77", &name("dispatch"), false, "two tasks are out").unwrap();
 }
 
-/// What agents and scripts put there.
+/// Files from agents and scripts.
 fn drop_boxes(root: &Path) {
     let put = |path: &str, content: &str| {
         let path = root.join(path);

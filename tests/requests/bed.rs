@@ -122,7 +122,7 @@ impl Bed {
         }
     }
 
-    /// What an agent could receive now.
+    /// The messages that an agent could receive now.
     pub(crate) fn due_ids(&self, agent: &str) -> Vec<MessageId> {
         let agent = name(agent);
         match &self.queue {

@@ -1,4 +1,4 @@
-//! What is asked and decided, and what stands on disk then.
+//! Requests and decisions, and their files on disk.
 
 use ensemble_core::Error;
 use ensemble_core::message::{BODY_BYTES_MAX, Name};
@@ -99,7 +99,7 @@ pub(crate) fn who_is_asked_must_have_a_mailbox_and_who_asks_need_not(bed: &Bed) 
 }
 
 #[test]
-fn a_shutdown_is_closed_by_whoever_carries_it_out() {
+fn a_shutdown_is_closed_by_the_process_that_carries_it_out() {
     let bed = Bed::new();
     bed.shutdown("abc");
     let entry = bed.requests().respond("abc", &name("alice"), true, "").unwrap();
@@ -155,7 +155,7 @@ fn a_decision_in_the_way_that_counts_for_nothing_does_not_keep_the_addressee_fro
         bed.requests().respond("abc", &name("alice"), false, "").unwrap().state(),
         "rejected"
     );
-    // What was decided is bound to what was asked.
+    // A decision is bound to the request's digest.
     let file = bed.path("requests/abc/request.yaml");
     let altered = std::fs::read_to_string(&file).unwrap().replace("enough", "rm -rf");
     std::fs::write(&file, altered).unwrap();

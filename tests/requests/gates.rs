@@ -28,7 +28,7 @@ pub(crate) fn a_gated_task_is_passed_over_until_its_plan_is_approved(bed: &Bed) 
     task(bed, "other");
     bed.plan("p1", "risky", "1. drop the table");
     assert_eq!(bed.requests().gates().unwrap().len(), 1);
-    assert_eq!(tasks(bed), ["other"], "what stands behind it is not held up");
+    assert_eq!(tasks(bed), ["other"], "later messages are not blocked");
     let gated = bed.queue().gated(&name("bob"), &name("bob")).unwrap();
     assert_eq!((gated.len(), gated[0].state), (1, GateState::Pending));
     assert!(gated[0].advice().contains("plan p1 (round 1) waits for lead since 2030-"));

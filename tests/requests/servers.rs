@@ -56,7 +56,7 @@ fn of_hosts_that_decide_at_the_same_time_one_decides_and_all_know_which() {
         let Some(Refusal::Decided { decision, .. }) = error.area() else { panic!("{error}") };
         assert_eq!(decision, &standing);
     }
-    // Everybody may tell of it, and one does.
+    // Every watcher may announce it, and one does.
     for queue in [host(&options, &log), queue] {
         Requests::new(&queue).resume("p1").unwrap();
     }
@@ -213,7 +213,7 @@ fn content_that_no_message_carries_is_refused_before_anything_is_stored() {
 }
 
 #[test]
-fn whoever_follows_hears_of_questions_and_answers_of_other_hosts() {
+fn a_follower_is_notified_of_questions_and_answers_of_other_hosts() {
     let (server, log) = (Server::shared(), Arc::new(Log::default()));
     let (options, queue) = team(&server, &log);
     queue.follow_requests().unwrap();

@@ -1,5 +1,5 @@
-//! What the processes do that are killed and stopped: publish, receive, decide, write the board, work
-//! off steps. Each is started again under its own name and goes on with what it does not know.
+//! Roles of the killed and stopped processes: publish, receive, decide, write the board, complete
+//! steps. Each is restarted under its own name and retries the operations with an unknown outcome.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use ensemble_core::steps::{Ask as AskStep, Completion, Next, Status, StepOptions
 use super::journal::{self, Journal};
 use super::support::{Random, durability, given, name, options, pause};
 
-/// How long somebody may stand still with a lock in their hands before others give up.
+/// How long a lock holder may stand still before others give up.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// A publisher waits while so many messages are unread.
 const BACKLOG_MAX: u64 = 100;
@@ -32,7 +32,7 @@ pub struct Player {
     me: Name,
     stop: PathBuf,
     journal: Journal,
-    /// What earlier lives of this player have begun: verb and key.
+    /// Operations begun by earlier lives of this player: verb and key.
     begun: Vec<(String, String)>,
     /// And of which they know the end.
     known: Vec<(String, String)>,
@@ -100,7 +100,7 @@ impl Player {
         }
     }
 
-    /// What an earlier life has begun and does not know the end of, each once.
+    /// Operations of an earlier life with an unknown outcome, each once.
     fn unsure(&mut self, verb: &str) -> Vec<String> {
         let known = &self.known;
         let mut unsure: Vec<String> = self
@@ -180,7 +180,7 @@ impl Player {
         });
     }
 
-    /// Asks something, and answers what anybody has asked: others do so at the same time.
+    /// Asks a question, and answers pending ones: others do so at the same time.
     fn decide(&mut self, number: u64) {
         let unsure = self.unsure("ask").pop();
         let id = unsure.unwrap_or_else(|| format!("q-{}-{number}", self.me));

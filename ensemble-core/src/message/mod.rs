@@ -1,7 +1,7 @@
 //! Envelopes: immutable message files, and the checked names inside them.
 //!
-//! [`Envelope`] is what travels; [`Envelope::encode`] and [`Envelope::decode`] are its file form,
-//! described field by field in PROTOCOL.md.
+//! [`Envelope`] is a message. [`Envelope::encode`] and [`Envelope::decode`] convert it to and from
+//! its file form, which PROTOCOL.md describes field by field.
 
 mod canonical;
 mod digest;

@@ -1,7 +1,9 @@
-//! The blackboard: its revision and digest, the tasks' states, holders and epochs, the registrations.
+//! The blackboard: its revision and digest, the tasks' states, holders and epochs, the
+//! registrations.
 //!
-//! A record tells at most 16 steps of a write. After one that did more, and after somebody else has edited
-//! the board, what was known of tasks and agents may be out of date: it is forgotten, and learned anew.
+//! A record lists at most 16 steps of a write. After a longer write, or after a person edited the
+//! board, the replayed tasks and agents may be out of date. The replay then discards them and
+//! learns them anew.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +12,13 @@ use serde_json::Value;
 use super::{Difference, DifferenceKind, Disk, DiskBoard, Place, difference, number, text};
 use crate::event_log::Record;
 
-/// What the log tells of the board.
+/// State of the board according to the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Trail {
     revision: u64,
     sha256: String,
     tasks: BTreeMap<String, (Task, Place)>,
-    /// Under which epoch agents are registered; `None` for those that were unregistered.
+    /// Epoch of each agent's registration; `None` for unregistered agents.
     agents: BTreeMap<String, (Option<u64>, Place)>,
     last: Place,
 }
@@ -24,7 +26,7 @@ pub(super) struct Trail {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Task {
     status: String,
-    /// Who holds it, and under which number, where that was told with the status.
+    /// Holder and lease epoch, where a record gave them with the status.
     held: Option<(String, u64)>,
 }
 
@@ -35,7 +37,8 @@ impl Trail {
 
     pub(super) fn take(&mut self, what: &str, record: &Record) {
         let Some(revision) = number(record, "revision") else { return };
-        // A write may be recorded twice, the second time by whoever made up for a killed writer.
+        // A write may be recorded twice, the second time by the process that completed a killed
+        // writer's work.
         if revision < self.revision {
             return;
         }
@@ -86,7 +89,7 @@ impl Trail {
         self.compare_tasks(board, &mut more);
         self.compare_agents(board, &mut more);
         let is_same = board.sha256 == self.sha256;
-        // A board that nobody has written through Ensemble is in no record.
+        // A board that was never written through Ensemble has no record.
         if !is_same && !self.sha256.is_empty() {
             let kind = if board.revision < self.revision { Contradiction } else { Unrecorded };
             let words = |revision, sha256: &str| {
@@ -99,7 +102,7 @@ impl Trail {
         found.append(&mut more);
     }
 
-    /// A newer board may have gone on; one of the same revision must say what was recorded.
+    /// A newer board may differ. One of the same revision must match the record.
     fn kind(&self, board: &DiskBoard) -> DifferenceKind {
         match board.revision > self.revision {
             true => DifferenceKind::Unrecorded,
@@ -117,7 +120,7 @@ impl Trail {
             let is = match board.tasks.get(id) {
                 None => "not there".to_owned(),
                 Some(now) => {
-                    let holder = now.holder.as_deref().unwrap_or("nobody");
+                    let holder = now.holder.as_deref().unwrap_or("no agent");
                     let held =
                         format!("{} by {holder}, epoch {}", now.status, now.epoch.unwrap_or(0));
                     if task.held.is_some() { held } else { now.status.clone() }

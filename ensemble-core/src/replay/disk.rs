@@ -1,27 +1,27 @@
-//! What lies on disk, as plain values: whoever compares puts it together.
+//! The state on disk as plain values, for the caller of the comparison to fill in.
 
 use std::collections::BTreeMap;
 
-/// What a project's directories hold. Parts that were not looked at are empty, and what the log tells of
-/// them is then missing; `None` where that must not count.
+/// Content of a project's directories. Parts that were not read are empty, so the log's entries for
+/// them count as missing; `None` excludes a part from the comparison.
 #[derive(Clone, Debug, Default)]
 pub struct Disk {
     /// Mailboxes by name.
     pub mailboxes: BTreeMap<String, DiskMailbox>,
     /// Requests by id.
     pub requests: BTreeMap<String, DiskRequest>,
-    /// The blackboard; `None` if there is none, or it was not looked at.
+    /// The blackboard; `None` if it does not exist or was not read.
     pub board: Option<DiskBoard>,
-    /// Steps by task and index; `None` if they were not looked at.
+    /// Steps by task and index; `None` if they were not read.
     pub steps: Option<BTreeMap<(String, u64), DiskStep>>,
 }
 
 /// A mailbox.
 #[derive(Clone, Debug, Default)]
 pub struct DiskMailbox {
-    /// How long settled messages are kept, in days.
+    /// Retention of settled messages, in days.
     pub done_days: u64,
-    /// Its messages by id. One that lies in two places at once has two entries.
+    /// Its messages by id. A message in two places at once has two entries.
     pub messages: BTreeMap<String, Vec<DiskMessage>>,
 }
 
@@ -30,35 +30,35 @@ pub struct DiskMailbox {
 pub struct DiskMessage {
     /// Its state.
     pub place: MessagePlace,
-    /// Its file, below the project.
+    /// Path of its file, relative to the project.
     pub path: String,
-    /// What its lease was extended to, in seconds, and the sequence number of that.
+    /// Seconds its lease was extended to, and the sequence number of that extension.
     pub extended: Option<(u64, u64)>,
 }
 
-/// Where a message is on its way.
+/// State of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MessagePlace {
-    /// Waits, after so many deliveries.
+    /// Waiting, after this many deliveries.
     Queued {
-        /// How many.
+        /// Number of deliveries.
         epoch: u64,
     },
-    /// Somebody has it.
+    /// A consumer holds it.
     Held {
-        /// Who.
+        /// The holder.
         holder: String,
-        /// The number of this delivery.
+        /// The epoch of this delivery.
         epoch: u64,
     },
-    /// Done.
+    /// Settled.
     Settled,
-    /// Given up.
+    /// Dead-lettered.
     Dead,
 }
 
 impl MessagePlace {
-    /// In words.
+    /// The state in words.
     #[must_use]
     pub fn words(&self) -> String {
         match self {
@@ -75,16 +75,16 @@ impl MessagePlace {
 pub struct DiskRequest {
     /// `pending`, `approved`, `rejected`, `expired` or `cancelled`.
     pub state: String,
-    /// Who decided.
+    /// The agent that decided.
     pub by: Option<String>,
 }
 
 /// The blackboard.
 #[derive(Clone, Debug, Default)]
 pub struct DiskBoard {
-    /// Its file, below the project.
+    /// Path of its file, relative to the project.
     pub path: String,
-    /// How often it was written.
+    /// Number of writes.
     pub revision: u64,
     /// The SHA-256 of its text.
     pub sha256: String,
@@ -97,19 +97,19 @@ pub struct DiskBoard {
 /// A task on the blackboard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiskTask {
-    /// Its status.
+    /// Status of the task.
     pub status: String,
-    /// Whose it is.
+    /// The holder.
     pub holder: Option<String>,
-    /// Under which number.
+    /// The epoch of the lease.
     pub epoch: Option<u64>,
 }
 
 /// A step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DiskStep {
-    /// Its status.
+    /// Status of the step.
     pub status: String,
-    /// How often it was handed out.
+    /// Number of hand-outs.
     pub epoch: u64,
 }

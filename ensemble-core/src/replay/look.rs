@@ -1,4 +1,4 @@
-//! Reads what lies on disk, for the comparison.
+//! Reads the state on disk for the comparison.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use crate::requests::Entry;
 use crate::spool::{Spool, State};
 
 impl Disk {
-    /// Adds all mailboxes of a queue. `root` is the project's directory: paths are told below it.
+    /// Adds all mailboxes of a queue. `root` is the project's directory; paths are relative to it.
     ///
     /// # Errors
     /// A mailbox cannot be listed.
@@ -40,7 +40,8 @@ impl Disk {
     /// Adds the blackboard.
     ///
     /// # Errors
-    /// It cannot be read.
+    ///
+    /// The blackboard cannot be read.
     pub fn add_board(&mut self, board: &Board, root: &Path) -> Result<()> {
         let text = board.read_text()?;
         let state = board::check(&text, board.path())?;

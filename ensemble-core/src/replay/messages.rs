@@ -1,8 +1,8 @@
-//! Messages: what became of each delivery.
+//! Messages: the outcome of each delivery.
 //!
-//! An epoch is one delivery, so what happened in the highest one decides, whatever the order of records.
-//! Within one: settled is for ever; a message is dead if it was given up more often than redriven; it waits
-//! again if it was released or redriven; else whoever acked has it.
+//! An epoch is one delivery, so the highest one decides, in any order of records. Within it,
+//! settled is final. A message is dead if it has more dead letters than redrives. It waits again if
+//! it was released or redriven. Otherwise the last holder holds it.
 
 use std::collections::BTreeMap;
 
@@ -15,12 +15,12 @@ use crate::message::Timestamp;
 
 const DAY_SECONDS: u64 = 24 * 60 * 60;
 
-/// What the log tells of one message.
+/// State of one message according to the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Trail {
     is_stored: bool,
     is_dropped: bool,
-    /// A copy could not be read and was set aside: nothing is known for sure any more.
+    /// A copy could not be read and was moved aside, so nothing about the message is certain.
     is_damaged: bool,
     deliveries: BTreeMap<u64, Delivery>,
     settled_at: Option<Timestamp>,
@@ -34,11 +34,11 @@ struct Delivery {
     released: u32,
     redriven: u32,
     dead: u32,
-    /// What the lease was last extended to, in seconds, and how often it was.
+    /// Seconds the lease was last extended to, and the number of extensions.
     extended: Option<(u64, u64)>,
 }
 
-/// What should be on disk.
+/// The expected state on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Told {
     Nothing,
@@ -51,7 +51,7 @@ impl Trail {
         self.last = Place::of(record);
         match what {
             "stored" => {
-                // An id may come again once it was dropped or swept.
+                // An id may recur once its message was dropped or swept.
                 let is_over = self.is_dropped || self.settled_at.is_some();
                 if self.is_stored && is_over {
                     *self = Self { last: std::mem::take(&mut self.last), ..Self::default() };
@@ -113,19 +113,19 @@ impl Trail {
     }
 }
 
-/// Whether moves that PROTOCOL.md allows lead from what was told to what is there: `None` if they are the
-/// same.
+/// Whether moves that PROTOCOL.md allows lead from the recorded state to the one on disk; `None` if
+/// they are equal.
 fn explained(told: &Told, epoch: u64, disk: &MessagePlace) -> Option<DifferenceKind> {
     use DifferenceKind::{Contradiction, Unrecorded};
     let kind = match (told, disk) {
         (Told::At(told), disk) if told == disk => return None,
-        // Nobody may take a settled message up again; it is gone once it is swept.
+        // No consumer may receive a settled message again; it disappears when it is swept.
         (Told::At(MessagePlace::Settled), _) => Contradiction,
-        // A script may publish, and may publish anew what was dropped.
+        // A script may publish a message, and may publish a dropped one again.
         (Told::Nothing | Told::Dropped, _) => Unrecorded,
         (_, MessagePlace::Queued { epoch: now }) if *now >= epoch => Unrecorded,
         (_, MessagePlace::Held { epoch: now, .. }) if *now > epoch => Unrecorded,
-        // Another holder under the same number, or a number that went back.
+        // Another holder in the same epoch, or an epoch that went back.
         (_, MessagePlace::Queued { .. } | MessagePlace::Held { .. }) => Contradiction,
         (_, MessagePlace::Settled | MessagePlace::Dead) => Unrecorded,
     };
@@ -175,7 +175,7 @@ fn one((_, id): (&str, &str), trail: &Trail, file: &DiskMessage) -> Option<Diffe
         let sides = (words(&told), file.place.words());
         return Some(difference(kind, "message", id, path, sides, &trail.last));
     }
-    // The same state: is its lease as long as the log tells?
+    // The states match; compare the length of the lease.
     let MessagePlace::Held { epoch, .. } = &file.place else { return None };
     let logged = trail.deliveries.get(epoch).and_then(|delivery| delivery.extended);
     let kind = match (logged, file.extended) {
@@ -192,7 +192,7 @@ fn one((_, id): (&str, &str), trail: &Trail, file: &DiskMessage) -> Option<Diffe
     };
     let lease = |extended: Option<(u64, u64)>, how: &str| {
         extended.map_or_else(
-            || "a lease that was not extended".to_owned(),
+            || "a lease without extension".to_owned(),
             |(seconds, count)| format!("a lease of {seconds} s, {how} {count}"),
         )
     };
@@ -200,7 +200,7 @@ fn one((_, id): (&str, &str), trail: &Trail, file: &DiskMessage) -> Option<Diffe
     Some(difference(kind, "message", id, path, sides, &trail.last))
 }
 
-/// Nothing is on disk of it.
+/// The disk has no file of the message.
 fn gone(
     (mailbox, id): (&str, &str),
     trail: &Trail,
@@ -218,7 +218,7 @@ fn gone(
             }
             (DifferenceKind::Contradiction, "done")
         }
-        // Anybody may drop a dead letter.
+        // Any process may drop a dead letter.
         Told::At(MessagePlace::Dead) => (DifferenceKind::Unrecorded, "dead"),
         Told::At(MessagePlace::Held { .. }) => (DifferenceKind::Contradiction, "cur"),
         Told::At(MessagePlace::Queued { epoch: 0 }) => (DifferenceKind::Contradiction, "new"),

@@ -1,29 +1,29 @@
-//! The state of a project rebuilt from its event log alone, and compared with what is on disk.
+//! Rebuilds a project's state from its event log alone, and compares it with the disk.
 //!
 //! ```text
 //! records --read--> Replay (messages, requests, tasks, agents, steps)  --compare--> Differences
 //!                                                     what lies on disk (Disk) --^
 //! ```
 //!
-//! What the log tells of a thing, and so what can be compared:
+//! The log's content for each object, and the parts that can be compared:
 //!
 //! | of | rebuilt and compared | not in the log |
 //! |---|---|---|
-//! | a mailbox | that it is there | settings |
-//! | a message | its state, holder and epoch; the length of its lease, how often it was extended | its text, priority, delay |
-//! | a request | that it was asked, its outcome, by whom | its text |
+//! | a mailbox | its existence | settings |
+//! | a message | its state, holder and epoch; the length of its lease, its extensions | its text, priority, delay |
+//! | a request | its existence, its outcome, its decider | its text |
 //! | a task on the blackboard | status, holder, lease epoch; the board's revision and digest | its texts |
-//! | an agent on the blackboard | that it is registered, under which epoch | what it is doing |
+//! | an agent on the blackboard | its registration and epoch | its activity |
 //! | a step | status, epoch | its texts, attempt |
 //!
-//! A record is written after what it tells of. So a process that is killed leaves the last thing it did
-//! untold, and scripts, which may move files as well as anybody, write no records at all. What lies
-//! *ahead* of the log by moves that PROTOCOL.md allows is therefore [`DifferenceKind::Unrecorded`], and
-//! what no such moves can lead to is a [`DifferenceKind::Contradiction`]: epochs that went back, a settled
-//! message that waits again, a waiting one that is gone, two holders of one epoch.
+//! A record is written after its event. So a killed process leaves its last event unrecorded.
+//! Scripts may move files and write no records at all. A disk state *ahead* of the log by moves
+//! that PROTOCOL.md allows is therefore [`DifferenceKind::Unrecorded`]. A state that no such moves
+//! reach is a [`DifferenceKind::Contradiction`]: epochs that went back, a settled message that
+//! waits again, a waiting message that is gone, two holders of one epoch.
 //!
-//! Records of several processes may stand in another order than what they tell of; nothing here depends on
-//! it, but on epochs. Whether the log is whole can be seen from its numbers ([`Gap`]).
+//! Records of several processes may be in another order than their events. The replay depends only
+//! on epochs, not on that order. Record numbers show whether the log is complete ([`Gap`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -50,38 +50,39 @@ use crate::Result;
 use crate::event_log::{Record, Segment, read_all};
 use crate::message::Timestamp;
 
-/// Whether a difference can be explained.
+/// Whether a difference has an allowed explanation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DifferenceKind {
-    /// What is on disk follows from what the log tells by moves that nobody has recorded: by a script, or
-    /// by a process that was killed before it could.
+    /// The disk state follows from the log by unrecorded moves: by a script, or by a process killed
+    /// before it could record.
     Unrecorded,
-    /// It does not follow: a file was removed, moved back or altered, or the log tells of what never was.
+    /// The disk state does not follow: a file was removed, moved back or altered, or the log has an
+    /// event that never happened.
     Contradiction,
 }
 
-/// Something that is not as the log tells.
+/// A difference between the log and the disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Difference {
-    /// Whether it can be explained.
+    /// Whether an allowed explanation exists.
     pub kind: DifferenceKind,
-    /// What it is about: `mailbox`, `message`, `request`, `board`, `task`, `agent`, `step`.
+    /// Kind of object: `mailbox`, `message`, `request`, `board`, `task`, `agent`, `step`.
     pub about: &'static str,
-    /// Which one.
+    /// Id of the object.
     pub id: String,
-    /// Where it lies, or should, below the project.
+    /// Its actual or expected path, relative to the project.
     pub path: String,
-    /// What the log tells.
+    /// The state according to the log.
     pub log: String,
-    /// What is on disk.
+    /// The state on disk.
     pub disk: String,
-    /// The last record about it, as `session seq type`; empty if there is none.
+    /// The last record about the object, as `session seq type`; empty if there is none.
     pub record: String,
 }
 
-/// Where a record stands, and what it is.
+/// Position and type of a record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Place {
     session: String,
@@ -103,7 +104,7 @@ impl Place {
     }
 }
 
-/// What the log tells.
+/// The state according to the log.
 #[derive(Clone, Debug, Default)]
 pub struct Replay {
     mailboxes: BTreeMap<String, (bool, Place)>,
@@ -147,7 +148,7 @@ impl Replay {
         Ok(replay)
     }
 
-    /// As [`Replay::read`], from records that were read already, in the order of the log.
+    /// As [`Replay::read`], from records already read, in the order of the log.
     pub fn from_records(records: impl IntoIterator<Item = Record>) -> Self {
         let (mut replay, mut numbers) = (Self::default(), whole::Numbers::default());
         for record in records {
@@ -159,19 +160,19 @@ impl Replay {
         replay
     }
 
-    /// What is missing from the log; nothing if it is whole.
+    /// The gaps in the log; empty if it is complete.
     #[must_use]
     pub fn gaps(&self) -> &[Gap] {
         &self.gaps
     }
 
-    /// How many records were read.
+    /// Number of records read.
     #[must_use]
     pub const fn records(&self) -> u64 {
         self.records
     }
 
-    /// How many things the log tells of: messages, requests, tasks, steps.
+    /// Number of objects in the log: messages, requests, tasks, steps.
     #[must_use]
     pub fn counts(&self) -> [(&'static str, usize); 4] {
         [
@@ -225,7 +226,7 @@ impl Replay {
         }
     }
 
-    /// Everything that is not as the log tells, contradictions first. `now` decides which settled
+    /// All differences between log and disk, contradictions first. `now` decides which settled
     /// messages may have been swept.
     #[must_use]
     pub fn compare(&self, disk: &Disk, now: Timestamp) -> Vec<Difference> {
@@ -239,8 +240,8 @@ impl Replay {
         found
     }
 
-    /// As [`Replay::compare`], for a project that is at work: `earlier` was read before `disk` was, this
-    /// one after. What the log has told more of in between is on its way, and passed over.
+    /// As [`Replay::compare`], for a project at work: `earlier` was read before `disk`, this replay
+    /// after it. Objects with new records in between are in transition, and skipped.
     #[must_use]
     pub fn compare_moving(&self, earlier: &Self, disk: &Disk, now: Timestamp) -> Vec<Difference> {
         let before: BTreeSet<_> = earlier

@@ -1,17 +1,17 @@
-//! Requests: asked once, decided once.
+//! Requests: one question, one decision.
 
 use std::collections::BTreeMap;
 
 use super::{Difference, DifferenceKind, Disk, Place, difference, text};
 use crate::event_log::Record;
 
-/// What the log tells of one request. A record may come twice; it then says the same.
+/// State of one request according to the log. A repeated record changes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Trail {
     is_opened: bool,
     outcome: Option<String>,
     by: Option<String>,
-    /// A decision that could not count was set aside since: the question is open again.
+    /// An invalid decision was moved aside since, so the request is open again.
     last: Place,
 }
 
@@ -50,7 +50,8 @@ pub(super) fn compare(trails: &BTreeMap<String, Trail>, disk: &Disk, found: &mut
     for (id, trail) in trails {
         let told = trail.words();
         match (disk.requests.get(id), &trail.outcome) {
-            // A refusal may be all there is; and decided ones are swept after a month.
+            // The log may have only the refusal, and the sweep removes decided requests after a
+            // month.
             (None, Some(_)) => {}
             (None, None) if !trail.is_opened => {}
             (None, None) => tell(Contradiction, id, (told, "not there".to_owned()), &trail.last),

@@ -1,4 +1,4 @@
-//! Steps: an epoch is one hand-out, and what was recorded of the highest one decides.
+//! Steps: an epoch is one hand-out, and the records of the highest one decide.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Difference, DifferenceKind, Disk, Place, difference, number};
 use crate::event_log::Record;
 
-/// What the log tells of one step.
+/// State of one step according to the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Trail {
     epoch: u64,
@@ -28,11 +28,11 @@ impl Trail {
                 _ => "PENDING",
             },
             "retried" | "unblocked" => "PENDING",
-            // What was prompted, refused or could not be told changes nothing.
+            // Prompts, refusals and failed notices change nothing.
             _ => return,
         };
         let is_old = epoch.is_some_and(|epoch| epoch < self.epoch);
-        // That it was taken may be recorded after what became of it.
+        // The record of taking a step may follow the record of its outcome.
         let is_late = what == "taken" && epoch == Some(self.epoch) && self.status.is_some();
         if is_old || is_late {
             return;
@@ -55,8 +55,8 @@ pub(super) fn compare(
             None => (DifferenceKind::Contradiction, "not there".to_owned()),
             Some(now) => {
                 let is = format!("{}, epoch {}", now.status, now.epoch);
-                // A step that was handed out again is in progress or further; the same hand-out may have
-                // ended, but does not begin anew.
+                // A step that was handed out again is in progress or further. The same hand-out may
+                // have ended, but does not start again.
                 let went_on = now.epoch > trail.epoch
                     || (now.epoch == trail.epoch && is_ahead(status, &now.status));
                 let kind = match went_on {
@@ -74,7 +74,7 @@ pub(super) fn compare(
     }
 }
 
-/// Whether a step of the same hand-out can have gone from one status to the other.
+/// Whether a step of one hand-out can change from one status to the other.
 fn is_ahead(from: &str, to: &str) -> bool {
     match from {
         "IN_PROGRESS" => to != "IN_PROGRESS",

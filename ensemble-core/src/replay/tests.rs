@@ -1,4 +1,4 @@
-//! Logs that were told by hand.
+//! Tests on handwritten logs.
 
 use serde_json::json;
 
@@ -43,7 +43,7 @@ const fn queued(epoch: u64) -> MessagePlace {
     MessagePlace::Queued { epoch }
 }
 
-/// What differs of the one message, if anything does.
+/// The difference of the one message, if any.
 fn verdict(records: &[(&str, &str, Value)], places: &[MessagePlace]) -> Option<DifferenceKind> {
     let found = log(records).compare(&on_disk(places), Timestamp::from_unix_millis(2_000));
     assert!(found.len() <= 1, "{found:?}");
@@ -51,7 +51,7 @@ fn verdict(records: &[(&str, &str, Value)], places: &[MessagePlace]) -> Option<D
 }
 
 #[test]
-fn the_highest_epoch_decides_whatever_the_order_of_records() {
+fn the_highest_epoch_decides_in_any_order_of_records() {
     let stored = ("message.stored", "l", json!({ "id": "m", "mailbox": "box" }));
     let mut records = vec![
         stored,
@@ -73,7 +73,7 @@ fn the_highest_epoch_decides_whatever_the_order_of_records() {
 }
 
 #[test]
-fn what_allowed_moves_lead_to_is_unrecorded_and_nothing_else_is() {
+fn only_states_reached_by_allowed_moves_are_unrecorded() {
     use DifferenceKind::{Contradiction, Unrecorded};
     let waits = [("message.stored", "l", json!({ "id": "m", "mailbox": "box" }))];
     let is_held = [waits[0].clone(), message("message.acked", 2)];
@@ -101,13 +101,13 @@ fn what_allowed_moves_lead_to_is_unrecorded_and_nothing_else_is() {
     for (records, places, kind) in cases {
         assert_eq!(verdict(records, places), Some(kind), "{records:?} {places:?}");
     }
-    // Swept, after its time.
+    // The message was swept after its retention time.
     let later = Timestamp::from_unix_millis(8 * 24 * 60 * 60 * 1_000);
     assert_eq!(log(&settled).compare(&on_disk(&[]), later), []);
 }
 
 #[test]
-fn an_id_may_come_again_once_it_was_dropped() {
+fn an_id_may_recur_after_its_message_was_dropped() {
     let stored = ("message.stored", "l", json!({ "id": "m", "mailbox": "box" }));
     let dropped = ("message.dropped", "box", json!({ "id": "m", "mailbox": "box" }));
     let mut records = vec![stored.clone(), message("message.dead", 1), dropped];
@@ -117,7 +117,7 @@ fn an_id_may_come_again_once_it_was_dropped() {
 }
 
 #[test]
-fn a_log_that_is_not_whole_says_so() {
+fn an_incomplete_log_reports_its_gaps() {
     let record = |session: &str, seq: u64, kind: &str, data: Value| Record {
         timestamp: Timestamp::from_unix_millis(0),
         session_id: session.to_owned(),
@@ -191,7 +191,7 @@ fn tasks_and_registrations_are_compared_with_the_board() {
     assert_eq!(broken(text), [("board", Unrecorded)]);
     let older = |b: &mut DiskBoard| (b.sha256, b.revision) = ("bb".to_owned(), 1);
     assert_eq!(broken(older), [("board", Contradiction)]);
-    // What a record could not tell in full is not known any more.
+    // A record without the full content makes the state unknown.
     let mut many = board(3, json!([]));
     many.2["count"] = json!(17);
     let replay = log(&[records[0].clone(), records[1].clone(), many]);
@@ -199,7 +199,7 @@ fn tasks_and_registrations_are_compared_with_the_board() {
 }
 
 #[test]
-fn steps_and_requests_are_compared_too() {
+fn steps_and_requests_are_compared_with_the_disk() {
     use DifferenceKind::{Contradiction, Unrecorded};
     let step = |kind: &'static str, epoch: u64| {
         (kind, "w", json!({ "task_id": "t", "step_index": 0, "epoch": epoch }))

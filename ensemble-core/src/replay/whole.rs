@@ -1,4 +1,4 @@
-//! Whether the log is whole, by its numbers.
+//! Checks by record numbers whether the log is complete.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,15 @@ use serde_json::Value;
 
 use crate::event_log::{Record, RecordType, Segment};
 
-/// How many gaps are told; the first ones say enough.
+/// Maximum number of reported gaps; the first ones are sufficient.
 const GAPS_MAX: usize = 20;
 
-/// Something that is missing from the log.
+/// A missing part of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "gap", rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Gap {
-    /// Numbers of a session that no record has: lines were removed or altered, or a segment is gone.
+    /// Numbers of a session without a record: lines were removed or altered, or a segment is gone.
     Numbers {
         /// The session.
         session: String,
@@ -24,26 +24,26 @@ pub enum Gap {
         /// The last.
         to: u64,
     },
-    /// A number that came before: lines were copied, or an older file was put in place.
+    /// A number that occurred before: lines were copied, or an older file was put in place.
     Again {
         /// The session.
         session: String,
         /// The number.
         seq: u64,
     },
-    /// The log begins with a session that continues another one, which is not there.
+    /// The log begins with a session that continues a missing one.
     Begin {
-        /// The first segment that is there.
+        /// The first existing segment.
         session: String,
-        /// What it continues.
+        /// The session that it continues.
         after: String,
     },
-    /// A segment had vanished while it was written.
+    /// A segment vanished while it was written.
     Recreated {
         /// Its session.
         session: String,
     },
-    /// The log goes on in a file that is not there.
+    /// The log continues in a missing file.
     End {
         /// That file.
         next: Segment,
@@ -63,13 +63,15 @@ impl std::fmt::Display for Gap {
             Self::Begin { session, after } => {
                 write!(f, "the log begins with {session}, which continues {after}")
             }
-            Self::Recreated { session } => write!(f, "a file of {session} had vanished"),
-            Self::End { next } => write!(f, "the log goes on in {next}, which is not there"),
+            Self::Recreated { session } => {
+                write!(f, "a file of {session} vanished while it was written")
+            }
+            Self::End { next } => write!(f, "the log continues in {next}, which is missing"),
         }
     }
 }
 
-/// Follows the numbers of all sessions.
+/// Tracks the numbers of all sessions.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     last: BTreeMap<String, u64>,
@@ -108,8 +110,8 @@ impl Numbers {
         self.gaps.truncate(GAPS_MAX);
     }
 
-    /// What is missing. That the last record names a next file is a gap unless that file is there, which
-    /// only whoever sees the directory can tell.
+    /// The gaps. A next file named by the last record is a gap unless the file exists, which only a
+    /// caller with the directory can check.
     pub(super) fn gaps(self) -> Vec<Gap> {
         let end = self.next.map(|next| Gap::End { next });
         self.gaps.into_iter().chain(end).collect()
