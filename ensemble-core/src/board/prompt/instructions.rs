@@ -1,11 +1,11 @@
-//! Phase 4 of the seed: what an agent is to do first, and how it ends.
+//! Phase 4 of the seed: an agent's first actions, and how it ends.
 
 use super::{notes_of, said};
 use crate::board::state::{State, Status, Task};
 use crate::board::wake::{Call, Wake};
 use crate::message::Name;
 
-/// How a coder leaves before it is done.
+/// How a coder hands over before its task is done.
 const HAND_OVER: &str = "If your context is nearly full before you are done: `ensemble agent \
      handoff --summary TEXT --next-action TEXT`, then exit with 42. A fresh agent goes on from \
      there.";
@@ -16,7 +16,7 @@ const FAILURE: &str = "If something is wrong with the board, the worktree or you
 const BY_THE_WAY: &str = "What you find on the way and is not yours to do: `ensemble discover add \
      ID -d TEXT`, with `--immediate` if it cannot wait. Do not do it yourself.";
 
-/// A coder's.
+/// Instructions for a coder.
 pub(super) fn coder(state: &State, task: &Task) -> Vec<String> {
     let id = &task.id;
     let mut all = vec![
@@ -26,7 +26,7 @@ pub(super) fn coder(state: &State, task: &Task) -> Vec<String> {
     ];
     if notes_of(state, task).is_some() {
         all.push(
-            "Somebody has begun: read the hand-over notes above and go on from `next_action`."
+            "Another agent has begun: read the hand-over notes above and continue at `next_action`."
                 .to_owned(),
         );
     }
@@ -38,7 +38,7 @@ pub(super) fn coder(state: &State, task: &Task) -> Vec<String> {
     }
     if task.integration_fix == Some(true) {
         all.push(format!(
-            "Its merge failed: repair that, here, and change nothing else.{}",
+            "The merge failed: repair that, here, and change nothing else.{}",
             told(task, "integration_failed")
         ));
     }
@@ -63,7 +63,7 @@ pub(super) fn coder(state: &State, task: &Task) -> Vec<String> {
     all
 }
 
-/// A reviewer's.
+/// Instructions for a reviewer.
 pub(super) fn reviewer(task: &Task) -> Vec<String> {
     let id = &task.id;
     let mut all = vec![
@@ -79,7 +79,7 @@ pub(super) fn reviewer(task: &Task) -> Vec<String> {
     if let Some(cycles) = task.review_cycles_current.filter(|cycles| *cycles > 0) {
         let times = if cycles == 1 { "once".to_owned() } else { format!("{cycles} times") };
         all.push(format!(
-            "It was rejected {times} before. See that each point was settled:{}",
+            "It was rejected {times} before. Check that each point was settled:{}",
             told(task, "rejected")
         ));
     }
@@ -92,14 +92,14 @@ pub(super) fn reviewer(task: &Task) -> Vec<String> {
     all
 }
 
-/// The last reason of an event in a task's history.
+/// The latest reason of an event in a task's history.
 fn told(task: &Task, event: &str) -> String {
     let last = task.history.iter().rev().find(|line| line.event == event);
     let reason = last.and_then(|line| line.more.get("reason")?.as_str());
     reason.map_or_else(String::new, |reason| format!("\n  {}", said(Some(reason))))
 }
 
-/// Why a planner was called, the most important first.
+/// Reasons why a planner was started, the most important first.
 pub(super) fn trigger(calls: &[Call]) -> String {
     match calls {
         [] => "NONE (monitor)".to_owned(),
@@ -111,7 +111,7 @@ fn names(names: &[Name]) -> String {
     names.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// A planner's.
+/// Instructions for a planner.
 pub(super) fn planner(state: &State, calls: &[Call]) -> Vec<String> {
     let mut all: Vec<String> = calls.iter().flat_map(|call| called(state, call)).collect();
     if calls.is_empty() {
@@ -124,7 +124,7 @@ pub(super) fn planner(state: &State, calls: &[Call]) -> Vec<String> {
     );
     all.push(
         "When that is done, exit with 0: you are called again when something needs you. If your \
-         context is nearly full, write down where you are (`ensemble discover add ID -d TEXT \
+         context is nearly full, write down your progress (`ensemble discover add ID -d TEXT \
          --immediate`) and exit with 42. If something is wrong with the board: `ensemble anomaly \
          add TYPE --detail NAME=VALUE`, then exit with 1."
             .to_owned(),
@@ -207,7 +207,7 @@ fn unmerged(state: &State, call: &Call) -> Vec<String> {
     all
 }
 
-/// The seed's decision tree where nothing in particular calls.
+/// The seed's decision tree, for a planner that was started without a specific reason.
 fn general(state: &State) -> Vec<String> {
     use crate::proto::goal::GoalState;
     let is_planning = state

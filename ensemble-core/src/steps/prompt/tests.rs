@@ -47,7 +47,7 @@ steps:
 ";
 
 #[test]
-fn a_prompt_has_the_seeds_form() {
+fn prompts_have_the_form_of_the_seed() {
     let home = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(home.path().join("docs")).unwrap();
     std::fs::write(home.path().join("docs/api.md"), "POST /login\n```\n").unwrap();
@@ -86,7 +86,7 @@ Without that tool, pipe the same JSON into `ensemble step submit --epoch 1 -`.
 }
 
 #[test]
-fn what_is_left_for_the_next_and_an_error_reach_the_next_prompt() {
+fn context_and_errors_reach_the_next_prompt() {
     let home = tempfile::tempdir().unwrap();
     let store = store(home.path(), PLAN);
     report(&store, &take(&store), "success", "done", "The test is `login_fails`.");
@@ -103,7 +103,7 @@ fn what_is_left_for_the_next_and_an_error_reach_the_next_prompt() {
 }
 
 #[test]
-fn large_binary_and_strange_files_are_shown_as_what_they_are() {
+fn large_binary_and_special_files_are_described() {
     let home = tempfile::tempdir().unwrap();
     let outside = tempfile::tempdir().unwrap();
     let put = |path: &str, content: &[u8]| std::fs::write(home.path().join(path), content).unwrap();
@@ -128,7 +128,7 @@ fn large_binary_and_strange_files_are_shown_as_what_they_are() {
 }
 
 #[test]
-fn the_whole_is_bounded() {
+fn total_size_is_bounded() {
     let home = tempfile::tempdir().unwrap();
     let resources: Vec<(String, bool)> = (0..20).map(|n| (format!("f{n}"), false)).collect();
     for (path, _) in &resources {
@@ -137,11 +137,14 @@ fn the_whole_is_bounded() {
     let (text, shown) = context::render(home.path(), &resources, Limits::default());
     assert!(text.len() < 46 * 1024, "{}", text.len());
     assert_eq!(shown.iter().filter(|shown| shown.how == How::Named).count(), 16);
-    assert!(shown.iter().all(|shown| shown.sha256.is_some()), "what is not shown has its digest");
+    assert!(
+        shown.iter().all(|shown| shown.sha256.is_some()),
+        "files that are not shown have a digest, too"
+    );
 }
 
 #[test]
-fn a_queue_may_have_a_template_of_its_own() {
+fn queues_may_have_their_own_template() {
     let home = tempfile::tempdir().unwrap();
     let plan = "{task_id: 0-4-1, template: '{{role}}: {{goal}} ({{attempt}}/{{attempts_max}}) \
                 {{output_requirement}}', steps: [{agent: Tara, goal: '{{role}}'}]}";
