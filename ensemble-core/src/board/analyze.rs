@@ -105,7 +105,7 @@ pub struct Trigger {
     pub pattern: Pattern,
     /// The probable flaw.
     pub flaw: &'static str,
-    /// What the anomalies have in common; empty if they share only their type.
+    /// Common value of the anomalies; empty if they share only their type.
     pub about: String,
     /// Number of anomalies.
     pub count: usize,

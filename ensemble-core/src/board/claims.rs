@@ -27,7 +27,7 @@ use crate::{Error, Result};
 /// Directory of the tasks' worktrees, relative to the project.
 pub const DIRECTORY_DEFAULT: &str = ".worktrees";
 
-/// What a claim needs before it can be committed.
+/// The plan of a claim: its prerequisites before the commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClaimPlan {

@@ -126,7 +126,7 @@ impl Board {
             Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(()),
             other => other?,
         };
-        if of_nobody(&dir, &self.read()?)?.is_empty() {
+        if orphaned_files(&dir, &self.read()?)?.is_empty() {
             return Ok(());
         }
         // Hold the lock, so that no agent registers in between.
@@ -135,7 +135,7 @@ impl Board {
             Some(locked) => locked.state().clone(),
             None => self.read()?,
         };
-        for name in of_nobody(&dir, &state)? {
+        for name in orphaned_files(&dir, &state)? {
             if locked.is_some() {
                 dir.remove(&name)?;
             }
@@ -159,17 +159,17 @@ impl Board {
 }
 
 /// Files of registrations that are not on the board.
-fn of_nobody(dir: &Dir, state: &State) -> Result<Vec<String>> {
+fn orphaned_files(dir: &Dir, state: &State) -> Result<Vec<String>> {
     let known: BTreeSet<String> = state
         .agents
         .iter()
         .map(|(name, agent)| format!("{name}@{}", agent.epoch.unwrap_or_default()))
         .collect();
-    let is_nobodys = |name: &String| {
+    let is_orphaned = |name: &String| {
         let stem = ENDINGS.iter().find_map(|ending| name.strip_suffix(ending));
         !name.starts_with('.') && stem.is_some_and(|stem| !known.contains(stem))
     };
-    Ok(dir.names()?.into_iter().filter(is_nobodys).collect())
+    Ok(dir.names()?.into_iter().filter(is_orphaned).collect())
 }
 
 /// Agents whose entry disagrees with their task.

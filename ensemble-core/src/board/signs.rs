@@ -54,7 +54,7 @@ pub struct Sign {
     pub leaving: Option<Leaving>,
 }
 
-/// What a sign states.
+/// Content of a sign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Say<'a> {
     /// The agent is alive.

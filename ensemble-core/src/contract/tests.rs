@@ -276,7 +276,7 @@ proptest::proptest! {
     }
 
     #[test]
-    fn what_is_written_is_read_back(
+    fn written_documents_are_read_back(
         task in "[a-z0-9-]{1,12}",
         summary in "[^\\x00-\\x08\\x0b-\\x1f\\x7f-\\u{9f}\\u{feff}\\u{fffe}\\u{ffff}]{1,80}",
         files in proptest::collection::vec("[a-zA-Z0-9./ :#-]{1,20}", 0..4),

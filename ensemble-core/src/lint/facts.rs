@@ -65,7 +65,7 @@ const COUNTERS: &str = "件回個个人行箇本次条項项処处点";
 const NUMERALS: &str = "〇零一二两三四五六七八九十百千万";
 
 /// Whether a text names an agent.
-pub(super) fn names_somebody(text: &str, names: &[String]) -> bool {
+pub(super) fn names_agent(text: &str, names: &[String]) -> bool {
     let is_name = |token: &str| {
         let lower = token.to_lowercase();
         let stem = lower.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -214,7 +214,7 @@ fn number(text: &str) -> Option<(u64, &str)> {
 /// Whether a text states this fact.
 pub(super) fn says(fact: Fact, text: &str, names: &[String]) -> bool {
     match fact {
-        Fact::Who => names_somebody(text, names),
+        Fact::Who => names_agent(text, names),
         Fact::Count => has_count(text),
         Fact::Share => has_share(text),
         Fact::Where => !places(text).is_empty(),
@@ -230,12 +230,12 @@ mod tests {
     #[test]
     fn a_name_identifies_an_agent_but_a_shared_role_does_not() {
         for text in ["Worker-1 has failed", "by conductor", "worker_2.", "ワーカー3が完了"] {
-            assert!(names_somebody(text, &[]), "{text}");
+            assert!(names_agent(text, &[]), "{text}");
         }
-        for text in ["a worker has failed", "workers", "worker-", "", "somebody"] {
-            assert!(!names_somebody(text, &[]), "{text}");
+        for text in ["a worker has failed", "workers", "worker-", "", "a person"] {
+            assert!(!names_agent(text, &[]), "{text}");
         }
-        assert!(names_somebody("done by alice.", &["Alice".to_owned()]));
+        assert!(names_agent("done by alice.", &["Alice".to_owned()]));
     }
 
     #[test]

@@ -225,8 +225,9 @@ mod tests {
         asked(&mut tier, Event::Begin);
         let mut over = Drain::new([]);
         assert_eq!(asked(&mut over, Event::Begin).len(), 1, "an empty team is over at once");
-        let events =
-            || [Event::Begin, Event::Gone(name("boss")), Event::Stayed(name("nobody"))].into_iter();
+        let events = || {
+            [Event::Begin, Event::Gone(name("boss")), Event::Stayed(name("stranger"))].into_iter()
+        };
         for (machine, moves) in [(team(), 1), (tier, 0), (over, 0)] {
             for (number, event) in events().enumerate() {
                 let mut machine = machine.clone();

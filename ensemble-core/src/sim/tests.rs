@@ -39,7 +39,7 @@ fn ids_are_stored_once_and_unknown_mailboxes_are_errors() {
     assert_eq!(transport.publish(&message("a", "1")).unwrap(), Published::Stored);
     assert_eq!(transport.publish(&message("a", "1")).unwrap(), Published::AlreadyStored);
     assert!(matches!(transport.publish(&message("a", "2")), Err(Error::Conflict { .. })));
-    let stranger = Envelope::new(name("nobody"), "");
+    let stranger = Envelope::new(name("unknown"), "");
     assert!(matches!(transport.publish(&stranger), Err(Error::NoMailbox { .. })));
 }
 

@@ -196,7 +196,7 @@ impl Fields<'_> {
         if text.len() > bytes_max {
             let bytes = text.len();
             self.mistakes.push(format!(
-                "{field}: has {bytes} bytes, the limit is {bytes_max}: say it shorter, or put it \
+                "{field}: has {bytes} bytes, the limit is {bytes_max}: shorten it, or put it \
                  into a file and name that in `artifacts`"
             ));
             return None;

@@ -57,7 +57,7 @@ pub struct Plan {
     /// How many steps workers may hold at once (default 1: one after the other).
     #[serde(default = "one")]
     pub parallel: u32,
-    /// What a stuck step stops: the `queue` (default) or only that `step`.
+    /// Scope of a stuck step's pause: the `queue` (default) or only that `step`.
     #[serde(default)]
     pub blocked_pauses: Pauses,
     /// The enforced order: `none` (default) or `tdd`.
@@ -107,7 +107,7 @@ pub enum Access {
     Write,
 }
 
-/// What a stuck step stops.
+/// Scope of a stuck step's pause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]

@@ -106,7 +106,7 @@ pub struct QueueView {
     pub orchestrator: Option<Name>,
     /// How many steps workers may hold at once.
     pub parallel: u32,
-    /// What a stuck step stops.
+    /// Scope of a stuck step's pause.
     pub pauses: Pauses,
     /// The enforced order.
     pub policy: Policy,

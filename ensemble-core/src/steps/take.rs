@@ -138,7 +138,7 @@ impl std::fmt::Display for Nothing {
             Self::Done => write!(f, "all steps are done"),
             Self::Paused { task_id, step_index } => write!(
                 f,
-                "task {task_id} is paused: step {step_index} needs somebody to intervene \
+                "task {task_id} is paused: step {step_index} needs an intervention \
                  (`step show {task_id} {step_index}`)"
             ),
             Self::Others { task_id, agent } => {

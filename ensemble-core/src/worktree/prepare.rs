@@ -15,7 +15,7 @@ use crate::{Error, Result};
 pub(super) struct Prepared {
     /// Commit at which a fresh worktree began.
     pub(super) base: Option<String>,
-    /// What was saved from an earlier worktree.
+    /// Work that was saved from an earlier worktree.
     pub(super) salvage: Option<Salvage>,
 }
 

@@ -26,7 +26,7 @@ const LOOKS_MAX: usize = 3;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Retired {
-    /// What was saved, if the integration branch lacks some of it.
+    /// Saved work, if the integration branch lacks some of it.
     pub salvage: Option<Salvage>,
     /// New path and reason, if the worktree could not be removed without loss.
     pub kept: Option<(PathBuf, String)>,

@@ -59,7 +59,7 @@ impl Worktrees {
             && self.is_ancestor(&head, base)?
         {
             return Err(refused(
-                "nothing is committed since it began: commit the work, or say that there is none \
+                "nothing was committed since it began: commit the work, or declare that there is none \
                  (`--unchanged`)"
                     .to_owned(),
             ));

@@ -153,7 +153,7 @@ impl Worktrees {
             return Ok(Err(Unfit::NothingAssigned(text)));
         }
         if holder.as_ref() != Some(agent) {
-            let by = holder.as_ref().map_or("nobody", Name::as_str);
+            let by = holder.as_ref().map_or("no agent", Name::as_str);
             return Ok(Err(Unfit::Over(format!("task `{}` is held by {by}", task.id))));
         }
         let number = number.unwrap_or_default();

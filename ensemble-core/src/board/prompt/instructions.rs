@@ -10,7 +10,7 @@ const HAND_OVER: &str = "If your context is nearly full before you are done: `en
      handoff --summary TEXT --next-action TEXT`, then exit with 42. A fresh agent goes on from \
      there.";
 const GIVE_BACK: &str = "If your context is nearly full before you have a verdict: exit with 42. \
-     A fresh reviewer begins anew.";
+     A fresh reviewer starts again.";
 const FAILURE: &str = "If something is wrong with the board, the worktree or your assignment: \
      `ensemble anomaly add TYPE --detail NAME=VALUE`, then exit with 1.";
 const BY_THE_WAY: &str = "What you find on the way and is not yours to do: `ensemble discover add \
@@ -137,7 +137,7 @@ fn called(state: &State, call: &Call) -> Vec<String> {
     match call.wake {
         Wake::InitialPlanning => vec![
             match call.about.is_empty() {
-                true => "There are no tasks: cut the goal into some that one agent can finish and \
+                true => "There are no tasks: divide the goal into tasks that one agent can finish and \
                          one can review."
                     .to_owned(),
                 false => format!(
@@ -149,7 +149,7 @@ fn called(state: &State, call: &Call) -> Vec<String> {
              TEXT`, with `--after ID` for what must be merged before, and `--draft` while it is \
              not finished."
                 .to_owned(),
-            "DONE WHEN must be something that anybody can check. Two tasks that change the same \
+            "DONE WHEN must be a condition that any reader can check. Two tasks that change the same \
              files come one after the other."
                 .to_owned(),
             "When the plan is whole: `ensemble sprint start ID --planned ID …`, then `ensemble \
@@ -159,9 +159,9 @@ fn called(state: &State, call: &Call) -> Vec<String> {
         Wake::BlockedTasks => blocked(state, call),
         Wake::IntegrationFailed => unmerged(state, call),
         Wake::HypothesisExhausted => vec![format!(
-            "Several coders failed at {about}. Do not let it be tried again as it is: find the \
+            "Several coders failed at {about}. Do not let agents try it again unchanged: find the \
              root cause, `ensemble task block ID --reason TEXT --question TEXT`, add tasks that \
-             are cut differently, and `ensemble task supersede ID --by ID --reason ROOT_CAUSE`."
+             are divided differently, and `ensemble task supersede ID --by ID --reason ROOT_CAUSE`."
         )],
         Wake::ImmediateDiscovery => vec![format!(
             "Triage {about}, described above: make a task of each (`ensemble task add …`, then \
@@ -184,8 +184,8 @@ fn blocked(state: &State, call: &Call) -> Vec<String> {
         call.about.iter().filter_map(|id| state.task(id)).map(told).collect();
     all.push(
         "For each of them find out what blocks it and answer its questions where its specification \
-         is. Then `ensemble task unblock ID`; or cut it anew: add its successors and `ensemble task \
-         supersede ID --by ID --reason TEXT`; or, if nobody needs it, `ensemble task abandon ID \
+         is. Then `ensemble task unblock ID`; or divide it again: add its successors and `ensemble task \
+         supersede ID --by ID --reason TEXT`; or, if it is not needed, `ensemble task abandon ID \
          --reason TEXT`."
             .to_owned(),
     );
@@ -201,7 +201,7 @@ fn unmerged(state: &State, call: &Call) -> Vec<String> {
         call.about.iter().filter_map(|id| state.task(id)).map(told).collect();
     all.push(
         "Find out whether its coder can repair that in its worktree (then leave it: any coder may \
-         claim it), or whether the plan is wrong (then block it and cut it anew)."
+         claim it), or whether the plan is wrong (then block it and divide it again)."
             .to_owned(),
     );
     all
@@ -230,7 +230,7 @@ fn general(state: &State) -> Vec<String> {
     }
     if !state.tasks.is_empty() && state.tasks.iter().all(|task| task.status.is_terminal()) {
         return vec![
-            "Every task is over. See whether the goal is reached, by its specification and by \
+            "Every task is over. Check whether the goal is reached, by its specification and by \
              what was merged. If it is: `ensemble sprint complete`, then `ensemble goal complete`. \
              If not: add what is missing. If a person must decide: `ensemble checkpoint --reason \
              TEXT`."
@@ -238,8 +238,8 @@ fn general(state: &State) -> Vec<String> {
         ];
     }
     vec![
-        "Nothing needs you now. See that each open task has a way to its end and that nothing \
-         waits for what will never be merged."
+        "Nothing needs you now. Check that each open task can be finished and that no task \
+         waits for one that will never be merged."
             .to_owned(),
     ]
 }

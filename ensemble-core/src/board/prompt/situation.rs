@@ -85,7 +85,7 @@ fn handed_over(state: &State, reader: &Reader<'_>) -> Vec<String> {
     let mut all = Vec::new();
     for task in &state.tasks {
         let Some(notes) = notes_of(state, task) else { continue };
-        let by = notes.get("agent").and_then(Value::as_str).unwrap_or("somebody");
+        let by = notes.get("agent").and_then(Value::as_str).unwrap_or("an unknown agent");
         if reader.task.is_none_or(|(own, _)| own.id != task.id) {
             if task.status.is_claimable() {
                 all.push(format!(

@@ -350,7 +350,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn an_edit_says_what_it_should_and_loses_nothing(seed: u64) {
+    fn edits_have_the_new_value_and_lose_nothing(seed: u64) {
         let (source, before, after) = scene(seed);
         let text = parse(&source);
         prop_assert_eq!(text.value(), before, "{}", source);

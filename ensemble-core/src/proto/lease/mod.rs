@@ -14,7 +14,7 @@
 //! Judging    ClockGap                                  -> Held      Record ClockGap
 //! Judging    ScanDone, more than half of >= 4 are late -> Paused    Record MassExpiry
 //! Held       ScanDone, the same, one past OVERTIME_MAX -> Paused    Record MassExpiry
-//! Held       ClockGap                                  -> Held      (begins anew)
+//! Held       ClockGap                                  -> Held      (starts again)
 //! Held       ScanDone, HOLD is over                    -> Judging   Expire all that are due
 //! Held       ScanDone, OVERTIME_MAX past its duration  -> Held      Expire that one
 //! Paused     ClockGap                                  -> Paused    (no lease is judged anyway)

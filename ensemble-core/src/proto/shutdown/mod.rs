@@ -28,9 +28,9 @@
 //! survives [`KILL_ROUNDS`] searches (it hangs in the kernel) is reported and left. Its leases are
 //! fenced by their epochs, and the record of its release counts it.
 //!
-//! *A crash.* Every step can be done twice, and the order is such that whoever finds the decision
-//! again begins from the start and meets what is done already as "nothing found": the roster's
-//! `shutdown` and the record of the release come last.
+//! *A crash.* Every step can be repeated. A process that finds the decision later starts from the
+//! beginning, and steps that were done before find nothing. The roster's `shutdown` and the record
+//! of the release come last.
 //!
 //! ```
 //! use ensemble_core::env::Monotonic;

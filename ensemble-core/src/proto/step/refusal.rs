@@ -64,13 +64,13 @@ impl fmt::Display for Refusal {
             ),
             Self::HeldByAnother { holder } => write!(
                 f,
-                "it is IN_PROGRESS and held by {holder}: only {holder} may report it, and nobody \
-                 may change it meanwhile; `step retry` takes it away"
+                "it is IN_PROGRESS and held by {holder}: only {holder} may report it, and no other \
+                 agent may change it; `step retry` takes it away"
             ),
             Self::Outdated { epoch, current } => write!(
                 f,
                 "it was handed out again since (epoch {current}, this is about {epoch}): read the \
-                 newest prompt, look at what has changed, and report again"
+                 newest prompt, check what has changed, and report again"
             ),
             Self::Completed { resolution: Resolution::Success } => {
                 write!(f, "it is COMPLETED already: go on with the next step")

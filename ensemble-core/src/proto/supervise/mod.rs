@@ -98,7 +98,7 @@ enum Again {
     Unregister(Reason),
 }
 
-/// What follows after the agent has been ended.
+/// The next action after the agent has been ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
     Leave(Reason),

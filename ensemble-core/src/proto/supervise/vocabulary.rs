@@ -41,7 +41,7 @@ pub enum Gate {
     Abort,
 }
 
-/// What the supervisor has lost.
+/// A loss of the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lost {
     /// The task or the review: another agent has it, or no agent.

@@ -63,7 +63,7 @@ impl World {
         match self.rng.below(12) {
             0..4 => ready::Event::Started,
             4 | 5 => {
-                let other = Name::new("somebody").expect("a name");
+                let other = Name::new("stranger").expect("a name");
                 let worker = if self.rng.percent(80) { pair.name.clone() } else { other };
                 ready::Event::Pong(Pong { worker, attempt })
             }

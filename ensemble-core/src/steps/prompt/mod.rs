@@ -272,7 +272,7 @@ fn output_requirement(handed: &Handed) -> String {
         "You must Call the Tool `submit_step_completion` with your JSON result. Do NOT output the \
          JSON in text.\n\
          It is about task_id \"{task_id}\", step_index {index}, agent \"{agent}\". `status` is \
-         success, failure (say the error in `summary`) or blocked (say why in `blockers`).\n\
+         success, failure (state the error in `summary`) or blocked (state why in `blockers`).\n\
          Without that tool, pipe the same JSON into `ensemble step submit --epoch {} -`.",
         handed.epoch
     )

@@ -92,7 +92,7 @@ fn context_and_errors_reach_the_next_prompt() {
     report(&store, &take(&store), "success", "done", "The test is `login_fails`.");
     let step = take(&store);
     let text = store.prompt(&step).unwrap().text;
-    let left = "CONTEXT FILES:\n- from step 1, by Tara: (what it says to the next agent)\n```\nThe test \
+    let left = "CONTEXT FILES:\n- from step 1, by Tara: (its message to the next agent)\n```\nThe test \
                 is `login_fails`.\n```\n- src/login.rs: ";
     assert!(text.contains(left), "{text}");
     report(&store, &step, "failure", "login_fails: 401 expected", "");
