@@ -78,10 +78,10 @@ status: UNCLAIMED; supersedes: nope => supersedes: there is no task `nope`
 status: UNCLAIMED; done_when: null => done_when: is missing
 status: UNCLAIMED; spec_ref: null => spec_ref: is missing
 status: UNCLAIMED; depends_on: [done, nope] => depends_on[1]: there is no task `nope`
-status: UNCLAIMED; depends_on: [done, done] => depends_on[1]: `done` is there twice
+status: UNCLAIMED; depends_on: [done, done] => depends_on[1]: `done` is listed twice
 status: UNCLAIMED; depends_on: [task] => depends_on: depends on itself: task -> task
 status: UNCLAIMED; depends_on: [task2] => depends_on: depends on itself: task -> task2 -> task
-status: UNCLAIMED; failed_by: [a, a] => failed_by[1]: `a` is there twice
+status: UNCLAIMED; failed_by: [a, a] => failed_by[1]: `a` is listed twice
 status: UNCLAIMED; integration_fix: true => integration_fix: is true, but
 status: UNCLAIMED; history: [{event: created}] => history[0].time: is missing
 ";
@@ -115,7 +115,7 @@ fn tells(text: &str, expected: &str) {
 
 /// The rest of a board, and how what is told of it begins.
 const OF_THE_REST: &str = "
-  - {id: TASK, status: ABANDONED} => tasks[2].id: `TASK` is the name of tasks[1], too
+  - {id: TASK, status: ABANDONED} => tasks[2].id: `TASK` is also the name of tasks[1]
 agents: {coder-1: {status: WORKING}} => agents.coder-1.current_task: is missing
 agents: {coder-1: {status: REVIEWING, current_task: task}} => agents.coder-1.lease_expires: is missing
 agents: {coder-1: {status: IDLE, current_task: nope}} => agents.coder-1.current_task: there is no task

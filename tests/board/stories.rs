@@ -254,7 +254,7 @@ fn limits_exhaust_a_task_and_free_its_coders() {
         }
         assert_eq!(bed.state().agents[&name(coder)].status, agent::State::Idle);
         let again = bed.plan("task-1", &agent).unwrap_err();
-        assert!(again.to_string().contains("failed at it"), "{again}");
+        assert!(again.to_string().contains("its failed coders are"), "{again}");
         // Free for something else.
         assert!(bed.plan("task-2", &agent).is_ok());
     }
@@ -300,7 +300,7 @@ fn leases_run_out_by_silence_and_not_by_any_calendar() {
         if let Leased::Agent { .. } = key {
             write_beat(&directory, &ann, 1, Duration::from_secs(300)).unwrap();
             let late = bed.refuse(|board| board.expire(&key, sequence));
-            assert!(late.to_string().contains("it has beaten meanwhile"), "{late}");
+            assert!(late.to_string().contains("it has renewed the lease since"), "{late}");
             bed.change(|board| board.expire(&key, 1));
         } else {
             // Went with the agent.
@@ -431,7 +431,7 @@ fn an_edited_copy_becomes_the_board_if_it_is_one() {
     assert_eq!(state.revision, 2);
     assert!(bed.text().contains("# mine\ntasks:"));
     let late = draft.apply(&bed.board, &edited).unwrap_err();
-    assert!(late.to_string().contains("it has changed meanwhile"), "{late}");
+    assert!(late.to_string().contains("the board has changed since"), "{late}");
     // A board that is broken can be repaired like this.
     std::fs::write(bed.board.path(), broken).unwrap();
     assert!(bed.board.lock().is_err());

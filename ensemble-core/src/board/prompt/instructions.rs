@@ -13,7 +13,7 @@ const GIVE_BACK: &str = "If your context is nearly full before you have a verdic
      A fresh reviewer starts again.";
 const FAILURE: &str = "If something is wrong with the board, the worktree or your assignment: \
      `ensemble anomaly add TYPE --detail NAME=VALUE`, then exit with 1.";
-const BY_THE_WAY: &str = "What you find on the way and is not yours to do: `ensemble discover add \
+const BY_THE_WAY: &str = "Work that you find and that is not part of your task: `ensemble discover add \
      ID -d TEXT`, with `--immediate` if it cannot wait. Do not do it yourself.";
 
 /// Instructions for a coder.

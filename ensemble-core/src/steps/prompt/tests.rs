@@ -58,7 +58,7 @@ fn prompts_have_the_form_of_the_seed() {
 ROLE: Tara
 GOAL: Write a failing test for login
 CONTEXT FILES:
-- tests/login.rs: (there is no such file: make it if that is your task, else report it in `blockers`)
+- tests/login.rs: (there is no such file: create it if that is your task, else report it in `blockers`)
 - docs/api.md: (16 bytes, sha256 28e96afd347f)
 ````
 POST /login
@@ -72,12 +72,12 @@ INSTRUCTIONS:
 CONSTRAINTS:
 - Use Rust 1.89
 - Strict TDD, red: write a test that fails for the right reason; change no implementation.
-- Change no other files than tests/login.rs.
-- No placeholders: what you write is complete.
+- Change only these files: tests/login.rs.
+- No placeholders: write complete code and text.
 
 OUTPUT REQUIREMENT:
 You must Call the Tool `submit_step_completion` with your JSON result. Do NOT output the JSON in text.
-It is about task_id \"0-4-1\", step_index 1, agent \"Tara\". `status` is success, failure (say the error in `summary`) or blocked (say why in `blockers`).
+It is about task_id \"0-4-1\", step_index 1, agent \"Tara\". `status` is success, failure (state the error in `summary`) or blocked (state why in `blockers`).
 Without that tool, pipe the same JSON into `ensemble step submit --epoch 1 -`.
 ";
     assert_eq!(prompt.text, expected, "{}", prompt.text);
