@@ -8,7 +8,7 @@
 //! ```
 //!
 //! A crash between the phases leaves a worktree that no task names. A crash after the second phase
-//! leaves a lease that no process renews. The watcher cleans up both.
+//! leaves a lease that no process renews. Recovery of worktrees and the observer of leases handle both.
 
 use std::time::Duration;
 

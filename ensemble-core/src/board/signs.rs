@@ -1,5 +1,5 @@
-//! Signs that an agent gives between its writes to the board: that it is alive, that it will be
-//! busy for long, or how it is about to end.
+//! Signs that an agent gives between its writes to the board. A sign states that the agent is alive,
+//! that it will be busy for long, or how it is about to end.
 //!
 //! A sign is one file, `leases/<agent>@<epoch>.sign` beside the board, with the epoch of the
 //! registration. The agent's own commands replace it (`ensemble agent heartbeat`, `handoff`,

@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn answer_that_is_not_from_a_stream_is_rejected() {
-        assert!(refusal("{}").contains("no stream"));
+        assert!(refusal("{}").contains("is not a stream"));
         assert!(refusal("hello").contains("cannot be read"));
     }
 }

@@ -9,7 +9,7 @@
 //! probe: a publish that names another stream as its target
 //!   rejected as such by this stream  -> it can be read
 //!   no responder, no such stream     -> it is absent: a reader sees an empty one, a writer creates it
-//!   no responder, the stream exists -> probe again
+//!   no responder, the stream exists  -> probe again
 //! if it was absent, it is looked up first: one request, as for an open one
 //! ```
 //!

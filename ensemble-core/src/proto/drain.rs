@@ -7,7 +7,7 @@
 //! Tier n       the last of it, all have gone        -> Tier n+1     Ask, each of the tier
 //! Tier n       the last of it, some have stayed     -> Over         Over
 //! last tier    the last of it                       -> Over         Over
-//! any          of another agent, or again            -> the same
+//! any          of another agent, or again           -> the same
 //! ```
 //!
 //! Workers end first, all at once; then their dispatchers; the Conductor last. An agent is not

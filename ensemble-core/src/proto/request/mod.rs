@@ -5,10 +5,10 @@
 //! state     event / time                             -> state     effects
 //! New       Opened                                   -> Pending   Announce
 //! Pending   Decide, by its addressee                 -> Pending   Close
-//! Pending   Decide, by its requester or another agent-> Pending   Refused
+//! Pending   Decide, by any other agent               -> Pending   Refused
 //! Pending   Cancel, by its requester                 -> Pending   Close
 //! Pending   Cancel, by another agent                 -> Pending   Refused
-//! Pending   remind_every, repeatedly            -> Pending   Remind
+//! Pending   remind_every, repeatedly                 -> Pending   Remind
 //! Pending   deadline; again after 10 s               -> Pending   Close (expired)
 //! Pending   Standing                                 -> Closed    Closed
 //! Pending   Absent, of a kind that can be forced     -> Pending   Close (expired)

@@ -12,7 +12,7 @@
 //! IN_PROGRESS  Beat, of its holder and epoch          -> IN_PROGRESS  Beaten
 //! IN_PROGRESS  LeaseEnded, attempts are left          -> PENDING      Free, Advance
 //! IN_PROGRESS  LeaseEnded, none is left               -> FAILED, end  Free, Stop
-//! IN_PROGRESS  Retried (its holder loses it)             -> PENDING      Free, Advance
+//! IN_PROGRESS  Retried (its holder loses it)          -> PENDING      Free, Advance
 //! BLOCKED      Unblocked                              -> PENDING      Advance   (attempts reset)
 //! FAILED       Retried                                -> PENDING      Advance   (attempts reset)
 //! PENDING      Skipped, Split                         -> COMPLETED    Advance
