@@ -49,14 +49,14 @@ priority: 1 => status: is missing
 status: UNCLAIMED; priority: high => priority: must be a whole number
 status: UNCLAIMED; created: yesterday => created: must be a time
 status: UNCLAIMED; assigned_to: ../x => assigned_to:
-status: UNCLAIMED; assigned_to: ann => assigned_to: must not be there
-status: DRAFT; assigned_to: ann => assigned_to: must not be there
+status: UNCLAIMED; assigned_to: ann => assigned_to: must be absent
+status: DRAFT; assigned_to: ann => assigned_to: must be absent
 CLAIMED; -assigned_to => assigned_to: is missing
 CLAIMED; -worktree => worktree: is missing
 CLAIMED; -base_commit => base_commit: is missing
 CLAIMED; -lease_expires => lease_expires: is missing
 CLAIMED; depends_on: [task2] => depends_on: is claimed, but `task2` is not merged
-CLAIMED; reviewing_by: rev => reviewing_by: must not be there
+CLAIMED; reviewing_by: rev => reviewing_by: must be absent
 CLAIMED; lease_epoch: 6 => lease_epoch: is ahead of the board's epoch 5
 REVIEW; -review_commit => review_commit: is missing
 REVIEW; reviewing_by: rev => review_lease_expires: is missing
@@ -66,7 +66,7 @@ REVIEW; review_epoch: 6 => review_epoch: is ahead of the board's epoch 5
 status: APPROVED => approved_by: is missing
 status: APPROVED; approved_by: ann; assigned_to: ann => approved_by: `ann` approved its own work
 status: REJECTED => rejection_reason: is missing
-status: MERGED; worktree: w => worktree: must not be there
+status: MERGED; worktree: w => worktree: must be absent
 BLOCKED; -blocked_reason => blocked_reason: is missing
 BLOCKED; -blocked_questions => blocked_questions: is missing
 BLOCKED; -blocked_questions; blocked_questions: [a, b, c, d] => blocked_questions: has more than 3
@@ -152,7 +152,7 @@ fn every_other_rule_is_told_by_its_path() {
     assert_eq!(problems("tasks: []\n"), ["version: is missing"]);
     assert_eq!(problems("version: 0\ntasks: []\n"), Vec::<String>::new(), "older ones are read");
     let newer = problems("version: 2\ntasks: {}\n");
-    assert_eq!(newer, ["state.yaml: version: is 2, this program reads 1: update it"]);
+    assert_eq!(newer, ["state.yaml: version: is 2, but this program reads at most 1: update the program"]);
 }
 
 #[test]

@@ -164,7 +164,7 @@ fn the_second_phase_of_a_claim_asks_again() {
         (".worktrees/task-1", "task/task-1")
     );
     let no_base = bed.refuse(|board| board.commit_claim(&first, None));
-    assert!(no_base.to_string().contains("has a commit where it began"), "{no_base}");
+    assert!(no_base.to_string().contains("needs its base commit"), "{no_base}");
     bed.change(|board| board.commit_claim(&first, Some("c")));
     let late = bed.refuse(|board| board.commit_claim(&second, Some("c")));
     assert!(late.to_string().contains("its status is CLAIMED"), "{late}");
@@ -215,7 +215,7 @@ fn what_depends_on_a_superseded_task_depends_on_its_successors() {
     assert!(early.to_string().contains("its status is UNCLAIMED"), "{early}");
     bed.change(|board| board.block(&name("a"), None, "too broad", &["split it?".into()]));
     let none = bed.refuse(|board| board.supersede(&name("a"), &[], "r"));
-    assert!(none.to_string().contains("no task is named"), "{none}");
+    assert!(none.to_string().contains("no successor is named"), "{none}");
     let circle = bed.refuse(|board| board.supersede(&name("a"), &[name("b")], "r"));
     assert!(circle.to_string().contains("depends on itself: b -> b"), "{circle}");
     bed.change(|board| board.supersede(&name("a"), &by, "too broad"));
