@@ -60,7 +60,7 @@ CLAIMED; reviewing_by: rev => reviewing_by: must be absent
 CLAIMED; lease_epoch: 6 => lease_epoch: is ahead of the board's epoch 5
 REVIEW; -review_commit => review_commit: is missing
 REVIEW; reviewing_by: rev => review_lease_expires: is missing
-REVIEW; review_lease_expires: 2026-01-01T00:00:00Z => review_lease_expires: is there
+REVIEW; review_lease_expires: 2026-01-01T00:00:00Z => review_lease_expires: is set
 REVIEW; reviewing_by: ann => reviewing_by: `ann` reviews its own work
 REVIEW; review_epoch: 6 => review_epoch: is ahead of the board's epoch 5
 status: APPROVED => approved_by: is missing
@@ -152,7 +152,10 @@ fn every_other_rule_is_told_by_its_path() {
     assert_eq!(problems("tasks: []\n"), ["version: is missing"]);
     assert_eq!(problems("version: 0\ntasks: []\n"), Vec::<String>::new(), "older ones are read");
     let newer = problems("version: 2\ntasks: {}\n");
-    assert_eq!(newer, ["state.yaml: version: is 2, but this program reads at most 1: update the program"]);
+    assert_eq!(
+        newer,
+        ["state.yaml: version: is 2, but this program reads at most 1: update the program"]
+    );
 }
 
 #[test]
