@@ -215,7 +215,7 @@ fn check(bed: &Bed, said: &[Value], specification: &str) {
     }
     let submits = &answers["submit_step_completion"];
     assert!(submits[0].1.contains("COMPLETED"), "{submits:?}");
-    assert!(submits[1].1.contains("1.5 is no step: pass a whole number"), "{submits:?}");
+    assert!(submits[1].1.contains("1.5 is not a step: pass a whole number"), "{submits:?}");
     assert!(submits[2].1.contains("you are Tara"), "{submits:?}");
     assert_eq!(answers.len(), TOOLS.len(), "a tool was not called");
     assert!(answers["acknowledge_message"][0].1.contains("ROLE: Tara"));

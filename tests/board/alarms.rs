@@ -81,7 +81,10 @@ fn an_expired_lease_is_an_occurrence_of_its_own_each_time() {
         let expired = found(&bed);
         assert_eq!(expired.len(), 1, "{expired:?}");
         assert_eq!(expired[0].key.alarm, Alarm::LeaseExpired);
-        assert_eq!(expired[0].text, format!("task task-1: its coder fell silent ({})", lease.by()));
+        assert_eq!(
+            expired[0].text,
+            format!("task task-1: its coder stopped renewing the lease ({})", lease.by())
+        );
         marks.push(expired[0].key.clone());
     }
     assert_ne!(marks[0], marks[1]);

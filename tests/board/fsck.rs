@@ -61,7 +61,7 @@ fn a_write_by_another_program_is_noted() {
     assert!(one(&bed, true, "is an edited copy").is_note);
     let broken = bed.text().replace("status: UNCLAIMED", "status: MERGED\n    worktree: w");
     std::fs::write(bed.board.path(), broken).unwrap();
-    let broken = one(&bed, true, "must not be there in a task that is MERGED");
+    let broken = one(&bed, true, "must be absent from a task that is MERGED");
     assert!(broken.path.ends_with("state.yaml: tasks[0].worktree") && !broken.is_repairable);
 }
 
@@ -71,7 +71,7 @@ fn agents_and_claims_without_a_supervisor_are_reported() {
     let bed = Bed::with(".liza", text);
     let all = found(&bed, false);
     assert_eq!(all.len(), 2, "{all:#?}");
-    assert_eq!(all[0].problem, "it is Working on b, which is not its task");
+    assert_eq!(all[0].problem, "it is Working on b, which is not assigned to it");
     assert!(all[0].path.ends_with("state.yaml: agents.bob") && !all[0].is_note);
-    assert!(all[1].is_note && all[1].problem.starts_with("`ann` had it until 2026-01-01"));
+    assert!(all[1].is_note && all[1].problem.starts_with("`ann` held it until 2026-01-01"));
 }

@@ -122,7 +122,7 @@ fn a_reviewer_is_told_the_commit_and_its_author() {
     let claim = bed.claim("task-3", &ann);
     let prompts = Prompts::of(&bed.board);
     let early = prompts.reviewer(&bed.state(), &name("task-3")).unwrap_err().to_string();
-    assert!(early.contains("nobody reviews it: claim it first"), "{early}");
+    assert!(early.contains("it has no reviewer: claim it first"), "{early}");
     bed.change(|board| board.submit(&name("task-3"), &claim.holder, "c1"));
     bed.change(|board| board.claim_review(&name("task-3"), &rev));
     let late = prompts.coder(&bed.state(), &name("task-3")).unwrap_err().to_string();
@@ -178,7 +178,7 @@ fn a_project_may_have_forms_of_its_own() {
     assert!(coder(&bed, "task-3").starts_with("ann: task-3 in /"));
     for (form, expected) in [
         ("{{task_id}}{{worktree}}", "has no `{{instructions}}`"),
-        ("{{task_id}}{{worktree}}{{instructions}}{{commit}}", "`{{commit}}` is not known"),
+        ("{{task_id}}{{worktree}}{{instructions}}{{commit}}", "`{{commit}}` is unknown"),
         ("{{task_id", "has a `{{` without `}}`"),
     ] {
         std::fs::write(&path, form).unwrap();

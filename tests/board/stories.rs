@@ -168,7 +168,7 @@ fn the_second_phase_of_a_claim_asks_again() {
         (".worktrees/task-1", "task/task-1")
     );
     let no_base = bed.refuse(|board| board.commit_claim(&first, None));
-    assert!(no_base.to_string().contains("has a commit where it began"), "{no_base}");
+    assert!(no_base.to_string().contains("needs its base commit"), "{no_base}");
     bed.change(|board| board.commit_claim(&first, Some("c")));
     let late = bed.refuse(|board| board.commit_claim(&second, Some("c")));
     assert!(late.to_string().contains("its status is CLAIMED"), "{late}");
@@ -219,7 +219,7 @@ fn dependants_of_a_superseded_task_depend_on_its_successors() {
     assert!(early.to_string().contains("its status is UNCLAIMED"), "{early}");
     bed.change(|board| board.block(&name("a"), None, "too broad", &["split it?".into()]));
     let none = bed.refuse(|board| board.supersede(&name("a"), &[], "r"));
-    assert!(none.to_string().contains("no task is named"), "{none}");
+    assert!(none.to_string().contains("no successor is named"), "{none}");
     let circle = bed.refuse(|board| board.supersede(&name("a"), &[name("b")], "r"));
     assert!(circle.to_string().contains("depends on itself: b -> b"), "{circle}");
     bed.change(|board| board.supersede(&name("a"), &by, "too broad"));
@@ -258,7 +258,7 @@ fn limits_exhaust_a_task_and_free_its_coders() {
         }
         assert_eq!(bed.state().agents[&name(coder)].status, agent::State::Idle);
         let again = bed.plan("task-1", &agent).unwrap_err();
-        assert!(again.to_string().contains("failed at it"), "{again}");
+        assert!(again.to_string().contains("its failed coders are"), "{again}");
         // Free for something else.
         assert!(bed.plan("task-2", &agent).is_ok());
     }
@@ -304,7 +304,7 @@ fn leases_expire_by_silence_and_not_by_the_calendar() {
         if let Leased::Agent { .. } = key {
             write_beat(&directory, &ann, 1, Duration::from_secs(300)).unwrap();
             let late = bed.refuse(|board| board.expire(&key, sequence));
-            assert!(late.to_string().contains("it has beaten meanwhile"), "{late}");
+            assert!(late.to_string().contains("it has renewed the lease since"), "{late}");
             bed.change(|board| board.expire(&key, 1));
         } else {
             // Went with the agent.
@@ -433,7 +433,7 @@ fn an_edited_copy_becomes_the_board_if_it_is_valid() {
     assert_eq!(state.revision, 2);
     assert!(bed.text().contains("# mine\ntasks:"));
     let late = draft.apply(&bed.board, &edited).unwrap_err();
-    assert!(late.to_string().contains("it has changed meanwhile"), "{late}");
+    assert!(late.to_string().contains("the board has changed since"), "{late}");
     // A board that is broken can be repaired like this.
     std::fs::write(bed.board.path(), broken).unwrap();
     assert!(bed.board.lock().is_err());

@@ -106,7 +106,7 @@ fn an_edit_becomes_the_board_or_is_kept() {
         &format!("f() {{ sed -i 's/first/1st/' $1; {program} task add x -d x --draft; }}; f"),
     );
     assert_eq!(ran.code, 1);
-    assert!(ran.stderr.contains("it has changed meanwhile"), "{ran:?}");
+    assert!(ran.stderr.contains("the board has changed since"), "{ran:?}");
     assert!(text(&bed).contains("id: x") && !text(&bed).contains("1st"));
     assert_eq!(kept(&bed).len(), 2);
     assert!(edit(&bed, "false").stderr.contains("the editor failed"));

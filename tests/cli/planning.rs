@@ -67,7 +67,7 @@ fn a_discovery_becomes_a_task_or_waits() {
     let found =
         bed.object("--as ann discover add d-1 -d tokens --during a --immediate --severity high");
     assert_eq!((&found["by"], &found["urgency"]), (&json!("ann"), &json!("immediate")));
-    assert!(bed.fails(1, "discover add d-1 -d again").contains("there is one of that name"));
+    assert!(bed.fails(1, "discover add d-1 -d again").contains("a discovery of that name exists"));
     bed.ok("discover add d-2 -d later");
     assert_eq!(bed.json("discover list").len(), 2);
     assert_eq!(bed.json("discover list --immediate").len(), 1);
@@ -198,7 +198,7 @@ fn a_prompt_can_be_looked_at_and_its_form_be_changed() {
     assert!(bed.ok("prompt --task b").starts_with("Be kind.\nMode: Liza code-reviewer\n"));
     assert_eq!(bed.object("prompt --role code-reviewer --template")["is_own"], json!(true));
     std::fs::write(own.join("code-reviewer.md"), "{{task}}").unwrap();
-    assert!(bed.fails(4, "prompt --task b").contains("`{{task}}` is not known: use mode, role"));
+    assert!(bed.fails(4, "prompt --task b").contains("`{{task}}` is unknown: use mode, role"));
 }
 
 #[test]

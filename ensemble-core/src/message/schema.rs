@@ -1,4 +1,4 @@
-//! JSON Schemas (feature `schema`) of types that check themselves while they are read.
+//! JSON Schemas (feature `schema`) of types that validate themselves while they are read.
 
 use std::borrow::Cow;
 
@@ -23,50 +23,50 @@ impl JsonSchema for Name {
 
 /// What stands in the file of a message, for a schema; [`crate::message::Envelope`] reads and writes it.
 #[derive(Debug, JsonSchema)]
-#[expect(dead_code, reason = "a description of a file; nothing is made of it")]
+#[expect(dead_code, reason = "a description of a file; it is never constructed")]
 pub struct EnvelopeFile {
-    /// The format (default 1).
+    /// Format version (default 1).
     #[schemars(range(min = 1, max = 1))]
     version: Option<u32>,
-    /// Unique in its mailbox; the file's name if missing.
+    /// Id, unique in its mailbox; the file's name if missing.
     id: Option<Name>,
-    /// What kind of message it is (default: message).
+    /// Type of the message (default: message).
     #[schemars(rename = "type")]
     kind: Option<Name>,
-    /// Who sent it, as the sender says.
+    /// The sender, as the sender states it.
     from: Option<Name>,
-    /// Which mailbox it is for.
+    /// The recipient's mailbox.
     to: Option<Name>,
-    /// When, by the sender's clock; RFC 3339 with an offset.
+    /// Creation time by the sender's clock; RFC 3339 with an offset.
     created_at: Option<String>,
-    /// The request it belongs to; also read as `request_id` and `requestId`.
+    /// The request that the message belongs to; also read as `request_id` and `requestId`.
     #[schemars(length(min = 1, max = 256))]
     correlation_id: Option<String>,
-    /// What caused it.
+    /// The message that caused this one.
     #[schemars(length(min = 1, max = 256))]
     causation_id: Option<String>,
-    /// Which task it is about.
+    /// The task that the message is about.
     #[schemars(length(min = 1, max = 256))]
     task_id: Option<String>,
-    /// Which attempt at the task.
+    /// Number of the attempt at the task.
     attempt: Option<u32>,
-    /// 0 (everyday) to 9.
+    /// Priority, from 0 (normal) to 9.
     #[schemars(range(max = 9))]
     priority: Option<u8>,
-    /// After it the message is dead-lettered instead of received; RFC 3339.
+    /// Time after which the message is dead-lettered instead of received; RFC 3339.
     expires_at: Option<String>,
-    /// Which drop-box file it was made from.
+    /// The drop-box file that it was made from.
     #[schemars(length(min = 1, max = 256))]
     source: Option<String>,
-    /// The digest of content in `attachments/`.
+    /// Digest of the attachment in `attachments/`.
     attachment_sha256: Option<String>,
-    /// Its size.
+    /// Size of the attachment, in bytes.
     attachment_bytes: Option<u64>,
-    /// Bytes of the body.
+    /// Length of the body, in bytes.
     body_length: Option<u64>,
     /// SHA-256 of the body.
     body_sha256: Option<String>,
-    /// The text.
+    /// Text of the message.
     #[schemars(length(max = 61440))]
     body: String,
 }

@@ -1,4 +1,4 @@
-//! Looking without taking, dead letters, and what an observer of leases needs.
+//! Reading without taking, dead letters, and observation of leases.
 
 use std::path::Path;
 use std::time::Duration;
@@ -101,9 +101,10 @@ impl Broker for NatsTransport {
         Ok(())
     }
 
-    /// The number of the version stands for the sequence: every extension is a new one.
+    /// The sequence of the version is the lease's sequence: every extension is a new version.
     fn observe(&self, mailbox: &Name) -> Result<Vec<Observed>> {
-        // Who is taken for silent by mistake is named by a version that does not stand any more.
+        // A holder that is wrongly judged silent is protected: its expiry names an outdated
+        // version.
         let watch = self.recent(mailbox)?;
         let index = watch.index();
         let mut observed: Vec<Observed> = index
@@ -177,7 +178,7 @@ fn letter(mailbox: &Name, id: &MessageId, record: &Record) -> Option<DeadLetter>
 }
 
 impl NatsTransport {
-    /// How many messages this connection holds, as far as it knows.
+    /// Number of messages that this connection holds, as far as it knows.
     #[must_use]
     pub fn holding(&self) -> usize {
         lock(&self.held).len()

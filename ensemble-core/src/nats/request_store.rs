@@ -1,9 +1,10 @@
-//! Requests on servers: a page is a key of the team's bucket, created by compare-and-set, so the first
-//! one stands whatever host it comes from; a gate is a key that is replaced by compare-and-set.
+//! The request store on servers. A page is a key of the team's bucket, created by compare-and-set,
+//! so the first one stands, from any host. A plan gate is a key that is replaced by
+//! compare-and-set.
 //!
-//! A gate carries its question until that is written (see [`crate::requests::GateState`]), so that a
-//! client that dies in between has asked all the same. A key that is taken away stays as an empty
-//! version for those who follow, and is swept with the closed requests.
+//! A plan gate carries its request until that is written (see [`crate::requests::GateState`]), so
+//! the request survives a client that dies in between. A removed key stays as an empty version for
+//! followers, and is swept with the closed requests.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -22,7 +23,7 @@ use crate::requests::{
 };
 use crate::{Error, Result};
 
-/// A gate without its request is of a client that has died in between.
+/// Age at which a plan gate without its request belongs to a client that has died in between.
 const ORPHAN_AGE_MAX: Duration = Duration::from_secs(60 * 60);
 
 type Found = async_nats::jetstream::message::StreamMessage;
@@ -58,7 +59,7 @@ impl RequestStore for NatsTransport {
         let wire = self.bucket.wire();
         let [request, decision, told, closed] = Page::ALL.map(|page| self.subjects.page(id, page));
         let (request, decision, told, closed) = self.call("read a request", async move {
-            // All at once: one round trip.
+            // Read all pages at once: one round trip.
             let read = join4(
                 wire.last(&request),
                 wire.last(&decision),
@@ -104,7 +105,7 @@ impl RequestStore for NatsTransport {
 
     fn reject(&self, id: &Name, why: &str) -> Result<String> {
         let mut kept_as = String::new();
-        // What was asked goes last: until then it is still found.
+        // Remove the request itself last: until then it can still be found.
         for page in Page::ALL.into_iter().rev() {
             let (wire, subject) = (self.bucket.wire(), self.subjects.page(id, page));
             let found = self.call("read a request", async move { wire.last(&subject).await })?;
@@ -115,7 +116,7 @@ impl RequestStore for NatsTransport {
         Ok(kept_as)
     }
 
-    /// Attachments do not travel.
+    /// Attachments are not transferred to servers.
     fn attach(&self, content: Vec<u8>) -> Result<Attachment> {
         let (bytes, limit) = (content.len() as u64, CONTENT_BYTES_MAX as u64);
         if let (Err(error), true) = (std::str::from_utf8(&content), bytes <= limit) {
@@ -145,7 +146,7 @@ impl RequestStore for NatsTransport {
         Ok(all)
     }
 
-    /// Where the requests are followed, an agent without gates costs nothing.
+    /// If the requests are followed, an agent without plan gates costs no read.
     fn gate_of(&self, lease: &Lease) -> Result<Option<Gate>> {
         if !self.may_have_gates(&lease.holder) {
             return Ok(None);
@@ -182,7 +183,7 @@ impl RequestStore for NatsTransport {
         let Some(gate) = gate.filter(|gate| gate.request_id == asked.request_id) else {
             return Ok(());
         };
-        // A later plan that has come meanwhile has another number, and stays.
+        // A later plan has another sequence, and stays.
         let subject = self.subjects.plan_gate(task, &asked.from);
         self.write_key(subject, gate.revision, "").map(drop)
     }
@@ -198,7 +199,7 @@ impl RequestStore for NatsTransport {
                 continue;
             }
             let Some(gate) = self.gate_in(&found.payload, found.seq, None)? else { continue };
-            // What was asked by a client that has died since is asked now.
+            // Write the request of a client that has died since.
             if let Some(asked) = &gate.unasked
                 && self.is_older(found.at, ORPHAN_AGE_MAX)
             {
@@ -211,7 +212,7 @@ impl RequestStore for NatsTransport {
             if named.contains(&id) || !self.is_older(closed.at, CLOSED_KEPT) {
                 continue;
             }
-            // What was asked goes first: without it the rest is nothing.
+            // Remove the request itself first: without it the rest means nothing.
             for page in Page::ALL {
                 self.purge_key(self.subjects.page(&id, page), u64::MAX - 1)?;
             }
@@ -237,7 +238,7 @@ impl NatsTransport {
         at < self.now_millis().saturating_sub(age)
     }
 
-    /// What a gate's key says, and how its request stands.
+    /// Content of a plan gate's key, and the state of its request.
     fn gate_in(
         &self,
         content: &[u8],

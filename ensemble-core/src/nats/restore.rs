@@ -1,4 +1,4 @@
-//! Taking messages out and putting them in as they were elsewhere, for a move between queues.
+//! Removes and restores messages with their states, for a move between queues.
 
 use bytes::Bytes;
 
