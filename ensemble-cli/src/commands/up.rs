@@ -232,7 +232,7 @@ pub(super) fn report(context: &Context, brought: &[Brought]) -> Outcome {
                 let status = signs.dead_status.map_or_else(String::new, |s| format!(" (exit {s})"));
                 let hint = match (signs.dead_status, &member.command) {
                     (Some(COMMAND_NOT_FOUND), Some(command)) => {
-                        format!(": the shell found no program for `{command}`")
+                        format!(": command not found while running `{command}`")
                     }
                     _ => String::new(),
                 };

@@ -137,7 +137,7 @@ pub fn diagnose_with(profile: &Profile, pane: &PaneState, context: &Context<'_>)
     if let Some(deferral) = untouchable(pane) {
         return Diagnosis::by_pane(deferral);
     }
-    if let Some(diagnosis) = by_program(profile, pane, context) {
+    if let Some(diagnosis) = by_program(profile, pane) {
         return diagnosis;
     }
     let input = composer::input(profile, pane);
@@ -244,14 +244,11 @@ fn other_program(pane: &PaneState) -> Option<&str> {
 }
 
 /// Another program than the agent's is in the foreground. The process table decides; where it does
-/// not tell, the agent's own word, and then the name of the program that leads the foreground.
-fn by_program(profile: &Profile, pane: &PaneState, context: &Context<'_>) -> Option<Diagnosis> {
+/// not tell, the name of the program that leads the foreground.
+fn by_program(profile: &Profile, pane: &PaneState) -> Option<Diagnosis> {
     let leader = program_name(&pane.command);
     let (is_there, other) = match pane.foreground.as_slice() {
-        [] => {
-            let is_there = profile.is_program(leader) || context.report().is_some();
-            (is_there, (!is_shell(leader)).then_some(leader))
-        }
+        [] => (profile.is_program(leader), (!is_shell(leader)).then_some(leader)),
         processes => (profile.program_among(processes).is_some(), other_program(pane)),
     };
     if is_there {
@@ -259,7 +256,9 @@ fn by_program(profile: &Profile, pane: &PaneState, context: &Context<'_>) -> Opt
     }
     let command = other.unwrap_or(leader).to_owned();
     let (state, what, deferral) = match other {
-        None => (AgentState::Crashed, "bare shell", Deferral::BareShell { command: command.clone() }),
+        None => {
+            (AgentState::Crashed, "bare shell", Deferral::BareShell { command: command.clone() })
+        }
         Some(_) => {
             let deferral = Deferral::OtherProgram { command: command.clone() };
             (AgentState::Unknown, "other program", deferral)

@@ -24,11 +24,19 @@ const DESCENDANTS_MAX: usize = 64;
 /// Exists where the system lists the children of a process.
 const CHILDREN_LISTED: &str = "/proc/thread-self/children";
 /// Programs that run a script named by an argument.
-const INTERPRETERS: [&str; 8] =
-    ["bun", "deno", "node", "nodejs", "perl", "python", "ruby", "tsx"];
+const INTERPRETERS: [&str; 8] = ["bun", "deno", "node", "nodejs", "perl", "python", "ruby", "tsx"];
 /// Options of shells and interpreters that take a word which is no script.
 const OPTIONS_WITH_WORD: [&str; 11] = [
-    "--rcfile", "--init-file", "-o", "-O", "+O", "-r", "--require", "--import", "--loader", "-W",
+    "--rcfile",
+    "--init-file",
+    "-o",
+    "-O",
+    "+O",
+    "-r",
+    "--require",
+    "--import",
+    "--loader",
+    "-W",
     "-X",
 ];
 /// Options of interpreters that take the program itself.
@@ -69,7 +77,8 @@ fn children_of(pid: u32) -> Vec<u32> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
     let threads = threads.into_iter().flatten().flatten().take(DESCENDANTS_MAX);
     let lists = threads.filter_map(|thread| head(&thread.path().join("children")));
-    let pids = |list: String| list.split(' ').filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>();
+    let pids =
+        |list: String| list.split(' ').filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>();
     lists.flat_map(pids).collect()
 }
 
@@ -261,6 +270,44 @@ mod tests {
         assert_eq!(field(stat, START_TIME), Some(4242));
         assert_eq!(field(stat, PARENT), Some(41));
         assert_eq!(field("7 (a", PARENT), None);
+    }
+
+    fn words(line: &str) -> Vec<String> {
+        line.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn an_interpreter_tells_what_it_runs() {
+        for (line, is_shell, told) in [
+            ("node /usr/bin/gemini --yolo", false, Told::Script("/usr/bin/gemini")),
+            (
+                "node --no-warnings --require x /usr/bin/codex",
+                false,
+                Told::Script("/usr/bin/codex"),
+            ),
+            ("python3 -m aider", false, Told::Script("aider")),
+            ("node -e claude", false, Told::Program),
+            ("sh -c claude", true, Told::Program),
+            ("bash -lc claude", true, Told::Program),
+            ("bash --rcfile x -i", true, Told::Nothing),
+            ("-bash", true, Told::Nothing),
+            ("sh -eu ./worker.sh claude", true, Told::Script("./worker.sh")),
+        ] {
+            assert_eq!(told_to_run(&words(line), is_shell), told, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_process_is_known_by_its_program_and_its_script() {
+        let stat = |name: &str| format!("7 ({name}) S 41 7 7 34816 7");
+        let process = described(std::process::id(), &stat("node-MainThread"), true);
+        assert!(process.names.contains(&"node-MainThread".to_owned()), "{process:?}");
+        assert!(process.leads && !process.shell && !process.reads_commands);
+        assert!(has_ended("7 (a) S) Z 1") && !has_ended("7 (a) Z) S 1"));
+        assert!(
+            is_interpreter("python3.12") && is_interpreter("node") && !is_interpreter("claude")
+        );
+        assert_eq!((base_name("/bin/-bash"), base_name("-zsh")), ("bash", "zsh"));
     }
 
     #[test]
