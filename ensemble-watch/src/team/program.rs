@@ -29,19 +29,14 @@ impl Team<'_> {
         }
         let mut shell = Command::new("sh");
         shell.args(["-c", r#"command -v "$1""#, "sh", program]).current_dir(&plan.directory);
-        if let Some(path) = plan.env.get(PATH).cloned().or_else(|| self.path_of_server()) {
+        // Else it gets ours: tmux gives a window the PATH of the client that opens it.
+        if let Some(path) = plan.env.get(PATH) {
             shell.env(PATH, path);
         }
         let asked = shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
         // Without a shell the start itself says so.
         let is_missing = asked.is_ok_and(|status| !status.success());
         Ok(is_missing.then(|| program.to_owned()))
-    }
-
-    /// The `PATH` that a running server gives to its windows; a new server inherits ours.
-    fn path_of_server(&self) -> Option<String> {
-        let lines = self.server.run(&["show-environment", "-g", PATH]).ok()?;
-        lines.first()?.strip_prefix("PATH=").map(str::to_owned)
     }
 }
 
