@@ -150,6 +150,8 @@ pub struct ForegroundProcess {
     pub shell: bool,
     /// It is a shell that was started without a script and without a command: it reads commands.
     pub reads_commands: bool,
+    /// It is a shell that was given its command with `-c`: it stands for what it runs.
+    pub given_command: bool,
 }
 
 impl ForegroundProcess {

@@ -229,14 +229,7 @@ pub(super) fn report(context: &Context, brought: &[Brought]) -> Outcome {
                 word
             }
             (_, Some(signs)) => {
-                let status = signs.dead_status.map_or_else(String::new, |s| format!(" (exit {s})"));
-                let hint = match (signs.dead_status, &member.command) {
-                    (Some(COMMAND_NOT_FOUND), Some(command)) => {
-                        format!(": command not found while running `{command}`")
-                    }
-                    _ => String::new(),
-                };
-                failed.push(format!("{} has ended at once{status}{hint}", member.name));
+                failed.push(ended_at_once(member, signs.dead_status));
                 "ended"
             }
             (_, None) => word,
@@ -274,6 +267,18 @@ pub(super) fn report(context: &Context, brought: &[Brought]) -> Outcome {
                 .with_hint("`ensemble attach NAME` shows its pane; `ensemble team` shows all"))
         }
     }
+}
+
+/// How an agent ended that was just started.
+fn ended_at_once(member: &Member, status: Option<i32>) -> String {
+    let code = status.map_or_else(String::new, |status| format!(" (exit {status})"));
+    let why = match (status, &member.command) {
+        (Some(COMMAND_NOT_FOUND), Some(command)) => {
+            format!(": command not found while running `{command}`")
+        }
+        _ => String::new(),
+    };
+    format!("{} has ended at once{code}{why}", member.name)
 }
 
 const fn word(how: HowBrought) -> &'static str {

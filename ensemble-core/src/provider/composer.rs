@@ -35,8 +35,10 @@ pub(super) fn input(profile: &Profile, state: &PaneState) -> Input {
     match &profile.composer {
         Composer::Anywhere => Input::Anywhere,
         Composer::ShellLine { continuations } => match shell_line(state, continuations) {
-            // What looks like a prompt may be that of the other program.
-            Input::Prompt if state.foreground.iter().any(|process| !process.shell) => Input::Draft,
+            // What looks like a prompt is that of the program which the shell was told to run.
+            Input::Prompt if state.foreground.iter().any(|process| process.given_command) => {
+                Input::Draft
+            }
             input => input,
         },
         Composer::Prompt { placeholders, .. } | Composer::Boxed { placeholders, .. } => {

@@ -249,6 +249,11 @@ fn by_program(profile: &Profile, pane: &PaneState) -> Option<Diagnosis> {
     let leader = program_name(&pane.command);
     let (is_there, other) = match pane.foreground.as_slice() {
         [] => (profile.is_program(leader), (!is_shell(leader)).then_some(leader)),
+        // A shell that runs a script may stand where the agent was; one that was given a command
+        // stands for what it runs.
+        [first, ..] if first.shell && !first.given_command => {
+            (profile.program_among(&pane.foreground).is_some(), None)
+        }
         processes => (profile.program_among(processes).is_some(), other_program(pane)),
     };
     if is_there {

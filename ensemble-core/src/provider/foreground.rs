@@ -14,6 +14,7 @@ fn with_foreground(screen: &str, processes: &[&[&str]]) -> PaneState {
             leads: index == 0,
             shell: matches!(names[0], "sh" | "bash"),
             reads_commands: *names == ["bash"],
+            given_command: *names == ["sh"],
             ..ForegroundProcess::default()
         });
     }
@@ -40,6 +41,7 @@ fn any_member_of_the_foreground_may_be_the_agent() {
     assert_eq!(state_of("claude", &[&["bash"]]), AgentState::Crashed);
     assert_eq!(state_of("claude", &[&["sh"], &["sh"]]), AgentState::Crashed);
     assert_eq!(state_of("claude", &[&["sh"], &["npm exec claude", "node"]]), AgentState::Unknown);
+    assert_eq!(state_of("claude", &[&["sh", "x.sh"], &["dd"]]), AgentState::Crashed);
     assert_eq!(state_of("claude", &[&["vim"], &["sh"]]), AgentState::Unknown);
     // A shell below another program is a tool of that program.
     assert_eq!(state_of("shell", &[&["git"], &["sh"], &["vim"]]), AgentState::Unknown);

@@ -161,6 +161,7 @@ fn described(pid: u32, stat: &str, leads: bool) -> ForegroundProcess {
     let interprets = process.shell || names.iter().any(|name| is_interpreter(name));
     let told = if interprets { told_to_run(&words, process.shell) } else { Told::Nothing };
     process.reads_commands = process.shell && told == Told::Nothing;
+    process.given_command = process.shell && told == Told::Program;
     if let Told::Script(script) = told {
         names.push(base_name(script));
     }

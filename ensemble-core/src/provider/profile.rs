@@ -271,6 +271,11 @@ impl Profile {
     /// The name by which one of these processes is the agent. A shell is it only as the leader of
     /// its group: below another program it is a tool of that program.
     pub(crate) fn program_among<'a>(&self, processes: &'a [ForegroundProcess]) -> Option<&'a str> {
+        // Below a shell that runs a script, any program may be a tool of that script.
+        let is_script = |first: &&ForegroundProcess| first.shell && !first.given_command;
+        if self.programs.is_empty() && processes.first().filter(is_script).is_some() {
+            return None;
+        }
         processes.iter().find_map(|process| self.name_as_program(process))
     }
 
