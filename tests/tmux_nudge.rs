@@ -215,7 +215,10 @@ fn an_agent_is_not_opened_in_a_script_that_reads_lines() {
     let tmux = TestServer::reader();
     let mut pane = tmux.pane("%0", "generic");
     let outcome = pane.open("cat").expect("an outcome");
-    assert_eq!(outcome, NudgeOutcome::Refused { deferral: Deferral::Draft });
+    assert_eq!(
+        outcome,
+        NudgeOutcome::Refused { deferral: Deferral::OtherProgram { command: "sh".to_owned() } }
+    );
 }
 
 #[test]

@@ -122,6 +122,10 @@ pub struct PaneState {
     pub pid: u32,
     /// Name of the program in the foreground.
     pub command: String,
+    /// The processes in the foreground of its terminal, the leader of their group first; searched
+    /// no further than the agent. Empty where the process table does not tell: then
+    /// [`command`](Self::command) alone decides what runs there.
+    pub foreground: Vec<ForegroundProcess>,
     /// The title the program has set.
     pub title: String,
     /// Cursor column, from 0.
@@ -130,6 +134,32 @@ pub struct PaneState {
     pub cursor_y: u32,
     /// The visible screen, a line each, without trailing blanks.
     pub screen: Vec<String>,
+}
+
+/// A member of the foreground process group of a pane's terminal.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ForegroundProcess {
+    /// Its process id.
+    pub pid: u32,
+    /// The names by which it may be known: of its program, and of the script that its program runs.
+    pub names: Vec<String>,
+    /// It leads the group.
+    pub leads: bool,
+    /// Its program is a shell.
+    pub shell: bool,
+    /// It is a shell that was started without a script and without a command: it reads commands.
+    pub reads_commands: bool,
+    /// It is a shell that was given its command with `-c`: it stands for what it runs.
+    pub given_command: bool,
+}
+
+impl ForegroundProcess {
+    /// The name to call it by.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.names.first().map_or("", String::as_str)
+    }
 }
 
 impl PaneState {

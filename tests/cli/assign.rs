@@ -74,7 +74,9 @@ impl Team {
         let socket = self.tmux.server.socket().display().to_string();
         let bind =
             format!("mailbox bind w1 --pane %0 --provider {provider} --tmux-socket {socket}");
-        self.bed.ok(&bind);
+        // Where the agent does not run yet, it says so on stderr.
+        let bound = self.bed.run(&bind);
+        assert_eq!(bound.code, 0, "{bound:?}");
     }
 
     fn pongs(&self) -> PathBuf {

@@ -34,7 +34,13 @@ pub(super) enum Input {
 pub(super) fn input(profile: &Profile, state: &PaneState) -> Input {
     match &profile.composer {
         Composer::Anywhere => Input::Anywhere,
-        Composer::ShellLine { continuations } => shell_line(state, continuations),
+        Composer::ShellLine { continuations } => match shell_line(state, continuations) {
+            // What looks like a prompt is that of the program which the shell was told to run.
+            Input::Prompt if state.foreground.iter().any(|process| process.given_command) => {
+                Input::Draft
+            }
+            input => input,
+        },
         Composer::Prompt { placeholders, .. } | Composer::Boxed { placeholders, .. } => {
             within(profile, state, placeholders)
         }
@@ -69,6 +75,11 @@ fn within(profile: &Profile, state: &PaneState, placeholders: &[Regex]) -> Input
         true if !cursor_behind_start => Input::Prompt,
         _ => Input::Draft,
     }
+}
+
+/// Whether the cursor stands where the agent takes input.
+pub(super) fn holds_cursor(profile: &Profile, state: &PaneState) -> bool {
+    find(&profile.composer, state).is_some_and(|at| at.rows.contains(&(state.cursor_y as usize)))
 }
 
 /// A composer that was found on the screen.

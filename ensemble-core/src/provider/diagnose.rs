@@ -11,7 +11,7 @@ use super::machine::{Heard, Report};
 use super::profile::{AgentState, Profile, Region, Rule, is_shell, program_name};
 use super::reset::{Limit, Zones};
 use crate::message::Timestamp;
-use crate::pane::{Deferral, Key, PaneState};
+use crate::pane::{Deferral, ForegroundProcess, Key, PaneState};
 
 /// The longest excerpt in an [`Evidence`], in characters.
 const EXCERPT_CHARS_MAX: usize = 100;
@@ -172,7 +172,7 @@ pub fn objection(
 ) -> Option<Deferral> {
     let diagnosis = || diagnose_with(profile, pane, context);
     match purpose {
-        Purpose::Open => untouchable(pane).or_else(|| not_a_bare_prompt(pane)),
+        Purpose::Open => untouchable(pane).or_else(|| not_a_bare_prompt(profile, pane)),
         Purpose::Nudge | Purpose::Probe | Purpose::Submit { .. } | Purpose::Press(_) => {
             diagnosis().objection(profile, pane, purpose)
         }
@@ -207,7 +207,7 @@ impl Diagnosis {
                     })
                 })
             }
-            Purpose::Open => untouchable(pane).or_else(|| not_a_bare_prompt(pane)),
+            Purpose::Open => untouchable(pane).or_else(|| not_a_bare_prompt(profile, pane)),
         }
     }
 
@@ -243,9 +243,19 @@ fn not_standing(profile: &Profile, pane: &PaneState, text: &str) -> Option<Defer
     })
 }
 
-fn not_a_bare_prompt(pane: &PaneState) -> Option<Deferral> {
-    if !is_shell(program_name(&pane.command)) {
-        return Some(Deferral::OtherProgram { command: pane.command.clone() });
+/// Why a command that starts the agent cannot be typed. Only a shell that is alone in the foreground
+/// runs it, and only at that shell's prompt.
+fn not_a_bare_prompt(profile: &Profile, pane: &PaneState) -> Option<Deferral> {
+    let is_alone = match pane.foreground.as_slice() {
+        // The composer of an agent may look like a prompt.
+        [] if composer::holds_cursor(profile, pane) => return Some(Deferral::Draft),
+        [] => is_shell(program_name(&pane.command)),
+        [only] => only.reads_commands,
+        _ => false,
+    };
+    if !is_alone {
+        let command = other_program(pane).unwrap_or(&pane.command).to_owned();
+        return Some(Deferral::OtherProgram { command });
     }
     // An empty line may be a script that reads lines: that is no place for a command.
     match composer::shell_line(pane, &[]) {
@@ -254,17 +264,36 @@ fn not_a_bare_prompt(pane: &PaneState) -> Option<Deferral> {
     }
 }
 
-/// Another program than the agent's is in the foreground.
+/// The first program in the foreground that is no shell.
+fn other_program(pane: &PaneState) -> Option<&str> {
+    pane.foreground.iter().find(|process| !process.shell).map(ForegroundProcess::name)
+}
+
+/// Another program than the agent's is in the foreground. The process table decides; where it does
+/// not tell, the name of the program that leads the foreground.
 fn by_program(profile: &Profile, pane: &PaneState) -> Option<Diagnosis> {
-    let command = program_name(&pane.command);
-    if profile.is_program(command) {
+    let leader = program_name(&pane.command);
+    let (is_there, other) = match pane.foreground.as_slice() {
+        [] => (profile.is_program(leader), (!is_shell(leader)).then_some(leader)),
+        // A shell that runs a script may stand where the agent was; one that was given a command
+        // stands for what it runs.
+        [first, ..] if first.shell && !first.given_command => {
+            (profile.program_among(&pane.foreground).is_some(), None)
+        }
+        processes => (profile.program_among(processes).is_some(), other_program(pane)),
+    };
+    if is_there {
         return None;
     }
-    let command = command.to_owned();
-    let (state, what, deferral) = if is_shell(&command) {
-        (AgentState::Crashed, "bare shell", Deferral::BareShell { command: command.clone() })
-    } else {
-        (AgentState::Unknown, "other program", Deferral::OtherProgram { command: command.clone() })
+    let command = other.unwrap_or(leader).to_owned();
+    let (state, what, deferral) = match other {
+        None => {
+            (AgentState::Crashed, "bare shell", Deferral::BareShell { command: command.clone() })
+        }
+        Some(_) => {
+            let deferral = Deferral::OtherProgram { command: command.clone() };
+            (AgentState::Unknown, "other program", deferral)
+        }
     };
     let evidence = Evidence::new(Source::Process, what, &command);
     Some(Diagnosis::new(state, evidence, Some(deferral)))

@@ -14,6 +14,8 @@ mod cells;
 mod composer;
 mod diagnose;
 mod file;
+#[cfg(test)]
+mod foreground;
 pub mod machine;
 pub(crate) mod process;
 pub(crate) mod profile;

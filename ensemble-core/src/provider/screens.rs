@@ -8,7 +8,7 @@ use super::{
 use crate::pane::{Deferral, Key, PaneState};
 
 /// A pane that shows `screen`, with the cursor where `▮` stands (else below the screen).
-fn pane(command: &str, screen: &str) -> PaneState {
+pub(super) fn pane(command: &str, screen: &str) -> PaneState {
     let lines: Vec<&str> = screen.lines().collect();
     let cursor = lines.iter().enumerate().find_map(|(y, line)| {
         let before = line.split_once('▮')?.0;

@@ -11,8 +11,9 @@ use super::quote::{is_one_line, quote};
 use super::snapshot::Snapshot;
 use super::{Binding, Server, TypedNudge};
 use crate::env::{Clock as _, Pane, SystemClock};
-use crate::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
+use crate::pane::{Deferral, ForegroundProcess, Key, NudgeOutcome, NudgeText, PaneState};
 use crate::provider::machine::{self, Heard, Places};
+use crate::provider::process;
 use crate::provider::{self, AgentState, Context, Diagnosis, Limit, Profile, Purpose, Zones};
 use crate::{Error, Result};
 
@@ -179,21 +180,40 @@ impl TmuxPane {
     pub(super) fn look(&self) -> Result<(Snapshot, PaneState), Failure> {
         let snapshot = Snapshot::take(&self.server, &self.binding.id)?.unwrap_or_default();
         let identity = &snapshot.identity;
+        let bound = self.binding.mismatch(Some(identity)).is_none();
+        let foreground = if bound && !identity.dead { self.foreground() } else { Vec::new() };
+        // The wrapper that has started the agent is not what runs there.
+        let agent = self.profile.program_among(&foreground);
         let state = PaneState {
-            bound: self.binding.mismatch(Some(identity)).is_none(),
+            bound,
             dead: identity.dead,
             dead_status: snapshot.dead_status,
             in_mode: identity.in_mode,
             input_off: identity.input_off,
             synchronized: identity.synchronized,
             pid: identity.pid,
-            command: snapshot.command.clone(),
+            command: agent.unwrap_or(&snapshot.command).to_owned(),
+            foreground,
             title: snapshot.title.clone(),
             cursor_x: identity.cursor_x,
             cursor_y: identity.cursor_y,
             screen: snapshot.screen.clone(),
         };
         Ok((snapshot, state))
+    }
+
+    /// The processes in the foreground of the pane, searched no further than the agent. A shell is
+    /// not enough: whether it is alone matters.
+    fn foreground(&self) -> Vec<ForegroundProcess> {
+        // `look` has compared the start time: a server in another namespace has other
+        // process ids than we see.
+        if self.binding.started.is_none() {
+            return Vec::new();
+        }
+        let profile = &self.profile;
+        process::foreground(self.binding.pid, |process| {
+            !process.shell && profile.name_as_program(process).is_some()
+        })
     }
 
     /// Looks, lets the profile judge, and has `commands` carried out under the guard.

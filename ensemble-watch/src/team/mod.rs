@@ -16,6 +16,7 @@
 mod launch;
 mod place;
 mod plan;
+mod program;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

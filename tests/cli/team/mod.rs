@@ -6,6 +6,7 @@ mod lifecycle;
 #[cfg(feature = "nats")]
 mod servers;
 mod shutdown;
+mod starts;
 mod states;
 
 use std::fs;
@@ -55,7 +56,7 @@ impl Team {
         let mut text = "durability: process\nteam: {name: crew}\nagents:\n".to_owned();
         for name in puppets {
             text += &format!(
-                "  {name}: {{command: 'exec sh here/puppet.sh', env: {{HERE: {}, E: {}}}}}\n",
+                "  {name}: {{command: 'sh here/puppet.sh', env: {{HERE: {}, E: {}}}}}\n",
                 here.display(),
                 program().display()
             );

@@ -60,7 +60,7 @@ fn six() -> Team {
         ("deaf", "deaf.sh"),
     ] {
         text += &format!(
-            "  {name}: {{command: 'exec sh here/{command}', env: {{ENSEMBLE: {}, QUEUE: {}, \
+            "  {name}: {{command: 'sh here/{command}', env: {{ENSEMBLE: {}, QUEUE: {}, \
              DEMO: {}, WORK: {}}}}}\n",
             program().display(),
             bed.project().join("queue").display(),

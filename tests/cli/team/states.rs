@@ -19,7 +19,7 @@ fn with_claude(view: &str) -> Team {
     fs::create_dir(&dir).unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/fake_agent.sh");
     let command = format!(
-        "exec {} {} claude {view} {}",
+        "{} {} claude {view} {}",
         bin.join("claude").display(),
         script.display(),
         dir.display()
