@@ -2,9 +2,11 @@
 
 use std::io::{self, Write as _};
 use std::panic::PanicHookInfo;
+use std::path::Path;
 use std::process::ExitCode;
 
 use ensemble_core::Error;
+use ensemble_watch::project::{CONFIG_FILE, USER_CONFIG};
 
 /// The exit codes. They are part of the contract: none changes its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +15,7 @@ pub(crate) enum Exit {
     Done = 0,
     /// Refused or failed.
     Failed = 1,
-    /// The command line is wrong.
+    /// The command line is wrong, or a file it names, or the configuration.
     Usage = 2,
     /// Nothing there, or a wait timed out.
     Nothing = 3,
@@ -71,6 +73,15 @@ impl Failure {
 
     pub(crate) fn usage(text: impl Into<String>) -> Self {
         Self::new(Exit::Usage, text)
+    }
+
+    /// An error about a file that the command line names: what is wrong in it is a mistake of its caller,
+    /// and no corrupt data.
+    pub(crate) fn input(error: Error) -> Self {
+        match error {
+            Error::Malformed { .. } => Self::usage(error.to_string()),
+            error => error.into(),
+        }
     }
 
     pub(crate) fn nothing(text: impl Into<String>) -> Self {
@@ -156,11 +167,20 @@ fn exit_for(error: &Error) -> Exit {
         | Error::NoStep { .. }
         | Error::NoBoard { .. }
         | Error::NotOnBoard { .. } => Exit::Nothing,
+        Error::Malformed { path, .. } if is_configuration(path) => Exit::Usage,
         Error::Malformed { .. } | Error::Invalid { .. } => Exit::Corrupt,
         Error::MissingProgram { .. } => Exit::MissingProgram,
         error if error.is_transient() => Exit::Busy,
         _ => Exit::Failed,
     }
+}
+
+/// Whether a file is the project's or the user's configuration: what is wrong in it is a mistake of its
+/// author, as on a command line. A place within it follows a colon (`ensemble.yaml: providers.claude`).
+fn is_configuration(path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    let file = name.split_once(':').map_or(&*name, |(file, _)| file);
+    file == CONFIG_FILE || path.ends_with(USER_CONFIG)
 }
 
 /// Prints what clap has to say: help on stdout, mistakes on stderr.

@@ -1,6 +1,7 @@
 //! The command as its users meet it: real processes, real files, nothing of the tester's own
 //! environment.
 
+mod asker;
 mod assign;
 mod bed;
 mod board;
@@ -9,6 +10,7 @@ mod browser;
 mod codes;
 mod deep;
 mod demo;
+mod guides;
 mod help;
 mod lint;
 #[cfg(feature = "nats")]

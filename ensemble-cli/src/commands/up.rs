@@ -3,11 +3,13 @@
 use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
+use ensemble_core::Error;
 use ensemble_core::message::Name;
 use ensemble_core::roster::MemberState;
 use ensemble_core::spool::Spool;
 use ensemble_core::tmux::Server;
 use ensemble_watch::doorbell::Waiter;
+use ensemble_watch::project::{AgentConfig, Project};
 use ensemble_watch::team::{Brought, HowBrought, Plan, Team, shell_quoted};
 use serde_json::json;
 
@@ -16,8 +18,6 @@ use crate::completion;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
 
-/// Who acts if nobody in particular asks.
-const ACTOR_DEFAULT: &str = "ensemble";
 /// How long the watcher may take to start.
 const WATCHER_PATIENCE: Duration = Duration::from_secs(30);
 /// How often to look for it, where no event tells.
@@ -48,6 +48,7 @@ impl Arguments {
             return Err(Failure::nothing("there is no agent to bring up")
                 .with_hint("name some under `agents:` in ensemble.yaml, or use `ensemble spawn`"));
         }
+        context.project()?.keep_out_of_git()?;
         let lock = team.lock()?;
         let session = Session::start(context, &team)?;
         session.tell(context)?;
@@ -71,7 +72,8 @@ impl Arguments {
         let mut plans = Vec::new();
         for (name, agent) in &project.config.agents {
             if self.names.is_empty() || self.names.contains(name) {
-                plans.push(Plan::configured(project, &profiles, name, agent)?);
+                let plan = Plan::configured(project, &profiles, name, agent);
+                plans.push(plan.map_err(|error| explained(project, agent, error))?);
             }
         }
         let is_configured = |name: &Name| project.config.agents.contains_key(name);
@@ -97,14 +99,26 @@ impl Arguments {
     }
 }
 
-/// The team of this project, with whoever asks as the one who acts.
+/// A directory that is missing is usually a git worktree that has not been made yet.
+fn explained(project: &Project, agent: &AgentConfig, error: Error) -> Failure {
+    let missing = agent.directory.as_ref().filter(|it| !project.root().join(it).exists());
+    let in_git = project.root().ancestors().any(|directory| directory.join(".git").exists());
+    match missing {
+        Some(directory) if in_git => {
+            let directory = shell_quoted(directory);
+            let hint = format!("make a worktree there: `git worktree add {directory}`");
+            Failure::from(error).with_hint(hint)
+        }
+        Some(_) => Failure::from(error).with_hint("make the directory, or name another one"),
+        None => error.into(),
+    }
+}
+
+/// The team of this project, with the one that asks as its actor.
 pub(super) fn open<'a>(context: &'a Context, spool: &'a Spool) -> Outcome<Team<'a>> {
     let project = context.project()?;
     project.ensure_state()?;
-    let actor = match context.agent()? {
-        Some(agent) => agent,
-        None => Name::new(ACTOR_DEFAULT).map_err(ensemble_core::Error::from)?,
-    };
+    let actor = context.actor()?;
     Ok(Team::new(project, spool, context.recorder()?, actor)?)
 }
 
