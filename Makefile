@@ -2,8 +2,12 @@
 .PHONY: demo test test-agents mcp-conformance lint docs bench curves torture power-cut fuzz sim deny needs
 
 # The main job: a small team at work in a tmux server of its own.
-demo: needs
-	cargo run --quiet --release --package ensemble-cli --bin ensemble -- demo
+# It is built without what the demo does not run (NATS, MCP), and quickly instead of for speed.
+DEMO_BUILD = --profile quick --no-default-features --package ensemble-cli --bin ensemble
+demo:
+	@.ci/needs demo
+	cargo build $(DEMO_BUILD)
+	cargo run --quiet $(DEMO_BUILD) -- demo
 
 # All tests, with real tmux servers and real processes on private sockets.
 test: needs

@@ -2,12 +2,14 @@
 
 use std::io::{self, Write as _};
 use std::panic::PanicHookInfo;
+use std::path::Path;
 use std::process::ExitCode;
 
 use ensemble_core::Error;
 use ensemble_core::board::BoardError;
 use ensemble_core::message::{NameError, TimestampError};
 use ensemble_core::requests::{Gate, Gated};
+use ensemble_watch::project::{CONFIG_FILE, USER_CONFIG};
 
 /// The exit codes. They are part of the contract: none changes its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,7 +18,7 @@ pub(crate) enum Exit {
     Done = 0,
     /// Refused or failed.
     Failed = 1,
-    /// The command line is wrong.
+    /// The command line is wrong, or a file it names, or the configuration.
     Usage = 2,
     /// Nothing there, or a wait timed out.
     Nothing = 3,
@@ -74,6 +76,15 @@ impl Failure {
 
     pub(crate) fn usage(text: impl Into<String>) -> Self {
         Self::new(Exit::Usage, text)
+    }
+
+    /// An error about a file that the command line names: what is wrong in it is a mistake of its caller,
+    /// and no corrupt data.
+    pub(crate) fn input(error: Error) -> Self {
+        match error {
+            Error::Malformed { .. } => Self::usage(error.to_string()),
+            error => error.into(),
+        }
     }
 
     pub(crate) fn nothing(text: impl Into<String>) -> Self {
@@ -192,6 +203,7 @@ fn exit_for(error: &Error) -> Exit {
     match error {
         Error::Area(_) => exit_for_area(error),
         Error::NoMessage { .. } | Error::NoStep { .. } => Exit::Nothing,
+        Error::Malformed { path, .. } if is_configuration(path) => Exit::Usage,
         Error::Malformed { .. } => Exit::Corrupt,
         Error::MissingProgram { .. } => Exit::MissingProgram,
         error if error.is_transient() => Exit::Busy,
@@ -209,6 +221,14 @@ fn exit_for_area(error: &Error) -> Exit {
         _ if error.is_transient() => Exit::Busy,
         _ => Exit::Failed,
     }
+}
+
+/// Whether a file is the project's or the user's configuration: what is wrong in it is a mistake of its
+/// author, as on a command line. A place within it follows a colon (`ensemble.yaml: providers.claude`).
+fn is_configuration(path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    let file = name.split_once(':').map_or(&*name, |(file, _)| file);
+    file == CONFIG_FILE || path.ends_with(USER_CONFIG)
 }
 
 /// Prints what clap has to say: help on stdout, mistakes on stderr.

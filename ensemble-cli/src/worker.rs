@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ensemble_core::Error;
 use ensemble_core::driver::{AgentPane, Assigner};
 use ensemble_core::env::SystemClock;
 use ensemble_core::event_log::Recorder;
@@ -18,9 +17,6 @@ use ensemble_watch::panes::{self, PaneEntry};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::queue::Queue;
-
-/// Who acts if nobody said who is asking.
-const ACTOR_DEFAULT: &str = "ensemble";
 
 /// An agent, with its pane if it is bound to one.
 pub(crate) struct Worker {
@@ -95,10 +91,7 @@ pub(crate) fn assigner<'a>(
     recorder: &'a dyn Recorder,
 ) -> Outcome<Assigner<'a>> {
     let project = context.project()?;
-    let actor = match context.agent()? {
-        Some(agent) => agent,
-        None => Name::new(ACTOR_DEFAULT).map_err(Error::from)?,
-    };
+    let actor = context.actor()?;
     Ok(Assigner {
         spool,
         queue,

@@ -5,6 +5,7 @@
 //! mistake cannot silently change the behaviour.
 
 mod alarms;
+mod git;
 mod nats;
 mod team;
 mod worktrees;
@@ -41,6 +42,8 @@ pub const QUEUE_DEFAULT: &str = "queue";
 pub const QUEUE_VARIABLE: &str = "ENSEMBLE_QUEUE";
 /// The project's configuration, beside the queue.
 pub const CONFIG_FILE: &str = "ensemble.yaml";
+/// The user's configuration, below `$XDG_CONFIG_HOME` or `~/.config`.
+pub const USER_CONFIG: &str = "ensemble/config.yaml";
 /// The state directory, beside the queue.
 pub const STATE_DIRECTORY: &str = ".ensemble";
 /// The largest configuration file, in bytes.
@@ -437,7 +440,7 @@ fn user_config() -> Option<PathBuf> {
         .filter(|v| !v.is_empty())
         .map(PathBuf::from)
         .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config")))?;
-    Some(base.join("ensemble").join("config.yaml"))
+    Some(base.join(USER_CONFIG))
 }
 
 fn read_config(path: &Path) -> Result<Config> {

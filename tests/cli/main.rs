@@ -1,5 +1,6 @@
 //! The command as users run it: real processes, real files, an empty environment.
 
+mod asker;
 mod assign;
 mod bed;
 mod board;
@@ -8,6 +9,7 @@ mod browser;
 mod codes;
 mod deep;
 mod demo;
+mod guides;
 mod help;
 mod lint;
 #[cfg(feature = "nats")]

@@ -95,7 +95,7 @@ fn anomalies_are_checked_when_they_are_noted() {
     assert_eq!((&noted["reporter"], &noted["task"]), (&json!("ann"), &json!("a")));
     bed.ok("anomaly add workaround");
     assert_eq!(bed.json("anomaly list --type workaround").len(), 1);
-    assert!(bed.ok("anomaly list").contains("a person  {}"));
+    assert!(bed.ok("anomaly list").contains("operator  {}"));
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn resuming_acknowledges_the_circuit_breaker() {
     assert_eq!(bed.object("analyze --dry-run")["verdict"], "TRIGGERED");
     assert_eq!(bed.object("board show")["circuit_breaker"]["status"], "TRIGGERED");
     let resumed = bed.object("resume");
-    assert_eq!((&resumed["acknowledged"], &resumed["by"]), (&json!(true), &json!("a person")));
+    assert_eq!((&resumed["acknowledged"], &resumed["by"]), (&json!(true), &json!("operator")));
     assert_eq!(bed.object("analyze")["verdict"], "OK");
     assert_eq!(bed.object("board show")["circuit_breaker"]["status"], "OK");
 }

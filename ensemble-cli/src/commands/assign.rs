@@ -132,9 +132,7 @@ impl Arguments {
         let task = self.task.clone().unwrap_or_else(|| MessageId::generate().to_string());
         let kind = Name::new("task").map_err(Error::from)?;
         let mut envelope = Envelope::new(worker.mailbox.clone(), String::new()).with_kind(kind);
-        if let Some(sender) = context.agent()? {
-            envelope = envelope.from(sender);
-        }
+        envelope = envelope.from(context.actor()?);
         let envelope = match queue.directory() {
             Some(spool) => fill(spool, envelope, content)?,
             None => fill_for_servers(envelope, content)?,

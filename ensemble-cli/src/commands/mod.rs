@@ -34,6 +34,7 @@ mod log_replay;
 mod log_report;
 mod mailbox;
 mod man;
+#[cfg(feature = "mcp")]
 mod mcp;
 mod migrate;
 mod nudge;
@@ -78,12 +79,13 @@ use crate::context::Context;
 use crate::exit::Outcome;
 
 macro_rules! verbs {
-    ($($variant:ident => $module:ident,)*) => {
+    ($($(#[$condition:meta])? $variant:ident => $module:ident,)*) => {
         /// What to do.
         #[derive(Debug, clap::Subcommand)]
         pub(crate) enum Verb {
             $(
                 // Its help is that of its arguments.
+                $(#[$condition])?
                 #[allow(missing_docs, clippy::allow_attributes)]
                 $variant($module::Arguments),
             )*
@@ -93,9 +95,11 @@ macro_rules! verbs {
             /// One verb as the parser needs it; `None` if there is no such verb.
             pub(crate) fn described(name: &str) -> Option<clap::Command> {
                 // A verb is called as its module is.
-                $(if name == stringify!($module) {
-                    let command = clap::Command::new(stringify!($module));
-                    return Some(<$module::Arguments as clap::Args>::augment_args(command));
+                $($(#[$condition])? {
+                    if name == stringify!($module) {
+                        let command = clap::Command::new(stringify!($module));
+                        return Some(<$module::Arguments as clap::Args>::augment_args(command));
+                    }
                 })*
                 None
             }
@@ -103,7 +107,7 @@ macro_rules! verbs {
             /// Does it.
             pub(crate) fn run(self, context: &Context) -> Outcome {
                 match self {
-                    $(Self::$variant(arguments) => arguments.run(context),)*
+                    $($(#[$condition])? Self::$variant(arguments) => arguments.run(context),)*
                 }
             }
         }
@@ -147,6 +151,7 @@ verbs! {
     Prompt => prompt,
     Step => step,
     Report => report,
+    #[cfg(feature = "mcp")]
     Mcp => mcp,
     Request => request,
     Plan => plan,
@@ -181,5 +186,5 @@ pub(crate) fn watcher_runs(project: &Project) -> bool {
 
 /// Who says something on the blackboard.
 pub(crate) fn reporter(context: &Context) -> Outcome<String> {
-    Ok(context.agent()?.map_or_else(|| "a person".to_owned(), |agent| agent.to_string()))
+    Ok(context.actor()?.to_string())
 }

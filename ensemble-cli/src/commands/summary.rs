@@ -17,9 +17,6 @@ use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::{args, text};
 
-/// Who collects if nobody said who is asking.
-const ACTOR_DEFAULT: &str = "dispatch";
-
 /// Gather the reports of a batch and tell the conductor, once
 ///
 /// Waits until every task has a report, then writes `queue/reports/completion-summary.yaml`. When the
@@ -65,10 +62,7 @@ impl Arguments {
             reviews: project.reviews(),
             clock: &SystemClock,
             recorder: &*recorder,
-            actor: match context.agent()? {
-                Some(agent) => agent,
-                None => Name::new(ACTOR_DEFAULT).map_err(Error::from)?,
-            },
+            actor: context.actor()?,
         };
         let config = &project.config;
         let usual = Limits::default();

@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
+use ensemble_core::Error;
 use ensemble_core::message::Name;
 use ensemble_core::roster::{Member, MemberState};
 use ensemble_core::spool::Spool;
 use ensemble_core::tmux::Server;
 use ensemble_watch::doorbell::Waiter;
+use ensemble_watch::project::{AgentConfig, Project};
 use ensemble_watch::team::{Brought, HowBrought, Plan, Team, shell_quoted};
 use serde_json::json;
 
@@ -18,9 +20,7 @@ use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome, say};
 use crate::starting::first_dialogs;
 
-/// Who acts if nobody in particular asks.
-const ACTOR_DEFAULT: &str = "ensemble";
-/// How a shell ends that does not find a program.
+/// Exit code of a shell that does not find a program.
 const COMMAND_NOT_FOUND: i32 = 127;
 /// How long the watcher may take to start.
 const WATCHER_PATIENCE: Duration = Duration::from_secs(30);
@@ -56,6 +56,7 @@ impl Arguments {
                 .with_hint("name some under `agents:` in ensemble.yaml, or use `ensemble spawn`"));
         }
         require_programs(&team, &plans)?;
+        context.project()?.keep_out_of_git()?;
         let lock = team.lock()?;
         let session = Session::start(context, &team)?;
         session.tell(context)?;
@@ -79,7 +80,8 @@ impl Arguments {
         let mut plans = Vec::new();
         for (name, agent) in &project.config.agents {
             if self.names.is_empty() || self.names.contains(name) {
-                plans.push(Plan::configured(project, &profiles, name, agent)?);
+                let plan = Plan::configured(project, &profiles, name, agent);
+                plans.push(plan.map_err(|error| explained(project, agent, error))?);
             }
         }
         let is_configured = |name: &Name| project.config.agents.contains_key(name);
@@ -105,14 +107,26 @@ impl Arguments {
     }
 }
 
-/// The team of this project, with whoever asks as the one who acts.
+/// A directory that is missing is usually a git worktree that has not been made yet.
+fn explained(project: &Project, agent: &AgentConfig, error: Error) -> Failure {
+    let missing = agent.directory.as_ref().filter(|it| !project.root().join(it).exists());
+    let in_git = project.root().ancestors().any(|directory| directory.join(".git").exists());
+    match missing {
+        Some(directory) if in_git => {
+            let directory = shell_quoted(directory);
+            let hint = format!("make a worktree there: `git worktree add {directory}`");
+            Failure::from(error).with_hint(hint)
+        }
+        Some(_) => Failure::from(error).with_hint("make the directory, or name another one"),
+        None => error.into(),
+    }
+}
+
+/// The team of this project, with the one that asks as its actor.
 pub(super) fn open<'a>(context: &'a Context, spool: &'a Spool) -> Outcome<Team<'a>> {
     let project = context.project()?;
     project.ensure_state()?;
-    let actor = match context.agent()? {
-        Some(agent) => agent,
-        None => Name::new(ACTOR_DEFAULT).map_err(ensemble_core::Error::from)?,
-    };
+    let actor = context.actor()?;
     Ok(Team::new(project, spool, context.recorder()?, actor)?)
 }
 
