@@ -128,6 +128,9 @@ impl From<Error> for Failure {
             Error::Ambiguous { .. } => Some("`--mailbox NAME` says which"),
             Error::Invalid { .. } => Some("`ensemble board edit` repairs it"),
             Error::Fenced { .. } => Some("the lease is somebody else's now: ask for new work"),
+            Error::Undecided { .. } => {
+                Some("answer it: `ensemble respond REQUEST --approve` (or --reject)")
+            }
             Error::NoQueue { .. } => Some("`--queue DIR` or ENSEMBLE_QUEUE names another place"),
             _ => None,
         };

@@ -37,6 +37,7 @@ mod output;
 mod queue;
 mod receipt;
 mod session;
+mod settling;
 mod text;
 mod worker;
 

@@ -125,7 +125,13 @@ impl<'a> Bridge<'a> {
         let finished = match self.target.publish(&envelope.addressed_to(lease.mailbox.clone())) {
             Ok(_) => {
                 carried.carried += 1;
-                self.source.settle(lease)
+                match self.source.settle(lease) {
+                    // The question goes on at the target; nothing has answered it here.
+                    Err(Error::Undecided { .. }) => {
+                        self.source.dead_letter(lease, "carried to another queue")
+                    }
+                    settled => settled,
+                }
             }
             Err(
                 error @ (Error::Conflict { .. }

@@ -218,6 +218,12 @@ pub enum Error {
     /// A request was not made or not decided, and why.
     #[error(transparent)]
     Refused(#[from] Refusal),
+    /// A request cannot be settled as if it were work: it has no answer yet.
+    #[error("request {request} has no answer yet: answer it, or release its message")]
+    Undecided {
+        /// The request's id.
+        request: crate::message::Name,
+    },
     /// A task waits for the approval of its plan.
     #[error("task {} is gated for {}: {}", .0.task_id, .0.agent, .0.advice())]
     Gated(Box<Gate>),

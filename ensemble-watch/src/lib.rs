@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 mod alarms;
+mod answers;
 mod aside;
 mod board_leases;
 mod boxes;

@@ -29,6 +29,7 @@ mod instruct;
 mod join;
 mod lint;
 mod log;
+mod log_record;
 mod log_replay;
 mod log_report;
 mod mailbox;

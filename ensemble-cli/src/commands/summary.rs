@@ -63,6 +63,7 @@ impl Arguments {
             spool: &spool,
             batches: Batches::new(&project.queue, &project.state, durability),
             reviews: project.reviews(),
+            ends: project.task_ends(),
             clock: &SystemClock,
             recorder: &*recorder,
             actor: match context.agent()? {

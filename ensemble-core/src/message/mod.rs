@@ -8,6 +8,7 @@ mod digest;
 mod envelope;
 mod fence;
 mod name;
+mod purpose;
 mod timestamp;
 pub mod yaml;
 
@@ -21,4 +22,7 @@ pub use envelope::{
 };
 pub use fence::fenced;
 pub use name::{MessageId, NAME_BYTES_MAX, Name, NameError};
+pub use purpose::{
+    NOTICE_NAMESPACES, Purpose, REQUEST_SUFFIX, RESPONSE_SUFFIX, TASK_TYPE, WORK_TYPES,
+};
 pub use timestamp::{Timestamp, TimestampError};

@@ -68,6 +68,7 @@ pub use kinds::{KIND_BYTES_MAX, Kinds, kind_fault};
 pub use ledger::{Ledger, Page, Sheet, Turn, Written, Wrote};
 pub use sweep::CLOSED_KEPT;
 
+pub(crate) use directory::undecided;
 #[cfg(feature = "nats")]
 pub(crate) use file::Home;
 pub(crate) use gate::{GATES, Gates, gated_task};

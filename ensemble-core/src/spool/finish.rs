@@ -14,7 +14,7 @@ use super::{LEASE_SECONDS_MAX, Spool};
 use crate::durable::{Durability, Moved};
 use crate::env::Lease;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, yaml};
-use crate::requests::Gates;
+use crate::requests::{Gates, undecided};
 use crate::{Error, Result};
 
 /// The largest side file of a lease, in bytes.
@@ -33,7 +33,8 @@ impl Spool {
     ///
     /// # Errors
     /// [`Error::LeaseLost`] if the message is not held under this lease any more; [`Error::Gated`] if
-    /// the holder's plan for its task is not approved.
+    /// the holder's plan for its task is not approved; [`Error::Undecided`] if it asks something that has
+    /// no answer yet.
     pub fn settle(&self, lease: &Lease) -> Result<()> {
         self.settle_batch(std::slice::from_ref(lease))?.pop().unwrap_or(Ok(()))
     }
@@ -91,6 +92,9 @@ impl Spool {
         gates: Option<&Gates>,
     ) -> Result<Moved> {
         let held = Held::from(lease);
+        if let Some(request) = undecided(&mailbox.queue, &held.id)? {
+            return Err(Error::Undecided { request });
+        }
         if let Some(gates) = gates {
             self.pass_gate(closed(gates, &mailbox.cur, &held.file(), &held.holder)?)?;
         }
@@ -98,7 +102,7 @@ impl Spool {
         match moved {
             Moved::Gone => return Err(self.lost(mailbox, &held)),
             // Only a copy made by hand can be settled twice; the settled one stays.
-            Moved::Exists => self.bury(mailbox, &held, "settled before under the same id")?,
+            Moved::Exists => self.bury(mailbox, &held, super::dead::SETTLED_BEFORE)?,
             Moved::Done => {}
         }
         Ok(moved)

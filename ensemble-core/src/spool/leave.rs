@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Spool;
 use super::find::{State, held};
-use crate::message::{Digest, Envelope, MessageId, Name, yaml};
+use crate::message::{Digest, Envelope, MessageId, Name, Purpose, yaml};
 use crate::migrate::Movable;
 use crate::{Error, Result};
 
@@ -142,7 +142,8 @@ fn tell_sender(
         }
         Err(error) => return Err(error),
     };
-    let is_notice = envelope.kind.as_str() == RETURNED_TYPE;
+    // An automatic message is never answered automatically.
+    let is_notice = envelope.purpose() == Purpose::Notice;
     if is_notice || envelope.from == *agent || envelope.from == *mailbox {
         return Ok(false);
     }

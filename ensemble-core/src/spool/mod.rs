@@ -68,6 +68,7 @@ use crate::message::{Envelope, Name};
 use crate::{Error, Result};
 
 pub use dead::DeadLetter;
+pub(crate) use dead::SUPERSEDED;
 pub use files::MessageFile;
 pub use find::{Found, State};
 pub use fsck::{Finding, Repair};
