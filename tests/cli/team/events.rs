@@ -54,7 +54,7 @@ fn an_ordinary_session_writes_every_type_of_event() {
     assert_eq!(assign("t-3", "worker-2", false), Some(1));
     let shutdown = bed.run("request shutdown worker-2 --as conductor --deadline 1s --wait 10m");
     assert_eq!(shutdown.code, 0, "{shutdown:?}");
-    bed.ok("down --as conductor");
+    bed.ok("down --force");
     let all = || bed.json("log");
     let missing = || -> Vec<_> {
         let kinds: Vec<String> =
