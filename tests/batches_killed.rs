@@ -12,7 +12,7 @@ use std::time::Instant;
 use ensemble_core::Error;
 use ensemble_core::collect::Limits;
 use ensemble_core::contract::{Summary, SummaryStatus};
-use ensemble_core::driver::{Batch, Batches, Dispatcher, Reviews, SUMMARY_PATH, nap};
+use ensemble_core::driver::{Batch, Batches, Dispatcher, Reviews, SUMMARY_PATH, TaskEnds, nap};
 use ensemble_core::dropbox::{DropBox, Ledger};
 use ensemble_core::durable::Durability;
 use ensemble_core::env::SystemClock;
@@ -48,6 +48,7 @@ fn a_child_process_plays_its_role() {
         spool: &spool,
         batches: Batches::new(&queue, &state, Durability::Power),
         reviews: Reviews::new(&queue, &state, None),
+        ends: TaskEnds::new(&queue, &state, Reviews::new(&queue, &state, None)),
         clock: &SystemClock,
         recorder: &log,
         actor: name("dispatch"),

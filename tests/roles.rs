@@ -10,7 +10,7 @@ use ensemble_core::Error;
 use ensemble_core::collect::Limits;
 use ensemble_core::contract::{self, Instruction, Reading, Summary, SummaryStatus, Task};
 use ensemble_core::driver::{
-    Batch, Batches, Conductor, Dispatcher, INSTRUCTION_TYPE, Reviews, SUMMARY_PATH, Told,
+    Batch, Batches, Conductor, Dispatcher, INSTRUCTION_TYPE, Reviews, SUMMARY_PATH, TaskEnds, Told,
 };
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock, Monotonic};
@@ -74,11 +74,16 @@ impl Stage {
         }
     }
 
+    fn reviews(&self) -> Reviews {
+        Reviews::new(&self.bed.queue(), &self.bed.state(), None)
+    }
+
     fn dispatcher(&self) -> Dispatcher<'_> {
         Dispatcher {
             spool: &self.spool,
             batches: self.batches(),
-            reviews: Reviews::new(&self.bed.queue(), &self.bed.state(), None),
+            reviews: self.reviews(),
+            ends: TaskEnds::new(&self.bed.queue(), &self.bed.state(), self.reviews()),
             clock: &self.clock,
             recorder: &self.log,
             actor: name("dispatch"),
@@ -135,6 +140,45 @@ fn an_instruction_is_sent_once_and_collected_as_the_same_batch() {
     let mut no_rest = |_| panic!("it has been told of");
     let heard = conductor.await_summary(&sent, None, &mut |_| (), &mut no_rest).unwrap();
     assert_eq!(heard, Some(summary));
+}
+
+/// Every order of some tasks.
+fn permutations<'t>(tasks: &[&'t str]) -> Vec<Vec<&'t str>> {
+    if tasks.is_empty() {
+        return vec![Vec::new()];
+    }
+    let mut all = Vec::new();
+    for (at, first) in tasks.iter().enumerate() {
+        let rest = [&tasks[..at], &tasks[at + 1..]].concat();
+        all.extend(permutations(&rest).into_iter().map(|rest| [&[*first][..], &rest].concat()));
+    }
+    all
+}
+
+#[test]
+fn a_summary_is_the_same_in_every_order_of_its_tasks_and_a_stopped_one_is_no_success() {
+    for tasks in permutations(&["t-1", "t-2", "t-3", "t-4"]) {
+        let stage = Stage::new();
+        // What a review stopped has a report of success; the last of its reviews has not been counted yet.
+        stage.report("t-1", "status: success\nsummary: 3 of 3 (100%)");
+        for round in 1..=3 {
+            let file = format!("reports/t-1.w-{round}-review.yaml");
+            let review = format!("task_id: t-1\nreviewer: w-{round}\nstatus: needs_fix\n");
+            stage.bed.land(&file, review);
+        }
+        stage.report("t-2", "status: failed\nreason: 0 of 3 keys (0%) are there");
+        stage.report("t-3", "status: success\nsummary: 3 of 3 (100%)");
+        stage.report("t-4", "status: blocked\nreason: 0 of 3 keys (0%) are there");
+        let mut no_rest = |_| panic!("all reports are there");
+        let told = stage.dispatcher().collect(&batch(&tasks), Limits::default(), &mut no_rest);
+        let Ok(Told::Now(summary)) = told else { panic!("{told:?}") };
+        assert_eq!((summary.completed_tasks, summary.failed_tasks), (1, 3), "{tasks:?}");
+        let results: Vec<_> =
+            summary.task_results.iter().map(|r| (r.task_id.as_str(), r.status.as_str())).collect();
+        let expected =
+            [("t-1", "stopped"), ("t-2", "failed"), ("t-3", "success"), ("t-4", "blocked")];
+        assert_eq!(results, expected, "{tasks:?}");
+    }
 }
 
 #[test]

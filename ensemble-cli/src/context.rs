@@ -160,7 +160,16 @@ impl Context {
         Ok(self.log(self.project()?))
     }
 
+    /// The event log itself, for a verb that has to know whether an event was written.
+    pub(crate) fn event_log(&self) -> Outcome<Arc<EventLog>> {
+        Ok(self.open_log(self.project()?))
+    }
+
     fn log(&self, project: &Project) -> Arc<dyn Recorder> {
+        self.open_log(project)
+    }
+
+    fn open_log(&self, project: &Project) -> Arc<EventLog> {
         let open = || Arc::new(EventLog::deferred(&project.logs(), LogOptions::default()));
         Arc::<EventLog>::clone(self.log.get_or_init(open))
     }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use ensemble_core::Error;
 use ensemble_core::board::BoardError;
 use ensemble_core::message::{NameError, TimestampError};
-use ensemble_core::requests::{Gate, Gated};
+use ensemble_core::requests::{Gate, Gated, Undecided};
 use ensemble_watch::project::{CONFIG_FILE, USER_CONFIG};
 
 /// The exit codes. They are part of the contract: none changes its meaning.
@@ -175,6 +175,9 @@ fn hint_for(error: &Error) -> Option<String> {
 fn area_hint(error: &Error) -> Option<String> {
     if let Some(Gated(gate)) = error.area() {
         return plan_hint(gate);
+    }
+    if error.area::<Undecided>().is_some() {
+        return Some("answer it: `ensemble respond REQUEST --approve` (or --reject)".to_owned());
     }
     match error.area()? {
         BoardError::Missing { .. } => Some("`ensemble board init` creates one".to_owned()),

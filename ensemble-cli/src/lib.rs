@@ -40,6 +40,7 @@ mod output;
 mod queue;
 mod receipt;
 mod session;
+mod settling;
 mod starting;
 mod text;
 mod worker;

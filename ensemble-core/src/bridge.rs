@@ -37,6 +37,7 @@ use std::time::Duration;
 use crate::broker::Broker;
 use crate::env::Lease;
 use crate::message::{Envelope, Name};
+use crate::requests::Undecided;
 use crate::{Error, Result};
 
 /// Lease extension of a message that the target cannot take at the moment.
@@ -127,7 +128,13 @@ impl<'a> Bridge<'a> {
         let finished = match self.target.publish(&envelope.addressed_to(lease.mailbox.clone())) {
             Ok(_) => {
                 carried.carried += 1;
-                self.source.settle(lease)
+                match self.source.settle(lease) {
+                    // The question goes on at the target; nothing has answered it here.
+                    Err(error) if error.area::<Undecided>().is_some() => {
+                        self.source.dead_letter(lease, "carried to another queue")
+                    }
+                    settled => settled,
+                }
             }
             Err(
                 error @ (Error::Conflict { .. }

@@ -20,6 +20,7 @@
 #![forbid(unsafe_code)]
 
 mod alarms;
+mod answers;
 mod aside;
 mod board_leases;
 mod boxes;

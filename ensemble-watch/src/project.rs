@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ensemble_core::driver::Reviews;
+use ensemble_core::driver::{Reviews, TaskEnds};
 use ensemble_core::dropbox::RouteRule;
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::Recorder;
@@ -356,6 +356,12 @@ impl Project {
     #[must_use]
     pub fn reviews(&self) -> Reviews {
         Reviews::new(&self.queue, &self.state, self.config.review_cycles_max)
+    }
+
+    /// How tasks have ended, for the log.
+    #[must_use]
+    pub fn task_ends(&self) -> TaskEnds {
+        TaskEnds::new(&self.queue, &self.state, self.reviews())
     }
 
     /// Directory of pings and pongs.

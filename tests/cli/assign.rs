@@ -229,6 +229,49 @@ fn an_untaken_task_is_reported_to_the_conductor_once() {
     assert!(team.bed.ok("escalations").contains("t1"));
 }
 
+/// The same worker gets the same task again, and acknowledges it with the same bytes.
+#[test]
+fn a_worker_that_acks_with_the_same_file_again_is_neither_escalated_nor_pressed() {
+    let team = Team::new(PATIENT, "touch", NEVER);
+    let mut watcher = team.bed.start("watch", Stdio::null());
+    let status = team.bed.project().join(".ensemble/watch.json");
+    eventually("the watcher watches", || status.exists());
+    let queue = team.bed.project().join("queue");
+    for attempt in 1..=2_usize {
+        let assigning = team.bed.start("assign w1 task.md --task t1 --json", Stdio::null());
+        eventually("it is delivered", || team.records("worker_assign").len() == attempt);
+        // In place, as a shell's redirection writes it.
+        fs::write(queue.join("ack/t1.ack"), "w1\n").unwrap();
+        let done = ran(assigning.wait_with_output().unwrap());
+        assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
+        let report =
+            format!("task_id: t1\nworker_id: w1\nstatus: success\nattempt: {attempt}\n...\n");
+        fs::write(queue.join("tmp/report"), report).unwrap();
+        fs::rename(queue.join("tmp/report"), queue.join("reports/t1-completed.yaml")).unwrap();
+        let settled = || team.records("message.settled").len() == attempt;
+        eventually("its report settles it", settled);
+    }
+    watcher.kill().unwrap();
+    watcher.wait().unwrap();
+    for kind in ["escalation", "ladder.pressed"] {
+        assert_eq!(team.records(kind), [] as [Value; 0], "{kind}");
+    }
+    assert_eq!(team.records("task_complete").len(), 2);
+}
+
+/// No watcher hears the file, and the ladder looks at it by itself before it presses a key.
+#[test]
+fn an_ack_that_no_watcher_has_heard_keeps_the_keys_away() {
+    let team =
+        Team::new(HASTY.replace("wait_seconds: 1", "wait_seconds: 120").as_str(), "touch", NEVER);
+    let assigning = team.bed.start("assign w1 task.md --task t1 --json", Stdio::null());
+    eventually("it is delivered", || team.records("worker_assign").len() == 1);
+    fs::write(team.bed.project().join("queue/ack/t1.ack"), "w1\n").unwrap();
+    let done = ran(assigning.wait_with_output().unwrap());
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(team.records("ladder.pressed"), [] as [Value; 0]);
+}
+
 #[test]
 fn one_controller_at_a_time() {
     let team = Team::new(PATIENT, "mute", NEVER);

@@ -9,6 +9,7 @@ mod browser;
 mod codes;
 mod deep;
 mod demo;
+mod events;
 mod guides;
 mod help;
 mod lint;

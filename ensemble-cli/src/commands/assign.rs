@@ -156,13 +156,13 @@ impl Arguments {
         let root = queue.directory().map(|spool| spool.root().to_owned());
         let mut tracker = Tracker::new(&**queue, root, mailbox, message, None);
         let reached = tracker.wait(Receipt::Settled, deadline);
-        let data = json!({
-            "task_id": delivered.task, "worker_id": delivered.worker, "attempt": delivered.attempt,
-        });
-        let actor = delivered.worker.as_str();
+        let ends = context.project()?.task_ends();
         match reached {
             Ok(Receipt::Settled) => {
-                recorder.record("task_complete", actor, data);
+                let known = queue.peek(&delivered.mailbox, &delivered.message);
+                if let Ok(envelope) = known {
+                    ends.settled(&envelope, &delivered.worker, recorder)?;
+                }
                 self.print(context, "settled", delivered)
             }
             Ok(_) => {
@@ -170,7 +170,11 @@ impl Arguments {
                 Err(self.late("acked"))
             }
             Err(failure) => {
-                recorder.record("task_failed", actor, data);
+                // A directory's dead letter is recorded by whoever has buried it.
+                let known = queue.peek(&delivered.mailbox, &delivered.message);
+                if let (Ok(envelope), None) = (known, queue.directory()) {
+                    ends.died(&envelope, &delivered.worker, &failure.text(), recorder)?;
+                }
                 Err(failure)
             }
         }

@@ -30,6 +30,7 @@ mod instruct;
 mod join;
 mod lint;
 mod log;
+mod log_record;
 mod log_replay;
 mod log_report;
 mod mailbox;

@@ -60,6 +60,7 @@ impl Arguments {
             spool: &spool,
             batches: Batches::new(&project.queue, &project.state, durability),
             reviews: project.reviews(),
+            ends: project.task_ends(),
             clock: &SystemClock,
             recorder: &*recorder,
             actor: context.actor()?,

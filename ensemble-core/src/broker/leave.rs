@@ -10,7 +10,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Broker;
-use crate::message::{Digest, Envelope, MessageId, Name, yaml};
+use crate::message::{Digest, Envelope, MessageId, Name, Purpose, yaml};
 use crate::spool::State;
 use crate::{Error, Result};
 
@@ -100,7 +100,8 @@ fn tell_sender<B: Broker + ?Sized>(
         }
         Err(error) => return Err(error),
     };
-    let is_notice = envelope.kind.as_str() == RETURNED_TYPE;
+    // An automatic message is never answered automatically.
+    let is_notice = envelope.purpose() == Purpose::Notice;
     if is_notice || envelope.from == *agent || envelope.from == *mailbox {
         return Ok(false);
     }

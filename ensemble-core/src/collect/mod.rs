@@ -11,6 +11,7 @@
 //! Gathering   interval over (30 s)               -> Gathering  Look
 //! Gathering   deadline                           -> Writing    Look, Write partial
 //! Writing     WriteFailed                        -> Writing    Write again after RETRY
+//! Writing     Stopped                            -> Writing    (it is told as stopped if written again)
 //! Writing     Written                            -> Done       -
 //! Done        anything                           -> Done       -
 //! ```
@@ -300,11 +301,12 @@ impl Machine for Collect {
             (State::Writing { is_complete, .. }, Event::WriteFailed) => {
                 self.state = State::Writing { is_complete, retry_at: Some(now + RETRY) };
             }
+            // A task that a review stopped is not told as done, if there is another try.
+            (State::Writing { .. }, Event::Stopped { task }) => {
+                self.stopped(&task);
+            }
             // What is said while it is written is too late for it, but not lost: the files are there.
-            (
-                State::Writing { .. },
-                Event::Reported { .. } | Event::Reviewed { .. } | Event::Stopped { .. },
-            )
+            (State::Writing { .. }, Event::Reported { .. } | Event::Reviewed { .. })
             | (State::Gathering { .. }, Event::WriteFailed)
             | (
                 State::Done,

@@ -116,6 +116,19 @@ fn a_failed_task_needs_no_review_and_a_stopped_one_no_report() {
     assert_eq!(batch.tasks()["a"], Progress::Stopped);
 }
 
+/// What a review stopped while the summary could not be written is told as stopped.
+#[test]
+fn a_stop_counts_until_the_summary_is_written() {
+    let mut batch = with_reviews("all(\"approved\")", 1);
+    batch.handle(at(1), reported("a", Status::Failed));
+    assert_eq!(drain(&mut batch), [COMPLETE]);
+    batch.handle(at(1), Event::WriteFailed);
+    batch.handle(at(2), Event::Stopped { task: "a".to_owned() });
+    batch.handle_timeout(at(1) + RETRY);
+    assert_eq!(drain(&mut batch), [COMPLETE]);
+    assert_eq!(batch.tasks()["a"], Progress::Stopped);
+}
+
 #[test]
 fn an_empty_batch_is_complete_at_once() {
     let mut batch = Collect::new(at(0), [] as [&str; 0], Limits::default());

@@ -115,7 +115,7 @@ impl AgentPane for Double {
 }
 
 #[derive(Default)]
-struct Log(Mutex<Vec<(String, Value)>>);
+pub(super) struct Log(Mutex<Vec<(String, Value)>>);
 
 impl Recorder for Log {
     fn record(&self, kind: &str, _actor: &str, data: Value) {
@@ -125,7 +125,7 @@ impl Recorder for Log {
 }
 
 impl Log {
-    fn count(&self, kind: &str) -> usize {
+    pub(super) fn count(&self, kind: &str) -> usize {
         self.0.lock().unwrap().iter().filter(|(known, _)| known == kind).count()
     }
 }

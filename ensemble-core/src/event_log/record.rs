@@ -12,6 +12,42 @@ use crate::message::Timestamp;
 /// The longest type, in bytes.
 pub const TYPE_BYTES_MAX: usize = 64;
 
+/// The namespaces of the records that Ensemble writes.
+pub const OWN_NAMESPACES: [&str; 32] = [
+    "ack",
+    "agent",
+    "alarm",
+    "batch",
+    "board",
+    "bridge",
+    "control",
+    "file",
+    "identity",
+    "ladder",
+    "lease",
+    "log",
+    "mailbox",
+    "message",
+    "nudge",
+    "queue",
+    "ready",
+    "receipt",
+    "report",
+    "request",
+    "review",
+    "role",
+    "shutdown",
+    "step",
+    "steps",
+    "supervise",
+    "task",
+    "team",
+    "watch",
+    "worker",
+    "worktree",
+    "ensemble",
+];
+
 /// Type of a record: one of eleven plain types, or a namespaced `name.event` with two or more parts
 /// of `a-z 0-9 _ -`, such as `message.stored`.
 ///
@@ -90,6 +126,23 @@ impl RecordType {
             return Ok(Self(Cow::Owned(text)));
         }
         Err(RecordTypeError { text: text.escape_debug().take(TYPE_BYTES_MAX).collect() })
+    }
+
+    /// Whether only Ensemble itself may write this type: the types that begin and end a session, and all
+    /// in [`OWN_NAMESPACES`]. The state is rebuilt from some of these, and people judge the rest by them.
+    ///
+    /// ```
+    /// # use ensemble_core::event_log::RecordType;
+    /// assert!(RecordType::new("message.settled")?.is_reserved());
+    /// assert!(!RecordType::TASK_COMPLETE.is_reserved());
+    /// assert!(!RecordType::new("deploy.done")?.is_reserved());
+    /// # Ok::<(), ensemble_core::event_log::RecordTypeError>(())
+    /// ```
+    #[must_use]
+    pub fn is_reserved(&self) -> bool {
+        let namespace = self.0.split_once('.').map(|(namespace, _)| namespace);
+        [Self::SESSION_START, Self::SESSION_END].contains(self)
+            || namespace.is_some_and(|namespace| OWN_NAMESPACES.contains(&namespace))
     }
 
     /// The type as text.

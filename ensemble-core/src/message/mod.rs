@@ -8,6 +8,7 @@ mod digest;
 mod envelope;
 mod fence;
 mod name;
+mod purpose;
 #[cfg(feature = "schema")]
 mod schema;
 mod timestamp;
@@ -21,6 +22,9 @@ pub use envelope::{
 };
 pub use fence::fenced;
 pub use name::{MessageId, NAME_BYTES_MAX, Name, NameError};
+pub use purpose::{
+    NOTICE_NAMESPACES, Purpose, REQUEST_SUFFIX, RESPONSE_SUFFIX, TASK_TYPE, WORK_TYPES,
+};
 #[cfg(feature = "schema")]
 pub use schema::EnvelopeFile;
 pub use timestamp::{Timestamp, TimestampError};

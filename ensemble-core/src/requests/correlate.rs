@@ -43,6 +43,20 @@ impl Requests<'_> {
         correlated.or_else(|error| error.into_area::<Refusal>().map(Correlation::Refused))
     }
 
+    /// The request without an answer that a message asks; `None` for any other message.
+    ///
+    /// # Errors
+    /// The request cannot be read.
+    pub fn undecided(&self, envelope: &Envelope) -> Result<Option<Entry>> {
+        if self.kinds.asked_by(&envelope.kind).is_none() {
+            return Ok(None);
+        }
+        let id = request_id(envelope, &fields(envelope)).unwrap_or_else(|| envelope.id.to_string());
+        Ok(self
+            .find(&id)?
+            .filter(|entry| entry.decision.is_none() && entry.request.to == envelope.to))
+    }
+
     fn asked_in(&self, envelope: &Envelope, kind: &Kind) -> Result<Correlation> {
         let fields = fields(envelope);
         // Whoever gives no id asks under that of the message.

@@ -13,7 +13,7 @@ use crate::dropbox::{Aside, put_aside};
 use crate::durable::{self, Dir, Durability, FileLock, Moved};
 use crate::env::Lease;
 use crate::event_log::Recorder;
-use crate::message::{Attachment, Name, Timestamp, yaml};
+use crate::message::{Attachment, MessageId, Name, Timestamp, yaml};
 use crate::spool::{Spool, TMP_AGE_MAX};
 use crate::{Error, Result};
 
@@ -30,6 +30,26 @@ pub(super) const fn file_of(page: Page) -> &'static str {
         Page::Told => "told.yaml",
         Page::Closed => "closed.yaml",
     }
+}
+
+/// The request without an answer to which this message belongs, by the message's id: `<request>.request`
+/// or `<request>.remind-<n>`. Most messages have other ids, and cost no look at a file.
+pub(super) fn undecided(queue: &Dir, message: &MessageId) -> Result<Option<Name>> {
+    let Some((request, end)) = message.as_str().rsplit_once('.') else { return Ok(None) };
+    if end != "request" && !end.starts_with("remind-") {
+        return Ok(None);
+    }
+    let Ok(request) = Name::new(request) else { return Ok(None) };
+    let absent = |error: &Error| error.io_kind() == Some(io::ErrorKind::NotFound);
+    let open = |dir: &Dir, child: &str| match dir.open_child(child) {
+        Err(error) if absent(&error) => Ok(None),
+        other => other.map(Some),
+    };
+    let Some(requests) = open(queue, REQUESTS)? else { return Ok(None) };
+    let Some(home) = open(&requests, request.as_str())? else { return Ok(None) };
+    let is_asked = home.stat(file_of(Page::Request))?.is_some();
+    let is_open = is_asked && home.stat(file_of(Page::Decision))?.is_none();
+    Ok(is_open.then_some(request))
 }
 
 /// What lies in the directory of a request; `None` if there is none, or nothing in it yet.

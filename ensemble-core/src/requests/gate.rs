@@ -24,7 +24,7 @@ use super::store::Page;
 use super::{Asked, REQUESTS, Requests, directory};
 use crate::durable::Dir;
 use crate::error::AreaError;
-use crate::message::{Digest, Envelope, Name, Timestamp, yaml};
+use crate::message::{Digest, Envelope, MessageId, Name, Timestamp, yaml};
 use crate::proto::request::{Decision, Outcome};
 use crate::spool::Admission;
 use crate::{Error, Result};
@@ -86,6 +86,16 @@ pub struct Gate {
 pub struct Gated(pub Box<Gate>);
 
 impl AreaError for Gated {}
+
+/// A request cannot be settled as if it were work: it has no answer yet.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("request {request} has no answer yet: answer it, or release its message")]
+pub struct Undecided {
+    /// The request's id.
+    pub request: Name,
+}
+
+impl AreaError for Undecided {}
 
 impl Gate {
     /// One whose file makes no sense.
@@ -311,6 +321,10 @@ impl Admission for PlanGates {
     fn refusal(&self, queue: &Dir, holder: &Name, envelope: &Envelope) -> Result<Option<Error>> {
         let Some(gates) = Gates::open(queue)? else { return Ok(None) };
         Ok(gates.closed(envelope, holder)?.map(|gate| Gated(Box::new(gate)).into()))
+    }
+
+    fn unfinished(&self, queue: &Dir, message: &MessageId) -> Result<Option<Error>> {
+        Ok(directory::undecided(queue, message)?.map(|request| Undecided { request }.into()))
     }
 }
 

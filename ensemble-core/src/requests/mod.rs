@@ -64,7 +64,7 @@ use crate::{Error, Result};
 pub use ask::{Ask, CONTENT_BYTES_MAX, REQUEST_ID_BYTES_MAX};
 pub use correlate::Correlation;
 pub use file::{Asked, COMMENT_BYTES_MAX};
-pub use gate::{Gate, GateState, Gated, PlanGates};
+pub use gate::{Gate, GateState, Gated, PlanGates, Undecided};
 pub use kinds::{KIND_BYTES_MAX, Kinds, kind_fault};
 pub use store::{Page, RequestStore, Sheet, Turn, Written, Wrote};
 pub use sweep::CLOSED_KEPT;

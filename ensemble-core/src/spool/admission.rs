@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::durable::Dir;
-use crate::message::{Envelope, Name};
+use crate::message::{Envelope, MessageId, Name};
 use crate::{Error, Result};
 
 /// Decides for each message whether a holder may receive and settle it.
@@ -23,4 +23,14 @@ pub trait Admission: fmt::Debug + Send + Sync {
     /// # Errors
     /// The disk failed.
     fn refusal(&self, queue: &Dir, holder: &Name, envelope: &Envelope) -> Result<Option<Error>>;
+
+    /// Why this message may not be settled by any holder: it asks for something that is not there yet, such as the
+    /// answer to a request. `None` if it may be settled.
+    ///
+    /// # Errors
+    /// The disk failed.
+    fn unfinished(&self, queue: &Dir, message: &MessageId) -> Result<Option<Error>> {
+        let _ = (queue, message);
+        Ok(None)
+    }
 }

@@ -90,6 +90,9 @@ impl Spool {
         admission: Option<&dyn Admission>,
     ) -> Result<Moved> {
         let held = Held::from(lease);
+        if let Some(admission) = &self.options.admission {
+            admission.unfinished(&mailbox.queue, &held.id)?.map_or(Ok(()), Err)?;
+        }
         if let Some(admission) = admission {
             refusal(admission, mailbox, (&mailbox.cur, &held.file()), &held.holder)?
                 .map_or(Ok(()), Err)?;
@@ -98,7 +101,7 @@ impl Spool {
         match moved {
             Moved::Gone => return Err(self.lost(mailbox, &held)),
             // Only a copy made by hand can be settled twice; the settled one stays.
-            Moved::Exists => self.bury(mailbox, &held, "settled before under the same id")?,
+            Moved::Exists => self.bury(mailbox, &held, super::dead::SETTLED_BEFORE)?,
             Moved::Done => {}
         }
         Ok(moved)

@@ -69,6 +69,7 @@ use crate::{Error, Result};
 
 pub use admission::Admission;
 pub use dead::DeadLetter;
+pub(crate) use dead::SUPERSEDED;
 pub use files::MessageFile;
 pub use find::{Found, State};
 pub use fsck::{Finding, Repair};

@@ -1,6 +1,7 @@
 //! A team in a real tmux server of its own: brought up, looked at, killed in the middle.
 
 mod crash;
+mod events;
 mod identity;
 mod lifecycle;
 #[cfg(feature = "nats")]

@@ -166,6 +166,8 @@ pub(super) fn report(desk: &Desk, report: Report) -> Answer {
     let file = format!("{}-completed.yaml", file_stem(&document.task_id));
     let text = drop::lint(&desk.project, &document, &file, &Checks::STRICT).map_err(told)?;
     let file = drop::land(&desk.project, &file, &text).map_err(told)?;
+    let ends = desk.project.task_ends();
+    ends.reported(&desk.spool, &document, text.as_bytes(), &*desk.recorder)?;
     Ok(json!({ "file": file, "task_id": document.task_id }))
 }
 
