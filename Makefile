@@ -13,11 +13,13 @@ demo:
 test: needs
 	cargo test --workspace --all-features --quiet --no-fail-fast
 
-# The real Claude Code, Codex and OpenCode against a model of ours; docs/agents.md tells more.
+# The real Claude Code, Codex, OpenCode and Gemini CLI against a model of ours; docs/agents.md tells more.
+# AGENTS=claude,codex selects; ARGS=--write-docs writes the results there.
 AGENTS ?=
 test-agents: needs
 	cargo build --quiet --package ensemble-cli
-	tests/agents/run.py $(AGENTS)
+	python3 tests/agents/selftest.py
+	AGENTS="$(AGENTS)" tests/agents/run.py $(ARGS)
 
 # The public MCP conformance suite, from npm with the Node 22 that it needs; docs/mcp.md tells more.
 mcp-conformance: needs

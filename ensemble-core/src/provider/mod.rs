@@ -20,6 +20,8 @@ pub mod machine;
 pub(crate) mod process;
 pub(crate) mod profile;
 mod profiles;
+#[cfg(test)]
+mod recorded;
 mod reset;
 #[cfg(test)]
 mod screens;
