@@ -63,7 +63,7 @@ fn judged(diagnosis: &Diagnosis) -> First {
     match diagnosis.state {
         AgentState::Permission | AgentState::Trust | AgentState::Dialog | AgentState::Login => {
             let seen = diagnosis.evidence.iter().find(|seen| seen.source == diagnosis.source);
-            First::Dialog(seen.map_or(diagnosis.state.word(), |seen| &seen.what).to_owned())
+            First::Dialog(seen.map_or_else(|| diagnosis.state.word(), |seen| &seen.what).to_owned())
         }
         AgentState::Ready | AgentState::Busy | AgentState::Draft | AgentState::RateLimited => {
             First::Other
