@@ -9,7 +9,7 @@
 //!
 //! What may happen to a step is decided by [`crate::proto::step`]; here it is stored. Each call is one
 //! immediate transaction, so a process that is killed at any statement leaves the step as it was
-//! before or after. The tables are described in PROTOCOL.md and can be read with `sqlite3`.
+//! before or after. The tables are described in docs/protocol/steps.md and can be read with `sqlite3`.
 //!
 //! **Who holds what.** A step is handed out with an epoch, which only grows, and its files: while a
 //! worker has a step, nobody else gets one that works on the same file, or on a directory around it.

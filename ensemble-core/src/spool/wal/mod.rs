@@ -15,7 +15,7 @@
 //!
 //! Files are the truth while the machine runs: nobody reads the log then, and a process that is killed
 //! leaves files that are whole. So whoever cannot log (no room, no right, a lock that does not
-//! lock, a large message) syncs its file and its directory instead, and nobody else needs to know. PROTOCOL.md has the format.
+//! lock, a large message) syncs its file and its directory instead, and nobody else needs to know. docs/protocol/durability.md has the format.
 //!
 //! A file system that fails to sync has dropped what it was to write, and may say of the next sync that
 //! all is well. After that no segment is removed, and nothing is logged, until they were replayed.
