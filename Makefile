@@ -2,18 +2,24 @@
 .PHONY: demo test test-agents mcp-conformance lint docs bench curves torture power-cut fuzz sim deny needs
 
 # The main job: a small team at work in a tmux server of its own.
-demo: needs
-	cargo run --quiet --release --package ensemble-cli --bin ensemble -- demo
+# It is built without what the demo does not run (NATS, MCP), and quickly instead of for speed.
+DEMO_BUILD = --profile quick --no-default-features --package ensemble-cli --bin ensemble
+demo:
+	@.ci/needs demo
+	cargo build $(DEMO_BUILD)
+	cargo run --quiet $(DEMO_BUILD) -- demo
 
 # All tests, with real tmux servers and real processes on private sockets.
 test: needs
 	cargo test --workspace --all-features --quiet --no-fail-fast
 
-# The real Claude Code, Codex and OpenCode against a model of ours; docs/agents.md tells more.
+# The real Claude Code, Codex, OpenCode and Gemini CLI against a model of ours; docs/agents.md tells more.
+# AGENTS=claude,codex selects; ARGS=--write-docs writes the results there.
 AGENTS ?=
 test-agents: needs
 	cargo build --quiet --package ensemble-cli
-	tests/agents/run.py $(AGENTS)
+	python3 tests/agents/selftest.py
+	AGENTS="$(AGENTS)" tests/agents/run.py $(ARGS)
 
 # The public MCP conformance suite, from npm with the Node 22 that it needs; docs/mcp.md tells more.
 mcp-conformance: needs

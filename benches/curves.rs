@@ -1,8 +1,10 @@
-//! Draws the points of the row `scale` as curves: `cargo bench -p ensemble-watch --bench curves -- FILE.csv
-//! DIRECTORY` makes an SVG of each chart and kind of unit. Both axes are logarithmic: what does not depend on
-//! the size is a level line, what is proportional to it rises by a decade for each decade.
+//! Draws the points of the row `scale` as curves. `cargo bench -p ensemble-watch --bench curves --
+//! FILE.csv DIRECTORY` writes one SVG for each chart and kind of unit. Both axes are logarithmic. A
+//! cost that is independent of the size gives a level line. A cost proportional to the size rises
+//! by a decade for each decade.
 //!
-//! Each picture brings its own background, light or dark as its reader prefers, so it can be read on any page.
+//! Each picture has its own light and dark background and follows the reader's preference, so it
+//! can be embedded in any page.
 #![allow(missing_docs, reason = "a program")]
 
 use std::collections::BTreeMap;
@@ -11,19 +13,19 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Of the whole picture, in its own units.
+/// Width and height of the picture, in SVG units.
 const WIDTH: f64 = 930.0;
 const HEIGHT: f64 = 440.0;
-/// Where the axes end: left, right, top, bottom.
+/// Ends of the axes: left, right, top, bottom.
 const FRAME: (f64, f64, f64, f64) = (84.0, 560.0, 48.0, 380.0);
-/// Between two lines of the legend.
+/// Distance between two lines of the legend.
 const LEGEND_STEP: f64 = 22.0;
-/// Of medium lightness, so that they stand out on both backgrounds.
+/// Colours of medium lightness, legible on both backgrounds.
 const COLOURS: [&str; 9] = [
     "#2f7ed8", "#d9542b", "#2a9d5c", "#a45ad1", "#b8860b", "#d6408f", "#1c9aaa", "#7a7a7a",
     "#8a5a44",
 ];
-/// What the charts are of.
+/// Chart names and their titles.
 const TITLES: [(&str, &str); 4] = [
     ("messages", "Messages that wait in one mailbox"),
     ("mailboxes", "Mailboxes, three messages each"),
@@ -50,29 +52,29 @@ struct Point {
     high: f64,
 }
 
-/// What one picture shows.
+/// Content of one picture.
 #[derive(Default)]
 struct Chart {
     x_unit: String,
-    /// In the order of the file.
+    /// The curves, in the order of the file.
     series: Vec<(String, Vec<Point>)>,
 }
 
-/// What can share an axis.
+/// Kind of unit; curves of one kind share an axis.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     /// Microseconds.
     Time,
     /// MiB.
     Memory,
-    /// Per cent of one processor.
+    /// Percent of one processor.
     Processor,
     /// Wake-ups a minute.
     WakeUps,
 }
 
 impl Kind {
-    /// The kind of a unit, and how many base units it is.
+    /// The kind of a unit, and its size in base units.
     fn of(unit: &str) -> Outcome<(Self, f64)> {
         Ok(match unit {
             "us" => (Self::Time, 1.0),
@@ -81,7 +83,7 @@ impl Kind {
             "MiB" => (Self::Memory, 1.0),
             "% CPU" => (Self::Processor, 1.0),
             "a minute" => (Self::WakeUps, 1.0),
-            other => return Err(format!("the unit `{other}` is not known").into()),
+            other => return Err(format!("unknown unit `{other}`").into()),
         })
     }
 
@@ -94,7 +96,7 @@ impl Kind {
         }
     }
 
-    /// A value with the unit in which it is short.
+    /// Formats a value in the unit that gives the shortest text.
     fn label(self, value: f64) -> String {
         let (scaled, unit) = match self {
             Self::Time if value >= 1e6 => (value / 1e6, "s"),
@@ -115,7 +117,7 @@ impl Kind {
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|a| a != "--bench").collect();
     let [csv, directory] = &arguments[..] else {
-        println!("curves: `-- FILE.csv DIRECTORY` draws what `table -- scale` has measured");
+        println!("curves: `-- FILE.csv DIRECTORY` draws the points measured by `table -- scale`");
         return ExitCode::SUCCESS;
     };
     match draw_all(Path::new(csv), Path::new(directory)) {
@@ -145,7 +147,7 @@ fn read(text: &str) -> Outcome<BTreeMap<(String, Kind), Chart>> {
         let [name, series, x, x_unit, y, low, high, unit, _] =
             line.split(',').collect::<Vec<_>>()[..]
         else {
-            return Err(format!("nine fields are wanted: {line}").into());
+            return Err(format!("expected nine fields: {line}").into());
         };
         let (kind, factor) = Kind::of(unit)?;
         let number = |text: &str| Ok::<_, Box<dyn Error>>(text.parse::<f64>()? * factor);
@@ -167,7 +169,7 @@ fn read(text: &str) -> Outcome<BTreeMap<(String, Kind), Chart>> {
     Ok(charts)
 }
 
-/// A logarithmic axis over whole decades, and where it lies in the picture.
+/// A logarithmic axis over whole decades, and its position in the picture.
 struct Axis {
     decades: (i32, i32),
     ends: (f64, f64),
@@ -253,7 +255,7 @@ fn curve(index: usize, points: &[Point], x: &Axis, y: &Axis) -> Outcome<String> 
     Ok(svg)
 }
 
-/// A name and its last value, beside the frame.
+/// Writes a curve's name and last value beside the frame.
 fn legend(index: usize, name: &str, points: &[Point], kind: Kind) -> Outcome<String> {
     let colour = COLOURS[index % COLOURS.len()];
     let (left, right) = (FRAME.1 + 14.0, FRAME.1 + 40.0);
@@ -270,7 +272,7 @@ fn legend(index: usize, name: &str, points: &[Point], kind: Kind) -> Outcome<Str
     Ok(svg)
 }
 
-/// Whoever does not tell the colours apart has the shapes.
+/// Marks differ in shape, for readers who cannot tell the colours apart.
 fn mark(index: usize, x: f64, y: f64) -> Outcome<String> {
     let colour = COLOURS[index % COLOURS.len()];
     let mut svg = String::new();
@@ -288,7 +290,7 @@ fn dashes(index: usize) -> &'static str {
     if index < 4 { "" } else { r#" stroke-dasharray="6 4""# }
 }
 
-/// `10,000`.
+/// Formats a number as `10,000`.
 fn grouped(value: f64) -> String {
     let digits = format!("{value:.0}");
     let mut text = String::new();

@@ -1,10 +1,10 @@
-//! How many instructions the hot paths take, counted by callgrind: a guard that says the same on a
-//! busy machine as on an idle one. `cargo bench -p ensemble-core --bench instructions` compares with
-//! `benches/instructions.txt` and fails if a path has grown by more than its tolerance;
-//! `ENSEMBLE_BLESS=1` writes that file anew.
+//! Counts the instructions of the hot paths with callgrind, so that load on the machine does not
+//! change the result. `cargo bench -p ensemble-core --bench instructions` compares the counts with
+//! `benches/instructions.txt`. It fails if a path has grown by more than its tolerance.
+//! `ENSEMBLE_BLESS=1` rewrites that file.
 //!
-//! Only what runs in our own process is counted, not what the kernel does for it: the calls to the
-//! kernel are in `strace -c`.
+//! Callgrind counts only instructions of this process, not those that the kernel executes for it.
+//! Use `strace -c` to count system calls.
 #![allow(missing_docs, unreachable_pub, reason = "a program")]
 
 use std::error::Error;
@@ -25,14 +25,15 @@ use ensemble_core::spool::{Options, Spool};
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 const SUBJECTS: [&str; 6] = ["encode", "decode", "publish", "receive", "settle", "nudge"];
-/// A subject is run so often, and once more with as many again: the difference is its own.
+/// Each subject runs this many times, then twice as many times. The difference is the subject's own
+/// cost.
 const TIMES: u64 = 200;
-/// By how much a path may grow, in percent, before it must be looked at.
+/// Growth of a path, in percent, that fails the comparison.
 const TOLERANCE_PERCENT: f64 = 5.0;
-/// Where nothing but the program's start is counted.
+/// Role that counts nothing but the program's start.
 const ROLE: &str = "in-role";
-/// Many rows and few bytes: callgrind hides the processor's instructions for SHA-256, and in software
-/// a longer body's digest would hide everything else.
+/// Many rows and few bytes. Callgrind hides the processor's SHA-256 instructions. In software, the
+/// digest of a longer body would dominate the count.
 const BODY: &str = "a row\nof 8\n\nand\nso\non\n  up to\nhere\n";
 
 fn main() -> ExitCode {
@@ -88,7 +89,7 @@ fn compare() -> Outcome<()> {
     Ok(())
 }
 
-/// Instructions of this program in a role, by callgrind.
+/// Counts the instructions of this program in a role, by callgrind.
 fn count(subject: &str, times: u64) -> Outcome<f64> {
     let output = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
@@ -129,8 +130,8 @@ fn run(subject: &str, times: u64) -> Outcome<()> {
     Ok(())
 }
 
-/// Each number of times does the same before and after what is counted: what is received was
-/// published by both.
+/// Both subjects perform the same work before and after the counted part. Messages that one
+/// receives are published by both.
 fn store(subject: &str, times: u64, to: &Name) -> Outcome<()> {
     let home = tempfile::tempdir_in(place())?;
     let options = Options::default().with_durability(Durability::Process);
@@ -155,13 +156,14 @@ fn store(subject: &str, times: u64, to: &Name) -> Outcome<()> {
     Ok(())
 }
 
-/// In memory where possible: the guard must not depend on a disk's state.
+/// Uses memory where possible: the guard must not depend on a disk's state.
 fn place() -> PathBuf {
     let memory = PathBuf::from("/dev/shm");
     if memory.is_dir() { memory } else { std::env::temp_dir() }
 }
 
-/// From a message seen to the decision that its agent may be nudged, on a screen of usual size.
+/// Covers the path from an observed message to the decision to nudge its agent, on a screen of
+/// usual size.
 fn nudge(times: u64) -> Outcome<()> {
     let profile = Profiles::embedded()?.get("shell")?;
     let mut pane = PaneState::default();
@@ -174,7 +176,7 @@ fn nudge(times: u64) -> Outcome<()> {
         let mut courier = Courier::new();
         courier.handle(Monotonic::ZERO, Event::Bound { binding: 1 });
         courier.handle(Monotonic::ZERO, Event::Mail { waiting: 1, taken: 0 });
-        black_box(courier.poll_effect().ok_or("nobody is to be nudged")?);
+        black_box(courier.poll_effect().ok_or("no agent is to be nudged")?);
         if let Some(deferral) =
             provider::objection(&profile, &pane, &Context::default(), Purpose::Nudge)
         {

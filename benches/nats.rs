@@ -1,6 +1,7 @@
-//! Mailboxes on a NATS server against bare async-nats, in turns, in one run with one server:
-//! `cargo bench -p ensemble-core --features nats --bench nats`. `-- at-once` has the row of several at once
-//! alone, `-- scale` loads one server with many agents. docs/nats.md tells of the design.
+//! Compares mailboxes on a NATS server with bare async-nats, in turns, in one run with one server:
+//! `cargo bench -p ensemble-core --features nats --bench nats`. `-- at-once` measures only the row
+//! of several concurrent clients. `-- scale` loads one server with many agents. docs/nats.md
+//! describes the design.
 #![allow(missing_docs, unreachable_pub, reason = "a program")]
 
 #[path = "support/nats_at_once.rs"]
@@ -51,18 +52,18 @@ impl Server {
     fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.1)
     }
-    /// Memory that it has now.
+    /// Resident memory of the server now.
     fn usage(&self) -> Outcome<String> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let kib: f64 = line.ok_or("no VmRSS")?.trim().trim_end_matches(" kB").parse()?;
         Ok(format!("{:.0} MiB", kib / 1024.0))
     }
-    /// Seconds of processor time that it has used.
+    /// Processor time used by the server, in seconds.
     fn cpu(&self) -> Outcome<f64> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0.id()))?;
         let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or("").split_whitespace().collect();
-        // In ticks, of which Linux shows 100 a second.
+        // The kernel counts in ticks; Linux reports 100 a second.
         Ok((fields[11].parse::<f64>()? + fields[12].parse::<f64>()?) / 100.0)
     }
 }
@@ -74,7 +75,7 @@ impl Drop for Server {
     }
 }
 
-/// What anybody would write with async-nats alone.
+/// The client a user would write with async-nats alone.
 struct Bare {
     runtime: Runtime,
     context: jetstream::Context,
@@ -87,7 +88,7 @@ impl Bare {
         Self::in_stream(url, name, name)
     }
 
-    /// With a consumer of its own in a stream that several share.
+    /// Opens a stream shared by several clients, with a consumer for this one.
     fn in_stream(url: &str, stream: &str, name: &str) -> Outcome<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let subject = format!("bare.{stream}.{name}");
@@ -119,7 +120,7 @@ impl Bare {
         })
     }
 
-    /// Stored once by its id, for as long as the server remembers it.
+    /// Stores a message once by its id, for as long as the server remembers the id.
     fn publish_once(&self, content: &[u8]) -> Outcome<()> {
         let id = MessageId::generate();
         self.runtime.block_on(async {
@@ -131,7 +132,8 @@ impl Bare {
 
     fn receive_and_settle(&self) -> Outcome<()> {
         self.runtime.block_on(async {
-            // Not `fetch`: a consumer may learn of a message a moment after its publish was answered.
+            // Avoids `fetch`: a consumer may learn of a message a moment after its publish was
+            // answered.
             let asked = self.consumer.batch().max_messages(1).expires(Duration::from_secs(5));
             let mut batch = asked.messages().await?;
             let message = batch.next().await.ok_or("no message")??;
@@ -141,13 +143,13 @@ impl Bare {
     }
 }
 
-/// The compare-and-sets of a message's way and nothing else, with async-nats alone: what the server
-/// itself asks for them.
+/// Only the compare-and-sets of a message's life, with async-nats alone. This is the least work
+/// that the server requires.
 struct Swaps {
     runtime: Runtime,
     context: jetstream::Context,
     subject: String,
-    /// The subjects whose messages wait, with their numbers.
+    /// Subjects of waiting messages, with their sequence numbers.
     waiting: RefCell<VecDeque<(String, u64)>>,
     sent: Cell<usize>,
 }
@@ -224,11 +226,11 @@ impl Ours {
     }
 }
 
-/// What calls of one kind took in one turn, in microseconds.
+/// Durations of one kind of call in one turn, in microseconds.
 #[derive(Clone, Copy)]
 struct Times {
     median: f64,
-    /// Of a hundred, all but one were quicker.
+    /// The 99th percentile.
     late: f64,
 }
 
@@ -243,7 +245,7 @@ fn times(mut act: impl FnMut() -> Outcome<()>) -> Outcome<Times> {
     Ok(Times { median: times[MESSAGES / 2], late: times[MESSAGES * 99 / 100] })
 }
 
-/// The round with the median ratio, and the spread of the others without its two ends.
+/// The round with the median ratio, and the spread of the others without the two extremes.
 fn row(name: &str, unit: &str, mut rounds: Vec<(f64, f64)>, is_time: bool) {
     let ratio = |(ours, bare): &(f64, f64)| if is_time { bare / ours } else { ours / bare };
     rounds.sort_by(|a, b| ratio(a).total_cmp(&ratio(b)));
@@ -258,7 +260,7 @@ fn row(name: &str, unit: &str, mut rounds: Vec<(f64, f64)>, is_time: bool) {
     );
 }
 
-/// The medians of both sides, and how late the late ones are.
+/// Medians and late percentiles of both sides.
 fn rows(name: &str, rounds: &[(Times, Times)]) {
     let of = |which: fn(&Times) -> f64| rounds.iter().map(|(a, b)| (which(a), which(b))).collect();
     row(name, "us", of(|times| times.median), true);
@@ -269,7 +271,7 @@ fn main() -> Outcome<()> {
     if std::env::args().any(|argument| argument == "--test") {
         return Ok(());
     }
-    let body = "a line of a task that somebody shall do\n".repeat(24);
+    let body = "a line of a task that an agent shall do\n".repeat(24);
     let envelope = Envelope::new(Name::new("m")?, body.as_str()).encode()?;
     if std::env::args().any(|argument| argument == "scale") {
         return nats_scale::scale(&body);
@@ -285,13 +287,13 @@ fn main() -> Outcome<()> {
     nats_at_once::at_once(&server, &body, &envelope)
 }
 
-/// All rows: latencies one by one, then the throughput of several.
+/// Measures all rows: latencies of single calls first, then the throughput of several clients.
 fn compare(server: &Server, body: &str, envelope: &[u8]) -> Outcome<()> {
     let url = server.url();
     let (ours, bare) = (Ours::new(&url, "one")?, Bare::new(&url, "one")?);
-    // Nobody follows its mailbox: the server has nobody to tell of a message.
+    // No watcher follows this mailbox, so the server notifies no client.
     let alone = Ours::new(&url, "alone")?;
-    // A stream of its own: what the others have stored must not wait in its consumer.
+    // Uses a separate stream, so that messages of other rows do not wait in this consumer.
     let once = Bare::new(&url, "once")?;
     let swaps = Swaps::new(&url, "one")?;
     let mut rounds = [const { Vec::new() }; 7];
@@ -313,18 +315,18 @@ fn compare(server: &Server, body: &str, envelope: &[u8]) -> Outcome<()> {
     let names = [
         "publish",
         "publish, against its compare-and-set",
-        "publish, nobody follows",
+        "publish, no follower",
         "the same, against its compare-and-set",
         "receive + settle",
         "receive + settle, against two of them",
-        "publish, nobody follows, against Nats-Msg-Id",
+        "publish, no follower, against Nats-Msg-Id",
     ];
     names.iter().zip(&rounds).for_each(|(name, rounds)| rows(name, rounds));
     drop((ours, bare, alone, once, swaps));
     watched(&url, body, envelope)
 }
 
-/// A watcher on each side hears of every message.
+/// A watcher on each side receives notice of every message.
 fn watched(url: &str, body: &str, envelope: &[u8]) -> Outcome<()> {
     let (ours, bare) = (Watched::new(url)?, BareWatched::new(url)?);
     let mut rounds = Vec::new();
@@ -333,8 +335,8 @@ fn watched(url: &str, body: &str, envelope: &[u8]) -> Outcome<()> {
         rounds.push((sent, times(|| bare.publish(envelope))?));
     }
     if ours.heard() == 0 || !bare.has_heard((ROUNDS * MESSAGES) as u64) {
-        return Err("a watcher has not heard of the messages".into());
+        return Err("a watcher received no notice of the messages".into());
     }
-    rows("publish, a watcher hears of it", &rounds);
+    rows("publish, a watcher is notified", &rounds);
     Ok(())
 }

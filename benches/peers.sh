@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs what `cargo bench` compares Ensemble with: system packages by apt-get, the rest below the
-# build's target directory in versions that are named here. What cannot be installed is said in one line
-# and is left out of the rows. Run again, it only does what is missing. Usage: peers.sh [DIRECTORY]
-# PEERS_SKIP="watchexec yaque" leaves out what takes minutes to build.
+# Installs the programs that `cargo bench` compares Ensemble with: system packages by apt-get, the rest
+# below the build's target directory in the versions named here. The script prints one line for a program
+# that cannot be installed, and the rows omit it. A second run installs only missing programs.
+# Usage: peers.sh [DIRECTORY]. PEERS_SKIP="watchexec yaque" omits programs that take minutes to build.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 here=$PWD
@@ -18,14 +18,14 @@ log=$peers/install.log
 : >"$log"
 
 left_out() { echo "peers: $1 is left out: $2"; }
-# Runs a step; all that it says goes to the log.
+# Runs a step; its output goes to the log.
 step() {
     "$@" >"$peers/step.log" 2>&1
     local code=$?
     cat "$peers/step.log" >>"$log"
     return $code
 }
-# The first line of the last step that tells of an error.
+# Prints the first error line of the last step.
 why() { grep -m1 -iE '^(npm |e: )?err(or)?\b.*[a-z]{4}|unable|not found' "$peers/step.log" | cut -c1-140; }
 has() { command -v "$1" >/dev/null; }
 
@@ -46,15 +46,15 @@ if [ ${#missing[@]} -gt 0 ]; then
     else
         step apt-get update -qq
         for program in "${missing[@]}"; do
-            # Nothing is to be started: the rows start what they need.
+            # Start no service: the rows start the servers they need.
             step env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
                 --no-install-recommends "${package[$program]}" || left_out "$program" "apt-get: $(why)"
         done
     fi
 fi
 
-# Python: the venv that benches/peers/*.py run in. The last is a newer nats-server than Debian 12 has; only
-# from 2.10 on it can sync each message.
+# Python: the venv that benches/peers/*.py run in. The last package is a newer nats-server than Debian 12
+# has; it can sync each message only since 2.10.
 python=(watchdog==7.1.0 dirq==1.8 persist-queue==1.1.0)
 if ! python3 -m venv --help >/dev/null 2>&1; then
     left_out "${python[*]}" "no python3 with venv"
@@ -81,7 +81,7 @@ fi
 
 is_skipped() { [[ " ${PEERS_SKIP:-} " == *" $1 "* ]]; }
 
-# The library yaque, with a small program of ours that drives it.
+# The library yaque, with our small driver.
 if [ ! -x bin/yaque-driver ]; then
     if is_skipped yaque; then
         left_out yaque "skipped"
@@ -93,7 +93,7 @@ if [ ! -x bin/yaque-driver ]; then
     fi
 fi
 
-# watchexec comes as source: no registry has it built, so this takes some minutes once.
+# watchexec comes as source, since no registry has a build; this takes some minutes once.
 if [ ! -x bin/watchexec ] && ! has watchexec; then
     if is_skipped watchexec; then
         left_out watchexec "skipped"
@@ -101,7 +101,7 @@ if [ ! -x bin/watchexec ] && ! has watchexec; then
         left_out watchexec "cargo install: $(why)"
     fi
 fi
-# What was only needed to build them.
+# Remove files needed only for the build.
 rm -rf build
 
 version() { "$@" 2>&1 | grep -oE '[0-9]+(\.[0-9]+)+[^ ,:)]*' | head -1; }

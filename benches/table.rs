@@ -1,6 +1,6 @@
-//! The table of what Ensemble promises in numbers: each row ours against its limit, in turns, in
-//! one run. `cargo bench -p ensemble-watch -- detect store` measures some rows; docs/benchmarks.md
-//! says how to read them.
+//! The table of Ensemble's performance promises: each row measures ours against its limit, in
+//! turns, in one run. `cargo bench -p ensemble-watch -- detect store` measures some rows.
+//! docs/benchmarks.md describes how to read them.
 #![allow(missing_docs, unreachable_pub, reason = "a program of several files")]
 
 mod rows;
@@ -31,7 +31,7 @@ const ROWS: [Row; 14] = [
     ("burst", rows::burst::run),
 ];
 
-/// Rows of minutes, which are measured only if they are named.
+/// Rows that take minutes, measured only if named.
 const LONG_ROWS: [Row; 1] = [("scale", rows::scale::run)];
 
 fn main() -> ExitCode {

@@ -1,6 +1,6 @@
-//! A Dispatcher is killed, or stands still, at every system call of gathering and telling, while another
-//! one tells of the same batch or of the next: each batch reaches Conductor once, in one wording. Needs
-//! `strace`; skipped with a printed reason where there is none.
+//! Kills or stops a Dispatcher at every system call of gathering and reporting a batch. Meanwhile
+//! another one reports the same batch or the next. Each batch reaches Conductor once, in one
+//! wording. Needs `strace`; prints the reason and skips without it.
 
 mod support;
 
@@ -10,13 +10,13 @@ use std::process::Child;
 use std::time::Instant;
 
 use ensemble_core::Error;
+use ensemble_core::collect::Limits;
 use ensemble_core::contract::{Summary, SummaryStatus};
-use ensemble_core::driver::{Batch, Batches, Dispatcher, Reviews, SUMMARY_PATH, nap};
+use ensemble_core::driver::{Batch, Batches, Dispatcher, Reviews, SUMMARY_PATH, TaskEnds, nap};
 use ensemble_core::dropbox::{DropBox, Ledger};
 use ensemble_core::durable::Durability;
 use ensemble_core::env::SystemClock;
 use ensemble_core::event_log::{EventLog, NullRecorder};
-use ensemble_core::proto::collect::Limits;
 use ensemble_core::spool::{Options, Spool};
 use rustix::process::{Pid, Signal, kill_process};
 use support::traced::{between_marks, calls, has_strace, points, run_traced, start_traced};
@@ -48,13 +48,14 @@ fn a_child_process_plays_its_role() {
         spool: &spool,
         batches: Batches::new(&queue, &state, Durability::Power),
         reviews: Reviews::new(&queue, &state, None),
+        ends: TaskEnds::new(&queue, &state, Reviews::new(&queue, &state, None)),
         clock: &SystemClock,
         recorder: &log,
         actor: name("dispatch"),
     };
     let one = batch("one");
     let told = between_marks(|| dispatcher.collect(&one, Limits::default(), &mut nap)).unwrap();
-    // What it was told is what everybody is told.
+    // Every Dispatcher received the same text.
     let counts = dispatcher.batches.told(&one.id).unwrap().expect("it was told of");
     assert_eq!(told.summary(), &counts);
     std::process::exit(0);
@@ -72,7 +73,7 @@ fn prepare() -> Bed {
     bed
 }
 
-/// What another Dispatcher, who has seen less, would say.
+/// The report of another Dispatcher that has seen fewer results.
 fn other_words() -> Summary {
     let mut summary = Summary::new(2);
     summary.status = SummaryStatus::Failed;
@@ -80,7 +81,7 @@ fn other_words() -> Summary {
     summary
 }
 
-/// The watcher's rule: each version of the file is delivered once. The batches that were.
+/// The watcher's rule: each version of the file is delivered once. Returns the delivered batches.
 #[derive(Default)]
 struct Watcher {
     delivered: Vec<String>,
@@ -97,7 +98,7 @@ impl Watcher {
         self.delivered.push(String::from_utf8(content).expect("a whole summary"));
     }
 
-    /// Lets a Dispatcher tell of a batch, and delivers what stands in its way.
+    /// Lets a Dispatcher report a batch, and delivers messages that block it.
     fn tell(&mut self, bed: &Bed, id: &str, summary: &Summary) -> Summary {
         loop {
             match batches(bed).tell(&name(id), summary, &name("other"), &NullRecorder) {
@@ -113,18 +114,18 @@ impl Watcher {
     }
 }
 
-/// Who comes after a Dispatcher that was killed.
+/// The process that runs after a killed Dispatcher.
 #[derive(Clone, Copy, Debug)]
 enum Next {
-    /// The watcher, then another one for the same batch, who has seen less.
+    /// The watcher, then another Dispatcher for the same batch that has seen fewer results.
     SameSeen,
-    /// Another one for the same batch, before the watcher has looked.
+    /// Another Dispatcher for the same batch, before the watcher has looked.
     SameUnseen,
-    /// One for the next batch.
+    /// A Dispatcher for the next batch.
     Another,
 }
 
-/// Whatever was interrupted is finished by the next one, and each batch told of once.
+/// The next process finishes every interrupted report, and each batch is reported once.
 fn judge(bed: &Bed, next: Next, what: &str) {
     let mut watcher = Watcher::default();
     let said = match next {
@@ -142,7 +143,7 @@ fn judge(bed: &Bed, next: Next, what: &str) {
         }
     };
     watcher.look(bed);
-    // The one that was killed is started again.
+    // The killed Dispatcher is started again.
     assert_eq!(watcher.tell(bed, "one", &Summary::new(0)), said, "{what}: one wording");
     watcher.look(bed);
     let of_two = watcher.delivered.iter().filter(|text| text.contains("batch_id: two")).count();
@@ -185,22 +186,22 @@ fn is_told_once_after_any_kill(next: Next) {
 // One test each, so that they run side by side.
 
 #[test]
-fn the_next_dispatcher_tells_in_the_same_words_after_any_kill() {
+fn the_next_dispatcher_reports_in_the_same_words_after_any_kill() {
     is_told_once_after_any_kill(Next::SameSeen);
 }
 
 #[test]
-fn the_next_dispatcher_tells_once_before_anybody_has_looked() {
+fn the_next_dispatcher_reports_once_before_the_watcher_has_looked() {
     is_told_once_after_any_kill(Next::SameUnseen);
 }
 
 #[test]
-fn the_dispatcher_of_the_next_batch_finishes_the_one_before() {
+fn the_dispatcher_of_the_next_batch_finishes_the_previous_report() {
     is_told_once_after_any_kill(Next::Another);
 }
 
 #[test]
-fn the_third_dispatcher_tells_once_after_two_were_killed() {
+fn the_third_dispatcher_reports_once_after_two_kills() {
     if !has_strace() {
         return;
     }
@@ -229,7 +230,7 @@ fn the_third_dispatcher_tells_once_after_two_were_killed() {
     assert!(pairs > 100, "{pairs}");
 }
 
-/// Whether somebody holds the summary's lock.
+/// Whether a process holds the summary's lock.
 fn is_locked(bed: &Bed) -> bool {
     let lock = bed.in_queue(&format!("{SUMMARY_PATH}.lock"));
     let Ok(lock) = File::options().read(true).write(true).open(lock) else { return false };
@@ -237,7 +238,7 @@ fn is_locked(bed: &Bed) -> bool {
 }
 
 #[test]
-fn two_dispatchers_at_once_tell_once_wherever_one_of_them_stands_still() {
+fn two_concurrent_dispatchers_report_once_when_one_is_stopped_at_any_call() {
     if !has_strace() {
         return;
     }

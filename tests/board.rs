@@ -1,9 +1,11 @@
-//! The blackboard by its public face: rules, stories of whole tasks, boards of other programs.
+//! The blackboard through its public interface: rules, stories of whole tasks, boards of other
+//! programs.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use ensemble_core::Error;
+use ensemble_core::board::BoardError;
 use ensemble_core::board::{
     Board, BoardOptions, ClaimPlan, Granted, LockedBoard, NewAgent, NewTask, State, Status, check,
 };
@@ -143,11 +145,12 @@ fn options() -> (BoardOptions, Arc<Memory>) {
 }
 
 fn problems(text: &str) -> Vec<String> {
-    match check(text, Path::new("state.yaml")) {
+    match check(text, Path::new("state.yaml")).map_err(Error::into_area) {
         Ok(_) => Vec::new(),
-        Err(Error::Invalid { violations, .. }) => {
+        Err(Ok(BoardError::Invalid { violations, .. })) => {
             violations.iter().map(ToString::to_string).collect()
         }
-        Err(other) => vec![other.to_string()],
+        Err(Ok(other)) => vec![other.to_string()],
+        Err(Err(other)) => vec![other.to_string()],
     }
 }

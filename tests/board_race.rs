@@ -1,4 +1,4 @@
-//! Eight processes change one board and are killed: no update is lost, the board is always one, and
+//! Eight processes change one board and are killed. No update is lost, the board stays valid, and
 //! the log agrees with it.
 
 use std::collections::BTreeMap;
@@ -89,7 +89,7 @@ fn eight_writers_that_are_killed_lose_nothing() {
     for writer in &mut writers {
         writer.kill().into_iter().for_each(&mut heard);
     }
-    // Whoever locks next makes up for what the dead could not record.
+    // The next lock holder writes the records that the dead process could not.
     let last = open(home.path(), "last");
     drop(last.lock().unwrap());
 
@@ -113,7 +113,7 @@ fn agrees(home: &Path, state: &State, text: &str) {
         if record.kind.matches("session_start") {
             continue;
         }
-        assert_eq!(record.kind.as_str(), "board.written", "nobody else wrote: {record:?}");
+        assert_eq!(record.kind.as_str(), "board.written", "no other program wrote: {record:?}");
         let revision = record.data["revision"].as_u64().unwrap();
         let digest = record.data["sha256"].as_str().unwrap().to_owned();
         // Told twice if its writer died between telling and saying so.

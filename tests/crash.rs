@@ -1,6 +1,6 @@
-//! Publishers, consumers and the watcher are killed, 200 times in one run, while a supervisor
-//! starts them again. What they had acknowledged is noted outside the queue and compared
-//! afterwards with what is there.
+//! Publishers, consumers and the watcher are killed 200 times in one run, while a supervisor
+//! restarts them. They note acknowledged operations outside the queue, and the test compares the
+//! notes with the final state.
 //!
 //! `TORTURE_KILLS` (200), `TORTURE_SECONDS`, `TORTURE_SEED`; see docs/torture.md.
 
@@ -264,7 +264,7 @@ fn report(bed: &Bed, landed: &AtomicU64, stop: &AtomicBool) {
 }
 
 #[test]
-fn nothing_that_was_acknowledged_is_lost_or_done_twice_whoever_is_killed() {
+fn no_acknowledged_operation_is_lost_or_repeated_after_any_kill() {
     let kills = setting("TORTURE_KILLS", 200);
     let at_least = Duration::from_secs(setting("TORTURE_SECONDS", 0));
     let mut arena = Arena::new();
@@ -315,7 +315,7 @@ impl Drop for EndGuard<'_> {
     }
 }
 
-/// Lets consumers that nobody kills any more work off what is left.
+/// Lets consumers that are no longer killed handle the remaining messages.
 fn finish(arena: &mut Arena) {
     let dispatch = name("dispatch");
     let spool = arena.bed.spool();

@@ -1,4 +1,4 @@
-//! Shutdowns carried out: real panes, real processes, nothing of the agent left afterwards.
+//! Shutdowns with real panes and real processes: nothing of the agent remains.
 
 #[path = "tmux_support/mod.rs"]
 mod tmux_support;
@@ -153,7 +153,7 @@ fn lives(pid: u32) -> bool {
 }
 
 #[test]
-fn nothing_is_left_of_a_worker_that_was_silent() {
+fn a_silent_worker_is_removed_completely() {
     let bed = Bed::new(
         "trap '' TERM HUP\n(setsid sh -c 'echo $$ >> pids; exec sleep 1000' &)\n\
          sleep 1000 & echo $! >> pids\necho $$ >> pids\nwhile :; do wait; done",
@@ -181,7 +181,7 @@ fn nothing_is_left_of_a_worker_that_was_silent() {
     assert_eq!(bed.spool.counts(&name("worker")).expect("counts").dead, 1);
     let told = bed.spool.receive(&name("lead"), &name("lead")).expect("received");
     assert_eq!(told.expect("a notice").envelope.kind.as_str(), "mail.returned");
-    // Once more, as whoever finds the decision again would.
+    // Once more, as a process that finds the decision again.
     let departure = Departure::of(&bed.member(), Consent::Forced, name("lead"));
     assert_eq!(bed.carry_out(&departure), Departed::Before);
     assert_eq!(bed.log.of("worker_release").len(), 1);
@@ -208,7 +208,7 @@ fn a_worker_that_agreed_finishes_first() {
 }
 
 #[test]
-fn one_that_agreed_and_went_on_is_ended_after_its_grace() {
+fn a_worker_that_agreed_and_continues_is_ended_after_its_grace() {
     let bed = Bed::new("echo $$ >> pids\nwhile :; do sleep 0.05; done");
     let pids = bed.pids(1);
     let grace = Duration::from_millis(300);
@@ -231,7 +231,7 @@ fn a_shell_that_was_there_before_stays() {
     type_in(&format!("sh -c 'echo $$ >> {0}; sleep 1000 & echo $! >> {0}; wait'", pids.display()));
     let [background, agent, child] = bed.pids(3)[..] else { panic!("three of them") };
     assert_eq!(bed.leave(Consent::Forced, LONG), Departed::Gone { survivors: 0 });
-    assert!(lives(shell) && lives(background), "what was not the agent's stays");
+    assert!(lives(shell) && lives(background), "processes outside of the agent survive");
     assert!(!lives(agent) && !lives(child));
     assert!(bed.tmux.server.panes().expect("panes").iter().any(|p| p.id == pane));
 }
@@ -249,7 +249,7 @@ fn a_new_generation_is_not_the_one_that_was_to_leave() {
 }
 
 #[test]
-fn what_is_gone_already_is_no_obstacle() {
+fn a_process_that_is_already_gone_is_no_obstacle() {
     let bed = Bed::new("exit 3");
     let pane = bed.member().binding.expect("a pane").id;
     eventually("it has ended", || {

@@ -1,5 +1,6 @@
-//! What is built comes from crates.io, under licences that deny.toml allows, and is none of the crates
-//! that it bans. `make deny` asks cargo-deny the same, where that is installed; this needs only cargo.
+//! Dependencies come from crates.io, have licences that deny.toml allows, and are not banned there.
+//! `make deny` checks the same with cargo-deny, where that is installed; this test needs only
+//! cargo.
 
 use std::path::Path;
 use std::process::Command;
@@ -57,7 +58,8 @@ fn dependencies_are_from_crates_io_under_licences_that_are_allowed() {
         .output()
         .unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
-    // Crates for other systems need not be downloaded; whoever has only those that are built skips this.
+    // Crates for other systems need not be downloaded; a machine with only the built ones skips
+    // this.
     if error.contains("offline") || error.contains("failed to download") {
         println!("skipped, not all crates are here: {}", error.lines().next().unwrap_or_default());
         return;

@@ -1,4 +1,4 @@
-//! What an embedder may rely on beyond the calls themselves.
+//! Promises to embedders beyond the calls themselves.
 
 use std::sync::Arc;
 

@@ -23,7 +23,7 @@ use children::{Child, Dice, cast, say, wait_for_parent, wait_until};
 
 /// Rotates after a few records.
 const TINY: u64 = 2_000;
-/// Of writers whose lines must all be in order, however slow the machine is.
+/// Patience of writers whose lines must all be in order, on any machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 #[test]
@@ -308,7 +308,7 @@ fn writers_survive_a_directory_that_keeps_vanishing() {
     let (_home, dir) = home();
     let mut children = writers(3, &dir, TINY, 3_000);
     for _ in 0..30 {
-        // They may be quicker than whoever takes it away, and then nobody makes it again.
+        // The writers may be quicker than the remover, and then no writer recreates it.
         wait_until("the log is there", || {
             dir.join(LOCK_FILE_NAME).exists() || children.iter_mut().all(Child::has_ended)
         });

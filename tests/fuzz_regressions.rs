@@ -60,7 +60,7 @@ impl Dice {
     }
 }
 
-/// What means something to one reader or another.
+/// Tokens with a meaning to one of the readers.
 const WORDS: [&str; 30] = [
     "\n",
     ": ",
@@ -121,9 +121,9 @@ fn mutated(seed: &[u8], other: &[u8], dice: &mut Dice) -> Vec<u8> {
     text
 }
 
-/// Without a fuzzer: so many changes of the seeds as `ENSEMBLE_FUZZ_ROUNDS` says, from
-/// `ENSEMBLE_FUZZ_SEED` on; without it none, since what is new belongs to whoever looks for it. What fails
-/// is left in a file.
+/// Without a fuzzer: makes `ENSEMBLE_FUZZ_ROUNDS` random changes of the seeds, from
+/// `ENSEMBLE_FUZZ_SEED` on. The default is none, so that an ordinary run finds no new failures. A
+/// failing input is written to a file.
 #[test]
 fn changed_seeds_break_nothing() {
     let setting = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 /// The versions that were tried.
 const PYTHON_CLIENT: &str = "mcp==2.3.0";
 const INSPECTOR: &str = "@modelcontextprotocol/inspector@0.15.0";
-/// What it needs, whatever the system has.
+/// The packages it needs, whatever the system has.
 const NODE: &str = "node@22";
 /// How the Python client begins, and what both sides speak then: the newest and its predecessor.
 const SPECIFICATIONS: [(&str, &str); 2] =
@@ -178,7 +178,7 @@ fn python() -> Option<PathBuf> {
     dir.map(|dir| dir.join("venv/bin/python"))
 }
 
-/// What the Python client has printed: the tools, each call, the resources.
+/// The output of the Python client: the tools, each call, the resources.
 fn play(command: &mut Command) -> Vec<Value> {
     let ran = command.output().unwrap();
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
@@ -215,7 +215,7 @@ fn check(bed: &Bed, said: &[Value], specification: &str) {
     }
     let submits = &answers["submit_step_completion"];
     assert!(submits[0].1.contains("COMPLETED"), "{submits:?}");
-    assert!(submits[1].1.contains("1.5 is no step: pass a whole number"), "{submits:?}");
+    assert!(submits[1].1.contains("1.5 is not a step: pass a whole number"), "{submits:?}");
     assert!(submits[2].1.contains("you are Tara"), "{submits:?}");
     assert_eq!(answers.len(), TOOLS.len(), "a tool was not called");
     assert!(answers["acknowledge_message"][0].1.contains("ROLE: Tara"));
@@ -225,7 +225,7 @@ fn check(bed: &Bed, said: &[Value], specification: &str) {
     assert!(claims[0].1.contains("\"task\":\"task-1\"") && claims[0].1.contains(".worktrees"));
     assert!(claims[1].1.contains("its status is CLAIMED"), "{claims:?}");
     let beats = &answers["heartbeat"];
-    assert!(beats[1].1.contains("\"board\":300"), "what is claimed goes on: {beats:?}");
+    assert!(beats[1].1.contains("\"board\":300"), "a claimed task continues: {beats:?}");
     assert!(answers["handoff"][0].1.contains("next_action: is empty"), "{:?}", answers["handoff"]);
     assert!(bed.home.path().join(".worktrees/task-1/.git").exists());
     let read = |uri: &str| resources[uri].as_str().unwrap();
@@ -240,7 +240,7 @@ fn check(bed: &Bed, said: &[Value], specification: &str) {
     assert_eq!(read("ensemble://board"), std::fs::read_to_string(board).unwrap());
     assert_eq!(said[0]["protocol"], specification);
     assert_eq!(bed.status(1), "COMPLETED");
-    assert_eq!(bed.status(2), "PENDING", "nobody reports the step of another");
+    assert_eq!(bed.status(2), "PENDING", "no worker reports the step of another");
     assert!(bed.home.path().join("queue/reports/task-9-completed.yaml").exists());
     assert!(bed.home.path().join("queue/mailbox/Tara/done/letter-1.yaml").exists());
 }
@@ -410,7 +410,7 @@ fn a_token_file_is_made_once_and_private() {
 }
 
 #[test]
-fn nobody_in_particular_is_not_served() {
+fn a_client_without_a_name_is_refused() {
     let bed = Bed::new();
     let ran = bed.run("mcp");
     assert_eq!(ran.status.code(), Some(2), "{ran:?}");

@@ -1,4 +1,4 @@
-//! Who may connect and how: passwords, TLS, and what errors say of them.
+//! Access to servers: passwords, TLS, and the texts of their errors.
 
 #[path = "conformance/mod.rs"]
 mod conformance;

@@ -1,5 +1,5 @@
-//! What a team on a NATS server lives through: killed and stopped servers, a cluster that loses a
-//! member, lost disks, an outbox, a bridge that dies. Real servers on loopback.
+//! Failures of a team's NATS servers: killed and stopped servers, a cluster that loses a member,
+//! lost disks, an outbox, a killed bridge. Real servers on loopback.
 
 #[path = "conformance/mod.rs"]
 mod conformance;
@@ -111,7 +111,7 @@ fn a_lease_outlives_the_server() {
     queue.publish(&message("two")).unwrap();
     let lease = queue.receive(&name(MAILBOX), &name("alice")).unwrap().unwrap().lease;
     server.restart();
-    assert_eq!(settle_all(&queue), ["two"], "what is held is not delivered again");
+    assert_eq!(settle_all(&queue), ["two"], "a held message is not delivered again");
     queue.settle(&lease).unwrap();
     assert!(matches!(queue.settle(&lease), Err(Error::LeaseLost { .. })));
 }
@@ -119,7 +119,7 @@ fn a_lease_outlives_the_server() {
 #[test]
 fn an_outbox_keeps_what_the_server_cannot_take() {
     let server = Server::start();
-    // What is to succeed has patience; only what is to fail has none.
+    // Calls expected to succeed have patience; calls expected to fail have none.
     let (patient, queue) = queue_on(&server);
     let quick = connect_impatient(&patient.clone().with_patience(Duration::from_millis(300)));
     let home = tempfile::tempdir().unwrap();
@@ -129,14 +129,16 @@ fn an_outbox_keeps_what_the_server_cannot_take() {
     assert_eq!(outbox.post(Some(&queue), &sent).unwrap(), Posted::Sent(Published::Stored));
     drop(queue);
     server.kill();
-    // This one is sent once more, as by somebody who got no answer.
+    // This one is sent once more, as by a sender that got no answer.
     assert_eq!(outbox.post(Some(&quick), &sent).unwrap(), Posted::Kept);
     for n in 1..4 {
         assert_eq!(outbox.post(None, &message(&format!("{n}"))).unwrap(), Posted::Kept);
     }
     let full = outbox.post(None, &message("4"));
     assert!(matches!(full, Err(Error::Full { capacity: 4, .. })), "{full:?}");
-    outbox.post(None, &Envelope::new(name("nobody"), "for a mailbox that is not there")).unwrap();
+    outbox
+        .post(None, &Envelope::new(name("no-such-box"), "for a mailbox that is not there"))
+        .unwrap();
     assert_eq!(outbox.waiting().unwrap(), 5);
     server.run();
     server.answers();
@@ -144,8 +146,8 @@ fn an_outbox_keeps_what_the_server_cannot_take() {
     assert_eq!(outbox.post(Some(&back), &message("5")).unwrap(), Posted::Sent(Published::Stored));
     assert_eq!(outbox.waiting().unwrap(), 0);
     assert_eq!(settle_all(&back), ["0", "1", "2", "3", "5"]);
-    let letters = outbox.spool().dead_letters(&name("nobody")).unwrap();
-    assert!(letters[0].reason.contains("no mailbox `nobody`"), "{}", letters[0].reason);
+    let letters = outbox.spool().dead_letters(&name("no-such-box")).unwrap();
+    assert!(letters[0].reason.contains("no mailbox `no-such-box`"), "{}", letters[0].reason);
 }
 
 #[test]
@@ -174,7 +176,7 @@ fn a_silent_server_ends_every_call_and_stores_once() {
     }
     server.signal(Signal::CONT);
     let queue = NatsTransport::connect(&options).unwrap();
-    // What was sent into the silence may arrive late; sent again it is stored once all the same.
+    // A message sent to a silent server may arrive late; sent again it is still stored once.
     queue.publish(&envelope).unwrap();
     queue.publish(&envelope).unwrap();
     match queue.settle(&lease) {
@@ -400,7 +402,7 @@ fn a_queue_moves_to_the_server_and_back_without_loss() {
     for n in 0..5 {
         spool.publish(&message(&format!("{n}"))).unwrap();
     }
-    // As a run leaves it that died after it had set a message aside.
+    // State left by a run that died after it had set a message aside.
     spool.publish(&message("aside").with_id(id("aside"))).unwrap();
     spool.dead_letter_waiting(&mailbox, &id("aside"), "migrating, due at 0").unwrap();
 

@@ -1,5 +1,6 @@
-//! What the network between hosts and servers may do to a team: slow down, swallow everything, split
-//! a cluster; and hosts whose clocks differ. Real servers on loopback, with links that obey the test.
+//! Failures of the network between hosts and servers: slow links, swallowed packets, a split
+//! cluster; and hosts whose clocks differ. Real servers on loopback, with links that the test
+//! controls.
 
 #[path = "conformance/mod.rs"]
 mod conformance;
@@ -86,7 +87,7 @@ fn a_network_that_swallows_everything_ends_calls_and_fences_who_was_away() {
         assert!(matches!(error, Error::Server { unreachable: true, .. }), "{error}");
     }
     assert!(start.elapsed() < PATIENCE, "calls end: {:?}", start.elapsed());
-    // What was sent into the silence arrives only later, so the holder has fallen silent.
+    // Messages sent to a silent server arrive only later, so the holder has fallen silent.
     assert_eq!(observe_for(&near, LONG), 1);
     let again = near.receive(&name(MAILBOX), &name("near")).unwrap().unwrap();
     assert_eq!((again.lease.id.as_str(), again.lease.epoch), ("held", 2));
@@ -113,8 +114,8 @@ impl Split {
         let routes = [free_port(), free_port(), free_port()];
         let monitors = [free_port(), free_port(), free_port()];
         let link = Link::to(routes[0]);
-        // All call the first one, through the link, and it tells the others of each other. So it
-        // calls nobody itself; that its own route leads to itself it notices.
+        // All servers connect to the first one through the link, and it introduces them to each
+        // other. The first one connects to no other; it detects that its own route leads to itself.
         let own = [link.port, routes[1], routes[2]];
         let servers: Vec<Server> = (0..3)
             .map(|n| {

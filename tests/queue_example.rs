@@ -176,7 +176,7 @@ fn what_agents_report_keeps_its_contract_and_the_lint() {
             Kind::Summary => written_back::<Summary>(&text, &below),
             Kind::Instruction => written_back::<Instruction>(&text, &below),
         };
-        assert_eq!(read, text, "{path} is not what is written under its contract");
+        assert_eq!(read, text, "{path} differs from the output under its contract");
         let findings = linter.file(&below, &content, Shape::of(&below)).findings;
         assert!(findings.is_empty(), "{path}: {findings:?}");
         kinds.push(kind);

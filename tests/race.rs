@@ -109,10 +109,10 @@ impl Field {
 
     /// Publishes one at a time for as long as one of the first consumers has received nothing: those
     /// that were there earlier may have taken everything while it stood still. Returns how many.
-    fn feed_until_everybody_has_received(&self, consumers: usize) -> u64 {
+    fn feed_until_every_consumer_has_received(&self, consumers: usize) -> u64 {
         let (spool, mut history) = (self.bed.spool(), Writer::open(&self.history.join("feeder")));
         let mut fed = 0;
-        eventually_true(PATIENCE, "nobody starves", || {
+        eventually_true(PATIENCE, "no consumer starves", || {
             let is_fed = shares(&self.history)[..consumers].iter().all(|share| *share > 0);
             if !is_fed {
                 let envelope = Envelope::new(name("dispatch"), format!("feeder {fed}\n"));
@@ -145,7 +145,7 @@ fn every_message_is_received_once_and_settled_once_by_any_number_of_processes_an
     eventually_true(PATIENCE, "three quarters are settled", || field.settled() >= total / 4 * 3);
     consumers.push(field.consumer(3, THREADS));
     publishers.into_iter().for_each(Process::succeeds);
-    let total = total + field.feed_until_everybody_has_received(3);
+    let total = total + field.feed_until_every_consumer_has_received(3);
     std::fs::write(&field.stop, "").unwrap();
     consumers.into_iter().for_each(Process::succeeds);
     let seconds = start.elapsed().as_secs_f64();

@@ -3,12 +3,13 @@
 
 mod support;
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Delivery, Lease};
 use ensemble_core::message::Envelope;
-use ensemble_core::requests::{Ask, Entry, Requests};
+use ensemble_core::requests::{Ask, Entry, PlanGates, Requests};
 use ensemble_core::spool::{Options, Settings, Spool};
 use support::traced::{self, between_marks, calls, has_strace, run_traced};
 use support::{Bed, given, name};
@@ -19,7 +20,7 @@ const ID: &str = "the-plan";
 const TASK: &str = "task-1";
 
 fn power() -> Options {
-    let mut options = Options::default();
+    let mut options = Options::default().with_admission(Arc::new(PlanGates));
     options.durability = Durability::Power;
     options
 }
@@ -98,10 +99,10 @@ fn judge(bed: &Bed, operation: &str, what: &str) {
         assert_eq!(entry.request.content, ask_content(operation), "{what}: it is whole");
     }
     let decided = before.as_ref().is_some_and(|entry| entry.decision.is_some());
-    // What the watcher does at its start.
+    // The watcher's work at its start.
     requests.resume(ID).unwrap();
     requests.resume(ID).unwrap();
-    // What whoever was killed does when it tries again.
+    // The killed process tries again.
     let again = operate(&spool, operation);
     assert!(again.is_ok() || decided, "{what}: {again:?}");
     let entry = requests.get(ID).unwrap();
@@ -140,7 +141,7 @@ fn judge_mail(spool: &Spool, operation: &str, what: &str) {
             (&["plan_approval_request"], &["plan_approval_response", "message"])
         }
         "reject" => (&["plan_approval_request"], &["plan_approval_response"]),
-        // The question was taken out of the mailbox before anybody has read it.
+        // The question was removed from the mailbox before an agent read it.
         "cancel" => (&[], &["plan_approval_response", "message"]),
         _ => (&["shutdown_response"], &["shutdown_request", "message"]),
     };

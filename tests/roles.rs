@@ -7,19 +7,19 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use ensemble_core::Error;
+use ensemble_core::collect::Limits;
 use ensemble_core::contract::{self, Instruction, Reading, Summary, SummaryStatus, Task};
 use ensemble_core::driver::{
-    Batch, Batches, Conductor, Dispatcher, INSTRUCTION_TYPE, Reviews, SUMMARY_PATH, Told,
+    Batch, Batches, Conductor, Dispatcher, INSTRUCTION_TYPE, Reviews, SUMMARY_PATH, TaskEnds, Told,
 };
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::event_log::EventLog;
 use ensemble_core::message::{Envelope, Timestamp};
-use ensemble_core::proto::collect::Limits;
 use ensemble_core::spool::{Settings, Spool};
 use support::{Bed, name};
 
-/// A clock that only moves while somebody rests.
+/// A clock that moves only during a `rest`.
 #[derive(Default)]
 struct Hand(Cell<Duration>);
 
@@ -74,11 +74,16 @@ impl Stage {
         }
     }
 
+    fn reviews(&self) -> Reviews {
+        Reviews::new(&self.bed.queue(), &self.bed.state(), None)
+    }
+
     fn dispatcher(&self) -> Dispatcher<'_> {
         Dispatcher {
             spool: &self.spool,
             batches: self.batches(),
-            reviews: Reviews::new(&self.bed.queue(), &self.bed.state(), None),
+            reviews: self.reviews(),
+            ends: TaskEnds::new(&self.bed.queue(), &self.bed.state(), self.reviews()),
             clock: &self.clock,
             recorder: &self.log,
             actor: name("dispatch"),
@@ -121,7 +126,7 @@ fn an_instruction_is_sent_once_and_collected_as_the_same_batch() {
     assert_eq!(stage.bed.total("dispatch"), 1, "sent once");
     let read = contract::read_as::<Instruction>(&delivery.envelope.body, "body".as_ref());
     let Ok(Reading::Whole(read)) = read else { panic!("{read:?}") };
-    assert_eq!(Batch::of(&read).unwrap(), sent, "who collects it means the same batch");
+    assert_eq!(Batch::of(&read).unwrap(), sent, "the collector sees the same batch");
     assert_ne!(Batch::of(&instruction("tuesday")).unwrap().id, sent.id);
     // From here on to the summary that Conductor reads.
     let mut rests = 0;
@@ -135,6 +140,45 @@ fn an_instruction_is_sent_once_and_collected_as_the_same_batch() {
     let mut no_rest = |_| panic!("it has been told of");
     let heard = conductor.await_summary(&sent, None, &mut |_| (), &mut no_rest).unwrap();
     assert_eq!(heard, Some(summary));
+}
+
+/// Every order of some tasks.
+fn permutations<'t>(tasks: &[&'t str]) -> Vec<Vec<&'t str>> {
+    if tasks.is_empty() {
+        return vec![Vec::new()];
+    }
+    let mut all = Vec::new();
+    for (at, first) in tasks.iter().enumerate() {
+        let rest = [&tasks[..at], &tasks[at + 1..]].concat();
+        all.extend(permutations(&rest).into_iter().map(|rest| [&[*first][..], &rest].concat()));
+    }
+    all
+}
+
+#[test]
+fn a_summary_is_the_same_in_every_order_of_its_tasks_and_a_stopped_one_is_no_success() {
+    for tasks in permutations(&["t-1", "t-2", "t-3", "t-4"]) {
+        let stage = Stage::new();
+        // What a review stopped has a report of success; the last of its reviews has not been counted yet.
+        stage.report("t-1", "status: success\nsummary: 3 of 3 (100%)");
+        for round in 1..=3 {
+            let file = format!("reports/t-1.w-{round}-review.yaml");
+            let review = format!("task_id: t-1\nreviewer: w-{round}\nstatus: needs_fix\n");
+            stage.bed.land(&file, review);
+        }
+        stage.report("t-2", "status: failed\nreason: 0 of 3 keys (0%) are there");
+        stage.report("t-3", "status: success\nsummary: 3 of 3 (100%)");
+        stage.report("t-4", "status: blocked\nreason: 0 of 3 keys (0%) are there");
+        let mut no_rest = |_| panic!("all reports are there");
+        let told = stage.dispatcher().collect(&batch(&tasks), Limits::default(), &mut no_rest);
+        let Ok(Told::Now(summary)) = told else { panic!("{told:?}") };
+        assert_eq!((summary.completed_tasks, summary.failed_tasks), (1, 3), "{tasks:?}");
+        let results: Vec<_> =
+            summary.task_results.iter().map(|r| (r.task_id.as_str(), r.status.as_str())).collect();
+        let expected =
+            [("t-1", "stopped"), ("t-2", "failed"), ("t-3", "success"), ("t-4", "blocked")];
+        assert_eq!(results, expected, "{tasks:?}");
+    }
 }
 
 #[test]
@@ -153,7 +197,7 @@ fn conductor_looks_every_thirty_seconds_and_gives_up_after_thirty_minutes() {
         stage.bed.records("role.patience_ended"),
         [serde_json::json!({"role": "conductor"})]
     );
-    assert!(!stage.bed.in_queue(SUMMARY_PATH).exists(), "it tells nobody itself");
+    assert!(!stage.bed.in_queue(SUMMARY_PATH).exists(), "it notifies no agent itself");
 }
 
 #[test]
@@ -231,7 +275,7 @@ fn conductor_finishes_what_a_dispatcher_had_decided_when_it_died() {
     let mut summary = Summary::new(1);
     summary.errors = vec!["t-1 is missing: it waits in the mailbox of worker-1".to_owned()];
     stage.batches().tell(&batch.id, &summary, &name("dispatch"), &stage.log).unwrap();
-    // As it is between the decision and the rename.
+    // The state between the decision and the rename.
     std::fs::remove_file(stage.bed.state().join("batches/batch.told")).unwrap();
     std::fs::remove_file(stage.bed.in_queue(SUMMARY_PATH)).unwrap();
     let mut no_rest = |_| panic!("it does it itself");
@@ -254,7 +298,7 @@ fn dispatch_waits_three_minutes_then_looks_every_thirty_seconds_and_says_what_is
     let told = stage.dispatcher().collect(&batch, Limits::default(), &mut |longest| {
         rests.push(longest.as_secs());
         stage.clock.advance(longest);
-        // Nobody rings: it is found by looking.
+        // No event comes: polling finds it.
         match rests.len() {
             2 => stage.report("good", "status: success"),
             4 => stage.report("bad", "status: failure\nreason: no disk"),

@@ -1,4 +1,4 @@
-//! What SECURITY.md promises and no other test shows, and that each test it names is there.
+//! Promises of SECURITY.md without another test, and a check that each test it names exists.
 
 mod tmux_support;
 
@@ -70,7 +70,7 @@ fn none_of_37_hostile_texts_does_anything_in_a_pane() {
         typed.push(text.to_string());
         eventually(text.as_str(), || tmux.received().len() == typed.len());
     }
-    // What is let through has no character with a meaning, and arrives as the text it is.
+    // An accepted text has no character with a meaning to a shell, and arrives unchanged.
     assert_eq!(typed, [" ", "C-c", "Enter"]);
     assert_eq!(tmux.received(), typed);
     assert_eq!(tmux.server.pid().expect("the server lives"), server);
@@ -90,7 +90,7 @@ fn what_may_be_typed_runs_nothing_in_any_shell() {
     let mut tried = 0;
     for shell in ["/bin/sh", "/bin/bash", "/bin/dash", "/bin/zsh", "/usr/bin/fish"] {
         for text in &texts {
-            // In a directory without programs, and with no others to be found.
+            // Runs in a directory without programs, with an empty PATH.
             let mut command = Command::new(shell);
             command.args(["-c", text.as_str()]).current_dir(here.path()).env("PATH", here.path());
             match command.stdin(Stdio::null()).output() {
@@ -107,7 +107,7 @@ fn what_may_be_typed_runs_nothing_in_any_shell() {
 }
 
 #[test]
-fn no_directory_of_a_queue_may_be_open_to_everybody() {
+fn no_directory_of_a_queue_may_be_writable_by_other_users() {
     let home = tempfile::tempdir().unwrap();
     let queue = home.path().join("queue");
     let worker = Name::new("w").unwrap();
@@ -200,7 +200,7 @@ const TIMES_MAX: u32 = 4;
 fn a_bomb_costs_no_more_time_than_an_honest_file_and_little_memory() {
     const ALONE: &str = "SECURITY_BOMBS_ALONE";
     if std::env::var_os(ALONE).is_none() {
-        // In a process of its own, in which no other test takes memory.
+        // Runs in its own process, in which no other test takes memory.
         let status = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "a_bomb_costs_no_more_time_than_an_honest_file_and_little_memory"])
             .args(["--nocapture", "--test-threads=1"])

@@ -1,10 +1,10 @@
-//! What a power cut would leave while many processes share their syncs: by their traces.
+//! Judges by traces which operations a power cut could undo while many processes share their syncs.
 //!
-//! A file's content survives once it was synced before its rename, and a name once a sync of its
-//! directory that began after the rename is done, whoever asked for it. A power cut may drop
-//! everything else. So each operation that has returned is looked up in the trace of all processes:
-//! if what it has changed was not covered by then, there is a power cut that undoes it. Needs
-//! `strace`; skipped with a printed reason where there is none.
+//! A file's content survives a power cut if it was synced before its rename. A name survives once
+//! any process has finished a sync of its directory that began after the rename. A power cut may
+//! drop everything else. The test looks up each completed operation in the trace of all processes.
+//! An operation whose changes were not covered when it returned could be undone. Needs `strace`;
+//! prints the reason and skips without it.
 
 mod support;
 
@@ -106,8 +106,8 @@ fn calls(trace: &str) -> Vec<Call> {
     calls
 }
 
-/// What a power cut could undo although the call that did it has returned; and how many operations
-/// and directory syncs there were.
+/// Completed operations that a power cut could undo; and the number of operations and directory
+/// syncs.
 fn judge(trace: &str) -> (Vec<String>, usize, usize) {
     let calls = calls(trace);
     let succeeded = |call: &&Call| call.text.trim_end().ends_with("= 0");
@@ -171,7 +171,7 @@ fn nothing_that_has_returned_can_be_undone_by_a_power_cut() {
 }
 
 #[test]
-fn a_stopped_leader_holds_nobody_up_for_long() {
+fn a_stopped_leader_delays_others_only_briefly() {
     let bed = Bed::new();
     let spool = Spool::open(&bed.queue(), alone(false)).unwrap();
     let publish = || spool.publish(&Envelope::new(name("dispatch"), "the body\n")).unwrap();
@@ -185,7 +185,7 @@ fn a_stopped_leader_holds_nobody_up_for_long() {
 }
 
 #[test]
-fn damaged_and_removed_counters_harm_nobody() {
+fn damaged_and_removed_counters_are_harmless() {
     let bed = Bed::new();
     let options = alone(false);
     let counters = bed.in_queue("mailbox/dispatch/new.sync");
@@ -202,8 +202,8 @@ fn damaged_and_removed_counters_harm_nobody() {
     assert_eq!(bed.total("dispatch"), 9);
 }
 
-/// As [`judge`], of what is made safe by the log: what a power cut could undo although the call that did it
-/// has returned; and how many operations and syncs of the log there were.
+/// As [`judge`], for operations made durable by the log: completed operations that a power cut
+/// could undo, and the number of operations and syncs of the log.
 fn judge_logged(trace: &str) -> (Vec<String>, usize, usize) {
     let calls = calls(trace);
     let of = |kind: &'static str, part: &str| -> Vec<&Call> {
@@ -229,7 +229,7 @@ fn judge_logged(trace: &str) -> (Vec<String>, usize, usize) {
             places.into_iter().any(to)
         });
         let (Some(record), Some(moved)) = (record, moved) else {
-            // While somebody makes the segment, others sync by themselves.
+            // While one process makes the segment, others sync by themselves.
             let is_this =
                 |lost: &&String| lost.starts_with(id) && lost.contains("/done>") != is_publish;
             undone.extend(alone.iter().filter(is_this).cloned());
@@ -309,5 +309,5 @@ fn a_sync_that_began_before_the_rename_covers_nothing() {
         assert!(undone.len() == 1 && undone[0].contains(what), "{bad}\n{undone:?}");
     }
     let shared = [content, rename, begun, resumed, returned].join("\n");
-    assert!(judge(&shared).0.is_empty(), "whoever asked for it");
+    assert!(judge(&shared).0.is_empty(), "whichever process requested it");
 }

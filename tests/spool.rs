@@ -173,7 +173,7 @@ fn a_batch_is_stored_in_order() {
 }
 
 #[test]
-fn broadcast_reaches_everybody_but_the_sender() {
+fn broadcast_reaches_every_mailbox_but_the_senders() {
     let bed = bed();
     for other in ["w1", "w2"] {
         bed.spool.add_mailbox(&name(other), &Settings::default()).unwrap();
@@ -341,7 +341,7 @@ fn links_in_place_of_directories_are_not_followed() {
 }
 
 #[test]
-fn a_queue_open_to_everybody_is_refused() {
+fn a_queue_writable_by_other_users_is_refused() {
     let bed = bed();
     let root = bed.home.path().join("queue");
     std::fs::set_permissions(&root, PermissionsExt::from_mode(0o777)).unwrap();

@@ -10,8 +10,8 @@ use ensemble_core::Error;
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Lease, Published};
 use ensemble_core::event_log::EventLog;
-use ensemble_core::event_log::replay::{Disk, Replay};
 use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
+use ensemble_core::replay::{Disk, Replay};
 use ensemble_core::spool::{Options, Settings, Spool, State};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -19,7 +19,7 @@ use proptest::test_runner::RngSeed;
 const ATTEMPTS_MAX: u64 = 3;
 const IDS: usize = 5;
 
-/// One thing that somebody does. Numbers choose a message, or a lease that was ever given out.
+/// One action of an actor. Numbers choose a message, or a lease that was ever issued.
 #[derive(Clone, Debug)]
 enum Op {
     Publish {
@@ -148,7 +148,7 @@ impl Bed {
         self.models.entry(id).or_insert(fresh);
     }
 
-    /// Of those in front the most urgent, else one that is in line.
+    /// The most urgent message in front, or else the next in line.
     fn receive(&mut self) {
         let in_front = |m: &&Model| m.place == Place::Waits { in_front: true };
         let urgent = self.models.values().filter(in_front).map(|m| m.priority).max();
@@ -189,7 +189,7 @@ impl Bed {
         self.leases.push((id, lease));
     }
 
-    /// Whoever has it can; whoever had it cannot, however long ago.
+    /// The holder can; every earlier holder cannot, however long ago.
     fn with_lease(&mut self, op: &Op, (id, lease): (usize, Lease)) {
         let holds = |m: &&mut Model| m.place == Place::Held && m.epoch == lease.epoch;
         let model = self.models.get_mut(&id).filter(holds);

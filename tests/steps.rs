@@ -149,7 +149,7 @@ fn a_worker_killed_at_any_statement_of_submitting_completes_its_step_once() {
 }
 
 #[test]
-fn the_tables_are_those_of_the_protocol_and_anybody_can_read_them() {
+fn the_tables_match_the_protocol_and_any_client_can_read_them() {
     use std::os::unix::fs::PermissionsExt as _;
     let (home, _store) = one_step();
     let file = home.path().join("steps.db");
@@ -189,15 +189,15 @@ fn many_that_open_a_fresh_database_at_once_make_it_once() {
     assert_eq!(count(home.path(), "PRAGMA user_version"), 1);
 }
 
-/// SQLite copies its log into the database once it has a thousand pages, and begins it anew if nobody has written
-/// meanwhile.
+/// SQLite copies its log into the database once the log has a thousand pages, and restarts it if no
+/// connection wrote meanwhile.
 #[test]
 fn the_log_of_the_database_stays_small_while_many_write() {
     const PAGES_MAX: u64 = 4_000;
     const PAGE_BYTES: u64 = 4_096;
     let home = tempfile::tempdir().unwrap();
     let path = home.path();
-    // Whoever closes the database last removes its log.
+    // The last connection to close removes the log.
     let _last = open(path, None);
     let start = std::sync::Barrier::new(8);
     std::thread::scope(|scope| {
@@ -297,7 +297,7 @@ fn workers_that_are_killed_lose_double_and_repeat_nothing() {
             hear(&line, &mut said);
         }
     }
-    assert!(kills > 5, "nobody was killed");
+    assert!(kills > 5, "no worker was killed");
     for ((_, index), times) in said {
         assert_eq!(times, 1, "step {index} was completed {times} times");
     }

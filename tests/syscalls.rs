@@ -1,5 +1,5 @@
-//! A process is killed, and an error is injected, at every system call of every operation on a
-//! message. Needs `strace`; skipped with a printed reason where there is none.
+//! Kills a process, or injects an error, at every system call of every operation on a message.
+//! Needs `strace`; prints the reason and skips without it.
 
 mod support;
 
@@ -17,7 +17,7 @@ const EXIT_REFUSED: i32 = 3;
 const OPERATIONS: [&str; 7] =
     ["publish", "receive", "settle", "release", "extend", "dead-letter", "redrive"];
 
-/// What goes wrong, and where.
+/// The injected failure, and its place.
 const ERRORS: [(&str, &str); 9] = [
     ("openat", "EMFILE"),
     ("openat", "ENOSPC"),
@@ -51,7 +51,7 @@ fn a_child_process_plays_its_role() {
         let held = spool.find(&id()).and_then(|found| found.lease());
         let result = between_marks(|| operate(&spool, &operation, held));
         if let Err(error) = &result {
-            assert!(error.to_string().len() > 20, "an error says what is wrong: {error}");
+            assert!(error.to_string().len() > 20, "an error describes the problem: {error}");
         }
         std::process::exit(if result.is_ok() { 0 } else { EXIT_REFUSED });
     }

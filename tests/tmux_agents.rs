@@ -8,6 +8,8 @@ mod tmux_support;
 mod case;
 #[path = "tmux_agents/ladder.rs"]
 mod ladder;
+#[path = "tmux_agents/ours.rs"]
+mod ours;
 
 use std::fmt::Write as _;
 use std::fs;
@@ -18,7 +20,7 @@ use case::{Case, Provider, Stage, refused, the_nudge};
 use ensemble_core::env::Pane;
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome};
 use ensemble_core::provider::AgentState::{self, *};
-use ensemble_core::provider::Source;
+use ensemble_core::provider::{Profiles, Source};
 
 const DOCUMENT: &str = "docs/provider-states.md";
 const HEAD: &str = "| state | seen as | Enter | Escape | Ctrl-C | nudge | reset | phase 1 | phase 2 \
@@ -121,6 +123,9 @@ static GENERIC: Provider = Provider {
     program: "agent",
     states: &[("ready", Ready), ("crashed", Crashed)],
 };
+
+/// The agents whose composer and dialogs are known.
+const SEEING: [&Provider; 4] = [&CLAUDE, &CODEX, &OPENCODE, &GEMINI];
 
 #[test]
 fn generic() {
@@ -241,7 +246,7 @@ fn a_wrong_key_shows() {
         case.settle();
         assert_eq!(case.events(), [event], "{} in the state {state}, {keys:?}", provider.name);
     }
-    for provider in [&CLAUDE, &CODEX, &OPENCODE, &GEMINI] {
+    for provider in SEEING {
         let stage = Stage::new(provider);
         let case = stage.case("draft", Draft);
         case.human(&["go"]);
@@ -254,7 +259,7 @@ fn a_wrong_key_shows() {
 
 #[test]
 fn a_dialog_that_opens_behind_the_text_gets_no_enter() {
-    for provider in [&CLAUDE, &CODEX, &OPENCODE, &GEMINI] {
+    for provider in SEEING {
         let stage = Stage::new(provider);
         let case = stage.case("ready", Ready);
         let outcome = case.nudge_with(|| {
@@ -271,7 +276,7 @@ fn a_dialog_that_opens_behind_the_text_gets_no_enter() {
 /// A reset command whose Enter was held back is ours, and nobody's draft.
 #[test]
 fn a_reset_command_that_stands_is_taken_back_or_submitted() {
-    for provider in [&CLAUDE, &CODEX, &OPENCODE, &GEMINI] {
+    for provider in SEEING {
         let stage = Stage::new(provider);
         let interrupted = || {
             let case = stage.case("ready", Ready);
@@ -284,7 +289,7 @@ fn a_reset_command_that_stands_is_taken_back_or_submitted() {
             // As long as it asks, nothing is taken back either.
             assert!(refused(&case.nudge()).is_some(), "{}", provider.name);
             case.human(&["Escape"]);
-            case.wait_for(Draft);
+            case.wait_for(Ready);
             case
         };
         // Who wants to nudge: much may have happened since somebody wanted a reset.
@@ -310,6 +315,20 @@ fn a_reset_command_that_stands_is_taken_back_or_submitted() {
         assert_eq!(refused(&outcome), Some(&Deferral::Draft), "{}", provider.name);
         case.settle();
         assert_eq!(case.events(), ["DENIED", "RESET"], "{}", provider.name);
+    }
+}
+
+/// A profile that is added without its screens fails here.
+#[test]
+fn every_profile_is_acted_out() {
+    let profiles = Profiles::embedded().expect("profiles");
+    let acted: Vec<&str> =
+        [&CLAUDE, &CODEX, &GEMINI, &GENERIC, &OPENCODE, &SHELL].map(|p| p.name).into();
+    assert_eq!(profiles.names().collect::<Vec<_>>(), acted);
+    for provider in SEEING {
+        for needed in ["ready", "starting", "busy", "draft", "permission", "limited", "crashed"] {
+            assert!(provider.states.iter().any(|(state, _)| *state == needed), "{needed}");
+        }
     }
 }
 

@@ -141,7 +141,7 @@ fn enter_is_not_pressed_when_somebody_types_in_between() {
     let line = format!("{text} and more");
     tmux.wait_for_line(&line);
     let outcome = pane.nudge_enter(half).expect("an outcome");
-    assert_eq!(outcome, NudgeOutcome::TextOnly { deferral: Deferral::Moved });
+    assert_eq!(outcome, NudgeOutcome::TextOnly { deferral: Deferral::Draft });
     assert_eq!(tmux.received(), [""; 0]);
 }
 
@@ -215,7 +215,10 @@ fn an_agent_is_not_opened_in_a_script_that_reads_lines() {
     let tmux = TestServer::reader();
     let mut pane = tmux.pane("%0", "generic");
     let outcome = pane.open("cat").expect("an outcome");
-    assert_eq!(outcome, NudgeOutcome::Refused { deferral: Deferral::Draft });
+    assert_eq!(
+        outcome,
+        NudgeOutcome::Refused { deferral: Deferral::OtherProgram { command: "sh".to_owned() } }
+    );
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod tmux_support;
 
 use ensemble_core::env::Pane;
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome};
+use ensemble_core::provider::Profiles;
 use ensemble_core::tmux::Binding;
 use tmux_support::{PROMPT, TestServer, bash_command, eventually, refusal};
 
@@ -107,7 +108,9 @@ fn another_program_in_the_foreground_is_left_alone() {
 #[test]
 fn an_agent_that_has_gone_back_to_its_shell_is_not_nudged() {
     let tmux = TestServer::bash();
-    for profile in ["claude", "codex", "gemini", "opencode", "generic"] {
+    let profiles = Profiles::embedded().expect("profiles");
+    // To the profile `shell` a shell is the agent.
+    for profile in profiles.names().filter(|name| *name != "shell") {
         let mut pane = tmux.pane("%0", profile);
         assert_eq!(refusal(&mut pane), Deferral::BareShell { command: "bash".to_owned() });
         let pressed = pane.press(Key::CtrlC).expect("an outcome");

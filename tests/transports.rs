@@ -1,5 +1,5 @@
-//! Every transport keeps the same contract: the suite of `conformance/` against a directory, against
-//! the double of the simulation and, with the feature `nats`, against a real server.
+//! Every transport satisfies the same contract: the suite of `conformance/` against a directory,
+//! against the double of the simulation and, with the feature `nats`, against a real server.
 
 #[path = "conformance/mod.rs"]
 mod conformance;
@@ -217,7 +217,7 @@ mod whole_team {
             assert!(watcher.observe(mailbox).unwrap().is_empty());
         }
         assert_eq!(monitored(monitor, "/jsz", "consumers"), 1);
-        // What it hears has no content, and what it receives has.
+        // A notice has no content, a received message has.
         let held = watcher.receive(&mailboxes[0], &mailboxes[0]).unwrap().unwrap();
         assert_eq!(held.envelope.body, "work");
         assert_eq!(watcher.observe(&mailboxes[0]).unwrap()[0].lease, held.lease);

@@ -1,8 +1,9 @@
-//! The write-ahead log: what a power cut may have done to the files that it tells of is mended, whatever
-//! it is, by whoever opens the queue next; and what it does not tell of is left alone.
+//! The write-ahead log: the next process to open the queue repairs any damage by a power cut to
+//! logged files. Files without a record stay unchanged.
 //!
-//! A power cut is played by its worst: every file whose message is told of in the log may be missing, cut,
-//! or back where it was. `tests/power_cut` cuts at each step of real processes instead.
+//! The test simulates the worst power cut: the file of every logged message may be missing,
+//! truncated, or back in its old place. `tests/power_cut` cuts at each step of real processes
+//! instead.
 
 mod support;
 
@@ -91,7 +92,7 @@ fn a_child_process_plays_its_role() {
 }
 
 #[test]
-fn what_was_acknowledged_is_put_together_again() {
+fn acknowledged_messages_are_restored() {
     let bed = Bed::new();
     let spool = open(&bed, "before");
     for id in ["kept", "gone", "cut", "empty"] {
@@ -120,7 +121,7 @@ fn what_was_acknowledged_is_put_together_again() {
 }
 
 #[test]
-fn what_was_settled_and_is_nowhere_is_known_to_be_settled() {
+fn a_settled_message_without_a_file_stays_settled() {
     let bed = Bed::new();
     let spool = open(&bed, "before");
     publish(&spool, "one");
@@ -139,12 +140,12 @@ fn scripts_leave_no_record() {
     }
     // A worker in shell finishes one: it stays so.
     fs::rename(at(&bed, "new/finished.yaml"), at(&bed, "done/finished.yaml")).unwrap();
-    // Somebody takes one out of the queue altogether: it comes again.
+    // One is removed from the queue by hand: it comes again.
     fs::rename(at(&bed, "new/taken-out.yaml"), bed.outside().join("taken-out.yaml")).unwrap();
-    // Somebody puts a settled one back: it is settled again.
+    // A settled one is put back by hand: it is settled again.
     settle(&spool, "back");
     fs::rename(at(&bed, "done/back.yaml"), at(&bed, "new/back.yaml")).unwrap();
-    // Somebody writes another text: whole as it is, it stays.
+    // Another text is written by hand: whole as it is, it stays.
     let edited = Envelope::new(name(MAILBOX), "another text\n");
     let edited = edited.with_id(MessageId::new("edited").unwrap()).encode().unwrap();
     fs::write(at(&bed, "new/edited.yaml"), &edited).unwrap();
@@ -243,7 +244,7 @@ fn nothing_is_logged_or_removed_after_a_failed_sync_until_it_is_repaired() {
     assert!(findings.iter().any(|f| f.repair == Repair::Replay && f.repaired), "{findings:?}");
     use std::os::unix::fs::MetadataExt as _;
     let after = fs::metadata(at(&bed, "done/one.yaml")).unwrap();
-    assert_ne!(before.ino(), after.ino(), "what counts as written is written anew");
+    assert_ne!(before.ino(), after.ino(), "a file that counts as written is rewritten");
     assert!(segments(&bed).is_empty());
     publish(&spool, "three");
     assert_eq!(segments(&bed).len(), 1);
@@ -307,7 +308,7 @@ fn threads_of_one_process_share_a_segment_and_go_on_to_the_next() {
     assert!(segments(&bed).len() < 3, "{:?}", segments(&bed));
 }
 
-/// What one file may be after a power cut, if the log tells of its message.
+/// Possible states of a file after a power cut, if the log has its message.
 fn spoil(bed: &Bed, random: &mut Random, id: &str, is_new_in_log: bool) {
     for state in ["new", "cur", "done"] {
         let dir = at(bed, state);

@@ -1,4 +1,4 @@
-//! Alarms of the blackboard with a real watcher: each occurrence is told once, whoever is killed.
+//! Alarms of the blackboard with a real watcher: each occurrence is reported once, across kills.
 
 mod support;
 #[path = "support/watcher.rs"]
@@ -39,7 +39,7 @@ fn block(board: &Board, id: &str, reason: &str) {
     change(board, |locked| locked.block(&name(id), None, reason, &["why?".to_owned()]));
 }
 
-/// What was recorded: alarm, and of what.
+/// The records: alarm, and its subject.
 fn raised(bed: &Bed) -> Vec<String> {
     let text = |data: &Value| {
         format!("{} {}", data["alarm"].as_str().unwrap(), data["about"].as_str().unwrap())
@@ -53,7 +53,7 @@ fn wait_for(bed: &Bed, expected: &[&str]) {
     assert_eq!(raised(bed), expected);
 }
 
-/// Renames a board into place, so that nobody meets half of one.
+/// Renames a board into place, so that no reader sees half of one.
 fn put(bed: &Bed, board: &Board, text: &str) {
     std::fs::rename(bed.stage(text), board.path()).unwrap();
 }
@@ -71,7 +71,7 @@ fn told(bed: &Bed, mailbox: &str) -> Vec<String> {
 }
 
 #[test]
-fn each_occurrence_is_told_once_across_restarts() {
+fn each_occurrence_is_reported_once_across_restarts() {
     let (bed, board) = bed();
     let watcher = Watcher::start(&bed);
     block(&board, "task-1", "no answer since 2026-01-17T14:57:30Z: ask");
@@ -82,7 +82,7 @@ fn each_occurrence_is_told_once_across_restarts() {
     }
     block(&board, "task-2", "again");
     wait_for(&bed, &["blocked task-1", "blocked task-2"]);
-    // What is told but not yet kept is recorded again, as another test has it.
+    // An alarm that is raised but not saved is recorded again; another test covers this.
     let kept = || std::fs::read_to_string(bed.state().join("alarms.json")).unwrap_or_default();
     eventually_true(PATIENCE, "both are kept", || kept().contains("task-2"));
     watcher.kill();
@@ -95,14 +95,14 @@ fn each_occurrence_is_told_once_across_restarts() {
     assert_eq!(bodies.len(), 3, "{bodies:?}");
     let asks = |body: &String| body.contains("no answer since 2026-01-17T14:57:30Z: ask");
     assert_eq!(bodies.iter().filter(|body| asks(body)).count(), 1, "{bodies:?}");
-    // What was told is forgotten when it is over, and kept otherwise.
+    // A raised alarm is cleared when its condition ends, and kept otherwise.
     change(&board, |locked| locked.unblock(&name("task-2")));
     watcher.wait_for_status("one is left", |status| status["alarms"]["raised"] == 1);
     watcher.stop();
 }
 
 #[test]
-fn a_watcher_that_dies_before_it_keeps_what_it_told_stores_no_second_message() {
+fn a_watcher_killed_before_saving_its_alarms_stores_no_second_message() {
     let (bed, board) = bed();
     let watcher = Watcher::start(&bed);
     block(&board, "task-1", "stuck");
@@ -120,7 +120,7 @@ fn a_watcher_that_dies_before_it_keeps_what_it_told_stores_no_second_message() {
 }
 
 #[test]
-fn a_board_that_cannot_be_read_is_told_of_and_forgets_nothing() {
+fn an_unreadable_board_raises_an_alarm_and_clears_none() {
     let (bed, board) = bed();
     let watcher = Watcher::start(&bed);
     block(&board, "task-1", "stuck");
@@ -138,7 +138,7 @@ fn a_board_that_cannot_be_read_is_told_of_and_forgets_nothing() {
 }
 
 #[test]
-fn what_must_last_is_told_after_its_grace_without_any_event() {
+fn a_lasting_condition_raises_its_alarm_after_its_grace_without_an_event() {
     let (bed, board) = bed();
     bed.spool().add_mailbox(&name("planner-1"), &Settings::default()).unwrap();
     let planner = ensemble_core::board::NewAgent::new(name("planner-1"), "planner");
@@ -149,7 +149,7 @@ fn what_must_last_is_told_after_its_grace_without_any_event() {
     let old: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
     Control::put(board.path().parent().unwrap(), ControlFile::Pause, old, "lunch").unwrap();
     wait_for(&bed, &["stale_draft later", "pause_stale PAUSE"]);
-    assert_eq!(told(&bed, "planner-1").len(), 2, "who plans is told");
+    assert_eq!(told(&bed, "planner-1").len(), 2, "the planner is notified");
     assert_eq!(told(&bed, "conductor").len(), 0);
     watcher.stop();
 }

@@ -1,5 +1,5 @@
-//! A report that breaks its contract is set aside with its error, and its author is told; another
-//! shape is delivered as it is.
+//! The watcher rejects a report that breaks its contract and notifies its author. It delivers a
+//! file of another shape unchanged.
 
 mod support;
 #[path = "support/watcher.rs"]
@@ -15,7 +15,7 @@ use watcher::Watcher;
 /// A message that tells of a file that was put aside.
 #[track_caller]
 fn told(bed: &Bed, mailbox: &str) -> Envelope {
-    eventually(PATIENCE, "somebody is told", || {
+    eventually(PATIENCE, "the author is notified", || {
         let spool = bed.spool();
         let mailbox = name(mailbox);
         let delivery = spool.receive(&mailbox, &mailbox).expect("a mailbox")?;
@@ -35,7 +35,7 @@ fn bed() -> Bed {
 }
 
 #[test]
-fn a_broken_report_is_set_aside_and_its_author_is_told_once_what_is_wrong() {
+fn a_broken_report_is_rejected_and_its_author_is_notified_once() {
     let bed = bed();
     // The contract is kept whatever the lint thinks.
     fs::write(bed.queue().parent().unwrap().join("ensemble.yaml"), "lint: {mode: off}\n").unwrap();
@@ -66,12 +66,12 @@ fn a_broken_report_is_set_aside_and_its_author_is_told_once_what_is_wrong() {
 }
 
 #[test]
-fn what_is_not_yaml_is_told_to_whoever_it_names_or_to_whoever_waits() {
+fn a_rejection_of_invalid_yaml_reaches_the_named_author_or_the_waiting_role() {
     let bed = bed();
     let watcher = Watcher::start(&bed);
     bed.land("reports/t-1-completed.yaml", "task_id: t-1\nworker_id: worker-1\nstatus: [\n");
     assert!(told(&bed, "worker-1").body.contains("line"));
-    bed.land("reports/t-2-completed.yaml", "status: [\nworker_id: nobody-here\n");
+    bed.land("reports/t-2-completed.yaml", "status: [\nworker_id: no-such-agent\n");
     let message = told(&bed, "dispatch");
     assert_eq!(
         (message.kind.as_str(), message.task_id.as_deref()),
@@ -91,7 +91,7 @@ fn other_shapes_and_every_spelling_are_delivered() {
         ("reports/c-completed.yaml", "status: failure\nmood: fine\nworker_id: 7\n"),
         ("reports/a-review.yaml", "task_id: a\nresult: approved\nfindings: 0\n"),
         ("reports/b-review.yaml", "score: 9\n"),
-        ("reports/escalation-x.yaml", "why: nobody is there\n"),
+        ("reports/escalation-x.yaml", "why: no person is there\n"),
         ("reports/completion-summary.yaml", "workflow_id: w\nstatus: all_completed\n"),
     ];
     for (file, content) in fine {
@@ -106,7 +106,7 @@ fn other_shapes_and_every_spelling_are_delivered() {
 }
 
 #[test]
-fn what_breaks_while_no_watcher_runs_is_told_by_the_next_one_and_a_newer_version_is_not_touched() {
+fn a_report_broken_while_no_watcher_runs_is_rejected_by_the_next_one_unless_replaced() {
     let bed = bed();
     bed.land("reports/t-1-completed.yaml", "status: maybe\nworker_id: worker-1\n");
     bed.land("reports/t-2-completed.yaml", "status: maybe\nworker_id: worker-1\n");
@@ -125,7 +125,7 @@ const VAGUE: &str =
     "task_id: t-1\nworker_id: worker-1\nstatus: success\nsummary: some tests pass\n";
 
 #[test]
-fn a_vague_report_is_delivered_and_its_author_is_told_once_how_to_say_it() {
+fn a_vague_report_is_delivered_and_its_author_is_advised_once() {
     let bed = bed();
     let watcher = Watcher::start(&bed);
     bed.land("reports/t-1-completed.yaml", VAGUE);
@@ -143,7 +143,7 @@ fn a_vague_report_is_delivered_and_its_author_is_told_once_how_to_say_it() {
 }
 
 #[test]
-fn refuse_sets_a_vague_report_aside_and_off_says_nothing() {
+fn lint_refuse_rejects_a_vague_report_and_lint_off_accepts_it() {
     for (mode, is_refused) in [("refuse", true), ("off", false)] {
         let bed = bed();
         let config = bed.queue().parent().unwrap().join("ensemble.yaml");
@@ -164,7 +164,7 @@ fn refuse_sets_a_vague_report_aside_and_off_says_nothing() {
 }
 
 #[test]
-fn the_third_needs_fix_that_lands_stops_the_task_and_the_conductor_is_told() {
+fn the_third_needs_fix_stops_the_task_and_notifies_the_conductor() {
     let bed = bed();
     let watcher = Watcher::start(&bed);
     for round in 1..=3 {

@@ -1,4 +1,4 @@
-//! The watcher without inotify, beside another watcher, and when it is told to stop.
+//! The watcher without inotify, beside another watcher, and during a stop.
 
 mod support;
 #[path = "support/watcher.rs"]
@@ -25,8 +25,8 @@ fn polling_bed() -> Bed {
 /// Sets how many instances of inotify there are in a user namespace.
 const SET_INSTANCES: &str = "echo $INSTANCES > /proc/sys/user/max_inotify_instances && exec \"$@\"";
 
-/// The watcher in a user namespace of its own that has no instance of inotify: nobody else is
-/// affected. `None`, with the reason printed, if that is not permitted here.
+/// Runs the watcher in its own user namespace without inotify instances, so that no other process
+/// is affected. Returns `None`, with the reason printed, if that is not permitted here.
 fn watcher_without_inotify(bed: &Bed) -> Option<Watcher> {
     let wrapped = |program: &str| {
         let mut command = Command::new("unshare");
@@ -111,7 +111,7 @@ fn a_watcher_stops_cleanly_and_at_once_also_in_a_burst() {
         if burst > 0 {
             eventually_true(PATIENCE, "it routes", || bed.total("dispatch") > before);
         }
-        // What it does after the signal is counted, so it must not go on in between.
+        // The test counts the watcher's work after the signal, so it must not continue in between.
         watcher.stand_still();
         let at_signal = bed.total("dispatch");
         let start = Instant::now();

@@ -1,5 +1,5 @@
-//! What happens to the directories themselves while the watcher runs: removed and made again,
-//! moved away and back, replaced, linked, mounted over. What lands afterwards is routed.
+//! Directories are removed and made again, moved away and back, replaced, linked or mounted over
+//! while the watcher runs. The watcher routes files that land afterwards.
 
 mod support;
 #[path = "support/watcher.rs"]
@@ -57,7 +57,7 @@ fn reports_in_a_directory_that_took_the_place_of_another_are_routed() {
     fs::write(bed.outside().join("old/late-completed.yaml"), "n: 2\n").unwrap();
     assert_routed(&bed, "after one that went to the old directory");
     watcher.stop();
-    assert_eq!(bed.total("dispatch"), 3, "what lies elsewhere is not routed");
+    assert_eq!(bed.total("dispatch"), 3, "files elsewhere are not routed");
 }
 
 #[test]

@@ -114,7 +114,7 @@ fn consume_slowly(bed: &Bed, stop: &AtomicBool) -> u64 {
 }
 
 #[test]
-fn files_that_landed_while_nobody_watched_are_routed_once() {
+fn files_that_landed_while_no_watcher_ran_are_routed_once() {
     let files = setting("TORTURE_FILES", 50_000);
     let bed = Bed::new();
     stage(&bed, files);

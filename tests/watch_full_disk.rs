@@ -1,5 +1,5 @@
-//! A disk that is full: clear errors, nothing half-written, and it goes on once there is room.
-//! Needs the right to mount a small tmpfs; skipped with a printed reason otherwise.
+//! A full disk: clear errors, no half-written file, and normal work once there is room. Needs the
+//! right to mount a small tmpfs; prints the reason and skips without it.
 
 mod support;
 #[path = "support/watcher.rs"]
@@ -137,7 +137,7 @@ fn the_watcher_survives_a_full_disk_and_routes_everything_once_there_is_room() {
     bed.land("reports/last-completed.yaml", "n: last\n");
     bed.routed_times("reports/last-completed.yaml", 1);
     again.stop();
-    // One more tells of the link, whose writer nobody knows.
+    // One more reports the link, whose writer is unknown.
     assert_eq!(bed.total("dispatch"), FILES + 2, "none twice");
     assert!(bed.routed("dispatch").values().all(|bodies| bodies.len() == 1));
     bed.assert_clean();

@@ -1,5 +1,5 @@
-//! Files that anybody may put into a drop box: each is set aside or ignored, with a record, and
-//! costs little; a good file afterwards is routed.
+//! Hostile files in a drop box: the watcher rejects or ignores each with a record and at little
+//! cost, and routes a good file afterwards.
 
 mod support;
 #[path = "support/watcher.rs"]
@@ -22,8 +22,8 @@ use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 use support::{Bed, PATIENCE, eventually, eventually_true, name};
 use watcher::Watcher;
 
-/// What all of them together may cost on a busy machine, on top of the patience with files that
-/// may still be completed.
+/// The time limit for all of them together on a busy machine, in addition to the patience with
+/// files that may still be completed.
 const TOTAL: Duration = Duration::from_secs(60);
 
 /// Lets a file land by a rename, whatever it is.
@@ -33,7 +33,7 @@ fn land(bed: &Bed, file: &str, make: impl FnOnce(&Path)) {
     fs::rename(made, bed.in_queue("reports").join(file)).unwrap();
 }
 
-/// What cannot be a report: it is put aside with its reason.
+/// Files that cannot be a report: rejected with a reason.
 fn land_what_is_put_aside(bed: &Bed) -> Vec<&'static str> {
     let write = |file: &str, content: &[u8]| land(bed, file, |p| fs::write(p, content).unwrap());
     land(bed, "sparse-completed.yaml", |p| File::create(p).unwrap().set_len(1 << 30).unwrap());
@@ -102,7 +102,7 @@ fn land_what_is_routed(bed: &Bed) -> Vec<String> {
 }
 
 #[test]
-fn hostile_files_are_put_aside_and_good_ones_are_routed_meanwhile_and_afterwards() {
+fn hostile_files_are_rejected_and_good_ones_are_routed_meanwhile_and_afterwards() {
     let bed = Bed::new();
     let mut watcher = Watcher::start(&bed);
     let start = Instant::now();
@@ -131,7 +131,7 @@ fn hostile_files_are_put_aside_and_good_ones_are_routed_meanwhile_and_afterwards
         let reason = fs::read_to_string(format!("{}@reason.yaml", kept.display())).unwrap();
         assert!(reason.contains(file) && reason.contains("error: "), "{reason}");
     }
-    // Nobody knows who wrote the others, so whoever waits for reports is told of them.
+    // The writers of the others are unknown, so the agent that waits for reports is notified.
     eventually_true(PATIENCE, "the honest ones are routed", || {
         bed.total("dispatch") == (routed.len() + aside.len()) as u64
     });
@@ -149,7 +149,7 @@ fn hostile_files_are_put_aside_and_good_ones_are_routed_meanwhile_and_afterwards
 }
 
 #[test]
-fn control_characters_in_a_report_reach_nobody_unescaped_or_not_at_all() {
+fn control_characters_in_a_report_are_escaped_or_the_report_is_rejected() {
     let bed = Bed::new();
     let watcher = Watcher::start(&bed);
     let contents = [
@@ -178,7 +178,7 @@ fn control_characters_in_a_report_reach_nobody_unescaped_or_not_at_all() {
 }
 
 #[test]
-fn what_is_written_in_anothers_name_is_put_aside_where_agents_are_users() {
+fn a_file_in_another_users_name_is_rejected_in_strong_mode() {
     if !rustix::process::geteuid().is_root() {
         println!(
             "notice: only root can give files to other users; tests of `Owners` show the rest"

@@ -1,4 +1,5 @@
-//! Requests with a real watcher: silence ends, scripts decide, and whatever was killed is finished.
+//! Requests with a real watcher: it ends silent requests, counts decisions of scripts, and finishes
+//! interrupted work.
 
 mod support;
 #[path = "support/watcher.rs"]
@@ -52,7 +53,7 @@ fn decide_by_hand(bed: &Bed, id: &str, text: &str) {
 }
 
 #[test]
-fn silence_ends_at_the_deadline_without_anybody() {
+fn a_silent_request_ends_at_its_deadline_without_any_agent() {
     let bed = bed();
     let spool = bed.spool();
     let _watcher = Watcher::start(&bed);
@@ -73,7 +74,7 @@ fn a_deadline_that_has_passed_while_no_watcher_ran_ends_at_its_start() {
 }
 
 #[test]
-fn a_script_decides_with_ln_and_what_counts_for_nothing_is_put_aside() {
+fn a_script_decides_with_ln_and_invalid_decisions_are_rejected() {
     let bed = bed();
     let spool = bed.spool();
     let watcher = Watcher::start(&bed);
@@ -92,7 +93,7 @@ fn a_script_decides_with_ln_and_what_counts_for_nothing_is_put_aside() {
 }
 
 #[test]
-fn a_watcher_that_dies_between_decision_and_response_is_followed_by_one_that_tells() {
+fn after_a_kill_between_decision_and_response_the_next_watcher_sends_the_response() {
     let bed = bed();
     let spool = bed.spool();
     for n in 0..5 {
@@ -111,7 +112,7 @@ fn a_watcher_that_dies_between_decision_and_response_is_followed_by_one_that_tel
 }
 
 #[test]
-fn a_request_by_hand_is_announced_and_one_that_cannot_be_read_is_put_aside() {
+fn a_handmade_request_is_announced_and_an_unreadable_one_is_rejected() {
     let bed = bed();
     let spool = bed.spool();
     let _watcher = Watcher::start(&bed);
@@ -144,7 +145,7 @@ fn a_decided_shutdown_is_handed_over_at_each_start_until_it_is_closed() {
         });
         assert_eq!(bed.records("request.handed_over").len(), times);
     };
-    // Somebody else is at it: what the watcher was handed stays undone.
+    // Another process holds the lock: the watcher's work stays undone.
     let locks = bed.state().join("locks");
     std::fs::create_dir_all(&locks).unwrap();
     let lock = FileLock::acquire(&locks.join("departure-w1.lock"), PATIENCE).unwrap();
@@ -168,7 +169,7 @@ fn a_decided_shutdown_is_handed_over_at_each_start_until_it_is_closed() {
 }
 
 #[test]
-fn whoever_waits_for_a_review_keeps_the_task_and_is_not_told_of_what_is_gated() {
+fn a_worker_that_waits_for_a_review_keeps_its_task_and_is_not_nudged_for_gated_ones() {
     let bed = bed();
     let spool = bed.spool();
     let worker = name("w1");

@@ -1,5 +1,5 @@
-//! Step queues with a real watcher: leases end and orchestrators are told though nobody works with the
-//! queue.
+//! Step queues with a real watcher: it ends leases and notifies orchestrators while no worker uses
+//! the queue.
 
 mod support;
 #[path = "support/watcher.rs"]
@@ -42,7 +42,7 @@ fn bed() -> Bed {
     bed
 }
 
-/// The store of somebody who keeps it open, as an MCP server does: nothing is ever closed.
+/// A store that its process keeps open, as an MCP server does: it closes no connection.
 fn open(bed: &Bed) -> StepStore {
     open_at(bed, Durability::Process)
 }
@@ -94,10 +94,10 @@ fn told(bed: &Bed) -> Option<String> {
 }
 
 #[test]
-fn a_lease_ends_and_its_step_comes_back_without_anybody_asking_for_one() {
+fn an_expired_step_is_released_without_a_worker_asking_for_one() {
     let bed = bed();
     let (store, _watcher) = watched(&bed, SHORT_PLAN);
-    // Nobody can have seen the lease before.
+    // No watcher can have seen the lease before.
     let began = Instant::now();
     let step = take(&store);
     eventually_true(PATIENCE, "the step is taken back", || {
@@ -120,8 +120,8 @@ fn a_worker_that_lives_keeps_its_step() {
     });
 }
 
-/// Whether the worker has kept its step for four leases. It has not if the machine let it stand still
-/// for a whole lease, and then the step is rightly somebody else's; nothing else may take it away.
+/// Whether the worker has kept its step for four leases. It loses the step only if the machine
+/// stopped it for a whole lease.
 fn keeps_its_step_unless_it_is_late(store: &StepStore) -> bool {
     let began = Instant::now();
     let step = take(store);
@@ -145,7 +145,7 @@ fn keeps_its_step_unless_it_is_late(store: &StepStore) -> bool {
 /// The log rings when a change is written, and the change can be seen when it is committed, which at
 /// `power` is a sync of the disk later.
 #[test]
-fn a_change_that_rings_before_it_can_be_seen_is_seen_all_the_same() {
+fn a_change_whose_event_precedes_its_commit_is_seen() {
     let bed = bed();
     let (_store, watcher) = watched(&bed, PLAN);
     let store = open_at(&bed, Durability::Power);
@@ -156,12 +156,12 @@ fn a_change_that_rings_before_it_can_be_seen_is_seen_all_the_same() {
 }
 
 #[test]
-fn a_blocked_step_reaches_its_orchestrator_though_its_worker_is_killed_before_it_tells() {
+fn a_killed_workers_blocked_step_still_reaches_its_orchestrator() {
     let bed = bed();
     let (store, _watcher) = watched(&bed, PLAN);
     let step = take(&store);
     let began = Instant::now();
-    // Only the transaction: whoever is killed now has posted nothing.
+    // Only the transaction: a worker killed now has sent no message.
     store.submit(&blocked(&step), &step.agent, Some(step.epoch)).unwrap();
     let kind = eventually(PATIENCE, "the orchestrator is told", || told(&bed));
     assert_eq!(kind, "step.blocked");
@@ -170,7 +170,7 @@ fn a_blocked_step_reaches_its_orchestrator_though_its_worker_is_killed_before_it
 }
 
 #[test]
-fn what_was_owed_before_the_watcher_began_is_told_and_another_database_is_found() {
+fn pending_notices_are_sent_at_the_start_and_a_replaced_database_is_found() {
     let bed = bed();
     {
         let store = filled(&bed);

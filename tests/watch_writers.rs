@@ -1,5 +1,5 @@
-//! Files that are not renamed into place: what is routed is the whole file, unless its writer
-//! pauses for longer than the quiet times that the watcher documents.
+//! Files that are not renamed into place: the watcher routes the whole file, unless its writer
+//! pauses for longer than the documented quiet times.
 
 mod support;
 #[path = "support/watcher.rs"]
@@ -13,7 +13,7 @@ use std::time::Instant;
 use support::{Bed, PATIENCE, eventually_true};
 use watcher::Watcher;
 
-/// Of half a file nothing must be routed, also when half of it is a document of its own.
+/// Half of a file must not be routed, even if that half is a document of its own.
 const HALVES: [&str; 2] = ["first: half\n", "second: half\n"];
 
 fn whole() -> String {
@@ -27,7 +27,7 @@ fn assert_whole(bed: &Bed, file: &str, start: Instant) {
 }
 
 #[test]
-fn what_a_shell_writes_is_routed_whole() {
+fn a_file_written_by_a_shell_is_routed_whole() {
     let bed = Bed::new();
     let watcher = Watcher::start(&bed);
     fs::write(bed.outside().join("whole"), whole()).unwrap();

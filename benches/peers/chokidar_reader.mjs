@@ -15,6 +15,6 @@ watch(process.argv[2], { ignoreInitial: true, depth: 0 })
   })
   .on("ready", () => writeSync(1, "0 ready\n"));
 
-// Whoever has started this ends it by closing its input.
+// The parent process ends this script by closing its input.
 process.stdin.resume();
 process.stdin.on("end", () => process.exit(0));

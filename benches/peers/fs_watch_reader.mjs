@@ -7,6 +7,6 @@ watch(process.argv[2], (event, name) => {
 });
 writeSync(1, "0 ready\n");
 
-// Whoever has started this ends it by closing its input.
+// The parent process ends this script by closing its input.
 process.stdin.resume();
 process.stdin.on("end", () => process.exit(0));

@@ -30,7 +30,7 @@ class Dirq:
         self.queue.add(text)
 
     def take(self):
-        # One iteration is a listing that is worked off, as dirq documents it.
+        # One iteration handles a whole listing, as dirq documents it.
         self.name = self.queue.next() if self.name else self.queue.first()
         while self.name:
             if self.queue.lock(self.name):
@@ -67,7 +67,7 @@ class Ack:
         return True
 
     def tidy(self):
-        # Its users have to call this now and then; what is done is in the way of what waits.
+        # Users of this library must call this from time to time, so its cost counts.
         self.queue.clear_acked_data(keep_latest=0)
 
 
@@ -103,7 +103,7 @@ KINDS = {"dirq": Dirq, "persist-ack": Ack, "persist-file": File}
 def publish(queue, count, size):
     began = time.monotonic_ns()
     for _ in range(count):
-        # The others make a message, too.
+        # The other queues build a message as well.
         queue.send(body(size))
     return time.monotonic_ns() - began
 
@@ -111,7 +111,7 @@ def publish(queue, count, size):
 def receive(queue, count):
     began = time.monotonic_ns()
     for _ in range(count):
-        # A listing that is worked off says once that nothing is left in it.
+        # An exhausted listing reports once that it is empty.
         if not queue.take() and not queue.take():
             raise ValueError("a message is missing")
     took = time.monotonic_ns() - began

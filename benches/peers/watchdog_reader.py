@@ -9,7 +9,7 @@ from watchdog.observers import Observer
 
 
 class Landed(FileSystemEventHandler):
-    # A file that comes from a directory that is not watched is reported as created.
+    # watchdog reports a file that arrives from an unwatched directory as created.
     def on_created(self, event):
         self.report(event.src_path)
 
@@ -25,6 +25,6 @@ observer = Observer()
 observer.schedule(Landed(), sys.argv[1], recursive=False)
 observer.start()
 os.write(1, b"0 ready\n")
-# Whoever has started this ends it by closing its input.
+# The parent process ends this script by closing its input.
 sys.stdin.read()
 os._exit(0)

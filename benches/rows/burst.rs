@@ -1,5 +1,5 @@
-//! Far more files at once than the kernel's queue of events holds, through the real watcher, to a
-//! consumer that cannot keep up: none lost, none twice.
+//! Sends far more files at once than the kernel's event queue holds through the real watcher, to a
+//! slow consumer. No file may be lost and none delivered twice.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -13,10 +13,9 @@ use crate::support::process::watcher;
 use crate::support::table::{self, Goal};
 use crate::support::{Outcome, go_on, now_ns, place, size};
 
-/// How long nothing may arrive before what is missing counts as lost: above the watcher's poll
-/// interval.
+/// Silence after which missing messages count as lost. It exceeds the watcher's poll interval.
 const LOST_AFTER: Duration = Duration::from_secs(45);
-/// The consumer rests after so many messages, for so long.
+/// The consumer pauses after this many messages, for this long.
 const REST_EVERY: usize = 1_000;
 const REST: Duration = Duration::from_millis(20);
 
@@ -51,7 +50,7 @@ pub fn run() -> Outcome<()> {
     Ok(())
 }
 
-/// Renames reports into the drop box as fast as it goes; the seconds that took.
+/// Renames reports into the drop box at full speed. Returns the seconds taken.
 pub fn drop_reports(queue: &Path, files: usize) -> Outcome<f64> {
     let began = now_ns();
     for number in 0..files {
@@ -64,7 +63,8 @@ pub fn drop_reports(queue: &Path, files: usize) -> Outcome<f64> {
     Ok((now_ns() - began) as f64 / 1e9)
 }
 
-/// Receives until all were seen: how many, how many twice, and the seconds until the last.
+/// Receives until all messages were seen. Returns their count, the count of duplicates, and the
+/// seconds until the last one.
 fn consume(
     spool: &Spool,
     dispatch: &Name,
@@ -90,7 +90,7 @@ fn consume(
             std::thread::sleep(REST);
         }
     }
-    // What is there twice would come now.
+    // A duplicate would arrive now.
     while let Some(delivery) = spool.receive(dispatch, dispatch)? {
         spool.settle(&delivery.lease)?;
         received += 1;

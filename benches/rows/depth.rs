@@ -1,8 +1,9 @@
-//! What a deep backlog costs each message: receive with many queued against receive with a
-//! thousand queued.
+//! Measures the cost of a deep backlog for each message: receive with many queued messages against
+//! receive with a thousand.
 //!
-//! Both list `new/` once and work the listing off. The listing of the shallow mailbox falls into
-//! its round; that of the deep one is timed by itself and shared out over all its messages.
+//! Both subjects list `new/` once and then consume the listing. The shallow mailbox's listing falls
+//! into its round. The deep mailbox's listing is timed separately and divided by its number of
+//! messages.
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
-//! From a rename to the handler in another process: raw inotify against the watcher's doorbell.
+//! Measures from a rename to the handler in another process: raw inotify against the watcher's
+//! `Doorbell`.
 
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
@@ -23,7 +24,8 @@ pub fn run() -> Outcome<()> {
     Ok(())
 }
 
-/// Against the limit, and against the least that can be done by whoever waits for more than one thing.
+/// Compared with the limit, and with the least a process needs to wait for more than one event
+/// source.
 fn show(what: &str, home: &Path) -> Outcome<()> {
     let [raw, polled] = measure(home)?;
     table::pairs(what, "us", &raw, Goal::AtMost(1.3));
@@ -31,7 +33,7 @@ fn show(what: &str, home: &Path) -> Outcome<()> {
     Ok(())
 }
 
-/// Who waits for files, and where.
+/// Role and directory of a process that waits for files.
 struct Reader {
     dir: PathBuf,
     tmp: PathBuf,
@@ -82,14 +84,14 @@ fn measure(home: &Path) -> Outcome<[Pairs; 2]> {
     Ok(pairs)
 }
 
-/// The limit: nothing but a blocking read.
+/// The limit: one blocking read.
 pub fn raw_reader(dir: &str, stamps: &str) -> Outcome<()> {
     let stamps = Stamper::new(stamps)?;
     end_with_parent();
     each_rename(dir, || stamps.ready(), |stamp, name| stamps.send(stamp, name))
 }
 
-/// The same for whoever waits for something else, too: a signal, a time, a bell of its own.
+/// As the limit, for a process that also waits for a signal, a deadline and a wake-up of its own.
 pub fn polled_reader(dir: &str, stamps: &str) -> Outcome<()> {
     let stamps = Stamper::new(stamps)?;
     end_with_parent();
@@ -106,7 +108,7 @@ pub fn polled_reader(dir: &str, stamps: &str) -> Outcome<()> {
     }
 }
 
-/// Calls `handle` with a stamp for each file that is renamed into a directory.
+/// Calls `handle` with a stamp for each file renamed into a directory.
 pub fn each_rename(
     dir: &str,
     ready: impl FnOnce(),
@@ -124,7 +126,7 @@ pub fn each_rename(
     }
 }
 
-/// Ours: the watcher's doorbell.
+/// Our subject: the watcher's `Doorbell`.
 pub fn doorbell_reader(dir: &str, stamps: &str) -> Outcome<()> {
     let stamps = Stamper::new(stamps)?;
     end_with_parent();

@@ -1,4 +1,4 @@
-//! What the sidecar costs while nothing happens.
+//! Measures the cost of an idle sidecar.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::support::table::{self, Goal};
 use crate::support::{Outcome, go_on, now_ns, place, size};
 
 const MAILBOXES: usize = 10;
-/// How long the watcher may take to finish its start.
+/// Time limit for the watcher to finish its start.
 const SETTLING: Duration = Duration::from_secs(4);
 
 pub fn run() -> Outcome<()> {

@@ -1,5 +1,5 @@
-//! What the rule against vague words costs: one megabyte of report text in one pass, against the same
-//! words as one alternation of a regular expression, line by line, as a hook in a script would do it.
+//! Measures the vague-word rule: one megabyte of report text in one pass. The comparison is one
+//! alternation of a regular expression applied line by line, as a hook in a script would do it.
 
 use std::hint::black_box;
 
@@ -48,7 +48,7 @@ pub fn run() -> Outcome<()> {
     Ok(())
 }
 
-/// The slow one needs fewer rounds to show itself.
+/// The slow subject needs fewer rounds.
 fn lite_rounds_left(pairs: &Pairs) -> bool {
     pairs.len() < 5
 }

@@ -1,4 +1,4 @@
-//! The rows, a file each.
+//! The rows, one file each.
 
 pub mod burst;
 pub mod depth;

@@ -1,5 +1,5 @@
-//! From a rename to the keystroke read by the program in the pane: the real watcher against raw
-//! inotify with one persistent control-mode client, and against what people use instead.
+//! Measures from a rename to the keystroke read by the program in the pane. Compares the real
+//! watcher with raw inotify and one persistent control-mode client, and with common alternatives.
 
 use std::io::{BufRead, BufReader, Write};
 use std::ops::Range;
@@ -22,12 +22,12 @@ use crate::support::process::{Guard, Stamper, Stamps, end_with_parent, in_role, 
 use crate::support::table::{self, Goal};
 use crate::support::{Outcome, Pairs, Spread, go_on, micros, now_ns, place, size};
 
-/// A little more than the watcher leaves between two nudges to the same agent.
+/// Slightly longer than the watcher's interval between two nudges to the same agent.
 const BETWEEN_NUDGES: Duration = Duration::from_millis(1_050);
-/// How long a watcher that is being started may take to see its first file.
+/// Time limit for a starting watcher to see its first file.
 const START_PATIENCE: Duration = Duration::from_secs(1);
-/// Under which condition the second limit types. The same questions as the watcher's: which pane, that a
-/// shell waits at the beginning of an empty line, and that the command has not waited in a hung server.
+/// Condition under which the second limit types. It asks the watcher's questions: which pane,
+/// whether a shell waits on an empty line, and whether the command waited in a hung server.
 const CONDITION: &str = "#{==:#{pane_id} #{@bench_token} #{pane_dead} #{pane_in_mode} #{pane_input_off} \
     #{pane_synchronized} #{cursor_x} #{cursor_character}. #{m:*/#{pane_current_command}/*,/sh/bash/dash/zsh/} \
     #{e|<=:#{T:@bench_clock},99999999999},PANE token 0 0 0 0 0  . 1 1}";
@@ -56,7 +56,7 @@ pub fn run() -> Outcome<()> {
         table::heading(&format!("rename -> line read by the program in the pane, {how}"));
         let samples = measure(&mut subjects, first..first + rounds)?;
         compare(&subjects, &samples);
-        latency::heading("the same, late ones too");
+        latency::heading("the same, late samples too");
         let all: Vec<Latency> = samples.iter().map(|samples| latencies(samples)).collect();
         for (subject, own) in subjects.iter().zip(&all) {
             latency::line(subject.name, own, &all[MESSAGE]);
@@ -65,10 +65,11 @@ pub fn run() -> Outcome<()> {
     Ok(())
 }
 
-/// Where in the subjects a message to the watcher is.
+/// Index of the subject that sends a message to the watcher.
 const MESSAGE: usize = 2;
 
-/// A row of samples for each subject, in turns. A number is used once: the same report is no news.
+/// Collects a row of samples for each subject, in turns. Each number is used once, since the
+/// watcher ignores a repeated report.
 fn measure(subjects: &mut [Subject<'_>], rounds: Range<usize>) -> Outcome<Vec<Vec<f64>>> {
     let mut spread = Spread::new();
     let mut samples: Vec<Vec<f64>> = vec![Vec::new(); subjects.len()];
@@ -95,11 +96,11 @@ fn compare(subjects: &[Subject<'_>], samples: &[Vec<f64>]) {
     };
     table::pairs(subjects[MESSAGE].name, "us", &pairs(MESSAGE, 0), Goal::AtMost(1.5));
     table::pairs(subjects[3].name, "us", &pairs(3, 0), Goal::AtMost(1.5));
-    table::note("how much of that is tmux itself judging whether it may type:");
+    table::note("share of tmux's own check of whether typing is safe:");
     table::pairs("the bare client, under a condition", "us", &pairs(1, 0), Goal::None);
     table::pairs("a message, against that", "us", &pairs(MESSAGE, 1), Goal::None);
     table::note(
-        "below, what people use instead stands as `ours` and a report to the watcher as `limit`",
+        "below, common alternatives appear as `ours` and a report to the watcher as `limit`",
     );
     for (index, subject) in subjects.iter().enumerate().skip(4) {
         let goal = Goal::AtLeast(if subject.name.starts_with("inotifywait") { 10.0 } else { 5.0 });
@@ -107,7 +108,7 @@ fn compare(subjects: &[Subject<'_>], samples: &[Vec<f64>]) {
     }
 }
 
-/// As many rounds as give a median each.
+/// Number of rounds, each with its own median.
 fn latencies(samples: &[f64]) -> Latency {
     let mut all = Latency::default();
     for (number, sample) in samples.iter().enumerate() {
@@ -116,17 +117,17 @@ fn latencies(samples: &[f64]) -> Latency {
     all
 }
 
-/// A private server, ended with all it holds.
+/// A private server; dropping it ends the server and its panes.
 struct Tmux {
     server: Server,
     home: PathBuf,
 }
 
 impl Tmux {
-    /// A pane of its own in which a program stamps each line it reads.
+    /// A pane in which a program stamps each line it reads.
     fn pane(&self, name: &str) -> Outcome<(String, Stamps)> {
         let stamps = Stamps::new(&self.home, name)?;
-        // The program stands for an agent that is a shell script, so it has the name of a shell.
+        // The program stands for an agent that is a shell script, so it has a shell's name.
         let program = self.home.join("dash");
         if !program.exists() {
             symlink(std::env::current_exe()?, &program)?;
@@ -161,7 +162,7 @@ impl Queue {
         let home = place::child(&tmux.home, "project")?;
         place::child(&home, ".ensemble/panes")?;
         let mut options = Options::default();
-        // Only for what the bench itself takes out; the watcher runs as it is by default.
+        // Applies only to messages the bench itself receives; the watcher runs with its defaults.
         options.durability = Durability::Process;
         let spool = Spool::create(&home.join("queue"), options)?;
         for mailbox in ["mail", "dispatch"] {
@@ -180,7 +181,7 @@ impl Queue {
         Ok(panes::write(&self.home.join(".ensemble/panes"), &entry)?)
     }
 
-    /// Takes all that waits, as an agent does that was told of it.
+    /// Receives all waiting messages, as a notified agent does.
     fn drain(&self, mailbox: &Name) -> Outcome<()> {
         while let Some(delivery) = self.spool.receive(mailbox, mailbox)? {
             self.spool.settle(&delivery.lease)?;
@@ -189,13 +190,13 @@ impl Queue {
     }
 }
 
-/// One way from a file to a keystroke.
+/// One path from a file to a keystroke.
 struct Subject<'a> {
     name: &'static str,
     stamps: Stamps,
-    /// Puts a file into place and says when the rename began.
+    /// Puts a file into place and returns the time at which the rename began.
     land: Box<dyn FnMut(usize) -> Outcome<u64> + 'a>,
-    /// Makes room for the next.
+    /// Removes the file to make room for the next one.
     after: Box<dyn FnMut() -> Outcome<()> + 'a>,
     _process: Option<Guard>,
 }
@@ -208,7 +209,7 @@ impl Subject<'_> {
         Ok(micros(began, stamp))
     }
 
-    /// Once without measuring; a watcher that was just started may miss a few.
+    /// Runs once without measuring; a watcher that has just started may miss a few files.
     fn warm_up(&mut self) -> Outcome<()> {
         for number in 0..10 {
             (self.land)(1_000_000 + number)?;
@@ -231,7 +232,7 @@ fn land(tmp: &Path, dir: &Path, name: &str, content: &[u8]) -> Outcome<u64> {
     Ok(began)
 }
 
-/// A subject that is told by files in a directory of its own.
+/// A subject notified by files in a directory of its own.
 fn by_files<'a>(
     tmux: &Tmux,
     name: &'static str,
@@ -243,7 +244,7 @@ fn by_files<'a>(
     let tmp = place::child(&tmux.home, "tmp")?;
     let ready = Stamps::new(&tmux.home, &format!("{tag}.ready"))?;
     let process = start(&dir, &pane, ready.path())?;
-    // What cannot say that it is ready shows it while it is warmed up.
+    // Warm-up runs show readiness for subjects that cannot report it.
     if tag != "shell" {
         ready.next()?;
     }
@@ -293,7 +294,7 @@ fn spawning<'a>(tmux: &Tmux) -> Outcome<Subject<'a>> {
     })
 }
 
-/// The loop that the seed describes.
+/// A shell loop of `inotifywait` and tmux.
 fn shell<'a>(tmux: &Tmux) -> Outcome<Subject<'a>> {
     let found = Command::new("inotifywait").arg("--help").stdout(Stdio::null()).status();
     found.map_err(|_| "inotifywait is missing (package inotify-tools)")?;
@@ -357,8 +358,8 @@ pub fn pane_reader(stamps: &str) -> Outcome<()> {
     Ok(())
 }
 
-/// The limits: raw inotify and one control-mode client, with no look at the pane before, or under a
-/// condition, if there is one.
+/// The limits: raw inotify and one control-mode client, which types without checking the pane, or
+/// under a condition if one is given.
 pub fn bare_nudger(
     dir: &str,
     server: &str,
@@ -374,7 +375,7 @@ pub fn bare_nudger(
     let mut input = client.stdin.take().ok_or("no pipe")?;
     let mut output = BufReader::new(client.stdout.take().ok_or("no pipe")?);
     end_with_parent();
-    // A window that is opened while a client is being attached ends older servers (tmux#4980).
+    // Older servers exit if a window opens while a client attaches (tmux#4980).
     let mut line = Vec::new();
     while !line.starts_with(b"%session-changed") {
         line.clear();
@@ -393,13 +394,13 @@ pub fn bare_nudger(
         dir,
         || stamps.ready(),
         |_, _| {
-            // A server that is gone is noticed by whoever waits for the line.
+            // The reader of the line detects a server that is gone.
             let _ = input.write_all(command.as_bytes());
         },
     )
 }
 
-/// What many tools do: `notify`, a channel, and one tmux started for text and Enter.
+/// The usual design of similar tools: `notify`, a channel, and one tmux process for text and Enter.
 pub fn spawning_nudger(dir: &str, server: &str, pane: &str, stamps: &str) -> Outcome<()> {
     end_with_parent();
     let (sender, events) = channel();

@@ -1,5 +1,5 @@
-//! One process: publish, several at once, and receive + settle, ours against other queues at the same
-//! durability, in turns. The largest body that an envelope holds is 60 KiB; the envelope has 64 KiB.
+//! Compares publish, batched publish, and receive + settle in one process with other queues at the
+//! same durability, in turns. An envelope of 64 KiB holds a body of at most 60 KiB.
 
 use std::path::Path;
 
@@ -26,14 +26,14 @@ pub fn run() -> Outcome<()> {
         }
     }
     table::note(
-        "a batch is 10 or 20 messages at `power` and `process`; nobody receives several at once",
+        "a batch is 10 or 20 messages at `power` and `process`; no queue receives several at once",
     );
     Ok(())
 }
 
 const VERBS: [&str; 3] = ["publish", "publish a batch", "receive + settle"];
 
-/// What a subject reached in a round.
+/// Results of one subject in one round.
 type Rates = [Option<f64>; 3];
 
 struct Other {
@@ -65,11 +65,11 @@ fn measure(durability: Durability, bytes: usize, rounds: usize, count: usize) ->
     let home = place::on_disk()?;
     let mut ours = Ours::new(&home.path().join("queue"), durability)?;
     let mut others = others(home.path(), durability);
-    // The first round warms everybody up.
+    // The first round warms up every subject.
     for round in 0..=rounds {
         go_on()?;
         let mut all: Vec<Option<Rates>> = vec![None; others.len() + 1];
-        // Everybody goes first in turn.
+        // Each subject goes first in turn.
         for turn in 0..all.len() {
             let at = (turn + round) % all.len();
             all[at] = match others.get_mut(at) {
@@ -104,13 +104,13 @@ fn measure(durability: Durability, bytes: usize, rounds: usize, count: usize) ->
     }
     for other in &others {
         if let Some(why) = &other.failed {
-            table::note(&format!("{} is left out from some round on: {why}", other.name));
+            table::note(&format!("{} is left out after a failed round: {why}", other.name));
         }
     }
     Ok(())
 }
 
-/// All that was stored is taken again, so that nobody's backlog grows.
+/// Receives every stored message, so that no backlog grows.
 fn rates(subject: &mut dyn Alone, count: usize, bytes: usize) -> Outcome<Rates> {
     let rate = |count: usize, took: Option<u64>| took.map(|ns| count as f64 * 1e9 / ns as f64);
     let published = rate(count, subject.publish(count, bytes)?);
@@ -136,7 +136,7 @@ impl Ours {
     }
 }
 
-/// The making of the messages counts.
+/// The time to build the messages counts.
 impl Alone for Ours {
     fn publish(&mut self, count: usize, bytes: usize) -> Outcome<Option<u64>> {
         let text = body(bytes);

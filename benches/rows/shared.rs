@@ -1,9 +1,10 @@
-//! Four senders and four consumers, a process each, at `power` and at `process`: messages that were
-//! stored, received and settled a second, against the floor and against peers at the same durability.
+//! Measures four senders and four consumers, one process each, at `power` and at `process`. The
+//! unit is messages stored, received and settled a second, against the floor and peers at the same
+//! durability.
 //!
-//! The floor, at `power`, is what the disk gives to eight processes that append to one file and sync it; a
-//! message needs two such appends, one to be stored and one to be settled. The limit, at `process`, are the
-//! system calls that cannot be left out where each message is a file of its own.
+//! At `power`, the floor is the rate at which eight processes append to one file and sync it. A
+//! message needs two such appends: one to be stored, one to be settled. At `process`, the limit is
+//! the set of system calls required when each message is a file.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,9 +20,9 @@ use crate::support::table::{self, Goal};
 use crate::support::{Outcome, Pairs, Spread, go_on, now_ns, place, size};
 
 const SIDES: usize = 4;
-/// How many messages are stored, received and settled at once where it says so.
+/// Messages of a batch that is stored, received and settled at once.
 const BATCH: usize = 10;
-/// Time for eight processes to start.
+/// Time limit for eight processes to start.
 const LEAD: Duration = Duration::from_millis(300);
 const SIZES: [(&str, usize); 2] = [("500 B", 500), ("60 KiB", 60 * 1024)];
 
@@ -63,10 +64,11 @@ fn together(durability: Durability, what: &str, bytes: usize, goal: Goal) -> Out
         batches.push(vec![eight(batched, &queue)?], vec![ours]);
         for (peer, (name, pairs)) in peers.iter().zip(&mut others) {
             match peer.together(home.path(), bytes, window) {
-                // Senders may keep takers from a lock for a whole round; that is no win of ours.
+                // Senders may keep consumers from a lock for a whole round; that is not a gain of
+                // ours.
                 Ok(Some(theirs)) if theirs > 0.0 => pairs.push(vec![ours], vec![theirs]),
                 Ok(Some(_)) => {
-                    table::note(&format!("{name}: takers were starved, round left out"));
+                    table::note(&format!("{name}: consumers were starved, round left out"));
                 }
                 Ok(None) => {}
                 Err(why) => table::note(&format!("{name}: round left out: {why}")),
@@ -81,7 +83,7 @@ fn together(durability: Durability, what: &str, bytes: usize, goal: Goal) -> Out
     Ok(())
 }
 
-/// Runs four senders and four consumers for a while: what was done a second.
+/// Runs four senders and four consumers for a while. Returns the rate a second.
 pub fn eight(home: &Path, subject: &str, address: &Path, window: Duration) -> Outcome<f64> {
     go_on()?;
     let stamps = Stamps::new(home, &format!("{subject}-{}", now_ns()))?;
@@ -105,13 +107,13 @@ pub fn eight(home: &Path, subject: &str, address: &Path, window: Duration) -> Ou
     Ok(done as f64 / window.as_secs_f64())
 }
 
-/// One of the eight. Only what happens in the window counts, and of messages only the last step.
+/// One of the eight processes. Only work inside the window counts, and only a message's last step.
 pub fn load(subject: &str, side: &str, address: &str, until: u64, stamps: &str) -> Outcome<()> {
     end_with_parent();
     let stamps = Stamper::new(stamps)?;
     let window = Duration::from_millis(size("ENSEMBLE_BENCH_SHARED_MILLIS", 1_500) as u64);
     let from = until - window.as_nanos() as u64;
-    // `ours:16384` has bodies of so many bytes.
+    // `ours:16384` has bodies of this many bytes.
     let (subject, bytes) = subject.split_once(':').unwrap_or((subject, "500"));
     let mut queue: Box<dyn Queue> = match subject {
         "ours" => Box::new(Ours::open(Path::new(address), Durability::Power, false)?),
@@ -145,20 +147,20 @@ pub fn load(subject: &str, side: &str, address: &str, until: u64, stamps: &str) 
     Ok(())
 }
 
-/// What is compared: what a call has done is as safe as the row says when it returns true.
+/// The compared interface. When a call returns true, its work is as durable as the row says.
 pub trait Queue {
     fn send(&mut self, body: &str) -> Outcome<bool>;
-    /// Stores several at once; false if there is no such thing.
+    /// Stores several messages at once; false if the subject has no batches.
     fn send_batch(&mut self, _body: &str, _count: usize) -> Outcome<bool> {
         Ok(false)
     }
-    /// Takes a message and says that it is done; false if none waits.
+    /// Receives a message and settles it; false if none waits.
     fn take(&mut self) -> Outcome<bool>;
-    /// How many messages a call is about.
+    /// Messages handled by one call.
     fn at_once(&self) -> u64 {
         1
     }
-    /// Waits for a message, tells of it, and says that it is done. It returns now and then without one.
+    /// Waits for a message, reports it, and settles it. May return without a message.
     fn wait(&mut self, _seen: &mut dyn FnMut()) -> Outcome<()> {
         Err("it cannot wait".into())
     }

@@ -1,5 +1,5 @@
-//! The cold start of each verb that agents call again and again, against an empty Rust program; and
-//! how large the programs are.
+//! Measures the cold start of each verb that agents call repeatedly, against an empty Rust program.
+//! Also measures program sizes.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,7 +10,7 @@ use ensemble_core::spool::{Options, Spool};
 use crate::support::table::{self, Goal};
 use crate::support::{Outcome, Pairs, go_on, micros, now_ns, place, size};
 
-/// Verbs with arguments that do something small and succeed.
+/// Verbs with arguments for a small, successful call.
 const VERBS: [(&str, &[&str]); 10] = [
     ("--version", &["--version"]),
     ("send", &["send", "--to", "worker-1", "-m", "done"]),
@@ -23,7 +23,7 @@ const VERBS: [(&str, &[&str]); 10] = [
     ("log", &["log"]),
     ("fsck", &["fsck"]),
 ];
-/// Messages that wait, so that no verb runs out of them.
+/// Enough waiting messages for every verb.
 const BACKLOG: usize = 200;
 
 pub fn run() -> Outcome<()> {
@@ -52,14 +52,14 @@ pub fn run() -> Outcome<()> {
             let mebibytes = |bytes: u64| bytes as f64 / (1024.0 * 1024.0);
             let whole = mebibytes(program.len() as u64);
             table::value(&format!("size of {name}, with symbols"), whole, "MiB", Goal::None);
-            let loaded = mebibytes(loaded_bytes(&program).ok_or("it is no 64-bit ELF file")?);
+            let loaded = mebibytes(loaded_bytes(&program).ok_or("not a 64-bit ELF file")?);
             table::value(&format!("size of {name}, what is loaded"), loaded, "MiB", Goal::None);
         }
     }
     Ok(())
 }
 
-/// What the program headers of an ELF file have loaded into memory: what is left of it without symbols.
+/// Bytes that an ELF file's program headers load into memory, which is its size without symbols.
 fn loaded_bytes(program: &[u8]) -> Option<u64> {
     const LOAD: u64 = 1;
     let number = |at: usize, bytes: usize| {
@@ -79,7 +79,7 @@ fn loaded_bytes(program: &[u8]) -> Option<u64> {
     sizes.sum()
 }
 
-/// A project of its own for each verb.
+/// A project for each verb.
 fn prepared(home: &Path, what: &str) -> Outcome<PathBuf> {
     let project = place::child(home, &what.replace([' ', ','], "-"))?;
     let spool = Spool::create(&project.join("queue"), Options::default())?;
@@ -93,7 +93,7 @@ fn prepared(home: &Path, what: &str) -> Outcome<PathBuf> {
     Ok(project)
 }
 
-/// Without what the environment may say of another queue.
+/// Removes variables that could name another queue.
 pub fn clean(command: &mut Command) {
     for variable in ["ENSEMBLE_QUEUE", "ENSEMBLE_AGENT_ID", "LIZA_AGENT_ID"] {
         command.env_remove(variable);
@@ -107,7 +107,7 @@ pub fn start(command: &mut Command) -> Outcome<f64> {
     let began = now_ns();
     let status = command.status()?;
     let ended = now_ns();
-    // 3: nothing there.
+    // Exit code 3: no message.
     match status.code() {
         Some(0 | 3) => Ok(micros(began, ended)),
         _ => Err(format!("{command:?} failed: {status}").into()),

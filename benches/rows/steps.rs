@@ -1,5 +1,5 @@
-//! Step queues: eight workers empty eight queues, against bare SQLite transactions that read and write
-//! the same rows in the same tables, in turns.
+//! Eight workers empty eight step queues, in turns with bare SQLite transactions that read and
+//! write the same rows in the same tables.
 
 use std::path::Path;
 use std::sync::Barrier;
@@ -20,15 +20,15 @@ const WORKERS: usize = 8;
 const STEPS: usize = 10_000;
 const ROUNDS: usize = 3;
 
-/// What one round of one subject has measured.
+/// Measurements of one subject in one round.
 struct Measured {
-    /// Steps a second, all workers together.
+    /// Steps a second of all workers together.
     rate: f64,
-    /// Microseconds from asking for a step to having reported it.
+    /// Microseconds from requesting a step to having reported it.
     latencies: Vec<f64>,
 }
 
-/// A worker's whole life; the latency of each step.
+/// A worker's loop. Returns the latency of each step.
 type Worker = fn(&Path, Durability, usize) -> Result<Vec<f64>, String>;
 
 pub fn run() -> Outcome<()> {
@@ -37,7 +37,8 @@ pub fn run() -> Outcome<()> {
     for (workers, durability, rounds) in [
         (WORKERS, Durability::Process, rounds),
         (1, Durability::Process, rounds),
-        // Each step is two commits that wait for the disk, which is the less steady part: more rounds.
+        // Each step has two commits that wait for the disk, whose latency varies, so run more
+        // rounds.
         (WORKERS, Durability::Power, 3 * rounds),
     ] {
         let steps = if durability == Durability::Power { steps / 10 } else { steps };
@@ -81,7 +82,7 @@ fn open(path: &Path, durability: Durability) -> ensemble_core::Result<StepStore>
     StepStore::open(path, StepOptions::new(home).with_durability(durability))
 }
 
-/// Fills the queues, and lets the workers begin together.
+/// Fills the queues, then starts the workers together.
 fn measure(
     steps: usize,
     workers: usize,
@@ -145,12 +146,12 @@ fn ours(path: &Path, durability: Durability, number: usize) -> Result<Vec<f64>, 
     }
 }
 
-/// The same rows, by hand.
+/// The same rows, written with bare SQLite.
 fn bare(path: &Path, durability: Durability, number: usize) -> Result<Vec<f64>, String> {
     let fail = |error: rusqlite::Error| error.to_string();
     let mut db = Connection::open(path).map_err(fail)?;
     db.busy_timeout(std::time::Duration::from_secs(30)).map_err(fail)?;
-    // Or the partial indexes would make SQLite prepare each statement anew; so have we.
+    // Without this, the partial indexes make SQLite prepare each statement anew. Ours sets it too.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(fail)?;
     let synchronous = if durability == Durability::Power { "FULL" } else { "NORMAL" };
     db.pragma_update(None, "synchronous", synchronous).map_err(fail)?;

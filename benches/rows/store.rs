@@ -1,5 +1,5 @@
-//! Publish, and receive with settle, in one process: against the bare system calls that move the
-//! same bytes the same way at the same durability.
+//! Measures publish, and receive with settle, in one process. The comparison is the bare system
+//! calls that move the same bytes at the same durability.
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -65,8 +65,8 @@ struct Measured {
     receive_batch: Pairs,
 }
 
-/// Short batches, so that a neighbour who takes the processor spoils few of them. Without and with
-/// the event log, each against the bare calls of the same round.
+/// Short batches, so that a busy neighbour spoils few of them. Measured without and with the event
+/// log, each against the bare calls of the same round.
 fn measure(
     durability: Durability,
     bytes: usize,
@@ -95,7 +95,7 @@ fn measure(
         go_on()?;
         let mut published = [0.0; 4];
         let mut received = [0.0; 4];
-        // Everybody goes first in turn; the last one is the first one again, in batches.
+        // Each subject goes first in turn; the last subject is the first one again, in batches.
         for turn in 0..4 {
             let subject = (turn + round) % 4;
             published[subject] = match subject {
@@ -125,7 +125,7 @@ fn measure(
     Ok(measured)
 }
 
-/// Among the subjects of a round: the bare calls, and batches.
+/// Indexes of a round's subjects: the bare calls, and batches.
 const BARE: usize = 2;
 const BATCHES: usize = 3;
 
@@ -135,7 +135,7 @@ pub fn rate(count: usize, work: impl FnOnce() -> Outcome<()>) -> Outcome<f64> {
     Ok(count as f64 * 1e6 / micros(began, now_ns()))
 }
 
-/// Makes and publishes: the message's making counts as well.
+/// Builds and publishes messages; the time to build them counts.
 pub fn publish(spool: &Spool, to: &Name, text: &str, count: usize) -> Outcome<()> {
     for _ in 0..count {
         spool.publish(&Envelope::new(to.clone(), text))?;
@@ -168,7 +168,7 @@ fn receive_batch(spool: &Spool, mailbox: &Name, count: usize) -> Outcome<()> {
     }
 }
 
-/// The same files, moved by nothing but the system calls that cannot be left out.
+/// Moves the same files with only the required system calls.
 pub struct Bare {
     durability: Durability,
     tmp: OwnedFd,
@@ -188,7 +188,7 @@ impl Bare {
         Ok(Self { durability, tmp, new, cur, done, messages: Vec::new() })
     }
 
-    /// Makes the bytes beforehand.
+    /// Builds the bytes beforehand.
     pub fn prepare(&mut self, to: &Name, text: &str, count: usize) -> Outcome<()> {
         self.messages.clear();
         for _ in 0..count {

@@ -1,4 +1,4 @@
-//! What eight processes work with beside peers: our queue, and the system calls that it cannot do without.
+//! Subjects of eight processes beside the peers: our queue, and the system calls that it requires.
 
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
@@ -43,7 +43,7 @@ impl Queue for Ours {
     }
 }
 
-/// Ours, so many at once.
+/// Our queue in batches of this size.
 pub struct Batches {
     ours: Ours,
     count: usize,
@@ -80,9 +80,9 @@ impl Queue for Batches {
     }
 }
 
-/// The limit at `process`: a file of the same bytes that is made and renamed, listed, renamed, read and renamed
-/// again. Each consumer begins at a place of its own, so that they hardly disturb each other; nothing is checked,
-/// in order, or looked for anew.
+/// The limit at `process`: create and rename a file of the same bytes, list, rename, read and
+/// rename again. Each consumer starts at a different place, so consumers hardly compete. It checks
+/// nothing, keeps no order and never lists again.
 pub struct Files {
     tmp: OwnedFd,
     new: OwnedFd,

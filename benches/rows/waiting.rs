@@ -1,6 +1,7 @@
-//! From a publish in one process to the receive that waits for it in another: the library as
-//! `ensemble recv --wait` uses it, and that command itself, against a process that blocks in a read of raw
-//! inotify and renames and reads the file, and against servers. Idle, and while every processor is busy.
+//! Measures from a publish in one process to the waiting receive in another. Subjects are the
+//! library as `ensemble recv --wait` uses it, and that command. The comparison is a process that
+//! blocks in a raw inotify read, then renames and reads the file, and servers. Measured idle and
+//! with every processor busy.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -52,13 +53,13 @@ struct Subject {
 }
 
 enum Way {
-    /// A consumer that runs on; it stamps when its receive has returned.
+    /// A consumer that keeps running; it stamps the return of its receive.
     Running { sender: Sender, stamps: Stamps, _process: Guard },
-    /// A command that is started for each message; its output is stamped when it arrives here.
+    /// A command started for each message; the bench stamps its output on arrival.
     Command { program: PathBuf, sender: Sender, queue: PathBuf },
 }
 
-/// Who publishes.
+/// The publishing side.
 enum Sender {
     Ours(Spool, Name),
     Bare { home: PathBuf, power: bool },
@@ -73,7 +74,7 @@ impl Sender {
         Ok(Self::Ours(spool, mailbox))
     }
 
-    /// The publish counts: from before it to the receive.
+    /// Measures from before the publish to the return of the receive.
     fn publish(&mut self, number: usize) -> Outcome<u64> {
         match self {
             Self::Ours(spool, mailbox) => {
@@ -170,7 +171,7 @@ fn start(home: &Path, durability: Durability) -> Outcome<Vec<Subject>> {
     Ok(subjects)
 }
 
-/// A server whose consumer waits; SQLite cannot.
+/// A server whose consumer waits; SQLite cannot wait.
 fn waiting_peer(home: &Path, peer: Peer) -> Outcome<Subject> {
     let address = peer.address.to_str().ok_or("a path that is no text")?;
     let stamps = Stamps::new(home, &format!("wait-{}", peer.role()))?;
@@ -198,7 +199,7 @@ fn measure(subjects: &mut [Subject], each: usize) -> Outcome<()> {
     for round in 0..ROUNDS {
         for turn in 0..each {
             for subject in &mut *subjects {
-                // To start a command takes longer than all the rest.
+                // Starting a command takes longer than all other steps.
                 if matches!(subject.way, Way::Command { .. }) && turn % 4 != 0 {
                     continue;
                 }
@@ -211,7 +212,7 @@ fn measure(subjects: &mut [Subject], each: usize) -> Outcome<()> {
     Ok(())
 }
 
-/// Waits as `ensemble recv --wait` does: listens, looks, sleeps.
+/// Waits as `ensemble recv --wait` does: watch, look, sleep.
 pub fn consumer(queue: &str, stamps: &str) -> Outcome<()> {
     let stamps = Stamper::new(stamps)?;
     end_with_parent();
@@ -231,7 +232,7 @@ pub fn consumer(queue: &str, stamps: &str) -> Outcome<()> {
     }
 }
 
-/// The limit: nothing but a blocking read, a rename and a read.
+/// The limit: a blocking read, a rename and a read.
 pub fn bare_consumer(home: &str, stamps: &str) -> Outcome<()> {
     let (home, stamps) = (Path::new(home), Stamper::new(stamps)?);
     end_with_parent();

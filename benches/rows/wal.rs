@@ -1,5 +1,5 @@
-//! The write-ahead log against a sync of each file and directory, in turns, at `power`: in one process,
-//! and with four senders and four consumers.
+//! Compares the write-ahead log with a sync of each file and directory, in turns, at `power`: in
+//! one process, and with four senders and four consumers.
 
 use std::path::Path;
 use std::time::Duration;
@@ -96,7 +96,7 @@ fn together(what: &str, bytes: usize) -> Outcome<()> {
         floor.push(vec![rates[0]], vec![appends / 2.0]);
         for (peer, pairs) in &mut others {
             let theirs = peer.together(home.path(), bytes, window)?.unwrap_or_default();
-            // Senders may keep takers from a lock for a whole round; that is no win of ours.
+            // Senders may keep consumers from a lock for a whole round; that is not a gain of ours.
             if theirs > 0.0 {
                 pairs.push(vec![rates[0]], vec![theirs]);
             }

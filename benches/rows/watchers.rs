@@ -1,5 +1,5 @@
-//! From a rename to the handler in another process: ours against every other way to watch a
-//! directory, in turns, idle and while every processor is busy.
+//! Measures from a rename to the handler in another process: ours against other ways to watch a
+//! directory, in turns, idle and with every processor busy.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,11 +12,12 @@ use crate::support::latency::{self, Latency};
 use crate::support::process::{Guard, Stamps, in_role, watcher};
 use crate::support::{Outcome, Spread, go_on, micros, now_ns, place, size, table};
 
-/// Rounds, in each of which everybody has the same number of turns.
+/// Rounds; each subject has the same number of turns in a round.
 const ROUNDS: usize = 20;
 
 pub fn run() -> Outcome<()> {
-    // Those that look once a second take half a second a sample: one a round is what time allows.
+    // A subject that polls once a second takes half a second a sample, so it gets one sample a
+    // round.
     let each = size("ENSEMBLE_BENCH_WATCHERS", 300).div_ceil(ROUNDS);
     for loaded in [false, true] {
         let home = place::on_disk()?;
@@ -29,7 +30,7 @@ pub fn run() -> Outcome<()> {
         measure(&mut subjects, each)?;
         for subject in &subjects {
             if let Some(why) = &subject.silent {
-                table::note(&format!("{} is left out from there on: {why}", subject.name));
+                table::note(&format!("{} is left out after this error: {why}", subject.name));
             }
             latency::line(subject.name, &subject.latency, &subjects[0].latency);
         }
@@ -39,11 +40,11 @@ pub fn run() -> Outcome<()> {
 
 struct Subject {
     name: &'static str,
-    /// Where files are made, and where they are renamed to.
+    /// Directory in which files are made, and the directory they are renamed to.
     tmp: PathBuf,
     dir: PathBuf,
     ears: Ears,
-    /// Samples in a round are so many of all.
+    /// Fraction of all samples that one round takes.
     share: usize,
     /// The longest pause before a sample, in microseconds.
     gap: u64,
@@ -65,7 +66,7 @@ impl Subject {
     }
 }
 
-/// Ours first; what cannot be started is left out with one line.
+/// Our subject comes first; each subject that fails to start is reported in one line.
 fn start(home: &Path) -> Outcome<Vec<Subject>> {
     let subject = |name, dir: &Path, (ears, process): (Ears, Option<Guard>)| {
         let (latency, dir) = (Latency::default(), dir.to_owned());
@@ -101,7 +102,7 @@ fn start(home: &Path) -> Outcome<Vec<Subject>> {
         let dir = place::child(home, key)?;
         let mut poll = subject(name, &dir, role_ears(home, key, "poll", &dir, &[millis])?)?;
         poll.share = share;
-        // A sample ends with a look: the next must not begin at the same time after each.
+        // A sample ends at a poll: the next must not start at a fixed time after it.
         poll.gap = millis.parse::<u64>()? * 1_000;
         subjects.push(poll);
     }
@@ -126,7 +127,8 @@ fn role_ears(
     Ok((Ears::Stamps(stamps), Some(process)))
 }
 
-/// The whole watcher: a report lands, and a raw reader stamps when its message is in the mailbox.
+/// The whole watcher: a report lands, and a raw reader stamps the arrival of its message in the
+/// mailbox.
 fn routed(home: &Path) -> Outcome<(PathBuf, (Ears, Option<Guard>))> {
     let project = place::child(home, "project")?;
     let mut options = Options::default();
@@ -144,7 +146,7 @@ fn routed(home: &Path) -> Outcome<(PathBuf, (Ears, Option<Guard>))> {
 
 fn measure(subjects: &mut [Subject], each: usize) -> Outcome<()> {
     let mut spread = Spread::new();
-    // The first files warm everybody up.
+    // The first files warm up every subject.
     for round in 0..=ROUNDS {
         for turn in 0..each {
             for subject in subjects.iter_mut().filter(|s| s.silent.is_none()) {
@@ -167,7 +169,7 @@ fn measure(subjects: &mut [Subject], each: usize) -> Outcome<()> {
     Ok(())
 }
 
-/// A loop that lists a directory again and again: what one writes who knows of nothing else.
+/// A loop that lists a directory repeatedly, as a program without file notification does.
 pub fn poll(dir: &str, stamps: &str, millis: &str) -> Outcome<()> {
     use crate::support::process::{Stamper, end_with_parent};
     let pause = Duration::from_millis(millis.parse()?);

@@ -1,4 +1,5 @@
-//! Other watchers of a directory, each driven as closely as it allows, and who stamps.
+//! Other watchers of a directory, each driven as directly as it allows, and the origin of their
+//! stamps.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -10,24 +11,24 @@ use crate::support::peer::{self, Lines};
 use crate::support::process::{Guard, PATIENCE, Stamps};
 use crate::support::{Outcome, go_on, now_ns};
 
-/// How others say that they have seen a file.
+/// How another watcher reports a file.
 pub enum Ears {
-    /// A role of this program stamps.
+    /// A role of this program takes the stamp.
     Stamps(Stamps),
-    /// As [`Ears::Stamps`], but the file has another name when it is seen.
+    /// As [`Ears::Stamps`], but the reported file has another name.
     Any { stamps: Stamps, _reader: Option<Guard> },
-    /// The handler itself stamps: `CLOCK_MONOTONIC in ns` and the name.
+    /// The handler takes the stamp: `CLOCK_MONOTONIC in ns` and the name.
     Own(Lines),
     /// The handler stamps with the wall clock: `seconds.micros` and the name.
     Wall(Lines),
-    /// The line is stamped when it arrives here: to be heard takes another wake-up.
+    /// The bench stamps the line on arrival, which costs another wake-up.
     Arrival(Lines),
     /// As [`Ears::Arrival`], from watchman's socket.
     Watchman(Watchman),
 }
 
 impl Ears {
-    /// When `name` was seen, which was renamed after `began`.
+    /// Time at which the watcher saw `name`, which was renamed after `began`.
     pub fn heard(&self, name: &str, began: u64) -> Outcome<u64> {
         loop {
             let (stamp, line) = match self {
@@ -55,25 +56,25 @@ impl Ears {
         }
     }
 
-    /// Waits for the line that says that it listens.
+    /// Waits for the line that reports readiness.
     fn ready(self) -> Outcome<Self> {
         self.heard("ready", 0)?;
         Ok(self)
     }
 }
 
-/// The monotonic time of a moment of the wall clock that was just now.
+/// Converts a recent wall-clock time to monotonic time.
 fn from_wall(stamp: &str) -> Outcome<u64> {
     let (seconds, micros) = stamp.split_once(['.', ',']).ok_or("no fraction of a second")?;
     let stamp = seconds.parse::<u64>()? * 1_000_000_000 + micros.parse::<u64>()? * 1_000;
-    // Between the two readings of the clocks lie some ten nanoseconds.
+    // Some ten nanoseconds lie between the two clock readings.
     let (wall, mono) = (SystemTime::now().duration_since(UNIX_EPOCH)?, now_ns());
     Ok(mono.saturating_sub(u64::try_from(wall.as_nanos())?.saturating_sub(stamp)))
 }
 
 pub struct Other {
     pub name: &'static str,
-    /// Gets the directory to watch, and one for its own files.
+    /// Receives the watched directory, and one for its own files.
     pub start: fn(&Path, &Path) -> Outcome<Ears>,
 }
 
@@ -88,7 +89,7 @@ pub const OTHERS: [Other; 8] = [
     Other { name: "fs.watch of node", start: |dir, _| fs_watch(dir) },
 ];
 
-/// The loop of shell scripts, all in one bash: no process is started for a file.
+/// The usual shell loop, all in one bash: it starts no process for a file.
 const LOOP: &str = r#"
 exec 3< <(exec "$2" "${@:3}" -m -q -e moved_to --format %f "$1" 2>&1)
 # It says nothing once it watches if it is quiet: the kernel knows.
@@ -127,7 +128,7 @@ fn fs_watch(dir: &Path) -> Outcome<Ears> {
     Ears::Own(Lines::start(&mut node("fs_watch_reader.mjs", dir)?)?).ready()
 }
 
-/// It only tells its events, and starts nothing for them.
+/// It only prints events and starts no process.
 fn watchexec(dir: &Path, more: &[&str]) -> Outcome<Ears> {
     let mut command = peer::command("watchexec")?;
     command.args(["--only-emit-events", "--emit-events-to=json-stdio", "--no-vcs-ignore"]);
@@ -138,14 +139,14 @@ fn watchexec(dir: &Path, more: &[&str]) -> Outcome<Ears> {
     Ok(Ears::Arrival(lines))
 }
 
-/// Until the kernel knows of an inotify watch of the process.
+/// Waits until the kernel lists an inotify watch of the process.
 pub fn until_it_watches(process: u32) -> Outcome<()> {
     let began = now_ns();
     let infos = format!("/proc/{process}/fdinfo");
     while now_ns() - began < PATIENCE.as_nanos() as u64 {
         go_on()?;
         for info in std::fs::read_dir(&infos)? {
-            // A descriptor may be closed meanwhile.
+            // A descriptor may close meanwhile.
             let text = std::fs::read_to_string(info?.path()).unwrap_or_default();
             if text.contains("inotify wd:") {
                 return Ok(());
@@ -153,10 +154,10 @@ pub fn until_it_watches(process: u32) -> Outcome<()> {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-    Err("it does not begin to watch".into())
+    Err("it does not start watching".into())
 }
 
-/// Its server, and the connection with the subscription.
+/// The watchman server, and the connection with the subscription.
 pub struct Watchman {
     lines: Socket,
     _server: Guard,
@@ -170,7 +171,7 @@ impl Socket {
     fn next(&self) -> Outcome<(u64, String)> {
         let mut line = String::new();
         if self.stream.borrow_mut().read_line(&mut line)? == 0 {
-            return Err("its server has ended".into());
+            return Err("its server closed the connection".into());
         }
         Ok((now_ns(), line))
     }
@@ -200,7 +201,7 @@ fn watchman(dir: &Path, home: &Path, settle: Option<u32>) -> Outcome<Ears> {
     let stream = super::peers::connect(&socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let lines = Socket { stream: BufReader::new(stream).into() };
-    // Its names are those of real paths.
+    // watchman reports real paths.
     let dir = dir.canonicalize()?;
     lines.ask(&serde_json::json!(["watch", dir]))?;
     lines.ask(&serde_json::json!(["subscribe", dir, "bench", { "fields": ["name"] }]))?;

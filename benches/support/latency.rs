@@ -1,11 +1,12 @@
-//! Latencies of several subjects that take turns, and processes that keep the machine busy meanwhile.
+//! Latencies of several subjects measured in turns, and processes that keep the machine busy
+//! meanwhile.
 
 use std::process::Command;
 
 use super::process::{Guard, ROLE, end_with_parent};
 use super::{Outcome, Summary, table};
 
-/// One subject's samples in microseconds, a list a round.
+/// One subject's samples in microseconds, one list for each round.
 #[derive(Debug, Default)]
 pub struct Latency {
     rounds: Vec<Vec<f64>>,
@@ -24,7 +25,7 @@ impl Latency {
         all
     }
 
-    /// Median of a round over that of another subject's, round by round.
+    /// Ratio of a round's median to that of another subject, round by round.
     fn ratio_to(&self, ours: &Self) -> Option<Summary> {
         let median = |samples: &Vec<f64>| Summary::of(samples).map(|summary| summary.median);
         let both = self.rounds.iter().zip(&ours.rounds);
@@ -33,7 +34,7 @@ impl Latency {
     }
 }
 
-/// The head of such a table.
+/// Prints the head of such a table.
 pub fn heading(title: &str) {
     println!("\n{title}");
     println!(
@@ -42,13 +43,14 @@ pub fn heading(title: &str) {
     );
 }
 
-/// One subject against ours.
+/// Prints one subject against ours.
 pub fn line(what: &str, subject: &Latency, ours: &Latency) {
     let all = subject.all();
     let Some(last) = all.len().checked_sub(1) else {
         return table::note(&format!("{what}: no samples"));
     };
-    // The smallest sample that so many are not above: with few samples the last two are the largest.
+    // The smallest sample with at most this share of samples above it. With few samples the last
+    // two percentiles equal the maximum.
     let at = |share: f64| all[((share * all.len() as f64).ceil() as usize).clamp(1, last + 1) - 1];
     let ratio = subject.ratio_to(ours).map_or_else(String::new, |ratio| {
         format!("{:.2} x ({:.2}-{:.2})", ratio.median, ratio.p10, ratio.p90)
@@ -62,12 +64,12 @@ pub fn line(what: &str, subject: &Latency, ours: &Latency) {
     );
 }
 
-/// A process of usual priority for each processor, which do nothing but keep it busy.
+/// One busy process of usual priority for each processor.
 pub fn load() -> Outcome<Vec<Guard>> {
     let processors = std::thread::available_parallelism()?.get();
     let mut busy = Vec::new();
     for _ in 0..processors {
-        // Whoever runs the bench with a higher priority must not raise these.
+        // A bench started with a higher priority must not raise theirs.
         let mut command = match super::peer::find("chrt") {
             Ok(chrt) => {
                 let mut command = Command::new(chrt);
@@ -81,7 +83,7 @@ pub fn load() -> Outcome<Vec<Guard>> {
     Ok(busy)
 }
 
-/// One of them.
+/// The loop of one busy process.
 pub fn busy() -> Outcome<()> {
     end_with_parent();
     let mut number = 1_u64;

@@ -1,9 +1,8 @@
-//! What all rows of the table share: samples in pairs, their summary, the clock, places and
-//! processes.
+//! Shared by all rows of the table: paired samples, their summary, the clock, places and processes.
 //!
-//! A harness of our own, since the known ones (criterion, divan) measure one subject to its end
-//! and then the next. On a machine with neighbours that compares two minutes, not two programs. Here
-//! ours and its limit take turns within each round, so that a ratio survives what an absolute
+//! The harness is our own, because criterion and divan measure one subject to its end and then the
+//! next. On a machine with neighbours, that compares two minutes rather than two programs. Here
+//! ours and its limit take turns within each round. Their ratio stays stable where an absolute
 //! number does not.
 
 pub mod latency;
@@ -20,10 +19,10 @@ use std::sync::{Arc, OnceLock};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// What fails ends the row, not the table.
+/// An error ends the row, not the table.
 pub type Outcome<T> = Result<T, Box<dyn Error>>;
 
-/// CLOCK_MONOTONIC in nanoseconds: the same in every process of this machine.
+/// CLOCK_MONOTONIC in nanoseconds, equal in every process of this machine.
 pub fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs()
@@ -49,13 +48,13 @@ pub fn sizes(variable: &str, usual: &[usize]) -> Outcome<Vec<usize>> {
     }
 }
 
-/// Ends the row after Ctrl-C, so that everything it has started is ended by its guard.
+/// Ends the row after Ctrl-C, so that guards end every process it started.
 pub fn go_on() -> Outcome<()> {
     static INTERRUPTED: OnceLock<Arc<AtomicBool>> = OnceLock::new();
     let flag = INTERRUPTED.get_or_init(|| {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            // Without it Ctrl-C ends us at once, as it would have anyway.
+            // If this fails, Ctrl-C ends the process at once, as it does by default.
             let _ = signal_hook::flag::register(signal, Arc::clone(&flag));
         }
         flag
@@ -63,7 +62,7 @@ pub fn go_on() -> Outcome<()> {
     if flag.load(Ordering::Relaxed) { Err("interrupted".into()) } else { Ok(()) }
 }
 
-/// Numbers that only spread things out.
+/// Pseudo-random numbers that only spread the samples.
 pub struct Spread(u64);
 
 impl Spread {
@@ -79,13 +78,13 @@ impl Spread {
         low + self.0 % (high - low + 1)
     }
 
-    /// Sleeps for a time between two numbers of microseconds.
+    /// Sleeps for a random time between two numbers of microseconds.
     pub fn pause(&mut self, low: u64, high: u64) {
         std::thread::sleep(std::time::Duration::from_micros(self.between(low, high)));
     }
 }
 
-/// The middle and the edges of some samples.
+/// Median and percentiles of samples.
 #[derive(Clone, Copy, Debug)]
 pub struct Summary {
     pub median: f64,
@@ -103,7 +102,7 @@ impl Summary {
     }
 }
 
-/// Samples of two subjects that took turns: one round, one entry.
+/// Samples of two subjects measured in turns: one entry for each round.
 #[derive(Debug, Default)]
 pub struct Pairs {
     rounds: Vec<(Vec<f64>, Vec<f64>)>,
@@ -126,7 +125,7 @@ impl Pairs {
         Summary::of(&self.rounds.iter().flat_map(|r| &r.1).copied().collect::<Vec<_>>())
     }
 
-    /// Ours over the limit, round by round.
+    /// Ours divided by the limit, round by round.
     pub fn ratio(&self) -> Option<Summary> {
         let median = |samples: &[f64]| Summary::of(samples).map(|s| s.median);
         let ratios = self.rounds.iter().filter_map(|(a, b)| Some(median(a)? / median(b)?));

@@ -1,5 +1,6 @@
-//! Several senders that receive, each a connection; on both sides one stream for all of them. They keep all
-//! processors busy, so it is processor time that counts: of the server and of the clients, beside the rate.
+//! Several clients that send and receive, one connection each, over one stream on either side. They
+//! keep all processors busy, so the row reports processor time of the server and the clients beside
+//! the rate.
 
 use std::time::Instant;
 
@@ -7,13 +8,13 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::{Bare, MESSAGES, Ours, Outcome, ROUNDS, Server, row};
 
-/// Senders and receivers at a time.
+/// Clients at a time.
 const WORKERS: usize = 4;
 
-/// What one turn of one side took.
+/// Measurements of one turn of one side.
 #[derive(Clone, Copy)]
 struct Turn {
-    /// Messages a second that all send and receive together.
+    /// Messages a second that all clients send and receive together.
     rate: f64,
     /// Processor time of the server and of the clients, in microseconds a message.
     server: f64,
@@ -61,7 +62,7 @@ fn turn<T: Sync>(
     })
 }
 
-/// Seconds of processor time that this process has used.
+/// Processor time used by this process, in seconds.
 fn own_cpu() -> f64 {
     let spent = clock_gettime(ClockId::ProcessCPUTime);
     spent.tv_sec as f64 + spent.tv_nsec as f64 / 1e9

@@ -1,5 +1,5 @@
-//! One server and many agents: what it costs, measured, and a simulation of a day's busiest minutes with
-//! the costs of the same run. docs/scale.md tells what follows.
+//! Measures the cost of one server with many agents. Then simulates a day's busiest minutes with
+//! the costs of the same run. docs/scale.md states the results.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use ensemble_core::spool::Settings;
 
 use super::{Outcome, Server};
 
-/// A connection of a host, and the mailboxes of its agents.
+/// Connection of a host, and the mailboxes of its agents.
 type Host = (NatsTransport, Vec<Name>);
 
 /// A number from the environment.
@@ -17,23 +17,23 @@ fn setting(variable: &str, default: usize) -> Outcome<usize> {
     std::env::var(variable).map_or(Ok(default), |text| Ok(text.parse()?))
 }
 
-/// What the server's processors spend on each thing, in microseconds, in a team of a certain size.
+/// Microseconds of the server's processors for each operation, in a team of a certain size.
 #[derive(Clone, Copy, Debug, Default)]
 struct Costs {
     /// Mailboxes of the team, each followed once.
     team: f64,
-    /// Sending to a mailbox that is followed: one version.
+    /// Sending to a followed mailbox: one version.
     publish: f64,
     /// Receiving, settling, extending: one version.
     change: f64,
-    /// Following a mailbox from now on.
+    /// Starting to follow a mailbox.
     follow: f64,
-    /// Asking for news of a mailbox that is followed.
+    /// Requesting news of a followed mailbox.
     look: f64,
 }
 
 impl Costs {
-    /// In a team of another size, on the line through this and another measurement.
+    /// Costs in a team of another size, on the line through this and another measurement.
     fn at(&self, other: &Self, team: f64) -> Self {
         let share = (team - self.team) / (other.team - self.team);
         let on_line = |one: f64, two: f64| (two - one).mul_add(share, one).max(0.0);
@@ -47,26 +47,27 @@ impl Costs {
     }
 }
 
-/// Measures many agents in small teams, and a tenth of them in one large team; then the simulation.
+/// Measures many agents in small teams, then a tenth of them in one large team, then simulates.
 pub(super) fn scale(body: &str) -> Outcome<()> {
     let agents = setting("ENSEMBLE_BENCH_AGENTS", 10_000)?;
     let teams = setting("ENSEMBLE_BENCH_TEAMS", 100)?;
     let small = measure(agents, teams, body)?;
     let large = measure(agents / 10, 1, body)?;
     if follows_teams() {
-        // What follows is a simulation of hosts that follow each mailbox by itself.
+        // The simulation below has hosts that follow each mailbox separately.
         return Ok(());
     }
     simulate(&small, &large, agents)
 }
 
-/// Whether each host follows its team over one consumer, as watchers do; else each mailbox by itself.
+/// Whether each host follows its team over one consumer, as watchers do, or each mailbox
+/// separately.
 fn follows_teams() -> bool {
     std::env::var("ENSEMBLE_BENCH_FOLLOW").is_ok_and(|which| which == "team")
 }
 
-/// Every agent is sent a message, which its host receives and settles. A host is a connection that
-/// follows its agents' mailboxes; each team has one.
+/// Sends a message to every agent; its host receives and settles it. A host is a connection that
+/// follows its agents' mailboxes. Each team has one.
 fn measure(agents: usize, teams: usize, body: &str) -> Outcome<Costs> {
     let server = Server::start()?;
     let mut all = Vec::new();
@@ -94,7 +95,7 @@ fn measure(agents: usize, teams: usize, body: &str) -> Outcome<Costs> {
     };
     let look = |queue: &NatsTransport, name: &Name| {
         if queue.receive(name, name)?.is_some() {
-            return Err("a message that nobody has sent".into());
+            return Err("no message sent".into());
         }
         Ok(())
     };
@@ -118,8 +119,8 @@ fn measure(agents: usize, teams: usize, body: &str) -> Outcome<Costs> {
     })
 }
 
-/// Does something for every agent, all hosts at once. Returns what the server's processors have
-/// spent on each, in microseconds, and how long all took, in seconds.
+/// Runs an operation for every agent, all hosts at once. Returns the server's processor time for
+/// each, in microseconds, and the total time in seconds.
 fn for_each(
     server: &Server,
     all: &[Host],
@@ -147,7 +148,7 @@ fn for_each(
     Ok((each, seconds))
 }
 
-/// The share of a core that the server takes while nobody does anything.
+/// Share of a core that the idle server uses.
 fn idle(server: &Server) -> Outcome<f64> {
     let before = server.cpu()?;
     let idle = Duration::from_secs(10);
@@ -157,25 +158,25 @@ fn idle(server: &Server) -> Outcome<f64> {
     Ok(share)
 }
 
-/// Seconds between two looks of a watcher at the leases of every mailbox of its team.
+/// Seconds between two lease observations of a watcher over its team's mailboxes.
 const LEASE_LOOK: f64 = 30.0;
-/// Seconds between two extensions of a message that is worked on: half of a lease.
+/// Seconds between two extensions of a held message: half of a lease.
 const EXTENSION: f64 = 150.0;
-/// Seconds that an agent works on a task: any time between these.
+/// Range of seconds that an agent works on a task.
 const TASK: (f64, f64) = (300.0, 1500.0);
 /// Simulated seconds.
 const SPAN: f64 = 3600.0;
 
-/// One thing that the server does, and when it is asked for it.
+/// One server operation, and the time of its request.
 #[derive(Clone, Copy)]
 struct Asked {
     at: f64,
     microseconds: f64,
 }
 
-/// Agents in teams work on a task, report, and get the next one; the server does what they ask one
-/// thing after the other, at the costs measured. Every watcher follows every mailbox of its team and
-/// looks at it. Chance follows from a fixed seed.
+/// Agents in teams work on a task, report, and get the next one. The server handles their requests
+/// one after the other, at the measured costs. Every watcher follows and observes every mailbox of
+/// its team. Random numbers come from a fixed seed.
 fn simulate(small: &Costs, large: &Costs, agents: usize) -> Outcome<()> {
     println!("\nsimulated: {agents} agents, {SPAN:.0} s, one processor, costs as measured above");
     println!("teams of, hosts of a team      asked /s     busy   wait p99    longest   all anew");
@@ -217,7 +218,7 @@ fn simulate(small: &Costs, large: &Costs, agents: usize) -> Outcome<()> {
     Ok(())
 }
 
-/// One after the other, in the order of asking.
+/// Handles requests one after the other, in the order of arrival.
 fn serve(what: &str, anew: f64, mut asked: Vec<Asked>) -> Outcome<()> {
     asked.sort_by(|a, b| a.at.total_cmp(&b.at));
     let (mut free, mut busy, mut waits) = (0.0_f64, 0.0, Vec::with_capacity(asked.len()));
@@ -228,7 +229,7 @@ fn serve(what: &str, anew: f64, mut asked: Vec<Asked>) -> Outcome<()> {
         busy += microseconds / 1e6;
     }
     waits.sort_by(f64::total_cmp);
-    let longest = waits.last().copied().ok_or("nobody has asked")?;
+    let longest = waits.last().copied().ok_or("no requests were simulated")?;
     let (rate, share) = (asked.len() as f64 / SPAN, busy / SPAN * 100.0);
     if share >= 100.0 {
         println!(

@@ -1,5 +1,6 @@
-//! Senders while somebody else hears of every message, as a team's watcher does: ours with a watcher of
-//! ours, bare async-nats with an ordered consumer of its own. Each hears in a thread of its own.
+//! Senders while another client receives notice of every message, as a team's watcher does.
+//! Compares our watcher with bare async-nats and an ordered consumer. Each listens in a thread of
+//! its own.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,12 +15,12 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::{LOOK_INTERVAL, Ours, Outcome};
 
-/// How long a watcher listens before it looks whether it is to end.
+/// Time a watcher listens before it checks whether to stop.
 const LISTEN: Duration = Duration::from_millis(100);
-/// How long everything may take to be heard.
+/// Time limit for all notices to arrive.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Ends what listens when it is dropped.
+/// Stops the listener when dropped.
 struct Listener {
     over: Arc<AtomicBool>,
     heard: Arc<AtomicU64>,
@@ -27,7 +28,7 @@ struct Listener {
 }
 
 impl Listener {
-    /// `listen` returns how many more it has heard, `None` if it cannot go on.
+    /// `listen` returns the number of new notices, `None` if it cannot continue.
     fn start(mut listen: impl FnMut() -> Option<u64> + Send + 'static) -> Self {
         let (over, heard) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (ends, counts) = (Arc::clone(&over), Arc::clone(&heard));
@@ -69,7 +70,7 @@ impl Watched {
         Ok(Self { sender, listener })
     }
 
-    /// How often the watcher was told of something.
+    /// Number of notices the watcher received.
     pub fn heard(&self) -> u64 {
         self.listener.heard.load(Ordering::Relaxed)
     }
@@ -109,7 +110,7 @@ impl BareWatched {
         })
     }
 
-    /// Whether everything was heard, once there was time for it.
+    /// Whether all notices arrived within the time limit.
     pub fn has_heard(&self, all: u64) -> bool {
         let deadline = Instant::now() + PATIENCE;
         while self.listener.heard.load(Ordering::Relaxed) < all && Instant::now() < deadline {
@@ -119,7 +120,7 @@ impl BareWatched {
     }
 }
 
-/// An ordered consumer with a connection of its own.
+/// An ordered consumer with its own connection.
 fn listen(url: String) -> Outcome<Listener> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let mut messages = runtime.block_on(async {

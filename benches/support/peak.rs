@@ -1,4 +1,4 @@
-//! How much memory a process has used at most, and what it has used of the processor: as the kernel counts.
+//! A process's peak memory and its processor time, as the kernel counts them.
 
 use std::fs;
 use std::io::{self, Read as _, Write as _};
@@ -9,12 +9,13 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::{Outcome, go_on};
 
-/// Between two looks at a process.
+/// Interval between two looks at a process.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
-/// After so many looks that found it asleep, and no more used than before, it waits for its reader.
+/// A process waits for its reader after this many looks that find it asleep and its usage
+/// unchanged.
 const ASLEEP_LOOKS: u32 = 3;
 
-/// What a process has used, all threads.
+/// Resources used by a process, all threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     pub cpu_ns: u64,
@@ -39,12 +40,12 @@ impl Usage {
     }
 }
 
-/// From now on the kernel counts anew which pages a process touches.
+/// Resets the kernel's count of the pages that a process touches.
 pub fn forget_touched(pid: u32) -> Outcome<()> {
     Ok(fs::write(format!("/proc/{pid}/clear_refs"), "1")?)
 }
 
-/// What a process has touched since, in KiB: its own pages and those of files.
+/// KiB that a process has touched since: its own pages and those of files.
 pub fn touched_kib(pid: u32) -> Outcome<u64> {
     let maps = fs::read_to_string(format!("/proc/{pid}/smaps"))?;
     let rows = maps.lines().filter(|row| row.starts_with("Referenced:"));
@@ -56,15 +57,15 @@ fn field(status: &str, name: &str) -> Outcome<u64> {
     Ok(row.split_whitespace().next().ok_or("no value")?.parse()?)
 }
 
-/// The most memory that a command has used up to its answer, in KiB. It is made to write into a pipe that is
-/// full, and looked at while it waits there: what has ended can no longer be asked, and what the kernel
-/// tells of dead children counts the memory of their parent, too.
+/// Peak memory of a command up to its answer, in KiB. The command writes into a full pipe and is
+/// inspected while it waits there. The kernel keeps no such figures after exit. Its figures for
+/// dead children include the parent's memory.
 pub fn of_command(mut command: Command) -> Outcome<u64> {
     let (mut reader, writer) = io::pipe()?;
     fill(&writer)?;
     command.stdin(Stdio::null()).stdout(writer).stderr(Stdio::null());
     let mut child = command.spawn()?;
-    // The end that it holds would keep the pipe open.
+    // This end of the pipe would keep it open.
     drop(command);
     let peak = peak_when_asleep(&mut child);
     if peak.is_err() {
@@ -93,7 +94,7 @@ fn peak_when_asleep(child: &mut Child) -> Outcome<u64> {
     Ok(before.peak_kib)
 }
 
-/// Fills a pipe until nothing fits into it.
+/// Fills a pipe up to its capacity.
 fn fill(mut writer: &io::PipeWriter) -> Outcome<()> {
     let flags = fcntl_getfl(writer)?;
     fcntl_setfl(writer, flags | OFlags::NONBLOCK)?;

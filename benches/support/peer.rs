@@ -1,4 +1,5 @@
-//! Programs of others: where benches/peers.sh has put them, and what they say line by line.
+//! Third-party programs: their location below benches/peers.sh's directory, and their output by
+//! line.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -8,19 +9,19 @@ use std::sync::mpsc::{Receiver, channel};
 use super::process::{Guard, PATIENCE};
 use super::{Outcome, now_ns, place};
 
-/// Where Debian puts servers, though it is not on everybody's PATH.
+/// Directories in which Debian puts servers, not on every user's PATH.
 const SERVERS: [&str; 2] = ["/usr/sbin", "/usr/local/sbin"];
 
-/// What benches/peers.sh installs into.
+/// The directory into which benches/peers.sh installs.
 pub fn directory() -> Outcome<PathBuf> {
     if let Some(directory) = std::env::var_os("ENSEMBLE_BENCH_PEERS") {
         return Ok(PathBuf::from(directory));
     }
     let profile = place::beside_this_program()?;
-    Ok(profile.parent().ok_or("the build lies nowhere")?.join("peers"))
+    Ok(profile.parent().ok_or("the build has no directory")?.join("peers"))
 }
 
-/// A program of a peer: from the peers' directory, else from the PATH, or one whose path is known.
+/// A peer's program: from the peers' directory, else from the PATH, or given by its path.
 pub fn find(name: &str) -> Outcome<PathBuf> {
     let home = directory()?;
     let own = [home.join("bin"), home.join("venv/bin")];
@@ -31,7 +32,7 @@ pub fn find(name: &str) -> Outcome<PathBuf> {
         .ok_or_else(|| format!("{name} is not installed (benches/peers.sh installs it)").into())
 }
 
-/// A command for a peer's program. Where there is `setpriv` it dies with this program, however that ends.
+/// A command for a peer's program. With `setpriv` the kernel ends it when this program ends.
 pub fn command(name: &str) -> Outcome<Command> {
     let program = find(name)?;
     Ok(match find("setpriv") {
@@ -44,7 +45,7 @@ pub fn command(name: &str) -> Outcome<Command> {
     })
 }
 
-/// Our own script that drives a peer, run by the Python in which the peers are installed.
+/// Our script that drives a peer, run by the Python in which the peers are installed.
 pub fn script(name: &str) -> Outcome<Command> {
     let python = directory()?.join("venv/bin/python");
     if !python.is_file() {
@@ -60,7 +61,7 @@ pub fn ours(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../benches/peers").join(name)
 }
 
-/// A process whose lines are stamped when they arrive.
+/// A process whose lines are stamped on arrival.
 pub struct Lines {
     lines: Receiver<(u64, String)>,
     guard: Guard,
@@ -83,9 +84,9 @@ impl Lines {
         Ok(Self { lines, guard })
     }
 
-    /// The next line, and when it came.
+    /// The next line, and its arrival time.
     pub fn next(&self) -> Outcome<(u64, String)> {
-        self.lines.recv_timeout(PATIENCE).map_err(|_| "it has said nothing, or has ended".into())
+        self.lines.recv_timeout(PATIENCE).map_err(|_| "it printed no line, or has ended".into())
     }
 
     /// The process itself.

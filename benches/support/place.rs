@@ -1,4 +1,4 @@
-//! Where to measure: directories that vanish with their owner, on the disk and in memory.
+//! Places to measure: directories removed when dropped, on the disk and in memory.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +6,7 @@ use tempfile::TempDir;
 
 use super::Outcome;
 
-/// A directory on the disk that holds the build, or on the one that ENSEMBLE_BENCH_DIR names.
+/// A directory on the disk that holds the build, or on the disk that ENSEMBLE_BENCH_DIR names.
 pub fn on_disk() -> Outcome<TempDir> {
     let base = std::env::var_os("ENSEMBLE_BENCH_DIR")
         .map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from);
@@ -14,12 +14,12 @@ pub fn on_disk() -> Outcome<TempDir> {
     Ok(tempfile::Builder::new().prefix("bench-").tempdir_in(base)?)
 }
 
-/// A directory in memory, where there is one.
+/// A directory in memory, where the system has one.
 pub fn in_memory() -> Option<TempDir> {
     tempfile::Builder::new().prefix("ensemble-bench-").tempdir_in("/dev/shm").ok()
 }
 
-/// In memory where possible: for rows whose many files would leave the disk in another state.
+/// In memory where possible: for rows whose many files would change the disk's state.
 pub fn in_memory_or_on_disk() -> Outcome<(TempDir, &'static str)> {
     match in_memory() {
         Some(dir) => Ok((dir, "tmpfs")),
@@ -27,7 +27,8 @@ pub fn in_memory_or_on_disk() -> Outcome<(TempDir, &'static str)> {
     }
 }
 
-/// In memory if that has room for so many bytes, as files and for whoever works with them; else on the disk.
+/// In memory if it has room for this many bytes, as files and for the processes that use them.
+/// Otherwise on the disk.
 pub fn with_room_for(bytes: u64) -> Outcome<(TempDir, &'static str)> {
     let has_room = |dir: &TempDir| {
         let free = rustix::fs::statvfs(dir.path()).ok()?;
@@ -42,10 +43,10 @@ pub fn with_room_for(bytes: u64) -> Outcome<(TempDir, &'static str)> {
     }
 }
 
-/// Where the programs of this build lie: this one is in `deps/` below it.
+/// Directory of this build's programs; this one is in `deps/` below it.
 pub fn beside_this_program() -> Outcome<PathBuf> {
     let this = std::env::current_exe()?;
-    Ok(this.ancestors().nth(2).ok_or("this program lies nowhere")?.to_owned())
+    Ok(this.ancestors().nth(2).ok_or("this program has no directory")?.to_owned())
 }
 
 /// Makes a directory below another.

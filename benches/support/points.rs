@@ -1,4 +1,4 @@
-//! The points of curves: collected while they are measured, printed as a table, kept as CSV.
+//! The points of curves: collected, printed as a table, and kept as CSV.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use super::{Outcome, Summary, table};
 
 /// The first line of the CSV.
 const HEAD: &str = "chart,series,x,x_unit,median,p10,p90,unit,samples";
-/// Where the CSV goes, unless said otherwise.
+/// Default path of the CSV.
 const FILE: &str = "scale.csv";
 
 /// One point of one curve.
@@ -34,12 +34,12 @@ impl Points {
         Self { path, points: Vec::new() }
     }
 
-    /// The points of one place on the axis of one chart.
+    /// The points at one position on the axis of one chart.
     pub fn at(&mut self, chart: &'static str, x: usize, x_unit: &'static str) -> At<'_> {
         At { points: self, chart, x, x_unit }
     }
 
-    /// Prints the curves of a chart, a row each, and what the last point is of the first.
+    /// Prints the curves of a chart, one row each, with the ratio of the last point to the first.
     pub fn print(&self, chart: &str, title: &str) {
         let of_chart: Vec<&Point> = self.points.iter().filter(|p| p.chart == chart).collect();
         let mut xs: Vec<usize> = of_chart.iter().map(|p| p.x).collect();
@@ -63,7 +63,7 @@ impl Points {
         }
     }
 
-    /// Writes what there is by now, so that a part that fails takes no other along.
+    /// Writes the points collected so far, so that a failing part loses no other part's points.
     pub fn write(&self) -> Outcome<()> {
         let mut text = format!("{HEAD}\n");
         for Point { chart, series, x, x_unit, y, unit, samples } in &self.points {
@@ -82,7 +82,7 @@ impl Points {
     }
 }
 
-/// Takes the points of one place on the axis.
+/// Takes the points at one position on the axis.
 pub struct At<'a> {
     points: &'a mut Points,
     chart: &'static str,

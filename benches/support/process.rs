@@ -1,4 +1,4 @@
-//! Other processes: this program in another role, the watcher, and how stamps come back.
+//! Other processes: this program in another role, the watcher, and the channel for their stamps.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
@@ -12,12 +12,12 @@ use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::{Outcome, now_ns, peer};
 
-/// How long anything may take that should take milliseconds.
+/// Time limit for operations that take milliseconds.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 /// The first argument of this program in another role.
 pub const ROLE: &str = "in-role";
 
-/// A process that ends with its guard.
+/// A process that ends when its guard is dropped.
 pub struct Guard {
     child: Child,
     group: bool,
@@ -30,14 +30,14 @@ impl Guard {
         Ok(Self { child, group: false })
     }
 
-    /// Starts a command with a process group of its own, which ends as a whole.
+    /// Starts a command in its own process group, which ends as a whole.
     pub fn start_group(command: &mut Command) -> Outcome<Self> {
         let mut guard = Self::start(command.process_group(0))?;
         guard.group = true;
         Ok(guard)
     }
 
-    /// Starts a command whose output is read, with a process group of its own.
+    /// Starts a command in its own process group and reads its output.
     pub fn with_output(command: &mut Command) -> Outcome<(Self, ChildStdout)> {
         let command = command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn()?;
@@ -45,7 +45,7 @@ impl Guard {
         Ok((Self { child, group: true }, output))
     }
 
-    /// Where it reads.
+    /// The reader of its output.
     pub fn input(&mut self) -> Outcome<&mut ChildStdin> {
         Ok(self.child.stdin.as_mut().ok_or("no stdin")?)
     }
@@ -54,13 +54,13 @@ impl Guard {
         self.child.id()
     }
 
-    /// Waits for the line that says that it is ready.
+    /// Waits for the line that reports readiness.
     pub fn wait_for_line(&mut self, part: &str) -> Outcome<()> {
         let mut lines = BufReader::new(self.child.stderr.take().ok_or("no stderr")?);
         let mut line = String::new();
         while lines.read_line(&mut line)? > 0 {
             if line.contains(part) {
-                // Whatever comes later must not block it.
+                // Later output must not block the process.
                 std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::sink()));
                 return Ok(());
             }
@@ -68,7 +68,7 @@ impl Guard {
         Err(format!("ended before it said `{part}`: {line}").into())
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until the process exits by itself.
     pub fn wait(&mut self) -> Outcome<()> {
         self.child.wait()?;
         Ok(())
@@ -97,7 +97,7 @@ pub fn in_role<S: AsRef<OsStr>>(role: &str, arguments: &[S]) -> Outcome<Guard> {
     Guard::start(&mut command)
 }
 
-/// Lets this process end when the one that has started it does.
+/// Makes this process end when its parent does.
 pub fn end_with_parent() {
     std::thread::spawn(|| {
         let _ = std::io::stdin().read(&mut [0]);
@@ -105,7 +105,7 @@ pub fn end_with_parent() {
     });
 }
 
-/// The watcher as its users run it, on the queue below `home`.
+/// The watcher as users run it, on the queue below `home`.
 pub fn watcher(home: &Path) -> Outcome<Guard> {
     let mut command = peer::command(env!("CARGO_BIN_EXE_ensemble-watch"))?;
     command.arg("--queue").arg(home.join("queue")).env("XDG_CONFIG_HOME", home);
@@ -114,7 +114,7 @@ pub fn watcher(home: &Path) -> Outcome<Guard> {
     Ok(guard)
 }
 
-/// Where stamps of other processes arrive.
+/// Receiver for stamps of other processes.
 pub struct Stamps {
     socket: UnixDatagram,
     path: PathBuf,
@@ -132,7 +132,7 @@ impl Stamps {
         &self.path
     }
 
-    /// The next stamp and what it is about.
+    /// The next stamp and its subject.
     pub fn next(&self) -> Outcome<(u64, String)> {
         let mut buffer = [0; 1024];
         let length = self.socket.recv(&mut buffer)?;
@@ -141,7 +141,7 @@ impl Stamps {
         Ok((stamp.parse()?, what.to_owned()))
     }
 
-    /// As [`Stamps::next`], for so long.
+    /// As [`Stamps::next`], with this time limit.
     pub fn next_within(&self, patience: Duration) -> Option<(u64, String)> {
         self.socket.set_read_timeout(Some(patience)).ok()?;
         let next = self.next().ok();
@@ -150,7 +150,7 @@ impl Stamps {
     }
 }
 
-/// The other end of [`Stamps`].
+/// The sender for [`Stamps`].
 pub struct Stamper(UnixDatagram);
 
 impl Stamper {
@@ -160,9 +160,9 @@ impl Stamper {
         Ok(Self(socket))
     }
 
-    /// Sends a stamp that was taken before.
+    /// Sends a stamp taken earlier.
     pub fn send(&self, stamp: u64, what: &str) {
-        // A parent that is gone needs no stamps.
+        // If the parent is gone, the stamp is not needed.
         let _ = self.0.send(format!("{stamp} {what}").as_bytes());
     }
 

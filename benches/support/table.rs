@@ -1,8 +1,8 @@
-//! One line of the table.
+//! Prints one line of the table.
 
 use super::{Pairs, Summary};
 
-/// What a ratio, or a number, has to be.
+/// The required bound of a ratio or a number.
 #[derive(Clone, Copy, Debug)]
 pub enum Goal {
     AtMost(f64),
@@ -39,12 +39,12 @@ fn cell(summary: Option<Summary>, unit: &str) -> String {
     )
 }
 
-/// The head of a row of pairs.
+/// Prints the head of a row of pairs.
 pub fn heading(title: &str) {
     heading_against(title, "limit");
 }
 
-/// As [`heading`], where what ours is compared with is no limit.
+/// As [`heading`], for a comparison that is not a limit.
 pub fn heading_against(title: &str, what: &str) {
     println!("\n{title}");
     println!(
@@ -56,7 +56,7 @@ pub fn heading_against(title: &str, what: &str) {
     );
 }
 
-/// A row of samples that took turns.
+/// Prints a row of samples measured in turns.
 pub fn pairs(what: &str, unit: &str, pairs: &Pairs, goal: Goal) {
     let ratio = pairs.ratio();
     println!(
@@ -68,24 +68,24 @@ pub fn pairs(what: &str, unit: &str, pairs: &Pairs, goal: Goal) {
     );
 }
 
-/// A row of one number.
+/// Prints a row of one number.
 pub fn value(what: &str, value: f64, unit: &str, goal: Goal) {
     println!("  {what:<46} {:<30} {}", format!("{} {unit}", number(value)), goal.verdict(value));
 }
 
-/// Something to know about the row.
+/// Prints a remark about the row.
 pub fn note(text: &str) {
     println!("  note: {text}");
 }
 
-/// The head of curves: what stands along their axis.
+/// Prints the head of curves with the name of their axis.
 pub fn curve_heading(title: &str, places: &[String]) {
     println!("\n{title}");
     let cells: String = places.iter().map(|place| format!("{place:<26} ")).collect();
     println!("  {:<38} {cells}last / first", "median (p10-p90)");
 }
 
-/// One curve as a row, and what its last point is of its first.
+/// Prints one curve as a row, with the ratio of its last point to its first.
 pub fn curve(what: &str, unit: &str, points: &[Option<Summary>]) {
     let cells: String = points.iter().map(|point| format!("{:<26} ", cell(*point, unit))).collect();
     let ends = (points.first().copied().flatten(), points.last().copied().flatten());

@@ -20,12 +20,12 @@ const WATCHER_LOOK: Duration = Duration::from_secs(1);
 
 /// The requests of the queue, of the kinds that are configured.
 pub(crate) fn requests<'q>(context: &Context, queue: &'q Queue) -> Outcome<Requests<'q>> {
-    Ok(Requests::new(queue.ledger()).with_kinds(context.project()?.kinds()?))
+    Ok(Requests::new(queue.request_store()).with_kinds(context.project()?.kinds()?))
 }
 
 /// A refusal for whoever was refused: its text, and for `--json` who decided what and when.
 pub(crate) fn refused(context: &Context, error: Error) -> Failure {
-    if let Error::Refused(refusal) = &error
+    if let Some(refusal) = error.area::<Refusal>()
         && context.out.is_json()
     {
         let mut object = json!({
@@ -106,7 +106,8 @@ fn carried_out(
             !left().is_zero()
         };
         let recorder = context.recorder()?;
-        if carry_out(project, queue.ledger(), &*recorder, &entry, &mut rest)? == Carried::Elsewhere
+        if carry_out(project, queue.request_store(), &*recorder, &entry, &mut rest)?
+            == Carried::Elsewhere
         {
             waiter.wait(left().min(WATCHER_LOOK));
         }

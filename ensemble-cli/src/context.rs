@@ -21,8 +21,8 @@ use crate::output::Output;
 /// Who is asking, if no flag says it; the first that is set and not empty.
 const AGENT_VARIABLES: [&str; 2] = ["ENSEMBLE_AGENT_ID", "LIZA_AGENT_ID"];
 
-/// Who changes the blackboard, if nobody says.
-const ACTOR: &str = "ensemble";
+/// The name of a person who gives none.
+const OPERATOR: &str = "operator";
 
 /// One run of the command.
 #[derive(Debug)]
@@ -45,6 +45,7 @@ impl Context {
         Self { out, queue, agent, verb, identity, project, log }
     }
 
+    #[cfg(feature = "mcp")]
     /// The same for a server that goes on: who is asking is found out, and what it prints is nobody's.
     pub(crate) fn settled(&self) -> Outcome<Self> {
         self.identity()?;
@@ -64,6 +65,7 @@ impl Context {
         self.queue.as_deref()
     }
 
+    #[cfg(feature = "mcp")]
     /// Who is asking as the flag names it.
     pub(crate) const fn agent_flag(&self) -> Option<&Name> {
         self.agent.as_ref()
@@ -125,8 +127,7 @@ impl Context {
 
     /// How this command keeps a blackboard.
     pub(crate) fn board_options(&self, project: &Project) -> Outcome<BoardOptions> {
-        let actor = self.agent()?.map_or_else(|| ACTOR.to_owned(), |agent| agent.to_string());
-        Ok(self.board_options_for(project, actor))
+        Ok(self.board_options_for(project, self.actor()?.to_string()))
     }
 
     /// The same in another one's name, which must have been checked.
@@ -150,7 +151,7 @@ impl Context {
     /// The worktrees of the blackboard's tasks.
     pub(crate) fn worktrees(&self, board: &Board) -> Outcome<Worktrees> {
         let project = self.project()?;
-        let actor = self.agent()?.map_or_else(|| ACTOR.to_owned(), |agent| agent.to_string());
+        let actor = self.actor()?.to_string();
         Ok(Worktrees::open(board, project.worktree_options(actor, self.log(project)))?)
     }
 
@@ -159,7 +160,16 @@ impl Context {
         Ok(self.log(self.project()?))
     }
 
+    /// The event log itself, for a verb that has to know whether an event was written.
+    pub(crate) fn event_log(&self) -> Outcome<Arc<EventLog>> {
+        Ok(self.open_log(self.project()?))
+    }
+
     fn log(&self, project: &Project) -> Arc<dyn Recorder> {
+        self.open_log(project)
+    }
+
+    fn open_log(&self, project: &Project) -> Arc<EventLog> {
         let open = || Arc::new(EventLog::deferred(&project.logs(), LogOptions::default()));
         Arc::<EventLog>::clone(self.log.get_or_init(open))
     }
@@ -226,11 +236,22 @@ impl Context {
         Ok(None)
     }
 
-    /// Who is asking, for a verb that must know.
+    /// The name to act under, for a verb that a person may run without giving one: `operator`, unless
+    /// that is the name of an agent that is up.
+    pub(crate) fn actor(&self) -> Outcome<Name> {
+        if let Some(agent) = self.agent()? {
+            return Ok(agent);
+        }
+        let operator = Name::new(OPERATOR).map_err(ensemble_core::Error::from)?;
+        self.check_name(&operator)?;
+        Ok(operator)
+    }
+
+    /// The name of an agent, for a verb that acts on what this agent holds.
     pub(crate) fn agent_required(&self) -> Outcome<Name> {
         let unknown = || {
-            Failure::usage("who is asking is not known")
-                .with_hint("say it with `--as NAME` or ENSEMBLE_AGENT_ID")
+            Failure::usage("no agent name: pass --as NAME or set ENSEMBLE_AGENT_ID")
+                .with_hint("this acts on what an agent holds, so it has no default name")
         };
         self.agent()?.ok_or_else(unknown)
     }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use ensemble_core::broker::UnreadMail;
 use ensemble_core::driver::Quarters as _;
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
@@ -12,7 +13,6 @@ use ensemble_core::proto::request::{AtExpiry, SHUTDOWN};
 use ensemble_core::proto::shutdown::{GRACE, Worker};
 use ensemble_core::requests::{Ask, Entry, Requests};
 use ensemble_core::roster::Member;
-use ensemble_core::spool::UnreadMail;
 use ensemble_watch::project::Project;
 use ensemble_watch::{PaneQuarters, Stopper};
 
@@ -163,7 +163,7 @@ impl Leaving<'_> {
     }
 
     fn look(&mut self) -> Outcome<Vec<Event>> {
-        let requests = Requests::new(self.queue.ledger());
+        let requests = Requests::new(self.queue.request_store());
         let mut events = Vec::new();
         for (agent, (entry, end)) in self.open.clone() {
             let id = entry.request.request_id.clone();

@@ -2,9 +2,14 @@
 
 use std::io::{self, Write as _};
 use std::panic::PanicHookInfo;
+use std::path::Path;
 use std::process::ExitCode;
 
 use ensemble_core::Error;
+use ensemble_core::board::BoardError;
+use ensemble_core::message::{NameError, TimestampError};
+use ensemble_core::requests::{Gate, Gated, Undecided};
+use ensemble_watch::project::{CONFIG_FILE, USER_CONFIG};
 
 /// The exit codes. They are part of the contract: none changes its meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,7 +18,7 @@ pub(crate) enum Exit {
     Done = 0,
     /// Refused or failed.
     Failed = 1,
-    /// The command line is wrong.
+    /// The command line is wrong, or a file it names, or the configuration.
     Usage = 2,
     /// Nothing there, or a wait timed out.
     Nothing = 3,
@@ -73,8 +78,24 @@ impl Failure {
         Self::new(Exit::Usage, text)
     }
 
+    /// An error about a file that the command line names: what is wrong in it is a mistake of its caller,
+    /// and no corrupt data.
+    pub(crate) fn input(error: Error) -> Self {
+        match error {
+            Error::Malformed { .. } => Self::usage(error.to_string()),
+            error => error.into(),
+        }
+    }
+
     pub(crate) fn nothing(text: impl Into<String>) -> Self {
         Self::new(Exit::Nothing, text)
+    }
+
+    pub(crate) fn with_exit(mut self, code: Exit) -> Self {
+        if let Self::Told { exit, .. } = &mut self {
+            *exit = code;
+        }
+        self
     }
 
     pub(crate) fn with_hint(mut self, advice: impl Into<String>) -> Self {
@@ -124,19 +145,51 @@ fn tell(line: &str) {
 
 impl From<Error> for Failure {
     fn from(error: Error) -> Self {
-        let hint = match &error {
-            Error::Ambiguous { .. } => Some("`--mailbox NAME` says which"),
-            Error::Invalid { .. } => Some("`ensemble board edit` repairs it"),
-            Error::Fenced { .. } => Some("the lease is somebody else's now: ask for new work"),
-            Error::NoQueue { .. } => Some("`--queue DIR` or ENSEMBLE_QUEUE names another place"),
-            _ => None,
-        };
         let failure = Self::new(exit_for(&error), error.to_string());
-        match hint {
+        match hint_for(&error) {
             Some(hint) => failure.with_hint(hint),
             None => failure,
         }
     }
+}
+
+/// The command that mends an error; the library names none.
+fn hint_for(error: &Error) -> Option<String> {
+    let hint = match error {
+        Error::Ambiguous { .. } => "`--mailbox NAME` says which",
+        Error::Fenced { .. } => "another agent holds the lease now: ask for new work",
+        Error::NoQueue { .. } => {
+            "`ensemble init` creates one; `--queue DIR` or ENSEMBLE_QUEUE names another place"
+        }
+        Error::NoMailbox { nearest, .. } if nearest.is_empty() => {
+            "`ensemble mailbox add` creates it"
+        }
+        Error::NoStep { .. } => "`ensemble step list` shows what there is",
+        Error::Undelivered { .. } => "`ensemble watch` starts a watcher",
+        Error::Area(_) => return area_hint(error),
+        _ => return None,
+    };
+    Some(hint.to_owned())
+}
+
+fn area_hint(error: &Error) -> Option<String> {
+    if let Some(Gated(gate)) = error.area() {
+        return plan_hint(gate);
+    }
+    if error.area::<Undecided>().is_some() {
+        return Some("answer it: `ensemble respond REQUEST --approve` (or --reject)".to_owned());
+    }
+    match error.area()? {
+        BoardError::Missing { .. } => Some("`ensemble board init` creates one".to_owned()),
+        BoardError::Invalid { .. } => Some("`ensemble board edit` repairs it".to_owned()),
+        _ => None,
+    }
+}
+
+/// How an agent opens a plan gate, if that is up to the agent.
+pub(crate) fn plan_hint(gate: &Gate) -> Option<String> {
+    let submit = || format!("`ensemble plan submit FILE --task {}` submits a plan", gate.task_id);
+    gate.needs_plan().then(submit)
 }
 
 impl From<io::Error> for Failure {
@@ -151,16 +204,34 @@ impl From<io::Error> for Failure {
 
 fn exit_for(error: &Error) -> Exit {
     match error {
-        Error::Name(_) | Error::Timestamp(_) => Exit::Usage,
-        Error::NoMessage { .. }
-        | Error::NoStep { .. }
-        | Error::NoBoard { .. }
-        | Error::NotOnBoard { .. } => Exit::Nothing,
-        Error::Malformed { .. } | Error::Invalid { .. } => Exit::Corrupt,
+        Error::Area(_) => exit_for_area(error),
+        Error::NoMessage { .. } | Error::NoStep { .. } => Exit::Nothing,
+        Error::Malformed { path, .. } if is_configuration(path) => Exit::Usage,
+        Error::Malformed { .. } => Exit::Corrupt,
         Error::MissingProgram { .. } => Exit::MissingProgram,
         error if error.is_transient() => Exit::Busy,
         _ => Exit::Failed,
     }
+}
+
+fn exit_for_area(error: &Error) -> Exit {
+    if error.area::<NameError>().is_some() || error.area::<TimestampError>().is_some() {
+        return Exit::Usage;
+    }
+    match error.area() {
+        Some(BoardError::Missing { .. } | BoardError::Unknown { .. }) => Exit::Nothing,
+        Some(BoardError::Invalid { .. }) => Exit::Corrupt,
+        _ if error.is_transient() => Exit::Busy,
+        _ => Exit::Failed,
+    }
+}
+
+/// Whether a file is the project's or the user's configuration: what is wrong in it is a mistake of its
+/// author, as on a command line. A place within it follows a colon (`ensemble.yaml: providers.claude`).
+fn is_configuration(path: &Path) -> bool {
+    let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    let file = name.split_once(':').map_or(&*name, |(file, _)| file);
+    file == CONFIG_FILE || path.ends_with(USER_CONFIG)
 }
 
 /// Prints what clap has to say: help on stdout, mistakes on stderr.
@@ -206,7 +277,28 @@ mod tests {
         assert_eq!(exit_for(&lost), Exit::Failed);
         let absent = Error::NoMessage { id: "x".to_owned(), place: "here".to_owned() };
         assert_eq!(exit_for(&absent), Exit::Nothing);
+        let absent = Error::from(BoardError::Missing { path: "state.yaml".into() });
+        assert_eq!(exit_for(&absent), Exit::Nothing);
+        let name = Error::from(ensemble_core::message::Name::new("../etc").unwrap_err());
+        assert_eq!(exit_for(&name), Exit::Usage);
         let program = Error::MissingProgram { program: "tmux", remedy: "install it" };
         assert_eq!(exit_for(&program), Exit::MissingProgram);
+    }
+
+    #[test]
+    fn hints_name_the_command_and_errors_do_not() {
+        let path = || std::path::PathBuf::from("q");
+        let errors = [
+            (Error::NoQueue { path: path() }, "ensemble init"),
+            (Error::NoMailbox { name: "m".to_owned(), nearest: vec![] }, "ensemble mailbox add"),
+            (Error::NoStep { step: "task t".to_owned() }, "ensemble step list"),
+            (Error::Undelivered { path: path() }, "ensemble watch"),
+            (BoardError::Missing { path: path() }.into(), "ensemble board init"),
+        ];
+        for (error, command) in errors {
+            assert!(!error.to_string().contains("ensemble "), "{error}");
+            let hint = hint_for(&error).unwrap();
+            assert!(hint.contains(command), "{hint}");
+        }
     }
 }

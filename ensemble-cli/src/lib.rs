@@ -16,6 +16,8 @@
 //! It is a library only so that tests and fuzzers reach what reads hostile input; nothing here is
 //! meant for other programs, and nothing is promised to them.
 #![forbid(unsafe_code)]
+// Some parts serve the tools for agents alone.
+#![cfg_attr(not(feature = "mcp"), allow(dead_code, unused_imports))]
 
 mod acting;
 mod args;
@@ -32,11 +34,14 @@ mod exit;
 pub mod fuzzing;
 mod held;
 mod interrupt;
+#[cfg(feature = "mcp")]
 mod mcp;
 mod output;
 mod queue;
 mod receipt;
 mod session;
+mod settling;
+mod starting;
 mod text;
 mod worker;
 

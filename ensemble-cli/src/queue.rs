@@ -11,7 +11,7 @@ use ensemble_core::broker::Broker;
 use ensemble_core::message::{Attachment, Name};
 #[cfg(feature = "nats")]
 use ensemble_core::nats::NatsTransport;
-use ensemble_core::requests::{Ledger, REQUESTS};
+use ensemble_core::requests::{REQUESTS, RequestStore};
 use ensemble_core::spool::{Glance, Overflow, Spool};
 use ensemble_watch::doorbell::Waiter;
 
@@ -95,7 +95,7 @@ impl Queue {
     }
 
     /// Where its requests are.
-    pub(crate) fn ledger(&self) -> &dyn Ledger {
+    pub(crate) fn request_store(&self) -> &dyn RequestStore {
         match self {
             Self::Directory(spool) => spool,
             #[cfg(feature = "nats")]

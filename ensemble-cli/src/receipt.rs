@@ -7,9 +7,9 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use ensemble_core::broker::Broker;
 use ensemble_core::event_log::Follower;
 use ensemble_core::message::{MessageId, Name};
-use ensemble_core::requests::Ledger;
 use ensemble_core::spool::State;
 use ensemble_watch::doorbell::Waiter;
 use serde::Serialize;
@@ -55,7 +55,7 @@ impl fmt::Display for Receipt {
 
 /// Follows one message.
 pub(crate) struct Tracker<'a> {
-    queue: &'a dyn Ledger,
+    queue: &'a dyn Broker,
     /// The queue's directory, if it is one.
     root: Option<PathBuf>,
     mailbox: Name,
@@ -68,7 +68,7 @@ pub(crate) struct Tracker<'a> {
 impl<'a> Tracker<'a> {
     /// Follows a message; `log` must begin before the message was stored.
     pub(crate) fn new(
-        queue: &'a dyn Ledger,
+        queue: &'a dyn Broker,
         root: Option<PathBuf>,
         mailbox: Name,
         id: MessageId,

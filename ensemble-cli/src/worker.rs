@@ -4,12 +4,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ensemble_core::Error;
 use ensemble_core::driver::{AgentPane, Assigner};
 use ensemble_core::env::SystemClock;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
-use ensemble_core::requests::Ledger;
+use ensemble_core::requests::RequestStore;
 use ensemble_core::spool::Spool;
 use ensemble_core::tmux::{Server, TmuxPane};
 use ensemble_watch::doorbell::Waiter;
@@ -18,9 +17,6 @@ use ensemble_watch::panes::{self, PaneEntry};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::queue::Queue;
-
-/// Who acts if nobody said who is asking.
-const ACTOR_DEFAULT: &str = "ensemble";
 
 /// An agent, with its pane if it is bound to one.
 pub(crate) struct Worker {
@@ -91,14 +87,11 @@ impl Worker {
 pub(crate) fn assigner<'a>(
     context: &Context,
     spool: &'a Spool,
-    queue: &'a dyn Ledger,
+    queue: &'a dyn RequestStore,
     recorder: &'a dyn Recorder,
 ) -> Outcome<Assigner<'a>> {
     let project = context.project()?;
-    let actor = match context.agent()? {
-        Some(agent) => agent,
-        None => Name::new(ACTOR_DEFAULT).map_err(Error::from)?,
-    };
+    let actor = context.actor()?;
     Ok(Assigner {
         spool,
         queue,

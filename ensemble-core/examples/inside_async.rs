@@ -1,9 +1,11 @@
-//! Inside somebody else's async runtime, here tokio with a single thread, without ever blocking it.
+//! Ensemble inside an existing async runtime, here tokio with a single thread, without ever
+//! blocking it.
 //!
-//! *Outwards*, from async code to the queue: each call runs where the runtime keeps its blocking
-//! work, and is awaited. *Inwards*, from the queue to async code: one thread of our own receives and
-//! hands deliveries over by a channel; it sleeps until it is rung (in earnest by the doorbell of
-//! `ensemble-watch`, here by whoever publishes) and looks for itself every few seconds anyway.
+//! *Outwards*, from async code to the queue: each call runs on the runtime's blocking pool and is
+//! awaited. *Inwards*, from the queue to async code: one thread receives deliveries and sends them
+//! over a channel. It sleeps until it is woken, and looks at the mailbox every few seconds anyway.
+//! A real program is woken by the `Doorbell` of `ensemble-watch`; here the publisher wakes the
+//! thread.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -17,10 +19,10 @@ use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 
 const TASKS: usize = 5;
-/// How long the thread trusts the bell before it looks by itself.
+/// How long the thread relies on the wake-up before it looks at the mailbox itself.
 const LOOK_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Outwards: a call that blocks, as one that can be awaited.
+/// Outwards: makes a blocking call awaitable.
 async fn call<T: Send + 'static>(
     spool: &Arc<Spool>,
     work: impl FnOnce(&Spool) -> Result<T> + Send + 'static,
@@ -29,13 +31,13 @@ async fn call<T: Send + 'static>(
     spawn_blocking(move || work(&spool)).await.expect("the call does not panic")
 }
 
-/// Inwards: receives until nobody rings any more. A full channel stops it, so that no more is held
-/// than can be worked on.
+/// Inwards: receives until every wake-up sender is gone. A full channel stops the thread, so that
+/// it holds no more messages than can be processed.
 fn receive(spool: &Spool, me: &Name, rung: &Receiver<()>, inbox: &mpsc::Sender<Delivery>) {
     loop {
         while let Ok(Some(delivery)) = spool.receive(me, me) {
             if inbox.blocking_send(delivery).is_err() {
-                return; // nobody listens; what was received comes back when its lease is over
+                return; // the channel is closed; the message comes back when its lease is over
             }
         }
         if rung.recv_timeout(LOOK_INTERVAL) == Err(RecvTimeoutError::Disconnected) {
@@ -48,7 +50,7 @@ async fn publish(spool: &Arc<Spool>, to: &Name, bell: SyncSender<()>) -> Result<
     for n in 1..=TASKS {
         let envelope = Envelope::new(to.clone(), format!("task {n}"));
         call(spool, move |spool| spool.publish(&envelope)).await?;
-        let _ = bell.try_send(()); // it has rung already: fine
+        let _ = bell.try_send(()); // a wake-up is already pending
     }
     Ok(())
 }

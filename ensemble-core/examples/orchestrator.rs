@@ -1,5 +1,5 @@
-//! An orchestrator with a loop of its own: a queue, a pane of its own making, and the deadlines that
-//! a state machine hands out. Here the agent is a thread that sleeps until a line is typed at it.
+//! An orchestrator with its own loop: a queue, its own pane type, and the deadlines returned by a
+//! state machine. The agent is a thread that sleeps until a line is typed into its pane.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -11,7 +11,7 @@ use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::nudge::{Courier, Effect, Event, RETRY_MAX};
 use ensemble_core::spool::{Options, Settings, Spool};
 
-/// Where the agent runs: anything that can be looked at and typed into.
+/// The agent's pane: a place that can be observed and typed into.
 struct Terminal(Sender<NudgeText>);
 const REFUSED: NudgeOutcome = NudgeOutcome::Refused { deferral: Deferral::PaneDead };
 
@@ -30,14 +30,14 @@ impl Pane for Terminal {
     }
 }
 
-/// Sleeps until it is nudged, then does all that waits, and reports.
+/// Sleeps until it is nudged, then handles all waiting messages and reports.
 fn agent(spool: &Spool, [lead, me]: &[Name; 2], lines: Receiver<NudgeText>, bell: Sender<()>) {
     for line in lines {
         println!("{me} reads: {line}");
         while let Ok(Some(task)) = spool.receive(me, me) {
             let report = Envelope::new(lead.clone(), format!("{}: done", task.envelope.body));
             spool.publish(&report.from(me.clone())).expect("a disk that works");
-            spool.settle(&task.lease).expect("nobody has taken it away");
+            spool.settle(&task.lease).expect("the lease is held");
             let _ = bell.send(()); // a hint; without it the lead looks when its courier wakes it
         }
     }
@@ -62,7 +62,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let waiting = spool.due_ids(worker, 100)?.len() as u64;
             courier.handle(now, Event::Mail { waiting, taken: 0 });
             while let Some(effect) = courier.poll_effect() {
-                let Effect::Nudge { attempt, waiting } = effect else { continue };
+                let Effect::Nudge { attempt, waiting, .. } = effect else { continue };
                 let text = NudgeText::new(format!("ensemble: {waiting} for {worker}"))?;
                 courier.handle(now, Event::Outcome { attempt, outcome: pane.nudge(&text)? });
             }
@@ -71,7 +71,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 spool.settle(&report.lease)?;
             }
             if spool.counts(lead)?.settled == 3 {
-                return Ok(()); // the pane goes, and with it the agent
+                return Ok(()); // the pane closes, which ends the agent
             }
             let _ = rung.recv_timeout(courier.poll_timeout().map_or(RETRY_MAX, |at| at.since(now)));
         }

@@ -8,11 +8,11 @@
 //! settle
 //! ```
 //!
-//! A crash anywhere leaves the message held by the bridge in the source. The next run finds it there
-//! and goes on: the target stores it once whatever is repeated, and it is settled only after that. So
-//! every message arrives exactly once, by its id. If two bridges run at a time the slower one finds
-//! its leases over, which changes nothing. While the target is away at most one message a mailbox is
-//! held, its lease is extended, and the others wait where they are.
+//! A crash at any point leaves the message held by the bridge in the source. The next run finds it
+//! there and continues. The target stores a repeated id once, and the bridge settles only after
+//! that. So every message arrives exactly once, by its id. If two bridges run at a time, the slower
+//! one finds its leases over, which changes nothing. While the target is away the bridge holds at
+//! most one message a mailbox and extends its lease; the others wait in place.
 //!
 //! ```
 //! use ensemble_core::bridge::{Bridge, Unknown};
@@ -37,12 +37,13 @@ use std::time::Duration;
 use crate::broker::Broker;
 use crate::env::Lease;
 use crate::message::{Envelope, Name};
+use crate::requests::Undecided;
 use crate::{Error, Result};
 
-/// For how long the bridge holds a message that the target does not take at the moment.
+/// Lease extension of a message that the target cannot take at the moment.
 const LEASE: Duration = Duration::from_secs(60 * 60);
 
-/// What happens to a message for a mailbox that the target does not have.
+/// Handling of a message for a mailbox that the target does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unknown {
     /// The mailbox is created with the settings it has in the source.
@@ -51,17 +52,17 @@ pub enum Unknown {
     Bury,
 }
 
-/// What one run did.
+/// Result of one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Carried {
-    /// Messages that are in the target now, and settled in the source.
+    /// Number of messages stored in the target and settled in the source.
     pub carried: u64,
-    /// Messages that the target can never take; they are dead letters of the source.
+    /// Number of messages that the target can never take; they are dead letters of the source.
     pub buried: u64,
 }
 
-/// From one queue to another, in one direction.
+/// Carries messages from one queue to another, in one direction.
 pub struct Bridge<'a> {
     source: &'a dyn Broker,
     target: &'a dyn Broker,
@@ -70,8 +71,8 @@ pub struct Bridge<'a> {
 }
 
 impl<'a> Bridge<'a> {
-    /// From `source` to `target`; in the source its messages are held by `holder`, which nobody
-    /// else must be.
+    /// Creates a bridge from `source` to `target`. It holds messages in the source as `holder`; no
+    /// other process may use that name.
     #[must_use]
     pub const fn new(
         source: &'a dyn Broker,
@@ -82,11 +83,12 @@ impl<'a> Bridge<'a> {
         Self { source, target, holder, unknown }
     }
 
-    /// Carries everything that waits in a mailbox of the source now.
+    /// Carries all messages that wait in a mailbox of the source now.
     ///
     /// # Errors
-    /// One of the queues failed or the target is full: what was not carried is still in the source,
-    /// and the next run goes on.
+    ///
+    /// One of the queues failed or the target is full. Messages that were not carried are still in
+    /// the source, and the next run continues.
     pub fn carry(&self, mailbox: &Name) -> Result<Carried> {
         let mut carried = Carried::default();
         if !self.target_has(mailbox)? && self.unknown == Unknown::Create {
@@ -99,7 +101,7 @@ impl<'a> Bridge<'a> {
             if observed.lease.holder != self.holder {
                 continue;
             }
-            // Held by a run that did not come to its end.
+            // Held by a run that was interrupted.
             match self.source.peek(mailbox, &observed.lease.id) {
                 Ok(envelope) => self.hand_over(&observed.lease, &envelope, &mut carried)?,
                 Err(Error::NoMessage { .. }) => {}
@@ -112,7 +114,8 @@ impl<'a> Bridge<'a> {
         Ok(carried)
     }
 
-    /// Whether the target has the mailbox; an error if it cannot be asked, before anything is taken.
+    /// Whether the target has the mailbox. Fails before anything is received if the target cannot
+    /// be reached.
     fn target_has(&self, mailbox: &Name) -> Result<bool> {
         match self.target.settings(mailbox) {
             Ok(_) => Ok(true),
@@ -125,7 +128,13 @@ impl<'a> Bridge<'a> {
         let finished = match self.target.publish(&envelope.addressed_to(lease.mailbox.clone())) {
             Ok(_) => {
                 carried.carried += 1;
-                self.source.settle(lease)
+                match self.source.settle(lease) {
+                    // The question goes on at the target; nothing has answered it here.
+                    Err(error) if error.area::<Undecided>().is_some() => {
+                        self.source.dead_letter(lease, "carried to another queue")
+                    }
+                    settled => settled,
+                }
             }
             Err(
                 error @ (Error::Conflict { .. }
@@ -137,13 +146,13 @@ impl<'a> Bridge<'a> {
                 self.source.dead_letter(lease, &format!("not carried: {error}"))
             }
             Err(error) => {
-                // Kept until the next run, and not counted as a failed attempt.
+                // The bridge keeps it until the next run; this does not count as a failed attempt.
                 let _ = self.source.extend(lease, LEASE);
                 return Err(error);
             }
         };
         match finished {
-            // Another run has taken it over and done the same.
+            // Another run took the message over and did the same work.
             Ok(()) | Err(Error::LeaseLost { .. }) => Ok(()),
             Err(error) => Err(error),
         }

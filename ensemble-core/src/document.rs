@@ -1,10 +1,10 @@
-//! Documents that several programs change: read, change and replace under a lock
-//! (seed 002, "exclusive control", its `with_file_lock`).
+//! Documents that several programs change: read, change and replace under a lock (seed 002,
+//! "exclusive control", its `with_file_lock`).
 //!
-//! The lock is flock on `<path>.lock` beside the document, which is only ever locked, never renamed
-//! and never removed. `flock queue/x.yaml.lock command` of util-linux excludes us and is excluded.
-//! A document is replaced by renaming a complete file over it, so that readers need no lock and see
-//! the old or the new content, whole, whatever is killed or unplugged.
+//! The lock is flock on `<path>.lock` beside the document. That file is only locked, never renamed
+//! and never removed. `flock queue/x.yaml.lock command` of util-linux takes the same lock. A
+//! document is replaced by renaming a complete file over it. So readers need no lock and see the
+//! old or the new content, whole, even after a kill or a power cut.
 //!
 //! ```
 //! use std::time::Duration;
@@ -28,21 +28,21 @@ use std::time::Duration;
 use crate::durable::{Dir, Durability, FileLock, Modes, temporary_name};
 use crate::{Error, Result};
 
-/// The largest document, in bytes, unless configured.
+/// Largest document by default, in bytes.
 pub const DOCUMENT_BYTES_DEFAULT: usize = 4 * 1024 * 1024;
 
-/// How a document is kept.
+/// Options of a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DocumentOptions {
-    /// The largest document that is read or written, in bytes.
+    /// Largest document that is read or written, in bytes.
     pub bytes_max: usize,
-    /// What a replaced document survives.
+    /// Durability of a replaced document.
     pub durability: Durability,
     /// The permissions of a new document; a replaced one keeps its own.
     pub modes: Modes,
-    /// Where the new content is written before it is renamed, in the same file system. `None` is
-    /// beside the document, under a hidden name.
+    /// Directory where the new content is written before the rename, in the same file system.
+    /// `None` is beside the document, under a hidden name.
     pub tmp: Option<PathBuf>,
 }
 
@@ -57,17 +57,17 @@ impl Default for DocumentOptions {
     }
 }
 
-/// Reads a document, lets `change` make the new content, and replaces it, all under its lock.
-/// `change` gets `None` if there is no document, and returns `None` to leave all as it is.
+/// Reads a document, lets `change` compute the new content, and replaces the document, all under
+/// its lock. `change` gets `None` if there is no document, and returns `None` to change nothing.
 ///
-/// Blocks for at most `patience`, not counting `change`. Start no program inside `change`, and take
+/// Blocks for at most `patience`, not counting `change`. Inside `change`, start no program and take
 /// no second lock on the same document: it would wait for the first.
 ///
 /// # Errors
-/// [`Error::Locked`] names who holds the lock; [`Error::TooLarge`]; [`Error::Malformed`] if a link
-/// or anything but a regular file is in the document's place; whatever `change` returns; or the disk
-/// failed. After an error the document has its old content, or (if only the directory could not be
-/// synced) the new.
+/// [`Error::Locked`] names the lock's holder; [`Error::TooLarge`]; [`Error::Malformed`] if a link
+/// or anything but a regular file is in the document's place; any error of `change`; or the disk
+/// failed. After an error the document has its old content. If only the directory could not be
+/// synced, it has the new content.
 pub fn with_file_lock(
     path: impl AsRef<Path>,
     patience: Duration,
@@ -80,8 +80,8 @@ pub fn with_file_lock(
     }
 }
 
-/// A document that is locked until this is dropped: [`with_file_lock`] in steps, for errors and
-/// control flow of one's own.
+/// A document that is locked until this is dropped: [`with_file_lock`] in steps, for callers with
+/// their own errors and control flow.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -103,10 +103,10 @@ pub struct LockedDocument {
 }
 
 impl LockedDocument {
-    /// Waits for the document's lock until `patience` is over. Its directory must exist.
+    /// Waits at most `patience` for the document's lock. The document's directory must exist.
     ///
     /// # Errors
-    /// [`Error::Locked`] names who holds it; or the directory or the lock cannot be opened.
+    /// [`Error::Locked`] names the holder; or the directory or the lock cannot be opened.
     pub fn lock(path: impl AsRef<Path>, patience: Duration) -> Result<Self> {
         Self::lock_with(path, patience, DocumentOptions::default())
     }
@@ -124,14 +124,14 @@ impl LockedDocument {
         let name = path
             .file_name()
             .and_then(|name| name.to_str())
-            .ok_or_else(|| Error::malformed(path, "path", "does not end in a name in UTF-8"))?;
+            .ok_or_else(|| Error::malformed(path, "path", "does not end in a UTF-8 file name"))?;
         let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
         let dir = Dir::open(parent.unwrap_or_else(|| Path::new(".")))?;
         let lock = FileLock::acquire(&dir.path().join(format!("{name}.lock")), patience)?;
         Ok(Self { dir, name: name.to_owned(), options, _lock: lock })
     }
 
-    /// The content; `None` if there is no document.
+    /// Reads the content; `None` if there is no document.
     ///
     /// # Errors
     /// [`Error::TooLarge`]; [`Error::Malformed`] if it is not a regular file; or the disk failed.
@@ -139,11 +139,11 @@ impl LockedDocument {
         self.dir.read(&self.name, self.options.bytes_max)
     }
 
-    /// Replaces the document as a whole, or makes it.
+    /// Replaces the whole document, or creates it.
     ///
     /// # Errors
-    /// As for [`LockedDocument::read`]. The document has its old content then, or (if only the
-    /// directory could not be synced) the new.
+    /// As for [`LockedDocument::read`]. The document has its old content then. If only the
+    /// directory could not be synced, it has the new content.
     pub fn replace(&self, content: &[u8]) -> Result<()> {
         let DocumentOptions { bytes_max, durability, .. } = self.options;
         if content.len() > bytes_max {
@@ -164,13 +164,13 @@ impl LockedDocument {
         }
     }
 
-    /// Where the document is.
+    /// Path of the document.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         self.dir.path().join(&self.name)
     }
 
-    /// A new document gets the configured permissions, a replaced one keeps its own.
+    /// A new document gets the configured permissions; a replaced one keeps its own.
     fn modes(&self) -> Result<Modes> {
         match self.dir.stat(&self.name)? {
             None => Ok(self.options.modes),
@@ -181,8 +181,8 @@ impl LockedDocument {
         }
     }
 
-    /// Removes what writers left that were killed before they could rename. Whoever holds the lock
-    /// is the only one who has such a file.
+    /// Removes temporary files of writers that were killed before the rename. Only the lock's
+    /// holder has a live one.
     fn sweep(&self) -> Result<()> {
         for name in self.dir.names()? {
             if self.is_temporary(&name) {
@@ -192,8 +192,8 @@ impl LockedDocument {
         Ok(())
     }
 
-    /// Exactly `.<name>.<process>.<start>.<count>.tmp`: with one part more it would belong to
-    /// another document, whose name begins as this one's.
+    /// Whether a name is exactly `.<name>.<process>.<start>.<count>.tmp`. With one more part it
+    /// would belong to another document whose name begins with this one's.
     fn is_temporary(&self, name: &str) -> bool {
         name.strip_prefix(&self.temporary_stem())
             .and_then(|rest| rest.strip_suffix(TEMPORARY_END)?.strip_prefix('.'))
@@ -205,9 +205,9 @@ impl LockedDocument {
     }
 }
 
-/// How the hidden name of content that is being written ends.
+/// Ending of the hidden name of content that is being written.
 const TEMPORARY_END: &str = ".tmp";
-/// How many parts [`temporary_name`] appends.
+/// Number of parts that [`temporary_name`] appends.
 const TEMPORARY_PARTS: usize = 3;
 /// Read, write and execute for owner, group and others.
 const PERMISSION_BITS: u32 = 0o777;
@@ -219,7 +219,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(5);
 
     #[test]
-    fn nothing_but_a_regular_file_is_a_document() {
+    fn only_regular_files_are_documents() {
         let home = tempfile::tempdir().unwrap();
         let link = home.path().join("link");
         std::os::unix::fs::symlink("/etc/passwd", &link).unwrap();
@@ -235,12 +235,12 @@ mod tests {
     }
 
     #[test]
-    fn a_replaced_document_keeps_its_permissions_and_leaves_no_litter() {
+    fn replace_keeps_permissions_and_removes_temporary_files() {
         use std::os::unix::fs::PermissionsExt as _;
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("state.yaml");
         let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
-        // Of a writer that was killed, and of another document.
+        // One of a killed writer, and one of another document.
         for stale in [".state.yaml.1.2.3.tmp", ".state.yaml.bak.1.2.3.tmp"] {
             std::fs::write(home.path().join(stale), b"half").unwrap();
         }
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_are_limits_and_errors_of_the_change_change_nothing() {
+    fn limits_hold_and_errors_of_the_change_leave_the_document() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("state.yaml");
         let options = DocumentOptions {

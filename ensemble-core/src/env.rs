@@ -9,7 +9,7 @@
 
 use std::fmt;
 use std::ops::{Add, Sub};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use crate::Result;
 use crate::message::{Envelope, MessageId, Name, Timestamp};
@@ -79,10 +79,7 @@ impl Clock for SystemClock {
         Monotonic(read_clock(rustix::time::ClockId::Monotonic))
     }
     fn wall(&self) -> Timestamp {
-        // By the C library and not by the kernel's page of clocks: what sets another time for one program
-        // (faketime, a test) does it there.
-        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Timestamp::from_unix_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+        Timestamp::now()
     }
     fn boottime(&self) -> Monotonic {
         Monotonic(read_clock(rustix::time::ClockId::Boottime))

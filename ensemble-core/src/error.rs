@@ -4,11 +4,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::board::Violation;
-use crate::message::{NameError, TimestampError};
-use crate::proto::request::Refusal;
-use crate::requests::Gate;
-
 /// The result of nearly everything here.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -27,12 +22,6 @@ pub enum Error {
         /// The system's answer.
         source: io::Error,
     },
-    /// A name that must not become a path.
-    #[error(transparent)]
-    Name(#[from] NameError),
-    /// A stamp that cannot be read.
-    #[error(transparent)]
-    Timestamp(#[from] TimestampError),
     /// No such mailbox.
     #[error("there is no mailbox `{name}`{}", nearest_names(nearest))]
     NoMailbox {
@@ -48,7 +37,7 @@ pub enum Error {
         existing: String,
     },
     /// There is no queue here.
-    #[error("{path} is not a queue: create it with `ensemble init`")]
+    #[error("{path} is not a queue")]
     NoQueue {
         /// Where it was expected.
         path: PathBuf,
@@ -121,38 +110,6 @@ pub enum Error {
         /// What is wrong with it.
         detail: String,
     },
-    /// There is no blackboard here.
-    #[error("there is no blackboard at {path}: create one with `ensemble board init`")]
-    NoBoard {
-        /// Where it was expected.
-        path: PathBuf,
-    },
-    /// A change was not made, since the blackboard would break its rules after it.
-    #[error("nothing was changed, since {path} would break its rules:{}", told(violations))]
-    WouldBreak {
-        /// The blackboard.
-        path: PathBuf,
-        /// All that would be wrong.
-        violations: Vec<Violation>,
-    },
-    /// The blackboard breaks its rules.
-    #[error("{path} breaks its rules:{}", told(violations))]
-    Invalid {
-        /// The blackboard.
-        path: PathBuf,
-        /// All that is wrong.
-        violations: Vec<Violation>,
-    },
-    /// There is no such thing on the blackboard.
-    #[error("there is no {what} `{id}` on the blackboard{}", alternatives(nearest))]
-    NotOnBoard {
-        /// What was looked for.
-        what: &'static str,
-        /// Its name.
-        id: String,
-        /// Similar names, best first.
-        nearest: Vec<String>,
-    },
     /// The blackboard does not allow this now; nothing was changed.
     #[error("cannot {what}: {why}")]
     NotAllowed {
@@ -190,7 +147,7 @@ pub enum Error {
         waited: Duration,
     },
     /// No such step or task.
-    #[error("there is no {step}: `ensemble step list` shows what there is")]
+    #[error("there is no {step}")]
     NoStep {
         /// Which, as a phrase.
         step: String,
@@ -215,16 +172,8 @@ pub enum Error {
         /// Whether trying again may help.
         transient: bool,
     },
-    /// A request was not made or not decided, and why.
-    #[error(transparent)]
-    Refused(#[from] Refusal),
-    /// A task waits for the approval of its plan.
-    #[error("task {} is gated for {}: {}", .0.task_id, .0.agent, .0.advice())]
-    Gated(Box<Gate>),
     /// A document that nobody has been told of yet must not be written over.
-    #[error(
-        "{path} was not delivered yet: wait for the watcher, or start it with `ensemble watch`"
-    )]
+    #[error("{path} was not delivered yet: wait for the watcher, or start one")]
     Undelivered {
         /// The document.
         path: PathBuf,
@@ -269,6 +218,23 @@ pub enum Error {
         /// What it said.
         detail: String,
     },
+    /// An error with a type of its own, which [`Error::area`] finds: of names, requests, the blackboard.
+    #[error("{0}")]
+    Area(Box<dyn AreaError>),
+}
+
+/// An error of one area of the library. `?` turns it into an [`Error`].
+pub trait AreaError: std::error::Error + Send + Sync + 'static {
+    /// Whether the same call may succeed later although nothing was changed.
+    fn is_transient(&self) -> bool {
+        false
+    }
+}
+
+impl<E: AreaError> From<E> for Error {
+    fn from(error: E) -> Self {
+        Self::Area(Box::new(error))
+    }
 }
 
 fn hint(source: &io::Error) -> &'static str {
@@ -302,21 +268,9 @@ const fn again(transient: bool) -> &'static str {
 
 fn nearest_names(nearest: &[String]) -> String {
     match nearest {
-        [] => ": create it with `ensemble mailbox add`".to_owned(),
+        [] => String::new(),
         names => format!(": did you mean {}?", names.join(" or ")),
     }
-}
-
-fn alternatives(nearest: &[String]) -> String {
-    if nearest.is_empty() {
-        String::new()
-    } else {
-        format!(": did you mean {}?", nearest.join(" or "))
-    }
-}
-
-fn told(violations: &[Violation]) -> String {
-    violations.iter().map(|violation| format!("\n  {violation}")).collect()
 }
 
 impl Error {
@@ -339,6 +293,35 @@ impl Error {
         Self::Malformed { path: path.as_ref().to_owned(), field, detail }
     }
 
+    /// The error of this area inside, if it is one.
+    ///
+    /// ```
+    /// use ensemble_core::Error;
+    /// use ensemble_core::message::{Name, NameError};
+    /// let error = Error::from(Name::new("../etc").unwrap_err());
+    /// assert!(matches!(error.area(), Some(NameError::Character { .. } | NameError::Start { .. })));
+    /// ```
+    #[must_use]
+    pub fn area<E: AreaError>(&self) -> Option<&E> {
+        let Self::Area(error) = self else { return None };
+        let error: &(dyn std::error::Error + 'static) = &**error;
+        error.downcast_ref()
+    }
+
+    /// The error of this area inside; this error if it is another one.
+    ///
+    /// # Errors
+    /// This error.
+    pub fn into_area<E: AreaError>(self) -> Result<E> {
+        match self {
+            Self::Area(error) if self::is::<E>(&*error) => {
+                let error: Box<dyn std::error::Error> = error;
+                error.downcast().map(|error| *error).map_err(|_| unreachable!("it was asked"))
+            }
+            other => Err(other),
+        }
+    }
+
     /// The kind of the IO error inside, if it is one.
     #[must_use]
     pub fn io_kind(&self) -> Option<io::ErrorKind> {
@@ -359,11 +342,17 @@ impl Error {
                 | Self::Undelivered { .. }
                 | Self::Database { transient: true, .. }
                 | Self::Server { unreachable: true, .. }
-        ) || matches!(
-            self.io_kind(),
-            Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
-        )
+        ) || matches!(self, Self::Area(error) if error.is_transient())
+            || matches!(
+                self.io_kind(),
+                Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+            )
     }
+}
+
+fn is<E: AreaError>(error: &dyn AreaError) -> bool {
+    let error: &(dyn std::error::Error + 'static) = error;
+    error.is::<E>()
 }
 
 /// What a file says is repeated in errors, and errors are shown on terminals and written to logs.

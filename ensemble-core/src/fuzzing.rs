@@ -12,19 +12,7 @@ use crate::pane::PaneState;
 use crate::provider::{AgentState, Profile};
 use crate::tmux;
 
-/// What a control client has made of its server's lines.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ControlAnswer {
-    /// A command's answer.
-    Block {
-        /// Whether it ended with `%error`.
-        failed: bool,
-        /// Its lines.
-        lines: Vec<String>,
-    },
-    /// The server sends the client away.
-    Exit(String),
-}
+pub use crate::tmux::ControlAnswer;
 
 /// The most bytes of a line and the most lines of a block that the parser keeps.
 pub const CONTROL_LIMITS: (usize, usize) = tmux::CONTROL_LIMITS;

@@ -31,11 +31,12 @@
 //! * [`message`] has envelopes, ids and checked names; [`mod@env`] the outside world as three traits:
 //!   [`Clock`](env::Clock), [`Transport`](env::Transport), [`Pane`](env::Pane).
 //! * [`spool`] is the queue. [`dropbox`] routes files that anybody puts down; [`document`] changes
-//!   shared files under a lock; [`event_log`] writes down what happens.
+//!   shared files under a lock; [`event_log`] writes down what happens, and [`replay`] rebuilds the
+//!   state from it.
 //! * [`requests`] are questions with an id, one addressee and one answer, on disk: shutdown, plan
 //!   approval and whatever comes; the spool heeds the gates of plans.
 //! * [`proto`] has the protocols as state machines without IO, clocks or threads: when to nudge, when
-//!   a lease is over, readiness, escalation, requests.
+//!   a lease is over, readiness, escalation, requests. [`collect`] is one that reads contracts, too.
 //! * [`board`] is the blackboard with tasks and who does them; [`worktree`] has a git worktree for each,
 //!   from the claim to the merge.
 //! * [`roster`] says who belongs to the team, where each runs, and who is asking.
@@ -107,6 +108,7 @@
 pub mod board;
 pub mod bridge;
 pub mod broker;
+pub mod collect;
 pub mod contract;
 pub mod document;
 pub mod driver;
@@ -127,10 +129,9 @@ pub mod pane;
 pub mod proto;
 pub mod provider;
 pub mod reaper;
+pub mod replay;
 pub mod requests;
 pub mod roster;
-#[cfg(feature = "schema")]
-mod schema;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod spool;
@@ -140,4 +141,4 @@ mod template;
 pub mod tmux;
 pub mod worktree;
 
-pub use error::{Error, Result};
+pub use error::{AreaError, Error, Result};

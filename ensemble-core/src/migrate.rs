@@ -1,17 +1,17 @@
 //! Moves whole mailboxes from one queue to another while both are in use: a directory to servers, and
 //! back.
 //!
-//! | a message that is | is moved by | a crash in between leaves it |
+//! | a message that is | is moved by | after a crash in between |
 //! |---|---|---|
-//! | waiting, delayed or not | set aside here, stored there with its delay, dropped here | a dead letter here that says so; the next run goes on |
-//! | a dead letter | stored there with its reason, dropped here | in both; the next run drops it here |
+//! | waiting, delayed or not | set aside here, stored there with its delay, dropped here | is a dead letter here with that reason; the next run continues |
+//! | a dead letter | stored there with its reason, dropped here | is in both queues; the next run drops it here |
 //! | held | not moved: its holder settles it here | |
-//! | settled | not moved: it stays here as long as it is kept | |
+//! | settled | not moved: it stays here for its retention time | |
 //!
-//! So a message that was not finished is in one of the two queues at every moment, and in both only
-//! while it is set aside in the one it leaves. Nothing stays behind that would keep its id from coming
-//! back some day. Who still sends to the old queue meanwhile is
-//! served by running it again. What [`Moved::held`] counts is still at work; run it again later.
+//! So an unfinished message is in at least one of the queues at every moment. It is in both only
+//! while it is set aside in the old one. Nothing remains that would prevent a later message with
+//! the same id. Run the migration again for messages that senders still put into the old queue.
+//! [`Moved::held`] counts messages still in work; run it again later.
 //!
 //! ```
 //! use ensemble_core::message::{Envelope, Name};
@@ -29,60 +29,33 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use std::time::Duration;
-
 use crate::broker::Broker;
-use crate::env::{Clock as _, SystemClock};
-use crate::message::{Envelope, MessageId, Name};
-use crate::spool::{Found, Spool, State};
+use crate::message::Name;
+use crate::spool::{Found, State};
 use crate::{Error, Result};
 
-/// Who holds a message while its delay is put back.
-const HOLDER: &str = "migrate";
 /// Begins the reason of a message that is set aside on its way; the time it is due follows.
 const ASIDE: &str = "migrating, due at ";
 
-/// What one run has moved.
+/// Result of one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Moved {
-    /// Mailboxes that are in the new queue now.
+    /// Number of mailboxes that are now in the new queue.
     pub mailboxes: u64,
-    /// Messages that wait in the new queue now.
+    /// Number of waiting messages that are now in the new queue.
     pub moved: u64,
-    /// Dead letters that are in the new queue now.
+    /// Number of dead letters that are now in the new queue.
     pub dead: u64,
-    /// Messages that somebody still works on in the old one.
+    /// Number of messages that consumers of the old queue still hold.
     pub held: u64,
-}
-
-/// A queue from and to which everything can be moved.
-pub trait Movable: Broker {
-    /// Gives a waiting message up.
-    ///
-    /// # Errors
-    /// [`Error::NoMessage`] if it does not wait any more.
-    fn set_aside(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()>;
-
-    /// Stores a message that is not to be received before `due`, in milliseconds since the Unix
-    /// epoch. One that is there stays as it is.
-    ///
-    /// # Errors
-    /// As for publishing.
-    fn restore_delayed(&self, envelope: &Envelope, due: u64) -> Result<()>;
-
-    /// Stores a dead letter. One that is there stays as it is.
-    ///
-    /// # Errors
-    /// As for publishing.
-    fn restore_dead(&self, envelope: &Envelope, reason: &str) -> Result<()>;
 }
 
 /// Moves everything that is not held from one queue to the other.
 ///
 /// # Errors
 /// One of the queues failed; run it again.
-pub fn migrate(from: &dyn Movable, to: &dyn Movable) -> Result<Moved> {
+pub fn migrate(from: &dyn Broker, to: &dyn Broker) -> Result<Moved> {
     let mut moved = Moved::default();
     for mailbox in from.mailboxes()? {
         match to.add_mailbox(&mailbox, &from.settings(&mailbox)?) {
@@ -96,7 +69,7 @@ pub fn migrate(from: &dyn Movable, to: &dyn Movable) -> Result<Moved> {
                 continue;
             };
             match from.set_aside(&mailbox, &id, &format!("{ASIDE}{not_before}")) {
-                // Somebody has received it since it was listed.
+                // A consumer received it since the listing.
                 Ok(()) | Err(Error::NoMessage { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -107,16 +80,11 @@ pub fn migrate(from: &dyn Movable, to: &dyn Movable) -> Result<Moved> {
 }
 
 /// Dead letters, and among them what was set aside on its way.
-fn move_dead(
-    from: &dyn Movable,
-    to: &dyn Movable,
-    mailbox: &Name,
-    moved: &mut Moved,
-) -> Result<()> {
+fn move_dead(from: &dyn Broker, to: &dyn Broker, mailbox: &Name, moved: &mut Moved) -> Result<()> {
     for letter in from.dead_letters(mailbox)? {
         let envelope = match from.peek(mailbox, &letter.id) {
             Ok(envelope) => envelope.addressed_to(mailbox.clone()),
-            // What cannot be read stays where somebody can look at it.
+            // An unreadable message stays where a person can inspect it.
             Err(Error::Malformed { .. } | Error::TooLarge { .. } | Error::NoMessage { .. }) => {
                 continue;
             }
@@ -135,40 +103,4 @@ fn move_dead(
         from.drop_dead(mailbox, &letter.id)?;
     }
     Ok(())
-}
-
-impl Movable for Spool {
-    fn set_aside(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
-        self.dead_letter_waiting(mailbox, id, reason)
-    }
-
-    fn restore_delayed(&self, envelope: &Envelope, due: u64) -> Result<()> {
-        self.publish(envelope)?;
-        let now = u64::try_from(SystemClock.wall().unix_millis()).unwrap_or(0);
-        let delay = due.saturating_sub(now);
-        if delay == 0 || !is_fresh(self, envelope)? {
-            return Ok(());
-        }
-        match self.receive_id(&envelope.to, &envelope.id, &Name::new(HOLDER)?)? {
-            Some(delivery) => self.release(&delivery.lease, Duration::from_millis(delay)),
-            None => Ok(()),
-        }
-    }
-
-    fn restore_dead(&self, envelope: &Envelope, reason: &str) -> Result<()> {
-        self.publish(envelope)?;
-        if !is_fresh(self, envelope)? {
-            return Ok(());
-        }
-        match self.dead_letter_waiting(&envelope.to, &envelope.id, reason) {
-            Err(Error::NoMessage { .. }) => Ok(()),
-            other => other,
-        }
-    }
-}
-
-/// Whether it waits and was never delivered.
-fn is_fresh(queue: &dyn Broker, envelope: &Envelope) -> Result<bool> {
-    let state = queue.state(&envelope.to, &envelope.id)?;
-    Ok(matches!(state, Some(State::Queued { epoch: 0, not_before: 0 })))
 }

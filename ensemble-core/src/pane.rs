@@ -122,6 +122,10 @@ pub struct PaneState {
     pub pid: u32,
     /// Name of the program in the foreground.
     pub command: String,
+    /// The processes in the foreground of its terminal, the leader of their group first; searched
+    /// no further than the agent. Empty where the process table does not tell: then
+    /// [`command`](Self::command) alone decides what runs there.
+    pub foreground: Vec<ForegroundProcess>,
     /// The title the program has set.
     pub title: String,
     /// Cursor column, from 0.
@@ -130,6 +134,32 @@ pub struct PaneState {
     pub cursor_y: u32,
     /// The visible screen, a line each, without trailing blanks.
     pub screen: Vec<String>,
+}
+
+/// A member of the foreground process group of a pane's terminal.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct ForegroundProcess {
+    /// Its process id.
+    pub pid: u32,
+    /// The names by which it may be known: of its program, and of the script that its program runs.
+    pub names: Vec<String>,
+    /// It leads the group.
+    pub leads: bool,
+    /// Its program is a shell.
+    pub shell: bool,
+    /// It is a shell that was started without a script and without a command: it reads commands.
+    pub reads_commands: bool,
+    /// It is a shell that was given its command with `-c`: it stands for what it runs.
+    pub given_command: bool,
+}
+
+impl ForegroundProcess {
+    /// The name to call it by.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.names.first().map_or("", String::as_str)
+    }
 }
 
 impl PaneState {
@@ -183,6 +213,9 @@ pub enum Deferral {
     },
     /// The screen changed between looking and typing.
     Moved,
+    /// A line of ours that was typed and not submitted is not in the composer: a person has sent or
+    /// deleted it, or the agent has not shown it yet.
+    LineGone,
     /// The multiplexer's server is not running.
     ServerGone,
     /// The multiplexer did not answer in time.
@@ -213,6 +246,7 @@ impl Deferral {
             Self::Dialog { .. } => "dialog",
             Self::NotReady { .. } => "not_ready",
             Self::Moved => "moved",
+            Self::LineGone => "line_gone",
             Self::ServerGone => "server_gone",
             Self::Timeout => "timeout",
             Self::Failed { .. } => "failed",
@@ -248,6 +282,7 @@ impl fmt::Display for Deferral {
             Self::Dialog { name } => write!(f, "a dialog is open: {name}"),
             Self::NotReady { state } => write!(f, "the agent is not ready: {state}"),
             Self::Moved => f.write_str("the screen changed while looking"),
+            Self::LineGone => f.write_str("the line typed before is not in the composer"),
             Self::ServerGone => f.write_str("the tmux server is not running"),
             Self::Timeout => f.write_str("tmux did not answer within its limit"),
             Self::Failed { detail } => f.write_str(detail),

@@ -1,40 +1,40 @@
-//! Forms of prompts, which users may replace: text in which `{{name}}` stands for a value.
+//! Templates of prompts, which users may replace: text in which `{{name}}` stands for a value.
 
-/// What is wrong with a template.
+/// A problem of a template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// It names something that this prompt does not have.
-    #[error("`{{{{{name}}}}}` is not known: use {known}")]
+    /// The template uses an unknown name.
+    #[error("`{{{{{name}}}}}` is unknown: use {known}")]
     Unknown {
-        /// What it names.
+        /// The unknown name.
         name: String,
-        /// What it may name.
+        /// The allowed names.
         known: String,
     },
     /// A `{{` has no `}}`.
     #[error("has a `{{{{` without `}}}}`")]
     Open,
-    /// It leaves out what the reader must be told.
+    /// The template lacks a required name.
     #[error("has no `{{{{{name}}}}}`: {why}")]
     Missing {
-        /// What it must name.
+        /// The required name.
         name: &'static str,
-        /// Why.
+        /// Why it is required.
         why: &'static str,
     },
 }
 
-/// What templates of one kind may name, and what they must.
+/// Allowed and required names of one kind of template.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Form {
-    /// All names.
+    /// All allowed names.
     pub(crate) names: &'static [&'static str],
-    /// Those that may not be left out, each with the reason.
+    /// Required names, each with the reason.
     pub(crate) required: &'static [(&'static str, &'static str)],
 }
 
 impl Form {
-    /// Fills a template in one pass: what is filled in is not looked at again.
+    /// Fills a template in one pass: inserted values are not expanded again.
     pub(crate) fn fill(
         &self,
         template: &str,
@@ -70,12 +70,12 @@ mod tests {
         Form { names: &["role", "goal", "output"], required: &[("output", "say how to report")] };
 
     #[test]
-    fn what_is_filled_in_is_not_looked_at_again() {
+    fn inserted_values_are_not_expanded() {
         let value = |name: &str| FORM.names.contains(&name).then(|| "{{goal}}".to_owned());
         let filled = FORM.fill("a {{ role }} b {{output}}", value);
         assert_eq!(filled.unwrap(), "a {{goal}} b {{goal}}");
         let unknown = FORM.fill("{{x}}", value).unwrap_err().to_string();
-        assert_eq!(unknown, "`{{x}}` is not known: use role, goal, output");
+        assert_eq!(unknown, "`{{x}}` is unknown: use role, goal, output");
         assert_eq!(FORM.fill("{{role", value), Err(TemplateError::Open));
         let missing = FORM.fill("{{role}}", value).unwrap_err().to_string();
         assert_eq!(missing, "has no `{{output}}`: say how to report");

@@ -1,16 +1,17 @@
-//! Alarms of the blackboard: `board::conditions` says what is so, `proto::alarm` when somebody is told,
-//! and this tells: a record, and a message to whoever plans, each once per occurrence.
+//! Alarms of the blackboard. `board::conditions` lists the conditions, `proto::alarm` decides when
+//! to report one. This module writes the record and sends a message to the planner, each once for
+//! an occurrence.
 //!
 //! ```text
-//! the board's directory rings, or the poll interval is over, or a grace
-//!   stat state.yaml           read again only if it is another file than at the last look
-//!   Raise                     message (its id follows from the occurrence), record alarm.raised,
-//!                             then alarms.json: a crash in between repeats what is stored once
+//! an event in the board's directory, the poll interval, or the end of a grace period
+//!   stat state.yaml           read again only if the file changed since the last look
+//!   Raise                     message (its id follows from the occurrence), record alarm.raised, then
+//!                             alarms.json: after a crash the repeated message is stored once
 //!   Forget                    alarms.json, so that it stays small
 //! ```
 //!
-//! A message that cannot be stored is tried again at each look. Without a mailbox to tell, the record
-//! is all there is. A board that cannot be read is an alarm, too, and forgets nothing.
+//! A message that cannot be stored is retried at each look. Without a mailbox for alarms, only the
+//! record is written. An unreadable board is an alarm, too, and clears no other alarm.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ use std::time::Duration;
 use ensemble_core::board::{
     AlarmKey, Board, BoardOptions, Condition, Control, FILE_NAME, PLACES, State, conditions, stale,
 };
+use ensemble_core::board::{BoardError, is_missing};
 use ensemble_core::durable::{Dir, Durability, FileStat, write_document};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::Recorder;
@@ -35,48 +37,48 @@ use crate::run::ACTOR;
 
 /// The type of the message.
 const ALARM_TYPE: &str = "board.alarm";
-/// Who is told if nobody else is known.
+/// Recipient of alarms if no other is known.
 const USUAL_RECIPIENT: &str = "conductor";
-/// Met before everyday mail.
+/// Received before messages of default priority.
 const PRIORITY: u8 = 1;
-/// Which alarms were told, beside the queue.
+/// File beside the queue that lists the raised alarms.
 const FILE: &str = "alarms.json";
 /// The largest such file, in bytes.
 const FILE_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// How many hexadecimal digits of a digest make an id.
+/// Number of hexadecimal digits of a digest in an id.
 const ID_DIGITS: usize = 40;
-/// How much of a text is told, in characters.
+/// Characters of a text that an alarm quotes.
 const TEXT_CHARS_MAX: usize = 1_000;
-/// The files in the board's directory whose change is a reason to look.
+/// Files in the board's directory whose change triggers a look.
 const RINGING: [&str; 4] = [FILE_NAME, "PAUSE", "CHECKPOINT", "ABORT"];
 
-/// What is kept for the next watcher.
+/// State kept for the next watcher.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Kept {
     version: u64,
     raised: Vec<AlarmKey>,
 }
 
-/// The board as it was read last, or why it could not be.
+/// The board as last read, or the error.
 struct Read {
     stat: FileStat,
     state: Result<State, String>,
 }
 
-/// The watcher's eye on the blackboard.
+/// Watches the blackboard for alarms.
 pub(crate) struct Alarms {
     watch: AlarmWatch<AlarmKey>,
     file: PathBuf,
     interval: Duration,
     next_look: Monotonic,
     read: Option<Read>,
-    /// What is there now, in words.
+    /// The present conditions, in words.
     texts: BTreeMap<AlarmKey, String>,
-    /// Of what somebody could not be told yet.
+    /// Alarms whose message is not stored yet.
     untold: BTreeMap<AlarmKey, String>,
 }
 
-/// Whether something that landed in the board's directory is a reason to look.
+/// Whether a file that landed in the board's directory triggers a look.
 pub(crate) fn rings(name: &str) -> bool {
     RINGING.contains(&name)
 }
@@ -87,7 +89,7 @@ pub(crate) fn places(project: &Project) -> Vec<PathBuf> {
 }
 
 impl Alarms {
-    /// Goes on where a watcher before has stopped.
+    /// Continues from the state of the previous watcher.
     pub(crate) fn open(now: Monotonic, project: &Project) -> Self {
         let file = project.state.join(FILE);
         let mut watch = AlarmWatch::new();
@@ -97,8 +99,8 @@ impl Alarms {
                     watch.handle(now, Event::Told { key });
                 }
             }
-            // What was told is told again, under the same ids.
-            Err(error) => tracing::warn!(%error, "cannot read which alarms were told"),
+            // The watcher raises old alarms again, under the same ids.
+            Err(error) => tracing::warn!(%error, "cannot read the list of raised alarms"),
         }
         Self {
             watch,
@@ -111,7 +113,7 @@ impl Alarms {
         }
     }
 
-    /// Something has changed in the board's directory.
+    /// Notes a change in the board's directory.
     pub(crate) fn rung(&mut self, now: Monotonic) {
         self.next_look = now;
     }
@@ -120,12 +122,12 @@ impl Alarms {
         self.watch.poll_timeout().map_or(self.next_look, |due| due.min(self.next_look))
     }
 
-    /// For `status`.
+    /// The state for `status`.
     pub(crate) fn summary(&self) -> serde_json::Value {
         json!({ "raised": self.watch.raised().count(), "untold": self.untold.len() })
     }
 
-    /// Looks if it is time to. Returns whether anything was told.
+    /// Looks if a look is due. Returns whether it raised an alarm.
     pub(crate) fn drive(
         &mut self,
         now: Monotonic,
@@ -139,13 +141,13 @@ impl Alarms {
         self.watch.handle_timeout(now);
         self.next_look = now + self.interval;
         if let Err(error) = self.look(now, project) {
-            tracing::warn!(%error, "cannot look at the blackboard");
+            tracing::warn!(%error, "cannot read the blackboard");
             self.watch.handle(now, Event::Blind);
         }
         let mut changed = false;
         while let Some(effect) = self.watch.poll_effect() {
             match effect {
-                // It has just been done.
+                // The previous call did this.
                 Effect::Look => {}
                 Effect::Raise { key } => {
                     let text = self.texts.get(&key).cloned().unwrap_or_default();
@@ -172,12 +174,12 @@ impl Alarms {
         changed
     }
 
-    /// Hands everything that is there to the machine.
+    /// Passes all present conditions to the machine.
     fn look(&mut self, now: Monotonic, project: &Project) -> Result<()> {
         let options = BoardOptions::new(ACTOR);
         let board = match Board::find(project.root(), options) {
             Ok(board) => board,
-            Err(Error::NoBoard { .. }) => {
+            Err(error) if is_missing(&error) => {
                 self.read = None;
                 self.texts.clear();
                 self.watch.handle(now, Event::LookDone);
@@ -187,7 +189,8 @@ impl Alarms {
         };
         let directory = board.path().parent().unwrap_or_else(|| Path::new("."));
         let stat = Dir::open(directory)?.stat(FILE_NAME)?;
-        let Some(stat) = stat else { return Err(Error::NoBoard { path: board.path().to_owned() }) };
+        let missing = || BoardError::Missing { path: board.path().to_owned() };
+        let stat = stat.ok_or_else(missing)?;
         if self.read.as_ref().is_none_or(|read| read.stat != stat) {
             let state = board.read().map_err(|error| error.to_string());
             self.read = Some(Read { stat, state });
@@ -216,7 +219,7 @@ impl Alarms {
         Ok(())
     }
 
-    /// Stores the message. Returns whose mailbox has it.
+    /// Stores the message. Returns the recipient.
     fn tell(
         &mut self,
         key: &AlarmKey,
@@ -230,7 +233,7 @@ impl Alarms {
             None => Ok(None),
         });
         told.unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot tell of an alarm yet");
+            tracing::warn!(%error, "cannot store an alarm's message yet");
             self.untold.insert(key.clone(), text.to_owned());
             None
         })
@@ -240,7 +243,7 @@ impl Alarms {
         let kept = Kept { version: 1, raised: self.watch.raised().cloned().collect() };
         let text = serde_json::to_vec(&kept).unwrap_or_default();
         if let Err(error) = write_document(&self.file, &text, Durability::Process) {
-            tracing::warn!(%error, "cannot keep which alarms were told");
+            tracing::warn!(%error, "cannot write the list of raised alarms");
         }
     }
 }
@@ -256,8 +259,8 @@ fn kept(state: &Path) -> Result<Kept> {
     })
 }
 
-/// Who plans: as configured, else a planner of the board, else the usual one; if there is such a
-/// mailbox.
+/// The recipient: the configured one, else a planner of the board, else the default one; only if it
+/// has a mailbox.
 fn recipient(project: &Project, state: Option<&State>, spool: &Spool) -> Result<Option<Name>> {
     let mailboxes = spool.mailboxes()?;
     let planners = state.into_iter().flat_map(|state| {

@@ -3,8 +3,9 @@
 //! ```text
 //! who wrote it                     is told
 //! a field names an agent           that agent's mailbox
-//! nobody, or one without mailbox   the recipients of the file's route, who wait for it
-//! no route either                  nobody; the record and `rejected/` remain
+//! none, or one without mailbox     the recipients of the file's route, who wait for it
+//! no route either                  no agent; the record and `rejected/` remain
+//! the loop bound says so           the recipients, or no agent: see `answers`
 //! ```
 //!
 //! The message is stored before the file is moved, under an id that follows from path, content and
@@ -56,11 +57,23 @@ fn author_in_text(content: &[u8]) -> Option<Name> {
     Some(found.fold(first, |best, next| if next.0 < best.0 { next } else { best }).1)
 }
 
-/// Stores the messages that tell of a file which is about to be put aside. Returns who was told.
+/// The agent that has written a file, if it has a mailbox.
+pub(crate) fn author_of(unfit: &Unfit, spool: &Spool) -> Result<Option<Name>> {
+    let Some(author) = author_in_text(&unfit.content) else { return Ok(None) };
+    Ok(spool.mailboxes()?.contains(&author).then_some(author))
+}
+
+/// Stores the messages that tell of a file which is about to be put aside: to its author, or, without
+/// one, to the recipients of its route. Returns who was told.
 ///
 /// # Errors
 /// The disk failed; to be tried again. A full mailbox is passed over, and counts the refusal.
-pub(crate) fn tell(unfit: &Unfit, routes: &Routes, spool: &Spool) -> Result<Vec<Name>> {
+pub(crate) fn tell(
+    unfit: &Unfit,
+    author: Option<Name>,
+    routes: &Routes,
+    spool: &Spool,
+) -> Result<Vec<Name>> {
     if unfit.stat.is_directory {
         return Ok(Vec::new());
     }
@@ -68,7 +81,6 @@ pub(crate) fn tell(unfit: &Unfit, routes: &Routes, spool: &Spool) -> Result<Vec<
     let destination = routes.destination(&path).ok().flatten();
     let Some(destination) = destination else { return Ok(Vec::new()) };
     let known = spool.mailboxes()?;
-    let author = author_in_text(&unfit.content).filter(|name| known.contains(name));
     let to = match author {
         Some(author) => vec![author],
         None => destination.to.into_iter().filter(|name| known.contains(name)).collect(),

@@ -1,6 +1,7 @@
 //! The leases on the project's blackboard, if it has one: who fell silent loses them, so that somebody
 //! else can take over (seed 001). Supervisors do the same; this is for when none of them runs.
 
+use ensemble_core::board::is_missing;
 use ensemble_core::board::{Board, BoardOptions};
 use ensemble_core::driver::BoardLeases;
 use ensemble_core::env::Clock;
@@ -40,7 +41,7 @@ impl BoardWatch {
         let Some(leases) = &mut self.leases else { return };
         match leases.look(clock, &**recorder) {
             Ok(_) => self.last_failure.clear(),
-            Err(ensemble_core::Error::NoBoard { .. }) => self.leases = None,
+            Err(error) if is_missing(&error) => self.leases = None,
             Err(error) => {
                 // A board that stays broken is said once; the alarms tell people.
                 let text = error.to_string();

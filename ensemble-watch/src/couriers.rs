@@ -8,7 +8,7 @@ use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::pane::{NudgeOutcome, NudgeText};
 use ensemble_core::proto::Machine as _;
-use ensemble_core::proto::nudge::{Courier, Effect, Event, Record};
+use ensemble_core::proto::nudge::{Courier, Effect, Event, Occasion, Record};
 use ensemble_core::provider::{self, Profile, Profiles};
 use serde_json::json;
 
@@ -23,6 +23,9 @@ pub(crate) const COUNT_MAX: usize = 100;
 const COVERED_MAX: usize = 1_000;
 /// How many ids one record names; what is beyond is named in further records.
 const IDS_A_RECORD: usize = 32;
+
+/// The attempt of errands that no courier has asked for.
+const UNASKED: u64 = 0;
 
 struct Told {
     entry: PaneEntry,
@@ -133,8 +136,25 @@ impl Couriers {
     /// Has a pane looked at; `false` if its provider is not known.
     pub(crate) fn send_to(&mut self, entry: PaneEntry) -> bool {
         let Ok(profile) = self.profiles.get(&entry.provider) else { return false };
-        self.nudgers.send(Errand { entry, profile, attempt: 0, text: None, job: Job::Look });
+        self.nudgers.send(Errand { entry, profile, attempt: UNASKED, text: None, job: Job::Look });
         true
+    }
+
+    /// Has an agent tried that has met a limit without an end and holds something. Where mail waits as
+    /// well, its courier does so by itself.
+    pub(crate) fn probe(&mut self, agent: &Name, held: usize) {
+        let Some(told) = self.told.get(agent).filter(|told| told.courier.status().waiting == 0)
+        else {
+            return;
+        };
+        let text = provider::nudge_text(&told.profile, &told.entry.mailbox, held, false);
+        self.nudgers.send(Errand {
+            entry: told.entry.clone(),
+            profile: Arc::clone(&told.profile),
+            attempt: UNASKED,
+            text: Some(text),
+            job: Job::Type(Occasion::Probe),
+        });
     }
 
     /// An errand has come back.
@@ -156,6 +176,9 @@ impl Couriers {
         if let Some(until) = report.limited_until {
             let left = until.since(SystemClock.wall());
             told.courier.handle(now, Event::Parked { until: now + left });
+        }
+        if report.is_limited && report.attempt != UNASKED {
+            told.courier.handle(now, Event::Limited);
         }
         told.courier
             .handle(now, Event::Outcome { attempt: report.attempt, outcome: report.outcome });
@@ -213,12 +236,12 @@ fn perform(
         job,
     };
     match effect {
-        Effect::Nudge { attempt, waiting } => {
+        Effect::Nudge { attempt, waiting, occasion } => {
             let count = usize::try_from(waiting).unwrap_or(usize::MAX);
             let more = count >= COUNT_MAX;
             let text = provider::nudge_text(&told.profile, &told.entry.mailbox, count, more);
             told.typed = Some((attempt, text.clone()));
-            nudgers.send(errand(told, attempt, text, Job::Type));
+            nudgers.send(errand(told, attempt, text, Job::Type(occasion)));
             // Beyond these, the line itself says that there is more.
             told.covered = if more {
                 mail.due_ids_for(&told.entry.mailbox, &told.entry.agent, COVERED_MAX).unwrap_or_default()

@@ -1,13 +1,14 @@
-//! Shutdowns that were decided are carried out, each in a thread of its own (seed 004).
+//! Carries out decided shutdowns, each in a thread of its own.
 //!
-//! The watcher does it as the [`Consequence`] of a decided request; `ensemble down` does it by the
-//! same [`carry_out`] where no watcher runs. A lock for each agent keeps two from doing it at once.
+//! The watcher does it as the [`Consequence`] of a decided request. Where no watcher runs,
+//! `ensemble down` does it by the same [`carry_out`]. A lock for each agent prevents two at once.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use ensemble_core::broker::UnreadMail;
 use ensemble_core::driver::{Departed, Departure, Shutter};
 use ensemble_core::durable::FileLock;
 use ensemble_core::env::SystemClock;
@@ -15,9 +16,9 @@ use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
 use ensemble_core::proto::request::{Decision, Outcome};
 use ensemble_core::proto::shutdown::{Consent, GRACE};
-use ensemble_core::requests::{Asked, Entry, Ledger, Requests};
+use ensemble_core::requests::{Asked, Entry, RequestStore, Requests};
 use ensemble_core::roster::MemberState;
-use ensemble_core::spool::{Found, State, UnreadMail};
+use ensemble_core::spool::{Found, State};
 use ensemble_core::{Error, Result};
 use serde_json::json;
 
@@ -26,37 +27,38 @@ use crate::quarters::PaneQuarters;
 use crate::requests::Consequence;
 use crate::run::ACTOR;
 
-/// How soon a departure is tried again that failed, or that somebody else is carrying out.
+/// Delay before a departure is retried that failed, or that another process is carrying out.
 const RETRY: Duration = Duration::from_secs(2);
-/// How many of an agent's messages are looked at for questions that are moot.
+/// Maximum number of an agent's messages searched for obsolete questions.
 const QUESTIONS_MAX: usize = 10_000;
-/// How much of a request's reason goes into the roster and the dead letters, in characters.
+/// Characters of a request's reason that are kept in the roster and the dead letters.
 const REASON_CHARACTERS_MAX: usize = 200;
 
-/// What became of carrying out a request.
+/// Result of carrying out a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Carried {
-    /// The agent has gone, or had gone before, or was spawned anew since; the request is closed.
+    /// The agent has gone, or had gone before, or was spawned again since; the request is closed.
     Done {
-        /// Processes that could not be ended.
+        /// Processes that did not end.
         survivors: usize,
     },
     /// Another process is doing it.
     Elsewhere,
-    /// Whoever waits was told to stop.
+    /// The waiting caller was told to stop.
     Interrupted,
 }
 
 /// Carries out a shutdown that was approved, or that expired by force, and closes its request.
-/// Blocks until the agent has gone; `rest` sleeps for at most the time it is given and says whether
-/// to go on.
+/// Blocks until the agent has gone. `rest` sleeps for at most the given time and returns whether to
+/// continue.
 ///
 /// # Errors
-/// The roster, the profile or the request cannot be read or written: it may be tried again.
+///
+/// The roster, the profile or the request cannot be read or written. The call may be repeated.
 pub fn carry_out(
     project: &Project,
-    ledger: &dyn Ledger,
+    store: &dyn RequestStore,
     recorder: &dyn Recorder,
     entry: &Entry,
     rest: &mut dyn FnMut(Duration) -> bool,
@@ -76,20 +78,20 @@ pub fn carry_out(
         Err(Error::Locked { .. }) => return Ok(Carried::Elsewhere),
         Err(error) => return Err(error),
     };
-    let survivors = match member_departs(project, ledger, recorder, entry, decision, rest)? {
+    let survivors = match member_departs(project, store, recorder, entry, decision, rest)? {
         Departed::Gone { survivors } => survivors,
         Departed::Interrupted => return Ok(Carried::Interrupted),
         _ => 0,
     };
-    settle_questions(ledger, asked, decision)?;
-    Requests::new(ledger).close(asked.request_id.as_str())?;
+    settle_questions(store, asked, decision)?;
+    Requests::new(store).close(asked.request_id.as_str())?;
     Ok(Carried::Done { survivors })
 }
 
 /// Whoever comes next under this name must not find a question that was meant for the one who has
 /// gone, neither in the mailbox nor pending: at its deadline it would end the newcomer.
-fn settle_questions(ledger: &dyn Ledger, asked: &Asked, decision: &Decision) -> Result<()> {
-    let requests = Requests::new(ledger);
+fn settle_questions(store: &dyn RequestStore, asked: &Asked, decision: &Decision) -> Result<()> {
+    let requests = Requests::new(store);
     let (entries, _) = requests.list()?;
     let same = |other: &Asked| other.to == asked.to && other.kind == asked.kind;
     let before = |other: &Asked| other.created_at <= decision.at.max(asked.created_at);
@@ -104,7 +106,7 @@ fn settle_questions(ledger: &dyn Ledger, asked: &Asked, decision: &Decision) -> 
             questions.push(format!("{}.", other.request_id));
         }
     }
-    let waiting = match ledger.unfinished(&asked.to, QUESTIONS_MAX) {
+    let waiting = match store.broker().unfinished(&asked.to, QUESTIONS_MAX) {
         Err(Error::NoMailbox { .. }) => return Ok(()),
         other => other?,
     };
@@ -114,7 +116,7 @@ fn settle_questions(ledger: &dyn Ledger, asked: &Asked, decision: &Decision) -> 
     };
     for found in waiting.iter().filter(|found| is_question(found)) {
         let reason = format!("{} has gone", asked.to);
-        match ledger.set_aside(&asked.to, &found.id, &reason) {
+        match store.broker().set_aside(&asked.to, &found.id, &reason) {
             Ok(()) | Err(Error::NoMessage { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -124,7 +126,7 @@ fn settle_questions(ledger: &dyn Ledger, asked: &Asked, decision: &Decision) -> 
 
 fn member_departs(
     project: &Project,
-    ledger: &dyn Ledger,
+    store: &dyn RequestStore,
     recorder: &dyn Recorder,
     entry: &Entry,
     decision: &Decision,
@@ -132,9 +134,9 @@ fn member_departs(
 ) -> Result<Departed> {
     let (asked, roster) = (&entry.request, project.roster());
     let Some(member) = roster.get(&asked.to)? else {
-        return outsider_departs(project, ledger, recorder, entry);
+        return outsider_departs(project, store, recorder, entry);
     };
-    // It was brought up again after this was decided.
+    // The agent was brought up again after this decision.
     if member.state == MemberState::Up && member.since > decision.at {
         return Ok(Departed::Superseded);
     }
@@ -151,24 +153,25 @@ fn member_departs(
     departure.grace = seconds.map_or(GRACE, Duration::from_secs);
     departure.returns = asked.unread_mail == Some(UnreadMail::Keep);
     let mut quarters = PaneQuarters::of(project, &member)?;
-    let shutter = Shutter { queue: ledger, roster: &roster, recorder, clock: &SystemClock };
+    let shutter = Shutter { queue: store.broker(), roster: &roster, recorder, clock: &SystemClock };
     shutter.carry_out(&departure, &mut quarters, rest)
 }
 
-/// Somebody who agreed and is in no roster: nobody knows of its processes, but its mail and what it
-/// holds are given back all the same.
+/// An agent agreed and is in no roster, so its processes are unknown. Its mail and its held
+/// messages are released all the same.
 fn outsider_departs(
     project: &Project,
-    ledger: &dyn Ledger,
+    store: &dyn RequestStore,
     recorder: &dyn Recorder,
     entry: &Entry,
 ) -> Result<Departed> {
     let asked = &entry.request;
     let (agent, reason) = (&asked.to, reason(entry));
-    let returned = match ledger.hand_back(agent, agent, unread_mail(project, entry), &reason) {
-        Err(Error::NoMailbox { .. }) => None,
-        other => Some(other?),
-    };
+    let returned =
+        match store.broker().hand_back(agent, agent, unread_mail(project, entry), &reason) {
+            Err(Error::NoMailbox { .. }) => None,
+            other => Some(other?),
+        };
     recorder.record(
         "worker_release",
         asked.from.as_str(),
@@ -187,7 +190,7 @@ fn unread_mail(project: &Project, entry: &Entry) -> UnreadMail {
     entry.request.unread_mail.or_else(configured).unwrap_or_default()
 }
 
-/// In one line.
+/// The departure in one line.
 fn reason(entry: &Entry) -> String {
     let asked = &entry.request;
     let text: String = asked
@@ -200,13 +203,13 @@ fn reason(entry: &Entry) -> String {
     format!("{to} was shut down by {from} (request {id}, {}): {}", entry.state(), text.trim())
 }
 
-/// The shutdowns under way in a watcher. Dropping it interrupts them; the next watcher finds them
-/// decided and not closed, and goes on.
+/// The shutdowns under way in a watcher. Dropping it interrupts them. The next watcher finds them
+/// decided and not closed, and continues.
 pub(crate) struct Departures {
     project: Project,
-    ledger: Arc<dyn Ledger + Send + Sync>,
+    store: Arc<dyn RequestStore + Send + Sync>,
     recorder: Arc<dyn Recorder>,
-    /// Nothing is ever sent: the threads notice that it is dropped.
+    /// Carries no values: the threads notice that it is dropped.
     going_on: Option<Sender<()>>,
     ended: Receiver<()>,
     threads: Vec<JoinHandle<()>>,
@@ -215,13 +218,13 @@ pub(crate) struct Departures {
 impl Departures {
     pub(crate) fn new(
         project: &Project,
-        ledger: Arc<dyn Ledger + Send + Sync>,
+        store: Arc<dyn RequestStore + Send + Sync>,
         recorder: Arc<dyn Recorder>,
     ) -> Self {
         let (going_on, ended) = bounded(0);
         Self {
             project: project.clone(),
-            ledger,
+            store,
             recorder,
             going_on: Some(going_on),
             ended,
@@ -234,12 +237,12 @@ impl Consequence for Departures {
     fn decided(&mut self, entry: &Entry) {
         self.threads.retain(|thread| !thread.is_finished());
         let (project, entry) = (self.project.clone(), entry.clone());
-        let (ledger, recorder) = (Arc::clone(&self.ledger), Arc::clone(&self.recorder));
+        let (store, recorder) = (Arc::clone(&self.store), Arc::clone(&self.recorder));
         let ended = self.ended.clone();
         self.threads.push(std::thread::spawn(move || {
             let mut rest =
                 |longest| matches!(ended.recv_timeout(longest), Err(RecvTimeoutError::Timeout));
-            see_through(&project, &*ledger, &*recorder, &entry, &mut rest);
+            see_through(&project, &*store, &*recorder, &entry, &mut rest);
         }));
     }
 }
@@ -248,16 +251,16 @@ impl Drop for Departures {
     fn drop(&mut self) {
         drop(self.going_on.take());
         for thread in self.threads.drain(..) {
-            // One that has panicked has said so.
+            // A thread that panicked has reported it.
             let _ = thread.join();
         }
     }
 }
 
-/// Carries out one request, whatever fails in between, until it is done or the watcher stops.
+/// Carries out one request and retries after failures, until it is done or the watcher stops.
 fn see_through(
     project: &Project,
-    ledger: &dyn Ledger,
+    store: &dyn RequestStore,
     recorder: &dyn Recorder,
     entry: &Entry,
     rest: &mut dyn FnMut(Duration) -> bool,
@@ -265,13 +268,13 @@ fn see_through(
     let id: &Name = &entry.request.request_id;
     let mut last_failure = String::new();
     loop {
-        match carry_out(project, ledger, recorder, entry, rest) {
+        match carry_out(project, store, recorder, entry, rest) {
             Ok(Carried::Done { .. } | Carried::Interrupted) => return,
             Ok(Carried::Elsewhere) => {}
             Err(error) => {
                 let error = error.to_string();
                 if error != last_failure {
-                    tracing::warn!(%id, %error, "cannot carry out a shutdown: it is tried again");
+                    tracing::warn!(%id, %error, "cannot carry out a shutdown, retrying");
                     let data =
                         json!({ "agent": entry.request.to, "request_id": id, "error": error });
                     recorder.record("shutdown.failed", ACTOR, data);
@@ -279,7 +282,7 @@ fn see_through(
                 }
             }
         }
-        if !rest(RETRY) || Requests::new(ledger).is_closed(id).unwrap_or(false) {
+        if !rest(RETRY) || Requests::new(store).is_closed(id).unwrap_or(false) {
             return;
         }
     }

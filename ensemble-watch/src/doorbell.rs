@@ -1,11 +1,11 @@
-//! A doorbell for directories: inotify as a hint that something landed.
+//! File notification for directories: inotify as a hint that a file landed.
 //!
-//! A ring means "look". It may ring twice, late, or for nothing; it may stay silent when events
-//! were lost. Whoever listens lists the directory to learn what is there. Directories are watched
-//! one by one, never recursively.
+//! An event means "look". It may come twice, late, or without cause, and it may be missing when the
+//! kernel lost events. The listener lists the directory to learn its content. Directories are
+//! watched one by one, never recursively.
 //!
-//! Whoever waits reads the descriptor itself: a thread in between would cost a second wake-up on the
-//! way of every message (docs/performance.md, *Detection*). What is only read does not wake anybody.
+//! The waiting thread reads the descriptor itself. A thread in between would add a second wake-up
+//! to every message (docs/performance.md, *Detection*). Reading a directory wakes no listener.
 
 mod ring;
 mod waiter;
@@ -23,11 +23,13 @@ use rustix::io::Errno;
 pub use ring::{Landing, Ring};
 pub use waiter::{POLL_WITH_EVENTS, POLL_WITHOUT_EVENTS, Waiter};
 
-/// How much of what has rung is read at a time, in bytes: some 250 events.
+/// Bytes of events read at a time: some 250 events.
 const READ_BYTES: usize = 16 * 1024;
-/// How often is read in a row while nothing of it rings: whoever writes without end keeps nobody here.
+/// Maximum number of consecutive reads without a relevant event, so that a process that writes
+/// endlessly does not hold the caller.
 const READS_MAX: usize = 16;
-/// What rings. Reading a directory must not, or a listener would wake itself for ever.
+/// The watched events. Reading a directory must not be one, or a listener would wake itself for
+/// ever.
 const RINGING: WatchFlags = WatchFlags::MOVED_TO
     .union(WatchFlags::CREATE)
     .union(WatchFlags::CLOSE_WRITE)
@@ -36,7 +38,7 @@ const RINGING: WatchFlags = WatchFlags::MOVED_TO
     .union(WatchFlags::DELETE_SELF)
     .union(WatchFlags::MOVE_SELF);
 
-/// Says what has landed in the directories that it watches.
+/// Reports files that land in the watched directories.
 ///
 /// ```
 /// use std::time::Duration;
@@ -52,38 +54,40 @@ const RINGING: WatchFlags = WatchFlags::MOVED_TO
 /// ```
 #[derive(Debug)]
 pub struct Doorbell {
-    /// Missing only while it is dropped.
+    /// `None` only during drop.
     inotify: Option<OwnedFd>,
-    /// By path, the number of its watch.
+    /// Watch descriptors by path.
     watched: HashMap<PathBuf, i32>,
-    /// By the number of a watch, where it is. Two paths may lead to the same place.
+    /// Paths by watch descriptor. Two paths may lead to the same directory.
     places: HashMap<i32, PathBuf>,
 }
 
 impl AsFd for Doorbell {
-    /// To be polled, together with others: readable when [`Doorbell::take`] has something.
+    /// Can be polled together with other descriptors: readable when [`Doorbell::take`] has an
+    /// event.
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.inotify {
             Some(inotify) => inotify.as_fd(),
-            None => unreachable!("it is there until it is dropped"),
+            None => unreachable!("inotify is open until drop"),
         }
     }
 }
 
 impl Drop for Doorbell {
-    /// The system waits, for milliseconds, until nobody looks at the watches any more. Nobody else has to.
+    /// Closing inotify can block for milliseconds, so a helper thread does it.
     fn drop(&mut self) {
         let inotify = self.inotify.take();
-        // Where no thread can be had, what it was to drop is dropped here.
+        // Without a thread, the descriptor is dropped here.
         let _ = std::thread::Builder::new().spawn(move || drop(inotify));
     }
 }
 
 impl Doorbell {
-    /// A doorbell that watches nothing yet.
+    /// Creates a doorbell that watches no directory yet.
     ///
     /// # Errors
-    /// The system has no instance left (`fs.inotify.max_user_instances`), for people.
+    ///
+    /// The system has no instance left (`fs.inotify.max_user_instances`), as a text for people.
     pub fn new() -> Result<Self, String> {
         let inotify =
             inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(explain)?;
@@ -99,8 +103,9 @@ impl Doorbell {
         if self.watched.contains_key(path) { Ok(()) } else { self.add(path, RINGING) }
     }
 
-    /// As [`Doorbell::watch`], and hears databases grow. Each write to any file there wakes whoever listens,
-    /// so this is for directories that only we write to, and for the log itself.
+    /// As [`Doorbell::watch`], and also reports growing databases. Each write to any file there
+    /// wakes the listener. Use it only for directories that Ensemble alone writes to, and for the
+    /// log itself.
     ///
     /// # Errors
     /// As for [`Doorbell::watch`].
@@ -126,17 +131,17 @@ impl Doorbell {
     pub fn unwatch(&mut self, path: &Path) {
         let Some(number) = self.watched.remove(path) else { return };
         match self.watched.iter().find(|(_, other)| **other == number) {
-            // The same place under another name.
+            // The same directory under another name.
             Some((other, _)) => drop(self.places.insert(number, other.clone())),
             None => {
                 self.places.remove(&number);
-                // It may be gone already, and its watch with it.
+                // The directory may be gone already, and its watch with it.
                 let _ = inotify::remove_watch(self.as_fd(), number);
             }
         }
     }
 
-    /// Some of what has rung since the last call, without waiting.
+    /// Returns some of the pending events, without waiting.
     pub fn take(&mut self) -> Vec<Ring> {
         let mut rings = Vec::new();
         let mut gone = HashSet::new();
@@ -173,7 +178,7 @@ impl Doorbell {
         rings
     }
 
-    /// Waits until something rings, for at most `patience`; returns some of what has rung.
+    /// Waits for an event, for at most `patience`; returns some of the pending events.
     pub fn wait(&mut self, patience: Duration) -> Vec<Ring> {
         let began = Instant::now();
         loop {
@@ -189,14 +194,14 @@ impl Doorbell {
     }
 }
 
-/// Sleeps until one of some descriptors can be read, or `longest` is over.
+/// Sleeps until one of the descriptors is readable, or `longest` is over.
 pub(crate) fn sleep_until_any(
     sources: &[BorrowedFd<'_>],
     longest: Option<Duration>,
 ) -> Result<(), Errno> {
     let mut polled: Vec<PollFd<'_>> =
         sources.iter().map(|source| PollFd::from_borrowed_fd(*source, PollFlags::IN)).collect();
-    // What is longer than the clock can tell is for ever.
+    // A time beyond the clock's range means for ever.
     let longest = longest.and_then(|longest| Timespec::try_from(longest).ok());
     match poll(&mut polled, longest.as_ref()) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
@@ -227,7 +232,7 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
-    /// The next ring, one by one.
+    /// The next event, one by one.
     fn first(doorbell: &mut Doorbell, told: &mut VecDeque<Ring>) -> Ring {
         if told.is_empty() {
             told.extend(doorbell.wait(PATIENCE));
@@ -235,7 +240,7 @@ mod tests {
         told.pop_front().unwrap()
     }
 
-    /// The next ring that is about `name`.
+    /// The next event about `name`.
     fn next(doorbell: &mut Doorbell, told: &mut VecDeque<Ring>, wanted: &str) -> Ring {
         loop {
             let ring = first(doorbell, told);
@@ -247,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn it_rings_for_every_way_to_land_and_not_for_reading() {
+    fn every_way_to_land_raises_an_event_and_reading_raises_none() {
         let home = tempfile::tempdir().unwrap();
         let (inside, outside) = (home.path().join("in"), home.path().join("out"));
         std::fs::create_dir(&inside).unwrap();
@@ -266,14 +271,14 @@ mod tests {
         std::fs::read_dir(&inside).unwrap().count();
         std::fs::write(inside.join("written"), "x").unwrap();
         let ring = first(&mut doorbell, &mut told);
-        assert_eq!(ring, landed("written", Landing::Created), "reading has not rung");
+        assert_eq!(ring, landed("written", Landing::Created), "reading raised no event");
         assert_eq!(next(&mut doorbell, &mut told, "written"), landed("written", Landing::Closed));
         std::fs::rename(inside.join("moved"), inside.join("renamed")).unwrap();
         assert_eq!(next(&mut doorbell, &mut told, "renamed"), landed("renamed", Landing::Renamed));
     }
 
     #[test]
-    fn a_database_rings_though_nobody_closes_it() {
+    fn a_growing_database_raises_events_while_it_stays_open() {
         use std::io::Write as _;
         let home = tempfile::tempdir().unwrap();
         let log = home.path().join("steps.db-wal");
@@ -291,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_no_text_rings_for_nothing_else() {
+    fn a_name_that_is_not_utf8_raises_an_event_for_no_other_name() {
         let home = tempfile::tempdir().unwrap();
         let (mut doorbell, mut told) = (Doorbell::new().unwrap(), VecDeque::new());
         doorbell.watch(home.path()).unwrap();
@@ -303,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_written_to_rings_when_it_is_closed_and_not_before() {
+    fn a_written_file_raises_an_event_only_when_it_is_closed() {
         use std::io::Write as _;
         let home = tempfile::tempdir().unwrap();
         let mut open = std::fs::File::create(home.path().join("report.yaml")).unwrap();
@@ -320,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_writes_without_end_keeps_nobody_from_coming_back() {
+    fn an_endless_writer_does_not_hold_the_caller() {
         use std::io::Write as _;
         use std::sync::atomic::{AtomicBool, Ordering};
         let home = tempfile::tempdir().unwrap();
@@ -332,7 +337,7 @@ mod tests {
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                // Two files in turns: the system puts like events that follow each other into one.
+                // Alternates two files: the kernel merges equal consecutive events.
                 while !is_over.load(Ordering::Relaxed) {
                     files.iter_mut().for_each(|file| file.write_all(b"x").unwrap());
                 }
@@ -350,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_gone_is_not_watched_any_more_and_may_come_again() {
+    fn a_removed_directory_is_no_longer_watched_and_can_be_watched_again() {
         let home = tempfile::tempdir().unwrap();
         let inside = home.path().join("in");
         let (mut doorbell, mut told) = (Doorbell::new().unwrap(), VecDeque::new());
@@ -362,7 +367,7 @@ mod tests {
             std::fs::remove_file(inside.join("x")).unwrap();
             std::fs::remove_dir(&inside).unwrap();
             while first(&mut doorbell, &mut told) != (Ring::Replaced { path: inside.clone() }) {}
-            // The system's word that the watch has ended comes with it or after it.
+            // The kernel's notice that the watch has ended comes with the event or after it.
             while doorbell.is_watched(&inside) {
                 doorbell.take();
             }
@@ -370,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn two_names_of_a_place_ring_as_long_as_one_is_watched() {
+    fn two_names_of_a_directory_raise_events_while_one_is_watched() {
         let home = tempfile::tempdir().unwrap();
         let (mut doorbell, mut told) = (Doorbell::new().unwrap(), VecDeque::new());
         let same = home.path().join("../").join(home.path().file_name().unwrap());
@@ -387,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_one_reading_holds_comes_in_order() {
+    fn more_events_than_one_read_holds_come_in_order() {
         let home = tempfile::tempdir().unwrap();
         let mut doorbell = Doorbell::new().unwrap();
         doorbell.watch(home.path()).unwrap();
@@ -407,14 +412,14 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_sleeps_until_something_lands() {
+    fn a_waiter_sleeps_until_a_file_lands() {
         let home = tempfile::tempdir().unwrap();
         let waiter = Waiter::new(&[home.path().to_owned()]);
         std::fs::write(home.path().join("x"), "").unwrap();
         let began = Instant::now();
         waiter.wait(PATIENCE);
         assert!(began.elapsed() < POLL_WITH_EVENTS);
-        // All of it was heard, so this sleeps to its end.
+        // All events were consumed, so this call sleeps to its end.
         let (began, patience) = (Instant::now(), Duration::from_millis(50));
         waiter.wait(patience);
         assert!(began.elapsed() >= patience);

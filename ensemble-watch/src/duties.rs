@@ -1,52 +1,52 @@
-//! What the queue knows of agents: who holds what, and who waits for whose decision.
+//! The workload of agents: the messages they hold, and the decisions they wait for.
 //!
 //! | mailboxes in | looked up by |
 //! |---|---|
-//! | the queue's directory | whoever asks, at once |
-//! | servers, by a command | the command, over a connection of its own |
-//! | servers, by the watcher | the thread that follows them, which tells the loop when it has changed |
+//! | the queue's directory | the caller, at once |
+//! | servers, by a command | the command, over its own connection |
+//! | servers, by the watcher | the thread that follows them, which notifies the loop of changes |
 //!
-//! So a server that does not answer holds up nobody: the loop goes on with what it was told last.
+//! So a server that does not answer blocks no caller: the loop continues with the last report.
 
 use std::collections::BTreeMap;
 
 use ensemble_core::Result;
 use ensemble_core::broker::Broker;
 use ensemble_core::message::Name;
-use ensemble_core::requests::{Asked, Ledger, Requests};
+use ensemble_core::requests::{Asked, RequestStore, Requests};
 
-/// How many of the held messages are named, of each agent.
+/// Number of held messages named for each agent.
 const NAMED_MAX: usize = 8;
 
-/// What agents have in their hands, and what they wait for.
+/// Messages that agents hold, and decisions they wait for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Duties {
-    /// Who waits for whose decision, in a few words.
+    /// Pending decisions between agents, in a few words.
     pub waits_for: BTreeMap<Name, String>,
-    /// The tasks that each one holds, or the ids of messages that are about none.
+    /// Tasks held by each agent, or ids of messages without a task.
     pub holds: BTreeMap<Name, Vec<String>>,
 }
 
 impl Duties {
-    /// Of these agents, wherever the mailboxes are.
+    /// The workload of these agents, wherever the mailboxes are.
     ///
     /// # Errors
     /// The queue cannot be read.
     pub fn of(
         queue: &dyn Broker,
-        ledger: &dyn Ledger,
+        store: &dyn RequestStore,
         who: impl Fn(&Name) -> bool,
     ) -> Result<Self> {
-        Ok(Self { waits_for: waits_for(ledger)?, holds: holds(queue, who)? })
+        Ok(Self { waits_for: waits_for(store)?, holds: holds(queue, who)? })
     }
 
-    /// What this agent holds.
+    /// The tasks and messages that this agent holds.
     #[must_use]
     pub fn held_by(&self, agent: &Name) -> Vec<String> {
         self.holds.get(agent).cloned().unwrap_or_default()
     }
 
-    /// For whom it is something else there than here.
+    /// The agents whose entry differs between the two.
     pub(crate) fn changed<'d>(&'d self, there: &'d Self) -> impl Iterator<Item = &'d Name> {
         let agents = |duties: &'d Self| duties.waits_for.keys().chain(duties.holds.keys());
         agents(self).chain(agents(there)).filter(|agent| {
@@ -56,16 +56,16 @@ impl Duties {
     }
 }
 
-/// Who waits for whose decision: agents with pending requests of their own, and the oldest of those
-/// in a few words. One look for the whole team.
+/// Pending decisions: agents with pending requests of their own, and the oldest request in a few
+/// words. One look for the whole team.
 ///
 /// # Errors
 /// The requests cannot be listed.
-pub fn waits_for(ledger: &dyn Ledger) -> Result<BTreeMap<Name, String>> {
-    let requests = Requests::new(ledger);
+pub fn waits_for(store: &dyn RequestStore) -> Result<BTreeMap<Name, String>> {
+    let requests = Requests::new(store);
     let mut pending = Vec::new();
     for id in requests.ids()? {
-        // Most are closed, which costs no reading to see.
+        // Most requests are closed, which needs no reading to see.
         if !requests.is_closed(&id)?
             && let Ok(Some(entry)) = requests.find(id.as_str())
             && entry.decision.is_none()
@@ -73,7 +73,7 @@ pub fn waits_for(ledger: &dyn Ledger) -> Result<BTreeMap<Name, String>> {
             pending.push(entry.request);
         }
     }
-    // The oldest is put in last.
+    // The oldest request is inserted last.
     pending.sort_by_key(|asked| std::cmp::Reverse(asked.created_at));
     let words = |asked: Asked| {
         let text = words(asked.kind.as_str(), asked.request_id.as_str(), &asked.to);
@@ -82,12 +82,12 @@ pub fn waits_for(ledger: &dyn Ledger) -> Result<BTreeMap<Name, String>> {
     Ok(pending.into_iter().map(words).collect())
 }
 
-/// What somebody waits for.
+/// The pending decision of an agent.
 pub(crate) fn words(kind: &str, id: &str, to: &Name) -> String {
     format!("{kind} {id} by {to}")
 }
 
-/// The tasks that these agents hold, or the ids of messages that are about none.
+/// The tasks that these agents hold, or the ids of messages without a task.
 ///
 /// # Errors
 /// The queue cannot be read.

@@ -6,11 +6,12 @@
 //! breaks its contract   any         set aside, the author is told (`report.rejected`)
 //! vague, or incomplete  refuse      the same
 //! vague, or incomplete  warn        delivered; recorded (`report.vague`), and the author is told once
-//!                                   (`report.advice`), if it names a mailbox
+//!                                   a task (`report.advice`), if it names a mailbox; see `answers`
 //! another shape         any         delivered as it is
 //! ```
 
 use ensemble_core::contract::{self, Kind, Node};
+use ensemble_core::env::Published;
 use ensemble_core::lint::{Finding, Linter, Mode, Shape};
 use ensemble_core::message::{Digest, Envelope, MessageId, Name};
 use ensemble_core::spool::Spool;
@@ -111,11 +112,14 @@ impl Advice {
         rules
     }
 
-    /// Stores the message for the author. Who cannot be told is not: the record remains.
+    /// Stores the message for the author, once for each author and task. An author without a mailbox is
+    /// not told: the record remains.
     pub(crate) fn tell(&self, file: &Complete, spool: &Spool) -> Option<Name> {
         let author = self.author.clone()?;
         let path = file.path();
-        let parts = [path.as_bytes(), &file.content, author.as_str().as_bytes()];
+        let about = file.fields.get("task_id").and_then(serde_json::Value::as_str);
+        let about = about.unwrap_or(&path);
+        let parts = [ADVICE_TYPE.as_bytes(), about.as_bytes(), author.as_str().as_bytes()];
         let id = MessageId::new(format!("l-{}", Digest::of_parts(&parts).short(ID_DIGITS))).ok()?;
         let shown: String = path.chars().filter(|c| !c.is_control()).take(200).collect();
         let body = format!(
@@ -125,10 +129,12 @@ impl Advice {
         );
         let kind = Name::new(ADVICE_TYPE).ok()?;
         let envelope = Envelope::new(author.clone(), body)
+            .with_causation(shown)
             .with_id(id)
             .with_kind(kind)
             .from(Name::new(ACTOR).ok()?);
-        spool.publish(&envelope).is_ok().then_some(author)
+        let published = spool.publish(&envelope);
+        matches!(published, Ok(Published::Stored)).then_some(author)
     }
 }
 

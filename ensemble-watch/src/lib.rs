@@ -2,7 +2,7 @@
 //! agent in its pane.
 //!
 //! ```text
-//! doorbell (notify) ──┐                 ┌── boxes, routing, ledger   drop boxes → mailboxes
+//! doorbell (inotify) ─┐                 ┌── boxes, routing, ledger   drop boxes → mailboxes
 //! deadlines ──────────┼── engine.step ──┼── couriers, nudger         mailboxes → panes
 //! signals ────────────┘                 ├── requests                 asked, decided, expired
 //!                                       └── leases, roles, status    what is due by the clock
@@ -14,11 +14,13 @@
 //! across crashes of the watcher (`routing` says why).
 //!
 //! Embedders run a [`Watcher`] on a thread of their own and end it with a [`Stopper`], or use the
-//! [`doorbell`] alone. The threads that are started: one by `notify`, one for each tmux server,
-//! one that passes on what they report.
+//! [`doorbell`] alone. The loop runs on its caller's thread. A thread of its own has: each tmux server that
+//! is typed into, each agent that is being ended, each NATS connection, and the closing of an inotify
+//! descriptor, which can block for milliseconds.
 #![forbid(unsafe_code)]
 
 mod alarms;
+mod answers;
 mod aside;
 mod board_leases;
 mod boxes;

@@ -46,6 +46,12 @@ pub struct Observed {
     pub why: String,
 }
 
+/// Whether the screens of this provider say nothing about its work.
+#[must_use]
+pub fn is_script(provider: &str) -> bool {
+    SCRIPTS.contains(&provider)
+}
+
 /// What a member is doing, given what was seen of its pane, whose decision it waits for and what it
 /// holds.
 #[must_use]
@@ -57,7 +63,7 @@ pub fn judge(
 ) -> Presence {
     let mut evidence = Evidence::new(member.state, sight);
     evidence.ended = member.ended.as_ref().map(|ended| ended.how);
-    evidence.is_script = SCRIPTS.contains(&member.provider.as_str());
+    evidence.is_script = is_script(&member.provider);
     if member.is_present() {
         evidence.waits_for = waits_for.cloned();
         evidence.holds = holds;

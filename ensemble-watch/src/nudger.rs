@@ -9,6 +9,7 @@ use std::thread::{self, JoinHandle};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
+use ensemble_core::proto::nudge::Occasion;
 use ensemble_core::provider::{AgentState, Limit, Profile};
 use ensemble_core::roster::Sight;
 use ensemble_core::tmux::{Server, TextOutcome, TmuxPane, TypedNudge};
@@ -24,7 +25,7 @@ use crate::wakes::Waker;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Job {
     /// Type the text and submit it.
-    Type,
+    Type(Occasion),
     /// The text stands in the composer: press Enter if it still does, and type nothing.
     Submit,
     /// Look what the agent is doing, and type nothing.
@@ -50,6 +51,8 @@ pub(crate) struct Report {
     pub(crate) outcome: NudgeOutcome,
     /// When the usage limit ends that was in the way, if that is known.
     pub(crate) limited_until: Option<Timestamp>,
+    /// The pane shows a usage limit that does not say when it ends.
+    pub(crate) is_limited: bool,
 }
 
 /// What has come back.
@@ -162,7 +165,7 @@ impl Nudger {
                     Job::Look => {
                         self.send(Back::Looked { agent: errand.entry.agent, sight: Sight::Unseen })
                     }
-                    Job::Type | Job::Submit => self.report(&errand, None, failed(&error)),
+                    Job::Type(_) | Job::Submit => self.report(&errand, None, failed(&error)),
                 }
                 return None;
             }
@@ -175,13 +178,15 @@ impl Nudger {
                 return None;
             }
             (Job::Submit, Some(text)) => pane.submit(text).unwrap_or_else(|error| failed(&error)),
-            (Job::Type, Some(text)) => match pane.nudge_text(text) {
+            (Job::Type(occasion), Some(text)) => match typed(&mut pane, occasion, text) {
                 Ok(TextOutcome::Typed(half)) => return Some((errand, pane, half)),
                 Ok(TextOutcome::Sent) => NudgeOutcome::Sent,
                 Ok(TextOutcome::Refused { deferral }) => NudgeOutcome::Refused { deferral },
                 Err(error) => failed(&error),
             },
-            (Job::Type | Job::Submit, None) => NudgeOutcome::Refused { deferral: Deferral::Moved },
+            (Job::Type(_) | Job::Submit, None) => {
+                NudgeOutcome::Refused { deferral: Deferral::Moved }
+            }
         };
         self.report(&errand, Some(&pane), outcome);
         None
@@ -211,11 +216,21 @@ impl Nudger {
             limited_until = pane.limit().filter(|_| is_limited).map(|limit| limit.until);
         }
         let (agent, attempt) = (errand.entry.agent.clone(), errand.attempt);
-        self.send(Back::Typed(Report { agent, attempt, outcome, limited_until }));
+        let is_limited = pane.is_some_and(TmuxPane::is_limited_without_end);
+        self.send(Back::Typed(Report { agent, attempt, outcome, limited_until, is_limited }));
     }
 
     fn send(&self, back: Back) {
         self.means.waker.wake(Wake::Back(back));
+    }
+}
+
+/// The first half of a nudge.
+fn typed(pane: &mut TmuxPane, occasion: Occasion, text: &NudgeText) -> Result<TextOutcome> {
+    match occasion {
+        Occasion::News => pane.nudge_text(text),
+        Occasion::Again => pane.nudge_again(text),
+        Occasion::Probe => pane.probe_text(text),
     }
 }
 
@@ -253,7 +268,7 @@ mod tests {
         let sources = Sources::new(locks.to_owned(), Default::default());
         let (waker, mut wakes) = wakes::wakes().unwrap();
         let mut nudgers = Nudgers::new(sources, locks.to_owned(), waker);
-        nudgers.send(Errand { entry, profile, attempt: 1, text, job: Job::Type });
+        nudgers.send(Errand { entry, profile, attempt: 1, text, job: Job::Type(Occasion::News) });
         match wakes.next(Ears::deaf(), None).pop() {
             Some(Wake::Back(Back::Typed(Report {
                 outcome: NudgeOutcome::Refused { deferral },

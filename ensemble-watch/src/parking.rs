@@ -5,7 +5,8 @@
 //! the leases it holds are extended in its name, and nothing else is done. Its pane is looked at as
 //! often as the leases are, and what it says decides. Where it says when the limit ends, it is
 //! parked until then also if nobody can look or its screen was cleared meanwhile; only an agent
-//! that works, or has ended, has resumed.
+//! that works, or has ended, has resumed. Where it does not say when it ends, only a try can tell: the
+//! watcher types a hint now and then ([`Parking::looked`] says when), which is the retry.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use ensemble_core::env::{Lease, Monotonic};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::proto::ack::PARK_MAX;
+use ensemble_core::proto::nudge::Probe;
 use ensemble_core::provider::{AgentState, Diagnosis};
 use ensemble_core::spool::Spool;
 use serde_json::json;
@@ -34,6 +36,8 @@ struct Parked {
     resets_at: Option<String>,
     /// When that is, if it can be told.
     until: Option<Timestamp>,
+    /// When it is tried, if the limit does not say when it ends.
+    probe: Probe,
     /// It was limited for so long that its leases run out now.
     given_up: bool,
 }
@@ -45,7 +49,7 @@ pub(crate) struct Parking {
 }
 
 impl Parking {
-    /// The pane of an agent that holds something was looked at.
+    /// The pane of an agent that holds something was looked at. Whether it is to be tried now.
     pub(crate) fn looked(
         &mut self,
         Moment { now, wall }: Moment,
@@ -54,20 +58,23 @@ impl Parking {
         held: Vec<(Lease, Duration)>,
         spool: &Spool,
         recorder: &dyn Recorder,
-    ) {
-        // Who holds nothing has nothing to keep.
+    ) -> bool {
+        // An agent that holds nothing has nothing to keep.
         if held.is_empty() {
-            return;
+            return false;
         }
         let until = self.parked.get(agent).and_then(|parked| parked.until);
         let is_before_reset = until.is_some_and(|until| wall < until);
         let seen = match diagnosis {
             Some(diagnosis) if diagnosis.state == AgentState::RateLimited => Some(diagnosis),
             // Nobody could look, or there is nothing to be seen of it: as it was.
-            None if !is_before_reset => return,
+            None if !is_before_reset => return false,
             None => None,
             Some(diagnosis) if is_before_reset && may_hide_a_limit(diagnosis.state) => None,
-            Some(_) => return self.resume(now, agent, recorder),
+            Some(_) => {
+                self.resume(now, agent, recorder);
+                return false;
+            }
         };
         let (resets_at, until) = match seen {
             Some(diagnosis) => (diagnosis.resets_at.clone(), diagnosis.limited_until),
@@ -78,7 +85,8 @@ impl Parking {
                 "agent": agent, "resets_at": resets_at, "until": until, "held": held.len(),
             });
             recorder.record("worker.parked", ACTOR, data);
-            Parked { since: now, resets_at: None, until: None, given_up: false }
+            let probe = Probe::first(now);
+            Parked { since: now, resets_at: None, until: None, probe, given_up: false }
         });
         (parked.resets_at, parked.until) = (resets_at, until);
         if now.since(parked.since) < PARK_MAX {
@@ -86,6 +94,11 @@ impl Parking {
         } else if !std::mem::replace(&mut parked.given_up, true) {
             recorder.record("worker.given_up", ACTOR, json!({ "agent": agent }));
         }
+        let is_tried = parked.until.is_none() && parked.probe.is_due(now);
+        if is_tried {
+            parked.probe = parked.probe.submitted(now);
+        }
+        is_tried
     }
 
     fn resume(&mut self, now: Monotonic, agent: &Name, recorder: &dyn Recorder) {
@@ -162,6 +175,34 @@ mod tests {
         let claude = Profiles::embedded().unwrap().get("claude").unwrap();
         let context = Context { time: Some((now, zones)), ..Context::default() };
         diagnose_with(&claude, &pane, &context)
+    }
+
+    #[test]
+    fn a_limit_without_an_end_is_tried_and_one_with_an_end_is_waited_for() {
+        let home = tempfile::tempdir().unwrap();
+        let spool = Spool::create(&home.path().join("queue"), Options::default()).unwrap();
+        let agent = Name::new("w1").unwrap();
+        spool.add_mailbox(&agent, &Default::default()).unwrap();
+        spool.publish(&Envelope::new(agent.clone(), "work\n")).unwrap();
+        let delivery = spool.receive(&agent, &agent).unwrap().unwrap();
+        let held = || vec![(delivery.lease.clone(), delivery.lease_duration)];
+        let (start, zones) = ("2026-11-22T13:00:00Z".parse::<Timestamp>().unwrap(), Zones::utc());
+        let tried = |screen: &str| {
+            let (mut parking, log) = (Parking::default(), Log::default());
+            let looks = (0..40_u64).map(|look| look * 30).filter(|seconds| {
+                let since = Duration::from_secs(*seconds);
+                let moment =
+                    Moment { now: Monotonic::from_duration(since), wall: start.plus(since) };
+                let seen = seen(screen, moment.wall, &zones);
+                parking.looked(moment, &agent, Some(&seen), held(), &spool, &log)
+            });
+            looks.collect::<Vec<u64>>()
+        };
+        let error = "● API Error: Request rejected (429)\n─────\n❯ \n─────\n  ? for shortcuts";
+        assert_eq!(tried(error), [60, 180, 420, 900]);
+        assert_eq!(sequence(&spool, &agent), 40, "its lease is extended all the while");
+        let timed = "Claude usage limit reached. Your limit resets at 3pm (UTC)\n❯ ";
+        assert_eq!(tried(timed), [0; 0]);
     }
 
     fn sequence(spool: &Spool, agent: &Name) -> u64 {

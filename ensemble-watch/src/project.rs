@@ -1,10 +1,11 @@
-//! Where a project's files are, and its configuration.
+//! The files of a project, and its configuration.
 //!
 //! Precedence: flag, then environment, then the project's `ensemble.yaml`, then the user's
 //! `~/.config/ensemble/config.yaml`, then the default. Unknown keys are errors, so that a typing
-//! mistake cannot silently change what happens.
+//! mistake cannot silently change the behaviour.
 
 mod alarms;
+mod git;
 mod nats;
 mod team;
 mod worktrees;
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ensemble_core::driver::Reviews;
+use ensemble_core::driver::{Reviews, TaskEnds};
 use ensemble_core::dropbox::RouteRule;
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::Recorder;
@@ -22,7 +23,7 @@ use ensemble_core::lint::LintConfig;
 use ensemble_core::message::{Name, yaml};
 use ensemble_core::proto::{ack, ready};
 use ensemble_core::provider::{Profile, Profiles};
-use ensemble_core::requests::Kinds;
+use ensemble_core::requests::{Kinds, PlanGates};
 use ensemble_core::roster::Roster;
 use ensemble_core::spool::{Options, Owners, Quota, Spool};
 use ensemble_core::{Error, Result};
@@ -35,12 +36,14 @@ pub use nats::NatsConfig;
 pub use team::{AgentConfig, IdentityConfig, ShutdownConfig, TeamConfig};
 pub use worktrees::WorktreesConfig;
 
-/// The queue's directory, if nothing else is said.
+/// The default directory of the queue.
 pub const QUEUE_DEFAULT: &str = "queue";
 /// The environment variable that names the queue.
 pub const QUEUE_VARIABLE: &str = "ENSEMBLE_QUEUE";
 /// The project's configuration, beside the queue.
 pub const CONFIG_FILE: &str = "ensemble.yaml";
+/// The user's configuration, below `$XDG_CONFIG_HOME` or `~/.config`.
+pub const USER_CONFIG: &str = "ensemble/config.yaml";
 /// The state directory, beside the queue.
 pub const STATE_DIRECTORY: &str = ".ensemble";
 /// The largest configuration file, in bytes.
@@ -52,14 +55,14 @@ const CONFIG_BYTES_MAX: u64 = 1024 * 1024;
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct Config {
-    /// What a stored message survives: `power` (default) or `process`.
+    /// Failures that a stored message survives: `power` (default) or `process`.
     pub durability: Option<Durability>,
-    /// Whether messages at `power` are made safe by one log that all processes share, or each by syncs of
-    /// its own (default).
+    /// How messages at `power` are made durable: one log shared by all processes, or a sync for
+    /// each message (default).
     pub wal: Option<bool>,
-    /// How often everything is looked at although no event said so, in seconds (default 30).
+    /// Interval of full scans without an event, in seconds (default 30).
     pub poll_interval_seconds: Option<u64>,
-    /// What one sender may leave unread in one mailbox, by the commands and tools that send.
+    /// Limit of one sender's unread messages in one mailbox, for the commands and tools that send.
     pub sender_quota: QuotaConfig,
     /// The largest drop-box file, in bytes (default 1 MiB).
     pub report_bytes_max: Option<u64>,
@@ -67,56 +70,55 @@ pub struct Config {
     pub dispatch_patience_seconds: Option<u64>,
     /// How long Conductor waits for the summary, in seconds (default 1800).
     pub conductor_patience_seconds: Option<u64>,
-    /// Routes that come before the default ones.
+    /// Routes that precede the default ones.
     pub routes: Vec<RouteRule>,
-    /// Where the team runs.
+    /// The tmux session of the team.
     pub team: TeamConfig,
     /// The agents of the team, by name.
     pub agents: BTreeMap<Name, AgentConfig>,
-    /// Who may act under whose name.
+    /// Rules for acting under an agent's name.
     pub identity: IdentityConfig,
-    /// Fields of provider profiles, by profile: they take the place of the built-in ones
-    /// (docs/providers.md).
+    /// Fields of provider profiles, by profile: they replace the built-in ones (docs/providers.md).
     pub providers: BTreeMap<String, serde_json::Map<String, serde_json::Value>>,
-    /// The times of the handshake before an assignment.
+    /// Times of the handshake before an assignment.
     pub readiness: ReadinessConfig,
-    /// The times of the ladder after a delivery.
+    /// Times of the ladder after a delivery.
     pub ladder: LadderConfig,
     /// The kinds of requests.
     pub requests: RequestsConfig,
-    /// Where the mailboxes are: `directory` (default), or the servers of a team on several hosts,
+    /// Location of the mailboxes: `directory` (default), or the servers of a team on several hosts,
     /// `nats://host:4222` or `tls://…`, several separated by commas.
     pub transport: Option<String>,
-    /// How the servers are used, if `transport` names some.
+    /// Access to the servers, if `transport` names some.
     pub nats: NatsConfig,
-    /// What a report may not say, and what it has to (docs/lint.md).
+    /// Forbidden and required content of reports (docs/lint.md).
     pub lint: LintConfig,
-    /// How often a task may come back from review, before somebody has to decide (default 3).
+    /// How often a task may come back from review before a person or agent must decide (default 3).
     pub review_cycles_max: Option<u32>,
-    /// Where tasks are worked on, and where approved work goes (docs/worktrees.md).
+    /// Directories of worktrees, and the branch for approved work (docs/worktrees.md).
     pub worktrees: WorktreesConfig,
-    /// Who is told of what happens on the blackboard.
+    /// Alarms of the blackboard.
     pub alarms: AlarmsConfig,
 }
 
-/// `sender_quota` in `ensemble.yaml`. Those who speak for nobody in particular are not counted:
-/// `operator`, `unknown`, and Ensemble's own parts.
+/// `sender_quota` in `ensemble.yaml`. It does not count the senders `operator`, `unknown`, and
+/// Ensemble's own parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct QuotaConfig {
-    /// How many messages (default 1000); 0 for as many as it likes.
+    /// Number of messages (default 1000); 0 for no limit.
     pub messages: Option<u64>,
-    /// How many bytes, with attachments (default 64 MiB).
+    /// Number of bytes, with attachments (default 64 MiB).
     pub bytes: Option<u64>,
 }
 
 impl QuotaConfig {
     const EXEMPT: [&str; 5] = ["operator", "unknown", "ensemble", "watcher", "steps"];
 
-    /// For whoever sends for somebody. The watcher routes without: it would look again for each file that a
-    /// sender which has gone mad put down, and others would wait.
+    /// For programs that send for a sender. The watcher routes without it: it would look again for
+    /// each file of a sender that floods the drop box, and other files would wait.
     #[must_use]
     pub fn quota(self) -> Option<Quota> {
         let mut quota = Quota::default();
@@ -127,21 +129,21 @@ impl QuotaConfig {
     }
 }
 
-/// `readiness` in `ensemble.yaml` (seed 000).
+/// `readiness` in `ensemble.yaml`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct ReadinessConfig {
-    /// How long a pong is waited for, in seconds (default 5).
+    /// How long to wait for a pong, in seconds (default 5).
     pub wait_seconds: Option<u64>,
     /// How long to wait before the next ping, in seconds (default 5).
     pub retry_seconds: Option<u64>,
-    /// How many pings are sent, 1 to 99 (default 3).
+    /// Number of pings, 1 to 99 (default 3).
     pub attempts: Option<u8>,
 }
 
-/// `ladder` in `ensemble.yaml` (seed 002).
+/// `ladder` in `ensemble.yaml`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
@@ -149,12 +151,13 @@ pub struct ReadinessConfig {
 pub struct LadderConfig {
     /// How long each phase waits for the ack, in seconds (default 60).
     pub phase_seconds: Option<u64>,
-    /// What waiting for a worker that may not be pressed can add, in seconds (default 1800).
+    /// The longest additional wait for a worker that may not be interrupted, in seconds (default
+    /// 1800).
     pub ceiling_seconds: Option<u64>,
 }
 
 impl Config {
-    /// Reads a configuration; `path` is where the text came from, for the error.
+    /// Parses a configuration; `path` is the source of the text, for the error.
     ///
     /// ```
     /// use ensemble_watch::project::Config;
@@ -165,7 +168,8 @@ impl Config {
     /// ```
     ///
     /// # Errors
-    /// It is no YAML, has a key that is not known, or a value that is none; the error names the line.
+    ///
+    /// The text is not YAML, has an unknown key or an invalid value; the error names the line.
     pub fn parse(text: &str, path: &Path) -> Result<Self> {
         if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
             return Ok(Self::default());
@@ -179,7 +183,7 @@ impl Config {
         Ok(config)
     }
 
-    /// How often everything is looked at although no event said so.
+    /// Interval of full scans without an event.
     #[must_use]
     pub fn poll_interval(&self) -> Duration {
         Duration::from_secs(self.poll_interval_seconds.unwrap_or(30).max(1))
@@ -191,7 +195,7 @@ impl Config {
         usize::try_from(self.report_bytes_max.unwrap_or(1024 * 1024)).unwrap_or(usize::MAX)
     }
 
-    /// The times of the handshake before an assignment.
+    /// Times of the handshake before an assignment.
     #[must_use]
     pub fn handshake(&self) -> ready::Config {
         let usual = ready::Config::default();
@@ -203,11 +207,11 @@ impl Config {
         }
     }
 
-    /// The times of the ladder for a worker of this profile, and what it may press.
+    /// Times of the ladder for a worker of this profile, and the keys it may press.
     #[must_use]
     pub fn ladder_for(&self, profile: Option<&Profile>) -> ack::Config {
         let usual = match profile {
-            // The seed's ladder to the letter, for agents of which nothing is known.
+            // The plain ladder, for agents without a known profile.
             Some(profile) if profile.name() == "generic" => ack::Config::generic(),
             _ => ack::Config::default(),
         };
@@ -274,9 +278,9 @@ impl Config {
 pub struct Project {
     /// The queue's directory.
     pub queue: PathBuf,
-    /// `.ensemble/` beside it.
+    /// The state directory `.ensemble/` beside the queue.
     pub state: PathBuf,
-    /// What is configured.
+    /// The configuration.
     pub config: Config,
 }
 
@@ -303,7 +307,7 @@ impl Project {
         Ok(Self { queue, state: root.join(STATE_DIRECTORY), config: project.or(user) })
     }
 
-    /// The built-in profiles with what the configuration changes in them.
+    /// The built-in profiles with the changes of the configuration.
     ///
     /// # Errors
     /// A configured profile has an unknown, wrong or missing field.
@@ -319,7 +323,7 @@ impl Project {
         Ok(profiles)
     }
 
-    /// Where the agents of this project tell their state to programs.
+    /// Where the agents of this project report their state to programs.
     #[must_use]
     pub fn sources(&self) -> Sources {
         let root = self.state.parent().unwrap_or_else(|| Path::new("/")).to_owned();
@@ -328,7 +332,7 @@ impl Project {
         Sources::new(root, servers)
     }
 
-    /// The kinds of requests: seed 004's and the configured ones.
+    /// The kinds of requests: the built-in and the configured ones.
     ///
     /// # Errors
     /// A configured kind has no usable name or an impossible time.
@@ -348,19 +352,25 @@ impl Project {
         self.state.join("panes")
     }
 
-    /// How often each task came back from review.
+    /// Number of times each task came back from review.
     #[must_use]
     pub fn reviews(&self) -> Reviews {
         Reviews::new(&self.queue, &self.state, self.config.review_cycles_max)
     }
 
-    /// Where pings and pongs lie.
+    /// How tasks have ended, for the log.
+    #[must_use]
+    pub fn task_ends(&self) -> TaskEnds {
+        TaskEnds::new(&self.queue, &self.state, self.reviews())
+    }
+
+    /// Directory of pings and pongs.
     #[must_use]
     pub fn ready(&self) -> PathBuf {
         self.state.join("ready")
     }
 
-    /// Who belongs to the team.
+    /// The members of the team.
     #[must_use]
     pub fn roster(&self) -> Roster {
         Roster::open(&self.state)
@@ -372,19 +382,19 @@ impl Project {
         self.state.parent().unwrap_or(&self.state)
     }
 
-    /// The locks of panes and of workers that are being assigned something.
+    /// The locks of panes and of workers during an assignment.
     #[must_use]
     pub fn locks(&self) -> PathBuf {
         self.state.join("locks")
     }
 
-    /// Held by the one watcher of this project.
+    /// Lock held by the project's only watcher.
     #[must_use]
     pub fn watch_lock(&self) -> PathBuf {
         self.state.join("watch.lock")
     }
 
-    /// What the watcher says of itself, for `status`.
+    /// The watcher's state file, read by `status`.
     #[must_use]
     pub fn watch_status(&self) -> PathBuf {
         self.state.join("watch.json")
@@ -408,7 +418,7 @@ impl Project {
         Ok(())
     }
 
-    /// The options with which this project's queue is opened.
+    /// The options for opening this project's queue.
     #[must_use]
     pub fn spool_options(&self, recorder: Arc<dyn Recorder>) -> Options {
         let mut options = Options::default();
@@ -417,13 +427,15 @@ impl Project {
         options.recorder = recorder;
         let users = self.config.agents.iter().filter_map(|(name, a)| Some((name.clone(), a.user?)));
         options.owners = Owners::new(users);
+        options.admission = Some(Arc::new(PlanGates));
         options
     }
 
     /// Opens the queue.
     ///
     /// # Errors
-    /// There is none; the error says how to create it.
+    ///
+    /// The queue does not exist; the error names the command that creates it.
     pub fn open_spool(&self, recorder: Arc<dyn Recorder>) -> Result<Spool> {
         Spool::open(&self.queue, self.spool_options(recorder))
     }
@@ -434,7 +446,7 @@ fn user_config() -> Option<PathBuf> {
         .filter(|v| !v.is_empty())
         .map(PathBuf::from)
         .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config")))?;
-    Some(base.join("ensemble").join("config.yaml"))
+    Some(base.join(USER_CONFIG))
 }
 
 fn read_config(path: &Path) -> Result<Config> {
@@ -459,7 +471,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_project_goes_before_the_user_and_mistakes_are_named() {
+    fn project_settings_override_user_settings_and_errors_name_the_line() {
         let home = tempfile::tempdir().unwrap();
         let file = home.path().join(CONFIG_FILE);
         std::fs::write(&file, "durability: process\nroutes:\n  - match: reports/*.md\n    to: [docs]\n    type: note\n").unwrap();

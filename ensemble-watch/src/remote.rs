@@ -1,19 +1,19 @@
-//! Follows the servers that have the mailboxes, on a thread of its own, so that a server that does not
-//! answer holds up nobody.
+//! Follows the servers that have the mailboxes, in a thread of its own. A server that does not
+//! answer therefore never blocks the watcher.
 //!
-//! | each round | what is done |
+//! | each round | action |
 //! |---|---|
-//! | connect, if there is no connection | the loop is told, and the log |
-//! | outbox, and what landed in the queue's directory | carried to the servers, stored once by id |
-//! | mailboxes of this host's agents | what waits is told to the loop, which nudges the panes |
-//! | what this host's agents hold and wait for | told to the loop when it has changed, once a second at most |
-//! | requests that have changed, and all every 30 s | what is due is announced, reminded of, expired, told |
-//! | every 30 s: leases | those of silent holders are taken back; gated tasks are kept for theirs |
-//! | every hour: settled messages, closed requests | those past their time are removed |
+//! | connect, if there is no connection | the loop is notified, and the log |
+//! | outbox, and files in the queue's directory | carried to the servers, stored once by id |
+//! | mailboxes of this host's agents | the loop learns of waiting messages and nudges the panes |
+//! | messages and decisions that this host's agents hold or await | sent to the loop on change, at most once a second |
+//! | changed requests, and all every 30 s | due announcements, reminders, expiries and results are sent |
+//! | every 30 s: leases | those of silent holders are taken back; gated tasks are kept for their workers |
+//! | every hour: settled messages, closed requests | those past their retention are removed |
 //!
-//! A host runs one watcher, so one such thread, and nudges only panes of its own. Several watchers that
-//! look at the same leases harm nobody: one of them takes a message back, the others come too late. The
-//! same goes for requests; an agent that is to leave is seen off by the host whose roster it is in.
+//! A host runs one watcher with one such thread, which nudges only its own panes. Several watchers
+//! may observe the same leases safely: one takes a message back, the others come too late. The same
+//! holds for requests. A departing agent is shut down by the host whose roster lists it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
@@ -42,24 +42,24 @@ use crate::requests::{RequestWatch, keep_gated};
 use crate::run::ACTOR;
 use crate::wakes::Waker;
 
-/// How long a round waits for news before it looks again.
+/// How long a round waits for news.
 const ROUND: Duration = Duration::from_millis(250);
-/// And at least, so that what fails does not keep a processor busy.
+/// Minimum length of a round, so that failures do not occupy a processor.
 const ROUND_MIN: Duration = Duration::from_millis(10);
-/// How often all requests are looked at, in case that nothing was heard of one.
+/// Interval of a full scan of requests, in case a notice was lost.
 const SCAN_INTERVAL: Duration = Duration::from_secs(30);
-/// Before the next try to connect.
+/// Delay before the next attempt to connect.
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
-/// How often the names of the mailboxes are compared.
+/// Interval at which the names of the mailboxes are compared.
 const NAMES_INTERVAL: Duration = Duration::from_secs(5);
-/// How often it is looked up what agents hold, at most.
+/// Minimum interval between two reports of what agents hold.
 const DUTIES_INTERVAL: Duration = Duration::from_secs(1);
-/// How often settled messages past their time are removed.
+/// Interval of the removal of settled messages past their retention.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60 * 60);
-/// Who holds messages on their way from the directory to the servers.
+/// Holder of messages in transit from the directory to the servers.
 const HOLDER: &str = "bridge";
 
-/// The thread's own things.
+/// State of the thread.
 pub(crate) struct Follower {
     project: Project,
     options: NatsOptions,
@@ -76,17 +76,17 @@ pub(crate) struct Follower {
     next_scan: Monotonic,
     requests: RequestWatch,
     told: BTreeMap<Name, Vec<MessageId>>,
-    /// The loop was told these, and when it is told others at the earliest.
+    /// The last report to the loop, and the earliest time of the next.
     duties: Duties,
     next_duties: Monotonic,
-    /// Something was heard since they were looked up.
+    /// A notice arrived since the last report.
     has_news: bool,
     condition: serde_json::Value,
     absent: Absent,
 }
 
 impl Follower {
-    /// For a project whose mailboxes are on servers; `None` for others.
+    /// Starts the thread for a project with mailboxes on servers; `None` for others.
     pub(crate) fn new(
         project: &Project,
         spool: Arc<Spool>,
@@ -121,7 +121,7 @@ impl Follower {
         }))
     }
 
-    /// Told by the loop who is not there to answer.
+    /// The loop reports agents that cannot answer.
     pub(crate) fn with_absent(self, absent: Absent) -> Self {
         Self { absent, ..self }
     }
@@ -157,7 +157,8 @@ impl Follower {
         }
     }
 
-    /// Rounds over one connection, which comes back by itself. `true` once the watcher has ended.
+    /// Runs rounds over one connection, which reconnects by itself. Returns `true` once the watcher
+    /// has ended.
     fn follow(&mut self, queue: &Arc<NatsTransport>) -> bool {
         let (mut seen, mut is_well) = (0, true);
         let (ledger, recorder) = (Arc::<NatsTransport>::clone(queue), Arc::clone(&self.recorder));
@@ -166,7 +167,7 @@ impl Follower {
         let mut follows_team = false;
         loop {
             if !follows_team {
-                // Until it does, each mailbox is followed for itself.
+                // Until the team's consumer exists, each mailbox is followed separately.
                 follows_team = queue.follow_team().is_ok();
             }
             match self.round(queue) {
@@ -220,7 +221,7 @@ impl Follower {
             };
             if self.told.get(&entry.mailbox) != Some(&ids) {
                 self.told.insert(entry.mailbox.clone(), ids.clone());
-                // Nobody listens any more while the watcher is stopping.
+                // The loop receives no more while the watcher stops.
                 self.waker.wake(Wake::Remote(Told::Mail { mailbox: entry.mailbox, ids }));
             }
         }
@@ -237,7 +238,7 @@ impl Follower {
         self.tell_duties(queue)
     }
 
-    /// What the agents of this host hold and wait for, if it has changed.
+    /// What the agents of this host hold and wait for, if it changed.
     fn tell_duties(&mut self, queue: &NatsTransport) -> Result<()> {
         let now = SystemClock.monotonic();
         if !self.has_news || now < self.next_duties {
@@ -248,7 +249,7 @@ impl Follower {
         let is_here = |name: &Name| members.iter().any(|member| member.name == *name);
         let duties =
             Duties { waits_for: self.requests.waits_for(), holds: duties::holds(queue, is_here)? };
-        // What came while it was looked up rings again.
+        // A notice that arrived meanwhile triggers another report.
         self.has_news = false;
         if duties != self.duties {
             self.duties = duties.clone();
@@ -275,7 +276,7 @@ impl Follower {
         Ok(())
     }
 
-    /// A mailbox of an agent here that the servers do not have yet.
+    /// A mailbox of a local agent that the servers do not have yet.
     fn add(&self, queue: &NatsTransport, mailbox: &Name) -> Result<()> {
         let settings = self.spool.settings(mailbox).unwrap_or_else(|_| Settings::default());
         match queue.add_mailbox(mailbox, &settings) {
@@ -284,7 +285,7 @@ impl Follower {
         }
     }
 
-    /// Everybody's mailbox is known here too, so that files here can be routed to them.
+    /// Every mailbox is known here too, so that files on this host can be routed to it.
     fn compare_names(&self, queue: &NatsTransport) -> Result<()> {
         let here = self.spool.mailboxes()?;
         let there = queue.mailboxes()?;
@@ -300,7 +301,7 @@ impl Follower {
         Ok(())
     }
 
-    /// What was put into the directory, by the routes or by hand, goes to the servers.
+    /// Carries messages that routes or people put into the directory to the servers.
     fn carry(&self, queue: &NatsTransport) -> Result<()> {
         let holder = Name::new(HOLDER)?;
         let bridge = Bridge::new(&*self.spool, queue, holder.clone(), Unknown::Create);

@@ -1,17 +1,17 @@
-//! Requests: what nobody else does for them (seed 004).
+//! The watcher's part in requests: the work that their own processes left undone.
 //!
 //! ```text
 //! inotify, start, every poll interval ──> look ──> Tracker ──> announce, remind, expire
-//!                                                     └─────> decided: tell, then hand over
+//!                                           └─────> decided: notify, then hand over
 //! ```
 //!
-//! The process that asks or decides does by itself what follows. Here it is finished where that
-//! process was killed, where a script had only `ln`, and where nobody answers in time. A step that
-//! fails, for a mailbox that is full, is tried again. What is left to be carried out after a decision
-//! goes to a [`Consequence`], again at every start until the request is closed.
+//! The process that asks or decides normally does the follow-up itself. The watcher does it if that
+//! process was killed, if a script had only `ln`, or if no answer comes in time. It retries a
+//! failed step, for example a full mailbox. It hands the remaining work after a decision to a
+//! [`Consequence`], again at every start until the request is closed.
 //!
-//! The same serves requests on servers, where the thread that follows them rings (see `remote`). The
-//! watchers of several hosts do it side by side: what each of them does is stored once.
+//! The same code serves requests on servers, where the thread that follows them sends the events
+//! (see `remote`). The watchers of several hosts run it in parallel; each result is stored once.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::request::{
     Correlated, Decision, Effect, Event, Outcome, Request, Tracker,
 };
-use ensemble_core::requests::{Entry, GateState, Kinds, Ledger, REQUESTS, Requests};
+use ensemble_core::requests::{Entry, GateState, Kinds, REQUESTS, RequestStore, Requests};
 use ensemble_core::roster::Roster;
 use ensemble_core::{Error, Result};
 use serde_json::json;
@@ -34,19 +34,19 @@ use crate::doorbell::Doorbell;
 use crate::duties::words;
 use crate::run::ACTOR;
 
-/// How long the process that has asked or decided is left to finish by itself.
+/// Time left to the asking or deciding process to finish by itself.
 const GRACE: Duration = Duration::from_millis(200);
-/// How soon a step that failed is tried again.
+/// Delay before a failed step is retried.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// Carries out what was decided, where that is more than a message: a worker that has agreed to its
-/// shutdown, or that said nothing in time, is to go.
+/// Carries out a decision that needs more than a message. An example is the end of a worker that
+/// agreed to its shutdown, or did not answer in time.
 ///
-/// It must not block the watcher: it starts what takes time elsewhere, and calls
-/// [`Requests::close`] when everything is done.
+/// It must not block the watcher. It starts slow work elsewhere, and calls [`Requests::close`] at
+/// the end.
 pub trait Consequence: Send {
-    /// This request is decided. Told once in a run of the watcher, and again in the next one while
-    /// the request is not closed.
+    /// This request is decided. Called once in a run of the watcher, and again in the next run
+    /// while the request is not closed.
     fn decided(&mut self, entry: &Entry);
 }
 
@@ -55,11 +55,11 @@ pub(crate) struct RequestWatch {
     dir: PathBuf,
     kinds: Kinds,
     tracker: Tracker,
-    /// What is to be gone on with, and when.
+    /// Requests to continue, and when.
     due: BTreeMap<Name, Monotonic>,
     /// Handed over in this run.
     handed_over: BTreeSet<Name>,
-    /// Not to be looked at again.
+    /// Excluded from further looks.
     closed: HashSet<Name>,
     consequence: Option<Box<dyn Consequence>>,
     /// Where several hosts watch: only decisions about these agents are carried out here.
@@ -80,7 +80,7 @@ impl RequestWatch {
         }
     }
 
-    /// Leaves agents that are not in this roster to the hosts that have them.
+    /// Leaves agents that are not in this roster to their own hosts.
     #[cfg(feature = "nats")]
     pub(crate) fn only_for(self, members: Roster) -> Self {
         Self { members: Some(members), ..self }
@@ -90,14 +90,14 @@ impl RequestWatch {
         self.consequence = Some(consequence);
     }
 
-    /// Whether something in this directory is about a request.
+    /// Whether a file in this directory is about a request.
     pub(crate) fn concerns(&self, dir: &Path) -> bool {
         dir == self.dir || dir.parent() == Some(&self.dir)
     }
 
-    /// Watches what is to be watched, before anything is listed.
+    /// Watches the directories before the first listing.
     pub(crate) fn rewatch(&mut self, doorbell: &mut Doorbell) -> Result<(), String> {
-        // A queue that was made by hand may lack it, and asking makes it.
+        // A handmade queue may lack the directory, and asking makes it.
         let _ = std::fs::create_dir(&self.dir);
         // The same path may be another directory now.
         doorbell.unwatch(&self.dir);
@@ -106,19 +106,19 @@ impl RequestWatch {
         Ok(())
     }
 
-    /// Something has landed in a directory of requests, or has left it.
+    /// A file landed in a directory of requests, or left it.
     pub(crate) fn rung(
         &mut self,
         now: Monotonic,
         dir: &Path,
         name: Option<&str>,
-        ledger: &dyn Ledger,
+        store: &dyn RequestStore,
         doorbell: Option<&mut Doorbell>,
     ) {
         let id =
             if dir == self.dir { name } else { dir.file_name().and_then(|name| name.to_str()) };
         if let Some(id) = id.and_then(|id| Name::new(id).ok()) {
-            self.look(now, &id, ledger, doorbell);
+            self.look(now, &id, store, doorbell);
         }
     }
 
@@ -126,7 +126,7 @@ impl RequestWatch {
     pub(crate) fn scan(
         &mut self,
         now: Monotonic,
-        ledger: &dyn Ledger,
+        store: &dyn RequestStore,
         mut doorbell: Option<&mut Doorbell>,
     ) {
         if let Some(doorbell) = &mut doorbell
@@ -134,7 +134,7 @@ impl RequestWatch {
         {
             tracing::warn!(%why, "cannot watch the requests");
         }
-        let ids = match Requests::new(ledger).ids() {
+        let ids = match Requests::new(store).ids() {
             Ok(ids) => ids,
             Err(error) => return tracing::warn!(%error, "cannot list the requests"),
         };
@@ -145,36 +145,36 @@ impl RequestWatch {
             self.tracker.remove(id);
         }
         for id in ids {
-            self.look(now, &id, ledger, doorbell.as_deref_mut());
+            self.look(now, &id, store, doorbell.as_deref_mut());
         }
     }
 
-    /// Looks at one request; one that is closed is not looked at again.
+    /// Looks at one request; a closed one is not looked at again.
     pub(crate) fn look(
         &mut self,
         now: Monotonic,
         id: &Name,
-        ledger: &dyn Ledger,
+        store: &dyn RequestStore,
         doorbell: Option<&mut Doorbell>,
     ) {
         if self.closed.contains(id) {
             return;
         }
         if let Some(doorbell) = doorbell
-            && !Requests::new(ledger).is_closed(id).unwrap_or(false)
+            && !Requests::new(store).is_closed(id).unwrap_or(false)
         {
-            // Before it is read, so that an answer which comes meanwhile rings.
+            // Watched before reading, so that an answer in between raises an event.
             watch(&self.dir, doorbell, id.as_str());
         }
-        match self.requests(ledger).find(id.as_str()) {
+        match self.requests(store).find(id.as_str()) {
             Ok(Some(entry)) if entry.is_closed => self.forget(id),
             Ok(Some(entry)) => self.take(now, &entry),
-            // Gone, or still being made.
+            // The request is gone, or not complete yet.
             Ok(None) => {}
             Err(error @ (Error::Malformed { .. } | Error::TooLarge { .. })) => {
-                match self.requests(ledger).reject(id) {
+                match self.requests(store).reject(id) {
                     Ok(Some(kept_as)) => {
-                        tracing::warn!(%error, kept_as, "a request was put aside");
+                        tracing::warn!(%error, kept_as, "an invalid request was moved aside");
                     }
                     Ok(None) => {}
                     Err(error) => tracing::warn!(%error, "cannot read a request"),
@@ -184,7 +184,7 @@ impl RequestWatch {
         }
     }
 
-    /// Tells the machines what stands on disk.
+    /// Passes the state on disk to the machines.
     fn take(&mut self, now: Monotonic, entry: &Entry) {
         let asked = &entry.request;
         let id = asked.request_id.as_str();
@@ -204,7 +204,7 @@ impl RequestWatch {
         self.closed.insert(id.clone());
     }
 
-    /// An agent has gone: what it is asked and will not answer is not waited for.
+    /// An agent has gone: the requests that it will not answer expire without waiting.
     pub(crate) fn absent(&mut self, now: Monotonic, agent: &Name, why: &str) {
         let asked = |request: &&Request| request.to() == agent && request.decision().is_none();
         let ids: Vec<String> =
@@ -217,36 +217,41 @@ impl RequestWatch {
     }
 
     /// Lets time pass and does what is due.
-    pub(crate) fn drive(&mut self, now: Monotonic, ledger: &dyn Ledger, recorder: &dyn Recorder) {
+    pub(crate) fn drive(
+        &mut self,
+        now: Monotonic,
+        store: &dyn RequestStore,
+        recorder: &dyn Recorder,
+    ) {
         self.tracker.handle_timeout(now);
         while let Some(Correlated { id, inner }) = self.tracker.poll_effect() {
             let Ok(id) = Name::new(id) else { continue };
             let done = match inner {
-                // Whoever has asked or decided does the rest; if not, it is done here.
+                // The asking or deciding process does the rest; otherwise this code does.
                 Effect::Announce | Effect::Closed(_) => {
                     self.due.entry(id).or_insert(now + GRACE);
                     continue;
                 }
-                Effect::Remind { nth } => self.requests(ledger).remind(id.as_str(), nth),
+                Effect::Remind { nth } => self.requests(store).remind(id.as_str(), nth),
                 Effect::Close(expiry) => {
-                    self.requests(ledger).propose(id.as_str(), &expiry).map(|p| {
+                    self.requests(store).propose(id.as_str(), &expiry).map(|p| {
                         let standing = Event::Standing(p.standing);
                         self.tracker.handle(now, Correlated::new(id.as_str(), standing));
                     })
                 }
-                // Nobody decides here.
+                // The watcher decides no request.
                 Effect::Refused(_) => Ok(()),
             };
             if let Err(error) = done {
-                // The machine proposes again by itself.
-                tracing::warn!(%id, %error, "cannot go on with a request");
+                // The machine proposes the step again by itself.
+                tracing::warn!(%id, %error, "cannot continue a request");
             }
         }
         let due: Vec<Name> =
             self.due.iter().filter(|(_, at)| **at <= now).map(|(id, _)| id.clone()).collect();
         for id in due {
             self.due.remove(&id);
-            if let Err(error) = self.go_on(&id, ledger, recorder) {
+            if let Err(error) = self.go_on(&id, store, recorder) {
                 tracing::warn!(%id, %error, "cannot go on with a request: it is tried again");
                 self.due.insert(id, now + RETRY);
             }
@@ -254,8 +259,13 @@ impl RequestWatch {
     }
 
     /// Finishes what is unfinished, and hands over what is left to be carried out.
-    fn go_on(&mut self, id: &Name, ledger: &dyn Ledger, recorder: &dyn Recorder) -> Result<()> {
-        let Some(entry) = self.requests(ledger).resume(id.as_str())? else {
+    fn go_on(
+        &mut self,
+        id: &Name,
+        store: &dyn RequestStore,
+        recorder: &dyn Recorder,
+    ) -> Result<()> {
+        let Some(entry) = self.requests(store).resume(id.as_str())? else {
             self.tracker.remove(id.as_str());
             return Ok(());
         };
@@ -291,7 +301,7 @@ impl RequestWatch {
         self.tracker.poll_timeout().into_iter().chain(self.due.values().copied()).min()
     }
 
-    /// Who waits for whose decision, as far as was looked, in a few words.
+    /// Pending requests between agents, as of the last look, in a few words.
     #[cfg(feature = "nats")]
     pub(crate) fn waits_for(&self) -> BTreeMap<Name, String> {
         let pending = self.tracker.iter().filter(|request| request.decision().is_none());
@@ -299,31 +309,33 @@ impl RequestWatch {
         pending.map(words).collect()
     }
 
-    /// For `status`: how many wait for an answer.
+    /// Number of requests that wait for an answer, for `status`.
     pub(crate) fn summary(&self) -> serde_json::Value {
         let pending = self.tracker.iter().filter(|r| r.decision().is_none()).count();
         json!({ "pending": pending, "decided": self.tracker.iter().count() - pending })
     }
 
-    fn requests<'l>(&self, ledger: &'l dyn Ledger) -> Requests<'l> {
-        Requests::new(ledger).with_kinds(self.kinds.clone())
+    fn requests<'l>(&self, store: &'l dyn RequestStore) -> Requests<'l> {
+        Requests::new(store).with_kinds(self.kinds.clone())
     }
 }
 
-/// An answer that does not ring is found by the next scan.
+/// The next scan finds an answer that raises no event.
 fn watch(dir: &Path, doorbell: &mut Doorbell, id: &str) {
     let _ = doorbell.watch(&dir.join(id));
 }
 
 /// Whoever waits for the review of a plan keeps the task meanwhile, without having to say so.
-pub(crate) fn keep_gated(held: &[(Lease, Duration)], ledger: &dyn Ledger) {
+pub(crate) fn keep_gated(held: &[(Lease, Duration)], store: &dyn RequestStore) {
     for (lease, duration) in held {
-        let kept = match ledger.gate_of(lease) {
-            Ok(Some(gate)) if gate.state == GateState::Pending => ledger.extend(lease, *duration),
+        let kept = match store.gate_of(lease) {
+            Ok(Some(gate)) if gate.state == GateState::Pending => {
+                store.broker().extend(lease, *duration)
+            }
             other => other.map(drop),
         };
         match kept {
-            // It was given back meanwhile.
+            // The worker released it meanwhile.
             Ok(()) | Err(Error::LeaseLost { .. }) => {}
             Err(error) => tracing::warn!(%error, %lease, "cannot keep a gated task for its worker"),
         }

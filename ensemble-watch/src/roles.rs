@@ -1,4 +1,4 @@
-//! The time-outs of seed 002's roles: Dispatch waits for reports, Conductor for the summary.
+//! Time-outs of two roles: Dispatch waits for reports, Conductor for the summary.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use serde_json::json;
 use crate::project::Config;
 use crate::run::ACTOR;
 
-/// How many messages one step reads to find out whether they are tasks or reports.
+/// Maximum number of messages one step reads to find tasks or reports.
 const READS_A_STEP: u32 = 32;
-/// How the ids begin of messages that were made from drop-box files.
+/// Prefix of the ids of messages made from drop-box files.
 const ROUTED_PREFIX: &str = "r-";
 
 /// A waiting role.
@@ -26,12 +26,12 @@ struct Role {
     patience: Patience,
 }
 
-/// What is due now.
+/// An action that is due now.
 #[derive(Default)]
 pub(crate) struct Due {
-    /// Dispatch is to look for reports itself.
+    /// Dispatch must look for reports itself.
     pub(crate) poll: bool,
-    /// A role was not told in time.
+    /// A role was not notified in time.
     pub(crate) ended: bool,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Due {
 pub(crate) struct Roles {
     dispatch: Role,
     conductor: Role,
-    /// How many messages may still be read in this step.
+    /// Number of messages that this step may still read.
     reads: u32,
 }
 
@@ -63,7 +63,7 @@ impl Roles {
         }
     }
 
-    /// A message of this type was stored: it begins, prolongs or ends a wait.
+    /// A message of this type was stored: it begins, extends or ends a wait.
     pub(crate) fn stored(&mut self, now: Monotonic, kind: &str) {
         let (dispatch, conductor) = match kind {
             "task" => (Some(Event::Started), Some(Event::Started)),
@@ -79,14 +79,14 @@ impl Roles {
         }
     }
 
-    /// A message has landed in a mailbox without having come through a drop box. It is read only
-    /// where it can matter: while nobody waits for anything, or if it is for a role itself. A
-    /// flood must not cost a read for each message, so a step reads a bounded number.
+    /// A message landed in a mailbox without a drop box. It is read only if it can matter: while no
+    /// role waits, or if it is addressed to a role. A step reads a bounded number, so that a flood
+    /// does not cost a read for each message.
     pub(crate) fn landed(&mut self, now: Monotonic, mailbox: &Name, id: &MessageId, spool: &Spool) {
         let both = [&self.dispatch, &self.conductor];
         let is_role = both.iter().any(|role| role.name == mailbox.as_str());
         let nobody_waits = both.iter().all(|role| role.patience.poll_timeout().is_none());
-        // What came through a drop box was told of when it was routed.
+        // Routing already reported messages from drop boxes.
         if id.as_str().starts_with(ROUTED_PREFIX) || !(is_role || nobody_waits) || self.reads == 0 {
             return;
         }
@@ -122,7 +122,7 @@ impl Roles {
             .min()
     }
 
-    /// For `status`: who waits, and for how long still.
+    /// The waiting roles and their remaining time, for `status`.
     pub(crate) fn summary(&self, now: Monotonic) -> Vec<serde_json::Value> {
         let row = |role: &Role| {
             let left = role.patience.poll_timeout().map(|at| at.since(now).as_secs());

@@ -8,8 +8,8 @@
 
 use ensemble_core::dropbox::{AckedLease, Entry, Ledger, Routes};
 use ensemble_core::env::Lease;
-use ensemble_core::message::{BODY_BYTES_MAX, Envelope, Name};
-use ensemble_core::spool::{Spool, State, Unsynced};
+use ensemble_core::message::{BODY_BYTES_MAX, Envelope, Name, Purpose};
+use ensemble_core::spool::{Found, Spool, State, Unsynced};
 use ensemble_core::{Error, Result};
 
 use crate::aside::author_in;
@@ -18,6 +18,8 @@ use crate::judge::Judge;
 
 /// How many waiting messages are searched for the task that an `ack/` file names.
 const ACK_SEARCH_MAX: usize = 1_000;
+/// What stands in an `ack/` file that names no agent, as ensemble-claude's workers write it.
+const BARE_ACK: &str = "ack";
 /// The box whose files say that somebody has read a task.
 const ACK_BOX: &str = "ack";
 
@@ -167,7 +169,7 @@ pub(crate) fn commit(batch: Batch, ledger: &mut Ledger) -> Result<()> {
     ledger.append(batch.entries)
 }
 
-/// Receives, for the writer of an `ack/` file, the message about that task: the seeds' workers
+/// Receives, for the writer of an `ack/` file, the message that hands over that task: the seeds' workers
 /// say so with a file instead of a rename. `Ok(None)` if no such message waits.
 pub(crate) fn acknowledge(
     content: &[u8],
@@ -175,28 +177,76 @@ pub(crate) fn acknowledge(
     spool: &Spool,
 ) -> Result<Option<(Lease, AckedLease)>> {
     let text = String::from_utf8_lossy(content);
-    let agent = text.lines().next().unwrap_or_default().trim();
-    let agent = Name::new(agent)?;
-    if !spool.mailboxes()?.contains(&agent) {
+    let word = text.lines().next().unwrap_or_default().trim();
+    let mailboxes = spool.mailboxes()?;
+    let named = Name::new(word).ok().filter(|agent| mailboxes.contains(agent));
+    let has_it = match named {
+        Some(agent) => find_work(&agent, task, spool)?.map(|found| (agent, found)),
+        None if word == BARE_ACK => the_only_one(mailboxes, task, spool)?,
+        // A word that is no name is a mistake, which is told.
+        None => Name::new(word).map(|_| None)?,
+    };
+    let Some((agent, Found { id, state: State::Queued { .. }, .. })) = has_it else {
         return Ok(None);
-    }
-    for found in spool.unfinished(&agent, ACK_SEARCH_MAX)? {
-        if !matches!(found.state, State::Queued { .. }) {
-            continue;
+    };
+    let delivery = spool.receive_id(&agent, &id, &agent)?;
+    Ok(delivery.map(|delivery| {
+        let acked = AckedLease::from(&delivery.lease);
+        (delivery.lease, acked)
+    }))
+}
+
+/// The mailbox that has a task, if exactly one has it.
+fn the_only_one(mailboxes: Vec<Name>, task: &str, spool: &Spool) -> Result<Option<(Name, Found)>> {
+    let mut all = Vec::new();
+    for mailbox in mailboxes {
+        if let Some(found) = find_work(&mailbox, task, spool)? {
+            all.push((mailbox, found));
         }
-        let is_it = spool
-            .peek(&agent, &found.id)
-            .is_ok_and(|envelope| envelope.task_id.as_deref() == Some(task));
-        if is_it && let Some(delivery) = spool.receive_id(&agent, &found.id, &agent)? {
-            let lease = AckedLease::from(&delivery.lease);
-            return Ok(Some((delivery.lease, lease)));
+    }
+    let is_one = all.len() == 1;
+    Ok(all.pop().filter(|_| is_one))
+}
+
+/// The unfinished message of a mailbox that is work on a task: a waiting one, else a held one. Reports and
+/// advice that name the task are not meant.
+fn find_work(mailbox: &Name, task: &str, spool: &Spool) -> Result<Option<Found>> {
+    let mut held = None;
+    for found in spool.unfinished(mailbox, ACK_SEARCH_MAX)? {
+        let is_it = spool.peek(mailbox, &found.id).is_ok_and(|envelope| {
+            envelope.task_id.as_deref() == Some(task) && envelope.purpose() == Purpose::Work
+        });
+        match found.state {
+            State::Queued { .. } if is_it => return Ok(Some(found)),
+            _ if is_it => held = held.or(Some(found)),
+            _ => {}
         }
     }
-    Ok(None)
+    Ok(held)
 }
 
 /// The lease under which a task was received by its `ack/` file.
 pub(crate) fn acked_lease(task: &str, ledger: &Ledger) -> Option<Lease> {
     let path = format!("{ACK_BOX}/{task}.ack");
     ledger.get(&path)?.lease.as_ref().map(Lease::from)
+}
+
+/// Settles the message that was received by an `ack/` file, also if its lease is over and nothing has received
+/// the message since: its last holder has reported.
+pub(crate) fn settle_acked(lease: &Lease, spool: &Spool) -> Result<bool> {
+    match spool.settle(lease) {
+        Ok(()) => return Ok(true),
+        Err(Error::LeaseLost { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    let Some(State::Queued { epoch, .. }) = spool.state(&lease.mailbox, &lease.id)? else {
+        return Ok(false);
+    };
+    if epoch != lease.epoch {
+        return Ok(false);
+    }
+    match spool.receive_id(&lease.mailbox, &lease.id, &lease.holder)? {
+        Some(delivery) => spool.settle(&delivery.lease).map(|()| true),
+        None => Ok(false),
+    }
 }

@@ -1,13 +1,15 @@
-//! Step queues: leases end, and orchestrators are told, though nobody asks for a step.
+//! Step queues: ends leases and notifies orchestrators while no worker asks for a step.
 //!
-//! A worker that was killed never says so, and one that was killed after its report has not told its
-//! orchestrator. Whoever works with a queue makes up for that, but at night nobody may. So the watcher
-//! looks every 30 s, when a lease may end, and shortly after somebody has written to the database:
-//! its log rings. It hands nothing out; `ensemble step run` does, and is woken by what changes here.
+//! A killed worker cannot report. A worker killed after its report has not notified its
+//! orchestrator. Every process that uses a queue repairs both, but at night none may run. So the
+//! watcher looks every 30 s, when a lease may end, and shortly after a process wrote to the
+//! database (its log raises an event). The watcher hands out no steps; `ensemble step run` does,
+//! and wakes on changes made here.
 //!
-//! The log rings when a change is written, and the change can be seen when it is committed. Between the
-//! two the log is synced at `power`, and a process may stand still as long as it likes. So after a ring it
-//! looks again and again, each time after twice as long a pause, until the regular look is as soon.
+//! The log's event comes when a change is written, but the change is visible only after its commit.
+//! In between, at `power`, the log is synced, and the writer may be stopped for any time. So after
+//! an event the watcher looks repeatedly. Each pause is twice as long as the one before, until the
+//! regular look comes first.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,22 +26,22 @@ use serde_json::{Value, json};
 use crate::doorbell::Doorbell;
 use crate::project::Project;
 
-/// How long after a ring it looks first: busy queues change many times a second.
+/// Delay of the first look after an event: busy queues change many times a second.
 const QUIET: Duration = Duration::from_millis(100);
-/// How long the loop waits for others that write.
+/// How long the loop waits for other writers.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// How soon it tries again after it could not.
+/// Delay before the next attempt after a failure.
 const RETRY: Duration = Duration::from_secs(2);
 
-/// What the watcher does about step queues.
+/// The watcher's work on step queues.
 pub(crate) struct Steps {
     path: PathBuf,
     options: StepOptions,
     open: Option<Open>,
-    /// A file that is no database of ours; said once.
+    /// The file is not a step database; warned once.
     refused: Option<(u64, u64)>,
     next_look: Monotonic,
-    /// How many steps were held when that was last said.
+    /// Number of held steps in the last report.
     said: Option<usize>,
 }
 
@@ -47,12 +49,12 @@ struct Open {
     store: StepStore,
     id: (u64, u64),
     held: usize,
-    /// How long it waits for what has rung and may not be seen yet.
+    /// Pause before a written change is looked for again.
     pause: Option<Duration>,
 }
 
 impl Steps {
-    /// Nothing is opened before somebody has added a step.
+    /// Opens no database before a step was added.
     pub(crate) fn new(now: Monotonic, project: &Project, recorder: Arc<dyn Recorder>) -> Self {
         let mut options = StepOptions::new(project.root())
             .with_durability(project.config.durability.unwrap_or_default())
@@ -66,12 +68,12 @@ impl Steps {
         self.open.as_ref().map(|_| self.next_look)
     }
 
-    /// Whether a ring in this directory is about the database's log.
+    /// Whether an event in this directory is about the database's log.
     pub(crate) fn concerns(&self, dir: &Path, name: &str) -> bool {
         self.path.parent() == Some(dir) && name == log_name()
     }
 
-    /// Somebody has written to the database, maybe this.
+    /// A process, perhaps this one, wrote to the database.
     pub(crate) fn rung(&mut self, now: Monotonic) {
         if let Some(open) = &mut self.open {
             open.pause = Some(QUIET);
@@ -79,7 +81,7 @@ impl Steps {
         }
     }
 
-    /// Opens the database once there is one, and another one that has taken its place.
+    /// Opens the database once it exists, and a new one that replaced it.
     pub(crate) fn find(&mut self, now: Monotonic, doorbell: Option<&mut Doorbell>) {
         let found = id_of(&self.path);
         if found == self.open.as_ref().map(|open| open.id) {
@@ -96,13 +98,13 @@ impl Steps {
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot open the step queues");
-                // What somebody else is at is tried again.
+                // An error caused by another process is retried.
                 self.refused = Some(id).filter(|_| !error.is_transient());
             }
         }
     }
 
-    /// Listens to the log anew, with a new doorbell.
+    /// Listens to the log again, with a new doorbell.
     pub(crate) fn rewatch(&mut self, doorbell: &mut Doorbell) {
         let log = self.path.with_file_name(log_name());
         if self.open.is_some() {
@@ -115,22 +117,22 @@ impl Steps {
         // The same path may be another file now.
         doorbell.unwatch(log);
         if let Err(why) = doorbell.watch_logs(log) {
-            tracing::warn!(%why, "step queues are looked at every 30 s only");
+            tracing::warn!(%why, "step queues are checked only every 30 s");
         }
     }
 
     fn begin(&self, id: (u64, u64)) -> Result<Open> {
         let store = StepStore::open(&self.path, self.options.clone())?;
-        // Reading makes the log, which stays as long as this is open.
+        // Reading creates the log, which stays while this connection is open.
         store.queues()?;
         Ok(Open { store, id, held: 0, pause: None })
     }
 
-    /// Takes back what is due, and tells what is owed. Says whether the summary is another one.
+    /// Takes back expired steps and sends pending notices. Returns whether the summary changed.
     pub(crate) fn drive(&mut self, now: Monotonic, spool: &Spool) -> bool {
         if let Some(open) = self.open.as_mut().filter(|_| now >= self.next_look) {
             let wait = open.look(spool).unwrap_or_else(|error| {
-                tracing::warn!(%error, "cannot look after the step queues");
+                tracing::warn!(%error, "cannot check the step queues");
                 RETRY
             });
             self.next_look = now + wait;
@@ -145,7 +147,7 @@ impl Steps {
 }
 
 impl Open {
-    /// How long there is nothing to do.
+    /// Time until the next work is due.
     fn look(&mut self, spool: &Spool) -> Result<Duration> {
         let observed = self.store.observe()?;
         self.held = observed.held;
@@ -156,7 +158,7 @@ impl Open {
     }
 }
 
-/// Whether something that landed beside the database may be a reason to look.
+/// Whether a file that landed beside the database triggers a look.
 pub(crate) fn rings(name: &str) -> bool {
     name.strip_prefix(STEPS_FILE) == Some("-wal")
 }
@@ -165,7 +167,7 @@ fn log_name() -> String {
     format!("{STEPS_FILE}-wal")
 }
 
-/// Which file it is, if there is one.
+/// Identity of the file, if it exists.
 fn id_of(path: &Path) -> Option<(u64, u64)> {
     use std::os::unix::fs::MetadataExt as _;
     std::fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))

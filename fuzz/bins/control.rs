@@ -1,4 +1,4 @@
-//! The target `control`; what must hold is in `src/control.rs`.
+//! The target `control`; its invariant is in `src/control.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| ensemble_fuzz::control::check(data));

@@ -1,4 +1,4 @@
-//! The target `envelope`; what must hold is in `src/envelope.rs`.
+//! The target `envelope`; its invariant is in `src/envelope.rs`.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| ensemble_fuzz::envelope::check(data));

@@ -6,15 +6,15 @@ use ensemble_core::board;
 use ensemble_core::fuzzing::{board_comments, board_update, board_value};
 use serde_json::{Value, json};
 
-/// A board that is read can be changed in place to exactly what was meant, with all its comments, or the
-/// change is refused; and saying what it says already changes no byte.
+/// A parsed board can be changed in place to exactly the intended state, with all its comments, or
+/// the change is refused. Writing the present state again changes no byte.
 pub fn check(data: &[u8]) {
     let Ok(source) = std::str::from_utf8(data) else { return };
     if let Err(error) = board::check(source, Path::new("state.yaml")) {
         super::check_error(&error.to_string());
     }
     let Ok(value) = board_value(source) else { return };
-    let same = board_update(source, &value).expect("what it says already");
+    let same = board_update(source, &value).expect("writing the present state");
     assert_eq!(same.trim_end_matches('\n'), source.trim_end_matches('\n'));
     for changed in changes(&value) {
         let Ok(text) = board_update(source, &changed) else { continue };
@@ -27,7 +27,7 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// What a board is usually changed to say.
+/// Typical changes of a board.
 fn changes(value: &Value) -> Vec<Value> {
     let mut changes = Vec::new();
     let Value::Object(fields) = value else { return changes };

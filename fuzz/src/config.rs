@@ -7,7 +7,7 @@ use ensemble_core::message::yaml;
 use ensemble_core::provider::{Profiles, nudge_text};
 use ensemble_watch::project::Config;
 
-/// What is read is written and read to the same; everything that is made of it has an error or a limit.
+/// A parsed configuration round-trips; everything derived from it has an error or a limit.
 pub fn check(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let path = Path::new("ensemble.yaml");
@@ -33,7 +33,7 @@ pub fn check(data: &[u8]) {
             Ok(()) => {
                 let profile = profiles.get(name).expect("what was added");
                 let _ = config.ladder_for(Some(&profile));
-                // Whatever a template says, what is typed stays harmless; NudgeText checks itself.
+                // For any template, the typed text stays harmless; `NudgeText` checks itself.
                 let line = nudge_text(&profile, &"worker-1".parse().expect("a name"), 3, true);
                 assert!(!line.as_str().is_empty());
             }

@@ -1,4 +1,4 @@
-//! What a tmux server prints to a control client, and one look at a pane.
+//! Output of a tmux server to a control client, and one observation of a pane.
 
 use ensemble_core::fuzzing::{CONTROL_LIMITS, ControlAnswer, control_answers, pane_snapshot};
 
@@ -9,7 +9,7 @@ pub fn check(data: &[u8]) {
     for answer in &answers {
         let ControlAnswer::Block { lines, .. } = answer else { continue };
         assert!(lines.len() <= lines_max);
-        // A byte that is no UTF-8 becomes a character of three.
+        // An invalid UTF-8 byte becomes a character of three bytes.
         assert!(lines.iter().all(|line| line.len() <= 3 * line_bytes_max));
         if let Some((height, shown)) = pane_snapshot(lines) {
             assert_eq!(height, shown, "a screen of another height than it says");
@@ -22,7 +22,7 @@ pub fn check(data: &[u8]) {
     }
 }
 
-/// The same, told another way: with all lines at hand, and looking ahead.
+/// The same result computed another way: with all lines in memory, and with lookahead.
 fn expected(data: &[u8]) -> Vec<ControlAnswer> {
     let (line_bytes_max, lines_max) = CONTROL_LIMITS;
     let cut =

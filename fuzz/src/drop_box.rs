@@ -10,15 +10,15 @@ use ensemble_core::contract::{
 };
 use ensemble_core::message::Name;
 
-/// The problems of one file that are told, at most.
+/// Maximum number of problems reported for one file.
 const PROBLEMS_MAX: usize = 20;
 
-/// What is written under a contract keeps it and says the same.
+/// A document written under a contract passes it and reads back the same.
 pub fn check(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (name, content) = text.split_once('\n').unwrap_or((&text, ""));
     if name.ends_with(".ack") {
-        // The first line is an agent's name or it is nothing.
+        // The first line must be an agent's name, or the file is rejected.
         let agent = content.lines().next().unwrap_or_default().trim();
         if let Ok(name) = Name::new(agent) {
             assert_eq!(name.as_str(), agent);
@@ -50,6 +50,6 @@ fn round_trip<T: Contract + PartialEq + std::fmt::Debug>(name: &str, content: &s
     assert!(written.ends_with("\n...\n"), "without an end mark: {written}");
     match read_as::<T>(&written, Path::new(name)) {
         Ok(Reading::Whole(again)) => assert_eq!(again, document, "{written}"),
-        other => panic!("what was written is not read: {other:?}\n{written}"),
+        other => panic!("a written document does not read back: {other:?}\n{written}"),
     }
 }

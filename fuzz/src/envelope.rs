@@ -6,7 +6,7 @@ use ensemble_core::Error;
 use ensemble_core::fuzzing::envelope_readers_agree;
 use ensemble_core::message::{BODY_BYTES_MAX, ENVELOPE_BYTES_MAX, Envelope};
 
-/// Both readers agree, and an envelope that was read is written and read to the same.
+/// Both readers agree, and an envelope that was read round-trips.
 pub fn check(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
         assert!(envelope_readers_agree(text), "the two readers differ");
@@ -19,12 +19,13 @@ pub fn check(data: &[u8]) {
     assert!(data.len() <= ENVELOPE_BYTES_MAX);
     match envelope.encode() {
         Ok(file) => {
-            let again = Envelope::decode(&file, path).expect("what was written is read");
+            let again = Envelope::decode(&file, path).expect("a written envelope reads back");
             assert_eq!(again, envelope);
             assert_eq!(again.body, envelope.body);
-            assert_eq!(again.encode().expect("it is written again"), file);
+            assert_eq!(again.encode().expect("a read envelope can be written"), file);
         }
-        // What was written by hand in fewer bytes may be too large for us; nothing else is refused.
+        // A shorter hand-written form may exceed the limit in our form; no other refusal is
+        // allowed.
         Err(Error::TooLarge { .. }) => {
             assert!(envelope.body.len() > BODY_BYTES_MAX / 6, "refused without a reason");
         }

@@ -1,4 +1,4 @@
-//! What must hold for whatever bytes a reader of Ensemble is given, a file each.
+//! Invariants of Ensemble's readers for arbitrary bytes, one file each.
 //!
 //! ```text
 //! envelope   message files                        what is read is written and read to the same
@@ -12,9 +12,9 @@
 //! lint       prose and reports                    findings stand where they say
 //! ```
 //!
-//! Each file has a `check`, which panics if its invariant is broken. The programs in `bins/` give it
-//! what libfuzzer thinks of; `tests/fuzz_regressions.rs` gives it the seeds and everything that was
-//! ever found, in every ordinary test run.
+//! Each file has a `check`, which panics if its invariant is broken. The programs in `bins/` pass
+//! it libfuzzer's inputs. `tests/fuzz_regressions.rs` passes it the seeds and every past finding,
+//! in every ordinary test run.
 #![forbid(unsafe_code)]
 
 pub mod board;
@@ -27,7 +27,7 @@ pub mod log_tail;
 pub mod mcp;
 pub mod screen;
 
-/// A target: what it is called, and what must hold.
+/// A target: its name and its invariant.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
@@ -43,13 +43,13 @@ pub const TARGETS: [Target; 9] = [
     ("lint", lint::check),
 ];
 
-/// An empty directory, in memory where there is some: nothing here is about disks.
+/// An empty directory, in memory where possible: no target depends on a disk.
 pub(crate) fn scratch() -> tempfile::TempDir {
     let in_memory = tempfile::tempdir_in("/dev/shm");
     in_memory.or_else(|_| tempfile::tempdir()).expect("a scratch directory")
 }
 
-/// An error's text must be one that can be shown and logged: short, and without control characters.
+/// An error's text must be safe to show and log: short, and without control characters.
 pub(crate) fn check_error(text: &str) {
     assert!(text.len() <= 64 * 1024, "an error of {} bytes", text.len());
     assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "an error that steers: {text:?}");

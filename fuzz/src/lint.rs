@@ -1,10 +1,10 @@
-//! Prose and reports, as the lint reads them. An input's first line is the file's name.
+//! Prose and reports as the lint reads them. An input's first line is the file's name.
 
 use std::path::Path;
 
 use ensemble_core::lint::{Format, Linted, Linter, Mode, Options, Rule, Shape, render};
 
-/// Findings are ordered and stand where they say, and no output of them steers a terminal.
+/// Findings are ordered and their positions are exact, and their output cannot steer a terminal.
 pub fn check(data: &[u8]) {
     let end = data.iter().position(|byte| *byte == b'\n').unwrap_or(data.len());
     let (name, content) = data.split_at(end);

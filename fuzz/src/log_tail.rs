@@ -1,12 +1,12 @@
-//! The end of a segment of the event log: what a writer finds there, and what readers make of it.
+//! The end of a segment of the event log, as a writer and readers handle it.
 
 use ensemble_core::event_log::{EventLog, LINE_BYTES_MAX, Record, read_all};
 use serde_json::json;
 
 const SEGMENT: &str = "session-20260115-093000.ndjson";
 
-/// Whatever stands there: the next record is written and read, once and last, and no record that could
-/// be read before is lost.
+/// For any content: the next record is written and read once, as the last one. Every record
+/// readable before stays readable.
 pub fn check(data: &[u8]) {
     let home = super::scratch();
     std::fs::write(home.path().join(SEGMENT), data).expect("the segment");

@@ -1,5 +1,6 @@
-//! What a client of the MCP server sends. An input that begins with `{"call"` is a list of calls, one a
-//! line, `{"call": TOOL, "with": ARGUMENTS}`; any other is what stands on the wire after the greeting.
+//! Input of a client of the MCP server. An input that begins with `{"call"` is a list of calls, one
+//! a line, `{"call": TOOL, "with": ARGUMENTS}`. Any other input is the wire content after the
+//! greeting.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,13 +11,13 @@ use ensemble_core::message::Envelope;
 use ensemble_core::spool::{Options, Settings, Spool};
 use serde_json::Value;
 
-/// How many calls or lines of one input are made.
+/// Maximum number of calls or lines taken from one input.
 const CALLS_MAX: usize = 16;
-/// The longest complaint about a call, in bytes.
+/// The longest error about a call, in bytes.
 const TROUBLE_BYTES_MAX: usize = 64 * 1024;
 
-/// Each request on the wire has at most one answer, nothing is written outside of the project, and the
-/// queue stays whole.
+/// Each request on the wire has at most one answer, no file is written outside of the project, and
+/// the queue stays consistent.
 pub fn check(data: &[u8]) {
     let home = super::scratch();
     let queue = home.path().join("project/queue");
@@ -32,7 +33,7 @@ pub fn check(data: &[u8]) {
         wire(&queue, data);
     }
     let outside: Vec<_> = std::fs::read_dir(home.path()).expect("home").flatten().collect();
-    assert_eq!(outside.len(), 1, "something was written outside of the project: {outside:?}");
+    assert_eq!(outside.len(), 1, "a file was written outside of the project: {outside:?}");
     let findings = spool.fsck(false).expect("fsck");
     assert!(findings.is_empty(), "{findings:?}");
 }

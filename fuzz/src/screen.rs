@@ -1,7 +1,8 @@
-//! What a pane shows, as each provider's profile judges it.
+//! Content of a pane, as each provider's profile judges it.
 //!
-//! An input is text: its first line has the profile, the foreground program and perhaps flags (`gone`,
-//! `dead`, `mode`, `off`, `sync`), its second the title, the rest is the screen, with `▮` for the cursor.
+//! An input is text. Its first line has the profile, the foreground program and perhaps flags
+//! (`gone`, `dead`, `mode`, `off`, `sync`). Its second line is the title. The rest is the screen,
+//! with `▮` for the cursor.
 
 use std::sync::OnceLock;
 
@@ -12,12 +13,13 @@ use ensemble_core::provider::{
     AgentState, Context, Profiles, Purpose, Zones, diagnose, diagnose_with, nudge_text, objection,
 };
 
-/// Read once: an input is judged in microseconds.
+/// Parsed once: judging an input takes microseconds.
 static PROFILES: OnceLock<Profiles> = OnceLock::new();
 
 const EXCERPT_BYTES_MAX: usize = 4 * 100;
 
-/// Ready is never said of a pane in which a dialog shows, and nobody may type into one that is not.
+/// A pane that shows a dialog is never ready, and typing is forbidden in every pane that is not
+/// ready.
 pub fn check(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     let (profile, pane) = read(&text);

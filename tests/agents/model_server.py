@@ -1,59 +1,48 @@
-"""A model of ours on loopback: as much of three APIs as the real agents need.
+"""A model of ours on loopback: as much of four APIs as the real agents need.
 
-`POST /v1/messages` (Anthropic), `/v1/responses` and `/v1/chat/completions` (OpenAI), each as a stream
-of server-sent events. What is answered is set in `ModelServer.mode`:
+`POST /v1/messages` (Anthropic), `/v1/responses` and `/v1/chat/completions` (OpenAI) and
+`/v1beta/models/…:streamGenerateContent` (Gemini), each as a stream of server-sent events. What is
+answered is set in `ModelServer.mode`:
 
     text     a line of plain text
     slow     begins to answer, and goes on when `release` is set
     tool     calls the agent's shell tool once, with `command`
     script   whatever `script.answer` says to the request
-    401/429  refuses
+    401/429  refuses; with `retry_after`, says when to try again
 
 An `AGENT_TEAM_PING` is answered in every mode but the refusing ones: with `pong = "screen"` by a line
 of text, with `pong = "shell"` by calling `ensemble pong`, with `pong = None` by nothing of use.
 """
 
-import itertools
 import json
 import re
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from dialects import ESCALATION, SHELLS, refusal, stream_of, whole
 
 PING = re.compile(r"AGENT_TEAM_PING (\S+) (\d+)")
 SLOW_SECONDS_MAX = 120
-# Agents join messages of the same id.
-NUMBERS = itertools.count(1)
-USAGE = {"input_tokens": 10, "output_tokens": 5}
-REFUSALS = {
-    "401": (401, "authentication_error", "invalid x-api-key"),
-    "429": (429, "rate_limit_error", "too many requests"),
-}
-# The names of the agents' shell tools, and their arguments.
-SHELLS = {
-    "Bash": lambda command: {"command": command, "description": "as told"},
-    "bash": lambda command: {"command": command, "description": "as told"},
-    # Asking to leave its sandbox is what makes it ask its human.
-    "exec_command": lambda command: {"cmd": command, "sandbox_permissions": "require_escalated",
-                                     "justification": "as told"},
-    "shell_command": lambda command: {"command": command},
-    "shell": lambda command: {"command": ["sh", "-c", command]},
-}
-# With these Codex asks its human to run a command outside of its sandbox.
-ESCALATION = {"sandbox_permissions", "justification"}
+REFUSING = {"401": 401, "429": 429}
 
 
 class Asked:
     """A request: what the user said last, whether tools were offered, whether a tool has answered."""
 
     def __init__(self, path, body):
-        self.path = path
-        self.stream = body.get("stream", False)
+        self.path, self.at = path, time.monotonic()
+        self.stream = body.get("stream", "streamGenerateContent" in path)
         tools = body.get("tools") or []
+        tools = [tool for some in tools for tool in some.get("functionDeclarations") or [some]]
         self.tools = [tool_name(tool) for tool in tools]
         self.served = list(served(tools))
-        items = body.get("messages") or body.get("input") or []
+        items = body.get("messages") or body.get("input") or body.get("contents") or []
         if isinstance(items, str):
             items = [{"role": "user", "content": items}]
+        # Claude adds what its settings say behind the tool's answer, as a message of its own.
+        while items and items[-1].get("role") in ("system", "developer"):
+            items = items[:-1]
         self.after_tool = bool(items) and answers_tool(items[-1])
         self.result = result(items[-1]) if self.after_tool else ""
         users = [item for item in items if item.get("role") == "user" and texts(item)]
@@ -65,13 +54,20 @@ class Asked:
         """Agents also ask for titles and the like; they offer no shell for that."""
         return not any(name in SHELLS for name in self.tools)
 
-
     def call(self, short, arguments):
         """A call of the MCP tool that the agent offers under a name that ends so."""
         for namespace, name in self.served:
             if name == short or name.endswith("_" + short):
                 return name, arguments, namespace
         return f"There is no tool {short}."
+
+    def shell(self, command, inside=False):
+        """A call of the agent's shell tool; `inside` of its sandbox, if it has one."""
+        name = next(name for name in self.tools if name in SHELLS)
+        arguments = SHELLS[name](command)
+        if inside:
+            arguments = {key: value for key, value in arguments.items() if key not in ESCALATION}
+        return name, arguments
 
 
 def served(tools):
@@ -87,33 +83,34 @@ def tool_name(tool):
     return tool.get("name") or (tool.get("function") or {}).get("name") or tool.get("type", "")
 
 
+def parts_of(item):
+    content = item.get("content") if item.get("content") is not None else item.get("parts")
+    return [{"text": content}] if isinstance(content, str) else content or []
+
+
 def texts(item):
     """The user's own words in a message; agents add blocks of theirs, in tags."""
-    content = item.get("content")
-    parts = [content] if isinstance(content, str) else [part.get("text") for part in content or []]
-    return [part.strip() for part in parts if part and not part.lstrip().startswith(("<", "[Request int"))]
+    found = [part.get("text") for part in parts_of(item) if not part.get("thought")]
+    return [text.strip() for text in found if text and not text.lstrip().startswith(("<", "[Request int"))]
 
 
 def answers_tool(item):
     if item.get("role") == "tool" or item.get("type") == "function_call_output":
         return True
-    content = item.get("content")
-    if not isinstance(content, list):
-        return False
-    kinds = [part.get("type") for part in content]
-    return "tool_result" in kinds and not texts(item)
+    answers = [part.get("type") == "tool_result" or "functionResponse" in part for part in parts_of(item)]
+    return any(answers) and not texts(item)
 
 
 def result(item):
     """What a tool has answered, as text."""
-    content = item.get("output") if item.get("output") is not None else item.get("content")
+    content = item.get("output") if item.get("output") is not None else item.get("content") or parts_of(item)
     return content if isinstance(content, str) else json.dumps(content)
 
 
 class ModelServer:
     def __init__(self):
         self.mode, self.pong, self.command = "text", "screen", "true"
-        self.script = None
+        self.script, self.retry_after = None, None
         self.release = threading.Event()
         self.asked, self.lock = [], threading.Lock()
         handler = type("Bound", (Handler,), {"model": self})
@@ -123,11 +120,11 @@ class ModelServer:
         self.url = f"http://127.0.0.1:{self.port}"
         threading.Thread(target=self.http.serve_forever, daemon=True).start()
 
-    def set(self, mode, command="true", pong="screen"):
+    def set(self, mode, command="true", pong="screen", retry_after=None):
         """From now on answers so. Returns how many requests there were."""
         self.release.set()
         self.release = threading.Event()
-        self.mode, self.command, self.pong = mode, command, pong
+        self.mode, self.command, self.pong, self.retry_after = mode, command, pong, retry_after
         with self.lock:
             return len(self.asked)
 
@@ -154,23 +151,14 @@ class ModelServer:
         if ping and asked.after_tool:
             return "Answered."
         if ping and self.pong == "shell":
-            return self.shell(asked, f"ensemble pong {ping[1]} {ping[2]}", inside=True)
+            return asked.shell(f"ensemble pong {ping[1]} {ping[2]}", inside=True)
         if ping and self.pong == "screen":
             return f"AGENT_TEAM_PONG {ping[1]} {ping[2]}"
         if self.mode == "script":
             return self.script.answer(asked)
         if self.mode == "tool" and not asked.after_tool:
-            return self.shell(asked, self.command)
+            return asked.shell(self.command)
         return "Understood."
-
-    @staticmethod
-    def shell(asked, command, inside=False):
-        """A call of the agent's shell tool; `inside` of its sandbox, if it has one."""
-        name = next(name for name in asked.tools if name in SHELLS)
-        arguments = SHELLS[name](command)
-        if inside:
-            arguments = {key: value for key, value in arguments.items() if key not in ESCALATION}
-        return name, arguments
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -189,22 +177,20 @@ class Handler(BaseHTTPRequestHandler):
         raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         body = json.loads(raw or b"{}")
         path = self.path.split("?")[0]
-        if path.endswith("/count_tokens"):
-            return self.reply(200, {"input_tokens": 10})
-        streams = {"messages": anthropic, "responses": responses, "completions": chat}
-        stream = streams.get(path.rsplit("/", 1)[-1])
+        if path.endswith(("/count_tokens", ":countTokens")):
+            return self.reply(200, {"input_tokens": 10, "totalTokens": 10})
+        stream = stream_of(path)
         if stream is None:
             return self.reply(404, {"error": {"type": "not_found_error", "message": path}})
         asked = Asked(path, body)
         with self.model.lock:
             self.model.asked.append(asked)
         mode, release = self.model.mode, self.model.release
-        if mode in REFUSALS:
-            status, kind, text = REFUSALS[mode]
-            return self.reply(status, {"type": "error", "error": {"type": kind, "message": text}})
+        if mode in REFUSING:
+            return self.reply(REFUSING[mode], refusal(path, REFUSING[mode]), self.model.retry_after)
         answer = self.model.answer(asked)
         if not asked.stream:
-            return self.reply(200, whole(answer))
+            return self.reply(200, whole(path, answer))
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Connection", "close")
@@ -221,80 +207,13 @@ class Handler(BaseHTTPRequestHandler):
         except OSError:
             pass  # The agent has hung up.
 
-    def reply(self, status, value):
+    def reply(self, status, value, retry_after=None):
         data = json.dumps(value).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(data)))
+        if retry_after is not None:
+            self.send_header("retry-after", str(retry_after))
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(data)
-
-
-def whole(text):
-    """What Anthropic's API answers to a request without a stream."""
-    number = next(NUMBERS)
-    content = [{"type": "text", "text": text if isinstance(text, str) else "Understood."}]
-    return {"id": f"msg_{number}", "type": "message", "role": "assistant", "model": "model",
-            "content": content, "stop_reason": "end_turn", "usage": USAGE}
-
-
-def event(data):
-    return f"event: {data['type']}\ndata: {json.dumps(data)}\n\n"
-
-
-def anthropic(answer):
-    number = next(NUMBERS)
-    message = {"id": f"msg_{number}", "type": "message", "role": "assistant", "model": "model", "content": [],
-               "stop_reason": None, "usage": USAGE}
-    if isinstance(answer, str):
-        block, reason = {"type": "text", "text": ""}, "end_turn"
-        delta = {"type": "text_delta", "text": answer}
-    else:
-        block = {"type": "tool_use", "id": f"toolu_{number}", "name": answer[0], "input": {}}
-        reason, delta = "tool_use", {"type": "input_json_delta", "partial_json": json.dumps(answer[1])}
-    yield event({"type": "message_start", "message": message})
-    yield event({"type": "content_block_start", "index": 0, "content_block": block})
-    yield event({"type": "content_block_delta", "index": 0, "delta": delta})
-    yield event({"type": "content_block_stop", "index": 0})
-    yield event({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": USAGE})
-    yield event({"type": "message_stop"})
-
-
-def responses(answer):
-    number = next(NUMBERS)
-    if isinstance(answer, str):
-        item = {"type": "message", "id": f"item_{number}", "role": "assistant", "status": "completed",
-                "content": [{"type": "output_text", "text": answer, "annotations": []}]}
-    else:
-        item = {"type": "function_call", "id": f"item_{number}", "call_id": f"call_{number}",
-                "name": answer[0], "arguments": json.dumps(answer[1]), "status": "completed"}
-        if answer[2:] and answer[2]:
-            item["namespace"] = answer[2]
-    usage = {**USAGE, "total_tokens": 15}
-    yield event({"type": "response.created", "response": {"id": f"resp_{number}", "status": "in_progress"}})
-    yield event({"type": "response.output_item.added", "output_index": 0, "item": item})
-    yield event({"type": "response.output_item.done", "output_index": 0, "item": item})
-    done = {"id": f"resp_{number}", "status": "completed", "output": [item], "usage": usage}
-    yield event({"type": "response.completed", "response": done})
-
-
-def chat(answer):
-    number = next(NUMBERS)
-
-    def chunk(delta, reason=None):
-        choice = {"index": 0, "delta": delta, "finish_reason": reason}
-        data = {"id": f"chat_{number}", "object": "chat.completion.chunk", "created": 1, "model": "model",
-                "choices": [choice]}
-        return f"data: {json.dumps(data)}\n\n"
-
-    yield chunk({"role": "assistant", "content": ""})
-    if isinstance(answer, str):
-        yield chunk({"content": answer})
-        yield chunk({}, "stop")
-    else:
-        function = {"name": answer[0], "arguments": json.dumps(answer[1])}
-        call = {"index": 0, "id": f"call_{number}", "type": "function", "function": function}
-        yield chunk({"tool_calls": [call]})
-        yield chunk({}, "tool_calls")
-    yield "data: [DONE]\n\n"

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""The real Claude Code, Codex and OpenCode against a model of ours: `make test-agents`.
+"""The real Claude Code, Codex, OpenCode and Gemini CLI against a model of ours: `make test-agents`.
 
-    run.py [claude] [codex] [opencode]
+    run.py [--write-docs] [AGENT]...
 
-CHECKS       which checks, by name, with commas between them [default: all]; the table is not written then
+AGENTS       which agents, with commas between them [default: claude,codex,opencode,gemini]
+WIDTHS       how many columns their panes have [default: 80,110]; the first one is walked in full
+CHECKS       which checks, by name, with commas between them [default: all]
 AGENTS_DIR   where npm has put or shall put the agents [default: a directory that is removed again]
 ENSEMBLE     the program that is tested
+SCREENS      a directory: records the screens of the states there, and checks nothing
 """
 
 import os
@@ -15,25 +18,29 @@ import subprocess
 import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import network
-from checks import Checks
+import report
 from model_server import ModelServer
-from scratch import COMMANDS, Scratch
+from providers import CONFIGURE, PACKAGES
+from record import Record
+from scratch import Scratch
+from trouble import Trouble
+from walk import Walk
 
-PACKAGES = {"claude": "@anthropic-ai/claude-code@latest", "codex": "@openai/codex@latest",
-            "opencode": "opencode-ai@latest"}
 ROOT = Path(__file__).resolve().parents[2]
-TABLE = ROOT / "docs/agents.md"
+WIDTHS = [int(width) for width in os.environ.get("WIDTHS", "80,110").split(",")]
 CHECKS = [name for name in os.environ.get("CHECKS", "").split(",") if name]
+SCREENS = os.environ.get("SCREENS")
+# How long one agent takes at one width, and in its troubles, as far as was seen.
+WALK_SECONDS, TROUBLE_SECONDS = 420, 120
 
 
-def install(agents_dir):
+def install(agents_dir, wanted):
     """Gets what is missing from the npm registry."""
     binaries = Path(agents_dir) / "node_modules/.bin"
-    missing = [package for name, package in PACKAGES.items() if not (binaries / name).exists()]
+    missing = [PACKAGES[name] for name in wanted if not (binaries / name).exists()]
     if missing:
         subprocess.run(["npm", "install", "--prefix", agents_dir, "--no-audit", "--no-fund", "--silent",
                         *missing], check=True)
@@ -45,67 +52,61 @@ def version(scratch, provider):
     return done.stdout.strip().splitlines()[-1] if done.stdout.strip() else "unknown"
 
 
-def table(results, versions):
-    """The results as Markdown: a line for each check, a column for each agent."""
-    names = list(dict.fromkeys(check for _, check, _, _ in results))
-    found = {(provider, check): word for provider, check, word, _ in results}
-    lines = ["| check | " + " | ".join(versions) + " |", "|---" * (len(versions) + 1) + "|"]
-    for name in names:
-        cells = [found.get((provider, name), "–") for provider in versions]
-        lines.append(f"| {name} | " + " | ".join(cells) + " |")
-    notes = [f"* {provider}, {check}: {word}: {note}" for provider, check, word, note in results if note]
-    seen = ", ".join(f"{provider} `{text}`" for provider, text in versions.items())
-    head = f"{time.strftime('%Y-%m-%d')}: {seen}."
-    return "\n".join([head, "", *lines, *(["", "Notes:", "", *notes] if notes else []), ""])
-
-
-def write(text):
-    """Replaces what stands below the last heading of the document."""
-    document = TABLE.read_text()
-    heading = "## Results\n"
-    TABLE.write_text(document[:document.index(heading)] + heading + "\n" + text)
-
-
-def examine(provider, ensemble, agents_dir):
-    """Its version, and the results of all checks."""
+def examine(provider, width, kinds, ensemble, agents_dir):
+    """One agent in panes of one width: a column of the report."""
     model = ModelServer()
-    scratch = Scratch(ensemble, agents_dir, model.url)
+    scratch = Scratch(ensemble, agents_dir, model.url, width)
+    results, times = [], {}
     try:
         seen = version(scratch, provider)
-        checks = Checks(scratch, model, provider, CHECKS)
-        checks.run()
+        for kind in kinds:
+            checks = kind(scratch, model, provider, SCREENS if kind is Record else CHECKS)
+            checks.run()
+            results += checks.results
+            times.update(checks.times)
     finally:
-        left = scratch.close()
+        scratch.close()
         model.close()
-    clean = ("nothing is left running", "fail" if left else "pass", f"{left} processes" if left else "")
-    return seen, [*checks.results, clean]
+    return report.Column(provider, width, seen, results, times)
+
+
+def wanted_agents():
+    named = [name for name in sys.argv[1:] if not name.startswith("-")]
+    named = named or [name for name in os.environ.get("AGENTS", "").replace(",", " ").split() if name]
+    unknown = [name for name in named if name not in CONFIGURE]
+    if unknown:
+        sys.exit(f"unknown agents: {', '.join(unknown)}; known are {', '.join(CONFIGURE)}")
+    return named or list(CONFIGURE)
 
 
 def main():
     # So that everything is cleaned up then, too.
     for sign in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(sign, lambda *_: sys.exit(1))
-    wanted = [name for name in sys.argv[1:] if name in COMMANDS] or list(COMMANDS)
+    wanted = wanted_agents()
     ensemble = os.environ.get("ENSEMBLE") or (
         Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")) / "debug/ensemble")
+    minutes = len(wanted) * (len(WIDTHS) * WALK_SECONDS + TROUBLE_SECONDS) // 60
+    print(f"{', '.join(wanted)} at {', '.join(map(str, WIDTHS))} columns: about {minutes} minutes", flush=True)
     agents_dir, kept = os.environ.get("AGENTS_DIR"), True
     if not agents_dir:
         agents_dir, kept = tempfile.mkdtemp(prefix="agents-npm."), False
+    columns, began = [], time.monotonic()
     try:
-        install(agents_dir)
+        install(agents_dir, wanted)
         network.leave()
-        with ThreadPoolExecutor() as pool:
-            found = list(pool.map(lambda name: examine(name, ensemble, agents_dir), wanted))
+        for provider in wanted:
+            for width in WIDTHS:
+                kinds = [Record] if SCREENS else [Walk, Trouble] if width == WIDTHS[0] else [Walk]
+                columns.append(examine(provider, width, kinds, ensemble, agents_dir))
     finally:
         if not kept:
             shutil.rmtree(agents_dir, ignore_errors=True)
-    versions = dict(zip(wanted, (text for text, _ in found)))
-    results = [(name, *result) for name, (_, some) in zip(wanted, found) for result in some]
-    text = table(results, versions)
-    print("\n" + text)
-    if len(wanted) == len(COMMANDS) and not CHECKS:
-        write(text)
-    return 1 if any(word == "fail" for _, _, word, _ in results) else 0
+    text = report.text(columns)
+    print(f"\n{text}\n{(time.monotonic() - began) / 60:.0f} minutes", flush=True)
+    if "--write-docs" in sys.argv:
+        report.write(ROOT / "docs/agents.md", text)
+    return 1 if any(column.has_failed() for column in columns) else 0
 
 
 if __name__ == "__main__":

@@ -51,7 +51,7 @@ class Worker:
 
 
 class Queue:
-    """The queue in an agent's project, and whoever drives it."""
+    """The queue in an agent's project, and its driver."""
 
     def __init__(self, agent):
         self.agent, self.driver = agent, None

@@ -1,4 +1,4 @@
-//! Which alarms a board raises, and what makes an occurrence.
+//! The alarms that a board raises, and the boundary between two occurrences.
 
 use std::time::Duration;
 
@@ -81,7 +81,10 @@ fn an_expired_lease_is_an_occurrence_of_its_own_each_time() {
         let expired = found(&bed);
         assert_eq!(expired.len(), 1, "{expired:?}");
         assert_eq!(expired[0].key.alarm, Alarm::LeaseExpired);
-        assert_eq!(expired[0].text, format!("task task-1: its coder fell silent ({})", lease.by()));
+        assert_eq!(
+            expired[0].text,
+            format!("task task-1: its coder stopped renewing the lease ({})", lease.by())
+        );
         marks.push(expired[0].key.clone());
     }
     assert_ne!(marks[0], marks[1]);
@@ -91,7 +94,7 @@ fn an_expired_lease_is_an_occurrence_of_its_own_each_time() {
 }
 
 #[test]
-fn what_makes_another_occurrence() {
+fn a_changed_condition_is_another_occurrence() {
     let bed = Bed::new();
     bed.task("task-1", &[]);
     let (ann, rev) = (bed.agent("ann", "coder"), bed.agent("rev", "code-reviewer"));
@@ -141,7 +144,7 @@ fn control_files_are_stale_in_stages() {
 }
 
 #[test]
-fn keys_do_not_run_together() {
+fn alarm_keys_are_unambiguous() {
     let digest = |about: &str, mark: &str| {
         let (about, mark) = (about.to_owned(), mark.to_owned());
         AlarmKey { alarm: Alarm::Blocked, about, mark }.digest()

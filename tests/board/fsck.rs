@@ -1,4 +1,4 @@
-//! What crashes, people and other programs leave around a board.
+//! Remains of crashes, people and other programs around a board.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ fn one(bed: &Bed, repair: bool, problem: &str) -> BoardFinding {
 }
 
 #[test]
-fn beats_of_nobody_are_removed_and_others_kept() {
+fn heartbeats_of_unregistered_agents_are_removed_and_others_kept() {
     let bed = Bed::new();
     let (ann, bob) = (bed.agent("ann", "coder"), bed.agent("bob", "coder"));
     let directory = bed.board.path().parent().unwrap();
@@ -51,7 +51,7 @@ fn a_write_that_the_log_does_not_know_is_recorded() {
 }
 
 #[test]
-fn what_somebody_else_wrote_is_noted() {
+fn a_write_by_another_program_is_noted() {
     let bed = Bed::new();
     bed.task("task-1", &[]);
     std::fs::write(bed.board.path(), bed.text() + "# by hand\n").unwrap();
@@ -61,17 +61,17 @@ fn what_somebody_else_wrote_is_noted() {
     assert!(one(&bed, true, "is an edited copy").is_note);
     let broken = bed.text().replace("status: UNCLAIMED", "status: MERGED\n    worktree: w");
     std::fs::write(bed.board.path(), broken).unwrap();
-    let broken = one(&bed, true, "must not be there in a task that is MERGED");
+    let broken = one(&bed, true, "must be absent from a task that is MERGED");
     assert!(broken.path.ends_with("state.yaml: tasks[0].worktree") && !broken.is_repairable);
 }
 
 #[test]
-fn agents_and_claims_that_nobody_looks_after_are_told() {
+fn agents_and_claims_without_a_supervisor_are_reported() {
     let text = "version: 1\ntasks:\n  - {id: a, status: CLAIMED, assigned_to: ann, worktree: w, base_commit: c, lease_expires: 2026-01-01T00:00:00Z, spec_ref: s, done_when: d}\n  - {id: b, status: ABANDONED}\nagents:\n  ann: {status: IDLE}\n  bob: {status: WORKING, current_task: b, lease_expires: 2026-01-01T00:00:00Z}\n";
     let bed = Bed::with(".liza", text);
     let all = found(&bed, false);
     assert_eq!(all.len(), 2, "{all:#?}");
-    assert_eq!(all[0].problem, "it is Working on b, which is not its task");
+    assert_eq!(all[0].problem, "it is Working on b, which is not assigned to it");
     assert!(all[0].path.ends_with("state.yaml: agents.bob") && !all[0].is_note);
-    assert!(all[1].is_note && all[1].problem.starts_with("`ann` had it until 2026-01-01"));
+    assert!(all[1].is_note && all[1].problem.starts_with("`ann` held it until 2026-01-01"));
 }

@@ -1,4 +1,4 @@
-//! A board as the seed's own scripts and people write it.
+//! A board as Liza's own scripts and people write it.
 
 use super::*;
 
@@ -61,7 +61,7 @@ fn a_rejected_task_is_kept_by_its_coder_and_begun_anew_by_another() {
     let own = Holder { by: name("coder-1"), epoch: 0 };
     assert!(bed.plan("task-2", &own).unwrap().keeps_worktree);
     let busy = bed.plan("task-3", &own).unwrap_err().to_string();
-    assert!(busy.contains("it has task `task-2` (REJECTED)"), "{busy}");
+    assert!(busy.contains("it already has task `task-2` (REJECTED)"), "{busy}");
     bed.change(|board| board.commit_claim(&plan, Some("feed")));
     let state = bed.state();
     let task = state.task(&name("task-2")).unwrap();

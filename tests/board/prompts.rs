@@ -1,6 +1,7 @@
 //! Prompts, as agents read them: each is compared with a file in `tests/board/prompts`.
 //! `ENSEMBLE_UPDATE_SNAPSHOTS=1` writes these files anew.
 
+use ensemble_core::board::BoardError;
 use ensemble_core::board::prompt::{CODER, Found, Prompts, Role};
 use ensemble_core::board::{Control, ControlFile, NewDiscovery, NewHandoff, wake};
 use ensemble_core::env::{Clock, Monotonic};
@@ -83,7 +84,7 @@ fn a_coder_is_told_its_task() {
     );
     assert_eq!(found[3], ("specs/protocols/worktree-management.md", Found::Nothing));
     assert_eq!(found[4], ("specs/retry.md#rates", Found::Section { first: 3, last: 4 }));
-    // What people wrote cannot begin a section or reach the terminal.
+    // Texts by people cannot begin a section or reach the terminal.
     assert_eq!(brief.text.matches("\n=== ").count(), 4);
     assert!(!brief.text.contains('\u{1b}'));
 }
@@ -121,13 +122,14 @@ fn a_reviewer_is_told_the_commit_and_its_author() {
     let claim = bed.claim("task-3", &ann);
     let prompts = Prompts::of(&bed.board);
     let early = prompts.reviewer(&bed.state(), &name("task-3")).unwrap_err().to_string();
-    assert!(early.contains("nobody reviews it: claim it first"), "{early}");
+    assert!(early.contains("it has no reviewer: claim it first"), "{early}");
     bed.change(|board| board.submit(&name("task-3"), &claim.holder, "c1"));
     bed.change(|board| board.claim_review(&name("task-3"), &rev));
     let late = prompts.coder(&bed.state(), &name("task-3")).unwrap_err().to_string();
     assert!(late.contains("is not CLAIMED"), "{late}");
     same(&bed, "code-reviewer.txt", &prompts.reviewer(&bed.state(), &name("task-3")).unwrap().text);
-    assert!(matches!(prompts.coder(&bed.state(), &name("task-9")), Err(Error::NotOnBoard { .. })));
+    let error = prompts.coder(&bed.state(), &name("task-9")).unwrap_err();
+    assert!(matches!(error.area(), Some(BoardError::Unknown { .. })));
 }
 
 #[test]
@@ -176,7 +178,7 @@ fn a_project_may_have_forms_of_its_own() {
     assert!(coder(&bed, "task-3").starts_with("ann: task-3 in /"));
     for (form, expected) in [
         ("{{task_id}}{{worktree}}", "has no `{{instructions}}`"),
-        ("{{task_id}}{{worktree}}{{instructions}}{{commit}}", "`{{commit}}` is not known"),
+        ("{{task_id}}{{worktree}}{{instructions}}{{commit}}", "`{{commit}}` is unknown"),
         ("{{task_id", "has a `{{` without `}}`"),
     ] {
         std::fs::write(&path, form).unwrap();

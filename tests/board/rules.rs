@@ -1,6 +1,7 @@
-//! Every rule has a board that breaks it, and is told by the path of the field.
+//! Every rule has a board that breaks it; the violation names the field's path.
 
 use super::*;
+use ensemble_core::board::BoardError;
 
 /// A task with these lines instead of, or besides, its usual ones.
 fn board(task: &str, rest: &str) -> String {
@@ -49,24 +50,24 @@ priority: 1 => status: is missing
 status: UNCLAIMED; priority: high => priority: must be a whole number
 status: UNCLAIMED; created: yesterday => created: must be a time
 status: UNCLAIMED; assigned_to: ../x => assigned_to:
-status: UNCLAIMED; assigned_to: ann => assigned_to: must not be there
-status: DRAFT; assigned_to: ann => assigned_to: must not be there
+status: UNCLAIMED; assigned_to: ann => assigned_to: must be absent
+status: DRAFT; assigned_to: ann => assigned_to: must be absent
 CLAIMED; -assigned_to => assigned_to: is missing
 CLAIMED; -worktree => worktree: is missing
 CLAIMED; -base_commit => base_commit: is missing
 CLAIMED; -lease_expires => lease_expires: is missing
 CLAIMED; depends_on: [task2] => depends_on: is claimed, but `task2` is not merged
-CLAIMED; reviewing_by: rev => reviewing_by: must not be there
+CLAIMED; reviewing_by: rev => reviewing_by: must be absent
 CLAIMED; lease_epoch: 6 => lease_epoch: is ahead of the board's epoch 5
 REVIEW; -review_commit => review_commit: is missing
 REVIEW; reviewing_by: rev => review_lease_expires: is missing
-REVIEW; review_lease_expires: 2026-01-01T00:00:00Z => review_lease_expires: is there
+REVIEW; review_lease_expires: 2026-01-01T00:00:00Z => review_lease_expires: is set
 REVIEW; reviewing_by: ann => reviewing_by: `ann` reviews its own work
 REVIEW; review_epoch: 6 => review_epoch: is ahead of the board's epoch 5
 status: APPROVED => approved_by: is missing
 status: APPROVED; approved_by: ann; assigned_to: ann => approved_by: `ann` approved its own work
 status: REJECTED => rejection_reason: is missing
-status: MERGED; worktree: w => worktree: must not be there
+status: MERGED; worktree: w => worktree: must be absent
 BLOCKED; -blocked_reason => blocked_reason: is missing
 BLOCKED; -blocked_questions => blocked_questions: is missing
 BLOCKED; -blocked_questions; blocked_questions: [a, b, c, d] => blocked_questions: has more than 3
@@ -78,16 +79,16 @@ status: UNCLAIMED; supersedes: nope => supersedes: there is no task `nope`
 status: UNCLAIMED; done_when: null => done_when: is missing
 status: UNCLAIMED; spec_ref: null => spec_ref: is missing
 status: UNCLAIMED; depends_on: [done, nope] => depends_on[1]: there is no task `nope`
-status: UNCLAIMED; depends_on: [done, done] => depends_on[1]: `done` is there twice
+status: UNCLAIMED; depends_on: [done, done] => depends_on[1]: `done` is listed twice
 status: UNCLAIMED; depends_on: [task] => depends_on: depends on itself: task -> task
 status: UNCLAIMED; depends_on: [task2] => depends_on: depends on itself: task -> task2 -> task
-status: UNCLAIMED; failed_by: [a, a] => failed_by[1]: `a` is there twice
+status: UNCLAIMED; failed_by: [a, a] => failed_by[1]: `a` is listed twice
 status: UNCLAIMED; integration_fix: true => integration_fix: is true, but
 status: UNCLAIMED; history: [{event: created}] => history[0].time: is missing
 ";
 
 #[test]
-fn every_rule_of_tasks_is_told_by_its_path() {
+fn every_task_rule_names_the_path_of_its_violation() {
     let rest =
         "  - {id: task2, status: UNCLAIMED, depends_on: [task], spec_ref: s, done_when: d}\n";
     for case in OF_TASKS.trim().lines() {
@@ -115,7 +116,7 @@ fn tells(text: &str, expected: &str) {
 
 /// The rest of a board, and how what is told of it begins.
 const OF_THE_REST: &str = "
-  - {id: TASK, status: ABANDONED} => tasks[2].id: `TASK` is the name of tasks[1], too
+  - {id: TASK, status: ABANDONED} => tasks[2].id: `TASK` is also the name of tasks[1]
 agents: {coder-1: {status: WORKING}} => agents.coder-1.current_task: is missing
 agents: {coder-1: {status: REVIEWING, current_task: task}} => agents.coder-1.lease_expires: is missing
 agents: {coder-1: {status: IDLE, current_task: nope}} => agents.coder-1.current_task: there is no task
@@ -144,7 +145,7 @@ circuit_breaker: {status: MAYBE} => circuit_breaker.status: is `MAYBE`
 ";
 
 #[test]
-fn every_other_rule_is_told_by_its_path() {
+fn every_other_rule_names_the_path_of_its_violation() {
     for case in OF_THE_REST.trim_matches('\n').lines() {
         let (rest, expected) = case.split_once(" => ").unwrap();
         tells(&board("status: UNCLAIMED", &format!("{rest}\n")), expected);
@@ -152,11 +153,14 @@ fn every_other_rule_is_told_by_its_path() {
     assert_eq!(problems("tasks: []\n"), ["version: is missing"]);
     assert_eq!(problems("version: 0\ntasks: []\n"), Vec::<String>::new(), "older ones are read");
     let newer = problems("version: 2\ntasks: {}\n");
-    assert_eq!(newer, ["state.yaml: version: is 2, this program reads 1: update it"]);
+    assert_eq!(
+        newer,
+        ["state.yaml: version: is 2, but this program reads at most 1: update the program"]
+    );
 }
 
 #[test]
-fn all_violations_are_told_and_not_only_the_first() {
+fn all_violations_are_reported_and_not_only_the_first() {
     let found = problems(&board(
         "status: CLAIMED\npriority: high\ndepends_on: [nope, task]",
         "agents: {a: {status: WORKING}}\nanomalies: [{type: trade_off}]\n",
@@ -172,7 +176,8 @@ fn all_violations_are_told_and_not_only_the_first() {
         error.contains("state.yaml breaks its rules:\n  tasks[1].assigned_to: is missing"),
         "{error}"
     );
-    assert!(matches!(bed.board.lock().unwrap_err(), Error::Invalid { .. }));
+    let error = bed.board.lock().unwrap_err();
+    assert!(matches!(error.area(), Some(BoardError::Invalid { .. })));
 }
 
 #[test]
@@ -189,7 +194,7 @@ fn a_cycle_of_any_length_is_named() {
 }
 
 #[test]
-fn missing_files_are_told_to_who_asks_for_them() {
+fn missing_files_are_reported_on_request() {
     let text = board(CLAIMED, "");
     let state = check(&text, Path::new("state.yaml")).unwrap();
     let found = ensemble_core::board::missing_files(&state, |path| path == "s");

@@ -1,4 +1,4 @@
-//! What actors do: what they may and what they may not.
+//! The actors' actions, allowed and forbidden.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ impl Sim {
             3 => {
                 let mut task = NewTask::draft(new);
                 if self.dice.below(2) == 0 {
-                    // Else it can be finalized only after somebody has completed it.
+                    // Otherwise it can be finalized only after a planner has completed it.
                     task = NewTask::new(task.id, "d", "specs/x.md", "w");
                     task.is_draft = true;
                 }
@@ -56,7 +56,7 @@ impl Sim {
         }
     }
 
-    /// The judgement of an observer that is wrong, whoever lives: the holder must be fenced.
+    /// A wrong verdict of an observer about a living holder: the holder must be fenced.
     pub(crate) fn expire_wrongly(&mut self) {
         let leases = leases(&self.before);
         if leases.is_empty() {

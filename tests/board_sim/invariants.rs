@@ -1,5 +1,5 @@
-//! The 25 invariants of a board, checked on its text by a parser and by code of their own: nothing here
-//! asks the board's own rules.
+//! The 25 invariants of a board, checked on its text by a separate parser and separate code; no
+//! check uses the board's own rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -82,7 +82,7 @@ impl Seen {
     }
 }
 
-/// What is broken; each with its number.
+/// The broken invariants, each with its number.
 pub(crate) fn broken(seen: &Seen, before: &Seen) -> Vec<String> {
     let mut found = Vec::new();
     let mut must = |number: u8, holds: bool, what: &str| {
@@ -159,7 +159,7 @@ fn of_task<'a>(seen: &Seen, task: Task<'a>) -> Vec<(u8, bool, &'static str)> {
     let is_loose = is("DRAFT") || is("SUPERSEDED") || is("ABANDONED");
     let epochs = [task.number("lease_epoch"), task.number("review_epoch")];
     vec![
-        (10, !is_free || author.is_none(), "nobody has what is free"),
+        (10, !is_free || author.is_none(), "a free task has no holder"),
         (
             11,
             unless(
@@ -175,11 +175,11 @@ fn of_task<'a>(seen: &Seen, task: Task<'a>) -> Vec<(u8, bool, &'static str)> {
         ),
         (13, unless("CLAIMED", depends_on.iter().all(merged)), "CLAIMED waits for nothing"),
         (14, unless("READY_FOR_REVIEW", task.has("review_commit")), "a review has a commit"),
-        (15, reviewer.is_none() || is("READY_FOR_REVIEW"), "only there anybody reviews"),
+        (15, reviewer.is_none() || is("READY_FOR_REVIEW"), "only a submitted task has a reviewer"),
         (
             16,
             reviewer.is_some() == task.has("review_lease_expires"),
-            "who reviews has a lease, and nobody else",
+            "exactly the tasks in review have a review lease",
         ),
         (
             17,
@@ -188,15 +188,15 @@ fn of_task<'a>(seen: &Seen, task: Task<'a>) -> Vec<(u8, bool, &'static str)> {
                     "APPROVED",
                     task.has("approved_by") && task.text("approved_by") != author,
                 ),
-            "nobody judges their own work",
+            "no agent judges its own work",
         ),
-        (18, explained(task), "a status has what explains it"),
+        (18, explained(task), "a status has its reason"),
         (
             19,
             depends_on.iter().all(exists)
                 && successors.iter().all(exists)
                 && depends_on.iter().collect::<BTreeSet<_>>().len() == depends_on.len(),
-            "what it names is there, and once",
+            "each named task exists once",
         ),
         (20, is_loose || (task.has("done_when") && task.has("spec_ref")), "it is specified"),
         (
@@ -207,12 +207,12 @@ fn of_task<'a>(seen: &Seen, task: Task<'a>) -> Vec<(u8, bool, &'static str)> {
                     failed.len() < 2 && author.is_some_and(|a| !distinct.contains(a)),
                 )
                 && epochs.iter().all(|epoch| *epoch <= seen.number("epoch")),
-            "who failed does not try again, and epochs were given out",
+            "a coder that failed does not try again, and its epochs were issued",
         ),
     ]
 }
 
-/// Whether a status has what explains it.
+/// Whether a status has its required reason.
 fn explained(task: Task<'_>) -> bool {
     let questions = task.names("blocked_questions").len();
     match task.status() {

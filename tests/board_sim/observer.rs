@@ -1,4 +1,4 @@
-//! Beats, and who watches them: an observer that judges by what it has seen itself.
+//! Heartbeats, and an observer that judges only by its own observations.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,11 +13,11 @@ use ensemble_core::proto::lease::{Effect, Event, HEARTBEAT, LOOK_INTERVAL, Lease
 
 use super::Sim;
 
-/// One observer, and when everybody was really alive last.
+/// One observer, and the time at which each agent was last alive.
 pub(crate) struct Observer {
     watch: LeaseWatch<Leased>,
     looked: Monotonic,
-    /// By name and registration: the sequence, and when it was written.
+    /// By name and registration: the sequence, and the time of its write.
     beats: BTreeMap<(Name, u64), (u64, Monotonic)>,
 }
 
@@ -33,7 +33,7 @@ impl Sim {
         self.board.path().parent().unwrap().to_owned()
     }
 
-    /// Whoever lives and is not silent beats once a minute.
+    /// Every living agent that is not silent beats once a minute.
     pub(crate) fn beat(&mut self) {
         let directory = self.directory();
         for (_, actor) in &self.actors {
@@ -49,7 +49,7 @@ impl Sim {
         }
     }
 
-    /// What an observer would see of a lease now.
+    /// The lease as an observer sees it now.
     pub(crate) fn sequence_of(&self, lease: &Leased) -> u64 {
         let seen = scan(&self.before, &self.directory()).unwrap();
         let of = |event| match event {

@@ -1,7 +1,7 @@
-//! Real processes for tests: the test binary, started again to play a role.
+//! Real processes for tests: the test binary, restarted in a role.
 //!
-//! A test binary that uses this has a test `play_role` that begins with [`cast`] and returns at once
-//! when the tests are run by a person.
+//! A test binary with this module has a test `play_role` that begins with [`cast`]. It returns at
+//! once in an ordinary test run.
 
 #![allow(dead_code, reason = "each test binary uses a part")]
 
@@ -17,7 +17,7 @@ const ROLE: &str = "ENSEMBLE_TEST_ROLE";
 const MARK: &str = "child says ";
 /// No wait in a test takes longer, even on a busy machine.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
-/// Between two looks: whoever is waited for needs the processor.
+/// Interval between two looks: the awaited process needs the processor.
 const LOOK_INTERVAL: Duration = Duration::from_micros(500);
 
 /// In a child: the role and its arguments.
@@ -25,7 +25,7 @@ pub(crate) fn cast() -> Option<Vec<String>> {
     std::env::var(ROLE).ok().map(|role| role.split('\n').map(str::to_owned).collect())
 }
 
-/// In a child: tells the parent something.
+/// In a child: sends a line to the parent.
 pub(crate) fn say(text: impl std::fmt::Display) {
     // One write, so that a kill cannot separate the line from its newline.
     let line = format!("{MARK}{text}\n");
@@ -33,7 +33,7 @@ pub(crate) fn say(text: impl std::fmt::Display) {
     std::io::stdout().flush().unwrap();
 }
 
-/// In a child: waits until the parent says so, or has died.
+/// In a child: waits for a word of the parent, or for its death.
 pub(crate) fn wait_for_parent() {
     let _ = std::io::stdin().read_line(&mut String::new());
 }
@@ -69,7 +69,7 @@ impl Child {
         Self { process, output }
     }
 
-    /// What it says next; `None` once it has ended.
+    /// The next line; `None` once the child has ended.
     pub(crate) fn hear(&mut self) -> Option<String> {
         let mut line = String::new();
         while self.output.read_line(&mut line).unwrap() > 0 {
@@ -114,7 +114,7 @@ impl Child {
         self.process.try_wait().unwrap().is_some()
     }
 
-    /// Kills it, and returns what it had said and nobody had heard.
+    /// Kills it, and returns the lines that it had printed and the test had not read.
     pub(crate) fn kill(&mut self) -> Vec<String> {
         self.process.kill().unwrap();
         let unheard = std::iter::from_fn(|| self.hear()).collect();

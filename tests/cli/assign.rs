@@ -1,5 +1,5 @@
-//! Assignments, with agents in a real tmux server: scripts that answer pings or not, and take their
-//! mail at the n-th nudge or never.
+//! Assignments to agents in a real tmux server: scripts that answer pings or do not, and receive
+//! their mail at the n-th nudge or never.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -74,7 +74,9 @@ impl Team {
         let socket = self.tmux.server.socket().display().to_string();
         let bind =
             format!("mailbox bind w1 --pane %0 --provider {provider} --tmux-socket {socket}");
-        self.bed.ok(&bind);
+        // Where the agent does not run yet, it says so on stderr.
+        let bound = self.bed.run(&bind);
+        assert_eq!(bound.code, 0, "{bound:?}");
     }
 
     fn pongs(&self) -> PathBuf {
@@ -90,7 +92,7 @@ impl Team {
         all.into_iter().filter(|record| record["type"] == kind).collect()
     }
 
-    /// What the agent was told besides pings.
+    /// The lines that the agent received besides pings.
     fn nudges(&self) -> usize {
         self.tmux.received().iter().filter(|line| !line.starts_with("AGENT_TEAM_PING")).count()
     }
@@ -185,7 +187,7 @@ fn a_late_worker_is_taken_up_to_its_phase() {
 }
 
 #[test]
-fn a_busy_worker_is_waited_for_and_never_touched() {
+fn a_busy_worker_is_awaited_and_never_touched() {
     let busy = "providers: {shell: {states: [{state: busy, at: screen, pattern: '^WORKING'}]}}\n";
     let busy = format!("{HASTY}{}", busy.replace("'^WORKING'", "'WORKING'"));
     let team = Team::new(&busy.replace("wait_seconds: 1", "wait_seconds: 120"), "busy", NEVER);
@@ -202,7 +204,7 @@ fn a_busy_worker_is_waited_for_and_never_touched() {
 }
 
 #[test]
-fn nobody_takes_it_and_the_conductor_is_told_once() {
+fn an_untaken_task_is_reported_to_the_conductor_once() {
     let config = HASTY.replace("wait_seconds: 1", "wait_seconds: 120");
     let team = Team::new(&config, "touch", NEVER);
     let mut watcher = team.bed.start("watch", Stdio::null());
@@ -225,6 +227,49 @@ fn nobody_takes_it_and_the_conductor_is_told_once() {
     assert_eq!((&rows[0]["reason"], &rows[0]["phase"]), (&"unanswered".into(), &3.into()));
     assert_eq!((&rows[0]["attempt"], &rows[0]["message"]), (&2.into(), &"t1.2".into()));
     assert!(team.bed.ok("escalations").contains("t1"));
+}
+
+/// The same worker gets the same task again, and acknowledges it with the same bytes.
+#[test]
+fn a_worker_that_acks_with_the_same_file_again_is_neither_escalated_nor_pressed() {
+    let team = Team::new(PATIENT, "touch", NEVER);
+    let mut watcher = team.bed.start("watch", Stdio::null());
+    let status = team.bed.project().join(".ensemble/watch.json");
+    eventually("the watcher watches", || status.exists());
+    let queue = team.bed.project().join("queue");
+    for attempt in 1..=2_usize {
+        let assigning = team.bed.start("assign w1 task.md --task t1 --json", Stdio::null());
+        eventually("it is delivered", || team.records("worker_assign").len() == attempt);
+        // In place, as a shell's redirection writes it.
+        fs::write(queue.join("ack/t1.ack"), "w1\n").unwrap();
+        let done = ran(assigning.wait_with_output().unwrap());
+        assert_eq!((done.code, done.stderr.as_str()), (0, ""), "{done:?}");
+        let report =
+            format!("task_id: t1\nworker_id: w1\nstatus: success\nattempt: {attempt}\n...\n");
+        fs::write(queue.join("tmp/report"), report).unwrap();
+        fs::rename(queue.join("tmp/report"), queue.join("reports/t1-completed.yaml")).unwrap();
+        let settled = || team.records("message.settled").len() == attempt;
+        eventually("its report settles it", settled);
+    }
+    watcher.kill().unwrap();
+    watcher.wait().unwrap();
+    for kind in ["escalation", "ladder.pressed"] {
+        assert_eq!(team.records(kind), [] as [Value; 0], "{kind}");
+    }
+    assert_eq!(team.records("task_complete").len(), 2);
+}
+
+/// No watcher hears the file, and the ladder looks at it by itself before it presses a key.
+#[test]
+fn an_ack_that_no_watcher_has_heard_keeps_the_keys_away() {
+    let team =
+        Team::new(HASTY.replace("wait_seconds: 1", "wait_seconds: 120").as_str(), "touch", NEVER);
+    let assigning = team.bed.start("assign w1 task.md --task t1 --json", Stdio::null());
+    eventually("it is delivered", || team.records("worker_assign").len() == 1);
+    fs::write(team.bed.project().join("queue/ack/t1.ack"), "w1\n").unwrap();
+    let done = ran(assigning.wait_with_output().unwrap());
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(team.records("ladder.pressed"), [] as [Value; 0]);
 }
 
 #[test]
@@ -289,7 +334,7 @@ fn a_pane_is_inspected_with_evidence() {
 }
 
 #[test]
-fn a_nudge_says_why_not() {
+fn a_refused_nudge_names_its_reason() {
     let team = Team::new(PATIENT, "mute", NEVER);
     team.bed.fails(3, "nudge w1");
     team.bed.send("x");
@@ -299,11 +344,11 @@ fn a_nudge_says_why_not() {
     eventually("a draft", || team.tmux.screen("%0").last().is_some_and(|l| l == "half a line"));
     let said = team.bed.fails(75, "nudge w1");
     assert!(said.contains("draft"), "{said}");
-    assert_eq!(team.bed.fails(1, "nudge nobody").lines().count(), 1);
+    assert_eq!(team.bed.fails(1, "nudge no-such-agent").lines().count(), 1);
 }
 
 #[test]
-fn without_a_pane_files_do() {
+fn an_agent_without_a_pane_is_assigned_by_files() {
     let bed = Bed::new();
     fs::write(bed.project().join("ensemble.yaml"), format!("durability: process\n{PATIENT}"))
         .unwrap();

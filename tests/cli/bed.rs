@@ -1,4 +1,4 @@
-//! A project of its own for each test, and the command in an environment that is empty but for it.
+//! A project for each test, and the command in an environment with nothing but the project.
 
 use std::io::{Read, Write as _};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ pub(crate) struct Bed {
     home: tempfile::TempDir,
 }
 
-/// What a run has printed, and its exit code.
+/// Output of a run, and its exit code.
 #[must_use]
 #[derive(Debug)]
 pub(crate) struct Ran {
@@ -140,8 +140,8 @@ pub(crate) fn ran(output: Output) -> Ran {
     }
 }
 
-/// Runs a command until it has ended and nobody holds its output any more. One that does not get
-/// there is ended, and what else runs is told: a test that hangs tells nobody anything.
+/// Runs a command until it has ended and no process holds its output any more. A command that hangs
+/// is ended, and the test prints the other running processes.
 #[track_caller]
 pub(crate) fn to_end(command: &mut Command) -> Ran {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -166,7 +166,7 @@ fn all_of(mut output: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         output.read_to_end(&mut bytes).unwrap();
-        // Nobody waits for what comes too late.
+        // No reader waits for late output.
         let _ = sender.send(bytes);
     });
     all

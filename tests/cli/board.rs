@@ -66,7 +66,7 @@ fn a_blocked_task_is_superseded() {
 }
 
 #[test]
-fn validate_tells_all_violations_by_field() {
+fn validate_lists_all_violations_by_field() {
     let bed = bed();
     assert!(bed.ok("board validate").ends_with("is valid\n"));
     let ran = bed.run("board validate --files");
@@ -106,7 +106,7 @@ fn an_edit_becomes_the_board_or_is_kept() {
         &format!("f() {{ sed -i 's/first/1st/' $1; {program} task add x -d x --draft; }}; f"),
     );
     assert_eq!(ran.code, 1);
-    assert!(ran.stderr.contains("it has changed meanwhile"), "{ran:?}");
+    assert!(ran.stderr.contains("the board has changed since"), "{ran:?}");
     assert!(text(&bed).contains("id: x") && !text(&bed).contains("1st"));
     assert_eq!(kept(&bed).len(), 2);
     assert!(edit(&bed, "false").stderr.contains("the editor failed"));
@@ -114,7 +114,7 @@ fn an_edit_becomes_the_board_or_is_kept() {
 }
 
 #[test]
-fn the_circuit_breaker_stops_the_team_until_somebody_resumes() {
+fn the_circuit_breaker_stops_the_team_until_a_person_resumes() {
     let bed = bed();
     assert_eq!(bed.object("analyze")["verdict"], "OK");
     let two = "anomalies: [{type: workaround, task: a}, {type: workaround, task: b}]";

@@ -1,5 +1,5 @@
-//! A real browser, without a window, spoken to over two pipes: it emulates phones, dark mode and paper,
-//! says how it has laid out a page, and hands over the pixels.
+//! A real headless browser, controlled over two pipes. It emulates phones, dark mode and paper, and
+//! returns the layout and the pixels of a page.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -20,7 +20,7 @@ const START: &str = "exec chromium --headless=new --no-sandbox --disable-gpu --h
     --disable-dev-shm-usage --force-color-profile=srgb --user-data-dir=\"$1\" \
     --remote-debugging-pipe about:blank 3<&0 4>&1 </dev/null >/dev/null 2>/dev/null";
 
-/// What the page is looked at on.
+/// The emulated device.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Screen {
     pub(crate) width: u32,
@@ -56,7 +56,7 @@ impl Browser {
             .args(["-c", START, "sh"])
             .arg(home.join("profile"))
             .env("HOME", home)
-            // Its socket lies there.
+            // The directory of its socket.
             .env("TMPDIR", home)
             .process_group(0)
             .stdin(Stdio::piped())

@@ -1,8 +1,8 @@
-//! How runs end: every exit code, and what is said on stderr.
+//! Every exit code, and its text on stderr.
 
 use crate::bed::{Bed, ran, words};
 
-/// A pipe that nobody reads any more.
+/// A pipe without a reader.
 fn closed_pipe() -> std::io::PipeWriter {
     std::io::pipe().unwrap().1
 }
@@ -16,7 +16,7 @@ fn without_a_queue_the_way_to_one_is_shown() {
 }
 
 #[test]
-fn usage_is_2_and_says_what_is_wrong() {
+fn a_usage_error_exits_with_2_and_names_the_error() {
     let bed = Bed::new();
     for line in [
         "",
@@ -119,7 +119,7 @@ fn a_message_that_could_not_be_printed_is_given_back() {
 #[test]
 fn nothing_changes_with_backtraces_or_colours_off() {
     let bed = Bed::new();
-    let mut command = bed.command(&["recv", "--as", "nobody"]);
+    let mut command = bed.command(&["recv", "--as", "no-such-box"]);
     let plain = ran(command.output().unwrap());
     let traced = ran(command.env("RUST_BACKTRACE", "full").output().unwrap());
     assert_eq!((plain.code, &plain.stderr), (1, &traced.stderr));
@@ -138,7 +138,7 @@ fn colours_only_where_they_are_wanted() {
 }
 
 #[test]
-fn who_is_asking_comes_from_the_environment_too() {
+fn the_agents_name_comes_from_the_environment_too() {
     let bed = Bed::new();
     bed.send("1");
     bed.send("2");

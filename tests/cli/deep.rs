@@ -103,17 +103,17 @@ fn garbage_loses_doubles_and_blocks_nothing() {
     // A hint that is wrong about the order is believed, and costs no more than that.
     std::fs::write(hint(&bed), format!("{:020}\n{repeated}", 21)).unwrap();
     assert_eq!(received(&bed), sent[2999]);
-    assert_eq!(received(&bed), sent[4], "what is not there is passed over");
+    assert_eq!(received(&bed), sent[4], "a missing message is skipped");
     assert_eq!(bed.ok("fsck"), "clean\n");
     assert_eq!(drain(&bed, 4), sent[5..2999]);
 }
 
 #[test]
-fn what_the_hint_does_not_name_is_received_too() {
+fn messages_missing_from_the_hint_are_received_too() {
     let bed = Bed::new();
     let sent = publish(&bed, 1500);
     assert_eq!(received(&bed), sent[0]);
-    // By hand, and older than everything in the hint.
+    // Handmade, and older than every message in the hint.
     let old = MessageId::new("01000000-0000-7000-8000-000000000000").unwrap();
     std::fs::write(bed.mailbox(&format!("w1/new/{old}.yaml")), "body: by hand\n").unwrap();
     let urgent = Envelope::new(name(), "now").with_priority(9);

@@ -1,4 +1,4 @@
-//! The main job, as a user starts it; and where agents run.
+//! `ensemble demo` as a user starts it, and the binding of agents to panes.
 
 use std::path::Path;
 
@@ -56,7 +56,7 @@ fn the_demo_runs_the_whole_flow_and_leaves_a_clean_queue_and_nothing_else() {
     assert!(told.starts_with("as the log tells"), "{told}");
     let log = bed.json(&format!("--queue {} log", queue.display()));
     assert_eq!(log.last().map(|r| r["type"].clone()), Some(json!("session_end")));
-    // Whoever sat in a pane is hung up on when the server ends, and ends after it.
+    // When the server ends, programs in its panes receive SIGHUP, and end after it.
     eventually("no process is left", || !is_running(&dir.display().to_string()));
     assert!(!dir.join("tmux.sock").exists() || !answers(&dir.join("tmux.sock")));
 }
@@ -87,7 +87,7 @@ fn a_mailbox_is_bound_to_a_pane_and_unbound() {
     assert!(std::fs::read_to_string(&file).unwrap().contains("token:"));
     bed.ok("mailbox unbind w1");
     assert!(!file.exists());
-    bed.fails(1, &format!("mailbox bind nobody --pane {pane} --tmux-socket {socket}"));
+    bed.fails(1, &format!("mailbox bind no-such-box --pane {pane} --tmux-socket {socket}"));
     bed.fails(1, &format!("mailbox bind w1 --pane agents --tmux-socket {socket}"));
     bed.fails(2, "mailbox bind w1");
     bed.ok(&format!("mailbox add w9 --pane {pane} --tmux-socket {socket} --provider claude"));

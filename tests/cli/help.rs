@@ -1,12 +1,12 @@
-//! The help of every verb, as it stands in `tests/cli/help.txt` and in `docs/cli.md`. Both are
-//! written anew with `ENSEMBLE_UPDATE_SNAPSHOTS=1 cargo test -p ensemble-cli`.
+//! Compares the help of every verb with `tests/cli/help.txt` and `docs/cli.md`.
+//! `ENSEMBLE_UPDATE_SNAPSHOTS=1 cargo test -p ensemble-cli` rewrites both.
 
 use std::path::PathBuf;
 
 use crate::bed::Bed;
 
 const UPDATE_VARIABLE: &str = "ENSEMBLE_UPDATE_SNAPSHOTS";
-/// What follows this line in `docs/cli.md` is generated.
+/// The rest of `docs/cli.md` after this line is generated.
 const MARK: &str = "<!-- generated from `--help` by tests/cli/help.rs -->\n";
 
 fn repository() -> PathBuf {

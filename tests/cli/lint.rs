@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::bed::{Bed, objects, program, ran};
 
-/// What a hostile file may cost on a busy machine; on an idle one it is less than a second.
+/// The time limit for a hostile file on a busy machine; on an idle one it takes less than a second.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn bed() -> Bed {
@@ -163,7 +163,11 @@ fn the_hook_that_is_shipped_stops_a_commit_and_lets_it_through() {
     assert_ne!(stopped.code, 0, "{stopped:?}");
     assert!(format!("{stopped:?}").contains("notes.md:1:1"), "{stopped:?}");
     write(&bed, "notes.md", "3 tests fail\n");
-    assert_ne!(git(&["commit", "-qm", "x"]).code, 0, "what is staged counts, not what lies there");
+    assert_ne!(
+        git(&["commit", "-qm", "x"]).code,
+        0,
+        "the hook checks the staged file, not the working tree"
+    );
     assert_eq!(git(&["add", "notes.md"]).code, 0);
     let through = git(&["commit", "-qm", "x"]);
     assert_eq!(through.code, 0, "{through:?}");

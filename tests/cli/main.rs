@@ -1,6 +1,6 @@
-//! The command as its users meet it: real processes, real files, nothing of the tester's own
-//! environment.
+//! The command as users run it: real processes, real files, an empty environment.
 
+mod asker;
 mod assign;
 mod bed;
 mod board;
@@ -9,6 +9,8 @@ mod browser;
 mod codes;
 mod deep;
 mod demo;
+mod events;
+mod guides;
 mod help;
 mod lint;
 #[cfg(feature = "nats")]

@@ -1,4 +1,4 @@
-//! Goal, sprint, discoveries, anomalies, and what stops the team, on the command line.
+//! Goal, sprint, discoveries, anomalies and control files on the command line.
 
 use serde_json::json;
 
@@ -67,7 +67,7 @@ fn a_discovery_becomes_a_task_or_waits() {
     let found =
         bed.object("--as ann discover add d-1 -d tokens --during a --immediate --severity high");
     assert_eq!((&found["by"], &found["urgency"]), (&json!("ann"), &json!("immediate")));
-    assert!(bed.fails(1, "discover add d-1 -d again").contains("there is one of that name"));
+    assert!(bed.fails(1, "discover add d-1 -d again").contains("a discovery of that name exists"));
     bed.ok("discover add d-2 -d later");
     assert_eq!(bed.json("discover list").len(), 2);
     assert_eq!(bed.json("discover list --immediate").len(), 1);
@@ -95,11 +95,11 @@ fn anomalies_are_checked_when_they_are_noted() {
     assert_eq!((&noted["reporter"], &noted["task"]), (&json!("ann"), &json!("a")));
     bed.ok("anomaly add workaround");
     assert_eq!(bed.json("anomaly list --type workaround").len(), 1);
-    assert!(bed.ok("anomaly list").contains("a person  {}"));
+    assert!(bed.ok("anomaly list").contains("operator  {}"));
 }
 
 #[test]
-fn what_stops_the_team_is_lifted_by_a_person_only() {
+fn only_a_person_lifts_a_control_file() {
     let bed = bed();
     assert!(bed.fails(3, "resume").contains("nothing stops the team"));
     assert!(bed.ok("pause --reason lunch").starts_with("PAUSE since 20"));
@@ -146,7 +146,7 @@ fn resuming_acknowledges_the_circuit_breaker() {
     assert_eq!(bed.object("analyze --dry-run")["verdict"], "TRIGGERED");
     assert_eq!(bed.object("board show")["circuit_breaker"]["status"], "TRIGGERED");
     let resumed = bed.object("resume");
-    assert_eq!((&resumed["acknowledged"], &resumed["by"]), (&json!(true), &json!("a person")));
+    assert_eq!((&resumed["acknowledged"], &resumed["by"]), (&json!(true), &json!("operator")));
     assert_eq!(bed.object("analyze")["verdict"], "OK");
     assert_eq!(bed.object("board show")["circuit_breaker"]["status"], "OK");
 }
@@ -198,7 +198,7 @@ fn a_prompt_can_be_looked_at_and_its_form_be_changed() {
     assert!(bed.ok("prompt --task b").starts_with("Be kind.\nMode: Liza code-reviewer\n"));
     assert_eq!(bed.object("prompt --role code-reviewer --template")["is_own"], json!(true));
     std::fs::write(own.join("code-reviewer.md"), "{{task}}").unwrap();
-    assert!(bed.fails(4, "prompt --task b").contains("`{{task}}` is not known: use mode, role"));
+    assert!(bed.fails(4, "prompt --task b").contains("`{{task}}` is unknown: use mode, role"));
 }
 
 #[test]

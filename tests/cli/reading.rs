@@ -1,4 +1,4 @@
-//! The verbs that show things: what they show, and the shape of their JSON.
+//! The verbs that print information, and the shape of their JSON.
 
 use std::process::Command;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use serde_json::json;
 use crate::bed::{Bed, keys, program};
 
 #[test]
-fn inbox_shows_what_waits_and_what_is_held_without_taking_it() {
+fn inbox_shows_waiting_and_held_messages_without_receiving_them() {
     let bed = Bed::new();
     assert_eq!(bed.ok("inbox w1"), "mailbox w1 is empty\n");
     bed.ok("send --to w1 --id a --type task --task T1 --as boss -m abc");
@@ -47,7 +47,7 @@ fn inbox_shows_what_waits_and_what_is_held_without_taking_it() {
 }
 
 #[test]
-fn inbox_tells_of_what_was_refused() {
+fn inbox_shows_refused_messages() {
     let bed = Bed::new();
     bed.ok("mailbox add small --capacity 1");
     bed.ok("send --to small -m 1");
@@ -58,7 +58,7 @@ fn inbox_tells_of_what_was_refused() {
 }
 
 #[test]
-fn inbox_shows_what_cannot_be_read() {
+fn inbox_shows_unreadable_messages() {
     let bed = Bed::new();
     std::fs::write(bed.mailbox("w1/new/broken.yaml"), "priority: [\n").unwrap();
     let shown = bed.object("inbox w1");
@@ -85,10 +85,51 @@ fn status_has_a_line_a_mailbox_and_the_watcher() {
     ];
     assert_eq!(keys(&all[2]), members);
     assert_eq!((&all[2]["mailbox"], &all[2]["waiting"]), (&json!("w1"), &json!(1)));
-    let watcher = json!({ "running": false, "holder": null, "status": null });
+    let watcher = json!({ "running": false, "holder": null, "status": null, "overdue": [] });
     assert_eq!(all[3], json!({ "watcher": watcher }));
     assert!(!bed.project().join(".ensemble/watch.lock").exists(), "looking leaves nothing");
     assert!(bed.ok("status").contains("not running: `ensemble watch` starts it"));
+}
+
+/// The id of a message that was made a minute ago.
+pub(super) fn id_of_a_minute_ago() -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let millis = (now - Duration::from_secs(60)).as_millis();
+    format!("{:08x}-{:04x}-7000-8000-000000000000", millis >> 16, millis & 0xffff)
+}
+
+#[test]
+fn status_warns_in_its_first_line() {
+    let bed = Bed::new();
+    let text = bed.ok("status");
+    assert!(text.starts_with("warning: no watcher runs, agents are not notified"), "{text}");
+    let lock = bed.project().join(".ensemble/watch.lock");
+    let _held = FileLock::acquire(&lock, Duration::ZERO).unwrap();
+    let mut said = json!({
+        "agents": [{ "agent": "w1", "mailbox": "w1", "nudges": 0, "deferred": {
+            "reason": "busy", "detail": "the agent is working" } }],
+        "members": [{ "agent": "w1", "state": "working", "since": "2026-11-22T10:00:00Z", "why": "x" }],
+    });
+    let write = |said: &serde_json::Value| {
+        std::fs::write(bed.project().join(".ensemble/watch.json"), said.to_string()).unwrap();
+    };
+    bed.ok(&format!("send --to w1 --id {} -m old", id_of_a_minute_ago()));
+    write(&said);
+    let text = bed.ok("status");
+    assert!(!text.contains("warning"), "it works, so its mail may wait: {text}");
+    said["members"][0]["state"] = json!("idle");
+    write(&said);
+    let text = bed.ok("status");
+    let expected =
+        "warning: mail has waited 1m for w1, which is idle (not notified: the agent is working)";
+    assert_eq!(text.lines().next(), Some(expected), "{text}");
+    let watcher = bed.json("status").pop().unwrap();
+    assert_eq!(watcher["watcher"]["overdue"][0]["agent"], "w1");
+    assert!(watcher["watcher"]["overdue"][0]["waited_seconds"].as_u64() >= Some(60));
+    // What has only just come is being told of.
+    bed.ok("recv --as w1");
+    bed.send("new");
+    assert!(!bed.ok("status").contains("warning"));
 }
 
 #[test]
@@ -148,7 +189,7 @@ fn the_log_has_a_line_a_record() {
 }
 
 #[test]
-fn the_log_passes_over_what_is_no_record() {
+fn the_log_skips_lines_that_are_not_records() {
     let bed = Bed::new();
     let logs = bed.project().join(".ensemble/logs");
     let segment = std::fs::read_dir(&logs)
@@ -181,7 +222,7 @@ fn doctor_looks_at_everything_and_leaves_nothing() {
 }
 
 #[test]
-fn doctor_says_what_is_missing() {
+fn doctor_names_missing_programs() {
     let bed = Bed::empty();
     let without = |bed: &Bed| {
         crate::bed::ran(bed.command(&["doctor"]).env("PATH", "/nowhere").output().unwrap())
@@ -225,7 +266,7 @@ fn doctor_finds_locks_that_do_not_lock() {
     assert_ne!(ran.code, 0, "{ran:?}");
 }
 
-/// What a run prints on a terminal.
+/// The output of a run on a terminal.
 fn on_a_terminal(bed: &Bed, line: &str) -> String {
     let shown = Command::new("script")
         .args(["-qec", &format!("{} {line}", program().display()), "/dev/null"])
@@ -250,7 +291,7 @@ fn a_message_cannot_act_upon_a_terminal() {
         assert!(shown.contains("\\u{1b}]0;owned\\u{7}\\u{1b}[2J\\u{202e}abc\ttab"), "{shown:?}");
     }
     bed.send(hostile);
-    assert_eq!(bed.ok("recv --as w1 --body"), hostile, "a program gets what was sent");
+    assert_eq!(bed.ok("recv --as w1 --body"), hostile, "a program receives the sent bytes");
 }
 
 #[test]
@@ -296,7 +337,7 @@ fn why_tells_the_story_of_a_task_with_its_messages_and_of_nothing_else() {
     let text = bed.ok("why m1");
     assert!(text.contains("message.acked  w1"), "{text}");
     assert!(text.contains("now  what=message id=m1 mailbox=w1 state=acked"), "{text}");
-    // What nothing was written of is no error to look for, and not a story either.
+    // A search for a name without records is no error, and gives no story.
     let nothing = bed.fails(3, "why T9");
     assert!(nothing.contains("nothing is known of `T9`"), "{nothing}");
 }

@@ -1,4 +1,4 @@
-//! `ensemble log replay`: the log tells what is on disk, and what is not as it tells is found.
+//! `ensemble log replay`: the log matches the disk, and every difference is found.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -16,8 +16,8 @@ use crate::bed::{Bed, Ran, objects};
 const PLAN: &str =
     "task_id: 0-4-1\nsteps:\n  - {agent: Tara, goal: one}\n  - {agent: Devon, goal: two}\n";
 
-/// A project with messages in every state, a request that waits and one that is decided, a board with a
-/// task and an agent, and a step in somebody's hands.
+/// A project with messages in every state, a pending and a decided request, a board with a task and
+/// an agent, and a held step.
 fn bed() -> Bed {
     let bed = Bed::new();
     for name in ["lead", "Tara", "Devon"] {
@@ -62,7 +62,7 @@ fn replay(bed: &Bed, flags: &str) -> (i32, Vec<Value>) {
     (code, objects(&stdout))
 }
 
-/// What differs, as `kind about id`.
+/// The differences, as `kind about id`.
 fn differences(rows: &[Value]) -> Vec<String> {
     let text = |row: &Value, key: &str| row[key].as_str().unwrap_or_default().to_owned();
     let differing = rows.iter().filter(|row| row["kind"].is_string());
@@ -78,7 +78,7 @@ fn message(bed: &Bed, below: &str) -> PathBuf {
 }
 
 #[test]
-fn what_is_on_disk_is_what_the_log_tells() {
+fn the_log_matches_the_disk() {
     let bed = bed();
     let (code, rows) = replay(&bed, "--strict");
     assert_eq!((code, differences(&rows)), (0, Vec::new()), "{rows:#?}");
@@ -213,7 +213,7 @@ fn killed_commands_leave_no_contradiction() {
         (0..10).map(|_| bed.ok("send --to w2 -m text").trim_end().to_owned()).collect();
     bed.ok("recv --as w2");
     bed.ok("recv --as w2");
-    // Of each four, one has ended, and the others are killed wherever they are.
+    // One of each four has ended; the others are killed at any point.
     let settle = format!("settle {} --as w2", ids[0]);
     let release = format!("release {} --as w2", ids[1]);
     let verbs = ["recv --as w2", &release, &settle, "send --to w2 -m text"];

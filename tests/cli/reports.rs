@@ -1,4 +1,4 @@
-//! `report`, `review`, `summary`: linted first, written by a rename, told of once.
+//! `report`, `review`, `summary`: linted first, written by a rename, announced once.
 
 use std::fs;
 use std::process::Stdio;
@@ -69,7 +69,7 @@ fn a_report_is_linted_first_and_says_what_is_missing_and_how_to_say_it() {
 }
 
 #[test]
-fn nobody_reviews_their_own_work_and_the_third_needs_fix_stops_the_task() {
+fn a_worker_cannot_review_its_own_work_and_the_third_needs_fix_stops_the_task() {
     let bed = bed();
     assert_eq!(run(&bed, &report("t-1", GOOD)).code, 0);
     let own = run(&bed, &["review", "t-1", "--status", "approved", "--as", "worker-1"]);
@@ -128,7 +128,7 @@ fn nobody_reviews_their_own_work_and_the_third_needs_fix_stops_the_task() {
 }
 
 #[test]
-fn a_summary_is_told_once_and_names_what_is_missing() {
+fn a_summary_is_announced_once_and_names_missing_reports() {
     let bed = bed();
     assert_eq!(run(&bed, &report("t-1", GOOD)).code, 0);
     let partial = run(&bed, &["summary", "--task", "t-1", "--task", "t-2", "--wait", "0s"]);
@@ -167,7 +167,7 @@ fn a_summary_waits_for_the_last_report_and_wakes_when_it_lands() {
 }
 
 #[test]
-fn twenty_dispatchers_of_which_most_are_killed_tell_of_each_batch_once() {
+fn twenty_dispatchers_announce_each_batch_once_though_most_are_killed() {
     let bed = bed();
     for task in ["t-1", "t-2"] {
         assert_eq!(run(&bed, &report(task, GOOD)).code, 0);
@@ -226,7 +226,7 @@ fn a_conductor_instructs_hears_of_escalations_and_is_told_by_a_dispatcher() {
     fs::write(bed.project().join("received.yaml"), body).unwrap();
     let line = "summary --instruction received.yaml --wait 10m --json";
     let dispatch = bed.start(line, Stdio::null());
-    let escalation = "task_id: t-2\nreason: unanswered\ndetail: nobody is at the pane\n...\n";
+    let escalation = "task_id: t-2\nreason: unanswered\ndetail: no person is at the pane\n...\n";
     let reports = bed.project().join("queue/reports");
     fs::write(bed.project().join("queue/tmp/x"), escalation).unwrap();
     fs::rename(bed.project().join("queue/tmp/x"), reports.join("escalation-t-2.yaml")).unwrap();
@@ -245,12 +245,12 @@ fn a_conductor_instructs_hears_of_escalations_and_is_told_by_a_dispatcher() {
     );
     assert_eq!(objects(&told.stdout)[0]["completed_at"], heard[1]["completed_at"]);
     let plain = bed.ok("instruct plan.yaml --wait");
-    assert!(plain.starts_with("escalated: t-2: unanswered; nobody is at the pane\n"), "{plain}");
+    assert!(plain.starts_with("escalated: t-2: unanswered; no person is at the pane\n"), "{plain}");
     assert!(plain.contains("2 of 2 tasks (100%) are done"), "{plain}");
     fs::write(bed.project().join("plan.yaml"), INSTRUCTION.replace("sum", "add")).unwrap();
     assert!(bed.fails(1, "instruct plan.yaml").contains("change `created_at`"));
     fs::write(bed.project().join("plan.yaml"), "type: start_workers\ntasks: []\n").unwrap();
-    assert!(bed.fails(4, "instruct plan.yaml").contains("list the tasks"));
+    assert!(bed.fails(2, "instruct plan.yaml").contains("list the tasks"));
 }
 
 fn stop(mut process: std::process::Child) {

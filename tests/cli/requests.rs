@@ -24,7 +24,7 @@ fn records(bed: &Bed, kind: &str) -> Vec<Value> {
 }
 
 #[test]
-fn asking_and_answering_say_what_the_seed_says() {
+fn ask_and_respond_print_the_documented_texts() {
     let bed = bed();
     let said = bed.ok("request shutdown w1 --as lead --id abc");
     assert_eq!(said, "Shutdown request abc sent (status: pending)\n");
@@ -46,7 +46,7 @@ fn asking_and_answering_say_what_the_seed_says() {
 }
 
 #[test]
-fn a_refusal_says_in_json_who_decided_what_and_when() {
+fn a_refusal_names_the_decider_the_decision_and_the_time_in_json() {
     let bed = bed();
     let pending = bed.object("request shutdown w1 --as lead --id abc");
     let members = ["request_id", "kind", "state", "from", "to"];
@@ -170,7 +170,7 @@ fn deciders(bed: &Bed, start: &std::path::Path) -> Vec<Child> {
 }
 
 #[test]
-fn of_64_processes_that_decide_at_once_one_wins_and_the_others_hear_of_it() {
+fn one_of_64_concurrent_deciders_wins_and_the_others_are_refused() {
     let bed = bed();
     bed.ok("request shutdown w1 --as lead --id abc");
     let start = bed.project().join("start.lock");
@@ -262,7 +262,7 @@ fn a_new_kind_is_a_few_lines_of_configuration() {
 }
 
 #[test]
-fn messages_of_other_programs_are_heeded_when_they_are_received() {
+fn request_messages_of_other_programs_count_when_they_are_received() {
     let bed = bed();
     bed.ok("request shutdown w1 --as lead --id abc");
     let send = |from: &str, body: &str| {
@@ -280,7 +280,7 @@ fn messages_of_other_programs_are_heeded_when_they_are_received() {
 }
 
 #[test]
-fn a_broadcast_reaches_all_others_and_says_whom_it_has_not_reached() {
+fn a_broadcast_reaches_all_others_and_names_the_unreached() {
     let bed = bed();
     bed.ok("mailbox add full --capacity 1");
     bed.ok("send --to full -m x");
@@ -293,7 +293,7 @@ fn a_broadcast_reaches_all_others_and_says_whom_it_has_not_reached() {
     bed.ok("recv --as full");
     bed.ok(&format!("broadcast hello --as lead --type news --id {id}"));
     assert_eq!(bed.object("recv --as full")["id"], id.as_str());
-    assert_eq!(bed.object("inbox w1")["state"], "acked", "and nobody gets it twice");
+    assert_eq!(bed.object("inbox w1")["state"], "acked", "and no consumer receives it twice");
     assert_eq!(bed.run_with("broadcast - --as lead", b"from stdin").code, 0);
     bed.ok("recv --as full");
     assert_eq!(bed.json("broadcast again --as lead").len(), 5);

@@ -1,4 +1,4 @@
-//! A team whose mailboxes are on a real NATS server, as its users meet it.
+//! A team whose mailboxes are on a real NATS server, through the command.
 
 use std::process::Stdio;
 
@@ -42,7 +42,7 @@ fn the_verbs_work_from_host_to_host() {
     assert_eq!((&received["id"], &received["epoch"]), (&json!(id), &json!(1)));
     assert_eq!(received["envelope"]["body"], "over there");
     far.fails(3, "recv --as w1");
-    near.fails(1, &format!("settle --as somebody {id}"));
+    near.fails(1, &format!("settle --as another {id}"));
     far.ok(&format!("extend --as w1 {id} 10m"));
     far.ok(&format!("release --as w1 {id} --delay 1h"));
     far.fails(3, "recv --as w1");
@@ -91,7 +91,7 @@ fn a_server_that_is_away_stops_no_sender() {
     let bed = bed_on(&server, &team);
     bed.ok("mailbox add w1");
     server.kill();
-    // Nobody answers any more, so nothing is gained by waiting.
+    // No server answers any more, so waiting gains nothing.
     configure_with(&bed, &server, &team, 3);
     let sent = bed.run("send --to w1 -m later --json");
     assert_eq!(sent.code, 0, "{sent:?}");

@@ -87,7 +87,7 @@ fn the_watchers_of_two_hosts_expire_a_question_once_and_go_on_after_the_server_w
         serde_json::from_str::<Value>(&listed.stdout).is_ok_and(|entry| entry["state"] == "expired")
     };
     while !closed() {
-        assert!(start.elapsed() < PATIENCE, "nobody has expired it");
+        assert!(start.elapsed() < PATIENCE, "no watcher has expired it");
         std::thread::sleep(LOOK_INTERVAL);
     }
     let told = |mailbox: &str, kind: &str| {
@@ -127,7 +127,7 @@ fn a_worker_on_another_host_takes_its_assignment() {
     let asked = near.project().join(".ensemble/ready/w1.ping");
     let start = Instant::now();
     while !asked.exists() {
-        assert!(start.elapsed() < PATIENCE, "nobody asks");
+        assert!(start.elapsed() < PATIENCE, "no agent asks");
         std::thread::sleep(LOOK_INTERVAL);
     }
     std::fs::write(near.project().join(".ensemble/ready/w1@1.pong"), "").unwrap();
@@ -175,7 +175,7 @@ impl Mcp {
         }
     }
 
-    /// What a tool answers: its text, which is an object unless it has refused.
+    /// The answer of a tool: its text, which is an object unless the tool refused.
     fn call(&mut self, tool: &str, arguments: &Value) -> String {
         let params = json!({ "name": tool, "arguments": arguments });
         self.say(&json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params }));

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::bed::Bed;
 use crate::browser::{Browser, Picture, Screen};
 
-/// As long as a name may be.
+/// The longest allowed name.
 const LONG_NAME: &str = "a-reviewer-whose-name-is-as-long-as-the-name-of-an-agent-may-be1";
 
 /// When, what, who, and more.
@@ -160,7 +160,7 @@ const PHONE: Screen = Screen { width: 390, is_phone: true, ..DESK };
 const DARK_PHONE: Screen = Screen { is_dark: true, ..PHONE };
 const SMALL: Screen = Screen { width: 320, ..PHONE };
 const PAPER: Screen = Screen { width: 718, is_paper: true, ..DESK };
-/// Somebody who prefers it dark prints on white paper, too.
+/// A reader with a dark theme also prints on white paper.
 const DARK_PAPER: Screen = Screen { is_dark: true, ..PAPER };
 const SCREENS: [(&str, Screen); 7] = [
     ("desk", DESK),
@@ -172,7 +172,7 @@ const SCREENS: [(&str, Screen); 7] = [
     ("dark-paper", DARK_PAPER),
 ];
 
-/// What the page is painted with.
+/// The colours of the page.
 struct Colours {
     page: [u8; 3],
     card: [u8; 3],
@@ -278,7 +278,7 @@ fn check_timeline(browser: &mut Browser, name: &str, screen: Screen, held: &[Hel
     assert!(picture.colours(title) > 10, "{name}: the heading is not drawn");
 }
 
-/// What does not fit, by the browser's own layout.
+/// The overflowing elements, by the browser's own layout.
 const OVERFLOW: &str = "(() => { const root = document.documentElement, out = [];
   if (root.scrollWidth > root.clientWidth) out.push('page ' + root.scrollWidth);
   for (const e of document.querySelectorAll('body *')) { const r = e.getBoundingClientRect();
@@ -339,7 +339,7 @@ fn nothing_overflows_everything_can_be_read_and_nothing_is_loaded() {
 }
 
 #[test]
-fn without_a_log_or_a_session_it_says_so() {
+fn the_page_reports_a_missing_log_or_session() {
     let bed = Bed::empty();
     bed.fails(3, "log report");
     bed.ok("init");

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::bed::{Bed, program, ran};
 
-/// What bash offers for the last word of a line.
+/// Bash's completions for the last word of a line.
 fn completed(bed: &Bed, line: &str) -> Vec<String> {
     let script = format!(
         r#"source <(ensemble completions bash)

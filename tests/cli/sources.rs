@@ -1,5 +1,5 @@
-//! An agent that tells its state through a server, found by the configuration or its command line, in
-//! a real tmux server.
+//! An agent that reports its state through a server, found by the configuration or its command
+//! line, in a real tmux server.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -18,7 +18,7 @@ use crate::tmux_support::{TestServer, eventually};
 /// `opencode:s3cret`, as it is sent.
 const AUTHORIZATION: &str = "\r\nAuthorization: Basic b3BlbmNvZGU6czNjcmV0\r\n";
 
-/// Says to whoever knows the password that a session works.
+/// Reports that a session works, to a client with the password.
 struct Busy {
     address: SocketAddr,
     over: Arc<AtomicBool>,
@@ -136,7 +136,7 @@ fn told(state: &str, source: &str, evidence: String) -> (String, String, String)
 }
 
 #[test]
-fn a_configured_server_is_asked_and_what_came_of_it_is_said() {
+fn a_configured_server_is_queried_and_its_answer_is_reported() {
     let (server, team) = (Busy::start(), Team::new(""));
     let at = format!("http://{}", server.address);
     team.configure(&format!("{{address: '{at}', password_env: WORD}}"));

@@ -84,7 +84,7 @@ fn mistakes_in_a_report_are_named_with_what_to_write() {
     bed.ok("step next --as Tara");
     let ran = bed.run_with("step submit --as Tara", b"{\"step_index\": 1.5}");
     assert_eq!(ran.code, 2);
-    for part in ["task_id: is missing", "1.5 is no step", "status: is missing"] {
+    for part in ["task_id: is missing", "1.5 is not a step", "status: is missing"] {
         assert!(ran.stderr.contains(part), "{ran:?}");
     }
     assert_eq!(bed.run_with("step submit --as Tara", b"no json").code, 2);
@@ -92,7 +92,7 @@ fn mistakes_in_a_report_are_named_with_what_to_write() {
 }
 
 #[test]
-fn what_is_not_there_is_said() {
+fn a_missing_queue_or_step_is_reported() {
     let bed = Bed::new();
     assert!(bed.fails(3, "step list").contains("step add"));
     let bed = self::bed();

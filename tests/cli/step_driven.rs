@@ -1,4 +1,4 @@
-//! `ensemble step run`: what wakes it, and agents that cannot be told at once.
+//! `ensemble step run`: its wake-ups, and agents that cannot be nudged at once.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -38,7 +38,7 @@ fn plan(bed: &Bed, agent: &str, steps: u32) {
 
 /// A worker as an MCP server is one: it keeps the database open, so that no file is ever closed.
 #[test]
-fn what_others_write_to_the_database_wakes_it() {
+fn a_write_to_the_database_by_another_process_wakes_the_driver() {
     let bed = Bed::new();
     plan(&bed, "w1", STEPS);
     let options = StepOptions::new(&bed.project()).with_durability(Durability::Process);

@@ -1,4 +1,5 @@
-//! Supervisors on the command line: the whole sprint in tmux, and what an agent says of itself.
+//! Supervisors on the command line: a whole sprint in tmux, and the reports of an agent about
+//! itself.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -104,7 +105,7 @@ fn an_agent_says_that_it_lives_what_comes_next_and_how_it_ends() {
     assert_eq!((&notes["summary"], &notes["next_action"]), (&"half".into(), &"rest".into()));
     assert!(std::fs::read_to_string(&sign).unwrap().contains("code: 42"));
 
-    // Who was replaced is told so, whatever it wants to say.
+    // A replaced agent is refused, whatever it reports.
     let mut late = bed.command(&["agent", "heartbeat", "--as", "coder-1"]);
     let late = late.env("ENSEMBLE_AGENT_EPOCH", "1000").output().unwrap();
     assert_eq!(late.status.code(), Some(1));

@@ -14,7 +14,7 @@ use crate::bed::{Bed, Ran, objects, ran};
 /// The first line a process prints, while it goes on.
 fn first_line(child: &mut Child) -> String {
     let mut line = String::new();
-    // A byte at a time: what follows stays in the pipe for whoever reads it later.
+    // Reads a byte at a time: the rest stays in the pipe for a later reader.
     let stdout = child.stdout.as_mut().unwrap();
     let mut byte = [0];
     while stdout.read(&mut byte).unwrap() == 1 && byte[0] != b'\n' {
@@ -66,7 +66,7 @@ fn a_consumer_wakes_when_a_delayed_message_is_due() {
     let id = bed.send("later");
     bed.ok("recv --as w1");
     bed.ok(&format!("release {id} --delay 300ms"));
-    // Nobody knows how long the next command takes to start: it waits, or the message is due already.
+    // The start of the next command takes an unknown time: it waits, or the message is due already.
     let received = bed.object("recv --as w1 --wait 1h");
     assert_eq!((&received["id"], &received["epoch"]), (&json!(id), &json!(2)));
 }
@@ -131,7 +131,7 @@ fn a_receipt_includes_the_earlier_ones() {
 }
 
 #[test]
-fn a_sender_that_waited_in_vain_is_told_how_far_it_got() {
+fn a_sender_that_times_out_learns_the_messages_state() {
     let bed = Bed::new();
     let ran = bed.run("send --to w1 -m x --wait acked --timeout 50ms --json");
     assert_eq!(ran.code, 3);

@@ -1,4 +1,4 @@
-//! Claims, hand-ins, verdicts and merges on the command line, and what an agent is told.
+//! Claims, hand-ins, verdicts and merges on the command line, and their messages to an agent.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! What the suite needs to know of a queue under test.
+//! Properties of a queue under test.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! Dead letters: what fails again and again is put aside with a reason, and can be given back.
+//! Dead letters: a message that fails repeatedly is dead-lettered with a reason, and can be
+//! redriven.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
-//! The contract of a queue, one promise a function, for whatever implements it.
+//! The contract of a queue for every implementation, one promise a function.
 //!
-//! `conformance!(module, factory)` makes a test of each for the queues that `factory` makes. What only a
-//! [`Broker`](ensemble_core::broker::Broker) can do is left out for a double that is no more than a
-//! [`Transport`](ensemble_core::env::Transport).
+//! `conformance!(module, factory)` makes a test of each for the queues that `factory` makes. A
+//! double that is only a [`Transport`](ensemble_core::env::Transport) skips the tests of
+//! [`Broker`](ensemble_core::broker::Broker).
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
 pub mod bed;
@@ -21,18 +21,18 @@ macro_rules! conformance {
 
             $crate::conformance_tests! { $factory;
                 storing: an_id_is_stored_once, an_id_is_not_taken_twice, an_id_stays_taken_when_it_is_settled,
-                    a_message_keeps_every_field, who_retries_at_the_same_time_stores_once,
+                    a_message_keeps_every_field, concurrent_retries_of_one_id_store_it_once,
                     an_unknown_mailbox_is_an_error, a_full_mailbox_refuses, a_full_mailbox_refuses_a_crowd,
-                    names_with_dots_are_kept_apart, what_is_too_large_is_refused,
+                    names_with_dots_are_kept_apart, a_message_that_is_too_large_is_refused,
                     every_state_is_counted;
-                order: the_oldest_comes_first, the_most_urgent_comes_first, what_is_given_back_comes_first,
+                order: the_oldest_comes_first, the_most_urgent_comes_first, a_released_message_comes_first,
                     one_particular_message_is_taken_out_of_turn,
-                    what_is_delayed_comes_when_it_is_due, what_has_expired_is_not_delivered,
+                    a_delayed_message_comes_when_it_is_due, an_expired_message_is_not_delivered,
                     nothing_is_delivered_twice_to_a_crowd;
                 ownership: a_message_has_one_holder, a_settled_message_is_done,
                     a_late_holder_is_fenced, a_released_message_fences_its_old_holder,
                     epochs_only_grow, a_silent_holder_loses_its_message, an_extended_lease_holds,
-                    a_lease_can_be_used_elsewhere, somebody_else_cannot_use_a_lease;
+                    a_lease_can_be_used_elsewhere, another_holder_cannot_use_a_lease;
                 letters: a_message_that_always_fails_is_buried, a_buried_message_says_why,
                     a_redriven_message_has_all_its_attempts, a_silent_holder_uses_up_an_attempt,
                     only_a_dead_letter_is_redriven;

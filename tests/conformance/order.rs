@@ -1,4 +1,4 @@
-//! Receiving: what comes first, what comes later, and what does not come.
+//! Order of delivery: urgent, released, delayed and expired messages.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub fn the_most_urgent_comes_first(factory: Factory) {
     assert_eq!(bodies(&*bed), ["c", "b", "d", "a", "e"]);
 }
 
-pub fn what_is_given_back_comes_first(factory: Factory) {
+pub fn a_released_message_comes_first(factory: Factory) {
     let bed = factory(&Settings::default());
     publish(&*bed, &message("first"));
     publish(&*bed, &message("second"));
@@ -47,7 +47,7 @@ pub fn one_particular_message_is_taken_out_of_turn(factory: Factory) {
     assert!(take(&ids[1]).is_none(), "it does not wait any more");
     assert!(take(&id("no-such-message")).is_none());
     bed.transport().release(&taken.lease, Duration::from_secs(60)).unwrap();
-    // Whoever names it takes it although it is delayed.
+    // A receive by id takes the message although it is delayed.
     let again = take(&ids[1]).unwrap();
     assert_eq!(again.lease.epoch, 2);
     bed.transport().settle(&again.lease).unwrap();
@@ -55,7 +55,7 @@ pub fn one_particular_message_is_taken_out_of_turn(factory: Factory) {
     assert_eq!(bodies(&*bed), ["a", "c"]);
 }
 
-pub fn what_is_delayed_comes_when_it_is_due(factory: Factory) {
+pub fn a_delayed_message_comes_when_it_is_due(factory: Factory) {
     let bed = factory(&Settings::default());
     publish(&*bed, &message("later"));
     bed.transport().release(&receive(&*bed).lease, Duration::from_secs(60)).unwrap();
@@ -69,7 +69,7 @@ pub fn what_is_delayed_comes_when_it_is_due(factory: Factory) {
     assert_eq!((delivery.envelope.body.as_str(), delivery.lease.epoch), ("later", 2));
 }
 
-pub fn what_has_expired_is_not_delivered(factory: Factory) {
+pub fn an_expired_message_is_not_delivered(factory: Factory) {
     let bed = factory(&Settings::default());
     let soon = Timestamp::from_unix_millis(1_800_000_000_000).plus(Duration::from_secs(60));
     let expiring = message("soon over").with_expiry(soon);

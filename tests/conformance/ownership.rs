@@ -1,4 +1,4 @@
-//! Leases: one holder at a time, epochs that only grow, and nothing for those who come too late.
+//! Leases: one holder at a time, growing epochs, and refusal of late holders.
 
 use std::time::Duration;
 
@@ -100,7 +100,7 @@ pub fn a_lease_can_be_used_elsewhere(factory: Factory) {
     publish(&*bed, &message("one"));
     publish(&*bed, &message("two"));
     let (one, two) = (receive(&*bed).lease, receive(&*bed).lease);
-    // As a command does that settles what another one has received.
+    // As a command does that settles a message received by another process.
     bed.again().transport().settle(&one).unwrap();
     bed.again().transport().release(&two, Duration::ZERO).unwrap();
     assert_fenced(&*bed, &one);
@@ -108,7 +108,7 @@ pub fn a_lease_can_be_used_elsewhere(factory: Factory) {
     assert_eq!(bodies(&*bed), ["two"]);
 }
 
-pub fn somebody_else_cannot_use_a_lease(factory: Factory) {
+pub fn another_holder_cannot_use_a_lease(factory: Factory) {
     let bed = factory(&Settings::default());
     publish(&*bed, &message("one"));
     let lease = receive_as(&*bed, "alice").unwrap().lease;

@@ -1,4 +1,4 @@
-//! Publishing: an id is stored once, and what is stored is what was sent.
+//! Publishing: an id is stored once, and the stored message equals the sent one.
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ pub fn a_message_keeps_every_field(factory: Factory) {
     assert_eq!(delivery.lease_duration, Duration::from_secs(300));
 }
 
-pub fn who_retries_at_the_same_time_stores_once(factory: Factory) {
+pub fn concurrent_retries_of_one_id_store_it_once(factory: Factory) {
     let bed = factory(&Settings::default());
     let envelope = message("once").with_id(id("chosen"));
     let beds: Vec<_> = (0..4).map(|_| bed.again()).collect();
@@ -80,23 +80,23 @@ pub fn who_retries_at_the_same_time_stores_once(factory: Factory) {
 
 pub fn an_unknown_mailbox_is_an_error(factory: Factory) {
     let bed = factory(&Settings::default());
-    let nobody = name("dispach");
+    let absent = name("dispach");
     let unknown = |error: Error| match error {
         Error::NoMailbox { name, nearest } => (name, nearest),
         other => panic!("not about an unknown mailbox: {other}"),
     };
-    let to_nobody = Envelope::new(nobody.clone(), "x");
-    let (asked, nearest) = unknown(bed.transport().publish(&to_nobody).unwrap_err());
+    let to_absent = Envelope::new(absent.clone(), "x");
+    let (asked, nearest) = unknown(bed.transport().publish(&to_absent).unwrap_err());
     assert_eq!(asked, "dispach");
     if bed.broker().is_some() {
         assert_eq!(nearest, [MAILBOX], "the mailbox that was meant is suggested");
     }
-    unknown(bed.transport().receive(&nobody, &nobody).unwrap_err());
-    unknown(bed.transport().scan(&nobody).unwrap_err());
+    unknown(bed.transport().receive(&absent, &absent).unwrap_err());
+    unknown(bed.transport().scan(&absent).unwrap_err());
     let lease = ensemble_core::env::Lease {
-        mailbox: nobody.clone(),
+        mailbox: absent.clone(),
         id: id("x"),
-        holder: nobody,
+        holder: absent,
         epoch: 1,
     };
     unknown(bed.transport().settle(&lease).unwrap_err());
@@ -157,7 +157,7 @@ pub fn names_with_dots_are_kept_apart(factory: Factory) {
     assert_eq!(broker.receive(&one, &one).unwrap().unwrap().envelope.id, id("c.d"));
 }
 
-pub fn what_is_too_large_is_refused(factory: Factory) {
+pub fn a_message_that_is_too_large_is_refused(factory: Factory) {
     let bed = factory(&Settings::default());
     if bed.broker().is_none() {
         return;
@@ -182,7 +182,7 @@ pub fn every_state_is_counted(factory: Factory) {
         &*bed,
         &message("late").with_expiry(ensemble_core::message::Timestamp::from_unix_millis(1)),
     );
-    // One that has expired counts as waiting until somebody meets it.
+    // An expired message counts as waiting until a consumer meets it.
     let counts = bed.again().transport().scan(&name(MAILBOX)).unwrap();
     assert_eq!((counts.queued, counts.delayed), (5, 1));
     assert_eq!((counts.acked, counts.settled, counts.dead), (1, 1, 0));

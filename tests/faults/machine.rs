@@ -133,7 +133,7 @@ fn a_machine_that_slept_for_a_day_takes_no_step_from_its_holder() {
     assert!(submitted.is_ok(), "after {looks} looks: {submitted:?}");
 }
 
-/// What a file system does whose `flock` always succeeds.
+/// Simulates a file system whose `flock` always succeeds.
 const NO_LOCKS: &str = "int flock(int file, int how) { (void)file; (void)how; return 0; }\n";
 
 /// Documented: locks that do not lock lose updates of documents, and nothing else. Each document is still

@@ -1,6 +1,5 @@
-//! What goes wrong with disks, limits, permissions and clocks, made to happen: each has a clear error
-//! that names the path and says what to do, leaves nothing lost or half-written, and is over when it is
-//! over.
+//! Faults of disks, limits, permissions and clocks. Each gives a clear error that names the path
+//! and the remedy, and leaves nothing lost or half-written. Work continues when the fault ends.
 //!
 //! | module | faults | how they are made |
 //! |---|---|---|
@@ -8,7 +7,7 @@
 //! | `places` | read-only and full file systems, files cut short, descriptors used up, permissions | mounts, limits, another user |
 //! | `machine` | clocks set both ways, a machine that slept, locks that do not lock | namespaces, a library loaded before the C library |
 //!
-//! What is needed and not there is printed as `skipped:` with the reason.
+//! A test whose requirement is missing prints `skipped:` with the reason.
 
 #![allow(unreachable_pub, reason = "modules of one test program")]
 

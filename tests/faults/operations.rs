@@ -12,7 +12,7 @@ use ensemble_core::document::with_file_lock;
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::{EventLog, LogOptions, NullRecorder, read_all};
 use ensemble_core::message::{Envelope, MessageId};
-use ensemble_core::requests::{Ask, Requests};
+use ensemble_core::requests::{Ask, PlanGates, Requests};
 use ensemble_core::spool::{Options, Settings, Spool};
 use ensemble_core::steps::{
     Ask as AskStep, Completion, Plan, PlannedStep, Status, StepKey, StepOptions, StepStore,
@@ -45,7 +45,7 @@ pub const OPERATIONS: [&str; 11] = [
 const WAIT: Duration = Duration::from_secs(5);
 
 fn spool(home: &Path, durability: Durability) -> Result<Spool> {
-    let mut options = Options::default();
+    let mut options = Options::default().with_admission(Arc::new(PlanGates));
     options.durability = durability;
     Spool::open(&home.join("queue"), options)
 }
@@ -83,7 +83,7 @@ pub fn prepare(home: &Path, operation: &str) -> Result<()> {
         "respond" => drop(Requests::new(&spool).ask(ask())?),
         "board" => {
             let board = Board::create(home, BoardOptions::new("earlier"))?;
-            // What is beside it is known then.
+            // The files beside it are known then.
             drop(board.lock()?);
         }
         "document" => fs::write(home.join("counter"), "1\n").expect("a document"),
@@ -97,7 +97,7 @@ pub fn prepare(home: &Path, operation: &str) -> Result<()> {
     spool.add_mailbox(&name("later"), &Settings::default())
 }
 
-/// In a process: everything is open before the fault begins.
+/// In a process: opens everything before the fault begins.
 pub fn play(operation: &str) {
     let home = PathBuf::from(given("QUEUE")).parent().expect("a project").to_owned();
     let result = run(&home, operation, true);
@@ -136,7 +136,7 @@ pub fn run(home: &Path, operation: &str, is_marked: bool) -> Result<()> {
             let respond = || Requests::new(&spool).respond("q-1", &name("dispatch"), true, "go");
             let entry = marked(is_marked, respond)?;
             match entry.untold {
-                // It stands, and not everybody was told.
+                // The decision stands, and a recipient was not notified.
                 Some(untold) => Err(Error::NotAllowed { what: "tell".to_owned(), why: untold }),
                 None => Ok(()),
             }
@@ -205,7 +205,7 @@ pub fn judge(home: &Path, operation: &str, what: &str) {
     assert!(is_done(home, operation).expect("a look"), "{what}: it cannot be done afterwards");
     let spool = bed.spool();
     if operation == "respond" {
-        Requests::new(&spool).resume("q-1").expect("everybody is told later");
+        Requests::new(&spool).resume("q-1").expect("every recipient is notified later");
     }
     spool.sweep().expect("swept");
     let findings = spool.fsck(true).expect("checked");

@@ -8,7 +8,8 @@ use std::process::{Command, Stdio};
 use super::operations::{EXIT_REFUSED, OPERATIONS, SAID, judge, prepare};
 use super::support::{Mount, role_command};
 
-/// Runs an operation by a shell's setup, as root or whoever this is; its exit code and its error.
+/// Runs an operation by a shell's setup, as root or the current user. Returns its exit code and its
+/// error.
 fn run(home: &Path, operation: &str, setup: &str) -> (Option<i32>, String) {
     let role = role_command(operation, &[]);
     let mut shell = Command::new("sh");
@@ -77,7 +78,7 @@ fn on_a_full_file_system_all_is_refused_or_done_and_goes_on_afterwards() {
             let words = ["free some room"];
             assert_clear(home.path(), operation, &text, &words);
         } else {
-            // What needs no room: a rename.
+            // A rename needs no room.
             assert_eq!(code, Some(0), "{operation}: {text}");
         }
         fs::remove_file(ballast).expect("room");
@@ -134,12 +135,12 @@ fn without_descriptors_all_is_refused_and_says_so() {
 }
 
 #[test]
-fn whoever_may_not_is_told_whose_queue_it_is() {
+fn an_unauthorized_user_learns_the_owner_of_the_queue() {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: only root can be somebody else for a moment");
+        println!("skipped: only root can change the user for a moment");
         return;
     }
-    // The program itself must be readable for everybody.
+    // Every user must be able to read the program itself.
     let program = tempfile::tempdir().expect("a temporary directory");
     let copy = program.path().join("program");
     fs::copy(std::env::current_exe().expect("a test program"), &copy).expect("a copy");

@@ -51,7 +51,7 @@ fn injections(
     injections
 }
 
-/// What the process ended with, and what it said.
+/// Exit code and output of the process.
 fn run(home: &Path, operation: &str, injections: &[String]) -> (Option<i32>, String) {
     let mut arguments = vec!["-s", "4096"];
     arguments.extend(injections.iter().flat_map(|one| ["-e", one.as_str()]));
@@ -155,7 +155,7 @@ fn a_write_that_stored_nothing_is_found_by_the_reader() {
     prepare(home.path(), "publish").expect("prepared");
     let lies = injections(&counted("publish"), &["write"], "retval=1500", false);
     let (code, _) = run(home.path(), "publish", &lies);
-    assert_eq!(code, Some(0), "nobody can know it at once");
+    assert_eq!(code, Some(0), "the writer cannot detect it at once");
     let bed = Bed::found(home.path());
     let spool = bed.spool();
     let reader = super::support::name("reader");

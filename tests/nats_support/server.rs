@@ -35,8 +35,8 @@ struct Running {
     thread: JoinHandle<()>,
 }
 
-/// A port that nobody listens on, and that no other test of this program was given: the system may
-/// name the same one twice before the first is used.
+/// A free port that no other test of this program received: the system may return the same port
+/// twice before its first use.
 pub fn free_port() -> u16 {
     static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     let mut given = GIVEN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -61,7 +61,7 @@ pub fn connect_impatient(options: &NatsOptions) -> NatsTransport {
     }
 }
 
-/// Debian puts it where not everybody's PATH looks.
+/// Debian's directory for it is not on every user's PATH.
 fn program() -> &'static str {
     let in_sbin = "/usr/sbin/nats-server";
     if Path::new(in_sbin).exists() { in_sbin } else { "nats-server" }
@@ -147,8 +147,8 @@ impl Server {
         BufReader::new(stream).read_line(&mut line).is_ok() && line.starts_with("INFO ")
     }
 
-    /// Waits until it has caught up with its cluster, as whoever restarts one server after the other
-    /// must: `monitor` is its monitoring port.
+    /// Waits until the server has caught up with its cluster, which a rolling restart requires.
+    /// `monitor` is its monitoring port.
     #[track_caller]
     pub fn is_current(&self, monitor: u16) {
         let start = Instant::now();
@@ -202,7 +202,7 @@ fn stands_still(pid: rustix::process::Pid) -> bool {
     })
 }
 
-/// What the server itself says of its streams and of those that vote on them.
+/// The server's own report of its streams and of the members that vote on them.
 fn is_healthy(monitor: u16) -> std::io::Result<bool> {
     let mut stream = TcpStream::connect(("127.0.0.1", monitor))?;
     stream.set_read_timeout(Some(Duration::from_secs(1)))?;

@@ -1,5 +1,4 @@
-//! What a power cut may leave of a log of steps, and what becomes of the log if the program is
-//! sabotaged.
+//! The states that a power cut may leave of a log of steps, and the log of a sabotaged program.
 //!
 //! ```text
 //! step                       is safe once                        until then
@@ -20,18 +19,18 @@ use super::tape::Log;
 
 const FATES: [Fate; 4] = [Fate::Kept, Fate::Lost, Fate::Half, Fate::Zeroes];
 
-/// What is done to a log to see that violations are found.
+/// Sabotage of a log, to check that violations are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sabotage {
     NoFileSync,
     NoDirectorySync,
-    /// What is renamed into place is written there directly.
+    /// Renamed files are written directly under their final name.
     InPlace,
     /// The write-ahead log is appended to and not synced.
     NoLogSync,
     /// Its segments are removed without a sync of the file system.
     NoCheckpoint,
-    /// What was settled is not in it.
+    /// Settled messages are missing from it.
     NotSettled,
 }
 
@@ -191,7 +190,7 @@ impl<'a> Cut<'a> {
 }
 
 impl Sabotage {
-    /// What the log would be if the program did not do this.
+    /// The log of a program without this step.
     pub fn of(self, log: &Log) -> Log {
         let is_directory = |inode: &Inode| log.start.is_directory(*inode);
         let made = log.acts.iter().filter_map(|act| match act {
@@ -224,11 +223,10 @@ fn unsettle(act: &mut Act) {
     }
 }
 
-/// As if each new file that is renamed was created where it is renamed to, or written over what lay
-/// there.
+/// Acts as if each renamed new file was created under its final name, or written over the old file.
 fn in_place(log: &Log) -> Log {
     let mut disk = log.start.clone();
-    // Of each new file, where it was created, and where its first rename leads.
+    // For each new file, its first name, and the target of its first rename.
     let mut created: HashMap<Inode, usize> = HashMap::new();
     let mut moved: HashMap<Inode, (usize, Entry, Option<Inode>)> = HashMap::new();
     for (at, act) in log.acts.iter().enumerate() {

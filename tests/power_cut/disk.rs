@@ -41,18 +41,18 @@ pub enum Act {
         inode: Inode,
         bytes: usize,
     },
-    /// Of a file: what was written to it. Of a directory: the names in it.
+    /// For a file: its writes. For a directory: its names.
     Sync(Inode),
     /// Everything.
     SyncAll,
-    /// What the process said, for instance that something is acknowledged.
+    /// A line printed by the process, for instance an acknowledgement.
     Mark(String),
 }
 
 /// A name in a directory.
 pub type Entry = (Inode, String);
 
-/// What becomes of a write that nobody has synced.
+/// The result of a write that was not synced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     Kept,
@@ -69,7 +69,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// What is on disk below a directory, but for the names that `skip` tells.
+    /// Everything on disk below a directory, except names that `skip` selects.
     pub fn read(root: &Path, skip: fn(&str) -> bool) -> Self {
         let mut disk = Self::default();
         disk.read_directory(root, skip);

@@ -11,7 +11,7 @@ use super::support::traced::{calls, has_strace, points, start_traced};
 use super::support::{Bed, Random, setting};
 use super::trace::MARK;
 
-/// Those whose operations are not killed so by another test: see `syscalls`, `requests_killed`, `steps`.
+/// Stories that no other test kills in this way: see `syscalls`, `requests_killed`, `steps`.
 const STORIES: [&str; 12] = [
     "batch",
     "new-queue",
@@ -26,7 +26,7 @@ const STORIES: [&str; 12] = [
     "tell",
     "migrate",
 ];
-/// What fails once, and how.
+/// The injected failure.
 const ERRORS: [(&str, &str); 8] = [
     ("openat", "EMFILE"),
     ("write", "ENOSPC"),
@@ -50,7 +50,7 @@ fn prepared(story: &Story) -> (tempfile::TempDir, Bed) {
     (home, bed)
 }
 
-/// What the process said before it ended.
+/// Output of the process before its end.
 fn marks(home: &Path) -> Vec<String> {
     let trace = std::fs::read(home.join("trace")).expect("a trace");
     let trace = String::from_utf8_lossy(&trace).into_owned();
@@ -85,7 +85,7 @@ fn survives(name: &str, role: &str, inject: &str, is_killed: bool) -> bool {
     if let Err(error) = (story.judge)(&bed, &told, &mut found) {
         found.note(Kind::Stuck, error);
     }
-    // What the log does not take is counted, and fails nobody: see PROTOCOL.md.
+    // The log counts records that it cannot write, and no operation fails for it: see PROTOCOL.md.
     found.0.retain(|(kind, _)| is_killed || *kind != Kind::Untold);
     assert!(found.0.is_empty(), "{what}, after {told:?}: {:#?}", found.0);
     code == Some(0)

@@ -14,11 +14,11 @@ use super::support::{Bed, name, options};
 
 /// Two messages fit into a segment.
 const SEGMENT_BYTES: u64 = 1_200;
-/// What was promised before a replay begins.
+/// The promises made before a replay begins.
 const PROMISED: [&str; 4] =
     ["published first", "published second", "published whole", "settled urgent"];
 
-/// What the stories `publish` and `life` do, by the log.
+/// The work of the stories `publish` and `life`, through the log.
 pub const LOGGED: Story = Story {
     name: "logged",
     prepare: mail::prepare_earlier,
@@ -83,7 +83,7 @@ pub const ROTATE: Story = Story {
                 found.note(Kind::Undone, format!("dropped, and back in {}", back[0].0));
             }
         } else {
-            // What nobody was told of may be done.
+            // An operation that was not acknowledged may be done.
             told.retain(|mark| mark != "dead dropped");
             if whole(bed, MAILBOX).iter().all(|m| m.1.id.as_str() != "dropped") {
                 told.retain(|mark| !mark.ends_with(" dropped"));
@@ -136,7 +136,7 @@ pub const REPLAY: Story = Story {
     weak: [&[], STORED],
 };
 
-/// What the next one to open the queue does, once the machine was started anew.
+/// The next process opens the queue after a restart of the machine.
 pub fn replay(bed: &Bed) -> Result<()> {
     let is_there = |name: &str| Path::exists(&bed.in_queue(name));
     if is_there("wal") && is_there("mailbox") {

@@ -16,7 +16,7 @@ use super::support::{Bed, files, name, options};
 
 const STATES: [&str; 5] = ["new", "front", "cur", "done", "dead"];
 pub const MAILBOX: &str = "dispatch";
-/// What is in a mailbox before the story begins.
+/// The content of a mailbox before the story begins.
 const EARLIER: [&str; 3] = ["one", "two", "three"];
 /// At `process`, stored messages may be lost or torn, and what was done with them undone.
 pub const STORED: &[Kind] = &[Kind::Lost, Kind::Torn, Kind::HalfSeen];
@@ -179,7 +179,7 @@ pub const ATTACH: Story = Story {
     weak: [&[], STORED],
 };
 
-/// What the watcher does with a file in a drop box; see `routing` in ensemble-watch.
+/// The watcher's handling of a file in a drop box; see `routing` in ensemble-watch.
 pub const ROUTE: Story = Story {
     name: "route",
     prepare: |home| {
@@ -378,7 +378,8 @@ fn mend(spool: &Spool, found: &mut Findings) -> Result<()> {
     Ok(())
 }
 
-/// Whoever was not told sends again; then everything is received and settled, once.
+/// Every sender without an acknowledgement sends again; then everything is received and settled,
+/// once.
 fn work_off(bed: &Bed, spool: &Spool, told: &[String], found: &mut Findings) -> Result<()> {
     let mailbox = name(MAILBOX);
     for id in ["first", "urgent", "second"] {

@@ -66,7 +66,7 @@ fn holds(name: &str) {
         let weak = story.weak_at(durability);
         let is_documented = report.found.keys().all(|kind| weak.contains(kind));
         assert!(is_documented, "{name} at {durability:?}: {report}\n{:#?}", report.examples);
-        // What is documented as weak is seen to be: else the model loses nothing.
+        // The documented weaknesses must be visible; otherwise the model loses nothing.
         let is_seen = weak.is_empty() || !report.found.is_empty();
         assert!(is_seen, "{name} at {durability:?}: nothing of {weak:?} in {report}");
     }

@@ -56,7 +56,7 @@ fn judge(bed: &Bed, told: &[String], found: &mut Findings) -> Result<()> {
     let to = Spool::create(&bed.home.path().join("other"), Options::default())?;
     let (from, dispatch) = (bed.spool(), name("dispatch"));
     let is_migrated = told.contains(&"migrated".to_owned());
-    // A torn copy is found and put away before anybody goes on.
+    // A torn copy is found and moved aside before the next operation.
     from.fsck(true)?;
     to.fsck(true)?;
     migrate(&from, &to)?;

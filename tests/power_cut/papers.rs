@@ -12,8 +12,9 @@ use ensemble_core::driver::{Batches, SUMMARY_PATH};
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{EventLog, LogOptions, NullRecorder, read_all};
+use ensemble_core::proto::request::Refusal;
 use ensemble_core::proto::request::{Decision, Outcome};
-use ensemble_core::requests::{Ask, Requests};
+use ensemble_core::requests::{Ask, PlanGates, Requests};
 use ensemble_core::spool::{Options, Settings, Spool};
 use ensemble_core::steps::{
     Ask as AskStep, Completion, Next, Plan, PlannedStep, Status, StepKey, StepOptions, StepStore,
@@ -58,7 +59,7 @@ pub const DECIDE: Story = Story {
     weak: [&[], &[Kind::Lost, Kind::Torn, Kind::HalfSeen, Kind::Stuck]],
 };
 
-/// Somebody is killed before the decision that they have made is safe, and another one is told of it.
+/// A process is killed before its decision is durable, and another process learns of the decision.
 pub const DECIDE_AGAIN: Story = Story {
     name: "decide-again",
     prepare: DECIDE.prepare,
@@ -73,7 +74,8 @@ pub const DECIDE_AGAIN: Story = Story {
         requests.propose(PLAN, &decision).expect("decided");
         say(ANOTHER);
         let again = requests.respond(PLAN, &name("lead"), true, "go");
-        assert!(matches!(again, Err(Error::Refused(_))), "{again:?}");
+        let is_refused = again.as_ref().is_err_and(|error| error.area::<Refusal>().is_some());
+        assert!(is_refused, "{again:?}");
         say(format_args!("decided {PLAN}"));
     },
     judge: judge_requests,
@@ -195,7 +197,7 @@ pub const TELL: Story = Story {
         }
         let text = |bed: &Bed| fs::read_to_string(bed.in_queue(SUMMARY_PATH)).unwrap_or_default();
         let before = text(bed);
-        // What lies there whole may have been read and delivered.
+        // A whole file may have been read and delivered.
         let has_landed = before == ensemble_core::contract::write(&summary("one"));
         let is_acknowledged = is_acknowledged || has_landed;
         let said = batches.tell(&name("one"), &other, &name("other"), &NullRecorder);
@@ -216,7 +218,7 @@ pub const TELL: Story = Story {
 };
 
 fn open(stage: &Stage, durability: Durability) -> Spool {
-    let mut options = Options::default();
+    let mut options = Options::default().with_admission(Arc::new(PlanGates));
     options.durability = durability;
     Spool::open(&stage.queue, options).expect("the queue")
 }
@@ -250,7 +252,7 @@ fn judge_requests(bed: &Bed, told: &[String], found: &mut Findings) -> Result<()
             let kind = if decision_is_there { Kind::Torn } else { Kind::Lost };
             found.note(kind, format!("the decision of {id}"));
         }
-        // The next start, then whoever tries again.
+        // The next start, then the process that tries again.
         requests.resume(id)?;
         if asked
             && entry.is_some()

@@ -6,12 +6,13 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ensemble_core::board::{Board, BoardOptions, NewTask};
 use ensemble_core::durable::Durability;
 use ensemble_core::message::{Envelope, MessageId};
-use ensemble_core::requests::{Ask, Requests};
+use ensemble_core::requests::{Ask, PlanGates, Requests};
 use ensemble_core::spool::{Options, Settings, Spool, State};
 
 use super::support::history::{History, Writer};
@@ -28,7 +29,7 @@ const IMAGE_BYTES: u64 = 400 << 20;
 pub const ROLES: [&str; 4] = ["publisher", "consumer", "decider", "writer"];
 
 fn power() -> Options {
-    let mut options = Options::default();
+    let mut options = Options::default().with_admission(Arc::new(PlanGates));
     options.durability = Durability::Power;
     options
 }
@@ -110,8 +111,8 @@ impl Disk {
 
     /// Cuts the power, and gives what had been told until a moment before.
     ///
-    /// What is told after it does not count: the processes go on for a moment as none would, and the
-    /// `fsync` of a directory on an xfs that is shut down says that all is well.
+    /// Lines printed after it do not count. The processes continue for a moment, and on an xfs that
+    /// is shut down the `fsync` of a directory reports success.
     fn cut_the_power(&self, flag: u32, told: impl FnOnce() -> History) -> Option<History> {
         let mut command = Command::new("python3");
         command.args(["-c", SHUT_DOWN]).arg(&self.at).arg(flag.to_string());
@@ -129,7 +130,7 @@ impl Disk {
 
     fn unmount(&self) {
         let unmount = || ran(Command::new("umount").arg(&self.at), "umount");
-        eventually_true(PATIENCE, "nobody uses the disk any more", unmount);
+        eventually_true(PATIENCE, "no process uses the disk any more", unmount);
     }
 }
 
@@ -149,7 +150,7 @@ fn ran(command: &mut Command, what: &str) -> bool {
     false
 }
 
-/// What was told in one cut: kept outside of the disk.
+/// Lines printed in one cut, kept outside of the disk.
 fn cut_once(disk: &Disk, flag: u32, number: u64, kept: &Path) -> Option<History> {
     let project = disk.at.join(format!("project-{number}"));
     let spool = Spool::create(&project.join("queue"), power()).expect("a queue");

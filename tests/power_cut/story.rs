@@ -15,7 +15,7 @@ use super::support::{Bed, Random, given, setting};
 use super::tape::{self, Log};
 use super::{logged, mail, moves, papers, trace};
 
-/// What may be wrong after a power cut.
+/// Defects that a power cut may cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// It was acknowledged and is not there.
@@ -28,15 +28,15 @@ pub enum Kind {
     Undone,
     /// A receive or a release was acknowledged and has to be done again.
     GivenBack,
-    /// Nobody was told that it is stored, and half of it lies under its final name.
+    /// Half of the message has its final name, and no process was told that it is stored.
     HalfSeen,
     /// It happened, and the log does not tell.
     Untold,
-    /// What is left cannot be opened, mended, or worked with.
+    /// The remaining state cannot be opened, repaired, or used.
     Stuck,
 }
 
-/// What a judge has found in one state.
+/// The defects that a judge has found in one state.
 #[derive(Debug, Default)]
 pub struct Findings(pub Vec<(Kind, String)>);
 
@@ -46,12 +46,12 @@ impl Findings {
     }
 }
 
-/// Said by one who is killed from here on before they can sync a directory, which is the last thing that
-/// anybody does before something is acknowledged, and by another one, who comes after them.
+/// Printed by a process that is killed later, before it can sync a directory, which is the last
+/// action before an acknowledgement. The second one is printed by its successor.
 pub const KILLED: &str = "killed";
 pub const ANOTHER: &str = "another";
 
-/// What the process is given.
+/// Arguments of the process.
 pub struct Stage {
     pub queue: PathBuf,
     pub state: PathBuf,
@@ -65,11 +65,11 @@ pub fn say(what: impl fmt::Display) {
 
 pub struct Story {
     pub name: &'static str,
-    /// What is there, and safe, before.
+    /// The durable state before the story.
     pub prepare: fn(&Path),
     pub act: fn(&Stage),
     pub judge: fn(&Bed, &[String], &mut Findings) -> Result<()>,
-    /// What PROTOCOL.md says may happen at `durability: power`, and at `process`.
+    /// The defects that PROTOCOL.md allows at `durability: power`, and at `process`.
     pub weak: [&'static [Kind]; 2],
 }
 
@@ -145,7 +145,7 @@ pub fn record(story: &Story, durability: Durability) -> Log {
     assert_eq!(log.marks(log.acts.len()).last().map(String::as_str), Some("end"), "{role}");
     let (real, end) = (Disk::read(home.path(), is_skipped), log.end());
     let trees = (without_skipped(&end), without_skipped(&real));
-    assert!(trees.0 == trees.1, "{role}: the model is not what is on disk: {:#?}", differs(&trees));
+    assert!(trees.0 == trees.1, "{role}: the model differs from the disk: {:#?}", differs(&trees));
     log
 }
 
@@ -172,7 +172,7 @@ fn differs(trees: &(Tree<'_>, Tree<'_>)) -> Vec<String> {
     names.filter(|name| trees.0.get(*name) != trees.1.get(*name)).cloned().collect()
 }
 
-/// What was looked at, and what was found.
+/// The number of judged states, and the defects found.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Changes and syncs after which the power was cut.
@@ -204,7 +204,7 @@ pub fn judge(story: &Story, log: &Log) -> Report {
     let needs = needs(log);
     let (mut seen, mut states) = (HashSet::new(), Vec::new());
     for at in 0..=log.acts.len() {
-        // What may be left after a sync might have been left before it.
+        // A state possible after a sync was possible before it, too.
         if at > 0 && matches!(log.acts[at - 1], Act::Sync(_)) {
             continue;
         }
@@ -223,7 +223,7 @@ pub fn judge(story: &Story, log: &Log) -> Report {
     report
 }
 
-/// In memory where that is possible: thousands are made and thrown away.
+/// In memory where that is possible: the test makes and removes thousands.
 fn in_memory() -> tempfile::TempDir {
     let memory = Path::new("/dev/shm");
     tempfile::tempdir_in(memory).or_else(|_| tempfile::tempdir()).expect("a temporary directory")

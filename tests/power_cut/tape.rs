@@ -1,4 +1,4 @@
-//! What a real process has done to the disk, step by step, from what strace has seen.
+//! The changes of a real process to the disk, step by step, from its strace.
 
 use std::collections::HashMap;
 use std::path::{Component, Path, PathBuf};
@@ -6,22 +6,22 @@ use std::path::{Component, Path, PathBuf};
 use super::disk::{Act, Disk, Entry, Fate, Inode, Node, ROOT};
 use super::trace::{self, Call};
 
-/// What was done to a disk: all that a power cut can take apart.
+/// The changes of a disk that a power cut can separate.
 #[derive(Clone, Debug)]
 pub struct Log {
-    /// What was there before, all of it safe, and room for what was made later.
+    /// The durable initial state, and room for later files.
     pub start: Disk,
     pub acts: Vec<Act>,
 }
 
 impl Log {
-    /// What the process said up to a place.
+    /// The output of the process up to a step.
     pub fn marks(&self, until: usize) -> Vec<String> {
         let mark = |act: &Act| if let Act::Mark(said) = act { Some(said.clone()) } else { None };
         self.acts[..until].iter().filter_map(mark).collect()
     }
 
-    /// What the disk is if nothing is lost.
+    /// The disk if nothing is lost.
     pub fn end(&self) -> Disk {
         let mut disk = self.start.clone();
         self.acts.iter().for_each(|act| disk.apply(act, Fate::Kept));
@@ -40,7 +40,7 @@ struct Open {
 /// Follows the calls of one process.
 struct Tape<'a> {
     root: &'a Path,
-    /// What the process sees.
+    /// The state that the process sees.
     now: Disk,
     open: HashMap<i64, Open>,
     made: Vec<Node>,

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-/// What strace is asked to show. Strings come whole, and in hexadecimal digits.
+/// Options of strace. It prints strings whole, in hexadecimal digits.
 pub const SHOWN: &str = "trace=openat,open,creat,close,write,writev,pwrite64,pwritev,pwritev2,ftruncate,\
     truncate,fallocate,fsync,fdatasync,syncfs,sync,sync_file_range,rename,renameat,renameat2,link,linkat,\
     symlink,symlinkat,unlink,unlinkat,mkdir,mkdirat,rmdir,dup,dup2,dup3,fcntl,lseek,copy_file_range,\
     sendfile,splice,chdir,statx,newfstatat,stat";
 
-/// A path below this is examined to say something to whoever reads the trace.
+/// A path below this is examined to pass a note to the reader of the trace.
 pub const MARK: &str = "/power-cut-mark/";
 
 /// One call, with its arguments as strace writes them.
@@ -44,7 +44,7 @@ impl Call {
         self.arguments.get(at).is_some_and(|flags| flags.split('|').any(|one| one == flag))
     }
 
-    /// What a process says by looking for a file that is not there.
+    /// A note that a process leaves in the trace by looking for a missing file.
     pub fn mark(&self) -> Option<String> {
         let at = match self.name.as_str() {
             "statx" | "newfstatat" => 1,
@@ -65,8 +65,8 @@ fn unquoted(quoted: &str) -> Vec<u8> {
     digits.map(|two| u8::from_str_radix(two, 16).expect("hexadecimal digits")).collect()
 }
 
-/// All calls of a process, in the order in which they ended. One that never ended was interrupted by
-/// the end of the process, and has done nothing that anybody waited for.
+/// All calls of a process, in the order of their ends. A call without an end was interrupted by the
+/// end of the process, and no caller saw its result.
 pub fn calls(trace: &str) -> Vec<Call> {
     let mut begun: HashMap<&str, String> = HashMap::new();
     let mut calls = Vec::new();

@@ -14,7 +14,7 @@ use ensemble_core::driver::batch_of;
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock, Delivery, Monotonic};
 use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
-use ensemble_core::requests::{Ask, Requests};
+use ensemble_core::requests::{Ask, PlanGates, Requests};
 use ensemble_core::spool::{Options, Settings, Spool};
 
 /// 2026-01-15, 09:00 UTC.
@@ -34,7 +34,7 @@ impl Clock for Noon {
 
 /// How the example is opened: as if it were noon of its day.
 pub(crate) fn options() -> Options {
-    let mut options = Options::default();
+    let mut options = Options::default().with_admission(Arc::new(PlanGates));
     options.durability = Durability::Process;
     options.clock = Arc::new(Noon);
     options
@@ -78,7 +78,8 @@ fn publish_and_receive(spool: &Spool, envelope: &Envelope, holder: &str) -> Deli
     spool.receive_id(&envelope.to, &envelope.id, &name(holder)).unwrap().unwrap()
 }
 
-/// What waits: in `new/` in full and in its shortest form, in `front/` urgent, returned, delayed.
+/// Waiting messages: in `new/` the full and the shortest form, in `front/` urgent, released,
+/// delayed.
 fn worker(spool: &Spool) {
     let full =
         message(30, "dispatch", "worker-1", "task", "Count the lines of src/\n\n  and sum.\n")
@@ -102,7 +103,7 @@ fn worker(spool: &Spool) {
     spool.release(&delivery.lease, Duration::from_secs(60 * 60)).unwrap();
 }
 
-/// What is held, once with an extended lease; what is settled; what is dead.
+/// Held messages, one with an extended lease; settled messages; dead letters.
 fn held_and_finished(spool: &Spool) {
     let held = message(20, "dispatch", "worker-1", "task", "Write the tests\n");
     publish_and_receive(spool, &held.with_task("task-006"), "worker-1");
@@ -147,7 +148,7 @@ fn requests(spool: &Spool) {
     requests.respond("b81e0c77", &name("dispatch"), false, "two tasks are out").unwrap();
 }
 
-/// What agents and scripts put there.
+/// Files from agents and scripts.
 fn drop_boxes(root: &Path) {
     let put = |path: &str, content: &str| {
         let path = root.join(path);

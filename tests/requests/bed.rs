@@ -11,7 +11,7 @@ use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{MessageId, Name, Timestamp};
 #[cfg(feature = "nats")]
 use ensemble_core::nats::NatsTransport;
-use ensemble_core::requests::{Ask, Entry, Ledger, Page, Requests};
+use ensemble_core::requests::{Ask, Entry, Page, PlanGates, RequestStore, Requests};
 use ensemble_core::spool::{Options, Settings, Spool};
 use serde_json::Value;
 
@@ -72,7 +72,8 @@ impl Bed {
         let (clock, log) = (HandClock::default(), Arc::new(Log::default()));
         let mut options = Options::default()
             .with_clock(Arc::new(clock.clone()))
-            .with_recorder(Arc::<Log>::clone(&log));
+            .with_recorder(Arc::<Log>::clone(&log))
+            .with_admission(Arc::new(PlanGates));
         options.durability = Durability::Process;
         let spool = Spool::create(&home.path().join("queue"), options).unwrap();
         for mailbox in ["conductor", "lead", "alice", "bob"] {
@@ -103,7 +104,7 @@ impl Bed {
         Requests::new(self.queue())
     }
 
-    pub(crate) fn queue(&self) -> &dyn Ledger {
+    pub(crate) fn queue(&self) -> &dyn RequestStore {
         match &self.queue {
             Kept::Directory(spool) => spool,
             #[cfg(feature = "nats")]
@@ -121,7 +122,7 @@ impl Bed {
         }
     }
 
-    /// What an agent could receive now.
+    /// The messages that an agent could receive now.
     pub(crate) fn due_ids(&self, agent: &str) -> Vec<MessageId> {
         let agent = name(agent);
         match &self.queue {
@@ -161,7 +162,7 @@ impl Bed {
     }
 
     pub(crate) fn receive(&self, agent: &str) -> Option<Delivery> {
-        self.queue().receive(&name(agent), &name(agent)).unwrap()
+        self.queue().broker().receive(&name(agent), &name(agent)).unwrap()
     }
 
     /// The types of an agent's mail, all received.

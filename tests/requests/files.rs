@@ -1,4 +1,4 @@
-//! What is asked and decided, and what stands on disk then.
+//! Requests and decisions, and their files on disk.
 
 use ensemble_core::Error;
 use ensemble_core::message::{BODY_BYTES_MAX, Name};
@@ -10,9 +10,9 @@ use crate::bed::{Bed, name};
 
 #[track_caller]
 fn refused<T: std::fmt::Debug>(result: ensemble_core::Result<T>) -> String {
-    match result.unwrap_err() {
-        Error::Refused(refusal) => refusal.to_string(),
-        other => panic!("not refused but {other}"),
+    match result.unwrap_err().into_area::<Refusal>() {
+        Ok(refusal) => refusal.to_string(),
+        Err(other) => panic!("not refused but {other}"),
     }
 }
 
@@ -71,7 +71,7 @@ pub(crate) fn only_the_addressee_decides_and_only_the_requester_takes_it_back(be
     let said = refused(requests.respond("abc", &name("bob"), true, ""));
     assert!(said.contains("addressed to alice: bob may not decide it"), "{said}");
     let said = refused(requests.respond("abc", &name("lead"), true, ""));
-    assert!(said.contains("nobody decides their own request"), "{said}");
+    assert!(said.contains("a requester may not decide its own request"), "{said}");
     let said = refused(requests.cancel("abc", &name("alice"), ""));
     assert!(said.contains("alice may not cancel it"), "{said}");
     let said = refused(requests.respond("nope", &name("alice"), true, ""));
@@ -99,7 +99,7 @@ pub(crate) fn who_is_asked_must_have_a_mailbox_and_who_asks_need_not(bed: &Bed) 
 }
 
 #[test]
-fn a_shutdown_is_closed_by_whoever_carries_it_out() {
+fn a_shutdown_is_closed_by_the_process_that_carries_it_out() {
     let bed = Bed::new();
     bed.shutdown("abc");
     let entry = bed.requests().respond("abc", &name("alice"), true, "").unwrap();
@@ -110,7 +110,8 @@ fn a_shutdown_is_closed_by_whoever_carries_it_out() {
     let entry = bed.requests().get("abc").unwrap();
     assert!(entry.is_closed && !entry.is_to_be_carried_out());
     bed.shutdown("def");
-    assert!(matches!(bed.requests().close("def"), Err(Error::Refused(Refusal::Unknown { .. }))));
+    let error = bed.requests().close("def").unwrap_err();
+    assert!(matches!(error.area(), Some(Refusal::Unknown { .. })));
     let entry = bed.requests().respond("def", &name("alice"), false, "no").unwrap();
     assert!(entry.is_closed && !entry.is_to_be_carried_out());
 }
@@ -154,7 +155,7 @@ fn a_decision_in_the_way_that_counts_for_nothing_does_not_keep_the_addressee_fro
         bed.requests().respond("abc", &name("alice"), false, "").unwrap().state(),
         "rejected"
     );
-    // What was decided is bound to what was asked.
+    // A decision is bound to the request's digest.
     let file = bed.path("requests/abc/request.yaml");
     let altered = std::fs::read_to_string(&file).unwrap().replace("enough", "rm -rf");
     std::fs::write(&file, altered).unwrap();

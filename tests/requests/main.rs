@@ -47,7 +47,7 @@ macro_rules! all_promises {
                 tasks_whose_ids_are_no_names_have_gates_too;
             messages: a_request_and_its_response_have_the_seeds_fields,
                 reminders_are_sent_once_each_and_not_after_the_answer,
-                silence_ends_at_the_deadline_and_the_conductor_hears_of_a_plan_that_nobody_reviewed,
+                a_silent_request_ends_at_its_deadline_and_the_conductor_learns_of_an_unreviewed_plan,
                 a_cancelled_request_is_taken_out_of_the_mailbox_or_taken_back,
                 a_request_without_a_meaning_ends_and_an_expiry_before_its_time_is_not_written,
                 messages_of_other_programs_ask_and_answer_in_either_spelling,

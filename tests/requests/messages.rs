@@ -1,4 +1,4 @@
-//! What is sent, to whom, and what the messages of other programs do.
+//! Messages about requests and their recipients, and the effect of messages by other programs.
 
 use ensemble_core::message::{Envelope, MessageId};
 use ensemble_core::proto::request::{Decision, Outcome, Refusal};
@@ -56,7 +56,7 @@ pub(crate) fn reminders_are_sent_once_each_and_not_after_the_answer(bed: &Bed) {
     assert_eq!(bed.records("request.reminded").len(), 2);
 }
 
-pub(crate) fn silence_ends_at_the_deadline_and_the_conductor_hears_of_a_plan_that_nobody_reviewed(
+pub(crate) fn a_silent_request_ends_at_its_deadline_and_the_conductor_learns_of_an_unreviewed_plan(
     bed: &Bed,
 ) {
     bed.plan("xyz", "task-1", "a plan");
@@ -81,7 +81,7 @@ pub(crate) fn a_cancelled_request_is_taken_out_of_the_mailbox_or_taken_back(bed:
     bed.shutdown("unread");
     bed.requests().cancel("unread", &name("lead"), "never mind").unwrap();
     let id = MessageId::new("unread.request").unwrap();
-    assert_eq!(bed.queue().state(&name("alice"), &id).unwrap(), Some(State::Dead));
+    assert_eq!(bed.queue().broker().state(&name("alice"), &id).unwrap(), Some(State::Dead));
     bed.types("alice");
     bed.shutdown("read");
     bed.receive("alice").unwrap();

@@ -6,7 +6,7 @@ use ensemble_core::Error;
 use ensemble_core::broker::Broker as _;
 use ensemble_core::nats::{NatsOptions, NatsTransport};
 use ensemble_core::proto::request::Refusal;
-use ensemble_core::requests::{Ask, GateState, Ledger as _, Page, Requests, Wrote};
+use ensemble_core::requests::{Ask, GateState, Page, RequestStore as _, Requests, Wrote};
 use ensemble_core::spool::Settings;
 
 use crate::bed::{Bed, Log, name};
@@ -53,10 +53,10 @@ fn of_hosts_that_decide_at_the_same_time_one_decides_and_all_know_which() {
     assert_eq!(winners.len(), 1);
     assert_eq!(winners[0].decision.as_ref(), Some(&standing));
     for error in answers.iter().filter_map(|answer| answer.as_ref().err()) {
-        let Error::Refused(Refusal::Decided { decision, .. }) = error else { panic!("{error}") };
+        let Some(Refusal::Decided { decision, .. }) = error.area() else { panic!("{error}") };
         assert_eq!(decision, &standing);
     }
-    // Everybody may tell of it, and one does.
+    // Every watcher may announce it, and one does.
     for queue in [host(&options, &log), queue] {
         Requests::new(&queue).resume("p1").unwrap();
     }
@@ -130,7 +130,7 @@ fn a_client_that_dies_after_its_gate_has_asked_all_the_same() {
     assert!(bed.requests().find("p1").unwrap().is_none());
     // Another plan comes second, and by that the first one is asked.
     let second = bed.requests().ask(plan("p2", "another")).unwrap_err();
-    assert!(matches!(second, Error::Refused(Refusal::PlanPending { .. })), "{second}");
+    assert!(matches!(second.area(), Some(Refusal::PlanPending { .. })), "{second}");
     assert_eq!(bed.requests().get("p1").unwrap().state(), "pending");
     bed.requests().respond("p1", &name("lead"), true, "").unwrap();
     assert!(bed.requests().gate("risky", &name("bob")).unwrap().is_none());
@@ -155,7 +155,7 @@ fn of_two_plans_for_a_task_at_the_same_time_one_is_submitted() {
     let stored: Vec<_> = asked.iter().filter_map(|asked| asked.as_ref().ok()).collect();
     assert_eq!(stored.len(), 1);
     for error in asked.iter().filter_map(|asked| asked.as_ref().err()) {
-        assert!(matches!(error, Error::Refused(Refusal::PlanPending { .. })), "{error}");
+        assert!(matches!(error.area(), Some(Refusal::PlanPending { .. })), "{error}");
     }
     let gate = queue.gate("risky", &name("bob")).unwrap().unwrap();
     assert_eq!(gate.request_id, stored[0].request.request_id);
@@ -213,7 +213,7 @@ fn content_that_no_message_carries_is_refused_before_anything_is_stored() {
 }
 
 #[test]
-fn whoever_follows_hears_of_questions_and_answers_of_other_hosts() {
+fn a_follower_is_notified_of_questions_and_answers_of_other_hosts() {
     let (server, log) = (Server::shared(), Arc::new(Log::default()));
     let (options, queue) = team(&server, &log);
     queue.follow_requests().unwrap();

@@ -28,11 +28,11 @@ const SEEDS: u64 = 60;
 /// After its deadline a request is closed within this, once a watcher runs.
 const SLACK: Duration = Duration::from_secs(60);
 
-/// What is in the place of a decision file.
+/// Content in the place of a decision file.
 #[derive(Clone, Debug, PartialEq)]
 enum File {
     Valid(Decision),
-    /// By a stranger, or torn.
+    /// Written by a stranger, or torn.
     Junk,
 }
 
@@ -182,7 +182,7 @@ impl World {
         }
     }
 
-    /// The decision that stands; junk is put aside by whoever meets it.
+    /// The decision that stands; the process that meets junk moves it aside.
     fn standing(&mut self, id: &str) -> Option<Decision> {
         let on_disk = self.disk.get_mut(id)?;
         match &on_disk.decision {
@@ -207,13 +207,16 @@ impl World {
 
     fn tell(&mut self, id: &str) {
         let on_disk = self.disk.get_mut(id).unwrap();
-        assert!(matches!(on_disk.decision, Some(File::Valid(_))), "told of what nobody decided");
+        assert!(
+            matches!(on_disk.decision, Some(File::Valid(_))),
+            "told of a decision that was not made"
+        );
         on_disk.messages.insert("response");
     }
 
     fn close(&mut self, id: &str) {
         let on_disk = self.disk.get_mut(id).unwrap();
-        assert!(on_disk.messages.contains("response"), "closed before anybody was told");
+        assert!(on_disk.messages.contains("response"), "closed before the decision was announced");
         on_disk.closed = true;
     }
 
@@ -247,7 +250,7 @@ impl World {
                     self.won += 1;
                     Step::Tell
                 }
-                // Somebody was first, or something was in the way that is put aside now.
+                // Another agent decided first, or an obstacle was moved aside.
                 _ => Step::Look,
             },
             Step::Tell => {
@@ -266,7 +269,7 @@ impl World {
         }
     }
 
-    /// Whoever is refused hears why: if it was decided, what stands on disk.
+    /// A refused agent learns the reason: if the request was decided, the decision on disk.
     fn refuse(&mut self, id: &str, refusal: &Refusal) -> Step {
         self.refused += 1;
         if let Refusal::Decided { decision, .. } = refusal {
@@ -338,7 +341,7 @@ impl World {
         }
     }
 
-    /// From now on one watcher runs undisturbed, and nobody else.
+    /// From now on one watcher runs undisturbed and alone.
     fn settle_down(&mut self, seed: u64) {
         self.deciders.clear();
         self.watchers = vec![Watcher::start()];
@@ -365,7 +368,11 @@ impl World {
             match decision.outcome {
                 Outcome::Approved | Outcome::Rejected => {
                     assert_eq!(decision.by, *request.to(), "{what}: by its addressee");
-                    assert_ne!(decision.by, *request.from(), "{what}: nobody their own");
+                    assert_ne!(
+                        decision.by,
+                        *request.from(),
+                        "{what}: no agent decides its own request"
+                    );
                 }
                 Outcome::Cancelled => assert_eq!(decision.by, *request.from(), "{what}"),
                 Outcome::Expired => {

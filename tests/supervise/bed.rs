@@ -21,7 +21,7 @@ use rustix::process::Signal;
 
 use crate::children::{self, Child, say, wait_until};
 
-/// Nothing of whoever runs the tests reaches git.
+/// Keeps the settings of the user who runs the tests away from git.
 const ISOLATED: [(&str, &str); 6] = [
     ("GIT_CONFIG_GLOBAL", "/dev/null"),
     ("GIT_CONFIG_NOSYSTEM", "1"),
@@ -190,7 +190,7 @@ pub(crate) struct Supervisor {
 }
 
 impl Supervisor {
-    /// What it says next.
+    /// The next line of its output.
     pub(crate) fn hear(&mut self, wanted: &str) -> String {
         loop {
             let line = self.child.hear().unwrap_or_else(|| panic!("it ended without `{wanted}`"));
@@ -200,7 +200,8 @@ impl Supervisor {
         }
     }
 
-    /// Kills it. What it has started lives on, and keeps its output open: nobody waits for its end.
+    /// Kills it. Its children live on and keep its output open, so do not wait for the end of
+    /// output.
     pub(crate) fn kill(&self) {
         self.child.signal(Signal::KILL);
         self.child.wait_until_dead();
@@ -229,7 +230,7 @@ impl Surroundings for Here {
     }
 }
 
-/// In a child: supervises until `stop-<id>` is there.
+/// In a child: supervises until `stop-<id>` exists.
 pub(crate) fn play(role: &[String]) {
     let home = Path::new(&role[0]);
     let (board, worktrees, log) = open(home, &role[1]);

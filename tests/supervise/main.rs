@@ -20,7 +20,7 @@ use children::wait_until;
 
 /// An agent that says that it runs, and goes on until it is ended.
 const FOREVER: &str = "echo $$ >> $H/pids; while :; do sleep 1; done";
-/// A lease that runs out in a test, in seconds: longer than a busy machine keeps anybody from beating.
+/// A lease that runs out in a test, in seconds: longer than a busy machine delays a beat.
 const SHORT_LEASE: u64 = 8;
 
 #[test]
@@ -70,7 +70,7 @@ fn an_agent_gets_its_prompt_its_worktree_and_its_numbers() {
     let pwd = std::fs::read_to_string(bed.file("pwd")).unwrap();
     assert_eq!(Path::new(pwd.trim_end()), bed.worktrees.path_of(&task));
     assert_eq!(supervisor.stop(), "result Stopped");
-    // What it held is free, its name is, and nothing that it wrote down is left.
+    // Its task and its name are free, and none of its files is left.
     assert_eq!(bed.task(1).status, Status::Unclaimed);
     assert!(bed.state().agents.is_empty());
     assert!(!bed.file(".ensemble/supervise/coder-1.yaml").exists());
@@ -156,7 +156,7 @@ fn a_second_supervisor_is_refused_and_harms_nothing() {
 }
 
 #[test]
-fn what_a_killed_supervisor_leaves_is_ended_before_anything_else_begins() {
+fn the_next_supervisor_ends_the_agent_of_a_killed_one_first() {
     let bed = Bed::new(1, 300);
     // An agent with a daemon that leaves its group.
     let agent =
@@ -165,7 +165,7 @@ fn what_a_killed_supervisor_leaves_is_ended_before_anything_else_begins() {
     let (agent_1, daemon_1) = (bed.lines("pids", 1)[0].clone(), bed.lines("daemons", 1)[0].clone());
     let registration = bed.state().agents[&name("coder-1")].epoch;
     first.kill();
-    assert!(lives(&agent_1) && lives(&daemon_1), "nobody has ended them yet");
+    assert!(lives(&agent_1) && lives(&daemon_1), "they still run");
     let second = bed.supervise("coder-1", Role::Coder, agent);
     bed.lines("pids", 2);
     let daemon_2 = bed.lines("daemons", 2)[1].clone();
@@ -179,13 +179,13 @@ fn what_a_killed_supervisor_leaves_is_ended_before_anything_else_begins() {
 }
 
 #[test]
-fn whatever_dies_with_its_supervisor_can_be_claimed_by_another_one() {
+fn a_task_of_a_dead_supervisor_can_be_claimed_by_another_one() {
     let bed = Bed::new(1, SHORT_LEASE);
     let first = bed.supervise("coder-1", Role::Coder, FOREVER);
     let orphan = bed.lines("pids", 1)[0].clone();
     let second = bed.supervise("coder-2", Role::Coder, FOREVER);
     first.kill();
-    // Its lease runs out; before it is taken away, its agent is ended.
+    // Its lease runs out; its agent is ended before the lease is taken away.
     let pids = bed.lines("pids", 2);
     assert!(!lives(&orphan) && lives(&pids[1]));
     let task = bed.until(1, Status::Claimed);
@@ -215,7 +215,7 @@ fn an_agent_that_stands_still_loses_its_lease_and_is_replaced() {
 }
 
 #[test]
-fn a_hand_over_is_followed_by_a_fresh_agent_that_is_told() {
+fn a_hand_over_starts_a_fresh_agent_with_the_notes() {
     let bed = Bed::new(1, 300);
     let agent = "cat > $H/prompt; echo one >> $H/runs; until [ -e $H/go ]; do sleep 0.05; done; rm $H/go; exit 42";
     let mut supervisor = bed.supervise("coder-1", Role::Coder, agent);
@@ -258,7 +258,7 @@ fn nothing_is_claimed_while_paused_and_nothing_spawned_after_a_claim() {
     Control::remove(&bed.file(".ensemble"), ControlFile::Pause).unwrap();
     Control::remove(&bed.file(".ensemble"), ControlFile::Checkpoint).unwrap();
     bed.lines("runs", 1);
-    // What runs goes on; what would follow it does not begin.
+    // A running agent continues; no new one starts.
     put(&bed, ControlFile::Pause);
     std::fs::write(bed.file("go"), "").unwrap();
     supervisor.hear("agent ended");

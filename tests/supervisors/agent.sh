@@ -42,7 +42,7 @@ if [ "$1" = planner ]; then
 fi
 
 say "begin $task $epoch $$ $PPID"
-# Whoever else works here has the lock, and is written down with its number, process and parent.
+# Another process in this worktree holds the lock; record its number, process and parent.
 lock=$LOCKS/$task.$1
 exec 9<> "$lock"
 if flock -n 9; then echo "$epoch $$ $PPID" > "$lock"; else say "beside $task $epoch $(cat "$lock")"; fi
@@ -64,7 +64,7 @@ if field integration_fix true; then
     git merge --quiet --no-edit -X ours integration 2> /dev/null
 fi
 for part in 0 1 2; do
-    # Some take their time, so that whoever stood still comes back while another one is at work.
+    # Some take their time, so that a stopped agent resumes while another one is at work.
     [ $((number % 3)) = 1 ] && for _ in 1 2 3 4 5 6; do sleep 0.3; done
     echo "$task part $part" >> "$task"
     # Several write to one place: not all of them can be merged as they are.

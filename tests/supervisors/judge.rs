@@ -1,4 +1,4 @@
-//! What must be true when everything is over.
+//! Invariants of the final state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,12 +12,12 @@ use crate::is_hopeless;
 use crate::killer::Killer;
 use crate::team::own;
 
-/// Of so many jumps at least one is seen in the order of the board's writes.
+/// At least one of this many jumps is visible in the order of the board's writes.
 const JUMPS_SEEN: u64 = 12;
-/// By more than this only a clock goes back that was set, in milliseconds.
+/// A clock that goes back by more than this, in milliseconds, was set.
 const BACK_MS: i64 = 60_000;
 
-/// What agents wrote down.
+/// The files that agents wrote.
 pub(crate) fn journal(home: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(own(home).join("journal")).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
@@ -48,17 +48,17 @@ fn writes(bed: &Bed) -> Vec<Record> {
     by_revision.into_values().collect()
 }
 
-/// What the log says of claims and reviews.
+/// The claims and reviews in the log.
 #[derive(Default)]
 struct Claims {
     count: usize,
     lost: usize,
-    /// Those whose leases ran out.
+    /// Holders whose leases ran out.
     ran_out: BTreeSet<u64>,
 }
 
-/// Who works on a task or reviews it, by the log alone: never two at once, and each under a number that
-/// nobody had before.
+/// Checks by the log alone that each task and each review has at most one holder at a time, and
+/// that every holder has a new epoch.
 fn one_holder_at_a_time<'a>(steps: impl Iterator<Item = &'a Value>) -> Claims {
     let mut held: BTreeMap<(String, bool), u64> = BTreeMap::new();
     let mut drawn = BTreeSet::new();
@@ -82,10 +82,10 @@ fn one_holder_at_a_time<'a>(steps: impl Iterator<Item = &'a Value>) -> Claims {
                 claims.count += 1;
             }
             "task.ready_for_review" | "task.approved" | "task.rejected" | "task.blocked" => {
-                assert_eq!(held.remove(&key), epoch, "by somebody else: {step}");
+                assert_eq!(held.remove(&key), epoch, "by another agent: {step}");
             }
             "task.coder_claim_released" | "task.review_claim_released" => {
-                assert_eq!(held.remove(&key), epoch, "of somebody else: {step}");
+                assert_eq!(held.remove(&key), epoch, "of another agent: {step}");
                 claims.lost += 1;
                 if step["reason"] == LEASE_RAN_OUT {
                     claims.ran_out.extend(epoch);
@@ -94,7 +94,7 @@ fn one_holder_at_a_time<'a>(steps: impl Iterator<Item = &'a Value>) -> Claims {
             _ => {}
         }
     }
-    assert!(held.is_empty(), "somebody still holds {held:?}");
+    assert!(held.is_empty(), "leases are still held: {held:?}");
     claims
 }
 
@@ -151,8 +151,8 @@ pub(crate) fn judge(bed: &Bed, killer: &Killer) -> String {
     let beside = two_processes(&journal, killer, &claims);
     let at = |record: &Record| record.timestamp.unix_millis();
     let back = writes.windows(2).filter(|two| at(&two[1]) < at(&two[0]) - BACK_MS).count();
-    // Jumps that follow each other before anybody writes, and jumps ahead, leave no trace.
-    assert!(back > 0 || killer.jumps < JUMPS_SEEN, "the wall clock was set and nobody has noticed");
+    // Jumps that follow each other without a write in between, and jumps ahead, leave no trace.
+    assert!(back > 0 || killer.jumps < JUMPS_SEEN, "the wall clock was set and no write shows it");
 
     assert!(bed.directories().is_empty(), "{:?}", bed.directories());
     assert!(bed.refs("refs/heads/task").is_empty(), "{:?}", bed.refs("refs/heads/task"));

@@ -1,4 +1,4 @@
-//! What happens to a team at random.
+//! Random disturbances of a team: kills, stops and clock jumps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ pub(crate) struct Killer {
     home: PathBuf,
     pub(crate) team: Team,
     dice: Dice,
-    /// Who goes on when.
+    /// Stopped processes and the time of their continuation.
     stopped: Vec<(Instant, u32)>,
     /// How often agents were killed at a task.
     at_task: BTreeMap<String, u64>,

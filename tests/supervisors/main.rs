@@ -1,13 +1,13 @@
-//! `ensemble supervise` works off a board of tasks with dependencies: real git, real processes, agents that
-//! are shell scripts. Agents and supervisors are killed with `kill -9` or stopped past their leases at
-//! random, and the wall clock of all of them is set back and forth by days. Every task ends MERGED or
-//! BLOCKED with a reason, nobody works where another one does, nothing is left behind, and the user's
-//! checkout is as it was.
+//! `ensemble supervise` works off a board of tasks with dependencies: real git, real processes,
+//! agents that are shell scripts. Agents and supervisors are killed with `kill -9` or stopped past
+//! their leases at random, and the wall clock of all of them is set back and forth by days. Every
+//! task ends MERGED or BLOCKED with a reason. No agent works in another agent's worktree, nothing
+//! is left behind, and the user's checkout is unchanged.
 //!
-//! The clock is set by a small library that is loaded before the C library (`clock.c`), so no privileges
-//! are needed, and the machine's own clock goes on; it needs `cc` and a 64-bit Linux with a dynamic linker.
-//! A suspended machine (its boottime clock) cannot be had like that: the tests of `proto/lease` and
-//! `proto/beat` are for that.
+//! A small library loaded before the C library (`clock.c`) sets the clock. It needs no privileges
+//! and leaves the machine's own clock alone. It needs `cc` and a 64-bit Linux with a dynamic
+//! linker. It cannot simulate a suspended machine (the boottime clock): the tests of `proto/lease`
+//! and `proto/beat` cover that.
 //!
 //! `ENSEMBLE_SUPERVISORS` (4) and `ENSEMBLE_TASKS` (16) set the size; the full one is 8 and 200.
 //! `TORTURE_SEED` repeats the choices.
@@ -42,13 +42,13 @@ fn setting(variable: &str, default: u64) -> u64 {
     text.map_or(default, |text| text.parse().expect("a number"))
 }
 
-/// What cannot be done, whoever tries: its agent says so, or crashes. As in agent.sh.
+/// Tasks that no agent can do: the agent says so, or crashes. As in agent.sh.
 fn is_hopeless(task: &str) -> bool {
     let number: u64 = task.trim_start_matches('t').parse().unwrap();
     number % 13 == 12 || number % 17 == 15
 }
 
-/// What the planner blocks it also unblocks.
+/// The planner also unblocks the tasks that it blocks.
 fn is_over(state: &State) -> bool {
     state.tasks.iter().all(|task| match is_hopeless(task.id.as_str()) {
         true => task.status == Status::Blocked,
@@ -127,7 +127,7 @@ fn supervisors_and_agents_that_are_killed_finish_the_board() {
     let seconds = start.elapsed().as_secs_f64();
     killer.let_go(true);
 
-    // Those that live put everything in order by themselves: nobody repairs anything here.
+    // The living supervisors clean up by themselves: no repair command runs here.
     wait_until(&bed, &mut killer, "without the dead", |killer| {
         let state = bed.board.read().unwrap();
         state.agents.keys().all(|id| killer.team.members.iter().any(|m| m.id == id.as_str()))

@@ -30,7 +30,7 @@ impl Member {
 /// All of them. What still runs is killed with this.
 pub(crate) struct Team {
     home: PathBuf,
-    /// What sets the wall clock of all processes, if there is a C compiler.
+    /// The library that sets the wall clock of all processes, if there is a C compiler.
     clock: Option<PathBuf>,
     pub(crate) members: Vec<Member>,
     started: usize,

@@ -1,6 +1,6 @@
-//! What a process has done, one line each, kept outside the queue that is tortured. A line is
-//! written with one `write(2)` after the operation has returned, so a process that is killed in
-//! between has done one thing that it did not note, never the reverse.
+//! History of a process, one line for each operation, outside the queue under test. The process
+//! writes a line with one `write(2)` after the operation has returned. So a killed process may have
+//! done one operation without a line, never the reverse.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -29,7 +29,7 @@ impl Writer {
     }
 }
 
-/// What all processes together have noted.
+/// The notes of all processes together.
 #[derive(Debug, Default)]
 pub struct History {
     /// Every note of a kind: id and epoch.

@@ -1,5 +1,5 @@
-//! What the torture tests share: one printed seed, waiting for a condition, child processes that
-//! do not outlive their test, a project in a temporary directory, and a history kept outside it.
+//! Shared by the torture tests: one printed seed, waiting for a condition, child processes that do
+//! not outlive their test, a project in a temporary directory, and a history outside it.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
 pub mod history;
@@ -157,8 +157,8 @@ pub fn role_command(role: &str, variables: &[(&str, &str)]) -> Command {
     command
 }
 
-/// What this process is to be; `None` in the test program itself. A process with a role dies with
-/// the one that started it.
+/// Role of this process; `None` in the test program itself. A process with a role dies with its
+/// parent.
 pub fn role() -> Option<String> {
     let role = std::env::var(ROLE_VARIABLE).ok()?;
     die_with_parent();
@@ -229,14 +229,14 @@ impl Bed {
         bed
     }
 
-    /// In a directory that somebody else removes.
+    /// In a directory that the caller removes.
     pub fn at(home: &Path) -> Self {
         let bed = Self::found(home);
         bed.fill(&Settings::default(), "");
         bed
     }
 
-    /// A project that is there already, in a directory that somebody else removes.
+    /// An existing project, in a directory that the caller removes.
     pub fn found(home: &Path) -> Self {
         let home = Home::Lent(home.to_owned());
         Self { home, staged: std::sync::atomic::AtomicU64::new(0) }

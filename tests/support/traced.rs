@@ -1,4 +1,4 @@
-//! Operations under strace: killed, or refused by the system, at each of their system calls.
+//! Runs operations under strace, with a kill or an error at each of their system calls.
 #![allow(dead_code, unreachable_pub, reason = "each test program uses a part of it")]
 
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ pub const DEADLY: [&str; 13] = [
     "flock",
     "newfstatat",
 ];
-/// In a process with a role: does something between the two marks.
+/// In a process with a role: runs an operation between the two marks.
 pub fn between_marks<T>(action: impl FnOnce() -> T) -> T {
     outnumber_the_first_thread();
     let _ = Path::new(BEGIN).exists();
@@ -56,7 +56,7 @@ fn outnumber_the_first_thread() {
     }
 }
 
-/// What became of an operation in a process of its own.
+/// Result of an operation in its own process.
 pub struct Run {
     /// `None` if it was killed.
     pub code: Option<i32>,

@@ -63,7 +63,7 @@ impl Watcher {
         watcher
     }
 
-    /// What the watcher last said of itself.
+    /// The last state that the watcher wrote.
     pub fn status(&self) -> Option<serde_json::Value> {
         serde_json::from_slice(&std::fs::read(&self.status).ok()?).ok()
     }

@@ -132,6 +132,12 @@ impl Case<'_> {
         });
     }
 
+    pub(crate) fn wait_for_empty(&self, text: &str) {
+        eventually("the text is gone", || {
+            !self.stage.tmux.screen(&self.id).iter().any(|line| line.contains(text))
+        });
+    }
+
     pub(crate) fn wait_for(&self, seen: AgentState) {
         let mut pane = self.pane();
         let deadline = Instant::now() + PATIENCE / 2;

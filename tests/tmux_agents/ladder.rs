@@ -84,7 +84,7 @@ impl AgentPane for Shown<'_> {
         let begun = self.1.begin(line)?;
         if matches!(begun, Begun::EnterAfter(_)) {
             match line {
-                Line::Nudge(text) => self.0.wait_for_text(text.as_str()),
+                Line::Nudge(text) | Line::Again(text) => self.0.wait_for_text(text.as_str()),
                 Line::Reset => self.0.wait_for_text(self.1.profile().reset_command().expect("one")),
             }
         }

@@ -43,6 +43,12 @@ impl TestServer {
         this
     }
 
+    /// Around a server that the test has started on the socket in this directory; see [`Self::adopt`].
+    pub fn around(dir: TempDir) -> Self {
+        let server = Server::new(dir.path().join("socket"));
+        Self { server, dir, pids: Vec::new() }
+    }
+
     /// A server whose first pane runs an interactive bash with [`PROMPT`], ready for input.
     pub fn bash() -> Self {
         let this = Self::start(bash_command());

@@ -1,4 +1,4 @@
-//! Everything that is tortured, what keeps it going, and what is left of it.
+//! The processes under test, their restarts and disturbances, and the final state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use ensemble_core::board::{Board, BoardOptions};
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::read_all;
-use ensemble_core::event_log::replay::{self, DifferenceKind, Replay};
+use ensemble_core::replay::{self, DifferenceKind, Replay};
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::{Settings, Spool};
 use ensemble_core::steps::{Plan, PlannedStep};
@@ -27,9 +27,9 @@ use super::watcher::Watcher;
 
 const PLAYERS: [(&str, u64); 5] =
     [("publisher", 2), ("consumer", 3), ("decider", 2), ("writer", 2), ("stepper", 2)];
-/// More than anybody can work off in an hour.
+/// More than the consumers can process in an hour.
 const STEPS: u32 = 5_000;
-/// The longest time between two troubles, and the longest that somebody stands still.
+/// The longest time between two disturbances, and the longest stop of a process.
 const PACE_MAX_MS: u64 = 120;
 const STANDSTILL_MAX_MS: u64 = 1_500;
 
@@ -119,7 +119,7 @@ impl Arena {
         std::thread::sleep(Duration::from_millis(self.random.below(milliseconds)));
     }
 
-    /// Does something bad to somebody at a random moment.
+    /// Disturbs a random process at a random moment.
     pub fn trouble(&mut self) {
         self.wait_up_to(PACE_MAX_MS);
         self.bed.land(
@@ -135,14 +135,14 @@ impl Arena {
         }
     }
 
-    fn somebody(&mut self) -> String {
+    fn random_player(&mut self) -> String {
         let victim = self.random.below(self.players.len() as u64);
         let mut names = self.players.keys();
         names.nth(usize::try_from(victim).expect("a number")).expect("a player").clone()
     }
 
     fn kill_a_player(&mut self) {
-        let player = self.somebody();
+        let player = self.random_player();
         let mut process = self.players.remove(&player).expect("a player");
         assert!(process.is_running(), "{player} has ended by itself: see its message");
         process.kill();
@@ -152,7 +152,7 @@ impl Arena {
 
     /// It stands still, perhaps with a lock or a message in its hands, and goes on, or is killed.
     fn stop_a_player(&mut self) {
-        let player = self.somebody();
+        let player = self.random_player();
         self.players[&player].signal(Signal::STOP);
         self.wait_up_to(STANDSTILL_MAX_MS);
         if self.random.percent(30) {
@@ -197,7 +197,7 @@ impl Arena {
         format!("{}; {} reports", told.join(", "), self.landed)
     }
 
-    /// Lets everybody end, the watcher route and give back what is left, and reads what is there.
+    /// Lets every process end, and the watcher route and release the rest; then reads the result.
     pub fn finish(&mut self) -> (Vec<Operation>, Disk) {
         std::fs::write(self.home().join("stop"), "").expect("a file");
         for (_, player) in std::mem::take(&mut self.players) {
@@ -211,7 +211,7 @@ impl Arena {
         };
         eventually_true(PATIENCE, "all reports are routed", all);
         self.watcher.take().expect("a watcher").stop();
-        // Whoever has the board's lock next tells what a dead writer could not.
+        // The next holder of the board's lock writes a dead writer's records.
         drop(open_board(&self.home(), "last").lock().expect("the board's lock"));
         let (disk, journal) = (self.disk(), self.home().join("journals"));
         self.replay();
@@ -255,7 +255,7 @@ impl Arena {
         let spool = Spool::open(&self.bed.queue(), told).expect("the queue");
         let requests = Requests::new(&spool);
         for id in requests.ids().expect("requests") {
-            // As the watcher does for who was killed.
+            // As the watcher does for a killed holder.
             let entry = requests.resume(id.as_str()).expect("resumed").expect("a request");
             let state = entry.state().to_owned();
             disk.decisions.insert(id.to_string(), state);
@@ -291,7 +291,7 @@ impl Arena {
         }
     }
 
-    /// What needs no history: reports are routed once, nothing is torn, nothing is left to mend.
+    /// Checks without the history: reports are routed once, no file is torn, and no repair is due.
     pub fn judge_the_rest(&self) {
         let routed = self.bed.routed("dispatch");
         assert!(routed.values().all(|bodies| bodies.len() == 1), "routed once: {routed:?}");

@@ -1,11 +1,11 @@
-//! Proves or refutes a history. Operations overlap, so only what must hold in every order of theirs
-//! counts: what ended before another began came before it.
+//! Proves or refutes a history. Operations overlap, so only rules that hold in every possible order
+//! count: an operation that ended before another began came first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::journal::Operation;
 
-/// What the disk says afterwards.
+/// The final state on disk.
 #[derive(Debug, Default)]
 pub struct Disk {
     /// Each message with the states in which it lies.
@@ -15,9 +15,9 @@ pub struct Disk {
     /// The tasks of the board, in their order, and its revision.
     pub tasks: Vec<String>,
     pub revision: u64,
-    /// Of each step, its status and how many of its runs were successes.
+    /// For each step, its status and the number of its successful runs.
     pub steps: BTreeMap<String, (String, usize)>,
-    /// What the event log tells: the type of a record and what it is about.
+    /// The event log: the type of each record and its subject.
     pub log: BTreeSet<(String, String)>,
     /// Which revisions of the board it tells.
     pub revisions: BTreeSet<u64>,
@@ -75,8 +75,8 @@ fn nothing_is_lost(history: &[Operation], disk: &Disk, wrong: &mut Vec<String>) 
     }
 }
 
-/// Of deliveries (and of steps that are handed out): numbers only grow, nobody who lost it is believed,
-/// and what is done stays done.
+/// Checks deliveries and hand-outs of steps: epochs only grow, a holder that lost its lease is
+/// refused, and settled stays settled.
 fn one_holder_at_a_time(about: &[&Operation], key: &str, wrong: &mut Vec<String>) {
     let got: Vec<&Operation> =
         about.iter().copied().filter(|o| o.is("receive", "ok") || o.is("take", "ok")).collect();
@@ -162,8 +162,8 @@ fn steps_are_done_once(history: &[Operation], disk: &Disk, wrong: &mut Vec<Strin
     }
 }
 
-/// What was acknowledged is in the log, and what is on disk and not in the log was done by somebody
-/// who was killed before they could tell.
+/// Checks that every acknowledged operation is in the log. A state on disk without a record must
+/// come from a process killed before it could record.
 fn the_log_tells_all(history: &[Operation], disk: &Disk, wrong: &mut Vec<String>) {
     let told = |kind: &str, key: &str| disk.log.contains(&(kind.to_owned(), key.to_owned()));
     let verbs = [

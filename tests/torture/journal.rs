@@ -1,5 +1,6 @@
-//! What every process did and was told: one line before each operation and one after it, written with
-//! one `write(2)`, outside of what is tortured. A process that is killed inside leaves the first line.
+//! The journal of every process: one line before each operation and one with its result after it.
+//! Each is one `write(2)`, outside of the queue under test. A process killed inside an operation
+//! leaves only the first line.
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 /// One line.
 #[derive(Debug, Serialize, Deserialize)]
 struct Line {
-    /// Nanoseconds of the clock that all processes share and nobody sets.
+    /// Nanoseconds of the clock that all processes share and no process sets.
     at: u64,
     who: String,
     /// The same for the two lines of an operation.
@@ -24,7 +25,7 @@ struct Line {
     outcome: Option<Outcome>,
 }
 
-/// What an operation was told.
+/// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     /// `ok`, `refused`, `nothing` or another word of its verb.
@@ -38,7 +39,7 @@ pub struct Outcome {
 pub struct Operation {
     pub who: String,
     pub verb: String,
-    /// What it was done to.
+    /// The object of the operation.
     pub key: String,
     pub start: u64,
     /// Never, if its process was killed inside.
@@ -55,7 +56,7 @@ impl Operation {
         self.outcome.as_ref().map_or(0, |outcome| outcome.epoch)
     }
 
-    /// It was killed inside: nobody knows whether it was done.
+    /// It was killed inside: the outcome is unknown.
     pub fn is_open(&self, verb: &str) -> bool {
         self.verb == verb && self.outcome.is_none()
     }

@@ -1,6 +1,7 @@
-//! Many processes on one queue, one board and one table of steps; killed, stopped and started again at
-//! random, and so are the watcher and the tmux server with the agent's pane. Every operation is noted
-//! before and after it, and a checker proves or refutes the history afterwards.
+//! Many processes work on one queue, one board and one table of steps. The test kills, stops and
+//! restarts them at random, and also the watcher and the tmux server with the agent's pane. Each
+//! process notes every operation before and after it, and a checker then proves or refutes the
+//! history.
 //!
 //! `TORTURE_SECONDS` (6), `TORTURE_SEED`; see docs/torture.md.
 
@@ -32,7 +33,7 @@ fn a_child_process_plays_its_role() {
 }
 
 #[test]
-fn whatever_is_killed_stopped_or_restarted_the_history_is_sound() {
+fn the_history_is_sound_under_kills_stops_and_restarts() {
     let seconds = Duration::from_secs(setting("TORTURE_SECONDS", 6));
     let (mut arena, start) = (Arena::new(), Instant::now());
     arena.start();

@@ -1,5 +1,5 @@
-//! What the processes do that are killed and stopped: publish, receive, decide, write the board, work
-//! off steps. Each is started again under its own name and goes on with what it does not know.
+//! Roles of the killed and stopped processes: publish, receive, decide, write the board, complete
+//! steps. Each is restarted under its own name and retries the operations with an unknown outcome.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,14 +10,15 @@ use ensemble_core::board::{Board, BoardOptions, NewTask};
 use ensemble_core::env::Delivery;
 use ensemble_core::event_log::{EventLog, LogOptions, Recorder};
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::requests::{Ask, Requests};
+use ensemble_core::proto::request::Refusal;
+use ensemble_core::requests::{Ask, PlanGates, Requests};
 use ensemble_core::spool::Spool;
 use ensemble_core::steps::{Ask as AskStep, Completion, Next, Status, StepOptions, StepStore};
 
 use super::journal::{self, Journal};
 use super::support::{Random, durability, given, name, options, pause};
 
-/// How long somebody may stand still with a lock in their hands before others give up.
+/// How long a lock holder may stand still before others give up.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// A publisher waits while so many messages are unread.
 const BACKLOG_MAX: u64 = 100;
@@ -31,7 +32,7 @@ pub struct Player {
     me: Name,
     stop: PathBuf,
     journal: Journal,
-    /// What earlier lives of this player have begun: verb and key.
+    /// Operations begun by earlier lives of this player: verb and key.
     begun: Vec<(String, String)>,
     /// And of which they know the end.
     known: Vec<(String, String)>,
@@ -83,7 +84,8 @@ impl Player {
             begun.push(what.clone());
             known.extend(operation.outcome.map(|_| what));
         }
-        let mut options = options().with_recorder(recorder(&home));
+        let mut options =
+            options().with_recorder(recorder(&home)).with_admission(Arc::new(PlanGates));
         options.lock_patience = PATIENCE;
         Self {
             spool: Spool::open(&home.join("queue"), options).expect("the queue"),
@@ -98,7 +100,7 @@ impl Player {
         }
     }
 
-    /// What an earlier life has begun and does not know the end of, each once.
+    /// Operations of an earlier life with an unknown outcome, each once.
     fn unsure(&mut self, verb: &str) -> Vec<String> {
         let known = &self.known;
         let mut unsure: Vec<String> = self
@@ -178,7 +180,7 @@ impl Player {
         });
     }
 
-    /// Asks something, and answers what anybody has asked: others do so at the same time.
+    /// Asks a question, and answers pending ones: others do so at the same time.
     fn decide(&mut self, number: u64) {
         let unsure = self.unsure("ask").pop();
         let id = unsure.unwrap_or_else(|| format!("q-{}-{number}", self.me));
@@ -196,7 +198,7 @@ impl Player {
             self.journal.during("respond", &id, || {
                 match requests.respond(&id, &name("dispatch"), approve, "") {
                     Ok(_) => ((), if approve { "approved" } else { "rejected" }, 0, None),
-                    Err(Error::Refused(_)) => ((), "refused", 0, None),
+                    Err(error) if error.area::<Refusal>().is_some() => ((), "refused", 0, None),
                     Err(error) => panic!("{id}: {error}"),
                 }
             });

@@ -1,4 +1,4 @@
-//! The checker must be able to refute: each history that was tampered with is found out.
+//! The checker must be able to refute: it finds each tampered history.
 
 use super::checker::{Disk, violations};
 use super::journal::{Operation, Outcome};

@@ -19,7 +19,7 @@ use ensemble_core::worktree::{Claimed, Merged, Options, Verdict, Worktrees};
 use ensemble_core::{Error, Result};
 use serde_json::Value;
 
-/// What keeps the settings of whoever runs the tests out of them.
+/// Keeps the settings of the user who runs the tests out of them.
 pub(crate) const ISOLATED: [(&str, &str); 6] = [
     ("GIT_CONFIG_GLOBAL", "/dev/null"),
     ("GIT_CONFIG_NOSYSTEM", "1"),
@@ -143,7 +143,7 @@ impl Bed {
         all.lines().map(str::to_owned).collect()
     }
 
-    /// What a file says in a commit.
+    /// The content of a file in a commit.
     pub(crate) fn file_in(&self, commit: &str, file: &str) -> String {
         git(self.home.path(), &["show", &format!("{commit}:{file}")])
     }
@@ -173,7 +173,7 @@ pub(crate) fn board_options() -> BoardOptions {
     BoardOptions::new("test").with_durability(Durability::Process)
 }
 
-/// With short waits, and nobody's own settings.
+/// With short waits, and without user settings.
 pub(crate) fn options() -> Options {
     let mut options = Options::new("test").with_durability(Durability::Process);
     options.backoff = Duration::from_millis(20);

@@ -1,4 +1,4 @@
-//! From the claim to the verdict.
+//! The life of a task from the claim to the verdict.
 
 use ensemble_core::Error;
 use ensemble_core::board::Status;
@@ -7,7 +7,7 @@ use ensemble_core::worktree::Verdict;
 use crate::bed::{Bed, commit, git, name, refusal};
 
 #[test]
-fn a_fresh_worktree_begins_at_the_integration_branch_and_the_checkout_does_not_notice() {
+fn a_fresh_worktree_begins_at_the_integration_branch_and_leaves_the_checkout_unchanged() {
     let bed = Bed::new();
     bed.task("t1");
     let before = git(bed.home.path(), &["status", "--porcelain", "--branch"]);
@@ -45,7 +45,7 @@ fn only_committed_work_of_the_holder_is_handed_in() {
     let mut other = holder.clone();
     other.epoch -= 1;
     assert!(matches!(trees.submit(&name("t1"), &other), Err(Error::Fenced { .. })));
-    // Ignored files are nobody's work.
+    // Ignored files are not work.
     std::fs::write(claimed.path.join("build.log"), "x").unwrap();
     let head = trees.submit(&name("t1"), &holder).unwrap();
     assert_eq!(head, git(&claimed.path, &["rev-parse", "HEAD"]));
@@ -114,7 +114,7 @@ fn the_same_coder_goes_on_where_it_was_and_another_one_begins_anew() {
 }
 
 #[test]
-fn what_a_lost_lease_left_uncommitted_is_salvaged_and_its_writes_are_refused() {
+fn uncommitted_work_of_a_lost_lease_is_salvaged_and_its_writes_are_refused() {
     let bed = Bed::new();
     bed.task("t1");
     let coder = bed.agent("coder-1", "coder");
@@ -182,7 +182,7 @@ fn a_claim_that_is_refused_leaves_nothing_and_is_recorded() {
     assert!(refusal(trees.claim_task(&name("a..b"), &other)).contains("git allows no branch"));
     assert_eq!(bed.directories(), ["t1"]);
 
-    // Somebody has the branch checked out: it is not pulled away from under them.
+    // The branch is checked out: it is not moved under that checkout.
     bed.task("t2");
     let elsewhere = bed.home.path().join("elsewhere");
     let place = elsewhere.to_str().unwrap();

@@ -1,6 +1,6 @@
-//! Whoever claims, merges or recovers is killed before, during and after each git command, and the next
-//! one finishes or takes back what was begun. A `git` that comes first in the path does the killing, and
-//! goes on by itself, as a git does whose caller has died.
+//! A process that claims, merges or recovers is killed before, during and after each git command.
+//! The next process finishes or reverts the operation. A `git` placed first in the path does the
+//! killing, and continues by itself, as git does after its caller's death.
 //!
 //! Each command is met once; with `ENSEMBLE_KILL_ALL=1` both before and after its work.
 
@@ -27,7 +27,7 @@ code=$?
 exit $code
 "#;
 
-/// In a child: does it, with the git that kills.
+/// In a child: runs the operation, with the git that kills.
 pub(crate) fn play(role: &[String]) {
     let [operation, home, agent, epoch, at, when] = role else { panic!("{role:?}") };
     let home = Path::new(home);
@@ -64,7 +64,7 @@ fn prepare(operation: &str) -> (Bed, Holder) {
     let holder = claimed.granted.holder.clone();
     match operation {
         "claim" | "recover" => {
-            // Somebody before has left work behind, committed and not.
+            // An earlier coder left work behind, committed and not.
             commit(&claimed.path, "committed", "1");
             std::fs::write(claimed.path.join("uncommitted"), "2").unwrap();
             bed.change(|board| board.release(&name("t1"), holder.epoch, "the lease ran out"));
@@ -132,7 +132,7 @@ fn judge(bed: &Bed, operation: &str, by: &Holder, what: &str) {
 fn is_finished_after_any_kill(operation: &str) {
     let start = Instant::now();
     let (bed, by) = prepare(operation);
-    assert!(!run(&bed, operation, &by, 0, "never"), "{operation} succeeds if nobody is killed");
+    assert!(!run(&bed, operation, &by, 0, "never"), "{operation} succeeds without a kill");
     let runs = std::fs::read_to_string(bed.home.path().join("bin/runs")).unwrap();
     let count = runs.lines().count();
     judge(&bed, operation, &by, operation);
@@ -143,7 +143,7 @@ fn is_finished_after_any_kill(operation: &str) {
         for when in both.iter().skip(if all { 0 } else { at % 2 }).take(if all { 2 } else { 1 }) {
             let (bed, by) = prepare(operation);
             let what = format!("{operation} killed {when} git command {at} of {count}");
-            assert!(run(&bed, operation, &by, at, when), "{what}: nobody was killed");
+            assert!(run(&bed, operation, &by, at, when), "{what}: no process was killed");
             judge(&bed, operation, &by, &what);
         }
     }

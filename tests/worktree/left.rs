@@ -1,4 +1,4 @@
-//! What was left behind, and what an agent finds.
+//! Remains of dead agents, and the checks of an agent at its start.
 
 use ensemble_core::board::Status;
 use ensemble_core::env::{Clock as _, SystemClock};
@@ -24,7 +24,7 @@ fn nothing_is_found_where_nothing_is_wrong() {
 }
 
 #[test]
-fn a_worktree_of_nobody_goes_and_its_work_stays() {
+fn an_orphaned_worktree_is_removed_and_its_work_is_salvaged() {
     let bed = Bed::new();
     bed.task("t1");
     let coder = bed.agent("coder-1", "coder");
@@ -61,7 +61,7 @@ fn a_claim_without_its_worktree_gets_it_back() {
 }
 
 #[test]
-fn a_merge_that_the_board_has_not_heard_of_is_told() {
+fn an_unrecorded_merge_is_reported() {
     let bed = Bed::new();
     bed.task("t1");
     let claimed = bed.approved("t1", "new", "x");
@@ -80,7 +80,7 @@ fn a_merge_that_the_board_has_not_heard_of_is_told() {
 }
 
 #[test]
-fn what_people_put_there_is_left_alone() {
+fn worktrees_made_by_people_are_left_alone() {
     let bed = Bed::new();
     bed.task("t1");
     bed.approved("t1", "new", "x");

@@ -1,4 +1,4 @@
-//! Worktrees of tasks in real repositories: claims, hand-ins, verdicts, merges, and what is left.
+//! Worktrees of tasks in real repositories: claims, hand-ins, verdicts, merges, and cleanup.
 
 mod bed;
 #[path = "../children/mod.rs"]

@@ -1,4 +1,4 @@
-//! From APPROVED on.
+//! Merges: the life of a task from APPROVED on.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn a_merge_moves_the_integration_branch_and_nothing_of_the_user() {
     let bed = Bed::new();
     bed.task("t1");
     bed.approved("t1", "new", "x");
-    // In the middle of something: staged, changed and untracked.
+    // In the middle of work: staged, changed and untracked files.
     std::fs::write(bed.home.path().join("staged"), "s").unwrap();
     git(bed.home.path(), &["add", "staged"]);
     std::fs::write(bed.home.path().join("README"), "mine").unwrap();
@@ -55,7 +55,7 @@ fn a_branch_that_is_checked_out_does_not_move() {
 }
 
 #[test]
-fn failing_tests_move_nothing_and_are_told() {
+fn failing_tests_move_no_branch_and_are_reported() {
     let bed = Bed::new();
     bed.task("t1");
     let claimed = bed.approved("t1", "new", "x");
@@ -65,7 +65,7 @@ fn failing_tests_move_nothing_and_are_told() {
     assert!(reason.contains("exit status: 7") && reason.contains("to the log\nx"), "{reason}");
     assert_eq!(git(bed.home.path(), &["rev-parse", "integration"]), before);
     assert_eq!(bed.status("t1"), Status::IntegrationFailed);
-    assert_eq!(bed.directories(), ["t1"], "the worktree stays for whoever repairs it");
+    assert_eq!(bed.directories(), ["t1"], "the worktree stays for the repair");
 
     // Repaired by another coder, in the worktree that is there.
     let fixer = bed.agent("fixer", "coder");
@@ -99,7 +99,7 @@ fn tests_that_do_not_end_are_ended() {
 }
 
 #[test]
-fn a_conflict_is_told_with_its_files() {
+fn a_conflict_is_reported_with_its_files() {
     let bed = Bed::new();
     bed.task("t1");
     bed.task("t2");
@@ -150,7 +150,7 @@ fn a_task_is_merged_also_if_its_branch_cannot_go() {
     let bed = Bed::new();
     bed.task("t1");
     let claimed = bed.approved("t1", "new", "x");
-    // Somebody looks at the branch in a checkout of their own.
+    // Another checkout has the branch.
     git(&claimed.path, &["switch", "--quiet", "--detach"]);
     git(bed.home.path(), &["switch", "--quiet", "task/t1"]);
     let Merged::Done { retired, .. } = bed.trees().merge(&name("t1")).unwrap() else {

@@ -1,5 +1,5 @@
-//! A holder is stopped past its lease and goes on afterwards: what it writes is refused, what it had
-//! done is salvaged, and whoever came after it has not noticed.
+//! A holder is stopped past its lease and continues afterwards. Its writes are refused, its work is
+//! salvaged, and its successor is undisturbed.
 
 use std::path::Path;
 

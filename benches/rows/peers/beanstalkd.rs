@@ -15,7 +15,7 @@ pub fn start(home: &Path, sync: &str) -> Started {
     let socket = home.join("beanstalkd.sock");
     let mut command = peer::command("beanstalkd")?;
     command.arg("-l").arg(format!("unix:{}", socket.display())).arg("-b").arg(log).arg(sync);
-    // Its usual largest message is 64 KiB; what is around the body must not matter.
+    // Raises the default limit of 64 KiB, so that the overhead around the body does not matter.
     let server = Guard::start(command.args(["-z", "131072"]).stderr(Stdio::null()))?;
     connect(&socket)?;
     Ok((socket, Some(server)))
@@ -49,7 +49,7 @@ impl Queue for Beanstalkd {
         Ok(self.0.ask(&put(body))?.starts_with("INSERTED"))
     }
 
-    /// It has no command for several: all are sent, then all answers are read.
+    /// The protocol has no batch command: send all requests, then read all answers.
     fn send_batch(&mut self, body: &str, count: usize) -> Outcome<bool> {
         let mut stored = self.0.ask(&put(body).repeat(count))?.starts_with("INSERTED");
         for _ in 1..count {

@@ -1,5 +1,5 @@
-//! Peers that a program in their own language drives, which measures by itself: benches/peers/queues.py
-//! and benches/peers/yaque. And nq, which is a program for each message.
+//! Peers driven and measured by a program in their own language: benches/peers/queues.py and
+//! benches/peers/yaque. Also nq, which starts a process for each message.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use super::{Alone, Started, body};
 use crate::support::peer::{self, Lines};
 use crate::support::{Outcome, now_ns};
 
-/// Time for eight interpreters to start.
+/// Time limit for eight interpreters to start.
 const LEAD: Duration = Duration::from_millis(200);
 const SIDES: usize = 4;
 
-/// Only a directory: whoever measures starts the program.
+/// Holds only a directory; the measuring code starts the program.
 pub fn start(home: &Path, kind: &str) -> Started {
     let address = home.join(kind);
-    // Says at once what is missing.
+    // Reports a missing program at once.
     Driven::start(kind, &home.join(format!("{kind}-try")), Durability::Process)?;
     Ok((address, None))
 }
@@ -48,7 +48,7 @@ impl Driven {
         Ok(self.0.guard().input()?.write_all(format!("{order}\n").as_bytes())?)
     }
 
-    /// A number, or none for what it cannot do.
+    /// A measurement, or `None` for an unsupported operation.
     fn answer(&self) -> Outcome<Option<u64>> {
         let line = self.0.next()?.1;
         if line == "none" {
@@ -77,7 +77,7 @@ impl Alone for Driven {
     }
 }
 
-/// Four senders and four consumers: messages taken a second.
+/// Messages taken a second by four consumers while four senders send.
 pub fn eight(
     kind: &str,
     address: &Path,
@@ -101,7 +101,7 @@ pub fn eight(
     Ok(done as f64 / window.as_secs_f64())
 }
 
-/// A message is a job: a command line that gets the body as its argument and does nothing.
+/// A message is a job: a command line that receives the body as its argument and does nothing.
 pub struct Nq(pub PathBuf);
 
 impl Nq {
@@ -127,7 +127,7 @@ impl Alone for Nq {
         Ok(None)
     }
 
-    /// It has run its jobs by itself; only their end is waited for.
+    /// nq runs its jobs itself; wait only for their end.
     fn receive(&mut self, _count: usize) -> Outcome<Option<u64>> {
         self.run(&["-w"])?;
         Ok(None)

@@ -1,4 +1,4 @@
-//! Servers that are asked one question at a time.
+//! Servers with one request and one answer at a time.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -8,11 +8,11 @@ use std::time::Duration;
 use crate::support::process::PATIENCE;
 use crate::support::{Outcome, go_on};
 
-/// How often a server that was just started is tried.
+/// Connection attempts to a server that was just started.
 const CONNECT_TRIES: usize = 250;
 const CONNECT_PAUSE: Duration = Duration::from_millis(20);
 
-/// Tries until a server answers that is being started.
+/// Retries until a starting server accepts a connection.
 pub fn until<T>(what: &str, mut attempt: impl FnMut() -> std::io::Result<T>) -> Outcome<T> {
     for _ in 0..CONNECT_TRIES {
         go_on()?;
@@ -21,7 +21,7 @@ pub fn until<T>(what: &str, mut attempt: impl FnMut() -> std::io::Result<T>) -> 
         }
         std::thread::sleep(CONNECT_PAUSE);
     }
-    Err(format!("nobody listens at {what}").into())
+    Err(format!("no server listens at {what}").into())
 }
 
 pub fn connect(socket: &Path) -> Outcome<UnixStream> {
@@ -47,17 +47,17 @@ impl Line {
         self.answer()
     }
 
-    /// The next line.
+    /// Reads the next line.
     pub fn answer(&mut self) -> Outcome<String> {
         let mut answer = String::new();
         if self.input.read_line(&mut answer)? == 0 {
-            return Err("the server has ended".into());
+            return Err("the server closed the connection".into());
         }
         answer.truncate(answer.trim_end().len());
         Ok(answer)
     }
 
-    /// The content that follows an answer, with its line end.
+    /// Reads the content that follows an answer, with its line end.
     pub fn content(&mut self, bytes: usize) -> Outcome<String> {
         let mut content = vec![0; bytes + 2];
         self.input.read_exact(&mut content)?;

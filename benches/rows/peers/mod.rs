@@ -1,4 +1,4 @@
-//! Other queues at the same durability, each only if it is installed.
+//! Other queues at the same durability, each measured only if it is installed.
 
 mod beanstalkd;
 mod driven;
@@ -19,14 +19,14 @@ use crate::support::{Outcome, now_ns, peer, place, table};
 pub use driven::Driven;
 pub use line::connect;
 
-/// How a peer is talked to.
+/// How the bench drives a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// By this program, as a role of which this is the name.
+    /// In this program, in the role of this name.
     Direct(&'static str),
-    /// By a program in its own language that measures by itself, of which this is the first argument.
+    /// In a program of its own language that measures itself; this is its first argument.
     Driven(&'static str),
-    /// By a process for each message.
+    /// With one process for each message.
     Spawned,
 }
 
@@ -71,7 +71,7 @@ const AT_POWER: [Tried; 5] = [
     }),
 ];
 
-/// Starts what is installed and says what is not.
+/// Starts the installed peers and prints the missing ones.
 pub fn start(home: &Path, durability: Durability) -> Vec<Peer> {
     let tried: &[Tried] = if durability == Durability::Power { &AT_POWER } else { &AT_PROCESS };
     let mut peers = Vec::new();
@@ -87,7 +87,7 @@ pub fn start(home: &Path, durability: Durability) -> Vec<Peer> {
     peers
 }
 
-/// Those that this program talks to.
+/// Peers that this program drives itself.
 pub fn servers(home: &Path, durability: Durability) -> Vec<Peer> {
     let mut all = start(home, durability);
     all.retain(|peer| matches!(peer.kind, Kind::Direct(_)));
@@ -95,7 +95,7 @@ pub fn servers(home: &Path, durability: Durability) -> Vec<Peer> {
 }
 
 impl Peer {
-    /// The name that [`open`] knows it by.
+    /// The name under which [`open`] knows the peer.
     pub fn role(&self) -> &'static str {
         match self.kind {
             Kind::Direct(role) | Kind::Driven(role) => role,
@@ -103,12 +103,12 @@ impl Peer {
         }
     }
 
-    /// Whether a consumer can sleep until there is a message, without asking again and again.
+    /// Whether a consumer can sleep until a message arrives, without polling.
     pub fn can_wait(&self) -> bool {
         matches!(self.role(), "redis" | "beanstalkd" | "nats")
     }
 
-    /// For one process: what measures it.
+    /// Measures the peer in one process.
     pub fn alone(&self) -> Outcome<Box<dyn Alone>> {
         Ok(match self.kind {
             Kind::Direct(subject) => {
@@ -120,13 +120,13 @@ impl Peer {
         })
     }
 
-    /// Messages a second of four senders and four consumers; none where it cannot do that.
+    /// Messages a second of four senders and four consumers; `None` where unsupported.
     pub fn together(&self, home: &Path, bytes: usize, window: Duration) -> Outcome<Option<f64>> {
         Ok(match self.kind {
             Kind::Direct(subject) => {
                 Some(eight(home, &format!("{subject}:{bytes}"), &self.address, window)?)
             }
-            // One sender and one receiver is all that yaque allows, and persistqueue.Queue has no locks.
+            // yaque allows only one sender and one receiver, and persistqueue.Queue has no locks.
             Kind::Driven("yaque" | "persist-file") | Kind::Spawned => None,
             Kind::Driven(kind) => {
                 Some(driven::eight(kind, &self.address, self.durability, bytes, window)?)
@@ -135,7 +135,7 @@ impl Peer {
     }
 }
 
-/// The peers that this program talks to, by the name of their role.
+/// The peers that this program drives, by the name of their role.
 pub fn open(subject: &str, address: &str) -> Outcome<Box<dyn Queue>> {
     Ok(match subject {
         "redis" => Box::new(redis::Redis::connect(address)?),
@@ -147,11 +147,11 @@ pub fn open(subject: &str, address: &str) -> Outcome<Box<dyn Queue>> {
     })
 }
 
-/// One process: nanoseconds that something took; none for what it cannot do.
+/// Nanoseconds taken in one process; `None` for unsupported operations.
 pub trait Alone {
     fn publish(&mut self, count: usize, bytes: usize) -> Outcome<Option<u64>>;
     fn batch(&mut self, count: usize, bytes: usize) -> Outcome<Option<u64>>;
-    /// Each is received and settled.
+    /// Each message is received and settled.
     fn receive(&mut self, count: usize) -> Outcome<Option<u64>>;
 }
 
@@ -179,7 +179,7 @@ impl Alone for Direct {
     fn receive(&mut self, count: usize) -> Outcome<Option<u64>> {
         let began = now_ns();
         for _ in 0..count {
-            // What is stored may take a moment to be seen.
+            // A stored message may take a moment to become visible.
             while !self.0.take()? {
                 if now_ns() - began > PATIENCE.as_nanos() as u64 {
                     return Err("a message is missing".into());
@@ -190,7 +190,7 @@ impl Alone for Direct {
     }
 }
 
-/// What all send.
+/// The body that all subjects send.
 pub fn body(bytes: usize) -> String {
     "task 7 is done, see the report in reports/\n".chars().cycle().take(bytes).collect()
 }

@@ -11,9 +11,9 @@ use crate::rows::shared::Queue;
 use crate::support::process::{Guard, PATIENCE};
 use crate::support::{Outcome, now_ns, peer, place};
 
-/// `sync` is its `sync_interval`, which is two minutes as it comes.
+/// Starts a server with `sync` as its `sync_interval`; the default interval is two minutes.
 pub fn start(home: &Path, sync: Option<&str>) -> Started {
-    // It is free now, and nobody else asks for it.
+    // The port is free now, and no other process requests it.
     let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
     let store = place::child(home, "nats")?;
     let sync = sync.map_or_else(String::new, |sync| format!("sync_interval: {sync}"));
@@ -46,7 +46,7 @@ pub fn start(home: &Path, sync: Option<&str>) -> Started {
     Ok((PathBuf::from(address), Some(server)))
 }
 
-/// One connection with an inbox of its own.
+/// One connection with its own inbox.
 pub struct Nats {
     input: BufReader<TcpStream>,
     output: TcpStream,
@@ -55,7 +55,7 @@ pub struct Nats {
 }
 
 struct Answer {
-    /// Where the content says that it was received.
+    /// Subject that acknowledges the content.
     reply: Option<String>,
     content: Vec<u8>,
     has_status: bool,
@@ -81,13 +81,13 @@ impl Nats {
     fn line(&mut self) -> Outcome<String> {
         let mut line = String::new();
         if self.input.read_line(&mut line)? == 0 {
-            return Err("the server has ended".into());
+            return Err("the server closed the connection".into());
         }
         line.truncate(line.trim_end().len());
         Ok(line)
     }
 
-    /// Appends a question to what will be sent.
+    /// Appends a request to the output buffer.
     fn put(&mut self, bytes: &mut Vec<u8>, subject: &str, payload: &str) {
         self.asked += 1;
         let head = format!("PUB {subject} {}.{} {}\r\n", self.inbox, self.asked, payload.len());
@@ -143,7 +143,7 @@ impl Queue for Nats {
         Ok(is_stored(&self.ask("work", body)?))
     }
 
-    /// All are sent, then all answers are read.
+    /// Sends all requests, then reads all answers.
     fn send_batch(&mut self, body: &str, count: usize) -> Outcome<bool> {
         let mut bytes = Vec::new();
         for _ in 0..count {
@@ -167,8 +167,8 @@ impl Queue for Nats {
 }
 
 impl Nats {
-    /// Waits a little for a message, since the server tells its consumers of new ones by and by. The
-    /// acknowledgement waits until the server has it.
+    /// Waits briefly for a message, since the server notifies its consumer with a delay. The
+    /// acknowledgement returns once the server has stored it.
     fn pull(&mut self, seen: &mut dyn FnMut()) -> Outcome<bool> {
         let next = "$JS.API.CONSUMER.MSG.NEXT.WORK.takers";
         let answer = self.ask(next, r#"{"batch":1,"expires":200000000}"#)?;

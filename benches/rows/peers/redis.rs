@@ -1,4 +1,4 @@
-//! Redis: a list with a list of what is being worked on, the way Redis documents reliable queues.
+//! Redis: a list and a list of messages in work, the reliable queue that Redis documents.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -9,7 +9,7 @@ use crate::rows::shared::Queue;
 use crate::support::process::Guard;
 use crate::support::{Outcome, now_ns, peer};
 
-/// An append-only file that is synced as `sync` says.
+/// An append-only file, synced as `sync` says.
 pub fn start(home: &Path, sync: &str) -> Started {
     let socket = home.join("redis.sock");
     let mut command = peer::command("redis-server")?;
@@ -35,7 +35,7 @@ impl Redis {
         self.0.ask(&question)
     }
 
-    /// What follows a move from list to list; false if nothing was moved.
+    /// Settles the message in the answer to a move between lists; false if no entry was moved.
     fn settle(&mut self, answer: &str, seen: &mut dyn FnMut()) -> Outcome<bool> {
         let Some(length) = answer.strip_prefix('$').filter(|length| *length != "-1") else {
             return Ok(false);
@@ -46,7 +46,7 @@ impl Redis {
     }
 }
 
-/// What is removed from a list by its value has to be the only one of its kind.
+/// `LREM` removes an entry by its value, so the value must be unique.
 fn unique(body: &str) -> String {
     format!("{}-{} {body}", std::process::id(), now_ns())
 }

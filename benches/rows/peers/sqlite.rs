@@ -1,4 +1,4 @@
-//! A table of SQLite as a queue, in this program.
+//! An SQLite table as a queue, in this program.
 
 use std::path::Path;
 use std::time::Duration;

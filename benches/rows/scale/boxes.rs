@@ -11,11 +11,11 @@ use crate::support::process::watcher;
 use crate::support::{Outcome, go_on, now_ns, sizes};
 
 const SIZES: [usize; 3] = [1_000, 10_000, 100_000];
-/// The file, its message, and what is noted of both.
+/// Files for each report: the file, its message, and their ledger entries.
 const FILE_BYTES: u64 = 16 * 1024;
-/// Between two looks how far the watcher is.
+/// Interval between two checks of the watcher's progress.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-/// How long nothing may be routed before the rest counts as lost: above the watcher's poll interval.
+/// Silence after which unrouted files count as lost. It exceeds the watcher's poll interval.
 const LOST_AFTER: Duration = Duration::from_secs(45);
 const CHART: &str = "files";
 
@@ -29,7 +29,7 @@ pub fn run(points: &mut Points) -> Outcome<()> {
     Ok(())
 }
 
-/// Drops files while a watcher runs, then starts another one that finds all of them routed.
+/// Drops files while a watcher runs. Then starts a second watcher that finds all of them routed.
 fn dropped(files: usize, at: &mut At<'_>) -> Outcome<&'static str> {
     let project = Project::new(files as u64 * FILE_BYTES)?;
     project.mailbox("dispatch")?;
@@ -51,7 +51,7 @@ fn dropped(files: usize, at: &mut At<'_>) -> Outcome<&'static str> {
     Ok(project.place)
 }
 
-/// The seconds until the ledger has a line for each file, which is written last.
+/// Seconds until the ledger has a line for each file. The watcher writes that line last.
 fn wait_until_routed(project: &Project, files: usize, began: u64) -> Outcome<f64> {
     let ledger = project.home().join(".ensemble/routed.ndjson");
     let (mut read, mut lines, mut last) = (0, 0, now_ns());
@@ -68,7 +68,7 @@ fn wait_until_routed(project: &Project, files: usize, began: u64) -> Outcome<f64
     Ok((last - began) as f64 / 1e9)
 }
 
-/// How many lines a file has grown by.
+/// Counts the lines by which a file has grown.
 fn lines_from(path: &Path, read: &mut u64) -> Outcome<usize> {
     use std::io::{Read as _, Seek as _};
     let mut file = std::fs::File::open(path)?;

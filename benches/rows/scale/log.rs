@@ -1,7 +1,7 @@
 //! Lines of the event log.
 //!
-//! They are written here as the library writes them (the same members in the same order, segments of the same
-//! size that are continued in the same way), but many at once: by itself it takes minutes for ten millions.
+//! The bench writes lines as the library does: same members, same order, same segment sizes and
+//! continuations. It writes many at once, because the library would take minutes for ten million.
 
 use std::fs::File;
 use std::io::{BufWriter, Write as _};
@@ -15,16 +15,16 @@ use crate::support::points::{At, Points};
 use crate::support::{Outcome, go_on, sizes};
 
 const SIZES: [usize; 4] = [10_000, 100_000, 1_000_000, 10_000_000];
-/// How many appends are measured.
+/// Number of measured appends.
 const APPENDS: usize = 1_000;
-/// More than any line takes.
+/// An upper bound of a line's length.
 const LINE_BYTES: u64 = 256;
-/// What happens to a message.
+/// Event types in a message's life.
 const LIFE: [&str; 3] = ["message.stored", "message.acked", "message.settled"];
-/// When the log begins: 2026-01-01.
+/// Time stamp of the first line: 2026-01-01.
 const BEGIN_MILLIS: i64 = 1_767_225_600_000;
 const SESSION: &str = "session-20260101-000000";
-/// Between two looks whether to go on.
+/// Interval between two checks for Ctrl-C.
 const CHUNK: usize = 100_000;
 const CHART: &str = "log";
 
@@ -52,17 +52,17 @@ fn measure(project: &Project, id: &MessageId, at: &mut At<'_>) -> Outcome<()> {
         let data = json!({ "id": id, "mailbox": "worker-1", "number": number });
         appends.push(timed(|| Ok(log.try_record("message.noted", "bench", data)?))?.0);
     }
-    // What was written is what is read: it continues the lines above.
+    // The reader must see the appended lines continue the written ones.
     let last = recent(&project.logs(), 4096)?.pop().ok_or("an empty log")?;
     if last.data["number"] != APPENDS - 1 || last.session_id != SESSION {
-        return Err("the log did not go on where it was".into());
+        return Err("the log did not continue after its last line".into());
     }
     at.add("append", "us", &appends)?;
     at.add("open for appending", "us", &[open])?;
     project.watcher(at).map(drop)
 }
 
-/// Writes a log of so many lines; the id of a message in its middle.
+/// Writes a log of this many lines. Returns the id of a message in its middle.
 fn write(project: &Project, lines: usize) -> Outcome<MessageId> {
     let logs = project.logs();
     std::fs::create_dir_all(&logs)?;

@@ -14,11 +14,12 @@ use crate::support::{Outcome, Spread, go_on, now_ns, size, sizes};
 const SIZES: [usize; 3] = [100, 1_000, 10_000];
 const MESSAGES_EACH: usize = 3;
 const ROUNDS: usize = 300;
-/// Seven directories, a lock, and the messages: a page each, and as much for names and inodes.
+/// Pages of one mailbox: seven directories, a lock and the messages, and as much again for names
+/// and inodes.
 const MAILBOX_BYTES: u64 = 128 * 1024;
-/// How long the watcher is looked at while nothing happens: one of its regular looks falls into it.
+/// Time to observe an idle watcher; it includes one of its periodic scans.
 const IDLE_SECONDS: usize = 31;
-/// What the watcher does once after its start is over by then.
+/// Time after which the watcher has finished its one-time work after the start.
 const SETTLING: Duration = Duration::from_secs(3);
 const COUNT_MAX: u64 = 1_000;
 const CHART: &str = "mailboxes";
@@ -39,7 +40,7 @@ pub fn run(points: &mut Points) -> Outcome<()> {
     Ok(())
 }
 
-/// Adds mailboxes until there are so many.
+/// Adds mailboxes up to this number.
 fn add(project: &Project, mailboxes: &mut Vec<Name>, count: usize) -> Outcome<()> {
     let spool = project.spool()?;
     for number in mailboxes.len()..count {
@@ -58,7 +59,8 @@ fn send(spool: &Spool, mailbox: &Name) -> Outcome<()> {
     Ok(())
 }
 
-/// One more for anybody and one less, in a process that has met all mailboxes; and the look at all.
+/// Publishes to and receives from any mailbox, in a process that knows all of them. Also measures
+/// the status of all.
 fn library(project: &Project, mailboxes: &[Name], at: &mut At<'_>) -> Outcome<()> {
     let spool = project.spool()?;
     let all = || -> Outcome<()> {
@@ -90,7 +92,7 @@ fn library(project: &Project, mailboxes: &[Name], at: &mut At<'_>) -> Outcome<()
     at.add("status of all mailboxes", "us", &look)
 }
 
-/// The watcher's start, and what it costs while nothing happens.
+/// Measures the watcher's start and its idle cost.
 fn idle(project: &Project, at: &mut At<'_>) -> Outcome<()> {
     let watcher = project.watcher(at)?;
     std::thread::sleep(SETTLING);

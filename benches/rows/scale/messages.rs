@@ -9,15 +9,15 @@ use crate::support::points::{At, Points};
 use crate::support::{Outcome, go_on, sizes};
 
 const SIZES: [usize; 4] = [1_000, 10_000, 100_000, 1_000_000];
-/// How many of one operation are measured for a point.
+/// Measurements of one operation for a point.
 const ROUNDS: usize = 300;
-/// How many processes are made to receive a first message.
+/// Processes that each receive a first message.
 const FIRST: usize = 3;
-/// What a message takes in memory: a page for its text, and its name and inode.
+/// Memory of one message: a page for its text, and its name and inode.
 const MESSAGE_BYTES: u64 = 6 * 1024;
-/// So many are counted by `status`.
+/// Largest count that `status` reports.
 const COUNT_MAX: u64 = 1_000;
-/// Between two looks whether to go on.
+/// Interval between two checks for Ctrl-C.
 const CHUNK: usize = 1_000;
 const CHART: &str = "messages";
 
@@ -60,7 +60,8 @@ fn take(spool: &Spool, mailbox: &Name) -> Outcome<()> {
     Ok(spool.settle(&delivery.lease)?)
 }
 
-/// One more comes, one goes, in a process that has done so before; and the first one of a process.
+/// Publishes one message and receives one, in a warm process. Then measures a process's first
+/// receive.
 fn library(project: &Project, mailbox: &Name, at: &mut At<'_>) -> Outcome<()> {
     let mut first = Vec::new();
     for _ in 0..FIRST {
@@ -91,7 +92,7 @@ fn library(project: &Project, mailbox: &Name, at: &mut At<'_>) -> Outcome<()> {
     at.add_memory("known backlog of a process", after.saturating_sub(before))
 }
 
-/// The commands, each a process of its own.
+/// Measures the commands, one process each.
 pub fn commands(project: &Project, spool: &Spool, mailbox: &Name, at: &mut At<'_>) -> Outcome<()> {
     let mailbox_name = mailbox.as_str();
     let recv = ["recv", "--as", mailbox_name];
@@ -107,7 +108,7 @@ pub fn commands(project: &Project, spool: &Spool, mailbox: &Name, at: &mut At<'_
     project.command(at, "recv that lists", &recv, forget)?;
     project.command(at, "recv", &recv, one_more)?;
     project.command(at, "status", &["status"], || Ok(()))?;
-    // What it sends is received by the next one.
+    // The next command receives this message.
     let send = ["send", "--to", mailbox_name, "--as", "lead", "-m", "done"];
     project.command(at, "send", &send, || take(spool, mailbox))
 }

@@ -1,5 +1,5 @@
-//! How the cost of one operation, a start and memory grow with what lies in the queue: messages of one
-//! mailbox, mailboxes, files of a drop box, lines of the event log.
+//! Measures how the cost of an operation, a start and memory grow with the queue's content:
+//! messages of one mailbox, mailboxes, files of a drop box, lines of the event log.
 
 mod boxes;
 mod log;
@@ -13,7 +13,7 @@ use crate::support::{Outcome, go_on};
 
 type Part = (&'static str, fn(&mut Points) -> Outcome<()>);
 
-/// The parts, a chart or two each. What leaves most behind comes last.
+/// The parts, one or two charts each. Parts that leave most files behind come last.
 const PARTS: [Part; 4] = [
     ("log", log::run),
     ("mailboxes", mailboxes::run),

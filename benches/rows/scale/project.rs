@@ -1,4 +1,4 @@
-//! A project with a queue, the commands that are run in it, and its watcher.
+//! A project with a queue, the commands run in it, and its watcher.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,12 +14,12 @@ use crate::support::points::At;
 use crate::support::process::{Guard, watcher};
 use crate::support::{Outcome, go_on, micros, now_ns, place};
 
-/// How often a command is started for one point.
+/// Starts of a command for one point.
 const STARTS: usize = 9;
-/// How often the watcher is.
+/// Starts of the watcher for one point.
 const WATCHER_STARTS: usize = 3;
 
-/// A project that vanishes with its owner. Its files are not synced, neither by the commands nor here.
+/// A project that is removed when dropped. Neither the commands nor the bench sync its files.
 pub struct Project {
     home: TempDir,
     /// `tmpfs` or `disk`.
@@ -28,7 +28,7 @@ pub struct Project {
 }
 
 impl Project {
-    /// Where there is room for so many bytes.
+    /// Chooses a place with room for this many bytes.
     pub fn new(bytes: u64) -> Outcome<Self> {
         let ensemble = place::beside_this_program()?.join("ensemble");
         if !ensemble.is_file() {
@@ -53,18 +53,18 @@ impl Project {
         self.home().join(".ensemble/logs")
     }
 
-    /// The queue as a process finds it that has just begun.
+    /// Opens the queue as a newly started process does.
     pub fn spool(&self) -> Outcome<Spool> {
         Ok(Spool::open(&self.queue(), options())?)
     }
 
-    /// A mailbox as anybody may make it. (`add_mailbox` compares with all others.)
+    /// Makes a mailbox without `add_mailbox`, which compares the name with all others.
     pub fn mailbox(&self, name: &str) -> Outcome<Name> {
         std::fs::create_dir(self.queue().join("mailbox").join(name))?;
         Ok(Name::new(name)?)
     }
 
-    /// The time and the memory of a command. `before` comes before each start.
+    /// Time and memory of a command. `before` runs before each start.
     pub fn command(
         &self,
         at: &mut At<'_>,
@@ -91,12 +91,13 @@ impl Project {
         command
     }
 
-    /// The time from the watcher's start until it is ready, and its memory by then; the last one goes on.
+    /// Time from the watcher's start until it is ready, and its memory then. The last watcher keeps
+    /// running.
     pub fn watcher(&self, at: &mut At<'_>) -> Outcome<Guard> {
         let (mut times, mut last) = (Vec::new(), None);
         for _ in 0..WATCHER_STARTS {
             go_on()?;
-            // One at a time: the one before ends here.
+            // Only one watcher at a time: the previous one ends here.
             drop(last.take());
             let began = now_ns();
             last = Some(watcher(self.home())?);
@@ -115,7 +116,7 @@ fn options() -> Options {
     options
 }
 
-/// The microseconds that something takes.
+/// Microseconds that a call takes.
 pub fn timed<T>(work: impl FnOnce() -> Outcome<T>) -> Outcome<(f64, T)> {
     let began = now_ns();
     let done = work()?;

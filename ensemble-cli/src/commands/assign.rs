@@ -8,6 +8,7 @@ use ensemble_core::Error;
 use ensemble_core::driver::{Assigned, Ended, Order};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, MessageId, Name};
+use ensemble_core::requests::Gated;
 use serde_json::json;
 
 use super::ping::not_ready;
@@ -77,7 +78,7 @@ impl Arguments {
         let order = self.order(context, &queue, &mut worker)?;
         let task = order.task.clone();
         let waiter = worker.waiter(context)?;
-        let assigner = assigner(context, &spool, queue.ledger(), &*recorder)?;
+        let assigner = assigner(context, &spool, queue.request_store(), &*recorder)?;
         let deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         // A running watcher tells of new mail by itself.
         let nudge = Watcher::look(context.project()?).holder.is_none();
@@ -131,9 +132,7 @@ impl Arguments {
         let task = self.task.clone().unwrap_or_else(|| MessageId::generate().to_string());
         let kind = Name::new("task").map_err(Error::from)?;
         let mut envelope = Envelope::new(worker.mailbox.clone(), String::new()).with_kind(kind);
-        if let Some(sender) = context.agent()? {
-            envelope = envelope.from(sender);
-        }
+        envelope = envelope.from(context.actor()?);
         let envelope = match queue.directory() {
             Some(spool) => fill(spool, envelope, content)?,
             None => fill_for_servers(envelope, content)?,
@@ -155,15 +154,15 @@ impl Arguments {
     ) -> Outcome {
         let (mailbox, message) = (delivered.mailbox.clone(), delivered.message.clone());
         let root = queue.directory().map(|spool| spool.root().to_owned());
-        let mut tracker = Tracker::new(queue.ledger(), root, mailbox, message, None);
+        let mut tracker = Tracker::new(&**queue, root, mailbox, message, None);
         let reached = tracker.wait(Receipt::Settled, deadline);
-        let data = json!({
-            "task_id": delivered.task, "worker_id": delivered.worker, "attempt": delivered.attempt,
-        });
-        let actor = delivered.worker.as_str();
+        let ends = context.project()?.task_ends();
         match reached {
             Ok(Receipt::Settled) => {
-                recorder.record("task_complete", actor, data);
+                let known = queue.peek(&delivered.mailbox, &delivered.message);
+                if let Ok(envelope) = known {
+                    ends.settled(&envelope, &delivered.worker, recorder)?;
+                }
                 self.print(context, "settled", delivered)
             }
             Ok(_) => {
@@ -171,7 +170,11 @@ impl Arguments {
                 Err(self.late("acked"))
             }
             Err(failure) => {
-                recorder.record("task_failed", actor, data);
+                // A directory's dead letter is recorded by whoever has buried it.
+                let known = queue.peek(&delivered.mailbox, &delivered.message);
+                if let (Ok(envelope), None) = (known, queue.directory()) {
+                    ends.died(&envelope, &delivered.worker, &failure.text(), recorder)?;
+                }
                 Err(failure)
             }
         }
@@ -198,8 +201,8 @@ impl Arguments {
 
 /// A task whose plan is not approved cannot be assigned yet.
 fn gated(error: Error) -> Failure {
-    match error {
-        Error::Gated(_) => Failure::new(Exit::Busy, error.to_string()),
-        other => other.into(),
+    match error.area::<Gated>() {
+        Some(_) => Failure::from(error).with_exit(Exit::Busy),
+        None => error.into(),
     }
 }

@@ -4,13 +4,16 @@ use std::path::{Path, PathBuf};
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::message::Name;
+use ensemble_core::pane::Deferral;
 use ensemble_core::tmux::Server;
+use ensemble_watch::members;
 use ensemble_watch::panes::{self, PaneEntry};
+use ensemble_watch::project::Project;
 use serde_json::json;
 
 use crate::completion;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome};
+use crate::exit::{Failure, Outcome, say};
 use crate::queue::Queue;
 
 /// A pane of tmux, as flags.
@@ -100,7 +103,27 @@ impl PaneFlags {
         let project = context.project()?;
         project.ensure_state()?;
         panes::write(&project.panes(), &entry)?;
+        warn_if_absent(project, &entry);
         Ok(entry)
+    }
+}
+
+/// Says so if the agent of a pane does not run in it: mail is announced once it does. A pane that
+/// cannot be looked at now is left to the watcher.
+pub(super) fn warn_if_absent(project: &Project, entry: &PaneEntry) {
+    let looked = || -> Outcome<Option<Deferral>> {
+        let profile = project.profiles()?.get(&entry.provider)?;
+        let server = Server::brief(entry.binding.socket.clone());
+        let mut pane = entry.open(server, profile, &project.sources(), &project.locks())?;
+        Ok(pane.diagnose()?.deferral)
+    };
+    let (provider, id) = (&entry.provider, &entry.binding.id);
+    if members::is_script(provider) {
+        return;
+    }
+    if let Ok(Some(Deferral::BareShell { command } | Deferral::OtherProgram { command })) = looked()
+    {
+        say(&format!("warning: no {provider} runs in pane {id} yet: {command} does"));
     }
 }
 

@@ -1,6 +1,7 @@
 //! `ensemble board`: the blackboard as a whole.
 
 use ensemble_core::Error;
+use ensemble_core::board::BoardError;
 use ensemble_core::board::{self, Board, Control, State, Status, Violation};
 use serde_json::{Value, json};
 
@@ -138,17 +139,18 @@ struct Validate {
 impl Validate {
     fn run(self, context: &Context) -> Outcome {
         let board = context.board()?;
-        let violations = match board.read() {
+        let violations = match board.read().map_err(Error::into_area) {
             Ok(state) if self.files => {
                 let project = board.project().to_owned();
                 board::missing_files(&state, |path| project.join(path).exists())
             }
             Ok(_) => Vec::new(),
-            Err(Error::Invalid { violations, .. }) => violations,
-            Err(Error::Malformed { field, detail, .. }) => {
+            Err(Ok(BoardError::Invalid { violations, .. })) => violations,
+            Err(Err(Error::Malformed { field, detail, .. })) => {
                 vec![Violation { path: field, problem: detail }]
             }
-            Err(other) => return Err(other.into()),
+            Err(Ok(other)) => return Err(Error::from(other).into()),
+            Err(Err(other)) => return Err(other.into()),
         };
         if context.out.is_json() {
             let valid = violations.is_empty();

@@ -32,9 +32,9 @@ pub(crate) struct Arguments {
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let queue = Queue::open(context)?;
-        let sender = context.agent()?;
+        let sender = context.actor()?;
         let mut recipients = queue.mailboxes()?;
-        recipients.retain(|name| Some(name) != sender.as_ref());
+        recipients.retain(|name| *name != sender);
         let Some(first) = recipients.first() else {
             return Err(Failure::refused("there is no other mailbox to send to"));
         };
@@ -46,9 +46,7 @@ impl Arguments {
         if let Some(id) = self.id {
             envelope = envelope.with_id(id);
         }
-        if let Some(sender) = sender {
-            envelope = envelope.from(sender);
-        }
+        envelope = envelope.from(sender);
         let envelope = match queue.directory() {
             Some(spool) => fill(spool, envelope, content)?,
             None => fill_for_servers(envelope, content)?,

@@ -6,12 +6,11 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ensemble_core::Error;
+use ensemble_core::broker::UnreadMail;
 use ensemble_core::durable::FileLock;
-use ensemble_core::message::Name;
 use ensemble_core::proto::request::AtExpiry;
 use ensemble_core::reaper::PASS_VARIABLE;
 use ensemble_core::roster::Member;
-use ensemble_core::spool::UnreadMail;
 use ensemble_core::tmux::PaneSigns;
 use ensemble_watch::project::Project;
 use ensemble_watch::team::Team;
@@ -27,8 +26,6 @@ use crate::queue::Queue;
 
 /// What the agents are told if nothing else is said.
 const REASON: &str = "The team is going down. Please shut down gracefully.";
-/// Who acts where nobody of the team does.
-const OPERATOR: &str = "operator";
 /// How long the watcher may take to stop.
 const WATCHER_PATIENCE: Duration = Duration::from_secs(20);
 /// Where a run goes on that was begun in a pane which it must close.
@@ -68,10 +65,7 @@ impl Arguments {
         }
         let project = context.project()?;
         let spool = context.spool()?;
-        let from = match context.agent()? {
-            Some(agent) => agent,
-            None => Name::new(OPERATOR).map_err(Error::from)?,
-        };
+        let from = context.actor()?;
         let farewell = Farewell {
             context,
             from: from.clone(),

@@ -1,7 +1,7 @@
 //! `ensemble fsck`: is every file where its name says?
 
-use ensemble_core::Error;
 use ensemble_core::board::Board;
+use ensemble_core::board::is_missing;
 use ensemble_core::dropbox::{DROP_BOXES, DropBox, Routes};
 use ensemble_core::event_log::read_all;
 use ensemble_core::spool::{Finding, Repair};
@@ -77,7 +77,7 @@ impl Arguments {
     fn worktrees(&self, context: &Context, notes: &mut Vec<Note>) -> Outcome<Vec<Left>> {
         let project = context.project()?;
         let board = match Board::find(project.root(), context.board_options(project)?) {
-            Err(Error::NoBoard { .. }) => return Ok(Vec::new()),
+            Err(error) if is_missing(&error) => return Ok(Vec::new()),
             other => other?,
         };
         if !project.root().join(board.worktrees()).exists() {

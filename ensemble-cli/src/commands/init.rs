@@ -22,7 +22,8 @@ const CONFIG: &str = include_str!("ensemble.yaml");
 /// Create a queue, its state directory and a configuration to edit
 ///
 /// Makes the mailboxes `conductor` and `dispatch`, `.ensemble/` for logs and state, and a
-/// commented `ensemble.yaml`. What exists already is left as it is.
+/// commented `ensemble.yaml`. A `.gitignore` in `queue/` and in `.ensemble/` keeps both out of git. What
+/// exists already is left as it is.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble init && ensemble mailbox add worker-1")]
 pub(crate) struct Arguments {
@@ -47,6 +48,7 @@ impl Arguments {
                 Err(error) => return Err(error.into()),
             }
         }
+        project.keep_out_of_git()?;
         let config = project.state.with_file_name(CONFIG_FILE);
         let config_created = write_config(&config)?;
         write_schema(&project)?;

@@ -7,18 +7,18 @@ use ensemble_core::Error;
 use ensemble_core::contract::{self, EscalationReport, Instruction, Reading};
 use ensemble_core::driver::{Batch, Batches, Conductor};
 use ensemble_core::env::SystemClock;
-use ensemble_core::message::Name;
 use ensemble_core::proto::patience::CONDUCTOR_PATIENCE;
 use ensemble_watch::doorbell::Waiter;
 use serde_json::json;
 
 use super::send::content_of;
 use crate::context::Context;
-use crate::exit::{Exit, Failure, Outcome};
+use crate::exit::{Failure, Outcome};
 use crate::{args, text};
 
-/// Who instructs if nobody said who is asking.
-const ACTOR_DEFAULT: &str = "conductor";
+/// What an instruction needs.
+const INSTRUCTION_HINT: &str = "write `type: start_workers`, `tasks:`, and for each task `- id: …` and \
+     `instruction: …`; `ensemble schema instruction` has all fields";
 
 /// Hand tasks to Dispatch, and wait to be told what became of them
 ///
@@ -54,10 +54,7 @@ impl Arguments {
             batches: Batches::new(&project.queue, &project.state, durability),
             clock: &SystemClock,
             recorder: &*recorder,
-            actor: match context.agent()? {
-                Some(agent) => agent,
-                None => Name::new(ACTOR_DEFAULT).map_err(Error::from)?,
-            },
+            actor: context.actor()?,
         };
         // Listened to before anything can answer.
         let waiter = Waiter::new(&[project.queue.join("reports")]);
@@ -124,10 +121,9 @@ pub(super) fn instruction_of(file: &Path) -> Outcome<Instruction> {
     match contract::read_as::<Instruction>(&text, file) {
         Ok(Reading::Whole(instruction)) => Ok(instruction),
         Ok(Reading::Foreign) => {
-            let text = format!("{} has no tasks", file.display());
-            Err(Failure::new(Exit::Corrupt, text)
-                .with_hint("write `tasks:`, and for each `- id: …` and `instruction: …`"))
+            let text = format!("{} is no instruction", file.display());
+            Err(Failure::usage(text).with_hint(INSTRUCTION_HINT))
         }
-        Err(broken) => Err(Failure::new(Exit::Corrupt, broken.to_string())),
+        Err(broken) => Err(Failure::usage(broken.to_string()).with_hint(INSTRUCTION_HINT)),
     }
 }

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use ensemble_core::message::Name;
+use ensemble_core::roster::Member;
 use ensemble_core::tmux::Binding;
+use ensemble_watch::panes::PaneEntry;
 use ensemble_watch::team::{HowBrought, Plan};
 use serde_json::json;
 
@@ -52,6 +54,14 @@ impl Arguments {
         self.may_join(context, &binding)?;
         let brought = team.join(&self.plan(context)?, &binding)?;
         drop(lock);
+        let Member { name, mailbox, provider, .. } = &brought.member;
+        let entry = PaneEntry {
+            agent: name.clone(),
+            mailbox: mailbox.clone(),
+            provider: provider.clone(),
+            binding: binding.clone(),
+        };
+        super::bind::warn_if_absent(context.project()?, &entry);
         if brought.how == HowBrought::Running && !context.out.is_json() {
             let name = &brought.member.name;
             return context.out.line(format!("{name} has pane {} already", binding.id));

@@ -100,6 +100,8 @@ impl Arguments {
         }
         let (format, mode) = (self.format(context), self.mode.into());
         context.out.content(render(&linted, format, mode).as_bytes())?;
+        // Before what is said about them on stderr.
+        context.out.flush()?;
         if let Some(failure) = unreadable {
             return Err(failure);
         }

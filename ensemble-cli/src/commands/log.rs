@@ -44,6 +44,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
+    Record(super::log_record::Arguments),
     Replay(super::log_replay::Arguments),
     Report(super::log_report::Arguments),
 }
@@ -53,6 +54,7 @@ impl Arguments {
         match self.what.take() {
             Some(What::Report(report)) => return report.run(context),
             Some(What::Replay(replay)) => return replay.run(context),
+            Some(What::Record(record)) => return record.run(context),
             None => {}
         }
         let logs = context.project()?.logs();

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use ensemble_core::Error;
 use ensemble_core::board::Board;
+use ensemble_core::board::is_missing;
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::event_log::replay::{Difference, DifferenceKind, Disk, Replay};
+use ensemble_core::replay::{Difference, DifferenceKind, Disk, Replay};
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::Spool;
 use serde_json::json;
@@ -127,7 +128,7 @@ fn look(context: &Context) -> Outcome<Disk> {
         Err(error) => return Err(error.into()),
     }
     match Board::find(project.root(), context.board_options(project)?) {
-        Err(Error::NoBoard { .. }) => {}
+        Err(error) if is_missing(&error) => {}
         found => disk.add_board(&found?, project.root())?,
     }
     // Without a database there are no steps, which is not the same as not to have looked.

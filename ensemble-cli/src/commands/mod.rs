@@ -7,6 +7,7 @@ mod analyze;
 mod anomaly;
 mod assign;
 mod attach;
+mod attention;
 mod bind;
 mod board;
 mod bridge;
@@ -29,10 +30,12 @@ mod instruct;
 mod join;
 mod lint;
 mod log;
+mod log_record;
 mod log_replay;
 mod log_report;
 mod mailbox;
 mod man;
+#[cfg(feature = "mcp")]
 mod mcp;
 mod migrate;
 mod nudge;
@@ -77,12 +80,13 @@ use crate::context::Context;
 use crate::exit::Outcome;
 
 macro_rules! verbs {
-    ($($variant:ident => $module:ident,)*) => {
+    ($($(#[$condition:meta])? $variant:ident => $module:ident,)*) => {
         /// What to do.
         #[derive(Debug, clap::Subcommand)]
         pub(crate) enum Verb {
             $(
                 // Its help is that of its arguments.
+                $(#[$condition])?
                 #[allow(missing_docs, clippy::allow_attributes)]
                 $variant($module::Arguments),
             )*
@@ -92,9 +96,11 @@ macro_rules! verbs {
             /// One verb as the parser needs it; `None` if there is no such verb.
             pub(crate) fn described(name: &str) -> Option<clap::Command> {
                 // A verb is called as its module is.
-                $(if name == stringify!($module) {
-                    let command = clap::Command::new(stringify!($module));
-                    return Some(<$module::Arguments as clap::Args>::augment_args(command));
+                $($(#[$condition])? {
+                    if name == stringify!($module) {
+                        let command = clap::Command::new(stringify!($module));
+                        return Some(<$module::Arguments as clap::Args>::augment_args(command));
+                    }
                 })*
                 None
             }
@@ -102,7 +108,7 @@ macro_rules! verbs {
             /// Does it.
             pub(crate) fn run(self, context: &Context) -> Outcome {
                 match self {
-                    $(Self::$variant(arguments) => arguments.run(context),)*
+                    $($(#[$condition])? Self::$variant(arguments) => arguments.run(context),)*
                 }
             }
         }
@@ -146,6 +152,7 @@ verbs! {
     Prompt => prompt,
     Step => step,
     Report => report,
+    #[cfg(feature = "mcp")]
     Mcp => mcp,
     Request => request,
     Plan => plan,
@@ -180,5 +187,5 @@ pub(crate) fn watcher_runs(project: &Project) -> bool {
 
 /// Who says something on the blackboard.
 pub(crate) fn reporter(context: &Context) -> Outcome<String> {
-    Ok(context.agent()?.map_or_else(|| "a person".to_owned(), |agent| agent.to_string()))
+    Ok(context.actor()?.to_string())
 }

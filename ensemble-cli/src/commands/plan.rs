@@ -70,7 +70,7 @@ struct Submit {
 
 impl Submit {
     fn run(self, context: &Context) -> Outcome {
-        let from = context.agent_required()?;
+        let from = context.actor()?;
         let content = content_of(&self.file)?;
         if content.trim_ascii().is_empty() {
             return Err(Failure::usage("the plan is empty"));

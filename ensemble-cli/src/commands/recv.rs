@@ -11,7 +11,7 @@ use ensemble_watch::doorbell::Waiter;
 use serde_json::json;
 
 use crate::context::Context;
-use crate::exit::{Failure, Outcome, say};
+use crate::exit::{Failure, Outcome, plan_hint, say};
 use crate::interrupt::Interrupt;
 use crate::output::{FAINT, Output, STRONG};
 use crate::queue::Queue;
@@ -98,17 +98,20 @@ impl Arguments {
 
 /// Why there is nothing: perhaps something waits, but not for this agent yet.
 fn nothing(queue: &Queue, mailbox: &Name, agent: &Name) -> Outcome<Failure> {
-    let gated: Vec<String> = queue
-        .ledger()
-        .gated(mailbox, agent)?
+    let gates = queue.request_store().gated(mailbox, agent)?;
+    let gated: Vec<String> = gates
         .iter()
         .map(|gate| format!("task {} is gated: {}", gate.task_id, gate.advice()))
         .collect();
     let nothing = format!("nothing waits in mailbox `{mailbox}`");
-    Ok(Failure::nothing(match gated.as_slice() {
+    let failure = Failure::nothing(match gated.as_slice() {
         [] => nothing,
         gated => format!("{nothing} that {agent} may take: {}", gated.join("; ")),
-    }))
+    });
+    Ok(match gates.iter().find_map(plan_hint) {
+        Some(hint) => failure.with_hint(hint),
+        None => failure,
+    })
 }
 
 /// A message of another program may ask or decide something. Whatever becomes of that, the message
@@ -116,7 +119,7 @@ fn nothing(queue: &Queue, mailbox: &Name, agent: &Name) -> Outcome<Failure> {
 fn correlate(context: &Context, queue: &Queue, envelope: &Envelope) {
     let correlated = context.project().and_then(|project| Ok(project.kinds()?));
     let correlated = correlated.and_then(|kinds| {
-        Ok(Requests::new(queue.ledger()).with_kinds(kinds).correlate(envelope)?)
+        Ok(Requests::new(queue.request_store()).with_kinds(kinds).correlate(envelope)?)
     });
     match correlated {
         Ok(Correlation::Refused(refusal)) => say(&refusal.to_string()),

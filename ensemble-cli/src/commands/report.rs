@@ -104,6 +104,9 @@ impl Arguments {
         let file = format!("{}-completed.yaml", file_stem(&self.task));
         let text = drop::lint(context.project()?, &report, &file, &self.checks)?;
         let file = drop::land(context.project()?, &file, &text)?;
+        let (spool, recorder) = (context.spool()?, context.recorder()?);
+        let ends = context.project()?.task_ends();
+        ends.reported(&spool, &report, text.as_bytes(), &*recorder)?;
         if context.out.is_json() {
             return context.out.object(&json!({
                 "task_id": self.task, "status": status.as_str(), "worker_id": report.worker_id,

@@ -129,7 +129,7 @@ impl Shutdown {
     fn run(self, context: &Context) -> Outcome {
         let farewell = Farewell {
             context,
-            from: context.agent_required()?,
+            from: context.actor()?,
             reason: self.reason,
             deadline: if self.force { Some(Duration::ZERO) } else { self.deadline },
             on_silence: if self.force {
@@ -178,7 +178,7 @@ struct AskFor {
 
 impl AskFor {
     fn run(self, context: &Context) -> Outcome {
-        let from = context.agent_required()?;
+        let from = context.actor()?;
         let content = match self.content.as_str() {
             "-" => content_of(Path::new("-"))?,
             text => text.as_bytes().to_owned(),
@@ -206,7 +206,7 @@ struct Cancel {
 
 impl Cancel {
     fn run(self, context: &Context) -> Outcome {
-        let by = context.agent_required()?;
+        let by = context.actor()?;
         let queue = Queue::open(context)?;
         let cancelled = requests(context, &queue)?.cancel(&self.id, &by, &self.reason);
         decided(context, &cancelled.map_err(|error| refused(context, error))?)

@@ -43,7 +43,7 @@ impl Answer {
         comment: &str,
         kind: Option<&str>,
     ) -> Outcome {
-        let by = context.agent_required()?;
+        let by = context.actor()?;
         let queue = Queue::open(context)?;
         let requests = requests(context, &queue)?;
         if let Some(wanted) = kind

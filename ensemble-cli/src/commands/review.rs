@@ -6,6 +6,7 @@ use ensemble_core::contract::{self, Finding, Reading, Report, Review, Severity, 
 use ensemble_core::driver::{ReviewCount, file_stem};
 use ensemble_core::durable::Dir;
 use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::message::Name;
 use serde_json::json;
 
 use crate::context::Context;
@@ -26,6 +27,7 @@ const REPORT_BYTES_MAX: usize = 1024 * 1024;
 /// conductor decides.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
+  ensemble review task-7 --start --as worker-2
   ensemble review task-7 --status approved --as worker-2
   ensemble review task-7 --status needs_fix --as worker-2 \\
       --finding 'HIGH src/auth.rs:45: the token is logged => log its length'")]
@@ -34,8 +36,11 @@ pub(crate) struct Arguments {
     #[arg(value_name = "TASK", value_parser = args::header)]
     task: String,
     /// Whether the work can stay
-    #[arg(long, required_unless_present = "lift")]
+    #[arg(long, required_unless_present_any = ["lift", "start"])]
     status: Option<Says>,
+    /// Say in the log that the review begins; the verdict follows with `--status`
+    #[arg(long, conflicts_with_all = ["status", "findings", "summary", "lift"])]
+    start: bool,
     /// `[SEVERITY] PATH:LINE: WHAT IS WRONG [=> WHAT TO DO]`; may be repeated
     #[arg(long = "finding", value_name = "FINDING")]
     findings: Vec<String>,
@@ -60,8 +65,11 @@ enum Says {
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let Some(status) = self.status else { return self.lift(context) };
+        if self.lift {
+            return self.lift(context);
+        }
         let reviewer = context.agent_required()?;
+        let Some(status) = self.status else { return self.start(context, &reviewer) };
         let verdict = match status {
             Says::Approved => Verdict::Approved,
             Says::NeedsFix => Verdict::NeedsFix,
@@ -87,15 +95,11 @@ impl Arguments {
     fn check(
         &self,
         context: &Context,
-        reviewer: &ensemble_core::message::Name,
+        reviewer: &Name,
         verdict: Verdict,
         findings: &[Finding],
     ) -> Outcome {
-        let author = author(context, &self.task)?;
-        if author.as_deref() == Some(reviewer.as_str()) {
-            let text = format!("{reviewer} has done {} and cannot review it", self.task);
-            return Err(Failure::refused(text).with_hint("another agent reviews it"));
-        }
+        self.is_not_by(context, reviewer)?;
         let example = "--finding 'HIGH src/auth.rs:45: the token is logged => log its length'";
         if verdict == Verdict::NeedsFix && findings.is_empty() {
             return Err(Failure::usage("`needs_fix` needs a finding").with_hint(example));
@@ -136,6 +140,28 @@ impl Arguments {
             Some(other) if other != reviewer => format!("{stem}.{reviewer}-review.yaml"),
             _ => plain,
         })
+    }
+
+    fn start(&self, context: &Context, reviewer: &Name) -> Outcome {
+        self.is_not_by(context, reviewer)?;
+        let recorder = context.recorder()?;
+        let count = context.project()?.reviews().begin(&self.task, reviewer, &*recorder)?;
+        if context.out.is_json() {
+            return context.out.object(&json!({
+                "task_id": self.task, "reviewer": reviewer, "cycles": count.cycles,
+            }));
+        }
+        context.out.line(format!("{reviewer} reviews {}", text::one_line(&self.task)))
+    }
+
+    /// Refuses a review of one's own work.
+    fn is_not_by(&self, context: &Context, reviewer: &Name) -> Outcome {
+        let author = author(context, &self.task)?;
+        if author.as_deref() == Some(reviewer.as_str()) {
+            let text = format!("{reviewer} has done {} and cannot review it", self.task);
+            return Err(Failure::refused(text).with_hint("another agent reviews it"));
+        }
+        Ok(())
     }
 
     fn lift(&self, context: &Context) -> Outcome {

@@ -5,7 +5,6 @@ use ensemble_core::message::EnvelopeFile;
 use ensemble_core::steps::{Notice, Plan};
 use ensemble_watch::project::Config;
 use schemars::Schema;
-use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
@@ -48,6 +47,7 @@ enum What {
     Plan,
     /// What an orchestrator is told of its steps
     Notice,
+    #[cfg(feature = "mcp")]
     /// The arguments of each tool of `ensemble mcp`
     Tools,
 }
@@ -67,11 +67,12 @@ impl Arguments {
             What::Message => print(context, "message", schemars::schema_for!(EnvelopeFile)),
             What::Plan => print(context, "plan of steps", schemars::schema_for!(Plan)),
             What::Notice => print(context, "notice of a step queue", schemars::schema_for!(Notice)),
+            #[cfg(feature = "mcp")]
             What::Tools => {
                 let tools = crate::mcp::schemas();
-                let tools: serde_json::Map<String, Value> =
+                let tools: serde_json::Map<String, serde_json::Value> =
                     tools.into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect();
-                context.out.content(format!("{:#}\n", json!(tools)).as_bytes())
+                context.out.content(format!("{:#}\n", serde_json::json!(tools)).as_bytes())
             }
         }
     }

@@ -90,8 +90,8 @@ impl Arguments {
             return self.send_to_servers(context, &options);
         }
         let spool = context.spool()?;
-        let sender = context.agent()?;
-        let recipients = self.recipients(&spool, sender.as_ref())?;
+        let sender = context.actor()?;
+        let recipients = self.recipients(&spool, &sender)?;
         let content = self.content()?;
         let envelope = self.envelope(&spool, &recipients[0], sender, content)?;
         let log = match self.wait {
@@ -159,10 +159,10 @@ impl Arguments {
     }
 
     /// Every recipient once, all of them known.
-    fn recipients(&self, spool: &Spool, sender: Option<&Name>) -> Outcome<Vec<Name>> {
+    fn recipients(&self, spool: &Spool, sender: &Name) -> Outcome<Vec<Name>> {
         if self.broadcast {
             let mut all = spool.mailboxes()?;
-            all.retain(|name| Some(name) != sender);
+            all.retain(|name| name != sender);
             let nobody = || Failure::refused("there is no other mailbox to send to");
             return if all.is_empty() { Err(nobody()) } else { Ok(all) };
         }
@@ -205,23 +205,21 @@ impl Arguments {
         &self,
         spool: &Spool,
         to: &Name,
-        sender: Option<Name>,
+        sender: Name,
         content: Vec<u8>,
     ) -> Outcome<Envelope> {
         fill(spool, self.headers(to, sender), content)
     }
 
     /// The message without its content.
-    fn headers(&self, to: &Name, sender: Option<Name>) -> Envelope {
+    fn headers(&self, to: &Name, sender: Name) -> Envelope {
         let mut envelope = Envelope::new(to.clone(), String::new())
             .with_kind(self.kind.clone())
             .with_priority(self.priority);
         if let Some(id) = &self.id {
             envelope = envelope.with_id(id.clone());
         }
-        if let Some(sender) = sender {
-            envelope = envelope.from(sender);
-        }
+        envelope = envelope.from(sender);
         envelope.task_id.clone_from(&self.task);
         envelope.attempt = self.attempt;
         envelope.correlation_id.clone_from(&self.correlation);

@@ -6,7 +6,7 @@ use ensemble_core::message::Name;
 use ensemble_watch::project::AgentConfig;
 use ensemble_watch::team::{HowBrought, Plan};
 
-use super::up::{Session, open, report};
+use super::up::{Session, open, report, require_programs};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 
@@ -44,6 +44,7 @@ impl Arguments {
         let spool = context.spool()?;
         let team = open(context, &spool)?;
         let plan = self.plan(context)?;
+        require_programs(&team, std::slice::from_ref(&plan))?;
         let lock = team.lock()?;
         let session = Session::start(context, &team)?;
         let brought = team.bring_up(&plan)?;

@@ -9,10 +9,13 @@ use ensemble_core::Error;
 use ensemble_core::durable::FileLock;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Name;
+use ensemble_core::roster::State;
 use ensemble_core::spool::{Glance, Overflow};
+use ensemble_watch::members;
 use ensemble_watch::project::Project;
 use serde_json::{Value, json};
 
+use super::attention::{self, Overdue};
 use crate::context::Context;
 use crate::exit::{Outcome, say};
 use crate::output::{FAINT, GOOD, WARNING};
@@ -28,7 +31,8 @@ const SHOWN_DEPTH_MAX: usize = 6;
 
 /// Show the mailboxes, the watcher and what it could not deliver
 ///
-/// With `--json`, one object a mailbox and then one about the watcher.
+/// The first line warns of mail that has waited for an idle agent for over 30 s, and of a watcher that
+/// does not run. With `--json`, one object a mailbox and then one about the watcher.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {}
 
@@ -38,9 +42,11 @@ impl Arguments {
         let project = context.project()?;
         let watcher = Watcher::look(project);
         if context.out.is_json() {
-            print_json(context, &queue, &watcher)
+            print_json(context, &look(&queue)?, &watcher)
         } else {
-            print_mailboxes(context, &queue)?;
+            let mailboxes = look(&queue)?;
+            attention::print(context, watcher.runs(), &watcher.overdue(project, &mailboxes))?;
+            print_mailboxes(context, &mailboxes)?;
             context.out.line("")?;
             print_watcher(context, &watcher)
         }
@@ -80,21 +86,63 @@ impl Watcher {
     }
 }
 
+impl Watcher {
+    pub(super) const fn runs(&self) -> bool {
+        self.holder.is_some()
+    }
+
+    /// What it last said of its nudges to an agent.
+    pub(super) fn why_not_told(&self, agent: &Name) -> Option<String> {
+        let row = self.told().find(|row| row["agent"] == agent.as_str())?;
+        let deferred = row["deferred"]["detail"].as_str().map(|why| format!("not notified: {why}"));
+        let nudges = row["nudges"].as_u64().filter(|nudges| *nudges > 0);
+        deferred.or_else(|| Some(format!("notified {}", plural(nudges?, "time"))))
+    }
+
+    /// The agents it notifies, in its own words.
+    fn told(&self) -> impl Iterator<Item = &Value> {
+        let rows =
+            self.status.as_ref().filter(|_| self.runs()).and_then(|s| s["agents"].as_array());
+        rows.into_iter().flatten()
+    }
+
+    /// The idle agents whose mail has waited for too long, as far as a running watcher has seen.
+    fn overdue(&self, project: &Project, mailboxes: &[Row]) -> Vec<Overdue> {
+        let seen = members::last_observed(&project.watch_status());
+        let is_idle =
+            |agent: &str| seen.iter().any(|o| o.agent.as_str() == agent && o.state == State::Idle);
+        let overdue = |row: &Value| {
+            let (agent, mailbox) = (row["agent"].as_str()?, row["mailbox"].as_str()?);
+            let (name, glance, _) = mailboxes.iter().find(|(name, ..)| name.as_str() == mailbox)?;
+            let waited = attention::waited(glance);
+            if !is_idle(agent) || !attention::is_overdue(waited) {
+                return None;
+            }
+            let agent = Name::new(agent).ok()?;
+            let why = self.why_not_told(&agent);
+            let waited_seconds = waited?.as_secs();
+            Some(Overdue { agent, mailbox: name.clone(), waited_seconds, why })
+        };
+        self.told().filter_map(overdue).collect()
+    }
+}
+
 fn read_status(path: &Path) -> Option<Value> {
     let mut text = String::new();
     File::open(path).ok()?.take(WATCH_BYTES_MAX).read_to_string(&mut text).ok()?;
     serde_json::from_str(&text).ok()
 }
 
-fn print_json(context: &Context, queue: &Queue, watcher: &Watcher) -> Outcome {
-    for (name, glance, overflow) in look(queue)? {
+fn print_json(context: &Context, mailboxes: &[Row], watcher: &Watcher) -> Outcome {
+    let overdue = watcher.overdue(context.project()?, mailboxes);
+    for (name, glance, overflow) in mailboxes {
         let mut object = json!({ "mailbox": name });
         for (key, value) in
             serde_json::to_value(&glance).unwrap_or_default().as_object().into_iter().flatten()
         {
             object[key] = value.clone();
         }
-        object["oldest_seconds"] = json!(oldest(&glance).map(|age| age.as_secs()));
+        object["oldest_seconds"] = json!(oldest(glance).map(|age| age.as_secs()));
         object["overflow"] = json!(overflow);
         object["counted_up_to"] = json!(COUNT_MAX);
         context.out.object(&object)?;
@@ -104,16 +152,16 @@ fn print_json(context: &Context, queue: &Queue, watcher: &Watcher) -> Outcome {
             "running": watcher.holder.is_some(),
             "holder": watcher.holder,
             "status": watcher.status,
+            "overdue": overdue,
         }
     }))
 }
 
-fn print_mailboxes(context: &Context, queue: &Queue) -> Outcome {
-    let mailboxes = look(queue)?;
+fn print_mailboxes(context: &Context, mailboxes: &[Row]) -> Outcome {
     if mailboxes.is_empty() {
         return context.out.line("no mailbox yet: `ensemble mailbox add NAME` makes one");
     }
-    let row = |(name, glance, overflow): &(Name, Glance, Option<Overflow>)| {
+    let row = |(name, glance, overflow): &Row| {
         vec![
             name.to_string(),
             counted(glance.waiting),
@@ -130,7 +178,10 @@ fn print_mailboxes(context: &Context, queue: &Queue) -> Outcome {
     )
 }
 
-fn look(queue: &Queue) -> Outcome<Vec<(Name, Glance, Option<Overflow>)>> {
+/// A mailbox.
+type Row = (Name, Glance, Option<Overflow>);
+
+fn look(queue: &Queue) -> Outcome<Vec<Row>> {
     let mut all = Vec::new();
     for name in queue.mailboxes()? {
         let glance = match queue.glance(&name, COUNT_MAX) {

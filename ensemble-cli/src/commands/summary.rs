@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ensemble_core::Error;
+use ensemble_core::collect::Limits;
 use ensemble_core::contract::{Rule, Summary};
 use ensemble_core::driver::{Batch, Batches, Dispatcher, SUMMARY_PATH, Told, batch_of};
 use ensemble_core::env::SystemClock;
 use ensemble_core::message::Name;
-use ensemble_core::proto::collect::Limits;
 use ensemble_watch::doorbell::Waiter;
 use serde_json::json;
 
@@ -16,9 +16,6 @@ use super::instruct;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::{args, text};
-
-/// Who collects if nobody said who is asking.
-const ACTOR_DEFAULT: &str = "dispatch";
 
 /// Gather the reports of a batch and tell the conductor, once
 ///
@@ -63,12 +60,10 @@ impl Arguments {
             spool: &spool,
             batches: Batches::new(&project.queue, &project.state, durability),
             reviews: project.reviews(),
+            ends: project.task_ends(),
             clock: &SystemClock,
             recorder: &*recorder,
-            actor: match context.agent()? {
-                Some(agent) => agent,
-                None => Name::new(ACTOR_DEFAULT).map_err(Error::from)?,
-            },
+            actor: context.actor()?,
         };
         let config = &project.config;
         let usual = Limits::default();

@@ -15,7 +15,8 @@ use ensemble_watch::members::{self, Observed};
 use ensemble_watch::project::Project;
 use serde_json::{Value, json};
 
-use super::status::{COUNT_MAX, counted};
+use super::attention::{self, Overdue};
+use super::status::{COUNT_MAX, Watcher, counted};
 use crate::completion;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
@@ -29,10 +30,13 @@ const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Show the team: who is up, what each is doing, and how that is known
 ///
-/// States: idle, working, waiting (for somebody's decision), blocked (by a dialog), limited, shutdown,
-/// gone (it should be up and is not). They come from what can be seen now: the roster, the pane, the
-/// leases, pending requests; never from what an agent has said of itself. Since when is what the
-/// running watcher has seen.
+/// States: idle, working, starting, waiting (for a decision), blocked (by a dialog), limited, unknown
+/// (its screen is none that its profile knows), shutdown, gone (it should be up and is not). They come
+/// from what can be seen now: the roster, the pane, the leases, pending requests; never from what an
+/// agent has said of itself. Since when is what the running watcher has seen.
+///
+/// The first line warns of mail that has waited for an idle agent for over 30 s, and of a watcher that
+/// does not run.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble team --watch
@@ -53,25 +57,29 @@ struct Line {
     since: Option<Timestamp>,
     tasks: Vec<String>,
     unread: u64,
+    /// How long the oldest of them has waited.
+    waited: Option<Duration>,
     sign_of_life: Option<Timestamp>,
 }
 
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
+        let project = context.project()?;
         let lines = self.look(context)?;
         if !self.watch {
-            return print(context, &lines);
+            return print(context, &Watcher::look(project), &lines);
         }
-        let project = context.project()?;
         let waiter =
             Waiter::new(&[project.roster().dir().to_owned(), project.panes(), project.logs()]);
         let mut shown = Vec::new();
         loop {
             let lines = self.look(context)?;
-            let now: Vec<Value> = lines.iter().map(Line::lasting).collect();
+            let watcher = Watcher::look(project);
+            let mut now: Vec<Value> = lines.iter().map(Line::lasting).collect();
+            now.push(watcher.runs().into());
             if now != shown {
                 shown = now;
-                print(context, &lines)?;
+                print(context, &watcher, &lines)?;
                 if !context.out.is_json() {
                     context.out.line("")?;
                 }
@@ -98,7 +106,7 @@ impl Arguments {
         let observed = members::last_observed(&project.watch_status());
         let queue = overlooked(context)?;
         let is_one = |name: &Name| members.iter().any(|member| member.name == *name);
-        let duties = Duties::of(&*queue, queue.ledger(), is_one)?;
+        let duties = Duties::of(&*queue, queue.request_store(), is_one)?;
         let records = event_log::recent(&project.logs(), LOG_BYTES_MAX)?;
         let spoken = last_by_actor(&records);
         members
@@ -154,8 +162,9 @@ fn line(project: &Project, queue: &Queue, member: Member, seen: &Seen<'_>) -> Ou
     };
     let shown = signs.and_then(|pane| pane.active_at);
     let sign_of_life = spoken.get(member.name.as_str()).copied().max(shown);
-    let unread = queue.glance(&member.mailbox, COUNT_MAX).map_or(0, |glance| glance.waiting);
-    Ok(Line { member, presence, since, tasks, unread, sign_of_life })
+    let glance = queue.glance(&member.mailbox, COUNT_MAX).unwrap_or_default();
+    let (unread, waited) = (glance.waiting, attention::waited(&glance));
+    Ok(Line { member, presence, since, tasks, unread, waited, sign_of_life })
 }
 
 fn last_by_actor(records: &[Record]) -> BTreeMap<&str, Timestamp> {
@@ -163,8 +172,25 @@ fn last_by_actor(records: &[Record]) -> BTreeMap<&str, Timestamp> {
 }
 
 impl Line {
-    fn object(&self) -> Value {
+    /// Whether its mail has waited for too long although it has nothing else to do.
+    fn is_overdue(&self) -> bool {
+        self.presence.state == State::Idle && attention::is_overdue(self.waited)
+    }
+
+    fn overdue(&self, watcher: &Watcher) -> Option<Overdue> {
+        let agent = self.member.name.clone();
+        self.is_overdue().then(|| Overdue {
+            why: watcher.why_not_told(&agent),
+            mailbox: self.member.mailbox.clone(),
+            waited_seconds: self.waited.unwrap_or_default().as_secs(),
+            agent,
+        })
+    }
+
+    fn object(&self, watcher: &Watcher) -> Value {
         let mut object = self.lasting();
+        object["waited_seconds"] = json!(self.waited.map(|waited| waited.as_secs()));
+        object["watcher_running"] = watcher.runs().into();
         object["last_sign_of_life"] = json!(self.sign_of_life);
         object
     }
@@ -176,22 +202,24 @@ impl Line {
         json!({
             "agent": member.name, "role": member.role, "provider": member.provider,
             "state": presence.state, "since": since, "why": presence.why,
-            "tasks": tasks, "mailbox": member.mailbox, "unread": unread,
+            "tasks": tasks, "mailbox": member.mailbox, "unread": unread, "overdue": self.is_overdue(),
             "recorded": member.state, "generation": member.generation, "ended": member.ended,
             "pane": binding.map(|b| &b.id), "pid": binding.map(|b| b.pid),
         })
     }
 }
 
-fn print(context: &Context, lines: &[Line]) -> Outcome {
+fn print(context: &Context, watcher: &Watcher, lines: &[Line]) -> Outcome {
     let out = &context.out;
     if out.is_json() {
-        return lines.iter().try_for_each(|line| out.object(&line.object()));
+        return lines.iter().try_for_each(|line| out.object(&line.object(watcher)));
     }
+    let overdue: Vec<Overdue> = lines.iter().filter_map(|line| line.overdue(watcher)).collect();
+    attention::print(context, watcher.runs(), &overdue)?;
     let now = SystemClock.wall();
     let ago = |at: &Option<Timestamp>| at.map_or_else(|| "-".to_owned(), |at| age(now.since(at)));
     let row = |line: &Line| {
-        let Line { member, presence, since, tasks, unread, sign_of_life } = line;
+        let Line { member, presence, since, tasks, unread, sign_of_life, .. } = line;
         let task = if tasks.is_empty() { "-".to_owned() } else { tasks.join(", ") };
         vec![
             member.name.to_string(),

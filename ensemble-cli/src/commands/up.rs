@@ -1,23 +1,27 @@
 //! `ensemble up`: the team of `ensemble.yaml`, running.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
+use ensemble_core::Error;
 use ensemble_core::message::Name;
-use ensemble_core::roster::MemberState;
+use ensemble_core::roster::{Member, MemberState};
 use ensemble_core::spool::Spool;
 use ensemble_core::tmux::Server;
 use ensemble_watch::doorbell::Waiter;
+use ensemble_watch::project::{AgentConfig, Project};
 use ensemble_watch::team::{Brought, HowBrought, Plan, Team, shell_quoted};
 use serde_json::json;
 
 use super::status::Watcher;
 use crate::completion;
 use crate::context::Context;
-use crate::exit::{Failure, Outcome, say};
+use crate::exit::{Exit, Failure, Outcome, say};
+use crate::starting::first_dialogs;
 
-/// Who acts if nobody in particular asks.
-const ACTOR_DEFAULT: &str = "ensemble";
+/// Exit code of a shell that does not find a program.
+const COMMAND_NOT_FOUND: i32 = 127;
 /// How long the watcher may take to start.
 const WATCHER_PATIENCE: Duration = Duration::from_secs(30);
 /// How often to look for it, where no event tells.
@@ -29,6 +33,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// is left alone, with its mail, and so is the watcher; whoever has ended is started again in its
 /// pane. The session has a tmux server of its own (`.ensemble/tmux.sock`), which reads your tmux
 /// configuration, so that your keys work when you attach. If this is interrupted, run it again.
+///
+/// Programs that cannot be found are an error before anything is started. An agent that begins with
+/// a dialog (trust, login, MCP server …) is named: only a person may answer it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble up && ensemble attach
@@ -48,6 +55,8 @@ impl Arguments {
             return Err(Failure::nothing("there is no agent to bring up")
                 .with_hint("name some under `agents:` in ensemble.yaml, or use `ensemble spawn`"));
         }
+        require_programs(&team, &plans)?;
+        context.project()?.keep_out_of_git()?;
         let lock = team.lock()?;
         let session = Session::start(context, &team)?;
         session.tell(context)?;
@@ -71,7 +80,8 @@ impl Arguments {
         let mut plans = Vec::new();
         for (name, agent) in &project.config.agents {
             if self.names.is_empty() || self.names.contains(name) {
-                plans.push(Plan::configured(project, &profiles, name, agent)?);
+                let plan = Plan::configured(project, &profiles, name, agent);
+                plans.push(plan.map_err(|error| explained(project, agent, error))?);
             }
         }
         let is_configured = |name: &Name| project.config.agents.contains_key(name);
@@ -97,15 +107,44 @@ impl Arguments {
     }
 }
 
-/// The team of this project, with whoever asks as the one who acts.
+/// A directory that is missing is usually a git worktree that has not been made yet.
+fn explained(project: &Project, agent: &AgentConfig, error: Error) -> Failure {
+    let missing = agent.directory.as_ref().filter(|it| !project.root().join(it).exists());
+    let in_git = project.root().ancestors().any(|directory| directory.join(".git").exists());
+    match missing {
+        Some(directory) if in_git => {
+            let directory = shell_quoted(directory);
+            let hint = format!("make a worktree there: `git worktree add {directory}`");
+            Failure::from(error).with_hint(hint)
+        }
+        Some(_) => Failure::from(error).with_hint("make the directory, or name another one"),
+        None => error.into(),
+    }
+}
+
+/// The team of this project, with the one that asks as its actor.
 pub(super) fn open<'a>(context: &'a Context, spool: &'a Spool) -> Outcome<Team<'a>> {
     let project = context.project()?;
     project.ensure_state()?;
-    let actor = match context.agent()? {
-        Some(agent) => agent,
-        None => Name::new(ACTOR_DEFAULT).map_err(ensemble_core::Error::from)?,
-    };
+    let actor = context.actor()?;
     Ok(Team::new(project, spool, context.recorder()?, actor)?)
+}
+
+/// Refuses to start anything while a program of one of these agents cannot be found.
+pub(super) fn require_programs(team: &Team<'_>, plans: &[Plan]) -> Outcome {
+    let mut missing: Vec<(String, &Name)> = Vec::new();
+    for plan in plans {
+        missing.extend(team.missing_program(plan)?.map(|program| (program, &plan.name)));
+    }
+    let Some((program, agent)) = missing.first() else { return Ok(()) };
+    let hint = format!(
+        "{agent} runs it: install {program}, or give its path in the agent's command; no agent was \
+         started"
+    );
+    let said: BTreeSet<String> =
+        missing.iter().map(|(program, _)| format!("{program}: command not found")).collect();
+    let said: Vec<String> = said.into_iter().collect();
+    Err(Failure::new(Exit::MissingProgram, said.join("; ")).with_hint(hint))
 }
 
 /// The session, with the watcher in its first window.
@@ -182,6 +221,10 @@ impl Session {
 pub(super) fn report(context: &Context, brought: &[Brought]) -> Outcome {
     let out = &context.out;
     let (mut rows, mut failed) = (Vec::new(), Vec::new());
+    let is_new = |how| !matches!(how, HowBrought::Joined | HowBrought::Leaving | HowBrought::Lost);
+    let started: Vec<&Member> =
+        brought.iter().filter(|b| is_new(b.how)).map(|brought| &brought.member).collect();
+    let dialogs = first_dialogs(context.project()?, &started);
     for Brought { member, how, .. } in brought {
         let binding = member.binding.as_ref();
         let signs = match binding {
@@ -200,8 +243,7 @@ pub(super) fn report(context: &Context, brought: &[Brought]) -> Outcome {
                 word
             }
             (_, Some(signs)) => {
-                let status = signs.dead_status.map_or_else(String::new, |s| format!(" (exit {s})"));
-                failed.push(format!("{} has ended at once{status}", member.name));
+                failed.push(ended_at_once(member, signs.dead_status));
                 "ended"
             }
             (_, None) => word,
@@ -211,6 +253,7 @@ pub(super) fn report(context: &Context, brought: &[Brought]) -> Outcome {
                 "agent": member.name, "how": how, "ended": ended.is_some(),
                 "generation": member.generation, "role": member.role, "provider": member.provider,
                 "mailbox": member.mailbox, "pane": binding.map(|b| &b.id), "pid": binding.map(|b| b.pid),
+                "waits_for_person": dialogs.get(&member.name),
             }))?;
             continue;
         }
@@ -226,6 +269,9 @@ pub(super) fn report(context: &Context, brought: &[Brought]) -> Outcome {
     }
     if !out.is_json() {
         out.table(&["agent", "", "role", "provider", "pane", "pid"], rows)?;
+        for (agent, dialog) in &dialogs {
+            out.line(format!("{agent} waits for you: {dialog}; ensemble attach {agent}"))?;
+        }
     }
     match failed.is_empty() {
         true => Ok(()),
@@ -235,6 +281,18 @@ pub(super) fn report(context: &Context, brought: &[Brought]) -> Outcome {
                 .with_hint("`ensemble attach NAME` shows its pane; `ensemble team` shows all"))
         }
     }
+}
+
+/// How an agent ended that was just started.
+fn ended_at_once(member: &Member, status: Option<i32>) -> String {
+    let code = status.map_or_else(String::new, |status| format!(" (exit {status})"));
+    let why = match (status, &member.command) {
+        (Some(COMMAND_NOT_FOUND), Some(command)) => {
+            format!(": command not found while running `{command}`")
+        }
+        _ => String::new(),
+    };
+    format!("{} has ended at once{code}{why}", member.name)
 }
 
 const fn word(how: HowBrought) -> &'static str {

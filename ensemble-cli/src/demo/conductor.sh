@@ -9,8 +9,8 @@ while read -r line; do
     while mail=$("$ENSEMBLE" recv --as conductor --json 2>/dev/null); do
         id=$(printf '%s\n' "$mail" | sed 's/^{"id":"\([^"]*\)".*/\1/')
         case $mail in *'"type":"shutdown_request"'*)
-            "$ENSEMBLE" settle --as conductor "$id" >/dev/null
             "$ENSEMBLE" respond --as conductor "${id%.*}" --approve
+            "$ENSEMBLE" settle --as conductor "$id" >/dev/null
             exit 0 ;;
         esac
         sed -n 's/^  //p' "$QUEUE"/mailbox/conductor/cur/"$id"@*.yaml

@@ -32,8 +32,8 @@ summarize() { # once all reports are there: what each of them has counted
 }
 
 leave() { # leave MESSAGE: agrees to the shutdown that this message asks for
-    "$ENSEMBLE" settle --as dispatch "$1" >/dev/null
     "$ENSEMBLE" respond --as dispatch "${1%.*}" --approve
+    "$ENSEMBLE" settle --as dispatch "$1" >/dev/null
     exit 0
 }
 

@@ -12,8 +12,8 @@ while read -r line; do
         case $mail in
         *'"type":"task"'*) ;;
         *'"type":"shutdown_request"'*) # the id is that of the request, a dot and a word
-            "$ENSEMBLE" settle --as "$name" "$id" >/dev/null
             "$ENSEMBLE" respond --as "$name" "${id%.*}" --approve
+            "$ENSEMBLE" settle --as "$name" "$id" >/dev/null
             exit 0 ;;
         *)
             echo "$name: told: $id"

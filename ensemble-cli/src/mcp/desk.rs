@@ -110,7 +110,7 @@ impl Desk {
     }
 
     pub(super) fn requests(&self) -> Result<Requests<'_>, Trouble> {
-        Ok(Requests::new(self.queue()?.ledger()).with_kinds(self.project.kinds()?))
+        Ok(Requests::new(self.queue()?.request_store()).with_kinds(self.project.kinds()?))
     }
 
     /// Everybody whom a step may be meant for: the roster, and whoever stands in a plan.

@@ -1,4 +1,4 @@
-//! Who is registered on the board.
+//! Registered agents of the board.
 
 use serde_json::{Map, Value, json};
 
@@ -11,20 +11,20 @@ use crate::proto::agent;
 use crate::proto::task::Holder;
 use crate::{Error, Result};
 
-/// An agent that is to be registered.
+/// An agent to register.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NewAgent {
-    /// Its name.
+    /// The agent's name.
     pub id: Name,
-    /// `planner`, `coder` or `code-reviewer`.
+    /// The agent's role: `planner`, `coder` or `code-reviewer`.
     pub role: String,
-    /// `/dev/pts/0`, or `unknown`.
+    /// The agent's terminal: `/dev/pts/0`, or `unknown`.
     pub terminal: String,
 }
 
 impl NewAgent {
-    /// One whose terminal is not known.
+    /// An agent whose terminal is not known.
     #[must_use]
     pub fn new(id: Name, role: impl Into<String>) -> Self {
         Self { id, role: role.into(), terminal: "unknown".to_owned() }
@@ -32,8 +32,8 @@ impl NewAgent {
 }
 
 impl LockedBoard<'_> {
-    /// Registers an agent as STARTING. Its registration's number is what its supervisor must say
-    /// from now on; the entry of another one is never touched.
+    /// Registers an agent as STARTING. The agent's supervisor must state the returned registration
+    /// epoch in every later call. The entry of another agent is never touched.
     ///
     /// # Errors
     /// [`Error::NotAllowed`] if an agent of that name is registered.
@@ -41,7 +41,7 @@ impl LockedBoard<'_> {
         let same = |name: &&Name| name.as_str().eq_ignore_ascii_case(agent.id.as_str());
         if let Some(other) = self.state().agents.keys().find(same) {
             let what = format!("register agent `{}`", agent.id);
-            let why = format!("`{other}` is registered; unregister it, or take another name");
+            let why = format!("`{other}` is registered; unregister it, or use another name");
             return Err(Error::NotAllowed { what, why });
         }
         let epoch = self.draw_epoch();
@@ -66,13 +66,13 @@ impl LockedBoard<'_> {
         Ok(Holder { by: agent.id.clone(), epoch })
     }
 
-    /// An agent's next step; it must be the one that is registered.
+    /// Applies a step to an agent. The agent's registration must be the current one.
     ///
     /// # Errors
     /// [`Error::Fenced`] if the registration is over; [`Error::NotAllowed`] if the table of
     /// [`crate::proto::agent`] has no such step.
     pub fn agent_event(&mut self, agent: &Holder, event: agent::Event) -> Result<()> {
-        self.registered(agent, &format!("let agent `{}` do that", agent.by))?;
+        self.registered(agent, &format!("change agent `{}`", agent.by))?;
         let keeps = match event {
             agent::Event::Finish | agent::Event::Ready => false,
             agent::Event::Work
@@ -88,8 +88,8 @@ impl LockedBoard<'_> {
         Ok(())
     }
 
-    /// Writes down for people that an agent lived and until when its leases run, as its side file
-    /// says. Decides nothing.
+    /// Records for people that an agent is alive and until when its leases run, as its beat file
+    /// states. The record decides nothing.
     ///
     /// # Errors
     /// [`Error::Fenced`] if the registration is over.
@@ -120,8 +120,8 @@ impl LockedBoard<'_> {
         self.refresh()
     }
 
-    /// A fresh agent goes on with what another one under the same registration has begun: it is counted,
-    /// and is not handing over any more.
+    /// Records that a fresh agent continues under the same registration. The restart is counted,
+    /// and the hand-over flag is cleared.
     ///
     /// # Errors
     /// [`Error::Fenced`] if the registration is over.
@@ -145,11 +145,11 @@ impl LockedBoard<'_> {
         self.agent_step(&agent.by, event, current.as_ref())
     }
 
-    /// Removes an agent's entry and gives back what it held. Its name is free, its number is not
-    /// used again.
+    /// Removes an agent's entry and releases what the agent held. Its name is free again; its epoch
+    /// is not reused.
     ///
     /// # Errors
-    /// [`Error::Fenced`] if another registration of that name runs.
+    /// [`Error::Fenced`] if another registration of that name is current.
     pub fn unregister(&mut self, agent: &Holder, reason: &str) -> Result<()> {
         self.registered(agent, &format!("unregister `{}`", agent.by))?;
         let mut held = Vec::new();

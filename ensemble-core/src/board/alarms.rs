@@ -1,26 +1,26 @@
-//! What on a board somebody should be told of, once per occurrence: for
-//! [`crate::proto::alarm::AlarmWatch`] to judge (seed 001's siblings, "watch alarms").
+//! Conditions on a board that people are notified of, once per occurrence.
+//! [`crate::proto::alarm::AlarmWatch`] decides when (seed 001's siblings, "watch alarms").
 //!
 //! | alarm | the condition | an occurrence is | grace |
 //! |---|---|---|---|
-//! | `lease_expired` | a claim was given back since its lease ran out | that line of the history | none |
-//! | `review_lease_expired` | the same of a review | that line | none |
+//! | `lease_expired` | a claim was released because its lease expired | that line of the history | none |
+//! | `review_lease_expired` | the same for a review | that line | none |
 //! | `reassigned` | another coder took a rejected task | that line | none |
 //! | `blocked` | BLOCKED | each time it is blocked | none |
-//! | `orphaned_rejected` | REJECTED, and its coder is not registered | each rejection | 30 s |
+//! | `orphaned_rejected` | REJECTED, and the task's coder is not registered | each rejection | 30 s |
 //! | `review_loop` | rejections of one coder's work from the warning on | each coder's run | none |
 //! | `approaching_limit` | iterations of one coder from the warning on | each coder's run | none |
 //! | `integration_failed` | INTEGRATION_FAILED | each failed merge | none |
-//! | `hypothesis_exhaustion` | so many coders failed that nobody can claim it | each further one | none |
+//! | `hypothesis_exhaustion` | so many coders failed that no coder can claim it | each further failed coder | none |
 //! | `stalled` | CLAIMED, and nothing new in its history | each claim and iteration | 30 min |
-//! | `stale_draft` | DRAFT | each draft | 30 min |
-//! | `immediate_discovery` | immediate, and no task yet | each discovery | none |
-//! | `checkpoint_stale`, `pause_stale` | the file is stale | each file and stage | none |
+//! | `stale_draft` | DRAFT | each draft task | 30 min |
+//! | `immediate_discovery` | an immediate discovery that is not a task yet | each discovery | none |
+//! | `checkpoint_stale`, `pause_stale` | the control file is stale | each file and stage | none |
 //! | `invalid_state` | the board cannot be read | each write of it | none |
 //!
-//! Nothing here reads a stamp that a person or another machine wrote, but for the stages of the
-//! control files, which are agreements with people. Whether a lease is over, its observer says
-//! ([`crate::proto::lease`]); what it found stands in the history.
+//! These conditions ignore timestamps that a person or another machine wrote. The stages of the
+//! control files are the exception: they are agreements with people. An observer decides whether a
+//! lease is over ([`crate::proto::lease`]) and records its decision in the history.
 
 use std::time::Duration;
 
@@ -32,23 +32,23 @@ use super::state::{State, Status, Task};
 use crate::message::{Digest, Timestamp};
 use crate::proto::task::EXHAUSTED_BY;
 
-/// How long a rejected task may be without its coder.
+/// How long a rejected task may lack a registered coder.
 pub const ORPHAN_GRACE: Duration = Duration::from_secs(30);
-/// How long a claimed task may show nothing new.
+/// How long a claimed task may show no progress.
 pub const STALLED_GRACE: Duration = Duration::from_secs(30 * 60);
-/// How long a task may be a draft.
+/// How long a task may stay a draft.
 pub const DRAFT_GRACE: Duration = Duration::from_secs(30 * 60);
 
 const _: () = assert!(ORPHAN_GRACE.as_secs() < STALLED_GRACE.as_secs());
 
-/// How long some conditions may be there before anybody is told.
+/// How long a condition may last before people are notified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Graces {
-    /// Instead of [`ORPHAN_GRACE`].
+    /// Replaces [`ORPHAN_GRACE`].
     pub orphan: Duration,
-    /// Instead of [`STALLED_GRACE`].
+    /// Replaces [`STALLED_GRACE`].
     pub stalled: Duration,
-    /// Instead of [`DRAFT_GRACE`].
+    /// Replaces [`DRAFT_GRACE`].
     pub draft: Duration,
 }
 
@@ -58,7 +58,7 @@ impl Default for Graces {
     }
 }
 
-/// Which alarm; see the table at the top of this page.
+/// Kind of alarm; see the module's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, clippy::allow_attributes, reason = "explained by the table above")]
@@ -83,19 +83,19 @@ pub enum Alarm {
 /// One occurrence of an alarm.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct AlarmKey {
-    /// Which alarm.
+    /// Kind of alarm.
     pub alarm: Alarm,
-    /// Of what: a task, a discovery, a file.
+    /// Subject of the alarm: a task, a discovery or a control file.
     pub about: String,
-    /// What tells this occurrence from others of the same.
+    /// Distinguishes this occurrence from others of the same alarm and subject.
     pub mark: String,
 }
 
 impl AlarmKey {
-    /// Digits that follow from the key, for the id of a message that is to be stored once.
+    /// Digits derived from the key. They make a message id, so that the message is stored once.
     #[must_use]
     pub fn digest(&self) -> String {
-        // Lengths, so that no two keys run together to the same text.
+        // Prefix each part with its length, so that two different keys never give the same text.
         let name = serde_json::json!(self.alarm);
         let name = name.as_str().unwrap_or_default();
         let text = format!("{name}\n{}\n{}{}", self.about.len(), self.about, self.mark);
@@ -103,14 +103,14 @@ impl AlarmKey {
     }
 }
 
-/// A condition that is there now.
+/// A condition that holds now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// Which occurrence.
+    /// The occurrence.
     pub key: AlarmKey,
-    /// How long it may be there.
+    /// How long the condition may last before people are notified.
     pub grace: Duration,
-    /// What is so, for people.
+    /// Description for people.
     pub text: String,
 }
 
@@ -125,14 +125,14 @@ impl Condition {
         self
     }
 
-    /// That a board cannot be read. `mark` tells one state of the file from another.
+    /// The board cannot be read. `mark` distinguishes states of the file.
     #[must_use]
     pub fn invalid(mark: impl ToString, error: &str) -> Self {
         Self::new(Alarm::InvalidState, "board", mark, format!("the board cannot be read: {error}"))
     }
 }
 
-/// All conditions of a board.
+/// All conditions that hold on a board.
 #[must_use]
 pub fn conditions(state: &State, graces: Graces) -> Vec<Condition> {
     let mut found = Vec::new();
@@ -156,7 +156,7 @@ pub fn conditions(state: &State, graces: Graces) -> Vec<Condition> {
     found
 }
 
-/// The control files that wait too long for their person; each stage is an occurrence.
+/// Control files that have waited too long for a person. Each stage is an occurrence.
 #[must_use]
 pub fn stale(controls: &[Control], now: Timestamp) -> Vec<Condition> {
     let mut found = Vec::new();
@@ -164,20 +164,21 @@ pub fn stale(controls: &[Control], now: Timestamp) -> Vec<Condition> {
         let alarm = match control.file {
             ControlFile::Pause => Alarm::PauseStale,
             ControlFile::Checkpoint => Alarm::CheckpointStale,
-            // Nobody goes on by himself after an abort.
+            // An abort ends the agents, so none of them waits for the file.
             ControlFile::Abort => continue,
         };
         let stage = control.staleness(now);
         if stage != Staleness::Fresh {
             let mark = format!("{} {stage:?}", control.since);
-            let text = format!("{} waits since {}", control.file.name(), control.since);
+            let text =
+                format!("{} has waited for a person since {}", control.file.name(), control.since);
             found.push(Condition::new(alarm, control.file.name(), mark, text));
         }
     }
     found
 }
 
-/// Where in the history an event happened last.
+/// Index of an event's last entry in the history.
 fn last(task: &Task, event: &str, reason: Option<&str>) -> Option<usize> {
     task.history.iter().rposition(|line| {
         line.event == event
@@ -187,22 +188,27 @@ fn last(task: &Task, event: &str, reason: Option<&str>) -> Option<usize> {
     })
 }
 
-/// How often something has happened.
+/// Number of entries of an event in the history.
 fn times(task: &Task, event: &str) -> usize {
     task.history.iter().filter(|line| line.event == event).count()
 }
 
-/// What stands in the history.
+/// Conditions from the task's history.
 fn happened(task: &Task, found: &mut Vec<Condition>) {
     let events = [
-        (Alarm::LeaseExpired, "coder_claim_released", Some(LEASE_RAN_OUT), "its coder fell silent"),
+        (
+            Alarm::LeaseExpired,
+            "coder_claim_released",
+            Some(LEASE_RAN_OUT),
+            "its coder stopped renewing the lease",
+        ),
         (
             Alarm::ReviewLeaseExpired,
             "review_claim_released",
             Some(LEASE_RAN_OUT),
-            "its reviewer fell silent",
+            "its reviewer stopped renewing the lease",
         ),
-        (Alarm::Reassigned, "reassigned_after_rejection", None, "another coder took it"),
+        (Alarm::Reassigned, "reassigned_after_rejection", None, "another coder took the task"),
     ];
     for (alarm, event, reason, told) in events {
         if let Some(at) = last(task, event, reason) {
@@ -213,7 +219,7 @@ fn happened(task: &Task, found: &mut Vec<Condition>) {
     }
 }
 
-/// What its status says.
+/// Conditions from the task's status.
 fn by_status(state: &State, task: &Task, graces: Graces, found: &mut Vec<Condition>) {
     let id = task.id.as_str();
     let condition = match task.status {
@@ -223,7 +229,7 @@ fn by_status(state: &State, task: &Task, graces: Graces, found: &mut Vec<Conditi
             Condition::new(Alarm::Blocked, id, times(task, "blocked"), text)
         }
         Status::IntegrationFailed => {
-            let text = format!("task {id}: its merge failed");
+            let text = format!("task {id}: the merge failed");
             Condition::new(Alarm::IntegrationFailed, id, times(task, "integration_failed"), text)
         }
         Status::Rejected => {
@@ -239,13 +245,13 @@ fn by_status(state: &State, task: &Task, graces: Graces, found: &mut Vec<Conditi
         Status::Claimed => {
             let (epoch, lines) = (task.lease_epoch.unwrap_or_default(), task.history.len());
             let minutes = graces.stalled.as_secs() / 60;
-            let text = format!("task {id}: nothing new for {minutes} minutes");
+            let text = format!("task {id}: no progress for {minutes} minutes");
             Condition::new(Alarm::Stalled, id, format!("{epoch}.{lines}"), text)
                 .after(graces.stalled)
         }
         Status::Draft => {
             let minutes = graces.draft.as_secs() / 60;
-            let text = format!("task {id} is a draft for {minutes} minutes");
+            let text = format!("task {id} has been a draft for {minutes} minutes");
             Condition::new(Alarm::StaleDraft, id, "", text).after(graces.draft)
         }
         Status::Unclaimed
@@ -258,11 +264,11 @@ fn by_status(state: &State, task: &Task, graces: Graces, found: &mut Vec<Conditi
     found.push(condition);
 }
 
-/// What comes near a limit, or is past it.
+/// Conditions that approach a limit or exceed it.
 fn limits(state: &State, task: &Task, found: &mut Vec<Condition>) {
     let id = task.id.as_str();
     let limits = state.config.limits(Some(task));
-    // A coder's run begins with a fresh claim, and its limits with it.
+    // A fresh claim starts a coder's run, and the limits count per run.
     let run = times(task, "claimed") + times(task, "reassigned_after_rejection");
     let cycles = task.review_cycles_current.unwrap_or_default();
     if cycles >= u64::from(limits.review_cycles_warn).max(1) {
@@ -277,7 +283,7 @@ fn limits(state: &State, task: &Task, found: &mut Vec<Condition>) {
     let failed = task.failed_by.len();
     if failed >= EXHAUSTED_BY {
         let names: Vec<&str> = task.failed_by.iter().map(crate::message::Name::as_str).collect();
-        let text = format!("task {id}: {} failed at it", names.join(" and "));
+        let text = format!("task {id}: failed coders: {}", names.join(", "));
         found.push(Condition::new(Alarm::HypothesisExhaustion, id, failed, text));
     }
 }

@@ -1,11 +1,11 @@
-//! The circuit breaker: patterns in the anomalies that no single agent can see (seed 001's siblings).
-//! It only observes; what stops the team is the CHECKPOINT that its caller may set, and only a
-//! person's `resume` acknowledges.
+//! The circuit breaker: finds patterns in the anomalies that no single agent can see (seed 001's
+//! siblings). It only observes. The caller may stop the team with a CHECKPOINT, and only a person's
+//! `resume` acknowledges the anomalies.
 //!
-//! | pattern | from how many on | of what | says |
+//! | pattern | threshold | anomalies counted | flaw |
 //! |---|---|---|---|
 //! | `retry_cluster` | 3 | `retry_loop` with one `error_pattern` | ARCHITECTURE_FLAW |
-//! | `debt_accumulation` | 3 | `debt_created`, and `trade_off` that created some | SCOPE_FLAW |
+//! | `debt_accumulation` | 3 | `debt_created`, and `trade_off` that created debt | SCOPE_FLAW |
 //! | `assumption_cascade` | 2 | `assumption_violated` with one `assumption` | SPEC_FLAW |
 //! | `workaround_pattern` | 2 | `workaround` | ARCHITECTURE_FLAW |
 //! | `spec_gap_cluster` | 2 | `spec_gap` and `spec_ambiguity` | SPEC_FLAW |
@@ -19,17 +19,17 @@ use serde_json::Value;
 use super::state::{Anomaly, State};
 use crate::message::Name;
 
-/// Whether something was found.
+/// Verdict of an analysis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Verdict {
-    /// Nothing.
+    /// No pattern was found.
     Ok,
-    /// A person should look.
+    /// A pattern was found; a person should look.
     Triggered,
 }
 
-/// Which pattern.
+/// Kind of pattern; see the module's table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, clippy::allow_attributes, reason = "explained by the table above")]
@@ -43,7 +43,7 @@ pub enum Pattern {
 }
 
 impl Pattern {
-    /// All.
+    /// All patterns.
     pub const ALL: [Self; 6] = [
         Self::RetryCluster,
         Self::DebtAccumulation,
@@ -53,7 +53,7 @@ impl Pattern {
         Self::ExternalServiceOutage,
     ];
 
-    /// From how many anomalies on it is one.
+    /// Number of anomalies at which the pattern triggers.
     #[must_use]
     pub const fn threshold(self) -> usize {
         match self {
@@ -65,7 +65,7 @@ impl Pattern {
         }
     }
 
-    /// What is probably wrong.
+    /// The probable flaw.
     #[must_use]
     pub const fn flaw(self) -> &'static str {
         match self {
@@ -76,7 +76,7 @@ impl Pattern {
         }
     }
 
-    /// Under which common name an anomaly counts for it, if it does.
+    /// Grouping key under which an anomaly counts for this pattern; `None` if it does not count.
     fn key(self, anomaly: &Anomaly) -> Option<String> {
         let detail = |name: &str| match anomaly.details.get(name) {
             Some(Value::String(text)) => text.trim().to_lowercase(),
@@ -101,32 +101,32 @@ impl Pattern {
 /// A pattern that was found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Trigger {
-    /// Which.
+    /// The pattern.
     pub pattern: Pattern,
-    /// What is probably wrong.
+    /// The probable flaw.
     pub flaw: &'static str,
-    /// What the anomalies have in common; empty if it is their type only.
+    /// Common value of the anomalies; empty if they share only their type.
     pub about: String,
-    /// How many.
+    /// Number of anomalies.
     pub count: usize,
-    /// During which tasks.
+    /// Tasks during which the anomalies were noted.
     pub tasks: BTreeSet<Name>,
 }
 
-/// What the anomalies say together.
+/// Result of an analysis.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Analysis {
-    /// Whether something was found.
+    /// The verdict.
     pub verdict: Verdict,
-    /// What.
+    /// The patterns that were found.
     pub triggers: Vec<Trigger>,
-    /// How many anomalies there are.
+    /// Number of anomalies on the board.
     pub anomalies: usize,
-    /// How many of those a person had acknowledged before.
+    /// Number of anomalies that a person acknowledged before.
     pub acknowledged: usize,
 }
 
-/// Looks at the anomalies since the last acknowledgement.
+/// Analyses the anomalies since the last acknowledgement.
 #[must_use]
 pub fn analyze(state: &State) -> Analysis {
     let acknowledged = acknowledged(state).min(state.anomalies.len());
@@ -150,7 +150,7 @@ pub fn analyze(state: &State) -> Analysis {
     Analysis { verdict, triggers, anomalies: state.anomalies.len(), acknowledged }
 }
 
-/// How many anomalies there were when a person last resumed. A number and not a time: clocks jump.
+/// Number of anomalies when a person last resumed. It is a number, not a time, because clocks jump.
 fn acknowledged(state: &State) -> usize {
     let history = state.circuit_breaker.as_ref().map(|breaker| &breaker.history);
     let counts = history.into_iter().flatten().filter_map(|seen| seen.get("anomalies")?.as_u64());

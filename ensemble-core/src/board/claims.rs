@@ -1,14 +1,14 @@
-//! Claims in two phases: what needs the lock is done under it, and what takes long is not.
+//! Claims in two phases: only the quick steps hold the board's lock.
 //!
 //! ```text
 //! lock    plan_claim      may this agent have this task, and with which worktree?
-//! unlock  (the worktree is made or found: git, seconds)
-//! lock    commit_claim    the same question again, of the board as it is now; then CLAIMED
-//! unlock  (refused: the worktree that was made is of no use, and goes)
+//! unlock  (git makes or finds the worktree; this takes seconds)
+//! lock    commit_claim    the same check again on the current board; then CLAIMED
+//! unlock  (refused: the caller removes the worktree that it made)
 //! ```
 //!
-//! A crash between the phases leaves a worktree that no task names. A crash after the second leaves
-//! a lease that nobody renews. Both are for whoever watches.
+//! A crash between the phases leaves a worktree that no task names. A crash after the second phase
+//! leaves a lease that no process renews. Recovery of worktrees and the observer of leases handle both.
 
 use std::time::Duration;
 
@@ -24,41 +24,42 @@ use crate::proto::agent;
 use crate::proto::task::{EXHAUSTED_BY, Event, Holder};
 use crate::{Error, Result};
 
-/// Where worktrees of tasks are, below the project.
+/// Directory of the tasks' worktrees, relative to the project.
 pub const DIRECTORY_DEFAULT: &str = ".worktrees";
 
-/// What a claim needs before it can be made.
+/// The plan of a claim: its prerequisites before the commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClaimPlan {
     /// The task.
     pub task: Name,
-    /// Who claims it, and the registration under which.
+    /// The claiming agent and its registration.
     pub agent: Holder,
-    /// Where its worktree must be, below the project.
+    /// Path of the worktree, relative to the project.
     pub worktree: String,
     /// The worktree's branch.
     pub branch: String,
-    /// The worktree that is there is gone on with; else it begins at the integration branch.
+    /// Whether the claim continues in an existing worktree. Otherwise a fresh one starts at the
+    /// integration branch.
     pub keeps_worktree: bool,
-    /// It repairs a merge that failed.
+    /// Whether the claim repairs a failed merge.
     pub is_integration_fix: bool,
 }
 
-/// A claim or a review that was made.
+/// A committed claim or review.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
-    /// Who, with the fencing number that all its writes must say.
+    /// The holder, with the fencing epoch that all its writes must state.
     pub holder: Holder,
-    /// How long it runs without a beat.
+    /// How long the lease lasts without a beat.
     pub lease: Duration,
 }
 
 impl LockedBoard<'_> {
-    /// Whether a registered agent may have a task now, and what it needs. Changes nothing.
+    /// Whether a registered agent may claim a task now, and what the claim needs. Changes nothing.
     ///
     /// # Errors
-    /// [`Error::NotAllowed`] says why not; [`Error::Fenced`] if the registration is over.
+    /// [`Error::NotAllowed`] with the reason; [`Error::Fenced`] if the registration is over.
     pub fn plan_claim(&self, id: &Name, agent: &Holder) -> Result<ClaimPlan> {
         let what = || format!("claim task `{id}` for `{}`", agent.by);
         let refused = |why: String| Err(Error::NotAllowed { what: what(), why });
@@ -72,11 +73,15 @@ impl LockedBoard<'_> {
             return refused(format!("it depends on {}, which is not merged", unmet.join(", ")));
         }
         if let Some(other) = active_task(self.state(), &agent.by).filter(|other| other.id != *id) {
-            return refused(format!("it has task `{}` ({})", other.id, other.status.as_str()));
+            return refused(format!(
+                "it already has task `{}` ({})",
+                other.id,
+                other.status.as_str()
+            ));
         }
         if task.failed_by.len() >= EXHAUSTED_BY || task.failed_by.contains(&agent.by) {
             let names: Vec<&str> = task.failed_by.iter().map(Name::as_str).collect();
-            return refused(format!("{} failed at it", names.join(" and ")));
+            return refused(format!("its failed coders are {}", names.join(", ")));
         }
         let is_integration_fix = task.status == Status::IntegrationFailed;
         let keeps = match task.status {
@@ -95,19 +100,21 @@ impl LockedBoard<'_> {
         })
     }
 
-    /// Makes a claim whose worktree is there now. `base_commit` is where a fresh one began.
+    /// Commits a claim whose worktree exists. `base_commit` is the commit where a fresh worktree
+    /// began.
     ///
     /// # Errors
-    /// As for [`LockedBoard::plan_claim`]; [`Error::NotAllowed`] if the plan would be another one now.
+    /// As for [`LockedBoard::plan_claim`]; [`Error::NotAllowed`] if planning now would give another
+    /// plan.
     pub fn commit_claim(&mut self, plan: &ClaimPlan, base_commit: Option<&str>) -> Result<Granted> {
         let now = self.plan_claim(&plan.task, &plan.agent)?;
         let what = || format!("claim task `{}` for `{}`", plan.task, plan.agent.by);
         if now != *plan {
-            let why = "it has changed meanwhile: plan the claim again".to_owned();
+            let why = "the board has changed since: plan the claim again".to_owned();
             return Err(Error::NotAllowed { what: what(), why });
         }
         if base_commit.is_none() && !plan.keeps_worktree {
-            let why = "a fresh worktree has a commit where it began".to_owned();
+            let why = "a fresh worktree needs its base commit".to_owned();
             return Err(Error::NotAllowed { what: what(), why });
         }
         let before = self.task(&plan.task)?.status;
@@ -139,7 +146,7 @@ impl LockedBoard<'_> {
         Ok(Granted { holder, lease })
     }
 
-    /// A registered reviewer takes a task that waits for one.
+    /// Assigns a task that waits for review to a registered reviewer.
     ///
     /// # Errors
     /// As for [`LockedBoard::plan_claim`].
@@ -156,11 +163,12 @@ impl LockedBoard<'_> {
         Ok(Granted { holder, lease })
     }
 
-    /// A claim or a review is over without a result: its lease ran out, or it was given back. What
-    /// was in the worktree stays there.
+    /// Ends a claim or a review without a result: its lease expired, or its holder released it. The
+    /// worktree stays as it is.
     ///
     /// # Errors
-    /// [`Error::Fenced`] if another claim has come since; [`Error::NotAllowed`] if nobody holds it.
+    /// [`Error::Fenced`] if there is a later claim; [`Error::NotAllowed`] if no agent holds the
+    /// task.
     pub fn release(&mut self, id: &Name, epoch: u64, reason: &str) -> Result<()> {
         let task = self.task(id)?;
         let (holder, event) = match task.status {
@@ -173,11 +181,12 @@ impl LockedBoard<'_> {
         holder.map_or(Ok(()), |holder| self.leave(&holder, id))
     }
 
-    /// The worktree of a task is gone; what the integration branch did not have of it is under
-    /// `reference`, at `commit`. To be called before a claim is made that begins a fresh one.
+    /// Records that the worktree of a task was removed. Commits that the integration branch lacks
+    /// are kept under `reference`, at `commit`. Call this before a claim that starts a fresh
+    /// worktree.
     ///
     /// # Errors
-    /// [`Error::NotOnBoard`].
+    /// [`BoardError::Unknown`].
     pub fn note_retired(&mut self, id: &Name, salvage: Option<(&str, &str)>) -> Result<()> {
         let now = self.now();
         let needs_it = self.task(id)?.status.needs_worktree();
@@ -197,16 +206,16 @@ impl LockedBoard<'_> {
         self.refresh()
     }
 
-    /// Whether an agent's registration is the current one.
+    /// Checks that an agent's registration is the current one.
     pub(super) fn registered(&self, agent: &Holder, what: &str) -> Result<()> {
         let fenced = |why: String| Err(Error::Fenced { what: what.to_owned(), why });
         match self.state().agents.get(&agent.by).map(|entry| entry.epoch.unwrap_or_default()) {
             Some(epoch) if epoch == agent.epoch => Ok(()),
             Some(epoch) => fenced(format!(
-                "registration {} of `{}` is over, {epoch} runs now",
+                "registration {} of `{}` is over; {epoch} is current",
                 agent.epoch, agent.by
             )),
-            None => fenced(format!("`{}` is not registered any more", agent.by)),
+            None => fenced(format!("`{}` is no longer registered", agent.by)),
         }
     }
 }

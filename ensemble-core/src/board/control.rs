@@ -1,9 +1,10 @@
-//! The files beside the board by which a person stops the team: PAUSE, CHECKPOINT, ABORT (seed 001's
-//! siblings).
+//! Control files beside the board with which a person stops the team: PAUSE, CHECKPOINT, ABORT
+//! (seed 001's siblings).
 //!
-//! A file that is there counts, whatever it says. Its first line may be a time and the rest a reason;
-//! without a time (`touch PAUSE`) the file's own counts. A file that waits too long for its person is
-//! *stale*: after 30 minutes and 2 hours, a checkpoint also after 8 hours.
+//! A control file counts because it exists; its content may be anything. Its first line may be a
+//! time and the rest a reason. Without a time (`touch PAUSE`) the file's own modification time
+//! counts. A file that waits too long for a person is *stale*: after 30 minutes and 2 hours, a
+//! checkpoint also after 8 hours.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,43 +15,43 @@ use crate::durable::{Dir, Durability, write_document};
 use crate::message::Timestamp;
 use crate::{Error, Result};
 
-/// Which file.
+/// Kind of control file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum ControlFile {
-    /// Nobody gets anything new to do until it is removed.
+    /// No agent gets new work until the file is removed.
     Pause,
-    /// As PAUSE; and a person must look at the sprint.
+    /// As PAUSE; in addition, a person must review the sprint.
     Checkpoint,
-    /// Everybody stops.
+    /// All agents stop.
     Abort,
 }
 
-/// How long it has waited.
+/// How long a control file has waited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Staleness {
-    /// Not long.
+    /// Less than half an hour.
     Fresh,
-    /// Half an hour.
+    /// At least half an hour.
     Reminder,
-    /// Two hours.
+    /// At least two hours.
     Overdue,
-    /// Eight hours; a checkpoint only.
+    /// At least eight hours; a checkpoint only.
     Forgotten,
 }
 
-/// When a file becomes stale, in seconds, and more so.
+/// Ages in seconds at which a file reaches each stage.
 const STALE_SECONDS: [(u64, Staleness); 3] = [
     (30 * 60, Staleness::Reminder),
     (2 * 3_600, Staleness::Overdue),
     (8 * 3_600, Staleness::Forgotten),
 ];
-/// The longest such file, in bytes.
+/// Largest control file, in bytes.
 const BYTES_MAX: usize = 64 * 1024;
 
 impl ControlFile {
-    /// All, the strongest last.
+    /// All kinds, the strongest last.
     pub const ALL: [Self; 3] = [Self::Pause, Self::Checkpoint, Self::Abort];
 
     /// The file's name.
@@ -64,20 +65,20 @@ impl ControlFile {
     }
 }
 
-/// A file that is there.
+/// A control file that exists.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Control {
-    /// Which.
+    /// Kind of control file.
     pub file: ControlFile,
-    /// Since when.
+    /// Time from which the file counts.
     pub since: Timestamp,
-    /// Why, if it says so.
+    /// The reason that the file states, or empty.
     pub reason: String,
 }
 
 impl Control {
-    /// The files in the board's directory, the strongest last. One that cannot be read counts, too:
-    /// when in doubt, nobody begins anything.
+    /// The control files in the board's directory, the strongest last. A file that cannot be read
+    /// counts, too: in doubt, no agent starts new work.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -95,7 +96,7 @@ impl Control {
         Ok(found)
     }
 
-    /// What a file says that was changed last at `modified`.
+    /// Parses a control file that was last changed at `modified`.
     #[must_use]
     pub fn parse(file: ControlFile, text: &str, modified: Timestamp) -> Self {
         let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
@@ -105,7 +106,7 @@ impl Control {
         }
     }
 
-    /// How long it has waited at `now`. A time in the future has not.
+    /// The file's stage at `now`. A file with a time in the future is fresh.
     #[must_use]
     pub fn staleness(&self, now: Timestamp) -> Staleness {
         let age = now.since(self.since);
@@ -116,7 +117,7 @@ impl Control {
         levels.map(|(_, level)| *level).max().unwrap_or(Staleness::Fresh)
     }
 
-    /// Puts a file down, unless one is there: whoever came first has given the reason.
+    /// Writes a control file unless it exists: the first writer gives the reason.
     ///
     /// # Errors
     /// The disk failed.
@@ -133,7 +134,7 @@ impl Control {
         Ok(true)
     }
 
-    /// Removes a file: a person has seen it.
+    /// Removes a control file after a person has seen it.
     ///
     /// # Errors
     /// The disk failed.
@@ -141,7 +142,7 @@ impl Control {
         Dir::open(directory)?.remove(file.name())
     }
 
-    /// What stops anybody from beginning something, if anything does.
+    /// The control file that keeps agents from starting new work, if there is one.
     #[must_use]
     pub fn gate(found: &[Self]) -> Option<&Self> {
         found.last()

@@ -1,5 +1,5 @@
-//! The board as a person edits it: a copy, which becomes the board if it is one and the board has
-//! not changed meanwhile.
+//! A copy of the board that a person edits. It replaces the board if it is valid and the board has
+//! not changed since.
 
 use serde_json::json;
 
@@ -9,14 +9,14 @@ use super::text::Text;
 use super::{Board, State, load, utf8};
 use crate::{Error, Result};
 
-/// What was copied.
+/// An editable copy of the board.
 #[derive(Clone, Debug)]
 pub struct Draft {
     before: String,
 }
 
 impl Board {
-    /// Takes a copy, of a board that may be broken.
+    /// Copies the board, even a broken one.
     ///
     /// # Errors
     /// As for [`Board::read_text`].
@@ -26,17 +26,17 @@ impl Board {
 }
 
 impl Draft {
-    /// The text that was copied.
+    /// The copied text.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.before
     }
 
-    /// Makes an edited text the board, one revision later. Returns what is on it now; `None` if
-    /// nothing was edited.
+    /// Makes an edited text the board, one revision later. Returns the new board's content, or
+    /// `None` if the text was not edited.
     ///
     /// # Errors
-    /// [`Error::Malformed`] and [`Error::Invalid`] if it is no board, with all violations;
+    /// [`Error::Malformed`] and [`BoardError::Invalid`] if it is no board, with all violations;
     /// [`Error::NotAllowed`] if the board has changed since it was copied. It is as it was then.
     pub fn apply(&self, board: &Board, edited: &str) -> Result<Option<State>> {
         if edited == self.before {
@@ -48,11 +48,11 @@ impl Draft {
         let current = utf8(current, &board.path)?;
         if current != self.before {
             let what = "replace the board by the edited copy".to_owned();
-            let why = "it has changed meanwhile".to_owned();
+            let why = "the board has changed since it was copied".to_owned();
             return Err(Error::NotAllowed { what, why });
         }
         Last::recover(&board.path, &current, &board.options)?;
-        // Numbers only grow, whatever was edited; a board that was broken has none.
+        // Revision and epoch only grow, whatever was edited. A broken board has neither.
         let old = Text::parse(&current, &board.path).map(|text| text.value()).unwrap_or_default();
         let number = |name: &str| old.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0);
         let revision = state.revision.max(number("revision")) + 1;

@@ -1,21 +1,22 @@
-//! What is wrong around a board, and what of it can be put right without losing anything.
+//! Checks a board and its files, and repairs what can be repaired without loss.
 //!
-//! | what | repaired by |
+//! | finding | repair |
 //! |---|---|
-//! | the board does not parse, or breaks rules | nobody but a person: `ensemble board edit` |
-//! | an agent that works, reviews or waits, and its task says otherwise | its supervisor, or unregistering it |
-//! | a beat of a registration that is over | removing it |
-//! | a write that the log does not know (its writer died) | recording it |
-//! | a board that somebody else wrote, edited copies, claims whose stamps are past | notes: nothing is wrong with them |
+//! | the board does not parse, or breaks rules | by a person: `ensemble board edit` |
+//! | an agent and its task state different things | by the agent's supervisor, or by unregistering the agent |
+//! | a beat of a registration that is over | fsck removes the beat |
+//! | a write that is not in the log (its writer died) | fsck records the write |
+//! | a board that another program wrote, edited copies, claims with past timestamps | none: these are notes |
 //!
-//! Stamps decide nothing: that a claim's is past says that nobody has beaten lately, or that nobody
-//! looks after the leases.
+//! Timestamps decide nothing. A past timestamp on a claim means that the holder has not renewed its
+//! lease lately, or that no watcher records the leases.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde::Serialize;
 
+use super::BoardError;
 use super::journal::Last;
 use super::leases::BEATS;
 use super::state::{State, Status, Task};
@@ -25,24 +26,24 @@ use crate::message::Name;
 use crate::proto::agent;
 use crate::{Error, Result};
 
-/// How files of registrations end, in [`BEATS`].
+/// Endings of registrations' file names in [`BEATS`].
 const ENDINGS: [&str; 2] = [".beat", ".sign"];
-/// How an edited copy's name begins.
+/// Prefix of an edited copy's file name.
 const EDITED: &str = "state.edit.";
 
-/// Something that was found.
+/// One finding of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct BoardFinding {
     /// The file, and the field in it.
     pub path: String,
-    /// What is wrong with it.
+    /// Description of the problem.
     pub problem: String,
-    /// It is worth knowing and harms nothing.
+    /// Whether the finding is harmless and for information only.
     pub is_note: bool,
-    /// It can be put right.
+    /// Whether the problem can be repaired.
     pub is_repairable: bool,
-    /// It was.
+    /// Whether the problem was repaired.
     pub repaired: bool,
 }
 
@@ -65,37 +66,38 @@ impl BoardFinding {
 }
 
 impl Board {
-    /// Looks for what crashes, people and other programs left; with `repair` it removes beats of
-    /// nobody and records what the log does not know.
+    /// Finds what crashes, people and other programs left. With `repair` it removes beats of
+    /// registrations that are over and records what is missing in the log.
     ///
     /// # Errors
-    /// [`Error::NoBoard`]; [`Error::Locked`] if it is to be repaired; or the disk failed.
+    /// [`BoardError::Missing`]; [`Error::Locked`] if it is to be repaired; or the disk failed.
     pub fn fsck(&self, repair: bool) -> Result<Vec<BoardFinding>> {
         let place = self.path.display().to_string();
-        let state = match self.read() {
+        let state = match self.read().map_err(Error::into_area) {
             Ok(state) => state,
-            Err(Error::Invalid { violations, .. }) => {
+            Err(Ok(BoardError::Invalid { violations, .. })) => {
                 let told = |Violation { path, problem }: &Violation| {
                     BoardFinding::new(format!("{place}: {path}"), problem)
                 };
                 return Ok(violations.iter().map(told).collect());
             }
-            Err(Error::Malformed { field, detail, .. }) => {
+            Err(Err(Error::Malformed { field, detail, .. })) => {
                 return Ok(vec![BoardFinding::new(format!("{place}: {field}"), detail)]);
             }
-            Err(other) => return Err(other),
+            Err(Ok(other)) => return Err(other.into()),
+            Err(Err(other)) => return Err(other),
         };
         let mut found = Vec::new();
         let source = self.read_text()?;
         match Last::unknown_to_log(&self.path, &source)? {
             Some(true) => {
-                // Whoever locks the board makes up for it.
+                // Locking the board records the missing write.
                 let repaired = repair && self.lock().is_ok();
                 let problem = "the last write is not in the event log: its writer died";
                 found.push(BoardFinding::new(&place, problem).repairable(repaired));
             }
             Some(false) => {
-                let problem = "was written by another program or by hand since the last record";
+                let problem = "was changed by another program or by hand since the last record";
                 found.push(BoardFinding::new(&place, problem).note());
             }
             None => {}
@@ -111,7 +113,7 @@ impl Board {
                 _ => continue,
             };
             if let (Some(by), Some(end)) = (by, end.filter(|end| *end < now)) {
-                let problem = format!("`{by}` had it until {end}, and has not said more since");
+                let problem = format!("`{by}` held it until {end} and has not renewed it since");
                 let path = format!("{place}: task {}", task.id);
                 found.push(BoardFinding::new(path, problem).note());
             }
@@ -126,16 +128,16 @@ impl Board {
             Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(()),
             other => other?,
         };
-        if of_nobody(&dir, &self.read()?)?.is_empty() {
+        if orphaned_files(&dir, &self.read()?)?.is_empty() {
             return Ok(());
         }
-        // Under the lock, so that nobody registers in between.
+        // Hold the lock, so that no agent registers in between.
         let locked = repair.then(|| self.lock()).transpose()?;
         let state = match &locked {
             Some(locked) => locked.state().clone(),
             None => self.read()?,
         };
-        for name in of_nobody(&dir, &state)? {
+        for name in orphaned_files(&dir, &state)? {
             if locked.is_some() {
                 dir.remove(&name)?;
             }
@@ -146,12 +148,12 @@ impl Board {
         Ok(())
     }
 
-    /// Edited copies that could not become the board.
+    /// Edited copies that were not applied to the board.
     fn beside(&self, found: &mut Vec<BoardFinding>) -> Result<()> {
         let dir = Dir::open(self.path.parent().unwrap_or_else(|| Path::new(".")))?;
         for name in dir.names()?.into_iter().filter(|name| name.starts_with(EDITED)) {
             let path = dir.path().join(&name).display().to_string();
-            let problem = "is an edited copy that could not become the board";
+            let problem = "is an edited copy that was not applied to the board";
             found.push(BoardFinding::new(path, problem).note());
         }
         Ok(())
@@ -159,20 +161,20 @@ impl Board {
 }
 
 /// Files of registrations that are not on the board.
-fn of_nobody(dir: &Dir, state: &State) -> Result<Vec<String>> {
+fn orphaned_files(dir: &Dir, state: &State) -> Result<Vec<String>> {
     let known: BTreeSet<String> = state
         .agents
         .iter()
         .map(|(name, agent)| format!("{name}@{}", agent.epoch.unwrap_or_default()))
         .collect();
-    let is_nobodys = |name: &String| {
+    let is_orphaned = |name: &String| {
         let stem = ENDINGS.iter().find_map(|ending| name.strip_suffix(ending));
         !name.starts_with('.') && stem.is_some_and(|stem| !known.contains(stem))
     };
-    Ok(dir.names()?.into_iter().filter(is_nobodys).collect())
+    Ok(dir.names()?.into_iter().filter(is_orphaned).collect())
 }
 
-/// Agents whose entry and whose task say different things.
+/// Agents whose entry disagrees with their task.
 fn disagreements(state: &State, place: &str, found: &mut Vec<BoardFinding>) {
     for (name, agent) in &state.agents {
         let task = agent.current_task.as_ref().and_then(|id| state.task(id));
@@ -192,7 +194,7 @@ fn disagreements(state: &State, place: &str, found: &mut Vec<BoardFinding>) {
         };
         if !fits {
             let id = agent.current_task.as_ref().map_or("no task", |id| id.as_str());
-            let problem = format!("it is {:?} on {id}, which is not its task", agent.status);
+            let problem = format!("it is {:?} on {id}, which is not assigned to it", agent.status);
             found.push(BoardFinding::new(format!("{place}: agents.{name}"), problem));
         }
     }

@@ -1,11 +1,11 @@
-//! What depends on what: cycles, and which tasks can be claimed now.
+//! The dependency graph of tasks: cycles, and which tasks can be claimed now.
 
 use std::collections::BTreeMap;
 
 use super::state::{State, Status, Task};
 use crate::message::Name;
 
-/// A chain of dependencies that ends where it began, if there is one: `[a, b, a]`.
+/// A dependency cycle, if there is one; its first task is repeated at the end: `[a, b, a]`.
 #[must_use]
 pub fn cycle(tasks: &[Task]) -> Option<Vec<Name>> {
     let by_id: BTreeMap<&Name, &Task> = tasks.iter().map(|task| (&task.id, task)).collect();
@@ -44,15 +44,15 @@ pub fn cycle(tasks: &[Task]) -> Option<Vec<Name>> {
     None
 }
 
-/// What a task waits for: its dependencies that are not merged.
+/// Unmet dependencies of a task: those that are not merged.
 #[must_use]
 pub fn unmet<'a>(state: &State, task: &'a Task) -> Vec<&'a Name> {
     let is_merged = |id: &Name| state.task(id).is_some_and(|task| task.status == Status::Merged);
     task.depends_on.iter().filter(|id| !is_merged(id)).collect()
 }
 
-/// The tasks that a coder may take now, most urgent first, then in the order of the board. Those of
-/// which it is known that it may not (it failed at them, or has another task) are left out.
+/// Tasks that a coder may claim now, most urgent first, then in the order of the board. With a
+/// named coder, tasks at which it failed are left out, and all are if it has another task.
 #[must_use]
 pub fn claimable<'a>(state: &'a State, coder: Option<&Name>) -> Vec<&'a Task> {
     let busy_with = coder.and_then(|coder| active_task(state, coder));
@@ -68,7 +68,7 @@ pub fn claimable<'a>(state: &'a State, coder: Option<&Name>) -> Vec<&'a Task> {
     tasks
 }
 
-/// The task that an agent has, if it has one: it works on it, waits for its verdict or must rework it.
+/// The agent's active task: one that it works on, whose verdict it awaits, or that it must rework.
 #[must_use]
 pub fn active_task<'a>(state: &'a State, agent: &Name) -> Option<&'a Task> {
     state
@@ -77,7 +77,8 @@ pub fn active_task<'a>(state: &'a State, agent: &Name) -> Option<&'a Task> {
         .find(|task| task.assigned_to.as_ref() == Some(agent) && task.status.is_active())
 }
 
-/// The tasks that a reviewer may take now: nobody reviews them, and they are not its own work.
+/// Tasks that a reviewer may claim now: no reviewer holds them, and they are not the reviewer's own
+/// work.
 #[must_use]
 pub fn reviewable<'a>(state: &'a State, reviewer: Option<&Name>) -> Vec<&'a Task> {
     let mut tasks: Vec<&Task> = state

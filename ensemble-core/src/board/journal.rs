@@ -1,17 +1,18 @@
-//! `state.yaml.last`: which content Ensemble wrote last, and whether the log knows of it.
+//! `state.yaml.last`: digest of the content that Ensemble wrote last, and whether the log has a
+//! record of it.
 //!
 //! ```text
-//! .last says              the board is     so whoever has the lock
-//! unlogged, this digest   this             records it (the writer died before it could)
-//! unlogged, this digest   that of before   drops it: it was never written
+//! .last says              the board is     the lock holder
+//! unlogged, this digest   this             records it (the writer died before that)
+//! unlogged, this digest   the previous one drops it: it was never written
 //! unlogged, this digest   another          records board.edited
-//! logged, this digest     this             has nothing to do
-//! logged, this digest     another          records board.edited: somebody else wrote it
-//! nothing                 any              begins with what is there
+//! logged, this digest     this             does nothing
+//! logged, this digest     another          records board.edited: another program wrote it
+//! nothing                 any              starts from the current content
 //! ```
 //!
-//! A writer that dies after recording and before saying so makes the next one record the same
-//! revision again; readers of the log take one of them.
+//! A writer may die after it records a revision and before it marks the record here. The next
+//! writer then records the same revision again, and readers of the log keep one of the records.
 
 use std::path::Path;
 
@@ -23,17 +24,17 @@ use crate::durable::{Dir, Durability, Modes};
 use crate::message::Digest;
 use crate::{Error, Result};
 
-/// How the file beside the board is named.
+/// Ending of the journal file's name, appended to the board's name.
 const ENDING: &str = ".last";
-/// The largest such file, in bytes.
+/// Largest journal file, in bytes.
 const BYTES_MAX: usize = 64 * 1024;
 
-/// What stands in it.
+/// Content of the journal file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Last {
     pub(super) revision: u64,
     sha256: String,
-    /// What the board had been before.
+    /// Digest of the board before the write.
     before: String,
     is_logged: bool,
     actor: String,
@@ -41,7 +42,7 @@ pub(super) struct Last {
 }
 
 impl Last {
-    /// For content that is about to be written.
+    /// An entry for content that is about to be written.
     pub(super) fn new(
         revision: u64,
         (before, content): (&str, &str),
@@ -58,7 +59,7 @@ impl Last {
     fn read(board: &Path) -> Result<Option<Self>> {
         let (dir, name) = place(board)?;
         let bytes = dir.read(&name, BYTES_MAX)?;
-        // One that cannot be read is as good as none: the board is the truth.
+        // Treat an unreadable file as missing: the board is the source of truth.
         Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
     }
 
@@ -66,21 +67,22 @@ impl Last {
         let text = serde_json::to_vec(self)
             .map_err(|error| Error::malformed(board, "last", error.to_string()))?;
         let (dir, name) = place(board)?;
-        // Whoever has the board's lock is the only one who writes it, and what a dead one left goes.
+        // Only the holder of the board's lock writes this file, so a temporary file left by a dead
+        // writer is overwritten.
         let tmp = format!(".{name}.tmp");
         dir.remove(&tmp)?;
-        // A power cut may lose it; it may not lose the board.
+        // A power cut may lose this file, but not the board.
         dir.replace_by(&name, &text, &dir, &tmp, Modes::default(), Durability::Process)
     }
 
-    /// Records it and says so.
+    /// Records the write in the log and marks it as logged.
     pub(super) fn log(&mut self, board: &Path, options: &BoardOptions) -> Result<()> {
         options.recorder.record("board.written", &self.actor, self.data.clone());
         self.is_logged = true;
         self.write(board)
     }
 
-    /// Makes up for what a writer could not do any more, and notices what others wrote.
+    /// Records what a dead writer could not, and detects edits by other programs.
     pub(super) fn recover(board: &Path, content: &str, options: &BoardOptions) -> Result<()> {
         let now = digest(content);
         match Self::read(board)? {
@@ -103,8 +105,8 @@ impl Last {
         }
     }
 
-    /// Whether the log does not know of this content: since its writer died (true), or since
-    /// somebody else wrote it (false). `None` if it does, or if nothing is known.
+    /// Whether the log lacks a record of this content: because its writer died (true), or because
+    /// another program wrote it (false). `None` if the log has a record, or if there is no journal.
     pub(super) fn unknown_to_log(board: &Path, content: &str) -> Result<Option<bool>> {
         let now = digest(content);
         Ok(match Self::read(board)? {
@@ -115,7 +117,7 @@ impl Last {
         })
     }
 
-    /// Content of which the log need not be told any more.
+    /// An entry for content that is already in the log.
     fn known(revision: u64, sha256: String, options: &BoardOptions) -> Self {
         let (before, actor) = (sha256.clone(), options.actor.clone());
         Self { revision, sha256, before, is_logged: true, actor, data: json!({}) }

@@ -1,15 +1,14 @@
-//! The leases of a board, for [`crate::proto::lease`] to watch, and the beats that keep them.
+//! The leases of a board, which [`crate::proto::lease`] watches, and the beats that renew them.
 //!
-//! A registered agent has a lease, and so has each task that it works on or reviews. One file keeps
-//! them all: `leases/<agent>@<epoch>.beat` beside the board, with its registration's number. A beat
-//! replaces that file and needs no lock, so that beats cost the board nothing. What is on the board
-//! (`heartbeat`, `lease_expires`) is for people and decides nothing: a lease is over when its observer
-//! has itself seen the same sequence number for the whole duration.
+//! A registered agent has a lease, and so has each task that it works on or reviews. One file
+//! renews all of them: `leases/<agent>@<epoch>.beat` beside the board, where the epoch is that of
+//! the registration. A beat replaces that file without a lock, so beats do not touch the board. The
+//! timestamps on the board (`heartbeat`, `lease_expires`) are for people and decide nothing. A
+//! lease is over when its observer has itself seen the same sequence number for the whole duration.
 //!
-//! An agent's own signs ([`super::Sign`]) count beside the beats of its supervisor.
+//! An agent's own signs ([`super::Sign`]) count in addition to the beats of its supervisor.
 //!
-//! An agent that is registered anew beats under a new number, and keeps nothing alive that was
-//! claimed before.
+//! Re-registration starts a new epoch and does not renew leases of older epochs.
 
 use std::path::Path;
 use std::time::Duration;
@@ -24,47 +23,47 @@ use crate::proto::lease::Event;
 use crate::proto::task::Holder;
 use crate::{Error, Result};
 
-/// Where beats lie, beside the board.
+/// Directory of the beats, beside the board.
 pub const BEATS: &str = "leases";
-/// The reason in a task's history when [`LockedBoard::expire`] gave it back.
+/// Reason in a task's history when [`LockedBoard::expire`] released the task.
 pub const LEASE_RAN_OUT: &str = "the lease ran out";
-/// How such a file's name ends.
+/// Ending of a beat file's name.
 const ENDING: &str = ".beat";
-/// The largest such file, in bytes.
+/// Largest beat file, in bytes.
 const BYTES_MAX: usize = 4_096;
 
-/// A lease: whose, of what, and under which fencing number. Another number is another lease.
+/// A lease: its subject, holder and fencing epoch. A different epoch is a different lease.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Leased {
     /// A registration.
     Agent {
-        /// Who.
+        /// The registered agent.
         by: Name,
-        /// Its number.
+        /// Epoch of the registration.
         epoch: u64,
     },
     /// A claimed task.
     Claim {
-        /// Which.
+        /// The task.
         task: Name,
-        /// Who works on it.
+        /// The agent that works on the task.
         by: Name,
-        /// The claim's number.
+        /// Epoch of the claim.
         epoch: u64,
     },
     /// A review.
     Review {
-        /// Of which task.
+        /// The task under review.
         task: Name,
-        /// Who reviews it.
+        /// The reviewer.
         by: Name,
-        /// The review's number.
+        /// Epoch of the review.
         epoch: u64,
     },
 }
 
 impl Leased {
-    /// Who holds it.
+    /// The holder.
     #[must_use]
     pub const fn by(&self) -> &Name {
         match self {
@@ -72,7 +71,7 @@ impl Leased {
         }
     }
 
-    /// Its fencing number.
+    /// The fencing epoch.
     #[must_use]
     pub const fn epoch(&self) -> u64 {
         match self {
@@ -83,7 +82,7 @@ impl Leased {
     }
 }
 
-/// All leases that run.
+/// All current leases.
 #[must_use]
 pub fn leases(state: &State) -> Vec<Leased> {
     let agents = state.agents.iter().map(|(by, agent)| Leased::Agent {
@@ -106,8 +105,8 @@ pub fn leases(state: &State) -> Vec<Leased> {
     agents.chain(tasks).collect()
 }
 
-/// The registration whose beats keep a lease, if there is one: a claim was made under the
-/// registration that ran then.
+/// Epoch of the registration whose beats renew a lease, if there is one. It is the registration
+/// that was current when the claim was made.
 fn kept_by(state: &State, lease: &Leased) -> Option<u64> {
     let registered = state.agents.get(lease.by())?.epoch.unwrap_or_default();
     let is_its = match lease {
@@ -123,7 +122,7 @@ struct Beat {
     lease_seconds: u64,
 }
 
-/// Writes a beat: [`crate::proto::beat::Effect::Beat`] carried out. `directory` is the board's.
+/// Writes a beat; carries out [`crate::proto::beat::Effect::Beat`]. `directory` is the board's.
 ///
 /// # Errors
 /// The disk failed.
@@ -141,8 +140,8 @@ pub fn write_beat(
     dir.replace_by(&name, text.as_bytes(), &dir, &tmp, Modes::default(), Durability::Process)
 }
 
-/// Until when an agent's last beat keeps its leases, by the clock of the file system; `None` if it has
-/// never beaten. For people and for the agent itself: observers go by sequence numbers.
+/// Until when an agent's last beat renews its leases, by the clock of the file system; `None` if
+/// there is no beat. For people and for the agent itself: observers compare sequence numbers.
 #[must_use]
 pub fn beaten_until(directory: &Path, agent: &Holder) -> Option<Timestamp> {
     let path = directory.join(BEATS).join(file_name(agent));
@@ -154,8 +153,8 @@ pub fn beaten_until(directory: &Path, agent: &Holder) -> Option<Timestamp> {
     Some(at.plus(Duration::from_secs(beat.lease_seconds)))
 }
 
-/// What an observer sees of all leases, to be handed to a [`crate::proto::lease::LeaseWatch`]; the
-/// last event is [`Event::ScanDone`]. A beat that is missing or cannot be read is number 0.
+/// An observer's scan of all leases, as events for a [`crate::proto::lease::LeaseWatch`]. The last
+/// event is [`Event::ScanDone`]. A missing or unreadable beat has sequence 0.
 ///
 /// # Errors
 /// The directory cannot be read.
@@ -172,13 +171,13 @@ pub fn scan(state: &State, directory: &Path) -> Result<Vec<Event<Leased>>> {
         let beat = holder.as_ref().and_then(|holder| read_beat(dir.as_ref()?, holder));
         let sign = holder.as_ref().and_then(|holder| Sign::read_in(dir.as_ref()?, holder));
         let usual = state.config.lease_duration.map_or(LEASE_DURATION, Duration::from_secs);
-        // A supervisor hears of its agent's signs and says how long they count.
+        // The supervisor reads its agent's signs and sets how long they count.
         let duration = match (beat, &sign) {
             (Some(beat), _) => Duration::from_secs(beat.lease_seconds.max(1)),
             (None, Some(sign)) => sign.lease(),
             (None, None) => usual,
         };
-        // Both only grow, and so does their sum.
+        // Both sequences only grow, and so does their sum.
         let signs = sign.map_or(0, |sign| sign.sequence);
         let sequence = beat.map_or(0, |beat| beat.sequence).saturating_add(signs);
         events.push(Event::Seen { key, sequence, duration });
@@ -193,11 +192,12 @@ fn read_beat(dir: &Dir, agent: &Holder) -> Option<Beat> {
     yaml::parse(std::str::from_utf8(&bytes).ok()?, Path::new(&name)).ok()
 }
 
-/// Removes the beats and signs of registrations that are over; returns how many files went. No
-/// number is used again, so what is not registered in `state` and not newer than it is over for good.
+/// Removes the beats and signs of registrations that are over; returns the number of removed files.
+/// Epochs are never reused, so one that is neither registered in `state` nor newer is over for
+/// good.
 ///
 /// # Errors
-/// The directory cannot be listed, or a file not removed.
+/// The directory cannot be listed, or a file cannot be removed.
 pub fn sweep_beats(state: &State, directory: &Path) -> Result<usize> {
     let dir = match Dir::open(directory)?.open_child(BEATS) {
         Ok(dir) => dir,
@@ -226,11 +226,12 @@ fn file_name(agent: &Holder) -> String {
 }
 
 impl LockedBoard<'_> {
-    /// Takes away a lease that its observer saw run out, if it still has this number and its beat
-    /// still has this sequence. What the agent held goes with it.
+    /// Ends a lease that its observer saw expire, if it still has this epoch and its beat still has
+    /// this sequence. What the holder had under the lease is released.
     ///
     /// # Errors
-    /// [`Error::Fenced`] if it is another lease now, [`Error::NotAllowed`] if its holder has beaten.
+    /// [`Error::Fenced`] if the lease is a different one now; [`Error::NotAllowed`] if its holder
+    /// has renewed it.
     pub fn expire(&mut self, lease: &Leased, sequence: u64) -> Result<()> {
         let directory = self.directory();
         let now = scan(self.state(), &directory)?;
@@ -239,12 +240,15 @@ impl LockedBoard<'_> {
         match now.iter().find(|event| is_it(event)) {
             Some(Event::Seen { sequence: beaten, .. }) if *beaten != sequence => {
                 let what = format!("expire the lease of `{}`", lease.by());
-                return Err(Error::NotAllowed { what, why: "it has beaten meanwhile".to_owned() });
+                return Err(Error::NotAllowed {
+                    what,
+                    why: "it has renewed the lease since".to_owned(),
+                });
             }
             Some(_) => {}
             None => {
                 let what = format!("expire the lease of `{}`", lease.by());
-                let why = format!("number {} is over already", lease.epoch());
+                let why = format!("epoch {} is already over", lease.epoch());
                 return Err(Error::Fenced { what, why });
             }
         }

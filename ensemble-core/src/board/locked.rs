@@ -1,9 +1,10 @@
-//! The board while it is locked: the only place where it can be changed.
+//! The locked board: the only place where the board can be changed.
 
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
+use super::BoardError;
 use super::journal::Last;
 use super::schema::{self, BOARD, Field, TASK};
 use super::state::{State, Task};
@@ -14,20 +15,20 @@ use crate::message::{Name, Timestamp};
 use crate::spool::registry::edits;
 use crate::{Error, Result};
 
-/// How many steps a record of the log tells.
+/// Most steps that a log record lists.
 const STEPS_TOLD_MAX: usize = 16;
-/// How many names are proposed instead of one that is not there.
+/// Most names that are suggested for a name that is not on the board.
 const NEAREST_MAX: usize = 3;
-/// How many characters may be wrong in such a name.
+/// Largest edit distance of a suggested name, in characters.
 const NEAREST_EDITS_MAX: usize = 2;
 
-/// A board that nobody else can change until this is dropped. Nothing is written before
-/// [`LockedBoard::commit`]; without it everything stays as it was.
+/// A board that no other process can change until this is dropped. Nothing is written before
+/// [`LockedBoard::commit`]; without it the board stays unchanged.
 #[derive(Debug)]
 pub struct LockedBoard<'a> {
     board: &'a Board,
     document: LockedDocument,
-    /// As it stood on disk.
+    /// The text on disk.
     source: String,
     text: Text,
     value: Value,
@@ -37,10 +38,10 @@ pub struct LockedBoard<'a> {
 
 impl<'a> LockedBoard<'a> {
     pub(super) fn new(board: &'a Board) -> Result<Self> {
-        let no_board = || Error::NoBoard { path: board.path.clone() };
+        let no_board = || BoardError::Missing { path: board.path.clone() };
         let document = match board.lock_document() {
             Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => {
-                return Err(no_board());
+                return Err(no_board().into());
             }
             other => other?,
         };
@@ -50,17 +51,17 @@ impl<'a> LockedBoard<'a> {
         Ok(Self { board, document, source, text, value, state, steps: Vec::new() })
     }
 
-    /// What is on it, with the changes so far.
+    /// The board's content, with the changes so far.
     #[must_use]
     pub const fn state(&self) -> &State {
         &self.state
     }
 
-    /// Writes the changes, if there are any: one rename, one record. Returns what is on the board
-    /// now.
+    /// Writes the changes, if there are any, with one rename and one log record. Returns the new
+    /// content of the board.
     ///
     /// # Errors
-    /// [`Error::WouldBreak`] with all rules that the changed board would break; [`Error::Malformed`] if
+    /// [`BoardError::WouldBreak`] with all rules that the changed board would break; [`Error::Malformed`] if
     /// its layout cannot be changed; or the disk failed. Nothing was written then (or, if only the
     /// directory could not be synced, all of it).
     pub fn commit(mut self) -> Result<State> {
@@ -69,10 +70,14 @@ impl<'a> LockedBoard<'a> {
         }
         let revision = self.state.revision + 1;
         self.set("revision", revision);
-        let state = validated(&self.value, &self.board.path).map_err(|error| match error {
-            Error::Invalid { path, violations } => Error::WouldBreak { path, violations },
-            other => other,
-        })?;
+        let state =
+            validated(&self.value, &self.board.path).map_err(|error| match error.into_area() {
+                Ok(BoardError::Invalid { path, violations }) => {
+                    BoardError::WouldBreak { path, violations }.into()
+                }
+                Ok(other) => other.into(),
+                Err(other) => other,
+            })?;
         let text = self.text.update(&self.value, &self.board.path)?;
         let told = self.steps.len().min(STEPS_TOLD_MAX);
         let data = json!({ "steps": self.steps[..told], "count": self.steps.len() });
@@ -81,22 +86,22 @@ impl<'a> LockedBoard<'a> {
         Ok(state)
     }
 
-    /// Where the board lies.
+    /// The board's directory.
     pub(super) fn directory(&self) -> PathBuf {
         self.board.path.parent().map_or_else(PathBuf::new, Path::to_owned)
     }
 
-    /// Where worktrees are, below the project.
+    /// Directory of worktrees, relative to the project.
     pub(super) fn worktrees(&self) -> &str {
         self.board.worktrees()
     }
 
-    /// When it is, for people.
+    /// The current time, for timestamps that people read.
     pub(super) fn now(&self) -> Timestamp {
         self.board.options.clock.wall()
     }
 
-    /// Draws a fencing number.
+    /// Draws a new fencing epoch.
     pub(super) fn draw_epoch(&mut self) -> u64 {
         let epoch = self.state.epoch + 1;
         self.set("epoch", epoch);
@@ -104,7 +109,7 @@ impl<'a> LockedBoard<'a> {
         epoch
     }
 
-    /// Tells the log of something that was done.
+    /// Adds a step to the log record.
     pub(super) fn note(&mut self, what: &str, step: Value) {
         let mut told = json!({ "what": what });
         if let (Some(told), Value::Object(step)) = (told.as_object_mut(), step) {
@@ -113,14 +118,14 @@ impl<'a> LockedBoard<'a> {
         self.steps.push(told);
     }
 
-    /// Sets a field of the top level.
+    /// Sets a top-level field.
     pub(super) fn set(&mut self, name: &str, value: impl Into<Value>) {
         if let Value::Object(board) = &mut self.value {
             schema::set(board, BOARD, name, value);
         }
     }
 
-    /// A mapping of the top level, made if needed.
+    /// A top-level mapping, created if needed.
     pub(super) fn section(&mut self, name: &str, empty: Value) -> &mut Value {
         if self.value.get(name).is_none_or(Value::is_null) {
             self.set(name, empty);
@@ -128,22 +133,23 @@ impl<'a> LockedBoard<'a> {
         &mut self.value[name]
     }
 
-    /// Appends to a list of the top level.
+    /// Appends to a top-level list.
     pub(super) fn append(&mut self, name: &str, item: Value) {
         if let Value::Array(items) = self.section(name, json!([])) {
             items.push(item);
         }
     }
 
-    /// Looks at the changed value again.
+    /// Decodes the changed value again.
     pub(super) fn refresh(&mut self) -> Result<()> {
-        // Not the rules: a change may take several steps. They are checked before it is written.
+        // Do not check the rules here: a change may take several steps. They are checked before
+        // writing.
         self.state = serde_json::from_value(self.value.clone())
             .map_err(|error| Error::malformed(&self.board.path, "file", error.to_string()))?;
         Ok(())
     }
 
-    /// A task, or an error that proposes others.
+    /// A task, or an error that suggests similar names.
     pub(super) fn task(&self, id: &Name) -> Result<&Task> {
         self.state.task(id).ok_or_else(|| not_on_board(&self.state, id))
     }
@@ -158,7 +164,7 @@ impl<'a> LockedBoard<'a> {
     }
 }
 
-/// Replaces the board and records that. The lock must be held.
+/// Replaces the board and records the write. The lock must be held.
 pub(super) fn write(
     board: &Board,
     document: &LockedDocument,
@@ -179,13 +185,13 @@ pub(super) struct Fields<'a> {
 }
 
 impl Fields<'_> {
-    /// Sets one, in its place.
+    /// Sets a field in place.
     pub(super) fn set(&mut self, name: &str, value: impl Into<Value>) -> &mut Self {
         schema::set(self.object, self.fields, name, value);
         self
     }
 
-    /// Makes some nothing.
+    /// Sets fields to null.
     pub(super) fn clear(&mut self, names: &[&str]) -> &mut Self {
         for name in names {
             self.set(name, Value::Null);
@@ -193,7 +199,7 @@ impl Fields<'_> {
         self
     }
 
-    /// Appends to a list.
+    /// Appends to a list field.
     pub(super) fn push(&mut self, name: &str, item: Value) -> &mut Self {
         if let Some(Value::Array(items)) = self.object.get_mut(name) {
             items.push(item);
@@ -203,7 +209,7 @@ impl Fields<'_> {
     }
 }
 
-/// An error that proposes tasks with similar names.
+/// An error that suggests tasks with similar names.
 pub(super) fn not_on_board(state: &State, id: &Name) -> Error {
     let mut near: Vec<(usize, String)> = state
         .tasks
@@ -213,5 +219,5 @@ pub(super) fn not_on_board(state: &State, id: &Name) -> Error {
         .collect();
     near.sort();
     let nearest = near.into_iter().take(NEAREST_MAX).map(|(_, name)| name).collect();
-    Error::NotOnBoard { what: "task", id: id.to_string(), nearest }
+    BoardError::Unknown { what: "task", id: id.to_string(), nearest }.into()
 }

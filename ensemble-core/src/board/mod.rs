@@ -1,24 +1,24 @@
 //! The blackboard: `state.yaml`, which people, Ensemble and the seed's scripts share (seed 001).
 //!
 //! ```text
-//! flock state.yaml.lock     at most LOCK_PATIENCE; who holds it is named
-//!   read, validate          all rules, all violations; a newer version is refused
-//!   change a value          the methods of LockedBoard, each a step of a machine in `proto`
-//!   validate                or nothing is written
-//!   splice                  only what changed (`text`); comments and unknown fields stay
-//!   write state.yaml.last   which revision this will be, and its record: what explains comes before
+//! flock state.yaml.lock     wait at most LOCK_PATIENCE; the error names the holder
+//!   read, validate          all rules, all violations; a newer version is rejected
+//!   change a value          methods of LockedBoard, each a step of a machine in `proto`
+//!   validate                on a violation nothing is written
+//!   splice                  change only those values in the text (`text`); comments and unknown fields stay
+//!   write state.yaml.last   the new revision and its log record, before the board itself
 //!   replace state.yaml      one rename
-//!   record board.written    and say so in state.yaml.last
+//!   record board.written    and mark it in state.yaml.last
 //! unlock
 //! ```
 //!
-//! Reading needs no lock: a reader sees the old or the new board, whole. A crash leaves one of them,
-//! too; if it fell between the rename and the record, whoever locks next finds that in
-//! `state.yaml.last` and makes up for it. A board whose content nobody announced there was edited by
-//! hand or by another program: that is recorded as `board.edited`.
+//! Reading needs no lock: a reader sees the old or the new board, whole. A crash leaves one of the
+//! two. If the crash fell between the rename and the record, the next lock holder finds that in
+//! `state.yaml.last` and records the write. A board whose content is not announced in
+//! `state.yaml.last` was edited by hand or by another program. That is recorded as `board.edited`.
 //!
-//! Two numbers only grow: `revision` counts writes, and from `epoch` every registration, claim and
-//! review draws its fencing number. Whoever acts under a lease says its number, and an old one is
+//! Two numbers only grow. `revision` counts writes. Every registration, claim and review draws its
+//! fencing epoch from `epoch`. A call under a lease states its epoch, and an outdated epoch is
 //! [`Error::Fenced`].
 //!
 //! ```
@@ -53,6 +53,7 @@ mod analyze;
 mod claims;
 mod control;
 mod draft;
+mod error;
 mod fsck;
 mod graph;
 mod journal;
@@ -79,6 +80,7 @@ pub use analyze::{Analysis, Pattern, Trigger, Verdict, analyze};
 pub use claims::{ClaimPlan, DIRECTORY_DEFAULT, Granted};
 pub use control::{Control, ControlFile, Staleness};
 pub use draft::Draft;
+pub use error::{BoardError, is_missing};
 pub use fsck::BoardFinding;
 pub use graph::{active_task, claimable, cycle, reviewable, unmet};
 pub use leases::{
@@ -99,37 +101,37 @@ pub use wake::{Call, Wake, wake};
 
 use text::Text;
 
-/// The format that is written; older ones are read, newer ones refused.
+/// The format version that is written. Older versions are read, newer ones rejected.
 pub const VERSION: u64 = 1;
 /// How long to wait for the board's lock.
 pub const LOCK_PATIENCE: Duration = Duration::from_secs(5);
-/// The board's name, in one of [`PLACES`].
+/// The board's file name, in one of [`PLACES`].
 pub const FILE_NAME: &str = "state.yaml";
-/// Where a board is looked for below a project, the usual place first.
+/// Directories below a project where a board is searched, in order.
 pub const PLACES: [&str; 2] = [".ensemble", ".liza"];
-/// The largest board, in bytes.
+/// Largest board, in bytes.
 pub const BOARD_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// How a board is kept.
+/// Options of a board.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct BoardOptions {
-    /// Who writes, as the event log has it.
+    /// The writer's name in the event log.
     pub actor: String,
     /// How long to wait for the lock.
     pub patience: Duration,
-    /// What a change survives.
+    /// The durability of a change.
     pub durability: Durability,
-    /// Where changes are recorded.
+    /// Recorder of changes.
     pub recorder: Arc<dyn Recorder>,
-    /// Where stamps for people come from.
+    /// Clock for timestamps that people read.
     pub clock: Arc<dyn Clock + Send + Sync>,
-    /// Where worktrees of tasks are, below the project, if not in [`DIRECTORY_DEFAULT`].
+    /// Directory of tasks' worktrees, relative to the project; [`DIRECTORY_DEFAULT`] if `None`.
     pub worktrees: Option<String>,
 }
 
 impl BoardOptions {
-    /// The usual ones, recording nothing.
+    /// Default options without a recorder.
     #[must_use]
     pub fn new(actor: impl Into<String>) -> Self {
         Self {
@@ -142,28 +144,28 @@ impl BoardOptions {
         }
     }
 
-    /// With a place where changes are recorded.
+    /// Sets the recorder.
     #[must_use]
     pub fn with_recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
         self.recorder = recorder;
         self
     }
 
-    /// With another durability.
+    /// Sets the durability.
     #[must_use]
     pub const fn with_durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// With another place for worktrees, below the project.
+    /// Sets the directory of worktrees, relative to the project.
     #[must_use]
     pub fn with_worktrees(mut self, directory: impl Into<String>) -> Self {
         self.worktrees = Some(directory.into());
         self
     }
 
-    /// With another clock for stamps.
+    /// Sets the clock for timestamps.
     #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock + Send + Sync>) -> Self {
         self.clock = clock;
@@ -177,7 +179,7 @@ impl fmt::Debug for BoardOptions {
     }
 }
 
-/// A blackboard. Looking at it needs no lock, changing it goes through [`Board::lock`].
+/// A blackboard. Reading needs no lock; changes go through [`Board::lock`].
 #[derive(Clone, Debug)]
 pub struct Board {
     path: PathBuf,
@@ -188,12 +190,14 @@ impl Board {
     /// The board of a project: `.ensemble/state.yaml`, else `.liza/state.yaml`.
     ///
     /// # Errors
-    /// [`Error::NoBoard`].
+    /// [`BoardError::Missing`].
     pub fn find(project: &Path, options: BoardOptions) -> Result<Self> {
         let mut paths = PLACES.map(|place| project.join(place).join(FILE_NAME)).into_iter();
         match paths.find(|path| path.symlink_metadata().is_ok()) {
             Some(path) => Ok(Self { path, options }),
-            None => Err(Error::NoBoard { path: project.join(PLACES[0]).join(FILE_NAME) }),
+            None => {
+                Err(BoardError::Missing { path: project.join(PLACES[0]).join(FILE_NAME) }.into())
+            }
         }
     }
 
@@ -203,10 +207,10 @@ impl Board {
         Self { path: path.into(), options }
     }
 
-    /// Makes an empty board in a project, and `.ensemble/` if needed.
+    /// Creates an empty board in a project, and `.ensemble/` if needed.
     ///
     /// # Errors
-    /// [`Error::NotAllowed`] if there is one; or the disk failed.
+    /// [`Error::NotAllowed`] if a board exists; or the disk failed.
     pub fn create(project: &Path, options: BoardOptions) -> Result<Self> {
         if let Ok(Self { path, .. }) = Self::find(project, options.clone()) {
             let what = "create a blackboard".to_owned();
@@ -222,7 +226,7 @@ impl Board {
         Ok(board)
     }
 
-    /// Where it is.
+    /// Path of the board's file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -234,31 +238,31 @@ impl Board {
         self.path.parent().and_then(Path::parent).unwrap_or_else(|| Path::new("."))
     }
 
-    /// Where worktrees of tasks are, below the project.
+    /// Directory of tasks' worktrees, relative to the project.
     #[must_use]
     pub fn worktrees(&self) -> &str {
         self.options.worktrees.as_deref().unwrap_or(DIRECTORY_DEFAULT)
     }
 
-    /// What is on it now.
+    /// Reads the board.
     ///
     /// # Errors
-    /// [`Error::NoBoard`]; [`Error::Malformed`] with line and column; [`Error::Invalid`] with all
+    /// [`BoardError::Missing`]; [`Error::Malformed`] with line and column; [`BoardError::Invalid`] with all
     /// violations.
     pub fn read(&self) -> Result<State> {
         load(&self.read_text()?, &self.path).map(|(_, _, state)| state)
     }
 
-    /// Its text, as it stands there.
+    /// Reads the board's text without parsing it.
     ///
     /// # Errors
-    /// [`Error::NoBoard`]; it is too large, no UTF-8, or cannot be read.
+    /// [`BoardError::Missing`]; it is too large, no UTF-8, or cannot be read.
     pub fn read_text(&self) -> Result<String> {
         let parent = self.path.parent().unwrap_or_else(|| Path::new("."));
-        let no_board = || Error::NoBoard { path: self.path.clone() };
+        let no_board = || BoardError::Missing { path: self.path.clone() };
         let dir = match Dir::open(parent) {
             Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => {
-                return Err(no_board());
+                return Err(no_board().into());
             }
             other => other?,
         };
@@ -266,11 +270,11 @@ impl Board {
         utf8(bytes, &self.path)
     }
 
-    /// Waits for the board's lock and reads it. Start no program and wait for nothing while it is
-    /// held.
+    /// Waits for the board's lock and reads the board. Start no program and wait for nothing while
+    /// the lock is held.
     ///
     /// # Errors
-    /// As for [`Board::read`]; [`Error::Locked`] names who holds it.
+    /// As for [`Board::read`]; [`Error::Locked`] names the holder.
     pub fn lock(&self) -> Result<LockedBoard<'_>> {
         LockedBoard::new(self)
     }
@@ -283,7 +287,7 @@ impl Board {
     }
 }
 
-/// A new board, as a person would begin one.
+/// Text of a new board, laid out as a person would write it.
 const NEW_BOARD: &str = "\
 # The blackboard: see PROTOCOL.md of Ensemble. Edit it with `ensemble board edit`, or under
 # `flock state.yaml.lock`; comments and fields of your own are kept.
@@ -316,18 +320,19 @@ fn load(source: &str, path: &Path) -> Result<(Text, Value, State)> {
     let text = Text::parse(source, path)?;
     let value = text.value();
     if let Some(version) = value.get("version").and_then(Value::as_u64).filter(|v| *v > VERSION) {
-        let problem = format!("is {version}, this program reads {VERSION}: update it");
+        let problem =
+            format!("is {version}, but this program reads at most {VERSION}: update the program");
         return Err(Error::malformed(path, "version", problem));
     }
     let state = validated(&value, path)?;
     Ok((text, value, state))
 }
 
-/// The board as values, if it breaks no rule.
+/// Decodes the board's value if it breaks no rule.
 fn validated(value: &Value, path: &Path) -> Result<State> {
     let mut checked = value.clone();
     let mut found = shape::check(&mut checked);
-    // What was taken out would be missed by rules, and what stands in for it be judged by them.
+    // Rules would miss removed values, and would judge their placeholders.
     let bad: Vec<(String, String)> = found
         .iter()
         .map(|Violation { path, .. }| match path.rsplit_once('.') {
@@ -350,16 +355,16 @@ fn validated(value: &Value, path: &Path) -> Result<State> {
         Err(error) if found.is_empty() => {
             found.push(Violation::new("file", error.to_string()));
         }
-        // What could not be made sense of is among the violations.
+        // A value that could not be decoded is among the violations.
         Err(_) => {}
     }
-    Err(Error::Invalid { path: path.to_owned(), violations: found })
+    Err(BoardError::Invalid { path: path.to_owned(), violations: found }.into())
 }
 
-/// All that is wrong with a text that would be a board; nothing if it is one.
+/// Checks a text as a board. The error lists all violations.
 ///
 /// # Errors
-/// As for [`Board::read`], but for reading.
+/// As for [`Board::read`], except for errors of reading.
 pub fn check(source: &str, path: &Path) -> Result<State> {
     load(source, path).map(|(_, _, state)| state)
 }

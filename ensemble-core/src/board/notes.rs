@@ -1,5 +1,5 @@
-//! What agents leave for others: anomalies, discoveries, hand-overs; and the goal, the sprint and
-//! the circuit breaker.
+//! Notes that agents leave for others (anomalies, discoveries, hand-overs), and the steps of goal,
+//! sprint and circuit breaker.
 
 use serde_json::{Map, Value, json};
 
@@ -15,46 +15,46 @@ use crate::proto::goal::{self, GoalEvent, GoalState, SprintEvent, SprintState};
 use crate::proto::task::Holder;
 use crate::{Error, Result};
 
-/// An anomaly that is to be noted.
+/// An anomaly to note.
 #[derive(Clone, Debug)]
 pub struct NewAnomaly {
-    /// One of the siblings' types.
+    /// The anomaly's type, one of those that the siblings define.
     pub kind: String,
-    /// During which task.
+    /// The task during which it was found.
     pub task: Option<Name>,
-    /// Who says so.
+    /// The reporter.
     pub reporter: String,
-    /// What, by type.
+    /// Details that the type requires.
     pub details: Map<String, Value>,
 }
 
-/// A discovery that is to be noted.
+/// A discovery to note.
 #[derive(Clone, Debug)]
 pub struct NewDiscovery {
-    /// Its name.
+    /// The discovery's name.
     pub id: Name,
-    /// Who found it.
+    /// The agent that found it.
     pub by: String,
-    /// During which task.
+    /// The task during which it was found.
     pub during: Option<Name>,
-    /// What it is.
+    /// Description of the discovery.
     pub description: String,
-    /// How bad, in its finder's words.
+    /// Severity, in the finder's words.
     pub severity: Option<String>,
-    /// Its planner must look at once.
+    /// Whether a planner must look at it at once.
     pub is_immediate: bool,
-    /// What to do.
+    /// Recommended action.
     pub recommendation: Option<String>,
 }
 
-/// Notes from one agent to the next one at its task.
+/// Notes from one agent to the next agent at its task.
 #[derive(Clone, Debug)]
 pub struct NewHandoff {
-    /// What was done.
+    /// Work done so far.
     pub summary: String,
-    /// What comes next.
+    /// The next action.
     pub next_action: String,
-    /// Whatever else it wants to say: `approach`, `blockers`, `files_modified`, `next_steps` …
+    /// Further fields: `approach`, `blockers`, `files_modified`, `next_steps` …
     pub more: Map<String, Value>,
 }
 
@@ -62,7 +62,7 @@ impl LockedBoard<'_> {
     /// Notes an anomaly.
     ///
     /// # Errors
-    /// [`Error::NotAllowed`] if the type is none of the siblings', or details that it needs are missing.
+    /// [`Error::NotAllowed`] if the type is unknown, or required details are missing.
     pub fn add_anomaly(&mut self, anomaly: &NewAnomaly) -> Result<()> {
         let refused =
             |why: String| Err(Error::NotAllowed { what: "note an anomaly".to_owned(), why });
@@ -80,7 +80,11 @@ impl LockedBoard<'_> {
         };
         let missing = missing_details(&noted);
         if !missing.is_empty() {
-            return refused(format!("{} needs the details {}", anomaly.kind, missing.join(", ")));
+            return refused(format!(
+                "type {} needs the details {}",
+                anomaly.kind,
+                missing.join(", ")
+            ));
         }
         self.append("anomalies", serde_json::to_value(&noted).unwrap_or_default());
         let step = json!({ "task": anomaly.task, "type": anomaly.kind, "agent": anomaly.reporter });
@@ -91,11 +95,14 @@ impl LockedBoard<'_> {
     /// Notes a discovery.
     ///
     /// # Errors
-    /// [`Error::NotAllowed`] if there is one of that name.
+    /// [`Error::NotAllowed`] if a discovery of that name exists.
     pub fn discover(&mut self, new: &NewDiscovery) -> Result<()> {
         if self.state().discovered.iter().any(|known| known.id == new.id) {
             let what = format!("note discovery `{}`", new.id);
-            return Err(Error::NotAllowed { what, why: "there is one of that name".to_owned() });
+            return Err(Error::NotAllowed {
+                what,
+                why: "a discovery of that name exists".to_owned(),
+            });
         }
         let urgency = if new.is_immediate { "immediate" } else { "deferred" };
         let now = self.now();
@@ -112,10 +119,10 @@ impl LockedBoard<'_> {
         self.refresh()
     }
 
-    /// Leaves notes for the next agent at a task; only its holder may.
+    /// Leaves notes for the next agent at a task. Only the task's holder may.
     ///
     /// # Errors
-    /// [`Error::Fenced`] if somebody else holds it.
+    /// [`Error::Fenced`] if another agent holds the task.
     pub fn hand_off(&mut self, id: &Name, holder: &Holder, notes: &NewHandoff) -> Result<()> {
         let task = self.task(id)?;
         let is_holder = task.assigned_to.as_ref() == Some(&holder.by)
@@ -123,7 +130,7 @@ impl LockedBoard<'_> {
             && task.status == super::Status::Claimed;
         if !is_holder {
             let what = format!("hand over task `{id}`");
-            let why = format!("`{}` (epoch {}) does not hold it any more", holder.by, holder.epoch);
+            let why = format!("`{}` (epoch {}) no longer holds it", holder.by, holder.epoch);
             return Err(Error::Fenced { what, why });
         }
         let mut entry = json!({
@@ -143,14 +150,14 @@ impl LockedBoard<'_> {
         self.refresh()
     }
 
-    /// The goal's next step.
+    /// Applies a step to the goal.
     ///
     /// # Errors
-    /// [`Error::NotAllowed`] if there is no goal, or no such step.
+    /// [`Error::NotAllowed`] if there is no goal, or the goal's state has no such step.
     pub fn goal_event(&mut self, event: GoalEvent) -> Result<GoalState> {
         let what = || "change the goal".to_owned();
         let Some(current) = self.state().goal.as_ref() else {
-            return Err(Error::NotAllowed { what: what(), why: "there is none".to_owned() });
+            return Err(Error::NotAllowed { what: what(), why: "there is no goal".to_owned() });
         };
         let mut machine = goal::Goal::new(current.status.unwrap_or(GoalState::Planning));
         machine.handle(Monotonic::ZERO, event);
@@ -166,14 +173,14 @@ impl LockedBoard<'_> {
         Ok(machine.state())
     }
 
-    /// The sprint's next step.
+    /// Applies a step to the sprint.
     ///
     /// # Errors
-    /// [`Error::NotAllowed`] if there is no sprint, or no such step.
+    /// [`Error::NotAllowed`] if there is no sprint, or the sprint's state has no such step.
     pub fn sprint_event(&mut self, event: SprintEvent) -> Result<SprintState> {
         let what = || "change the sprint".to_owned();
         let Some(current) = self.state().sprint.as_ref() else {
-            return Err(Error::NotAllowed { what: what(), why: "there is none".to_owned() });
+            return Err(Error::NotAllowed { what: what(), why: "there is no sprint".to_owned() });
         };
         let mut machine = goal::Sprint::new(current.status.unwrap_or(SprintState::InProgress));
         machine.handle(Monotonic::ZERO, event);
@@ -196,10 +203,10 @@ impl LockedBoard<'_> {
         Ok(machine.state())
     }
 
-    /// Writes down what [`super::analyze`] found. A trigger stays until [`LockedBoard::resume`].
+    /// Writes the result of [`super::analyze`]. A trigger stays until [`LockedBoard::resume`].
     ///
     /// # Errors
-    /// The board cannot be read any more.
+    /// The changed board cannot be decoded.
     pub fn note_analysis(&mut self, analysis: &Analysis) -> Result<()> {
         let now = json!(self.now());
         let breaker = self.section("circuit_breaker", json!({}));
@@ -220,10 +227,11 @@ impl LockedBoard<'_> {
         self.refresh()
     }
 
-    /// A person has looked at what triggered the circuit breaker: the anomalies so far count no more.
+    /// Acknowledges a triggered circuit breaker after a person has looked. The anomalies so far no
+    /// longer count.
     ///
     /// # Errors
-    /// [`Error::NotAllowed`] if it is not triggered.
+    /// [`Error::NotAllowed`] if the circuit breaker is not triggered.
     pub fn resume(&mut self, by: &str) -> Result<()> {
         let now = json!(self.now());
         let breaker = self.section("circuit_breaker", json!({}));

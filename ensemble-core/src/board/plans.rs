@@ -1,42 +1,43 @@
-//! What a planner decides besides tasks: the goal, sprints, and what becomes of discoveries.
+//! A planner's decisions besides tasks: the goal, sprints and discoveries.
 
 use serde_json::{Value, json};
 
+use super::BoardError;
 use super::locked::LockedBoard;
 use super::state::{State, Status};
 use crate::message::{Name, Timestamp};
 use crate::proto::goal::{GoalState, SprintState};
 use crate::{Error, Result};
 
-/// A goal that is to be planned.
+/// A goal to plan.
 #[derive(Clone, Debug)]
 pub struct NewGoal {
-    /// Its name.
+    /// The goal's name.
     pub id: Name,
-    /// What is to be reached.
+    /// Description of the goal.
     pub description: String,
-    /// Where it is specified.
+    /// Reference to the goal's specification.
     pub spec_ref: Option<String>,
 }
 
-/// A sprint that is to begin.
+/// A sprint to begin.
 #[derive(Clone, Debug)]
 pub struct NewSprint {
-    /// Its name.
+    /// The sprint's name.
     pub id: Name,
-    /// What should be done.
+    /// Planned tasks.
     pub planned: Vec<Name>,
-    /// What could be.
+    /// Optional tasks.
     pub stretch: Vec<Name>,
-    /// When it should end.
+    /// Planned end of the sprint.
     pub deadline: Option<Timestamp>,
 }
 
 impl LockedBoard<'_> {
-    /// Sets the goal, as PLANNING. The one before must be over.
+    /// Sets the goal as PLANNING. The previous goal must be over.
     ///
     /// # Errors
-    /// [`Error::NotAllowed`] if there is one that is not.
+    /// [`Error::NotAllowed`] if the previous goal is not over.
     pub fn set_goal(&mut self, new: &NewGoal) -> Result<()> {
         if let Some(goal) = &self.state().goal
             && !matches!(goal.status, Some(GoalState::Completed | GoalState::Aborted))
@@ -53,16 +54,16 @@ impl LockedBoard<'_> {
                 "created": now, "status": GoalState::Planning,
             }),
         );
-        // The sprint of the goal before would name one that is not there any more.
+        // The sprint of the previous goal would refer to a goal that no longer exists.
         self.keep_sprint();
         self.note("goal.set", json!({ "goal": new.id }));
         self.refresh()
     }
 
-    /// Begins a sprint. The one before must be over; it is kept in `sprint_history`.
+    /// Begins a sprint. The previous sprint must be over; it moves to `sprint_history`.
     ///
     /// # Errors
-    /// [`Error::NotAllowed`] if it is not.
+    /// [`Error::NotAllowed`] if the previous sprint is not over.
     pub fn start_sprint(&mut self, new: &NewSprint) -> Result<()> {
         if let Some(sprint) = &self.state().sprint
             && !matches!(sprint.status, Some(SprintState::Completed | SprintState::Aborted))
@@ -89,7 +90,7 @@ impl LockedBoard<'_> {
         self.refresh()
     }
 
-    /// Moves the sprint to those that are over.
+    /// Moves the sprint to `sprint_history`.
     fn keep_sprint(&mut self) {
         let sprint = self.section("sprint", Value::Null).take();
         if !sprint.is_null() {
@@ -97,14 +98,14 @@ impl LockedBoard<'_> {
         }
     }
 
-    /// Writes down how the sprint stands, and what was learned from it.
+    /// Records the sprint's metrics and a retrospective.
     ///
     /// # Errors
-    /// [`Error::NotAllowed`] if there is none.
+    /// [`Error::NotAllowed`] if there is no sprint.
     pub fn note_metrics(&mut self, retrospective: Option<&str>) -> Result<()> {
         if self.state().sprint.is_none() {
             let what = "note how the sprint went".to_owned();
-            return Err(Error::NotAllowed { what, why: "there is none".to_owned() });
+            return Err(Error::NotAllowed { what, why: "there is no sprint".to_owned() });
         }
         let metrics = metrics(self.state());
         let sprint = self.section("sprint", json!({}));
@@ -115,27 +116,27 @@ impl LockedBoard<'_> {
         self.refresh()
     }
 
-    /// A discovery has become a task.
+    /// Turns a discovery into a task.
     ///
     /// # Errors
-    /// [`Error::NotOnBoard`] if there is no such discovery or task; [`Error::NotAllowed`] if it is
+    /// [`BoardError::Unknown`] if there is no such discovery or task; [`Error::NotAllowed`] if it is
     /// another task already.
     pub fn convert_discovery(&mut self, id: &Name, task: &Name) -> Result<()> {
         self.task(task)?;
         let at = self.discovery(id)?;
         if let Some(other) = &self.state().discovered[at].converted_to_task {
             let what = format!("make task `{task}` of discovery `{id}`");
-            return Err(Error::NotAllowed { what, why: format!("it is task `{other}` already") });
+            return Err(Error::NotAllowed { what, why: format!("it is already task `{other}`") });
         }
         self.section("discovered", json!([]))[at]["converted_to_task"] = json!(task);
         self.note("discovery.converted", json!({ "id": id, "task": task }));
         self.refresh()
     }
 
-    /// A discovery can wait.
+    /// Defers a discovery.
     ///
     /// # Errors
-    /// [`Error::NotOnBoard`] if there is no such discovery.
+    /// [`BoardError::Unknown`] if there is no such discovery.
     pub fn defer_discovery(&mut self, id: &Name) -> Result<()> {
         let at = self.discovery(id)?;
         self.section("discovered", json!([]))[at]["urgency"] = json!("deferred");
@@ -145,15 +146,13 @@ impl LockedBoard<'_> {
 
     fn discovery(&self, id: &Name) -> Result<usize> {
         let at = self.state().discovered.iter().position(|discovery| discovery.id == *id);
-        at.ok_or_else(|| Error::NotOnBoard {
-            what: "discovery",
-            id: id.to_string(),
-            nearest: Vec::new(),
-        })
+        let unknown =
+            || BoardError::Unknown { what: "discovery", id: id.to_string(), nearest: Vec::new() };
+        Ok(at.ok_or_else(unknown)?)
     }
 }
 
-/// How many of the sprint's tasks (of all, if it names none) are where.
+/// Counts the sprint's tasks by status. If the sprint names no tasks, all tasks count.
 #[must_use]
 pub fn metrics(state: &State) -> Value {
     let scope = state.sprint.as_ref().map(|sprint| &sprint.scope);

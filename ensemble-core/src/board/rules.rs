@@ -1,5 +1,5 @@
-//! What must be true of every board, whatever happens: checked when it is read and before it is
-//! written. Each rule says which field breaks it; all that are broken are told.
+//! Rules that every board must obey. They are checked when the board is read and before it is
+//! written. Each violation names its field, and all violations are reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,15 +12,18 @@ use super::state::{Anomaly, State, Status, Task};
 use crate::message::Name;
 use crate::proto::agent;
 
-/// How many questions a blocked task may put.
+/// Most questions of a blocked task.
 pub const BLOCKED_QUESTIONS_MAX: usize = 3;
 
-/// What a board violates, in the order of the rules.
+/// All violations on a board, in the order of the rules.
 #[must_use]
 pub fn violations(state: &State) -> Vec<Violation> {
     let mut found = Found { at: String::new(), all: Vec::new() };
     if state.version > VERSION {
-        let problem = format!("is {}, this program reads {VERSION}: update it", state.version);
+        let problem = format!(
+            "is {}, but this program reads at most {VERSION}: update the program",
+            state.version
+        );
         found.all.push(Violation::new("version", problem));
     }
     let ids = unique_ids(state, &mut found);
@@ -50,7 +53,7 @@ pub fn violations(state: &State) -> Vec<Violation> {
     found.all
 }
 
-/// The violations so far, and the entry that is being looked at.
+/// The violations so far, and the path of the current entry.
 struct Found {
     at: String,
     all: Vec<Violation>,
@@ -63,13 +66,13 @@ impl Found {
 
     fn require(&mut self, is_there: bool, field: &str, status: Status) {
         if !is_there {
-            self.push(field, format!("is missing in a task that is {}", status.as_str()));
+            self.push(field, format!("is missing from a task that is {}", status.as_str()));
         }
     }
 
     fn forbid(&mut self, is_there: bool, field: &str, status: Status) {
         if is_there {
-            self.push(field, format!("must not be there in a task that is {}", status.as_str()));
+            self.push(field, format!("must be absent from a task that is {}", status.as_str()));
         }
     }
 }
@@ -78,7 +81,7 @@ fn unique_ids<'a>(state: &'a State, found: &mut Found) -> BTreeSet<&'a Name> {
     let mut lower = BTreeMap::new();
     for (at, task) in state.tasks.iter().enumerate() {
         if let Some(first) = lower.insert(task.id.as_str().to_ascii_lowercase(), at) {
-            let problem = format!("`{}` is the name of tasks[{first}], too", task.id);
+            let problem = format!("`{}` is also the name of tasks[{first}]", task.id);
             found.all.push(Violation::new(format!("tasks[{at}].id"), problem));
         }
     }
@@ -129,20 +132,20 @@ fn task_fields(task: &Task, found: &mut Found) {
 fn review_fields(task: &Task, found: &mut Found) {
     let Some(reviewer) = &task.reviewing_by else {
         if task.review_lease_expires.is_some() {
-            found.push("review_lease_expires", "is there, but nobody reviews it");
+            found.push("review_lease_expires", "is set, but the task has no reviewer");
         }
         return;
     };
     if task.status != Status::ReadyForReview {
         found.push(
             "reviewing_by",
-            format!("must not be there in a task that is {}", task.status.as_str()),
+            format!("must be absent from a task that is {}", task.status.as_str()),
         );
     }
     if task.review_lease_expires.is_none() {
         found.push(
             "review_lease_expires",
-            "is missing, but somebody reviews it: nobody could take over",
+            "is missing, but the task has a reviewer: no other reviewer could take over",
         );
     }
     if task.assigned_to.as_ref() == Some(reviewer) {
@@ -157,7 +160,7 @@ fn references(task: &Task, ids: &BTreeSet<&Name>, found: &mut Found) {
             found.push(&format!("depends_on[{at}]"), format!("there is no task `{id}`"));
         }
         if !seen.insert(id) {
-            found.push(&format!("depends_on[{at}]"), format!("`{id}` is there twice"));
+            found.push(&format!("depends_on[{at}]"), format!("`{id}` is listed twice"));
         }
     }
     for (at, id) in task.superseded_by.iter().flatten().enumerate() {
@@ -173,7 +176,7 @@ fn references(task: &Task, ids: &BTreeSet<&Name>, found: &mut Found) {
     let mut failed = BTreeSet::new();
     for (at, agent) in task.failed_by.iter().enumerate() {
         if !failed.insert(agent) {
-            found.push(&format!("failed_by[{at}]"), format!("`{agent}` is there twice"));
+            found.push(&format!("failed_by[{at}]"), format!("`{agent}` is listed twice"));
         }
     }
     if let (Some(by), Some(author)) = (&task.approved_by, &task.assigned_to)
@@ -187,11 +190,11 @@ fn references(task: &Task, ids: &BTreeSet<&Name>, found: &mut Found) {
 fn history(task: &Task, found: &mut Found) {
     let has_failed = task.history.iter().any(|happened| happened.event == "integration_failed");
     if task.integration_fix == Some(true) && !has_failed {
-        found.push("integration_fix", "is true, but its history has no integration_failed");
+        found.push("integration_fix", "is true, but the task's history has no integration_failed");
     }
 }
 
-/// Fencing numbers are drawn from one counter, so none can be ahead of it.
+/// Fencing epochs are drawn from one counter, so none can be greater than it.
 fn fences(state: &State, task: &Task, found: &mut Found) {
     for (field, epoch) in [("lease_epoch", task.lease_epoch), ("review_epoch", task.review_epoch)] {
         if epoch.is_some_and(|epoch| epoch > state.epoch) {
@@ -208,7 +211,7 @@ fn one_task_each(state: &State, found: &mut Found) {
         };
         if let Some(other) = first.insert(agent, at) {
             let problem =
-                format!("`{agent}` has tasks[{other}] already (`{}`)", state.tasks[other].id);
+                format!("`{agent}` already has tasks[{other}] (`{}`)", state.tasks[other].id);
             found.all.push(Violation::new(format!("tasks[{at}].assigned_to"), problem));
         }
     }
@@ -219,10 +222,10 @@ fn agents(state: &State, found: &mut Found) {
         found.at = format!("agents.{name}");
         let busy = matches!(agent.status, agent::State::Working | agent::State::Reviewing);
         if busy && agent.current_task.is_none() {
-            found.push("current_task", "is missing in an agent that works or reviews");
+            found.push("current_task", "is missing from an agent that works or reviews");
         }
         if busy && agent.lease_expires.is_none() {
-            found.push("lease_expires", "is missing in an agent that works or reviews");
+            found.push("lease_expires", "is missing from an agent that works or reviews");
         }
         if let Some(id) = &agent.current_task
             && state.task(id).is_none()
@@ -235,7 +238,7 @@ fn agents(state: &State, found: &mut Found) {
     }
 }
 
-/// What each type of anomaly must tell.
+/// Details that each type of anomaly requires.
 const DETAILS: [(&str, &[&str]); 5] = [
     ("retry_loop", &["count", "error_pattern"]),
     ("trade_off", &["what", "why", "debt_created"]),
@@ -244,7 +247,7 @@ const DETAILS: [(&str, &[&str]); 5] = [
     ("system_ambiguity", &["protocol_section", "question"]),
 ];
 
-/// What is missing in the details of an anomaly.
+/// Required details that an anomaly lacks.
 pub(super) fn missing_details(anomaly: &Anomaly) -> Vec<&'static str> {
     let wanted = DETAILS.iter().find(|(kind, _)| *kind == anomaly.kind).map_or(&[][..], |d| d.1);
     let is_missing = |field: &&&str| anomaly.details.get(**field).is_none_or(Value::is_null);
@@ -258,7 +261,7 @@ fn notes(state: &State, ids: &BTreeSet<&Name>, found: &mut Found) {
     for (at, anomaly) in state.anomalies.iter().enumerate() {
         for field in missing_details(anomaly) {
             let path = format!("anomalies[{at}].details.{field}");
-            let problem = format!("is missing in an anomaly of type {}", anomaly.kind);
+            let problem = format!("is missing from an anomaly of type {}", anomaly.kind);
             found.all.push(Violation::new(path, problem));
         }
     }
@@ -288,7 +291,8 @@ fn sprint(state: &State, ids: &BTreeSet<&Name>, found: &mut Found) {
     }
 }
 
-/// What a board says of files that are not there; `exists` is asked for paths below the project.
+/// Files that the board names but that do not exist. `exists` is called with paths relative to the
+/// project.
 #[must_use]
 pub fn missing_files(state: &State, exists: impl Fn(&str) -> bool) -> Vec<Violation> {
     let mut found = Vec::new();

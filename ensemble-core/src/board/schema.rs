@@ -1,24 +1,24 @@
-//! Which fields the blackboard has, in the order in which they are written, and what they hold.
+//! The fields of the blackboard, in the order in which they are written, and their kinds.
 //!
 //! The fields are those of seed 001 and its siblings; `revision`, `epoch`, `lease_epoch` and
-//! `review_epoch` are Ensemble's own. Fields that are not listed are kept and not looked at.
+//! `review_epoch` are Ensemble's own. Other fields are kept and not checked.
 
 use serde_json::{Map, Value};
 
-/// What a field holds; every one may also be null.
+/// Kind of a field's value; every field may also be null.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
-    /// A checked name ([`crate::message::Name`]).
+    /// A valid name ([`crate::message::Name`]).
     Name,
-    /// Text, or a number that is taken for one.
+    /// Text, or a number that is read as text.
     Text,
-    /// A whole number from 0.
+    /// A whole number of at least 0.
     Count,
     /// `true` or `false`.
     Flag,
-    /// RFC 3339.
+    /// An RFC 3339 timestamp.
     Time,
-    /// One of these words; of two in a row that mean the same, the first is written.
+    /// One of these words. Of two adjacent synonyms, the first is written.
     Word(&'static [&'static str]),
     /// A list of names.
     Names,
@@ -26,17 +26,17 @@ pub(crate) enum Kind {
     Texts,
     /// A mapping with these fields.
     Object(&'static [Field]),
-    /// A list of such mappings.
+    /// A list of mappings with these fields.
     Objects(&'static [Field]),
-    /// A mapping from names to such mappings.
+    /// A mapping from names to mappings with these fields.
     Named(&'static [Field]),
-    /// A list of anything.
+    /// A list of any values.
     Values,
-    /// Anything.
+    /// Any value.
     Any,
 }
 
-/// A field.
+/// A field of the blackboard.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Field {
     pub(crate) name: &'static str,
@@ -52,7 +52,7 @@ const fn required(name: &'static str, kind: Kind) -> Field {
     Field { name, kind, is_required: true }
 }
 
-/// The seed's words for where a task is, and the later ones that mean the same.
+/// The seed's words for a task's status, and later synonyms.
 pub(crate) const TASK_WORDS: &[&str] = &[
     "DRAFT",
     "UNCLAIMED",
@@ -69,7 +69,7 @@ pub(crate) const TASK_WORDS: &[&str] = &[
     "ABANDONED",
 ];
 
-/// The top level.
+/// Fields of the top level.
 pub(crate) const BOARD: &[Field] = &[
     required("version", Kind::Count),
     field("revision", Kind::Count),
@@ -194,7 +194,7 @@ const ANOMALY: &[Field] = &[
     field("details", Kind::Any),
 ];
 
-/// The siblings' types of anomaly.
+/// Types of anomaly that the siblings define.
 pub(crate) const ANOMALY_TYPES: &[&str] = &[
     "retry_loop",
     "trade_off",
@@ -250,7 +250,7 @@ const CONFIG: &[Field] = &[
     field("escalation_webhook", Kind::Text),
 ];
 
-/// Sets a field where the order of `fields` has its place. Null is not written where nothing was.
+/// Sets a field at its place in the order of `fields`. Does not write null to a missing field.
 pub(crate) fn set(
     object: &mut Map<String, Value>,
     fields: &[Field],

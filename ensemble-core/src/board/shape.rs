@@ -1,4 +1,4 @@
-//! Whether the fields hold what they should, told by their paths, all at once.
+//! Checks the kinds of all fields at once and reports violations with their paths.
 
 use std::fmt;
 
@@ -8,18 +8,18 @@ use super::schema::{BOARD, Field, Kind};
 use crate::error::printable;
 use crate::message::{Name, Timestamp};
 
-/// Something that is not as it should be.
+/// A violation of the board's format or rules.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Violation {
-    /// Where: `tasks[3].depends_on[0]`.
+    /// Path of the field: `tasks[3].depends_on[0]`.
     pub path: String,
-    /// What is wrong there.
+    /// Description of the problem.
     pub problem: String,
 }
 
 impl Violation {
     pub(crate) fn new(path: impl Into<String>, problem: impl Into<String>) -> Self {
-        // Keys that a person wrote are repeated in it.
+        // Both texts may contain keys that a person wrote, so make them printable.
         Self { path: printable(path.into()), problem: printable(problem.into()) }
     }
 }
@@ -30,8 +30,8 @@ impl fmt::Display for Violation {
     }
 }
 
-/// Checks all fields that are known. What does not fit is taken out of `board`, so that the rest can
-/// be looked at.
+/// Checks all known fields. Takes values that do not fit out of `board`, so that the rest can be
+/// checked.
 pub(super) fn check(board: &mut Value) -> Vec<Violation> {
     let mut found = Vec::new();
     object(board, BOARD, "", &mut found);
@@ -59,7 +59,7 @@ fn object(value: &mut Value, fields: &[Field], path: &str, found: &mut Vec<Viola
     }
 }
 
-/// What stands for a field that must be there and is not, so that the rest can be looked at.
+/// A placeholder for a missing required field, so that the rest can be checked.
 fn stand_in(kind: Kind) -> Value {
     match kind {
         Kind::Name => "unknown".into(),
@@ -103,7 +103,7 @@ fn check_value(value: &mut Value, kind: Kind, path: &str, found: &mut Vec<Violat
         Kind::Text if value.is_string() || value.is_number() => return,
         Kind::Text => "must be a text".to_owned(),
         Kind::Count if value.is_u64() => return,
-        Kind::Count => "must be a whole number from 0".to_owned(),
+        Kind::Count => "must be a whole number of at least 0".to_owned(),
         Kind::Flag if value.is_boolean() => return,
         Kind::Flag => "must be true or false".to_owned(),
         Kind::Time if value.as_str().is_some_and(|text| text.parse::<Timestamp>().is_ok()) => {

@@ -1,11 +1,11 @@
-//! What an agent says of itself between its writes to the board: that it lives, that it will be busy
-//! for long, how it is about to end.
+//! Signs that an agent gives between its writes to the board. A sign states that the agent is alive,
+//! that it will be busy for long, or how it is about to end.
 //!
-//! One file, `leases/<agent>@<epoch>.sign` beside the board, with its registration's number. The
-//! agent's own commands replace it (`ensemble agent heartbeat`, `handoff`, `exit`); its supervisor
-//! reads it, and an observer of leases counts it like a beat, so that an agent without a supervisor
-//! keeps its leases by itself. No lock is taken: two commands of one agent at the same instant count
-//! as one sign.
+//! A sign is one file, `leases/<agent>@<epoch>.sign` beside the board, with the epoch of the
+//! registration. The agent's own commands replace it (`ensemble agent heartbeat`, `handoff`,
+//! `exit`). Its supervisor reads it. An observer of leases counts it like a beat, so an agent
+//! without a supervisor renews its leases itself. No lock is taken: two simultaneous commands of
+//! one agent count as one sign.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,20 +19,20 @@ use crate::message::yaml;
 use crate::proto::beat::{LEASE_DURATION, LONG_OPERATION};
 use crate::proto::task::Holder;
 
-/// How such a file's name ends.
+/// Ending of a sign file's name.
 pub(super) const ENDING: &str = ".sign";
-/// The largest such file, in bytes.
+/// Largest sign file, in bytes.
 const BYTES_MAX: usize = 8_192;
-/// The longest words in it, in bytes.
+/// Longest text in a sign, in bytes.
 const WORDS_MAX: usize = 1_000;
 
-/// How an agent says that it ends: for programs that cannot choose their own exit status.
+/// An announced exit, for programs that cannot choose their own exit status.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Leaving {
-    /// The exit status that is meant: 0, 42 or another.
+    /// The intended exit status: 0, 42 or another.
     pub code: i32,
-    /// Why.
+    /// Reason of the exit.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }
@@ -42,36 +42,36 @@ pub struct Leaving {
 #[serde(default)]
 #[non_exhaustive]
 pub struct Sign {
-    /// One more with each.
+    /// Sequence number; each sign increments it.
     pub sequence: u64,
-    /// How long it counts, in seconds.
+    /// How long the sign counts, in seconds.
     pub lease_seconds: u64,
-    /// For which long operation, if it is for one.
+    /// The long operation that it announces, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub long: Option<String>,
-    /// How it is about to end, if it is.
+    /// The exit that it announces, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub leaving: Option<Leaving>,
 }
 
-/// What an agent wants to say.
+/// Content of a sign.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Say<'a> {
-    /// It lives.
+    /// The agent is alive.
     Alive,
-    /// It will be busy for long, with this.
+    /// The agent will be busy for long with this operation.
     Long(&'a str),
-    /// It is about to end.
+    /// The agent is about to end.
     Leaving {
-        /// The exit status that is meant.
+        /// The intended exit status.
         code: i32,
-        /// Why.
+        /// Reason of the exit.
         reason: &'a str,
     },
 }
 
 impl Sign {
-    /// The last sign of a registration; `None` if there is none, or it cannot be read.
+    /// The last sign of a registration; `None` if it is missing or unreadable.
     #[must_use]
     pub fn read(directory: &Path, agent: &Holder) -> Option<Self> {
         let dir = Dir::open(directory).ok()?.open_child(BEATS).ok()?;
@@ -84,8 +84,8 @@ impl Sign {
         yaml::parse(std::str::from_utf8(&bytes).ok()?, Path::new(&name)).ok()
     }
 
-    /// Gives a sign of a registration and returns it. `directory` is the board's, `usual` how long its
-    /// leases run.
+    /// Writes a registration's next sign and returns it. `directory` is the board's; `usual` is the
+    /// usual duration of its leases.
     ///
     /// # Errors
     /// The disk failed.
@@ -128,7 +128,7 @@ impl Sign {
         Ok(sign)
     }
 
-    /// How long it counts.
+    /// How long the sign counts.
     #[must_use]
     pub fn lease(&self) -> Duration {
         match self.lease_seconds {

@@ -1,4 +1,4 @@
-//! The blackboard as values to look at. To change it, see [`super::LockedBoard`].
+//! The blackboard as read-only values. To change it, see [`super::LockedBoard`].
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,42 +12,42 @@ use crate::proto::beat::LEASE_DURATION;
 use crate::proto::goal::{GoalState, SprintState};
 use crate::proto::task::Limits;
 
-/// Everything that is on the board.
+/// The board's content.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct State {
-    /// The format, 1.
+    /// Format version, 1.
     pub version: u64,
-    /// How often the board was written by Ensemble.
+    /// Number of times that Ensemble has written the board.
     pub revision: u64,
-    /// The last fencing number that was given out.
+    /// The last fencing epoch that was drawn.
     pub epoch: u64,
-    /// What all this is for.
+    /// The goal of the team.
     pub goal: Option<Goal>,
-    /// In the order of the file.
+    /// Tasks in the order of the file.
     #[serde(deserialize_with = "or_default")]
     pub tasks: Vec<Task>,
-    /// Who is registered.
+    /// Registered agents.
     #[serde(deserialize_with = "or_default")]
     pub agents: BTreeMap<Name, Agent>,
-    /// What was found on the way.
+    /// Discoveries made during tasks.
     #[serde(deserialize_with = "or_default")]
     pub discovered: Vec<Discovery>,
     /// Notes from one agent to its successor, by task.
     #[serde(deserialize_with = "or_default")]
     pub handoff: BTreeMap<Name, Map<String, Value>>,
-    /// What people want to have said.
+    /// Notes from people.
     #[serde(deserialize_with = "or_default")]
     pub human_notes: Vec<HumanNote>,
-    /// What did not go as it should.
+    /// Anomalies.
     #[serde(deserialize_with = "or_default")]
     pub anomalies: Vec<Anomaly>,
     /// The current sprint.
     pub sprint: Option<Sprint>,
-    /// What `analyze` found last.
+    /// Result of the last `analyze`.
     pub circuit_breaker: Option<CircuitBreaker>,
-    /// The seed's settings.
+    /// Settings that the seed defines.
     #[serde(deserialize_with = "or_default")]
     pub config: Config,
 }
@@ -56,20 +56,20 @@ pub struct State {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Goal {
-    /// Its name.
+    /// The goal's name.
     pub id: Name,
-    /// What is to be reached.
+    /// Description of the goal.
     #[serde(default, deserialize_with = "text")]
     pub description: Option<String>,
-    /// Where it is specified.
+    /// Reference to the goal's specification.
     #[serde(default, deserialize_with = "text")]
     pub spec_ref: Option<String>,
-    /// Where it is.
+    /// Status of the goal.
     #[serde(default)]
     pub status: Option<GoalState>,
 }
 
-/// Where a task is; see [`crate::proto::task`].
+/// Status of a task; see [`crate::proto::task`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, clippy::allow_attributes, reason = "explained in proto::task")]
@@ -90,7 +90,7 @@ pub enum Status {
 }
 
 impl Status {
-    /// The seed's name.
+    /// The seed's name for the status.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -108,25 +108,26 @@ impl Status {
         }
     }
 
-    /// Nothing happens to it any more.
+    /// Whether the status is final.
     #[must_use]
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::Merged | Self::Superseded | Self::Abandoned)
     }
 
-    /// Its coder can have no other task: it works on it, or waits for the verdict, or must rework.
+    /// Whether the task keeps its coder from other tasks: the coder works on it, awaits its verdict
+    /// or must rework it.
     #[must_use]
     pub const fn is_active(self) -> bool {
         matches!(self, Self::Claimed | Self::ReadyForReview | Self::Rejected)
     }
 
-    /// Somebody works in its worktree, or will go on there.
+    /// Whether a coder works in the task's worktree, or will continue there.
     #[must_use]
     pub const fn needs_worktree(self) -> bool {
         self.is_active() || matches!(self, Self::Approved | Self::IntegrationFailed)
     }
 
-    /// A coder may take it, if what it depends on is merged.
+    /// Whether a coder may claim the task once its dependencies are merged.
     #[must_use]
     pub const fn is_claimable(self) -> bool {
         matches!(self, Self::Unclaimed | Self::Rejected | Self::IntegrationFailed)
@@ -137,115 +138,115 @@ impl Status {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Task {
-    /// Its name.
+    /// The task's name.
     pub id: Name,
-    /// What is to be done.
+    /// Description of the work.
     #[serde(default, deserialize_with = "text")]
     pub description: Option<String>,
-    /// Where it is.
+    /// Status of the task.
     pub status: Status,
-    /// 1 is the most urgent.
+    /// Priority; 1 is the most urgent.
     #[serde(default)]
     pub priority: Option<u64>,
-    /// Its coder, or who was that last.
+    /// The current coder, or the last one.
     #[serde(default)]
     pub assigned_to: Option<Name>,
-    /// Below the project.
+    /// Path of the worktree, relative to the project.
     #[serde(default, deserialize_with = "text")]
     pub worktree: Option<String>,
-    /// Where the worktree began.
+    /// Commit at which the worktree began.
     #[serde(default, deserialize_with = "text")]
     pub base_commit: Option<String>,
-    /// For people; see [`crate::proto::lease`].
+    /// End of the claim's lease, for people; see [`crate::proto::lease`].
     #[serde(default)]
     pub lease_expires: Option<Timestamp>,
-    /// The claim's fencing number.
+    /// Fencing epoch of the claim.
     #[serde(default)]
     pub lease_epoch: Option<u64>,
-    /// Of its coder, from 1.
+    /// The coder's iteration, starting at 1.
     #[serde(default)]
     pub iteration: Option<u64>,
-    /// Instead of the board's.
+    /// Limit of iterations; replaces the board's.
     #[serde(default)]
     pub max_iterations: Option<u64>,
-    /// Rejections of its coder's work.
+    /// Rejections of the current coder's work.
     #[serde(default)]
     pub review_cycles_current: Option<u64>,
-    /// Rejections of anybody's work.
+    /// Rejections of all coders' work.
     #[serde(default)]
     pub review_cycles_total: Option<u64>,
-    /// What is to be reviewed.
+    /// Commit under review.
     #[serde(default, deserialize_with = "text")]
     pub review_commit: Option<String>,
-    /// Its reviewer.
+    /// The reviewer.
     #[serde(default)]
     pub reviewing_by: Option<Name>,
-    /// For people.
+    /// End of the review's lease, for people.
     #[serde(default)]
     pub review_lease_expires: Option<Timestamp>,
-    /// The review's fencing number.
+    /// Fencing epoch of the review.
     #[serde(default)]
     pub review_epoch: Option<u64>,
-    /// Who said yes.
+    /// The reviewer that approved it.
     #[serde(default)]
     pub approved_by: Option<Name>,
-    /// In the integration branch.
+    /// Merge commit in the integration branch.
     #[serde(default, deserialize_with = "text")]
     pub merge_commit: Option<String>,
-    /// Where it is specified: a path, perhaps with `#section`.
+    /// Reference to the specification: a path, optionally with `#section`.
     #[serde(default, deserialize_with = "text")]
     pub spec_ref: Option<String>,
-    /// How anybody can see that it is done.
+    /// Criterion by which any reader can see that the task is done.
     #[serde(default, deserialize_with = "text")]
     pub done_when: Option<String>,
-    /// What belongs to it.
+    /// Scope of the task.
     #[serde(default, deserialize_with = "text")]
     pub scope: Option<String>,
-    /// What must be merged before.
+    /// Tasks that must be merged first.
     #[serde(default, deserialize_with = "or_default")]
     pub depends_on: Vec<Name>,
-    /// What it came from.
+    /// The task that this one supersedes.
     #[serde(default)]
     pub supersedes: Option<Name>,
-    /// Its reviewer's words.
+    /// Reason that the reviewer gave for the rejection.
     #[serde(default, deserialize_with = "text")]
     pub rejection_reason: Option<String>,
-    /// Why it cannot go on.
+    /// Reason why the task is blocked.
     #[serde(default, deserialize_with = "text")]
     pub blocked_reason: Option<String>,
-    /// What its planner must answer.
+    /// Questions that the planner must answer.
     #[serde(default, deserialize_with = "texts")]
     pub blocked_questions: Vec<String>,
-    /// Coders that failed.
+    /// Coders that failed at the task.
     #[serde(default, deserialize_with = "or_default")]
     pub failed_by: Vec<Name>,
-    /// What took its place.
+    /// Tasks that supersede this one.
     #[serde(default)]
     pub superseded_by: Option<Vec<Name>>,
-    /// Why it was cut anew.
+    /// Reason why the task was superseded.
     #[serde(default, deserialize_with = "text")]
     pub rescope_reason: Option<String>,
-    /// It repairs a merge that failed.
+    /// Whether the task repairs a failed merge.
     #[serde(default)]
     pub integration_fix: Option<bool>,
-    /// Somebody's notes wait for the next one.
+    /// Whether hand-over notes wait for the next coder.
     #[serde(default)]
     pub handoff_pending: Option<bool>,
-    /// What happened to it.
+    /// History of the task.
     #[serde(default, deserialize_with = "or_default")]
     pub history: Vec<Happened>,
 }
 
-/// A line of a task's history.
+/// An entry of a task's history.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Happened {
-    /// When.
+    /// Time of the event.
     pub time: Timestamp,
-    /// What; `submitted_for_review` is read as the seed's `ready_for_review`.
+    /// Name of the event; `submitted_for_review` is read as the seed's `ready_for_review`.
     #[serde(deserialize_with = "event_name")]
     pub event: String,
-    /// Who, reason, commit and whatever else was noted.
+    /// Further fields: agent, reason, commit and others.
     #[serde(flatten)]
     pub more: Map<String, Value>,
 }
@@ -254,47 +255,47 @@ pub struct Happened {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Agent {
-    /// `planner`, `coder` or `code-reviewer`.
+    /// Role: `planner`, `coder` or `code-reviewer`.
     #[serde(default)]
     pub role: Option<String>,
-    /// What it is doing.
+    /// Status of the agent.
     pub status: agent::State,
-    /// Its registration's fencing number.
+    /// Fencing epoch of the registration.
     #[serde(default)]
     pub epoch: Option<u64>,
-    /// What it works on or reviews.
+    /// The task that the agent works on or reviews.
     #[serde(default)]
     pub current_task: Option<Name>,
-    /// For people.
+    /// End of the lease, for people.
     #[serde(default)]
     pub lease_expires: Option<Timestamp>,
-    /// For people.
+    /// Time of the last heartbeat, for people.
     #[serde(default)]
     pub heartbeat: Option<Timestamp>,
-    /// `/dev/pts/0`, or `unknown`.
+    /// Terminal: `/dev/pts/0`, or `unknown`.
     #[serde(default, deserialize_with = "text")]
     pub terminal: Option<String>,
-    /// Over all its restarts.
+    /// Iterations over all restarts.
     #[serde(default)]
     pub iterations_total: Option<u64>,
-    /// How much of its context is used, as it says.
+    /// Share of its context that is used, as the agent reports, in percent.
     #[serde(default)]
     pub context_percent: Option<u64>,
 }
 
-/// Something that was found on the way.
+/// A discovery made during a task.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Discovery {
-    /// Its name.
+    /// The discovery's name.
     pub id: Name,
-    /// `deferred` or `immediate`.
+    /// Urgency: `deferred` or `immediate`.
     #[serde(default)]
     pub urgency: Option<String>,
-    /// What became of it.
+    /// The task that the discovery was converted to.
     #[serde(default)]
     pub converted_to_task: Option<Name>,
-    /// Who found it, what it is, what to do.
+    /// Further fields: finder, description, recommendation and others.
     #[serde(flatten)]
     pub more: Map<String, Value>,
 }
@@ -303,34 +304,34 @@ pub struct Discovery {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct HumanNote {
-    /// When.
+    /// Time of the note.
     #[serde(default)]
     pub timestamp: Option<Timestamp>,
-    /// What.
+    /// Text of the note.
     #[serde(default, deserialize_with = "text")]
     pub message: Option<String>,
-    /// For whom: nothing for all, else names of agents or roles, or one.
+    /// Recipients: null for all, else one name or a list of names of agents or roles.
     #[serde(default, rename = "for")]
     pub to: Value,
 }
 
-/// Something that did not go as it should.
+/// An anomaly that an agent noted.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Anomaly {
-    /// When.
+    /// Time of the note.
     #[serde(default)]
     pub timestamp: Option<Timestamp>,
-    /// During which task.
+    /// The task during which it was found.
     #[serde(default)]
     pub task: Option<Name>,
-    /// Who says so.
+    /// The reporter.
     #[serde(default, deserialize_with = "text")]
     pub reporter: Option<String>,
-    /// One of the siblings' types.
+    /// The type, one of those that the siblings define.
     #[serde(rename = "type")]
     pub kind: String,
-    /// By type.
+    /// Details that the type requires.
     #[serde(default)]
     pub details: Value,
 }
@@ -339,18 +340,18 @@ pub struct Anomaly {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Sprint {
-    /// Its name.
+    /// The sprint's name.
     pub id: Name,
-    /// The goal's name.
+    /// Name of the goal.
     #[serde(default)]
     pub goal_ref: Option<Name>,
-    /// Which tasks.
+    /// Tasks of the sprint.
     #[serde(default, deserialize_with = "or_default")]
     pub scope: Scope,
-    /// From when to when.
+    /// Times of the sprint.
     #[serde(default, deserialize_with = "or_default")]
     pub timeline: Timeline,
-    /// Where it is.
+    /// Status of the sprint.
     #[serde(default)]
     pub status: Option<SprintState>,
 }
@@ -360,10 +361,10 @@ pub struct Sprint {
 #[serde(default)]
 #[non_exhaustive]
 pub struct Scope {
-    /// What should be done.
+    /// Planned tasks.
     #[serde(deserialize_with = "or_default")]
     pub planned: Vec<Name>,
-    /// What could be.
+    /// Optional tasks.
     #[serde(deserialize_with = "or_default")]
     pub stretch: Vec<Name>,
 }
@@ -373,58 +374,58 @@ pub struct Scope {
 #[serde(default)]
 #[non_exhaustive]
 pub struct Timeline {
-    /// When it began.
+    /// Start of the sprint.
     pub started: Option<Timestamp>,
-    /// When it should end.
+    /// Planned end of the sprint.
     pub deadline: Option<Timestamp>,
-    /// When it last stopped for a person.
+    /// Time of the last checkpoint.
     pub checkpoint_at: Option<Timestamp>,
-    /// When it ended.
+    /// End of the sprint.
     pub ended: Option<Timestamp>,
 }
 
-/// What the circuit breaker says.
+/// State of the circuit breaker.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct CircuitBreaker {
-    /// When `analyze` ran last.
+    /// Time of the last `analyze`.
     pub last_check: Option<Timestamp>,
-    /// `OK` or `TRIGGERED`.
+    /// Verdict: `OK` or `TRIGGERED`.
     pub status: Option<String>,
-    /// What it found.
+    /// The current trigger.
     pub current_trigger: Value,
-    /// What it found before, and who acknowledged that.
+    /// Earlier triggers, and who acknowledged them.
     #[serde(deserialize_with = "or_default")]
     pub history: Vec<Value>,
 }
 
-/// The seed's settings; what is missing has the seed's value.
+/// Settings that the seed defines; a missing one has the seed's default.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Config {
-    /// Iterations of one coder (10).
+    /// Most iterations of one coder (10).
     pub max_coder_iterations: Option<u64>,
-    /// Rejections of one coder's work (5).
+    /// Most rejections of one coder's work (5).
     pub max_review_cycles: Option<u64>,
-    /// How long a lease runs, in seconds (300).
+    /// Duration of a lease, in seconds (300).
     pub lease_duration: Option<u64>,
-    /// Where approved work goes.
+    /// Branch into which approved work is merged.
     #[serde(deserialize_with = "text")]
     pub integration_branch: Option<String>,
-    /// How often coders' supervisors look without an event, in seconds (30).
+    /// Poll interval of coders' supervisors without events, in seconds (30).
     pub coder_poll_interval: Option<u64>,
-    /// How long coders' supervisors wait for work before they end, in seconds (for ever).
+    /// How long a coder's supervisor waits for work before it ends, in seconds (no limit).
     pub coder_max_wait: Option<u64>,
-    /// How often planners' supervisors look, in seconds (60).
+    /// Poll interval of planners' supervisors, in seconds (60).
     pub planner_poll_interval: Option<u64>,
-    /// How often reviewers' supervisors look, in seconds (30).
+    /// Poll interval of reviewers' supervisors, in seconds (30).
     pub reviewer_poll_interval: Option<u64>,
 }
 
 impl Config {
-    /// The limits of a task.
+    /// Limits of a task.
     #[must_use]
     pub fn limits(&self, task: Option<&Task>) -> Limits {
         let count = |value: u64| u32::try_from(value).unwrap_or(u32::MAX).max(1);
@@ -439,7 +440,7 @@ impl Config {
         }
     }
 
-    /// How long a lease runs without a beat.
+    /// How long a lease lasts without a beat.
     #[must_use]
     pub fn lease_duration(&self) -> Duration {
         self.lease_duration.map_or(LEASE_DURATION, |seconds| Duration::from_secs(seconds.max(1)))
@@ -453,20 +454,20 @@ impl State {
         self.tasks.iter().find(|task| task.id == *id)
     }
 
-    /// Where a task stands in the list.
+    /// Index of a task in the list.
     pub(crate) fn position(&self, id: &Name) -> Option<usize> {
         self.tasks.iter().position(|task| task.id == *id)
     }
 }
 
-/// Null is nothing.
+/// Reads null as the default.
 fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
     d: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(d)?.unwrap_or_default())
 }
 
-/// A commit of nothing but digits is a number to YAML.
+/// YAML reads a commit of digits only as a number.
 fn text<'de, D: Deserializer<'de>>(d: D) -> Result<Option<String>, D::Error> {
     Ok(match Value::deserialize(d)? {
         Value::Null => None,

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::BoardError;
 use super::locked::{Fields, LockedBoard};
 use super::schema::AGENT;
 use super::state::{Status, Task};
@@ -12,10 +13,10 @@ use crate::proto::agent::{self, Agent};
 use crate::proto::task::{self, Counts, Effect, Event, Holder, Origin, Refusal};
 use crate::{Error, Result};
 
-/// The author of work whose coder the board does not name.
+/// Author of work whose coder the board does not name.
 const UNKNOWN: &str = "unknown";
 
-/// What else happened, for the history.
+/// Further facts for the history entry.
 pub(super) struct Told {
     pub(super) event: &'static str,
     pub(super) agent: Option<Name>,
@@ -29,7 +30,7 @@ impl Told {
 }
 
 impl LockedBoard<'_> {
-    /// Lets something happen to a task. `what` is how an error begins, in the infinitive.
+    /// Applies an event to a task. `what` is the start of an error's text, in the infinitive.
     pub(super) fn step(
         &mut self,
         id: &Name,
@@ -70,7 +71,7 @@ impl LockedBoard<'_> {
         Ok(effects)
     }
 
-    /// Notes coders that failed, and limits that are near.
+    /// Records coders that failed, and limits that are near.
     fn give_up(&mut self, id: &Name, effects: &[Effect]) -> Result<()> {
         for effect in effects {
             let (kind, details) = match effect {
@@ -105,7 +106,7 @@ impl LockedBoard<'_> {
         Ok(())
     }
 
-    /// An agent's own step, which must be possible now.
+    /// Applies an agent's own step, which must be possible now.
     pub(super) fn agent_step(
         &mut self,
         name: &Name,
@@ -114,12 +115,12 @@ impl LockedBoard<'_> {
     ) -> Result<()> {
         let Some(entry) = self.state().agents.get(name) else {
             let id = name.to_string();
-            return Err(Error::NotOnBoard { what: "agent", id, nearest: Vec::new() });
+            return Err(BoardError::Unknown { what: "agent", id, nearest: Vec::new() }.into());
         };
         let mut machine = Agent::new(entry.status);
         machine.handle(Monotonic::ZERO, event);
         if let Some(agent::Effect::Refused { state }) = machine.poll_effect() {
-            let what = format!("let agent `{name}` do that ({event:?})");
+            let what = format!("apply {event:?} to agent `{name}`");
             return Err(Error::NotAllowed { what, why: format!("it is {}", word(state)) });
         }
         if let Some(mut fields) = self.agent_fields(name) {
@@ -128,7 +129,7 @@ impl LockedBoard<'_> {
         self.refresh()
     }
 
-    /// An agent has nothing to do with a task any more, whatever its entry says.
+    /// Detaches an agent from a task, in whatever state the agent's entry is.
     pub(super) fn leave(&mut self, name: &Name, task: &Name) -> Result<()> {
         let busy = |entry: &super::Agent| entry.current_task.as_ref() == Some(task);
         if !self.state().agents.get(name).is_some_and(busy) {
@@ -148,7 +149,7 @@ impl LockedBoard<'_> {
     }
 }
 
-/// The seed's word for what an agent does.
+/// The seed's word for an agent's state.
 pub(super) fn word(state: agent::State) -> Value {
     serde_json::to_value(state).unwrap_or_default()
 }
@@ -166,7 +167,7 @@ fn refused(what: String, refusal: &Refusal) -> Error {
     }
 }
 
-/// A task's fields as its machine.
+/// Builds the task's machine from its fields.
 fn machine(task: &Task, limits: task::Limits) -> task::Task {
     let unknown = || Name::new(UNKNOWN).ok();
     let author = || task.assigned_to.clone().or_else(unknown);
@@ -207,7 +208,7 @@ fn machine(task: &Task, limits: task::Limits) -> task::Task {
     task::Task::new(state, counts, limits)
 }
 
-/// From where a task was last claimed and by whom, as its history tells.
+/// Origin and coder of the last claim, from the history.
 fn last_claim(task: &Task) -> Option<(Origin, Option<Name>)> {
     task.history.iter().rev().find_map(|happened| {
         let from = match happened.event.as_str() {
@@ -221,7 +222,7 @@ fn last_claim(task: &Task) -> Option<(Origin, Option<Name>)> {
     })
 }
 
-/// Where a claimed task goes back to.
+/// The status to which a claimed task returns.
 fn origin(task: &Task) -> Origin {
     match last_claim(task).map(|(from, _)| from) {
         Some(Origin::Rejected) if task.rejection_reason.is_none() => Origin::Unclaimed,

@@ -1,4 +1,4 @@
-//! What happens to tasks, but for claims: planner, coder, reviewer, and who merges.
+//! Steps of tasks except claims: those of planner, coder, reviewer and merger.
 
 use std::time::Duration;
 
@@ -13,32 +13,32 @@ use crate::proto::agent;
 use crate::proto::task::{Event, Holder};
 use crate::{Error, Result};
 
-/// A task that is to be added.
+/// A task to add.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct NewTask {
-    /// Its name.
+    /// The task's name.
     pub id: Name,
-    /// What is to be done.
+    /// Description of the work.
     pub description: String,
-    /// Where it is specified.
+    /// Reference to the specification.
     pub spec_ref: Option<String>,
-    /// How anybody can see that it is done.
+    /// Criterion by which any reader can see that the task is done.
     pub done_when: Option<String>,
-    /// What belongs to it.
+    /// Scope of the task.
     pub scope: Option<String>,
-    /// 1 is the most urgent.
+    /// Priority; 1 is the most urgent.
     pub priority: Option<u64>,
-    /// What must be merged before.
+    /// Tasks that must be merged first.
     pub depends_on: Vec<Name>,
-    /// What it takes the place of.
+    /// The task that it supersedes.
     pub supersedes: Option<Name>,
-    /// Nobody may claim it yet.
+    /// Whether it is a draft, which no coder may claim yet.
     pub is_draft: bool,
 }
 
 impl NewTask {
-    /// One that anybody may claim.
+    /// A task that coders may claim.
     #[must_use]
     pub fn new(
         id: Name,
@@ -51,7 +51,7 @@ impl NewTask {
         Self { description, spec_ref, done_when, is_draft: false, ..Self::draft(id) }
     }
 
-    /// One that its planner has not finished.
+    /// A task that its planner has not finished.
     #[must_use]
     pub const fn draft(id: Name) -> Self {
         Self {
@@ -67,7 +67,7 @@ impl NewTask {
         }
     }
 
-    /// With what must be merged before.
+    /// Adds dependencies that must be merged first.
     #[must_use]
     pub fn after(mut self, depends_on: impl IntoIterator<Item = Name>) -> Self {
         self.depends_on.extend(depends_on);
@@ -79,9 +79,9 @@ impl LockedBoard<'_> {
     /// Adds a task, as DRAFT or UNCLAIMED.
     ///
     /// # Errors
-    /// [`Error::NotAllowed`] if there is one of that name, or if it depends on one that is SUPERSEDED or
-    /// ABANDONED, which is never merged: nobody could ever claim it. Cycles and missing dependencies are found by
-    /// [`LockedBoard::commit`].
+    /// [`Error::NotAllowed`] if a task of that name exists, or if a dependency is SUPERSEDED or
+    /// ABANDONED. Such a dependency is never merged, so no coder could ever claim the task.
+    /// [`LockedBoard::commit`] finds cycles and missing dependencies.
     pub fn add_task(&mut self, task: &NewTask) -> Result<()> {
         let same = |other: &super::Task| other.id.as_str().eq_ignore_ascii_case(task.id.as_str());
         if let Some(other) = self.state().tasks.iter().find(|other| same(other)) {
@@ -109,7 +109,7 @@ impl LockedBoard<'_> {
         self.refresh()
     }
 
-    /// Whether what it depends on can still be merged.
+    /// Checks that all dependencies can still be merged.
     fn check_reachable(&self, task: &NewTask) -> Result<()> {
         for before in task.depends_on.iter().filter_map(|id| self.state().task(id)) {
             let (id, status) = (&before.id, before.status.as_str());
@@ -130,26 +130,26 @@ impl LockedBoard<'_> {
         Ok(())
     }
 
-    /// DRAFT to UNCLAIMED.
+    /// Moves a task from DRAFT to UNCLAIMED.
     ///
     /// # Errors
-    /// As for all steps of a task: [`Error::NotOnBoard`], and [`Error::NotAllowed`] if the table of
+    /// As for all steps of a task: [`BoardError::Unknown`], and [`Error::NotAllowed`] if the table of
     /// [`crate::proto::task`] has no such step.
     pub fn finalize(&mut self, id: &Name) -> Result<()> {
         let told = Told::new("finalized", None, json!({}));
         self.step(id, Event::Finalize, "finalize", told).map(drop)
     }
 
-    /// Its holder begins another iteration.
+    /// The holder begins another iteration.
     ///
     /// # Errors
-    /// As for [`LockedBoard::finalize`]; [`Error::Fenced`] if somebody else holds it.
+    /// As for [`LockedBoard::finalize`]; [`Error::Fenced`] if another agent holds the task.
     pub fn iterate(&mut self, id: &Name, holder: &Holder) -> Result<()> {
         let told = Told::new("iteration", Some(holder.by.clone()), epoch(holder));
         self.step(id, Event::Iterate(holder.clone()), "begin an iteration of", told).map(drop)
     }
 
-    /// Its holder is done with it.
+    /// The holder submits its work.
     ///
     /// # Errors
     /// As for [`LockedBoard::iterate`].
@@ -160,14 +160,14 @@ impl LockedBoard<'_> {
         let event = Event::Submit { holder: holder.clone(), commit: commit.to_owned() };
         self.step(id, event, "submit", told)?;
         if self.task(id)?.handoff_pending == Some(true) {
-            // Whoever goes on after a review has the review to go by.
+            // The next coder after a review follows the review instead of the notes.
             self.fields(id)?.set("handoff_pending", false);
             self.refresh()?;
         }
         self.agent_step(&holder.by, agent::Event::Wait, Some(id))
     }
 
-    /// Its holder does not know what else to try.
+    /// The holder gives up for lack of further ideas.
     ///
     /// # Errors
     /// As for [`LockedBoard::iterate`].
@@ -178,7 +178,7 @@ impl LockedBoard<'_> {
         self.step(id, Event::GiveUp(holder.clone()), "give up", told).map(drop)
     }
 
-    /// It cannot go on: says its holder, or (without one) its planner or a supervisor.
+    /// Blocks a task, on behalf of its holder or (without a holder) a planner or supervisor.
     ///
     /// # Errors
     /// As for [`LockedBoard::iterate`].
@@ -200,7 +200,7 @@ impl LockedBoard<'_> {
         by.map_or(Ok(()), |by| self.leave(&by, id))
     }
 
-    /// BLOCKED to UNCLAIMED: what blocked it is gone, and everybody may try again.
+    /// Moves a task from BLOCKED to UNCLAIMED: the cause is gone, and every coder may try again.
     ///
     /// # Errors
     /// As for [`LockedBoard::finalize`].
@@ -215,17 +215,15 @@ impl LockedBoard<'_> {
         self.refresh()
     }
 
-    /// BLOCKED to SUPERSEDED. What depended on it depends on its successors from now on.
+    /// Moves a task from BLOCKED to SUPERSEDED. Its dependents depend on its successors from now
+    /// on.
     ///
     /// # Errors
     /// As for [`LockedBoard::finalize`]; [`Error::NotAllowed`] without a successor.
     pub fn supersede(&mut self, id: &Name, by: &[Name], reason: &str) -> Result<()> {
         if by.is_empty() {
             let what = format!("supersede task `{id}`");
-            return Err(Error::NotAllowed {
-                what,
-                why: "no task is named that takes its place".into(),
-            });
+            return Err(Error::NotAllowed { what, why: "no successor is named".into() });
         }
         for successor in by {
             self.task(successor)?;
@@ -254,7 +252,7 @@ impl LockedBoard<'_> {
         self.refresh()
     }
 
-    /// BLOCKED to ABANDONED.
+    /// Moves a task from BLOCKED to ABANDONED.
     ///
     /// # Errors
     /// As for [`LockedBoard::finalize`].
@@ -263,7 +261,7 @@ impl LockedBoard<'_> {
         self.step(id, Event::Abandon, "abandon", told).map(drop)
     }
 
-    /// Its reviewer says yes, to this commit.
+    /// The reviewer approves this commit.
     ///
     /// # Errors
     /// As for [`LockedBoard::iterate`]; [`Error::NotAllowed`] if another commit was submitted.
@@ -280,7 +278,8 @@ impl LockedBoard<'_> {
         author.map_or(Ok(()), |author| self.leave(&author, id))
     }
 
-    /// Its reviewer says no, to this commit. Its coder keeps it, unless that has failed with this.
+    /// The reviewer rejects this commit. The coder keeps the task, unless this rejection makes the
+    /// coder fail.
     ///
     /// # Errors
     /// As for [`LockedBoard::approve`].
@@ -302,7 +301,7 @@ impl LockedBoard<'_> {
         self.leave(&reviewer.by, id)
     }
 
-    /// APPROVED to MERGED.
+    /// Moves a task from APPROVED to MERGED.
     ///
     /// # Errors
     /// As for [`LockedBoard::finalize`].
@@ -313,7 +312,7 @@ impl LockedBoard<'_> {
         self.refresh()
     }
 
-    /// APPROVED to INTEGRATION_FAILED.
+    /// Moves a task from APPROVED to INTEGRATION_FAILED.
     ///
     /// # Errors
     /// As for [`LockedBoard::finalize`].
@@ -322,13 +321,13 @@ impl LockedBoard<'_> {
         self.step(id, Event::FailIntegration, "report a failed merge of", told).map(drop)
     }
 
-    /// How long a lease runs that begins now, for people to read.
+    /// End of a lease that begins now, for people to read.
     pub(super) fn lease_end(&self, duration: Duration) -> Value {
         json!(self.now().plus(duration))
     }
 }
 
-/// The dependencies, with `id` replaced by its successors.
+/// Replaces `id` in the dependencies by its successors.
 fn replaced(depends_on: &[Name], id: &Name, by: &[Name]) -> Vec<Name> {
     let mut new: Vec<Name> = Vec::new();
     for dependency in depends_on {

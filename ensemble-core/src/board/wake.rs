@@ -1,12 +1,12 @@
-//! What a planner is woken for (seed 001, "Planner Startup").
+//! Reasons to wake a planner (seed 001, "Planner Startup").
 //!
-//! | call | when |
+//! | call | condition |
 //! |---|---|
-//! | `INITIAL_PLANNING` | there are no tasks, or nothing but DRAFTs while the goal is being planned |
+//! | `INITIAL_PLANNING` | there are no tasks, or only DRAFTs while the goal is being planned |
 //! | `BLOCKED_TASKS` | a task is BLOCKED |
-//! | `INTEGRATION_FAILED` | a merge has failed, and nobody has claimed its repair |
-//! | `HYPOTHESIS_EXHAUSTED` | so many coders failed at a task that nobody may claim it |
-//! | `IMMEDIATE_DISCOVERY` | a discovery cannot wait, and is no task yet |
+//! | `INTEGRATION_FAILED` | a merge has failed, and no coder has claimed its repair |
+//! | `HYPOTHESIS_EXHAUSTED` | so many coders failed at a task that no coder may claim it |
+//! | `IMMEDIATE_DISCOVERY` | a discovery is immediate and not a task yet |
 
 use serde::{Deserialize, Serialize};
 
@@ -19,13 +19,13 @@ use crate::proto::task::EXHAUSTED_BY;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum Wake {
-    /// The goal must be cut into tasks.
+    /// The goal must be divided into tasks.
     InitialPlanning,
     /// Blockers must be analyzed and resolved.
     BlockedTasks,
     /// A merge or its tests failed: a repair must be planned.
     IntegrationFailed,
-    /// Several coders failed at the same task: it must be thought over.
+    /// Several coders failed at the same task: a planner must reconsider it.
     HypothesisExhausted,
     /// Urgent discoveries need triage.
     ImmediateDiscovery,
@@ -45,17 +45,17 @@ impl Wake {
     }
 }
 
-/// A reason together with what it is about.
+/// A reason and its subjects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
 #[non_exhaustive]
 pub struct Call {
-    /// Why.
+    /// Reason of the call.
     pub wake: Wake,
-    /// Which tasks, or which discoveries.
+    /// The tasks or discoveries concerned.
     pub about: Vec<Name>,
 }
 
-/// All that a planner is needed for now; nothing if everything goes on without one.
+/// All reasons for which a planner is needed now; empty if none is needed.
 ///
 /// ```
 /// use ensemble_core::board::{State, Wake, wake};
@@ -108,7 +108,7 @@ mod tests {
     const TASK: &str = "spec_ref: a.md, done_when: it works";
 
     #[test]
-    fn an_empty_board_and_one_of_drafts_must_be_planned() {
+    fn empty_boards_and_drafts_need_planning() {
         assert_eq!(calls("tasks: []\n"), [(Wake::InitialPlanning, Vec::new())]);
         let drafts = "tasks:\n  - {id: a, status: DRAFT}\n";
         assert_eq!(calls(drafts), [(Wake::InitialPlanning, vec!["a".to_owned()])]);
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_goes_on_needs_no_planner() {
+    fn active_work_needs_no_planner() {
         let board = format!(
             "tasks:\n  - {{id: a, status: UNCLAIMED, {TASK}}}\n  - {{id: b, status: DRAFT}}\n"
         );
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stuck_calls_by_its_name() {
+    fn each_stuck_condition_has_its_wake_reason() {
         let board = format!(
             "tasks:\n  - {{id: a, status: BLOCKED, blocked_reason: why, blocked_questions: [what], {TASK}}}\n  \
              - {{id: b, status: INTEGRATION_FAILED, worktree: w, {TASK}}}\n  \

@@ -1,4 +1,4 @@
-//! What several reviews come to: `all("approved")`, `any("needs_fix")`.
+//! Rules over several reviews: `all("approved")`, `any("needs_fix")`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,18 +10,18 @@ use std::str::FromStr;
 /// let rule: Rule = r#"all("approved")"#.parse()?;
 /// assert!(rule.holds(["approved", "Approved"]));
 /// assert!(!rule.holds(["approved", "needs_fix"]));
-/// assert!(!rule.holds([] as [&str; 0]), "nobody has looked yet");
+/// assert!(!rule.holds([] as [&str; 0]), "there is no review yet");
 /// # Ok::<(), ensemble_core::contract::RuleError>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Rule {
-    /// Every verdict is this one, and there is at least one.
+    /// Every verdict is this one, and there is at least one verdict.
     All(String),
     /// At least one verdict is this one.
     Any(String),
 }
 
-/// A text that is not a rule.
+/// An error for a text that is not a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a rule: write all(\"approved\") or any(\"needs_fix\")")]
 pub struct RuleError {
@@ -29,7 +29,7 @@ pub struct RuleError {
 }
 
 impl Rule {
-    /// Whether it is so. Verdicts are compared in any of their spellings.
+    /// Whether the rule holds. Verdicts are compared in any of their spellings.
     pub fn holds<'a>(&self, verdicts: impl IntoIterator<Item = &'a str>) -> bool {
         let mut verdicts = verdicts.into_iter().map(canonical);
         match self {
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_are_read_strictly_and_written_back() {
+    fn rules_are_parsed_strictly_and_round_trip() {
         for text in ["all(\"approved\")", "any(\"needs_fix\")"] {
             assert_eq!(text.parse::<Rule>().unwrap().to_string(), text);
         }
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn one_needs_fix_is_enough_and_nobody_is_not_everybody() {
+    fn one_needs_fix_is_enough_and_all_needs_a_verdict() {
         let any: Rule = "any(\"needs_fix\")".parse().unwrap();
         assert!(any.holds(["approved", "changes requested"]));
         assert!(!any.holds(["approved"]) && !any.holds([]));

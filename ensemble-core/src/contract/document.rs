@@ -1,4 +1,4 @@
-//! Which file is under which contract, and reading and writing it.
+//! The contract of each file, and reading and writing documents.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// All contracts.
     pub const ALL: [Self; 6] = [
         Self::Task,
         Self::Report,
@@ -44,7 +44,7 @@ impl Kind {
         Self::Instruction,
     ];
 
-    /// Its name, as in `ensemble schema`.
+    /// The contract's name, as `ensemble schema` takes it.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -57,7 +57,7 @@ impl Kind {
         }
     }
 
-    /// The contract of a file, by its name.
+    /// The contract of a file, from its name.
     ///
     /// ```
     /// use ensemble_core::contract::Kind;
@@ -80,20 +80,20 @@ impl Kind {
     }
 }
 
-/// What a file's name says before this ending.
+/// The part of a file's name before this ending.
 pub(super) fn stem(file: &str, ending: &str) -> Option<String> {
     let stem = file.rsplit('/').next()?.rsplit_once('.')?.0.strip_suffix(ending)?;
-    // As every other text is read.
+    // Trim it as every other text is trimmed.
     let stem = stem.trim();
     (!stem.is_empty()).then(|| stem.to_owned())
 }
 
-/// A kind of document: how it is read leniently. It is written by [`write()`].
+/// A kind of document that is read leniently. [`write()`] writes it.
 pub trait Contract: Serialize + Sized + sealed::Sealed {
-    /// Which contract.
+    /// The contract.
     const KIND: Kind;
-    /// The fields by which a document shows that it means this contract. One that has none of them
-    /// is another shape, and not judged.
+    /// Fields that identify the contract. A document without any of them has another shape and is
+    /// not checked.
     const SIGNATURE: &'static [&'static str];
 
     #[doc(hidden)]
@@ -113,12 +113,12 @@ impl sealed::Sealed for EscalationReport {}
 impl sealed::Sealed for Summary {}
 impl sealed::Sealed for Instruction {}
 
-/// What a document turned out to be.
+/// Result of reading a document.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reading<T> {
-    /// What its contract says.
+    /// A document under its contract.
     Whole(T),
-    /// None of its fields is one by which the contract is known: it is somebody's own shape.
+    /// A document without any identifying field: it has a shape of its own.
     Foreign,
 }
 
@@ -142,13 +142,14 @@ pub enum Reading<T> {
 /// ```
 ///
 /// # Errors
-/// [`Broken`] names every problem with its line and how to write it; what is not YAML at all is one.
+/// [`Broken`] lists every problem with its line and a correction. A text that is not YAML is one
+/// problem.
 pub fn read_as<T: Contract>(text: &str, path: &Path) -> Result<Reading<T>, Broken> {
     let node = Node::parse(text, path).map_err(|error| not_yaml(path, &error))?;
     read_node(&node, path)
 }
 
-/// As [`read_as`], for a document that was parsed already.
+/// As [`read_as`], for a parsed document.
 ///
 /// # Errors
 /// As for [`read_as`].
@@ -177,7 +178,7 @@ fn is_signed(fields: &[Field], signature: &[&str]) -> bool {
     fields.iter().any(|field| signature.contains(&plain(&field.name).as_str()))
 }
 
-/// Whether a document means this contract: one of its fields is one by which the contract is known.
+/// Whether a document has a field that identifies this contract.
 #[must_use]
 pub fn is_meant(kind: Kind, fields: &Json) -> bool {
     let signature = match kind {
@@ -192,7 +193,7 @@ pub fn is_meant(kind: Kind, fields: &Json) -> bool {
     names.any(|name| signature.contains(&plain(name).as_str()))
 }
 
-/// Looks whether a document keeps its contract, without keeping the document.
+/// Checks a document against its contract without keeping the document.
 ///
 /// # Errors
 /// As for [`read_as`].
@@ -207,7 +208,8 @@ pub fn check(kind: Kind, node: &Node, path: &Path) -> Result<(), Broken> {
     }
 }
 
-/// The document's file: its fields in the contract's order, and the YAML end mark as the last line.
+/// The document's file content: its fields in the contract's order, and the YAML end mark as the
+/// last line.
 #[must_use]
 pub fn write<T: Contract>(document: &T) -> String {
     let mut text = yaml::render(document);

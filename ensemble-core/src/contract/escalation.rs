@@ -1,4 +1,4 @@
-//! A task that needs somebody's hand: `reports/escalation-<task>.yaml`.
+//! Escalation of a task that needs a person: `reports/escalation-<task>.yaml`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
@@ -6,34 +6,34 @@ use serde_json::{Map, Value as Json};
 use super::document::{Contract, Kind};
 use super::reader::Reader;
 
-/// What Conductor is told of a task that does not go on by itself.
+/// A report to Conductor on a task that needs intervention.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct EscalationReport {
-    /// Which task.
+    /// The task.
     pub task_id: String,
-    /// Whose it was.
+    /// The worker that had the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,
-    /// Which attempt at it.
+    /// Number of the attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u64>,
     /// The highest phase that was reached, 0 to 3.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<u64>,
-    /// Why: `unanswered`, `not_pressable`, `crashed`, `undeliverable`, `review_loop` …
+    /// Reason: `unanswered`, `not_pressable`, `crashed`, `undeliverable`, `review_loop` …
     pub reason: String,
-    /// What else is known.
+    /// Further detail.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// Who gave it up.
+    /// The agent that escalated the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
-    /// When.
+    /// Time of the escalation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub escalated_at: Option<String>,
-    /// What is to be done.
+    /// Recommended action.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub action: Option<String>,
     /// Fields that the contract does not know.
@@ -42,7 +42,7 @@ pub struct EscalationReport {
 }
 
 impl EscalationReport {
-    /// A task that does not go on, and why.
+    /// An escalation with its required fields.
     #[must_use]
     pub fn new(task_id: impl Into<String>, reason: impl Into<String>) -> Self {
         Self { task_id: task_id.into(), reason: reason.into(), ..Self::default() }
@@ -55,7 +55,7 @@ impl Contract for EscalationReport {
 
     fn read(file: &str, fields: &mut Reader<'_>) -> Self {
         let named = file.strip_prefix("escalation-").and_then(|rest| rest.strip_suffix(".yaml"));
-        // As every other text is read.
+        // Trim it as every other text is trimmed.
         let named = named.map(str::trim);
         let task_id = fields.text(&["task_id", "task", "taskid"]);
         Self {

@@ -1,23 +1,23 @@
-//! What agents tell each other in files, as types: read leniently, written strictly.
+//! Types of the documents that agents exchange in files: read leniently, written strictly.
 //!
 //! ```text
-//! contract     file                                   says
-//! Task         tasks/<worker>-task.yaml               what one worker is to do
-//! Instruction  dispatch-instruction.yaml              what Conductor wants done, as tasks
-//! Report       reports/<task>-completed.yaml          how a task ended
-//! Review       reports/<task>-review.yaml             whether the work can stay
-//! Summary      reports/completion-summary.yaml        what became of a batch
-//! Escalation   reports/escalation-<task>.yaml         what does not go on by itself
+//! contract     file                                   content
+//! Task         tasks/<worker>-task.yaml               the work of one worker
+//! Instruction  dispatch-instruction.yaml              Conductor's orders, as tasks
+//! Report       reports/<task>-completed.yaml          the outcome of a task
+//! Review       reports/<task>-review.yaml             the verdict on the work
+//! Summary      reports/completion-summary.yaml        the outcome of a batch
+//! Escalation   reports/escalation-<task>.yaml         a task that needs intervention
 //! ```
 //!
-//! *Lenient*: a field may have any of the names and a value any of the spellings that are in use
-//! (`taskId`, `task-id`; `failed`, `failure`; a number where a text is meant, one text where a list
-//! is), and a field that nobody knows is kept. *Strict*: what is written has one name, one spelling
-//! and one order, and ends with the YAML end mark.
+//! *Lenient*: a field may have any of its known names, and a value any of its known spellings.
+//! Examples are `taskId` and `task-id`, `failed` and `failure`, a number for a text, and one text
+//! for a list. Unknown fields are kept. *Strict*: a written document has one name, one spelling and
+//! one order, and ends with the YAML end mark.
 //!
-//! A document with none of the fields by which its contract is known is somebody's own shape: it is
-//! [`Reading::Foreign`] and nobody's mistake. One that has them and cannot be read is [`Broken`], with
-//! the line, the field and a hint for each problem.
+//! A document without any identifying field of its contract has a shape of its own: it is
+//! [`Reading::Foreign`], not an error. A document that has such fields but cannot be read is
+//! [`Broken`], with the line, the field and a hint for each problem.
 
 mod aggregate;
 mod document;
@@ -44,7 +44,7 @@ pub use summary::{Summary, TaskResult};
 pub use task::{Instruction, Task, WORKERS_MAX};
 pub use words::{InstructionType, Pattern, Severity, Status, SummaryStatus, Verdict, Workflow};
 
-/// The JSON Schema of what is written under a contract, for editors and other programs.
+/// The JSON Schema of documents as they are written, for editors and other programs.
 #[cfg(feature = "schema")]
 #[must_use]
 pub fn schema(kind: Kind) -> serde_json::Value {

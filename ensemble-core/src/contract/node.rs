@@ -1,7 +1,7 @@
-//! A document as a tree in which every field and value knows its line, whatever its shape is.
+//! A document of any shape as a tree in which every field and value has its line.
 //!
-//! What YAML's one parser ([`crate::message::yaml`]) refuses never gets here, so a tree is at most
-//! 16 deep and has at most 100,000 nodes.
+//! YAML's one parser ([`crate::message::yaml`]) limits its input, so a tree has at most 16 levels
+//! and 100,000 nodes.
 
 use std::fmt;
 use std::path::Path;
@@ -13,21 +13,21 @@ use serde_saphyr::Spanned;
 use crate::Result;
 use crate::message::yaml;
 
-/// A value and where it begins.
+/// A value and its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
-    /// Its line, from 1; 0 if that is not known.
+    /// Line, starting at 1; 0 if unknown.
     pub line: u64,
-    /// Its column in characters, from 1; 0 if that is not known.
+    /// Column in characters, starting at 1; 0 if unknown.
     pub column: u64,
-    /// What stands there.
+    /// The value.
     pub value: Value,
 }
 
-/// What a node is.
+/// Content of a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// Nothing: `null`, `~` or an empty value.
+    /// Null: `null`, `~` or an empty value.
     Null,
     /// `true` or `false`.
     Bool(bool),
@@ -37,23 +37,23 @@ pub enum Value {
     Text(String),
     /// A list.
     List(Vec<Node>),
-    /// Fields, in their order.
+    /// Fields in their order.
     Map(Vec<Field>),
 }
 
 /// A field of a mapping.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Field {
-    /// Its name as it stands there.
+    /// The field's name as written.
     pub name: String,
-    /// The line of its name, from 1; 0 if that is not known.
+    /// Line of the name, starting at 1; 0 if unknown.
     pub line: u64,
-    /// Its value.
+    /// The field's value.
     pub node: Node,
 }
 
 impl Node {
-    /// Reads a document that came from `path`.
+    /// Parses a document that came from `path`.
     ///
     /// # Errors
     /// [`Error::Malformed`](crate::Error::Malformed) with line and column.
@@ -65,7 +65,7 @@ impl Node {
         Ok(node)
     }
 
-    /// The fields, if it is a mapping.
+    /// The fields, if the node is a mapping.
     #[must_use]
     pub fn fields(&self) -> Option<&[Field]> {
         match &self.value {
@@ -74,7 +74,7 @@ impl Node {
         }
     }
 
-    /// What it is, in a word for an error.
+    /// The kind of value, for an error.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self.value {
@@ -87,7 +87,7 @@ impl Node {
         }
     }
 
-    /// The value without its places.
+    /// The value without positions.
     #[must_use]
     pub fn to_json(&self) -> serde_json::Value {
         match &self.value {
@@ -104,13 +104,13 @@ impl Node {
     }
 }
 
-/// Where YAML's lines begin: for it a carriage return by itself ends one, and for editors, `grep` and whoever
-/// counts line feeds it does not.
+/// Maps YAML's lines to lines of the file. For YAML a lone carriage return ends a line; for editors
+/// and `grep` it does not.
 struct Lines(Vec<(u64, u64)>);
 
 impl Lines {
-    /// Of each line of YAML, in which line it is and how many characters of that come before; `None` where all
-    /// count the same.
+    /// For each YAML line, its line in the file and the number of characters before it there.
+    /// `None` if both counts agree.
     fn where_yaml_has_more(text: &str) -> Option<Self> {
         let bytes = text.as_bytes();
         let mut returns = memchr::memchr_iter(b'\r', bytes);
@@ -150,7 +150,7 @@ impl Lines {
     }
 }
 
-/// A node as the parser hands it out: its place comes from outside, its content from inside.
+/// A node as the parser delivers it: its position comes from outside, its content from inside.
 struct Located(Node);
 
 impl<'de> Deserialize<'de> for Located {
@@ -209,7 +209,7 @@ impl<'de> Visitor<'de> for AnyValue {
     }
 
     fn visit_f64<E: de::Error>(self, value: f64) -> std::result::Result<Value, E> {
-        // `.inf` and `.nan` have no place in JSON.
+        // JSON cannot represent `.inf` and `.nan`.
         Ok(Number::from_f64(value).map_or_else(|| Value::Text(value.to_string()), Value::Number))
     }
 
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_knows_its_line() {
+    fn every_field_has_its_line() {
         let node =
             parse("# c\na: 1\nb:\n  - x: one\n    y: |\n      two\n  - [3, ~]\n\"c\": true\n");
         let fields = node.fields().unwrap();
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_carriage_return_by_itself_ends_no_line() {
+    fn lone_carriage_return_does_not_end_a_line() {
         let node = parse("a: 1\rb: 2\r\nc: 3\nd: [x,\r\r 4]\r");
         let fields = node.fields().unwrap();
         let places: Vec<_> = fields.iter().map(|f| (f.line, f.node.line, f.node.column)).collect();
@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn json_is_read_too_and_what_yaml_refuses_is_refused() {
+    fn json_is_accepted_and_invalid_yaml_is_rejected() {
         let node = parse("{\"a\":\n {\"b\": [1.5, \"x\"]}}");
         assert_eq!(node.fields().unwrap()[0].node.fields().unwrap()[0].line, 2);
         for bad in ["a: 1\na: 2\n", "a: &x 1\nb: *x\n", "a: [", "a: 1\n---\nb: 2\n"] {

@@ -1,21 +1,21 @@
-//! What is wrong with a document, precisely enough to mend it.
+//! Problems of a document, precise enough to correct them.
 
 use std::fmt;
 use std::path::PathBuf;
 
 use serde::Serialize;
 
-/// One thing that is wrong with one field.
+/// One problem of one field.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Problem {
-    /// The line, from 1; 0 if it is about something that is not there.
+    /// Line, starting at 1; 0 if the problem is a missing field.
     pub line: u64,
     /// The field, as in `findings[2].severity`.
     pub field: String,
-    /// What is wrong with it.
+    /// Description of the problem.
     pub detail: String,
-    /// How to say it.
+    /// How to correct it.
     pub hint: String,
 }
 
@@ -29,19 +29,19 @@ impl fmt::Display for Problem {
     }
 }
 
-/// A document that names itself a report, a review … and cannot be read as one. Every problem is
-/// named, not only the first.
+/// A document that is identified as a report, a review or another contract but cannot be read.
+/// Lists every problem, not only the first.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}: {}", path.display(), sentence(problems))]
 #[non_exhaustive]
 pub struct Broken {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong with it; at least one.
+    /// The problems; at least one.
     pub problems: Vec<Problem>,
 }
 
-/// How many problems one document is told of.
+/// Most problems that are reported for one document.
 pub(super) const PROBLEMS_MAX: usize = 20;
 
 fn sentence(problems: &[Problem]) -> String {

@@ -1,14 +1,15 @@
-//! Lenient reading: a field by any of its names, a value in any of its spellings, and the rest kept.
+//! Lenient reading: a field by any of its names, a value in any of its spellings. Other fields are
+//! kept.
 
 use serde_json::{Map, Value as Json};
 
 use super::node::{Field, Node, Value};
 use super::problem::{PROBLEMS_MAX, Problem};
 
-/// The longest excerpt of a wrong value in an error, in characters.
+/// Longest excerpt of a wrong value in an error, in characters.
 const EXCERPT_CHARS_MAX: usize = 40;
 
-/// A field's name as it is compared: `taskId`, `task-id` and `Task_ID` are `task_id`.
+/// Normalizes a field's name for comparison: `taskId`, `task-id` and `Task_ID` become `task_id`.
 pub(super) fn plain(name: &str) -> String {
     let mut out = String::with_capacity(name.len() + 4);
     let mut was_lower = false;
@@ -26,20 +27,20 @@ pub(super) fn plain(name: &str) -> String {
     out
 }
 
-/// A word as it is compared: `Needs Fix`, `NEEDS-FIX` and `needsFix` are `needs_fix`.
+/// Normalizes a word for comparison: `Needs Fix`, `NEEDS-FIX` and `needsFix` become `needs_fix`.
 pub(super) fn word(text: &str) -> String {
     if text.chars().any(char::is_lowercase) { plain(text) } else { plain(&text.to_lowercase()) }
 }
 
-/// A word that can be read: its written form first, then its other spellings.
+/// A value with its spellings: the written form first, then the others that are read.
 pub(super) type Spelling<T> = (T, &'static [&'static str]);
 
-/// The fields of one mapping, taken one after the other; what nobody takes is kept.
+/// The fields of one mapping, taken one after the other. Fields that remain are kept.
 pub struct Reader<'a> {
     fields: Vec<(String, &'a Field)>,
     taken: Vec<bool>,
     problems: &'a mut Vec<Problem>,
-    /// What stands before a field's name in an error: `findings[2].`.
+    /// Prefix of a field's name in an error: `findings[2].`.
     prefix: String,
 }
 
@@ -57,8 +58,8 @@ impl<'a> Reader<'a> {
         Self { taken: vec![false; fields.len()], fields, problems, prefix }
     }
 
-    /// The field with the first of these names that is there and not empty. One that is there twice, as
-    /// `taskId` and `task_id`, says the same twice or contradicts itself.
+    /// Takes the field with the first of these names that is present and not empty. Two names of
+    /// one field, such as `taskId` and `task_id`, must have equal values.
     pub(super) fn take(&mut self, names: &[&str]) -> Option<&'a Field> {
         let all_of = |name: &&str| {
             let fields = self.fields.iter().enumerate();
@@ -74,8 +75,7 @@ impl<'a> Reader<'a> {
             let again = self.fields[at].1;
             self.taken[at] = true;
             if again.node.to_json() != first.node.to_json() {
-                let detail =
-                    format!("is there twice, and differs from that in line {}", first.line);
+                let detail = format!("appears twice, and differs from line {}", first.line);
                 self.problem(again.line, names[0], detail, "keep one of the two");
             }
         }
@@ -101,7 +101,7 @@ impl<'a> Reader<'a> {
         self.problem(field.line, &field.name, detail, format!("write {wanted}"));
     }
 
-    /// A text; numbers and truth values count as what they look like.
+    /// Takes a text; numbers and booleans are read as text.
     pub(super) fn text(&mut self, names: &[&str]) -> Option<String> {
         let field = self.take(names)?;
         let text = scalar(&field.node);
@@ -120,7 +120,7 @@ impl<'a> Reader<'a> {
         text.unwrap_or_default()
     }
 
-    /// A count; a list counts its items.
+    /// Takes a count; a list counts its items.
     pub(super) fn count(&mut self, names: &[&str]) -> Option<u64> {
         let field = self.take(names)?;
         let count = match &field.node.value {
@@ -135,14 +135,14 @@ impl<'a> Reader<'a> {
         count
     }
 
-    /// Texts: a list of them, one alone, or one with commas or lines.
+    /// Takes texts: a list, a single text, or a text with commas or lines.
     pub(super) fn texts(&mut self, names: &[&str]) -> Vec<String> {
         let Some(field) = self.take(names) else { return Vec::new() };
         match &field.node.value {
             Value::List(items) => items.iter().map(line_of).collect(),
             Value::Text(text) if text.trim().is_empty() => Vec::new(),
             Value::Text(text) => text.lines().map(|line| line.trim().to_owned()).collect(),
-            // `errors: 0` says that there were none.
+            // `errors: 0` means that there were none.
             Value::Number(number) if number.as_u64() == Some(0) => Vec::new(),
             Value::Bool(false) => Vec::new(),
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::Map(_) => {
@@ -151,7 +151,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// One of a few words.
+    /// Takes one of a few words.
     pub(super) fn choice<T: Copy>(
         &mut self,
         names: &[&str],
@@ -185,8 +185,8 @@ impl<'a> Reader<'a> {
         choice
     }
 
-    /// The items of a list, each with its name for errors; one alone counts as a list of one, and
-    /// 0 as an empty one.
+    /// Takes the items of a list, each with its name for errors. A single value counts as a list of
+    /// one, and 0 as an empty list.
     pub(super) fn items(&mut self, names: &[&str]) -> Vec<(String, &'a Node)> {
         let Some(field) = self.take(names) else { return Vec::new() };
         match &field.node.value {
@@ -206,17 +206,17 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whatever stands there.
+    /// Takes a value of any kind.
     pub(super) fn any(&mut self, names: &[&str]) -> Option<Json> {
         self.take(names).map(|field| field.node.to_json())
     }
 
-    /// The problems so far, for the readers of what lies below.
+    /// The problems so far, for readers of nested values.
     pub(super) fn problems(&mut self) -> &mut Vec<Problem> {
         self.problems
     }
 
-    /// What nobody has taken, under the names that it has.
+    /// The fields that were not taken, under their own names.
     pub(super) fn rest(self) -> Map<String, Json> {
         let left = self.fields.iter().zip(&self.taken).filter(|(_, taken)| !**taken);
         left.filter(|((_, field), _)| !matches!(field.node.value, Value::Null))
@@ -241,7 +241,7 @@ pub(super) fn scalar(node: &Node) -> Option<String> {
     }
 }
 
-/// Whatever a node is, as one text.
+/// A node of any kind as one text.
 pub(super) fn line_of(node: &Node) -> String {
     scalar(node).unwrap_or_else(|| match node.value {
         Value::Null => String::new(),

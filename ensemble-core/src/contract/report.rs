@@ -7,46 +7,46 @@ use super::document::{Contract, Kind, stem};
 use super::reader::Reader;
 use super::words::Status;
 
-/// What a worker says of a task when it is over.
+/// A worker's report on a finished task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Report {
-    /// Which task.
+    /// The task.
     pub task_id: String,
-    /// How it ended.
+    /// Outcome of the task.
     pub status: Status,
-    /// Who did it, as in `worker-1`.
+    /// The reporting worker, as in `worker-1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker_id: Option<String>,
-    /// The agent that did the work, where it is another one.
+    /// The agent that did the work, if it is another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub executed_by: Option<String>,
-    /// Who handed it on.
+    /// The agent that delegated the task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delegated_from: Option<String>,
-    /// What was done: who, how many, what share, where.
+    /// Summary of the work: agent, count, share and place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
-    /// Files that were changed.
+    /// Files that were modified.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files_modified: Vec<String>,
-    /// Files that were made.
+    /// Files that were created.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files_created: Vec<String>,
-    /// What went wrong on the way.
+    /// Errors during the work.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
-    /// What the tests said: a text, a number, a mapping.
+    /// Test results: a text, a number or a mapping.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub test_results: Option<Json>,
-    /// Why it was not done; needed unless the status is `success`.
+    /// Reason of a failure; required unless the status is `success`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failure_reason: Option<String>,
-    /// What else was thought of.
+    /// Options that the worker considered.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub options_considered: Vec<String>,
-    /// When it was over.
+    /// Time of completion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<String>,
     /// Fields that the contract does not know.
@@ -59,7 +59,7 @@ const TASK: &[&str] = &["task_id", "task", "taskid"];
 const WORKER: &[&str] = &["worker_id", "worker", "workerid", "agent", "agent_id"];
 
 impl Report {
-    /// A report with what it cannot do without.
+    /// A report with its required fields.
     #[must_use]
     pub fn new(task_id: impl Into<String>, status: Status) -> Self {
         Self {
@@ -80,7 +80,7 @@ impl Report {
         }
     }
 
-    /// Who answers for it.
+    /// The responsible agent.
     #[must_use]
     pub fn author(&self) -> Option<&str> {
         self.worker_id.as_deref().or(self.executed_by.as_deref())

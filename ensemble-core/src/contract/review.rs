@@ -8,25 +8,25 @@ use super::node::Node;
 use super::reader::{Reader, line_of};
 use super::words::{Severity, Verdict};
 
-/// What a reviewer says of a task's work.
+/// A reviewer's report on a task's work.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Review {
-    /// Which task.
+    /// The task.
     pub task_id: String,
-    /// Who has looked at it.
+    /// The reviewer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reviewer: Option<String>,
-    /// Whether it can stay.
+    /// The verdict.
     pub status: Verdict,
-    /// What was looked at, and what was found.
+    /// Summary of the review.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
-    /// What is to be changed, and what was noticed.
+    /// Findings: required changes and observations.
     #[serde(default)]
     pub findings: Vec<Finding>,
-    /// When.
+    /// Time of the review.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reviewed_at: Option<String>,
     /// Fields that the contract does not know.
@@ -34,26 +34,26 @@ pub struct Review {
     pub extra: Map<String, Json>,
 }
 
-/// One thing that a reviewer has found.
+/// One finding of a review.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Finding {
-    /// How much it weighs.
+    /// Severity of the finding.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub severity: Option<Severity>,
-    /// What kind of thing: security, correctness, style …
+    /// Category: security, correctness, style …
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub category: Option<String>,
-    /// In which file.
+    /// The file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// In which line, from 1.
+    /// The line, starting at 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u64>,
-    /// What is wrong.
+    /// Description of the problem.
     pub description: String,
-    /// What to do about it.
+    /// Recommended action.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recommendation: Option<String>,
     /// Fields that the contract does not know.
@@ -62,7 +62,7 @@ pub struct Finding {
 }
 
 impl Review {
-    /// A review with what it cannot do without.
+    /// A review with its required fields.
     #[must_use]
     pub fn new(task_id: impl Into<String>, status: Verdict) -> Self {
         Self {
@@ -78,7 +78,7 @@ impl Review {
 }
 
 impl Finding {
-    /// Reads `[SEVERITY] [PATH[:LINE]:] WHAT IS WRONG [=> WHAT TO DO]`, as people type it.
+    /// Parses `[SEVERITY] [PATH[:LINE]:] PROBLEM [=> RECOMMENDATION]`, as people type it.
     ///
     /// ```
     /// use ensemble_core::contract::{Finding, Severity};
@@ -129,7 +129,7 @@ impl Finding {
         let place = fields.text(&["file", "path", "location", "where"]);
         let line = fields.text(&["line", "lines", "line_number"]).and_then(|text| lines_of(&text));
         let (file, line, column) = match (place.as_deref().map(place_of), line) {
-            // Two lines that differ: none of them is lost.
+            // The two lines differ: keep both.
             (Some(inside), Some(line)) if inside.line.is_some_and(|other| other != line) => {
                 (place, Some(line), None)
             }
@@ -158,14 +158,14 @@ impl Finding {
     }
 }
 
-/// Where something is wrong.
+/// Place of a finding.
 struct Place {
     file: String,
     line: Option<u64>,
     column: Option<u64>,
 }
 
-/// `src/a.rs:45`, `src/a.rs:45-52` and `src/a.rs:45:7`; anything else is a file.
+/// Parses `src/a.rs:45`, `src/a.rs:45-52` and `src/a.rs:45:7`; any other text is a file.
 fn place_of(place: &str) -> Place {
     let bare = |text: &str| text.trim_end_matches(|c: char| c == ':' || c.is_whitespace()).len();
     let (mut file, mut numbers) = (&place[..bare(place)], Vec::new());
@@ -183,12 +183,12 @@ fn place_of(place: &str) -> Place {
         [column, line] if !file.is_empty() => {
             Place { file: file.to_owned(), line: Some(line), column: Some(column) }
         }
-        // No place, or one that only its writer understands.
+        // Not a place, or one in an unknown format.
         _ => Place { file: place.to_owned(), line: None, column: None },
     }
 }
 
-/// The first line of `45`, `45-52`, `L45`.
+/// The first line of `45`, `45-52` or `L45`.
 fn lines_of(text: &str) -> Option<u64> {
     let first = text.trim().trim_start_matches(['L', 'l']);
     let digits = first.find(|c: char| !c.is_ascii_digit()).unwrap_or(first.len());

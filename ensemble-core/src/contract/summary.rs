@@ -1,4 +1,4 @@
-//! What became of a batch: `reports/completion-summary.yaml`.
+//! The outcome of a batch: `reports/completion-summary.yaml`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};
@@ -8,38 +8,38 @@ use super::node::{Node, Value};
 use super::reader::{Reader, line_of};
 use super::words::SummaryStatus;
 
-/// What Dispatch tells Conductor of a batch of tasks.
+/// Dispatch's report to Conductor on a batch of tasks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Summary {
-    /// Which session, or which workflow.
+    /// The session or workflow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<String>,
-    /// Which batch of it.
+    /// The batch within the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch_id: Option<String>,
-    /// How it ended.
+    /// Outcome of the batch.
     pub status: SummaryStatus,
-    /// How many tasks there were.
+    /// Number of tasks.
     pub total_tasks: u64,
-    /// How many were done.
+    /// Number of tasks that were done.
     pub completed_tasks: u64,
-    /// How many failed or are blocked.
+    /// Number of tasks that failed or are blocked.
     pub failed_tasks: u64,
-    /// Of which tasks there is no report.
+    /// Tasks without a report.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub missing_tasks: Vec<String>,
-    /// In a sentence.
+    /// Summary in one sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
-    /// Task by task.
+    /// Outcome of each task.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub task_results: Vec<TaskResult>,
-    /// What went wrong.
+    /// Errors during the batch.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub errors: Vec<String>,
-    /// When it was over.
+    /// Time of completion.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_at: Option<String>,
     /// Fields that the contract does not know.
@@ -47,25 +47,25 @@ pub struct Summary {
     pub extra: Map<String, Json>,
 }
 
-/// What became of one task of a batch.
+/// Outcome of one task of a batch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct TaskResult {
-    /// Which task.
+    /// The task.
     pub task_id: String,
     /// `success`, `failed`, `blocked`, `needs_fix` or `missing`.
     pub status: String,
-    /// Who did it.
+    /// The worker that did it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker_id: Option<String>,
-    /// What its report says, or what is known of a task without one.
+    /// Summary from the task's report, or a description of a task without a report.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
 }
 
 impl Summary {
-    /// A summary of this many tasks, none of which was done yet.
+    /// A summary of this many tasks, none of which is done yet.
     #[must_use]
     pub fn new(total_tasks: u64) -> Self {
         Self {
@@ -86,7 +86,7 @@ impl Summary {
 }
 
 impl TaskResult {
-    /// A task and how it ended.
+    /// A task and its outcome.
     #[must_use]
     pub fn new(task_id: impl Into<String>, status: impl Into<String>) -> Self {
         Self { task_id: task_id.into(), status: status.into(), ..Self::default() }
@@ -130,7 +130,7 @@ impl Contract for Summary {
     ];
 
     fn read(_file: &str, fields: &mut Reader<'_>) -> Self {
-        // The older of the two shapes: what was done and what failed, as lists or as a mapping.
+        // The older of the two shapes: done and failed tasks, as lists or as a mapping.
         let overview = fields.take(&["task_summary"]).map(|field| &field.node);
         let nested = |name: &str| overview.and_then(|node| number_in(node, name));
         let total = fields.count(&["total_tasks", "tasks", "total"]).or_else(|| nested("total"));

@@ -1,4 +1,5 @@
-//! What is to be done: `tasks/<worker>-task.yaml`, and Conductor's instruction with several tasks.
+//! The documents of work: `tasks/<worker>-task.yaml`, and Conductor's instruction with several
+//! tasks.
 
 use std::collections::HashMap;
 
@@ -10,28 +11,28 @@ use super::node::Node;
 use super::reader::{Reader, line_of};
 use super::words::{InstructionType, Pattern, Workflow};
 
-/// The most workers that an instruction may ask for.
+/// Most workers that an instruction may request.
 pub const WORKERS_MAX: u64 = 4;
 
-/// A piece of work for one worker.
+/// A task for one worker.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Task {
-    /// Its name.
+    /// The task's name.
     pub id: String,
-    /// What is to be done.
+    /// Description of the work.
     pub instruction: String,
-    /// The files that it is about.
+    /// Files that the task is about.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
-    /// How much process it gets.
+    /// The task's workflow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow: Option<Workflow>,
-    /// When it was made.
+    /// Time at which the task was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_at: Option<String>,
-    /// The tasks that have to be done before.
+    /// Tasks that must be done first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blocked_by: Vec<String>,
     /// Fields that the contract does not know.
@@ -40,7 +41,7 @@ pub struct Task {
 }
 
 impl Task {
-    /// A task with what it cannot do without.
+    /// A task with its required fields.
     #[must_use]
     pub fn new(id: impl Into<String>, instruction: impl Into<String>) -> Self {
         Self { id: id.into(), instruction: instruction.into(), ..Self::default() }
@@ -86,36 +87,36 @@ impl Contract for Task {
     }
 }
 
-/// What Conductor wants done: `queue/conductor/dispatch-instruction.yaml`, or a message of the type
+/// Conductor's orders: `queue/conductor/dispatch-instruction.yaml`, or a message of the type
 /// `dispatch.instruction`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
 pub struct Instruction {
-    /// What is to be started.
+    /// Kind of workers to start.
     #[serde(rename = "type")]
     pub kind: InstructionType,
-    /// By how many workers, 1 to 4.
+    /// Number of workers, 1 to 4.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker_count: Option<u64>,
-    /// Which agent they are.
+    /// The agent program of the workers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker_agent: Option<String>,
-    /// How they are kept apart.
+    /// How the workers are isolated from each other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker_isolation: Option<String>,
-    /// What they are to know.
+    /// Skills of the workers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub worker_skills: Vec<String>,
-    /// The work.
+    /// The tasks.
     pub tasks: Vec<Task>,
-    /// When it was said.
+    /// Time of the instruction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created_at: Option<String>,
-    /// How much process it gets.
+    /// The workflow of the work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow: Option<Workflow>,
-    /// How it is spread.
+    /// How the work is distributed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pattern: Option<Pattern>,
     /// Fields that the contract does not know.
@@ -181,13 +182,13 @@ impl Contract for Instruction {
     }
 }
 
-/// Tasks of one name, tasks that wait for unknown ones, and tasks that wait for each other.
+/// Problems in the order of tasks: duplicate names, unknown dependencies and cycles.
 fn order_problems(tasks: &[Task]) -> Vec<(String, String)> {
     let mut problems = Vec::new();
     let mut place = HashMap::new();
     for (index, task) in tasks.iter().enumerate() {
         if !task.id.is_empty() && place.insert(task.id.as_str(), index).is_some() {
-            problems.push((task.id.clone(), "is there twice".to_owned()));
+            problems.push((task.id.clone(), "appears twice".to_owned()));
         }
     }
     let mut waits_for = vec![Vec::new(); tasks.len()];
@@ -200,7 +201,7 @@ fn order_problems(tasks: &[Task]) -> Vec<(String, String)> {
                     left[index] += 1;
                 }
                 None => problems
-                    .push((task.id.clone(), format!("waits for `{before}`, which is not there"))),
+                    .push((task.id.clone(), format!("waits for `{before}`, which does not exist"))),
             }
         }
     }

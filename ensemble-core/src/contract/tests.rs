@@ -1,4 +1,4 @@
-//! Every spelling that is in use is read, what is written is read back, and mistakes are named.
+//! Every known spelling is read, written documents can be read back, and mistakes are reported.
 
 use std::path::Path;
 
@@ -36,7 +36,7 @@ confidence: 0.9
 ";
 
 #[test]
-fn a_report_of_the_original_shape_is_read_whole_and_written_back() {
+fn original_report_shape_round_trips() {
     let report: Report = read("task-001-completed.yaml", REPORT);
     assert_eq!((report.task_id.as_str(), report.status), ("task-001", Status::Success));
     assert_eq!((report.worker_id.as_deref(), report.author()), (Some("1"), Some("1")));
@@ -52,13 +52,13 @@ fn a_report_of_the_original_shape_is_read_whole_and_written_back() {
 }
 
 #[test]
-fn a_field_is_read_by_any_of_its_names() {
+fn fields_are_read_by_any_of_their_names() {
     for text in [
         "taskId: t-1\nStatus: Failure\nworkerId: worker-2\nfailureReason: no disk\n",
         "task-id: t-1\nresult: failed\nworker: worker-2\nreason: no disk\n",
         "{\"task\": \"t-1\", \"outcome\": \"FAIL\", \"agent\": \"worker-2\", \"blocked_reason\": \"no disk\"}",
     ] {
-        // The contract is known by a field of it, or by where the file lies.
+        // A field or the file's path identifies the contract.
         let text =
             format!("{}{text}", if text.starts_with('{') { "" } else { "completed_at: x\n" });
         let text = text.replace("\"task\"", "\"task_id\"");
@@ -68,14 +68,14 @@ fn a_field_is_read_by_any_of_its_names() {
         assert_eq!(report.failure_reason.as_deref(), Some("no disk"), "{text}");
     }
     let unnamed: Report = read("reports/t-9-completed.yaml", "status: done\n");
-    assert_eq!(unnamed.task_id, "t-9", "the file's name says it too");
+    assert_eq!(unnamed.task_id, "t-9", "the file's name contains it, too");
     let one: Report = read("x.yaml", "task_id: t\nstatus: ok\nfiles_modified: a.rs\nerrors: 0\n");
     assert_eq!((one.files_modified, one.errors), (vec!["a.rs".to_owned()], vec![]));
 }
 
-/// One of them stands in the place, as `file:line`.
+/// One of the two lines is in the place, as `file:line`.
 #[test]
-fn a_finding_that_says_its_line_twice_is_written_and_read_to_the_same() {
+fn finding_with_two_lines_round_trips() {
     for (place, file, line) in [
         ("{file: a.rs:3, line: 3}", "a.rs", 3),
         ("{file: a.rs:3, line: 4}", "a.rs:3", 4),
@@ -98,7 +98,7 @@ fn a_finding_that_says_its_line_twice_is_written_and_read_to_the_same() {
 }
 
 #[test]
-fn a_column_behind_the_line_is_no_line() {
+fn column_after_the_line_is_not_a_line() {
     let text = "task_id: t\nstatus: approved\nfindings:\n  - {file: 'a.rs:45:7', description: x}\n  - 'a.rs:45:7: x'\n";
     let review: Review = read("t-review.yaml", text);
     for found in &review.findings {
@@ -109,7 +109,7 @@ fn a_column_behind_the_line_is_no_line() {
 }
 
 #[test]
-fn a_finding_that_says_nothing_is_refused() {
+fn empty_finding_is_rejected() {
     for blank in ["", "''", "HIGH a.rs:3:  => close it"] {
         let text = format!("task_id: t\nstatus: approved\nfindings:\n  - {blank}\n");
         let told = problems::<Review>("t-review.yaml", &text);
@@ -119,7 +119,7 @@ fn a_finding_that_says_nothing_is_refused() {
 }
 
 #[test]
-fn a_review_is_read_with_its_findings_in_every_shape() {
+fn review_findings_are_read_in_every_shape() {
     let text = "\
 task_id: task-001
 reviewer: security-reviewer
@@ -157,7 +157,7 @@ reviewed_at: 2026-02-03T10:00:00
 }
 
 #[test]
-fn both_shapes_of_the_summary_are_read() {
+fn both_summary_shapes_are_read() {
     let ours = "session_id: s\nstatus: partial\ntotal_tasks: 3\ncompleted_tasks: 2\nfailed_tasks: 1\n\
         summary: x\ntask_results:\n  - {task_id: a, status: success}\nerrors: [e]\ncompleted_at: t\n";
     let summary: Summary = read("completion-summary.yaml", ours);
@@ -191,7 +191,7 @@ fn both_shapes_of_the_summary_are_read() {
 }
 
 #[test]
-fn tasks_and_instructions_are_read_and_impossible_orders_refused() {
+fn instructions_are_read_and_impossible_orders_are_rejected() {
     let text = "type: start_workers\nworker_count: 2\nworker_agent: claude\nworker_skills: [rust]\n\
         workflow: heavy\npattern: B\ncreated_at: now\ntasks:\n  - {id: a, instruction: do a, files: [x.rs]}\n\
         \x20 - {id: b, instruction: do b, blockedBy: [a]}\n";
@@ -214,7 +214,7 @@ fn tasks_and_instructions_are_read_and_impossible_orders_refused() {
 }
 
 #[test]
-fn mistakes_are_named_with_line_field_and_hint_all_at_once() {
+fn all_mistakes_are_reported_with_line_field_and_hint() {
     let text = "task_id: [a]\nworker_id: w\n\nstatus: maybe\nsummary:\n  deep: yes\n";
     assert_eq!(
         problems::<Report>("other.yaml", text),
@@ -238,7 +238,7 @@ fn mistakes_are_named_with_line_field_and_hint_all_at_once() {
     let twice = "taskId: a\nstatus: success\ntask_id: b\n";
     assert_eq!(
         problems::<Report>("t-completed.yaml", twice),
-        ["line 3: task_id is there twice, and differs from that in line 1: keep one of the two"]
+        ["line 3: task_id appears twice, and differs from line 1: keep one of the two"]
     );
     let same: Report = read("t-completed.yaml", &twice.replace("b\n", "a\n"));
     assert!(same.task_id == "a" && same.extra.is_empty(), "{same:?}");
@@ -247,7 +247,7 @@ fn mistakes_are_named_with_line_field_and_hint_all_at_once() {
 }
 
 #[test]
-fn another_shape_is_nobodys_mistake() {
+fn foreign_shape_is_not_an_error() {
     for text in ["n: 1\n", "good: yes\n", "lines: 7\nfiles: [a]\n", "{}"] {
         let reading = read_as::<Report>(text, Path::new("t-completed.yaml"));
         assert_eq!(reading, Ok(Reading::Foreign), "{text}");
@@ -256,7 +256,7 @@ fn another_shape_is_nobodys_mistake() {
 }
 
 #[test]
-fn errors_stay_short_whatever_is_wrong() {
+fn errors_stay_short() {
     let many: String = (0..500).map(|n| format!("  - severity: x{n}\n")).collect();
     let broken = problems::<Review>("t-review.yaml", &format!("status: ok\nfindings:\n{many}"));
     assert_eq!(broken.len(), super::problem::PROBLEMS_MAX);
@@ -276,7 +276,7 @@ proptest::proptest! {
     }
 
     #[test]
-    fn what_is_written_is_read_back(
+    fn written_documents_are_read_back(
         task in "[a-z0-9-]{1,12}",
         summary in "[^\\x00-\\x08\\x0b-\\x1f\\x7f-\\u{9f}\\u{feff}\\u{fffe}\\u{ffff}]{1,80}",
         files in proptest::collection::vec("[a-zA-Z0-9./ :#-]{1,20}", 0..4),

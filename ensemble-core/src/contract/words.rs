@@ -21,7 +21,7 @@ macro_rules! words {
             pub(super) const SPELLINGS: &'static [Spelling<Self>] =
                 &[$((Self::$variant, &[$($spelling),+])),+];
 
-            /// Reads a word in any of its spellings.
+            /// Parses a word in any of its spellings.
             #[must_use]
             pub fn read(text: &str) -> Option<Self> {
                 let wanted = word(text);
@@ -47,30 +47,30 @@ macro_rules! words {
 }
 
 words! {
-    /// How a task ended.
+    /// Outcome of a task.
     Status ("snake_case") {
-        /// It was done.
+        /// The task was done.
         Success = ["success", "succeeded", "successful", "ok", "done", "pass", "passed", "complete", "completed"];
-        /// It was tried and did not work.
+        /// The task was tried and failed.
         Failed = ["failed", "failure", "fail", "error", "errored"];
-        /// Somebody else has to do something first.
+        /// Another agent or a person must act first.
         Blocked = ["blocked", "blocking"];
     }
 }
 
 words! {
-    /// What a reviewer says.
+    /// A reviewer's verdict.
     Verdict ("snake_case") {
-        /// It can stay as it is.
+        /// The work is approved.
         Approved = ["approved", "approve", "accepted", "lgtm", "ok", "pass", "passed"];
-        /// It has to be changed.
+        /// The work needs changes.
         NeedsFix = ["needs_fix", "needs_fixes", "need_fix", "needs_work", "needs_changes", "changes_requested", "request_changes", "rejected", "reject", "fail", "failed"];
     }
 }
 
 words! {
-    /// How much a finding weighs.
-    #[allow(missing_docs)] // the words say it
+    /// Severity of a finding.
+    #[allow(missing_docs)] // the words are self-explanatory
     Severity ("UPPERCASE") {
         Critical = ["CRITICAL", "critical", "blocker", "fatal"];
         High = ["HIGH", "high", "major", "error", "severe"];
@@ -80,7 +80,7 @@ words! {
 }
 
 words! {
-    /// How a batch of tasks ended.
+    /// Outcome of a batch of tasks.
     SummaryStatus ("snake_case") {
         /// Every task was done.
         Success = ["success", "succeeded", "ok", "done", "all_completed", "completed", "complete", "passed"];
@@ -92,20 +92,20 @@ words! {
 }
 
 words! {
-    /// What Dispatch is to start.
+    /// Kind of workers that Dispatch starts.
     InstructionType ("snake_case") {
         /// Workers in panes.
         StartWorkers = ["start_workers", "start_worker", "workers"];
-        /// Workers with a worktree each.
+        /// Workers with one worktree each.
         StartWorktree = ["start_worktree", "start_worktrees", "worktree", "worktrees"];
-        /// Teams of the agent's own program.
+        /// Agent teams of the agent's own program.
         StartAgentTeams = ["start_agent_teams", "start_agent_team", "agent_teams"];
     }
 }
 
 words! {
-    /// How much process a piece of work gets.
-    #[allow(missing_docs)] // the words say it
+    /// Amount of process for a piece of work.
+    #[allow(missing_docs)] // the words are self-explanatory
     Workflow ("snake_case") {
         Simple = ["simple"];
         Default = ["default", "standard", "normal"];
@@ -115,8 +115,8 @@ words! {
 }
 
 words! {
-    /// How the work is spread: A one worker, B several, C a worktree each, T agent teams.
-    #[allow(missing_docs)] // the words say it
+    /// How the work is distributed: A one worker, B several, C one worktree each, T agent teams.
+    #[allow(missing_docs)] // the words are self-explanatory
     Pattern ("UPPERCASE") {
         A = ["A", "a", "pattern_a", "single"];
         B = ["B", "b", "pattern_b", "parallel"];
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_word_is_read_in_every_spelling_and_written_in_one() {
+    fn words_are_read_in_every_spelling_and_written_in_one() {
         for text in ["success", "SUCCESS", "Completed", "done", " ok "] {
             assert_eq!(Status::read(text), Some(Status::Success), "{text}");
         }

@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::delivery::{Delivery, World};
 use super::{AgentPane, Ended, Order};
 use crate::Result;
+use crate::broker::Broker;
 use crate::env::{Clock, Monotonic};
 use crate::event_log::Recorder;
 use crate::message::Name;
 use crate::proto::ack::Phase;
-use crate::requests::Ledger;
 use crate::spool::Spool;
 
 /// The longest rest between two looks at the mailboxes while waiting, for a `rest` that hears
@@ -81,7 +81,7 @@ impl<'a> AckManager<'a> {
 
     /// With mailboxes that are elsewhere; the directory keeps the conductor's files.
     #[must_use]
-    pub fn with_queue(mut self, queue: &'a dyn Ledger) -> Self {
+    pub fn with_queue(mut self, queue: &'a dyn Broker) -> Self {
         self.world.queue = queue;
         self
     }

@@ -33,7 +33,7 @@ pub trait AgentPane: Pane {
     /// As for [`Pane::nudge`].
     fn begin(&mut self, line: Line<'_>) -> Result<Begun> {
         match line {
-            Line::Nudge(text) => self.nudge(text).map(Begun::Done),
+            Line::Nudge(text) | Line::Again(text) => self.nudge(text).map(Begun::Done),
             Line::Reset => self.reset_context().map(Begun::Done),
         }
     }
@@ -47,6 +47,14 @@ pub trait AgentPane: Pane {
         let _ = withdraw;
         Ok(NudgeOutcome::Refused { deferral: Deferral::Moved })
     }
+
+    /// Takes back a ping that was typed and not submitted, once its answer is not waited for any more.
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`].
+    fn withdraw_ping(&mut self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// A line that is typed in two halves.
@@ -54,6 +62,9 @@ pub trait AgentPane: Pane {
 pub enum Line<'a> {
     /// A nudge.
     Nudge(&'a NudgeText),
+    /// A nudge that repeats what the agent was told. It is left out, and counts as sent, where any
+    /// process of the team has just told the agent.
+    Again(&'a NudgeText),
     /// The profile's reset command.
     Reset,
 }
@@ -79,17 +90,21 @@ impl AgentPane for TmuxPane {
         Self::reset_context(self)
     }
     fn begin(&mut self, line: Line<'_>) -> Result<Begun> {
-        let text = match line {
-            Line::Nudge(text) => Some(text),
-            Line::Reset => None,
+        let (text, again) = match line {
+            Line::Nudge(text) => (Some(text), false),
+            Line::Again(text) => (Some(text), true),
+            Line::Reset => (None, false),
         };
-        Ok(match self.begin_line(text)? {
+        Ok(match self.begin_line(text, again)? {
             Ok(outcome) => Begun::Done(outcome),
             Err(left) => Begun::EnterAfter(left),
         })
     }
     fn finish(&mut self, withdraw: bool) -> Result<NudgeOutcome> {
         self.finish_line(withdraw)
+    }
+    fn withdraw_ping(&mut self) -> Result<()> {
+        Self::withdraw_ping(self).map(drop)
     }
 }
 
@@ -108,6 +123,9 @@ impl<P: AgentPane + ?Sized> AgentPane for &mut P {
     }
     fn finish(&mut self, withdraw: bool) -> Result<NudgeOutcome> {
         (**self).finish(withdraw)
+    }
+    fn withdraw_ping(&mut self) -> Result<()> {
+        (**self).withdraw_ping()
     }
 }
 

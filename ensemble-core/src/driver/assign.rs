@@ -9,7 +9,7 @@ use crate::env::Clock;
 use crate::event_log::Recorder;
 use crate::message::Name;
 use crate::proto::ready::{self, ReadinessFailure};
-use crate::requests::{Gate, Ledger};
+use crate::requests::{Gate, Gated, RequestStore};
 use crate::spool::Spool;
 use crate::{Error, Result};
 
@@ -33,7 +33,7 @@ pub struct Assigner<'a> {
     /// The queue's directory, where the conductor's files are put.
     pub spool: &'a Spool,
     /// Where the mailboxes are: that directory, or servers.
-    pub queue: &'a dyn Ledger,
+    pub queue: &'a dyn RequestStore,
     /// The clock.
     pub clock: &'a dyn Clock,
     /// Where it is told what happens.
@@ -79,7 +79,7 @@ impl Assigner<'_> {
     /// watcher will, and waits for the ack or the end of the ladder. Never publishes without a pong.
     ///
     /// # Errors
-    /// [`Error::Locked`] if another controller is at this worker; [`Error::Gated`] if its plan for the
+    /// [`Error::Locked`] if another controller is at this worker; [`Gated`] if its plan for the
     /// task is not approved; as for [`Spool::publish`]; or the
     /// state directory cannot be used.
     pub fn assign(
@@ -93,18 +93,18 @@ impl Assigner<'_> {
         prepare(lent(&mut pane));
         let _lock = self.lock(&order.worker)?;
         // Before anybody is asked: an unknown mailbox is a mistake of the caller.
-        self.queue.settings(&order.envelope.to)?;
+        self.queue.broker().settings(&order.envelope.to)?;
         let gate = self.queue.gate(&order.task, &order.worker)?;
         if let Some(gate) = gate.filter(Gate::is_closed) {
-            return Err(Error::Gated(Box::new(gate)));
+            return Err(Gated(Box::new(gate)).into());
         }
         let ready_attempt = match self.ask(&order.worker, lent(&mut pane), rest)? {
             Readied::Ready { attempt } => attempt,
             Readied::NotReady(failure) => return Ok(Assigned::NotReady(failure)),
         };
         let actor = self.actor.clone();
-        let mut manager =
-            AckManager::new(self.spool, self.clock, self.recorder, actor).with_queue(self.queue);
+        let mut manager = AckManager::new(self.spool, self.clock, self.recorder, actor)
+            .with_queue(self.queue.broker());
         let pane = pane.map(|pane| Box::new(pane) as Box<dyn AgentPane + '_>);
         let id = manager.deliver(order, pane)?;
         if nudge {

@@ -1,4 +1,4 @@
-//! Dispatch as a role of a program (seed 002): reads `reports/` at each rest's end, lets `proto::collect`
+//! Dispatch as a role of a program (seed 002): reads `reports/` at each rest's end, lets `collect::Collect`
 //! decide, and tells of the batch once.
 //!
 //! It keeps nothing in memory that cannot be read again: a role that is killed is simply started anew.
@@ -7,14 +7,17 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use super::batches::{Batches, Told};
+use super::ends::TaskEnds;
 use super::reviews::Reviews;
-use crate::contract::{self, Reading, Report, Review, Status, Summary, SummaryStatus, TaskResult};
+use crate::collect::{Collect, Effect, Event, Limits, Progress};
+use crate::contract::{
+    self, Reading, Report, Review, Status, Summary, SummaryStatus, TaskResult, Verdict,
+};
 use crate::durable::{Dir, FileStat};
 use crate::env::{Clock, Monotonic};
 use crate::event_log::Recorder;
 use crate::message::Name;
 use crate::proto::Machine as _;
-use crate::proto::collect::{Collect, Effect, Event, Limits, Progress};
 use crate::spool::{Spool, State};
 use crate::{Error, Result};
 
@@ -40,6 +43,8 @@ pub struct Dispatcher<'a> {
     pub batches: Batches,
     /// How often tasks came back from review.
     pub reviews: Reviews,
+    /// How tasks have ended, for the log.
+    pub ends: TaskEnds,
     /// The clock.
     pub clock: &'a dyn Clock,
     /// Where it is told what happens.
@@ -121,40 +126,71 @@ impl Dispatcher<'_> {
             Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(()),
             Err(error) => return Err(error),
         };
-        let names = reports.names()?;
+        let mut names = reports.names()?;
+        names.sort_unstable();
+        let mut events = Vec::new();
         for task in &batch.tasks {
             let known = known.entry(task.clone()).or_default();
-            let safe = super::reviews::file_stem(task);
-            // The second is what one of the originals' contracts says.
-            for file in [format!("{safe}-completed.yaml"), format!("{safe}.yaml")] {
-                if let Some(text) = changed(&reports, &file, &mut known.files)?
-                    && let Ok(Reading::Whole(report)) =
-                        contract::read_as::<Report>(&text, file.as_ref())
-                    && report.task_id == *task
-                {
-                    let status = report.status;
-                    known.report = Some(report);
-                    machine.handle(now, Event::Reported { task: task.clone(), status });
-                }
-            }
-            let prefix = format!("{safe}-review.yaml");
-            let others = format!("{safe}.");
-            for file in names.iter().filter(|name| {
-                **name == prefix || (name.starts_with(&others) && name.ends_with("-review.yaml"))
-            }) {
-                if let Some(text) = changed(&reports, file, &mut known.files)?
-                    && let Ok(Reading::Whole(review)) =
-                        contract::read_as::<Review>(&text, file.as_ref())
-                    && review.task_id == *task
-                {
-                    self.reviews.count(file, text.as_bytes(), self.recorder)?;
-                    let reviewer = review.reviewer.unwrap_or_else(|| file.clone());
-                    let (task, verdict) = (task.clone(), review.status);
-                    machine.handle(now, Event::Reviewed { task, reviewer, verdict });
-                }
-            }
+            self.read_reports(&reports, task, known, &mut events)?;
+            self.read_reviews((&reports, &names), task, known, &mut events)?;
             if self.reviews.get(task)?.stopped_at.is_some() {
-                machine.handle(now, Event::Stopped { task: task.clone() });
+                events.push(Event::Stopped { task: task.clone() });
+            }
+        }
+        // All that was read counts, whichever task and whichever file came first.
+        events.sort_by_key(rank);
+        for event in events {
+            machine.handle(now, event);
+        }
+        Ok(())
+    }
+
+    /// The reports of a task that have changed.
+    fn read_reports(
+        &self,
+        reports: &Dir,
+        task: &str,
+        known: &mut Known,
+        events: &mut Vec<Event>,
+    ) -> Result<()> {
+        let safe = super::reviews::file_stem(task);
+        // The second is what one of the originals' contracts says.
+        for file in [format!("{safe}-completed.yaml"), format!("{safe}.yaml")] {
+            if let Some(text) = changed(reports, &file, &mut known.files)?
+                && let Ok(Reading::Whole(report)) =
+                    contract::read_as::<Report>(&text, file.as_ref())
+                && report.task_id == *task
+            {
+                self.ends.reported(self.spool, &report, text.as_bytes(), self.recorder)?;
+                events.push(Event::Reported { task: task.to_owned(), status: report.status });
+                known.report = Some(report);
+            }
+        }
+        Ok(())
+    }
+
+    /// The reviews of a task that have changed. Counting one may stop the task.
+    fn read_reviews(
+        &self,
+        (reports, names): (&Dir, &[String]),
+        task: &str,
+        known: &mut Known,
+        events: &mut Vec<Event>,
+    ) -> Result<()> {
+        let safe = super::reviews::file_stem(task);
+        let (plain, others) = (format!("{safe}-review.yaml"), format!("{safe}."));
+        for file in names.iter().filter(|name| {
+            **name == plain || (name.starts_with(&others) && name.ends_with("-review.yaml"))
+        }) {
+            if let Some(text) = changed(reports, file, &mut known.files)?
+                && let Ok(Reading::Whole(review)) =
+                    contract::read_as::<Review>(&text, file.as_ref())
+                && review.task_id == *task
+            {
+                self.reviews.count(file, text.as_bytes(), self.recorder)?;
+                let reviewer = review.reviewer.unwrap_or_else(|| file.clone());
+                let (task, verdict) = (task.to_owned(), review.status);
+                events.push(Event::Reviewed { task, reviewer, verdict });
             }
         }
         Ok(())
@@ -237,6 +273,19 @@ impl Dispatcher<'_> {
             }
         }
         Ok("it is in no mailbox, and there is no report".to_owned())
+    }
+}
+
+/// In which order the machine is told what one look has found. A stop comes first: after the last
+/// report the machine writes the summary. An objection comes before an approval, which would end the
+/// task.
+const fn rank(event: &Event) -> u8 {
+    match event {
+        Event::Stopped { .. } => 0,
+        Event::Reported { .. } => 1,
+        Event::Reviewed { verdict: Verdict::NeedsFix, .. } => 2,
+        Event::Reviewed { .. } => 3,
+        Event::Written | Event::WriteFailed => 4,
     }
 }
 

@@ -7,18 +7,24 @@ use serde_json::{Value, json};
 use super::agent::worker_state;
 use super::strokes::{Half, Then};
 use super::{AgentPane, Notice};
+use crate::broker::Broker;
+use crate::durable::{Dir, FileStat};
 use crate::env::{Clock, Monotonic};
 use crate::event_log::Recorder;
 use crate::message::{Digest, Envelope, MessageId, Name};
 use crate::pane::Deferral;
 use crate::proto::Machine as _;
 use crate::proto::ack::{Config, Effect, Event, Ladder, PARK_MAX, Phase, Record, Worker};
-use crate::requests::Ledger;
-use crate::spool::{Spool, State};
+use crate::spool::{SUPERSEDED, Spool, State};
 use crate::{Error, Result};
 
 /// How often a message that was not found is looked for again: one that moves can be missed.
 const LOOKS_MAX: u32 = 5;
+
+/// The largest `ack/` file that is read, in bytes.
+const ACK_BYTES_MAX: usize = 64 * 1024;
+/// What stands in an `ack/` file that names no agent.
+const BARE_ACK: &str = "ack";
 
 /// What is to be delivered, to whom, and how patiently.
 #[derive(Debug)]
@@ -114,7 +120,7 @@ pub(super) struct World<'a> {
     /// Where the escalation's file is put.
     pub(super) spool: &'a Spool,
     /// Where the mailboxes are.
-    pub(super) queue: &'a dyn Ledger,
+    pub(super) queue: &'a dyn Broker,
     pub(super) clock: &'a dyn Clock,
     pub(super) recorder: &'a dyn Recorder,
     pub(super) actor: Name,
@@ -126,6 +132,8 @@ pub(super) struct Delivery<'a> {
     pub(super) ladder: Ladder,
     pub(super) pane: Option<Box<dyn AgentPane + 'a>>,
     message: MessageId,
+    /// The `ack/` file of the task as it was before this attempt was published.
+    ack_before: Option<FileStat>,
     /// How often the message had been received before this delivery began.
     epoch_before: u64,
     /// When a nudge that could not be typed is tried again, and why it could not be.
@@ -136,8 +144,15 @@ pub(super) struct Delivery<'a> {
     deadline: Option<Monotonic>,
     /// Its expiry date has passed, which is to be told.
     has_expired: bool,
-    /// A line whose Enter is due later. Whatever comes next waits for it.
+    /// A line whose Enter is due later, or keys of which the next is. Whatever comes next waits for it.
     pub(super) half: Option<Half>,
+}
+
+/// The file by which a worker says that it has read a task.
+fn read_ack(spool: &Spool, task: &str) -> Result<Option<(FileStat, Vec<u8>)>> {
+    let Ok(task) = Name::new(task) else { return Ok(None) };
+    let acks = Dir::open(&spool.root().join("ack"))?;
+    acks.read_with_stat(&format!("{task}.ack"), ACK_BYTES_MAX)
 }
 
 impl<'a> Delivery<'a> {
@@ -168,6 +183,7 @@ impl<'a> Delivery<'a> {
             ladder,
             pane,
             message,
+            ack_before: None,
             epoch_before,
             nudge: None,
             trouble: None,
@@ -194,15 +210,15 @@ impl<'a> Delivery<'a> {
     pub(super) fn poll_timeout(&self) -> Option<Monotonic> {
         let nudge = self.nudge.as_ref().map(|(at, _)| *at);
         let others = nudge.into_iter().chain(self.deadline).filter(|_| !self.ladder.is_over());
-        let enter = self.half.as_ref().map(|half| half.enter_at);
+        let enter = self.half.as_ref().map(|half| half.at);
         self.ladder.poll_timeout().into_iter().chain(others).chain(enter).min()
     }
 
     /// Lets time pass; how it ended, if it did.
     pub(super) fn handle_timeout(&mut self, world: &World<'_>) -> Result<Option<Ended>> {
         let now = world.clock.monotonic();
-        if let Some(half) = self.half.take_if(|half| now >= half.enter_at) {
-            self.enter(world, half);
+        if let Some(half) = self.half.take_if(|half| now >= half.at) {
+            self.go_on(world, half);
         }
         let is_open = self.half.is_none() && !self.ladder.is_over();
         if is_open && self.nudge.as_ref().is_some_and(|(at, _)| now >= *at) {
@@ -219,12 +235,16 @@ impl<'a> Delivery<'a> {
 
     /// Looks whether the worker has taken the message; how the delivery ended, if it did.
     pub(super) fn look(&mut self, world: &World<'_>) -> Result<Option<Ended>> {
-        // The ladder speaks of the next attempt already, and the reset it follows is not done.
-        if matches!(&self.half, Some(Half { then: Then::Press(_), .. })) {
+        if self.half.as_ref().is_some_and(|half| half.then.is_reset()) {
             return Ok(None);
         }
         let event = match self.find(world)? {
-            Some(State::Queued { epoch, .. }) if epoch <= self.epoch_before => return Ok(None),
+            Some(State::Queued { epoch, .. }) if epoch <= self.epoch_before => {
+                if !self.has_answered(world) {
+                    return Ok(None);
+                }
+                self.ack()
+            }
             // Given back is received, too.
             Some(State::Queued { .. } | State::Acked { .. } | State::Settled) => self.ack(),
             Some(State::Dead) => self.died(world)?,
@@ -234,7 +254,26 @@ impl<'a> Delivery<'a> {
             }
         };
         self.ladder.handle(world.clock.monotonic(), event);
+        // A worker that has answered is pressed no further.
+        if self.ladder.is_over()
+            && let Some(half) = self.half.take_if(|half| matches!(half.then, Then::Key(_)))
+        {
+            self.go_on(world, half);
+        }
         self.perform_all(world)
+    }
+
+    /// Whether an `ack/` file says that the worker has the task. The watcher receives the message for it,
+    /// but a file that is written in place only counts there once it has been quiet for a while, and a worker
+    /// that has answered must not be pressed meanwhile.
+    fn has_answered(&self, world: &World<'_>) -> bool {
+        let Ok(Some((stat, content))) = read_ack(world.spool, &self.order.task) else {
+            return false;
+        };
+        let text = String::from_utf8_lossy(&content);
+        let word = text.lines().next().unwrap_or_default().trim();
+        let is_meant = word == self.order.worker.as_str() || word == BARE_ACK;
+        is_meant && self.ack_before != Some(stat)
     }
 
     fn ack(&self) -> Event {
@@ -331,6 +370,8 @@ impl<'a> Delivery<'a> {
 
     fn publish(&mut self, world: &World<'_>, attempt: u32) -> Result<()> {
         self.message = message_id(&self.order.task, attempt);
+        let ack = read_ack(world.spool, &self.order.task).ok().flatten();
+        self.ack_before = ack.map(|(stat, _)| stat);
         let template = &self.order.envelope;
         let envelope = template
             .addressed_to(template.to.clone())
@@ -347,7 +388,7 @@ impl<'a> Delivery<'a> {
     /// of the attempt before is taken back.
     fn deliver_again(&mut self, world: &World<'_>, attempt: u32) {
         let (before, next) = (self.message.clone(), message_id(&self.order.task, attempt));
-        let reason = format!("superseded by {next}");
+        let reason = format!("{SUPERSEDED}{next}");
         let now = world.clock.monotonic();
         match world.queue.set_aside(self.mailbox(), &before, &reason) {
             Ok(()) => {}

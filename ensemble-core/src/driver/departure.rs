@@ -14,15 +14,15 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::broker::Broker;
+use crate::broker::{HandedBack, UnreadMail};
 use crate::env::{Clock, Monotonic};
 use crate::event_log::Recorder;
 use crate::message::Name;
 use crate::proto::Machine as _;
 use crate::proto::shutdown::{Consent, Effect, Event, Shutdown, Step, Worker};
 use crate::reaper::{Quarry, Reaper};
-use crate::requests::Ledger;
 use crate::roster::{Ended, How, Member, MemberState, Roster};
-use crate::spool::{HandedBack, UnreadMail};
 use crate::{Error, Result};
 
 /// The longest single wait, so that being told to stop is noticed.
@@ -108,7 +108,7 @@ pub enum Departed {
 /// Carries out departures, one at a time.
 pub struct Shutter<'a> {
     /// Where its mail lies.
-    pub queue: &'a dyn Ledger,
+    pub queue: &'a dyn Broker,
     /// Where it is written down.
     pub roster: &'a Roster,
     /// Where it is recorded.

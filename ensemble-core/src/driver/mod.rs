@@ -5,9 +5,10 @@
 //! Assigner     one worker at a time: lock -> Readiness -> AckManager        (`ensemble assign`)
 //! Readiness    proto::ready::Handshake over a pane and a PongBox            (seed 000)
 //! AckManager   any number of proto::ack::Ladder over panes and a spool      (seed 002, P0-3)
-//! Dispatcher   proto::collect over the reports, and Batches, which tell once   (`ensemble summary`)
+//! Dispatcher   collect::Collect over the reports, and Batches, which tell once (`ensemble summary`)
 //! Conductor    sends an instruction, hears of escalations, waits for the summary  (`ensemble instruct`)
 //! Reviews      how often a task came back from review                 (`ensemble review`)
+//! TaskEnds     records each end of a task once                      (`task_complete`, `task_failed`)
 //! Shutter      proto::shutdown over processes, a pane, mail and the roster        (seed 004)
 //! supervise    proto::supervise over a blackboard, worktrees and processes     (seed 001)
 //! BoardLeases  proto::lease over a blackboard's leases                         (seed 001)
@@ -30,6 +31,7 @@ mod collect;
 mod conductor;
 mod delivery;
 mod departure;
+mod ends;
 mod escalation;
 mod pongs;
 mod readiness;
@@ -52,6 +54,7 @@ pub use collect::{Batch, Dispatcher};
 pub use conductor::{Conductor, INSTRUCTION_TYPE};
 pub use delivery::{Ended, Order, message_id};
 pub use departure::{Departed, Departure, Quarters, Shutter};
+pub use ends::TaskEnds;
 pub use escalation::{EscalationFile, Notice, file_name, read_escalations};
 pub use pongs::PongBox;
 pub use readiness::{Readied, Readiness, seen_at_the_window};

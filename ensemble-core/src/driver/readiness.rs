@@ -73,11 +73,13 @@ impl Readiness<'_> {
             screen: Screen::default(),
             machine: Handshake::new(self.worker.clone(), self.config),
             untyped: None,
+            stands: false,
             pane,
         };
         round.look_at_screen();
         round.machine.handle(self.clock.monotonic(), Event::Started);
         let end = round.run(rest);
+        round.withdraw();
         self.pongs.clear(self.worker)?;
         end
     }
@@ -102,6 +104,8 @@ struct Round<'a, 'p> {
     pane: Option<&'p mut dyn AgentPane>,
     screen: Screen,
     untyped: Option<Untyped>,
+    /// A ping was typed and not submitted.
+    stands: bool,
 }
 
 impl Round<'_, '_> {
@@ -206,10 +210,15 @@ impl Round<'_, '_> {
             Err(_) => return,
         };
         let why = match outcome {
-            NudgeOutcome::Sent => None,
-            NudgeOutcome::TextOnly { deferral } | NudgeOutcome::Refused { deferral } => {
+            NudgeOutcome::Sent => {
+                self.stands = false;
+                None
+            }
+            NudgeOutcome::TextOnly { deferral } => {
+                self.stands = true;
                 Some(deferral)
             }
+            NudgeOutcome::Refused { deferral } => Some(deferral),
         };
         let is_news = self.untyped.as_ref().map(|untyped| &untyped.why) != why.as_ref();
         if is_news || why.is_none() {
@@ -236,6 +245,14 @@ impl Round<'_, '_> {
         } else if now >= *retry_at && !why.is_permanent() {
             let ping = ping.clone();
             self.type_ping(ping);
+        }
+    }
+
+    /// A ping that was never submitted would stand in the composer for ever.
+    fn withdraw(&mut self) {
+        let Some(pane) = self.pane.as_mut().filter(|_| self.stands) else { return };
+        if let Err(error) = pane.withdraw_ping() {
+            self.about.record("ready.ping_left", json!({ "reason": error.to_string() }));
         }
     }
 

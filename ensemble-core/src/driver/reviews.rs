@@ -7,6 +7,9 @@
 //! approved        nothing
 //! ```
 //!
+//! Each review is recorded once, as `review_result`, with a `review_start` before it. A reviewer that
+//! says beforehand that it begins ([`Reviews::begin`]) has its `review_start` at that time.
+//!
 //! The count stands in `.ensemble/reviews/<task>.yaml`, changed under its lock. A review that is seen
 //! twice (by the command that wrote it and by the watcher that routes it) counts once. The conductor
 //! is told before the stop is written down: a crash in between tells twice, and never not at all.
@@ -15,13 +18,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::contract::{self, EscalationReport, Reading, Review, Verdict};
 use crate::document::{DocumentOptions, LockedDocument};
 use crate::durable::{Dir, Durability, Modes};
 use crate::env::{Clock as _, SystemClock};
 use crate::event_log::Recorder;
-use crate::message::{Digest, Timestamp, yaml};
+use crate::message::{Digest, Name, Timestamp, yaml};
 use crate::{Error, Result};
 
 /// How often a task may come back from review, unless configured.
@@ -46,6 +50,9 @@ pub struct ReviewCount {
     /// When it was stopped, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stopped_at: Option<Timestamp>,
+    /// Reviewers that have begun and have not said their verdict.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reviewing: Vec<String>,
     /// Digests of the reviews that were counted.
     #[serde(default)]
     seen: Vec<String>,
@@ -103,26 +110,44 @@ impl Reviews {
         let Ok(Reading::Whole(review)) = contract::read_as::<Review>(text, Path::new(file)) else {
             return Ok(None);
         };
-        if review.status != Verdict::NeedsFix {
-            return self.get(&review.task_id).map(Some);
-        }
         let digest = Digest::of(content).short(16);
         self.change(&review.task_id, |count| {
             if count.seen.contains(&digest) {
                 return Ok(false);
             }
-            count.cycles += 1;
             count.seen.push(digest);
             if count.seen.len() > SEEN_MAX {
                 count.seen.remove(0);
             }
-            if count.cycles >= self.cycles_max && count.stopped_at.is_none() {
+            let reviewer = review.reviewer.as_deref().unwrap_or(ACTOR);
+            start(count, reviewer, recorder);
+            count.reviewing.retain(|begun| begun != reviewer);
+            let is_back = review.status == Verdict::NeedsFix;
+            count.cycles += u32::from(is_back);
+            recorder.record("review_result", reviewer, json!({
+                "task_id": count.task_id, "reviewer": review.reviewer, "status": review.status.as_str(),
+                "findings": review.findings.len(), "cycles": count.cycles, "file": file,
+            }));
+            if is_back && count.cycles >= self.cycles_max && count.stopped_at.is_none() {
                 count.stopped_at = Some(SystemClock.wall());
                 self.stop(count, &review, recorder)?;
             }
             Ok(true)
         })
         .map(Some)
+    }
+
+    /// A reviewer begins. Saying it again before the verdict changes nothing.
+    ///
+    /// # Errors
+    /// The count cannot be changed.
+    pub fn begin(
+        &self,
+        task: &str,
+        reviewer: &Name,
+        recorder: &dyn Recorder,
+    ) -> Result<ReviewCount> {
+        self.change(task, |count| Ok(start(count, reviewer.as_str(), recorder)))
     }
 
     /// Lets a stopped task go on: somebody has decided. Its cycles are counted anew.
@@ -177,13 +202,27 @@ impl Reviews {
         recorder.record(
             "loop_detected",
             review.reviewer.as_deref().unwrap_or(ACTOR),
-            serde_json::json!({
+            json!({
                 "task_id": count.task_id, "cycles": count.cycles, "limit": self.cycles_max,
                 "file": format!("reports/{file}"),
             }),
         );
         Ok(())
     }
+}
+
+/// Records that a reviewer begins, unless it has begun before.
+fn start(count: &mut ReviewCount, reviewer: &str, recorder: &dyn Recorder) -> bool {
+    if count.reviewing.iter().any(|begun| begun == reviewer) {
+        return false;
+    }
+    let data = json!({ "task_id": count.task_id, "reviewer": reviewer });
+    recorder.record("review_start", reviewer, data);
+    count.reviewing.push(reviewer.to_owned());
+    if count.reviewing.len() > SEEN_MAX {
+        count.reviewing.remove(0);
+    }
+    true
 }
 
 fn parse(content: &[u8], path: &Path) -> Result<ReviewCount> {

@@ -1,5 +1,13 @@
-//! What a delivery types and presses. Nothing here waits: the Enter of a line is due later, as a
-//! deadline of the delivery, and whatever the ladder wants next waits for it.
+//! What a delivery types and presses. Nothing here waits: the Enter of a line and the next key of a
+//! phase are due later, as a deadline of the delivery, and whatever the ladder wants next waits for it.
+//!
+//! ```text
+//! phase 2   Escape  -- key gap -->  Escape  -- key gap -->  Ctrl-C  -- key gap -->  nudge
+//! phase 3   reset  -- Enter delay -->  Enter  -- reset pause -->  the next attempt, nudge
+//! ```
+//!
+//! Programs that read a terminal take bytes that arrive together for one key: Escape followed by
+//! anything at once is Alt and that key. A worker that takes the task meanwhile is pressed no further.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,17 +28,36 @@ const NUDGE_RETRY: Duration = Duration::from_secs(1);
 /// Waiting messages are counted up to here for the words of a nudge.
 const COUNT_MAX: usize = 100;
 
-/// A line that was typed and waits for its Enter.
+/// The largest part of a phase that the pause after a reset may take: 1 of so many.
+const PAUSE_PART: u32 = 2;
+
+/// Something that was begun and goes on later.
 pub(super) struct Half {
-    pub(super) enter_at: Monotonic,
+    pub(super) at: Monotonic,
     pub(super) then: Then,
 }
 
-/// What the line is.
+/// What goes on.
 pub(super) enum Then {
+    /// The Enter of a nudge.
     Nudge,
-    /// A step of a phase.
-    Press(Pressing),
+    /// The Enter of a phase's reset.
+    Reset(Pressing),
+    /// The next key of a phase.
+    Key(Pressing),
+}
+
+impl Then {
+    /// Whether a look at the mailbox must wait: the ladder speaks of the next attempt already, and the
+    /// reset that it follows is not done.
+    pub(super) const fn is_reset(&self) -> bool {
+        match self {
+            Self::Nudge => false,
+            Self::Reset(pressing) | Self::Key(pressing) => {
+                matches!(pressing.phase, Phase::ResetContext)
+            }
+        }
+    }
 }
 
 /// A phase's keys under way.
@@ -52,7 +79,12 @@ impl Delivery<'_> {
         let Some(pane) = &mut self.pane else { return };
         let mailbox = &self.order.envelope.to;
         let text = provider::nudge_text(pane.profile(), mailbox, count, count >= COUNT_MAX);
-        match pane.begin(Line::Nudge(&text)) {
+        // The ladder's first nudge says what the watcher's second one says, at the same time.
+        let line = match self.ladder.phase() {
+            Phase::Nudge => Line::Again(&text),
+            Phase::Deliver | Phase::LeaveInputMode | Phase::ResetContext => Line::Nudge(&text),
+        };
+        match pane.begin(line) {
             Ok(Begun::Done(outcome)) => self.nudged(world, Ok(outcome)),
             Ok(Begun::EnterAfter(delay)) => self.wait_for_enter(world, delay, Then::Nudge),
             Err(error) => self.nudged(world, Err(error)),
@@ -60,25 +92,38 @@ impl Delivery<'_> {
     }
 
     fn wait_for_enter(&mut self, world: &World<'_>, delay: Duration, then: Then) {
-        self.half = Some(Half { enter_at: world.clock.monotonic() + delay, then });
+        self.half = Some(Half { at: world.clock.monotonic() + delay, then });
     }
 
-    /// The Enter of a line is due. A reset that nobody needs any more is taken back.
-    pub(super) fn enter(&mut self, world: &World<'_>, half: Half) {
+    /// What was begun goes on. A reset that is not needed any more is taken back.
+    pub(super) fn go_on(&mut self, world: &World<'_>, half: Half) {
         match half.then {
             Then::Nudge => {
                 let Some(pane) = &mut self.pane else { return };
                 let outcome = pane.finish(false);
                 self.nudged(world, outcome);
             }
-            Then::Press(pressing) => {
+            Then::Reset(pressing) => {
                 // It is alive: it has taken the task while the command was being typed.
-                let taken = matches!(self.find(world), Ok(Some(State::Acked { .. })));
+                let taken = self.is_answered(world);
                 let Some(pane) = &mut self.pane else { return };
                 let outcome = pane.finish(taken || self.ladder.is_over());
                 self.stepped(world, pressing, Step::Reset, outcome);
             }
+            Then::Key(pressing) if pressing.left.is_empty() => {
+                self.pressed(world, &pressing, &Value::Null);
+            }
+            Then::Key(pressing) if self.ladder.is_over() || self.is_answered(world) => {
+                let step = pressing.left.front();
+                let refused = json!({ "step": step, "reason": "answered" });
+                self.pressed(world, &pressing, &refused);
+            }
+            Then::Key(pressing) => self.press_next(world, pressing),
         }
+    }
+
+    fn is_answered(&self, world: &World<'_>) -> bool {
+        matches!(self.find(world), Ok(Some(State::Acked { .. } | State::Settled)))
     }
 
     /// A nudge was tried.
@@ -125,7 +170,7 @@ impl Delivery<'_> {
             Step::Reset => match pane.begin(Line::Reset) {
                 Ok(Begun::Done(outcome)) => Ok(outcome),
                 Ok(Begun::EnterAfter(delay)) => {
-                    return self.wait_for_enter(world, delay, Then::Press(pressing));
+                    return self.wait_for_enter(world, delay, Then::Reset(pressing));
                 }
                 Err(error) => Err(error),
             },
@@ -145,7 +190,8 @@ impl Delivery<'_> {
         let reason = match outcome {
             Ok(NudgeOutcome::Sent) => {
                 pressing.pressed.push(step);
-                return self.press_next(world, pressing);
+                let pause = self.pause_after(step);
+                return self.wait_for_enter(world, pause, Then::Key(pressing));
             }
             Ok(NudgeOutcome::TextOnly { deferral } | NudgeOutcome::Refused { deferral }) => {
                 deferral.word().to_owned()
@@ -153,6 +199,19 @@ impl Delivery<'_> {
             Err(error) => error.to_string(),
         };
         self.pressed(world, &pressing, &json!({ "step": step, "reason": reason }));
+    }
+
+    /// How long the worker's program needs after a step before anything else is typed.
+    fn pause_after(&self, step: Step) -> Duration {
+        let Some(pane) = &self.pane else { return Duration::ZERO };
+        match step {
+            Step::Escape | Step::CtrlC => pane.profile().key_gap(),
+            Step::Reset => {
+                let longest = self.order.config.phase_timeout / PAUSE_PART;
+                pane.profile().reset_pause().min(longest)
+            }
+            Step::Nudge => Duration::ZERO,
+        }
     }
 
     fn pressed(&self, world: &World<'_>, pressing: &Pressing, refused: &Value) {

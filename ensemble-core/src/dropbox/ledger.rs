@@ -4,7 +4,7 @@
 //! The line is written last, so a crash before it leads to the same messages being published
 //! again under the same ids, which stores nothing. The ids count the versions of a path, so a
 //! file that is rewritten with earlier content is a new version, while one that is deleted and
-//! restored as it was is not.
+//! restored as it was is not. Of an `ack/` file every one that lands is a version: it is an event.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -24,6 +24,8 @@ const LEDGER_FILE: &str = "routed.ndjson";
 const LEDGER_BYTES_MAX: usize = 1 << 30;
 /// A ledger with more than this many superseded lines is rewritten at start.
 const SUPERSEDED_LINES_MAX: usize = 10_000;
+/// How the paths of the files begin that acknowledge a task.
+const ACK_PREFIX: &str = "ack/";
 /// How many hexadecimal digits of a digest make an id.
 const ID_DIGITS: usize = 40;
 
@@ -48,6 +50,14 @@ pub struct Entry {
 /// Which state of which file was routed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stamp(u64, u64, u64, i128, i128);
+
+impl Stamp {
+    /// Whether nothing was written in between. The change time is left out: it also moves with a link or
+    /// a change of permissions.
+    fn is_same_writing(&self, other: &Self) -> bool {
+        (self.0, self.1, self.2, self.3) == (other.0, other.1, other.2, other.3)
+    }
+}
 
 impl From<&FileStat> for Stamp {
     fn from(stat: &FileStat) -> Self {
@@ -158,11 +168,18 @@ impl Ledger {
     }
 
     /// The entry for the next version of a path; `None` if this content was the last one routed.
+    ///
+    /// An `ack/` file says that something happened, so each one that lands is a version of its own: another
+    /// file, or the same one written again, whatever stands in it.
     #[must_use]
     pub fn next_version(&self, path: &str, stat: &FileStat, content: &[u8]) -> Option<Entry> {
         let sha256 = Digest::of(content);
         let last = self.entries.get(path);
-        if last.is_some_and(|entry| entry.sha256 == sha256) {
+        let is_event = path.starts_with(ACK_PREFIX);
+        let is_same = |entry: &Entry| {
+            entry.sha256 == sha256 && (!is_event || entry.stamp.is_same_writing(&Stamp::from(stat)))
+        };
+        if last.is_some_and(is_same) {
             return None;
         }
         let version = last.map_or(0, |entry| entry.version) + 1;

@@ -14,23 +14,23 @@ use rustix::io::retry_on_intr;
 use super::{Dir, FileId, stat_file};
 use crate::{Error, Result};
 
-/// The first wait between two tries for a lock; it doubles up to [`LOCK_RETRY_MAX`].
+/// First wait between two tries for a lock; it doubles up to [`LOCK_RETRY_MAX`].
 const LOCK_RETRY_MIN: Duration = Duration::from_micros(200);
-/// The longest wait between two tries for a lock.
+/// Longest wait between two tries for a lock.
 const LOCK_RETRY_MAX: Duration = Duration::from_millis(20);
-/// The longest wait between two tries for a lock that is held for microseconds. Among many who
-/// want it this makes a thousand tries a second, so that nobody starves.
+/// Longest wait between two tries for a lock that is held for microseconds. With many waiting
+/// processes this makes a thousand tries a second, so that none starves.
 const SHORT_LOCK_RETRY_MAX: Duration = Duration::from_millis(1);
-/// The longest wait between two tries for a lock that is held for a part of a millisecond, but over and over
-/// again: each try takes the processor away from whoever holds it.
+/// Longest wait between two tries for a lock that is held repeatedly for a part of a millisecond.
+/// Each try takes the processor away from the holder.
 #[cfg(feature = "steps")]
 const RESTING_LOCK_RETRY_MAX: Duration = Duration::from_millis(3);
-/// How often the kernel's table of locks is read for the holder of one that is certainly held.
+/// How often the kernel's lock table is read for the holder of a lock that is certainly held.
 const LOCK_TABLE_LOOKS: usize = 5;
 
-/// An exclusive or shared lock (flock) on a file that exists only to be locked: it is never
-/// renamed and never removed, and a process that is started does not inherit it. util-linux
-/// `flock` on the same file excludes it and is excluded.
+/// An exclusive or shared lock (flock) on a file that exists only to be locked. The file is never
+/// renamed and never removed, and child processes do not inherit the lock. util-linux `flock` on
+/// the same file takes the same lock.
 #[derive(Debug)]
 pub struct FileLock {
     file: File,
@@ -38,24 +38,24 @@ pub struct FileLock {
 }
 
 impl FileLock {
-    /// Waits for the lock until `patience` is over.
+    /// Waits at most `patience` for the lock.
     ///
     /// # Errors
-    /// [`Error::Locked`] names who holds it.
+    /// [`Error::Locked`] names the holder.
     pub fn acquire(path: &Path, patience: Duration) -> Result<Self> {
         let file = open_lock(path)?;
         wait_for(&file, path, patience, LOCK_RETRY_MAX, File::try_lock)?;
         Ok(Self { file, path: path.to_owned() })
     }
 
-    /// Which process holds this lock now, as the kernel tells; `None` if none does, or it cannot be
-    /// told.
+    /// Pid of the lock's current holder, from the kernel; `None` if there is no holder, or it is
+    /// unknown.
     #[must_use]
     pub fn holder(path: &Path) -> Option<u32> {
         holder_pid(&File::open(path).ok()?)
     }
 
-    /// Waits for a share of the lock until `patience` is over.
+    /// Waits at most `patience` for a shared lock.
     ///
     /// # Errors
     /// As for [`FileLock::acquire`].
@@ -65,8 +65,8 @@ impl FileLock {
         Ok(Self { file, path: path.to_owned() })
     }
 
-    /// The lock as the input of a program, which reads nothing from it. If this process is killed
-    /// meanwhile, the lock is held until that program has ended, too: nobody comes between.
+    /// The lock as the standard input of a program, which reads nothing from it. If this process is
+    /// killed meanwhile, the lock stays held until that program has ended, too.
     pub(crate) fn as_input(&self) -> Result<Stdio> {
         let file = self.file.try_clone().map_err(|e| Error::io("share lock", &self.path, e))?;
         Ok(Stdio::from(file))
@@ -75,7 +75,7 @@ impl FileLock {
 
 impl Drop for FileLock {
     fn drop(&mut self) {
-        // Closing would do it too; a descriptor that leaked into a child would not.
+        // Closing would unlock, too, but not if a descriptor leaked into a child.
         let _ = self.file.unlock();
     }
 }
@@ -94,7 +94,7 @@ pub(crate) struct LockFile {
 pub(crate) struct LockFileGuard<'a>(&'a File);
 
 impl LockFile {
-    /// Opens the lock file of this name and creates it if needed.
+    /// Opens the lock file of this name, and creates it if needed.
     pub(crate) fn open(dir: &Dir, name: &str) -> Result<Self> {
         let path = dir.path().join(name);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -103,24 +103,24 @@ impl LockFile {
             .map(|fd| Self { file: File::from(fd), path: path.clone() })
     }
 
-    /// Which file it is.
+    /// Identity of the file.
     pub(crate) fn id(&self) -> Result<FileId> {
         stat_file(&self.file, &self.path).map(|stat| stat.id)
     }
 
-    /// Waits for the lock until `patience` is over, and leaves the processor to whoever holds it: sleeps for
-    /// at most [`RESTING_LOCK_RETRY_MAX`] at once.
+    /// Waits at most `patience` for the lock, and leaves the processor to the holder: each sleep is
+    /// at most [`RESTING_LOCK_RETRY_MAX`].
     #[cfg(feature = "steps")]
     pub(crate) fn lock_resting(&self, patience: Duration) -> Result<LockFileGuard<'_>> {
         wait_for(&self.file, &self.path, patience, RESTING_LOCK_RETRY_MAX, File::try_lock)?;
         Ok(LockFileGuard(&self.file))
     }
 
-    /// Waits for the lock until `patience` is over, first by letting others run, then by sleeping,
-    /// each for at most [`SHORT_LOCK_RETRY_MAX`] at once: whoever holds it is done in microseconds.
+    /// Waits at most `patience` for the lock. It first yields the processor, then sleeps, each for
+    /// at most [`SHORT_LOCK_RETRY_MAX`] at once: a holder needs only microseconds.
     pub(crate) fn lock(&self, patience: Duration) -> Result<LockFileGuard<'_>> {
         let start = Instant::now();
-        // On a busy machine letting others run may take long by itself.
+        // On a busy machine yielding alone may take long.
         while start.elapsed() < patience.min(SHORT_LOCK_RETRY_MAX) {
             match self.file.try_lock() {
                 Ok(()) => return Ok(LockFileGuard(&self.file)),
@@ -167,7 +167,7 @@ fn wait_for(
         if waited >= patience {
             return Err(Error::Locked { path: path.to_owned(), holder: lock_holder(file), waited });
         }
-        // Those who wait in step would meet at every try, and the one that comes last starves.
+        // Processes that wait in step would collide at every try, and the last one would starve.
         std::thread::sleep(jittered(pause).min(patience - waited));
         pause = (pause * 2).min(retry_max);
     }
@@ -175,15 +175,15 @@ fn wait_for(
 
 /// A random time between half of `pause` and all of it.
 pub(crate) fn jittered(pause: Duration) -> Duration {
-    /// Parts of the second half.
+    /// Number of parts of the second half.
     const PARTS: u64 = 1 << 16;
-    // Its keys are random for each process and differ from call to call.
+    // The keys are random for each process and differ from call to call.
     let part = RandomState::new().build_hasher().finish() % PARTS;
     let half = pause / 2;
     half + Duration::from_nanos((half.as_nanos() as u64 / PARTS).saturating_mul(part))
 }
 
-/// Who holds a lock, by the kernel's own table: also for `flock` and other programs.
+/// The holder of a lock, from the kernel's own table: also for `flock` and other programs.
 fn lock_holder(file: &File) -> String {
     match holder_pid(file) {
         None => "another process".to_owned(),
@@ -194,8 +194,8 @@ fn lock_holder(file: &File) -> String {
     }
 }
 
-/// The kernel hands its table out page by page and forgets its place when locks come and go between
-/// two pages: one look may miss a row that was there all the time.
+/// Pid of the holder. The kernel returns its table page by page and loses its place when locks
+/// change between two pages. So one read may miss a row that was there all the time.
 fn holder_pid(file: &File) -> Option<u32> {
     let stat = fs::fstat(file).ok()?;
     let inode = format!(":{}", stat.st_ino);
@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn those_who_wait_do_not_wait_in_step() {
+    fn waiting_processes_do_not_wait_in_step() {
         let pause = Duration::from_millis(20);
         let waits: Vec<Duration> = (0..50).map(|_| jittered(pause)).collect();
         assert!(waits.iter().all(|wait| (pause / 2..=pause).contains(wait)), "{waits:?}");
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_names_its_holder() {
+    fn locked_error_names_the_holder() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("document.lock");
         let held = FileLock::acquire(&path, Duration::ZERO).unwrap();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_is_found_among_many_locks_that_come_and_go() {
+    fn holder_is_found_among_many_changing_locks() {
         let home = tempfile::tempdir().unwrap();
         let path = |n: usize| home.path().join(n.to_string());
         let held: Vec<FileLock> =

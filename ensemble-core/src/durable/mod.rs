@@ -1,15 +1,15 @@
-//! The only place that renames, locks or syncs.
+//! The only module that renames, locks or syncs.
 //!
-//! Everything on disk changes through these few operations, each of which either happened or did
-//! not, whatever is killed or unplugged:
+//! Everything on disk changes through these few operations. Each of them has either happened or
+//! not, even after a kill or a power cut:
 //!
 //! | operation | after it returns | a crash inside leaves |
 //! |---|---|---|
-//! | `Dir::write_new` | a whole file that nobody watches | a file in `tmp/`, swept later |
-//! | `Dir::move_new` | the file at its new name, never over another | it at one of the two names |
+//! | `Dir::write_new` | a whole file in an unwatched directory | a file in `tmp/`, swept later |
+//! | `Dir::move_new` | the file at its new name, never over another | the file at one of the two names |
 //! | `Dir::replace` | the new document | the old or the new document, whole |
-//! | `SyncTogether::sync` | all names in a directory | what was there before |
-//! | `Segment::commit` | all records appended before | whole records, and parts of others |
+//! | `SyncTogether::sync` | all names in a directory | the names from before |
+//! | `Segment::commit` | all records appended before | whole records, and partial ones |
 //! | [`FileLock::acquire`] | exclusion until drop or death | nothing: the kernel unlocks |
 //!
 //! Directories are held open and names are resolved below them without following symlinks.
@@ -17,6 +17,8 @@
 
 mod lock;
 mod reading;
+#[cfg(feature = "schema")]
+mod schema;
 pub(crate) mod segment;
 mod stat;
 #[cfg(test)]
@@ -43,24 +45,25 @@ pub use stat::{FileId, FileStat};
 pub(crate) use stat::{stat_file, stat_path};
 pub(crate) use together::SyncTogether;
 
-/// What a stored message survives.
+/// Durability of a stored message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Durability {
-    /// The death of every process and of the machine: file and directory are synced.
+    /// Survives the death of every process and of the machine: file and directory are synced.
     #[default]
     Power,
-    /// The death of every process; a power cut may lose what the kernel had not written yet.
+    /// Survives the death of every process; a power cut may lose what the kernel had not yet
+    /// written.
     Process,
 }
 
-/// Permissions of what is created.
+/// Permissions of created files and directories.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Modes {
-    /// For files; 0600 unless configured.
+    /// Mode of files; 0600 by default.
     pub file: u32,
-    /// For directories; 0700 unless configured.
+    /// Mode of directories; 0700 by default.
     pub directory: u32,
 }
 
@@ -70,20 +73,20 @@ impl Default for Modes {
     }
 }
 
-/// What became of a move.
+/// Result of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moved {
     /// The file has its new name.
     Done,
-    /// There was no such file: somebody else moved it first.
+    /// There was no such file: another process moved it first.
     Gone,
     /// The new name is taken; nothing changed.
     Exists,
 }
 
-/// How many bytes of directory entries are read at once.
+/// Bytes of directory entries that are read at once.
 const LISTING_BUFFER_BYTES: usize = 64 * 1024;
-/// How many bytes of a long document are written at once.
+/// Bytes of a long document that are written at once.
 const WRITE_BUFFER_BYTES: usize = 64 * 1024;
 
 /// An open directory. Names given to its methods are single components.
@@ -94,7 +97,7 @@ pub struct Dir {
 }
 
 impl Dir {
-    /// Opens a directory by its path, which may lead through links (an administrator's choice).
+    /// Opens a directory by its path, in which links are followed (an administrator's choice).
     ///
     /// # Errors
     /// It does not exist, is not a directory or may not be read.
@@ -105,7 +108,7 @@ impl Dir {
         Ok(Self { fd, path: path.to_owned() })
     }
 
-    /// Opens a directory below this one; a link in its place is refused.
+    /// Opens a directory below this one; a link in its place is rejected.
     ///
     /// # Errors
     /// As for [`Dir::open`].
@@ -117,10 +120,10 @@ impl Dir {
         Ok(Self { fd, path })
     }
 
-    /// Opens a directory below this one and creates it before if needed.
+    /// Opens a directory below this one, and creates it if needed.
     ///
     /// # Errors
-    /// It can be neither created nor opened.
+    /// It can neither be created nor opened.
     pub fn ensure_child(&self, name: &str, modes: Modes) -> Result<Self> {
         match self.open_child(name) {
             Err(Error::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {}
@@ -132,7 +135,7 @@ impl Dir {
         }
     }
 
-    /// Where it was opened.
+    /// The path by which it was opened.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -141,23 +144,23 @@ impl Dir {
     /// Makes the names in this directory survive a power cut.
     ///
     /// # Errors
-    /// The disk failed; what was renamed before may or may not survive.
+    /// The disk failed; earlier renames may or may not survive.
     pub fn sync(&self) -> Result<()> {
         retry_on_intr(|| fs::fsync(&self.fd))
             .map_err(|e| Error::io("sync directory", &self.path, e))
     }
 
-    /// Which directory this is.
+    /// Identity of the directory.
     ///
     /// # Errors
-    /// The system cannot tell.
+    /// The system call failed.
     pub fn id(&self) -> Result<FileId> {
         let stat = fs::fstat(&self.fd).map_err(|e| Error::io("examine", &self.path, e))?;
         Ok(FileId { device: stat.st_dev, inode: stat.st_ino })
     }
 
-    /// Whether the path by which it was opened still leads to this directory: it was not moved
-    /// away, replaced or mounted over.
+    /// Whether the path by which it was opened still leads to this directory. It does not if the
+    /// directory was moved away, replaced or mounted over.
     #[must_use]
     pub fn is_at_its_path(&self) -> bool {
         match (self.id(), stat_path(&self.path)) {
@@ -166,10 +169,10 @@ impl Dir {
         }
     }
 
-    /// Examines an entry; a link is examined itself. `None` if there is none.
+    /// Reads the metadata of an entry, of a link itself; `None` if there is no entry.
     ///
     /// # Errors
-    /// The system cannot tell.
+    /// The system call failed.
     pub fn stat(&self, name: &str) -> Result<Option<FileStat>> {
         match fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(file_stat(&stat))),
@@ -195,7 +198,7 @@ impl Dir {
         self.write_new_with(name, |file| file.write_all(content), modes, durability)
     }
 
-    /// As [`Dir::write_new`], with whatever writes the content.
+    /// As [`Dir::write_new`], with a function that writes the content.
     fn write_new_with(
         &self,
         name: &str,
@@ -242,15 +245,15 @@ impl Dir {
         }
     }
 
-    /// For file systems without `RENAME_NOREPLACE`: as exclusive, but for a moment the file has
-    /// both names.
+    /// The substitute on file systems without `RENAME_NOREPLACE`. It is equally exclusive, but for
+    /// a moment the file has both names.
     fn link_and_unlink(&self, name: &str, to: &Self, new_name: &str) -> Result<(), Errno> {
         fs::linkat(&self.fd, name, &to.fd, new_name, AtFlags::empty())?;
         fs::unlinkat(&self.fd, name, AtFlags::empty())
     }
 
-    /// Replaces a document as a whole: readers see the old or the new one. `tmp` must lie in the
-    /// same file system.
+    /// Replaces a whole document: readers see the old or the new one. `tmp` must be in the same
+    /// file system.
     pub(crate) fn replace(
         &self,
         name: &str,
@@ -262,7 +265,7 @@ impl Dir {
         self.replace_by(name, content, tmp, &temporary_name(name), modes, durability)
     }
 
-    /// As [`Dir::replace`], with a chosen name for the temporary file.
+    /// As [`Dir::replace`], with a given name for the temporary file.
     pub(crate) fn replace_by(
         &self,
         name: &str,
@@ -276,7 +279,7 @@ impl Dir {
         self.put(name, tmp, tmp_name, durability)
     }
 
-    /// As [`Dir::replace`], with whatever writes the content, which need not be in memory as a whole.
+    /// As [`Dir::replace`], with a function that writes the content, which need not be in memory.
     pub(crate) fn replace_with(
         &self,
         name: &str,
@@ -294,7 +297,7 @@ impl Dir {
         self.put(name, tmp, &tmp_name, durability)
     }
 
-    /// Puts a temporary file in a document's place.
+    /// Renames a temporary file over a document.
     fn put(&self, name: &str, tmp: &Self, tmp_name: &str, durability: Durability) -> Result<()> {
         if let Err(e) = fs::renameat(&tmp.fd, tmp_name, &self.fd, name) {
             let _ = tmp.remove(tmp_name);
@@ -306,8 +309,8 @@ impl Dir {
         }
     }
 
-    /// Opens a file for appending and creates it if needed: every write goes to its end at once.
-    /// A link or anything but a regular file is refused.
+    /// Opens a file for appending, and creates it if needed: every write atomically goes to its
+    /// end. A link or anything but a regular file is rejected.
     pub(crate) fn open_append(&self, name: &str, modes: Modes) -> Result<File> {
         let path = || self.path.join(name);
         let flags = OFlags::RDWR
@@ -328,7 +331,7 @@ impl Dir {
         Ok(file)
     }
 
-    /// Removes a file; a missing one is fine.
+    /// Removes a file; a missing one is not an error.
     pub(crate) fn remove(&self, name: &str) -> Result<()> {
         match fs::unlinkat(&self.fd, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
@@ -336,14 +339,14 @@ impl Dir {
         }
     }
 
-    /// Shows every entry (but `.` and `..`) until `visit` breaks. Names that are not UTF-8 are
-    /// passed over: no file of ours has one.
+    /// Passes every entry (except `.` and `..`) to `visit` until it breaks. Names that are not
+    /// UTF-8 are skipped: Ensemble creates none.
     ///
     /// # Errors
     /// The directory cannot be read.
     pub fn for_each(&self, mut visit: impl FnMut(&str) -> ControlFlow<()>) -> Result<()> {
         let fail = |e: Errno| Error::io("list", &self.path, e);
-        // An own descriptor, for an own reading position.
+        // Open another descriptor, which has its own reading position.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = retry_on_intr(|| fs::openat(&self.fd, ".", flags, Mode::empty())).map_err(fail)?;
         let mut buffer: Vec<u8> = Vec::with_capacity(LISTING_BUFFER_BYTES);
@@ -361,7 +364,7 @@ impl Dir {
         Ok(())
     }
 
-    /// All names, in no order.
+    /// All names, unordered.
     ///
     /// # Errors
     /// The directory cannot be read.
@@ -381,14 +384,14 @@ impl AsFd for Dir {
     }
 }
 
-/// Replaces the document at `path` as a whole, or creates it, private to its owner, in its directory.
+/// Replaces the whole document at `path`, or creates it, private to its owner, in its directory.
 ///
 /// # Errors
-/// The disk failed; the old document is as it was.
+/// The disk failed; the old document is unchanged.
 pub fn write_document(path: &Path, content: &[u8], durability: Durability) -> Result<()> {
     let name = path.file_name().and_then(|name| name.to_str());
     let name =
-        name.ok_or_else(|| Error::malformed(path, "file name", "is not a file's name in UTF-8"))?;
+        name.ok_or_else(|| Error::malformed(path, "file name", "is not a UTF-8 file name"))?;
     let parent =
         path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
     let dir = Dir::open(parent)?;
@@ -401,12 +404,12 @@ pub(crate) fn sync_file(file: &File, path: &Path) -> Result<()> {
     retry_on_intr(|| fs::fdatasync(file)).map_err(|e| Error::io("sync", path, e))
 }
 
-/// A name for a file in `tmp/` that no other process and no other thread uses.
+/// A name for a file in `tmp/` that no other process or thread uses.
 pub(crate) fn temporary_name(stem: &str) -> String {
     use std::sync::atomic::{AtomicU64, Ordering};
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     static START: std::sync::OnceLock<u32> = std::sync::OnceLock::new();
-    // The random part tells apart a process from an earlier one with the same pid.
+    // The random part distinguishes a process from an earlier one with the same pid.
     let start = START.get_or_init(|| {
         uuid::Uuid::now_v7().as_fields().3[4..].iter().fold(0, |n, b| n << 8 | u32::from(*b))
     });

@@ -1,4 +1,5 @@
-//! Reading files that others may have made: regular ones only, no links, never more than a limit.
+//! Reads files that other programs may have made: only regular files, never through links, never
+//! beyond a limit.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use super::{Dir, FileStat, file_stat, stat_file};
 use crate::{Error, Result};
 
 impl Dir {
-    /// Reads a regular file of at most `bytes_max`; `None` if there is none. Never blocks on a
+    /// Reads a regular file of at most `bytes_max`; `None` if it does not exist. Never blocks on a
     /// pipe and never follows a link.
     ///
     /// # Errors
@@ -24,7 +25,7 @@ impl Dir {
         }
     }
 
-    /// As [`Dir::read`], with what is known of the very file that was read.
+    /// As [`Dir::read`], with the metadata of the file that was read.
     ///
     /// # Errors
     /// As for [`Dir::read`].
@@ -38,7 +39,7 @@ impl Dir {
         Ok(Some((stat, content)))
     }
 
-    /// Opens a regular file for reading; `None` if there is none.
+    /// Opens a regular file for reading; `None` if it does not exist.
     ///
     /// # Errors
     /// As for [`Dir::read`].
@@ -46,19 +47,19 @@ impl Dir {
         Ok(self.open_regular(name, OFlags::RDONLY)?.map(|(file, _)| file))
     }
 
-    /// Opens a regular file for changing it in place; `None` if there is none. Only for files that
-    /// may be wrong: readers can see a half-made change.
+    /// Opens a regular file for changes in place; `None` if it does not exist. Only for files whose
+    /// content may be wrong: readers can see a partial change.
     pub(crate) fn open_in_place(&self, name: &str) -> Result<Option<File>> {
         Ok(self.open_regular(name, OFlags::RDWR)?.map(|(file, _)| file))
     }
 
-    /// Opens a regular file whose every write goes to its end; `None` if there is none.
+    /// Opens a regular file for appending; `None` if it does not exist.
     pub(super) fn open_at_end(&self, name: &str) -> Result<Option<File>> {
         let access = OFlags::RDWR | OFlags::APPEND;
         Ok(self.open_regular(name, access)?.map(|(file, _)| file))
     }
 
-    /// A regular file, with what is known of it.
+    /// Opens a regular file and reads its metadata.
     fn open_regular(&self, name: &str, access: OFlags) -> Result<Option<(File, FileStat)>> {
         let path = || self.path.join(name);
         let flags = access | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
@@ -86,15 +87,15 @@ impl Dir {
     }
 }
 
-/// Reads an open file, at most `bytes_max` bytes of it.
+/// Reads an open file of at most `bytes_max` bytes.
 ///
 /// # Errors
-/// It is larger, or the disk failed.
+/// The file is larger, or the disk failed.
 pub fn read_whole(file: &File, path: &Path, bytes_max: usize) -> Result<Vec<u8>> {
     read_sized(file, || path.to_owned(), stat_file(file, path)?.bytes, bytes_max)
 }
 
-/// As [`read_whole`], of a file whose size is known.
+/// As [`read_whole`], for a file of known size.
 fn read_sized(
     file: &File,
     path: impl Fn() -> PathBuf,
@@ -110,13 +111,13 @@ fn read_sized(
         return Err(too_large(bytes));
     }
     let bytes = usize::try_from(bytes).unwrap_or(bytes_max);
-    // Room for one byte more than there is, so that one read takes all and sees the end.
+    // Reserve one byte more than the size, so that one read gets everything and sees the end.
     let mut content = Vec::with_capacity(bytes + 1);
     let read =
         retry_on_intr(|| rustix::io::read(file, rustix::buffer::spare_capacity(&mut content)))
             .map_err(|e| Error::io("read", path(), e))?;
     if read != bytes {
-        // It is being written, or says nothing of its size.
+        // The file is being written, or does not report its size.
         let room = (bytes_max + 1).saturating_sub(read) as u64;
         file.take(room).read_to_end(&mut content).map_err(|e| Error::io("read", path(), e))?;
     }

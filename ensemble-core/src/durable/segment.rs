@@ -1,19 +1,20 @@
-//! One file of a log that many processes append to, and that one sync makes safe for all of them.
+//! One file of a log to which many processes append, and which one sync makes durable for all of
+//! them.
 //!
 //! ```text
-//! state   who has written it     what an appender does
-//! made    who is making it       nothing: its name may not survive yet
-//! open    the same               takes a share of the lock, looks, appends, lets go
-//! shut    who takes it away      looks for the next one
-//! kept    the same, after its    nothing is logged any more: see `Log`
-//!         sync has failed
+//! state   written by             what an appender does
+//! made    its maker              nothing: the name may not survive yet
+//! open    its maker              takes a shared lock, checks, appends, unlocks
+//! shut    its remover            looks for the next segment
+//! kept    its remover, after a   logs nothing any more: see `Log`
+//!         failed sync
 //! ```
 //!
-//! The state is four letters in the first line. It is read behind a share of the file's lock and
-//! written before the whole of it is waited for, so that nobody appends once that wait is over. What
-//! appenders change on the disk besides they change behind their share, too: then it is there when
-//! the wait is over. A record is one `write` to the end of the file; a kill inside leaves a part of one,
-//! after which others go on.
+//! The state is four letters in the first line. An appender reads it under a shared lock. The
+//! remover writes it before it waits for the exclusive lock, so no process appends once that wait
+//! is over. Appenders also make their other changes on disk under the shared lock, so these are
+//! complete when the wait is over. A record is one `write` to the end of the file. A kill in the
+//! middle leaves a partial record, after which other processes continue.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -28,12 +29,12 @@ use crate::Result;
 
 /// The word before the state.
 const MAGIC: &str = "ensemble-wal 1 ";
-/// How long a state's word is, in bytes.
+/// Length of a state's word, in bytes.
 const STATE_BYTES: usize = 4;
-/// The longest first line, in bytes.
+/// Longest first line, in bytes.
 const HEADER_BYTES_MAX: usize = 256;
 
-/// Who may do what with a segment.
+/// The state of a segment; see the table above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SegmentState {
     Made,
@@ -58,9 +59,9 @@ impl SegmentState {
 /// The rest of the first line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
-    /// Under which start of the machine it was made.
+    /// Boot id of the machine when the segment was made.
     pub(crate) boot: String,
-    /// Makes its records' digests its own.
+    /// Salt of the digests of its records.
     pub(crate) salt: String,
     /// When it was made, in milliseconds since the Unix epoch.
     pub(crate) made_millis: u64,
@@ -72,8 +73,8 @@ impl SegmentHeader {
         format!("{MAGIC}{} {boot} {salt} {made_millis}\n", state.word())
     }
 
-    /// Reads a first line; where the records begin is told as well. The state may be anything: it is
-    /// written without a sync.
+    /// Parses a first line; also returns where the records begin. The state may be anything,
+    /// because it is written without a sync.
     pub(crate) fn parse(content: &[u8]) -> Option<(Self, usize)> {
         let end = content.iter().take(HEADER_BYTES_MAX).position(|byte| *byte == b'\n')?;
         let rest = content[..end].strip_prefix(MAGIC.as_bytes())?.get(STATE_BYTES..)?;
@@ -94,23 +95,24 @@ pub(crate) struct Segment {
     pub(crate) header: SegmentHeader,
     file: File,
     path: std::path::PathBuf,
-    /// Threads that hold the share of the lock, which is the descriptor's.
+    /// Number of threads that use the descriptor's shared lock.
     inside: Mutex<u32>,
 }
 
-/// The name of a segment.
+/// File name of a segment.
 pub(crate) fn segment_name(number: u64) -> String {
     format!("{number}.wal")
 }
 
-/// Reads the name of a segment.
+/// Number of a segment from its file name.
 pub(crate) fn parse_segment_name(name: &str) -> Option<u64> {
     let number = name.strip_suffix(".wal")?;
     number.parse().ok().filter(|parsed: &u64| parsed.to_string() == number)
 }
 
 impl Segment {
-    /// Makes a segment that nobody appends to yet. Its name survives once `dir` was synced.
+    /// Makes a segment to which no process appends yet. Its name survives a power cut once `dir`
+    /// was synced.
     pub(crate) fn make(
         dir: &Dir,
         number: u64,
@@ -127,7 +129,7 @@ impl Segment {
         moved
     }
 
-    /// Opens a segment; `None` if there is none, or its first line cannot be read.
+    /// Opens a segment; `None` if it does not exist, or its first line is invalid.
     pub(crate) fn open(dir: &Dir, number: u64) -> Result<Option<Self>> {
         let name = segment_name(number);
         let Some(file) = dir.open_at_end(&name)? else { return Ok(None) };
@@ -140,14 +142,14 @@ impl Segment {
         Ok(Some(Self { number, header, file, path, inside: Mutex::default() }))
     }
 
-    /// What may be done with it now; `None` if that cannot be read.
+    /// The current state; `None` if it cannot be read.
     pub(crate) fn state(&self) -> Option<SegmentState> {
         let mut word = [0; STATE_BYTES];
         self.file.read_exact_at(&mut word, MAGIC.len() as u64).ok()?;
         SegmentState::parse(&word)
     }
 
-    /// Says what may be done with it from now on. Needs no sync: after a power cut it does not count.
+    /// Sets the state. Needs no sync: after a power cut the state does not count.
     pub(crate) fn set_state(&self, state: SegmentState, dir: &Dir) -> Result<()> {
         let file = dir.open_in_place(&segment_name(self.number))?;
         let Some(file) = file else { return Ok(()) };
@@ -155,7 +157,7 @@ impl Segment {
             .map_err(|e| crate::Error::io("write", &self.path, e))
     }
 
-    /// Takes a share of it if it is open; to be given back by [`Segment::leave`].
+    /// Takes a shared lock if the segment is open; [`Segment::leave`] releases it.
     pub(crate) fn enter(&self) -> bool {
         let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
         if *inside == 0 && self.file.try_lock_shared().is_err() {
@@ -171,7 +173,7 @@ impl Segment {
         false
     }
 
-    /// Gives a share back.
+    /// Releases the shared lock.
     pub(crate) fn leave(&self) {
         let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
         *inside -= 1;
@@ -180,34 +182,35 @@ impl Segment {
         }
     }
 
-    /// Appends a record in one piece; `false` if the disk does not take it. What it took of it is no
-    /// record.
+    /// Appends a record in one write; `false` if the disk does not accept it whole. A part of it is
+    /// not a record.
     pub(crate) fn append(&self, record: &[u8]) -> bool {
         retry_on_intr(|| rustix::io::write(&self.file, record)) == Ok(record.len())
     }
 
-    /// Makes what was appended before this call survive a power cut. Everybody asks for it themselves:
-    /// the kernel puts together what many ask of one file, and tells each whether it failed.
+    /// Makes all records that were appended before this call survive a power cut. Every process
+    /// asks for itself: the kernel merges many requests for one file, and reports a failure to
+    /// each.
     pub(crate) fn commit(&self) -> Result<()> {
         sync_file(&self.file, &self.path)
     }
 
-    /// How large it is, in bytes.
+    /// Size in bytes.
     pub(crate) fn bytes(&self) -> Result<u64> {
         stat_file(&self.file, &self.path).map(|stat| stat.bytes)
     }
 
-    /// Waits until nobody is inside. To be asked once it is not open any more.
+    /// Waits until no process is inside. The segment must not be open any more.
     ///
     /// # Errors
-    /// [`crate::Error::Locked`] names who is inside for longer than `patience`.
+    /// [`crate::Error::Locked`] names the process that is inside for longer than `patience`.
     pub(crate) fn wait_until_left(&self, dir: &Dir, patience: Duration) -> Result<()> {
-        // By a descriptor of its own: this process's other threads may be inside by this one.
+        // Use another descriptor: this process's other threads may be inside through this one.
         let whole = LockFile::open(dir, &segment_name(self.number))?;
         whole.lock(patience).map(drop)
     }
 
-    /// Takes it away for good.
+    /// Removes the segment.
     pub(crate) fn remove(&self, dir: &Dir) -> Result<()> {
         dir.remove(&segment_name(self.number))?;
         dir.sync()
@@ -232,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_line_reads_back() {
+    fn first_line_round_trips() {
         let line = header().line(SegmentState::Shut);
         assert_eq!(SegmentHeader::parse(line.as_bytes()), Some((header(), line.len())));
         let torn = line.replace("shut", "o\0en");
@@ -243,22 +246,22 @@ mod tests {
     }
 
     #[test]
-    fn nobody_enters_what_is_not_open_and_who_is_inside_is_waited_for() {
+    fn only_open_segments_are_entered_and_the_wait_covers_all_inside() {
         let home = tempfile::tempdir().unwrap();
         let dir = Dir::open(home.path()).unwrap();
         assert_eq!(Segment::make(&dir, 3, &header(), Modes::default()).unwrap(), Moved::Done);
         assert_eq!(Segment::make(&dir, 3, &header(), Modes::default()).unwrap(), Moved::Exists);
         let [one, other] = [(); 2].map(|()| Segment::open(&dir, 3).unwrap().unwrap());
-        assert!(!one.enter(), "its name may not survive");
+        assert!(!one.enter(), "the name may not survive");
         one.set_state(SegmentState::Open, &dir).unwrap();
         assert!(one.enter() && one.enter() && other.enter());
         assert!(one.append(b"\n%x") && one.commit().is_ok());
         other.set_state(SegmentState::Shut, &dir).unwrap();
-        assert!(!one.enter(), "not even who is inside");
+        assert!(!one.enter(), "not even a process that is inside");
         one.leave();
         other.leave();
         let left = other.wait_until_left(&dir, Duration::from_millis(20));
-        assert!(matches!(left, Err(crate::Error::Locked { .. })), "one is inside once more");
+        assert!(matches!(left, Err(crate::Error::Locked { .. })), "one use is still inside");
         one.leave();
         other.wait_until_left(&dir, Duration::from_millis(20)).unwrap();
         other.remove(&dir).unwrap();

@@ -1,4 +1,4 @@
-//! What is known of a file besides its content.
+//! Metadata of a file.
 
 use std::fs::File;
 use std::path::Path;
@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use crate::{Error, Result};
 
-/// Which file a directory entry is, independent of its name.
+/// Identity of a file, independent of its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileId {
     /// Device.
@@ -17,15 +17,15 @@ pub struct FileId {
     pub inode: u64,
 }
 
-/// What is known of a file without opening it.
+/// Metadata of a file, read without opening it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FileStat {
-    /// Which file it is.
+    /// Identity of the file.
     pub id: FileId,
-    /// A regular file, not a link, pipe, device or directory.
+    /// Whether it is a regular file, not a link, pipe, device or directory.
     pub is_file: bool,
-    /// A directory.
+    /// Whether it is a directory.
     pub is_directory: bool,
     /// Size in bytes.
     pub bytes: u64,
@@ -33,15 +33,15 @@ pub struct FileStat {
     pub modified_ns: i128,
     /// Last change of the file or its name: nanoseconds since the Unix epoch.
     pub changed_ns: i128,
-    /// Kind and permission bits.
+    /// File type and permission bits.
     pub mode: u32,
-    /// The number of the user whose it is.
+    /// User id of the owner.
     pub owner: u32,
-    /// How many names it has.
+    /// Number of names (hard links).
     pub links: u64,
 }
 
-/// Examines what a path leads to; `None` if there is nothing.
+/// Reads the metadata of the target of a path; `None` if it does not exist.
 pub(crate) fn stat_path(path: &Path) -> Result<Option<FileStat>> {
     match fs::stat(path) {
         Ok(stat) => Ok(Some(file_stat(&stat))),
@@ -50,12 +50,12 @@ pub(crate) fn stat_path(path: &Path) -> Result<Option<FileStat>> {
     }
 }
 
-/// Examines an open file.
+/// Reads the metadata of an open file.
 pub(crate) fn stat_file(file: &File, path: &Path) -> Result<FileStat> {
     fs::fstat(file).map(|stat| file_stat(&stat)).map_err(|e| Error::io("examine", path, e))
 }
 
-#[allow(clippy::useless_conversion, reason = "how wide a number of links is differs by platform")]
+#[allow(clippy::useless_conversion, reason = "the width of a link count differs by platform")]
 pub(super) fn file_stat(stat: &fs::Stat) -> FileStat {
     let kind = fs::FileType::from_raw_mode(stat.st_mode);
     FileStat {

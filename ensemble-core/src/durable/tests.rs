@@ -1,9 +1,9 @@
-//! What the few operations promise.
+//! Tests of the basic operations.
 
 use super::*;
 
 #[test]
-fn a_move_never_replaces() {
+fn move_new_never_replaces() {
     let home = tempfile::tempdir().unwrap();
     let dir = Dir::open(home.path()).unwrap();
     dir.write_new("a", b"a", Modes::default(), Durability::Process).unwrap();
@@ -17,7 +17,7 @@ fn a_move_never_replaces() {
 }
 
 #[test]
-fn links_pipes_and_large_files_are_not_read() {
+fn links_pipes_and_large_files_are_rejected() {
     let home = tempfile::tempdir().unwrap();
     let dir = Dir::open(home.path()).unwrap();
     std::os::unix::fs::symlink("/etc/passwd", home.path().join("link")).unwrap();

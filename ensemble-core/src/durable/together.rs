@@ -1,29 +1,30 @@
-//! One sync of a directory, or of a file, for all who wait for one, in any number of processes.
+//! One sync of a directory or a file for all processes that wait for one.
 //!
 //! ```text
-//! new.sync    16 bytes: how many syncs of new/ were begun      16 bytes: which of them was done last
+//! new.sync    16 bytes: syncs of new/ begun so far             16 bytes: number of the last completed one
 //!
-//! I have renamed.  Read `begun`; I need a sync with a greater number.
-//! done >= what I need                -> somebody has synced for me: nothing is left to do
-//! nobody holds the file's lock       -> I lead: begun + 1; fsync; done = that number; unlock
-//! somebody holds it                  -> a sync runs that may have begun before my rename: wait
-//! it takes longer than PATIENCE      -> sync by myself, without the lock and the numbers
-//! begun is the greatest number       -> a sync has failed: everybody syncs by themselves from now on
+//! After a rename: read `begun`. The caller needs a sync with a greater number.
+//! done >= the needed number          -> another process has synced: return
+//! the file's lock is free            -> lead: begun + 1; fsync; done = that number; unlock
+//! another process holds the lock     -> its sync may have begun before the rename: wait
+//! the wait exceeds PATIENCE          -> sync alone, without the lock and the numbers
+//! begun is the greatest number       -> a sync has failed: each process syncs alone from now on
 //! ```
 //!
-//! A number that is begun after I have read the counter belongs to a sync that begins after my
-//! rename, so that sync covers it, whoever asks for it. While one runs, all who come meanwhile wait
-//! for the next one, which one of them leads for all: with many senders the disk sees a sync where
-//! it would have seen one from each. Alone, it is the same `fsync` as without this page.
+//! A number that is begun after the caller has read the counter belongs to a sync that starts after
+//! the caller's rename. So that sync covers the rename, whichever process runs it. While a sync
+//! runs, all later callers wait for the next one, which one of them leads for all. With many
+//! senders the disk sees one sync instead of one for each. A single sender does the same `fsync` as
+//! without this module.
 //!
-//! *A crash* of the leader frees the lock; `done` does not name its sync, so somebody else leads
-//! another. *A failed sync* is told to each descriptor that was open once, and what it was to write is
-//! dropped: a later one that succeeds says nothing of what was renamed before, so its number must not
-//! be taken for an answer. *A stopped* leader costs the others their patience, once each time. *A power cut* leaves
-//! any numbers, and they are as good as any: they are only compared with each other. Each number is
-//! followed by its complement, since a reader may see half of a write; what does not fit together,
-//! or cannot be read, means that one syncs by oneself. The file may be removed at any time: whoever
-//! has it open goes on with the others who have.
+//! *A crash* of the leader frees the lock. `done` does not include its sync, so another process
+//! leads the next one. *A failed sync* is reported once to each open descriptor, and the kernel
+//! drops the data. A later successful sync proves nothing about earlier renames, so its number must
+//! not count. *A stopped* leader costs each waiting process its patience, each time. *A power cut*
+//! leaves arbitrary numbers, which are harmless: they are only compared with each other. Each
+//! number is followed by its complement, because a reader may see half of a write. If the two do
+//! not match, or cannot be read, the process syncs alone. The file may be removed at any time:
+//! processes that have it open continue with each other.
 
 use std::fs::File;
 use std::os::fd::AsFd as _;
@@ -38,41 +39,41 @@ use rustix::io::retry_on_intr;
 use super::{Dir, Modes};
 use crate::Result;
 
-/// How long to wait for others: many times what a sync takes, and short enough for one whose
+/// How long to wait for other processes: many times the duration of a sync, and short enough if the
 /// leader was stopped.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// The pause between two looks whether the others are done: a part of what a sync takes.
+/// Pause between two checks whether other processes are done: a part of a sync's duration.
 const PAUSE: Duration = Duration::from_micros(20);
-/// A number and its complement.
+/// Size of a number and its complement.
 const COUNTER_BYTES: usize = 16;
 const BEGUN: u64 = 0;
 const DONE: u64 = COUNTER_BYTES as u64;
 /// `begun` after a sync that failed.
 const FAILED: u64 = u64::MAX;
 
-/// Those who sync one directory or file. Threads may share it.
+/// The group of syncs of one directory or file. Threads may share it.
 #[derive(Debug)]
 pub(crate) struct SyncTogether {
     name: String,
-    /// Opened when it is first needed; `None` if it cannot be.
+    /// Opened when it is first needed; `None` if it cannot be opened.
     counters: OnceLock<Option<File>>,
-    /// The lock of the file excludes other processes only.
+    /// Excludes threads: the file's lock excludes only other processes.
     turn: Mutex<()>,
 }
 
 impl SyncTogether {
-    /// `name` is that of the file with the counters.
+    /// `name` is the name of the file with the counters.
     pub(crate) fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), counters: OnceLock::new(), turn: Mutex::new(()) }
     }
 
-    /// Makes the names in `dir`, as they are at this call, survive a power cut. `home` is where the
-    /// counters lie.
+    /// Makes the names in `dir`, as they are at this call, survive a power cut. `home` is the
+    /// directory of the counters.
     pub(crate) fn sync(&self, dir: &Dir, home: &Dir, modes: Modes) -> Result<()> {
         self.sync_by(home, modes, || dir.sync())
     }
 
-    /// As [`SyncTogether::sync`], with whatever syncs what all of them have changed before.
+    /// As [`SyncTogether::sync`], with a function that syncs all earlier changes.
     pub(super) fn sync_by(
         &self,
         home: &Dir,
@@ -81,8 +82,8 @@ impl SyncTogether {
     ) -> Result<()> {
         let counters = self.counters.get_or_init(|| open(home, &self.name, modes));
         let Some(counters) = counters else { return sync() };
-        // Before anything else: what is begun from here on covers the caller's change. Nothing is
-        // greater than a number that cannot be read.
+        // Read this first: syncs that begin from here on cover the caller's change. No number is
+        // greater than one that cannot be read.
         let begun = read(counters, BEGUN).unwrap_or(FAILED);
         let is_done = || read(counters, DONE).is_some_and(|done| done > begun);
         let start = Instant::now();
@@ -106,8 +107,8 @@ impl SyncTogether {
     }
 }
 
-/// Syncs for all who wait, under the lock: numbers only grow. A counter that cannot be written only
-/// means that the others do it, too.
+/// Syncs for all waiting processes, under the lock: numbers only grow. If a counter cannot be
+/// written, the other processes just sync, too.
 fn lead(counters: &File, sync: &impl Fn() -> Result<()>) -> Result<()> {
     let begun = read(counters, BEGUN);
     if begun == Some(FAILED) {
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn after_a_failed_sync_nobody_takes_anothers_word() {
+    fn after_a_failed_sync_each_process_syncs_alone() {
         let home = tempfile::tempdir().unwrap();
         let home = Dir::open(home.path()).unwrap();
         let (first, second) = (SyncTogether::new("x.sync"), SyncTogether::new("x.sync"));

@@ -1,4 +1,4 @@
-//! Whole directories: made elsewhere, moved into place at once, and taken away the same way.
+//! Whole directories: built elsewhere, moved into place at once, and removed the same way.
 
 use std::io;
 
@@ -9,14 +9,14 @@ use super::{Dir, Durability, Modes, Moved};
 use crate::{Error, Result};
 
 impl Dir {
-    /// Creates a directory below this one, which must not be there.
+    /// Creates a directory below this one, which must not exist.
     pub(crate) fn make_child(&self, name: &str, modes: Modes) -> Result<Self> {
         fs::mkdirat(&self.fd, name, Mode::from_raw_mode(modes.directory))
             .map_err(|e| Error::io("create directory", self.path.join(name), e))?;
         self.open_child(name)
     }
 
-    /// As [`Dir::ensure_child`]; the name of a directory that was made survives what `durability` promises.
+    /// As [`Dir::ensure_child`]; the name of a new directory survives what `durability` promises.
     pub(crate) fn ensure_child_safe(
         &self,
         name: &str,
@@ -34,11 +34,11 @@ impl Dir {
         Ok(child)
     }
 
-    /// Renames a directory that is not empty into another one, never over an existing entry.
+    /// Renames a non-empty directory into another one, never over an existing entry.
     pub(crate) fn move_tree_new(&self, name: &str, to: &Self, new_name: &str) -> Result<Moved> {
         let moved =
             match fs::renameat_with(&self.fd, name, &to.fd, new_name, RenameFlags::NOREPLACE) {
-                // A plain rename of a directory replaces nothing but an empty one.
+                // A plain rename of a directory replaces only an empty one.
                 Err(Errno::INVAL | Errno::NOSYS) => fs::renameat(&self.fd, name, &to.fd, new_name),
                 other => other,
             };
@@ -50,7 +50,7 @@ impl Dir {
         }
     }
 
-    /// Removes a directory with the files in it; deeper ones are left, and so is the directory then.
+    /// Removes a directory with its files. If it has subdirectories, they and the directory stay.
     pub(crate) fn remove_tree(&self, name: &str) -> Result<()> {
         let child = match self.open_child(name) {
             Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => return Ok(()),
@@ -62,7 +62,7 @@ impl Dir {
         self.remove_empty(name).map(drop)
     }
 
-    /// Removes a directory if it is empty; says whether it is gone.
+    /// Removes a directory if it is empty; returns whether it is gone.
     pub(crate) fn remove_empty(&self, name: &str) -> Result<bool> {
         match fs::unlinkat(&self.fd, name, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => Ok(true),

@@ -1,4 +1,4 @@
-//! A reader that keeps up with a log that grows, from file to file, and can be resumed.
+//! A resumable reader that follows a growing log from file to file.
 
 use std::ops::{Bound, RangeBounds as _};
 use std::path::{Path, PathBuf};
@@ -13,22 +13,23 @@ use super::segment::{self, Segment};
 use crate::Result;
 use crate::durable::{Dir, FileId, stat_file, stat_path};
 
-/// How many records one poll yields at most.
+/// Maximum number of records that one poll yields.
 pub const POLL_RECORDS_MAX: usize = 4096;
 
-/// How far a [`Follower`] has read; store it to go on there later.
+/// The position of a [`Follower`]; store it to resume there later.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Position {
     /// The file.
     pub segment: Segment,
-    /// Everything before this byte was read.
+    /// The offset before which every byte was read.
     pub offset: u64,
-    /// How many lines that was.
+    /// The number of lines read.
     pub lines: u64,
 }
 
-/// Yields every record once, in order, as it is written: through rotation, into new sessions, past
-/// damaged lines. Never half a line. A file that was truncated or replaced is read from its start.
+/// Yields every record once, in order, as it is written. It follows rotation and new sessions,
+/// skips damaged lines, and never yields half a line. It reads a truncated or replaced file from
+/// its start.
 ///
 /// ```
 /// # use ensemble_core::event_log::{EventLog, Follower, Recorder as _};
@@ -47,7 +48,7 @@ pub struct Follower {
     path: PathBuf,
     patterns: Vec<String>,
     mentions: Option<Mentions>,
-    /// Where to begin once there is something.
+    /// The position to begin at once the log has a file.
     start: Option<Position>,
     open: Option<Open>,
     bad_lines: BadLines,
@@ -58,9 +59,9 @@ struct Open {
     segment: Segment,
     id: FileId,
     lines: Lines,
-    /// A later segment, seen after the end of this one: nothing is appended here any more, and what
-    /// was appended between the two looks is read before moving on. (A record written without the
-    /// lock at that very moment can come too late for this; `read_all` finds it.)
+    /// A later segment, listed after the end of this one was read. Writers append nothing to this
+    /// one any more. The follower reads lines appended between the two looks before it moves on. (A
+    /// record written without the lock at that moment can come too late; `read_all` finds it.)
     next: Option<Segment>,
 }
 
@@ -93,27 +94,28 @@ impl Follower {
         Ok(follower)
     }
 
-    /// Goes on where another follower of this log was. If that file is gone, with the next one.
+    /// Resumes where another follower of this log stopped. If that file is gone, starts with the
+    /// next one.
     #[must_use]
     pub fn resume(dir: &Path, position: Position) -> Self {
         Self { start: Some(position), ..Self::from_start(dir) }
     }
 
-    /// Yields only records whose type [matches](super::RecordType::matches) one of these.
+    /// Yields only records with a type that [matches](super::RecordType::matches) one of these.
     #[must_use]
     pub fn only<P: Into<String>>(mut self, patterns: impl IntoIterator<Item = P>) -> Self {
         self.patterns.extend(patterns.into_iter().map(Into::into));
         self
     }
 
-    /// Yields only records that may mention one of these; the others are not looked at.
+    /// Yields only records that may mention one of these names; other lines are not parsed.
     pub(super) fn mentioning(mut self, mentions: Mentions) -> Self {
         self.mentions = Some(mentions);
         self
     }
 
-    /// Where to [resume](Follower::resume): after the last record that was yielded, or filtered
-    /// out. `None` as long as the log is empty.
+    /// The position to [resume](Follower::resume) at: after the last record yielded or filtered
+    /// out. `None` while the log is empty.
     #[must_use]
     pub fn position(&self) -> Option<Position> {
         match &self.open {
@@ -126,22 +128,22 @@ impl Follower {
         }
     }
 
-    /// What was passed over so far.
+    /// The lines skipped so far.
     #[must_use]
     pub fn bad_lines(&self) -> &BadLines {
         &self.bad_lines
     }
 
-    /// The records that are new, at most [`POLL_RECORDS_MAX`] of them; none if nothing is new.
-    /// Does not wait.
+    /// Returns the new records, at most [`POLL_RECORDS_MAX`] of them, or none. Does not wait.
     ///
     /// # Errors
-    /// The log cannot be read. The same call may be made again; nothing is passed over.
+    ///
+    /// The log cannot be read. Repeat the call; it skips nothing.
     pub fn poll(&mut self) -> Result<Vec<Record>> {
         let mut records = Vec::new();
         match self.fill(&mut records) {
             Err(error) if records.is_empty() => Err(error),
-            // An error after some records comes again with the next poll.
+            // An error after some records recurs at the next poll.
             _ => Ok(records),
         }
     }
@@ -173,7 +175,7 @@ impl Follower {
         Ok(())
     }
 
-    /// At the end of a segment: whether there may be more to read, here or in another.
+    /// At the end of a segment: whether this or another segment may have more.
     fn move_on(&mut self, records: &mut Vec<Record>) -> Result<bool> {
         let Some(Open { segment, id, lines, next }) = &mut self.open else { return Ok(false) };
         if let Some(next) = next.clone() {
@@ -189,7 +191,7 @@ impl Follower {
             self.open(segment)?;
             return Ok(true);
         }
-        // Once more to the end of this one, then on.
+        // Read to the end of this segment once more, then move on.
         *next = first_file(&self.path, Bound::Excluded(segment))?;
         Ok(next.is_some())
     }
@@ -206,7 +208,7 @@ impl Follower {
     fn open(&mut self, segment: Segment) -> Result<()> {
         let path = self.path.join(segment.to_string());
         let Some(file) = Dir::open(&self.path)?.open_file(&segment.to_string())? else {
-            // Deleted since it was listed.
+            // The file was deleted since the listing.
             self.open = None;
             self.start = Some(Position { segment, offset: 0, lines: 0 });
             return Ok(());
@@ -216,7 +218,7 @@ impl Follower {
         if let Some(start) = self.start.take().filter(|start| start.segment == segment) {
             let mut before = [0];
             let at = start.offset.saturating_sub(1);
-            // If no line ends there, this is not the file that was read.
+            // If no line ends there, the file was replaced.
             if read_at(&file, &mut before, at, &path)? == 1 && before == *b"\n" {
                 (offset, count) = (start.offset, start.lines);
             }
@@ -226,7 +228,7 @@ impl Follower {
         Ok(())
     }
 
-    /// The record in the last line if only its newline is missing; otherwise the line is bad.
+    /// Parses the last line if only its newline is missing; otherwise the line is bad.
     pub(super) fn give_up_rest(&mut self) -> Option<Record> {
         let lines = &self.open.as_ref()?.lines;
         let record = self.bad_lines.sift(&lines.rest(), lines.path(), lines.count() + 1)?;
@@ -271,12 +273,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_appended_between_two_looks_is_read_before_moving_on() {
+    fn records_appended_between_two_polls_are_read_before_the_next_segment() {
         let home = tempfile::tempdir().unwrap();
         let log = EventLog::open(home.path()).unwrap();
         let mut follower = Follower::from_start(home.path());
         let mut records = follower.poll().unwrap();
-        // At the end of the segment, about to look for a later one.
+        // The follower is at the end of the segment, about to look for a later one.
         log.record("test.late", "test", serde_json::json!({}));
         EventLog::start_session(home.path(), "conductor").unwrap();
         assert!(follower.move_on(&mut records).unwrap());

@@ -1,5 +1,5 @@
-//! The last records of the log, read backwards from its end: what that costs follows from what is asked for,
-//! and not from how long the log is.
+//! The last records of the log, read backwards from its end. The cost depends on the number of
+//! requested records, not on the length of the log.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -12,21 +12,21 @@ use super::segment;
 use crate::durable::{Dir, stat_file};
 use crate::{Error, Result};
 
-/// How much is read at once, in bytes.
+/// Bytes of one read.
 const CHUNK_BYTES: u64 = 64 * 1024;
 
 /// The end of a log.
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Last {
-    /// What was asked for, oldest first.
+    /// The requested records, oldest first.
     pub records: Vec<Record>,
-    /// How many lines were passed over meanwhile because they are no records.
+    /// Number of lines skipped because they are not records.
     pub bad_lines: u64,
 }
 
-/// The last `count` records that are wanted; of those that lie before a position, if one is given. No log has
-/// none.
+/// The last `count` matching records, or those before a position if one is given. An empty log
+/// yields none.
 ///
 /// ```
 /// use ensemble_core::event_log::{EventLog, Recorder as _, last};
@@ -73,7 +73,7 @@ pub fn last(
         while records.len() < count
             && let Some(line) = lines.next()?
         {
-            // Its number in the file is not known from here.
+            // The line's number in the file is unknown when reading backwards.
             records.extend(bad_lines.sift(&line, &path, 0).filter(&is_wanted));
         }
     }
@@ -86,11 +86,11 @@ pub fn last(
 struct Backwards {
     file: File,
     path: PathBuf,
-    /// What was read and not handed out, up to the newline of the line handed out last.
+    /// Bytes that were read and not yielded, up to the newline of the line yielded last.
     unread: Vec<u8>,
-    /// Where in the file that begins.
+    /// Offset in the file of the first such byte.
     start: u64,
-    /// A part of the line at the end of `unread` was let go, since it is too long.
+    /// Part of the line at the end of `unread` was discarded because the line is too long.
     let_go: bool,
     is_done: bool,
     line: Vec<u8>,
@@ -102,9 +102,9 @@ impl Backwards {
         Self { file, path, unread, start: end, let_go: false, is_done: false, line }
     }
 
-    /// The line before, without its newline. What stands behind the last newline is a line, too.
+    /// The previous line, without its newline. Bytes after the last newline count as a line.
     fn next(&mut self) -> Result<Option<Line<'_>>> {
-        // Up to here there is no newline before the end.
+        // There is no newline between here and the end.
         let mut searched = self.unread.len();
         let start = loop {
             if let Some(at) = self.unread[..searched].iter().rposition(|byte| *byte == b'\n') {
@@ -129,7 +129,7 @@ impl Backwards {
         Ok(Some(if is_too_long { Line::TooLong } else { Line::Whole(&self.line) }))
     }
 
-    /// Reads what stands before; how much that was.
+    /// Reads the bytes before; returns their number.
     fn read_chunk(&mut self) -> Result<usize> {
         let start = self.start.saturating_sub(CHUNK_BYTES);
         let room = usize::try_from(self.start - start).unwrap_or_default();
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_are_the_last_of_all_whatever_is_asked_for() {
+    fn the_last_records_are_the_last_of_all_for_every_count_and_filter() {
         let home = tempfile::tempdir().unwrap();
         log(home.path());
         let files = std::fs::read_dir(home.path()).unwrap().count();
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_before_a_follower_and_what_it_yields_is_all() {
+    fn records_before_a_follower_and_records_it_yields_are_the_whole_log() {
         let home = tempfile::tempdir().unwrap();
         log(home.path());
         let mut follower = Follower::from_end(home.path()).unwrap();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_and_endless_lines_are_passed_over() {
+    fn damaged_and_overlong_lines_are_skipped() {
         let home = tempfile::tempdir().unwrap();
         let log = EventLog::open(home.path()).unwrap();
         log.record("test.first", "a", json!({}));
@@ -208,7 +208,7 @@ mod tests {
         let whole = content.lines().last().unwrap();
         let endless = "x".repeat(3 * READ_LINE_BYTES_MAX + 7);
         for (middle, bad) in [("torn", 1), ("\n\n", 0), (endless.as_str(), 1)] {
-            // The last line lacks its newline only.
+            // The last line lacks only its newline.
             std::fs::write(&path, format!("{whole}\n{middle}\n{whole}")).unwrap();
             let last = last(home.path(), None, 9, |_| true).unwrap();
             assert_eq!((last.records.len(), last.bad_lines), (2, bad), "{:.9}", middle);

@@ -13,27 +13,27 @@ use crate::message::{Digest, Timestamp};
 /// The longest line, in bytes, with its newline. A kill inside a write can tear it only at a page
 /// boundary, so a short line is nearly always whole.
 pub const LINE_BYTES_MAX: usize = 4096;
-/// The longest actor, in bytes; a longer one is cut.
+/// The longest actor, in bytes; a longer one is truncated.
 pub const ACTOR_BYTES_MAX: usize = 128;
 
-/// Everything in a line but type, actor and data: the names of the members, a stamp, a session, a
-/// number of 20 digits, the mark of an unordered record, and the newline.
+/// Bytes of a line other than type, actor and data: member names, a stamp, a session, a number of
+/// 20 digits, the unordered mark, and the newline.
 const FRAME_BYTES_MAX: usize = 192;
-/// An actor's bytes may each become an escape of six.
+/// Each byte of an actor may become an escape of six bytes.
 const ACTOR_ENCODED_BYTES_MAX: usize = 6 * ACTOR_BYTES_MAX + 2;
-/// What remains for the data.
+/// The remaining bytes for the data.
 const DATA_BYTES_MAX: usize =
     LINE_BYTES_MAX - FRAME_BYTES_MAX - ACTOR_ENCODED_BYTES_MAX - TYPE_BYTES_MAX;
-/// How many keys of data that was too large are still named.
+/// Number of keys kept from data that was too large.
 const KEYS_KEPT_MAX: usize = 10;
-/// How much of such a key or of a short value is kept, in bytes as encoded.
+/// Bytes kept of such a key or of a short value, as encoded.
 const SCALAR_BYTES_MAX: usize = 80;
 
-// Even the summary of data that was too large fits: each key twice, and its value.
+// The summary of data that was too large always fits: each key twice, and its value.
 const _: () = assert!(KEYS_KEPT_MAX * 3 * (SCALAR_BYTES_MAX + 2) + 256 < DATA_BYTES_MAX);
 
-/// The part of a line that does not depend on where in the log it will stand, so that it is made
-/// before the lock is taken.
+/// The part of a line that is independent of its position in the log. The writer builds it before
+/// it takes the lock.
 #[derive(Clone, Debug)]
 pub(super) struct Body {
     kind: RecordType,
@@ -70,7 +70,7 @@ impl Body {
     }
 }
 
-/// Where a line stands in the log.
+/// The position of a line in the log.
 #[derive(Debug)]
 pub(super) struct LinePlace<'a> {
     pub(super) timestamp: Timestamp,
@@ -79,8 +79,8 @@ pub(super) struct LinePlace<'a> {
     pub(super) ordered: bool,
 }
 
-/// What stands in the log for data that does not fit: enough to recognise it, and its short
-/// members, among which are the ids.
+/// The replacement for data that does not fit: enough to recognise it, and its short members, among
+/// which are the ids.
 fn summary(data: &Map<String, Value>, encoded: &str) -> Value {
     let is_short = |value: &Value| {
         !value.is_object() && !value.is_array() && render(value).len() <= SCALAR_BYTES_MAX
@@ -109,16 +109,16 @@ fn cut(text: &str, bytes_max: usize) -> &str {
     &text[..end]
 }
 
-/// JSON without a newline and without anything that a terminal would act upon.
+/// JSON without a newline and without characters that a terminal acts on.
 pub(super) fn render(value: &impl Serialize) -> String {
     let mut out = Vec::with_capacity(256);
-    // Values of ours have string keys and no failing parts: writing them to memory cannot fail.
+    // Our values have string keys and no failing parts, so writing them to memory cannot fail.
     let _ = value.serialize(&mut Serializer::with_formatter(&mut out, Printable));
     String::from_utf8(out).unwrap_or_default()
 }
 
-/// Escapes, besides what JSON demands, everything invisible that could deceive who reads the log
-/// in a terminal: DEL, the C1 controls, line separators and direction marks.
+/// Escapes, beyond JSON's rules, every invisible character that could deceive a reader of the log
+/// in a terminal. These are DEL, the C1 controls, line separators and direction marks.
 struct Printable;
 
 impl Formatter for Printable {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_is_small_whole_and_printable() {
+    fn every_line_is_short_whole_and_printable() {
         let hostile = "\u{1b}]0;\u{7}\n\r\0\u{9b}\u{202e}\u{2028}\u{7f}\"\\";
         for size in [0, 1, 100, 2_000, 4_000, 20_000] {
             let text = hostile.repeat(size);
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn too_large_data_keeps_its_ids() {
+    fn data_that_is_too_large_keeps_its_ids() {
         let data = json!({ "task_id": "task-001", "text": "x".repeat(5_000) });
         let line = line_of(&Body::new(RecordType::TASK_START, "worker-1", data.clone()), true);
         let record = Record::parse(line.trim_end().as_bytes()).unwrap();

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use crate::{Error, Result};
 
-/// The longest line that is read, in bytes. Lines of ours are far shorter; one by another program
-/// may be somewhat longer, and anything beyond is passed over without being kept.
+/// The longest line that is read, in bytes. Lines by Ensemble are far shorter, lines by another
+/// program may be somewhat longer. The reader skips longer lines without storing them.
 pub(super) const READ_LINE_BYTES_MAX: usize = 64 * 1024;
-/// How much is read at once, in bytes.
+/// Bytes of one read.
 const CHUNK_BYTES: usize = 64 * 1024;
 
 /// A line of a file.
@@ -21,26 +21,26 @@ pub(super) enum Line<'a> {
     TooLong,
 }
 
-/// A reading position in an open file that others append to.
+/// A reading position in an open file to which other processes append.
 #[derive(Debug)]
 pub(super) struct Lines {
     file: File,
     path: PathBuf,
-    /// What was read; `unread` is where the first line not handed out yet begins in it.
+    /// Bytes read; `unread` is the index of the first line not yet yielded.
     buffer: Vec<u8>,
     unread: usize,
-    /// Up to here there is no newline after `unread`.
+    /// There is no newline between `unread` and this index.
     searched: usize,
-    /// Where in the file the next chunk is read.
+    /// File offset of the next read.
     next_chunk: u64,
-    /// Bytes of a line that is too long and were let go already.
+    /// Bytes already discarded from a line that is too long.
     let_go: u64,
-    /// How many lines were handed out or lie before the start.
+    /// Number of lines yielded, plus those before the start.
     count: u64,
 }
 
 impl Lines {
-    /// Begins at a byte where a line begins, `count` lines into the file.
+    /// Starts at an offset where a line begins, `count` lines into the file.
     pub(super) fn new(file: File, path: &Path, offset: u64, count: u64) -> Self {
         Self {
             file,
@@ -58,12 +58,12 @@ impl Lines {
         &self.path
     }
 
-    /// How many lines lie before the position: the number, from 1, of the line handed out last.
+    /// Number of lines before the position, which is the number, from 1, of the last yielded line.
     pub(super) fn count(&self) -> u64 {
         self.count
     }
 
-    /// Where in the file the first line that was not handed out begins.
+    /// File offset of the first line that was not yielded.
     pub(super) fn offset(&self) -> u64 {
         self.next_chunk - (self.buffer.len() - self.unread) as u64 - self.let_go
     }
@@ -94,7 +94,7 @@ impl Lines {
         }))
     }
 
-    /// What stands after the last newline.
+    /// The bytes after the last newline.
     pub(super) fn rest(&self) -> Line<'_> {
         match self.let_go {
             0 => Line::Whole(&self.buffer[self.unread..]),
@@ -102,7 +102,7 @@ impl Lines {
         }
     }
 
-    /// Whether there was more to read.
+    /// Reads more; false at the end of the file.
     fn read_chunk(&mut self) -> Result<bool> {
         self.buffer.drain(..self.unread);
         self.searched -= self.unread;
@@ -117,7 +117,7 @@ impl Lines {
     }
 }
 
-/// Reads once at an offset; fewer bytes than asked for only at the end of the file.
+/// Reads once at an offset; returns fewer bytes only at the end of the file.
 pub(super) fn read_at(file: &File, into: &mut [u8], offset: u64, path: &Path) -> Result<usize> {
     let mut filled = 0;
     while filled < into.len() {
@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn half_lines_wait_and_long_ones_are_let_go() {
+    fn a_half_line_waits_and_an_overlong_line_is_discarded() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("file");
         let mut out = File::create(&path).unwrap();

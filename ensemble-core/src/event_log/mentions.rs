@@ -1,4 +1,4 @@
-//! Passing over the lines of a log that cannot be about something, without reading them as records.
+//! Skips lines of a log that cannot mention a name, without parsing them.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use aho_corasick::AhoCorasick;
 use super::lines::Line;
 use crate::{Error, Result};
 
-/// Where a line begins that this library has written.
+/// The start of a line that this library wrote.
 const BEGIN: &[u8] = br#"{"timestamp":""#;
 
 /// Names that a record may mention.
@@ -18,14 +18,14 @@ pub(super) struct Mentions {
 
 impl Mentions {
     pub(super) fn of(names: &BTreeSet<String>) -> Result<Self> {
-        // Any character may be written as an escape, so whatever has one is looked at.
+        // A writer may escape any character, so every line with an escape is parsed.
         let patterns = names.iter().map(String::as_str).chain(["\\"]);
         let finder = AhoCorasick::new(patterns)
-            .map_err(|e| Error::malformed("ids", "ids", format!("cannot be looked for: {e}")))?;
+            .map_err(|e| Error::malformed("ids", "ids", format!("cannot be searched for: {e}")))?;
         Ok(Self { finder })
     }
 
-    /// Whether a line is a record, as far as that can be seen at both of its ends, and mentions none of them.
+    /// Whether a line has both ends of a record and mentions none of the names.
     pub(super) fn nothing_in(&self, line: &Line<'_>) -> bool {
         match line {
             Line::Whole(text) => {

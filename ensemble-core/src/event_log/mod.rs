@@ -1,5 +1,4 @@
-//! Everything that happens, one line each: `.ensemble/logs/session-YYYYMMDD-HHMMSS.ndjson`
-//! (seed 002, "NDJSON log").
+//! The event log, one line for each event: `.ensemble/logs/session-YYYYMMDD-HHMMSS.ndjson`.
 //!
 //! ```text
 //! {"timestamp":"2026-11-21T22:50:01.123Z","session_id":"session-20261121-225001","seq":7,
@@ -7,13 +6,13 @@
 //! ```
 //!
 //! Any number of processes write. A record is one `write(2)` at the end of the file under a lock
-//! that is held for microseconds, so that lines never mix and [`Record::seq`] counts them without a
-//! gap in the order of the file. A line is at most [`LINE_BYTES_MAX`] long; data that does not fit
-//! is replaced by its size, digest, keys and short members. What `try_record` has acknowledged
-//! survives the death of every process; after a power cut the last seconds may be missing.
+//! held for microseconds. So lines never mix, and [`Record::seq`] counts them without a gap in file
+//! order. A line is at most [`LINE_BYTES_MAX`] long; data that does not fit is replaced by its
+//! size, digest, keys and short members. A record that `try_record` acknowledged survives the death
+//! of every process. After a power cut the last seconds may be missing.
 //!
-//! A session is one or more segments; the last ordered record of each but the newest is
-//! `log.continued`, which names the file where the log goes on. Every long-lived writer follows it.
+//! A session is one or more segments. The last ordered record of each segment but the newest is
+//! `log.continued`, which names the next file. Every long-lived writer follows it.
 //!
 //! | trouble | what happens |
 //! |---|---|
@@ -52,7 +51,6 @@ mod mentions;
 mod reader;
 mod recent;
 mod record;
-pub mod replay;
 mod segment;
 mod story;
 mod tail;
@@ -63,7 +61,7 @@ pub use last::{Last, last};
 pub use line::{ACTOR_BYTES_MAX, LINE_BYTES_MAX};
 pub use reader::{BadLine, BadLines, Records, read_all};
 pub use recent::recent;
-pub use record::{Record, RecordType, RecordTypeError, SEQ_MAX, TYPE_BYTES_MAX};
+pub use record::{OWN_NAMESPACES, Record, RecordType, RecordTypeError, SEQ_MAX, TYPE_BYTES_MAX};
 pub use segment::Segment;
 pub use story::{Story, story};
 
@@ -71,16 +69,16 @@ use crate::{Error, Result};
 use line::Body;
 use writer::Writer;
 
-/// How long a record waits for the log's lock before it is written without, unless configured.
+/// How long a record waits for the log's lock before it is written without it (default).
 pub const LOG_LOCK_PATIENCE: Duration = Duration::from_secs(1);
-/// At which size a segment is continued in a new file, unless configured.
+/// Segment size at which the log continues in a new file (default).
 pub const SEGMENT_BYTES_DEFAULT: u64 = 64 * 1024 * 1024;
-/// The lock beside the segments, only ever locked; never renamed, never removed.
+/// The lock file beside the segments; processes lock it and never rename or remove it.
 pub const LOCK_FILE_NAME: &str = "log.lock";
-/// Who acts when the log itself does.
+/// Actor of the log's own records.
 pub const LOG_ACTOR: &str = "ensemble";
 
-/// Where everything that happens is told to. Recording never fails its caller.
+/// The destination of events. Recording never fails its caller.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -93,13 +91,13 @@ pub trait Recorder: Send + Sync {
     /// Records that `actor` did something: `kind` is a [`RecordType`], `data` an object.
     fn record(&self, kind: &str, actor: &str, data: Value);
 
-    /// Whether anything becomes of what is recorded; if not, callers may spare the making of it.
+    /// Whether records have an effect; if not, callers may skip building them.
     fn is_recording(&self) -> bool {
         true
     }
 }
 
-/// Forgets everything.
+/// Discards every record.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NullRecorder;
 
@@ -111,13 +109,13 @@ impl Recorder for NullRecorder {
     }
 }
 
-/// How a log is kept.
+/// Options of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogOptions {
-    /// The size in bytes at which a segment is continued in a new file.
+    /// Segment size, in bytes, at which the log continues in a new file.
     pub segment_bytes_max: u64,
-    /// How long a record waits for the log's lock before it is written without.
+    /// How long a record waits for the log's lock before it is written without it.
     pub lock_patience: Duration,
 }
 
@@ -128,21 +126,21 @@ impl Default for LogOptions {
 }
 
 impl LogOptions {
-    /// With another size, in bytes, at which a segment is continued in a new file.
+    /// Sets the segment size, in bytes, at which the log continues in a new file.
     #[must_use]
     pub const fn with_segment_bytes_max(self, segment_bytes_max: u64) -> Self {
         Self { segment_bytes_max, ..self }
     }
 
-    /// With another patience for the log's lock, for writers that would rather wait than write out
-    /// of order.
+    /// Sets the patience for the log's lock, for writers that prefer waiting to an unordered
+    /// record.
     #[must_use]
     pub const fn with_lock_patience(self, lock_patience: Duration) -> Self {
         Self { lock_patience, ..self }
     }
 }
 
-/// Where a record was written.
+/// The position of a written record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Appended {
@@ -150,11 +148,11 @@ pub struct Appended {
     pub session_id: String,
     /// [`Record::seq`].
     pub seq: u64,
-    /// Under the lock, as nearly always; see [`Record::unordered`].
+    /// Whether the lock was held, which is nearly always; see [`Record::unordered`].
     pub ordered: bool,
 }
 
-/// A log that is being written, by this and any number of other processes.
+/// A log that this process and any number of others write.
 #[derive(Debug)]
 pub struct EventLog {
     path: PathBuf,
@@ -183,8 +181,8 @@ impl EventLog {
         Ok(log)
     }
 
-    /// As [`EventLog::open_with`], but touches nothing before the first record, and cannot fail: for
-    /// programs whose work must go on whatever becomes of the log.
+    /// As [`EventLog::open_with`], but touches nothing before the first record and cannot fail. For
+    /// programs whose work must continue without a log.
     #[must_use]
     pub fn deferred(dir: &Path, options: LogOptions) -> Self {
         Self {
@@ -195,7 +193,7 @@ impl EventLog {
         }
     }
 
-    /// Begins a new session, in the name of `actor`. The session before is continued in it: every
+    /// Begins a new session as `actor`. The previous session ends with a pointer to it: every
     /// process that writes the log moves over at its next record.
     ///
     /// # Errors
@@ -214,8 +212,8 @@ impl EventLog {
         Ok(log)
     }
 
-    /// Says that the session is over. It stays the newest, and takes late records, until another
-    /// one begins.
+    /// Records the end of the session. The session stays the newest, and takes late records, until
+    /// another one begins.
     ///
     /// # Errors
     /// As for [`EventLog::try_record`].
@@ -223,8 +221,8 @@ impl EventLog {
         self.try_record(RecordType::SESSION_END.as_str(), actor, json!({}))
     }
 
-    /// Records something and says where. `data` that is no object becomes the member `value` of
-    /// one; an actor longer than [`ACTOR_BYTES_MAX`] is cut.
+    /// Writes a record and returns its position. `data` that is not an object becomes the member
+    /// `value` of one. An actor longer than [`ACTOR_BYTES_MAX`] is truncated.
     ///
     /// # Errors
     /// `kind` is not a [`RecordType`], or the line could not be written whole.
@@ -235,7 +233,7 @@ impl EventLog {
         self.writer().append(&body)
     }
 
-    /// How many records could not be written, and why the last of them.
+    /// The number of records that could not be written, and the last error.
     #[must_use]
     pub fn failures(&self) -> (u64, Option<String>) {
         let last = self.last_failure.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -260,7 +258,7 @@ impl EventLog {
         &self.path
     }
 
-    /// A panic while writing leaves a writer that reads the end of the log anew.
+    /// After a panic while writing, the writer reads the end of the log again.
     fn writer(&self) -> MutexGuard<'_, Writer> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }

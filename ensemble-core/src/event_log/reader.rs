@@ -1,4 +1,4 @@
-//! Reading the log, whole or as it grows, whatever stands in it.
+//! Reads the log, whole or as it grows, and tolerates any content.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use super::mentions::Mentions;
 use super::record::Record;
 use crate::{Error, Result};
 
-/// How many bad lines are remembered; all are counted.
+/// Number of bad lines that are kept; all are counted.
 const BAD_LINES_KEPT: usize = 100;
 
 /// A line that is not a record.
@@ -21,11 +21,11 @@ pub struct BadLine {
     pub path: PathBuf,
     /// The line's number, from 1.
     pub line: u64,
-    /// What is wrong with it.
+    /// The error.
     pub detail: String,
 }
 
-/// The lines that were passed over: all counted, the latest hundred remembered.
+/// The skipped lines: all counted, the latest hundred kept.
 #[derive(Clone, Debug, Default)]
 pub struct BadLines {
     count: u64,
@@ -33,13 +33,13 @@ pub struct BadLines {
 }
 
 impl BadLines {
-    /// How many there were.
+    /// Number of skipped lines.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// The latest of them, oldest first.
+    /// The latest skipped lines, oldest first.
     pub fn iter(&self) -> impl Iterator<Item = &BadLine> {
         self.latest.iter()
     }
@@ -52,8 +52,8 @@ impl BadLines {
         self.latest.push_back(BadLine { path: path.to_owned(), line, detail: detail.into() });
     }
 
-    /// The record in a line. An empty line (left where a torn one was closed) is nothing, and not
-    /// bad.
+    /// Parses the record in a line. An empty line, left by closing a torn one, yields nothing and
+    /// is not bad.
     pub(super) fn sift(&mut self, line: &Line<'_>, path: &Path, number: u64) -> Option<Record> {
         let text = match line {
             Line::Whole([]) => return None,
@@ -82,8 +82,8 @@ pub struct Records {
     failure: Option<Error>,
 }
 
-/// Reads everything there is at the moment, in bounded memory. What is not a record is passed over
-/// and can be asked for; a directory that does not exist is an empty log.
+/// Reads all records present now, in bounded memory. It skips lines that are not records and counts
+/// them. A directory that does not exist is an empty log.
 ///
 /// ```
 /// # use ensemble_core::event_log::{EventLog, read_all};
@@ -97,13 +97,14 @@ pub struct Records {
 /// ```
 ///
 /// # Errors
-/// The log cannot be read. Should that happen later, the iterator ends and [`Records::failure`] says
-/// why.
+///
+/// The log cannot be read. If reading fails later, the iterator ends and [`Records::failure`] gives
+/// the error.
 pub fn read_all(dir: &Path) -> Result<Records> {
     read(Follower::from_start(dir))
 }
 
-/// As [`read_all`], for records that may mention something.
+/// As [`read_all`], for records that may mention a name.
 pub(super) fn read_mentioning(dir: &Path, mentions: Mentions) -> Result<Records> {
     read(Follower::from_start(dir).mentioning(mentions))
 }
@@ -114,19 +115,19 @@ fn read(mut follower: Follower) -> Result<Records> {
 }
 
 impl Records {
-    /// What was passed over so far.
+    /// The lines skipped so far.
     #[must_use]
     pub fn bad_lines(&self) -> &BadLines {
         self.follower.bad_lines()
     }
 
-    /// Why reading ended early, if it did: the disk failed.
+    /// The error that ended reading early, if any.
     #[must_use]
     pub fn failure(&self) -> Option<&Error> {
         self.failure.as_ref()
     }
 
-    pub(super) fn into_failure(self) -> Option<Error> {
+    pub(crate) fn into_failure(self) -> Option<Error> {
         self.failure
     }
 
@@ -135,7 +136,7 @@ impl Records {
             Ok(batch) if !batch.is_empty() => self.batch = batch.into(),
             Ok(_) => {
                 self.is_done = true;
-                // Nobody is going to complete the last line for this reader.
+                // This reader does not wait for the rest of the last line.
                 self.batch.extend(self.follower.give_up_rest());
             }
             Err(error) => {

@@ -1,4 +1,4 @@
-//! The end of the log, for who asks what has happened last.
+//! The most recent records of the log.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::durable::{Dir, stat_file};
 use crate::{Error, Result};
 
 /// The last records of the newest file of the log, oldest first: those in its last `bytes_max`
-/// bytes. No log has none. Torn lines are passed over.
+/// bytes. An empty log yields none. Torn lines are skipped.
 ///
 /// # Errors
 /// The log exists but cannot be read.
@@ -31,7 +31,7 @@ pub fn recent(dir: &Path, bytes_max: u64) -> Result<Vec<Record>> {
     let mut content = vec![0; room];
     let read = read_at(&file, &mut content, start, &path)?;
     let lines = content[..read].split(|byte| *byte == b'\n');
-    // The first may have begun before `start`: half of it is no record.
+    // The first line may have begun before `start`; half a line is not a record.
     Ok(lines.filter_map(|line| Record::parse(line).ok()).collect())
 }
 
@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_end_is_read_and_half_a_line_is_not() {
+    fn the_end_is_read_without_the_half_line_at_its_start() {
         let home = tempfile::tempdir().unwrap();
         let logs = home.path().join("logs");
         assert!(recent(&logs, 100).unwrap().is_empty());

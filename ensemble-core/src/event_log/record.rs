@@ -12,8 +12,44 @@ use crate::message::Timestamp;
 /// The longest type, in bytes.
 pub const TYPE_BYTES_MAX: usize = 64;
 
-/// What a record is about: one of the eleven types of seed 002, or a namespaced `name.event` with
-/// two or more parts of `a-z 0-9 _ -`, such as `message.stored`.
+/// The namespaces of the records that Ensemble writes.
+pub const OWN_NAMESPACES: [&str; 32] = [
+    "ack",
+    "agent",
+    "alarm",
+    "batch",
+    "board",
+    "bridge",
+    "control",
+    "file",
+    "identity",
+    "ladder",
+    "lease",
+    "log",
+    "mailbox",
+    "message",
+    "nudge",
+    "queue",
+    "ready",
+    "receipt",
+    "report",
+    "request",
+    "review",
+    "role",
+    "shutdown",
+    "step",
+    "steps",
+    "supervise",
+    "task",
+    "team",
+    "watch",
+    "worker",
+    "worktree",
+    "ensemble",
+];
+
+/// Type of a record: one of eleven plain types, or a namespaced `name.event` with two or more parts
+/// of `a-z 0-9 _ -`, such as `message.stored`.
 ///
 /// ```
 /// use ensemble_core::event_log::RecordType;
@@ -26,9 +62,11 @@ pub const TYPE_BYTES_MAX: usize = 64;
 #[serde(try_from = "String", into = "String")]
 pub struct RecordType(Cow<'static, str>);
 
-/// A text that is not a type of record.
+/// The error for a text that is not a record type.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a type of record: use one of seed 002's or `name.event` in a-z 0-9 _ -")]
+#[error(
+    "`{text}` is not a record type: use a plain type such as `task_start`, or `name.event` in a-z 0-9 _ -"
+)]
 pub struct RecordTypeError {
     text: String,
 }
@@ -37,47 +75,48 @@ macro_rules! seed_types {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
         impl RecordType {
             $($(#[$doc])* pub const $name: Self = Self(Cow::Borrowed($text));)*
-            /// The eleven types of seed 002.
+            /// The eleven plain types.
             pub const SEED: [Self; 11] = [$(Self::$name),*];
         }
     };
 }
 
 seed_types! {
-    /// A task was begun.
+    /// A worker began a task.
     TASK_START = "task_start";
-    /// A task was done.
+    /// A worker finished a task.
     TASK_COMPLETE = "task_complete";
-    /// A task could not be done.
+    /// A worker could not finish a task.
     TASK_FAILED = "task_failed";
-    /// A worker got a task.
+    /// A worker received a task.
     WORKER_ASSIGN = "worker_assign";
-    /// A worker is free again.
+    /// A worker became free.
     WORKER_RELEASE = "worker_release";
-    /// A review was begun.
+    /// A reviewer began a review.
     REVIEW_START = "review_start";
-    /// A review has its result.
+    /// A reviewer gave a result.
     REVIEW_RESULT = "review_result";
     /// An unresponsive agent moved up the ladder.
     ESCALATION = "escalation";
-    /// The same thing keeps happening.
+    /// The same event keeps happening.
     LOOP_DETECTED = "loop_detected";
-    /// A session begins; the first record of its first segment.
+    /// A session began; the first record of its first segment.
     SESSION_START = "session_start";
-    /// A session ends.
+    /// A session ended.
     SESSION_END = "session_end";
 }
 
 impl RecordType {
-    /// The last ordered record of a segment; its `data.next` names the file where the log goes on.
+    /// The last ordered record of a segment; its `data.next` names the next file.
     pub const LOG_CONTINUED: Self = Self(Cow::Borrowed("log.continued"));
-    /// The segment's file had vanished and was made anew; earlier records may be missing.
+    /// The segment's file had vanished and a writer recreated it; earlier records may be missing.
     pub const LOG_RECREATED: Self = Self(Cow::Borrowed("log.recreated"));
 
     /// Checks a type.
     ///
     /// # Errors
-    /// It is neither one of the seed's nor namespaced.
+    ///
+    /// The text is neither a plain type nor namespaced.
     pub fn new(text: impl Into<String>) -> Result<Self, RecordTypeError> {
         let text = text.into();
         if let Some(known) = Self::SEED.into_iter().find(|known| known.0 == text) {
@@ -87,6 +126,23 @@ impl RecordType {
             return Ok(Self(Cow::Owned(text)));
         }
         Err(RecordTypeError { text: text.escape_debug().take(TYPE_BYTES_MAX).collect() })
+    }
+
+    /// Whether only Ensemble itself may write this type: the types that begin and end a session, and all
+    /// in [`OWN_NAMESPACES`]. The state is rebuilt from some of these, and people judge the rest by them.
+    ///
+    /// ```
+    /// # use ensemble_core::event_log::RecordType;
+    /// assert!(RecordType::new("message.settled")?.is_reserved());
+    /// assert!(!RecordType::TASK_COMPLETE.is_reserved());
+    /// assert!(!RecordType::new("deploy.done")?.is_reserved());
+    /// # Ok::<(), ensemble_core::event_log::RecordTypeError>(())
+    /// ```
+    #[must_use]
+    pub fn is_reserved(&self) -> bool {
+        let namespace = self.0.split_once('.').map(|(namespace, _)| namespace);
+        [Self::SESSION_START, Self::SESSION_END].contains(self)
+            || namespace.is_some_and(|namespace| OWN_NAMESPACES.contains(&namespace))
     }
 
     /// The type as text.
@@ -139,8 +195,8 @@ impl From<RecordType> for String {
     }
 }
 
-/// The largest number of a record: what every reader of JSON takes exactly, and more than can ever be
-/// counted to. A line that names a larger one is no record, so that nobody can use the numbers up.
+/// The largest record number: exact in every JSON reader, and too large to reach by counting. A
+/// line with a larger number is not a record, so that no line can exhaust the numbers.
 pub const SEQ_MAX: u64 = (1 << 53) - 1;
 
 fn countable<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
@@ -149,27 +205,27 @@ fn countable<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u64, D
     if seq <= SEQ_MAX { Ok(seq) } else { Err(too_large()) }
 }
 
-/// One thing that happened, as it stands in the log.
+/// One event of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Record {
-    /// When it was written.
+    /// Time of writing.
     pub timestamp: Timestamp,
-    /// `session-YYYYMMDD-HHMMSS`: which session it belongs to.
+    /// The session, as `session-YYYYMMDD-HHMMSS`.
     pub session_id: String,
-    /// Its number within the session, from 1, without gaps, in the order of the file. An
+    /// Number within the session, from 1, without gaps, in file order. An
     /// [unordered](Record::unordered) record has no number of its own and repeats the last one its
     /// writer knew of. At most [`SEQ_MAX`].
     #[serde(deserialize_with = "countable")]
     pub seq: u64,
-    /// What it is about.
+    /// The type.
     #[serde(rename = "type")]
     pub kind: RecordType,
-    /// Who did it.
+    /// The actor.
     pub actor: String,
-    /// What happened, by type.
+    /// Details of the event, by type.
     pub data: Map<String, Value>,
-    /// Written without the log's lock, because whoever held it was stopped inside.
+    /// Written without the log's lock, because its holder was stopped while it held the lock.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unordered: bool,
 }
@@ -178,7 +234,8 @@ impl Record {
     /// Reads a line, without its newline.
     ///
     /// # Errors
-    /// It is not JSON, a member is missing or has the wrong kind of value.
+    ///
+    /// The line is not JSON, a member is missing or has the wrong type of value.
     pub fn parse(line: &[u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(line)
     }
@@ -196,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_are_the_seeds_or_namespaced() {
+    fn types_are_plain_or_namespaced() {
         for known in RecordType::SEED {
             assert_eq!(RecordType::new(known.as_str()), Ok(known));
         }

@@ -1,4 +1,4 @@
-//! The files of the log: their names, their order, and which come next.
+//! The files of the log: their names and their order.
 
 use std::fmt;
 
@@ -8,8 +8,8 @@ use crate::Result;
 use crate::durable::Dir;
 use crate::message::Timestamp;
 
-/// One file of the log: `session-YYYYMMDD-HHMMSS.ndjson` is the first of its session,
-/// `session-YYYYMMDD-HHMMSS.<n>.ndjson` the ones after it. Segments compare as they follow.
+/// One file of the log. `session-YYYYMMDD-HHMMSS.ndjson` is the first of its session;
+/// `session-YYYYMMDD-HHMMSS.<n>.ndjson` follow it. Segments compare in that order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Segment {
@@ -20,8 +20,8 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// The first segment of a session that begins now; later than `last`, even if the clock was
-    /// set back or a session has begun within the same second. `None` at the end of time.
+    /// The first segment of a session that begins now. It is later than `last`, even if the clock
+    /// was set back or a session began in the same second. `None` at the end of time.
     pub(super) fn first_of_next_session(last: Option<&Self>, now: Timestamp) -> Option<Self> {
         let by_clock = Self { stamp: now.compact(), part: 0 };
         let free = match last {
@@ -48,18 +48,18 @@ impl Segment {
             Some((stamp, digits)) => (stamp, digits.parse().ok()?),
         };
         begin_of(stamp)?;
-        // The one way to write it, so that no two names are the same segment.
+        // Only one spelling is valid, so that no two names denote the same segment.
         let segment = Self { stamp: stamp.to_owned(), part };
         (segment.to_string() == file_name).then_some(segment)
     }
 
-    /// `YYYYMMDD-HHMMSS`: when its session began, UTC.
+    /// Start of its session as `YYYYMMDD-HHMMSS`, UTC.
     #[must_use]
     pub fn session_stamp(&self) -> &str {
         &self.stamp
     }
 
-    /// `session-YYYYMMDD-HHMMSS`: the session it belongs to.
+    /// Its session as `session-YYYYMMDD-HHMMSS`.
     #[must_use]
     pub fn session_id(&self) -> String {
         format!("session-{}", self.stamp)
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_session_is_later_whatever_the_clock_says() {
+    fn the_next_session_is_later_for_every_clock() {
         let now: Timestamp = "2026-11-21T22:59:59.900Z".parse().unwrap();
         let first = Segment::first_of_next_session(None, now).unwrap();
         assert_eq!(first.to_string(), "session-20261121-225959.ndjson");

@@ -1,4 +1,4 @@
-//! The story of one thing: every record that names it, or a message about it.
+//! The story of one object: every record that names it, or a message about it.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,26 +10,27 @@ use super::mentions::Mentions;
 use super::reader::read_mentioning;
 use crate::{Error, Result};
 
-/// The fields in which a message says what it is about.
+/// The fields in which a message names its subject.
 const ABOUT: [&str; 3] = ["task_id", "request_id", "correlation_id"];
 
-/// What the log tells of one message, task, step, request or agent.
+/// The log's records of one message, task, step, request or agent.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Story {
-    /// What it was asked of, and the ids of the messages about it.
+    /// The requested name, and the ids of the messages about it.
     pub names: BTreeSet<String>,
-    /// Every record that has one of the names anywhere in its data, in the order of the log.
+    /// Every record with one of the names anywhere in its data, in the order of the log.
     pub records: Vec<Record>,
-    /// How many lines were passed over because they are no records. Of those that mention none of the names
-    /// only both ends were looked at.
+    /// Number of lines skipped because they are not records. The reader checks only both ends of
+    /// lines that mention none of the names.
     pub bad_lines: u64,
-    /// Why reading ended early, if it did: the disk failed.
+    /// The error that ended reading early, if any.
     pub failure: Option<Error>,
 }
 
-/// Reads the log in `dir` for everything about `id`. A message is about a task, a request or another
-/// message if it says so when it is stored; its records belong to the story, too.
+/// Reads all records about `id` from the log in `dir`. A message belongs to a task, a request or
+/// another message if its stored record names it. Such a message's records belong to the story,
+/// too.
 ///
 /// ```
 /// use ensemble_core::event_log::{EventLog, Recorder as _, story};
@@ -51,8 +52,8 @@ pub fn story(dir: &Path, id: &str) -> Result<Story> {
     let messages = told.records.iter().filter(|record| is_about(&record.data, &asked));
     let ids = messages.filter_map(|record| Some(record.data.get("id")?.as_str()?.to_owned()));
     let names: BTreeSet<String> = ids.chain(asked.iter().cloned()).collect();
-    // What is told of a message may stand before that it is about this: who stores it and who sees it land
-    // write the log by themselves.
+    // A message's records may precede the record that names its subject, since the sender and the
+    // watcher write the log separately.
     if names == asked { Ok(told) } else { of_names(dir, names) }
 }
 
@@ -90,7 +91,7 @@ mod tests {
     use crate::event_log::{EventLog, Recorder as _};
 
     #[test]
-    fn messages_about_it_belong_to_the_story_and_no_others() {
+    fn a_story_has_exactly_the_messages_about_its_subject() {
         let home = tempfile::tempdir().unwrap();
         let log = EventLog::open(home.path()).unwrap();
         for (kind, data) in [
@@ -100,7 +101,7 @@ mod tests {
             ("message.settled", json!({ "id": "m2" })),
             ("message.settled", json!({ "id": "m1" })),
             ("batch.told", json!({ "summary": { "tasks": [{ "id": "T1" }] } })),
-            // The name in a sentence, or as a part of another name, is not the thing.
+            // The name in a sentence, or as a part of another name, is not a mention.
             ("message.dead", json!({ "id": "m3", "reason": "T1 is late" })),
             ("message.settled", json!({ "id": "m11" })),
         ] {
@@ -114,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_found_however_they_are_written_and_damage_is_counted() {
+    fn names_are_found_in_every_encoding_and_damage_is_counted() {
         let home = tempfile::tempdir().unwrap();
         let log = EventLog::open(home.path()).unwrap();
         for id in ["m1", "a \"quoted\" \u{7f} one", "grün/blau", "other"] {
@@ -122,7 +123,7 @@ mod tests {
         }
         let path = log.segment_path().unwrap();
         let content = std::fs::read_to_string(&path).unwrap();
-        // Another program writes the same line in another way.
+        // Another program may encode the same line differently.
         let line = content.lines().find(|line| line.contains("m1")).unwrap();
         let escaped = line.replace("\"m1\"", "\"\\u006d1\"");
         let torn = &line[..line.len() - 9];

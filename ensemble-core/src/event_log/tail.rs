@@ -1,5 +1,5 @@
-//! What a writer must know of the end of a segment before it appends: the last number, whether the
-//! last line is whole, and whether the log goes on elsewhere.
+//! Reads the end of a segment before a writer appends: the last number, whether the last line is
+//! complete, and the next segment, if any.
 
 use std::fs::File;
 use std::path::Path;
@@ -10,7 +10,7 @@ use super::record::{Record, RecordType};
 use super::segment::Segment;
 use crate::{Error, Result};
 
-/// How much of the end is read, in bytes: two of the longest lines.
+/// Bytes read from the end: two of the longest lines.
 const TAIL_BYTES: u64 = 2 * LINE_BYTES_MAX as u64;
 
 /// The end of a segment.
@@ -18,22 +18,22 @@ const TAIL_BYTES: u64 = 2 * LINE_BYTES_MAX as u64;
 pub(super) struct Tail {
     /// The number of the last ordered record; 0 if there is none.
     pub(super) seq: u64,
-    /// The last byte is not a newline: the next write must begin with one.
+    /// The last byte is not a newline, so the next write must begin with one.
     pub(super) is_torn: bool,
-    /// Where the log goes on, and who said so.
+    /// The next segment, and the actor that recorded it.
     pub(super) next: Option<(Segment, String)>,
-    /// All records that begin before this offset are in `seq` and `next`. A line begins here.
+    /// `seq` and `next` include all records that begin before this offset. A line begins here.
     known: u64,
 }
 
 impl Tail {
-    /// Of a segment of which nothing was read; numbers up to `seq` are used.
+    /// The tail of an unread segment; numbers up to `seq` are used.
     pub(super) fn starting_at(seq: u64) -> Self {
         Self { seq, ..Self::default() }
     }
 
-    /// The end of the segment now that it has `bytes` bytes. Only what is new is read, and of that
-    /// no more than [`TAIL_BYTES`], unless there is no ordered record in it.
+    /// The end of the segment at a size of `bytes`. Reads only new bytes, and at most
+    /// [`TAIL_BYTES`] of them, unless they hold no ordered record.
     pub(super) fn read_on(&self, file: &File, path: &Path, bytes: u64) -> Result<Self> {
         let known = if self.known <= bytes { self.known } else { 0 };
         let start = known.max(bytes.saturating_sub(TAIL_BYTES));
@@ -60,7 +60,7 @@ impl Tail {
         Ok(tail)
     }
 
-    /// After an own line of this number that ends at this offset.
+    /// The tail after our own line of this number, which ends at this offset.
     pub(super) fn advance_to(&mut self, seq: u64, end: u64) {
         self.seq = seq;
         self.is_torn = false;
@@ -80,7 +80,7 @@ impl Tail {
         Ok(())
     }
 
-    /// Numbers never go back, not even if somebody has put an older file in place.
+    /// Numbers never go back, even if a person has put an older file in place.
     fn take(&mut self, record: &Record) {
         self.seq = self.seq.max(record.seq);
         self.next = (record.kind == RecordType::LOG_CONTINUED)
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_ordered_number_is_found_behind_anything() {
+    fn the_last_ordered_number_is_found_behind_any_content() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("segment");
         let mut file = File::options().create(true).append(true).read(true).open(&path).unwrap();
@@ -121,7 +121,7 @@ mod tests {
             let bytes = file.metadata().unwrap().len();
             tail = tail.read_on(&file, &path, bytes).unwrap();
             assert_eq!((tail.seq, tail.is_torn), (seq, is_torn));
-            // Nothing learned step by step may differ from what a newcomer sees.
+            // An incremental update must equal a fresh read.
             let fresh = Tail::starting_at(3).read_on(&file, &path, bytes).unwrap();
             assert_eq!((fresh.seq, fresh.is_torn), (seq, is_torn));
         };

@@ -1,4 +1,4 @@
-//! The one way a line gets into the log.
+//! Appends lines to the log; no other module writes it.
 //!
 //! ```text
 //! lock log.lock             at most lock_patience, else go on without: an unordered record
@@ -11,10 +11,10 @@
 //! unlock
 //! ```
 //!
-//! A crash at any point leaves whole lines, at most one torn line at the end (which the next writer
-//! closes with a newline), and possibly a `log.continued` whose next file is not there yet (which
-//! the next writer makes). The lock, the segment and its numbers all hang on one open directory, so
-//! that a directory that was deleted and made anew is left behind as a whole.
+//! A crash at any point leaves whole lines and at most one torn line at the end. The next writer
+//! closes the torn line with a newline. A crash may also leave a `log.continued` whose next file is
+//! missing; the next writer makes it. The lock, the segment and its numbers all depend on one open
+//! directory. A writer therefore abandons a deleted and recreated directory as a whole.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -33,12 +33,12 @@ use crate::durable::{Dir, FileId, LockFile, Modes, stat_file, stat_path};
 use crate::env::{Clock as _, SystemClock};
 use crate::{Error, Result};
 
-/// How long to wait for the lock after [`LogOptions::lock_patience`] was in vain once, until it was had
-/// again: a stopped holder must not cost every record a second.
+/// Patience for the lock after [`LogOptions::lock_patience`] has elapsed once, until the lock is
+/// taken again. A stopped holder must not cost every record a second.
 const LOCK_PATIENCE_WHILE_STUCK: Duration = Duration::from_millis(5);
-/// How often an append begins anew because the directory vanished under it.
+/// Maximum retries of an append after the directory vanished.
 const VANISHED_TRIES: u32 = 64;
-/// How many segments a writer that has fallen behind follows at once.
+/// Maximum number of segments that a late writer follows at once.
 const FOLLOW_MAX: u32 = 1_000_000;
 
 /// Appends to the log at `path`, for one thread at a time.
@@ -48,29 +48,29 @@ pub(super) struct Writer {
     options: LogOptions,
     place: Option<Place>,
     current: Option<Current>,
-    /// The segment that was open when its file was found gone, and its last number.
+    /// The open segment whose file was found missing, and its last number.
     vanished: Option<(Segment, u64)>,
-    /// The last look at the log found none and began its first session.
+    /// The last check found no log and began its first session.
     has_begun_log: bool,
     lock_is_stuck: bool,
     buffer: String,
 }
 
-/// The log's directory, as it was found at its path.
+/// The log's directory as opened at its path.
 #[derive(Debug)]
 struct Place {
     dir: Dir,
     lock: LockFile,
 }
 
-/// The segment that is being written.
+/// The segment being written.
 #[derive(Debug)]
 struct Current {
     segment: Segment,
     file: File,
     path: PathBuf,
     id: FileId,
-    /// Its size when its end was read or the last line was written.
+    /// Its size after the last read of its end or the last written line.
     bytes: u64,
     tail: Tail,
 }
@@ -89,7 +89,7 @@ impl Writer {
         }
     }
 
-    /// The segment that was written last.
+    /// The segment of the last write.
     pub(super) fn segment(&self) -> Option<&Segment> {
         self.current.as_ref().map(|current| &current.segment)
     }
@@ -126,8 +126,8 @@ impl Writer {
         })
     }
 
-    /// Does something once the end of the log is open and known: under the lock, or without it if
-    /// it could not be had, and then the action is told why.
+    /// Runs an action with the end of the log open and known. The action runs under the lock, or
+    /// without it and with the reason why.
     fn at_the_end<T>(
         &mut self,
         actor: &str,
@@ -147,7 +147,7 @@ impl Writer {
             let result = self.catch_up(&place, actor).and_then(|()| action(self, &place, locked));
             drop(lock);
             match result {
-                // Opened, locked and found gone: look at the path again.
+                // The directory was opened, locked and found missing: open the path again.
                 Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => {}
                 other => {
                     self.place = Some(place);
@@ -163,7 +163,7 @@ impl Writer {
         if self.lock_is_stuck { patience.min(LOCK_PATIENCE_WHILE_STUCK) } else { patience }
     }
 
-    /// Opens the segment in which the log goes on and learns its end.
+    /// Opens the segment in which the log continues and reads its end.
     fn catch_up(&mut self, place: &Place, actor: &str) -> Result<()> {
         self.has_begun_log = false;
         for _ in 0..FOLLOW_MAX {
@@ -175,7 +175,7 @@ impl Writer {
             }
             let current = self.current()?;
             match &current.tail.next {
-                // A next that does not come later would lead in circles.
+                // A next segment that is not later would lead in circles.
                 Some((next, actor)) if *next > current.segment => {
                     let (next, actor) = (next.clone(), actor.clone());
                     let seq = if next.is_first() { 0 } else { current.tail.seq };
@@ -187,7 +187,7 @@ impl Writer {
         Err(Error::malformed(&self.path, "log", "has too many segments to follow"))
     }
 
-    /// Whether the path still leads to the open segment; if it does, its end is known after this.
+    /// Whether the path still leads to the open segment; if so, its end is known after this call.
     fn check_current(&mut self) -> Result<bool> {
         let Some(current) = &mut self.current else { return Ok(false) };
         let Some(stat) = stat_path(&current.path)?.filter(|stat| stat.id == current.id) else {
@@ -200,10 +200,10 @@ impl Writer {
         Ok(true)
     }
 
-    /// Opens the newest segment with content; without any, the newest, or the one that vanished, or
-    /// the first of the log.
+    /// Opens the newest segment with content. Without one, opens the newest, or the one that
+    /// vanished, or the first of the log.
     fn open_newest(&mut self, place: &Place, actor: &str) -> Result<()> {
-        // Something else may be at the path by now, or nothing.
+        // Another file may be at the path by now, or none.
         place.check(&self.path)?;
         let mut newest = None;
         for segment in segment::list(&place.dir)?.into_iter().rev() {
@@ -228,8 +228,8 @@ impl Writer {
         }
     }
 
-    /// Opens a segment in which numbers up to `seq` are used. An empty one begins with a record
-    /// that says why it is.
+    /// Opens a segment in which numbers up to `seq` are used. An empty segment begins with a record
+    /// that names the reason for it.
     fn open(&mut self, place: &Place, segment: Segment, seq: u64, actor: &str) -> Result<()> {
         let is_same = |gone: &Segment| gone.session_stamp() == segment.session_stamp();
         let lost =
@@ -239,7 +239,7 @@ impl Writer {
         let file = place.dir.open_append(&name, Modes::default())?;
         let stat = stat_file(&file, &path)?;
         let tail = Tail::starting_at(seq.max(lost)).read_on(&file, &path, stat.bytes)?;
-        // So that a log whose older files were moved away is known from one that begins here.
+        // This distinguishes a log whose older files were moved away from one that begins here.
         let before = self.current.as_ref().map(|before| before.segment.clone());
         let started = match before.filter(|before| *before < segment) {
             Some(before) => json!({ "after": before.to_string() }),
@@ -270,7 +270,7 @@ impl Writer {
         self.current.as_ref().is_some_and(|current| current.bytes >= self.options.segment_bytes_max)
     }
 
-    /// Says that the log goes on in `next`. Only under the lock: it is the last ordered record.
+    /// Records that the log continues in `next`. Requires the lock: it is the last ordered record.
     fn continue_in(&mut self, next: &Segment, actor: &str) -> Result<()> {
         let data = json!({ "next": next.to_string() });
         self.write(&Body::new(RecordType::LOG_CONTINUED, actor, data), true)?;
@@ -294,8 +294,8 @@ impl Writer {
         body.write(buffer, &LinePlace { timestamp, session, seq, ordered: is_locked });
         write_once(&current.file, buffer.as_bytes())
             .map_err(|e| Error::io("append to", &current.path, e))?;
-        // Without the lock nobody knows where the line stands: the end is read anew next time, and
-        // so it is after a failure.
+        // Without the lock the line's position is unknown, so the next write reads the end again.
+        // It does so after a failure, too.
         if is_locked {
             current.bytes += buffer.len() as u64;
             current.tail.advance_to(seq, current.bytes);
@@ -304,7 +304,8 @@ impl Writer {
     }
 }
 
-/// One write(2). What does not fit stays torn: a second write could land behind another's line.
+/// Makes one write(2). An incomplete line stays torn: a second write could land behind another
+/// process's line.
 fn write_once(mut file: &File, line: &[u8]) -> io::Result<()> {
     loop {
         match file.write(line) {
@@ -316,8 +317,8 @@ fn write_once(mut file: &File, line: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Whether a directory went away between two looks at it. One that was there when it should be made
-/// and gone when it was looked at is told as "already exists".
+/// Whether a directory vanished between two checks. If it existed at `mkdir` and was gone at the
+/// check, the error is "already exists".
 fn has_vanished(error: &Error) -> bool {
     matches!(error.io_kind(), Some(io::ErrorKind::NotFound | io::ErrorKind::AlreadyExists))
 }
@@ -345,7 +346,7 @@ impl Place {
         Ok(Self { dir, lock })
     }
 
-    /// Checks that the path still leads to this directory and that its lock is the one at hand.
+    /// Checks that the path still leads to this directory and to the open lock.
     fn check(&self, path: &Path) -> Result<()> {
         let is_here =
             stat_path(path)?.is_some_and(|stat| self.dir.id().is_ok_and(|id| id == stat.id));
@@ -364,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_that_comes_and_goes_is_opened_all_the_same() {
+    fn a_directory_that_comes_and_goes_is_still_opened() {
         let home = tempfile::tempdir().unwrap();
         let (path, away) = (home.path().join("logs"), home.path().join("away"));
         let is_done = AtomicBool::new(false);
@@ -382,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_in_the_place_of_the_directory_is_an_error() {
+    fn a_file_in_place_of_the_directory_is_an_error() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("logs");
         std::fs::write(&path, b"mine").unwrap();

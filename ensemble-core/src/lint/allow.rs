@@ -1,30 +1,31 @@
 //! Suppressions: `ensemble-lint: allow WORD-OR-RULE: the reason`.
 //!
-//! On a line of text it is for that line; alone on its line (a comment), also for the next one; with
-//! `allow-file`, or for a rule about what is missing, for the whole document. Without a reason it
+//! On a line of text a suppression applies to that line. Alone on its line (a comment) it also
+//! applies to the next one. With `allow-file`, or for a rule about missing facts, it applies to the
+//! whole document. Without a reason it suppresses nothing and is a finding itself.
 //! suppresses nothing and is a finding itself.
 
 use super::finding::{Finding, Rule};
 
-/// What a suppression begins with.
+/// Prefix of a suppression.
 pub(super) const DIRECTIVE: &str = "ensemble-lint:";
-/// How long a reason has to be, in characters.
+/// Shortest reason, in characters.
 const REASON_CHARS_MIN: usize = 4;
 
 /// A suppression.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Allowed {
-    /// Its line, from 1.
+    /// Line of the suppression, starting at 1.
     pub(super) line: u64,
     is_alone: bool,
     is_for_file: bool,
     what: Vec<String>,
-    /// What is wrong with it.
+    /// Problem of the suppression, if it is invalid.
     wrong: Option<&'static str>,
 }
 
 impl Allowed {
-    /// Reads what stands behind [`DIRECTIVE`].
+    /// Parses the text behind [`DIRECTIVE`].
     pub(super) fn parse(rest: &str, line: u64, is_alone: bool) -> Self {
         let rest = rest.trim().trim_end_matches("-->").trim_end_matches("*/").trim();
         let verb = rest.split_whitespace().next().unwrap_or_default();
@@ -35,7 +36,7 @@ impl Allowed {
             return allowed;
         }
         let rest = rest[verb.len()..].trim_start();
-        // A reason stands behind the first colon, ASCII or full width.
+        // The reason follows the first colon, ASCII or full width.
         let (what, reason) = rest.split_once([':', '：']).unwrap_or((rest, ""));
         let names = what.split([',', '、']).map(|name| name.trim().to_lowercase());
         allowed.what = names.filter(|name| !name.is_empty()).collect();
@@ -60,7 +61,7 @@ impl Allowed {
     }
 }
 
-/// Rules about a document as a whole.
+/// Whether a rule is about the document as a whole.
 const fn is_of_file(rule: Rule) -> bool {
     match rule {
         Rule::MissingWho | Rule::MissingCount | Rule::MissingShare | Rule::MissingWhere => true,
@@ -68,12 +69,12 @@ const fn is_of_file(rule: Rule) -> bool {
     }
 }
 
-/// Takes away what is suppressed, and tells of suppressions that are none.
+/// Removes suppressed findings, and adds a finding for each invalid suppression.
 pub(super) fn apply(findings: &mut Vec<Finding>, allowed: &[Allowed]) {
     if allowed.is_empty() {
         return;
     }
-    // One pass, however many there are of both: lines are looked up, not searched.
+    // Index the lines, so that one pass suffices for any number of findings and suppressions.
     let mut of_line: std::collections::HashMap<u64, Vec<&Allowed>> = Default::default();
     let mut of_file = Vec::new();
     for one in allowed {
@@ -108,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reason_is_needed() {
+    fn suppressions_need_a_reason() {
         let wrong = |text: &str| Allowed::parse(text, 1, true).wrong;
         assert_eq!(wrong(" allow some: quoted from the ticket"), None);
         assert_eq!(wrong(" allow 一部、多発：議事録の引用 -->"), None);

@@ -1,11 +1,11 @@
-//! Where a word begins and ends, in each language, and whether it is a word there at all.
+//! Word boundaries in each language, and whether a match is a word there.
 
 use super::words::Guard;
 
-/// How far around a word its sentence or its token is looked at, in characters.
+/// How much text around a word is searched for its sentence or token, in characters.
 pub(super) const NEIGHBOURHOOD: usize = 300;
 
-/// Whether a banned word stands there as a word of its language.
+/// Whether a match is a separate word in its language.
 pub(super) fn is_word(text: &str, start: usize, end: usize, guard: Guard) -> bool {
     let before = text[..start].chars().next_back();
     let after = text[end..].chars().next();
@@ -33,7 +33,7 @@ fn before_word(text: &str, start: usize) -> Option<char> {
     text[..start].trim_end_matches(' ').chars().next_back()
 }
 
-/// Letters and digits that would make a longer word; Chinese and Japanese have no such thing.
+/// Whether a character continues a Latin word. Chinese and Japanese have no such boundary.
 fn is_latin(c: char) -> bool {
     c == '_' || (c.is_alphanumeric() && !is_cjk(c))
 }
@@ -47,7 +47,7 @@ pub(super) const fn is_kana(c: char) -> bool {
     matches!(c, '\u{3041}'..='\u{309f}' | '\u{30a1}'..='\u{30ff}' | '\u{ff66}'..='\u{ff9f}')
 }
 
-/// Whether the word is a piece of a path, an option, a compound or a name in a program.
+/// Whether the match is part of a path, an option, a compound or an identifier.
 fn is_in_token(text: &str, start: usize, end: usize) -> bool {
     let before = text[..start].chars().next_back();
     let mut after = text[end..].chars();
@@ -59,7 +59,7 @@ fn is_in_token(text: &str, start: usize, end: usize) -> bool {
     if matches!(next, Some('-' | '.' | '@' | '=' | ':' | '(' | '\\')) && goes_on {
         return true;
     }
-    // A path has more than one slash, or a dot or a digit in it: and/or is none.
+    // A path has several slashes, a dot or a digit, so `and/or` is not a path.
     if before != Some('/') && next != Some('/') {
         return false;
     }
@@ -69,7 +69,7 @@ fn is_in_token(text: &str, start: usize, end: usize) -> bool {
     token.matches('/').count() > 1 || token.contains(['.', '_', '~']) || token.starts_with('/')
 }
 
-/// Where the token ends that reaches over this place.
+/// End of the token that covers this position.
 pub(super) fn token_end(text: &str, from: usize) -> usize {
     let rest = text[from..].char_indices().take(NEIGHBOURHOOD * 8);
     let inside =
@@ -77,7 +77,7 @@ pub(super) fn token_end(text: &str, from: usize) -> usize {
     inside.last().map_or(from, |(at, c)| from + at + c.len_utf8())
 }
 
-/// Number words, as hedges stand before them.
+/// Number words that may follow a hedge.
 const NUMBER_WORDS: [&str; 20] = [
     "half",
     "two",

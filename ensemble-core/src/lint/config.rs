@@ -1,4 +1,4 @@
-//! `lint` in `ensemble.yaml`.
+//! The section `lint` of `ensemble.yaml`.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,63 +6,64 @@ use super::facts::Fact;
 use super::scan::Options;
 use super::words::Language;
 
-/// What becomes of a report with findings.
+/// How reports with findings are handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Nothing is looked at.
+    /// Reports are not checked.
     Off,
-    /// It is delivered; the findings are recorded, and its author is told.
+    /// Reports are delivered; the findings are recorded, and the author is notified.
     #[default]
     Warn,
-    /// It is set aside; its author is told.
+    /// Reports are rejected; the author is notified.
     Refuse,
 }
 
-/// A banned word of one's own.
+/// A banned word that the project adds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct OwnWord {
-    /// The word, or several.
+    /// The word, or several words.
     pub word: String,
-    /// What to say instead, for example.
+    /// An example of a better wording.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instead: Option<String>,
-    /// Its language, if it is banned only there: a Chinese word that is harmless in Japanese.
+    /// Its language, if it is banned only there: for example a Chinese word that is harmless in
+    /// Japanese.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub language: Option<Language>,
 }
 
-/// What is checked in this project. What is not set is as usual.
+/// Checks in this project. Unset fields have their defaults.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct LintConfig {
-    /// What becomes of a report with findings when it lands: `off`, `warn` (default) or `refuse`.
+    /// How an arriving report with findings is handled: `off`, `warn` (default) or `refuse`.
     pub mode: Option<Mode>,
-    /// What a report has to say (default: who, count, share, where).
+    /// Facts that a report must state (default: who, count, share, where).
     pub require: Option<Vec<Fact>>,
-    /// The languages whose words are banned (default: all three).
+    /// Languages whose words are banned (default: all three).
     pub languages: Option<Vec<Language>>,
-    /// Words that are banned besides.
+    /// Additional banned words.
     pub words: Vec<OwnWord>,
-    /// Built-in words that are not banned here.
+    /// Built-in words that are allowed here.
     pub allow: Vec<String>,
-    /// Names of agents, besides `worker-1`, `conductor` and the like.
+    /// Names of agents, in addition to `worker-1`, `conductor` and similar ones.
     pub names: Vec<String>,
 }
 
 impl LintConfig {
-    /// What becomes of a report with findings.
+    /// How reports with findings are handled.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.mode.unwrap_or_default()
     }
 
-    /// The options of a linter, with places looked for below `root`.
+    /// Options of a linter that looks up places below `root`.
     #[must_use]
     pub fn options(&self, root: Option<std::path::PathBuf>) -> Options {
         let usual = Options::default();
@@ -76,7 +77,7 @@ impl LintConfig {
         }
     }
 
-    /// This, and where it says nothing, `fallback`.
+    /// These settings, with unset fields from `fallback`.
     #[must_use]
     pub fn or(self, fallback: Self) -> Self {
         Self {

@@ -1,4 +1,4 @@
-//! Checking a file: what it is, which of its text is prose, and where that stands.
+//! Checks a file: its format, the prose in it, and the positions of findings.
 
 use std::path::Path;
 
@@ -9,11 +9,11 @@ use super::places::Places;
 use super::scan::Linter;
 use crate::contract::{self, Kind, Node, Value};
 
-/// The largest file that is checked, in bytes.
+/// Largest file that is checked, in bytes.
 pub const FILE_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// How far a value's text may begin behind its place, besides its own length, in bytes.
+/// How far behind its position a value's text may begin, beyond its own length, in bytes.
 const WINDOW_BYTES: usize = 256;
-/// Fields whose text is not the writer's own prose: names, places, and what programs have said.
+/// Fields whose text is not the writer's prose: names, places, and output of programs.
 const NOT_PROSE: [&str; 38] = [
     "id",
     "task_id",
@@ -55,19 +55,19 @@ const NOT_PROSE: [&str; 38] = [
     "test_results",
 ];
 
-/// What a text is.
+/// Shape of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Prose: Markdown, a message, anything that is not below.
+    /// Prose: Markdown, a message, or any other text.
     Text,
-    /// Prose that has to say what a report has to say.
+    /// Prose that must state the facts of a report.
     ReportText,
-    /// YAML or JSON: its texts are prose. With a contract it must keep it.
+    /// YAML or JSON, whose texts are prose. With a contract the document must obey it.
     Fields(Option<Kind>),
 }
 
 impl Shape {
-    /// By a file's name.
+    /// The shape of a file, from its name.
     #[must_use]
     pub fn of(path: &Path) -> Self {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned());
@@ -79,13 +79,13 @@ impl Shape {
     }
 }
 
-/// A file that was checked.
+/// Result of checking a file.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[non_exhaustive]
 pub struct Linted {
-    /// Its path, as it was named.
+    /// Path as the caller gave it.
     pub file: String,
-    /// What was found, in the order of the text.
+    /// Findings in the order of the text.
     pub findings: Vec<Finding>,
 }
 
@@ -201,7 +201,7 @@ impl Linter {
         findings
     }
 
-    /// What a document under this contract has to say.
+    /// Facts that a document under this contract must state.
     fn required_of(&self, kind: Option<Kind>) -> Vec<Fact> {
         let wanted: &[Fact] = match kind {
             Some(Kind::Report) => &Fact::ALL,
@@ -270,7 +270,7 @@ fn missing(fact: Fact) -> Finding {
     Finding::of_file(fact.rule(), fact.message(), fact.instead())
 }
 
-/// What a document's fields have said so far.
+/// Facts that a document's fields have stated so far.
 #[derive(Default)]
 struct Said {
     findings: Vec<Finding>,
@@ -321,7 +321,7 @@ fn directives(text: &str) -> Vec<Allowed> {
     found.collect()
 }
 
-/// Where lines begin.
+/// Offsets at which lines begin.
 struct LineIndex<'t> {
     text: &'t str,
     starts: Vec<usize>,
@@ -333,13 +333,13 @@ impl<'t> LineIndex<'t> {
         Self { text, starts: std::iter::once(0).chain(after).collect() }
     }
 
-    /// Moves findings within a value to where they stand in the document: each is searched for from
-    /// the one before it on, since a value may be escaped, folded or indented there.
+    /// Moves findings within a value to their positions in the document. Each finding is searched
+    /// from the previous one on, because the value may be escaped, folded or indented there.
     fn place(&self, node: &Node, findings: &mut [Finding]) {
         let index = usize::try_from(node.line.max(1) - 1).unwrap_or(usize::MAX);
         let Some(&start) = self.starts.get(index) else { return };
         let Value::Text(value) = &node.value else { return };
-        // Escapes make a value longer, at most sixfold; beyond it, nothing of it can stand.
+        // Escapes lengthen a value at most sixfold, so the text cannot be further away.
         let end = start + value.len() * 6 + WINDOW_BYTES;
         let end = (end..self.text.len()).find(|at| self.text.is_char_boundary(*at));
         let (mut from, end, mut is_lost) = (start, end.unwrap_or(self.text.len()), false);
@@ -354,7 +354,7 @@ impl<'t> LineIndex<'t> {
                     finding.column = self.text[line_start..at].chars().count() as u64 + 1;
                     from = at + finding.text.len();
                 }
-                // Written with escapes: where the value begins.
+                // The text is escaped there: use the value's beginning.
                 _ => {
                     is_lost = true;
                     (finding.line, finding.column) = (node.line.max(1), node.column.max(1));

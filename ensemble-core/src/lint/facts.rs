@@ -1,11 +1,11 @@
-//! What a report has to say: who, how many, what share, where.
+//! Facts that a report must state: agent, count, share and place.
 
 use serde::{Deserialize, Serialize};
 
 use super::boundary::is_cjk;
 use super::finding::Rule;
 
-/// A piece of required information.
+/// A required fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -21,7 +21,7 @@ pub enum Fact {
 }
 
 impl Fact {
-    /// All of them.
+    /// All facts.
     pub const ALL: [Self; 4] = [Self::Who, Self::Count, Self::Share, Self::Where];
 
     pub(super) const fn rule(self) -> Rule {
@@ -55,22 +55,22 @@ impl Fact {
 /// Roles that are names by themselves.
 const ROLES: [&str; 8] =
     ["conductor", "dispatch", "dispatcher", "reviewer", "coder", "planner", "worker", "learner"];
-/// Numbers in words.
+/// Number words.
 const NUMBERS: [&str; 15] = [
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten",
     "eleven", "twelve", "none", "both",
 ];
-/// What is counted with Chinese numerals.
+/// Chinese counter words.
 const COUNTERS: &str = "件回個个人行箇本次条項项処处点";
 const NUMERALS: &str = "〇零一二两三四五六七八九十百千万";
 
-/// Whether a text names somebody.
-pub(super) fn names_somebody(text: &str, names: &[String]) -> bool {
+/// Whether a text names an agent.
+pub(super) fn names_agent(text: &str, names: &[String]) -> bool {
     let is_name = |token: &str| {
         let lower = token.to_lowercase();
         let stem = lower.trim_end_matches(|c: char| c.is_ascii_digit());
         let role = stem.trim_end_matches(['-', '_']);
-        // A role with a number, or one of those of which there is one.
+        // A role with a number, or a role that only one agent has.
         ROLES.contains(&role) && (stem.len() < lower.len() || role != "worker")
             || names.iter().any(|name| name.eq_ignore_ascii_case(token))
     };
@@ -79,8 +79,8 @@ pub(super) fn names_somebody(text: &str, names: &[String]) -> bool {
         || text.contains("ワーカー") && text.contains(|c: char| c.is_ascii_digit())
 }
 
-/// Whether a text has a number that counts something: not one of a name, a line, a version or a
-/// percentage.
+/// Whether a text has a number that counts something. Numbers in names, lines, versions and
+/// percentages do not count.
 pub(super) fn has_count(text: &str) -> bool {
     let mut before = ' ';
     let mut chars = text.char_indices().peekable();
@@ -105,7 +105,7 @@ pub(super) fn has_count(text: &str) -> bool {
     text.split(|c| !is_part(c)).any(|token| NUMBERS.iter().any(|n| n.eq_ignore_ascii_case(token)))
 }
 
-/// Whether a word of two letters or more follows, as in `12 tests`; `12a` is a name.
+/// Whether a word of at least two letters follows, as in `12 tests`; `12a` is a name.
 fn is_word_after(after: &str) -> bool {
     let length = after.bytes().take_while(u8::is_ascii_alphabetic).count();
     length >= 2 && !after.starts_with("percent")
@@ -132,30 +132,30 @@ pub(super) fn has_share(text: &str) -> bool {
 /// A place that a text names: a path and its lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place<'t> {
-    /// Where it stands in the text, in bytes.
+    /// Offset in the text, in bytes.
     pub(super) at: usize,
-    /// How it stands there.
+    /// The place as written.
     pub(super) text: &'t str,
     pub(super) path: &'t str,
     /// The first and the last line.
     pub(super) lines: (u64, u64),
 }
 
-/// The most places that are looked for in one text.
+/// Most places that are searched in one text.
 const PLACES_MAX: usize = 1_000;
-/// The longest path, in bytes.
+/// Longest path, in bytes.
 const PATH_BYTES_MAX: usize = 512;
-/// Endings by which a name without a slash is a file and not a machine.
+/// Endings that mark a name without a slash as a file rather than a host.
 const ENDINGS: [&str; 44] = [
     "rs", "py", "js", "ts", "jsx", "tsx", "go", "c", "h", "cc", "cpp", "hpp", "java", "kt", "rb",
     "php", "cs", "swift", "scala", "lua", "pl", "sh", "bash", "zsh", "sql", "md", "txt", "rst",
     "yaml", "yml", "json", "toml", "ini", "cfg", "xml", "html", "css", "scss", "vue", "proto",
     "lock", "log", "zig", "ex",
 ];
-/// Files without an ending.
+/// File names without an ending.
 const BARE: [&str; 5] = ["Makefile", "Dockerfile", "README", "LICENSE", "Justfile"];
-/// What may stand between a path and its lines: `src/a.py の 45-52行目`, `src/a.py 第45行`,
-/// `src/a.py line 45`, `src/a.py#L45`.
+/// Texts between a path and its lines: `src/a.py の 45-52行目`, `src/a.py 第45行`, `src/a.py line 45`,
+/// `src/a.py#L45`.
 const JOINTS: [&str; 8] = [":", "#L", "の", "第", ", line", ", lines", "line", "lines"];
 
 /// The places that a text names.
@@ -190,14 +190,14 @@ fn is_path(path: &str) -> bool {
         || path.contains('/') && name.contains(|c: char| c.is_ascii_alphabetic())
 }
 
-/// The lines that are named directly behind a path, and where that ends.
+/// The lines that follow a path directly, and the end of that text.
 fn lines_behind(text: &str) -> Option<((u64, u64), usize)> {
     let mut rest = text.trim_start_matches(['`', ' ']);
     let joint = JOINTS.iter().filter(|joint| rest.starts_with(**joint)).max_by_key(|j| j.len())?;
     rest = rest[joint.len()..].trim_start_matches([' ', 'L']);
     rest = rest.strip_prefix('第').unwrap_or(rest).trim_start();
     let (first, after) = number(rest)?;
-    // 12.5 is no line, and 10:30 after a path is still line 10.
+    // 12.5 is not a line, and 10:30 after a path is line 10.
     if after.starts_with('.') && after[1..].starts_with(|c: char| c.is_ascii_digit()) {
         return None;
     }
@@ -211,10 +211,10 @@ fn number(text: &str) -> Option<(u64, &str)> {
     Some((text[..length].parse().ok()?, &text[length..]))
 }
 
-/// Whether a text says this.
+/// Whether a text states this fact.
 pub(super) fn says(fact: Fact, text: &str, names: &[String]) -> bool {
     match fact {
-        Fact::Who => names_somebody(text, names),
+        Fact::Who => names_agent(text, names),
         Fact::Count => has_count(text),
         Fact::Share => has_share(text),
         Fact::Where => !places(text).is_empty(),
@@ -228,18 +228,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_is_a_name_and_not_a_role_of_many() {
+    fn a_name_identifies_an_agent_but_a_shared_role_does_not() {
         for text in ["Worker-1 has failed", "by conductor", "worker_2.", "ワーカー3が完了"] {
-            assert!(names_somebody(text, &[]), "{text}");
+            assert!(names_agent(text, &[]), "{text}");
         }
-        for text in ["a worker has failed", "workers", "worker-", "", "somebody"] {
-            assert!(!names_somebody(text, &[]), "{text}");
+        for text in ["a worker has failed", "workers", "worker-", "", "a person"] {
+            assert!(!names_agent(text, &[]), "{text}");
         }
-        assert!(names_somebody("done by alice.", &["Alice".to_owned()]));
+        assert!(names_agent("done by alice.", &["Alice".to_owned()]));
     }
 
     #[test]
-    fn a_count_counts_and_is_not_a_name_a_line_or_a_share() {
+    fn numbers_in_names_lines_and_shares_are_not_counts() {
         for text in [
             "12 tests pass",
             "3件を修正",
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_a_percentage() {
+    fn percentages_are_shares() {
         for text in
             ["87% pass", "87 %", "全体の８０と80％", "12.5 percent", "80パーセント", "百分之八十"]
         {
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_a_path_with_a_line_in_every_way_it_is_written() {
+    fn places_are_found_in_every_notation() {
         let one = |text: &str| places(text).first().map(|p| (p.path.to_owned(), p.lines));
         let expected = Some(("src/api/auth.py".to_owned(), (45, 52)));
         for text in [

@@ -1,4 +1,4 @@
-//! What a check has found, and where.
+//! Findings of a check, with their positions.
 
 use std::fmt;
 
@@ -10,24 +10,24 @@ use serde::{Deserialize, Serialize};
 pub enum Rule {
     /// A banned word.
     VagueWord,
-    /// Nobody is named.
+    /// No agent is named.
     MissingWho,
-    /// There is no number.
+    /// No count is given.
     MissingCount,
-    /// There is no percentage.
+    /// No percentage is given.
     MissingShare,
-    /// There is no `path:line`.
+    /// No `path:line` is given.
     MissingWhere,
     /// A `path:line` that does not exist.
     BadWhere,
-    /// A report that cannot be read as one.
+    /// A report that violates its contract.
     Contract,
-    /// A suppression without a reason, or of no rule.
+    /// A suppression without a reason or without a rule.
     BadAllow,
 }
 
 impl Rule {
-    /// All of them.
+    /// All rules.
     pub const ALL: [Self; 8] = [
         Self::VagueWord,
         Self::MissingWho,
@@ -39,7 +39,7 @@ impl Rule {
         Self::BadAllow,
     ];
 
-    /// Its name, as suppressions and outputs have it.
+    /// The rule's name in suppressions and outputs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -54,7 +54,7 @@ impl Rule {
         }
     }
 
-    /// What it is for, in a sentence.
+    /// Purpose of the rule, in a sentence.
     #[must_use]
     pub const fn about(self) -> &'static str {
         match self {
@@ -76,25 +76,25 @@ impl fmt::Display for Rule {
     }
 }
 
-/// One thing that is to be changed.
+/// One finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Finding {
-    /// Which rule.
+    /// The rule.
     pub rule: Rule,
-    /// The line, from 1.
+    /// Line, starting at 1.
     pub line: u64,
-    /// The column in characters, from 1.
+    /// Column in characters, starting at 1.
     pub column: u64,
-    /// The column behind it.
+    /// Column after the end.
     pub end_column: u64,
-    /// What stands there; empty if something is missing.
+    /// The text found there; empty if something is missing.
     pub text: String,
-    /// What is wrong.
+    /// Description of the problem.
     pub message: String,
-    /// How to say it.
+    /// Suggested correction.
     pub instead: String,
-    /// Where it begins in the text, in bytes.
+    /// Offset in the text, in bytes.
     #[serde(skip)]
     pub(super) at: usize,
 }

@@ -1,22 +1,22 @@
-//! Reports that people can trust: no vague words, and who, how many, what share and where
-//! (seed 002, the rule against vague expressions).
+//! Checks reports for vague words and missing facts: agent, count, share and place (seed 002, the
+//! rule against vague expressions).
 //!
 //! ```text
 //! rule            finds
 //! vague-word      a banned word: some, about 30, 一部, 大约 …
-//! missing-who     a report that names nobody
+//! missing-who     a report that names no agent
 //! missing-count   … that has no number
 //! missing-share   … that has no percentage
 //! missing-where   … that has no path:line
 //! bad-where       a path:line that does not exist
-//! contract        a report that cannot be read as one
-//! bad-allow       a suppression without a reason, or of no rule
+//! contract        a report that violates its contract
+//! bad-allow       a suppression without a reason or without a rule
 //! ```
 //!
-//! Text is read once: one automaton finds banned words of all languages together with quotation marks,
-//! code marks and line ends. Words in quotation marks, in code, in block quotes, in paths and in
-//! addresses are not the writer's own and are passed over. The time is linear in the text, whatever
-//! it says.
+//! Text is read once: one automaton finds banned words of all languages together with quotation
+//! marks, code marks and line ends. Words in quotation marks, code, block quotes, paths and
+//! addresses are not the writer's own and are ignored. The time is linear in the length of any
+//! text.
 //!
 //! ```
 //! use ensemble_core::lint::{Linter, Options};

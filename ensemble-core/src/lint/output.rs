@@ -1,4 +1,4 @@
-//! Findings for people, for programs, for code hosts.
+//! Output of findings for people, programs and code hosts.
 
 use std::fmt::Write as _;
 
@@ -8,13 +8,13 @@ use super::config::Mode;
 use super::document::Linted;
 use super::finding::{Finding, Rule};
 
-/// How findings are written.
+/// Output format of findings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// A line for each, with what to say instead.
+    /// One line for each finding, with the correction.
     #[default]
     Text,
-    /// A JSON object a line.
+    /// One JSON object a line.
     Json,
     /// SARIF 2.1.0, one document.
     Sarif,
@@ -22,7 +22,7 @@ pub enum Format {
     Github,
 }
 
-/// Writes findings. In the mode `warn` they are warnings, else errors.
+/// Renders findings. In the mode `warn` they are warnings, else errors.
 #[must_use]
 pub fn render(linted: &[Linted], format: Format, mode: Mode) -> String {
     let level = match mode {
@@ -49,7 +49,7 @@ fn text(file: &str, finding: &Finding, level: &str) -> String {
     format!("{at}: {level}[{rule}]: {message}\n    {instead}\n")
 }
 
-/// A text in which nothing moves a terminal's cursor.
+/// Removes everything that moves a terminal's cursor.
 fn one_line(text: &str) -> String {
     let is_odd =
         |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -66,7 +66,7 @@ fn line(file: &str, finding: &Finding, level: &str) -> String {
     format!("{}\n", unmoved(&object.to_string()))
 }
 
-/// JSON may have DEL and the second set of control characters as they are; a terminal obeys them.
+/// Escapes DEL and C1 control characters: JSON allows them, but terminals act on them.
 fn unmoved(json: &str) -> String {
     json.chars().fold(String::with_capacity(json.len()), |mut text, c| {
         match c.is_control() && c != '\n' {
@@ -77,7 +77,7 @@ fn unmoved(json: &str) -> String {
     })
 }
 
-/// `::error file=…,line=…::message`, with what ends a property or a message escaped.
+/// `::error file=…,line=…::message`, with the delimiters of properties and messages escaped.
 fn annotation(file: &str, finding: &Finding, level: &str) -> String {
     let escaped = |text: &str| text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
     let message = |text: &str| one_line(&escaped(text));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn every_format_names_file_line_column_rule_and_remedy() {
+    fn every_format_has_file_line_column_rule_and_correction() {
         let text = render(&linted(), Format::Text, Mode::Refuse);
         assert!(
             text.starts_with("reports/a b,100%.md:2:1: error[vague-word]: `some` is vague\n"),
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_found_is_nothing_said_but_sarif_is_a_document_all_the_same() {
+    fn without_findings_only_sarif_has_output() {
         assert_eq!(render(&[], Format::Text, Mode::Refuse), "");
         assert!(render(&[], Format::Sarif, Mode::Refuse).contains("\"results\": []"));
     }

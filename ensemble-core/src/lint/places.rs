@@ -1,4 +1,4 @@
-//! Looking whether a place that a report names exists: a regular file below the project's root, with
+//! Checks whether a place that a report names exists: a regular file below the project's root with
 //! that many lines.
 
 use std::collections::HashMap;
@@ -7,20 +7,20 @@ use std::path::{Component, Path};
 
 use crate::durable::Dir;
 
-/// The largest file whose lines are counted, in bytes; larger ones are believed.
+/// Largest file whose lines are counted, in bytes; larger ones are assumed to have the line.
 const COUNTED_BYTES_MAX: u64 = 16 * 1024 * 1024;
-/// How many files are looked at for one report.
+/// Most files that are checked for one report.
 const FILES_MAX: usize = 200;
 const CHUNK_BYTES: usize = 64 * 1024;
 
-/// The files that were looked at.
+/// Files that were checked.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     lines: HashMap<String, Result<u64, &'static str>>,
 }
 
 impl Places {
-    /// What is wrong with a place, if anything is.
+    /// The problem of a place, if it has one.
     pub(super) fn wrong(&mut self, root: &Path, path: &str, line: u64) -> Option<String> {
         if !self.lines.contains_key(path) {
             if self.lines.len() == FILES_MAX {
@@ -37,7 +37,7 @@ impl Places {
     }
 }
 
-/// How many lines a file has. Links on the way are followed, but only to what lies below the root.
+/// Number of lines of a file. Links are followed, but only to targets below the root.
 fn count_lines(root: &Path, path: &str) -> Result<u64, &'static str> {
     const ABSENT: &str = "does not exist";
     let root = root.canonicalize().map_err(|_| ABSENT)?;
@@ -53,7 +53,7 @@ fn count_lines(root: &Path, path: &str) -> Result<u64, &'static str> {
     else {
         return Err(ABSENT);
     };
-    // Never blocks on a pipe.
+    // Open without blocking on a pipe.
     let opened = Dir::open(parent).and_then(|dir| dir.open_file(name));
     let Ok(Some(file)) = opened else { return Err("is not a file that can be read") };
     let bytes = file.metadata().map_err(|_| "cannot be read")?.len();
@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_lines_that_are_there_exist() {
+    fn only_existing_lines_are_accepted() {
         let home = tempfile::tempdir().unwrap();
         let root = home.path().join("project");
         std::fs::create_dir_all(root.join("src")).unwrap();

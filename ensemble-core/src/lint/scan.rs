@@ -1,5 +1,5 @@
-//! The one pass over a text: an automaton finds banned words, what only looks like them, and the marks
-//! between which somebody else is speaking.
+//! The single pass over a text. An automaton finds banned words, exact phrases that contain them,
+//! and the marks of quotations and code.
 
 use std::sync::{Arc, OnceLock};
 
@@ -12,24 +12,24 @@ use super::facts::Fact;
 use super::finding::{Finding, Rule};
 use super::words::{EXACT, Guard, Language, SENSES};
 
-/// How many findings of one text are told.
+/// Most findings that are reported for one text.
 const FINDINGS_MAX: usize = 10_000;
 
-/// What is checked; start from `Options::default()`.
+/// Options of a check; start from `Options::default()`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// The languages whose words are banned.
+    /// Languages whose words are banned.
     pub languages: Vec<Language>,
-    /// Words that are banned besides.
+    /// Additional banned words.
     pub words: Vec<OwnWord>,
-    /// Built-in words that are not banned here.
+    /// Built-in words that are allowed.
     pub allow: Vec<String>,
-    /// What a report has to say.
+    /// Facts that a report must state.
     pub require: Vec<Fact>,
-    /// Below which directory `path:line` is looked for; `None` to believe it.
+    /// Directory below which `path:line` is looked up; `None` to skip the lookup.
     pub root: Option<std::path::PathBuf>,
-    /// Names of agents, besides `worker-1`, `conductor` and the like.
+    /// Names of agents, in addition to `worker-1`, `conductor` and similar ones.
     pub names: Vec<String>,
 }
 
@@ -46,7 +46,7 @@ impl Default for Options {
     }
 }
 
-/// What a pattern of the automaton is.
+/// Kind of a pattern of the automaton.
 #[derive(Clone, Debug)]
 enum Sort {
     Word { language: Option<Language>, guard: Guard, instead: String },
@@ -57,7 +57,7 @@ enum Sort {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mark {
     LineEnd,
-    /// A quotation that ends with this text; straight ones end as they begin.
+    /// Opens a quotation that ends with this text; straight quotation marks open and close.
     Open(&'static str),
     Close,
     Straight,
@@ -91,7 +91,7 @@ const MARKS: &[(&str, Mark)] = &[
     (DIRECTIVE, Mark::Directive),
 ];
 
-/// Checks texts; made once, used often.
+/// Checks texts; built once, used often.
 #[derive(Clone, Debug)]
 pub struct Linter {
     automaton: Arc<AhoCorasick>,
@@ -103,7 +103,7 @@ impl Linter {
     /// A linter with these options.
     #[must_use]
     pub fn new(options: &Options) -> Self {
-        // What nobody has changed is built once.
+        // Build the default automaton once.
         static USUAL: OnceLock<(Arc<AhoCorasick>, Arc<Vec<Sort>>)> = OnceLock::new();
         let is_usual = options.words.is_empty()
             && options.allow.is_empty()
@@ -123,7 +123,7 @@ impl Linter {
         findings
     }
 
-    /// As [`Linter::text`], with the suppressions handed out instead of applied. Only a text that
+    /// As [`Linter::text`], but returns the suppressions instead of applying them. Only a text that
     /// `is_prose` has block quotes and fences; a value of a report has none.
     pub(super) fn scan(&self, text: &str, is_prose: bool) -> (Vec<Finding>, Vec<Allowed>) {
         let mut pass = Pass::new(text, is_prose);
@@ -181,28 +181,29 @@ fn build(options: &Options) -> (Arc<AhoCorasick>, Arc<Vec<Sort>>) {
         .match_kind(MatchKind::LeftmostLongest)
         .kind(Some(AhoCorasickKind::DFA))
         .build(&patterns);
-    // Only more patterns than fit into 31 bits are refused; without any, nothing is found.
+    // The build fails only for more patterns than fit into 31 bits. Without patterns nothing is
+    // found.
     let automaton = built.unwrap_or_else(|_| {
         AhoCorasick::new([] as [&str; 0]).unwrap_or_else(|_| unreachable!("nothing to build"))
     });
     (Arc::new(automaton), Arc::new(sorts))
 }
 
-/// Between what the pass is at the moment.
+/// The construct that the pass is inside of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Within {
     Nothing,
-    /// A quotation; what was found before it stays, whatever becomes of it.
+    /// A quotation. Findings before it stay, even if it is not closed.
     Quote {
         closes: &'static str,
         kept: usize,
     },
-    /// Code between so many backticks.
+    /// Code between this many backticks.
     Code {
         ticks: usize,
         kept: usize,
     },
-    /// A block between lines of so many backticks or tildes.
+    /// A block between lines of this many backticks or tildes.
     Fence {
         mark: char,
         length: usize,
@@ -220,10 +221,11 @@ struct Pass<'t> {
     line_start: usize,
     is_block_quote: bool,
     skipped_to: usize,
-    /// A place in this line and how many characters of the line stand before it.
+    /// An offset in this line and the number of characters of the line before it.
     counted: (usize, u64),
     has_kana: Option<bool>,
-    /// Where a sentence was last looked at, and what it has: kana, characters of Chinese only.
+    /// The last checked sentence position, and whether the sentence has kana and characters of
+    /// Chinese only.
     seen: Option<(usize, (bool, bool))>,
 }
 
@@ -269,7 +271,7 @@ impl<'t> Pass<'t> {
             }
             Mark::Backtick => self.ticks(start, '`'),
             Mark::Tilde => self.ticks(start, '~'),
-            // What opens a quotation in one language closes it in another.
+            // The opening quotation mark of one language is the closing mark of another.
             Mark::Open(closes) => match self.within {
                 Within::Quote { closes: wanted, .. } if wanted == &self.text[start..end] => {
                     self.close(wanted, start, end);
@@ -296,8 +298,8 @@ impl<'t> Pass<'t> {
         }
     }
 
-    /// A line ends here. With it ends what was opened in it by an apostrophe; with the paragraph,
-    /// every quotation: one that nobody closes is none.
+    /// Ends a line. A quotation opened by an apostrophe ends with the line. Every other quotation
+    /// ends with the paragraph: an unclosed one is not a quotation.
     fn line_end(&mut self, at: usize) {
         let is_blank = self.text[self.line_start..at].trim().is_empty();
         self.line += 1;
@@ -320,7 +322,7 @@ impl<'t> Pass<'t> {
 
     fn close(&mut self, mark: &str, start: usize, end: usize) {
         let Within::Quote { closes, kept } = self.within else { return };
-        // An apostrophe in the middle of a word closes nothing.
+        // An apostrophe inside a word closes nothing.
         let in_word = mark == "\u{2019}"
             && self.text[..start].ends_with(char::is_alphanumeric)
             && self.text[end..].starts_with(char::is_alphanumeric);
@@ -330,7 +332,7 @@ impl<'t> Pass<'t> {
         }
     }
 
-    /// A run of backticks or tildes: code begins, ends, or goes on.
+    /// A run of backticks or tildes: it opens or closes code, or is part of it.
     fn ticks(&mut self, start: usize, mark: char) {
         let length = self.text[start..].len() - self.text[start..].trim_start_matches(mark).len();
         self.skipped_to = start + length;
@@ -356,8 +358,8 @@ impl<'t> Pass<'t> {
         };
     }
 
-    /// Whether the sentence around is Japanese: it has kana; or, if it has neither those nor
-    /// characters that only Chinese has, the rest of the text has.
+    /// Whether the sentence is Japanese. It is if it has kana. If it has neither kana nor
+    /// characters of Chinese only, the rest of the text decides.
     fn is_japanese(&mut self, start: usize, end: usize) -> bool {
         let text = self.text;
         let (kana, chinese) = self.neighbours(start, end);
@@ -365,8 +367,8 @@ impl<'t> Pass<'t> {
         kana || !is_chinese && *self.has_kana.get_or_insert_with(|| text.chars().any(is_kana))
     }
 
-    /// Whether the sentence around has kana, and characters that only Chinese has. What was seen for a
-    /// word shortly before in the same sentence holds for this one too.
+    /// Whether the sentence has kana, and characters of Chinese only. The result for an earlier
+    /// word of the same sentence is reused.
     fn neighbours(&mut self, start: usize, end: usize) -> (bool, bool) {
         const SAME_BYTES_MAX: usize = 256;
         let goes_on = |c: &char| !matches!(c, '。' | '！' | '？' | '!' | '?' | '\n');
@@ -390,7 +392,7 @@ impl<'t> Pass<'t> {
 
     fn vague(&mut self, start: usize, end: usize, instead: &str) {
         let text = &self.text[start..end];
-        // Counted from the last finding of the line, so that a long line is counted once.
+        // Count from the last finding of the line, so that a long line is counted only once.
         let (from, columns) = self.counted.max((self.line_start, 0));
         let columns = columns + self.text[from..start].chars().count() as u64;
         self.counted = (start, columns);
@@ -409,7 +411,7 @@ impl<'t> Pass<'t> {
 
     fn end(mut self) -> (Vec<Finding>, Vec<Allowed>) {
         if let Within::Fence { kept, .. } = self.within {
-            // A block that nobody closes is code to the end.
+            // An unclosed block is code to the end.
             self.findings.truncate(kept);
         }
         (self.findings, self.allowed)

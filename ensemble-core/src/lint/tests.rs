@@ -1,4 +1,4 @@
-//! What is found where, and what is not.
+//! Texts with findings and texts without.
 
 use std::path::Path;
 
@@ -15,8 +15,8 @@ fn rules(shape: Shape, text: &str, options: &Options) -> Vec<String> {
 }
 
 #[test]
-fn words_have_the_boundaries_of_their_language() {
-    assert_eq!(found("Some, SOME and awesome somebody"), ["1:1 Some", "1:7 SOME"]);
+fn words_match_at_boundaries_of_their_language() {
+    assert_eq!(found("Some, SOME and awesome something"), ["1:1 Some", "1:7 SOME"]);
     assert_eq!(found("エラーが多発しました"), ["1:5 多発"]);
     assert_eq!(found("第一部と一部始終と一部"), ["1:10 一部"]);
     assert_eq!(found("内部分布和部分文件没有问题"), ["1:6 部分"]);
@@ -32,7 +32,7 @@ fn words_have_the_boundaries_of_their_language() {
 }
 
 #[test]
-fn what_somebody_else_says_and_code_is_passed_over() {
+fn quotations_and_code_are_ignored() {
     for text in [
         "the title is \"some tests fail\"",
         "“some” and „many“ and «few» and ‘several’",
@@ -48,15 +48,15 @@ fn what_somebody_else_says_and_code_is_passed_over() {
         assert_eq!(found(text), [""; 0], "{text}");
     }
     assert_eq!(found("don't do some of the workers' work"), ["1:10 some"]);
-    assert_eq!(found("a \" that nobody closes: some\n\nnext"), ["1:25 some"]);
-    assert_eq!(found("a ` that nobody closes: some\n\n`"), ["1:25 some"]);
+    assert_eq!(found("a \" that is not closed: some\n\nnext"), ["1:25 some"]);
+    assert_eq!(found("a ` that is not closed: some\n\n`"), ["1:25 some"]);
     assert_eq!(found("\"quoted\" some \"quoted\""), ["1:10 some"]);
     assert_eq!(found("a 5\" disk, some 3\" disk"), ["1:12 some"]);
     assert_eq!(found("```\ncode\n```\nsome"), ["4:1 some"]);
 }
 
 #[test]
-fn a_suppression_needs_a_reason() {
+fn suppressions_need_a_reason() {
     assert_eq!(found("some <!-- ensemble-lint: allow some: the ticket's word -->"), [""; 0]);
     assert_eq!(
         found("<!-- ensemble-lint: allow some: the ticket's word -->\nsome\nsome"),
@@ -73,7 +73,7 @@ fn a_suppression_needs_a_reason() {
 }
 
 #[test]
-fn the_lists_can_be_changed() {
+fn word_lists_are_configurable() {
     let mut options = Options::default();
     options.words.push(OwnWord {
         word: "ASAP".into(),
@@ -91,7 +91,7 @@ fn the_lists_can_be_changed() {
 const REPORT: &str = "task_id: t-1\nstatus: success\nworker_id: worker-1\nsummary: >-\n  12 of 12 tests pass (100%),\n  see src/a.rs:1\n";
 
 #[test]
-fn a_report_says_who_how_many_what_share_and_where() {
+fn reports_need_agent_count_share_and_place() {
     let report = Shape::Fields(Some(crate::contract::Kind::Report));
     let options = Options::default();
     assert_eq!(rules(report, REPORT, &options), [""; 0]);
@@ -121,7 +121,7 @@ fn a_report_says_who_how_many_what_share_and_where() {
 }
 
 #[test]
-fn places_are_looked_for_if_there_is_a_root() {
+fn places_are_checked_if_there_is_a_root() {
     let home = tempfile::tempdir().unwrap();
     std::fs::create_dir(home.path().join("src")).unwrap();
     std::fs::write(home.path().join("src/a.rs"), "one\n").unwrap();
@@ -135,19 +135,23 @@ fn places_are_looked_for_if_there_is_a_root() {
 }
 
 #[test]
-fn names_outputs_and_escapes_in_fields_are_told_from_prose() {
+fn names_outputs_and_escapes_in_fields_are_not_prose() {
     let shape = Shape::Fields(None);
     let options = Options::default();
     let text = "id: some\nfiles: [some]\noutput: |\n  some lines\nsome: 1\nnote: some\n";
     assert_eq!(rules(shape, text, &options), ["6:7 vague-word"]);
     let quoted = "note: \"a \\\"some\\\" b\\nsome\"\n";
-    assert_eq!(rules(shape, quoted, &options), ["1:12 vague-word"], "found, if not exactly placed");
+    assert_eq!(
+        rules(shape, quoted, &options),
+        ["1:12 vague-word"],
+        "found, but without an exact position"
+    );
     assert_eq!(rules(shape, "note: \"\\u4e00\\u90e8が失敗\"\n", &options), ["1:7 vague-word"]);
     assert_eq!(rules(shape, "notes:\n  - 1\n  - {x: many}\n", &options), ["3:9 vague-word"]);
 }
 
 #[test]
-fn what_cannot_be_read_is_one_finding() {
+fn unreadable_file_is_one_finding() {
     let linter = Linter::new(&Options::default());
     let linted = linter.file(Path::new("x.md"), b"\xff\xfe", Shape::Text);
     assert_eq!(linted.findings.len(), 1);

@@ -1,9 +1,9 @@
-//! The banned words: Japanese exactly as in seed 002's table, English and Chinese of the same
-//! strictness, sense by sense, each with an example of what to say instead.
+//! The banned words, each sense with an example of a better wording. Japanese is exactly seed 002's
+//! table; English and Chinese are equally strict, sense by sense.
 
 use serde::{Deserialize, Serialize};
 
-/// A language of the lists.
+/// A language of the word lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -17,20 +17,20 @@ pub enum Language {
 }
 
 impl Language {
-    /// All of them.
+    /// All languages.
     pub const ALL: [Self; 3] = [Self::Ja, Self::En, Self::Zh];
 }
 
-/// What else must be so for a word to be vague.
+/// A further condition for a word to be vague.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Guard {
-    /// Nothing.
+    /// No condition.
     None,
     /// A number follows: `about 30`, but not `a report about locks`.
     NumberAfter,
-    /// A number or its unit stands before: `30个左右`, but not `左右对齐`.
+    /// A number or its unit precedes: `30个左右`, but not `左右对齐`.
     NumberBefore,
-    /// None of these stands directly before: `内部分布` is `内部` and `分布`.
+    /// None of these precedes directly: `内部分布` is `内部` and `分布`.
     NotAfter(&'static str),
     /// None of these follows directly: `一部手机` is one telephone.
     NotBefore(&'static [&'static str]),
@@ -41,7 +41,7 @@ pub(super) struct Sense {
     pub(super) language: Language,
     pub(super) words: &'static [&'static str],
     pub(super) guard: Guard,
-    /// What to say instead, for example.
+    /// An example of a better wording.
     pub(super) instead: &'static str,
 }
 
@@ -57,7 +57,7 @@ const fn sense(
 use Guard::{NotAfter, NotBefore, NumberAfter, NumberBefore};
 use Language::{En, Ja, Zh};
 
-/// Before 部分 it is the end of another word, or says which part it is.
+/// Characters after which 部分 is part of another word, or is specific.
 const PART_OF_A_WORD: &str = "全内內外局底顶頂头頭尾各本该該這这那此哪两兩二三四五六七八九十个個成大0123456789０１２３４５６７８９";
 const MEASURED: &[&str] =
     &["手机", "电影", "电话", "小说", "作品", "法律", "车", "电视", "书", "動畫", "電影", "手機"];
@@ -72,7 +72,7 @@ pub(super) const SENSES: &[Sense] = &[
     sense(Ja, &["しばらく"], Guard::None, "30秒後"),
     sense(Ja, &["偏り"], Guard::None, "Worker-2に4件集中（全体の80%）"),
     sense(Ja, &["既知の問題"], Guard::None, "Issue #123 で報告済み"),
-    // How often.
+    // Sense: frequency.
     sense(
         En,
         &[
@@ -91,14 +91,14 @@ pub(super) const SENSES: &[Sense] = &[
         Guard::None,
         "3 times",
     ),
-    // Which part.
+    // Sense: part of a whole.
     sense(
         En,
         &["some", "somewhat", "partially", "partly", "a portion of", "parts of", "in places"],
         Guard::None,
         "src/api/auth.py:45-52",
     ),
-    // When it suits.
+    // Sense: condition.
     sense(
         En,
         &[
@@ -115,7 +115,7 @@ pub(super) const SENSES: &[Sense] = &[
         Guard::None,
         "again in 5 minutes",
     ),
-    // Nearly.
+    // Sense: approximation.
     sense(
         En,
         &[
@@ -136,7 +136,7 @@ pub(super) const SENSES: &[Sense] = &[
         "87%",
     ),
     sense(En, &["about", "around", "close to", "circa"], NumberAfter, "87%"),
-    // How many.
+    // Sense: number.
     sense(
         En,
         &[
@@ -155,7 +155,7 @@ pub(super) const SENSES: &[Sense] = &[
         Guard::None,
         "4 files",
     ),
-    // How long.
+    // Sense: duration.
     sense(
         En,
         &[
@@ -173,7 +173,7 @@ pub(super) const SENSES: &[Sense] = &[
         Guard::None,
         "in 30 seconds",
     ),
-    // How uneven.
+    // Sense: distribution.
     sense(
         En,
         &[
@@ -189,7 +189,7 @@ pub(super) const SENSES: &[Sense] = &[
         Guard::None,
         "4 of 5 tasks (80%) went to worker-2",
     ),
-    // Which problem.
+    // Sense: known problem.
     sense(
         En,
         &[
@@ -205,7 +205,7 @@ pub(super) const SENSES: &[Sense] = &[
         Guard::None,
         "reported as issue #123",
     ),
-    // The same eight in Chinese.
+    // The same eight senses in Chinese.
     sense(
         Zh,
         &[
@@ -293,13 +293,13 @@ pub(super) const SENSES: &[Sense] = &[
     ),
 ];
 
-/// Every banned word, of all languages, for other tools and for measuring.
+/// Every banned word of all languages, for other tools and for measurements.
 #[must_use]
 pub fn banned_words() -> Vec<&'static str> {
     SENSES.iter().flat_map(|sense| sense.words.iter().copied()).collect()
 }
 
-/// Longer texts in which a banned word stands but means something exact, or another word.
+/// Longer texts that contain a banned word but are exact, or are another word.
 pub(super) const EXACT: &[&str] = &[
     // ja: part one of a work, from beginning to end, the section manager; the disease.
     "第一部",
@@ -367,7 +367,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn japanese_is_the_seeds_table_word_for_word() {
+    fn japanese_list_is_the_table_of_the_seed() {
         let table: Vec<(&str, &str)> = SENSES
             .iter()
             .filter(|sense| sense.language == Language::Ja)
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn every_language_has_the_eight_senses_and_no_word_twice() {
+    fn every_language_has_eight_senses_without_duplicates() {
         let mut all: Vec<&str> = SENSES.iter().flat_map(|s| s.words.iter().copied()).collect();
         let count = all.len();
         all.sort_unstable();

@@ -1,9 +1,9 @@
 //! The form in which Ensemble itself writes envelopes, and a reader for exactly that form.
 //!
 //! The form is plain YAML: one `key: value` a line in a fixed order, then the body as a literal
-//! block indented by two, then the end mark. Reading it line by line takes a tenth of the time of
-//! a YAML parser, which counts in a broker; any file that deviates by a byte goes to the parser
-//! of [`super::yaml`] instead, and a property test holds the two to the same answer.
+//! block indented by two, then the end mark. Reading it line by line takes a tenth of a YAML
+//! parser's time, which counts in a broker. The parser of [`super::yaml`] reads every file that
+//! deviates by a byte. A property test checks that the two readers agree.
 
 use std::fmt::{Display, Write as _};
 
@@ -45,8 +45,8 @@ const fn oldest_version() -> u32 {
     1
 }
 
-/// Whether a character may stand in a file as itself: no controls (they could steer a terminal),
-/// no separators that some YAML readers take for line ends, no bidirectional overrides.
+/// Whether a character may appear unescaped in a file. Excludes controls (they could steer a
+/// terminal), separators that some YAML readers take for line ends, and bidirectional overrides.
 pub(super) const fn is_plain(c: char) -> bool {
     !matches!(c,
         '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}'
@@ -56,7 +56,7 @@ pub(super) const fn is_plain(c: char) -> bool {
 
 /// The file form of an envelope.
 pub(super) fn write(envelope: &Envelope) -> Vec<u8> {
-    // With room for the headers and for the indentation of usual lines.
+    // Reserves room for the headers and for the indentation of usual lines.
     let mut out = String::with_capacity(envelope.body.len() + envelope.body.len() / 8 + 1024);
     line(&mut out, "version", FORMAT_VERSION);
     text(&mut out, "id", envelope.id.as_str());
@@ -97,7 +97,7 @@ fn optional_text(out: &mut String, key: &str, value: Option<&str>) {
     }
 }
 
-/// A string, quoted wherever some YAML reader could take it for something else.
+/// Writes a string, quoted where a YAML reader could take it for another type.
 fn text(out: &mut String, key: &str, value: &str) {
     out.push_str(key);
     out.push_str(": ");
@@ -109,7 +109,8 @@ fn text(out: &mut String, key: &str, value: &str) {
     out.push('\n');
 }
 
-/// Letters first, then nothing with a meaning; and not one of YAML's words, old or new.
+/// Starts with a letter, has no character with a meaning in YAML, and is no YAML keyword, old or
+/// new.
 fn is_bare_word(value: &str) -> bool {
     const WORDS: [&str; 9] = ["true", "false", "yes", "no", "on", "off", "null", "y", "n"];
     let starts_with_letter = value.bytes().next().is_some_and(|b| b.is_ascii_alphabetic());
@@ -135,7 +136,7 @@ fn quote(out: &mut String, value: &str) {
             '\t' => out.push_str("\\t"),
             '\r' => out.push_str("\\r"),
             c if is_plain(c) => out.push(c),
-            // All characters that are not plain lie in the first plane.
+            // All characters that need an escape lie in the first plane.
             c => {
                 let _ = write!(out, "\\u{:04x}", c as u32);
             }
@@ -162,7 +163,7 @@ fn body(out: &mut String, body: &str) {
     }
 }
 
-/// As `split('\n')`, whose search begins anew with each row and costs more than copying the row does.
+/// As `split('\n')`, which starts a new search for each row and so costs more than copying the row.
 fn rows(text: &str) -> impl Iterator<Item = &str> {
     let ends = memchr::memchr_iter(b'\n', text.as_bytes()).chain(std::iter::once(text.len()));
     ends.scan(0, |start, end| {
@@ -172,8 +173,8 @@ fn rows(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// A literal block keeps a text exactly only if it has no special characters, does not end in
-/// blank lines without being kept, and has some text at all.
+/// Whether a literal block keeps a text exactly. The text must not be empty and must have no
+/// special characters. Blank lines at its end need the keep indicator.
 fn fits_literal(body: &str) -> bool {
     is_plain_text(body)
         && body.contains(|c: char| !c.is_whitespace())
@@ -181,7 +182,7 @@ fn fits_literal(body: &str) -> bool {
         && !(has_indented_row(body) && body.split('\n').any(is_blank_row))
 }
 
-/// Whether any row begins with a blank. Without a branch, for many bytes at a time.
+/// Whether any row begins with a blank. The loop has no branch, so it handles many bytes at a time.
 fn has_indented_row(text: &str) -> bool {
     let bytes = text.as_bytes();
     let is_blank = |b: u8| (b == b' ') | (b == b'\t');
@@ -192,26 +193,26 @@ fn has_indented_row(text: &str) -> bool {
     after_line_end || bytes.first().is_some_and(|b| is_blank(*b))
 }
 
-/// Whether a text can stand between quotes as it is, as far as a look at its bytes tells.
+/// Whether a text can be quoted without escapes, judged by its bytes.
 fn is_simple_ascii(text: &str) -> bool {
     text.bytes()
         .fold(true, |simple, b| simple & matches!(b, b' '..=b'~') & (b != b'"') & (b != b'\\'))
 }
 
-/// A row of blanks and nothing else; one that begins with something else is judged at a glance.
+/// Whether a row has only blanks. The first byte decides for most rows.
 fn is_blank_row(row: &str) -> bool {
     row.starts_with([' ', '\t']) && row.bytes().all(|b| matches!(b, b' ' | b'\t'))
 }
 
-/// Whether a text has only plain characters, tabs and line ends. Most are ASCII, and without a
-/// branch that is found out for many bytes at a time.
+/// Whether a text has only plain characters, tabs and line ends. Most texts are ASCII, which a loop
+/// without branches checks for many bytes at a time.
 fn is_plain_text(text: &str) -> bool {
     let is_plain_ascii = |plain, b| plain & matches!(b, b' '..=b'~' | b'\n' | b'\t');
     text.bytes().fold(true, is_plain_ascii)
         || text.chars().all(|c| c == '\n' || c == '\t' || is_plain(c))
 }
 
-/// Reads a file that [`write`] could have written; `None` for any other, right or wrong.
+/// Reads a file that [`write`] could have written; `None` for any other, valid or not.
 pub(super) fn read(file: &str) -> Option<Fields> {
     let mut fields = Fields { version: oldest_version(), ..Fields::default() };
     let mut rest = file.strip_suffix(END_MARK)?;
@@ -219,7 +220,7 @@ pub(super) fn read(file: &str) -> Option<Fields> {
     loop {
         let end = memchr::memchr(b'\n', rest.as_bytes())?;
         let (row, after) = (&rest[..end], &rest[end + 1..]);
-        // No key has a colon, so the first one must be the separator's.
+        // No key contains a colon, so the first colon is the separator.
         let colon = row.bytes().position(|b| b == b':')?;
         let (key, value) = (&row[..colon], row[colon..].strip_prefix(": ")?);
         if key == "body" {
@@ -233,7 +234,7 @@ pub(super) fn read(file: &str) -> Option<Fields> {
     }
 }
 
-/// Whether [`read`], if it reads this file, reads what the parser reads.
+/// Whether [`read`] and the parser agree on this file, provided that [`read`] accepts it.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn agrees(file: &str) -> bool {
     read(file).is_none_or(|fields| {
@@ -242,7 +243,7 @@ pub(crate) fn agrees(file: &str) -> bool {
     })
 }
 
-/// The keys in the order in which they are written; a file in another order is not canonical.
+/// The keys in the order of writing; a file in another order is not canonical.
 const KEYS: [&str; 17] = [
     "version",
     "id",
@@ -324,7 +325,7 @@ fn read_body(value: &str, block: &str) -> Option<String> {
     if !ends_line {
         body.pop();
     }
-    // `-` strips every line end at the end, `+` keeps them: only these two forms are exact.
+    // `-` strips every final line end, `+` keeps them: only these two forms are exact.
     (fits_literal(&body) && body.ends_with('\n') == ends_line).then_some(body)
 }
 
@@ -347,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_reads_as_it_is_meant_to() {
+    fn a_quoted_field_reads_back_exactly() {
         let mut example = envelope("first\n  second\n", Some("task-1".to_owned()));
         example.created_at = crate::message::Timestamp::from_unix_millis(0);
         let file = String::from_utf8(write(&example)).unwrap();
@@ -365,9 +366,9 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// Whatever the body: the file reads back, by both readers, to the same bytes.
+        /// For any body, both readers read the file back to the same bytes.
         #[test]
-        fn both_readers_agree(body in "(\\PC|[ \\t\\n\\r:#|\"\\\\\u{85}\u{2028}\u{202e}\\x00-\\x1f]){0,60}", task in proptest::option::of("[ -~]{1,20}")) {
+        fn both_readers_agree_on_every_written_envelope(body in "(\\PC|[ \\t\\n\\r:#|\"\\\\\u{85}\u{2028}\u{202e}\\x00-\\x1f]){0,60}", task in proptest::option::of("[ -~]{1,20}")) {
             let original = envelope(&body, task);
             let file = String::from_utf8(write(&original)).unwrap();
             let by_parser: Fields = yaml::parse(&file, Path::new("x")).unwrap();
@@ -378,7 +379,7 @@ mod tests {
             prop_assert_eq!(Envelope::decode(file.as_bytes(), Path::new("x")).unwrap(), original);
         }
 
-        /// Whatever happens to a file afterwards: both readers agree or only the parser reads it.
+        /// For any alteration of a file, both readers agree or only the parser accepts it.
         #[test]
         fn altered_files_are_never_read_differently(at in 0usize..400, with in any::<char>()) {
             let file = String::from_utf8(write(&envelope("one\n two\nthree", None))).unwrap();

@@ -5,24 +5,25 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-/// The SHA-256 of some bytes.
+/// A SHA-256 digest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Digest([u8; 32]);
 
-/// A text that is not 64 hexadecimal digits.
+/// The error for a text that is not 64 hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a SHA-256 has 64 hexadecimal digits")]
 pub struct DigestError;
 
 impl Digest {
-    /// Of these bytes.
+    /// Computes the digest of these bytes.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
     }
 
-    /// Of several pieces, kept apart by their lengths: `["ab", "c"]` and `["a", "bc"]` differ.
+    /// Computes the digest of several pieces, separated by their lengths: `["ab", "c"]` and `["a",
+    /// "bc"]` differ.
     #[must_use]
     pub fn of_parts(parts: &[&[u8]]) -> Self {
         let mut hash = Sha256::new();
@@ -33,7 +34,7 @@ impl Digest {
         Self(hash.finalize().into())
     }
 
-    /// The first `digits` hexadecimal digits.
+    /// Returns the first `digits` hexadecimal digits.
     #[must_use]
     pub fn short(&self, digits: usize) -> String {
         self.to_string().chars().take(digits).collect()

@@ -1,4 +1,4 @@
-//! The envelope: what travels, immutable once it is written.
+//! The envelope: one message, immutable once written.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,24 +9,24 @@ use super::canonical::{self, Fields};
 use super::{Digest, MessageId, Name, Timestamp, yaml};
 use crate::{Error, Result};
 
-/// The version of the envelope format that is written. Older ones are read, newer ones refused.
+/// The envelope format version of written files. Older versions are read, newer ones refused.
 pub const FORMAT_VERSION: u32 = 1;
 /// The largest envelope file, in bytes. Larger content travels as an [`Attachment`].
 pub const ENVELOPE_BYTES_MAX: usize = 64 * 1024;
-/// The largest body, in bytes: what is left of [`ENVELOPE_BYTES_MAX`] for the worst-case form of
-/// a text once the other fields have their room.
+/// The largest body, in bytes. It is the rest of [`ENVELOPE_BYTES_MAX`] for a text's worst-case
+/// form, after the largest other fields.
 pub const BODY_BYTES_MAX: usize = ENVELOPE_BYTES_MAX - 4 * 1024;
-/// The most urgent priority; 0 is the everyday one.
+/// The most urgent priority; 0 is the default.
 pub const PRIORITY_MAX: u8 = 9;
 /// The longest free header (correlation, causation, task, source), in bytes.
 const HEADER_BYTES_MAX: usize = 256;
 
-/// Content that is too large for an envelope, stored beside the mailboxes under its digest.
+/// Content too large for an envelope, stored beside the mailboxes under its digest.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attachment {
     /// The SHA-256 of the content; also its file name in `attachments/`.
     pub sha256: Digest,
-    /// Its size in bytes.
+    /// Size of the content in bytes.
     pub bytes: u64,
 }
 
@@ -44,56 +44,55 @@ pub struct Attachment {
 #[derive(Debug, Serialize)]
 #[non_exhaustive]
 pub struct Envelope {
-    /// Unique in its mailbox; publishing it again stores nothing.
+    /// Id, unique in its mailbox. Publishing the same id again stores nothing.
     pub id: MessageId,
-    /// What kind of message it is (`message`, `task`, `report.completed`, …).
+    /// Type of the message (`message`, `task`, `report.completed`, …).
     #[serde(rename = "type")]
     pub kind: Name,
-    /// Who sent it, as the sender says.
+    /// Sender's name, as the sender states it.
     pub from: Name,
-    /// Which mailbox it is for.
+    /// Mailbox of the recipient.
     pub to: Name,
-    /// When it was made, by the sender's wall clock.
+    /// Creation time, by the sender's wall clock.
     pub created_at: Timestamp,
-    /// The request it belongs to (the seeds' `request_id`).
+    /// Id of the request that the message belongs to (`request_id`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<String>,
-    /// The message or file that caused it.
+    /// Message or file that caused this message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub causation_id: Option<String>,
-    /// The task it is about.
+    /// Id of the task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task_id: Option<String>,
-    /// Which attempt at that task.
+    /// Attempt number of the task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
-    /// 0 (everyday) to [`PRIORITY_MAX`]; higher is received first.
+    /// 0 (default) to [`PRIORITY_MAX`]; consumers receive higher priorities first.
     pub priority: u8,
-    /// After this (wall clock) it is dead-lettered instead of received.
+    /// Wall-clock time after which the message is dead-lettered instead of received.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
-    /// The drop-box file it was made from, relative to the queue.
+    /// Drop-box file that the message was made from, relative to the queue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// Content that did not fit.
+    /// Content that did not fit into the body.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attachment: Option<Attachment>,
-    /// The content: text, often YAML or JSON in a form of its own.
+    /// The content: text, often YAML or JSON.
     pub body: String,
-    /// Set once a publish was tried, so that a retry looks for the id first.
+    /// Set at the first attempt to publish, so that a retry searches for the id first.
     #[serde(skip)]
     offered: AtomicBool,
-    /// The id that was made for this message. `id` is open to all, so whether it is still this one
-    /// is asked when it counts.
+    /// The generated id. `id` is a public field, so a publish compares the two to learn whether the
+    /// id was replaced.
     #[serde(skip)]
     made_id: Option<MessageId>,
 }
 
 impl Envelope {
-    /// A message with a new id, of kind `message`, from `unknown`, made now.
+    /// Creates a message with a new id, of kind `message`, from `unknown`, dated now.
     #[must_use]
     pub fn new(to: Name, body: impl Into<String>) -> Self {
-        use crate::env::{Clock, SystemClock};
         let id = MessageId::generate();
         Self {
             made_id: Some(id.clone()),
@@ -101,7 +100,7 @@ impl Envelope {
             kind: fixed_name("message"),
             from: fixed_name("unknown"),
             to,
-            created_at: SystemClock.wall(),
+            created_at: Timestamp::now(),
             correlation_id: None,
             causation_id: None,
             task_id: None,
@@ -115,7 +114,7 @@ impl Envelope {
         }
     }
 
-    /// With an id of the sender's own: publishing the same id again stores nothing.
+    /// Sets an id chosen by the sender: publishing the same id again stores nothing.
     #[must_use]
     pub fn with_id(mut self, id: MessageId) -> Self {
         self.id = id;
@@ -123,70 +122,70 @@ impl Envelope {
         self
     }
 
-    /// Of this kind.
+    /// Sets the kind.
     #[must_use]
     pub fn with_kind(mut self, kind: Name) -> Self {
         self.kind = kind;
         self
     }
 
-    /// From this sender.
+    /// Sets the sender.
     #[must_use]
     pub fn from(mut self, from: Name) -> Self {
         self.from = from;
         self
     }
 
-    /// About this task.
+    /// Sets the task.
     #[must_use]
     pub fn with_task(mut self, task_id: impl Into<String>) -> Self {
         self.task_id = Some(task_id.into());
         self
     }
 
-    /// For this attempt at the task.
+    /// Sets the attempt number of the task.
     #[must_use]
     pub fn with_attempt(mut self, attempt: u32) -> Self {
         self.attempt = Some(attempt);
         self
     }
 
-    /// Part of this request.
+    /// Sets the request that the message belongs to.
     #[must_use]
     pub fn with_correlation(mut self, id: impl Into<String>) -> Self {
         self.correlation_id = Some(id.into());
         self
     }
 
-    /// Caused by this message.
+    /// Sets the message that caused this one.
     #[must_use]
     pub fn with_causation(mut self, id: impl Into<String>) -> Self {
         self.causation_id = Some(id.into());
         self
     }
 
-    /// With this priority (at most [`PRIORITY_MAX`]).
+    /// Sets the priority (at most [`PRIORITY_MAX`]).
     #[must_use]
     pub fn with_priority(mut self, priority: u8) -> Self {
         self.priority = priority;
         self
     }
 
-    /// To be dead-lettered after this instead of received.
+    /// Sets the time after which the message is dead-lettered instead of received.
     #[must_use]
     pub fn with_expiry(mut self, expires_at: Timestamp) -> Self {
         self.expires_at = Some(expires_at);
         self
     }
 
-    /// Made from this drop-box file.
+    /// Sets the drop-box file that the message was made from.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<String>) -> Self {
         self.source = Some(source.into());
         self
     }
 
-    /// With content that did not fit into the body.
+    /// Attaches content that did not fit into the body.
     #[must_use]
     pub fn with_attachment(mut self, attachment: Attachment) -> Self {
         self.attachment = Some(attachment);
@@ -199,14 +198,14 @@ impl Envelope {
         Self { to, ..self.clone() }
     }
 
-    /// Whether this id may have been stored already: it was chosen by the sender, read from a
-    /// file, or published before. Answers for the time before this call, and remembers it.
+    /// Whether this id may already be stored: the sender chose it, or it was read from a file, or
+    /// published before. Returns the state before this call and records the attempt.
     pub(crate) fn note_offer(&self) -> bool {
         let offered = self.offered.swap(true, Ordering::Relaxed);
         offered || self.made_id.as_ref() != Some(&self.id)
     }
 
-    /// The file form.
+    /// Encodes the message as a file.
     ///
     /// # Errors
     /// A field or the whole is too long, or a header has control characters.
@@ -223,7 +222,7 @@ impl Envelope {
         Ok(file)
     }
 
-    /// Reads a file. `path` is for the error text, and its stem is the id where none is written.
+    /// Decodes a file. `path` is for the error text; its stem is the id of a file that has none.
     ///
     /// # Errors
     /// [`Error::TooLarge`] or [`Error::Malformed`], which names the field.
@@ -265,7 +264,7 @@ impl Clone for Envelope {
     }
 }
 
-/// Whether a publish was tried is not part of the message.
+/// The published mark is not part of the message.
 impl PartialEq for Envelope {
     fn eq(&self, other: &Self) -> bool {
         canonical::write(self) == canonical::write(other)
@@ -359,7 +358,7 @@ fn from_fields(fields: Fields, path: &Path) -> Result<Envelope> {
     Ok(envelope)
 }
 
-/// What was truncated or altered after it was written does not pass.
+/// A file that was truncated or altered after writing is refused.
 fn check_body(fields: &Fields, path: &Path) -> Result<()> {
     if let Some(length) = fields.body_length
         && length != fields.body.len() as u64

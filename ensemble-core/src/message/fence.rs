@@ -1,6 +1,7 @@
-//! Content of others, shown so that it cannot pass for anything else.
+//! Fenced quotation of untrusted content.
 
-/// A text between fences of backticks, more of them than it contains, so that it cannot end its fence.
+/// Puts a text between fences of backticks that are longer than any in the text, so that the text
+/// cannot end its fence.
 ///
 /// ```
 /// use ensemble_core::message::fenced;

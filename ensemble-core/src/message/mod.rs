@@ -1,18 +1,19 @@
 //! Envelopes: immutable message files, and the checked names inside them.
 //!
-//! [`Envelope`] is what travels; [`Envelope::encode`] and [`Envelope::decode`] are its file form,
-//! described field by field in PROTOCOL.md.
+//! [`Envelope`] is a message. [`Envelope::encode`] and [`Envelope::decode`] convert it to and from
+//! its file form, which PROTOCOL.md describes field by field.
 
 mod canonical;
 mod digest;
 mod envelope;
 mod fence;
 mod name;
+mod purpose;
+#[cfg(feature = "schema")]
+mod schema;
 mod timestamp;
 pub mod yaml;
 
-#[cfg(feature = "schema")]
-pub use crate::schema::EnvelopeFile;
 #[cfg(feature = "fuzzing")]
 pub(crate) use canonical::agrees as canonical_agrees;
 pub use digest::{Digest, DigestError};
@@ -21,4 +22,12 @@ pub use envelope::{
 };
 pub use fence::fenced;
 pub use name::{MessageId, NAME_BYTES_MAX, Name, NameError};
+pub use purpose::{
+    NOTICE_NAMESPACES, Purpose, REQUEST_SUFFIX, RESPONSE_SUFFIX, TASK_TYPE, WORK_TYPES,
+};
+#[cfg(feature = "schema")]
+pub use schema::EnvelopeFile;
 pub use timestamp::{Timestamp, TimestampError};
+
+impl crate::error::AreaError for NameError {}
+impl crate::error::AreaError for TimestampError {}

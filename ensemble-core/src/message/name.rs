@@ -1,4 +1,4 @@
-//! Names of mailboxes, holders and messages: checked once, before they touch a path.
+//! Names of mailboxes, holders and messages, validated before they become part of a path.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// a file name.
 pub const NAME_BYTES_MAX: usize = 64;
 
-/// Why a name is not one.
+/// Reason why a text is not a valid name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NameError {
@@ -44,7 +44,7 @@ fn check(name: &str) -> Result<(), NameError> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX {
         return Err(NameError::Length { name: printable(), bytes: name.len() });
     }
-    // By bytes, which is quick; what is not ASCII is wrong in any case.
+    // Compares bytes, which is fast; every non-ASCII byte is invalid.
     if !name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-')) {
         let is_wrong = |c: &char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'));
         let character = name.chars().find(is_wrong).unwrap_or_default();
@@ -128,18 +128,18 @@ checked_name! {
 }
 
 checked_name! {
-    /// The id of a message: a UUIDv7 where Ensemble makes it, any checked name where a sender does.
+    /// The id of a message: a UUIDv7 if Ensemble makes it, or any valid name that a sender chooses.
     MessageId
 }
 
 impl MessageId {
-    /// A new id (UUIDv7), unique everywhere; ids of one process sort by their making.
+    /// A new id (UUIDv7), globally unique; the ids of one process sort by creation.
     #[must_use]
     pub fn generate() -> Self {
         Self(uuid::Uuid::now_v7().hyphenated().to_string())
     }
 
-    /// The id that is written as this UUID.
+    /// The id written as this UUID.
     pub(crate) fn from_uuid(bytes: [u8; 16]) -> Self {
         Self(uuid::Uuid::from_bytes(bytes).hyphenated().to_string())
     }

@@ -1,14 +1,14 @@
-//! Wall-clock stamps, for people: UTC, milliseconds, always 24 characters.
+//! Wall-clock stamps for people: UTC, milliseconds, always 24 characters.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// A point in time as a calendar would say it. Printed with a fixed width, so that stamps sort as
-/// text: `2026-11-21T22:50:01.123Z`.
+/// A point in time in calendar form. Printed with a fixed width, so that stamps sort as text:
+/// `2026-11-21T22:50:01.123Z`.
 ///
 /// ```
 /// use ensemble_core::message::Timestamp;
@@ -20,7 +20,7 @@ use time::format_description::well_known::Rfc3339;
 #[serde(try_from = "String", into = "String")]
 pub struct Timestamp(i64);
 
-/// A text that is not a time.
+/// The error for a text that is not a time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a time: write it as 2026-11-21T22:50:01.123Z, with its offset")]
 pub struct TimestampError {
@@ -28,6 +28,15 @@ pub struct TimestampError {
 }
 
 impl Timestamp {
+    /// The system's wall clock.
+    #[must_use]
+    pub fn now() -> Self {
+        // By the C library and not by the kernel's page of clocks: what sets another time for one program
+        // (faketime, a test) does it there.
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+    }
+
     /// From milliseconds since the Unix epoch.
     #[must_use]
     pub const fn from_unix_millis(millis: i64) -> Self {
@@ -40,13 +49,13 @@ impl Timestamp {
         self.0
     }
 
-    /// The stamp `later` after this one.
+    /// The stamp this much `later`.
     #[must_use]
     pub fn plus(self, later: Duration) -> Self {
         Self(self.0.saturating_add(i64::try_from(later.as_millis()).unwrap_or(i64::MAX)))
     }
 
-    /// How long after `earlier` this is; zero if it is not.
+    /// The time since `earlier`; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))
@@ -77,14 +86,15 @@ impl fmt::Display for Timestamp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let t = self.date_time();
         let mut text = *b"0000-00-00T00:00:00.000Z";
-        // By hand: each message has its stamp, and formatting machinery takes ten times as long.
+        // Formatted by hand: each message has a stamp, and the formatting machinery takes ten times
+        // as long.
         let mut put = |places: std::ops::Range<usize>, mut value: u32| {
             for digit in text[places].iter_mut().rev() {
                 *digit = b'0' + u8::try_from(value % 10).unwrap_or(0);
                 value /= 10;
             }
         };
-        // Beyond these years no stamp is made or read.
+        // Stamps beyond these years are neither written nor read.
         put(0..4, u32::try_from(t.year().clamp(0, 9999)).unwrap_or(0));
         put(5..7, u32::from(u8::from(t.month())));
         put(8..10, u32::from(t.day()));

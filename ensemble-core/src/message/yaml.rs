@@ -1,8 +1,8 @@
-//! The one place where YAML is read and written.
+//! The only module that reads and writes YAML.
 //!
-//! Every text is capped before it is parsed, and the parser runs under a budget: depth 16, no
-//! aliases, no duplicate keys, one document, YAML 1.2 booleans only. A hostile file costs
-//! milliseconds and an error that names the field.
+//! Every text is capped before it is parsed. The parser has a budget: depth 16, no aliases, no
+//! duplicate keys, one document, YAML 1.2 booleans only. A hostile file costs milliseconds and
+//! gives an error that names the field.
 
 use std::path::Path;
 
@@ -13,9 +13,9 @@ use serde_saphyr::{Budget, Options};
 
 use crate::{Error, Result};
 
-/// How deep a document may nest.
+/// Maximum depth of a document.
 pub const DEPTH_MAX: usize = 16;
-/// How many nodes a document may have.
+/// Maximum number of nodes in a document.
 const NODES_MAX: usize = 100_000;
 
 fn options() -> Options {
@@ -42,7 +42,8 @@ fn budget() -> Option<Budget> {
 /// Reads a document that came from `path`.
 ///
 /// # Errors
-/// [`Error::Malformed`] with line, column and what is wrong.
+///
+/// [`Error::Malformed`] with line, column and the parser's message.
 pub fn parse<T: DeserializeOwned>(text: &str, path: &Path) -> Result<T> {
     serde_saphyr::from_str_with_options(text, options()).map_err(|error| {
         let field = error.location().map_or_else(

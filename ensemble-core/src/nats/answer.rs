@@ -1,14 +1,14 @@
-//! The server's answer to what is published, read as far as a compare-and-set needs it.
+//! The server's answer to a publish, parsed as far as a compare-and-set needs it.
 //!
 //! ```text
 //! {"stream": …, "seq": 7}               Stored(7)
 //! {"error": {"err_code": 10071, …}}     Stale: another version came before
 //! {"error": …}                          Refused
-//! nobody listens, connection broken     Failed
+//! no responder, connection broken       Failed
 //! ```
 //!
-//! async-nats would answer the same with limits of time of its own around ours, a count of what is not answered
-//! yet, and an answer that is read into a tree first.
+//! async-nats offers the same, but with its own time limits around this crate's, a count of
+//! unanswered requests, and a parsed tree of each answer.
 
 use std::pin::pin;
 use std::task::Poll;
@@ -19,23 +19,23 @@ use async_nats::{Client, HeaderMap, Request};
 use bytes::Bytes;
 use serde::Deserialize;
 
-/// What is to be stored, and where.
+/// A publish with its content and subject.
 pub(super) struct Question<'a> {
     pub(super) subject: &'a str,
     pub(super) headers: HeaderMap,
     pub(super) payload: Bytes,
 }
 
-/// What became of it.
+/// The server's answer.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answered {
-    /// As this number.
+    /// Stored under this sequence.
     Stored(u64),
     /// Another version came before.
     Stale,
-    /// The server says no, and why.
+    /// The server refused it, with the reason.
     Refused(String),
-    /// There is no answer; trying later may help.
+    /// There is no answer; a retry may help.
     Failed(String),
 }
 
@@ -46,8 +46,8 @@ struct Answer {
 }
 
 impl Question<'_> {
-    /// Sends it, does something else until the server has answered, and returns what it says. Who asks limits
-    /// the time.
+    /// Sends the publish, runs a function until the server has answered, and returns the answer.
+    /// The caller limits the time.
     pub(super) async fn ask(
         self,
         client: &Client,
@@ -58,7 +58,7 @@ impl Question<'_> {
         let mut early = Poll::Pending;
         if let Some(meanwhile) = meanwhile.take() {
             early = std::future::poll_fn(|cx| Poll::Ready(asked.as_mut().poll(cx))).await;
-            // It is written to the server now, not after what is done meanwhile.
+            // Write it to the server now, before the function runs.
             tokio::task::yield_now().await;
             meanwhile();
         }
@@ -69,7 +69,7 @@ impl Question<'_> {
         match answer {
             Ok(message) => Answered::of(&message.payload),
             Err(error) => match error.kind() {
-                // Nobody listens yet: a server that starts, a cluster without a leader.
+                // No responder yet: a server that starts, or a cluster without a leader.
                 RequestErrorKind::NoResponders
                 | RequestErrorKind::TimedOut
                 | RequestErrorKind::Other => Answered::Failed(error.to_string()),
@@ -90,9 +90,9 @@ impl Answered {
             },
             Ok(Answer { seq: Some(seq), .. }) => Self::Stored(seq),
             Ok(Answer { seq: None, error: None }) => {
-                Self::Refused("what listens to the team's subjects is no stream".to_owned())
+                Self::Refused("the responder of the team's subjects is not a stream".to_owned())
             }
-            Err(error) => Self::Refused(format!("an answer that cannot be read: {error}")),
+            Err(error) => Self::Refused(format!("the answer cannot be read: {error}")),
         }
     }
 }
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_of_a_server_are_read() {
+    fn server_answers_are_parsed() {
         let stored = br#"{"stream":"ENSEMBLE_t","seq":7,"duplicate":true}"#;
         assert_eq!(Answered::of(stored), Answered::Stored(7));
         let stale = br#"{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 3"},"stream":"s","seq":0}"#;
@@ -119,8 +119,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_of_a_stream_is_refused() {
-        assert!(refusal("{}").contains("no stream"));
+    fn answer_that_is_not_from_a_stream_is_rejected() {
+        assert!(refusal("{}").contains("is not a stream"));
         assert!(refusal("hello").contains("cannot be read"));
     }
 }

@@ -1,27 +1,27 @@
-//! A condition variable that asks nothing of the system while nobody waits: the standard one makes a system
-//! call each time it is told, and here that is several times a message.
+//! A condition variable without system calls while no thread waits. The standard one makes a system
+//! call for each notification, and here there are several per message.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Rings for those who wait for what one mutex guards.
+/// Notifies threads that wait for data under one mutex.
 #[derive(Debug, Default)]
 pub(super) struct Bell {
     condition: Condvar,
-    /// Raised under the mutex before it is let go, so whoever changes something afterwards sees it.
+    /// Incremented under the mutex before it is released, so a later change sees it.
     waiting: AtomicUsize,
 }
 
 impl Bell {
-    /// To be called after a change that was made under the mutex.
+    /// Call this after a change under the mutex.
     pub(super) fn ring(&self) {
         if self.waiting.load(Ordering::SeqCst) > 0 {
             self.condition.notify_all();
         }
     }
 
-    /// Waits until what the mutex guards is as wanted; `false` if it was not once `patience` was over.
+    /// Waits until the guarded data satisfies the condition; `false` once `patience` is over.
     pub(super) fn wait_until<'a, T>(
         &self,
         mut guard: MutexGuard<'a, T>,
@@ -53,7 +53,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn whoever_waits_hears_of_every_change() {
+    fn waiting_thread_sees_every_change() {
         let (count, bell) = (Mutex::new(0u32), Bell::default());
         thread::scope(|threads| {
             for wanted in 0..4u32 {

@@ -1,4 +1,4 @@
-//! Looking without taking, dead letters, and what an observer of leases needs.
+//! Reading without taking, dead letters, and observation of leases.
 
 use std::path::Path;
 use std::time::Duration;
@@ -53,6 +53,10 @@ impl Broker for NatsTransport {
         Ok(found.map(|(id, state)| Found::new(mailbox.clone(), id, state)).collect())
     }
 
+    fn count_due(&self, mailbox: &Name, limit: usize) -> Result<usize> {
+        Ok(self.due_ids(mailbox, limit)?.len())
+    }
+
     fn dead_letter(&self, lease: &Lease, reason: &str) -> Result<()> {
         Self::dead_letter(self, lease, reason)
     }
@@ -97,9 +101,10 @@ impl Broker for NatsTransport {
         Ok(())
     }
 
-    /// The number of the version stands for the sequence: every extension is a new one.
+    /// The sequence of the version is the lease's sequence: every extension is a new version.
     fn observe(&self, mailbox: &Name) -> Result<Vec<Observed>> {
-        // Who is taken for silent by mistake is named by a version that does not stand any more.
+        // A holder that is wrongly judged silent is protected: its expiry names an outdated
+        // version.
         let watch = self.recent(mailbox)?;
         let index = watch.index();
         let mut observed: Vec<Observed> = index
@@ -130,6 +135,34 @@ impl Broker for NatsTransport {
             Err(error) => Err(error),
         }
     }
+
+    fn set_aside(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
+        self.give_up_waiting(mailbox, id, reason)
+    }
+
+    fn restore_delayed(&self, envelope: &Envelope, due: u64) -> Result<()> {
+        Self::restore_delayed(self, envelope, due)
+    }
+
+    fn restore_dead(&self, envelope: &Envelope, reason: &str) -> Result<()> {
+        Self::restore_dead(self, envelope, reason)
+    }
+
+    fn release_all(&self, agent: &Name, reason: &str) -> Result<u64> {
+        let mut released = 0;
+        for name in self.mailboxes()? {
+            let held = self.observe(&name)?.into_iter().map(|observed| observed.lease);
+            for lease in held.filter(|lease| lease.holder == *agent) {
+                match self.give_back(&lease, None, Duration::ZERO, reason) {
+                    Ok(()) => released += 1,
+                    // It was settled, or its lease was over.
+                    Err(Error::LeaseLost { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(released)
+    }
 }
 
 fn letter(mailbox: &Name, id: &MessageId, record: &Record) -> Option<DeadLetter> {
@@ -145,7 +178,7 @@ fn letter(mailbox: &Name, id: &MessageId, record: &Record) -> Option<DeadLetter>
 }
 
 impl NatsTransport {
-    /// How many messages this connection holds, as far as it knows.
+    /// Number of messages that this connection holds, as far as it knows.
     #[must_use]
     pub fn holding(&self) -> usize {
         lock(&self.held).len()

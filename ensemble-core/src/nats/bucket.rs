@@ -1,5 +1,5 @@
-//! The team's key-value bucket, with its requests and gates: made when something is first written, and
-//! followed by those who wait for answers or see to them.
+//! The team's key-value bucket with its requests and plan gates. It is created at the first write,
+//! and followed by clients that wait for answers or handle requests.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,14 +17,14 @@ use super::{NatsTransport, lock};
 use crate::Result;
 use crate::message::Name;
 
-/// Says what a version without content means, as `nats kv del` does.
+/// Header with the meaning of a version without content, as `nats kv del` writes it.
 const OPERATION: &str = "KV-Operation";
 
-/// The bucket as one connection knows it.
+/// The bucket's state in one connection.
 pub(super) struct Bucket {
     wire: Wire,
     config: Config,
-    /// It was seen to be there, so that its absence would be an error from now on.
+    /// Whether the bucket was seen, so that its absence would be an error.
     is_there: AtomicBool,
     pages: Mutex<Option<Arc<Pages>>>,
 }
@@ -38,21 +38,21 @@ impl Bucket {
         self.is_there.load(Ordering::Relaxed)
     }
 
-    /// For reading.
+    /// A connection for reading.
     pub(super) fn wire(&self) -> Wire {
         Wire { may_be_absent: !self.is_there(), ..self.wire.clone() }
     }
 
-    /// Something was read or written.
+    /// Records that something was read or written.
     pub(super) fn note_there(&self) {
         self.is_there.store(true, Ordering::Relaxed);
     }
 }
 
-/// What was heard of the bucket and not asked for yet.
+/// Changes in the bucket that were received and not fetched yet.
 pub(super) struct Pages {
     changed: Mutex<BTreeSet<Name>>,
-    /// The subjects of all gates, with the agent of each.
+    /// The subjects of all plan gates, with the agent of each.
     gates: Mutex<HashSet<(Name, String)>>,
     news: Arc<News>,
     anew: Arc<Notify>,
@@ -88,8 +88,8 @@ impl Hearer for Pages {
 }
 
 impl NatsTransport {
-    /// Follows the requests from now on: [`NatsTransport::wait_for_news`] returns when one has changed,
-    /// and [`NatsTransport::changed_requests`] says which; at first, all.
+    /// Follows the requests from now on. [`NatsTransport::wait_for_news`] returns when one has
+    /// changed, and [`NatsTransport::changed_requests`] returns which; at first, all.
     ///
     /// # Errors
     /// [`crate::Error::Server`].
@@ -112,7 +112,7 @@ impl NatsTransport {
         Ok(())
     }
 
-    /// The requests of which something new was heard since the last call.
+    /// Requests that have changed since the last call.
     #[must_use]
     pub fn changed_requests(&self) -> Vec<Name> {
         let pages = lock(&self.bucket.pages).clone();
@@ -121,13 +121,14 @@ impl NatsTransport {
         })
     }
 
-    /// Whether an agent may have gates, as far as was heard; always where nobody follows.
+    /// Whether an agent may have plan gates, as far as known; always true if the requests are not
+    /// followed.
     pub(super) fn may_have_gates(&self, agent: &Name) -> bool {
         let pages = lock(&self.bucket.pages).clone();
         pages.is_none_or(|pages| lock(&pages.gates).iter().any(|(of, _)| of == agent))
     }
 
-    /// The bucket, which is made if it is not there.
+    /// The bucket, created if it does not exist.
     pub(super) fn bucket_for_writing(&self) -> Result<Wire> {
         if !self.bucket.is_there() {
             let (wire, config) = (self.bucket.wire(), self.bucket.config.clone());
@@ -140,8 +141,8 @@ impl NatsTransport {
         Ok(self.bucket.wire())
     }
 
-    /// Writes a key whose last version is number `expected`; 0 for none. A key without content counts
-    /// as none for those who read.
+    /// Writes a key whose last version has the sequence `expected`; 0 for none. Readers treat a key
+    /// without content as missing.
     pub(super) fn write_key(
         &self,
         subject: String,

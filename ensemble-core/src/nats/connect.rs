@@ -1,4 +1,4 @@
-//! Making the connection, and the stream if the team is new.
+//! Makes the connection, and the stream of a new team.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,11 +17,11 @@ use super::team::Watches;
 use super::wire::{ANSWER_PATIENCE, Ops, Wire};
 use crate::{Error, Result};
 
-/// The longest wait before the next try to reach a server that went away.
+/// Longest wait before the next try to reach a lost server.
 const RECONNECT_DELAY_MAX: Duration = Duration::from_secs(1);
 
 impl NatsTransport {
-    /// Connects, and makes the team's stream if there is none.
+    /// Connects, and creates the team's stream if it does not exist.
     ///
     /// # Errors
     /// [`Error::Server`]: the server was not reached within the patience, refused the credentials,
@@ -66,7 +66,7 @@ impl NatsTransport {
         let (wire, bucket) = runtime
             .run(patience, wires)
             .flatten()
-            .ok_or_else(|| fault("open the stream", "its name is none".to_owned(), false))?;
+            .ok_or_else(|| fault("open the stream", "its name is invalid".to_owned(), false))?;
         let wire = Arc::new(wire);
         let opening = Arc::clone(&wire);
         runtime
@@ -91,7 +91,7 @@ impl NatsTransport {
     }
 }
 
-/// The mailboxes' stream and the bucket's. Nothing is asked of the server by that.
+/// Handles of the mailboxes' stream and the bucket's. Sends nothing to the server.
 fn wires(
     client: async_nats::Client,
     context: jetstream::Context,
@@ -151,7 +151,8 @@ fn connect_options(
     Ok(connecting)
 }
 
-/// One version of every message, on disk; never thrown away by the server on its own.
+/// Configuration of the mailboxes' stream: one version of every message, on disk, never discarded
+/// by the server on its own.
 fn stream_config(subjects: &Subjects, replicas: usize) -> Config {
     Config {
         name: subjects.stream(),
@@ -165,7 +166,7 @@ fn stream_config(subjects: &Subjects, replicas: usize) -> Config {
     }
 }
 
-/// As `nats kv add` makes it: one version of each key.
+/// Configuration as of `nats kv add`: one version of each key.
 fn bucket_config(subjects: &Subjects, replicas: usize) -> Config {
     Config {
         name: subjects.bucket_stream(),

@@ -1,18 +1,18 @@
-//! A consumer of this connection: it tells what it is asked for, and nothing by itself.
+//! A pull consumer of this connection: it delivers only what is requested.
 //!
 //! ```text
-//! open    what a pattern holds now is pending, and what comes later is added
-//! ask     for so many; what is not pending yet is told as it comes, until the answer's time is over
+//! open    the current versions of a pattern are pending; later ones are added
+//! ask     for a number; later versions are delivered as they come, until the request times out
 //! hear    the next one, and how many are pending after it
 //! ```
 //!
-//! One that pushes would tell a connection of every version that it has written itself, each for more than
-//! the server spends on storing it. Who asks can let them gather: of a message that has gone on meanwhile
-//! only the last version is told.
+//! A push consumer would send a connection every version that it wrote itself, which costs the
+//! server more than storing it. A pull consumer can let versions accumulate: of a message that has
+//! changed meanwhile only the last version is delivered.
 //!
-//! A consumer lives in its server's memory. One that is lost with its server, or left alone for some
-//! seconds, does not answer any more, not even that it is gone; a number that is missing among those that
-//! are told is an error, too. Whoever asked begins anew.
+//! A consumer is in its server's memory. One that is lost with its server, or unused for some
+//! seconds, does not answer at all. A missing number among the delivered ones is an error, too. In
+//! both cases the caller starts again.
 
 use std::time::Duration;
 
@@ -25,38 +25,40 @@ use tokio::time::timeout;
 
 use super::wire::{ANSWER_PATIENCE, Wire, millis};
 
-/// How long the server keeps a question that it cannot answer yet. Each is a sign of life of both.
+/// How long the server keeps a request that it cannot answer yet. Each answer is a sign of life of
+/// both.
 const QUESTION_TIME: Duration = Duration::from_secs(10);
-/// After so long without a question the server forgets the consumer.
+/// Time without a request after which the server removes the consumer.
 const LEFT_ALONE: Duration = Duration::from_secs(5);
-/// The most that is asked for at a time.
+/// Largest number that is requested at a time.
 const BATCH_MAX: u64 = 256;
 
-/// One consumer, and the subscription to which it answers.
+/// One consumer, and the subscription to which it delivers.
 pub(super) struct Consumer {
     asked: Asked<Config>,
     context: jetstream::Context,
     inbox: String,
     answers: Subscriber,
-    /// The number of the last version that was told, as the consumer counts.
+    /// The consumer's number of the last delivered version.
     told: u64,
-    /// How many of the last question are still to be told.
+    /// How many versions of the last request are still to come.
     open: u64,
-    /// How many wait to be asked for.
+    /// How many versions are pending.
     pending: u64,
 }
 
-/// A version that is new, or was there before.
+/// A delivered version, new or old.
 pub(super) struct Told {
     pub(super) message: async_nats::Message,
-    /// Its number in the stream.
+    /// Its sequence in the stream.
     pub(super) seq: u64,
     /// When it was stored, by the server's clock, in milliseconds since the Unix epoch.
     pub(super) at: u64,
 }
 
 impl Consumer {
-    /// Of what a pattern holds: the last version of every subject, or `DeliverPolicy::All`.
+    /// Opens a consumer of a pattern: for the last version of every subject, or
+    /// `DeliverPolicy::All`.
     pub(super) async fn open(
         wire: &Wire,
         pattern: &str,
@@ -84,12 +86,12 @@ impl Consumer {
         Ok(Self { asked, context, inbox, answers, told: 0, open: 0, pending })
     }
 
-    /// How many were pending after the last one that was told.
+    /// Number of versions that were pending after the last delivered one.
     pub(super) const fn pending(&self) -> u64 {
         self.pending
     }
 
-    /// Asks for what is pending, or the next one to come; for no more than it can be told at a time.
+    /// Requests the pending versions, or at least the next one, up to the largest batch.
     pub(super) async fn ask(&mut self, at_least: u64) -> Result<(), async_nats::Error> {
         self.open = self.pending.max(at_least).clamp(1, BATCH_MAX);
         let batch = BatchConfig {
@@ -100,7 +102,7 @@ impl Consumer {
         Ok(self.asked.request_batch(batch, self.inbox.clone().into()).await?)
     }
 
-    /// The next one of those that were asked for; `None` once there is none of them any more.
+    /// The next requested version; `None` once the request is finished.
     pub(super) async fn hear(&mut self) -> Result<Option<Told>, async_nats::Error> {
         if self.open == 0 {
             return Ok(None);
@@ -108,7 +110,7 @@ impl Consumer {
         let answer = timeout(QUESTION_TIME + ANSWER_PATIENCE, self.answers.next()).await?;
         let message = answer.ok_or("the connection has ended")?;
         match message.status {
-            // Its time is over.
+            // The request has timed out.
             Some(StatusCode::TIMEOUT | StatusCode::NOT_FOUND) => {
                 self.open = 0;
                 return Ok(None);
@@ -121,7 +123,7 @@ impl Consumer {
         let message = jetstream::Message { message, context: self.context.clone() };
         let info = message.info()?;
         if info.consumer_sequence != self.told + 1 {
-            return Err("something that was told got lost".into());
+            return Err("a delivered version was lost".into());
         }
         let (seq, at) = (info.stream_sequence, millis(info.published));
         self.told += 1;

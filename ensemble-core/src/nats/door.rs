@@ -1,19 +1,20 @@
-//! Whether a stream can be read yet, and making it.
+//! Checks whether a stream can be read, and creates it.
 //!
-//! A server that makes a stream, or finds it again after its start, knows its name before it has its
-//! messages. nats-server 2.9 dies of a question for a message at that instant (a nil dereference in
-//! `jsMsgGetRequest`, seen with 2.9.10), as when one host makes a team and another looks into it. But
-//! what is published to a stream is answered by its leader, and not before that has the messages:
+//! A server that creates a stream, or restores it after its start, knows its name before its
+//! messages. nats-server 2.9 crashes on a request for a message at that instant (a nil dereference
+//! in `jsMsgGetRequest`, seen with 2.9.10). This happens when one host creates a team and another
+//! reads it. But a publish to a stream is answered by its leader, which has the messages by then:
 //!
 //! ```text
-//! knock: a message that is said to be for another stream
-//!   refused as such by this stream  -> it can be read
-//!   nobody listens, no such stream  -> it is absent: an empty one for who reads, made by who writes
-//!   nobody listens, there is one    -> knock again
-//! where it was absent, it is looked for first: one question, as for one that is open
+//! probe: a publish that names another stream as its target
+//!   rejected as such by this stream  -> it can be read
+//!   no responder, no such stream     -> it is absent: a reader sees an empty one, a writer creates it
+//!   no responder, the stream exists  -> probe again
+//! if it was absent, it is looked up first: one request, as for an open one
 //! ```
 //!
-//! Nothing is stored by that. One knock is enough for a connection; after a fault there is another one.
+//! A probe stores nothing. One probe is enough for a connection; after an error there is another
+//! one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,34 +31,34 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::wire::{ANSWER_PATIENCE, RETRY_INTERVAL, Wire};
 
-/// No stream has this name: it has a dot.
+/// A name that no stream has, because it contains a dot.
 const NO_STREAM: &str = "no.stream";
 
-/// What one connection knows of a stream. Clones know the same.
+/// The known state of a stream in one connection. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct Door {
     stream: String,
     subject: String,
-    /// At which connection it was open, counted from one; 0 if it is not known to be.
+    /// Number of the connection at which the stream was open, starting at 1; 0 if unknown.
     open_at: Arc<AtomicU64>,
-    /// It was not there when it was looked for last.
+    /// Whether the last lookup found no stream.
     was_absent: Arc<AtomicBool>,
-    /// Counts the connections that were made.
+    /// Number of connections made so far.
     connections: Receiver<u64>,
 }
 
-/// What became of a knock.
+/// Result of a probe.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reached {
     /// It can be read.
     Open,
     /// There is no such stream.
     Absent,
-    /// Trying later may help.
+    /// A retry may help.
     NotYet(String),
 }
 
-/// The answer of a stream to what is published to it.
+/// A stream's answer to a publish.
 #[derive(Deserialize)]
 struct Answer {
     #[serde(default)]
@@ -73,7 +74,7 @@ struct Fault {
 }
 
 impl Door {
-    /// Of a stream with all subjects below `prefix`, which ends with a dot.
+    /// A probe of a stream with all subjects below `prefix`, which ends with a dot.
     pub(super) fn new(stream: String, prefix: &str, connections: Receiver<u64>) -> Self {
         let subject = format!("{prefix}knock");
         let (open_at, was_absent) = Default::default();
@@ -84,14 +85,14 @@ impl Door {
         *self.connections.borrow() + 1
     }
 
-    /// Something failed, so that it is to be asked again.
+    /// Forgets that the stream was open, so that the next call probes again.
     pub(super) fn shut(&self) {
         self.open_at.store(0, Ordering::Relaxed);
     }
 }
 
 impl Wire {
-    /// Whether the stream can be read; asks only what is not known yet.
+    /// Whether the stream can be read; sends a request only if this is unknown.
     pub(super) async fn reach(&self) -> Reached {
         let connection = self.door.connection();
         if self.door.open_at.load(Ordering::Relaxed) == connection {
@@ -130,7 +131,7 @@ impl Wire {
         }
     }
 
-    /// Whether there is such a stream, of which nobody listens.
+    /// Looks up whether a stream without a responder exists.
     async fn look(&self) -> Reached {
         match timeout(ANSWER_PATIENCE, self.context.get_stream(&self.door.stream)).await {
             Ok(Ok(_)) => Reached::NotYet("the stream is not ready".to_owned()),
@@ -146,7 +147,7 @@ impl Wire {
         }
     }
 
-    /// Makes the stream if there is none, and returns when it can be read.
+    /// Creates the stream if it does not exist, and returns when it can be read.
     pub(super) async fn open(&self, config: &Config) -> std::result::Result<(), String> {
         let deadline = Instant::now() + self.patience;
         loop {

@@ -1,8 +1,8 @@
-//! Who is let into a bounded mailbox: one record per mailbox, changed by compare-and-set.
+//! Admission to a bounded mailbox: one record per mailbox, changed by compare-and-set.
 //!
-//! The record lists who was let in but has not been seen in the mailbox yet, so that two senders
-//! that come at the same time do not both get the last place. A sender that died between being let
-//! in and storing its message is forgotten after a minute.
+//! The record lists admitted messages that have not been seen in the mailbox yet. So two
+//! simultaneous senders do not both get the last place. A sender that dies between admission and
+//! storing is forgotten after a minute.
 
 use async_nats::HeaderMap;
 use bytes::Bytes;
@@ -12,32 +12,32 @@ use super::{NatsTransport, Put};
 use crate::message::{Envelope, MessageId};
 use crate::{Error, Result};
 
-/// How long somebody who was let in may take to store the message, in milliseconds.
+/// How long an admitted sender may take to store the message, in milliseconds.
 const ENTERING_MILLIS_MAX: u64 = 60_000;
-/// How often a change of the record is tried while others change it too.
+/// Most tries to change the record while other senders change it, too.
 const TRIES_MAX: usize = 64;
 
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Gate {
     entering: Vec<(MessageId, u64)>,
-    /// How many were refused since the mailbox exists.
+    /// Number of refusals since the mailbox exists.
     refused: u64,
 }
 
 impl NatsTransport {
-    /// Lets a message in, or refuses it.
+    /// Admits a message, or refuses it.
     pub(super) fn admit(&self, envelope: &Envelope, capacity: u64) -> Result<()> {
         let mailbox = &envelope.to;
         let subject = self.subjects.gate(mailbox);
         for _ in 0..TRIES_MAX {
             let (wire, asked) = (self.wire.clone(), subject.clone());
             let last =
-                self.call("pass the gate of a mailbox", async move { wire.last(&asked).await })?;
+                self.call("enter a bounded mailbox", async move { wire.last(&asked).await })?;
             let seq = last.as_ref().map_or(0, |message| message.sequence);
             let mut gate: Gate = last
                 .and_then(|message| serde_json::from_slice(&message.payload).ok())
                 .unwrap_or_default();
-            // After the record was read: whoever was let in before is in it or in the mailbox.
+            // Read the mailbox after the record: every earlier admission is in one of the two.
             let watch = self.current(mailbox)?;
             let now = self.now_millis();
             let index = watch.index();
@@ -56,7 +56,7 @@ impl NatsTransport {
             }
             let content = Bytes::from(serde_json::to_vec(&gate).unwrap_or_default());
             let (wire, asked) = (self.wire.clone(), subject.clone());
-            let put = self.call("pass the gate of a mailbox", async move {
+            let put = self.call("enter a bounded mailbox", async move {
                 wire.compare_and_set(&asked, seq, HeaderMap::new(), content).await
             })?;
             if is_full {
@@ -68,6 +68,6 @@ impl NatsTransport {
                 return Ok(());
             }
         }
-        Err(self.wire.unreachable("pass the gate of a mailbox", "too many senders at once"))
+        Err(self.wire.unreachable("enter a bounded mailbox", "too many senders at once"))
     }
 }

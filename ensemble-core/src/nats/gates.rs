@@ -1,19 +1,19 @@
-//! The plan gate where messages are received and settled: whose plan for a task is not approved does
-//! not take the task on.
+//! The plan gate for receiving and settling: an agent whose plan for a task is not approved cannot
+//! take the task.
 //!
-//! Only a message that names a task asks for its gate, and that is read from the leader: an agent that
-//! has submitted its plan by one program and receives by another must not be quicker than its plan.
+//! Only for a message that names a task is the gate read, from the leader. An agent may submit its
+//! plan with one program and receive with another; the message must not overtake the plan.
 
 use std::collections::HashMap;
 use std::path::Path;
 
 use super::NatsTransport;
+use crate::Result;
 use crate::env::Lease;
 use crate::message::{Envelope, MessageId, Name};
-use crate::requests::{Gate, Ledger as _, gated_task};
-use crate::{Error, Result};
+use crate::requests::{Gate, Gated, RequestStore as _, gated_task};
 
-/// The gates of one holder, each asked for once.
+/// The plan gates of one holder, each read once.
 pub(super) struct Gates<'a> {
     queue: &'a NatsTransport,
     holder: &'a Name,
@@ -21,13 +21,13 @@ pub(super) struct Gates<'a> {
 }
 
 impl<'a> Gates<'a> {
-    /// Whose gates they are.
+    /// The holder.
     pub(super) const fn holder(&self) -> &'a Name {
         self.holder
     }
 
-    /// The closed gate of a message's task; `None` also for what cannot be read, which receiving finds
-    /// out.
+    /// The closed plan gate of a message's task; `None` also for a message that cannot be read,
+    /// which the receive reports.
     pub(super) fn closed(&mut self, id: &MessageId, content: &[u8]) -> Result<Option<&Gate>> {
         let Some(task) = task_of(id, content) else { return Ok(None) };
         if !self.known.contains_key(&task) {
@@ -38,10 +38,10 @@ impl<'a> Gates<'a> {
     }
 }
 
-/// The task of a message for which there may be a gate.
+/// The task of a message for which there may be a plan gate.
 fn task_of(id: &MessageId, content: &[u8]) -> Option<String> {
-    // Without the word or an escape in which it could hide there is none, and nothing to decode; what is no
-    // text names no task.
+    // Without the word, or an escape that could hide it, there is no task and nothing to decode. A
+    // content that is not text names no task.
     let text = std::str::from_utf8(content).ok()?;
     if !text.contains("task_id") && !content.contains(&b'\\') {
         return None;
@@ -55,7 +55,7 @@ impl NatsTransport {
         Gates { queue: self, holder, known: HashMap::new() }
     }
 
-    /// The gate that keeps a holder from a message.
+    /// The plan gate that keeps a message from a holder.
     pub(super) fn closed_gate(
         &self,
         id: &MessageId,
@@ -65,15 +65,15 @@ impl NatsTransport {
         Ok(self.gates_of(holder).closed(id, content)?.cloned())
     }
 
-    /// Refuses what a holder may not do while its task is gated.
+    /// Refuses an action of a holder while its task is gated.
     pub(super) fn pass_gate(&self, lease: &Lease, content: &[u8]) -> Result<()> {
         match self.closed_gate(&lease.id, content, &lease.holder)? {
             None => Ok(()),
-            Some(gate) => Err(Error::Gated(Box::new(gate))),
+            Some(gate) => Err(Gated(Box::new(gate)).into()),
         }
     }
 
-    /// The gates that keep waiting messages of a mailbox from a holder, each once.
+    /// The plan gates that keep waiting messages of a mailbox from a holder, each once.
     pub(super) fn gates_before(&self, mailbox: &Name, holder: &Name) -> Result<Vec<Gate>> {
         let mut found: Vec<Gate> = Vec::new();
         let mut gates = self.gates_of(holder);
@@ -87,7 +87,7 @@ impl NatsTransport {
         Ok(found)
     }
 
-    /// As [`NatsTransport::due_ids`], without the messages that a gate keeps from this holder.
+    /// As [`NatsTransport::due_ids`], without the messages that a plan gate keeps from this holder.
     ///
     /// # Errors
     /// [`Error::NoMailbox`] or [`Error::Server`].

@@ -1,5 +1,5 @@
-//! What a holder does with a message: settle, release, extend, dead-letter. Each replaces the version
-//! under which it is held, and is refused once that is not the last one any more.
+//! A holder's actions on a message: settle, release, extend, dead-letter. Each replaces the version
+//! under which the message is held, and is refused once that is no longer the last version.
 
 use std::time::Duration;
 
@@ -10,16 +10,16 @@ use crate::env::Lease;
 use crate::message::{MessageId, Name};
 use crate::spool::LEASE_SECONDS_MAX;
 
-/// How often a change is tried anew because the lease was extended meanwhile.
+/// Most retries of a change because the lease was extended meanwhile.
 const TRIES_MAX: usize = 8;
-/// How much of a reason is kept, in characters.
+/// Longest reason that is kept, in characters.
 const REASON_CHARACTERS_MAX: usize = 1000;
 
 impl NatsTransport {
-    /// Says that the work is done.
+    /// Marks the message's work as done.
     ///
     /// # Errors
-    /// [`crate::Error::LeaseLost`], [`crate::Error::Gated`], [`crate::Error::NoMailbox`] or
+    /// [`crate::Error::LeaseLost`], [`Gated`], [`crate::Error::NoMailbox`] or
     /// [`crate::Error::Server`].
     pub fn settle(&self, lease: &Lease) -> Result<()> {
         self.change_if(lease, |last| self.pass_gate(lease, &last.payload), |_| Place::Settled)?;
@@ -28,8 +28,8 @@ impl NatsTransport {
         Ok(())
     }
 
-    /// Gives a message back, to be received again after `delay`, or to the dead letters once it was
-    /// delivered `attempts_max` times.
+    /// Returns a message to the queue, due after `delay`. After `attempts_max` deliveries it
+    /// becomes a dead letter.
     ///
     /// # Errors
     /// As for [`NatsTransport::settle`].
@@ -37,7 +37,7 @@ impl NatsTransport {
         self.give_back(lease, None, delay, "released")
     }
 
-    /// Makes a lease run for `duration` (at most a day) from now.
+    /// Extends a lease to `duration` from now (at most a day).
     ///
     /// # Errors
     /// As for [`NatsTransport::settle`].
@@ -55,7 +55,7 @@ impl NatsTransport {
         Ok(())
     }
 
-    /// Gives a held message up, with a reason for whoever looks at it.
+    /// Makes a held message a dead letter, with a reason for people.
     ///
     /// # Errors
     /// As for [`NatsTransport::settle`].
@@ -66,7 +66,7 @@ impl NatsTransport {
         Ok(())
     }
 
-    /// Gives a held message back, `only` if the version that stands has this number.
+    /// Returns a held message to the queue; with `only`, if the current version has this sequence.
     pub(super) fn give_back(
         &self,
         lease: &Lease,
@@ -107,7 +107,7 @@ impl NatsTransport {
         self.change_if(lease, |_| Ok(()), place)
     }
 
-    /// As [`NatsTransport::change`], unless something stands in the way.
+    /// As [`NatsTransport::change`], unless a check refuses it.
     fn change_if(
         &self,
         lease: &Lease,
@@ -134,7 +134,7 @@ impl NatsTransport {
                 return Ok(stored);
             }
         }
-        Err(Self::lost(lease, "changed by somebody else again and again"))
+        Err(Self::lost(lease, "changed by another client repeatedly"))
     }
 
     /// Replaces exactly this version.

@@ -1,5 +1,5 @@
-//! What a reader knows of one mailbox: a copy of its records, kept up to date by the watch, in the
-//! order of receiving. It may lag behind the server; the compare-and-set that takes a message decides.
+//! A reader's copy of one mailbox's records, kept up to date by the watch, in the order of
+//! receiving. It may lag behind the server; the compare-and-set that takes a message decides.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -10,18 +10,19 @@ use super::record::{Place, Record, Stored};
 use crate::env::Counts;
 use crate::message::MessageId;
 
-/// How many bytes of content one mailbox keeps in memory; what is beyond is fetched when needed.
+/// Most bytes of content that one mailbox keeps in memory; the rest is fetched when needed.
 const KEPT_BYTES_MAX: usize = 8 * 1024 * 1024;
 
-/// Urgent, given back and redriven messages come first, by priority and age; then the others by age.
+/// Sort key: urgent, released and redriven messages come first, by priority and age; then the
+/// others by age.
 type Order = (bool, Reverse<u8>, u64, MessageId);
 
-/// One message as it was seen last.
+/// The last known version of a message.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) seq: u64,
     pub(super) record: Record,
-    /// The content, while it waits and there is room for it.
+    /// The content, while the message is queued and there is room for it.
     pub(super) payload: Option<Bytes>,
     /// When this version was stored, in milliseconds since the Unix epoch.
     pub(super) at: u64,
@@ -35,14 +36,14 @@ pub(super) struct Index {
     ready: BTreeSet<Order>,
     delayed: BTreeSet<(u64, MessageId)>,
     kept_bytes: usize,
-    /// The last number in the stream that the watch has delivered.
+    /// The last sequence in the stream that the watch has delivered.
     pub(super) seen_seq: u64,
-    /// How many versions the watch has delivered.
+    /// Number of versions that the watch has delivered.
     pub(super) heard: u64,
 }
 
 impl Index {
-    /// A version of a message; an older one than is known changes nothing.
+    /// Applies a version of a message; one older than the known version changes nothing.
     pub(super) fn apply(&mut self, id: MessageId, stored: Stored<()>, content: Option<Bytes>) {
         if !self.is_news(&id, stored.seq) {
             return;
@@ -64,19 +65,19 @@ impl Index {
         self.entries.insert(id, entry);
     }
 
-    /// As [`Index::apply`], of a version that this connection has written.
+    /// As [`Index::apply`], for a version that this connection has written.
     pub(super) fn apply_own(&mut self, id: MessageId, stored: &Stored) {
         let bare =
             Stored { seq: stored.seq, record: stored.record.clone(), payload: (), at: stored.at };
         self.apply(id, bare, Some(stored.payload.clone()));
     }
 
-    /// Whether this version of a message is later than what is known of it.
+    /// Whether this version of a message is newer than the known one.
     pub(super) fn is_news(&self, id: &MessageId, seq: u64) -> bool {
         self.entries.get(id).is_none_or(|known| known.seq < seq)
     }
 
-    /// A message that is not in the stream any more.
+    /// Removes a message that is no longer in the stream.
     pub(super) fn forget(&mut self, id: &MessageId) {
         let Some(old) = self.entries.remove(id) else { return };
         self.kept_bytes -= old.payload.as_ref().map_or(0, Bytes::len);
@@ -84,15 +85,15 @@ impl Index {
         self.delayed.remove(&(old.due, id.clone()));
     }
 
-    /// As [`Index::forget`], unless a later version is known.
+    /// As [`Index::forget`], unless a newer version is known.
     pub(super) fn forget_version(&mut self, id: &MessageId, seq: u64) {
         if self.entries.get(id).is_some_and(|entry| entry.seq == seq) {
             self.forget(id);
         }
     }
 
-    /// The message to be received next, with `skip` others left to those who compete for them, and
-    /// none of `passed`.
+    /// The next message to receive. It leaves `skip` others to competing consumers, and none of
+    /// `passed` is returned.
     pub(super) fn next(
         &mut self,
         now_millis: u64,
@@ -109,13 +110,13 @@ impl Index {
             }
         }
         let waiting = self.ready.iter().map(|(.., id)| id).filter(|id| !passed.contains(*id));
-        // The last one, where there are fewer.
+        // The last one, if there are fewer.
         let id = waiting.take(skip + 1).last()?;
         let entry = self.entries.get(id)?;
         Some((id.clone(), entry.clone()))
     }
 
-    /// Somebody else was quicker: passed over until a newer version is seen.
+    /// Skips a message that another client took first, until a newer version is seen.
     pub(super) fn note_stale(&mut self, id: &MessageId, seq: u64) {
         if let Some(entry) = self.entries.get(id)
             && entry.seq == seq
@@ -138,12 +139,12 @@ impl Index {
         self.delayed.first().map(|(due, _)| *due)
     }
 
-    /// Whether something could be received now.
+    /// Whether a message is due.
     pub(super) fn has_due(&self, now_millis: u64) -> bool {
         !self.ready.is_empty() || self.next_due().is_some_and(|due| due <= now_millis)
     }
 
-    /// How many messages wait.
+    /// Number of queued messages.
     pub(super) fn waiting(&self) -> u64 {
         self.entries
             .values()
@@ -167,7 +168,7 @@ impl Index {
         counts
     }
 
-    /// Those that wait or are held, in the order of receiving; held ones first.
+    /// Queued and held messages in the order of receiving; held ones first.
     pub(super) fn unfinished(&self) -> Vec<(MessageId, Record)> {
         let rank = |id: &MessageId, entry: &Entry| match &entry.record.place {
             Place::Held { .. } => Some((0, 0, order(id, &entry.record, 0))),
@@ -213,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn urgent_then_given_back_then_the_oldest() {
+    fn order_is_urgent_then_released_then_oldest() {
         let mut index = Index::default();
         let back = Record { epoch: 1, ..Record::fresh(0) };
         index.apply(id("first"), stored(1, Record::fresh(0)), content());
@@ -228,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_version_changes_nothing() {
+    fn older_version_changes_nothing() {
         let mut index = Index::default();
         let held =
             Place::Held { holder: crate::message::Name::new("w").unwrap(), lease_seconds: 1 };
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn content_beyond_the_limit_is_not_kept() {
+    fn content_beyond_the_limit_is_not_cached() {
         let mut index = Index::default();
         for n in 0..200 {
             let content = Bytes::from(vec![0; 64 * 1024]);

@@ -1,9 +1,9 @@
-//! The event log as a stream: what the hosts of a team did, in the order in which the server got it.
+//! The event log as a stream: the changes by all hosts of a team, in the server's order.
 //!
-//! Each record is one line of JSON with `timestamp`, `session_id`, `seq`, `type`, `actor` and `data`, as
-//! in the log on disk. Recording never fails its caller and never waits for the server: records go
-//! through a bounded queue to a task, and what does not fit or does not get through is counted. A
-//! record that was sent twice, because an answer was lost, is stored once within the server's window.
+//! Each record is one line of JSON with `timestamp`, `session_id`, `seq`, `type`, `actor` and
+//! `data`, as in the log on disk. Recording never fails its caller and never waits for the server.
+//! Records go through a bounded queue to a task; lost records are counted. A record that was sent
+//! twice, because an answer was lost, is stored once within the server's window.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,16 +23,16 @@ use crate::env::{Clock, SystemClock};
 use crate::event_log::Recorder;
 use crate::message::{MessageId, Name};
 
-/// How many records may wait for the server.
+/// Most records that wait for the server.
 const QUEUED_MAX: usize = 4096;
-/// How often a record is sent before it is given up.
+/// Most tries to send a record.
 const TRIES_MAX: u32 = 5;
 /// How long records are kept, unless the stream is configured otherwise.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
-/// The longest record, in bytes, as in the log on disk.
+/// Longest record, in bytes, as in the log on disk.
 const LINE_BYTES_MAX: usize = crate::event_log::LINE_BYTES_MAX;
 
-/// A recorder whose records go to the team's log on the server.
+/// A recorder that writes to the team's log on the server.
 #[derive(Debug)]
 pub struct NatsLog {
     session: String,
@@ -45,7 +45,7 @@ impl NatsTransport {
     /// Begins a session in the team's log.
     ///
     /// # Errors
-    /// The stream cannot be made.
+    /// The stream cannot be created.
     pub fn log(&self, host: &Name) -> Result<NatsLog> {
         let config = Config {
             name: self.subjects.log_stream(),
@@ -71,7 +71,7 @@ impl NatsTransport {
         Ok(NatsLog { session, next: AtomicU64::new(0), queue, missing })
     }
 
-    /// All records of the team's log that are kept, in the order of the server.
+    /// All records in the team's log stream, in the server's order.
     ///
     /// # Errors
     /// [`crate::Error::Server`].
@@ -118,7 +118,7 @@ async fn send(
 }
 
 impl NatsLog {
-    /// How many records did not get to the server.
+    /// Number of records that did not reach the server.
     #[must_use]
     pub fn missing(&self) -> u64 {
         self.missing.load(Ordering::Relaxed)

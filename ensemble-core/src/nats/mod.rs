@@ -1,4 +1,4 @@
-//! Mailboxes on a NATS server with JetStream: the transport of a team on several machines.
+//! Mailboxes on a NATS server with JetStream: the transport for a team on several machines.
 //!
 //! ```text
 //!   publish          receive (= ack)         settle
@@ -7,16 +7,17 @@
 //!              +-----------------------+   +---------> dead --redrive--> queued
 //! ```
 //!
-//! A message is one subject of a stream, and the last version in that subject is the message with its
-//! state. Every change of state is one publish that names the number of the version it replaces: a
-//! compare-and-set, where a directory has a rename. Of many who try one succeeds, and a holder whose
-//! lease was taken away names a version that is not the last one any more. There is no second place
-//! that could disagree. `docs/nats.md` has the subjects, the records and what every failure does.
+//! A message is one subject of a stream. The last version in that subject is the message with its
+//! state. Every change of state is one publish that names the sequence of the version it replaces.
+//! This compare-and-set takes the place of a rename in a directory. Of many competing clients one
+//! succeeds. A holder whose lease was taken away names a version that is no longer the last one.
+//! There is no second place that could disagree. `docs/nats.md` has the subjects, the records and
+//! the effect of every failure.
 //!
-//! A crash of a client leaves the version that stands; what it held expires. A silent server makes
-//! every call end within [`NatsOptions::patience`] with [`Error::Server`]; nothing waits for ever.
-//! Times of leases are measured by observers on their own clocks, as for a directory. Delays and
-//! expiry dates are agreements about the calendar, and hosts whose clocks differ disagree by that much.
+//! A crash of a client leaves the current version; its leases expire. With a silent server every
+//! call ends within [`NatsOptions::patience`] with [`Error::Server`]; no call waits for ever.
+//! Observers measure leases on their own clocks, as for a directory. Delays and expiry dates use
+//! wall clocks, so hosts disagree by the difference of their clocks.
 //!
 //! ```no_run
 //! use ensemble_core::broker::Broker as _;
@@ -44,7 +45,6 @@ mod gate;
 mod gates;
 mod holder;
 mod index;
-mod ledger;
 mod log;
 mod options;
 mod outbox;
@@ -52,6 +52,7 @@ mod publish;
 mod receive;
 mod record;
 mod registry;
+mod request_store;
 mod restore;
 mod runtime;
 mod subject;
@@ -84,16 +85,16 @@ use team::{Team, Watches};
 use watch::{News, Watch};
 use wire::{Put, Wire};
 
-/// How long settings are believed before they are read again.
+/// How long settings are cached.
 const SETTINGS_AGE_MAX: Duration = Duration::from_secs(10);
 
-/// A connection to a team's mailboxes on a NATS server. Share it between threads by reference; it
-/// owns a private runtime and one thread, which drives it while no call does, and ends both when
-/// dropped.
+/// A connection to a team's mailboxes on a NATS server. Share it between threads by reference. It
+/// owns a private runtime and one thread, which drives the runtime between calls. Dropping the
+/// connection ends both.
 pub struct NatsTransport {
     runtime: Runtime,
     wire: Arc<Wire>,
-    /// Requests and gates.
+    /// Requests and plan gates.
     bucket: Bucket,
     subjects: Subjects,
     clock: Arc<dyn Clock + Send + Sync>,
@@ -103,9 +104,9 @@ pub struct NatsTransport {
     team: Mutex<Option<Arc<Team>>>,
     news: Arc<News>,
     settings: Mutex<HashMap<Name, (Settings, Instant)>>,
-    /// All mailboxes, and the number of the last one that was added.
+    /// All mailboxes, and the sequence of the last one that was added.
     names: Mutex<Option<(u64, Vec<Name>)>>,
-    /// What this connection has received, so that settling needs no look first.
+    /// Messages that this connection has received, so that settling needs no read first.
     held: Mutex<HashMap<(Name, MessageId), Stored>>,
 }
 
@@ -116,20 +117,20 @@ impl fmt::Debug for NatsTransport {
 }
 
 impl NatsTransport {
-    /// Whether there is a connection at this moment.
+    /// Whether there is a connection now.
     #[must_use]
     pub fn is_connected(&self) -> bool {
         self.wire.client.connection_state() == async_nats::connection::State::Connected
     }
 
-    /// The server's address as it was configured, without anything secret.
+    /// The configured server address, without secrets.
     #[must_use]
     pub fn server(&self) -> &str {
         &self.wire.server
     }
 
-    /// Runs a call in the runtime. Its own patience ends it; this one only guards against a task
-    /// that does not come back.
+    /// Runs a call in the runtime. The call's own patience ends it; this limit only guards against
+    /// a task that does not return.
     fn call<T: Send + 'static>(
         &self,
         operation: &'static str,
@@ -141,7 +142,7 @@ impl NatsTransport {
             .unwrap_or_else(|| Err(self.wire.unreachable(operation, "no answer in time")))
     }
 
-    /// The index of a mailbox, followed from now on.
+    /// The index of a mailbox, which is followed from now on.
     fn watch(&self, mailbox: &Name) -> Result<Arc<Watch>> {
         self.settings_of(mailbox)?;
         let team = lock(&self.team).clone();
@@ -169,11 +170,11 @@ impl NatsTransport {
         Ok(watch)
     }
 
-    /// Returns once the index knows everything that was stored before this call.
+    /// Returns once the index contains everything that was stored before this call.
     fn catch_up(&self, mailbox: &Name, watch: &Watch) -> Result<()> {
         let _haste = self.news.haste();
         let (wire, pattern) = (self.wire.clone(), self.subjects.messages(mailbox));
-        let head = self.call("look into a mailbox", async move {
+        let head = self.call("read a mailbox's state", async move {
             Ok(wire.last(&pattern).await?.map_or(0, |message| message.sequence))
         })?;
         if watch.index().seen_seq >= head {
@@ -183,10 +184,10 @@ impl NatsTransport {
         if watch.catch_up(head, self.wire.patience) {
             return Ok(());
         }
-        Err(self.wire.unreachable("follow a mailbox", "its news did not come in time"))
+        Err(self.wire.unreachable("follow a mailbox", "its updates did not come in time"))
     }
 
-    /// An index that knows everything that was stored before this call.
+    /// An index that contains everything that was stored before this call.
     fn current(&self, mailbox: &Name) -> Result<Arc<Watch>> {
         let is_new = !lock(&self.watches).contains_key(mailbox);
         let watch = self.watch(mailbox)?;
@@ -202,7 +203,7 @@ impl NatsTransport {
         self.call("read a message", async move { wire.read(&subject).await })
     }
 
-    /// Replaces the last version of a message; `None` if another one came before.
+    /// Replaces the last version of a message; `None` if another version came before.
     fn replace(
         &self,
         mailbox: &Name,
@@ -213,7 +214,7 @@ impl NatsTransport {
         self.replace_while(mailbox, id, last, record, wire::NOTHING)
     }
 
-    /// As [`NatsTransport::replace`], and does something else until the server has answered.
+    /// As [`NatsTransport::replace`], and runs a function until the server has answered.
     fn replace_while(
         &self,
         mailbox: &Name,

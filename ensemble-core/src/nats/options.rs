@@ -1,4 +1,4 @@
-//! How to reach a server.
+//! Options of a connection to a NATS server.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,35 +9,35 @@ use crate::env::{Clock, SystemClock};
 use crate::event_log::{NullRecorder, Recorder};
 use crate::message::Name;
 
-/// How long a call may take before it fails, unless configured.
+/// Default time limit of a call.
 pub const PATIENCE_DEFAULT: Duration = Duration::from_secs(5);
 
-/// How a [`super::NatsTransport`] works; start from [`NatsOptions::new`] and use `with_*`.
+/// Options of a [`super::NatsTransport`]; start from [`NatsOptions::new`] and use `with_*`.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct NatsOptions {
-    /// Servers, separated by commas: `nats://host:4222,nats://other:4222`, or `tls://…`.
+    /// Server addresses, separated by commas: `nats://host:4222,nats://other:4222`, or `tls://…`.
     pub servers: String,
-    /// The team, whose mailboxes are a stream of its own.
+    /// The team, whose mailboxes have their own stream.
     pub team: Name,
     /// A credentials file (user JWT and nkey).
     pub credentials: Option<PathBuf>,
-    /// Certificates that are trusted besides the system's, as PEM.
+    /// Root certificates that are trusted in addition to the system's, as PEM.
     pub root_certificates: Option<PathBuf>,
-    /// A client's certificate and its key, as PEM.
+    /// Client certificate and key, as PEM.
     pub client_certificate: Option<(PathBuf, PathBuf)>,
-    /// On how many servers of a cluster every message is stored: 1, 3 or 5. For a new stream only.
+    /// Number of servers in a cluster that store every message: 1, 3 or 5. For a new stream only.
     pub replicas: usize,
-    /// How long a call may take before it fails.
+    /// Time limit of a call.
     pub patience: Duration,
     /// The clock for delays, expiry and leases.
     pub clock: Arc<dyn Clock + Send + Sync>,
-    /// Where each change is recorded.
+    /// Recorder of changes.
     pub recorder: Arc<dyn Recorder>,
 }
 
 impl NatsOptions {
-    /// For the mailboxes of `team` on these servers.
+    /// Options for the mailboxes of `team` on these servers.
     #[must_use]
     pub fn new(servers: impl Into<String>, team: Name) -> Self {
         Self {
@@ -53,56 +53,56 @@ impl NatsOptions {
         }
     }
 
-    /// With every message stored on so many servers.
+    /// Sets the number of servers that store every message.
     #[must_use]
     pub fn with_replicas(mut self, replicas: usize) -> Self {
         self.replicas = replicas;
         self
     }
 
-    /// With calls that fail after this time.
+    /// Sets the time limit of a call.
     #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// With this clock.
+    /// Sets the clock.
     #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock + Send + Sync>) -> Self {
         self.clock = clock;
         self
     }
 
-    /// With changes recorded there.
+    /// Sets the recorder.
     #[must_use]
     pub fn with_recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
         self.recorder = recorder;
         self
     }
 
-    /// With this credentials file.
+    /// Sets the credentials file.
     #[must_use]
     pub fn with_credentials(mut self, file: PathBuf) -> Self {
         self.credentials = Some(file);
         self
     }
 
-    /// With these certificates trusted besides the system's.
+    /// Sets additional root certificates.
     #[must_use]
     pub fn with_root_certificates(mut self, file: PathBuf) -> Self {
         self.root_certificates = Some(file);
         self
     }
 
-    /// With a client's certificate and its key.
+    /// Sets the client certificate and its key.
     #[must_use]
     pub fn with_client_certificate(mut self, certificate: PathBuf, key: PathBuf) -> Self {
         self.client_certificate = Some((certificate, key));
         self
     }
 
-    /// The user's name and password in the first address that has some; a name alone is a token.
+    /// User name and password in the first address that has some; a name alone is a token.
     pub(super) fn user(&self) -> Option<(&str, Option<&str>)> {
         self.servers.split(',').find_map(|server| {
             let server = server.trim();
@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_not_shown() {
+    fn secrets_are_not_displayed() {
         let team = Name::new("t").unwrap();
         let options = NatsOptions::new("nats://me:secret@one:4222, two:4222,me:x@three", team);
         assert_eq!(options.servers_shown(), "nats://one:4222,two:4222,three");

@@ -1,16 +1,16 @@
-//! Messages for a server that is away: a directory queue on this host, bounded, drained in order.
+//! Messages for an unreachable server: a bounded directory queue on this host, drained in order.
 //!
 //! ```text
 //! publish --- outbox is empty, server answers ---> stored on the server
 //!         \-- else ---> outbox (a queue like any other; `ensemble --queue <outbox> inbox` shows it)
-//!                          |  the server is back: carried in order, stored once by id
+//!                          |  the server is back: sent in order, stored once by id
 //!                          +----> server
 //! ```
 //!
-//! While something waits in the outbox every new message goes behind it, so the order of a sender is
-//! kept. A publish whose answer was lost goes to the outbox too; the server stores its id once. What
-//! was put here survives as the outbox's durability says. A message for a mailbox that the server
-//! turns out not to have becomes a dead letter of the outbox.
+//! While a message waits in the outbox, every new message is queued behind it, so the order of a
+//! sender is kept. A publish whose answer was lost goes to the outbox, too; the server stores its
+//! id once. The outbox's own durability applies to its messages. A message for a mailbox that the
+//! server does not have becomes a dead letter of the outbox.
 
 use std::path::Path;
 
@@ -21,9 +21,9 @@ use crate::message::{Envelope, Name};
 use crate::spool::{Options, Settings, Spool};
 use crate::{Error, Result};
 
-/// How many messages the outbox takes for each mailbox, unless configured.
+/// Default capacity of the outbox for each mailbox, in messages.
 pub const OUTBOX_CAPACITY_DEFAULT: u64 = 10_000;
-/// Who holds messages on their way out.
+/// Holder of messages that are being sent.
 const HOLDER: &str = "outbox";
 
 /// The outbox of a host.
@@ -33,34 +33,34 @@ pub struct Outbox {
     capacity: u64,
 }
 
-/// Where a message went.
+/// Where a message was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Posted {
     /// The server has it.
     Sent(Published),
-    /// It waits in the outbox until the server can be reached.
+    /// The outbox holds it until the server is reachable.
     Kept,
 }
 
 impl Outbox {
-    /// Opens the outbox in this directory, or makes it; it takes so many messages for each mailbox.
+    /// Opens or creates the outbox in this directory, with this capacity for each mailbox.
     ///
     /// # Errors
-    /// The directory cannot be made or used.
+    /// The directory cannot be created or used.
     pub fn open(directory: &Path, capacity: u64, options: Options) -> Result<Self> {
         Ok(Self { spool: Spool::create(directory, options)?, capacity })
     }
 
-    /// The queue that it is.
+    /// The outbox's queue.
     #[must_use]
     pub const fn spool(&self) -> &Spool {
         &self.spool
     }
 
-    /// Sends a message to `server`, which may be away (`None`): then it is kept.
+    /// Sends a message to `server`. Without a server (`None`) the outbox keeps it.
     ///
     /// # Errors
-    /// [`Error::Full`] if the outbox is full too, or what the server says against the message.
+    /// [`Error::Full`] if the outbox is full, too, or the server's error for the message.
     pub fn post(&self, server: Option<&dyn Broker>, envelope: &Envelope) -> Result<Posted> {
         let Some(server) = server else { return self.keep(envelope) };
         match self.drain(server) {
@@ -86,10 +86,10 @@ impl Outbox {
         self.spool.publish(envelope).map(|_| Posted::Kept)
     }
 
-    /// Carries what waits to the server, each mailbox in order.
+    /// Sends the waiting messages to the server, each mailbox in order.
     ///
     /// # Errors
-    /// The server is away (again) or full; the rest waits.
+    /// The server is unreachable or full; the remaining messages wait.
     pub fn drain(&self, server: &dyn Broker) -> Result<Carried> {
         let holder = Name::new(HOLDER)?;
         let bridge = Bridge::new(&self.spool, server, holder, Unknown::Bury);
@@ -106,7 +106,7 @@ impl Outbox {
         Ok(all)
     }
 
-    /// How many messages have not reached the server yet.
+    /// Number of messages that have not reached the server yet.
     ///
     /// # Errors
     /// The outbox cannot be listed.

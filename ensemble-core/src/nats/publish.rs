@@ -1,4 +1,4 @@
-//! Publish: the first version of a message, stored only if its subject has none.
+//! Publish: stores the first version of a message, only if its subject has none.
 
 use bytes::Bytes;
 
@@ -9,7 +9,7 @@ use crate::env::Published;
 use crate::message::Envelope;
 use crate::{Error, Result};
 
-/// How often a publish begins anew when what it met was gone at the next look.
+/// Most restarts of a publish when the version that it met was gone at the next read.
 const TRIES_MAX: usize = 8;
 
 impl NatsTransport {
@@ -21,7 +21,7 @@ impl NatsTransport {
     pub fn publish(&self, envelope: &Envelope) -> Result<Published> {
         let settings = self.settings_of(&envelope.to)?;
         if envelope.attachment.is_some() {
-            let detail = "attached content stays on the host that stored it: send a text of at most 60 KiB, or a place that every host can read";
+            let detail = "attached content stays on the host that stored it: send a text of at most 60 KiB, or a path that every host can read";
             return Err(Error::malformed(envelope.id.as_str(), "attachment", detail));
         }
         let payload = Bytes::from(envelope.encode()?);
@@ -52,10 +52,13 @@ impl NatsTransport {
                 return Self::stored_before(envelope, &stored);
             }
         }
-        Err(self.wire.refused("store a message", "it comes and goes: somebody else removes it"))
+        Err(self.wire.refused(
+            "store a message",
+            "its version appears and disappears: another client removes it",
+        ))
     }
 
-    /// The id is taken: by the same message, or by another one?
+    /// Whether the taken id belongs to the same message or to another one.
     fn stored_before(envelope: &Envelope, stored: &Stored) -> Result<Published> {
         let path = std::path::Path::new(envelope.id.as_str());
         let is_same = Envelope::decode(&stored.payload, path)

@@ -1,4 +1,4 @@
-//! Receive: the version that says who holds a message replaces the one that says that it waits.
+//! Receive: replaces the queued version of a message by a held one.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -16,22 +16,22 @@ use crate::env::{Delivery, Lease};
 use crate::message::{Envelope, MessageId, Name, Timestamp};
 use crate::{Error, Result};
 
-/// Among how many of the first messages those who compete for a mailbox choose.
+/// Number of the first messages among which competing consumers choose.
 const CHOICE: usize = 8;
 
-/// What became of a try to take a message.
+/// Result of a try to take a message.
 enum Taken {
     Delivered(Box<Delivery>),
-    /// It went to the dead letters instead.
+    /// The message became a dead letter instead.
     Buried,
-    /// Somebody else was quicker.
+    /// Another consumer was faster.
     Lost,
-    /// Its task waits for a plan of this holder.
+    /// The message's task waits for a plan of this holder.
     Gated,
 }
 
 impl NatsTransport {
-    /// Takes the next due message of `mailbox` for `holder`: this is its ack.
+    /// Takes the next due message of `mailbox` for `holder`. Taking it is the ack.
     ///
     /// # Errors
     /// [`Error::NoMailbox`] or [`Error::Server`].
@@ -41,14 +41,15 @@ impl NatsTransport {
         let (mut is_current, mut losses, mut haste) = (false, 0, None);
         let (mut gates, mut gated) = (self.gates_of(holder), HashSet::new());
         loop {
-            // Who has lost a race chooses among the first, so that the next one is not lost too.
+            // A consumer that has lost a race chooses among the first messages, so that it does not
+            // lose the next one, too.
             let skip = if losses == 0 { 0 } else { (self.dice() + losses) % CHOICE };
             let next = watch.index().next(self.now_millis(), skip, &gated);
             let Some((id, entry)) = next else {
                 if is_current {
                     return Ok(None);
                 }
-                // Nothing is known to wait, but the server may know better.
+                // The index knows of no waiting message, but it may be behind the server.
                 self.catch_up(mailbox, &watch)?;
                 is_current = true;
                 continue;
@@ -58,7 +59,7 @@ impl NatsTransport {
                 Taken::Delivered(delivery) => return Ok(Some(*delivery)),
                 Taken::Buried => {}
                 Taken::Lost => {
-                    // Those who share a mailbox must hear of each other at once.
+                    // Competing consumers must see each other's changes at once.
                     watch.note_rival();
                     haste.get_or_insert_with(|| self.news.haste());
                     losses += 1;
@@ -70,10 +71,10 @@ impl NatsTransport {
         }
     }
 
-    /// Takes one particular waiting message for `holder`; `None` if it does not wait any more.
+    /// Takes one given waiting message for `holder`; `None` if it is no longer waiting.
     ///
     /// # Errors
-    /// As for [`NatsTransport::receive`]; [`Error::Gated`] if its task waits for the approval of a plan.
+    /// As for [`NatsTransport::receive`]; [`Gated`] if its task waits for the approval of a plan.
     pub fn receive_id(
         &self,
         mailbox: &Name,
@@ -100,13 +101,13 @@ impl NatsTransport {
                 },
             };
             if let Some(gate) = gates.closed(id, &content)? {
-                return Err(Error::Gated(Box::new(gate.clone())));
+                return Err(crate::requests::Gated(Box::new(gate.clone())).into());
             }
             entry.payload = Some(content);
             match self.take(&watch, (mailbox, id), entry, &mut gates, lease)? {
                 Taken::Delivered(delivery) => return Ok(Some(*delivery)),
                 Taken::Buried => return Ok(None),
-                // Somebody has taken it, or changed something about it.
+                // Another client has taken or changed it.
                 Taken::Lost | Taken::Gated => {}
             }
         }
@@ -145,7 +146,7 @@ impl NatsTransport {
         let mut record = last.record.moved(place);
         record.epoch += 1;
         let epoch = record.epoch;
-        // Reading it takes about as long as the server does: both at the same time.
+        // Parsing takes about as long as the server's answer: do both at the same time.
         let (read, to_read) = (Arc::new(OnceLock::new()), (id.clone(), last.payload.clone()));
         let (reading, now) = (Arc::clone(&read), self.clock.wall());
         let read_it = move || {
@@ -172,8 +173,8 @@ impl NatsTransport {
         Ok(Taken::Delivered(Box::new(Delivery::new(envelope, lease, duration))))
     }
 
-    /// Puts a message among the dead letters that was taken and cannot be delivered: as if it had
-    /// never been taken. Whoever dies before that leaves a lease that ends.
+    /// Moves a taken message that cannot be delivered to the dead letters. A client that dies
+    /// before that leaves a lease that expires.
     fn bury(
         &self,
         watch: &Watch,
@@ -192,7 +193,7 @@ impl NatsTransport {
         })
     }
 
-    /// Waits until a message could be received; `false` once `patience` is over.
+    /// Waits until a message is due; `false` once `patience` is over.
     ///
     /// # Errors
     /// [`Error::NoMailbox`] or [`Error::Server`].
@@ -208,7 +209,7 @@ impl NatsTransport {
 }
 
 impl NatsTransport {
-    /// All messages that could be received now, in no order, with their contents.
+    /// All due messages with their contents, unordered.
     pub(super) fn due(&self, mailbox: &Name) -> Result<Vec<(MessageId, Bytes)>> {
         let (watch, now) = (self.current(mailbox)?, self.now_millis());
         let is_due = |place: &Place| matches!(place, Place::Queued { due } if *due <= now);
@@ -230,9 +231,8 @@ impl NatsTransport {
         Ok(all)
     }
 
-    /// The ids of up to `limit` messages that could be received now, as far as is known here; from
-    /// now on the mailbox is followed.
-    ///
+    /// Ids of up to `limit` due messages, as far as the index knows. The mailbox is followed from
+    /// now on.
     /// # Errors
     /// [`Error::NoMailbox`] or [`Error::Server`].
     pub fn due_ids(&self, mailbox: &Name, limit: usize) -> Result<Vec<MessageId>> {
@@ -250,8 +250,8 @@ impl NatsTransport {
         Ok(ids)
     }
 
-    /// Waits until anything has changed in the mailboxes that are followed since this returned
-    /// `seen`, or `patience` is over. Begin with 0.
+    /// Waits for a change in the followed mailboxes since this returned `seen`, at most `patience`.
+    /// Start with 0.
     #[must_use]
     pub fn wait_for_news(&self, seen: u64, patience: Duration) -> u64 {
         let _waiting = self.runtime.waiting();
@@ -259,12 +259,12 @@ impl NatsTransport {
     }
 }
 
-/// The envelope, or why it cannot be delivered.
+/// The envelope, or the reason why it cannot be delivered.
 fn fit(id: &MessageId, content: &[u8], now: Timestamp) -> Result<Envelope, String> {
     let envelope = Envelope::decode(content, Path::new(id.as_str()))
         .map_err(|error| format!("malformed: {error}"))?;
     if envelope.id != *id {
-        return Err(format!("malformed: says `{}`, its subject `{id}`", envelope.id));
+        return Err(format!("malformed: its id is `{}`, but its subject `{id}`", envelope.id));
     }
     match envelope.expires_at {
         Some(at) if at <= now => Err("expired".to_owned()),
@@ -272,7 +272,7 @@ fn fit(id: &MessageId, content: &[u8], now: Timestamp) -> Result<Envelope, Strin
     }
 }
 
-/// The error for a message that is not there.
+/// The error for a missing message.
 pub(super) fn no_message(id: &MessageId, place: String) -> Error {
     Error::NoMessage { id: id.to_string(), place }
 }

@@ -1,5 +1,5 @@
-//! What is known of a message beside its content: the header `Ensemble` of the last version in its
-//! subject, one line of JSON. What was published without one is queued and was never delivered.
+//! State of a message: the header `Ensemble` of the last version in its subject, one line of JSON.
+//! A version without that header is queued and was never delivered.
 
 use async_nats::HeaderMap;
 use bytes::Bytes;
@@ -9,14 +9,14 @@ use crate::env::Lease;
 use crate::message::{Name, Timestamp};
 use crate::spool::State;
 
-/// The header of the state.
+/// Name of the header.
 pub(super) const HEADER: &str = "Ensemble";
 
-/// Where a message is on its way.
+/// Place of a message in its life cycle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
 pub(super) enum Place {
-    /// S2. Not to be received before `due` (milliseconds since the Unix epoch); 0 for now.
+    /// S2. Not due before `due` (milliseconds since the Unix epoch); 0 for now.
     Queued {
         #[serde(default, skip_serializing_if = "is_zero")]
         due: u64,
@@ -34,35 +34,35 @@ pub(super) enum Place {
     },
 }
 
-/// A message's state.
+/// State of a message.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
     #[serde(flatten)]
     pub(super) place: Place,
-    /// Deliveries so far.
+    /// Number of deliveries so far.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) epoch: u64,
-    /// The epoch from which attempts count, after a redrive.
+    /// Epoch from which attempts count, after a redrive.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) base: u64,
-    /// The envelope's priority, so that nobody must read the content to know the order.
+    /// The envelope's priority, so that the order is known without reading the content.
     #[serde(default, skip_serializing_if = "is_zero_priority")]
     pub(super) priority: u8,
-    /// When it was stored first, by the server's clock, in milliseconds since the Unix epoch;
-    /// absent in the first version, whose own time it is.
+    /// When it was first stored, by the server's clock, in milliseconds since the Unix epoch.
+    /// Absent in the first version, whose own time it is.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub(super) since: u64,
-    /// Who wrote this version, so that a writer that got no answer can tell whether it did.
+    /// Random id of the write, by which a writer without an answer recognizes its own version.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) op: String,
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
 const fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature that serde calls")]
 const fn is_zero_priority(priority: &u8) -> bool {
     *priority == 0
 }
@@ -74,12 +74,12 @@ impl Record {
         Self { place, epoch: 0, base: 0, priority, since: 0, op: String::new() }
     }
 
-    /// The same message elsewhere on its way.
+    /// The same message in another place.
     pub(super) fn moved(&self, place: Place) -> Self {
         Self { place, op: String::new(), ..self.clone() }
     }
 
-    /// From the headers of a message; one that cannot be read counts as none.
+    /// Reads the state from a message's headers; an invalid one counts as missing.
     pub(super) fn of(headers: Option<&HeaderMap>) -> Self {
         headers
             .and_then(|headers| headers.get(HEADER))
@@ -91,13 +91,13 @@ impl Record {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Whether it is held under exactly this lease.
+    /// Whether the message is held under exactly this lease.
     pub(super) fn is_under(&self, lease: &Lease) -> bool {
         self.epoch == lease.epoch
             && matches!(&self.place, Place::Held { holder, .. } if *holder == lease.holder)
     }
 
-    /// Where it is, for the error of a lease that is over.
+    /// Description of the place, for the error of an expired lease.
     pub(super) fn phrase(&self) -> String {
         match &self.place {
             Place::Queued { .. } => "waiting to be received again".to_owned(),
@@ -119,10 +119,10 @@ impl Record {
     }
 }
 
-/// A version of a message, as it lies in the stream.
+/// A version of a message in the stream.
 #[derive(Clone, Debug)]
 pub(super) struct Stored<C = Bytes> {
-    /// Its number in the stream: what the next version is compared with.
+    /// Its sequence in the stream, with which the next version is compared.
     pub(super) seq: u64,
     pub(super) record: Record,
     pub(super) payload: C,
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_survives_its_header() {
+    fn record_round_trips_through_its_header() {
         let holder = Name::new("worker-1").unwrap();
         let places = [
             Place::Queued { due: 7 },
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_anybody_has_published_is_queued() {
+    fn message_without_a_header_is_queued() {
         assert_eq!(Record::of(None), Record::fresh(0));
         let mut headers = HeaderMap::new();
         headers.insert(HEADER, "not json");

@@ -1,4 +1,4 @@
-//! Which mailboxes there are: one subject each, with the settings.
+//! The registered mailboxes: one subject each, with the settings.
 
 use std::time::Instant;
 
@@ -11,7 +11,7 @@ use crate::message::Name;
 use crate::spool::{Settings, nearest_names};
 use crate::{Error, Result};
 
-/// What a mailbox's subject says.
+/// Content of a mailbox's subject.
 #[derive(Debug, Serialize, Deserialize)]
 struct Registered {
     mailbox: Name,
@@ -22,8 +22,8 @@ impl NatsTransport {
     /// Creates a mailbox.
     ///
     /// # Errors
-    /// [`Error::MailboxExists`] if there is one of that name or of one that differs only in case,
-    /// or the settings are out of their limits.
+    /// [`Error::MailboxExists`] if a mailbox has that name or one that differs only in case; or the
+    /// settings are out of range.
     pub fn add_mailbox(&self, name: &Name, settings: &Settings) -> Result<()> {
         let subject = self.subjects.settings(name);
         if let Some((field, detail)) = settings.fault() {
@@ -36,7 +36,7 @@ impl NatsTransport {
             match wire.compare_and_set(&subject, 0, HeaderMap::new(), content.clone()).await? {
                 Some(Put::Done(_)) => Ok(None),
                 Some(Put::Stale) => wire.last(&subject).await,
-                // An earlier try may have been ours; the same settings are as good as ours.
+                // An earlier try may have been this client's; equal settings are as good.
                 None => Ok(wire.last(&subject).await?.filter(|m| m.payload != content)),
             }
         })?;
@@ -56,8 +56,9 @@ impl NatsTransport {
     /// # Errors
     /// [`Error::Server`].
     pub fn mailboxes(&self) -> Result<Vec<Name>> {
-        // None is ever removed, so the number of the last one tells whether there is a new one: every
-        // watcher asks every few seconds, and all of a large team would be a load.
+        // Mailboxes are never removed, so the sequence of the last one shows whether there is a new
+        // one. Every watcher asks every few seconds, and listing all mailboxes of a large team
+        // would be expensive.
         let (wire, pattern) = (self.wire.clone(), self.subjects.all_settings());
         let last = self.call("list the mailboxes", async move {
             Ok(wire.last(&pattern).await?.map_or(0, |message| message.sequence))
@@ -77,7 +78,7 @@ impl NatsTransport {
         Ok(names)
     }
 
-    /// What is set for a mailbox; at most ten seconds old.
+    /// Settings of a mailbox, at most ten seconds old.
     pub(super) fn settings_of(&self, mailbox: &Name) -> Result<Settings> {
         if let Some((settings, at)) = lock(&self.settings).get(mailbox)
             && at.elapsed() < SETTINGS_AGE_MAX

@@ -1,4 +1,4 @@
-//! Taking messages out and putting them in as they were elsewhere, for a move between queues.
+//! Removes and restores messages with their states, for a move between queues.
 
 use bytes::Bytes;
 
@@ -8,10 +8,15 @@ use super::record::{Place, Record};
 use super::wire::NOTHING;
 use crate::Result;
 use crate::message::{Envelope, MessageId, Name};
-use crate::migrate::Movable;
 
-impl Movable for NatsTransport {
-    fn set_aside(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
+impl NatsTransport {
+    /// As [`Broker::set_aside`](crate::broker::Broker::set_aside).
+    pub(super) fn give_up_waiting(
+        &self,
+        mailbox: &Name,
+        id: &MessageId,
+        reason: &str,
+    ) -> Result<()> {
         let absent = || no_message(id, format!("waiting in mailbox `{mailbox}`"));
         let last = self.read(mailbox, id)?.ok_or_else(absent)?;
         if !matches!(last.record.place, Place::Queued { .. }) {
@@ -24,16 +29,16 @@ impl Movable for NatsTransport {
         Ok(())
     }
 
-    fn restore_delayed(&self, envelope: &Envelope, due: u64) -> Result<()> {
+    /// As [`Broker::restore_delayed`](crate::broker::Broker::restore_delayed).
+    pub(super) fn restore_delayed(&self, envelope: &Envelope, due: u64) -> Result<()> {
         self.restore(envelope, Place::Queued { due })
     }
 
-    fn restore_dead(&self, envelope: &Envelope, reason: &str) -> Result<()> {
+    /// As [`Broker::restore_dead`](crate::broker::Broker::restore_dead).
+    pub(super) fn restore_dead(&self, envelope: &Envelope, reason: &str) -> Result<()> {
         self.restore(envelope, self.dead_place(reason, None))
     }
-}
 
-impl NatsTransport {
     /// Stores a message in this state, if its id was not stored before.
     fn restore(&self, envelope: &Envelope, place: Place) -> Result<()> {
         self.settings_of(&envelope.to)?;

@@ -1,15 +1,15 @@
-//! The async runtime, hidden: whoever calls drives it, and a thread of its own while nobody does.
+//! The private async runtime. The calling thread drives it during a call, and a thread of its own
+//! between calls.
 //!
 //! ```text
-//! a call comes                          the thread lets go; the caller drives until its call has ended
-//! no call, and somebody waits for news  the thread drives at once
+//! a call starts                         the thread yields; the caller drives until its call has ended
+//! no call, and a caller awaits updates  the thread drives at once
 //! no call since QUIET                   the thread drives
 //! ```
 //!
-//! So a call that follows another one goes through no other thread: handing it over and getting its
-//! result back would cost more than half of what the server needs to answer. Calls may come from any
-//! thread, and from inside somebody else's runtime, where they are handed to the thread after all.
-//! Every call is bounded in time.
+//! So consecutive calls involve no other thread: a hand-over and its return would cost more than
+//! half of the server's response time. Calls may come from any thread. Calls from inside another
+//! runtime are handed to the thread after all. Every call is limited in time.
 
 use std::future::Future;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
@@ -19,39 +19,40 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Handle, Runtime as Tokio};
 use tokio::sync::Notify;
 
-/// What a call that was handed over is given beyond its own limit to hand back its result, on a
-/// machine under load.
+/// Extra time beyond its own limit for a handed-over call to return its result, on a loaded
+/// machine.
 const GRACE: Duration = Duration::from_secs(1);
-/// After the last call has ended, the thread takes over within twice this time. Short beside the server's patience
-/// with a client that does not answer, and long enough that looking costs nothing.
+/// The thread takes over within twice this time after the last call. This is short compared with
+/// the server's patience with a client that does not answer, and long enough for the checks to cost
+/// nothing.
 const QUIET: Duration = Duration::from_millis(10);
 
 #[derive(Debug)]
 pub(super) struct Runtime {
-    /// Missing only while it is dropped.
+    /// `None` only during the drop.
     tokio: Option<Arc<Tokio>>,
     turn: Arc<Turn>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// Whose turn it is to drive.
+/// Decides which thread drives the runtime.
 #[derive(Debug, Default)]
 struct Turn {
     state: Mutex<State>,
     changed: Condvar,
-    /// Tells the thread to let go.
+    /// Tells the thread to yield.
     let_go: Notify,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    /// Calls that drive, or wait until the one that drives has ended.
+    /// Calls that drive, or wait for the driving call to end.
     callers: usize,
-    /// Calls that have begun, ever.
+    /// Number of calls so far.
     calls: u64,
-    /// The thread drives.
+    /// Whether the thread drives.
     driven: bool,
-    /// Those who wait for what the runtime's tasks do, and do not drive.
+    /// Callers that wait for tasks of the runtime without driving it.
     waiters: usize,
     over: bool,
 }
@@ -61,7 +62,7 @@ impl Turn {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Blocks until the thread is to drive; `false` when all is over.
+    /// Blocks until the thread must drive; `false` at the end.
     fn wait(&self) -> bool {
         let mut state = self.state();
         let mut seen = state.calls;
@@ -87,7 +88,7 @@ impl Turn {
     }
 }
 
-/// A call that drives; ends when dropped.
+/// A call that drives; it ends when dropped.
 struct Call<'a>(&'a Turn);
 
 impl<'a> Call<'a> {
@@ -112,7 +113,7 @@ impl Drop for Call<'_> {
     }
 }
 
-/// Somebody waits for news; ends when dropped.
+/// A caller that waits for updates, until this is dropped.
 pub(super) struct Waiting<'a>(&'a Turn);
 
 impl<'a> Waiting<'a> {
@@ -150,28 +151,28 @@ impl Runtime {
         future: impl Future<Output = T> + Send + 'static,
     ) -> Option<T> {
         let tokio = self.tokio.as_ref()?;
-        // Futures are large, and each step that hands one on would move it.
+        // Box the future: it is large, and each hand-over would move it.
         let future = Box::pin(future);
         let bounded = async move { tokio::time::timeout(limit, future).await.ok() };
         if Handle::try_current().is_err() {
             let _call = Call::begin(&self.turn);
             return tokio.block_on(bounded);
         }
-        // Inside another runtime none may be driven.
+        // Inside another runtime this thread must not drive one.
         let (sender, receiver) = mpsc::sync_channel(1);
         tokio.spawn(async move { sender.send(bounded.await) });
         let _waiting = self.waiting();
         receiver.recv_timeout(limit + GRACE).ok().flatten()
     }
 
-    /// Lets a future run by itself, until the runtime ends.
+    /// Runs a future in the background until the runtime ends.
     pub(super) fn spawn(&self, future: impl Future<Output = ()> + Send + 'static) {
         if let Some(tokio) = &self.tokio {
             tokio.spawn(future);
         }
     }
 
-    /// To be held by whoever waits for something that a task of the runtime does.
+    /// A guard that a caller holds while it waits for a task of the runtime.
     pub(super) fn waiting(&self) -> Waiting<'_> {
         Waiting::begin(&self.turn)
     }
@@ -183,7 +184,7 @@ impl Drop for Runtime {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        // Does not wait for tasks, so that it may happen inside another runtime.
+        // Does not wait for tasks, so that a drop inside another runtime is allowed.
         if let Some(tokio) = self.tokio.take().and_then(Arc::into_inner) {
             tokio.shutdown_background();
         }
@@ -201,7 +202,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     #[test]
-    fn a_call_ends_at_its_limit() {
+    fn call_ends_at_its_limit() {
         let runtime = Runtime::start().unwrap();
         assert_eq!(runtime.run(LONG, async { 7 }), Some(7));
         let never = std::future::pending::<()>();
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_run_while_nobody_calls() {
+    fn tasks_run_between_calls() {
         let runtime = Runtime::start().unwrap();
         for _ in 0..100 {
             let (sender, receiver) = mpsc::channel();
@@ -218,7 +219,7 @@ mod tests {
             let _waiting = runtime.waiting();
             receiver.recv_timeout(LONG).unwrap();
         }
-        // Without being asked for, too.
+        // Tasks also run without a waiting caller.
         let (sender, receiver) = mpsc::channel();
         runtime.run(LONG, async {});
         runtime.spawn(async move { sender.send(()).unwrap() });
@@ -226,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn calls_of_many_threads_all_come_back() {
+    fn calls_of_many_threads_all_return() {
         let runtime = Runtime::start().unwrap();
         let done = AtomicU32::new(0);
         thread::scope(|threads| {
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn it_works_and_ends_inside_another_runtime() {
+    fn runtime_works_and_drops_inside_another_runtime() {
         let other = Builder::new_current_thread().enable_all().build().unwrap();
         other.block_on(async {
             let runtime = Runtime::start().unwrap();

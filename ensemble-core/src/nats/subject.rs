@@ -1,17 +1,17 @@
-//! Which subject belongs to what.
+//! The subjects of a team.
 //!
 //! ```text
 //! ens.<team>.q.<mailbox>.<id>     a message: its last version is the message and its state
 //! ens.<team>.b.<mailbox>          a mailbox and its settings; here the name is in lower case
-//! ens.<team>.g.<mailbox>          who was let into a bounded mailbox last
+//! ens.<team>.g.<mailbox>          the last message admitted to a bounded mailbox
 //! $KV.ENSEMBLE_REQUESTS_<team>.>  requests and gates, in a key-value bucket:
 //!   requests.<request>.<page>     request, decision, told, closed: each is written once
-//!   gates.<task>.<agent>          the plan that this agent's work on the task waits for
-//!   rejected.<request>.<page>.<n> what counted for nothing
+//!   gates.<task>.<agent>          the plan that blocks this agent's work on the task
+//!   rejected.<request>.<page>.<n> rejected versions
 //! enslog.<team>.<session>         the event log, in a stream of its own
 //! ```
 //!
-//! A dot separates the tokens of a subject, so a dot in a name becomes `=`, which no name has.
+//! A dot separates the tokens of a subject, so a dot in a name becomes `=`, which no name contains.
 
 use crate::message::{MessageId, Name};
 use crate::requests::{Page, stem};
@@ -35,7 +35,7 @@ impl Subjects {
         Self { team: token(team.as_str()) }
     }
 
-    /// The stream of the mailboxes. A stream's name takes no dot either.
+    /// Name of the stream of the mailboxes, which must not contain a dot.
     pub(super) fn stream(&self) -> String {
         format!("ENSEMBLE_{}", self.team)
     }
@@ -45,12 +45,12 @@ impl Subjects {
         format!("ENSEMBLE_LOG_{}", self.team)
     }
 
-    /// Everything in the stream of the mailboxes.
+    /// Pattern of all subjects in the stream of the mailboxes.
     pub(super) fn all(&self) -> String {
         format!("ens.{}.>", self.team)
     }
 
-    /// Everything in the stream of the log.
+    /// Pattern of all subjects in the stream of the log.
     pub(super) fn log_all(&self) -> String {
         format!("enslog.{}.>", self.team)
     }
@@ -63,12 +63,12 @@ impl Subjects {
         format!("ens.{}.q.{}.{}", self.team, token(mailbox.as_str()), token(id.as_str()))
     }
 
-    /// All messages of a mailbox.
+    /// Pattern of all messages of a mailbox.
     pub(super) fn messages(&self, mailbox: &Name) -> String {
         format!("ens.{}.q.{}.*", self.team, token(mailbox.as_str()))
     }
 
-    /// All messages of all mailboxes.
+    /// Pattern of all messages of all mailboxes.
     pub(super) fn all_messages(&self) -> String {
         format!("ens.{}.q.>", self.team)
     }
@@ -83,7 +83,7 @@ impl Subjects {
         MessageId::new(name_of(subject.rsplit('.').next()?)).ok()
     }
 
-    /// Names that differ only in case meet in one subject, so there is never a second one.
+    /// Names that differ only in case share one subject, so only one of them can exist.
     pub(super) fn settings(&self, mailbox: &Name) -> String {
         format!("ens.{}.b.{}", self.team, token(&mailbox.as_str().to_ascii_lowercase()))
     }
@@ -96,17 +96,17 @@ impl Subjects {
         format!("ens.{}.g.{}", self.team, token(mailbox.as_str()))
     }
 
-    /// The bucket of the requests, as `nats kv` calls it.
+    /// The bucket of the requests, as `nats kv` names it.
     pub(super) fn bucket(&self) -> String {
         format!("ENSEMBLE_REQUESTS_{}", self.team)
     }
 
-    /// The stream that the bucket is.
+    /// The bucket's stream.
     pub(super) fn bucket_stream(&self) -> String {
         format!("KV_{}", self.bucket())
     }
 
-    /// Everything in the bucket.
+    /// Pattern of all subjects in the bucket.
     pub(super) fn bucket_all(&self) -> String {
         format!("$KV.{}.>", self.bucket())
     }
@@ -115,7 +115,7 @@ impl Subjects {
         format!("$KV.{}.requests.{}.{}", self.bucket(), token(id.as_str()), page.name())
     }
 
-    /// A page of every request.
+    /// Pattern of a page of every request.
     pub(super) fn every(&self, page: Page) -> String {
         format!("$KV.{}.requests.*.{}", self.bucket(), page.name())
     }
@@ -129,13 +129,13 @@ impl Subjects {
         format!("$KV.{}.gates.*.*", self.bucket())
     }
 
-    /// Where a version of a page is kept that counts for nothing.
+    /// Subject where a rejected version of a page is kept.
     pub(super) fn rejected(&self, id: &Name, page: Page, seq: u64) -> String {
         let (bucket, id) = (self.bucket(), token(id.as_str()));
         format!("$KV.{bucket}.rejected.{id}.{}.{seq}", page.name())
     }
 
-    /// What a subject of the bucket is about.
+    /// Parses a subject of the bucket.
     pub(super) fn key_of(subject: &str) -> Option<Key> {
         let mut tokens = subject.strip_prefix("$KV.")?.split('.').skip(1);
         match (tokens.next()?, tokens.next()?, tokens.next()?, tokens.next()) {
@@ -146,12 +146,12 @@ impl Subjects {
     }
 }
 
-/// What a subject of the bucket is about.
+/// Meaning of a subject of the bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Key {
-    /// This request.
+    /// A request.
     Request(Name),
-    /// The work of this agent on some task.
+    /// The plan gates of an agent.
     Gate(Name),
 }
 
@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_with_dots_keep_to_one_token() {
+    fn names_with_dots_stay_one_token() {
         let subjects = Subjects::new(&Name::new("a.team").unwrap());
         let mailbox = Name::new("worker.1").unwrap();
         let id = MessageId::new("task.7.1").unwrap();

@@ -1,4 +1,4 @@
-//! Forgetting: settled messages past their time.
+//! Removes old settled messages.
 
 use std::time::Duration;
 
@@ -8,17 +8,18 @@ use super::{NatsTransport, lock};
 use crate::Result;
 use crate::message::{MessageId, Name};
 
-/// How many messages one sweep removes from one mailbox at most, so that it stays short.
+/// Most messages that one sweep removes from one mailbox, so that it stays short.
 const REMOVALS_MAX: usize = 1000;
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl NatsTransport {
     /// Removes settled messages that are older than their mailbox's `done_days`, as a directory's
-    /// sweep does; their ids may be used again then. Says how many were removed. Several hosts may
-    /// sweep at the same time. The age is the difference between this host's clock and the server's.
+    /// sweep does. Their ids may be reused then. Returns the number of removed messages. Several
+    /// hosts may sweep at the same time. The age is the difference between this host's clock and
+    /// the server's.
     ///
     /// # Errors
-    /// [`crate::Error::Server`]; what was removed before stays removed.
+    /// [`crate::Error::Server`]; messages that were removed before stay removed.
     pub fn sweep(&self) -> Result<u64> {
         let mut removed = 0;
         for mailbox in self.mailboxes()? {
@@ -33,8 +34,8 @@ impl NatsTransport {
         Ok(removed)
     }
 
-    /// Removes a version by its number, so that a later one of the same id stays; `false` if it was
-    /// gone.
+    /// Removes a version by its sequence, so that a later one of the same id stays; `false` if it
+    /// was gone.
     pub(super) fn remove(&self, mailbox: &Name, id: &MessageId, seq: u64) -> Result<bool> {
         let (wire, subject) = (self.wire.clone(), self.subjects.message(mailbox, id));
         let was_there = self.call("remove a message", async move {
@@ -43,7 +44,7 @@ impl NatsTransport {
             }
             match wire.stream.delete_message(seq).await {
                 Ok(_) => Ok(true),
-                // Somebody else was quicker?
+                // Another host may have removed it first.
                 Err(_) if wire.read(&subject).await?.is_none_or(|stored| stored.seq != seq) => {
                     Ok(false)
                 }

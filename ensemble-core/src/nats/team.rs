@@ -1,8 +1,8 @@
-//! The whole team's mailboxes over one consumer, for a watcher that has an eye on all of them. It is told
-//! of headers only: who holds what is in them, and whoever receives a message reads its content then.
+//! All mailboxes of a team over one consumer, for a watcher that observes all of them. It receives
+//! only headers, which name the holders; a consumer reads a message's content when it receives it.
 //!
-//! With a consumer for each mailbox the server would serve as many consumers as there are mailboxes
-//! times hosts; see docs/scale.md.
+//! With one consumer for each mailbox, the server would serve as many consumers as mailboxes times
+//! hosts; see docs/scale.md.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -16,20 +16,20 @@ use super::{NatsTransport, lock};
 use crate::Result;
 use crate::message::Name;
 
-/// How old a look at all mailboxes may be for whoever observes one.
+/// How old the state of all mailboxes may be for an observer of one.
 const LOOK_AGE_MAX: Duration = Duration::from_secs(1);
 
-/// The indexes of all mailboxes that are followed.
+/// The indexes of all followed mailboxes.
 pub(super) type Watches = Arc<Mutex<HashMap<Name, Arc<Watch>>>>;
 
-/// Hears of all mailboxes.
+/// The follower of all mailboxes.
 pub(super) struct Team {
     watches: Watches,
     news: Arc<News>,
     anew: Arc<Notify>,
-    /// The last number in the stream that was heard.
+    /// The last sequence in the stream that was received.
     seen_seq: Mutex<u64>,
-    /// When everything was known last.
+    /// When the indexes were last complete.
     current_at: Mutex<Option<Instant>>,
 }
 
@@ -61,8 +61,8 @@ impl Hearer for Team {
 }
 
 impl NatsTransport {
-    /// Follows all mailboxes of the team from now on over one consumer, those that are added later among
-    /// them. For whoever looks at all of them; who receives from a few follows these by receiving.
+    /// Follows all mailboxes of the team over one consumer, including those that are added later.
+    /// For observers of the whole team; a consumer of a few mailboxes follows them by receiving.
     ///
     /// # Errors
     /// [`crate::Error::Server`].
@@ -90,7 +90,7 @@ impl NatsTransport {
         self.catch_up_team().map(drop)
     }
 
-    /// The index of a mailbox as it was a moment ago at most.
+    /// The index of a mailbox, at most a moment old.
     pub(super) fn recent(&self, mailbox: &Name) -> Result<Arc<Watch>> {
         let known = lock(&self.watches).get(mailbox).cloned();
         match known {
@@ -99,8 +99,8 @@ impl NatsTransport {
         }
     }
 
-    /// Returns once everything is known that was stored a moment ago; `false` if the team is not
-    /// followed.
+    /// Waits until the indexes contain everything that was stored a moment ago; `false` if the team
+    /// is not followed.
     fn catch_up_team(&self) -> Result<bool> {
         let Some(team) = lock(&self.team).clone() else { return Ok(false) };
         if lock(&team.current_at).is_some_and(|at| at.elapsed() < LOOK_AGE_MAX) {
@@ -109,7 +109,7 @@ impl NatsTransport {
         let _haste = self.news.haste();
         let (wire, pattern, asked_at) =
             (self.wire.clone(), self.subjects.all_messages(), Instant::now());
-        let head = self.call("look into the mailboxes", async move {
+        let head = self.call("read the mailboxes' state", async move {
             Ok(wire.last(&pattern).await?.map_or(0, |message| message.sequence))
         })?;
         let _waiting = self.runtime.waiting();
@@ -120,7 +120,7 @@ impl NatsTransport {
             if left.is_zero() {
                 return Err(self
                     .wire
-                    .unreachable("follow the mailboxes", "their news did not come in time"));
+                    .unreachable("follow the mailboxes", "their updates did not come in time"));
             }
             let before = heard;
             heard = team.news.wait(before, left.min(SILENCE));

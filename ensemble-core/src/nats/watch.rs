@@ -1,9 +1,9 @@
 //! Keeps the index of a mailbox up to date: a task in the runtime follows the mailbox's subjects.
 //!
-//! It begins with the last version of every message and then gets each new one. When the connection
-//! comes back, the consumer fails, or a reader that waits hears nothing for [`SILENCE`] (a consumer
-//! may be lost with the leader of its cluster, and nobody says so), it begins anew; versions that are
-//! known already change nothing.
+//! The task starts with the last version of every message and then gets each new one. It starts
+//! again after a reconnect, after a failure of the consumer, or when a waiting reader hears nothing
+//! for [`SILENCE`]. (A consumer may be lost without notice with the leader of its cluster.) Known
+//! versions change nothing.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,33 +21,33 @@ use super::record::{Record, Stored};
 use super::subject::Subjects;
 use super::wire::Wire;
 
-/// Between two tries to follow a mailbox.
+/// Wait between two tries to follow a mailbox.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);
-/// After so long without any news, a reader that knows of some has the mailbox followed anew.
+/// After this silence, a reader that expects updates restarts the follower.
 pub(super) const SILENCE: Duration = Duration::from_secs(2);
-/// News gather for so long after a question before the next one is asked, unless somebody waits for them. A
-/// connection that works hears mostly of itself: of all that it does in this time it is told at once.
+/// Pause after each pull in which updates accumulate, unless a caller waits for them. A working
+/// connection mostly receives its own changes, and all changes of the pause come in one batch.
 const GATHERING: Duration = Duration::from_millis(4);
-/// As long as it has heard of nothing else, twice as long each time, up to this.
+/// Longest pause; the pause doubles while only the connection's own changes arrive.
 const GATHERING_MAX: Duration = Duration::from_millis(64);
-/// For so long after a race was lost to somebody else, nothing is left to gather.
+/// After a race was lost to another client, there is no pause for this long.
 const RIVALRY: Duration = Duration::from_secs(1);
-/// How many are asked for at a time where nothing is left to gather.
+/// Updates per pull while there is no pause.
 const CLOSE_BATCH: u64 = 128;
 
-/// In the place of a content that is not told.
+/// Header with the size of a content that is not sent.
 const SIZE: &str = "Nats-Msg-Size";
 
-/// Counts what has changed in all mailboxes that are followed.
+/// Counts the changes in all followed mailboxes.
 #[derive(Debug, Default)]
 pub(super) struct News {
     count: Mutex<u64>,
     changed: Bell,
-    /// How many wait for what is not told yet.
+    /// Number of callers that wait for updates.
     haste: tokio::sync::watch::Sender<usize>,
 }
 
-/// Somebody waits for what is not told yet; ends when dropped.
+/// A caller that waits for updates, until this is dropped.
 pub(super) struct Haste<'a>(&'a News);
 
 impl Drop for Haste<'_> {
@@ -57,7 +57,7 @@ impl Drop for Haste<'_> {
 }
 
 impl News {
-    /// To be held by whoever waits for news, so that they are not left to gather.
+    /// A guard that a caller holds while it waits for updates, so that there is no pause.
     pub(super) fn haste(&self) -> Haste<'_> {
         self.haste.send_modify(|hasty| *hasty += 1);
         Haste(self)
@@ -82,12 +82,12 @@ pub(super) struct Watch {
     changed: Bell,
     news: Arc<News>,
     anew: Arc<Notify>,
-    /// When a race for one of its messages was lost last.
+    /// When a race for one of its messages was last lost.
     rival_at: Mutex<Option<Instant>>,
 }
 
 impl Watch {
-    /// `anew` is rung to have everything told anew.
+    /// Notifying `anew` restarts the follower from the beginning.
     pub(super) fn new(news: Arc<News>, anew: Arc<Notify>) -> Self {
         Self { news, anew, ..Self::default() }
     }
@@ -105,7 +105,7 @@ impl Watch {
         self.changed.wait_until(self.index(), patience, condition).1
     }
 
-    /// Waits until everything up to number `head` is known; `false` once `patience` is over.
+    /// Waits until everything up to sequence `head` is known; `false` once `patience` is over.
     pub(super) fn catch_up(&self, head: u64, patience: Duration) -> bool {
         let deadline = Instant::now() + patience;
         let mut heard = self.index().heard;
@@ -125,7 +125,7 @@ impl Watch {
         }
     }
 
-    /// Somebody else takes messages from the same mailbox.
+    /// Records that another client takes messages from the same mailbox.
     pub(super) fn note_rival(&self) {
         *lock(&self.rival_at) = Some(Instant::now());
     }
@@ -136,28 +136,28 @@ impl Watch {
     }
 }
 
-/// What the task needs.
+/// Inputs of the task.
 pub(super) struct Following {
     pub(super) wire: Arc<Wire>,
     pub(super) pattern: String,
-    /// Contents are not told.
+    /// Whether the consumer omits contents.
     pub(super) is_headers_only: bool,
-    /// Counts the connections that were made.
+    /// Number of connections made so far.
     pub(super) connections: Receiver<u64>,
 }
 
-/// Who takes what a consumer tells.
+/// Receiver of a consumer's messages.
 pub(super) trait Hearer: Send + Sync {
-    /// A version that is new, or was there before; versions come in order, and again when it is
-    /// followed anew. Returns whether it was not known yet.
+    /// Takes a version, new or old. Versions come in order, and again after a restart. Returns
+    /// whether the version was new.
     fn hear(&self, message: &async_nats::Message, seq: u64, at_millis: u64) -> bool;
 
-    /// Rung to have everything told anew.
+    /// Notified to restart from the beginning.
     fn anew(&self) -> Arc<Notify>;
 
     fn news(&self) -> Arc<News>;
 
-    /// Whether nothing is to be left to gather.
+    /// Whether updates are wanted without a pause.
     fn is_close(&self) -> bool {
         false
     }
@@ -166,7 +166,7 @@ pub(super) trait Hearer: Send + Sync {
 impl Hearer for Watch {
     fn hear(&self, message: &async_nats::Message, seq: u64, at_millis: u64) -> bool {
         let mut index = self.index();
-        // What was written over this connection is known already, and need not be read again.
+        // Versions that this connection wrote are already known, and need not be parsed again.
         let id = Subjects::id_in(&message.subject).filter(|id| index.is_news(id, seq));
         let is_news = id.is_some();
         if let Some(id) = id {
@@ -196,7 +196,7 @@ impl Hearer for Watch {
     }
 }
 
-/// Follows subjects for as long as somebody hears.
+/// Follows subjects as long as the receiver exists.
 pub(super) async fn follow<H: Hearer>(mut following: Following, hearer: std::sync::Weak<H>) {
     while hearer.strong_count() > 0 {
         following.connections.mark_unchanged();
@@ -206,7 +206,7 @@ pub(super) async fn follow<H: Hearer>(mut following: Following, hearer: std::syn
     }
 }
 
-/// Until the connection is a new one (`Some`) or something failed (`None`).
+/// Follows until there is a new connection (`Some`) or a failure (`None`).
 async fn follow_once<H: Hearer>(
     following: &mut Following,
     hearer: &std::sync::Weak<H>,

@@ -1,13 +1,13 @@
-//! What is said to the server: read, list, and the one write there is, a compare-and-set.
+//! The requests to the server: read, list, and the only write, a compare-and-set.
 //!
 //! ```text
 //! put(subject, expected, …)   stored    -> Done(number of the new version)
 //!                             refused   -> Stale (another version came before)
-//!                             no answer -> sent again; once refused, read what is there: is it ours?
+//!                             no answer -> sent again; if refused then, read the version: is it this writer's?
 //! ```
 //!
-//! A version carries a random `op`. So a writer whose answer was lost with the connection finds out
-//! whether its version is the one that stands, and sending twice stores once.
+//! A version carries a random `op`. So a writer whose answer was lost with the connection can
+//! recognize its own version, and sending twice stores once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,9 +30,9 @@ use super::record::{HEADER, Record, Stored};
 use crate::message::MessageId;
 use crate::{Error, Result};
 
-/// Between two tries while the server is away.
+/// Wait between two tries while the server is unreachable.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(50);
-/// How long one try waits for its answer before the same is sent again.
+/// How long one try waits for its answer before the request is sent again.
 pub(super) const ANSWER_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A connection and the stream of one team. Clones are the same connection.
@@ -43,17 +43,18 @@ pub(super) struct Wire {
     pub(super) stream: Stream<()>,
     pub(super) door: Door,
     pub(super) server: String,
-    /// How long a call may take in all.
+    /// Time limit of a whole call.
     pub(super) patience: Duration,
-    /// A stream that is not there counts as an empty one.
+    /// Whether a missing stream counts as an empty one.
     pub(super) may_be_absent: bool,
     pub(super) ops: Ops,
 }
 
-/// Names for the versions that a connection writes, which nobody else gives. Clones give different ones, too.
+/// Generates unique names for the versions that a connection writes. Clones generate different
+/// names, too.
 #[derive(Clone, Debug)]
 pub(super) struct Ops {
-    /// Random.
+    /// A random part for the connection.
     connection: Arc<str>,
     given: Arc<AtomicU64>,
 }
@@ -68,7 +69,7 @@ impl Ops {
     }
 }
 
-/// What a subject holds now.
+/// The current version of a subject.
 #[derive(Clone, Debug)]
 pub(super) struct Listed {
     pub(super) subject: String,
@@ -78,14 +79,14 @@ pub(super) struct Listed {
     pub(super) at: u64,
 }
 
-/// What became of a question for a message.
+/// Result of a request for a message.
 enum Asked {
     Told(Option<Box<StreamMessage>>),
-    /// Trying again may help.
+    /// The request failed; a retry may help.
     Failed(String),
 }
 
-/// What became of a compare-and-set.
+/// Result of a compare-and-set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Put {
     Done(u64),
@@ -93,7 +94,7 @@ pub(super) enum Put {
 }
 
 impl Wire {
-    /// An error that trying later may mend.
+    /// A transient error.
     pub(super) fn unreachable(&self, operation: &'static str, detail: impl ToString) -> Error {
         let detail = format!(
             "{} (is the server up? `ensemble doctor` looks)",
@@ -107,8 +108,8 @@ impl Wire {
         Error::Server { operation, server, detail, unreachable: false }
     }
 
-    /// Writes a version of a message if the last one in its subject is number `expected` (0: if
-    /// there is none), and does something else until the server has answered.
+    /// Writes a version of a message if the last sequence in its subject is `expected` (0: none).
+    /// Runs a function until the server has answered.
     pub(super) async fn put(
         &self,
         subject: String,
@@ -122,14 +123,14 @@ impl Wire {
         let headers = || one_header(&header);
         let put = self.send(&subject, expected, headers, payload, meanwhile).await?;
         let Some(put) = put else {
-            // A try whose answer was lost may have been ours.
+            // A try whose answer was lost may have succeeded.
             let ours = self.read(&subject).await?.filter(|stored| stored.record.op == record.op);
             return Ok((ours.map_or(Put::Stale, |stored| Put::Done(stored.seq)), record));
         };
         Ok((put, record))
     }
 
-    /// `None` if it was refused after an earlier try got no answer.
+    /// Returns `None` if the write was refused after an earlier try got no answer.
     pub(super) async fn compare_and_set(
         &self,
         subject: &str,
@@ -173,7 +174,7 @@ impl Wire {
         }
     }
 
-    /// The last version in a subject, or in all subjects of a pattern, as the leader knows it.
+    /// The last version in a subject, or in all subjects of a pattern, from the leader.
     pub(super) async fn read(&self, subject: &str) -> Result<Option<Stored>> {
         let found = self.last(subject).await?;
         Ok(found.map(|message| {
@@ -195,7 +196,7 @@ impl Wire {
                 },
                 Reached::Absent if self.may_be_absent => return Ok(None),
                 Reached::Absent => {
-                    return Err(self.refused("read a message", "the team's stream is not there"));
+                    return Err(self.refused("read a message", "the team's stream does not exist"));
                 }
                 Reached::NotYet(detail) => detail,
             };
@@ -206,7 +207,7 @@ impl Wire {
         }
     }
 
-    /// Of a stream that can be read.
+    /// Asks a stream that can be read.
     async fn ask_for(&self, subject: &str, deadline: Instant) -> Result<Asked> {
         let asked = self.stream.get_last_raw_message_by_subject(subject);
         let left = deadline.saturating_duration_since(Instant::now());
@@ -228,7 +229,8 @@ impl Wire {
         })
     }
 
-    /// Writes the first version of a subject; what it became, and `op` in its header tells whose it is.
+    /// Writes the first version of a subject. Returns the outcome; `op` in the header identifies
+    /// the writer.
     pub(super) async fn create(
         &self,
         subject: &str,
@@ -236,7 +238,7 @@ impl Wire {
         payload: Bytes,
         mut headers: HeaderMap,
     ) -> Result<Put> {
-        // Two that write the same are told apart: only one of them was first.
+        // `op` distinguishes two writers of equal content: only one of them was first.
         let op = self.ops.next();
         headers.insert(STATE.clone(), op.as_str());
         if let Some(put) = self.compare_and_set(subject, expected, headers, payload).await? {
@@ -280,11 +282,11 @@ impl Wire {
             let Some(head) = self.last(pattern).await? else { return Ok(Vec::new()) };
             let left = deadline.saturating_duration_since(Instant::now());
             let detail = match timeout(left, self.told(pattern, which, headers_only)).await {
-                // Whoever tells it may be behind the leader.
+                // The answering server may be behind the leader.
                 Ok(Ok(all)) if all.last().is_some_and(|found| found.seq >= head.sequence) => {
                     return Ok(all);
                 }
-                Ok(Ok(_)) => "the news did not come in time".to_owned(),
+                Ok(Ok(_)) => "the updates did not come in time".to_owned(),
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => "no answer".to_owned(),
             };
@@ -295,7 +297,7 @@ impl Wire {
         }
     }
 
-    /// What one consumer tells of a pattern until nothing is pending.
+    /// Everything that one consumer delivers of a pattern until nothing is pending.
     async fn told(
         &self,
         pattern: &str,
@@ -317,7 +319,7 @@ impl Wire {
     }
 }
 
-/// Made once: a name is looked at letter by letter.
+/// Built once, because a header name is validated letter by letter.
 static STATE: HeaderName = HeaderName::from_static(HEADER);
 
 fn one_header(content: &str) -> HeaderMap {
@@ -326,7 +328,7 @@ fn one_header(content: &str) -> HeaderMap {
     headers
 }
 
-/// For whoever only waits.
+/// For callers that only wait.
 pub(super) const NOTHING: Option<fn()> = None;
 
 /// A time of the server, in milliseconds since the Unix epoch.
@@ -334,7 +336,8 @@ pub(super) fn millis(time: time::OffsetDateTime) -> u64 {
     u64::try_from(time.unix_timestamp_nanos() / 1_000_000).unwrap_or(0)
 }
 
-/// What a server says while it starts, elects a leader or loses one.
+/// Whether an error is transient: a server reports it while it starts, elects a leader or loses
+/// one.
 fn is_passing(error: &str) -> bool {
     ["temporarily unavailable", "no responders", "not available", "leader", "no suitable peers"]
         .iter()

@@ -1,4 +1,4 @@
-//! What an agent is doing, as its entry on the blackboard says (seed 001's siblings).
+//! The state of an agent, as its entry on the blackboard shows it (seed 001's siblings).
 //!
 //! ```text
 //! state      event      -> state      effects
@@ -12,15 +12,15 @@
 //! REVIEWING  HandOff    -> HANDOFF
 //! WAITING    Work       -> WORKING
 //! WAITING    Finish     -> IDLE
-//! HANDOFF    Work       -> WORKING              (a fresh one goes on under the same registration)
-//! HANDOFF    Review     -> REVIEWING            (likewise)
+//! HANDOFF    Work       -> WORKING              (a fresh agent under the same registration)
+//! HANDOFF    Review     -> REVIEWING            (the same)
 //! HANDOFF    Exit       -> gone       Forget
 //! any other  Exit       -> gone       Forget    (a crash, or the end of its work)
 //! any        another    -> same       Refused
 //! ```
 //!
-//! *A crash* is an Exit that its supervisor or the observer of its lease reports; what it held is
-//! given back by the machines of its tasks. *Out of order*: refused, nothing changes.
+//! *A crash* is an Exit that the agent's supervisor or the observer of its lease reports. The
+//! machines of its tasks release what it held. *Out of order*: refused, nothing changes.
 //!
 //! ```
 //! use ensemble_core::env::Monotonic;
@@ -38,58 +38,58 @@ use std::collections::VecDeque;
 use super::Machine;
 use crate::env::Monotonic;
 
-/// What it is doing.
+/// State of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum State {
     /// Its supervisor has registered it.
     Starting,
-    /// Nothing.
+    /// It has no work.
     Idle,
-    /// A task.
+    /// It works on a task.
     Working,
-    /// A review.
+    /// It reviews a task.
     Reviewing,
-    /// Its task is being reviewed.
+    /// Its task is under review.
     Waiting,
-    /// It writes down where it is, for a fresh one.
+    /// It writes hand-over notes for a fresh agent.
     Handoff,
-    /// It has no entry any more.
+    /// Its entry was removed.
     Gone,
 }
 
-/// What happens to it.
+/// An event of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// It runs.
     Ready,
-    /// It got a task, or its own back.
+    /// It got a task, or its rejected task back.
     Work,
     /// It got a review.
     Review,
     /// It has submitted its task.
     Wait,
-    /// It holds nothing any more.
+    /// It no longer holds anything.
     Finish,
-    /// Its context is used up.
+    /// Its context is full.
     HandOff,
     /// It has ended.
     Exit,
 }
 
-/// What is to be done.
+/// An action for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Remove its entry.
+    /// Remove the agent's entry.
     Forget,
-    /// Nothing was changed.
+    /// The event was refused; nothing changed.
     Refused {
-        /// What it is doing.
+        /// The current state.
         state: State,
     },
 }
 
-/// The machine of one agent; see the table at the top of this page.
+/// The machine of one agent; see the module's table.
 #[derive(Clone, Debug)]
 pub struct Agent {
     state: State,
@@ -97,13 +97,13 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// An agent as the board has it.
+    /// An agent in the board's state.
     #[must_use]
     pub const fn new(state: State) -> Self {
         Self { state, effects: VecDeque::new() }
     }
 
-    /// What it is doing.
+    /// The current state.
     #[must_use]
     pub const fn state(&self) -> State {
         self.state

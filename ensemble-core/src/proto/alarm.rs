@@ -1,11 +1,11 @@
-//! Alarms: each condition that a person or a planner should know of is told once (seed 001's
-//! siblings, whose watcher repeats most of them every ten seconds).
+//! Alarms: people or planners are notified of each condition once (seed 001's siblings, whose
+//! watcher repeats most of them every ten seconds).
 //!
 //! ```text
 //! a condition  event / time                              -> state     effects
 //! absent       Seen, without grace                       -> Raised    Raise
 //! absent       Seen                                      -> Waiting   (for its grace, from now)
-//! absent       Told                                      -> Raised    (by an observer before this one)
+//! absent       Told                                      -> Raised    (an earlier observer raised it)
 //! Waiting      Seen, its grace is over                   -> Raised    Raise
 //! Waiting      Seen                                      -> Waiting
 //! Waiting      Told                                      -> Raised
@@ -13,22 +13,21 @@
 //! Waiting      LookDone without having been seen         -> absent
 //! Raised       LookDone without having been seen         -> absent    Forget
 //! Waiting      its grace is over                         -> Waiting   Look      (again every LOOK_REPEAT, also after Blind)
-//! any          Blind                                     -> same      (what was seen at this look counts as seen)
+//! any          Blind                                     -> same      (conditions seen in this scan count as seen)
 //! ```
 //!
-//! A key says which condition it is *and* which occurrence of it: a task that is blocked a second
-//! time has another key, and is told of again. What an occurrence is is the caller's matter
-//! (`board::alarms`).
+//! A key identifies a condition *and* its occurrence: a task that is blocked a second time has
+//! another key and raises another alarm. The caller defines occurrences (`board::alarms`).
 //!
-//! A condition counts for its grace only as long as the observer has itself seen it, on its own
-//! monotonic clock. The time that an observer was away counts, if the condition was there before and
-//! is there after: its key would be another one if it had been gone in between.
+//! A condition counts toward its grace only while the observer has itself seen it, on its own
+//! monotonic clock. An observer's absence counts if the condition was there before and after: an
+//! interruption would have changed the key.
 //!
-//! *Blind*: an observer that cannot look (a board that does not parse) says so instead of LookDone,
-//! and nothing is forgotten. *A crash* loses what was Waiting, which begins anew; what was Raised the
-//! caller keeps, and says Told for each before its first look. *A crash* between Raise and keeping
-//! that raises again: the caller's message must have an id that follows from the key. *Out of order,
-//! doubled*: nothing happens.
+//! *Blind*: an observer that cannot scan (the board does not parse) sends Blind instead of
+//! LookDone, and nothing is forgotten. *A crash* loses Waiting conditions, which start again. The
+//! caller stores Raised conditions, and sends Told for each before its first scan. *A crash*
+//! between Raise and storing it raises it again, so the caller's message needs an id that is
+//! derived from the key. *Out of order, doubled*: nothing happens.
 //!
 //! ```
 //! use std::time::Duration;
@@ -56,43 +55,43 @@ use crate::env::Monotonic;
 #[cfg(test)]
 mod tests;
 
-/// How soon an unanswered [`Effect::Look`] is repeated.
+/// Interval at which an unanswered [`Effect::Look`] is repeated.
 pub const LOOK_REPEAT: Duration = Duration::from_secs(5);
 
-/// What the observer sees.
+/// An observation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<K> {
-    /// A condition is there.
+    /// A condition holds.
     Seen {
-        /// Which occurrence of which.
+        /// The occurrence.
         key: K,
-        /// How long it may be there before anybody is told.
+        /// How long the condition may last before it is raised.
         grace: Duration,
     },
-    /// An observer before this one has told of it.
+    /// An earlier observer raised this condition.
     Told {
-        /// Which occurrence of which.
+        /// The occurrence.
         key: K,
     },
-    /// All conditions that are there have been seen.
+    /// All current conditions have been seen.
     LookDone,
-    /// It could not look at all of them.
+    /// The observer could not see all conditions.
     Blind,
 }
 
-/// What is to be done.
+/// An action for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect<K> {
-    /// Look at all conditions and report them, ending with [`Event::LookDone`].
+    /// Scan all conditions and report them, ending with [`Event::LookDone`].
     Look,
-    /// Tell of it, and keep that.
+    /// Notify people, and store that.
     Raise {
-        /// Which occurrence of which.
+        /// The occurrence.
         key: K,
     },
-    /// It is over: it need not be kept any more.
+    /// The condition is over: its stored record may be removed.
     Forget {
-        /// Which occurrence of which.
+        /// The occurrence.
         key: K,
     },
 }
@@ -106,15 +105,15 @@ enum State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Occurrence {
     state: State,
-    /// Since the last look ended.
+    /// Whether it was seen since the last scan ended.
     is_seen: bool,
 }
 
-/// The machine of one observer; see the table at the top of this page.
+/// The machine of one observer; see the module's table.
 #[derive(Clone, Debug)]
 pub struct AlarmWatch<K> {
     occurrences: BTreeMap<K, Occurrence>,
-    /// When a look was last asked for that has not ended yet.
+    /// When the last unfinished scan was requested.
     asked: Option<Monotonic>,
     effects: VecDeque<Effect<K>>,
 }
@@ -126,13 +125,13 @@ impl<K: Ord + Clone> Default for AlarmWatch<K> {
 }
 
 impl<K: Ord + Clone> AlarmWatch<K> {
-    /// An observer that has seen nothing yet.
+    /// An observer without observations.
     #[must_use]
     pub const fn new() -> Self {
         Self { occurrences: BTreeMap::new(), asked: None, effects: VecDeque::new() }
     }
 
-    /// What was told and is not over.
+    /// Conditions that were raised and are not over.
     pub fn raised(&self) -> impl Iterator<Item = &K> {
         let is_raised = |occurrence: &Occurrence| match occurrence.state {
             State::Raised => true,
@@ -197,13 +196,13 @@ impl<K: Ord + Clone> Machine for AlarmWatch<K> {
     fn handle(&mut self, now: Monotonic, event: Event<K>) {
         match event {
             Event::Seen { key, grace } => self.seen(now, key, grace),
-            // It is forgotten by the next look that does not see it.
+            // The next scan that does not see it forgets it.
             Event::Told { key } => {
                 let is_seen = self.occurrences.get(&key).is_some_and(|o| o.is_seen);
                 self.occurrences.insert(key, Occurrence { state: State::Raised, is_seen });
             }
             Event::LookDone => self.look_done(),
-            // Tried again, but not at once.
+            // Try again, but not at once.
             Event::Blind => self.asked = Some(now),
         }
     }

@@ -1,4 +1,4 @@
-//! Keeping one's own leases: the holder's side of [`super::lease`] (seed 001's lease maintenance).
+//! Renewing one's own leases: the holder's side of [`super::lease`] (seed 001's lease maintenance).
 //!
 //! ```text
 //! state     event / time                          -> state     effects
@@ -16,16 +16,16 @@
 //! any       anything else                         -> same
 //! ```
 //!
-//! A beat changes a sequence number in a file of its own, so it costs nobody the board's lock; the
-//! observers of [`super::lease`] look at that number only. Times here are readings of a clock that
-//! counts suspended time ([`Clock::boottime`](crate::env::Clock::boottime)): whoever slept longer
-//! than its lease knows on waking that it may be somebody else's, stops writing, and asks. That is a
-//! courtesy which saves work; what makes it safe is the epoch in every write. Setting the wall clock
-//! does nothing here.
+//! A beat changes a sequence number in a separate file, so it does not need the board's lock.
+//! Observers ([`super::lease`]) read only that number. Times here come from a clock that counts
+//! suspended time ([`Clock::boottime`](crate::env::Clock::boottime)). A holder that slept longer
+//! than its lease knows on waking that it may have lost the lease. It stops writing and asks. That
+//! only saves work; safety comes from the epoch in every write. Setting the wall clock has no
+//! effect here.
 //!
-//! *Silence* (no Beaten, since the disk is full, say) makes the holder doubt. *A crash* of it ends
-//! the beats, and the observers do the rest. *Out of order*: a Beaten after Fenced changes nothing,
-//! Lost is left by a new Granted only.
+//! *Silence* (no Beaten, for example because the disk is full) makes the holder doubt. *A crash* of
+//! the holder ends the beats, and the observers expire its leases. *Out of order*: a Beaten after
+//! Fenced changes nothing; only a new Granted leaves Lost.
 //!
 //! ```
 //! use std::time::Duration;
@@ -48,52 +48,52 @@ use super::Machine;
 use super::lease::HEARTBEAT;
 use crate::env::Monotonic;
 
-/// How long a lease runs without a beat.
+/// Duration of a lease without a beat.
 pub const LEASE_DURATION: Duration = Duration::from_secs(300);
-/// How long one runs that was extended for a long operation.
+/// Duration of a lease that was extended for a long operation.
 pub const LONG_OPERATION: Duration = Duration::from_secs(900);
 
 const _: () = assert!(LEASE_DURATION.as_secs() >= 3 * HEARTBEAT.as_secs());
-/// A lease that is shorter than usual is kept by so many beats.
+/// Number of beats per lease, if the lease is shorter than usual.
 const BEATS_A_LEASE: u32 = 5;
 
 const _: () = assert!(LEASE_DURATION.as_secs() / BEATS_A_LEASE as u64 >= HEARTBEAT.as_secs());
 const _: () = assert!(LONG_OPERATION.as_secs() > LEASE_DURATION.as_secs());
 
-/// What happens to the holder.
+/// An event of the holder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It holds something, or more than before.
+    /// The holder got a lease, or a further one.
     Granted,
-    /// A beat is on disk.
+    /// A beat was written to disk.
     Beaten {
-        /// Which one.
+        /// Sequence number of the beat.
         sequence: u64,
     },
-    /// It will not be able to beat for a while.
+    /// The holder will not be able to beat for a while.
     LongOperation {
-        /// What it does, for the log.
+        /// Description of the operation, for the log.
         description: String,
     },
-    /// It can again.
+    /// The holder can beat again.
     OperationDone,
-    /// A write was refused, since its epoch is over.
+    /// A write was refused because its epoch is over.
     Fenced,
-    /// It gave everything back.
+    /// The holder released everything.
     Released,
 }
 
-/// What is to be done.
+/// An action for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Write this to the side file.
+    /// Write this beat to the beat file.
     Beat {
-        /// The next number.
+        /// The next sequence number.
         sequence: u64,
-        /// How long it counts.
+        /// How long the beat counts.
         duration: Duration,
     },
-    /// Do nothing in the name of the lease before the board was asked.
+    /// Write nothing under the lease before asking the board.
     StopWriting,
     /// Write the seed's line to the log; see [`extended`].
     Record {
@@ -110,13 +110,13 @@ enum State {
     Lost,
 }
 
-/// The machine of one holder; see the table at the top of this page.
+/// The machine of one holder; see the module's table.
 #[derive(Clone, Debug)]
 pub struct Beat {
     usual: Duration,
     state: State,
     sequence: u64,
-    /// When a beat was last asked for, and with which duration.
+    /// When the last beat was requested, and its duration.
     asked: Monotonic,
     asked_duration: Duration,
     effects: VecDeque<Effect>,
@@ -129,7 +129,7 @@ pub fn extended(description: &str) -> String {
 }
 
 impl Beat {
-    /// A holder of nothing, whose leases run for `duration`.
+    /// A holder without leases; its leases will last `duration`.
     #[must_use]
     pub const fn new(duration: Duration) -> Self {
         Self {
@@ -142,7 +142,7 @@ impl Beat {
         }
     }
 
-    /// Whether it may write in the name of its lease.
+    /// Whether the holder may write under its lease.
     #[must_use]
     pub const fn may_write(&self) -> bool {
         match self.state {
@@ -151,7 +151,7 @@ impl Beat {
         }
     }
 
-    /// How often it beats.
+    /// Interval between beats.
     fn interval(&self) -> Duration {
         HEARTBEAT.min(self.usual / BEATS_A_LEASE)
     }
@@ -162,7 +162,7 @@ impl Beat {
         self.effects.push_back(Effect::Beat { sequence: self.sequence, duration });
     }
 
-    /// When the lease is over if no beat arrives.
+    /// When the lease ends if no beat arrives.
     fn end(&self) -> Option<Monotonic> {
         match self.state {
             State::Held { beaten, duration } => Some(beaten + duration),
@@ -189,7 +189,7 @@ impl Machine for Beat {
             (State::Held { .. } | State::Doubtful, Event::Beaten { sequence })
                 if sequence == self.sequence =>
             {
-                // Counted from when it was asked for: an observer cannot have seen it earlier.
+                // Count from the request of the beat: an observer cannot have seen it earlier.
                 State::Held { beaten: self.asked, duration: self.asked_duration }
             }
             (
@@ -231,7 +231,7 @@ impl Machine for Beat {
             State::Idle | State::Lost => false,
         };
         if beats && now >= self.asked + self.interval() {
-            // A long operation's lease is not cut short by the usual beat.
+            // The usual beat does not shorten the lease of a long operation.
             let left = (self.asked + self.asked_duration).since(now);
             self.beat(now, self.usual.max(left));
         }
@@ -319,7 +319,7 @@ Released    idle       idle              idle                  lost
     }
 
     #[test]
-    fn a_beat_a_minute_and_a_quarter_of_an_hour_for_a_long_operation() {
+    fn beats_come_every_minute_and_extend_for_long_operations() {
         let mut beat = held();
         assert_eq!(
             run(&mut beat, at(125)),
@@ -338,7 +338,7 @@ Released    idle       idle              idle                  lost
             ]
         );
         beat.handle(at(130), Event::Beaten { sequence: 4 });
-        // Nobody beats for fourteen minutes, and nothing is lost.
+        // No beat comes for fourteen minutes, and the lease survives.
         beat.handle_timeout(at(130 + 14 * 60));
         assert!(beat.may_write());
         assert_eq!(drain(&mut beat), [Effect::Beat { sequence: 5, duration: LEASE_DURATION }]);
@@ -347,7 +347,7 @@ Released    idle       idle              idle                  lost
     }
 
     #[test]
-    fn who_slept_past_its_lease_asks_before_it_writes() {
+    fn holder_that_slept_past_its_lease_asks_before_writing() {
         let mut beat = held();
         beat.handle_timeout(at(3_600));
         assert!(!beat.may_write());
@@ -364,7 +364,7 @@ Released    idle       idle              idle                  lost
     }
 
     #[test]
-    fn a_short_lease_is_kept_by_five_beats() {
+    fn short_lease_is_renewed_by_five_beats() {
         let mut beat = Beat::new(Duration::from_secs(10));
         beat.handle(at(0), Event::Granted);
         drain(&mut beat);

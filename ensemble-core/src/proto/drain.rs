@@ -1,4 +1,4 @@
-//! Shutting down a whole team in order, whoever leads last (seed 004: "the lead requests").
+//! Shutting down a whole team in order, its leader last (seed 004: "the lead requests").
 //!
 //! ```text
 //! state        event                                -> state        effects
@@ -7,15 +7,15 @@
 //! Tier n       the last of it, all have gone        -> Tier n+1     Ask, each of the tier
 //! Tier n       the last of it, some have stayed     -> Over         Over
 //! last tier    the last of it                       -> Over         Over
-//! any          of somebody else, or again           -> the same
+//! any          of another agent, or again           -> the same
 //! ```
 //!
-//! Workers go first, all at once; then whoever dispatches to them; the Conductor last. Who is
-//! needed by somebody who stays is not asked: a worker that rejects its shutdown keeps its Dispatch
-//! and its Conductor, and whoever asked hears who stayed and why nobody else was asked.
+//! Workers end first, all at once; then their dispatchers; the Conductor last. An agent is not
+//! asked if an agent that stays needs it: a worker that rejects its shutdown keeps its Dispatch and
+//! its Conductor. The requester hears which agents stayed and why others were not asked.
 //!
-//! *Silence* is not this machine's business: each request has its own deadline. *A crash* in the
-//! middle leaves requests that go on by themselves; asked again, those who have gone are not asked.
+//! *Silence* is handled by each request's own deadline. *A crash* in the middle leaves requests
+//! that continue by themselves. When the drain is repeated, agents that have ended are not asked.
 //!
 //! ```
 //! use ensemble_core::env::Monotonic;
@@ -41,34 +41,34 @@ use super::Machine;
 use crate::env::Monotonic;
 use crate::message::Name;
 
-/// What happens.
+/// An event of the drain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It begins.
+    /// Start the drain.
     Begin,
-    /// This one has gone.
+    /// This agent has ended.
     Gone(Name),
-    /// This one stays: it has rejected, or could not be asked.
+    /// This agent stays: it rejected the request, or could not be asked.
     Stayed(Name),
 }
 
-/// What is to be done.
+/// An action for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Request its shutdown.
+    /// Request the agent's shutdown.
     Ask(Name),
-    /// Nobody else is asked. Exactly once.
+    /// No further agent is asked. Exactly once.
     Over {
-        /// Who has gone.
+        /// Agents that have ended.
         gone: BTreeSet<Name>,
-        /// Who stays.
+        /// Agents that stay.
         stayed: BTreeSet<Name>,
-        /// Who was not asked, since somebody stays who needs them.
+        /// Agents that were not asked because an agent that stays needs them.
         unasked: BTreeSet<Name>,
     },
 }
 
-/// When a role goes: 0 first.
+/// The tier of a role; tier 0 ends first.
 #[must_use]
 pub fn tier(role: &Name) -> u8 {
     match role.as_str() {
@@ -85,11 +85,11 @@ enum State {
     Over,
 }
 
-/// The machine; see the table at the top of this page.
+/// The machine of a drain; see the module's table.
 #[derive(Clone, Debug)]
 pub struct Drain {
     state: State,
-    /// Those who were not asked yet, by tier.
+    /// Agents that were not asked yet, by tier.
     later: BTreeMap<u8, BTreeSet<Name>>,
     gone: BTreeSet<Name>,
     stayed: BTreeSet<Name>,
@@ -97,7 +97,7 @@ pub struct Drain {
 }
 
 impl Drain {
-    /// For these agents and their roles.
+    /// A drain of these agents with their roles.
     #[must_use]
     pub fn new(team: impl IntoIterator<Item = (Name, Name)>) -> Self {
         let mut later: BTreeMap<u8, BTreeSet<Name>> = BTreeMap::new();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_conductor_goes_last() {
+    fn conductor_ends_last() {
         let mut machine = team();
         assert_eq!(asked(&mut machine, Event::Begin), ask(["ann", "bob"]));
         assert_eq!(asked(&mut machine, Event::Gone(name("bob"))), []);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_needed_by_somebody_who_stays_is_not_asked() {
+    fn agent_needed_by_one_that_stays_is_not_asked() {
         let mut machine = team();
         asked(&mut machine, Event::Begin);
         assert_eq!(asked(&mut machine, Event::Stayed(name("ann"))), []);
@@ -224,9 +224,10 @@ mod tests {
         let mut tier = team();
         asked(&mut tier, Event::Begin);
         let mut over = Drain::new([]);
-        assert_eq!(asked(&mut over, Event::Begin).len(), 1, "a team of nobody is over at once");
-        let events =
-            || [Event::Begin, Event::Gone(name("boss")), Event::Stayed(name("nobody"))].into_iter();
+        assert_eq!(asked(&mut over, Event::Begin).len(), 1, "an empty team is over at once");
+        let events = || {
+            [Event::Begin, Event::Gone(name("boss")), Event::Stayed(name("stranger"))].into_iter()
+        };
         for (machine, moves) in [(team(), 1), (tier, 0), (over, 0)] {
             for (number, event) in events().enumerate() {
                 let mut machine = machine.clone();

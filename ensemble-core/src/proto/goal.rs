@@ -17,8 +17,8 @@
 //! any           another     -> same          Refused
 //! ```
 //!
-//! At a checkpoint nobody is given work until a person resumes. COMPLETED and ABORTED are final.
-//! *Out of order*: refused, nothing changes.
+//! At a checkpoint no agent gets work until a person resumes. COMPLETED and ABORTED are final. *Out
+//! of order*: refused, nothing changes.
 //!
 //! ```
 //! use ensemble_core::env::Monotonic;
@@ -39,32 +39,32 @@ use serde::{Deserialize, Serialize};
 use super::Machine;
 use crate::env::Monotonic;
 
-/// Where the goal is.
+/// State of the goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum GoalState {
-    /// Its planner cuts it into tasks.
+    /// Its planner divides it into tasks.
     Planning,
-    /// It is worked on.
+    /// Agents work on it.
     InProgress,
     /// It is reached.
     Completed,
-    /// It was given up.
+    /// It was aborted.
     Aborted,
 }
 
-/// What happens to the goal.
+/// An event of the goal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GoalEvent {
-    /// The plan is made.
+    /// The plan is complete.
     Begin,
     /// It is reached.
     Complete,
-    /// It is given up.
+    /// It is aborted.
     Abort,
 }
 
-/// Where a sprint is.
+/// State of a sprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum SprintState {
@@ -74,33 +74,33 @@ pub enum SprintState {
     Checkpoint,
     /// It is over.
     Completed,
-    /// It was given up.
+    /// It was aborted.
     Aborted,
 }
 
-/// What happens to a sprint.
+/// An event of a sprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SprintEvent {
-    /// A person must look.
+    /// A person must review it.
     Checkpoint,
-    /// A person has looked.
+    /// A person has reviewed it.
     Resume,
     /// It is over.
     Complete,
-    /// It is given up.
+    /// It is aborted.
     Abort,
 }
 
-/// What is to be done.
+/// An action for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Give nobody anything to do.
+    /// Give no agent new work.
     Stop,
-    /// Nothing was changed.
+    /// The event was refused; nothing changed.
     Refused,
 }
 
-/// The machine of the goal; see the table at the top of this page.
+/// The machine of the goal; see the module's table.
 #[derive(Clone, Debug)]
 pub struct Goal {
     state: GoalState,
@@ -108,13 +108,13 @@ pub struct Goal {
 }
 
 impl Goal {
-    /// A goal as the board has it.
+    /// A goal in the board's state.
     #[must_use]
     pub const fn new(state: GoalState) -> Self {
         Self { state, effects: VecDeque::new() }
     }
 
-    /// Where it is.
+    /// The current state.
     #[must_use]
     pub const fn state(&self) -> GoalState {
         self.state
@@ -156,7 +156,7 @@ impl Machine for Goal {
     }
 }
 
-/// The machine of a sprint; see the table at the top of this page.
+/// The machine of a sprint; see the module's table.
 #[derive(Clone, Debug)]
 pub struct Sprint {
     state: SprintState,
@@ -164,13 +164,13 @@ pub struct Sprint {
 }
 
 impl Sprint {
-    /// A sprint as the board has it.
+    /// A sprint in the board's state.
     #[must_use]
     pub const fn new(state: SprintState) -> Self {
         Self { state, effects: VecDeque::new() }
     }
 
-    /// Where it is.
+    /// The current state.
     #[must_use]
     pub const fn state(&self) -> SprintState {
         self.state

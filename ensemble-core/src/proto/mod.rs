@@ -36,7 +36,6 @@ pub mod ack;
 pub mod agent;
 pub mod alarm;
 pub mod beat;
-pub mod collect;
 pub mod drain;
 pub mod goal;
 pub mod lease;
@@ -51,7 +50,7 @@ pub mod step;
 pub mod supervise;
 pub mod task;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 /// The contract that all machines share.
 pub trait Machine {

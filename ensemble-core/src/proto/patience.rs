@@ -1,9 +1,9 @@
-//! How long a role waits to be told before it looks for itself (seed 002, time-outs).
+//! How long a role waits for a notification before it polls (seed 002, time-outs).
 //!
 //! ```text
 //! state      event / time             -> state      effects
 //! Idle       Started                  -> Waiting
-//! Waiting    Told                     -> Waiting    (the wait begins anew)
+//! Waiting    Told                     -> Waiting    (the wait starts again)
 //! Waiting    patience over, polls     -> Polling    PatienceEnded, Poll
 //! Waiting    patience over, no polls  -> Over       PatienceEnded
 //! Polling    interval over            -> Polling    Poll
@@ -12,9 +12,9 @@
 //! any        Finished                 -> Idle
 //! ```
 //!
-//! Dispatch waits three minutes for reports and then looks every 30 seconds; Conductor waits 30
-//! minutes for the summary and then gives up waiting. Being told is the normal way: this machine
-//! only bounds how long a lost notification can go unnoticed.
+//! Dispatch waits three minutes for reports and then polls every 30 seconds. Conductor waits 30
+//! minutes for the summary and then gives up. Notification is the normal way: this machine only
+//! limits how long a lost notification can go undetected.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::env::Monotonic;
 
 /// How long Dispatch waits for reports before it polls.
 pub const DISPATCH_PATIENCE: Duration = Duration::from_secs(3 * 60);
-/// How often Dispatch polls after that.
+/// Interval at which Dispatch polls after that.
 pub const DISPATCH_POLL_INTERVAL: Duration = Duration::from_secs(30);
 /// How long Conductor waits for the completion summary.
 pub const CONDUCTOR_PATIENCE: Duration = Duration::from_secs(30 * 60);
@@ -32,12 +32,12 @@ pub const CONDUCTOR_PATIENCE: Duration = Duration::from_secs(30 * 60);
 const _: () = assert!(DISPATCH_POLL_INTERVAL.as_secs() < DISPATCH_PATIENCE.as_secs());
 const _: () = assert!(DISPATCH_PATIENCE.as_secs() < CONDUCTOR_PATIENCE.as_secs());
 
-/// A role's time-outs.
+/// Time-outs of a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// How long to wait for being told.
+    /// How long to wait for a notification.
     pub patience: Duration,
-    /// How often to look after that; `None` to give up.
+    /// Interval of polling after that; `None` to give up.
     pub poll_interval: Option<Duration>,
 }
 
@@ -48,30 +48,30 @@ impl Limits {
         Self { patience: DISPATCH_PATIENCE, poll_interval: Some(DISPATCH_POLL_INTERVAL) }
     }
 
-    /// Seed 002: told, or 30 minutes.
+    /// Seed 002: a notification, or 30 minutes.
     #[must_use]
     pub const fn conductor() -> Self {
         Self { patience: CONDUCTOR_PATIENCE, poll_interval: None }
     }
 }
 
-/// What happens to the waiting role.
+/// An event of the waiting role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It has handed out work and begins to wait.
+    /// The role has handed out work and begins to wait.
     Started,
-    /// Something it waits for has arrived.
+    /// Something that the role waits for has arrived.
     Told,
-    /// Everything it waited for is there.
+    /// Everything that the role waits for has arrived.
     Finished,
 }
 
-/// What the role is to do.
+/// An action for the role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Record that nobody told it in time.
+    /// Record that no notification came in time.
     PatienceEnded,
-    /// Look for itself.
+    /// Poll.
     Poll,
 }
 
@@ -83,7 +83,7 @@ enum State {
     Over,
 }
 
-/// The machine; see the table at the top of this page.
+/// The machine of a waiting role; see the module's table.
 #[derive(Clone, Debug)]
 pub struct Patience {
     limits: Limits,
@@ -98,7 +98,7 @@ impl Patience {
         Self { limits, state: State::Idle, effects: VecDeque::new() }
     }
 
-    /// Whether the role was not told in time, and has not been told since.
+    /// Whether no notification came in time, and none has come since.
     #[must_use]
     pub const fn has_ended(&self) -> bool {
         match self.state {

@@ -1,5 +1,5 @@
-//! When to look at the directories: events are hints, a listing is the truth, and a source of
-//! events that has died quietly is noticed.
+//! When to list the directories. Events are hints, a listing is the source of truth, and a silently
+//! dead event source is detected.
 //!
 //! ```text
 //! state     event / time               -> state     effects
@@ -18,11 +18,11 @@
 //! any       path check interval over   -> same      CheckPaths
 //! ```
 //!
-//! The order "watch, then scan" is what loses nothing: whatever lands before the watch is in the
-//! scan, whatever lands after it rings. `CheckPaths` is for what no event tells: a directory that
-//! was moved away, or a mount on top of it. The canary is a file that the watcher itself writes;
-//! if its event does not come back, the event thread is dead. The state after a crash is
-//! `Starting`, which scans.
+//! The order "watch, then scan" loses no file: the scan finds files that arrived before the watch,
+//! and events report later ones. `CheckPaths` finds changes without events: a directory that was
+//! moved away, or a mount on top of it. The canary is a file that the watcher itself writes. If its
+//! event does not come back, the event thread is dead. After a crash the state is `Starting`, which
+//! scans.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -30,55 +30,54 @@ use std::time::Duration;
 use super::Machine;
 use crate::env::Monotonic;
 
-/// How often everything is looked at although no event said so; also the interval of polling
-/// (seed 002: 30 seconds).
+/// Interval of full scans without an event; also the polling interval (seed 002: 30 seconds).
 pub const SCAN_INTERVAL: Duration = Duration::from_secs(30);
-/// How often the watched paths are compared with the directories that are open.
+/// Interval at which the watched paths are compared with the open directories.
 pub const PATH_CHECK_INTERVAL: Duration = Duration::from_secs(2);
-/// How long the canary's event may take. Generous: a burst may stand before it in line.
+/// How long the canary's event may take. It is generous: a burst of events may precede it.
 pub const CANARY_PATIENCE: Duration = Duration::from_secs(10);
-/// How often a source of events is tried again while polling.
+/// Interval at which the event source is retried while polling.
 pub const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 
 const _: () = assert!(CANARY_PATIENCE.as_secs() < SCAN_INTERVAL.as_secs());
 const _: () = assert!(PATH_CHECK_INTERVAL.as_secs() < SCAN_INTERVAL.as_secs());
 const _: () = assert!(SCAN_INTERVAL.as_secs() <= RETRY_INTERVAL.as_secs());
 
-/// What happens to the watching.
+/// An event of the watching.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// All directories are being watched.
+    /// All directories are watched.
     SourceUp,
-    /// They cannot be watched, or not any more.
+    /// The directories cannot be watched, or no longer.
     SourceFailed {
-        /// Why, for people.
+        /// Reason, for people.
         why: String,
     },
     /// The source has lost events.
     Overflow,
-    /// A watched path leads to another directory than before, or appeared or vanished.
+    /// A watched path now leads to another directory, appeared or vanished.
     PathsReplaced,
     /// The canary's event came back.
     CanarySeen,
 }
 
-/// What the watcher is to do.
+/// An action for the watcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Watch all directories (anew) and answer `SourceUp` or `SourceFailed`.
+    /// Watch all directories again and answer `SourceUp` or `SourceFailed`.
     Rewatch,
     /// List all directories.
     Scan,
-    /// Compare the watched paths with what is open; answer `PathsReplaced` if they differ.
+    /// Compare the watched paths with the open directories; answer `PathsReplaced` if they differ.
     CheckPaths,
     /// Write the canary file.
     RingCanary,
-    /// Record that from now on only polling finds files.
+    /// Record that only polling finds files from now on.
     Degraded {
-        /// Why.
+        /// Reason.
         why: String,
     },
-    /// Record that the source delivers nothing any more.
+    /// Record that the source no longer delivers events.
     SourceDead,
     /// Record that events work again.
     Recovered,
@@ -91,11 +90,11 @@ enum State {
     Polling { next_scan: Monotonic, retry_at: Monotonic },
 }
 
-/// How files are found at the moment.
+/// How files are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Not yet.
+    /// Not decided yet.
     Starting,
     /// By events, with a scan as a safety net.
     Native,
@@ -103,7 +102,7 @@ pub enum Mode {
     Polling,
 }
 
-/// The machine; see the table at the top of this page.
+/// The machine of the watching; see the module's table.
 #[derive(Clone, Debug)]
 pub struct Reconcile {
     scan_interval: Duration,
@@ -124,7 +123,7 @@ impl Reconcile {
         }
     }
 
-    /// How files are found at the moment.
+    /// How files are found now.
     #[must_use]
     pub const fn mode(&self) -> Mode {
         match self.state {
@@ -206,7 +205,7 @@ impl Machine for Reconcile {
                 self.start_native(now, was_polling)
             }
             (State::Polling { .. }, Event::SourceUp) => self.start_native(now, true),
-            // A retry that failed again is not news.
+            // Another failed retry is not reported again.
             (State::Starting { was_polling: true }, Event::SourceFailed { .. }) => {
                 self.start_polling(now, None)
             }
@@ -292,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn it_watches_before_it_scans_and_scans_every_30_seconds_anyway() {
+    fn watch_precedes_scan_and_scans_repeat_every_30_seconds() {
         let mut machine = native();
         machine.handle_timeout(at(29));
         assert_eq!(drain(&mut machine), []);
@@ -304,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_died_quietly_is_replaced() {
+    fn silently_dead_source_is_replaced() {
         let mut machine = native();
         machine.handle_timeout(at(30));
         drain(&mut machine);
@@ -315,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn polling_goes_on_until_a_retry_succeeds() {
+    fn polling_continues_until_a_retry_succeeds() {
         let mut machine = native();
         machine.handle(at(5), failed());
         let why = "no watches left".to_owned();

@@ -6,20 +6,20 @@ use std::time::Duration;
 use super::Machine;
 use crate::env::Monotonic;
 
-pub(super) fn at(seconds: u64) -> Monotonic {
+pub(crate) fn at(seconds: u64) -> Monotonic {
     at_millis(seconds * 1_000)
 }
 
-pub(super) fn at_millis(millis: u64) -> Monotonic {
+pub(crate) fn at_millis(millis: u64) -> Monotonic {
     Monotonic::ZERO + Duration::from_millis(millis)
 }
 
-pub(super) fn drain<M: Machine>(machine: &mut M) -> Vec<M::Effect> {
+pub(crate) fn drain<M: Machine>(machine: &mut M) -> Vec<M::Effect> {
     std::iter::from_fn(|| machine.poll_effect()).collect()
 }
 
 /// Runs a machine alone until `end`: wakes it at its own deadlines and notes what it asks for.
-pub(super) fn run<M: Machine>(machine: &mut M, end: Monotonic) -> Vec<(Monotonic, M::Effect)> {
+pub(crate) fn run<M: Machine>(machine: &mut M, end: Monotonic) -> Vec<(Monotonic, M::Effect)> {
     let mut seen = Vec::new();
     while let Some(due) = machine.poll_timeout().filter(|due| *due <= end) {
         machine.handle_timeout(due);
@@ -30,7 +30,7 @@ pub(super) fn run<M: Machine>(machine: &mut M, end: Monotonic) -> Vec<(Monotonic
 }
 
 /// One line an event, one column a state: what becomes of every pair.
-pub(super) fn pairs<S, E>(
+pub(crate) fn pairs<S, E>(
     states: &[(&str, S)],
     events: &[(&str, E)],
     outcome: impl Fn(&S, &E) -> String,

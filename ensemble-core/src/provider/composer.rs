@@ -34,7 +34,13 @@ pub(super) enum Input {
 pub(super) fn input(profile: &Profile, state: &PaneState) -> Input {
     match &profile.composer {
         Composer::Anywhere => Input::Anywhere,
-        Composer::ShellLine { continuations } => shell_line(state, continuations),
+        Composer::ShellLine { continuations } => match shell_line(state, continuations) {
+            // What looks like a prompt is that of the program which the shell was told to run.
+            Input::Prompt if state.foreground.iter().any(|process| process.given_command) => {
+                Input::Draft
+            }
+            input => input,
+        },
         Composer::Prompt { placeholders, .. } | Composer::Boxed { placeholders, .. } => {
             within(profile, state, placeholders)
         }
@@ -69,6 +75,11 @@ fn within(profile: &Profile, state: &PaneState, placeholders: &[Regex]) -> Input
         true if !cursor_behind_start => Input::Prompt,
         _ => Input::Draft,
     }
+}
+
+/// Whether the cursor stands where the agent takes input.
+pub(super) fn holds_cursor(profile: &Profile, state: &PaneState) -> bool {
+    find(&profile.composer, state).is_some_and(|at| at.rows.contains(&(state.cursor_y as usize)))
 }
 
 /// A composer that was found on the screen.
@@ -164,20 +175,14 @@ pub(super) fn holds(profile: &Profile, state: &PaneState, text: &str) -> bool {
     }
 }
 
-/// A nudge of ours that stands in a composer, alone: typed once, its Enter held back.
+/// Whether `text` stands in a composer alone, so that it can be submitted or taken back. On a shell's
+/// line a prompt cannot be told from a command that a person has begun.
 #[must_use]
-pub fn standing_nudge(profile: &Profile, state: &PaneState) -> Option<String> {
-    // On a shell's line nobody can tell where a prompt ends and somebody's command begins.
-    let text = find(&profile.composer, state)?.text;
-    profile.nudge_patterns.iter().any(|pattern| pattern.is_match(&text)).then_some(text)
-}
-
-/// The profile's reset command, if it stands in a composer alone. A person may have typed it.
-#[must_use]
-pub fn standing_reset(profile: &Profile, state: &PaneState) -> Option<String> {
-    let command = profile.reset.as_deref()?;
-    let text = find(&profile.composer, state)?.text;
-    (text == command).then_some(text)
+pub fn stands_alone(profile: &Profile, state: &PaneState, text: &str) -> bool {
+    match &profile.composer {
+        Composer::Prompt { .. } | Composer::Boxed { .. } => holds(profile, state, text),
+        Composer::ShellLine { .. } | Composer::Anywhere => false,
+    }
 }
 
 fn squeezed(text: &str) -> String {

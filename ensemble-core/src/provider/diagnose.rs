@@ -2,12 +2,16 @@
 
 use serde::Serialize;
 
+mod limited;
+
+use limited::on_screen;
+
 use super::composer::{self, Input};
 use super::machine::{Heard, Report};
 use super::profile::{AgentState, Profile, Region, Rule, is_shell, program_name};
 use super::reset::{Limit, Zones};
 use crate::message::Timestamp;
-use crate::pane::{Deferral, Key, PaneState};
+use crate::pane::{Deferral, ForegroundProcess, Key, PaneState};
 
 /// The longest excerpt in an [`Evidence`], in characters.
 const EXCERPT_CHARS_MAX: usize = 100;
@@ -33,6 +37,9 @@ pub struct Diagnosis {
     /// The limit that the screen speaks of, passed or not.
     #[serde(skip)]
     limit: Option<Limit>,
+    /// What the pane would be without the limit, if that does not say when it ends.
+    #[serde(skip)]
+    unlimited: Option<Box<Self>>,
     /// The state beneath a draft: an agent may be working while something stands in its composer.
     #[serde(skip)]
     beneath: AgentState,
@@ -99,6 +106,8 @@ impl Context<'_> {
 pub enum Purpose<'a> {
     /// Type a nudge.
     Nudge,
+    /// Type a nudge that finds out whether a usage limit without an end is over.
+    Probe,
     /// Press Enter behind a text that was typed.
     Submit {
         /// The text.
@@ -130,7 +139,8 @@ pub fn diagnose(profile: &Profile, pane: &PaneState) -> Diagnosis {
 }
 
 /// As [`diagnose`], with what else is known. The word of the agent itself decides whether it works
-/// or waits; a dialog or a draft on the screen is still heeded. A limit whose end has passed is
+/// or waits, also above the error of a limit that does not say when it ends; a dialog or a draft on
+/// the screen is still heeded. A limit whose end has passed is
 /// none any more where the rest of the screen shows what the agent is doing.
 #[must_use]
 pub fn diagnose_with(profile: &Profile, pane: &PaneState, context: &Context<'_>) -> Diagnosis {
@@ -143,6 +153,9 @@ pub fn diagnose_with(profile: &Profile, pane: &PaneState, context: &Context<'_>)
     let input = composer::input(profile, pane);
     let seen = on_screen(profile, pane, input, context);
     let diagnosis = match context.report() {
+        Some(report) if seen.is_outranked_by(report) => {
+            seen.outranked().corrected_by(profile, report, input, context)
+        }
         Some(report) => seen.corrected_by(profile, report, input, context),
         None => seen,
     };
@@ -159,8 +172,8 @@ pub fn objection(
 ) -> Option<Deferral> {
     let diagnosis = || diagnose_with(profile, pane, context);
     match purpose {
-        Purpose::Open => untouchable(pane).or_else(|| not_a_bare_prompt(pane)),
-        Purpose::Nudge | Purpose::Submit { .. } | Purpose::Press(_) => {
+        Purpose::Open => untouchable(pane).or_else(|| not_a_bare_prompt(profile, pane)),
+        Purpose::Nudge | Purpose::Probe | Purpose::Submit { .. } | Purpose::Press(_) => {
             diagnosis().objection(profile, pane, purpose)
         }
     }
@@ -176,13 +189,14 @@ impl Diagnosis {
     ) -> Option<Deferral> {
         match purpose {
             Purpose::Nudge => self.deferral.clone(),
+            Purpose::Probe => self.but_for_the_limit().deferral.clone(),
             Purpose::Submit { text } => {
-                let in_the_way = match self.state {
-                    AgentState::Draft => deferral_of(profile, self.beneath, "busy"),
-                    _ => self.deferral.clone(),
+                let Self { state, beneath, deferral, .. } = self.but_for_the_limit();
+                let in_the_way = match state {
+                    AgentState::Draft => deferral_of(profile, *beneath, "busy"),
+                    _ => deferral.clone(),
                 };
-                let moved = || (!composer::holds(profile, pane, text)).then_some(Deferral::Moved);
-                in_the_way.or_else(moved)
+                in_the_way.or_else(|| not_standing(profile, pane, text))
             }
             Purpose::Press(key) => {
                 let never = matches!(self.source, Source::Pane | Source::Process);
@@ -193,7 +207,7 @@ impl Diagnosis {
                     })
                 })
             }
-            Purpose::Open => untouchable(pane).or_else(|| not_a_bare_prompt(pane)),
+            Purpose::Open => untouchable(pane).or_else(|| not_a_bare_prompt(profile, pane)),
         }
     }
 
@@ -217,9 +231,31 @@ fn untouchable(pane: &PaneState) -> Option<Deferral> {
     }
 }
 
-fn not_a_bare_prompt(pane: &PaneState) -> Option<Deferral> {
-    if !is_shell(program_name(&pane.command)) {
-        return Some(Deferral::OtherProgram { command: pane.command.clone() });
+/// Why a line that was typed cannot be submitted: it is gone, or a person has changed it.
+fn not_standing(profile: &Profile, pane: &PaneState, text: &str) -> Option<Deferral> {
+    if composer::holds(profile, pane, text) {
+        return None;
+    }
+    Some(match composer::input(profile, pane) {
+        Input::Prompt | Input::EmptyLine | Input::Anywhere => Deferral::LineGone,
+        Input::Draft => Deferral::Draft,
+        Input::Absent => Deferral::Moved,
+    })
+}
+
+/// Why a command that starts the agent cannot be typed. Only a shell that is alone in the foreground
+/// runs it, and only at that shell's prompt.
+fn not_a_bare_prompt(profile: &Profile, pane: &PaneState) -> Option<Deferral> {
+    let is_alone = match pane.foreground.as_slice() {
+        // The composer of an agent may look like a prompt.
+        [] if composer::holds_cursor(profile, pane) => return Some(Deferral::Draft),
+        [] => is_shell(program_name(&pane.command)),
+        [only] => only.reads_commands,
+        _ => false,
+    };
+    if !is_alone {
+        let command = other_program(pane).unwrap_or(&pane.command).to_owned();
+        return Some(Deferral::OtherProgram { command });
     }
     // An empty line may be a script that reads lines: that is no place for a command.
     match composer::shell_line(pane, &[]) {
@@ -228,47 +264,39 @@ fn not_a_bare_prompt(pane: &PaneState) -> Option<Deferral> {
     }
 }
 
-/// Another program than the agent's is in the foreground.
+/// The first program in the foreground that is no shell.
+fn other_program(pane: &PaneState) -> Option<&str> {
+    pane.foreground.iter().find(|process| !process.shell).map(ForegroundProcess::name)
+}
+
+/// Another program than the agent's is in the foreground. The process table decides; where it does
+/// not tell, the name of the program that leads the foreground.
 fn by_program(profile: &Profile, pane: &PaneState) -> Option<Diagnosis> {
-    let command = program_name(&pane.command);
-    if profile.is_program(command) {
+    let leader = program_name(&pane.command);
+    let (is_there, other) = match pane.foreground.as_slice() {
+        [] => (profile.is_program(leader), (!is_shell(leader)).then_some(leader)),
+        // A shell that runs a script may stand where the agent was; one that was given a command
+        // stands for what it runs.
+        [first, ..] if first.shell && !first.given_command => {
+            (profile.program_among(&pane.foreground).is_some(), None)
+        }
+        processes => (profile.program_among(processes).is_some(), other_program(pane)),
+    };
+    if is_there {
         return None;
     }
-    let command = command.to_owned();
-    let (state, what, deferral) = if is_shell(&command) {
-        (AgentState::Crashed, "bare shell", Deferral::BareShell { command: command.clone() })
-    } else {
-        (AgentState::Unknown, "other program", Deferral::OtherProgram { command: command.clone() })
+    let command = other.unwrap_or(leader).to_owned();
+    let (state, what, deferral) = match other {
+        None => {
+            (AgentState::Crashed, "bare shell", Deferral::BareShell { command: command.clone() })
+        }
+        Some(_) => {
+            let deferral = Deferral::OtherProgram { command: command.clone() };
+            (AgentState::Unknown, "other program", deferral)
+        }
     };
     let evidence = Evidence::new(Source::Process, what, &command);
     Some(Diagnosis::new(state, evidence, Some(deferral)))
-}
-
-/// What the screen shows. A limit whose end has passed is only believed while nothing else on the
-/// screen says what the agent is doing.
-fn on_screen(
-    profile: &Profile,
-    pane: &PaneState,
-    input: Input,
-    context: &Context<'_>,
-) -> Diagnosis {
-    let all = |_: &Rule, _: Option<&str>| true;
-    let first = by_rules(profile, pane, input, &all).with_limit(context);
-    if first.state != AgentState::RateLimited || !context.has_passed(first.limit.as_ref()) {
-        return first;
-    }
-    let open = |rule: &Rule, reset: Option<&str>| {
-        rule.state != AgentState::RateLimited || !context.has_passed(context.read(reset).as_ref())
-    };
-    let mut second = by_rules(profile, pane, input, &open).with_limit(context);
-    if matches!(second.state, AgentState::Unknown | AgentState::Starting) {
-        return first;
-    }
-    for old in first.evidence {
-        second.evidence.push(Evidence::new(old.source, "a limit that has passed", &old.text));
-    }
-    second.limit = second.limit.or(first.limit);
-    second
 }
 
 /// The first rule that matches and counts decides, dialogs and limits before everything else; then
@@ -341,7 +369,9 @@ impl Rule {
             Region::Title => Source::Title,
             Region::Screen | Region::Bottom(_) | Region::CursorLine => Source::Screen,
         };
-        let reset = captures.name("reset").map(|m| excerpted(m.as_str()));
+        // It may be wrapped.
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let reset = captures.name("reset").map(|m| excerpted(&words(m.as_str())));
         Some((Evidence::new(source, &self.name, excerpt), reset))
     }
 }
@@ -353,18 +383,33 @@ impl Diagnosis {
         self.beneath
     }
 
+    /// What stands in the composer was typed by us and waits for its Enter: it is no person's draft,
+    /// and the state beneath it counts.
+    pub(crate) fn without_our_line(mut self, profile: &Profile) -> Self {
+        self.state = self.beneath;
+        self.deferral = deferral_of(profile, self.beneath, self.beneath.word());
+        if let Some(draft) = self.evidence.first_mut() {
+            draft.what = "a line of ours, not submitted".to_owned();
+        }
+        self
+    }
+
     fn new(state: AgentState, evidence: Evidence, deferral: Option<Deferral>) -> Self {
         let source = evidence.source;
         let evidence = vec![evidence];
-        let (resets_at, limited_until, limit) = (None, None, None);
-        Self { state, source, evidence, deferral, resets_at, limited_until, limit, beneath: state }
-    }
-
-    /// With the instant of its reset time.
-    fn with_limit(mut self, context: &Context<'_>) -> Self {
-        self.limit = context.read(self.resets_at.as_deref());
-        self.limited_until = self.limit.as_ref().map(|limit| limit.until);
-        self
+        let (resets_at, limited_until, limit, unlimited) = (None, None, None, None);
+        let beneath = state;
+        Self {
+            state,
+            source,
+            evidence,
+            deferral,
+            resets_at,
+            limited_until,
+            limit,
+            unlimited,
+            beneath,
+        }
     }
 
     /// With what came of asking the agent itself, so that whoever looks knows whether it was.
@@ -420,6 +465,7 @@ impl Diagnosis {
         self.state = report.state;
         self.source = Source::MachineReadable;
         if report.state == AgentState::RateLimited {
+            self.unlimited = None;
             self.resets_at.clone_from(&report.resets_at);
             self = self.with_limit(context);
         }
@@ -431,6 +477,9 @@ impl Diagnosis {
             }
             other => other,
         };
+        if let Some(unlimited) = &mut self.unlimited {
+            (unlimited.state, unlimited.deferral) = (self.state, self.deferral.clone());
+        }
         self
     }
 }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::profile::{AgentState, Composer, Escalation, MachineSource, Profile, Region, Rule};
 use super::server::ServerConfig;
-use super::text::{always_fits, pattern_of};
+use super::text::always_fits;
 use crate::message::yaml;
 use crate::pane::Key;
 use crate::{Error, Result};
@@ -18,10 +18,17 @@ use crate::{Error, Result};
 const BOTTOM_LINES: usize = 12;
 /// The longest delay before Enter, in milliseconds; others wait for the pane's lock meanwhile.
 const ENTER_DELAY_MS_MAX: u64 = 3000;
+/// The shortest time between two keys, in milliseconds: programs wait up to half a second for what
+/// follows an Escape.
+const KEY_GAP_MS_MIN: u64 = 600;
+/// The longest time between two keys, in milliseconds.
+const KEY_GAP_MS_MAX: u64 = 5000;
+/// The pause after a reset unless a profile says otherwise, in milliseconds.
+const RESET_PAUSE_MS: u64 = 5000;
+/// The longest pause after a reset, in milliseconds.
+const RESET_PAUSE_MS_MAX: u64 = 30_000;
 /// The longest reset command, in bytes.
 const RESET_BYTES_MAX: usize = 32;
-/// A ping of ours that was typed and not submitted is known again like any other nudge.
-const PING_PATTERN: &str = r"^AGENT_TEAM_PING [A-Za-z0-9._-]+ \d+$";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -34,6 +41,10 @@ struct File {
     nudge: Vec<String>,
     #[serde(default)]
     enter_delay_ms: u64,
+    #[serde(default = "key_gap_ms")]
+    key_gap_ms: u64,
+    #[serde(default = "reset_pause_ms")]
+    reset_pause_ms: u64,
     composer: ComposerFile,
     #[serde(default)]
     states: Vec<RuleFile>,
@@ -52,6 +63,14 @@ struct File {
     machine: Option<MachineSource>,
     #[serde(default)]
     server: ServerConfig,
+}
+
+const fn key_gap_ms() -> u64 {
+    KEY_GAP_MS_MIN
+}
+
+const fn reset_pause_ms() -> u64 {
+    RESET_PAUSE_MS
 }
 
 #[derive(Deserialize)]
@@ -128,6 +147,12 @@ impl File {
         if self.enter_delay_ms > ENTER_DELAY_MS_MAX {
             return wrong("enter_delay_ms", "the delay before Enter is at most 3000 ms");
         }
+        if !(KEY_GAP_MS_MIN..=KEY_GAP_MS_MAX).contains(&self.key_gap_ms) {
+            return wrong("key_gap_ms", "the time between two keys is 600 to 5000 ms");
+        }
+        if self.reset_pause_ms > RESET_PAUSE_MS_MAX {
+            return wrong("reset_pause_ms", "the pause after a reset is at most 30000 ms");
+        }
         if !self.reset.as_deref().is_none_or(is_reset_command) {
             return wrong("reset", "a reset command is a slash and 1 to 31 letters or dashes");
         }
@@ -143,15 +168,10 @@ impl File {
             name: self.name,
             open: self.open,
             programs: self.programs,
-            nudge_patterns: self
-                .nudge
-                .iter()
-                .map(|template| pattern_of(template))
-                .chain([PING_PATTERN.to_owned()])
-                .map(|pattern| compile(path, "nudge", &pattern))
-                .collect::<Result<_>>()?,
             nudges: self.nudge,
             enter_delay: Duration::from_millis(self.enter_delay_ms),
+            key_gap: Duration::from_millis(self.key_gap_ms),
+            reset_pause: Duration::from_millis(self.reset_pause_ms),
             otherwise: self.otherwise,
             types_when_busy: self.types_when_busy,
             pong_on_screen: self.pong_on_screen,

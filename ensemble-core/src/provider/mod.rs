@@ -14,17 +14,23 @@ mod cells;
 mod composer;
 mod diagnose;
 mod file;
+#[cfg(test)]
+mod foreground;
 pub mod machine;
 pub(crate) mod process;
 pub(crate) mod profile;
 mod profiles;
+#[cfg(test)]
+mod recorded;
 mod reset;
 #[cfg(test)]
 mod screens;
 mod server;
 mod text;
+#[cfg(test)]
+mod widths;
 
-pub use composer::{standing_nudge, standing_reset};
+pub use composer::stands_alone;
 pub use diagnose::{
     Context, Diagnosis, Evidence, Purpose, Source, diagnose, diagnose_with, objection,
 };

@@ -7,7 +7,7 @@ use regex_lite::Regex;
 use serde::{Deserialize, Serialize};
 
 use super::server::ServerConfig;
-use crate::pane::{Key, PaneState};
+use crate::pane::{ForegroundProcess, Key, PaneState};
 
 /// What an agent is doing, as far as can be seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -66,9 +66,9 @@ pub struct Profile {
     pub(super) open: Option<String>,
     pub(super) programs: BTreeSet<String>,
     pub(super) nudges: Vec<String>,
-    /// What the lines that come of `nudges` look like.
-    pub(super) nudge_patterns: Vec<Regex>,
     pub(super) enter_delay: Duration,
+    pub(super) key_gap: Duration,
+    pub(super) reset_pause: Duration,
     pub(super) composer: Composer,
     pub(super) rules: Vec<Rule>,
     pub(super) otherwise: AgentState,
@@ -213,6 +213,18 @@ impl Profile {
         self.enter_delay
     }
 
+    /// How long to wait after a key before anything else is pressed or typed.
+    #[must_use]
+    pub const fn key_gap(&self) -> Duration {
+        self.key_gap
+    }
+
+    /// How long to wait after a reset before anything else is typed.
+    #[must_use]
+    pub const fn reset_pause(&self) -> Duration {
+        self.reset_pause
+    }
+
     /// The command that resets the agent's context, typed as it is; `None` if there is none.
     #[must_use]
     pub fn reset_command(&self) -> Option<&str> {
@@ -266,6 +278,27 @@ impl Profile {
             && self.otherwise == AgentState::Ready;
         (line_only && !self.programs.is_empty() && self.programs.iter().all(simple))
             .then(|| self.programs.iter().map(String::as_str).collect())
+    }
+
+    /// The name by which one of these processes is the agent. A shell is it only as the leader of
+    /// its group: below another program it is a tool of that program.
+    pub(crate) fn program_among<'a>(&self, processes: &'a [ForegroundProcess]) -> Option<&'a str> {
+        // Below a shell that runs a script, any program may be a tool of that script.
+        let is_script = |first: &&ForegroundProcess| first.shell && !first.given_command;
+        if self.programs.is_empty() && processes.first().filter(is_script).is_some() {
+            return None;
+        }
+        processes.iter().find_map(|process| self.name_as_program(process))
+    }
+
+    /// The name by which this process is the agent.
+    pub(crate) fn name_as_program<'a>(&self, process: &'a ForegroundProcess) -> Option<&'a str> {
+        if self.programs.is_empty() {
+            return (!process.shell).then(|| process.name());
+        }
+        let counts = |name: &&str| !is_shell(name) || process.leads;
+        let mut names = process.names.iter().map(String::as_str);
+        names.find(|name| self.programs.contains(*name) && counts(name))
     }
 
     /// Whether the program of this name is the agent. A profile that names no program takes any

@@ -11,7 +11,7 @@ use crate::message::yaml;
 use crate::{Error, Result};
 
 /// Name and text of the built-in profiles.
-const EMBEDDED: [(&str, &str); 6] = [
+const EMBEDDED: &[(&str, &str)] = &[
     ("claude", include_str!("profiles/claude.yaml")),
     ("codex", include_str!("profiles/codex.yaml")),
     ("gemini", include_str!("profiles/gemini.yaml")),
@@ -100,5 +100,31 @@ impl Profiles {
     /// The names of all profiles, in alphabetical order.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.by_name.keys().map(String::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_in_profiles_is_built_in_under_its_own_name() {
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/provider/profiles");
+        let mut files: Vec<String> = std::fs::read_dir(directory)
+            .unwrap()
+            .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
+            .collect();
+        files.sort();
+        let built_in: Vec<&str> = EMBEDDED.iter().map(|(name, _)| *name).collect();
+        assert_eq!(
+            files, built_in,
+            "add the line of the new file to EMBEDDED, in alphabetical order"
+        );
+        let profiles = Profiles::embedded().unwrap();
+        assert_eq!(
+            profiles.names().collect::<Vec<_>>(),
+            built_in,
+            "its `name` is that of its file"
+        );
     }
 }

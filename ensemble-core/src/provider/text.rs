@@ -33,14 +33,6 @@ fn fill(template: &str, mailbox: &str, count: usize, more: bool) -> String {
     template.replace("{messages}", &messages).replace("{mailbox}", mailbox)
 }
 
-/// A regular expression for the lines that come of a template.
-pub(super) fn pattern_of(template: &str) -> String {
-    let line = regex_lite::escape(template)
-        .replace(r"\{messages\}", r"\d+( or more)? messages?")
-        .replace(r"\{mailbox\}", "[A-Za-z0-9._-]+");
-    format!("^{line}$")
-}
-
 /// Whether a template fits for the longest name and the largest count.
 pub(super) fn always_fits(template: &str) -> bool {
     let longest = "x".repeat(NAME_BYTES_MAX);

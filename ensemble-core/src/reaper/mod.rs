@@ -1,21 +1,22 @@
-//! Ends an agent with everything it has started, and finds out that nothing of it is left (seed 004:
-//! "killing leaves files partially written"; so it is asked first, and searched for afterwards).
+//! Ends an agent with all processes that it has started, and verifies that none is left (seed 004:
+//! "killing leaves files partially written"). It asks the processes to end first, and searches for
+//! the rest afterwards.
 //!
-//! What belongs to an agent, in the words of `/proc`:
+//! Marks of an agent's processes, as `/proc` shows them:
 //!
 //! | mark | finds |
 //! |---|---|
-//! | it descends from the first process of the pane | what runs |
-//! | its session is that of the pane's first process | what was left behind in the background |
-//! | it was started with the agent's own `ENSEMBLE_AGENT_PASS` | daemons that have moved to a session of their own |
-//! | it was started with the `ENSEMBLE_AGENT_MARK` of its supervisor | the same, where the pass is that of the supervisor, too |
+//! | it descends from the first process of the pane | running processes |
+//! | its session is that of the pane's first process | processes left in the background |
+//! | it was started with the agent's own `ENSEMBLE_AGENT_PASS` | daemons in their own session |
+//! | it was started with the `ENSEMBLE_AGENT_MARK` of its supervisor | the same, if the agent shares its supervisor's pass |
 //!
-//! and whatever descends from these. Never this process, its ancestors, or what belongs to another
-//! agent. A process is held by a descriptor (pidfd) from before it is checked until after it was
-//! signalled, so a pid that is used again is not mistaken for the process that had it.
+//! Descendants of these processes belong to the agent, too. This process, its ancestors and other
+//! agents' processes never do. A process is held by a descriptor (pidfd) from before its check
+//! until after its signal. So a reused pid is not mistaken for the process that had it before.
 //!
-//! What gets away: a process that has left the session, whose parents have all ended, and that was
-//! started with an emptied environment. Only control groups could find that one.
+//! One kind of process escapes: it has left the session, all its ancestors have ended, and it
+//! started with an emptied environment. Only control groups could find it.
 //!
 //! ```no_run
 //! use ensemble_core::reaper::{Quarry, Reaper};
@@ -48,22 +49,22 @@ use table::{Table, read_row};
 
 pub use table::{Fate, fate};
 
-/// The variable that every process of a spawned agent inherits. Its name has none of the words by
-/// which agents decide what to keep from their children.
+/// The variable that every process of a spawned agent inherits. Agents filter their children's
+/// environment by certain words; the name contains none of them.
 pub const PASS_VARIABLE: &str = "ENSEMBLE_AGENT_PASS";
 
-/// The variable that every process inherits which a supervisor's agent has started. Each agent that is
-/// spawned has another value.
+/// The variable that every process of a supervised agent inherits. Its value differs for each
+/// spawned agent.
 pub const MARK_VARIABLE: &str = "ENSEMBLE_AGENT_MARK";
 
-/// The digest of the pass with which a process was started; `None` if it has none, has ended, or is
+/// Digest of the pass with which a process was started; `None` if it has none, has ended, or is
 /// another user's.
 #[must_use]
 pub fn pass_of(pid: u32) -> Option<Digest> {
     variable(pid, PASS_VARIABLE).filter(|pass| !pass.is_empty()).map(|pass| Digest::of(&pass))
 }
 
-/// How an agent's processes are known.
+/// The marks of an agent's processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quarry {
     root: Option<(u32, Option<u64>)>,
@@ -74,42 +75,42 @@ pub struct Quarry {
 }
 
 impl Quarry {
-    /// Nothing yet.
+    /// No marks yet.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The first process of its pane, and when that started, in clock ticks since boot.
+    /// Adds the first process of the agent's pane, and its start in clock ticks since boot.
     #[must_use]
     pub const fn with_root(mut self, pid: u32, started: Option<u64>) -> Self {
         self.root = Some((pid, started));
         self
     }
 
-    /// Its pane was there before it was an agent's: its first process, if that is not the agent
-    /// itself, is somebody's shell and stays, with what runs in its background.
+    /// Marks a pane that existed before the agent. If its first process is not the agent itself, it
+    /// is a person's shell. That shell and its background processes stay.
     #[must_use]
     pub const fn sparing_the_root(mut self) -> Self {
         self.spare_root = true;
         self
     }
 
-    /// The SHA-256 of the value of [`PASS_VARIABLE`] that it was given.
+    /// Adds the SHA-256 of the agent's value of [`PASS_VARIABLE`].
     #[must_use]
     pub const fn with_pass(mut self, sha256: Digest) -> Self {
         self.pass = Some(sha256);
         self
     }
 
-    /// The SHA-256 of the value of [`MARK_VARIABLE`] that it was given.
+    /// Adds the SHA-256 of the agent's value of [`MARK_VARIABLE`].
     #[must_use]
     pub const fn with_mark(mut self, sha256: Digest) -> Self {
         self.mark = Some(sha256);
         self
     }
 
-    /// The first process of another agent's pane: nothing of it is touched.
+    /// Excludes another agent by the first process of its pane: none of its processes is touched.
     #[must_use]
     pub fn but_not(mut self, pid: u32, started: Option<u64>) -> Self {
         self.others.push((pid, started));
@@ -123,7 +124,7 @@ impl Quarry {
 pub struct Found {
     /// Its process id.
     pub pid: u32,
-    /// When it started, in clock ticks since boot.
+    /// Start time, in clock ticks since boot.
     pub started: u64,
 }
 
@@ -135,17 +136,17 @@ pub struct Reaper {
 }
 
 impl Reaper {
-    /// For the processes that `quarry` describes.
+    /// A reaper for the processes that `quarry` describes.
     #[must_use]
     pub const fn new(quarry: Quarry) -> Self {
         Self { quarry, signalled: Vec::new() }
     }
 
-    /// All of them that live now.
+    /// All processes of the agent that live now.
     ///
     /// # Errors
-    /// `/proc` cannot be read; or this process is one of them, so that it would look in vain for
-    /// what it must not touch.
+    /// `/proc` cannot be read; or this process is one of them, so the search would exclude what it
+    /// should find.
     pub fn find(&self) -> Result<Vec<Found>> {
         let table = Table::read().map_err(|e| Error::io("list", "/proc", e))?;
         let ours = table.line_of(std::process::id());
@@ -159,7 +160,7 @@ impl Reaper {
             seeds.extend(table.rows.keys().copied().filter(has_it));
         }
         if let Some(pid) = ours.iter().find(|pid| seeds.contains(pid)) {
-            let detail = "this process belongs to the agent that is to end: run it elsewhere";
+            let detail = "this process belongs to the agent to end: run it elsewhere";
             return Err(Error::malformed(format!("/proc/{pid}"), "process", detail));
         }
         let found = table.with_descendants(&seeds, &walls);
@@ -170,8 +171,8 @@ impl Reaper {
         Ok(found.into_iter().filter_map(alive).collect())
     }
 
-    /// How much processor time each of them has used, by pid, in clock ticks. Two readings that differ
-    /// say that something of it runs.
+    /// Processor time of each process by pid, in clock ticks. If two readings differ, the agent is
+    /// active.
     ///
     /// # Errors
     /// As for [`Reaper::find`].
@@ -180,10 +181,10 @@ impl Reaper {
         Ok(self.find()?.into_iter().filter_map(used).collect())
     }
 
-    /// Signals all of them; returns how many there were.
+    /// Signals all processes of the agent; returns their number.
     ///
     /// # Errors
-    /// `/proc` cannot be read, or one of them may not be signalled by this user.
+    /// `/proc` cannot be read, or this user may not signal one of them.
     pub fn sweep(&mut self, signal: Signal) -> Result<usize> {
         let found = self.find()?;
         self.signalled.clear();
@@ -193,7 +194,7 @@ impl Reaper {
         Ok(found.len())
     }
 
-    /// Waits until all that were signalled have ended, at most for `limit`; whether they have.
+    /// Waits at most `limit` for all signalled processes to end; returns whether they have.
     pub fn wait(&mut self, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         while !self.signalled.is_empty() {
@@ -204,7 +205,7 @@ impl Reaper {
             match poll(&mut fds, Some(&timeout)) {
                 Ok(0) => return false,
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                // Without a way to wait, the next search tells.
+                // Without poll, the next search finds the remaining processes.
                 Err(_) => return false,
             }
             let ended: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
@@ -214,7 +215,7 @@ impl Reaper {
         true
     }
 
-    /// What is never touched: this process, its ancestors, and other agents.
+    /// Processes that are never touched: this process, its ancestors, and other agents.
     fn walls(&self, table: &Table, ours: &[u32]) -> BTreeSet<u32> {
         let mut walls: BTreeSet<u32> = ours.iter().copied().collect();
         walls.insert(1);
@@ -230,9 +231,9 @@ impl Reaper {
     fn by_root(&self, table: &Table) -> BTreeSet<u32> {
         let Some((root, started)) = self.quarry.root else { return BTreeSet::new() };
         let row = table.rows.get(&root);
-        // A pid is not used again while a session has it as its name, so if another process has
-        // the pid now, nothing of the session is left. One whose start is not known had ended
-        // before anybody could ask.
+        // A pid is not reused while a session has it as its id. So if another process has the pid
+        // now, nothing of the session is left. A root without a start time had ended before it
+        // could be read.
         if row.is_some_and(|row| started != Some(row.started)) {
             return BTreeSet::new();
         }
@@ -256,13 +257,13 @@ impl Reaper {
         let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) else {
             return Ok(());
         };
-        // One that has ended meanwhile is what we want.
+        // The process has ended meanwhile, as wanted.
         let Ok(fd) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(()) };
         if read_row(process.pid).is_none_or(|row| row.started != process.started) {
             return Ok(());
         }
         let numbers: &[Number] = match signal {
-            // A stopped process notices only once it goes on.
+            // A stopped process handles signals only after it continues.
             Signal::Terminate => &[Number::HUP, Number::TERM, Number::CONT],
             Signal::Kill => &[Number::KILL],
         };

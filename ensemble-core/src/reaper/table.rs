@@ -1,32 +1,32 @@
-//! All processes of the machine at one instant, as `/proc` tells.
+//! All processes of the machine at one instant, from `/proc`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-/// What `/proc/PID/stat` says, as far as it matters here.
+/// The needed fields of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) parent: u32,
     pub(super) group: u32,
     pub(super) session: u32,
-    /// The group in the foreground of its terminal; 0 without one.
+    /// The foreground group of its terminal; 0 without a terminal.
     pub(super) foreground: u32,
-    /// In clock ticks since boot: with the pid it names a process beyond doubt.
+    /// Start in clock ticks since boot. Together with the pid it identifies a process uniquely.
     pub(super) started: u64,
     /// Processor time, in clock ticks.
     pub(super) used: u64,
-    /// It has ended and waits for its parent to notice.
+    /// Whether it has ended and its parent has not reaped it yet.
     pub(super) zombie: bool,
 }
 
-/// Pid and row of each process.
+/// Each process's pid and row.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
     pub(super) rows: BTreeMap<u32, Row>,
 }
 
 impl Table {
-    /// Reads it. Processes that end meanwhile are left out.
+    /// Reads the table. Processes that end meanwhile are left out.
     pub(super) fn read() -> std::io::Result<Self> {
         let mut rows = BTreeMap::new();
         for entry in fs::read_dir("/proc")? {
@@ -53,7 +53,7 @@ impl Table {
         line
     }
 
-    /// Adds all that descend from `seeds`, but nothing below (and including) `walls`.
+    /// Adds all descendants of `seeds`, except those at or below `walls`.
     pub(super) fn with_descendants(
         &self,
         seeds: &BTreeSet<u32>,
@@ -74,12 +74,13 @@ impl Table {
     }
 }
 
-/// One process; `None` if it has ended.
+/// Row of one process; `None` if it has ended.
 pub(super) fn read_row(pid: u32) -> Option<Row> {
     parse_row(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// The name, the second field, stands in parentheses and may hold both spaces and parentheses.
+/// Parses a row. The second field, the name, is in parentheses and may contain spaces and
+/// parentheses.
 fn parse_row(stat: &str) -> Option<Row> {
     let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
     let number = |index: usize| fields.get(index).and_then(|field| field.parse::<i64>().ok());
@@ -95,25 +96,25 @@ fn parse_row(stat: &str) -> Option<Row> {
     })
 }
 
-/// What became of a process, as far as the system still knows.
+/// State of a process, as far as the system still knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fate {
-    /// It runs.
+    /// The process runs.
     Lives,
-    /// It has ended, and its parent has not noticed yet.
+    /// The process has ended, and its parent has not reaped it yet.
     Unnoticed {
-        /// The status it ended with; `None` if a signal ended it.
+        /// Exit status; `None` if a signal ended the process.
         exit_code: Option<i32>,
     },
-    /// There is no such process, or its parent has noticed its end.
+    /// There is no such process, or its parent has reaped it.
     Gone,
 }
 
-/// What became of process `pid`.
+/// State of process `pid`.
 ///
-/// A parent may take long to notice, and some never do: a tmux server misses the end of one now
-/// and then. Until it does, the system tells the exit status to the user who owns the process.
+/// A parent may reap late or never: a tmux server sometimes misses the end of a process. Until
+/// then, the system shows the exit status to the process's owner.
 ///
 /// ```
 /// use ensemble_core::reaper::{Fate, fate};
@@ -131,8 +132,8 @@ pub fn fate(pid: u32) -> Fate {
     }
 }
 
-/// The last field holds what `waitpid` would report: the exit status in the second byte, and in the
-/// first the signal that ended the process, if one did.
+/// The last field holds the value that `waitpid` would report. The second byte is the exit status;
+/// the first is the signal that ended the process, if any.
 fn exit_code(stat: &str) -> Option<i32> {
     let status: i32 = stat.trim_end().rsplit(' ').next()?.parse().ok()?;
     (status & 0x7f == 0).then_some((status >> 8) & 0xff)
@@ -155,10 +156,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_that_nobody_noticed_is_told() {
+    fn exit_of_an_unreaped_process_is_reported() {
         let fate_of = |script: &str| {
             let mut child = Command::new("sh").args(["-c", script]).spawn().expect("a process");
-            // Waits for its end without taking note of it.
+            // Wait for its end without reaping it.
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
             let pid = Pid::from_child(&child);
             rustix::process::waitid(WaitId::Pid(pid), options).expect("its end");
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_is_read_behind_a_wicked_name() {
+    fn row_is_parsed_after_a_hostile_name() {
         let stat = "7 (a) b) T 41 42 43 34816 -1 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20";
         let row = parse_row(stat).expect("a row");
         assert_eq!((row.parent, row.group, row.session), (41, 42, 43));
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_stops_at_its_walls() {
+    fn descendants_stop_at_walls() {
         let row = |parent| Row {
             parent,
             group: 0,
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn we_are_in_the_table_and_have_a_path() {
+    fn table_contains_this_process_and_its_ancestors() {
         let table = Table::read().expect("a table");
         assert!(table.rows.contains_key(&std::process::id()));
         assert!(variable(std::process::id(), "PATH").is_some());

@@ -1,4 +1,4 @@
-//! With real processes, which end with the test whatever happens.
+//! Tests with real processes, which end with the test in any case.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
@@ -7,11 +7,11 @@ use std::process::{Child, Command, Stdio};
 use super::*;
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// What those get that may ignore a signal.
+/// Patience for processes that may ignore a signal.
 const POLITE: Duration = Duration::from_millis(500);
 
-/// A shell that leads a session of its own, as the first process of a pane does, and prints `ready`
-/// (and the pids of its children) once what it starts runs.
+/// A shell that leads its own session, as the first process of a pane does. It prints `ready` (and
+/// the pids of its children) once its children run.
 struct Pane {
     shell: Child,
     lines: Vec<u32>,
@@ -20,7 +20,7 @@ struct Pane {
 
 impl Pane {
     fn start(script: &str) -> Self {
-        // Each its own: another test's search must not find it.
+        // Each pane has its own pass, so that another test's search cannot find it.
         let pass = uuid::Uuid::now_v7().simple().to_string();
         let mut command = Command::new("setsid");
         command.args(["sh", "-c", script]).env(PASS_VARIABLE, &pass).process_group(0);
@@ -29,7 +29,7 @@ impl Pane {
         let mut lines = Vec::new();
         let mut stdout = BufReader::new(shell.stdout.take().expect("a pipe")).lines();
         loop {
-            let line = stdout.next().expect("it says ready").expect("a line");
+            let line = stdout.next().expect("the shell prints ready").expect("a line");
             match line.parse() {
                 Ok(pid) => lines.push(pid),
                 Err(_) => break,
@@ -66,13 +66,12 @@ impl Drop for Pane {
     }
 }
 
-/// Ends everything, by force what has not ended after `patience`; how many processes each search has
-/// found.
+/// Ends all processes, by force after `patience`. Returns how many processes each search found.
 fn reap(pane: &mut Pane, quarry: Quarry, patience: Duration) -> Vec<usize> {
     let mut reaper = Reaper::new(quarry);
     let mut found = vec![reaper.sweep(Signal::Terminate).expect("a sweep")];
     while found.last() != Some(&0) {
-        assert!(found.len() < 10, "it does not come to an end: {found:?}");
+        assert!(found.len() < 10, "the searches do not end: {found:?}");
         reaper.wait(if found.len() == 1 { patience } else { LIMIT });
         let _ = pane.shell.try_wait();
         found.push(reaper.sweep(Signal::Kill).expect("a sweep"));
@@ -85,7 +84,7 @@ fn lives(pid: u32) -> bool {
 }
 
 #[test]
-fn the_whole_tree_goes_and_what_it_left_behind() {
+fn whole_tree_and_background_processes_end() {
     // `$$` is the session's leader; the second sleeper has lost its parent.
     let mut pane =
         Pane::start("echo $$; sleep 1000 & echo $!; (sleep 1000 & echo $!); echo ready; wait");
@@ -97,19 +96,19 @@ fn the_whole_tree_goes_and_what_it_left_behind() {
 }
 
 #[test]
-fn a_daemon_with_a_session_of_its_own_is_known_by_its_pass() {
+fn daemon_in_its_own_session_is_found_by_its_pass() {
     let script =
         "echo $$; (setsid sh -c 'echo $$; echo ready; exec sleep 1000' &); exec sleep 1000";
     let mut pane = Pane::start(script);
     let daemon = pane.lines[1];
-    // The shell between them may end only after the daemon has spoken.
+    // The shell between them may end only after the daemon has printed its line.
     let began = Instant::now();
     let is_below = || {
         let by_root = Reaper::new(pane.quarry()).find().expect("a search");
         by_root.iter().any(|p| p.pid == daemon)
     };
     while is_below() {
-        assert!(began.elapsed() < LIMIT, "the tree leads to it");
+        assert!(began.elapsed() < LIMIT, "it is still in the tree");
     }
     let quarry = pane.quarry().with_pass(pane.pass());
     reap(&mut pane, quarry, LIMIT);
@@ -117,13 +116,13 @@ fn a_daemon_with_a_session_of_its_own_is_known_by_its_pass() {
 }
 
 #[test]
-fn who_ignores_what_can_be_ignored_is_killed() {
+fn process_that_ignores_signals_is_killed() {
     let mut pane =
         Pane::start("trap '' TERM HUP; echo $$; echo ready; while :; do sleep 1000; done");
     let (root, _) = pane.root();
     let mut reaper = Reaper::new(pane.quarry());
     assert!(reaper.sweep(Signal::Terminate).expect("a sweep") >= 1);
-    assert!(!reaper.wait(Duration::from_millis(300)), "it ignores it");
+    assert!(!reaper.wait(Duration::from_millis(300)), "it ignores the signal");
     assert!(lives(root));
     let quarry = pane.quarry();
     reap(&mut pane, quarry, POLITE);
@@ -131,7 +130,7 @@ fn who_ignores_what_can_be_ignored_is_killed() {
 }
 
 #[test]
-fn a_stopped_process_goes_too() {
+fn stopped_process_is_ended() {
     let mut pane = Pane::start("echo $$; echo ready; exec sleep 1000");
     let (root, _) = pane.root();
     let pid = Pid::from_raw(i32::try_from(root).expect("a pid")).expect("a pid");
@@ -142,7 +141,7 @@ fn a_stopped_process_goes_too() {
 }
 
 #[test]
-fn another_agent_below_is_left_alone() {
+fn nested_agent_is_not_touched() {
     let mut pane = Pane::start("echo $$; sleep 1000 & echo $!; echo ready; wait");
     let other = pane.lines[1];
     let quarry = pane.quarry().but_not(other, read_row(other).map(|row| row.started));
@@ -156,7 +155,7 @@ fn another_agent_below_is_left_alone() {
 }
 
 #[test]
-fn a_pid_that_is_used_again_is_another_process() {
+fn reused_pid_is_a_different_process() {
     let pane = Pane::start("echo $$; echo ready; exec sleep 1000");
     let (root, started) = pane.root();
     let earlier = Quarry::new().with_root(root, started.map(|ticks| ticks - 1));
@@ -164,9 +163,9 @@ fn a_pid_that_is_used_again_is_another_process() {
 }
 
 #[test]
-fn nobody_ends_themselves() {
+fn caller_inside_the_agent_is_an_error() {
     let us = std::process::id();
     let quarry = Quarry::new().with_root(us, read_row(us).map(|row| row.started));
-    let error = Reaper::new(quarry).find().expect_err("it would look in vain");
+    let error = Reaper::new(quarry).find().expect_err("the search must fail");
     assert!(error.to_string().contains("run it elsewhere"), "{error}");
 }

@@ -4,12 +4,12 @@ use serde_json::json;
 
 use super::file::clip;
 use super::gate::{Gate, GateState};
-use super::ledger::{Page, Turn, Wrote};
+use super::store::{Page, Turn, Wrote};
 use super::{Asked, Entry, Requests};
+use crate::broker::UnreadMail;
 use crate::env::Published;
 use crate::message::{BODY_BYTES_MAX, Envelope, FORMAT_VERSION, NAME_BYTES_MAX, Name, yaml};
 use crate::proto::request::{AtExpiry, Kind, Refusal};
-use crate::spool::UnreadMail;
 use crate::{Error, Result};
 
 /// The longest id of a request, in bytes: the ids of its messages are made from it.
@@ -105,17 +105,17 @@ impl Requests<'_> {
     /// is there.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the kind is unknown, the id is taken, somebody asks themselves, or an
+    /// [`Refusal`] if the kind is unknown, the id is taken, somebody asks themselves, or an
     /// earlier plan for the task is pending; [`Error::NoMailbox`] of the addressee; or the disk failed.
     pub fn ask(&self, ask: Ask) -> Result<Entry> {
         let (kind, from, to) = (ask.kind.clone(), ask.from.clone(), ask.to.clone());
         let asked = self.ask_unlogged(ask);
-        if let Err(Error::Refused(refusal)) = &asked {
+        if let Some(refusal) = asked.as_ref().err().and_then(Error::area::<Refusal>) {
             let data = json!({
                 "request_id": refusal.id(), "kind": super::printable(&kind), "from": from, "to": to,
                 "by": from, "why": refusal.word(),
             });
-            self.ledger.recorder().record("request.refused", from.as_str(), data);
+            self.store.recorder().record("request.refused", from.as_str(), data);
         }
         asked
     }
@@ -129,15 +129,15 @@ impl Requests<'_> {
             let id = id.map_or_else(|| "new".to_owned(), String::from);
             return Err(Refusal::OwnRequest { id, by: ask.from }.into());
         }
-        self.ledger.settings(&ask.to)?;
+        self.store.broker().settings(&ask.to)?;
         let mut asked = self.prepare(&kind, ask, id.clone().unwrap_or_else(new_id))?;
-        let turn = self.ledger.turn()?;
+        let turn = self.store.turn()?;
         let tried = if id.is_some() { 1 } else { IDS_TRIED_MAX };
         for _ in 0..tried {
             // A gate must not name the request of somebody else.
             if id.is_none()
                 && asked.task_id.is_some()
-                && self.ledger.sheet(&asked.request_id)?.is_some()
+                && self.store.sheet(&asked.request_id)?.is_some()
             {
                 asked.request_id = new_id();
                 continue;
@@ -166,11 +166,11 @@ impl Requests<'_> {
             if let Some(same) = self.before(turn, asked, gate.as_ref())? {
                 return Ok(Some(same));
             }
-            if self.ledger.close_gate(asked, gate.as_ref())? {
+            if self.store.close_gate(asked, gate.as_ref())? {
                 return Ok(None);
             }
         }
-        let path = self.ledger.place(&asked.request_id, Page::Request);
+        let path = self.store.place(&asked.request_id, Page::Request);
         let busy = std::io::Error::from(std::io::ErrorKind::WouldBlock);
         Err(Error::io("close the gate for", path, busy))
     }
@@ -184,7 +184,7 @@ impl Requests<'_> {
             kind: Name::new(kind.name.as_ref())?,
             from: ask.from,
             to: ask.to,
-            created_at: self.ledger.now(),
+            created_at: self.store.now(),
             deadline_seconds: ask.deadline_seconds.unwrap_or(kind.deadline.as_secs()),
             remind_every_seconds: kind.remind_every.as_secs(),
             at_expiry: ask.at_expiry.unwrap_or(kind.at_expiry),
@@ -220,7 +220,7 @@ impl Requests<'_> {
             Ok(text) => text.into_bytes(),
             Err(error) => error.into_bytes(),
         };
-        let attachment = self.ledger.attach(content)?;
+        let attachment = self.store.attach(content)?;
         let text = format!(
             "The content is attached: attachments/{} ({} bytes).\n",
             attachment.sha256, attachment.bytes
@@ -266,7 +266,7 @@ impl Requests<'_> {
     /// Puts the request into its place; `false` if the id is taken.
     pub(super) fn store(&self, asked: &Asked) -> Result<bool> {
         let (id, text) = (&asked.request_id, yaml::render(asked));
-        Ok(self.ledger.write_once(id, Page::Request, &text)? == Wrote::Done)
+        Ok(self.store.write_once(id, Page::Request, &text)? == Wrote::Done)
     }
 
     /// The id is taken: by the same question, or by another one?
@@ -302,12 +302,12 @@ impl Requests<'_> {
             }
             return Ok(());
         }
-        if self.ledger.state(&asked.to, &question.id)?.is_some() {
+        if self.store.broker().state(&asked.to, &question.id)?.is_some() {
             return Ok(());
         }
         if !is_new {
             // Who asked may have been killed before the request was safe.
-            self.ledger.make_safe(None)?;
+            self.store.make_safe(None)?;
         }
         self.publish_recorded(turn, question, record)
     }
@@ -315,7 +315,7 @@ impl Requests<'_> {
     /// As [`Requests::announce`], for whoever asks again and is told that all is stored: who asked
     /// first may have been killed before it was safe.
     fn announce_again(&self, turn: &Turn, asked: &Asked) -> Result<()> {
-        self.ledger.make_safe(None)?;
+        self.store.make_safe(None)?;
         self.announce(turn, asked, false)?;
         match asked.asked_by_message {
             None => self.publish(self.question(asked)).map(drop),
@@ -344,7 +344,7 @@ impl Requests<'_> {
     /// Stores a message of a request, once; `false` if it was stored before. One with another text, by
     /// another version of this program, counts as stored.
     pub(super) fn publish(&self, envelope: Envelope) -> Result<bool> {
-        match self.ledger.publish(&envelope) {
+        match self.store.broker().publish(&envelope) {
             Ok(published) => Ok(published == Published::Stored),
             Err(Error::Conflict { .. }) => Ok(false),
             Err(error) => Err(error),

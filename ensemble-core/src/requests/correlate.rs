@@ -6,9 +6,9 @@ use serde_json::{Map, Value};
 use super::ask::REQUEST_ID_BYTES_MAX;
 use super::messages::message_id;
 use super::{Ask, Entry, Requests};
+use crate::Result;
 use crate::message::{Envelope, Name, yaml};
 use crate::proto::request::{Kind, Outcome, Refusal};
-use crate::{Error, Result};
 
 /// What a message meant for requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,10 +40,21 @@ impl Requests<'_> {
                 (None, Some(kind)) => self.answered_in(envelope, kind),
                 (None, None) => return Ok(Correlation::Unrelated),
             };
-        match correlated {
-            Err(Error::Refused(refusal)) => Ok(Correlation::Refused(refusal)),
-            other => other,
+        correlated.or_else(|error| error.into_area::<Refusal>().map(Correlation::Refused))
+    }
+
+    /// The request without an answer that a message asks; `None` for any other message.
+    ///
+    /// # Errors
+    /// The request cannot be read.
+    pub fn undecided(&self, envelope: &Envelope) -> Result<Option<Entry>> {
+        if self.kinds.asked_by(&envelope.kind).is_none() {
+            return Ok(None);
         }
+        let id = request_id(envelope, &fields(envelope)).unwrap_or_else(|| envelope.id.to_string());
+        Ok(self
+            .find(&id)?
+            .filter(|entry| entry.decision.is_none() && entry.request.to == envelope.to))
     }
 
     fn asked_in(&self, envelope: &Envelope, kind: &Kind) -> Result<Correlation> {

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::file::{COMMENT_BYTES_MAX, Home, Standing, clip};
-use super::ledger::{Page, Sheet, Wrote};
+use super::store::{Page, Sheet, Wrote};
 use super::{Entry, Requests};
 use crate::message::Name;
 use crate::proto::request::{Decision, Outcome, Refusal};
@@ -27,11 +27,11 @@ impl Requests<'_> {
     /// requester.
     ///
     /// # Errors
-    /// [`Error::Refused`]: there is no such request, it was decided before (the error says by whom,
+    /// [`Refusal`]: there is no such request, it was decided before (the error says by whom,
     /// what and when), or `by` may not decide it; the refusal is recorded. Or the disk failed.
     pub fn respond(&self, id: &str, by: &Name, approve: bool, comment: &str) -> Result<Entry> {
         let outcome = if approve { Outcome::Approved } else { Outcome::Rejected };
-        self.decide(id, Decision::new(outcome, by.clone(), self.ledger.now()).with_comment(comment))
+        self.decide(id, Decision::new(outcome, by.clone(), self.store.now()).with_comment(comment))
     }
 
     /// Takes a request back in the name of `by`, who must have made it.
@@ -39,7 +39,7 @@ impl Requests<'_> {
     /// # Errors
     /// As for [`Requests::respond`].
     pub fn cancel(&self, id: &str, by: &Name, comment: &str) -> Result<Entry> {
-        let decision = Decision::new(Outcome::Cancelled, by.clone(), self.ledger.now());
+        let decision = Decision::new(Outcome::Cancelled, by.clone(), self.store.now());
         self.decide(id, decision.with_comment(comment))
     }
 
@@ -62,7 +62,7 @@ impl Requests<'_> {
         let allowed = match standing {
             Some(standing) => {
                 // Who made it may have been killed before it was safe, and now somebody is told.
-                self.ledger.make_safe(Some(&home.asked.request_id))?;
+                self.store.make_safe(Some(&home.asked.request_id))?;
                 Err(decided(&home, standing))
             }
             None => home.asked.machine().check(&decision),
@@ -91,7 +91,7 @@ impl Requests<'_> {
         let Some(entry) = self.find(id)? else { return Ok(None) };
         if entry.decision.is_none() {
             let by = entry.request.from;
-            let decision = Decision::new(Outcome::Cancelled, by, self.ledger.now());
+            let decision = Decision::new(Outcome::Cancelled, by, self.store.now());
             self.propose(id, &decision.with_comment(clip(why)))?;
         }
         self.resume(id)
@@ -117,7 +117,7 @@ impl Requests<'_> {
         let (id, content) = (&home.asked.request_id, home.render(decision));
         let unknown = || Refusal::Unknown { id: id.to_string() };
         for _ in 0..ASIDE_MAX {
-            match self.ledger.write_once(id, Page::Decision, &content)? {
+            match self.store.write_once(id, Page::Decision, &content)? {
                 Wrote::Done => {
                     return Ok(Proposed { standing: decision.clone(), is_ours: true });
                 }
@@ -128,11 +128,11 @@ impl Requests<'_> {
                 return Err(unknown().into());
             };
             if let Some(standing) = standing {
-                self.ledger.make_safe(Some(id))?;
+                self.store.make_safe(Some(id))?;
                 return Ok(Proposed { standing, is_ours: false });
             }
         }
-        let path = self.ledger.place(id, Page::Decision);
+        let path = self.store.place(id, Page::Decision);
         let busy = std::io::Error::from(std::io::ErrorKind::WouldBlock);
         Err(Error::io("decide", path, busy))
     }
@@ -141,14 +141,14 @@ impl Requests<'_> {
     /// at a time, after another look: a decision that has taken its place meanwhile stays, and is
     /// returned.
     pub(super) fn put_aside(&self, id: &Name) -> Result<Option<Decision>> {
-        let _turn = self.ledger.turn()?;
-        let Some(home) = Home::read(self.ledger, id)? else { return Ok(None) };
+        let _turn = self.store.turn()?;
+        let Some(home) = Home::read(self.store, id)? else { return Ok(None) };
         let (revision, why) = match &home.standing {
             Standing::Nothing => return Ok(None),
             Standing::Valid(decision) => return Ok(Some(decision.clone())),
             Standing::Invalid(revision, why) => (*revision, why),
         };
-        let kept_as = self.ledger.put_aside(id, revision, why)?;
+        let kept_as = self.store.put_aside(id, revision, why)?;
         let more = json!({ "kept_as": kept_as, "error": why });
         self.record("request.rejected_file", super::ACTOR, &home.asked, more);
         Ok(None)
@@ -159,9 +159,9 @@ impl Requests<'_> {
     /// # Errors
     /// The disk failed; or it is of a newer version, which is left where it is.
     pub fn reject(&self, id: &Name) -> Result<Option<String>> {
-        let _turn = self.ledger.turn()?;
-        let place = |page| self.ledger.place(id, page);
-        let read = self.ledger.sheet(id).and_then(|sheet| {
+        let _turn = self.store.turn()?;
+        let place = |page| self.store.place(id, page);
+        let read = self.store.sheet(id).and_then(|sheet| {
             let asked = sheet.map(|sheet| Sheet { decision: None, ..sheet });
             asked.map(|asked| Home::of(id, asked, place)).transpose()
         });
@@ -173,9 +173,9 @@ impl Requests<'_> {
             return Err(error);
         }
         let why = error.to_string();
-        let kept_as = self.ledger.reject(id, &why)?;
+        let kept_as = self.store.reject(id, &why)?;
         let data = json!({ "request_id": id, "kept_as": kept_as, "error": why });
-        self.ledger.recorder().record("request.rejected_file", super::ACTOR, data);
+        self.store.recorder().record("request.rejected_file", super::ACTOR, data);
         Ok(Some(kept_as))
     }
 
@@ -189,7 +189,7 @@ impl Requests<'_> {
         }
         (data["by"], data["outcome"]) = (json!(tried.by), json!(tried.outcome));
         data["why"] = refusal.word().into();
-        self.ledger.recorder().record("request.refused", tried.by.as_str(), data);
+        self.store.recorder().record("request.refused", tried.by.as_str(), data);
         refusal.into()
     }
 }

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use super::file::{Asked, PAGE_BYTES_MAX};
 use super::gate::{GATES, Gate, GateFile, Gates, file_name};
-use super::ledger::{Ledger, Page, Sheet, Turn, Written, Wrote};
+use super::store::{Page, RequestStore, Sheet, Turn, Written, Wrote};
 use super::{CLOSED_KEPT, REQUESTS};
+use crate::broker::Broker;
 use crate::dropbox::{Aside, put_aside};
 use crate::durable::{self, Dir, Durability, FileLock, Moved};
 use crate::env::Lease;
 use crate::event_log::Recorder;
-use crate::message::{Attachment, Name, Timestamp, yaml};
-use crate::spool::{HandedBack, Spool, TMP_AGE_MAX, UnreadMail};
+use crate::message::{Attachment, MessageId, Name, Timestamp, yaml};
+use crate::spool::{Spool, TMP_AGE_MAX};
 use crate::{Error, Result};
 
 /// Only ever locked. No request has its name, which begins with a dot.
@@ -29,6 +30,26 @@ pub(super) const fn file_of(page: Page) -> &'static str {
         Page::Told => "told.yaml",
         Page::Closed => "closed.yaml",
     }
+}
+
+/// The request without an answer to which this message belongs, by the message's id: `<request>.request`
+/// or `<request>.remind-<n>`. Most messages have other ids, and cost no look at a file.
+pub(super) fn undecided(queue: &Dir, message: &MessageId) -> Result<Option<Name>> {
+    let Some((request, end)) = message.as_str().rsplit_once('.') else { return Ok(None) };
+    if end != "request" && !end.starts_with("remind-") {
+        return Ok(None);
+    }
+    let Ok(request) = Name::new(request) else { return Ok(None) };
+    let absent = |error: &Error| error.io_kind() == Some(io::ErrorKind::NotFound);
+    let open = |dir: &Dir, child: &str| match dir.open_child(child) {
+        Err(error) if absent(&error) => Ok(None),
+        other => other.map(Some),
+    };
+    let Some(requests) = open(queue, REQUESTS)? else { return Ok(None) };
+    let Some(home) = open(&requests, request.as_str())? else { return Ok(None) };
+    let is_asked = home.stat(file_of(Page::Request))?.is_some();
+    let is_open = is_asked && home.stat(file_of(Page::Decision))?.is_none();
+    Ok(is_open.then_some(request))
 }
 
 /// What lies in the directory of a request; `None` if there is none, or nothing in it yet.
@@ -59,7 +80,11 @@ pub(super) fn sheet(requests: &Dir, id: &Name) -> Result<Option<Sheet>> {
     Ok(Some(sheet))
 }
 
-impl Ledger for Spool {
+impl RequestStore for Spool {
+    fn broker(&self) -> &dyn Broker {
+        self
+    }
+
     fn now(&self) -> Timestamp {
         self.options().clock.wall()
     }
@@ -130,14 +155,15 @@ impl Ledger for Spool {
     }
 
     fn gate(&self, task: &str, agent: &Name) -> Result<Option<Gate>> {
-        match Gates::open(self.queue_dir()?)? {
+        match Gates::open(&self.queue_dir()?)? {
             None => Ok(None),
             Some(gates) => gates.find(task, agent),
         }
     }
 
     fn gates(&self) -> Result<Vec<Gate>> {
-        let Some(gates) = Gates::open(self.queue_dir()?)? else { return Ok(Vec::new()) };
+        let queue = self.queue_dir()?;
+        let Some(gates) = Gates::open(&queue)? else { return Ok(Vec::new()) };
         let mut all = Vec::new();
         for (_, named) in gates.named()? {
             all.extend(gates.find(&named.task_id, &named.agent)?);
@@ -146,11 +172,29 @@ impl Ledger for Spool {
     }
 
     fn gate_of(&self, lease: &Lease) -> Result<Option<Gate>> {
-        Self::gate_of(self, lease)
+        let queue = self.queue_dir()?;
+        let Some(gates) = Gates::open(&queue)? else { return Ok(None) };
+        match self.held_envelope(lease)? {
+            Some(envelope) => gates.closed(&envelope, &lease.holder),
+            None => Ok(None),
+        }
     }
 
     fn gated(&self, mailbox: &Name, holder: &Name) -> Result<Vec<Gate>> {
-        Self::gated(self, mailbox, holder)
+        let queue = self.queue_dir()?;
+        let mut found: Vec<Gate> = Vec::new();
+        let Some(gates) = Gates::open(&queue)? else {
+            // An unknown mailbox is an error without gates, too.
+            return self.settings(mailbox).map(|_| found);
+        };
+        for envelope in self.due_envelopes(mailbox)? {
+            if let Some(gate) = gates.closed(&envelope, holder)?
+                && !found.contains(&gate)
+            {
+                found.push(gate);
+            }
+        }
+        Ok(found)
     }
 
     fn close_gate(&self, asked: &Asked, _last: Option<&Gate>) -> Result<bool> {
@@ -167,26 +211,12 @@ impl Ledger for Spool {
     fn open_gate(&self, asked: &Asked) -> Result<()> {
         let Some(task) = &asked.task_id else { return Ok(()) };
         let queue = self.queue_dir()?;
-        let Some(gates) = Gates::open(self.queue_dir()?)? else { return Ok(()) };
+        let Some(gates) = Gates::open(&queue)? else { return Ok(()) };
         let gate = gates.find(task, &asked.from)?;
         if gate.is_some_and(|gate| gate.request_id == asked.request_id) {
             gates.dir.remove(&file_name(task, &asked.from))?;
         }
         queue.remove_empty(GATES).map(drop)
-    }
-
-    fn count_due(&self, mailbox: &Name, limit: usize) -> Result<usize> {
-        Ok(self.due_ids(mailbox, limit)?.len())
-    }
-
-    fn hand_back(
-        &self,
-        agent: &Name,
-        mailbox: &Name,
-        unread: UnreadMail,
-        reason: &str,
-    ) -> Result<HandedBack> {
-        Self::hand_back(self, agent, mailbox, unread, reason)
     }
 
     fn sweep_requests(&self) -> Result<usize> {
@@ -202,7 +232,7 @@ impl Ledger for Spool {
         }
         let requests = self.requests_dir()?;
         let mut named = Vec::new();
-        if let Some(gates) = Gates::open(self.queue_dir()?)? {
+        if let Some(gates) = Gates::open(&queue)? {
             for (file, gate) in gates.named()? {
                 // Its maker was killed in between.
                 let is_orphan = requests.stat(gate.request_id.as_str())?.is_none();
@@ -295,7 +325,7 @@ impl Spool {
     /// Whether an entry is there and was not changed for so long.
     fn is_older(&self, dir: &Dir, name: &str, age: Duration) -> bool {
         let age_ns = i128::try_from(age.as_nanos()).unwrap_or(i128::MAX);
-        let oldest_kept = i128::from(Ledger::now(self).unix_millis()) * 1_000_000 - age_ns;
+        let oldest_kept = i128::from(RequestStore::now(self).unix_millis()) * 1_000_000 - age_ns;
         matches!(dir.stat(name), Ok(Some(stat)) if stat.changed_ns < oldest_kept)
     }
 }

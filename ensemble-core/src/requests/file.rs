@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::ledger::{Ledger, Page, Sheet, Written};
+use super::store::{Page, RequestStore, Sheet, Written};
+use crate::broker::UnreadMail;
 use crate::message::{Attachment, Digest, FORMAT_VERSION, Name, Timestamp, yaml};
 use crate::proto::request::{AtExpiry, Decision, Kind, Outcome, Request};
-use crate::spool::UnreadMail;
 use crate::{Error, Result};
 
 /// The largest of these pages, in bytes: the longest content, with every character escaped.
@@ -204,9 +204,9 @@ pub(super) enum Standing {
 
 impl Home {
     /// Reads a request; `None` if there is none.
-    pub(super) fn read(ledger: &dyn Ledger, id: &Name) -> Result<Option<Self>> {
-        let Some(sheet) = ledger.sheet(id)? else { return Ok(None) };
-        Self::of(id, sheet, |page| ledger.place(id, page)).map(Some)
+    pub(super) fn read(store: &dyn RequestStore, id: &Name) -> Result<Option<Self>> {
+        let Some(sheet) = store.sheet(id)? else { return Ok(None) };
+        Self::of(id, sheet, |page| store.place(id, page)).map(Some)
     }
 
     /// What a sheet says, judged by itself alone.

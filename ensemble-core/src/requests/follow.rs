@@ -4,8 +4,8 @@
 use serde_json::json;
 
 use super::file::Home;
-use super::ledger::{Page, Turn};
 use super::messages::message_id;
+use super::store::{Page, Turn};
 use super::{ACTOR, ESCALATED_TO, Entry, Requests};
 use crate::message::Name;
 use crate::proto::request::{AtExpiry, Decision, Outcome, Refusal};
@@ -25,7 +25,7 @@ impl Requests<'_> {
         if entry.decision.is_some() {
             return self.carry_on(entry).map(Some);
         }
-        let turn = self.ledger.turn()?;
+        let turn = self.store.turn()?;
         self.announce(&turn, &entry.request, false)?;
         Ok(Some(entry))
     }
@@ -39,9 +39,9 @@ impl Requests<'_> {
             return Ok(());
         };
         let asked = &entry.request;
-        let turn = self.ledger.turn()?;
+        let turn = self.store.turn()?;
         let reminder = self.reminder(asked, nth);
-        if self.ledger.state(&asked.to, &reminder.id)?.is_none() {
+        if self.store.broker().state(&asked.to, &reminder.id)?.is_none() {
             self.publish_recorded(&turn, reminder, || {
                 self.record("request.reminded", ACTOR, asked, json!({ "nth": nth }));
             })?;
@@ -54,7 +54,7 @@ impl Requests<'_> {
     /// # Errors
     /// [`Refusal::Unknown`], or the disk failed. It may be said again.
     pub fn close(&self, id: &str) -> Result<()> {
-        let _turn = self.ledger.turn()?;
+        let _turn = self.store.turn()?;
         match self.peek(id)? {
             Some((home, Some(decision))) => self.mark(&home, Page::Closed, &decision),
             Some((_, None)) | None => Err(Refusal::Unknown { id: super::printable(id) }.into()),
@@ -64,16 +64,16 @@ impl Requests<'_> {
     /// Everything that follows from the decision of this request but what is to be carried out.
     pub(super) fn carry_on(&self, mut entry: Entry) -> Result<Entry> {
         let Some(decision) = entry.decision.clone() else { return Ok(entry) };
-        let turn = self.ledger.turn()?;
+        let turn = self.store.turn()?;
         let id = entry.request.request_id.clone();
-        let Some(home) = Home::read(self.ledger, &id)? else { return Ok(entry) };
+        let Some(home) = Home::read(self.store, &id)? else { return Ok(entry) };
         if home.is_closed {
             entry.is_closed = true;
             return Ok(entry);
         }
         if !home.is_told {
             // Who decided may have been killed before it was safe.
-            self.ledger.make_safe(Some(&id))?;
+            self.store.make_safe(Some(&id))?;
             self.tell(&turn, &home, &decision)?;
         }
         self.open_gate(&home.asked, &decision)?;
@@ -88,7 +88,7 @@ impl Requests<'_> {
     fn tell(&self, turn: &Turn, home: &Home, decision: &Decision) -> Result<()> {
         let asked = &home.asked;
         let response = self.response(asked, decision);
-        let is_told = match self.ledger.state(&asked.from, &response.id) {
+        let is_told = match self.store.broker().state(&asked.from, &response.id) {
             Ok(state) => state.is_some(),
             // Somebody without a mailbox has asked, and will look.
             Err(Error::NoMailbox { .. }) => false,
@@ -151,9 +151,9 @@ impl Requests<'_> {
         let asked = &home.asked;
         let id = message_id(asked, "request");
         let reason = format!("cancelled by {}", decision.by);
-        match self.ledger.state(&asked.to, &id) {
+        match self.store.broker().state(&asked.to, &id) {
             Ok(Some(State::Queued { .. })) => {
-                match self.ledger.set_aside(&asked.to, &id, &reason) {
+                match self.store.broker().set_aside(&asked.to, &id, &reason) {
                     // It was received at this moment.
                     Err(Error::NoMessage { .. }) => {}
                     other => return other,
@@ -169,8 +169,8 @@ impl Requests<'_> {
 
     /// Says how far everything is done.
     fn mark(&self, home: &Home, page: Page, decision: &Decision) -> Result<()> {
-        let text = home.render_mark(decision.outcome, self.ledger.now());
-        self.ledger.write_once(&home.asked.request_id, page, &text).map(drop)
+        let text = home.render_mark(decision.outcome, self.store.now());
+        self.store.write_once(&home.asked.request_id, page, &text).map(drop)
     }
 
     /// What a request that is too old for its deadline is to be closed with, by whoever waits for it
@@ -180,7 +180,7 @@ impl Requests<'_> {
     /// As for [`Requests::resume`].
     pub fn expire(&self, id: &Name) -> Result<Option<Entry>> {
         let Some(entry) = self.find(id.as_str())? else { return Ok(None) };
-        if entry.decision.is_some() || self.ledger.now() < entry.request.deadline_at() {
+        if entry.decision.is_some() || self.store.now() < entry.request.deadline_at() {
             return Ok(Some(entry));
         }
         let (by, at) = (entry.request.to.clone(), entry.request.deadline_at());

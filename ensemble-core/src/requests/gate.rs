@@ -13,18 +13,20 @@
 //! ```
 //!
 //! It is written before the request, and removed after everybody was told. Reading a gate takes
-//! no lock and needs no [`Requests`]: a queue asks for each message that names a task, if there are
+//! no lock and needs no [`Requests`]: a queue that was given [`PlanGates`] asks for each message, if there are
 //! gates at all. On servers a gate carries the question until that is written, and stays closed for
 //! it: whoever meets it writes the question first, so that of two plans at a time one is the first.
 
 use serde::{Deserialize, Serialize};
 
 use super::file::{Home, Standing};
-use super::ledger::Page;
+use super::store::Page;
 use super::{Asked, REQUESTS, Requests, directory};
 use crate::durable::Dir;
-use crate::message::{Digest, Envelope, Name, Timestamp, yaml};
+use crate::error::AreaError;
+use crate::message::{Digest, Envelope, MessageId, Name, Timestamp, yaml};
 use crate::proto::request::{Decision, Outcome};
+use crate::spool::Admission;
 use crate::{Error, Result};
 
 /// The directory below the queue; there is none while there is no gate.
@@ -77,6 +79,23 @@ pub struct Gate {
     #[serde(skip)]
     pub(crate) unasked: Option<Box<Asked>>,
 }
+
+/// A task waits for the approval of its plan.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("task {} is gated for {}: {}", .0.task_id, .0.agent, .0.advice())]
+pub struct Gated(pub Box<Gate>);
+
+impl AreaError for Gated {}
+
+/// A request cannot be settled as if it were work: it has no answer yet.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("request {request} has no answer yet: answer it, or release its message")]
+pub struct Undecided {
+    /// The request's id.
+    pub request: Name,
+}
+
+impl AreaError for Undecided {}
 
 impl Gate {
     /// One whose file makes no sense.
@@ -151,6 +170,12 @@ impl Gate {
         self.state != GateState::Open
     }
 
+    /// Whether the agent has to submit a plan to open it.
+    #[must_use]
+    pub fn needs_plan(&self) -> bool {
+        matches!(self.state, GateState::Rejected | GateState::Expired | GateState::Unreadable)
+    }
+
     /// What it waits for and what to do, as a phrase.
     #[must_use]
     pub fn advice(&self) -> String {
@@ -163,19 +188,12 @@ impl Gate {
                  plan_approval_response"
             ),
             GateState::Rejected => format!(
-                "plan {request_id} (round {round}) was rejected by {reviewer}{since}. Submit \
-                 another with `ensemble plan submit FILE --task {}`",
-                self.task_id
+                "plan {request_id} (round {round}) was rejected by {reviewer}{since}. Submit another"
             ),
             GateState::Expired => format!(
-                "nobody has reviewed plan {request_id} (round {round}) in time. Submit it again \
-                 with `ensemble plan submit FILE --task {}`",
-                self.task_id
+                "no reviewer decided plan {request_id} (round {round}) in time. Submit it again"
             ),
-            GateState::Unreadable => format!(
-                "its plan cannot be read. Submit it again with `ensemble plan submit FILE --task {}`",
-                self.task_id
-            ),
+            GateState::Unreadable => "its plan cannot be read. Submit it again".to_owned(),
             GateState::Open => format!("plan {request_id} does not stand in the way"),
         }
     }
@@ -219,14 +237,14 @@ impl GateFile {
 
 /// The gates of a queue that has any.
 #[derive(Debug)]
-pub(crate) struct Gates {
-    queue: Dir,
+pub(crate) struct Gates<'q> {
+    queue: &'q Dir,
     pub(super) dir: Dir,
 }
 
-impl Gates {
+impl<'q> Gates<'q> {
     /// `None`, after one failed open, if there are none.
-    pub(crate) fn open(queue: Dir) -> Result<Option<Self>> {
+    pub(crate) fn open(queue: &'q Dir) -> Result<Option<Self>> {
         match queue.open_child(GATES) {
             Ok(dir) => Ok(Some(Self { queue, dir })),
             Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => Ok(None),
@@ -254,6 +272,12 @@ impl Gates {
         gate.judge(home).map(Some)
     }
 
+    /// The gate that keeps a message from this agent; `None` if none does.
+    pub(super) fn closed(&self, envelope: &Envelope, agent: &Name) -> Result<Option<Gate>> {
+        let Some(task) = gated_task(envelope) else { return Ok(None) };
+        Ok(self.find(task, agent)?.filter(Gate::is_closed))
+    }
+
     fn home(&self, id: &Name) -> Result<Option<Home>> {
         let requests = match self.queue.open_child(REQUESTS) {
             Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(None),
@@ -275,6 +299,32 @@ impl Gates {
             }
         }
         Ok(named)
+    }
+}
+
+/// The [`Admission`] of a queue with plan gates: a task whose plan is not approved is refused to the agent that has
+/// submitted the plan. A message that belongs to a request passes, the answer to the plan above all.
+///
+/// A queue without gates pays one failed look for this.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PlanGates;
+
+impl Admission for PlanGates {
+    fn concerns(&self, queue: &Dir, holder: &Name) -> Result<bool> {
+        // Most often there are none: look only, in the queue that is open anyway.
+        if queue.stat(GATES)?.is_none() {
+            return Ok(false);
+        }
+        Gates::open(queue)?.map_or(Ok(false), |gates| gates.has_any(holder))
+    }
+
+    fn refusal(&self, queue: &Dir, holder: &Name, envelope: &Envelope) -> Result<Option<Error>> {
+        let Some(gates) = Gates::open(queue)? else { return Ok(None) };
+        Ok(gates.closed(envelope, holder)?.map(|gate| Gated(Box::new(gate)).into()))
+    }
+
+    fn unfinished(&self, queue: &Dir, message: &MessageId) -> Result<Option<Error>> {
+        Ok(directory::undecided(queue, message)?.map(|request| Undecided { request }.into()))
     }
 }
 
@@ -303,7 +353,7 @@ impl Requests<'_> {
     /// # Errors
     /// A file of the gate or of its request cannot be read.
     pub fn gate(&self, task: &str, agent: &Name) -> Result<Option<Gate>> {
-        self.ledger.gate(task, agent)
+        self.store.gate(task, agent)
     }
 
     /// All gates.
@@ -311,7 +361,7 @@ impl Requests<'_> {
     /// # Errors
     /// As for [`Requests::gate`].
     pub fn gates(&self) -> Result<Vec<Gate>> {
-        let mut all = self.ledger.gates()?;
+        let mut all = self.store.gates()?;
         all.sort_by(|a, b| (&a.task_id, &a.agent).cmp(&(&b.task_id, &b.agent)));
         Ok(all)
     }
@@ -325,6 +375,6 @@ impl Requests<'_> {
         if !opens || asked.task_id.is_none() {
             return Ok(());
         }
-        self.ledger.open_gate(asked)
+        self.store.open_gate(asked)
     }
 }

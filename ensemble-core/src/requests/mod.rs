@@ -7,7 +7,7 @@
 //! gates/<task>@<agent>.yaml     the plan that this agent's work on the task waits for
 //! ```
 //!
-//! This is how they lie in a directory; a [`Ledger`] is what keeps them, there or on servers.
+//! This is how they lie in a directory; a [`RequestStore`] is what keeps them, there or on servers.
 //!
 //! | what is done | in this order | a crash in between |
 //! |---|---|---|
@@ -50,12 +50,13 @@ mod file;
 mod follow;
 mod gate;
 mod kinds;
-mod ledger;
 mod messages;
+mod store;
 mod sweep;
 
 use serde_json::{Value, json};
 
+use crate::error::AreaError;
 use crate::message::Name;
 use crate::proto::request::{Decision, Refusal};
 use crate::{Error, Result};
@@ -63,14 +64,15 @@ use crate::{Error, Result};
 pub use ask::{Ask, CONTENT_BYTES_MAX, REQUEST_ID_BYTES_MAX};
 pub use correlate::Correlation;
 pub use file::{Asked, COMMENT_BYTES_MAX};
-pub use gate::{Gate, GateState};
+pub use gate::{Gate, GateState, Gated, PlanGates, Undecided};
 pub use kinds::{KIND_BYTES_MAX, Kinds, kind_fault};
-pub use ledger::{Ledger, Page, Sheet, Turn, Written, Wrote};
+pub use store::{Page, RequestStore, Sheet, Turn, Written, Wrote};
 pub use sweep::CLOSED_KEPT;
 
 #[cfg(feature = "nats")]
 pub(crate) use file::Home;
-pub(crate) use gate::{GATES, Gates, gated_task};
+#[cfg(feature = "nats")]
+pub(crate) use gate::gated_task;
 #[cfg(feature = "nats")]
 pub(crate) use gate::{GateFile, stem};
 
@@ -88,7 +90,7 @@ const ACTOR: &str = "ensemble";
 /// The requests of a queue. Cheap to make; starts nothing and keeps nothing.
 #[derive(Clone)]
 pub struct Requests<'a> {
-    ledger: &'a dyn Ledger,
+    store: &'a dyn RequestStore,
     kinds: Kinds,
 }
 
@@ -160,8 +162,8 @@ impl Entry {
 impl<'a> Requests<'a> {
     /// The requests of this queue, of seed 004's kinds.
     #[must_use]
-    pub fn new(ledger: &'a dyn Ledger) -> Self {
-        Self { ledger, kinds: Kinds::default() }
+    pub fn new(store: &'a dyn RequestStore) -> Self {
+        Self { store, kinds: Kinds::default() }
     }
 
     /// With these kinds.
@@ -213,7 +215,7 @@ impl<'a> Requests<'a> {
     /// # Errors
     /// The directory cannot be listed.
     pub fn ids(&self) -> Result<Vec<Name>> {
-        self.ledger.ids()
+        self.store.ids()
     }
 
     /// Whether everything about a request is done: a look that opens no file.
@@ -221,13 +223,13 @@ impl<'a> Requests<'a> {
     /// # Errors
     /// The system cannot tell.
     pub fn is_closed(&self, id: &Name) -> Result<bool> {
-        self.ledger.is_closed(id)
+        self.store.is_closed(id)
     }
 
     /// As [`Requests::look`], but touches nothing: for whoever has the turn.
     fn peek(&self, id: &str) -> Result<Option<(Home, Option<Decision>)>> {
         let Ok(id) = Name::new(id) else { return Ok(None) };
-        let Some(home) = Home::read(self.ledger, &id)? else { return Ok(None) };
+        let Some(home) = Home::read(self.store, &id)? else { return Ok(None) };
         let decision = home.decision();
         Ok(Some((home, decision)))
     }
@@ -235,7 +237,7 @@ impl<'a> Requests<'a> {
     /// A request with the decision that stands.
     fn look(&self, id: &str) -> Result<Option<(Home, Option<Decision>)>> {
         let Ok(id) = Name::new(id) else { return Ok(None) };
-        let Some(home) = Home::read(self.ledger, &id)? else { return Ok(None) };
+        let Some(home) = Home::read(self.store, &id)? else { return Ok(None) };
         let decision = match &home.standing {
             Standing::Nothing | Standing::Valid(_) => home.decision(),
             Standing::Invalid(..) => self.put_aside(&id)?,
@@ -250,9 +252,12 @@ impl<'a> Requests<'a> {
         for (key, value) in more.as_object().into_iter().flatten() {
             data[key] = value.clone();
         }
-        self.ledger.recorder().record(kind, actor, data);
+        self.store.recorder().record(kind, actor, data);
     }
 }
+
+/// A request was not made or not decided, and why.
+impl AreaError for Refusal {}
 
 /// An id as somebody has typed it, for an error text.
 fn printable(id: &str) -> String {

@@ -15,7 +15,7 @@ impl Requests<'_> {
     /// # Errors
     /// A directory cannot be listed or a file cannot be removed.
     pub fn sweep(&self) -> Result<usize> {
-        let _turn = self.ledger.turn()?;
-        self.ledger.sweep_requests()
+        let _turn = self.store.turn()?;
+        self.store.sweep_requests()
     }
 }

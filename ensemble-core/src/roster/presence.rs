@@ -9,15 +9,18 @@
 //!  up,leaving  never started                          any           any        gone
 //!  up,leaving  a usage limit                          any           any        limited
 //!  up,leaving  permission, trust, login, a dialog     any           any        blocked
-//!  up,leaving  busy, starting                         any           any        working
+//!  up,leaving  busy                                   any           any        working
+//!  up,leaving  starting                               any           any        starting
 //!  up,leaving  anything else                          yes           any        waiting
 //!  up,leaving  ready, a draft                         no            any        idle
 //!  up,leaving  unknown, not seen, none; any script    no            yes        working
-//!  up,leaving  unknown, not seen, none; any script    no            no         idle
+//!  up,leaving  unknown, not seen                      no            no         unknown
+//!  up,leaving  none; any script                       no            no         idle
 //! ```
 //!
 //! A script (the providers `shell` and `generic`) shows nothing that could be read: while its pane
-//! lives it works if it holds a message. Whoever sits at its prompt is idle, also with a message in
+//! lives it works if it holds a message. Of a screen that the profile does not know, `idle` is never
+//! said. An agent that sits at its prompt is idle, also with a message in
 //! its hands: that is what somebody should see.
 //!
 //! ```
@@ -42,6 +45,10 @@ pub enum State {
     Idle,
     /// It is at work.
     Working,
+    /// It has not painted its screen yet.
+    Starting,
+    /// Its screen is none that its profile knows, or could not be looked at, and it holds nothing.
+    Unknown,
     /// It waits for somebody's decision.
     Waiting,
     /// A dialog stands in its way, which a person must answer.
@@ -140,6 +147,8 @@ impl State {
         match self {
             Self::Idle => "idle",
             Self::Working => "working",
+            Self::Starting => "starting",
+            Self::Unknown => "unknown",
             Self::Waiting => "waiting",
             Self::Blocked => "blocked",
             Self::Limited => "limited",
@@ -174,16 +183,13 @@ pub fn presence(evidence: &Evidence) -> Presence {
             found(State::Idle, held.map_or_else(|| at.clone(), |held| format!("{at}; {held}")))
         }
         (_, Some(held)) => found(State::Working, held),
-        (Some(diagnosis), None) => found(State::Idle, seen(diagnosis)),
-        (None, None) => {
-            let why = match sight {
-                Sight::Unseen => "holds nothing; tmux did not answer",
-                Sight::NoPane | Sight::NotStarted | Sight::Missing(_) | Sight::Seen(_) => {
-                    "holds nothing"
-                }
-            };
-            found(State::Idle, why.to_owned())
-        }
+        (Some(diagnosis), None) => found(State::Unknown, seen(diagnosis)),
+        (None, None) => match sight {
+            Sight::Unseen => found(State::Unknown, "holds nothing; tmux did not answer".to_owned()),
+            Sight::NoPane | Sight::NotStarted | Sight::Missing(_) | Sight::Seen(_) => {
+                found(State::Idle, "holds nothing".to_owned())
+            }
+        },
     }
 }
 
@@ -198,7 +204,8 @@ fn by_screen(diagnosis: &Diagnosis) -> Option<(State, String)> {
         AgentState::Permission | AgentState::Trust | AgentState::Dialog | AgentState::Login => {
             State::Blocked
         }
-        AgentState::Busy | AgentState::Starting => State::Working,
+        AgentState::Busy => State::Working,
+        AgentState::Starting => State::Starting,
         AgentState::Ready | AgentState::Draft | AgentState::Crashed | AgentState::Unknown => {
             return None;
         }
@@ -295,11 +302,16 @@ mod tests {
     #[test]
     fn where_the_screen_says_nothing_the_leases_do() {
         let expected = [State::Idle, State::Working, State::Waiting, State::Waiting];
+        assert_eq!(row(&Sight::NoPane, false), expected);
+        let unknown = [State::Unknown, State::Working, State::Waiting, State::Waiting];
         let scrolling = in_pane("claude", "claude", BUSY, |pane| pane.in_mode = true);
         let other = in_pane("claude", "vim", "", |_| {});
-        for sight in [Sight::NoPane, Sight::Unseen, scrolling, other] {
-            assert_eq!(row(&sight, false), expected, "{sight:?}");
+        let unpainted = claude("");
+        let strange = claude("a screen that no rule of the profile matches");
+        for sight in [Sight::Unseen, scrolling, other, unpainted, strange] {
+            assert_eq!(row(&sight, false), unknown, "{sight:?}");
         }
+        assert_eq!(row(&in_pane("opencode", "opencode", "", |_| {}), false), [State::Starting; 4]);
         // A shell at its prompt, a script that reads, and one that runs something.
         for (command, screen) in [("bash", "user@host:~$"), ("sh", ""), ("cargo", "Compiling")] {
             let sight = in_pane("shell", command, screen, |_| {});

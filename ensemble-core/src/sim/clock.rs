@@ -7,7 +7,7 @@ use super::lock;
 use crate::env::{Clock, Monotonic};
 use crate::message::Timestamp;
 
-/// A clock that stands still until it is told to go on. Clones are the same clock.
+/// A clock that stands still until it is advanced. Clones are the same clock.
 #[derive(Clone, Debug)]
 pub struct SimClock(Arc<Mutex<Times>>);
 
@@ -19,33 +19,33 @@ struct Times {
 }
 
 impl SimClock {
-    /// A clock at its origin, with this calendar time.
+    /// A clock at its origin, with this wall-clock time.
     #[must_use]
     pub fn new(wall: Timestamp) -> Self {
         let (monotonic, suspended) = (Duration::ZERO, Duration::ZERO);
         Self(Arc::new(Mutex::new(Times { monotonic, suspended, wall })))
     }
 
-    /// Time passes.
+    /// Advances all clocks.
     pub fn advance(&self, by: Duration) {
         let mut times = lock(&self.0);
         times.monotonic += by;
         times.wall = times.wall.plus(by);
     }
 
-    /// Time passes up to this reading; none if it is over.
+    /// Advances to this reading; does nothing if it is past.
     pub fn advance_to(&self, to: Monotonic) {
         self.advance(to.since(self.monotonic()));
     }
 
-    /// The machine sleeps: only the calendar and the boot time go on.
+    /// Simulates a suspend: only the wall clock and the boot time advance.
     pub fn suspend(&self, by: Duration) {
         let mut times = lock(&self.0);
         times.suspended += by;
         times.wall = times.wall.plus(by);
     }
 
-    /// Somebody sets the calendar.
+    /// Sets the wall clock.
     pub fn set_wall(&self, wall: Timestamp) {
         lock(&self.0).wall = wall;
     }

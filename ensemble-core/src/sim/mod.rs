@@ -5,11 +5,12 @@
 //! |---|---|---|
 //! | [`SimClock`] | [`SystemClock`](crate::env::SystemClock) | advanced by hand; can suspend and jump |
 //! | [`SimTransport`] | a directory | mailboxes in memory, for any number of days |
-//! | [`SimPane`] | a terminal | says what it is told to, remembers what was typed |
-//! | [`SimRng`] | chance | one seed, the same numbers everywhere |
+//! | [`SimPane`] | a terminal | shows scripted states, records typed text |
+//! | [`SimRng`] | a random generator | one seed, the same numbers everywhere |
 //!
-//! All are cheap to clone, and clones are the same thing: give one to the code under test and keep
-//! the other. Nothing here waits: days pass in milliseconds, and a run repeats from its seed.
+//! All doubles are cheap to clone, and clones share their state: pass one to the code under test
+//! and keep the other. No double waits: simulated days pass in milliseconds, and a run repeats from
+//! its seed.
 //!
 //! ```
 //! use std::time::Duration;
@@ -23,10 +24,10 @@
 //! transport.add_mailbox(&worker);
 //! transport.publish(&Envelope::new(worker.clone(), "task 7"))?;
 //!
-//! let first = transport.receive(&worker, &worker)?.expect("it is there");
-//! clock.advance(Duration::from_secs(301)); // the worker dies; its lease runs out
+//! let first = transport.receive(&worker, &worker)?.expect("a message is available");
+//! clock.advance(Duration::from_secs(301)); // the worker dies; its lease expires
 //! assert_eq!(transport.sweep(), 1);
-//! let second = transport.receive(&worker, &worker)?.expect("it is there again");
+//! let second = transport.receive(&worker, &worker)?.expect("the message is available again");
 //! assert_eq!((first.lease.epoch, second.lease.epoch), (1, 2));
 //! assert!(transport.settle(&first.lease).is_err());
 //! # Ok::<(), ensemble_core::Error>(())
@@ -51,7 +52,7 @@ pub use transport::{ATTEMPTS_MAX, LEASE_DURATION, SimTransport};
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A double stays usable after a failed assertion in another thread.
+/// Ignores poisoning, so a double stays usable after a failed assertion in another thread.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,4 +1,4 @@
-//! A pane that shows what it is told to and remembers what was typed.
+//! A scripted pane that records typed text.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -8,10 +8,10 @@ use crate::Result;
 use crate::env::Pane;
 use crate::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 
-/// Something that reached a [`SimPane`].
+/// An action on a [`SimPane`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Press {
-    /// A hint was typed, and submitted or not.
+    /// A hint was typed.
     Text {
         /// The hint.
         text: NudgeText,
@@ -24,8 +24,8 @@ pub enum Press {
     Open(String),
 }
 
-/// A scripted pane. It refuses for the reasons its [`PaneState`] gives, then for the reason it was
-/// told, and otherwise does what it is asked. Clones are the same pane.
+/// A scripted pane. It first refuses for the reasons that its [`PaneState`] gives, then for the
+/// configured reason. Otherwise it does what it is asked. Clones are the same pane.
 ///
 /// ```
 /// use ensemble_core::env::Pane;
@@ -54,7 +54,7 @@ struct Script {
 }
 
 impl Default for SimPane {
-    /// A pane that is there and takes everything.
+    /// A pane that accepts everything.
     fn default() -> Self {
         Self::new(PaneState { bound: true, pid: 1, ..PaneState::default() })
     }
@@ -68,28 +68,29 @@ impl SimPane {
         Self(Arc::new(Mutex::new(Script { state, deferral: None, outcomes, presses })))
     }
 
-    /// Changes how it looks.
+    /// Changes the pane's state.
     pub fn show(&self, change: impl FnOnce(&mut PaneState)) {
         change(&mut lock(&self.0).state);
     }
 
-    /// Refuses everything for this reason from now on; `None` for not.
+    /// Refuses every action for this reason from now on; `None` stops refusing.
     pub fn defer(&self, deferral: Option<Deferral>) {
         lock(&self.0).deferral = deferral;
     }
 
-    /// Answers the next nudge, key or open like this, whatever its state; then the next one.
+    /// Gives this outcome to the next nudge, key or open, in any state. Several outcomes are
+    /// queued.
     pub fn answer_next(&self, outcome: NudgeOutcome) {
         lock(&self.0).outcomes.push_back(outcome);
     }
 
-    /// Everything that reached it, oldest first.
+    /// Every action on the pane, oldest first.
     #[must_use]
     pub fn presses(&self) -> Vec<Press> {
         lock(&self.0).presses.clone()
     }
 
-    /// How much reached it.
+    /// Number of actions on the pane.
     #[must_use]
     pub fn presses_count(&self) -> usize {
         lock(&self.0).presses.len()

@@ -1,9 +1,9 @@
-//! Chance that repeats.
+//! A reproducible random generator.
 
 use std::time::Duration;
 
-/// A small random generator (SplitMix64) whose numbers depend on nothing but its seed: the same on
-/// every machine and in every version. Not for secrets.
+/// A small random generator (SplitMix64) whose numbers depend only on its seed: they are the same
+/// on every machine and in every version. Not for secrets.
 ///
 /// ```
 /// use ensemble_core::sim::SimRng;
@@ -29,22 +29,22 @@ impl SimRng {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`; 0 if that is 0.
+    /// A number below `bound`; 0 if `bound` is 0.
     pub const fn below(&mut self, bound: u64) -> u64 {
         if bound == 0 { 0 } else { self.next_u64() % bound }
     }
 
-    /// Whether something with this chance in a hundred happens.
+    /// Whether an event with this chance in percent happens.
     pub const fn percent(&mut self, chance: u64) -> bool {
         self.below(100) < chance
     }
 
-    /// A time from zero to less than `bound`, in whole milliseconds.
+    /// A duration from zero to less than `bound`, in whole milliseconds.
     pub fn time_below(&mut self, bound: Duration) -> Duration {
         Duration::from_millis(self.below(u64::try_from(bound.as_millis()).unwrap_or(u64::MAX)))
     }
 
-    /// One of these; `None` if there are none.
+    /// A random element; `None` if there are none.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
         from.get(usize::try_from(self.below(from.len() as u64)).unwrap_or(0))
     }

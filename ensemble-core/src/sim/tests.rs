@@ -24,7 +24,7 @@ fn message(id: &str, body: &str) -> Envelope {
 }
 
 #[test]
-fn a_suspend_moves_every_clock_but_the_monotonic_one() {
+fn suspend_advances_every_clock_but_the_monotonic_one() {
     let clock = SimClock::new(Timestamp::from_unix_millis(0));
     clock.advance(Duration::from_secs(1));
     clock.suspend(Duration::from_secs(9));
@@ -34,17 +34,17 @@ fn a_suspend_moves_every_clock_but_the_monotonic_one() {
 }
 
 #[test]
-fn an_id_is_stored_once_and_mailboxes_exist_or_do_not() {
+fn ids_are_stored_once_and_unknown_mailboxes_are_errors() {
     let (_, transport, _) = queue();
     assert_eq!(transport.publish(&message("a", "1")).unwrap(), Published::Stored);
     assert_eq!(transport.publish(&message("a", "1")).unwrap(), Published::AlreadyStored);
     assert!(matches!(transport.publish(&message("a", "2")), Err(Error::Conflict { .. })));
-    let stranger = Envelope::new(name("nobody"), "");
+    let stranger = Envelope::new(name("unknown"), "");
     assert!(matches!(transport.publish(&stranger), Err(Error::NoMailbox { .. })));
 }
 
 #[test]
-fn urgent_then_oldest_then_delayed_then_expired_never() {
+fn messages_come_by_priority_and_age_and_expired_ones_never() {
     let (clock, transport, w) = queue();
     let expiring = message("e", "").with_expiry(Timestamp::from_unix_millis(1_500));
     for envelope in
@@ -67,7 +67,7 @@ fn urgent_then_oldest_then_delayed_then_expired_never() {
 }
 
 #[test]
-fn a_swept_holder_can_do_nothing_and_attempts_end() {
+fn expired_holder_is_fenced_and_attempts_are_limited() {
     let (clock, transport, w) = queue();
     transport.publish(&message("a", "")).unwrap();
     let first = transport.receive(&w, &w).unwrap().unwrap().lease;
@@ -89,7 +89,7 @@ fn a_swept_holder_can_do_nothing_and_attempts_end() {
 }
 
 #[test]
-fn a_pane_refuses_as_it_looks_and_as_it_is_told() {
+fn pane_refuses_by_its_state_and_by_its_script() {
     let screen = SimPane::default();
     let mut pane = screen.clone();
     screen.show(|state| state.in_mode = true);

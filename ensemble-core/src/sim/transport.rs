@@ -10,9 +10,9 @@ use crate::env::{Clock, Counts, Delivery, Lease, Monotonic, Published, Transport
 use crate::message::{Envelope, MessageId, Name};
 use crate::{Error, Result};
 
-/// How long a lease runs without an extension.
+/// Duration of a lease without an extension.
 pub const LEASE_DURATION: Duration = Duration::from_secs(300);
-/// How often a message is delivered before it is a dead letter.
+/// Deliveries of a message before it becomes a dead letter.
 pub const ATTEMPTS_MAX: u64 = 5;
 
 /// Mailboxes in memory with the contract of [`Transport`]: priorities, delays, leases, epochs,
@@ -25,7 +25,7 @@ pub struct SimTransport {
 
 #[derive(Debug, Default)]
 struct Mailbox {
-    /// In the order of their coming.
+    /// Messages in the order of their arrival.
     messages: BTreeMap<u64, Message>,
     next: u64,
 }
@@ -49,7 +49,7 @@ impl Place {
     const fn phrase(&self) -> &'static str {
         match self {
             Self::Queued { .. } => "queued again",
-            Self::Held { .. } => "held by somebody else",
+            Self::Held { .. } => "held by another consumer",
             Self::Settled => "settled",
             Self::Dead => "dead-lettered",
         }
@@ -63,12 +63,12 @@ impl SimTransport {
         Self { clock, mailboxes: Arc::default() }
     }
 
-    /// Makes a mailbox; one that is there stays as it is.
+    /// Creates a mailbox; an existing one stays unchanged.
     pub fn add_mailbox(&self, name: &Name) {
         lock(&self.mailboxes).entry(name.clone()).or_default();
     }
 
-    /// Takes back every message whose lease has run out. Returns how many.
+    /// Releases every message whose lease has expired. Returns their number.
     pub fn sweep(&self) -> u64 {
         let now = self.clock.monotonic();
         let mut swept = 0;

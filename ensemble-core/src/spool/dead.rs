@@ -17,6 +17,11 @@ const REASON_BYTES_MAX: usize = 16 * 1024;
 /// How much of a reason is kept, in characters.
 const REASON_CHARACTERS_MAX: usize = 1000;
 
+/// How the reason of an attempt begins that a later attempt replaces.
+pub(crate) const SUPERSEDED: &str = "superseded by ";
+/// The reason of a second copy of a settled message.
+pub(super) const SETTLED_BEFORE: &str = "settled before under the same id";
+
 /// The file beside a dead letter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Reason {
@@ -203,6 +208,26 @@ impl Spool {
     ) {
         let data = serde_json::json!({ "id": id, "mailbox": mailbox.name, "epoch": epoch, "reason": reason });
         self.record("message.dead", holder.unwrap_or(&mailbox.name), data);
+        self.record_failed(mailbox, id, holder, reason);
+    }
+
+    /// A `task` message that dies is a task that has failed, unless the message has a successor.
+    fn record_failed(&self, mailbox: &Mailbox, id: &MessageId, holder: Option<&Name>, why: &str) {
+        let goes_on = [SUPERSEDED, SETTLED_BEFORE].iter().any(|reason| why.starts_with(reason));
+        let file = place::plain(id);
+        let Ok(Some(content)) = mailbox.dead.read(&file, ENVELOPE_BYTES_MAX) else { return };
+        let decoded = Envelope::decode(&content, &mailbox.dead.path().join(file));
+        let Ok(envelope) = decoded.as_ref() else { return };
+        let Some(task) = envelope.handed_over_task().filter(|_| !goes_on) else { return };
+        let worker = holder.unwrap_or(&mailbox.name);
+        self.record(
+            "task_failed",
+            worker,
+            serde_json::json!({
+                "task_id": task, "worker_id": worker, "status": "failed", "by": "dead_letter",
+                "id": id, "attempt": envelope.attempt, "reason": why,
+            }),
+        );
     }
 
     fn reason_now(&self, reason: &str, holder: Option<&Name>, epoch: u64) -> Reason {

@@ -6,15 +6,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::gated::closed;
+use super::gated::refusal;
 use super::mailbox::{Location, Mailbox};
 use super::place::{self, Front, Held};
 use super::wal::Inside;
-use super::{LEASE_SECONDS_MAX, Spool};
+use super::{Admission, LEASE_SECONDS_MAX, Spool, find};
 use crate::durable::{Durability, Moved};
 use crate::env::Lease;
-use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, yaml};
-use crate::requests::Gates;
+use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name, yaml};
 use crate::{Error, Result};
 
 /// The largest side file of a lease, in bytes.
@@ -32,8 +31,8 @@ impl Spool {
     /// Says that the work is done: `cur/` to `done/` (S3 to S4).
     ///
     /// # Errors
-    /// [`Error::LeaseLost`] if the message is not held under this lease any more; [`Error::Gated`] if
-    /// the holder's plan for its task is not approved.
+    /// [`Error::LeaseLost`] if the message is not held under this lease any more, or what the
+    /// [`Admission`] of this queue says.
     pub fn settle(&self, lease: &Lease) -> Result<()> {
         self.settle_batch(std::slice::from_ref(lease))?.pop().unwrap_or(Ok(()))
     }
@@ -57,13 +56,13 @@ impl Spool {
     fn settle_alike(&self, leases: &[Lease], outcomes: &mut Vec<Result<()>>) -> Result<()> {
         let Some(Lease { mailbox, holder, .. }) = leases.first() else { return Ok(()) };
         let mailbox = self.mailbox(mailbox)?;
-        let gates = self.gates_of(&mailbox, holder)?;
+        let admission = self.admission_of(&mailbox, holder)?;
         let inside = if self.is_power() { mailbox.log.enter(&mailbox.queue, 0) } else { None };
         let first = outcomes.len();
         // Said only once the rename has shown that the lease was not over: a log that is replayed cannot know.
         let (mut moved, mut is_logged) = (false, inside.is_some());
         for lease in leases {
-            let outcome = self.move_settled(&mailbox, lease, gates.as_ref());
+            let outcome = self.move_settled(&mailbox, lease, admission);
             if matches!(outcome, Ok(Moved::Done)) {
                 moved = true;
                 let log = inside.as_ref();
@@ -88,17 +87,21 @@ impl Spool {
         &self,
         mailbox: &Mailbox,
         lease: &Lease,
-        gates: Option<&Gates>,
+        admission: Option<&dyn Admission>,
     ) -> Result<Moved> {
         let held = Held::from(lease);
-        if let Some(gates) = gates {
-            self.pass_gate(closed(gates, &mailbox.cur, &held.file(), &held.holder)?)?;
+        if let Some(admission) = &self.options.admission {
+            admission.unfinished(&mailbox.queue, &held.id)?.map_or(Ok(()), Err)?;
+        }
+        if let Some(admission) = admission {
+            refusal(admission, mailbox, (&mailbox.cur, &held.file()), &held.holder)?
+                .map_or(Ok(()), Err)?;
         }
         let moved = mailbox.cur.move_new(&held.file(), &mailbox.done, &place::plain(&held.id))?;
         match moved {
             Moved::Gone => return Err(self.lost(mailbox, &held)),
             // Only a copy made by hand can be settled twice; the settled one stays.
-            Moved::Exists => self.bury(mailbox, &held, "settled before under the same id")?,
+            Moved::Exists => self.bury(mailbox, &held, super::dead::SETTLED_BEFORE)?,
             Moved::Done => {}
         }
         Ok(moved)
@@ -112,6 +115,26 @@ impl Spool {
     pub fn release(&self, lease: &Lease, delay: Duration) -> Result<()> {
         let mailbox = self.mailbox(&lease.mailbox)?;
         self.give_back(&mailbox, &Held::from(lease), delay, "released")
+    }
+
+    /// Gives back everything that `agent` holds, in whatever mailbox, and says how many messages.
+    ///
+    /// # Errors
+    /// A mailbox cannot be listed, or the disk failed.
+    pub fn release_all(&self, agent: &Name, reason: &str) -> Result<u64> {
+        let mut released = 0;
+        for name in self.mailboxes()? {
+            let mailbox = self.mailbox(&name)?;
+            for lease in find::held(&mailbox)?.into_iter().filter(|held| held.holder == *agent) {
+                match self.give_back(&mailbox, &lease, Duration::ZERO, reason) {
+                    Ok(()) => released += 1,
+                    // It was settled, or its lease was over.
+                    Err(Error::LeaseLost { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(released)
     }
 
     /// Makes a lease run for `duration` (at most a day) from now.

@@ -1,46 +1,43 @@
-//! Messages of tasks whose plan is not approved: they wait until it is (see
-//! [`crate::requests::Gate`]). What belongs to a request passes, the answer to the plan above all.
+//! Messages that the [`Admission`] refuses to a holder: they wait until it admits them.
 //!
-//! A queue without gates pays one failed open for this. For a holder that has a gate the usual
-//! listing is of no use, since it would offer the gated messages again and again; its mailbox is
-//! listed anew for each receive.
+//! The usual listing would offer a refused message again and again. So the mailbox is listed anew for each
+//! receive by a holder that the admission concerns.
 
 use std::collections::VecDeque;
 
 use super::mailbox::Mailbox;
 use super::place::{self, Held};
 use super::waiting::{self, Candidate};
-use super::{Settings, Spool};
+use super::{Admission, Settings, Spool};
 use crate::durable::Dir;
 use crate::env::{Delivery, Lease};
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name};
-use crate::requests::{Gate, Gates, gated_task};
 use crate::{Error, Result};
 
 impl Spool {
-    /// The gates, if there are any for this holder.
-    pub(super) fn gates_of(&self, mailbox: &Mailbox, holder: &Name) -> Result<Option<Gates>> {
-        // Most often there is none: look only, in the queue that is open anyway.
-        if mailbox.queue.stat(crate::requests::GATES)?.is_none() {
-            return Ok(None);
-        }
-        match Gates::open(self.queue_dir()?)? {
-            Some(gates) if gates.has_any(holder)? => Ok(Some(gates)),
+    /// The admission, if it may refuse some message to this holder.
+    pub(super) fn admission_of(
+        &self,
+        mailbox: &Mailbox,
+        holder: &Name,
+    ) -> Result<Option<&dyn Admission>> {
+        match self.options.admission.as_deref() {
+            Some(admission) if admission.concerns(&mailbox.queue, holder)? => Ok(Some(admission)),
             _ => Ok(None),
         }
     }
 
-    /// As [`Spool::receive`], for a holder that has gates.
+    /// As [`Spool::receive`], for a holder that the admission concerns.
     pub(super) fn receive_gated(
         &self,
         mailbox: &std::sync::Arc<Mailbox>,
         settings: &Settings,
         holder: &Name,
-        gates: &Gates,
+        admission: &dyn Admission,
     ) -> Result<Option<Delivery>> {
         for candidate in self.candidates(mailbox)? {
             let (dir, file, id, epoch) = parts(mailbox, candidate);
-            if closed(gates, dir, &file, holder)?.is_some() {
+            if refusal(admission, mailbox, (dir, &file), holder)?.is_some() {
                 continue;
             }
             let held = Held { id, holder: holder.clone(), epoch: epoch + 1 };
@@ -51,69 +48,51 @@ impl Spool {
         Ok(None)
     }
 
-    /// The gates that keep waiting messages of this mailbox from this holder, each once.
-    ///
-    /// # Errors
-    /// The mailbox is unknown, or a gate cannot be read.
-    pub fn gated(&self, mailbox: &Name, holder: &Name) -> Result<Vec<Gate>> {
+    /// The messages that could be received now but for the admission, in the order of receiving. A message that
+    /// is gone or cannot be read is left out.
+    pub(crate) fn due_envelopes(&self, mailbox: &Name) -> Result<Vec<Envelope>> {
         let mailbox = self.mailbox(mailbox)?;
-        let Some(gates) = self.gates_of(&mailbox, holder)? else { return Ok(Vec::new()) };
-        let mut found: Vec<Gate> = Vec::new();
+        let mut found = Vec::new();
         for candidate in self.candidates(&mailbox)? {
             let (dir, file, ..) = parts(&mailbox, candidate);
-            if let Some(gate) = closed(&gates, dir, &file, holder)?
-                && !found.contains(&gate)
-            {
-                found.push(gate);
-            }
+            found.extend(read(dir, &file)?);
         }
         Ok(found)
     }
 
-    /// As [`Spool::due_ids`], without the messages that a gate keeps from this holder.
+    /// The message of this lease; `None` if the lease is over or the message cannot be read.
+    pub(crate) fn held_envelope(&self, lease: &Lease) -> Result<Option<Envelope>> {
+        read(&self.mailbox(&lease.mailbox)?.cur, &Held::from(lease).file())
+    }
+
+    /// As [`Spool::due_ids`], without the messages that the admission refuses to this holder.
     ///
     /// # Errors
-    /// As for [`Spool::due_ids`], or a gate cannot be read.
+    /// As for [`Spool::due_ids`], or the admission failed.
     pub fn due_ids_for(&self, name: &Name, holder: &Name, limit: usize) -> Result<Vec<MessageId>> {
         let mailbox = self.mailbox(name)?;
-        let Some(gates) = self.gates_of(&mailbox, holder)? else {
+        let Some(admission) = self.admission_of(&mailbox, holder)? else {
             return self.due_ids(name, limit);
         };
         let mut ids = Vec::new();
         for candidate in self.candidates(&mailbox)? {
             let (dir, file, id, _) = parts(&mailbox, candidate);
-            if ids.len() < limit && closed(&gates, dir, &file, holder)?.is_none() {
+            if ids.len() < limit && refusal(admission, &mailbox, (dir, &file), holder)?.is_none() {
                 ids.push(id);
             }
         }
         Ok(ids)
     }
 
-    /// The gate that keeps this lease's holder from its message; `None` if nothing does.
-    ///
-    /// # Errors
-    /// As for [`Spool::due_ids_for`].
-    pub fn gate_of(&self, lease: &Lease) -> Result<Option<Gate>> {
-        let mailbox = self.mailbox(&lease.mailbox)?;
-        self.gate_before(&mailbox, (&mailbox.cur, &Held::from(lease).file()), &lease.holder)
-    }
-
-    /// Refuses what a holder may not do while its task is gated.
-    pub(super) fn pass_gate(&self, gate: Option<Gate>) -> Result<()> {
-        gate.map_or(Ok(()), |gate| Err(Error::Gated(Box::new(gate))))
-    }
-
-    /// The gate between a holder and a message, which was found there.
-    pub(super) fn gate_before(
+    /// Refuses a message that was found there, if the admission does.
+    pub(super) fn admit(
         &self,
         mailbox: &Mailbox,
-        (dir, file): (&Dir, &str),
+        place: (&Dir, &str),
         holder: &Name,
-    ) -> Result<Option<Gate>> {
-        match self.gates_of(mailbox, holder)? {
-            None => Ok(None),
-            Some(gates) => closed(&gates, dir, file, holder),
-        }
+    ) -> Result<()> {
+        let Some(admission) = self.admission_of(mailbox, holder)? else { return Ok(()) };
+        refusal(admission, mailbox, place, holder)?.map_or(Ok(()), Err)
     }
 
     /// What is due now, in the order of receiving.
@@ -139,15 +118,24 @@ fn parts(mailbox: &Mailbox, candidate: Candidate) -> (&Dir, String, MessageId, u
     }
 }
 
-/// The closed gate of a message's task; `None` also for a message that is gone or cannot be read,
-/// which receiving finds out.
-pub(super) fn closed(gates: &Gates, dir: &Dir, file: &str, holder: &Name) -> Result<Option<Gate>> {
-    let content = match dir.read(file, ENVELOPE_BYTES_MAX) {
-        Ok(Some(content)) => content,
-        Ok(None) | Err(Error::Malformed { .. } | Error::TooLarge { .. }) => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let Ok(envelope) = Envelope::decode(&content, &dir.path().join(file)) else { return Ok(None) };
-    let Some(task) = gated_task(&envelope) else { return Ok(None) };
-    Ok(gates.find(task, holder)?.filter(Gate::is_closed))
+/// Why the admission refuses a message; `None` also for one that is gone or cannot be read, which
+/// receiving finds out.
+pub(super) fn refusal(
+    admission: &dyn Admission,
+    mailbox: &Mailbox,
+    (dir, file): (&Dir, &str),
+    holder: &Name,
+) -> Result<Option<Error>> {
+    match read(dir, file)? {
+        Some(envelope) => admission.refusal(&mailbox.queue, holder, &envelope),
+        None => Ok(None),
+    }
+}
+
+fn read(dir: &Dir, file: &str) -> Result<Option<Envelope>> {
+    match dir.read(file, ENVELOPE_BYTES_MAX) {
+        Ok(Some(content)) => Ok(Envelope::decode(&content, &dir.path().join(file)).ok()),
+        Ok(None) | Err(Error::Malformed { .. } | Error::TooLarge { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
 }

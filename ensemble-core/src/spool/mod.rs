@@ -30,6 +30,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod admission;
 mod attachment;
 mod backlog;
 mod dead;
@@ -40,7 +41,6 @@ mod finish;
 mod fsck;
 mod gated;
 mod glance;
-mod leave;
 mod listing;
 pub(crate) mod mailbox;
 mod opened;
@@ -67,14 +67,13 @@ use crate::event_log::{NullRecorder, Recorder};
 use crate::message::{Envelope, Name};
 use crate::{Error, Result};
 
+pub use admission::Admission;
 pub use dead::DeadLetter;
+pub(crate) use dead::SUPERSEDED;
 pub use files::MessageFile;
 pub use find::{Found, State};
 pub use fsck::{Finding, Repair};
 pub use glance::Glance;
-#[cfg(feature = "nats")]
-pub(crate) use leave::leave_unread;
-pub use leave::{HandedBack, RETURNED_TYPE, UnreadMail};
 pub use owners::Owners;
 pub use publish::{Overflow, Unsynced};
 pub use quota::{Quota, SENDER_BYTES_MAX, SENDER_MESSAGES_MAX};
@@ -115,6 +114,8 @@ pub struct Options {
     pub owners: Owners,
     /// What each sender may have waiting in each mailbox; no limit if there is none.
     pub quota: Option<Quota>,
+    /// What holders may begin and finish; everything if there is none.
+    pub admission: Option<Arc<dyn Admission>>,
     /// Whether what is stored and settled at [`Durability::Power`] is made safe by a log that all
     /// processes share, instead of a sync of each file and directory. Has no effect with `owners`. Off
     /// unless asked for: docs/performance.md says what it gains and where it loses.
@@ -137,6 +138,7 @@ impl Default for Options {
             share_backlog: false,
             owners: Owners::default(),
             quota: None,
+            admission: None,
             wal: false,
             wal_bytes: WAL_BYTES_DEFAULT,
             boot: None,
@@ -159,6 +161,13 @@ impl Options {
         self
     }
 
+    /// With this admission, [`PlanGates`](crate::requests::PlanGates) for instance.
+    #[must_use]
+    pub fn with_admission(mut self, admission: Arc<dyn Admission>) -> Self {
+        self.admission = Some(admission);
+        self
+    }
+
     /// With this clock for delays and expiry.
     #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock + Send + Sync>) -> Self {
@@ -174,6 +183,7 @@ impl fmt::Debug for Options {
             .field("modes", &self.modes)
             .field("share_backlog", &self.share_backlog)
             .field("wal", &self.wal)
+            .field("admission", &self.admission)
             .finish_non_exhaustive()
     }
 }

@@ -69,11 +69,11 @@ impl Spool {
     ) -> Result<Vec<Delivery>> {
         let mailbox = self.mailbox(mailbox)?;
         let settings = mailbox.settings()?;
-        let gates = self.gates_of(&mailbox, holder)?;
+        let admission = self.admission_of(&mailbox, holder)?;
         let mut taken = Vec::new();
         while taken.len() < limit {
-            let next = match &gates {
-                Some(gates) => self.receive_gated(&mailbox, &settings, holder, gates),
+            let next = match admission {
+                Some(admission) => self.receive_gated(&mailbox, &settings, holder, admission),
                 None => self.receive_next(&mailbox, &settings, holder),
             };
             match next {
@@ -86,7 +86,7 @@ impl Spool {
         Ok(taken)
     }
 
-    /// As [`Spool::receive`], for a holder without gates.
+    /// As [`Spool::receive`], for a holder that the admission does not concern.
     fn receive_next(
         &self,
         mailbox: &Arc<Mailbox>,
@@ -120,7 +120,7 @@ impl Spool {
     /// Takes one particular waiting message for `holder`; `None` if it does not wait any more.
     ///
     /// # Errors
-    /// As for [`Spool::receive`]; [`Error::Gated`] if its task waits for the approval of a plan.
+    /// As for [`Spool::receive`]; or the [`Admission`](super::Admission) refuses it.
     pub fn receive_id(
         &self,
         mailbox: &Name,
@@ -136,7 +136,7 @@ impl Spool {
         let epoch = if let Location::Front(front) = &location { front.epoch } else { 0 };
         let held = Held { id: id.clone(), holder: holder.clone(), epoch: epoch + 1 };
         let (dir, file) = mailbox.file_at(id, &location);
-        self.pass_gate(self.gate_before(&mailbox, (dir, &file), holder)?)?;
+        self.admit(&mailbox, (dir, &file), holder)?;
         self.claim(&mailbox, &settings, (dir, &file), held)
     }
 

@@ -8,26 +8,26 @@ use super::rows::list;
 use super::{Access, FilePath, StepStore};
 use crate::{Error, Result};
 
-/// Positions of neighbouring steps are so far apart.
+/// Distance between the positions of neighbouring steps.
 const POSITION_STEP: i64 = 1024;
-/// Resources of the whole task.
+/// Step index for resources of the whole task.
 pub(super) const WHOLE_TASK: i64 = -1;
 
-/// What became of a plan.
+/// Result of adding a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
-    /// It was stored.
+    /// The plan was stored.
     Stored,
     /// The same plan was stored before; nothing changed.
     AlreadyStored,
 }
 
 impl StepStore {
-    /// Stores all steps of a plan, or none. The same plan again changes nothing.
+    /// Stores all steps of a plan, or none. Storing the same plan again changes nothing.
     ///
     /// # Errors
     /// [`Error::StepRefused`] if another plan of this task is stored; [`Error::Malformed`] if the
-    /// plan is wrong; [`Error::Database`].
+    /// plan is invalid; [`Error::Database`].
     pub fn add(&self, plan: &Plan) -> Result<Added> {
         let wrong = |(field, detail)| Error::malformed("the plan", field, detail);
         plan.check().map_err(wrong)?;
@@ -105,7 +105,7 @@ fn insert_queue(tx: &Connection, plan: &Plan, now: &str) -> rusqlite::Result<()>
     insert_resources(tx, &plan.task_id, WHOLE_TASK, resources)
 }
 
-/// Where a step is put.
+/// Place of a step in its queue.
 pub(super) struct Place<'a> {
     pub(super) task_id: &'a str,
     pub(super) index: u32,

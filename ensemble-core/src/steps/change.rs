@@ -1,4 +1,4 @@
-//! One event of one step: the machine decides, and the row follows.
+//! One event of one step: the machine decides, and the row is updated.
 
 use std::collections::VecDeque;
 
@@ -14,24 +14,24 @@ use crate::proto::step::{Effect, Event, Fix, Resolution, State, Step};
 
 /// A step that an event has changed.
 pub(super) struct Changed {
-    /// Its queue's rules.
+    /// Rules of the step's queue.
     pub(super) queue: Charter,
-    /// The step as it was.
+    /// The step before the event.
     pub(super) before: Work,
-    /// The step as it is.
+    /// The step after the event.
     pub(super) step: Step,
-    /// What is to be done besides.
+    /// Effects that remain to be carried out.
     pub(super) effects: VecDeque<Effect>,
 }
 
-/// What a worker says of its step, for people.
+/// A worker's text about its step, for people.
 pub(super) struct Words<'a> {
     pub(super) summary: Option<&'a str>,
     pub(super) artifacts: &'a [String],
 }
 
 impl StepStore {
-    /// Hands an event to a step and stores what becomes of it.
+    /// Applies an event to a step and stores the result.
     pub(super) fn apply(
         tx: &Connection,
         key: &StepKey,
@@ -86,8 +86,8 @@ fn beat(tx: &Connection, key: &StepKey) -> rusqlite::Result<()> {
     .map(drop)
 }
 
-/// What the machine knows, and nothing else. What went wrong, and why it was blocked, stays until
-/// something else is known, for the next prompt and for people.
+/// Stores the machine's state and nothing else. The last error and the blockers stay until they are
+/// replaced, for the next prompt and for people.
 fn save(
     tx: &Connection,
     key: &StepKey,

@@ -1,5 +1,5 @@
-//! The completion tool: what a worker reports, exactly as the seed has it (seed 003,
-//! "Tool Definition: `submit_step_completion`").
+//! The completion tool: a worker's report in the seed's exact form (seed 003, "Tool Definition:
+//! `submit_step_completion`").
 
 use std::fmt;
 
@@ -12,26 +12,26 @@ use crate::proto::step::Report;
 
 /// The tool's name.
 pub const COMPLETION_TOOL: &str = "submit_step_completion";
-/// The most artifacts of one report.
+/// Most artifacts of one report.
 pub const ARTIFACTS_MAX: usize = 512;
-/// The most blockers of one report.
+/// Most blockers of one report.
 pub const BLOCKERS_MAX: usize = 64;
-/// The longest summary, blocker or path, in bytes.
+/// Longest summary, blocker or path, in bytes.
 pub const SUMMARY_BYTES_MAX: usize = 16 * 1024;
-/// The longest context for the next step, in bytes.
+/// Longest context for the next step, in bytes.
 pub const CONTEXT_BYTES_MAX: usize = 32 * 1024;
-/// The longest task id, in bytes.
+/// Longest task id, in bytes.
 const ID_BYTES_MAX: usize = 128;
 
-/// How a step went, in the worker's words.
+/// Outcome of a step, as the worker reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
-    /// It is done.
+    /// The step is done.
     Success,
-    /// It does not work.
+    /// The step failed.
     Failure,
-    /// It cannot go on.
+    /// The step cannot continue.
     Blocked,
 }
 
@@ -41,15 +41,15 @@ pub enum Status {
 pub struct Completion {
     /// The subtask.
     pub task_id: String,
-    /// The step's number in it.
+    /// Number of the step in its task.
     pub step_index: u32,
-    /// Who reports.
+    /// The reporting agent.
     pub agent: Name,
-    /// How it went.
+    /// Outcome of the step.
     pub status: Status,
-    /// Files that were made or changed.
+    /// Files that were created or modified.
     pub artifacts: Vec<String>,
-    /// What was done.
+    /// Summary of the work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
     /// Information for the next agent.
@@ -59,12 +59,12 @@ pub struct Completion {
     pub blockers: Vec<String>,
 }
 
-/// Everything that is wrong with a report, so that it takes one more try and not one a field.
+/// All mistakes of a report at once, so that a worker can correct them in one try.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistakes(Vec<String>);
 
 impl Mistakes {
-    /// One sentence each, beginning with the field.
+    /// One sentence for each mistake, beginning with the field.
     #[must_use]
     pub fn sentences(&self) -> &[String] {
         &self.0
@@ -80,7 +80,7 @@ impl fmt::Display for Mistakes {
 impl std::error::Error for Mistakes {}
 
 impl Completion {
-    /// A report without words.
+    /// A report without texts.
     #[must_use]
     pub fn new(key: StepKey, agent: Name, status: Status) -> Self {
         let StepKey { task_id, step_index } = key;
@@ -98,11 +98,11 @@ impl Completion {
         }
     }
 
-    /// Reads the tool's arguments. `1.0` is 1; a fraction is a mistake. Members that the tool does not
-    /// have are ignored, as its schema allows them; `null` counts as absent.
+    /// Reads the tool's arguments. `1.0` is 1; a fraction is a mistake. Unknown members are
+    /// ignored, as the tool's schema allows them; `null` counts as absent.
     ///
     /// # Errors
-    /// All mistakes at once, each with its field and what to write instead.
+    /// All mistakes at once, each with its field and the expected value.
     pub fn from_json(value: &Value) -> Result<Self, Mistakes> {
         let Some(object) = value.as_object() else {
             let what = kind(value);
@@ -119,7 +119,8 @@ impl Completion {
         let blockers = fields.list("blockers", BLOCKERS_MAX);
         if status == Some(Status::Blocked) && blockers.is_empty() {
             fields.mistakes.push(
-                "blockers: `blocked` needs a reason: say what is missing, one text each".to_owned(),
+                "blockers: `blocked` needs a reason: list what is missing, one text each"
+                    .to_owned(),
             );
         }
         match (task_id, step_index, agent, status) {
@@ -141,18 +142,18 @@ impl Completion {
         }
     }
 
-    /// Which step it is about.
+    /// The step that the report is about.
     #[must_use]
     pub fn key(&self) -> StepKey {
         StepKey::new(self.task_id.clone(), self.step_index)
     }
 
-    /// What makes it the same report.
+    /// Digest by which repeated reports are recognized.
     pub(super) fn digest(&self) -> Digest {
         Digest::of(&serde_json::to_vec(self).unwrap_or_default())
     }
 
-    /// As the machine takes it.
+    /// The report as the machine takes it.
     pub(super) fn report(&self) -> Report {
         match self.status {
             Status::Success => Report::Success,
@@ -161,7 +162,7 @@ impl Completion {
         }
     }
 
-    /// What went wrong, as far as the worker says it.
+    /// The error that the worker reports, or a default text.
     fn error(&self) -> String {
         let parts: Vec<&str> =
             self.summary.iter().chain(&self.blockers).map(String::as_str).collect();
@@ -172,7 +173,7 @@ impl Completion {
     }
 }
 
-/// Members of the arguments, and what is wrong with them.
+/// Members of the arguments, and the mistakes found in them.
 struct Fields<'a> {
     object: &'a Map<String, Value>,
     mistakes: Vec<String>,
@@ -195,7 +196,7 @@ impl Fields<'_> {
         if text.len() > bytes_max {
             let bytes = text.len();
             self.mistakes.push(format!(
-                "{field}: has {bytes} bytes, the limit is {bytes_max}: say it shorter, or put it \
+                "{field}: has {bytes} bytes, the limit is {bytes_max}: shorten it, or put it \
                  into a file and name that in `artifacts`"
             ));
             return None;
@@ -232,7 +233,7 @@ impl Fields<'_> {
         )]
         let index = number.map(|number| number as u32);
         if index.is_none() {
-            let wrong = format!("step_index: {value} is no step: pass a whole number like 1");
+            let wrong = format!("step_index: {value} is not a step: pass a whole number like 1");
             self.mistakes.push(wrong);
         }
         index
@@ -245,7 +246,7 @@ impl Fields<'_> {
                 "failure" => return Some(Status::Failure),
                 "blocked" => return Some(Status::Blocked),
                 _ => self.mistakes.push(format!(
-                    "status: `{}` is none: pass success, failure or blocked",
+                    "status: `{}` is unknown: pass success, failure or blocked",
                     word.chars().take(64).collect::<String>()
                 )),
             },
@@ -274,7 +275,7 @@ impl Fields<'_> {
         let texts: Option<Vec<String>> =
             items.iter().map(|item| item.as_str().map(str::to_owned)).collect();
         let Some(texts) = texts else {
-            self.mistakes.push(format!("{field}: has something that is no string"));
+            self.mistakes.push(format!("{field}: has an entry that is not a string"));
             return Vec::new();
         };
         if found > most || texts.iter().any(|text| text.len() > SUMMARY_BYTES_MAX) {
@@ -286,7 +287,7 @@ impl Fields<'_> {
     }
 }
 
-/// What sort of value it is, for an error.
+/// Kind of a value, for an error.
 fn kind(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -298,8 +299,8 @@ fn kind(value: &Value) -> &'static str {
     }
 }
 
-/// The JSON Schema of the tool's arguments, word for word the seed's; `agents` are the names that are
-/// allowed in `agent`.
+/// The JSON Schema of the tool's arguments, word for word the seed's. `agents` are the names that
+/// `agent` may have.
 #[must_use]
 pub fn completion_schema(agents: &[Name]) -> Value {
     let mut agent = json!({ "type": "string" });

@@ -1,4 +1,4 @@
-//! Files that steps work on, under one name each, and who has them.
+//! Files that steps work on, and their locks. Each file has exactly one name.
 
 use std::fmt;
 use std::path::{Component, Path};
@@ -8,20 +8,20 @@ use serde::{Deserialize, Serialize};
 
 use super::rows::StepKey;
 
-/// The longest path, in bytes.
+/// Longest path, in bytes.
 pub const PATH_BYTES_MAX: usize = 1024;
 
-/// A path below the project's directory in its shortest form: `src/lib.rs`, never `./src//lib.rs`,
-/// absolute, or out of the project.
+/// A path below the project's directory in its shortest form: `src/lib.rs`, never `./src//lib.rs`.
+/// It is never absolute and never leaves the project.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct FilePath(String);
 
 impl FilePath {
-    /// Checks and shortens a path.
+    /// Checks and normalizes a path.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The problem with the path.
     pub fn new(path: &str) -> Result<Self, String> {
         if path.len() > PATH_BYTES_MAX {
             return Err(format!("has {} bytes, the limit is {PATH_BYTES_MAX}", path.len()));
@@ -43,7 +43,7 @@ impl FilePath {
             }
         }
         match parts.is_empty() {
-            true => Err(format!("`{path}` is no file below the project's directory")),
+            true => Err(format!("`{path}` is not a file below the project's directory")),
             false => Ok(Self(parts.join("/"))),
         }
     }
@@ -54,8 +54,8 @@ impl FilePath {
         &self.0
     }
 
-    /// The name under which it is locked: links are followed, as far as there is something, so that
-    /// two names of one file exclude each other.
+    /// The name under which the file is locked. Links are resolved as far as the path exists, so
+    /// that two names of one file exclude each other.
     pub(super) fn lock_name(&self, root: &Path) -> String {
         let path = root.join(&self.0);
         let mut existing = path.as_path();
@@ -92,7 +92,7 @@ impl From<FilePath> for String {
     }
 }
 
-/// What a step changes.
+/// Files that a step changes.
 pub(super) fn of_step(tx: &Connection, key: &StepKey) -> rusqlite::Result<Vec<String>> {
     tx.prepare_cached(
         "SELECT path FROM task_resources
@@ -102,7 +102,8 @@ pub(super) fn of_step(tx: &Connection, key: &StepKey) -> rusqlite::Result<Vec<St
     .collect()
 }
 
-/// Who has one of these files, or a directory around or a file below it: file and holder.
+/// A lock that conflicts with one of these files, as file and holder. A lock on a directory above
+/// or a file below conflicts, too.
 pub(super) fn conflict(
     tx: &Connection,
     names: &[String],
@@ -124,7 +125,7 @@ pub(super) fn conflict(
     Ok(None)
 }
 
-/// Gives files to the holder of a step.
+/// Locks files for the holder of a step.
 pub(super) fn lock(
     tx: &Connection,
     names: &[String],
@@ -141,7 +142,7 @@ pub(super) fn lock(
     Ok(())
 }
 
-/// Takes all files of a step back.
+/// Unlocks all files of a step.
 pub(super) fn free(tx: &Connection, key: &StepKey) -> rusqlite::Result<()> {
     tx.prepare_cached("DELETE FROM file_locks WHERE task_id = ?1 AND step_index = ?2")?
         .execute(params![key.task_id, key.step_index])
@@ -153,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_has_one_name() {
+    fn paths_are_normalized() {
         for path in ["src/a.rs", "./src/a.rs", "src//a.rs", "src/x/../a.rs", "src/./a.rs/"] {
             assert_eq!(FilePath::new(path).unwrap().as_str(), "src/a.rs");
         }
@@ -163,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn links_do_not_give_a_file_a_second_name() {
+    fn links_to_one_file_share_its_lock() {
         let home = tempfile::tempdir().unwrap();
         std::fs::create_dir(home.path().join("src")).unwrap();
         std::os::unix::fs::symlink("src", home.path().join("link")).unwrap();

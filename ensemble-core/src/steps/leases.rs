@@ -1,4 +1,4 @@
-//! Leases of steps, watched by whoever looks.
+//! Leases of steps, and the observation that expires them.
 
 use std::time::Duration;
 
@@ -13,38 +13,39 @@ use crate::proto::lease::{Effect, Event, LeaseWatch, Record, Snapshot};
 use crate::proto::step::State;
 use crate::{Error, Result};
 
-/// Who acts when a lease ends.
+/// Actor recorded when a lease ends.
 const ACTOR: &str = "steps";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// A lease as the observer tells it from others.
+/// Identity of a lease for the observer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Key {
     step: StepKey,
     epoch: u64,
 }
 
-/// What a look has found.
+/// Result of one observation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Observed {
-    /// Steps that somebody works on.
+    /// Number of steps that workers hold.
     pub held: usize,
     /// Steps whose lease has ended: they wait again, or have stopped.
     pub returned: Vec<StepKey>,
-    /// When the next lease may end at the earliest, from now; `None` if there is none.
+    /// Time until the next lease may end; `None` if no step is held.
     pub next_in: Option<Duration>,
 }
 
 impl StepStore {
-    /// Looks at all leases, and takes back the steps of workers that have shown no sign of life for
-    /// as long as their lease runs. Call it every 30 s, or whenever something is done.
+    /// Observes all leases, and returns the steps of workers that gave no sign of life for a whole
+    /// lease. Call it every 30 s, and whenever a step has changed.
     ///
-    /// What was seen is kept under the id of this boot, so short-lived processes observe together: a
-    /// sign that is the same at two looks was the same in between, since none is ever repeated. Time
-    /// is that of the monotonic clock, which stands still while the machine sleeps. After a boot
-    /// everybody begins a new lease. Two that look at the same moment see the same: the later one's
-    /// view is kept. A look that sees nothing new writes nothing, so observers do not wake each other.
+    /// The observation is stored under the id of this boot, so short-lived processes observe
+    /// together. Signs are never repeated, so a sign that is equal at two observations was
+    /// unchanged in between. Time comes from the monotonic clock, which stops while the machine
+    /// sleeps. After a boot every lease starts again. Two simultaneous observers see the same, and
+    /// the later one's observation is kept. An observation without news writes nothing, so
+    /// observers do not wake each other.
     ///
     /// # Errors
     /// [`Error::Database`].
@@ -54,8 +55,8 @@ impl StepStore {
         if leases.is_empty() && snapshot.is_none() {
             return Ok(Observed::default());
         }
-        // After they were read: a step that is taken while this observer stands still must not look
-        // older than it is. What changes from now on is noticed before anything is taken back.
+        // Read the clock after the leases: a step that is taken while this observer is suspended
+        // must not look older than it is. Later changes are detected before a step is returned.
         let now = self.options.clock.monotonic();
         let known = snapshot.as_ref().map(essence);
         let mut watch = match snapshot {
@@ -106,7 +107,7 @@ impl StepStore {
         })
     }
 
-    #[expect(clippy::type_complexity, reason = "three columns and what is beside them")]
+    #[expect(clippy::type_complexity, reason = "three columns and the stored snapshot")]
     fn leases(&self, boot_id: &str) -> Result<(Vec<(Key, u64, Duration)>, Option<Snapshot<Key>>)> {
         self.read(|tx| {
             let mut held = tx.prepare_cached(
@@ -125,13 +126,13 @@ impl StepStore {
                 .prepare_cached("SELECT snapshot FROM lease_observations WHERE boot_id = ?1")?
                 .query_row([boot_id], |row| row.get(0))
                 .optional()?;
-            // One that cannot be read is worth nothing: the observation begins anew.
+            // Ignore an unreadable snapshot: the observation starts again.
             let snapshot = snapshot.and_then(|text| serde_json::from_str(&text).ok());
             Ok((leases, snapshot))
         })
     }
 
-    /// Takes a step back if it is still the one that was observed.
+    /// Returns a step to its queue if it is still the observed one.
     fn expire(&self, key: &Key, sequence: u64) -> Result<bool> {
         let now = self.stamp();
         let expired = self.write("take a step back in", |tx| {
@@ -155,8 +156,7 @@ impl StepStore {
     }
 }
 
-/// What an observation says, without the time that has passed since: that is counted again whenever it is
-/// read, as the rest of a hold is.
+/// The content of an observation without the elapsed time. Readers add the elapsed time again.
 fn essence(snapshot: &Snapshot<Key>) -> (Vec<(Key, u64)>, bool) {
     let leases = snapshot.leases.iter().map(|lease| (lease.key.clone(), lease.sequence)).collect();
     (leases, snapshot.hold_ms > 0)

@@ -1,4 +1,4 @@
-//! Looking at queues and steps without changing them.
+//! Reading queues and steps without changing them.
 
 use rusqlite::params;
 
@@ -8,7 +8,7 @@ use crate::message::Name;
 use crate::{Error, Result};
 
 impl StepStore {
-    /// All queues in the order in which they were added, with their steps counted.
+    /// All queues in the order in which they were added, with step counts.
     ///
     /// # Errors
     /// [`Error::Database`].
@@ -23,16 +23,16 @@ impl StepStore {
         })
     }
 
-    /// One queue, with its steps counted.
+    /// One queue, with step counts.
     ///
     /// # Errors
-    /// [`Error::NoStep`] if there is none; [`Error::Database`].
+    /// [`Error::NoStep`] if there is no such queue; [`Error::Database`].
     pub fn queue(&self, task_id: &str) -> Result<QueueView> {
         let none = || Error::NoStep { step: format!("task {task_id}") };
         self.read(|tx| rows::find_queue(tx, task_id, true))?.ok_or_else(none)
     }
 
-    /// All steps of a task, in the order of the queue; what is done comes where it was.
+    /// All steps of a task, in the order of the queue; finished steps keep their place.
     ///
     /// # Errors
     /// [`Error::Database`].
@@ -45,7 +45,7 @@ impl StepStore {
     /// One step.
     ///
     /// # Errors
-    /// [`Error::NoStep`] if there is none; [`Error::Database`].
+    /// [`Error::NoStep`] if there is no such step; [`Error::Database`].
     pub fn step(&self, key: &StepKey) -> Result<StepView> {
         let none = || Error::NoStep { step: key.to_string() };
         self.read(|tx| rows::find_step(tx, key))?.ok_or_else(none)
@@ -62,7 +62,7 @@ impl StepStore {
         })
     }
 
-    /// Everybody who is named in a plan, by name.
+    /// All agents that plans name, sorted by name.
     ///
     /// # Errors
     /// [`Error::Database`].
@@ -77,7 +77,7 @@ impl StepStore {
         })
     }
 
-    /// Each time that a step was handed out.
+    /// All runs of a step; each hand-out is a run.
     ///
     /// # Errors
     /// [`Error::Database`].

@@ -1,5 +1,5 @@
-//! Step queues in SQLite: every subtask's steps are stored before the first is worked on, handed out
-//! one after the other, and reported with the completion tool (seed 003).
+//! Step queues in SQLite (seed 003). All steps of a subtask are stored before work on the first
+//! begins. They are handed out one after the other and reported with the completion tool.
 //!
 //! ```text
 //! plan.yaml ──add──▶ task_steps ──take──▶ a lease, its files, a focused prompt ──▶ a worker
@@ -7,22 +7,23 @@
 //!                        └──────────────────── submit (submit_step_completion) ───────┘
 //! ```
 //!
-//! What may happen to a step is decided by [`crate::proto::step`]; here it is stored. Each call is one
-//! immediate transaction, so a process that is killed at any statement leaves the step as it was
-//! before or after. The tables are described in docs/protocol/steps.md and can be read with `sqlite3`.
+//! [`crate::proto::step`] decides the transitions of a step; this module stores them. Each call is
+//! one immediate transaction, so a process that is killed at any statement leaves the old or the
+//! new state. The tables are described in docs/protocol/steps.md and can be read with `sqlite3`.
 //!
-//! **Who holds what.** A step is handed out with an epoch, which only grows, and its files: while a
-//! worker has a step, nobody else gets one that works on the same file, or on a directory around it.
+//! **Holding.** A step is handed out with an epoch, which only grows, and with locks on its files.
+//! While a worker holds a step, no other worker gets a step that works on the same file or on a
+//! directory above it.
 //!
-//! **Leases** are judged as everywhere, by how long an observer has itself seen no sign of life on
-//! its own monotonic clock ([`crate::proto::lease`]). The sign is the column `beat`, which each
-//! [`StepStore::beat`] changes; stamps in the tables are for people. What an observer has seen is kept
-//! in the table `lease_observations` under the id of the boot, so that commands which run for a
-//! moment observe together: see [`StepStore::observe`].
+//! **Leases.** A lease ends when an observer has itself seen no sign of life for the lease's
+//! duration on its own monotonic clock ([`crate::proto::lease`]). The sign is the column `beat`,
+//! which each [`StepStore::beat`] changes; timestamps in the tables are for people. Observations
+//! are stored in the table `lease_observations` under the id of the boot, so that short-lived
+//! commands observe together: see [`StepStore::observe`].
 //!
-//! **Telling the orchestrator** is part of the same transaction, as a row in `step_notices`; whoever
-//! has a queue at hand posts what is not posted yet ([`StepStore::post_notices`]), under an id that
-//! follows from the row, so that it arrives once however often that is tried.
+//! **Notices to the orchestrator** are rows in `step_notices`, written in the same transaction. Any
+//! process with access to the spool posts pending notices ([`StepStore::post_notices`]). A notice's
+//! message id is derived from its row, so repeated posts deliver it once.
 //!
 //! ```
 //! use ensemble_core::message::Name;
@@ -58,6 +59,8 @@ mod add;
 mod change;
 mod completion;
 mod files;
+#[cfg(feature = "schema")]
+mod json_schema;
 mod leases;
 mod look;
 mod notices;
@@ -90,31 +93,32 @@ pub use schema::SCHEMA_VERSION;
 pub use submit::Submitted;
 pub use take::{Ask, Handed, Next, Nothing};
 
-/// The database below the state directory.
+/// File name of the database below the state directory.
 pub const STEPS_FILE: &str = "steps.db";
-/// Whoever writes holds this lock, beside the database, until its change is in it. Nothing rests on it: SQLite has
-/// locks of its own. But SQLite copies its log into the database between two changes, and where others wait
-/// within SQLite, the next one comes in between, so that the log is never worked off and grows.
+/// A writer holds this lock, beside the database, until its change is committed. Correctness does
+/// not depend on it: SQLite has its own locks. But SQLite copies its log into the database between
+/// two changes. If other writers wait inside SQLite, the next one interrupts that copy, and the log
+/// grows without bound.
 const TURN_FILE: &str = "steps.lock";
-/// How long a call waits for others that write, unless configured.
+/// How long a call waits for other writers, by default.
 pub const BUSY_PATIENCE: Duration = Duration::from_secs(5);
 
-/// How a step store is opened.
+/// Options of a step store.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct StepOptions {
-    /// The project's directory, which paths of files are relative to.
+    /// The project's directory; file paths are relative to it.
     pub root: PathBuf,
-    /// What a change that has returned survives.
+    /// Durability of a change that has returned.
     pub durability: Durability,
-    /// How long a call waits for others that write: for its turn, and then for SQLite's own lock.
+    /// How long a call waits for other writers: for its turn, and then for SQLite's own lock.
     pub patience: Duration,
-    /// Where changes are recorded.
+    /// Recorder of changes.
     pub recorder: Arc<dyn Recorder>,
-    /// The clock, for leases and for stamps.
+    /// Clock for leases and timestamps.
     pub clock: Arc<dyn Clock + Send + Sync>,
-    /// Is told of each SQL statement before it runs: for tracing, and for tests that end the process
-    /// there.
+    /// Called with each SQL statement before it runs: for tracing, and for tests that end the
+    /// process there.
     pub on_statement: Option<fn(&str)>,
 }
 
@@ -128,7 +132,7 @@ impl std::fmt::Debug for StepOptions {
 }
 
 impl StepOptions {
-    /// The usual options for a project in this directory: `power` durability, nothing recorded.
+    /// Default options for a project in this directory: `power` durability, no recorder.
     #[must_use]
     pub fn new(root: &Path) -> Self {
         Self {
@@ -141,21 +145,21 @@ impl StepOptions {
         }
     }
 
-    /// With this durability.
+    /// Sets the durability.
     #[must_use]
     pub fn with_durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// Recording there.
+    /// Sets the recorder.
     #[must_use]
     pub fn with_recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
         self.recorder = recorder;
         self
     }
 
-    /// With this clock.
+    /// Sets the clock.
     #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock + Send + Sync>) -> Self {
         self.clock = clock;
@@ -163,12 +167,12 @@ impl StepOptions {
     }
 }
 
-/// The step queues of one project. Threads may share it; processes open it each for themselves.
+/// The step queues of one project. Threads may share a store; each process opens its own.
 ///
-/// Calls block for as long as the disk does, and at most [`StepOptions::patience`] for other writers.
+/// Calls block on the disk, and at most [`StepOptions::patience`] for other writers.
 pub struct StepStore {
     db: Mutex<Connection>,
-    /// `None` if it cannot be had.
+    /// The writers' lock file; `None` if it cannot be opened.
     turn: Option<LockFile>,
     path: PathBuf,
     options: StepOptions,
@@ -181,12 +185,12 @@ impl std::fmt::Debug for StepStore {
 }
 
 impl StepStore {
-    /// Opens the database, and makes it, private to its owner, if there is none. Its directory must
-    /// exist. A database of an older version is brought up to date.
+    /// Opens the database. Creates it, private to its owner, if it does not exist. Its directory
+    /// must exist. A database of an older version is migrated.
     ///
     /// # Errors
-    /// [`Error::Malformed`] if it is no database, a link, or of a newer version; [`Error::Database`]
-    /// if SQLite failed.
+    /// [`Error::Malformed`] if the file is not a database, is a link, or has a newer version;
+    /// [`Error::Database`] if SQLite failed.
     pub fn open(path: &Path, options: StepOptions) -> Result<Self> {
         schema::make_private(path)?;
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
@@ -198,7 +202,7 @@ impl StepStore {
         Ok(Self { db: Mutex::new(db), turn, path: path.to_owned(), options })
     }
 
-    /// Where the database lies.
+    /// Path of the database.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -210,7 +214,8 @@ impl StepStore {
         &self.options.root
     }
 
-    /// A number that changes whenever another connection has changed something: for whoever waits.
+    /// A number that changes whenever another connection has changed the database. Waiting callers
+    /// poll it.
     ///
     /// # Errors
     /// [`Error::Database`].
@@ -236,14 +241,14 @@ impl StepStore {
         run().map_err(|error: rusqlite::Error| failed("read", &self.path, &error))
     }
 
-    /// Changes everything or nothing.
+    /// Runs a transaction that changes everything or nothing.
     fn write<T>(
         &self,
         operation: &'static str,
         write: impl FnOnce(&Connection) -> Result<T, Trouble>,
     ) -> Result<T> {
         let db = self.lock();
-        // If somebody holds it for too long, SQLite's own locks decide.
+        // If another process holds it for too long, SQLite's own locks decide.
         let turn = self.turn.as_ref().map(|turn| turn.lock_resting(self.options.patience));
         let _turn = turn.and_then(Result::ok);
         let run = || {
@@ -258,13 +263,13 @@ impl StepStore {
         })
     }
 
-    /// The calendar's time, as the tables have it.
+    /// The wall-clock time in the tables' format.
     fn stamp(&self) -> String {
         self.options.clock.wall().to_string()
     }
 }
 
-/// A transaction, whose statements are kept prepared as all others are. It is undone when it is dropped.
+/// A transaction whose statements stay prepared, as all others do. Dropping it rolls it back.
 struct Open<'a>(&'a Connection);
 
 impl<'a> Open<'a> {
@@ -280,14 +285,14 @@ impl<'a> Open<'a> {
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
-        // SQLite has undone it already after some errors.
+        // SQLite has already rolled it back after some errors.
         if !self.0.is_autocommit() {
             let _ = self.0.execute_batch("ROLLBACK");
         }
     }
 }
 
-/// What ends a transaction without a change.
+/// Why a transaction ends without a change.
 #[derive(Debug)]
 enum Trouble {
     Sql(rusqlite::Error),

@@ -1,4 +1,4 @@
-//! What the orchestrator is told: owed in the transaction that causes it, posted afterwards.
+//! Notices to the orchestrator: stored with the change that causes them, posted afterwards.
 
 use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
@@ -9,12 +9,12 @@ use crate::Result;
 use crate::env::{Published, Transport};
 use crate::message::{Digest, Envelope, MessageId, Name};
 
-/// Who sends notices.
+/// Sender of notices.
 const SENDER: &str = "steps";
-/// How many are posted at once.
+/// Most notices that are posted in one batch.
 const BATCH: usize = 64;
 
-/// What the orchestrator is told; the body of a message of the same type.
+/// A notice to the orchestrator; the body of a message of the same type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[non_exhaustive]
@@ -24,22 +24,22 @@ pub struct Notice {
     pub kind: String,
     /// The subtask.
     pub task_id: String,
-    /// The step; absent if it is about the whole queue.
+    /// The step; absent if the notice is about the whole queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_index: Option<u32>,
-    /// Whose step it is.
+    /// The agent of the step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Name>,
-    /// What was to be done.
+    /// Goal of the step.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<String>,
-    /// Which attempt it was.
+    /// Number of the attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u32>,
-    /// What is in the way.
+    /// Reasons why the step is stuck.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reasons: Vec<String>,
-    /// What can be done about it.
+    /// Commands that resolve it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remedies: Vec<String>,
 }
@@ -79,7 +79,7 @@ impl Notice {
     }
 }
 
-/// Owes a notice to the queue's orchestrator, if it has one.
+/// Stores a notice for the queue's orchestrator, if it has one.
 pub(super) fn owe(
     tx: &Connection,
     queue: &Charter,
@@ -108,12 +108,12 @@ pub(super) fn owe(
 }
 
 impl StepStore {
-    /// Posts what is owed to orchestrators, each under an id that follows from what it says, so that
-    /// it arrives once. Returns how many were new.
+    /// Posts pending notices to orchestrators. A notice's message id is derived from its content,
+    /// so it is delivered once. Returns the number of new messages.
     ///
     /// # Errors
-    /// A mailbox is unknown or full, or [`Error::Database`](crate::Error::Database). What was not
-    /// posted is posted by a later call.
+    /// A mailbox is unknown or full, or [`Error::Database`](crate::Error::Database). A later call
+    /// posts the remaining notices.
     pub fn post_notices(&self, transport: &dyn Transport) -> Result<usize> {
         let mut posted = 0;
         loop {
@@ -153,7 +153,7 @@ impl StepStore {
                 .with_kind(Name::new(kind)?)
                 .from(sender.clone())
                 .with_task(task_id);
-            // The same at each try, or the second would be another message.
+            // The time must be equal at each try, or a second try would be another message.
             envelope.created_at = created_at.parse()?;
             Ok((number, envelope))
         };

@@ -1,4 +1,4 @@
-//! What an orchestrator orders: retry, unblock, skip, split; and a worker's sign of life.
+//! Orders of an orchestrator (retry, unblock, skip, split) and a worker's sign of life.
 
 use rusqlite::{Connection, params};
 use serde_json::json;
@@ -15,24 +15,22 @@ use crate::message::Name;
 use crate::proto::step::{Effect, Event};
 use crate::{Error, Result};
 
-/// The longest note, in bytes.
+/// Longest note, in bytes.
 const NOTE_BYTES_MAX: usize = 4096;
 
-/// A part of a step that is split: its agent, files and phase are the step's own unless it says
-/// otherwise.
+/// A part of a split step. Its agent, files and phase are those of the step unless it sets them.
 pub type Part = PlannedStep;
 
 impl StepStore {
-    /// Begins a failed step anew, attempts and all; takes one that is being worked on away from its
-    /// holder.
+    /// Restarts a failed step with all its attempts. A step in progress is taken from its holder.
     ///
     /// # Errors
-    /// [`Error::StepRefused`] says what the case is; [`Error::NoStep`]; [`Error::Database`].
+    /// [`Error::StepRefused`] with the reason; [`Error::NoStep`]; [`Error::Database`].
     pub fn retry(&self, key: &StepKey, by: &Name, note: &str) -> Result<()> {
         self.order("step.retried", key, by, note, Event::Retried)
     }
 
-    /// Lets a blocked step go on.
+    /// Unblocks a blocked step.
     ///
     /// # Errors
     /// As for [`StepStore::retry`].
@@ -40,7 +38,7 @@ impl StepStore {
         self.order("step.unblocked", key, by, note, Event::Unblocked)
     }
 
-    /// Does without a step.
+    /// Skips a step.
     ///
     /// # Errors
     /// As for [`StepStore::retry`].
@@ -48,11 +46,11 @@ impl StepStore {
         self.order("step.skipped", key, by, note, Event::Skipped)
     }
 
-    /// Puts smaller steps in the place of one; they go to the head of the queue, in their order.
-    /// Returns their numbers.
+    /// Replaces a step by smaller ones. They go to the head of the queue, in their order. Returns
+    /// their numbers.
     ///
     /// # Errors
-    /// As for [`StepStore::retry`]; fewer than two parts are refused.
+    /// As for [`StepStore::retry`]; fewer than two parts are rejected.
     pub fn split(&self, key: &StepKey, by: &Name, parts: &[Part]) -> Result<Vec<u32>> {
         if parts.len() < 2 {
             let why = format!("{} parts: name at least two", parts.len());
@@ -70,10 +68,10 @@ impl StepStore {
         Ok(numbers)
     }
 
-    /// Shows that a worker lives: its lease begins anew.
+    /// Records a worker's sign of life: its lease starts again.
     ///
     /// # Errors
-    /// [`Error::StepRefused`] if the step is not its own any more: it must stop working on it.
+    /// [`Error::StepRefused`] if the worker no longer holds the step: it must stop its work.
     pub fn beat(&self, key: &StepKey, by: &Name, epoch: Option<u64>) -> Result<()> {
         let now = self.stamp();
         let event = Event::Beat { by: by.clone(), epoch };
@@ -110,7 +108,7 @@ impl StepStore {
         Ok(())
     }
 
-    /// A lease has ended: the step goes back, or stops.
+    /// Ends a lease: the step returns to the queue, or stops.
     pub(super) fn lease_ended(
         &self,
         tx: &Connection,

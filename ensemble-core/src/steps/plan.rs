@@ -1,4 +1,4 @@
-//! Plans: all steps of a subtask, as somebody has written them down.
+//! Plans: all steps of a subtask, as a person or an orchestrator wrote them.
 
 use std::path::Path;
 
@@ -9,18 +9,18 @@ use crate::message::{Digest, Name, yaml};
 use crate::proto::step::{ATTEMPTS_DEFAULT, ATTEMPTS_LIMIT, Phase, check_cycles};
 use crate::{Error, Result};
 
-/// The largest plan, in bytes.
+/// Largest plan, in bytes.
 pub const PLAN_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// The most steps of one plan.
+/// Most steps of one plan.
 pub const STEPS_MAX: usize = 10_000;
-/// How long a worker may show no sign of life, unless the plan says otherwise.
+/// How long a worker may give no sign of life, unless the plan sets it.
 pub const LEASE_SECONDS_DEFAULT: u64 = 1_800;
-/// The longest lease: a day.
+/// Longest lease: a day.
 const LEASE_SECONDS_MAX: u64 = 86_400;
-/// The longest task id, goal, instruction or constraint, in bytes.
+/// Longest task id, in bytes.
 const ID_BYTES_MAX: usize = 128;
 const TEXT_BYTES_MAX: usize = 16 * 1024;
-/// The most instructions, constraints or files of a step.
+/// Most instructions, constraints or files of a step.
 const LIST_MAX: usize = 256;
 
 const _: () = assert!(LEASE_SECONDS_DEFAULT <= LEASE_SECONDS_MAX);
@@ -48,37 +48,38 @@ const _: () = assert!(LEASE_SECONDS_DEFAULT <= LEASE_SECONDS_MAX);
 pub struct Plan {
     /// The subtask, like `0-4-1`.
     pub task_id: String,
-    /// What it is about.
+    /// Title of the subtask.
     #[serde(default)]
     pub title: String,
-    /// The mailbox that is told when somebody must intervene, and when all is done.
+    /// The mailbox that gets notices when intervention is needed, and when all steps are done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub orchestrator: Option<Name>,
-    /// How many steps may be worked on at once (default 1: one after the other).
+    /// How many steps workers may hold at once (default 1: one after the other).
     #[serde(default = "one")]
     pub parallel: u32,
-    /// What a step that is stuck stops: the `queue` (default) or only that `step`.
+    /// Scope of a stuck step's pause: the `queue` (default) or only that `step`.
     #[serde(default)]
     pub blocked_pauses: Pauses,
-    /// The order that is enforced: `none` (default) or `tdd`.
+    /// The enforced order: `none` (default) or `tdd`.
     #[serde(default)]
     pub policy: Policy,
-    /// How often a step is handed out before somebody must intervene (default 3).
+    /// How often a step is handed out before a person or the orchestrator must intervene (default
+    /// 3).
     #[serde(default = "attempts")]
     pub attempts_max: u32,
-    /// How long a worker may show no sign of life, in seconds (default 1800).
+    /// How long a worker may give no sign of life, in seconds (default 1800).
     #[serde(default = "lease")]
     pub lease_seconds: u64,
-    /// What must hold in each step.
+    /// Constraints that hold in each step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub constraints: Vec<String>,
-    /// The prompt's template, if it is not the usual one; see [`super::prompt`].
+    /// The prompt's template, if it is not the default; see [`super::prompt`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
     /// Files of the whole subtask, shown with each step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub resources: Vec<Resource>,
-    /// The steps, in order. They are numbered from 1.
+    /// The steps in order, numbered from 1.
     pub steps: Vec<PlannedStep>,
 }
 
@@ -87,43 +88,43 @@ pub struct Plan {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Resource {
-    /// Where it is, below the project's directory.
+    /// Path, relative to the project's directory.
     pub path: FilePath,
-    /// What is done with it.
+    /// How the file is used.
     #[serde(default)]
     pub access: Access,
 }
 
-/// What is done with a file.
+/// How a file is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Access {
-    /// It is shown.
+    /// The file is shown.
     #[default]
     Read,
-    /// It is shown and worked on: nobody else works on it at the same time.
+    /// The file is shown and worked on. No other step works on it at the same time.
     Write,
 }
 
-/// What a step that is stuck stops.
+/// Scope of a stuck step's pause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Pauses {
-    /// The whole queue, until somebody has intervened.
+    /// The whole queue, until a person or the orchestrator intervenes.
     #[default]
     Queue,
-    /// Only itself.
+    /// Only the step itself.
     Step,
 }
 
-/// The order that is enforced.
+/// The enforced order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Policy {
-    /// That of the plan.
+    /// The order of the plan.
     #[default]
     None,
     /// Red, Green, Refactor, Review in each cycle.
@@ -136,29 +137,29 @@ pub enum Policy {
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct PlannedStep {
-    /// Who is to do it.
+    /// The agent that does the step.
     pub agent: Name,
-    /// What is to be done.
+    /// Goal of the step.
     pub goal: String,
-    /// How, one action each.
+    /// Instructions, one action each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub instructions: Vec<String>,
-    /// What must hold, besides the plan's own.
+    /// Constraints in addition to the plan's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub constraints: Vec<String>,
-    /// Files that are worked on, which nobody else works on meanwhile.
+    /// Files that the step works on. No other step works on them at the same time.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<FilePath>,
     /// Files that are only shown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub context: Vec<FilePath>,
-    /// Who fixes it if it fails (default: its agent).
+    /// The agent that fixes a failed step (default: the step's agent).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fix_by: Option<Name>,
-    /// Its phase, under the policy `tdd`.
+    /// Phase of the step, under the policy `tdd`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// Its cycle, under the policy `tdd`.
+    /// Cycle of the step, under the policy `tdd`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cycle: String,
 }
@@ -180,7 +181,7 @@ impl PlannedStep {
         }
     }
 
-    /// Working on these files.
+    /// Sets the files that the step works on.
     #[must_use]
     pub fn with_files(mut self, files: impl IntoIterator<Item = FilePath>) -> Self {
         self.files.extend(files);
@@ -201,7 +202,7 @@ impl PlannedStep {
 }
 
 impl Plan {
-    /// A plan with the usual settings.
+    /// A plan with default settings.
     #[must_use]
     pub fn new(task_id: impl Into<String>, steps: Vec<PlannedStep>) -> Self {
         Self {
@@ -220,7 +221,7 @@ impl Plan {
         }
     }
 
-    /// Reads and checks a plan in YAML or JSON.
+    /// Parses and checks a plan in YAML or JSON.
     ///
     /// # Errors
     /// [`Error::TooLarge`], or [`Error::Malformed`] with the field.
@@ -237,14 +238,14 @@ impl Plan {
         Ok(plan)
     }
 
-    /// The field that is wrong, and what is wrong with it.
+    /// The first invalid field and its problem.
     pub(super) fn check(&self) -> Result<(), (String, String)> {
         text("task_id", &self.task_id, ID_BYTES_MAX)?;
         if self.task_id.chars().any(|c| c.is_control() || c.is_whitespace()) {
             return Err(("task_id".to_owned(), "has blanks or control characters".to_owned()));
         }
         if !(1..=STEPS_MAX).contains(&self.steps.len()) {
-            let detail = format!("has {}, allowed are 1 to {STEPS_MAX}", self.steps.len());
+            let detail = format!("has {}, must have 1 to {STEPS_MAX}", self.steps.len());
             return Err(("steps".to_owned(), detail));
         }
         within("attempts_max", u64::from(self.attempts_max), u64::from(ATTEMPTS_LIMIT))?;
@@ -265,7 +266,7 @@ impl Plan {
         Ok(())
     }
 
-    /// What makes it the same plan.
+    /// Digest by which the same plan is recognized.
     pub(super) fn digest(&self) -> Digest {
         Digest::of(&serde_json::to_vec(self).unwrap_or_default())
     }
@@ -292,7 +293,7 @@ fn texts(field: &str, values: &[String]) -> Result<(), (String, String)> {
 fn within(field: &str, value: u64, most: u64) -> Result<(), (String, String)> {
     match value {
         1.. if value <= most => Ok(()),
-        _ => Err((field.to_owned(), format!("is {value}, allowed are 1 to {most}"))),
+        _ => Err((field.to_owned(), format!("is {value}, must be 1 to {most}"))),
     }
 }
 
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_names_file_and_field() {
+    fn errors_name_file_and_field() {
         for (text, field) in [
             ("task_id: a\nsteps: []", "steps: has 0"),
             ("task_id: 'a b'\nsteps: [{agent: T, goal: g}]", "task_id: has blanks"),

@@ -11,17 +11,17 @@ use super::plan::{Pauses, Policy};
 use crate::message::Name;
 use crate::proto::step::Phase;
 
-/// Which step: its task and its number in it.
+/// Key of a step: its task and its number in it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, serde::Deserialize)]
 pub struct StepKey {
     /// The subtask, like `0-4-1`.
     pub task_id: String,
-    /// The step's number in it; parts of a split step get numbers after the last.
+    /// Number of the step in its task; parts of a split step get numbers after the last.
     pub step_index: u32,
 }
 
 impl StepKey {
-    /// Which step.
+    /// The key of a step.
     #[must_use]
     pub fn new(task_id: impl Into<String>, step_index: u32) -> Self {
         Self { task_id: task_id.into(), step_index }
@@ -38,59 +38,59 @@ impl fmt::Display for StepKey {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct StepView {
-    /// Which.
+    /// Key of the step.
     #[serde(flatten)]
     pub key: StepKey,
-    /// Where it stands: `PENDING`, `IN_PROGRESS`, `COMPLETED`, `BLOCKED` or `FAILED`.
+    /// Status: `PENDING`, `IN_PROGRESS`, `COMPLETED`, `BLOCKED` or `FAILED`.
     pub status: String,
-    /// In which way it is done.
+    /// How a completed step was resolved.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resolution: Option<String>,
-    /// Whether a failed one is to be taken up again without anybody's word.
+    /// Whether a failed step will be taken up again without an order.
     pub fix_due: bool,
-    /// Who is to do it.
+    /// The agent that does the step.
     pub agent: Name,
-    /// Who fixes it, if not the same.
+    /// The agent that fixes the step, if it is another one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fix_by: Option<Name>,
-    /// What is to be done.
+    /// Goal of the step.
     pub goal: String,
-    /// How, one action each.
+    /// Instructions, one action each.
     pub instructions: Vec<String>,
-    /// What must hold, besides the queue's own.
+    /// Constraints in addition to the queue's.
     pub constraints: Vec<String>,
-    /// Its phase, under the policy `tdd`.
+    /// Phase of the step, under the policy `tdd`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// Its cycle, under the policy `tdd`.
+    /// Cycle of the step, under the policy `tdd`.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub cycle: String,
-    /// Which attempt it is in, or was in last.
+    /// Number of the current or last attempt.
     pub attempt: u32,
-    /// How often it was handed out.
+    /// Number of hand-outs so far.
     pub epoch: u64,
     /// Changes with each sign of life.
     pub beat: u64,
-    /// Who works on it.
+    /// The worker that holds the step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holder: Option<Name>,
-    /// What went wrong last.
+    /// The last error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<String>,
-    /// Why it is blocked.
+    /// Reasons why the step is blocked.
     pub blockers: Vec<String>,
-    /// What its worker says was done.
+    /// The worker's summary of its work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
-    /// Files that were made or changed.
+    /// Files that were created or modified.
     pub artifacts: Vec<String>,
-    /// The step this is a part of.
+    /// Number of the step that was split into this one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent_index: Option<u32>,
-    /// Why it was skipped, unblocked or retried.
+    /// Reason why the step was skipped, unblocked or retried.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
-    /// When it changed last, for people.
+    /// Time of the last change, for people.
     pub updated_at: String,
 }
 
@@ -100,79 +100,79 @@ pub struct StepView {
 pub struct QueueView {
     /// The subtask.
     pub task_id: String,
-    /// What it is about.
+    /// Title of the subtask.
     pub title: String,
-    /// The mailbox that is told.
+    /// The mailbox that gets notices.
     pub orchestrator: Option<Name>,
-    /// How many steps may be worked on at once.
+    /// How many steps workers may hold at once.
     pub parallel: u32,
-    /// What a step that is stuck stops.
+    /// Scope of a stuck step's pause.
     pub pauses: Pauses,
-    /// The order that is enforced.
+    /// The enforced order.
     pub policy: Policy,
-    /// How often a step is handed out.
+    /// Most attempts of a step.
     pub attempts_max: u32,
-    /// How long a worker may show no sign of life, in seconds.
+    /// How long a worker may give no sign of life, in seconds.
     pub lease_seconds: u64,
-    /// What must hold in each step.
+    /// Constraints that hold in each step.
     pub constraints: Vec<String>,
-    /// The prompt's template, if it is not the usual one.
+    /// The prompt's template, if it is not the default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
-    /// How many steps are left to be taken.
+    /// Number of steps that are left to take.
     pub open: u64,
-    /// How many are being worked on.
+    /// Number of steps that workers hold.
     pub held: u64,
-    /// How many wait for somebody to intervene.
+    /// Number of steps that wait for an intervention.
     pub stuck: u64,
-    /// How many are done.
+    /// Number of finished steps.
     pub done: u64,
 }
 
 impl QueueView {
-    /// Whether nothing is handed out before somebody has intervened.
+    /// Whether the queue hands out nothing until a person or the orchestrator intervenes.
     #[must_use]
     pub const fn is_paused(&self) -> bool {
         matches!(self.pauses, Pauses::Queue) && self.stuck > 0
     }
 
-    /// Whether all is done.
+    /// Whether all steps are done.
     #[must_use]
     pub const fn is_done(&self) -> bool {
         self.open + self.held + self.stuck == 0
     }
 }
 
-/// One time that a step was handed out.
+/// One run of a step, from its hand-out to its end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct RunView {
-    /// Its fencing number.
+    /// Fencing epoch of the run.
     pub epoch: u64,
-    /// Which attempt it was.
+    /// Number of the attempt.
     pub attempt: u32,
-    /// To whom.
+    /// The agent that the step was handed to.
     pub agent: Name,
-    /// When, for people.
+    /// Time of the hand-out, for people.
     pub taken_at: String,
-    /// When it ended.
+    /// Time of the end.
     pub ended_at: Option<String>,
-    /// How: `success`, `failure`, `blocked`, `lease_ended` or `taken_away`.
+    /// Outcome: `success`, `failure`, `blocked`, `lease_ended` or `taken_away`.
     pub outcome: Option<String>,
-    /// What the worker said.
+    /// The worker's summary.
     pub summary: Option<String>,
-    /// What it had to say to the next.
+    /// The worker's context for the next step.
     pub context_for_next_step: Option<String>,
-    /// The message that has carried the prompt.
+    /// The message that carried the prompt.
     pub prompt_message: Option<String>,
 }
 
-/// The columns of [`step`], in its order.
+/// The columns that [`step`] reads, in its order.
 pub(super) const STEP_COLUMNS: &str = "task_id, step_index, status, resolution, fix_due, agent, \
     fix_by, goal, instructions, constraints, phase, cycle, attempt, epoch, beat, holder, \
     last_error, blockers, summary, artifacts, parent_index, note, updated_at";
 
-/// A row with [`STEP_COLUMNS`].
+/// Reads a row with [`STEP_COLUMNS`].
 pub(super) fn step(row: &Row<'_>) -> rusqlite::Result<StepView> {
     Ok(StepView {
         key: StepKey { task_id: row.get(0)?, step_index: row.get(1)? },
@@ -200,7 +200,7 @@ pub(super) fn step(row: &Row<'_>) -> rusqlite::Result<StepView> {
     })
 }
 
-/// The step of this key.
+/// Finds a step by its key.
 pub(super) fn find_step(tx: &Connection, key: &StepKey) -> rusqlite::Result<Option<StepView>> {
     let select =
         format!("SELECT {STEP_COLUMNS} FROM task_steps WHERE task_id = ?1 AND step_index = ?2");
@@ -210,7 +210,7 @@ pub(super) fn find_step(tx: &Connection, key: &StepKey) -> rusqlite::Result<Opti
 const QUEUE_COLUMNS: &str = "task_id, title, orchestrator, parallel, pauses, policy, attempts_max, \
     lease_seconds, constraints, template";
 
-/// The queue of this task. Steps are counted only if that is asked for: there may be many.
+/// Finds a queue by its task. Steps are counted only on request: there may be many.
 pub(super) fn find_queue(
     tx: &Connection,
     task_id: &str,
@@ -269,7 +269,7 @@ pub(super) fn phase(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Pha
     Ok(rank.and_then(|rank| Phase::ALL.get(usize::from(rank)).copied()))
 }
 
-/// Counters of the tables are never negative.
+/// Reads a counter, which is never negative.
 pub(super) fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
     row.get::<_, i64>(column).map(|number| u64::try_from(number).unwrap_or(0))
 }
@@ -287,7 +287,7 @@ pub(super) fn json<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlit
     serde_json::from_str(row.get_ref(column)?.as_str()?).map_err(|error| damaged(column, error))
 }
 
-/// A list as a column has it.
+/// Encodes a list for a column.
 pub(super) fn list(texts: &[String]) -> String {
     serde_json::to_string(texts).unwrap_or_else(|_| "[]".to_owned())
 }

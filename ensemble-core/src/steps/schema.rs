@@ -1,4 +1,4 @@
-//! The tables, and how an older database is brought up to date.
+//! The tables, and the migration of older databases.
 
 use std::fs::OpenOptions;
 use std::io::ErrorKind;
@@ -16,20 +16,20 @@ use crate::{Error, Result};
 
 /// The newest version of the tables, in `PRAGMA user_version`.
 pub const SCHEMA_VERSION: u32 = 1;
-/// What leads from each version to the next; the first from nothing to 1.
+/// Migrations from each version to the next; the first creates version 1.
 const MIGRATIONS: [&str; SCHEMA_VERSION as usize] = [include_str!("schema.sql")];
-/// How long it waits for another one's lock at first, and how often that is doubled: up to 3.2 ms.
+/// First wait for another writer's lock. It doubles with each try, up to 3.2 ms.
 const WAIT_MIN: Duration = Duration::from_micros(50);
 const WAIT_DOUBLINGS: u32 = 6;
-/// How many statements are kept prepared; more than there are.
+/// Capacity of the cache of prepared statements; there are fewer statements.
 const STATEMENTS: usize = 64;
 
-/// Makes the file, if there is none, readable by its owner only; SQLite gives its side files the
-/// same mode.
+/// Creates the file, readable by its owner only, if it does not exist. SQLite gives its side files
+/// the same mode.
 pub(super) fn make_private(path: &Path) -> Result<()> {
     match std::fs::symlink_metadata(path) {
         Ok(found) if found.is_file() => Ok(()),
-        Ok(_) => Err(Error::malformed(path, "file", "is no regular file: move it away")),
+        Ok(_) => Err(Error::malformed(path, "file", "is not a regular file: move it away")),
         Err(error) if error.kind() == ErrorKind::NotFound => {
             let mut options = OpenOptions::new();
             options.write(true).create(true).truncate(false).mode(0o600);
@@ -39,10 +39,10 @@ pub(super) fn make_private(path: &Path) -> Result<()> {
     }
 }
 
-/// Sets a connection up, and brings the tables up to date.
+/// Sets a connection up, and migrates the tables.
 ///
-/// Of several that change the journal's mode at once each would wait for all others to stop reading, which
-/// SQLite ends with an error: so they take turns.
+/// Connections do this one at a time. If several change the journal mode at once, each waits for
+/// all others to stop reading, and SQLite ends that with an error.
 pub(super) fn prepare(
     db: &mut Connection,
     path: &Path,
@@ -52,8 +52,8 @@ pub(super) fn prepare(
     let fail = |error: rusqlite::Error| failed("open", path, &error);
     wait_patiently(db, options.patience).map_err(fail)?;
     db.set_prepared_statement_cache_capacity(STATEMENTS);
-    // Plans do not depend on what is bound. Otherwise SQLite prepares each statement that could use a
-    // partial index anew whenever a value is bound to it.
+    // Query plans must not depend on bound values. Otherwise SQLite prepares each statement that
+    // could use a partial index again whenever a value is bound.
     db.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map_err(fail)?;
     db.pragma_update(None, "foreign_keys", true).map_err(fail)?;
     let synchronous = match options.durability {
@@ -63,7 +63,7 @@ pub(super) fn prepare(
     db.pragma_update(None, "synchronous", synchronous).map_err(fail)?;
     if version(db).map_err(fail)? != SCHEMA_VERSION {
         let _turn = turn.and_then(|turn| turn.lock_resting(options.patience).ok());
-        // It stays in the file; changing it needs the whole database for a moment.
+        // The mode is stored in the file. Changing it needs the whole database for a moment.
         db.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())).map_err(fail)?;
         migrate(db, path)?;
     }
@@ -73,8 +73,8 @@ pub(super) fn prepare(
     Ok(())
 }
 
-/// Others hold the lock for a tenth of a millisecond. SQLite's own waiting (1, 2, 5 … 100 ms) leaves it
-/// idle for most of the time when several want it.
+/// Other writers hold the lock for a tenth of a millisecond. SQLite's own waits (1, 2, 5 … 100 ms)
+/// would leave it idle most of the time under contention.
 fn wait_patiently(db: &mut Connection, patience: Duration) -> rusqlite::Result<()> {
     let mut since = Instant::now();
     db.busy_handler(Some(move |tries: i32| {
@@ -99,10 +99,11 @@ fn migrate(db: &Connection, path: &Path) -> Result<()> {
     let fail = |error: rusqlite::Error| failed("bring up to date", path, &error);
     let tx =
         rusqlite::Transaction::new_unchecked(db, TransactionBehavior::Immediate).map_err(fail)?;
-    // Again, now that nobody else can be at it.
+    // Check again, now that this connection has the write lock.
     let found = version(&tx).map_err(fail)?;
     if found > SCHEMA_VERSION {
-        let detail = format!("is {found}, this program knows {SCHEMA_VERSION}: use a newer one");
+        let detail =
+            format!("is {found}, but this program supports {SCHEMA_VERSION}: use a newer one");
         return Err(Error::malformed(path, "user_version", detail));
     }
     for migration in MIGRATIONS.iter().skip(found as usize) {

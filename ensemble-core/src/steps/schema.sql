@@ -44,7 +44,7 @@ CREATE TABLE task_steps (
   note           TEXT,                             -- why it was skipped, unblocked, retried
   created_at     TEXT NOT NULL,
   updated_at     TEXT NOT NULL,
-  -- What it means for the queue; never written, so it cannot disagree.
+  -- Meaning of the status for the queue. It is generated, so it cannot disagree with the status.
   life           TEXT GENERATED ALWAYS AS (CASE
                    WHEN status = 'PENDING' OR (status = 'FAILED' AND fix_due = 1) THEN 'open'
                    WHEN status = 'IN_PROGRESS' THEN 'held'
@@ -61,7 +61,8 @@ CREATE UNIQUE INDEX task_steps_by_position ON task_steps (task_id, life, positio
 CREATE INDEX task_steps_by_holder ON task_steps (holder) WHERE holder IS NOT NULL;
 CREATE INDEX task_steps_by_cycle ON task_steps (task_id, cycle, phase) WHERE phase IS NOT NULL;
 
--- Files of a task (step_index -1) or of one step: what a prompt shows, and what a worker changes.
+-- Files of a task (step_index -1) or of one step: those that a prompt shows, and those that a
+-- worker changes.
 CREATE TABLE task_resources (
   task_id        TEXT NOT NULL REFERENCES task_queues ON DELETE CASCADE,
   step_index     INTEGER NOT NULL DEFAULT -1,
@@ -71,7 +72,7 @@ CREATE TABLE task_resources (
   PRIMARY KEY (task_id, step_index, number)
 ) STRICT, WITHOUT ROWID;
 
--- Who works on which file.
+-- Locks on files, with the step that holds each.
 CREATE TABLE file_locks (
   path           TEXT PRIMARY KEY,
   task_id        TEXT NOT NULL,
@@ -81,7 +82,7 @@ CREATE TABLE file_locks (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX file_locks_by_step ON file_locks (task_id, step_index);
 
--- Each time a step was handed out, and what became of it.
+-- Runs of steps: one row for each hand-out, with its outcome.
 CREATE TABLE step_runs (
   task_id        TEXT NOT NULL,
   step_index     INTEGER NOT NULL,
@@ -104,7 +105,7 @@ CREATE TABLE step_runs (
   CHECK ((outcome IS NULL) = (ended_at IS NULL))
 ) STRICT;
 
--- What the orchestrator has to be told, until it was.
+-- Notices to the orchestrator, with a mark for those that were posted.
 CREATE TABLE step_notices (
   number         INTEGER PRIMARY KEY,
   id             TEXT NOT NULL UNIQUE,
@@ -118,7 +119,7 @@ CREATE TABLE step_notices (
 ) STRICT;
 CREATE INDEX step_notices_to_post ON step_notices (number) WHERE posted = 0;
 
--- What observers of this boot have seen of leases.
+-- Observations of leases during this boot.
 CREATE TABLE lease_observations (
   boot_id        TEXT PRIMARY KEY,
   snapshot       TEXT NOT NULL

@@ -14,45 +14,45 @@ use crate::message::Name;
 use crate::proto::step::{Effect, Event};
 use crate::{Error, Result};
 
-/// What became of a report.
+/// Result of submitting a report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Submitted {
-    /// Which step.
+    /// Key of the step.
     #[serde(flatten)]
     pub key: StepKey,
-    /// The epoch it was reported under.
+    /// The epoch under which it was reported.
     pub epoch: u64,
-    /// Where the step stands now.
+    /// Status of the step now.
     pub status: &'static str,
-    /// Whether the same report was there before; nothing changed then.
+    /// Whether the same report was submitted before; nothing changed then.
     pub already_submitted: bool,
-    /// Which attempt will follow, if the step failed and may be tried again.
+    /// Number of the next attempt, if the step failed and may be tried again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next_attempt: Option<u32>,
-    /// Whether the queue stands still until somebody intervenes.
+    /// Whether the queue is paused until a person or the orchestrator intervenes.
     pub paused: bool,
-    /// Whether that was the last step.
+    /// Whether this was the last step.
     pub queue_done: bool,
-    /// The message that has carried the prompt, if there was one.
+    /// The message that carried the prompt, if there was one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prompt_message: Option<String>,
 }
 
-/// What a run's row says.
+/// Fields of a run's row.
 struct Run {
     report: Option<String>,
     prompt_message: Option<String>,
 }
 
 impl StepStore {
-    /// Stores a worker's report. `by` is who really reports; `epoch`, if it is known, the one under
-    /// which the step was handed to it. The same report again, by the same worker, changes nothing
-    /// and is no error.
+    /// Stores a worker's report. `by` is the actual reporter; `epoch`, if it is known, is the one
+    /// under which the step was handed to it. The same report again, by the same worker, changes
+    /// nothing and is not an error.
     ///
     /// # Errors
-    /// [`Error::StepRefused`] if the step is not this worker's, was handed out again since, or is done;
-    /// [`Error::NoStep`]; [`Error::Database`]. Nothing changed then.
+    /// [`Error::StepRefused`] if the step is another worker's, was handed out again since, or is
+    /// done; [`Error::NoStep`]; [`Error::Database`]. Nothing changed then.
     pub fn submit(
         &self,
         completion: &Completion,
@@ -62,16 +62,16 @@ impl StepStore {
         let key = completion.key();
         if completion.agent != *by {
             let why = format!(
-                "you are {by}, and `agent` says {}: report your own steps only",
+                "you are {by}, but `agent` is {}: report only your own steps",
                 completion.agent
             );
             return Err(Error::StepRefused { step: key.to_string(), why });
         }
-        // Others wait for the transaction, so what can be done before it is.
+        // Other writers wait for the transaction, so compute as much as possible before it.
         let (now, digest) = (self.stamp(), completion.digest().to_string());
         let submitted = self.write("submit a step to", |tx| {
             match self.submit_in(tx, completion, &digest, epoch, &now) {
-                // Refused, so nothing was changed: it may be there already.
+                // The transaction was rolled back. The report may be a repetition.
                 Err(Trouble::Told(refused @ Error::StepRefused { .. })) => {
                     already_submitted(tx, completion, by, epoch)?.ok_or(Trouble::Told(refused))
                 }
@@ -176,7 +176,7 @@ const fn word(status: Status) -> &'static str {
     }
 }
 
-/// The answer to a report that is there already: its worker was killed before it heard so.
+/// The answer to a repeated report: its worker was killed before it got the first answer.
 fn already_submitted(
     tx: &Connection,
     completion: &Completion,
@@ -242,7 +242,7 @@ fn write_run(
     .map(drop)
 }
 
-/// What the worker has to say to the next one stands in the next prompt.
+/// Stores the worker's context for the next prompt.
 fn write_context(tx: &Connection, completion: &Completion, epoch: u64) -> rusqlite::Result<()> {
     if completion.context_for_next_step.is_none() {
         return Ok(());
@@ -258,7 +258,7 @@ fn write_context(tx: &Connection, completion: &Completion, epoch: u64) -> rusqli
     .map(drop)
 }
 
-/// Whether nothing is left; the orchestrator is told.
+/// Whether no step is left; the orchestrator is notified.
 pub(super) fn finished(
     tx: &Connection,
     queue: &Charter,

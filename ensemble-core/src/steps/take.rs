@@ -1,4 +1,4 @@
-//! Taking the next step: one transaction that picks it, gives it a lease and an epoch, and locks its
+//! Taking the next step. One transaction picks it, gives it a lease and an epoch, and locks its
 //! files.
 
 use std::time::Duration;
@@ -16,30 +16,30 @@ use crate::message::Name;
 use crate::proto::step::{Effect, Event};
 use crate::{Error, Result};
 
-/// Who asks for a step, and of which task.
+/// A request for a step: for an agent, a task, or both.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Ask {
-    /// The worker, which gets its own steps only; `None` takes for whom the step is meant.
+    /// The worker, which gets only its own steps; `None` takes the next step for any agent.
     pub agent: Option<Name>,
     /// The task; `None` for any, in the order in which they were added.
     pub task_id: Option<String>,
 }
 
 impl Ask {
-    /// A worker's next step, of any task.
+    /// Asks for a worker's next step, of any task.
     #[must_use]
     pub const fn of(agent: Name) -> Self {
         Self { agent: Some(agent), task_id: None }
     }
 
-    /// The next step of a task, for whoever it is meant.
+    /// Asks for the next step of a task, for any agent.
     #[must_use]
     pub fn for_task(task_id: impl Into<String>) -> Self {
         Self { agent: None, task_id: Some(task_id.into()) }
     }
 
-    /// Of this task only.
+    /// Limits the request to this task.
     #[must_use]
     pub fn in_task(mut self, task_id: impl Into<String>) -> Self {
         self.task_id = Some(task_id.into());
@@ -47,86 +47,87 @@ impl Ask {
     }
 }
 
-/// A step that is in somebody's hands.
+/// A step that a worker holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Handed {
-    /// Which.
+    /// Key of the step.
     #[serde(flatten)]
     pub key: StepKey,
-    /// Whose.
+    /// The worker that holds it.
     pub agent: Name,
-    /// Which attempt, from 1.
+    /// Number of the attempt, starting at 1.
     pub attempt: u32,
-    /// How many there are.
+    /// Most attempts.
     pub attempts_max: u32,
-    /// The fencing number, from 1.
+    /// The fencing epoch, starting at 1.
     pub epoch: u64,
-    /// How long its holder may show no sign of life, in seconds.
+    /// How long its holder may give no sign of life, in seconds.
     pub lease_seconds: u64,
-    /// Whether this agent had it already.
+    /// Whether this agent already held the step.
     pub again: bool,
-    /// What is to be done.
+    /// Goal of the step.
     pub goal: String,
-    /// When its queue was stored: a queue of the same name may have been there before.
+    /// When its queue was stored. It distinguishes the queue from an earlier one with the same
+    /// name.
     #[serde(skip)]
     pub(crate) queue_created_at: String,
 }
 
 impl Handed {
-    /// How long its holder may show no sign of life.
+    /// How long its holder may give no sign of life.
     #[must_use]
     pub const fn lease_duration(&self) -> Duration {
         Duration::from_secs(self.lease_seconds)
     }
 }
 
-/// What there is to do.
+/// Result of a request for a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Next {
-    /// This step.
+    /// The step that was handed out.
     Handed(Box<Handed>),
-    /// Nothing, at the moment.
+    /// No step is available at the moment.
     Nothing(Nothing),
 }
 
-/// Why there is nothing to do. With several tasks, what stands in the way in the first of them in which
-/// it is not simply another one's turn.
+/// Why no step is available. With several tasks it is the reason of the first task whose next step
+/// is not simply assigned to another agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "nothing", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Nothing {
     /// All steps are done.
     Done,
-    /// Somebody must intervene first.
+    /// A person or the orchestrator must intervene first.
     Paused {
-        /// In which task.
+        /// The task.
         task_id: String,
-        /// At which step.
+        /// The step that is stuck.
         step_index: u32,
     },
-    /// It is another one's turn.
+    /// The next step is assigned to another agent.
     Others {
-        /// In which task.
+        /// The task.
         task_id: String,
-        /// Whose.
+        /// The agent of the next step.
         agent: Name,
     },
-    /// Somebody works on a file of the next step.
+    /// Another worker holds a file of the next step.
     FileHeld {
-        /// In which task.
+        /// The task.
         task_id: String,
-        /// Which file.
+        /// The file.
         path: String,
-        /// Who.
+        /// Holder of the file.
         holder: String,
     },
-    /// What comes before has to be done first.
+    /// An earlier phase must be done first.
     Order {
-        /// In which task.
+        /// The task.
         task_id: String,
-        /// Which step waits.
+        /// The waiting step.
         step_index: u32,
     },
 }
@@ -137,12 +138,14 @@ impl std::fmt::Display for Nothing {
             Self::Done => write!(f, "all steps are done"),
             Self::Paused { task_id, step_index } => write!(
                 f,
-                "task {task_id} is paused: step {step_index} needs somebody to intervene \
+                "task {task_id} is paused: step {step_index} needs an intervention \
                  (`step show {task_id} {step_index}`)"
             ),
-            Self::Others { task_id, agent } => write!(f, "in task {task_id} it is {agent}'s turn"),
+            Self::Others { task_id, agent } => {
+                write!(f, "the next step of task {task_id} is assigned to {agent}")
+            }
             Self::FileHeld { task_id, path, holder } => {
-                write!(f, "the next step of task {task_id} needs {path}, which {holder} works on")
+                write!(f, "the next step of task {task_id} needs {path}, which {holder} holds")
             }
             Self::Order { task_id, step_index } => {
                 write!(f, "step {step_index} of task {task_id} waits for the phase before it")
@@ -152,7 +155,7 @@ impl std::fmt::Display for Nothing {
 }
 
 impl StepStore {
-    /// The steps of a task that somebody has, and whether a prompt was noted for them.
+    /// Steps of a task that workers hold, each with the message of its prompt, if one was noted.
     ///
     /// # Errors
     /// [`Error::Database`].
@@ -178,8 +181,8 @@ impl StepStore {
         })
     }
 
-    /// Hands out the next step, in one transaction. A worker that has a step of such a task already
-    /// gets the same one again, under the same epoch.
+    /// Hands out the next step, in one transaction. A worker that already holds a step of such a
+    /// task gets the same one again, under the same epoch.
     ///
     /// # Errors
     /// [`Error::NoStep`] if there is no such task; [`Error::Database`].
@@ -215,7 +218,7 @@ impl StepStore {
         for task in tasks {
             match self.take_of(tx, &task, ask.agent.as_ref(), now)? {
                 Next::Nothing(Nothing::Done) => {}
-                // That it is another's turn is the least that can be said.
+                // Prefer any other reason to "assigned to another agent".
                 Next::Nothing(nothing) if !matches!(why, None | Some(Nothing::Others { .. })) => {
                     drop(nothing);
                 }
@@ -254,7 +257,7 @@ impl StepStore {
                 }
                 Err(obstacle) => why = if why == Nothing::Done { obstacle } else { why },
             }
-            // One after the other: nobody overtakes.
+            // In a sequential queue no step overtakes another.
             if queue.parallel == 1 && queue.pauses == Pauses::Queue {
                 break;
             }
@@ -262,7 +265,7 @@ impl StepStore {
         Ok(Next::Nothing(why))
     }
 
-    /// The names of the files to lock, or what stands in the way of this step.
+    /// The names of the files to lock, or the obstacle of this step.
     fn obstacle(
         &self,
         tx: &Connection,
@@ -332,7 +335,7 @@ impl StepStore {
     }
 }
 
-/// Who is to take it now: whoever fixes it, once it has failed.
+/// The agent whose turn it is: the fixer, once the step has failed.
 fn whose_turn(step: &Work) -> &Name {
     match &step.fix_by {
         Some(fixer) if step.status == "FAILED" => fixer,
@@ -365,7 +368,7 @@ fn open_tasks(tx: &Connection) -> rusqlite::Result<Vec<String>> {
     .collect()
 }
 
-/// The rules of a queue, or what keeps the whole of it from going on.
+/// Rules of a queue, or the reason why the whole queue is stopped.
 fn stands_still(tx: &Connection, task_id: &str) -> Result<Result<Charter, Nothing>, Trouble> {
     let select = format!(
         "SELECT {CHARTER}, s.step_index, s.holder FROM task_queues q LEFT JOIN task_steps s \

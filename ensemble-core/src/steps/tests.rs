@@ -106,7 +106,7 @@ fn a_queue_runs_through_success_failure_and_a_block() {
 }
 
 #[test]
-fn the_same_report_again_changes_nothing_and_another_is_refused() {
+fn repeated_report_changes_nothing_and_a_different_one_is_rejected() {
     let bed = Bed::new(&[THREE]);
     let one = bed.take("Tara").unwrap();
     assert!(!bed.submit(&one, "success").unwrap().already_submitted);
@@ -122,7 +122,7 @@ fn the_same_report_again_changes_nothing_and_another_is_refused() {
 }
 
 #[test]
-fn a_step_that_fails_too_often_stops_the_queue_until_somebody_retries() {
+fn failed_step_stops_the_queue_until_it_is_retried() {
     let bed = Bed::new(&["{task_id: t, attempts_max: 2, steps: [{agent: A, goal: g}]}"]);
     for attempt in 1..=2 {
         let step = bed.take("A").unwrap();
@@ -133,7 +133,7 @@ fn a_step_that_fails_too_often_stops_the_queue_until_somebody_retries() {
     bed.store.retry(&StepKey::new("t", 1), &name("orion"), "").unwrap();
     let step = bed.take("A").unwrap();
     assert_eq!((step.attempt, step.epoch), (1, 3));
-    // Taken away from whoever has it.
+    // Take the step away from its holder.
     bed.store.retry(&step.key, &name("orion"), "").unwrap();
     assert!(bed.submit(&step, "success").is_err());
     bed.store.skip(&step.key, &name("orion"), "not needed").unwrap();
@@ -141,7 +141,7 @@ fn a_step_that_fails_too_often_stops_the_queue_until_somebody_retries() {
 }
 
 #[test]
-fn a_block_may_stop_only_its_step() {
+fn blocked_step_may_stop_only_itself() {
     let plan =
         "{task_id: t, blocked_pauses: step, steps: [{agent: A, goal: g}, {agent: A, goal: h}]}";
     let bed = Bed::new(&[plan]);
@@ -151,7 +151,7 @@ fn a_block_may_stop_only_its_step() {
 }
 
 #[test]
-fn parts_of_a_split_step_go_to_the_head() {
+fn parts_of_a_split_step_go_to_the_head_of_the_queue() {
     let bed = Bed::new(&[THREE]);
     let one = bed.take("Tara").unwrap();
     bed.submit(&one, "blocked").unwrap();
@@ -173,7 +173,7 @@ fn parts_of_a_split_step_go_to_the_head() {
 }
 
 #[test]
-fn two_agents_never_have_one_file() {
+fn two_agents_never_hold_the_same_file() {
     let plan = |task: &str, agent: &str, file: &str| {
         format!("{{task_id: {task}, steps: [{{agent: {agent}, goal: g, files: [{file}]}}]}}")
     };
@@ -189,7 +189,7 @@ fn two_agents_never_have_one_file() {
 }
 
 #[test]
-fn red_green_refactor_review_is_kept_in_each_cycle() {
+fn tdd_order_is_enforced_in_each_cycle() {
     let bed = Bed::new(&["
 task_id: t
 policy: tdd
@@ -208,7 +208,7 @@ steps:
 }
 
 #[test]
-fn a_failure_goes_to_whoever_fixes_it() {
+fn failed_step_goes_to_its_fixer() {
     let bed = Bed::new(&["{task_id: t, steps: [{agent: Tara, goal: review, fix_by: Devon}]}"]);
     let review = bed.take("Tara").unwrap();
     bed.submit(&review, "failure").unwrap();
@@ -219,19 +219,19 @@ fn a_failure_goes_to_whoever_fixes_it() {
 }
 
 #[test]
-fn a_silent_workers_step_returns_and_its_late_report_is_refused() {
+fn step_of_a_silent_worker_returns_and_its_late_report_is_rejected() {
     let bed =
         Bed::new(&["{task_id: t, lease_seconds: 120, steps: [{agent: A, goal: g, files: [x]}]}"]);
     let step = bed.take("A").unwrap();
     let look = |seconds: u64| {
         bed.clock.advance(Duration::from_secs(seconds));
-        // Another process each time: what was seen is in the database.
+        // Open the store as another process each time: observations are in the database.
         open(bed.home.path(), &bed.clock).observe().unwrap()
     };
     assert_eq!(look(0).held, 1);
     assert_eq!(look(60).returned, []);
     bed.store.beat(&step.key, &name("A"), Some(1)).unwrap();
-    assert_eq!(look(60).returned, [], "it has shown that it lives");
+    assert_eq!(look(60).returned, [], "the worker has given a sign of life");
     assert_eq!(look(60).returned, []);
     assert_eq!(look(61).returned, std::slice::from_ref(&step.key));
     assert_eq!(bed.status(&step), "PENDING");
@@ -243,7 +243,7 @@ fn a_silent_workers_step_returns_and_its_late_report_is_refused() {
     bed.submit(&again, "success").unwrap();
 }
 
-/// A clock during whose next reading something else happens, as when its reader stands still.
+/// A clock that runs an action during its next reading, as if its reader were suspended.
 struct Slow {
     clock: Arc<SimClock>,
     meanwhile: std::sync::Mutex<Option<Box<dyn FnOnce() + Send>>>,
@@ -262,7 +262,7 @@ impl crate::env::Clock for Slow {
 }
 
 #[test]
-fn a_step_that_is_taken_while_an_observer_stands_still_has_its_whole_lease() {
+fn step_taken_while_an_observer_is_suspended_gets_a_full_lease() {
     let bed = Bed::new(&["{task_id: t, parallel: 2, lease_seconds: 40, \
                          steps: [{agent: A, goal: g}, {agent: B, goal: h}]}"]);
     let first = bed.take("A").unwrap();
@@ -283,17 +283,21 @@ fn a_step_that_is_taken_while_an_observer_stands_still_has_its_whole_lease() {
     bed.store.beat(&first.key, &name("A"), Some(first.epoch)).unwrap();
     bed.clock.advance(Duration::from_secs(15));
     let observed = bed.store.observe().unwrap();
-    assert_eq!((observed.held, observed.returned), (2, vec![]), "the second has had 15 s of 40");
+    assert_eq!(
+        (observed.held, observed.returned),
+        (2, vec![]),
+        "15 s of the second lease's 40 s have passed"
+    );
 }
 
 #[test]
-fn the_orchestrator_is_told_once() {
+fn orchestrator_is_notified_once() {
     let bed = Bed::new(&[THREE]);
     let queue = bed.home.path().join("queue");
     let spool = crate::spool::Spool::create(&queue, crate::spool::Options::default()).unwrap();
     let step = bed.take("Tara").unwrap();
     bed.submit(&step, "blocked").unwrap();
-    assert!(bed.store.post_notices(&spool).is_err(), "no mailbox: it stays owed");
+    assert!(bed.store.post_notices(&spool).is_err(), "without a mailbox the notice stays pending");
     spool.add_mailbox(&name("orion"), &crate::spool::Settings::default()).unwrap();
     assert_eq!(bed.store.post_notices(&spool).unwrap(), 1);
     // As after a crash between the publish and the mark.
@@ -308,7 +312,7 @@ fn the_orchestrator_is_told_once() {
 }
 
 #[test]
-fn another_plan_of_the_same_task_is_refused_and_the_same_changes_nothing() {
+fn second_plan_of_a_task_is_rejected_and_the_same_plan_changes_nothing() {
     let bed = Bed::new(&[THREE]);
     let same = Plan::parse(THREE, Path::new("p")).unwrap();
     assert_eq!(bed.store.add(&same).unwrap(), Added::AlreadyStored);
@@ -318,7 +322,7 @@ fn another_plan_of_the_same_task_is_refused_and_the_same_changes_nothing() {
 }
 
 #[test]
-fn what_is_no_database_is_left_alone() {
+fn files_that_are_not_databases_are_left_unchanged() {
     let home = tempfile::tempdir().unwrap();
     let options = || StepOptions::new(home.path());
     let path = home.path().join("steps.db");
@@ -339,15 +343,15 @@ fn what_is_no_database_is_left_alone() {
 }
 
 #[test]
-fn reports_name_all_their_mistakes() {
+fn invalid_reports_list_all_mistakes() {
     let parse = |value| Completion::from_json(&value).unwrap_err().to_string();
     let error =
         parse(json!({ "step_index": 1.5, "agent": "a b", "status": "done", "artifacts": "x" }));
     for field in [
         "task_id: is missing",
-        "1.5 is no step",
+        "1.5 is not a step",
         "agent: ",
-        "`done` is none",
+        "`done` is unknown",
         "artifacts: is a string",
     ] {
         assert!(error.contains(field), "{error}");
@@ -364,7 +368,7 @@ fn reports_name_all_their_mistakes() {
 }
 
 #[test]
-fn statements_are_prepared_once_and_find_by_index() {
+fn statements_are_prepared_once_and_use_indexes() {
     let plan =
         "{task_id: t, parallel: 9, steps: [".to_owned() + &"{agent: A, goal: g},".repeat(9) + "]}";
     let bed = Bed::new(&[&plan]);
@@ -375,14 +379,14 @@ fn statements_are_prepared_once_and_find_by_index() {
     let db = bed.store.lock();
     let find = db.prepare_cached(&working::find_statement()).unwrap();
     let times = find.get_status(rusqlite::StatementStatus::RePrepare);
-    assert!(times <= 1, "prepared {times} times: what is bound must not matter");
+    assert!(times <= 1, "prepared {times} times: bound values must not matter");
     let explain = "EXPLAIN QUERY PLAN SELECT 1 FROM task_steps WHERE holder = ?1";
     let plan: String = db.query_row(explain, ["A"], |row| row.get(3)).unwrap();
     assert!(plan.contains("task_steps_by_holder"), "{plan}");
 }
 
 #[test]
-fn a_queue_in_a_fresh_database_is_told_of_though_one_of_its_name_was_there_before() {
+fn queue_in_a_new_database_sends_notices_although_an_earlier_one_had_its_name() {
     let bed = Bed::new(&[THREE]);
     let queue = bed.home.path().join("queue");
     let spool = crate::spool::Spool::create(&queue, crate::spool::Options::default()).unwrap();
@@ -395,12 +399,16 @@ fn a_queue_in_a_fresh_database_is_told_of_though_one_of_its_name_was_there_befor
     store.add(&Plan::parse(THREE, Path::new("plan.yaml")).unwrap()).unwrap();
     let bed = Bed { home: other, clock: Arc::clone(&bed.clock), store };
     bed.submit(&bed.take("Tara").unwrap(), "blocked").unwrap();
-    assert_eq!(bed.store.post_notices(&spool).unwrap(), 1, "it was taken for the same");
+    assert_eq!(
+        bed.store.post_notices(&spool).unwrap(),
+        1,
+        "the notice was taken for the earlier queue's"
+    );
 }
 
-/// Any order of calls by several workers: what must never happen does not.
+/// Runs any order of calls by several workers and checks the invariants.
 #[test]
-fn whatever_workers_do_no_step_is_lost_doubled_or_done_twice() {
+fn no_step_is_lost_or_done_twice_in_any_order_of_calls() {
     const TASKS: u64 = 3;
     const STEPS: u32 = 4;
     for seed in 0..60 {
@@ -443,7 +451,7 @@ fn play(bed: &Bed, random: &mut SimRng, seed: u64) {
                     known.insert((handed.key.to_string(), handed.epoch), handed);
                 }
             }
-            // Often late, doubled or of a step that somebody else has by now.
+            // Often late, repeated, or of a step that another worker holds by now.
             (3 | 4, Some(handed)) => drop(bed.submit(&handed, "success")),
             (5, Some(handed)) => {
                 drop(bed.submit(&handed, if random.percent(50) { "failure" } else { "blocked" }));
@@ -471,11 +479,11 @@ fn play(bed: &Bed, random: &mut SimRng, seed: u64) {
         let mut once = files.clone();
         once.sort_unstable();
         once.dedup();
-        assert_eq!(once.len(), files.len(), "seed {seed}: two hold one file: {files:?}");
+        assert_eq!(once.len(), files.len(), "seed {seed}: two steps hold one file: {files:?}");
         let locked: u32 = bed
             .store
             .read(|tx| tx.query_row("SELECT count(*) FROM file_locks", [], |row| row.get(0)))
             .unwrap();
-        assert_eq!(locked as usize, files.len(), "seed {seed}: a lock that belongs to nothing");
+        assert_eq!(locked as usize, files.len(), "seed {seed}: a lock without a step");
     }
 }

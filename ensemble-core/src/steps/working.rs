@@ -1,5 +1,5 @@
-//! What has to be known of a step to change it: neither its texts nor how many others there are, since
-//! taking and reporting are done many times a second.
+//! The part of a step that is needed to change it. It leaves out texts and counts of other steps,
+//! because taking and reporting happen many times a second.
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
@@ -21,11 +21,11 @@ pub(super) struct Charter {
     pub(super) policy: Policy,
     pub(super) attempts_max: u32,
     pub(super) lease_seconds: u64,
-    /// Tells it from one of the same name in a database that was removed.
+    /// Distinguishes the queue from one of the same name in a database that was removed.
     pub(super) created_at: String,
 }
 
-/// A step that something happens to.
+/// A step that an event is applied to.
 pub(super) struct Work {
     pub(super) key: StepKey,
     pub(super) status: String,
@@ -42,12 +42,12 @@ pub(super) struct Work {
     pub(super) holder: Option<Name>,
     last_error: Option<String>,
     blockers: Vec<String>,
-    /// Whether it changes files.
+    /// Whether the step changes files.
     pub(super) has_files: bool,
 }
 
 impl Charter {
-    /// A step of this queue, in somebody's hands.
+    /// A step of this queue that a worker holds.
     pub(super) fn handed(
         &self,
         key: StepKey,
@@ -69,25 +69,25 @@ impl Charter {
     }
 }
 
-/// The columns of [`charter`] at the table `q`.
+/// The columns that [`charter`] reads from the table `q`.
 pub(super) const CHARTER: &str = "q.task_id, q.orchestrator, q.parallel, q.pauses, q.policy, q.attempts_max, q.lease_seconds, \
      q.created_at";
-/// How many they are.
+/// Number of those columns.
 pub(super) const CHARTER_COLUMNS: usize = 8;
 
-/// The columns of [`work`] at the table `s`.
+/// The columns that [`work`] reads from the table `s`.
 pub(super) const WORK: &str = "s.task_id, s.step_index, s.status, s.resolution, s.fix_due, s.agent, \
     s.fix_by, s.goal, s.phase, s.cycle, s.attempt, s.epoch, s.beat, s.holder, s.last_error, s.blockers, \
     EXISTS (SELECT 1 FROM task_resources r WHERE r.task_id = s.task_id AND \
       r.step_index = s.step_index AND r.access = 'write')";
-/// How many they are.
+/// Number of those columns.
 pub(super) const WORK_COLUMNS: usize = 17;
 
-/// The message that has carried the prompt of the newest hand-out, as a column behind these.
+/// The message that carried the prompt of the newest hand-out, as a further column.
 pub(super) const PROMPT_MESSAGE: &str = "(SELECT prompt_message FROM step_runs e \
     WHERE e.task_id = s.task_id AND e.step_index = s.step_index AND e.epoch = s.epoch)";
 
-/// A row that begins with [`CHARTER`] at this column.
+/// Reads a row whose [`CHARTER`] starts at this column.
 pub(super) fn charter(row: &Row<'_>, first: usize) -> rusqlite::Result<Charter> {
     Ok(Charter {
         task_id: row.get(first)?,
@@ -101,10 +101,10 @@ pub(super) fn charter(row: &Row<'_>, first: usize) -> rusqlite::Result<Charter> 
     })
 }
 
-/// A row that begins with [`WORK`].
+/// Reads a row that begins with [`WORK`].
 pub(super) fn work(row: &Row<'_>) -> rusqlite::Result<Work> {
     let status: String = row.get(2)?;
-    // Kept for people when the step is something else.
+    // In other states the blockers are kept only for people.
     let blockers = if status == "BLOCKED" { rows::json(row, 15)? } else { Vec::new() };
     Ok(Work {
         key: StepKey { task_id: row.get(0)?, step_index: row.get(1)? },
@@ -126,7 +126,7 @@ pub(super) fn work(row: &Row<'_>) -> rusqlite::Result<Work> {
     })
 }
 
-/// What [`find`] asks.
+/// The statement that [`find`] runs.
 pub(super) fn find_statement() -> String {
     format!(
         "SELECT {WORK}, {CHARTER}, {PROMPT_MESSAGE} FROM task_steps s JOIN task_queues q USING (task_id) \
@@ -134,7 +134,7 @@ pub(super) fn find_statement() -> String {
     )
 }
 
-/// A step with its queue's rules, and the message that carries the prompt it was handed out with.
+/// Finds a step with its queue's rules and the message that carried its prompt.
 pub(super) fn find(
     tx: &Connection,
     key: &StepKey,
@@ -147,7 +147,7 @@ pub(super) fn find(
         })
         .optional()?;
     let Some(found) = found else {
-        // A wrong task is another mistake than a wrong step.
+        // Report an unknown task differently from an unknown step.
         let step = match rows::find_queue(tx, &key.task_id, false)? {
             Some(_) => key.to_string(),
             None => format!("task {}", key.task_id),
@@ -158,7 +158,7 @@ pub(super) fn find(
 }
 
 impl Work {
-    /// The step as the machine takes it up.
+    /// The machine of the stored step.
     pub(super) fn machine(&self, attempts_max: u32) -> Step {
         let error = || self.last_error.clone().unwrap_or_default();
         let state = match (self.status.as_str(), &self.holder) {
@@ -171,10 +171,10 @@ impl Work {
             ("BLOCKED", _) => State::Blocked { reasons: self.blockers.clone() },
             ("FAILED", _) if self.fix_due => State::Failed { error: error(), fix: Fix::Due },
             ("FAILED", _) => State::Failed { error: error(), fix: Fix::Exhausted },
-            // The table allows nothing else.
+            // The table allows no other status.
             _ => State::Pending,
         };
-        // Deadlines are of no use here: whoever reminds keeps a machine of its own.
+        // The deadline does not matter here: the supervisor that reminds has its own machine.
         Step::restore(state, self.attempt, self.epoch, attempts_max, Monotonic::ZERO)
     }
 }

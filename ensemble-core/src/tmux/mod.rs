@@ -35,6 +35,7 @@ mod guard;
 mod left_behind;
 mod lock;
 mod manage;
+mod mark;
 mod pane;
 mod parser;
 mod quick;
@@ -51,8 +52,10 @@ pub use manage::PaneInfo;
 pub use pane::{Examination, TmuxPane};
 pub use server::Server;
 pub use team::{PaneSigns, SessionOrder, WindowOrder};
-pub use typing::{TextOutcome, TypedNudge};
+pub use typing::{LINE_PATIENCE, SHARED_PACE, TextOutcome, TypedNudge};
 
+#[cfg(feature = "fuzzing")]
+pub use parser::ControlAnswer;
 #[cfg(feature = "fuzzing")]
 pub(crate) use parser::{LIMITS as CONTROL_LIMITS, answers as control_answers};
 #[cfg(feature = "fuzzing")]

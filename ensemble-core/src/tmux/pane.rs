@@ -11,9 +11,10 @@ use super::quote::{is_one_line, quote};
 use super::snapshot::Snapshot;
 use super::{Binding, Server, TypedNudge};
 use crate::env::{Clock as _, Pane, SystemClock};
-use crate::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
+use crate::pane::{Deferral, ForegroundProcess, Key, NudgeOutcome, NudgeText, PaneState};
 use crate::provider::machine::{self, Heard, Places};
-use crate::provider::{self, Context, Diagnosis, Limit, Profile, Purpose, Zones};
+use crate::provider::process;
+use crate::provider::{self, AgentState, Context, Diagnosis, Limit, Profile, Purpose, Zones};
 use crate::{Error, Result};
 
 /// The longest command that [`Pane::open`] types, in bytes: well below a terminal's line buffer.
@@ -45,6 +46,8 @@ pub struct TmuxPane {
     zones: Zones,
     /// The limit that was seen at the last look.
     limit: Option<Limit>,
+    /// Whether a limit without an end was.
+    is_limited: bool,
     /// A line of [`TmuxPane::begin`] that waits for its Enter.
     pub(super) half: Option<TypedNudge>,
 }
@@ -80,7 +83,8 @@ impl TmuxPane {
                 .map_err(|source| Error::io("make the lock directory", &locks, source))?;
         }
         let (places, zones) = (Places::default(), Zones::utc());
-        Ok(Self { server, binding, profile, locks, places, zones, limit: None, half: None })
+        let (limit, is_limited, half) = (None, false, None);
+        Ok(Self { server, binding, profile, locks, places, zones, limit, is_limited, half })
     }
 
     /// Also heeds what the agent tells to programs, at these places.
@@ -102,6 +106,12 @@ impl TmuxPane {
     #[must_use]
     pub const fn limit(&self) -> Option<&Limit> {
         self.limit.as_ref()
+    }
+
+    /// Whether the pane showed a limit that does not say when it ends, at the last look or attempt.
+    #[must_use]
+    pub const fn is_limited_without_end(&self) -> bool {
+        self.is_limited
     }
 
     /// As a look at the pane would have left it.
@@ -130,7 +140,9 @@ impl TmuxPane {
     pub fn diagnose(&mut self) -> Result<Diagnosis> {
         let heard = self.ask();
         let state = self.inspect()?;
-        Ok(self.judge(&state, &heard))
+        let diagnosis = self.judge(&state, &heard);
+        let is_ours = diagnosis.state == AgentState::Draft && self.holds_our_line(&state);
+        Ok(if is_ours { diagnosis.without_our_line(&self.profile) } else { diagnosis })
     }
 
     /// Looks once and says what stands against each of `purposes`, without doing any of them.
@@ -160,6 +172,7 @@ impl TmuxPane {
         };
         let diagnosis = provider::diagnose_with(&self.profile, state, &context);
         self.limit = diagnosis.limit().cloned();
+        self.is_limited = diagnosis.is_limited_without_end();
         diagnosis
     }
 
@@ -167,21 +180,40 @@ impl TmuxPane {
     pub(super) fn look(&self) -> Result<(Snapshot, PaneState), Failure> {
         let snapshot = Snapshot::take(&self.server, &self.binding.id)?.unwrap_or_default();
         let identity = &snapshot.identity;
+        let bound = self.binding.mismatch(Some(identity)).is_none();
+        let foreground = if bound && !identity.dead { self.foreground() } else { Vec::new() };
+        // The wrapper that has started the agent is not what runs there.
+        let agent = self.profile.program_among(&foreground);
         let state = PaneState {
-            bound: self.binding.mismatch(Some(identity)).is_none(),
+            bound,
             dead: identity.dead,
             dead_status: snapshot.dead_status,
             in_mode: identity.in_mode,
             input_off: identity.input_off,
             synchronized: identity.synchronized,
             pid: identity.pid,
-            command: snapshot.command.clone(),
+            command: agent.unwrap_or(&snapshot.command).to_owned(),
+            foreground,
             title: snapshot.title.clone(),
             cursor_x: identity.cursor_x,
             cursor_y: identity.cursor_y,
             screen: snapshot.screen.clone(),
         };
         Ok((snapshot, state))
+    }
+
+    /// The processes in the foreground of the pane, searched no further than the agent. A shell is
+    /// not enough: whether it is alone matters.
+    fn foreground(&self) -> Vec<ForegroundProcess> {
+        // `look` has compared the start time: a server in another namespace has other
+        // process ids than we see.
+        if self.binding.started.is_none() {
+            return Vec::new();
+        }
+        let profile = &self.profile;
+        process::foreground(self.binding.pid, |process| {
+            !process.shell && profile.name_as_program(process).is_some()
+        })
     }
 
     /// Looks, lets the profile judge, and has `commands` carried out under the guard.

@@ -91,10 +91,24 @@ impl Parser {
 #[cfg(feature = "fuzzing")]
 pub(crate) const LIMITS: (usize, usize) = (LINE_BYTES_MAX, BLOCK_LINES_MAX);
 
+/// What a control client has made of its server's lines.
+#[cfg(feature = "fuzzing")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ControlAnswer {
+    /// A command's answer.
+    Block {
+        /// Whether it ended with `%error`.
+        failed: bool,
+        /// Its lines.
+        lines: Vec<String>,
+    },
+    /// The server sends the client away.
+    Exit(String),
+}
+
 /// Everything that a server's lines complete.
 #[cfg(feature = "fuzzing")]
-pub(crate) fn answers(bytes: &[u8]) -> Vec<crate::fuzzing::ControlAnswer> {
-    use crate::fuzzing::ControlAnswer;
+pub(crate) fn answers(bytes: &[u8]) -> Vec<ControlAnswer> {
     let mut parser = Parser::default();
     let events = bytes.split(|byte| *byte == b'\n').filter_map(|line| parser.line(line));
     let answers = events.filter_map(|event| match event {

@@ -5,10 +5,10 @@
 //!                                             -> TextOnly: it stands there, and is known again
 //! ```
 //!
-//! A nudge that stands in a composer is known by its words, and only its Enter is missing. The reset
-//! command could be a person's as well, so the pane itself remembers in an option that we have typed
-//! it. Whoever wants a reset submits it then; whoever wants to nudge takes it back, since much may
-//! have happened since somebody wanted a reset.
+//! The pane itself remembers what we have typed and not submitted (`mark`). A line of that mark which
+//! stands in the composer alone is ours: the same kind of line is submitted, any other takes it back
+//! first. Without it, a person has sent or deleted it, and a new line may be typed; but not within
+//! [`LINE_PATIENCE`], since an agent may be slow to show what it was sent.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,16 +17,22 @@ use super::TmuxPane;
 use super::failure::Failure;
 use super::guard::{pressing, typing};
 use super::lock::{LOCK_LIMIT, PaneLock};
+use super::mark::{Mark, Marks, SENT_OPTION, TYPED_OPTION};
 use super::pane::{key_name, outcome};
 use super::quick::nudged_at_once;
 use super::quote::quote;
-use super::spawned::Reply;
 use crate::Result;
 use crate::pane::{Deferral, Key, NudgeOutcome, NudgeText};
 use crate::provider::{self, Purpose};
 
-/// The pane option that holds a reset command which was typed and not submitted.
-const TYPED_OPTION: &str = "@ensemble_typed";
+/// How long an agent may take to show a line that was typed. A composer that is empty for longer has
+/// lost it.
+pub const LINE_PATIENCE: Duration = Duration::from_secs(3);
+/// For how long a repeated nudge is left out after any process has submitted one: half of the shortest
+/// time after which a nudge is repeated.
+pub const SHARED_PACE: Duration = Duration::from_secs(30);
+/// How a ping begins.
+const PING: &str = "AGENT_TEAM_PING ";
 
 /// What became of the first half of a nudge.
 #[derive(Debug)]
@@ -49,7 +55,6 @@ pub enum TextOutcome {
 #[derive(Debug)]
 pub struct TypedNudge {
     text: String,
-    line: Line,
     enter_after: Instant,
     #[expect(dead_code, reason = "held, not used")]
     lock: PaneLock,
@@ -67,7 +72,18 @@ impl TypedNudge {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
     Nudge,
+    Ping,
     Reset,
+}
+
+impl Line {
+    fn of(text: &str) -> Self {
+        match text {
+            text if text.starts_with('/') => Self::Reset,
+            text if text.starts_with(PING) => Self::Ping,
+            _ => Self::Nudge,
+        }
+    }
 }
 
 impl TmuxPane {
@@ -77,7 +93,43 @@ impl TmuxPane {
     /// # Errors
     /// As for [`Pane::nudge`](crate::env::Pane::nudge).
     pub fn nudge_text(&mut self, text: &NudgeText) -> Result<TextOutcome> {
-        self.type_text(text.as_str(), Line::Nudge, LOCK_LIMIT)
+        self.type_text(text.as_str(), Purpose::Nudge, LOCK_LIMIT)
+    }
+
+    /// As [`TmuxPane::nudge_text`], also where the pane shows a usage limit that does not say when it
+    /// ends, and nothing else stands against it: the line finds out whether that is over.
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`](crate::env::Pane::nudge).
+    pub fn probe_text(&mut self, text: &NudgeText) -> Result<TextOutcome> {
+        self.type_text(text.as_str(), Purpose::Probe, LOCK_LIMIT)
+    }
+
+    /// As [`TmuxPane::nudge_text`], for a nudge that only repeats what the agent was told:
+    /// [`TextOutcome::Sent`] without typing if any process of the team has submitted one within
+    /// [`SHARED_PACE`].
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`](crate::env::Pane::nudge).
+    pub fn nudge_again(&mut self, text: &NudgeText) -> Result<TextOutcome> {
+        if self.has_been_told() { Ok(TextOutcome::Sent) } else { self.nudge_text(text) }
+    }
+
+    fn has_been_told(&self) -> bool {
+        let is_nudge = |sent: &Mark| Line::of(&sent.text) == Line::Nudge;
+        self.marks().sent.is_some_and(|sent| is_nudge(&sent) && sent.age() < SHARED_PACE)
+    }
+
+    /// Takes back a ping of ours that stands in the composer; whether one did.
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`](crate::env::Pane::nudge).
+    pub fn withdraw_ping(&mut self) -> Result<bool> {
+        let Ok(_lock) = self.lock("take back a ping", LOCK_LIMIT)? else { return Ok(false) };
+        match self.marks().typed.filter(|typed| Line::of(&typed.text) == Line::Ping) {
+            Some(ping) => Ok(self.take_back(&ping.text)?.is_none()),
+            None => Ok(false),
+        }
     }
 
     /// Types the profile's reset command and submits it, in the same way as a nudge and only where
@@ -92,14 +144,16 @@ impl TmuxPane {
     }
 
     /// The first half of a line for a caller that must not wait: of a nudge, or without a text of
-    /// [`TmuxPane::reset_context`]. `Err` with the time until [`TmuxPane::finish_line`] is due, or
+    /// [`TmuxPane::reset_context`]; `again` as for [`TmuxPane::nudge_again`]. `Err` with the time until [`TmuxPane::finish_line`] is due, or
     /// what became of it. Whoever types into the pane now is not waited for either.
     pub(crate) fn begin_line(
         &mut self,
         text: Option<&NudgeText>,
+        again: bool,
     ) -> Result<std::result::Result<NudgeOutcome, Duration>> {
         let typed = match text {
-            Some(text) => self.type_text(text.as_str(), Line::Nudge, Duration::ZERO)?,
+            Some(_) if again && self.has_been_told() => TextOutcome::Sent,
+            Some(text) => self.type_text(text.as_str(), Purpose::Nudge, Duration::ZERO)?,
             None => self.reset_text(Duration::ZERO)?,
         };
         Ok(match typed {
@@ -130,12 +184,17 @@ impl TmuxPane {
             let detail = format!("the profile {} has no reset command", self.profile.name());
             return Err(self.server.error("reset an agent", Failure::Refused(detail)));
         };
-        self.type_text(&command, Line::Reset, patience)
+        self.type_text(&command, Purpose::Nudge, patience)
     }
 
-    fn type_text(&mut self, text: &str, line: Line, patience: Duration) -> Result<TextOutcome> {
+    fn type_text(
+        &mut self,
+        text: &str,
+        purpose: Purpose<'_>,
+        patience: Duration,
+    ) -> Result<TextOutcome> {
         const OPERATION: &str = "type a nudge";
-        let delay = self.profile.enter_delay();
+        let (delay, line) = (self.profile.enter_delay(), Line::of(text));
         let refused = |deferral| Ok(TextOutcome::Refused { deferral });
         let lock = match self.lock(OPERATION, patience)? {
             Ok(lock) => lock,
@@ -150,42 +209,59 @@ impl TmuxPane {
             }
         }
         let mut commands = typing(&self.binding, text, delay.is_zero());
-        if line == Line::Reset && !delay.is_zero() {
-            commands = format!("{commands} ; {}", self.remembering(Some(text)));
+        let mut marks = Marks::default();
+        if !delay.is_zero() {
+            commands = format!("{commands} ; {}", self.remembering(TYPED_OPTION, text));
+            marks = self.marks();
         }
-        match self.judged(OPERATION, Purpose::Nudge, &commands)? {
+        // It may not be shown yet: typed again, it would stand there twice.
+        let is_recent = marks.typed.as_ref().is_some_and(|typed| typed.age() < LINE_PATIENCE);
+        let judged = match is_recent {
+            true => self.examine(&[purpose])?.objections.pop().flatten(),
+            false => self.judged(OPERATION, purpose, &commands)?,
+        };
+        match judged {
             // What stands there may be an earlier line of ours whose Enter was held back.
-            Some(Deferral::Draft) => self.standing(line, lock),
+            Some(Deferral::Draft) => self.standing(text, marks.typed, lock),
             Some(deferral) => refused(deferral),
+            None if is_recent => refused(Deferral::LineGone),
             None if delay.is_zero() => Ok(TextOutcome::Sent),
             None => {
-                let enter_after = Instant::now() + delay;
-                let (text, line) = (text.to_owned(), line);
-                Ok(TextOutcome::Typed(TypedNudge { text, line, enter_after, lock }))
+                let (text, enter_after) = (text.to_owned(), Instant::now() + delay);
+                Ok(TextOutcome::Typed(TypedNudge { text, enter_after, lock }))
             }
         }
     }
 
-    /// What to do about a line that stands in the composer.
-    fn standing(&mut self, wanted: Line, lock: PaneLock) -> Result<TextOutcome> {
+    /// What to do about a line that stands in the composer where another one is to be typed.
+    fn standing(
+        &mut self,
+        wanted: &str,
+        typed: Option<Mark>,
+        lock: PaneLock,
+    ) -> Result<TextOutcome> {
         let refused = |deferral| Ok(TextOutcome::Refused { deferral });
-        let Ok((_, state)) = self.look() else { return refused(Deferral::Draft) };
-        let enter_after = Instant::now();
-        if let Some(text) = provider::standing_nudge(&self.profile, &state) {
-            let line = Line::Nudge;
-            return Ok(TextOutcome::Typed(TypedNudge { text, line, enter_after, lock }));
+        let (Some(typed), Ok((_, state))) = (typed, self.look()) else {
+            return refused(Deferral::Draft);
+        };
+        if !provider::stands_alone(&self.profile, &state, &typed.text) {
+            return refused(Deferral::Draft);
         }
-        match provider::standing_reset(&self.profile, &state) {
-            Some(text) if self.has_typed(&text) => match wanted {
-                Line::Reset => {
-                    let line = Line::Reset;
-                    Ok(TextOutcome::Typed(TypedNudge { text, line, enter_after, lock }))
-                }
-                // The next try finds an empty composer.
-                Line::Nudge => refused(self.take_back(&text)?.unwrap_or(Deferral::Moved)),
-            },
-            Some(_) | None => refused(Deferral::Draft),
+        let is_ping = Line::of(wanted) == Line::Ping;
+        if Line::of(&typed.text) != Line::of(wanted) || (is_ping && typed.text != wanted) {
+            // The next try finds an empty composer. An older ping asks for an answer that is late.
+            return refused(self.take_back(&typed.text)?.unwrap_or(Deferral::Moved));
         }
+        let left = self.profile.enter_delay().saturating_sub(typed.age());
+        let enter_after = Instant::now() + left;
+        Ok(TextOutcome::Typed(TypedNudge { text: typed.text, enter_after, lock }))
+    }
+
+    /// Whether a line of ours, and no person's draft, stands in the composer.
+    pub(super) fn holds_our_line(&self, state: &crate::pane::PaneState) -> bool {
+        self.marks()
+            .typed
+            .is_some_and(|typed| provider::stands_alone(&self.profile, state, &typed.text))
     }
 
     /// Removes exactly `text` from the composer, if it stands there alone. `None` if that was done.
@@ -194,26 +270,9 @@ impl TmuxPane {
             "send-keys -t {} -N {} BSpace ; {}",
             quote(&self.binding.id),
             text.chars().count(),
-            self.remembering(None)
+            self.forgetting(TYPED_OPTION)
         );
         self.judged("take back a line", Purpose::Submit { text }, &erasing)
-    }
-
-    /// The command that has the pane remember what was typed into it, or forget it.
-    fn remembering(&self, text: Option<&str>) -> String {
-        let target = quote(&self.binding.id);
-        match text {
-            Some(text) => format!("set-option -p -t {target} {TYPED_OPTION} {}", quote(text)),
-            None => format!("set-option -p -u -q -t {target} {TYPED_OPTION}"),
-        }
-    }
-
-    /// Whether the pane remembers that this was typed by one of us.
-    fn has_typed(&self, text: &str) -> bool {
-        let target = quote(&self.binding.id);
-        let line = format!("display-message -p -t {target} '#{{{TYPED_OPTION}}}'");
-        let reply = self.server.look(&line).and_then(Reply::into_lines);
-        reply.is_ok_and(|lines| lines.first().is_some_and(|typed| typed == text))
     }
 
     /// The second half: presses Enter if the text still stands right before the cursor and nothing
@@ -224,15 +283,19 @@ impl TmuxPane {
     pub fn nudge_enter(&mut self, typed: TypedNudge) -> Result<NudgeOutcome> {
         const OPERATION: &str = "submit a nudge";
         thread::sleep(typed.enter_after.saturating_duration_since(Instant::now()));
-        let mut commands = pressing(&self.binding, key_name(Key::Enter));
-        if typed.line == Line::Reset {
-            commands = format!("{commands} ; {}", self.remembering(None));
-        }
+        let commands = self.submitting(&typed.text);
         let purpose = Purpose::Submit { text: &typed.text };
         Ok(match self.judged(OPERATION, purpose, &commands)? {
             None => NudgeOutcome::Sent,
             Some(deferral) => NudgeOutcome::TextOnly { deferral },
         })
+    }
+
+    /// The commands that press Enter behind a line and have the pane remember it as submitted.
+    fn submitting(&self, text: &str) -> String {
+        let enter = pressing(&self.binding, key_name(Key::Enter));
+        let (over, sent) = (self.forgetting(TYPED_OPTION), self.remembering(SENT_OPTION, text));
+        format!("{enter} ; {over} ; {sent}")
     }
 
     pub(super) fn finish(&mut self, typed: TextOutcome) -> Result<NudgeOutcome> {
@@ -254,7 +317,7 @@ impl TmuxPane {
             Ok(lock) => lock,
             Err(deferral) => return Ok(NudgeOutcome::Refused { deferral }),
         };
-        let commands = pressing(&self.binding, key_name(Key::Enter));
+        let commands = self.submitting(text.as_str());
         let purpose = Purpose::Submit { text: text.as_str() };
         Ok(outcome(self.judged(OPERATION, purpose, &commands)?))
     }

@@ -1,16 +1,17 @@
-//! Claims with everything that belongs to them.
+//! Claims together with their worktrees.
 //!
 //! ```text
 //! take ensemble.lock
 //!   board locked     may this agent have this task, and with which worktree?
-//!   board free       the worktree is made or found
-//!   board locked     the same question again; then CLAIMED
-//!                    (refused: a worktree that was made goes)
-//! give ensemble.lock back
+//!   board free       git makes or finds the worktree
+//!   board locked     the same check again; then CLAIMED
+//!                    (refused: a new worktree is removed)
+//! release ensemble.lock
 //! ```
 //!
-//! Killed in the first half: a worktree that no claim names, which the next claim of the task or
-//! [`Worktrees::recover`] removes. Killed after it: a claim whose lease nobody renews.
+//! A process killed before the second check leaves a worktree that no claim names. The next claim
+//! of the task or [`Worktrees::recover`] removes it. A process killed later leaves a claim whose
+//! lease no process renews.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,50 +21,51 @@ use serde_json::json;
 use super::Worktrees;
 use super::prepare::{check_name, epoch};
 use super::salvage::Salvage;
+use crate::board::BoardError;
 use crate::board::{Granted, Status};
 use crate::durable::jittered;
 use crate::message::Name;
 use crate::proto::task::Holder;
 use crate::{Error, Result};
 
-/// How often a claim is tried that others get in the way of.
+/// Most tries of a claim that conflicts with other processes.
 pub const CLAIM_TRIES_MAX: u32 = 3;
-/// The longest wait before the next try.
+/// Longest wait before the next try.
 pub(super) const BACKOFF: Duration = Duration::from_secs(5);
 
-/// A task that can be worked on now.
+/// A claimed task with its worktree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Claimed {
-    /// Who has it, under which number, for how long without a beat.
+    /// Holder, epoch and duration of the lease.
     pub granted: Granted,
-    /// Its worktree, absolute.
+    /// Absolute path of the worktree.
     pub path: PathBuf,
     /// The branch that is checked out there.
     pub branch: String,
-    /// Where it began, if it is fresh.
+    /// Commit at which a fresh worktree began.
     pub base_commit: Option<String>,
-    /// It repairs a merge that failed.
+    /// Whether the claim repairs a failed merge.
     pub is_integration_fix: bool,
-    /// What somebody before had left, and where it is now.
+    /// Work that an earlier holder left, and where it was saved.
     pub salvage: Option<Salvage>,
 }
 
-/// A review that can begin now.
+/// A claimed review.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ReviewClaimed {
-    /// Who reviews, under which number, for how long without a beat.
+    /// Reviewer, epoch and duration of the lease.
     pub granted: Granted,
-    /// The worktree, absolute.
+    /// Absolute path of the worktree.
     pub path: PathBuf,
-    /// What is to be reviewed; HEAD of the worktree.
+    /// The commit to review, which is the worktree's HEAD.
     pub commit: String,
-    /// Who wrote it.
+    /// Author of the commit.
     pub author: Option<Name>,
 }
 
-/// Why a claim did not come about, and whether another try may help.
+/// Error of a claim, and whether another try may help.
 struct Failed {
     error: Error,
     may_help: bool,
@@ -76,35 +78,34 @@ impl From<Error> for Failed {
 }
 
 impl Worktrees {
-    /// Gives a registered agent a task, with a worktree to do it in. If others get in the way it is
-    /// tried again after a random time, [`CLAIM_TRIES_MAX`] times in all.
+    /// Claims a task for a registered agent and prepares its worktree. If other processes
+    /// interfere, it tries again after a random time, [`CLAIM_TRIES_MAX`] times in all.
     ///
     /// # Errors
     /// [`Error::NotAllowed`] and [`Error::Fenced`] as for
-    /// [`LockedBoard::plan_claim`](crate::board::LockedBoard::plan_claim); [`Error::Locked`] if others
-    /// got in the way each time; [`Error::Git`]. A failed claim is recorded and changes nothing, but
-    /// for what an earlier holder had left, which may have been put aside.
+    /// [`LockedBoard::plan_claim`](crate::board::LockedBoard::plan_claim); [`Error::Locked`] if
+    /// other processes interfered each time; [`Error::Git`]. A failed claim is recorded and changes
+    /// nothing. Only work that an earlier holder left may have been saved.
     pub fn claim_task(&self, task: &Name, agent: &Holder) -> Result<Claimed> {
         self.try_often(CLAIM_TRIES_MAX, task, agent, || self.claim_once(task, agent))
     }
 
-    /// As [`Worktrees::claim_task`], but tried once: for whoever waits in a way of its own, in which it
-    /// can be told to end.
+    /// As [`Worktrees::claim_task`], but tries once. For callers that wait in their own way and can
+    /// be told to end.
     pub(crate) fn claim_task_now(&self, task: &Name, agent: &Holder) -> Result<Claimed> {
         self.try_often(1, task, agent, || self.claim_once(task, agent))
     }
 
-    /// Gives a registered reviewer a task that waits for one. Tried again as
-    /// [`Worktrees::claim_task`].
+    /// Claims a review for a registered reviewer. Tries again as [`Worktrees::claim_task`].
     ///
     /// # Errors
-    /// As for [`Worktrees::claim_task`]; [`Error::Git`] and [`Error::NotAllowed`] also if the worktree is
-    /// not at the commit that was submitted.
+    /// As for [`Worktrees::claim_task`]; also [`Error::Git`] and [`Error::NotAllowed`] if the
+    /// worktree is not at the submitted commit.
     pub fn claim_review(&self, task: &Name, reviewer: &Holder) -> Result<ReviewClaimed> {
         self.try_often(CLAIM_TRIES_MAX, task, reviewer, || self.review_once(task, reviewer))
     }
 
-    /// As [`Worktrees::claim_review`], but tried once.
+    /// As [`Worktrees::claim_review`], but tries once.
     pub(crate) fn claim_review_now(&self, task: &Name, reviewer: &Holder) -> Result<ReviewClaimed> {
         self.try_often(1, task, reviewer, || self.review_once(task, reviewer))
     }
@@ -173,7 +174,8 @@ impl Worktrees {
                 if prepared.base.is_some() && !is_claimed {
                     self.retire(&lock, id, epoch(&task), &path)?;
                 }
-                // It was allowed a moment ago: somebody has changed the board meanwhile.
+                // The claim was allowed a moment ago, so another process has changed the board
+                // since.
                 let may_help = error.is_transient() || matches!(error, Error::NotAllowed { .. });
                 Err(Failed { error, may_help })
             }
@@ -186,7 +188,7 @@ impl Worktrees {
             let granted = locked.claim_review(id, reviewer)?;
             Ok((granted, locked))
         };
-        // Asked once without an answer that counts, so that git is not started for nothing.
+        // Check first without committing, so that git is not started in vain.
         let (_, locked) = ask()?;
         let task = locked.state().task(id).cloned();
         drop(locked);
@@ -203,7 +205,7 @@ impl Worktrees {
         let submitted = locked.state().task(id).and_then(|task| task.review_commit.clone());
         if submitted.as_ref() != Some(&commit) {
             let what = format!("review task `{id}`");
-            let why = "something else was submitted meanwhile".to_owned();
+            let why = "another commit was submitted since".to_owned();
             return Err(Failed { error: Error::NotAllowed { what, why }, may_help: true });
         }
         locked.commit()?;
@@ -211,6 +213,6 @@ impl Worktrees {
     }
 
     pub(super) fn not_there(&self, id: &Name) -> Error {
-        Error::NotOnBoard { what: "task", id: id.to_string(), nearest: Vec::new() }
+        BoardError::Unknown { what: "task", id: id.to_string(), nearest: Vec::new() }.into()
     }
 }

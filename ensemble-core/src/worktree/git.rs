@@ -1,4 +1,4 @@
-//! The program `git`, run with a deadline and in an environment of which only this page decides.
+//! Runs the program `git` with a deadline and in a controlled environment.
 
 use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd as _;
@@ -13,15 +13,15 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use crate::durable::{Durability, FileLock};
 use crate::{Error, Result};
 
-/// How often it is looked whether a program has ended whose output somebody else still holds open.
+/// Poll interval for the end of a program whose output another process still holds open.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-/// The most that is read of what git prints, in bytes.
+/// Most output of git that is read, in bytes.
 const OUTPUT_BYTES_MAX: usize = 64 * 1024 * 1024;
-/// The most that is told of what git complains about, in bytes.
+/// Most of git's error text that is reported, in bytes.
 const DETAIL_BYTES_MAX: usize = 2_000;
 
-/// What would make git work on another repository, or otherwise than this page says
-/// (`git rev-parse --local-env-vars`, and what programs ask people with).
+/// Variables that would make git work on another repository or in another way (`git rev-parse
+/// --local-env-vars`, and the programs that prompt people).
 const REMOVED: [&str; 23] = [
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_ASKPASS",
@@ -48,14 +48,14 @@ const REMOVED: [&str; 23] = [
     "GIT_WORK_TREE",
 ];
 
-/// A repository, and how git is run in it.
+/// A repository, and the settings for running git in it.
 #[derive(Clone, Debug)]
 pub(super) struct Git {
-    /// How long a command may take.
+    /// Time limit of a command.
     pub(super) limit: Duration,
-    /// What git's writes survive.
+    /// Durability of git's writes.
     pub(super) durability: Durability,
-    /// More of its environment.
+    /// Additional environment variables.
     pub(super) variables: Vec<(OsString, OsString)>,
 }
 
@@ -68,7 +68,7 @@ pub(super) struct Call<'a> {
     variables: Vec<(&'static str, OsString)>,
 }
 
-/// What a program printed, and how it ended.
+/// A program's output and exit status.
 struct Answer {
     status: ExitStatus,
     output: Vec<u8>,
@@ -76,31 +76,32 @@ struct Answer {
 }
 
 impl Git {
-    /// For a command that runs there.
+    /// A command that runs in this directory.
     pub(super) const fn at<'a>(&'a self, at: &'a Path) -> Call<'a> {
         Call { git: self, at, lock: None, variables: Vec::new() }
     }
 }
 
 impl<'a> Call<'a> {
-    /// It changes something: the lock is held until git has ended, also if this process is killed.
+    /// Marks a command that changes the repository. The lock is held until git has ended, even if
+    /// this process is killed.
     pub(super) const fn under(mut self, lock: &'a FileLock) -> Self {
         self.lock = Some(lock);
         self
     }
 
-    /// With a variable in its environment.
+    /// Adds an environment variable.
     pub(super) fn with(mut self, name: &'static str, value: impl Into<OsString>) -> Self {
         self.variables.push((name, value.into()));
         self
     }
 
-    /// What it prints, without the last line end.
+    /// Runs the command and returns its output without the last newline.
     pub(super) fn run<S: AsRef<OsStr>>(self, arguments: &[S]) -> Result<String> {
         self.bytes(arguments).map(|bytes| String::from_utf8_lossy(&bytes).trim_end().to_owned())
     }
 
-    /// What it prints.
+    /// Runs the command and returns its output.
     pub(super) fn bytes<S: AsRef<OsStr>>(self, arguments: &[S]) -> Result<Vec<u8>> {
         let at = self.at.to_owned();
         let answer = self.answer(arguments)?;
@@ -110,7 +111,7 @@ impl<'a> Call<'a> {
         Err(failure(arguments, &at, &answer))
     }
 
-    /// What it prints; `None` if it says no with exit code 1.
+    /// Runs the command and returns its output; `None` if it exits with 1.
     pub(super) fn ask<S: AsRef<OsStr>>(self, arguments: &[S]) -> Result<Option<String>> {
         let at = self.at.to_owned();
         let answer = self.answer(arguments)?;
@@ -121,7 +122,7 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// Its exit code, and its words if it is not 0.
+    /// Runs the command and returns its exit code, with its error text if the code is not 0.
     pub(super) fn attempt<S: AsRef<OsStr>>(self, arguments: &[S]) -> Result<(Option<i32>, String)> {
         let at = self.at.to_owned();
         let answer = self.answer(arguments)?;
@@ -134,7 +135,8 @@ impl<'a> Call<'a> {
 
     fn answer<S: AsRef<OsStr>>(self, arguments: &[S]) -> Result<Answer> {
         let mut command = without_git(Command::new("git"));
-        // A directory that is no worktree (any more) must not be taken for the repository above it.
+        // Without this, a directory that is not a worktree (any more) would be taken for the
+        // repository above it.
         if let Some(parent) = self.at.parent() {
             command.env("GIT_CEILING_DIRECTORIES", parent);
         }
@@ -164,7 +166,7 @@ impl<'a> Call<'a> {
             },
             _ => Error::io("start git in", self.at, error),
         })?;
-        // It keeps the lock's other handle.
+        // Drop the command, which holds another handle of the lock.
         drop(command);
         let mut running = Running(child);
         running.answer(self.git.limit).map_err(|error| Error::Git {
@@ -175,7 +177,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// A program that finds its repository by where it runs.
+/// Removes git's variables for a program that finds its repository by its working directory.
 pub(super) fn without_git(mut command: Command) -> Command {
     for name in REMOVED {
         command.env_remove(name);
@@ -183,7 +185,7 @@ pub(super) fn without_git(mut command: Command) -> Command {
     command
 }
 
-/// Settings and long texts say nothing in an error.
+/// Leave settings and long texts out of errors.
 fn shown<S: AsRef<OsStr>>(arguments: &[S]) -> String {
     let words = arguments.iter().map(|word| word.as_ref().to_string_lossy());
     let short = words.map(|word| word.lines().next().unwrap_or_default().to_owned());
@@ -202,7 +204,7 @@ fn failure<S: AsRef<OsStr>>(arguments: &[S], at: &Path, answer: &Answer) -> Erro
     Error::Git { command: shown(arguments), path: at.to_owned(), detail }
 }
 
-/// The end of what a program printed, beginning with a whole line if there is more.
+/// The end of a program's output, from a line's beginning if it is cut.
 pub(super) fn last_bytes(bytes: &[u8], max: usize) -> String {
     let cut = bytes.len().saturating_sub(max);
     let text = String::from_utf8_lossy(&bytes[cut..]);
@@ -213,7 +215,7 @@ pub(super) fn last_bytes(bytes: &[u8], max: usize) -> String {
     text.trim().to_owned()
 }
 
-/// A program with all that it started, which do not outlive the question.
+/// A running program with all its children, which are killed when this is dropped.
 pub(super) struct Running(pub(super) Child);
 
 impl Running {
@@ -224,7 +226,8 @@ impl Running {
         let mut ended = None;
         loop {
             let status = self.0.try_wait().map_err(|error| error.to_string())?;
-            // What it wrote before its end is there by now; what others write later is not its answer.
+            // All that the program wrote is already in the pipe. Later output comes from other
+            // processes.
             let wait = if status.is_some() { Duration::ZERO } else { LOOK_INTERVAL };
             let is_quiet = !read_some(&mut stdout, &mut output, wait)?
                 & !read_some(&mut stderr, &mut complaint, Duration::ZERO)?;
@@ -243,7 +246,7 @@ impl Running {
         }
     }
 
-    /// Waits for its end.
+    /// Waits for the program's end.
     pub(super) fn wait_until(&mut self, deadline: Instant) -> Result<ExitStatus, String> {
         let mut pause = Duration::from_micros(200);
         loop {
@@ -261,7 +264,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Reaped: its number may be somebody else's by now.
+        // The child was reaped, so another process may have its pid by now.
         if matches!(self.0.try_wait(), Ok(Some(_))) {
             return;
         }
@@ -273,7 +276,8 @@ impl Drop for Running {
     }
 }
 
-/// Reads what is there within `wait`; says whether there was something. The end closes `pipe`.
+/// Reads available bytes within `wait`; returns whether there were any. The end of the stream
+/// closes `pipe`.
 fn read_some<P: std::io::Read + std::os::fd::AsFd>(
     pipe: &mut Option<P>,
     bytes: &mut Vec<u8>,
@@ -293,7 +297,7 @@ fn read_some<P: std::io::Read + std::os::fd::AsFd>(
             *pipe = None;
             Ok(false)
         }
-        Ok(n) if bytes.len() + n > OUTPUT_BYTES_MAX => Err("its answer is too long".to_owned()),
+        Ok(n) if bytes.len() + n > OUTPUT_BYTES_MAX => Err("its output is too long".to_owned()),
         Ok(n) => {
             bytes.extend_from_slice(&buffer[..n]);
             Ok(true)

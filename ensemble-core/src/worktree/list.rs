@@ -5,27 +5,27 @@ use std::path::{Path, PathBuf};
 use super::Worktrees;
 use crate::Result;
 
-/// What git says of one.
+/// Git's description of a worktree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// Where it is; perhaps nothing is there.
+    /// Path of the worktree; the directory may be missing.
     pub(super) path: PathBuf,
-    /// The commit it is at, if there is one.
+    /// The commit of its HEAD, if there is one.
     pub(super) head: Option<String>,
-    /// Its branch, as a whole ref, unless its HEAD is detached.
+    /// Its branch, as a full ref, unless its HEAD is detached.
     pub(super) branch: Option<String>,
-    /// git was killed while it made it.
+    /// Whether git was killed while it made the worktree.
     pub(super) is_half_made: bool,
 }
 
 impl Worktrees {
-    /// All of them, the main one first.
+    /// All worktrees, the main one first.
     pub(super) fn entries(&self) -> Result<Vec<Entry>> {
         let bytes = self.git.at(&self.common).bytes(&["worktree", "list", "--porcelain", "-z"])?;
         Ok(parse(&bytes))
     }
 
-    /// The one at a path.
+    /// The worktree at a path.
     pub(super) fn entry_at(&self, path: &Path) -> Result<Option<Entry>> {
         Ok(self.entries()?.into_iter().find(|entry| entry.path == path))
     }
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_git_prints_is_understood() {
+    fn git_worktree_list_is_parsed() {
         let text = "worktree /a b\0HEAD 12ab\0branch refs/heads/main\0\0\
                     worktree /c\0HEAD 0000\0detached\0locked initializing\0\0\
                     worktree /d\0bare\0locked for a reason\0prunable gone\0\0";

@@ -1,17 +1,18 @@
-//! From a task's branch to the integration branch.
+//! Merges from a task's branch to the integration branch.
 //!
 //! ```text
 //! take ensemble-merge.lock                                     one merge at a time
-//!   the commit is in the integration branch already?           MERGED: somebody died after moving it
-//!   a worktree of its own at the integration branch            .worktrees/.merge-<task>-<pid>
+//!   the commit is in the integration branch already?           MERGED: a merger died after moving it
+//!   a separate worktree at the integration branch              .worktrees/.merge-<task>-<pid>
 //!   merge the approved commit there                            conflict: INTEGRATION_FAILED
-//!   run the tests there                                        failed, or too long: INTEGRATION_FAILED
-//!   move the branch, if it is still where it was               else all of it again
-//!   MERGED; the task's worktree and its branch go
+//!   run the tests there                                        failed or timed out: INTEGRATION_FAILED
+//!   move the branch, if it has not moved since                 else start again
+//!   MERGED; remove the task's worktree and branch
 //! ```
 //!
-//! A merge that fails has moved nothing, so there is nothing to undo. One that is killed leaves the
-//! branch moved or not: if it has moved, the commit is in it, and whoever asks next says MERGED.
+//! A failed merge has moved nothing, so there is nothing to undo. A killed merge has either moved
+//! the branch or not. If it has, the branch contains the commit, and the next merge of the task
+//! records MERGED.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -33,45 +34,45 @@ use crate::{Error, Result};
 
 /// The lock for merges, in the repository's own directory.
 pub(super) const MERGE_LOCK: &str = "ensemble-merge.lock";
-/// How the worktrees of merges begin.
+/// Prefix of the worktrees of merges.
 pub(super) const SCRATCH: &str = ".merge-";
-/// How often a merge is done again since the integration branch has moved meanwhile.
+/// Most tries of a merge when the integration branch moves meanwhile.
 const MERGE_TRIES_MAX: u32 = 5;
-/// How much of what the tests printed is told, in bytes.
+/// Most of the tests' output that is reported, in bytes.
 const TESTS_TOLD_BYTES: usize = 1_500;
-/// Where what the tests printed is kept, beside the board.
+/// Directory of the tests' output, beside the board.
 const OUTPUTS: &str = "merges";
-/// Which commit a merge brought in.
+/// Trailer that names the merged commit.
 const TRAILER: &str = "Ensemble-Commit";
 
-/// What must pass before the integration branch moves.
+/// Tests that must pass before the integration branch moves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tests {
     /// A line for `sh -c`, run in the merged worktree.
     pub command: String,
-    /// How long it may take.
+    /// Time limit of the tests.
     pub limit: Duration,
 }
 
-/// What became of a merge.
+/// Result of a merge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Merged {
     /// The task is MERGED.
     Done {
-        /// The commit by which the integration branch got it.
+        /// The commit that brought the task into the integration branch.
         commit: String,
-        /// What became of its worktree.
+        /// Result of removing the task's worktree.
         retired: Retired,
     },
     /// The task is INTEGRATION_FAILED, and the integration branch has not moved.
     Failed {
-        /// Why.
+        /// Reason of the failure.
         reason: String,
     },
 }
 
-/// A merge in its own worktree.
+/// Result of a merge in its own worktree.
 enum Tried {
     Conflict(String),
     Merged(String),
@@ -81,9 +82,9 @@ impl Worktrees {
     /// Merges an approved task into the integration branch. Takes as long as the tests do.
     ///
     /// # Errors
-    /// [`Error::NotAllowed`] if the task is not APPROVED, or the integration branch is checked out
-    /// somewhere; [`Error::Locked`] if another merge runs; [`Error::Git`]. The task stays APPROVED
-    /// then. A conflict and failing tests are no errors: see [`Merged::Failed`].
+    /// [`Error::NotAllowed`] if the task is not APPROVED, or the integration branch is checked out;
+    /// [`Error::Locked`] if another merge runs; [`Error::Git`]. The task stays APPROVED then. A
+    /// conflict and failing tests are not errors: see [`Merged::Failed`].
     pub fn merge(&self, id: &Name) -> Result<Merged> {
         self.merge_within(self.options.patience, id)
     }
@@ -121,7 +122,7 @@ impl Worktrees {
         }
     }
 
-    /// The commit by which the integration branch has it now, or why it does not.
+    /// The commit that brought the task into the integration branch, or why there is none.
     fn integrate(&self, task: &Task, commit: &str) -> Result<Result<String, String>> {
         for _ in 0..MERGE_TRIES_MAX {
             let lock = self.lock()?;
@@ -130,7 +131,7 @@ impl Worktrees {
                 return self.brought_by(commit, &old).map(Ok);
             }
             self.must_be_free(task)?;
-            // Whatever is locked here is free before the scratch worktree goes, which locks again.
+            // Release the lock before the scratch worktree is dropped, which takes it again.
             drop(lock);
             let scratch = Scratch::new(self, task, &old)?;
             let new = match scratch.merge(task, commit)? {
@@ -148,24 +149,25 @@ impl Worktrees {
             let moved = self.git.at(&self.common).under(&lock).run(&arguments);
             match moved {
                 Ok(_) => return Ok(Ok(new)),
-                // Somebody else was faster: what was tested is not what would be there.
+                // Another process moved the branch first: the tested tree is not what the merge
+                // would give.
                 Err(_) if self.integration_head(&lock)? != old => {}
                 Err(error) => return Err(error),
             }
         }
         let what = format!("merge task `{}`", task.id);
-        let why = "the integration branch moves all the time: try again".to_owned();
+        let why = "the integration branch keeps moving: try again".to_owned();
         Err(Error::NotAllowed { what, why })
     }
 
-    /// Tells the board of a merge that is in the integration branch, and takes the worktree away.
+    /// Records a merge that is in the integration branch, and removes the worktree.
     pub(super) fn finish_merge(&self, id: &Name, merge: &str) -> Result<Merged> {
         let mut locked = self.board.lock()?;
         let task = locked.state().task(id).cloned().ok_or_else(|| self.not_there(id))?;
         let path = self.path_of(&task);
         locked.merged(id, merge)?;
         locked.commit()?;
-        // It is merged, whatever becomes of the worktree; what stays is found by `recover`.
+        // The task is merged even if its worktree cannot be removed; `recover` finds the rest.
         let gone = self.lock().and_then(|lock| self.retire(&lock, id, epoch(&task), &path));
         let retired = gone.unwrap_or_else(|error| Retired {
             kept: Some((path, error.to_string())),
@@ -179,8 +181,8 @@ impl Worktrees {
         Ok(Merged::Done { commit: merge.to_owned(), retired })
     }
 
-    /// A branch that is checked out does not move: the checkout would look as if it undid the merge,
-    /// and the next commit there would.
+    /// A checked-out branch must not move. The checkout would look as if it undid the merge, and
+    /// the next commit there would undo it.
     fn must_be_free(&self, task: &Task) -> Result<()> {
         let branch = self.integration_branch()?;
         let reference = format!("refs/heads/{branch}");
@@ -197,7 +199,7 @@ impl Worktrees {
         })
     }
 
-    /// The commit by which a branch got another one.
+    /// The commit that brought another commit into a branch.
     pub(super) fn brought_by(&self, commit: &str, head: &str) -> Result<String> {
         let trailer = format!("--grep=^{TRAILER}: {commit}$");
         let call = self.git.at(&self.common);
@@ -212,7 +214,7 @@ impl Worktrees {
         Ok(path.lines().next().unwrap_or(commit).to_owned())
     }
 
-    /// Removes what dead mergers left. Whoever has the lock for merges is the only one alive.
+    /// Removes worktrees of dead mergers. The holder of the merge lock is the only live merger.
     pub(super) fn sweep_scratches(&self, _merging: &FileLock) -> Result<Vec<PathBuf>> {
         let is_scratch = |path: &Path| {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -233,7 +235,8 @@ impl Worktrees {
         for entry in std::fs::read_dir(self.directory()).into_iter().flatten().flatten() {
             let path = entry.path();
             if is_scratch(&path) {
-                // Tests that outlived their merger may still write there; the next sweep has the rest.
+                // Tests that outlived their merger may still write there; the next sweep removes
+                // the rest.
                 let _ = std::fs::remove_dir_all(&path);
                 found.push(path);
             }
@@ -263,13 +266,13 @@ impl Worktrees {
         let said = std::fs::read(&path).map_err(|error| Error::io("read", &path, error))?;
         let said = last_bytes(&said, TESTS_TOLD_BYTES);
         Ok(Some(format!(
-            "the tests (`{command}`) {why}; all of it is in {}\n{said}",
+            "the tests (`{command}`) {why}; the full output is in {}\n{said}",
             path.display()
         )))
     }
 }
 
-/// The worktree of a merge, which goes when this does.
+/// The worktree of a merge, which is removed when this is dropped.
 struct Scratch<'a> {
     worktrees: &'a Worktrees,
     path: PathBuf,
@@ -313,7 +316,7 @@ impl<'a> Scratch<'a> {
         let (code, words) = call.attempt(&arguments)?;
         match code {
             Some(0) => git.at(&self.path).run(&["rev-parse", "HEAD"]).map(Tried::Merged),
-            // A conflict, or a hook of the user's says no.
+            // A conflict, or the user's hook rejected the merge.
             Some(1) => {
                 let unmerged = ["diff", "--name-only", "--diff-filter=U", "-z"];
                 let files =
@@ -335,7 +338,7 @@ impl<'a> Scratch<'a> {
 
 impl Drop for Scratch<'_> {
     fn drop(&mut self) {
-        // What stays is found by the next merge.
+        // The next merge finds what remains.
         if let Ok(lock) = self.worktrees.lock() {
             let _ = self.worktrees.remove_entry(&lock, &self.path);
         }

@@ -1,31 +1,30 @@
-//! Where tasks are worked on: a git worktree each, from the claim to the merge (seed 001 and its
-//! siblings).
+//! The git worktrees of tasks, one each, from the claim to the merge (seed 001 and its siblings).
 //!
 //! ```text
 //! claim_task   UNCLAIMED, or REJECTED and another coder   a fresh worktree at the integration branch
-//!              REJECTED and the same coder                the one that is there
-//!              INTEGRATION_FAILED                         the one that is there
+//!              REJECTED and the same coder                the existing worktree
+//!              INTEGRATION_FAILED                         the existing worktree
 //! submit       its holder, HEAD of its branch, clean      READY_FOR_REVIEW
 //! verdict      its reviewer, that commit, clean           APPROVED or REJECTED
-//! merge        in a worktree of its own, tests, then      MERGED; the worktree and its branch go
-//!              the branch moves by compare-and-swap       or INTEGRATION_FAILED, and nothing has moved
+//! merge        in a separate worktree, tests, then        MERGED; worktree and branch are removed
+//!              the branch moves by compare-and-swap       or INTEGRATION_FAILED; no branch moves
 //! ```
 //!
-//! *Nothing is lost.* A worktree and its branch are removed if all that is in them can be reached from
-//! the integration branch. Whatever else is there, committed or not, is first put under
-//! `refs/ensemble/salvage/<task>/<epoch>`; what cannot be put there (a repository inside the worktree)
-//! keeps its directory, under another name. Files that git is told to ignore are named and go.
+//! *Nothing is lost.* A worktree and its branch are removed if the integration branch contains all
+//! their commits. Other content, committed or not, is first saved under
+//! `refs/ensemble/salvage/<task>/<epoch>`. If something cannot be saved (a repository inside the
+//! worktree), the directory is kept under another name. Files that git ignores are listed and
+//! removed.
 //!
-//! *Two locks.* `ensemble.lock` in the repository's own directory is held by whatever changes refs or
-//! worktrees. It is git's standard input, too: if its holder is killed, it is free when that git has
-//! ended, so nobody meets a worktree that is still being made. `ensemble-merge.lock` is held for a
-//! whole merge. The board is locked inside of both, briefly, and no program runs meanwhile.
+//! *Two locks.* A process that changes refs or worktrees holds `ensemble.lock` in the repository's
+//! own directory. The lock is also git's standard input. If its holder is killed, it stays locked
+//! until git has ended, so no process sees a half-made worktree. `ensemble-merge.lock` is held for
+//! a whole merge. The board is locked inside both, briefly, and no program runs meanwhile.
 //!
-//! *A crash* at any point leaves what [`Worktrees::recover`] finds: it goes on with what was begun, or
-//! takes it back.
+//! *A crash* at any point leaves a state that [`Worktrees::recover`] completes or undoes.
 //!
-//! The user's own checkout, its index and its HEAD are never touched. A merge into a branch that is
-//! checked out anywhere is refused, as git refuses to push to one.
+//! The user's own checkout, its index and its HEAD are never touched. A merge into a checked-out
+//! branch is rejected, as git rejects a push to one.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -61,43 +60,43 @@ pub use verify::{Duty, Unfit, Verified};
 
 use git::Git;
 
-/// The branch for approved work, if neither the board nor a configuration names one. It is made where
-/// HEAD is when the first worktree is needed.
+/// The branch for approved work, if neither the board nor a configuration names one. It is created
+/// at HEAD when the first worktree is needed.
 pub const INTEGRATION_DEFAULT: &str = "integration";
-/// How long a git command may take.
+/// Time limit of a git command.
 pub const GIT_LIMIT: Duration = Duration::from_secs(300);
-/// How long to wait for others that change refs or worktrees.
+/// How long to wait for other processes that change refs or worktrees.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 /// The lock for changing refs and worktrees, in the repository's own directory.
 const LOCK: &str = "ensemble.lock";
 
-/// How worktrees are kept.
+/// Options for worktrees.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// Who does it, as the event log has it.
+    /// The actor's name in the event log.
     pub actor: String,
-    /// The branch for approved work; else the board's `config.integration_branch`, else
+    /// The branch for approved work. Otherwise the board's `config.integration_branch`, else
     /// [`INTEGRATION_DEFAULT`].
     pub integration: Option<String>,
-    /// What must pass before the integration branch moves.
+    /// Tests that must pass before the integration branch moves.
     pub tests: Option<Tests>,
-    /// How long a git command may take.
+    /// Time limit of a git command.
     pub git_limit: Duration,
-    /// How long to wait for others that change refs or worktrees.
+    /// How long to wait for other processes that change refs or worktrees.
     pub patience: Duration,
-    /// The longest wait before a claim is tried again; the shortest is half of it.
+    /// Longest wait before a claim is tried again; the shortest is half of it.
     pub backoff: Duration,
-    /// What git's writes survive.
+    /// Durability of git's writes.
     pub durability: Durability,
-    /// More of git's environment, such as an identity for merges (`GIT_COMMITTER_NAME` …).
+    /// Additional variables for git, such as an identity for merges (`GIT_COMMITTER_NAME` …).
     pub variables: Vec<(OsString, OsString)>,
-    /// Where salvages and failed claims are recorded.
+    /// Recorder of salvages and failed claims.
     pub recorder: Arc<dyn Recorder>,
 }
 
 impl Options {
-    /// The usual ones, without tests, recording nothing.
+    /// Default options: no tests, no recorder.
     #[must_use]
     pub fn new(actor: impl Into<String>) -> Self {
         Self {
@@ -113,35 +112,35 @@ impl Options {
         }
     }
 
-    /// With a place where salvages and failed claims are recorded.
+    /// Sets the recorder of salvages and failed claims.
     #[must_use]
     pub fn with_recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
         self.recorder = recorder;
         self
     }
 
-    /// With another durability.
+    /// Sets the durability.
     #[must_use]
     pub const fn with_durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// With a variable in git's environment.
+    /// Adds a variable to git's environment.
     #[must_use]
     pub fn with_variable(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
         self.variables.push((name.into(), value.into()));
         self
     }
 
-    /// With another branch for approved work.
+    /// Sets the branch for approved work.
     #[must_use]
     pub fn with_integration(mut self, branch: impl Into<String>) -> Self {
         self.integration = Some(branch.into());
         self
     }
 
-    /// With tests that must pass before the integration branch moves.
+    /// Sets the tests that must pass before the integration branch moves.
     #[must_use]
     pub fn with_tests(mut self, tests: Tests) -> Self {
         self.tests = Some(tests);
@@ -155,7 +154,7 @@ impl std::fmt::Debug for Options {
     }
 }
 
-/// The worktrees of a board's tasks. Cheap to make; nothing is held open.
+/// The worktrees of a board's tasks. Cheap to create; it holds nothing open.
 ///
 /// ```no_run
 /// use ensemble_core::board::{Board, BoardOptions, NewAgent};
@@ -181,7 +180,7 @@ impl std::fmt::Debug for Options {
 #[derive(Clone, Debug)]
 pub struct Worktrees {
     board: Board,
-    /// Absolute, without links.
+    /// Absolute path without links.
     project: PathBuf,
     /// The repository's own directory, which all its worktrees share.
     common: PathBuf,
@@ -190,10 +189,10 @@ pub struct Worktrees {
 }
 
 impl Worktrees {
-    /// For the repository in which the board's project is.
+    /// Opens the worktrees of the repository that contains the board's project.
     ///
     /// # Errors
-    /// [`Error::Git`] if there is none; [`Error::MissingProgram`].
+    /// [`Error::Git`] if there is no repository; [`Error::MissingProgram`].
     pub fn open(board: &Board, options: Options) -> Result<Self> {
         let project = std::fs::canonicalize(board.project())
             .map_err(|error| Error::io("find project", board.project(), error))?;
@@ -206,18 +205,18 @@ impl Worktrees {
         Ok(Self { board: board.clone(), project, common, git, options })
     }
 
-    /// The board whose tasks these are for.
+    /// The board whose tasks the worktrees belong to.
     #[must_use]
     pub const fn board(&self) -> &Board {
         &self.board
     }
 
-    /// Whether a merge takes as long as somebody's tests do.
+    /// Whether a merge runs tests, which may take long.
     pub(crate) const fn has_tests(&self) -> bool {
         self.options.tests.is_some()
     }
 
-    /// Where a task's worktree is, or would be.
+    /// Path of a task's worktree, whether it exists or not.
     #[must_use]
     pub fn path_of(&self, task: &Task) -> PathBuf {
         match &task.worktree {
@@ -232,10 +231,10 @@ impl Worktrees {
         format!("task/{task}")
     }
 
-    /// The commit that a task's worktree is at; `None` if it has none.
+    /// The commit of a task's worktree; `None` if it has no worktree.
     ///
     /// # Errors
-    /// [`Error::NotOnBoard`]; the board cannot be read; [`Error::Git`].
+    /// [`BoardError::Unknown`]; the board cannot be read; [`Error::Git`].
     pub fn head(&self, task: &Name) -> Result<Option<String>> {
         let state = self.board.read()?;
         let task = state.task(task).ok_or_else(|| self.not_there(task))?;
@@ -255,12 +254,13 @@ impl Worktrees {
         Ok(configured.unwrap_or_else(|| INTEGRATION_DEFAULT.to_owned()))
     }
 
-    /// Where worktrees are.
+    /// Directory of the worktrees.
     fn directory(&self) -> PathBuf {
         self.project.join(self.board.worktrees())
     }
 
-    /// The directory of worktrees, made if needed, which git does not see from outside.
+    /// Directory of the worktrees, created if needed. A `.gitignore` hides it from the project's
+    /// git.
     fn ensure_directory(&self) -> Result<PathBuf> {
         let path = self.directory();
         std::fs::create_dir_all(&path)
@@ -275,24 +275,24 @@ impl Worktrees {
         Ok(path)
     }
 
-    /// Waits for others that change refs or worktrees.
+    /// Waits for other processes that change refs or worktrees.
     fn lock(&self) -> Result<FileLock> {
         FileLock::acquire(&self.common.join(LOCK), self.options.patience)
     }
 
-    /// The commit that a ref or a word names, if there is one.
+    /// The commit that a revision names, if there is one.
     fn commit_at(&self, name: &str) -> Result<Option<String>> {
         let wanted = format!("{name}^{{commit}}");
         self.git.at(&self.common).ask(&["rev-parse", "--verify", "--quiet", &wanted])
     }
 
-    /// Whether everything of one commit is in another.
+    /// Whether one commit is an ancestor of another.
     fn is_ancestor(&self, old: &str, new: &str) -> Result<bool> {
         let call = self.git.at(&self.common);
         Ok(call.ask(&["merge-base", "--is-ancestor", old, new])?.is_some())
     }
 
-    /// The head of the integration branch, which is made where HEAD is if there is none.
+    /// The head of the integration branch. A missing branch is created at HEAD.
     fn integration_head(&self, lock: &FileLock) -> Result<String> {
         let branch = self.integration_branch()?;
         let reference = format!("refs/heads/{branch}");
@@ -315,7 +315,7 @@ impl Worktrees {
         self.options.recorder.record(kind, &self.options.actor, data);
     }
 
-    /// Tells of what became of a worktree.
+    /// Records the result of removing a worktree.
     fn tell_retired(&self, task: &Name, epoch: u64, path: &Path, retired: &Retired) {
         if let Some(Salvage { reference, commit, .. }) = &retired.salvage {
             let data = json!({

@@ -1,4 +1,4 @@
-//! The worktree that a claim needs: a fresh one, or the one that is there.
+//! Prepares the worktree for a claim: a fresh one, or the existing one.
 
 use std::path::Path;
 
@@ -10,17 +10,17 @@ use crate::message::Name;
 use crate::proto::task::Holder;
 use crate::{Error, Result};
 
-/// A worktree that is ready to be worked in.
+/// A worktree that is ready for work.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    /// Where it began, if it is fresh.
+    /// Commit at which a fresh worktree began.
     pub(super) base: Option<String>,
-    /// What of an earlier one was put aside.
+    /// Work that was saved from an earlier worktree.
     pub(super) salvage: Option<Salvage>,
 }
 
 impl Worktrees {
-    /// Makes it, or finds it.
+    /// Makes or finds the worktree.
     pub(super) fn prepare(
         &self,
         lock: &FileLock,
@@ -39,14 +39,15 @@ impl Worktrees {
         let base = self.integration_head(lock)?;
         let retired = self.retire(lock, &task.id, epoch(task), &path)?;
         if let Err(error) = self.add(lock, &path, &plan.branch, Some(&base)) {
-            // Whatever of it there is was never used by anybody.
+            // Remove the partial worktree, which no agent has used.
             let _ = self.retire(lock, &task.id, epoch(task), &path);
             return Err(error);
         }
         Ok(Prepared { base: Some(base), salvage: retired.salvage })
     }
 
-    /// The worktree that is there, made again if its directory is gone. `None` if nothing is left of it.
+    /// Returns the existing worktree, rebuilt if its directory is missing. `None` if nothing is
+    /// left of it.
     fn keep(
         &self,
         lock: &FileLock,
@@ -67,8 +68,8 @@ impl Worktrees {
         }
     }
 
-    /// What somebody else left uncommitted in a worktree that is gone on with is put aside, and stays
-    /// there, too.
+    /// Saves the uncommitted work of an earlier holder in a worktree that a claim continues. The
+    /// work also stays in the worktree.
     fn copy_dirt(&self, lock: &FileLock, task: &Task, entry: &Entry) -> Result<Option<Salvage>> {
         let snapshot = self.snapshot(lock, &task.id, epoch(task), entry)?;
         if snapshot.is_clean {
@@ -77,7 +78,7 @@ impl Worktrees {
         self.keep_commit(lock, &task.id, epoch(task), &snapshot.commit).map(Some)
     }
 
-    /// Makes a worktree again at what was committed in it. Says whether anything was.
+    /// Rebuilds a worktree from its committed state. Returns whether there was any.
     pub(super) fn rebuild(&self, lock: &FileLock, task: &Task, path: &Path) -> Result<bool> {
         self.ensure_directory()?;
         let branch = Self::branch_of(&task.id);
@@ -96,7 +97,7 @@ impl Worktrees {
         Ok(true)
     }
 
-    /// `git worktree add`, of a branch that is there, or is made at `base`.
+    /// Runs `git worktree add`, with an existing branch or a new one at `base`.
     fn add(&self, lock: &FileLock, path: &Path, branch: &str, base: Option<&str>) -> Result<()> {
         let path = path.as_os_str().to_owned();
         let mut arguments: Vec<std::ffi::OsString> =
@@ -109,16 +110,16 @@ impl Worktrees {
     }
 }
 
-/// The claim under which a task was last worked on.
+/// Epoch of the task's last claim.
 pub(super) fn epoch(task: &Task) -> u64 {
     task.lease_epoch.unwrap_or_default()
 }
 
-/// Whether a task's name can be the end of a branch's.
+/// Checks that a task's name can be part of a branch name.
 pub(super) fn check_name(task: &Name) -> Result<()> {
     let text = task.as_str();
     if text.contains("..") || text.ends_with('.') || text.to_ascii_lowercase().ends_with(".lock") {
-        let why = "git allows no branch of this name: supersede it by a task with another one";
+        let why = "git allows no branch of this name: supersede the task by one with another name";
         let what = format!("make branch `task/{task}`");
         return Err(Error::NotAllowed { what, why: why.to_owned() });
     }

@@ -1,13 +1,13 @@
-//! What crashes left, and how it is finished or taken back.
+//! Finds what crashes left, and completes or undoes it.
 //!
-//! | found | done |
+//! | finding | repair |
 //! |---|---|
 //! | an approved task whose commit is in the integration branch | MERGED |
-//! | a worktree of a merge that nobody runs | removed |
-//! | the worktree or branch of a task that nobody works on | removed, its work put aside |
-//! | a task that needs its worktree and has none | made again at what was committed |
-//! | a claimed task of which nothing is left at all | its claim is over |
-//! | a directory that git does not know; a worktree that could not be removed | told, for a person |
+//! | a worktree of a merge that no process runs | removed |
+//! | the worktree or branch of a task that no agent works on | removed, its work saved |
+//! | a task that needs its worktree and has none | rebuilt from its commits |
+//! | a claimed task without any remaining work | its claim is released |
+//! | a directory that git does not know; a worktree that could not be removed | reported to a person |
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -25,25 +25,26 @@ use crate::durable::FileLock;
 use crate::message::Name;
 use crate::{Error, Result};
 
-/// Something that is not as it should be.
+/// One finding of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Finding {
-    /// Of which task, if it is known.
+    /// The task, if it is known.
     pub task: Option<Name>,
-    /// Where: a path or a ref.
+    /// A path or a ref.
     pub path: String,
-    /// What is the case.
+    /// Description of the problem.
     pub problem: String,
-    /// It was put right.
+    /// Whether the problem was repaired.
     pub repaired: bool,
-    /// It harms nothing, but a person should know.
+    /// Whether the finding is harmless and for information only.
     pub is_note: bool,
 }
 
 impl Worktrees {
-    /// Looks for what crashes left, and repairs it if told to. For each supervisor at its start and now
-    /// and then, and for `fsck`. Changes nothing of a worktree in which somebody works.
+    /// Finds what crashes left, and repairs it if `repair` is set. Supervisors call it at their
+    /// start and periodically, and `fsck` calls it. It never changes a worktree in which an agent
+    /// works.
     ///
     /// # Errors
     /// As for [`Board::read`](crate::board::Board::read); [`Error::Locked`], [`Error::Git`].
@@ -51,14 +52,14 @@ impl Worktrees {
         let mut found = Vec::new();
         match FileLock::acquire(&self.common.join(MERGE_LOCK), std::time::Duration::ZERO) {
             Ok(merging) => self.recover_merges(&merging, repair, &mut found)?,
-            // A merge runs: what it has made is its own.
+            // A merge is running: its scratch worktree is in use.
             Err(Error::Locked { .. }) => {}
             Err(other) => return Err(other),
         }
         let lock = self.lock()?;
-        // Claims are made under this lock, so none is on its way now.
+        // Claims are made under this lock, so no claim is in progress now.
         let state = self.board.read()?;
-        // Asked once for all tasks: most are as they should be.
+        // Query git once for all tasks: most of them are in order.
         let (entries, branches) = (self.entries()?, self.task_branches()?);
         for task in &state.tasks {
             let path = self.path_of(task);
@@ -143,7 +144,7 @@ impl Worktrees {
                     return Ok(());
                 }
                 let repaired = repair && self.take_away(lock, task, &path)?;
-                (format!("nobody works on this task: it is {}", task.status.as_str()), repaired)
+                (format!("no agent works on this task: it is {}", task.status.as_str()), repaired)
             }
         };
         let (task, path) = (Some(task.id.clone()), path.display().to_string());
@@ -159,7 +160,7 @@ impl Worktrees {
         Ok(all.lines().map(str::to_owned).collect())
     }
 
-    /// A worktree that should be there.
+    /// Rebuilds a missing worktree.
     fn put_back(&self, lock: &FileLock, task: &Task, path: &Path) -> Result<bool> {
         if path.symlink_metadata().is_ok() && self.entry_at(path)?.is_none() {
             // Something else is in its place.
@@ -169,7 +170,7 @@ impl Worktrees {
             return Ok(true);
         }
         if task.status != Status::Claimed {
-            // The next claim begins a fresh one; whoever reviews or merges is told.
+            // The next claim makes a fresh worktree; a review or merge reports the missing one.
             return Ok(false);
         }
         let mut locked = self.board.lock()?;
@@ -178,11 +179,11 @@ impl Worktrees {
         Ok(true)
     }
 
-    /// A worktree that should not be there.
+    /// Removes a worktree that should not exist.
     fn take_away(&self, lock: &FileLock, task: &Task, path: &Path) -> Result<bool> {
         let retired = match self.retire(lock, &task.id, epoch(task), path) {
             Ok(retired) => retired,
-            // Its branch is checked out by somebody.
+            // The branch is checked out elsewhere.
             Err(Error::NotAllowed { .. }) => return Ok(false),
             Err(other) => return Err(other),
         };
@@ -197,7 +198,7 @@ impl Worktrees {
         Ok(true)
     }
 
-    /// What else is in the directory of worktrees.
+    /// Finds other entries in the directory of worktrees.
     fn look_around(&self, state: &State, found: &mut Vec<Finding>) -> Result<()> {
         let entries = self.entries()?;
         let expected: Vec<PathBuf> = state.tasks.iter().map(|task| self.path_of(task)).collect();
@@ -205,13 +206,13 @@ impl Worktrees {
             let name = file_name(&path);
             let is_known = entries.iter().any(|entry| entry.path == path);
             let problem = if name.starts_with(".kept-") {
-                "it could not be removed without a loss: look, then `git worktree remove --force` it"
+                "it could not be removed without loss: inspect it, then run `git worktree remove --force`"
             } else if name.starts_with('.') || is_known {
                 continue;
             } else if expected.contains(&path) {
                 "it is in the place of a worktree, but git does not know it"
             } else {
-                "it is no worktree, and nobody knows whose it is"
+                "it is not a worktree, and its owner is unknown"
             };
             let (path, problem) = (path.display().to_string(), problem.to_owned());
             found.push(Finding { task: None, path, problem, repaired: false, is_note: true });
@@ -219,7 +220,7 @@ impl Worktrees {
         Ok(())
     }
 
-    /// The directories among the worktrees.
+    /// The directories in the directory of worktrees.
     fn inside(&self) -> impl Iterator<Item = PathBuf> {
         let entries = std::fs::read_dir(self.directory()).into_iter().flatten().flatten();
         entries.map(|entry| entry.path()).filter(|path| path.is_dir())

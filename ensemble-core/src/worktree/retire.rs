@@ -1,13 +1,14 @@
-//! A worktree goes, and nothing with it.
+//! Removes a worktree without losing work.
 //!
 //! ```text
-//! look       what is in it, as a commit                        (`salvage`)
-//! put aside  what the integration branch does not have         refs/ensemble/salvage/<task>/<epoch>
-//! remove     clean: git itself looks once more                 else only if it is still the same
-//! delete     its branch, if it is still where it was
+//! look       make a commit of its content                      (`salvage`)
+//! save       commits that the integration branch lacks         refs/ensemble/salvage/<task>/<epoch>
+//! remove     clean: git itself checks once more                else only if it is unchanged
+//! delete     its branch, if it has not moved
 //! ```
 //!
-//! A crash in between leaves a worktree of which more is salvaged than needed: doing it again finishes.
+//! A crash in between leaves a worktree of which more is saved than needed. Running it again
+//! completes the removal.
 
 use std::path::{Path, PathBuf};
 
@@ -18,25 +19,25 @@ use crate::durable::FileLock;
 use crate::message::Name;
 use crate::{Error, Result};
 
-/// How often somebody may write into a worktree while it is being put aside.
+/// How often another process may write into a worktree while its content is saved.
 const LOOKS_MAX: usize = 3;
 
-/// What became of a worktree.
+/// Result of removing a worktree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Retired {
-    /// What of it was put aside, if the integration branch does not have it all.
+    /// Saved work, if the integration branch lacks some of it.
     pub salvage: Option<Salvage>,
-    /// It could not be removed without a loss: where it is now, and why.
+    /// New path and reason, if the worktree could not be removed without loss.
     pub kept: Option<(PathBuf, String)>,
-    /// Files that git was told to ignore and that went with it, the first few.
+    /// Ignored files that were removed with it; only the first few.
     pub ignored: Vec<String>,
-    /// There was something.
+    /// Whether there was anything to remove.
     pub was_there: bool,
 }
 
 impl Worktrees {
-    /// Takes away the worktree and the branch of a task.
+    /// Removes the worktree and the branch of a task.
     pub(super) fn retire(
         &self,
         lock: &FileLock,
@@ -60,7 +61,8 @@ impl Worktrees {
                 retired.was_there = true;
                 self.put_aside(lock, task, epoch, &entry, tip.as_deref(), &mut retired)?;
             }
-            // Nobody was ever told of one that is half made, and one without a directory is a name.
+            // A half-made worktree was never reported to an agent, and one without a directory is
+            // only a name.
             Some(_) => {
                 retired.was_there = true;
                 self.remove_entry(lock, path)?;
@@ -80,12 +82,12 @@ impl Worktrees {
         Ok(retired)
     }
 
-    /// Deletes a ref that is still there.
+    /// Deletes a ref if it still exists.
     pub(super) fn delete_ref(&self, lock: &FileLock, reference: &str, at: &str) -> Result<()> {
         self.git.at(&self.common).under(lock).run(&["update-ref", "-d", reference, at]).map(drop)
     }
 
-    /// Makes git forget a worktree, whatever is in it.
+    /// Removes a worktree from git's list, with all its content.
     pub(super) fn remove_entry(&self, lock: &FileLock, path: &Path) -> Result<()> {
         let path = path.as_os_str();
         let words = ["worktree", "remove", "--force", "--force"].map(std::ffi::OsStr::new);
@@ -102,7 +104,7 @@ impl Worktrees {
         tip: Option<&str>,
         retired: &mut Retired,
     ) -> Result<()> {
-        let mut trouble = "somebody goes on writing into it".to_owned();
+        let mut trouble = "a process keeps writing into it".to_owned();
         let mut looked: Option<Snapshot> = None;
         for _ in 0..LOOKS_MAX {
             let snapshot = match self.snapshot(lock, task, epoch, entry) {
@@ -142,15 +144,15 @@ impl Worktrees {
         Ok(())
     }
 
-    /// git refuses if something is changed or untracked.
+    /// Removes a worktree. Git refuses if a file is changed or untracked.
     fn remove_clean(&self, lock: &FileLock, path: &Path) -> Result<()> {
         let words = ["worktree", "remove"].map(std::ffi::OsStr::new);
         let arguments: Vec<_> = words.into_iter().chain([path.as_os_str()]).collect();
         self.git.at(&self.common).under(lock).run(&arguments).map(drop)
     }
 
-    /// Puts under a ref what the integration branch does not have of what was found in the worktree and
-    /// of the task's branch.
+    /// Saves under a ref the commits of the worktree and of the task's branch that the integration
+    /// branch lacks.
     fn salvage_tips(
         &self,
         lock: &FileLock,
@@ -186,7 +188,7 @@ impl Worktrees {
         Ok(())
     }
 
-    /// A worktree that cannot go makes way. It is not on its branch any more.
+    /// Moves a worktree that cannot be removed out of the way, detached from its branch.
     fn move_entry(
         &self,
         lock: &FileLock,
@@ -206,7 +208,7 @@ impl Worktrees {
         Ok(place)
     }
 
-    /// A directory of which git knows nothing makes way.
+    /// Moves a directory that git does not know out of the way.
     fn move_away(&self, task: &Name, epoch: u64, path: &Path) -> Result<PathBuf> {
         let place = self.free_place(task, epoch);
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {

@@ -1,4 +1,4 @@
-//! What is in a worktree, as a commit: also what nobody has committed.
+//! The content of a worktree as a commit, including uncommitted work.
 
 use std::path::{Path, PathBuf};
 
@@ -8,13 +8,13 @@ use crate::durable::FileLock;
 use crate::message::Name;
 use crate::{Error, Result};
 
-/// Below which refs salvaged work is kept: `refs/ensemble/salvage/<task>/<epoch>`.
+/// Prefix of the refs of saved work: `refs/ensemble/salvage/<task>/<epoch>`.
 pub const SALVAGE: &str = "refs/ensemble/salvage";
-/// How many ignored files are named.
+/// Most ignored files that are listed.
 const IGNORED_TOLD_MAX: usize = 20;
-/// Where the index for a salvage lies, in the repository's own directory.
+/// File name of the index for saving work, in the repository's own directory.
 const INDEX: &str = "ensemble-salvage.index";
-/// In whose name salvaged work is committed.
+/// Identity under which saved work is committed.
 pub(super) const IDENTITY: [(&str, &str); 4] = [
     ("GIT_AUTHOR_NAME", "Ensemble"),
     ("GIT_AUTHOR_EMAIL", "ensemble@localhost"),
@@ -22,29 +22,29 @@ pub(super) const IDENTITY: [(&str, &str); 4] = [
     ("GIT_COMMITTER_EMAIL", "ensemble@localhost"),
 ];
 
-/// Work that was put aside.
+/// Work that was saved under a ref.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Salvage {
-    /// Under which ref.
+    /// The ref.
     pub reference: String,
-    /// Its commit. What was not committed is the last one; its parents are HEAD, the index if that was
-    /// something else again, and the task's branch if HEAD was elsewhere.
+    /// The commit. The last one holds uncommitted work. Its parents are HEAD, the index if it
+    /// differed, and the task's branch if HEAD was elsewhere.
     pub commit: String,
 }
 
-/// What is in a worktree.
+/// The content of a worktree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Snapshot {
-    /// All that is not ignored: HEAD, or a commit on top of it.
+    /// Everything that is not ignored: HEAD, or a commit on top of it.
     pub(super) commit: String,
-    /// HEAD says it all.
+    /// Whether HEAD contains everything.
     pub(super) is_clean: bool,
-    /// Ignored files and directories, the first few.
+    /// Ignored files and directories; only the first few.
     pub(super) ignored: Vec<String>,
 }
 
-/// What `git status` says.
+/// Result of `git status`.
 pub(super) struct Dirt {
     /// Changed and untracked paths.
     pub(super) changed: Vec<String>,
@@ -52,7 +52,7 @@ pub(super) struct Dirt {
 }
 
 impl Worktrees {
-    /// What in a worktree is not committed.
+    /// Uncommitted files of a worktree.
     pub(super) fn dirt(&self, path: &Path) -> Result<Dirt> {
         let call = self.git.at(path);
         let bytes = call.bytes(&[
@@ -71,8 +71,8 @@ impl Worktrees {
         Ok(Dirt { changed, ignored })
     }
 
-    /// All that is in a worktree, as a commit. The same content is the same commit, so that doing it
-    /// again after a crash makes nothing new.
+    /// Makes a commit of a worktree's whole content. Equal content gives the same commit, so a
+    /// repetition after a crash makes nothing new.
     pub(super) fn snapshot(
         &self,
         lock: &FileLock,
@@ -94,7 +94,7 @@ impl Worktrees {
         }
         let tree = self.tree_of_all(lock, path)?;
         let mut parents = vec![head.clone()];
-        // Fails in the middle of a merge: the conflict is in the files, then.
+        // This fails in the middle of a merge: the conflict is in the files then.
         if let Ok(staged) = self.git.at(path).under(lock).run(&["write-tree"]) {
             let head_tree = self.git.at(path).run(&["rev-parse", "HEAD^{tree}"])?;
             if staged != head_tree && staged != tree {
@@ -107,7 +107,7 @@ impl Worktrees {
         Ok(Snapshot { commit, is_clean: false, ignored })
     }
 
-    /// Everything that is not ignored, as a tree, by an index of its own.
+    /// Writes everything that is not ignored as a tree, using a separate index.
     fn tree_of_all(&self, lock: &FileLock, path: &Path) -> Result<String> {
         let index = self.common.join(INDEX);
         remove_if_there(&index)?;
@@ -130,7 +130,8 @@ impl Worktrees {
         Ok(tree)
     }
 
-    /// A commit by Ensemble. Its stamp is that of its first parent, so that it is made once.
+    /// Makes a commit in Ensemble's name. Its time is that of its first parent, so that a
+    /// repetition gives the same commit.
     pub(super) fn commit_tree(
         &self,
         lock: &FileLock,
@@ -151,7 +152,7 @@ impl Worktrees {
         call.run(&arguments)
     }
 
-    /// Puts a commit under a salvage ref, unless it is in one.
+    /// Saves a commit under a salvage ref, unless a salvage ref already contains it.
     pub(super) fn keep_commit(
         &self,
         lock: &FileLock,

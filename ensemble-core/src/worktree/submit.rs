@@ -1,5 +1,5 @@
-//! What a coder hands in and what a reviewer says of it: about a commit, and of a worktree in which
-//! there is nothing else.
+//! Submissions of coders and verdicts of reviewers. Both are about one commit, in a worktree
+//! without other changes.
 
 use super::Worktrees;
 use super::list::Entry;
@@ -8,30 +8,30 @@ use crate::message::Name;
 use crate::proto::task::Holder;
 use crate::{Error, Result};
 
-/// How many files are named that are not committed.
+/// Most uncommitted files that are named.
 const NAMED_MAX: usize = 5;
 
-/// What a reviewer says.
+/// A reviewer's verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is good.
+    /// The commit is approved.
     Approve,
-    /// It is not, for this reason.
+    /// The commit is rejected for this reason.
     Reject(String),
 }
 
 impl Worktrees {
-    /// A coder hands in what it has committed: HEAD of the task's worktree, which must be on the
-    /// task's branch and clean, with at least one commit more than it began with. Returns the commit.
+    /// A coder submits its committed work: HEAD of the task's worktree. The worktree must be clean
+    /// and on the task's branch, with at least one commit since its base. Returns the commit.
     ///
     /// # Errors
-    /// [`Error::Fenced`] if the task is somebody else's now; [`Error::NotAllowed`] says what is not
-    /// as it must be.
+    /// [`Error::Fenced`] if another agent holds the task now; [`Error::NotAllowed`] with the
+    /// condition that is not met.
     pub fn submit(&self, id: &Name, holder: &Holder) -> Result<String> {
         self.submit_checked(id, holder, false)
     }
 
-    /// As [`Worktrees::submit`], for a task of which nothing needed to be changed.
+    /// As [`Worktrees::submit`], for a task that needed no change.
     ///
     /// # Errors
     /// As for [`Worktrees::submit`].
@@ -42,7 +42,7 @@ impl Worktrees {
     fn submit_checked(&self, id: &Name, holder: &Holder, may_be_empty: bool) -> Result<String> {
         let mut locked = self.board.lock()?;
         let task = locked.state().task(id).cloned().ok_or_else(|| self.not_there(id))?;
-        // Whether it is its to hand in comes before what it hands in; this is not written.
+        // Check the holder before the worktree. This change is not written.
         locked.submit(id, holder, "HEAD")?;
         drop(locked);
 
@@ -59,7 +59,7 @@ impl Worktrees {
             && self.is_ancestor(&head, base)?
         {
             return Err(refused(
-                "nothing is committed since it began: commit the work, or say that there is none \
+                "nothing was committed since it began: commit the work, or declare that there is none \
                  (`--unchanged`)"
                     .to_owned(),
             ));
@@ -70,12 +70,12 @@ impl Worktrees {
         Ok(head)
     }
 
-    /// A reviewer says what it thinks of the commit that was submitted: the one that `holder`'s review
-    /// is of, and that the worktree is at, clean. Returns that commit.
+    /// A reviewer gives its verdict on the submitted commit. The worktree must be clean and at that
+    /// commit, and `holder` must hold the review. Returns the commit.
     ///
     /// # Errors
-    /// [`Error::Fenced`] if the review is somebody else's now; [`Error::NotAllowed`] says what is not
-    /// as it must be, also if `commit` is given and another one was submitted.
+    /// [`Error::Fenced`] if another agent holds the review now; [`Error::NotAllowed`] with the
+    /// condition that is not met, also if `commit` is given and another one was submitted.
     pub fn verdict(
         &self,
         id: &Name,
@@ -97,7 +97,7 @@ impl Worktrees {
             None => task.review_commit.clone(),
         };
         let named = named.unwrap_or_default();
-        // Whether it is its to judge comes before what it judges; this is not written.
+        // Check the holder before the worktree. This change is not written.
         drop(say(&named)?);
         self.at_submitted(&task)?;
         self.must_be_clean(&task, "judge")?;
@@ -123,7 +123,7 @@ impl Worktrees {
         }
     }
 
-    /// The commit that was submitted, at which the worktree is.
+    /// The submitted commit, which the worktree must be at.
     pub(super) fn at_submitted(&self, task: &Task) -> Result<String> {
         let (_, head) = self.worked_in(task, "review")?;
         match &task.review_commit {

@@ -1,4 +1,4 @@
-//! Phase 1 of an agent: is it what it thinks it is, and is there what it needs (seed 001)?
+//! Phase 1 of an agent: checks its identity and its resources (seed 001).
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,58 +9,58 @@ use crate::board::{State, Status, Task, beaten_until};
 use crate::message::{Name, Timestamp};
 use crate::proto::task::Holder;
 
-/// What an agent is to do.
+/// An agent's assignment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Duty {
     /// Work on a task.
     Work {
-        /// Which.
+        /// The task.
         task: Name,
-        /// The claim's number.
+        /// Epoch of the claim.
         epoch: u64,
-        /// Where, absolute.
+        /// Absolute path of the worktree.
         path: PathBuf,
     },
-    /// Review one.
+    /// Review a task.
     Review {
-        /// Which.
+        /// The task.
         task: Name,
-        /// The review's number.
+        /// Epoch of the review.
         epoch: u64,
-        /// Where, absolute.
+        /// Absolute path of the worktree.
         path: PathBuf,
-        /// What.
+        /// The commit to review.
         commit: String,
     },
-    /// Nothing of a task: a planner, or somebody who waits.
+    /// No task: a planner, or an agent that waits.
     None,
 }
 
-/// An agent that can begin.
+/// An agent that may begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Verified {
-    /// Who.
+    /// The agent.
     pub agent: Name,
-    /// As the board has it.
+    /// Its role on the board.
     pub role: Option<String>,
-    /// Its registration's number.
+    /// Epoch of its registration.
     pub registration: u64,
-    /// Until when its lease runs without another beat.
+    /// End of its lease without another beat.
     pub lease_until: Timestamp,
-    /// What to do.
+    /// Its assignment.
     pub duty: Duty,
 }
 
 /// Why an agent must not begin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Unfit {
-    /// Nobody gave it anything: it has no entry, or no task.
+    /// The agent has no entry, or no task.
     NothingAssigned(String),
-    /// What it had is over, or somebody else's.
+    /// The agent's claim is over, or another agent's.
     Over(String),
-    /// It is its own, but what it needs is not there.
+    /// The claim is current, but a needed resource is missing.
     Broken(String),
 }
 
@@ -75,12 +75,12 @@ impl fmt::Display for Unfit {
 }
 
 impl Worktrees {
-    /// Checks an agent's own entry, that its lease is in the future, its assignment, the worktree, and
-    /// for a reviewer that HEAD is the commit to review. `epoch` is the number of the claim or review that
-    /// it was given, if it was given one.
+    /// Checks an agent's own entry, its lease, its assignment and the worktree. For a reviewer,
+    /// HEAD must be the commit to review. `epoch` is that of the claim or review that the agent was
+    /// given, if any.
     ///
     /// # Errors
-    /// The board cannot be read, or git fails; whatever is wrong with the agent is an [`Unfit`].
+    /// The board cannot be read, or git fails. Any problem of the agent itself is an [`Unfit`].
     pub fn verify(
         &self,
         agent: &Name,
@@ -97,7 +97,7 @@ impl Worktrees {
         }
     }
 
-    /// Its own entry, with a lease in the future.
+    /// Checks the agent's own entry and that its lease ends in the future.
     fn entry_of(&self, state: &State, agent: &Name, now: Timestamp) -> Result<Verified, Unfit> {
         let Some(entry) = state.agents.get(agent) else {
             let text = format!("`{agent}` is not registered on the blackboard");
@@ -111,7 +111,7 @@ impl Worktrees {
             return Err(Unfit::Over(format!("`{agent}` has no lease")));
         };
         if until <= now {
-            return Err(Unfit::Over(format!("the lease of `{agent}` ran out at {until}")));
+            return Err(Unfit::Over(format!("the lease of `{agent}` expired at {until}")));
         }
         Ok(Verified {
             agent: agent.clone(),
@@ -143,28 +143,28 @@ impl Worktrees {
             Status::Claimed => (&task.assigned_to, task.lease_epoch),
             Status::ReadyForReview => (&task.reviewing_by, task.review_epoch),
             other => {
-                let text = format!("task `{}` is {}, nobody holds it", task.id, other.as_str());
+                let text = format!("task `{}` is {}, no agent holds it", task.id, other.as_str());
                 return Ok(Err(Unfit::Over(text)));
             }
         };
         if task.status == Status::ReadyForReview && task.assigned_to.as_ref() == Some(agent) {
             let text =
-                format!("`{agent}` has handed in task `{}`, which waits for its verdict", task.id);
+                format!("`{agent}` has submitted task `{}`, which waits for its verdict", task.id);
             return Ok(Err(Unfit::NothingAssigned(text)));
         }
         if holder.as_ref() != Some(agent) {
-            let by = holder.as_ref().map_or("nobody", Name::as_str);
+            let by = holder.as_ref().map_or("no agent", Name::as_str);
             return Ok(Err(Unfit::Over(format!("task `{}` is held by {by}", task.id))));
         }
         let number = number.unwrap_or_default();
         if let Some(given) = epoch.filter(|given| *given != number) {
-            let text = format!("claim {given} of task `{}` is over, {number} runs now", task.id);
+            let text = format!("claim {given} of task `{}` is over; {number} is current", task.id);
             return Ok(Err(Unfit::Over(text)));
         }
         self.place_of(task, number)
     }
 
-    /// The worktree, as it must be.
+    /// Checks the worktree.
     fn place_of(&self, task: &Task, epoch: u64) -> Result<std::result::Result<Duty, Unfit>> {
         let path = self.path_of(task);
         let id = task.id.clone();

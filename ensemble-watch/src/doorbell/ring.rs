@@ -1,4 +1,4 @@
-//! What a doorbell says, and which event of inotify means what.
+//! The events of a doorbell, and the inotify event behind each.
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt as _;
@@ -6,34 +6,34 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::inotify::ReadFlags;
 
-/// How the log of an SQLite database ends.
+/// Suffix of an SQLite database's log.
 const LOG_SUFFIX: &str = "-wal";
 
-/// How a file has landed.
+/// How a file landed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Landing {
-    /// It was renamed into place, so it is whole.
+    /// Renamed into place, so the file is whole.
     Renamed,
-    /// Its writer has closed it, but may open it again.
+    /// Its writer closed it, and may open it again.
     Closed,
-    /// It has got its name: linked into place and whole, or just begun.
+    /// Created: linked into place and whole, or just begun.
     Created,
-    /// A database's log (`…-wal`) has grown: whoever writes it keeps it open. Only where
-    /// [`Doorbell::watch_logs`](super::Doorbell::watch_logs) listens.
+    /// A database's log (`…-wal`) has grown; its writer keeps it open. Only with
+    /// [`Doorbell::watch_logs`](super::Doorbell::watch_logs).
     Written,
 }
 
-/// What a ring says. None of it is the truth; all of it is a reason to look.
+/// An event. Its content is only a hint: look at the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ring {
-    /// A file has landed.
+    /// A file landed.
     Landed {
         /// The watched directory.
         dir: PathBuf,
         /// The file's name.
         name: String,
-        /// How.
+        /// How it landed.
         how: Landing,
     },
     /// A file was renamed away or removed.
@@ -45,28 +45,28 @@ pub enum Ring {
     Overflow,
     /// A watched directory was removed or renamed.
     Replaced {
-        /// The directory, or what was in it.
+        /// The directory, or a path that was in it.
         path: PathBuf,
     },
-    /// Nothing will ring any more.
+    /// No more events will come.
     Failed {
-        /// Why, for people.
+        /// The reason, for people.
         why: String,
     },
 }
 
-/// What an event means here.
+/// Translates an inotify event.
 pub(super) fn of(events: ReadFlags, place: Option<&Path>, name: Option<&CStr>) -> Option<Ring> {
     if events.contains(ReadFlags::QUEUE_OVERFLOW) {
         return Some(Ring::Overflow);
     }
-    // One of a watch that was given up.
+    // An event of a removed watch.
     let place = place?;
     if events.intersects(ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::UNMOUNT) {
         return Some(Ring::Replaced { path: place.to_owned() });
     }
     let landed = |how| {
-        // A file that is watched itself has no name in its own event.
+        // The event of a watched file has no name.
         let (dir, name) = match name {
             Some(name) => (place, name.to_str().ok()?),
             None => (place.parent()?, place.file_name()?.to_str()?),
@@ -80,7 +80,7 @@ pub(super) fn of(events: ReadFlags, place: Option<&Path>, name: Option<&CStr>) -
     } else if events.contains(ReadFlags::CLOSE_WRITE) {
         landed(Landing::Closed)
     } else if events.contains(ReadFlags::MODIFY) {
-        // What else is written to in place rings when it is closed.
+        // Other files that are written in place raise an event when they are closed.
         landed(Landing::Written)
             .filter(|ring| matches!(ring, Ring::Landed { name, .. } if name.ends_with(LOG_SUFFIX)))
     } else if events.contains(ReadFlags::DELETE) && events.contains(ReadFlags::ISDIR) {

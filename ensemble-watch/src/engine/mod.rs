@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ensemble_core::driver::Reviews;
+use ensemble_core::driver::{Reviews, TaskEnds};
 use ensemble_core::dropbox::{Ledger, Routes};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::Recorder;
@@ -28,6 +28,7 @@ use ensemble_core::{Error, Result};
 use serde_json::json;
 
 use crate::alarms::{self, Alarms};
+use crate::answers::Answers;
 use crate::board_leases::BoardWatch;
 use crate::boxes::{Boxes, Look};
 use crate::couriers::Couriers;
@@ -86,7 +87,9 @@ pub(crate) struct Engine {
     boxes: Option<Boxes>,
     routes: Routes,
     judge: Judge,
+    answers: Answers,
     reviews: Reviews,
+    ends: TaskEnds,
     ledger: Ledger,
     couriers: Couriers,
     leases: Leases,
@@ -149,7 +152,9 @@ impl Engine {
             boxes: None,
             routes,
             judge: Judge::new(project),
+            answers: Answers::default(),
             reviews: project.reviews(),
+            ends: project.task_ends(),
             mailbox_dirs: HashMap::new(),
             rung: BTreeSet::new(),
             arrived: Vec::new(),
@@ -251,7 +256,10 @@ impl Engine {
         let (spool, recorder) = (&*self.spool, &*self.recorder);
         let held = self.leases.held_by(agent);
         let moment = Moment { now, wall: SystemClock.wall() };
-        self.parking.looked(moment, agent, sight.diagnosis(), held, spool, recorder);
+        let count = held.len();
+        if self.parking.looked(moment, agent, sight.diagnosis(), held, spool, recorder) {
+            self.couriers.probe(agent, count);
+        }
         let changed = self.members.seen(agent, sight, self.remote.source(spool), recorder);
         self.status.changed_if(changed);
     }

@@ -3,14 +3,18 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use ensemble_core::Error;
+use ensemble_core::contract::{Kind, Reading, Report, read_as};
 use ensemble_core::dropbox::Entry;
 use ensemble_core::env::Monotonic;
+use ensemble_core::message::Name;
+use ensemble_core::{Error, Result};
 use serde_json::json;
 
 use super::{Engine, ROUTE_RETRY};
-use crate::aside;
+use crate::answers::{self, ANSWERS_MAX, Loop, Permit};
+use crate::aside::{self, author_in};
 use crate::boxes::{Complete, Look, Unfit};
+use crate::judge::Advice;
 use crate::routing::{self, Plan};
 use crate::run::ACTOR;
 
@@ -56,6 +60,8 @@ impl Engine {
             self.retry(now, file, ROUTE_RETRY);
         }
         self.routed += batch.routed.len() as u64;
+        // Before their messages are settled: an end names the messages that were open.
+        self.record_ends(&batch.routed);
         self.settle_reported(&batch.routed);
         self.advise(&batch.routed);
         if let Err(error) = routing::commit(batch, &mut self.ledger) {
@@ -67,12 +73,22 @@ impl Engine {
     /// Tells the authors of delivered reports what is vague in them, and counts reviews.
     fn advise(&mut self, routed: &[Complete]) {
         for file in routed {
-            if let Some(advice) = self.judge.advice(file) {
-                let told = advice.tell(file, &self.spool);
-                self.recorder.record("report.vague", ACTOR, json!({
-                    "file": file.path(), "findings": advice.findings.len(), "rules": advice.rules(), "told": told,
-                }));
-                self.rung.extend(told);
+            match self.judge.advice(file) {
+                Some(advice) => {
+                    let told =
+                        self.permit_advice(&advice, file).then(|| advice.tell(file, &self.spool));
+                    let told = told.flatten();
+                    self.recorder.record("report.vague", ACTOR, json!({
+                        "file": file.path(), "findings": advice.findings.len(), "rules": advice.rules(), "told": told,
+                    }));
+                    self.rung.extend(told);
+                }
+                None if file.box_name == "reports" => {
+                    if let Some(author) = author_in(&file.fields) {
+                        self.answers.is_fine(&author);
+                    }
+                }
+                None => {}
             }
             if file.box_name == "reports" && file.file.ends_with("-review.yaml") {
                 let counted = self.reviews.count(&file.file, &file.content, &*self.recorder);
@@ -83,9 +99,57 @@ impl Engine {
         }
     }
 
-    /// Tells whoever wrote a file, or waits for it, that it is unfit; then puts it aside.
+    fn permit_advice(&mut self, advice: &Advice, file: &Complete) -> bool {
+        let Some(author) = &advice.author else { return false };
+        let is_about_notice = answers::is_about_notice(file, author, &self.spool);
+        let (permit, found) = self.answers.permit(author, is_about_notice);
+        self.record_loop(author, &file.path(), found);
+        permit == Permit::Author
+    }
+
+    fn record_loop(&self, author: &Name, path: &str, found: Option<Loop>) {
+        if let Some(Loop { answers, why }) = found {
+            self.recorder.record("loop_detected", ACTOR, json!({
+                "worker_id": author, "file": path, "cycles": answers, "limit": ANSWERS_MAX, "why": why,
+            }));
+        }
+    }
+
+    /// Records how the tasks of delivered reports have ended.
+    fn record_ends(&self, routed: &[Complete]) {
+        for file in routed.iter().filter(|file| file.box_name == "reports") {
+            if Kind::of(&file.file) != Some(Kind::Report) {
+                continue;
+            }
+            let text = String::from_utf8_lossy(&file.content);
+            if let Ok(Reading::Whole(report)) = read_as::<Report>(&text, file.file.as_ref()) {
+                let ends = self.ends.reported(&self.spool, &report, &file.content, &*self.recorder);
+                if let Err(error) = ends {
+                    tracing::warn!(%error, "cannot record how a task ended");
+                }
+            }
+        }
+    }
+
+    /// Who is told that a file is put aside. The loop bound may leave its author out.
+    fn tell_aside(&mut self, unfit: &Unfit) -> Result<Vec<Name>> {
+        let author = aside::author_of(unfit, &self.spool)?;
+        let permit = author.as_ref().map_or(Permit::Recipients, |author| {
+            let is_about_notice = answers::is_unfit_about_notice(unfit, author, &self.spool);
+            let (permit, found) = self.answers.permit(author, is_about_notice);
+            self.record_loop(author, &unfit.path(), found);
+            permit
+        });
+        match permit {
+            Permit::Author => aside::tell(unfit, author, &self.routes, &self.spool),
+            Permit::Recipients => aside::tell(unfit, None, &self.routes, &self.spool),
+            Permit::Nobody => Ok(Vec::new()),
+        }
+    }
+
+    /// Tells the author of a file, or its recipients, that it is unfit; then puts it aside.
     fn set_aside(&mut self, now: Monotonic, unfit: &Unfit) {
-        let told = match aside::tell(unfit, &self.routes, &self.spool) {
+        let told = match self.tell_aside(unfit) {
             Ok(told) => told,
             // Nobody's mail may be lost for want of room in a mailbox.
             Err(error) => {
@@ -146,6 +210,9 @@ impl Engine {
                 if let Some((lease, acked)) = acked {
                     self.rung.insert(lease.mailbox);
                     entry.lease = Some(acked);
+                } else {
+                    // Said again: the message that was received before is still to be settled.
+                    entry.lease = self.ledger.get(&entry.path).and_then(|last| last.lease.clone());
                 }
                 if let Err(error) = self.ledger.append(vec![entry]) {
                     tracing::warn!(%error, "cannot enter an ack into the ledger");
@@ -164,8 +231,8 @@ impl Engine {
         for file in routed.iter().filter(|f| f.box_name == "reports") {
             let Some(task) = file.file.strip_suffix("-completed.yaml") else { continue };
             let Some(lease) = routing::acked_lease(task, &self.ledger) else { continue };
-            match self.spool.settle(&lease) {
-                Ok(()) | Err(Error::LeaseLost { .. }) => {}
+            match routing::settle_acked(&lease, &self.spool) {
+                Ok(_) | Err(Error::LeaseLost { .. }) => {}
                 Err(error) => tracing::warn!(%error, "cannot settle a reported task"),
             }
         }

@@ -6,18 +6,17 @@ use ensemble_core::board::Graces;
 use ensemble_core::message::Name;
 use serde::{Deserialize, Serialize};
 
-/// Who is told of what happens on the blackboard, and after how long (docs/board.md).
+/// Recipient and delays of the blackboard's alarms (docs/board.md).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct AlarmsConfig {
-    /// Whose mailbox the alarms go to (default: a planner on the blackboard that has one, else
-    /// `conductor`).
+    /// Recipient's mailbox (default: a planner on the blackboard that has one, else `conductor`).
     pub to: Option<Name>,
-    /// How long a rejected task may be without its coder, in seconds (default 30).
+    /// How long a rejected task may wait for its coder, in seconds (default 30).
     pub orphan_seconds: Option<u64>,
-    /// How long a claimed task may show nothing new, in seconds (default 1800).
+    /// How long a claimed task may show no progress, in seconds (default 1800).
     pub stalled_seconds: Option<u64>,
     /// How long a task may be a draft, in seconds (default 1800).
     pub draft_seconds: Option<u64>,
@@ -33,7 +32,7 @@ impl AlarmsConfig {
         }
     }
 
-    /// How long conditions may be there before anybody is told.
+    /// How long a condition may last before its alarm is raised.
     #[must_use]
     pub fn graces(&self) -> Graces {
         let usual = Graces::default();

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{CONFIG_FILE, Project};
 
-/// The word for mailboxes in the queue's directory.
+/// The value for mailboxes in the queue's directory.
 const DIRECTORY: &str = "directory";
 
 /// `nats` in `ensemble.yaml`. Files are relative to the project.
@@ -17,21 +17,21 @@ const DIRECTORY: &str = "directory";
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct NatsConfig {
-    /// The team, whose mailboxes are a stream of its own (default `team`).
+    /// The team, whose mailboxes are one stream (default `team`).
     pub team: Option<Name>,
     /// A credentials file.
     pub credentials: Option<PathBuf>,
-    /// Certificates that are trusted besides the system's, as PEM.
+    /// Certificates trusted in addition to the system's, as PEM.
     pub root_certificates: Option<PathBuf>,
     /// This client's certificate, as PEM.
     pub certificate: Option<PathBuf>,
-    /// Its key, as PEM.
+    /// The key of that certificate, as PEM.
     pub key: Option<PathBuf>,
-    /// On how many servers of a cluster each message is stored (default 1), for a new stream.
+    /// Number of servers of a cluster that store each message (default 1), for a new stream.
     pub replicas: Option<usize>,
-    /// How long a call may take, in seconds (default 5).
+    /// Time limit of a call, in seconds (default 5).
     pub patience_seconds: Option<u64>,
-    /// How many messages a mailbox of the outbox takes while the server is away (default 10000).
+    /// Capacity of a mailbox in the outbox while the server is away, in messages (default 10000).
     pub outbox_capacity: Option<u64>,
 }
 
@@ -87,7 +87,7 @@ impl Project {
         }
     }
 
-    /// Where messages wait while the server is away.
+    /// Directory of messages that wait while the server is away.
     #[must_use]
     pub fn outbox(&self) -> PathBuf {
         self.state.join("outbox")
@@ -105,11 +105,11 @@ mod options {
 
     use super::Project;
 
-    /// The team, if nothing else is said.
+    /// The default team.
     const TEAM_DEFAULT: &str = "team";
 
     impl Project {
-        /// How the servers are reached; `None` if the mailboxes are in the queue's directory.
+        /// Access to the servers; `None` if the mailboxes are in the queue's directory.
         ///
         /// # Errors
         /// `transport` is neither `directory` nor an address.
@@ -118,7 +118,7 @@ mod options {
             Ok(Some(self.nats_options_for(servers)?))
         }
 
-        /// How these servers are reached, with everything else as configured.
+        /// Access to these servers, with all other settings as configured.
         ///
         /// # Errors
         /// None at the moment.
@@ -142,7 +142,8 @@ mod options {
         /// Opens the outbox of this host.
         ///
         /// # Errors
-        /// It cannot be made or used.
+        ///
+        /// The outbox cannot be made or used.
         pub fn open_outbox(&self) -> Result<Outbox> {
             self.ensure_state()?;
             let capacity = self.config.nats.outbox_capacity.unwrap_or(OUTBOX_CAPACITY_DEFAULT);

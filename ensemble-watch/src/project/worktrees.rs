@@ -1,4 +1,4 @@
-//! What `ensemble.yaml` says of worktrees and merges.
+//! Worktrees and merges in `ensemble.yaml`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,31 +9,31 @@ use serde::{Deserialize, Serialize};
 
 use super::Project;
 
-/// How long tests may take, unless it is said.
+/// Default time limit of tests.
 const TESTS_LIMIT: Duration = Duration::from_secs(1_800);
 
-/// `worktrees` in `ensemble.yaml`: where tasks are worked on, and where approved work goes.
+/// `worktrees` in `ensemble.yaml`: the directories of tasks, and the branch for approved work.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 #[non_exhaustive]
 pub struct WorktreesConfig {
-    /// Where worktrees are, below the project (default `.worktrees`).
+    /// Directory of worktrees, relative to the project (default `.worktrees`).
     pub directory: Option<String>,
     /// The branch for approved work (default: `config.integration_branch` on the blackboard, else
-    /// `integration`). It is made where HEAD is when the first task is claimed.
+    /// `integration`). The first claim makes it at HEAD.
     pub integration_branch: Option<String>,
-    /// What must pass before that branch moves, as `sh -c` takes it; runs in a worktree of the
-    /// merge (default: nothing).
+    /// Command that must pass before that branch moves, as `sh -c` takes it. It runs in a worktree
+    /// of the merge (default: none).
     pub tests: Option<String>,
-    /// How long the tests may take, in seconds (default 1800).
+    /// Time limit of the tests, in seconds (default 1800).
     pub tests_limit_seconds: Option<u64>,
-    /// How long a git command may take, in seconds (default 300).
+    /// Time limit of a git command, in seconds (default 300).
     pub git_limit_seconds: Option<u64>,
 }
 
 impl WorktreesConfig {
-    /// With what another one says where this one is silent.
+    /// Fills absent settings from another configuration.
     #[must_use]
     pub fn or(self, fallback: Self) -> Self {
         Self {
@@ -47,7 +47,7 @@ impl WorktreesConfig {
 }
 
 impl Project {
-    /// How this project keeps the worktrees of its tasks. The board's own options need
+    /// Options for the worktrees of this project's tasks. The board's own options need
     /// [`WorktreesConfig::directory`], too.
     #[must_use]
     pub fn worktree_options(

@@ -1,4 +1,4 @@
-//! Bringing up one agent.
+//! Brings up one agent.
 
 use std::io::Read as _;
 
@@ -16,26 +16,27 @@ use super::{AGENT_VARIABLES, GENERATION_VARIABLE, Plan, Team};
 use crate::panes::{self, PaneEntry};
 use crate::project::QUEUE_VARIABLE;
 
-/// The bytes of a pass: 128 bits.
+/// Bytes of a pass: 128 bits.
 const PASS_BYTES: usize = 16;
 
-/// What was done for an agent.
+/// Result of bringing up an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HowBrought {
-    /// It ran already and was left alone.
+    /// It ran already and stayed unchanged.
     Running,
     /// It was started in a new window.
     Started,
-    /// It was started again in its pane, in which it had ended.
+    /// It was started again in its pane, in which its program had ended.
     Restarted,
-    /// It ran already, and is recorded now: whoever started it was killed before that.
+    /// It ran already and is recorded now: the process that started it was killed before the
+    /// record.
     Adopted,
-    /// Its pane was there already, and is its own now.
+    /// Its pane existed already and was adopted.
     Joined,
-    /// It is being shut down; nothing was done.
+    /// It is being shut down; no action.
     Leaving,
-    /// It has joined from a pane of somebody else's, which is gone; nothing could be done.
+    /// It had joined from a foreign pane, which is gone; no action is possible.
     Lost,
 }
 
@@ -43,19 +44,20 @@ pub enum HowBrought {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Brought {
-    /// As it is recorded now.
+    /// Its record now.
     pub member: Member,
-    /// What was done.
+    /// The action.
     pub how: HowBrought,
 }
 
 impl Team<'_> {
-    /// Sees to it that an agent runs, has its mailbox, and is told of its mail. What runs already is
-    /// left as it is. Hold [`Team::lock`] meanwhile; the session must have been started.
+    /// Makes sure that an agent runs, has its mailbox, and is notified of its mail. Leaves a
+    /// running agent unchanged. Hold [`Team::lock`] meanwhile; the session must have been started.
     ///
     /// # Errors
-    /// The mailbox cannot be made, the roster cannot be changed, or tmux refused. What was done so
-    /// far stands; calling it again finishes it.
+    ///
+    /// The mailbox cannot be made, the roster cannot be changed, or tmux refused. Completed work
+    /// stays; repeating the call finishes it.
     pub fn bring_up(&self, plan: &Plan) -> Result<Brought> {
         plan.check()?;
         self.add_mailbox(plan)?;
@@ -92,7 +94,7 @@ impl Team<'_> {
         }
     }
 
-    /// Makes a pane that exists already an agent's.
+    /// Adopts an existing pane for an agent.
     ///
     /// # Errors
     /// As for [`Team::bring_up`].
@@ -112,7 +114,7 @@ impl Team<'_> {
         }
     }
 
-    /// Starts it: in `pane`, whose process has ended, or in a new window.
+    /// Starts the agent: in `pane`, whose process has ended, or in a new window.
     fn start(&self, plan: &Plan, pane: Option<&str>) -> Result<Brought> {
         let pass = new_pass()?;
         let digest = Digest::of(pass.as_bytes());
@@ -144,7 +146,7 @@ impl Team<'_> {
         self.settle_in(plan, binding, Some(member.generation), how)
     }
 
-    /// The next generation, before anything runs.
+    /// Records the next generation before the agent starts.
     fn begin_generation(
         &self,
         plan: &Plan,
@@ -167,8 +169,8 @@ impl Team<'_> {
         changed.ok_or_else(|| self.vanished(plan))
     }
 
-    /// Records where it runs. A `generation` that the roster does not know was started by somebody
-    /// whose record is lost: then its pass is asked of the process itself.
+    /// Records the agent's pane. A `generation` missing from the roster belongs to a process whose
+    /// record is lost; its pass is then read from the process itself.
     fn settle_in(
         &self,
         plan: &Plan,
@@ -202,7 +204,7 @@ impl Team<'_> {
         self.finish(changed.ok_or_else(|| self.vanished(plan))?, how)
     }
 
-    /// What remembers is written last.
+    /// Writes the binding last.
     fn finish(&self, member: Member, how: HowBrought) -> Result<Brought> {
         self.tell_couriers(&member)?;
         let pane = member.binding.as_ref().map(|binding| &binding.id);
@@ -215,7 +217,7 @@ impl Team<'_> {
         Ok(Brought { member, how })
     }
 
-    /// The couriers read of their own directory where an agent runs.
+    /// The couriers read an agent's pane from their own directory.
     fn tell_couriers(&self, member: &Member) -> Result<()> {
         let Some(binding) = member.binding.clone() else { return Ok(()) };
         let entry = PaneEntry {
@@ -224,7 +226,7 @@ impl Team<'_> {
             provider: member.provider.clone(),
             binding,
         };
-        // A damaged entry is replaced: it is only a copy.
+        // A damaged entry is replaced, since it is only a copy.
         match panes::find(&self.project.panes(), &member.name) {
             Ok(Some(found)) if found == entry => Ok(()),
             _ => panes::write(&self.project.panes(), &entry),
@@ -238,8 +240,7 @@ impl Team<'_> {
         }
     }
 
-    /// The server on which panes are that were there before: the configured one, else that of
-    /// whoever asks.
+    /// The server of existing panes: the configured one, else the caller's.
     fn server_of_panes(&self) -> Server {
         let around = || std::env::var("TMUX").ok().and_then(|tmux| Server::from_variable(&tmux));
         match self.project.config.team.socket {
@@ -252,12 +253,13 @@ impl Team<'_> {
         Error::Malformed {
             path: self.roster().dir().join(format!("{}.yaml", plan.name)),
             field: "file".to_owned(),
-            detail: "vanished while it was changed".to_owned(),
+            detail: "was removed during the change".to_owned(),
         }
     }
 }
 
-/// 128 random bits, in hexadecimal. The system's own source: it must not be guessed.
+/// Returns 128 random bits, in hexadecimal. Uses the system's random source: the pass must not be
+/// guessable.
 fn new_pass() -> Result<String> {
     const SOURCE: &str = "/dev/urandom";
     let mut bytes = [0; PASS_BYTES];

@@ -1,20 +1,22 @@
-//! The team in its tmux session: who should run, who does, and bringing up who does not.
+//! The team in its tmux session: configured agents, running agents, and starting the missing ones.
 //!
 //! ```text
 //! ensemble.yaml ─┐
 //!                ├─▶ Plan ─▶ Team::bring_up ─▶ roster (generation, pass) ─▶ window ─▶ roster (pane) ─▶ panes/
 //! roster ────────┘                 │
-//!                                  └─ what runs already is left as it is
+//!                                  └─ a running agent stays unchanged
 //! ```
 //!
-//! The roster learns the generation and the digest of the pass *before* the agent starts, so that
-//! no agent runs whose pass is unknown, and its pane *after*, since only then there is one. Whoever
-//! is killed in between leaves an agent without a recorded pane; its window carries a mark with its
-//! name, by which the next one finds it and takes it over, instead of starting it twice.
+//! The roster stores the generation and the digest of the pass *before* the agent starts, so that
+//! no agent runs with an unknown pass. It stores the pane *after* the start, since only then the
+//! pane exists. A process killed in between leaves an agent without a recorded pane. Its window
+//! carries a mark with its name. The next process finds the mark and takes the agent over instead
+//! of starting it twice.
 
 mod launch;
 mod place;
 mod plan;
+mod program;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,21 +38,22 @@ pub use plan::Plan;
 
 /// The socket of the team's own tmux server, below the state directory.
 const SOCKET_FILE: &str = "tmux.sock";
-/// The longest path of a socket, in bytes (`sun_path` with its end).
+/// The longest path of a socket, in bytes (`sun_path` with its terminator).
 const SOCKET_BYTES_MAX: usize = 107;
 /// The window of the sidecar.
 const SIDECAR_WINDOW: &str = "ensemble";
-/// What says who an agent is, and must not be inherited from whoever starts the team.
+/// Variables that identify an agent and must not be inherited from the process that starts the
+/// team.
 pub const AGENT_VARIABLES: [&str; 4] =
     ["ENSEMBLE_AGENT_ID", "LIZA_AGENT_ID", PASS_VARIABLE, GENERATION_VARIABLE];
 /// The variable that tells an agent its generation.
 pub const GENERATION_VARIABLE: &str = "ENSEMBLE_GENERATION";
-/// Columns and lines of a session that nobody is attached to.
+/// Columns and lines of a session without an attached client.
 const SIZE_DEFAULT: (u16, u16) = (200, 50);
-/// How long to wait for somebody else who is bringing up the same team.
+/// How long to wait for another process that is bringing up the same team.
 const LOCK_PATIENCE: Duration = Duration::from_secs(30);
 
-/// A project's team, and where it runs.
+/// A project's team and its tmux session.
 pub struct Team<'a> {
     project: &'a Project,
     spool: &'a Spool,
@@ -61,10 +64,11 @@ pub struct Team<'a> {
 }
 
 impl<'a> Team<'a> {
-    /// The team of a project; `actor` is who acts. Starts and connects to nothing yet.
+    /// Opens the team of a project as `actor`. Starts no process and opens no connection yet.
     ///
     /// # Errors
-    /// There is no place for a socket.
+    ///
+    /// No directory for the socket is available.
     pub fn new(
         project: &'a Project,
         spool: &'a Spool,
@@ -93,8 +97,8 @@ impl<'a> Team<'a> {
         self.project.roster()
     }
 
-    /// Starts the session, if it is not there, with `sidecar` in its first window, as `sh -c` takes
-    /// it; whether it was started.
+    /// Starts the session, if it does not exist, with `sidecar` in its first window, as `sh -c`
+    /// takes it. Returns whether it was started.
     ///
     /// # Errors
     /// tmux is missing or refused.
@@ -102,7 +106,7 @@ impl<'a> Team<'a> {
         self.with_order(sidecar, |order| self.server.start_team(order))
     }
 
-    /// Starts `sidecar` in the session's own window, in place of what runs there.
+    /// Starts `sidecar` in the session's own window and replaces the program there.
     ///
     /// # Errors
     /// There is no session, or the server could not be asked.
@@ -129,12 +133,13 @@ impl<'a> Team<'a> {
         })
     }
 
-    /// Excludes all others who bring up agents of this team, until it is dropped.
+    /// Excludes other processes from bringing up agents of this team, until the guard is dropped.
     ///
     /// # Errors
-    /// [`Error::Locked`] names who does.
+    ///
+    /// [`Error::Locked`] names the holder.
     pub fn lock(&self) -> Result<FileLock> {
-        // What is started meanwhile does not inherit it: it is opened close-on-exec.
+        // Started programs do not inherit the lock: it is opened close-on-exec.
         let locks = self.project.locks();
         std::fs::create_dir_all(&locks).map_err(|source| Error::Io {
             operation: "create directory",
@@ -151,18 +156,19 @@ pub fn session_of(project: &Project) -> String {
     let team = &project.config.team;
     let directory = || project.root().file_name().map(|name| name.to_string_lossy().into_owned());
     let name = team.session.clone().or_else(|| team.name.clone()).or_else(directory);
-    // tmux keeps dots and colons for itself.
+    // tmux reserves dots and colons.
     let clean = |c: char| if c.is_alphanumeric() || c == '-' { c } else { '_' };
     let name: String = name.unwrap_or_default().chars().map(clean).collect();
     if name.is_empty() { "team".to_owned() } else { name }
 }
 
-/// The socket of a project's team: as configured, else its own below the state directory. Where
-/// that path is too long for a socket, one in a directory private to the user, named after the
-/// project: `/tmp/ensemble-<uid>/<digest of the path>.sock`.
+/// The socket of a project's team: as configured, else one below the state directory. If that path
+/// is too long for a socket, it is in a directory private to the user, named after the project:
+/// `/tmp/ensemble-<uid>/<digest of the path>.sock`.
 ///
 /// # Errors
-/// The private directory cannot be made, or is not ours alone.
+///
+/// The private directory cannot be made, or another user has access to it.
 pub fn socket_of(project: &Project) -> Result<PathBuf> {
     if let Some(socket) = &project.config.team.socket {
         return Ok(project.root().join(socket));
@@ -176,7 +182,7 @@ pub fn socket_of(project: &Project) -> Result<PathBuf> {
     Ok(private_directory()?.join(format!("{digest}.sock")))
 }
 
-/// A directory that nobody else may enter; refused if somebody else has made it.
+/// A directory that only this user may enter; refused if another user made it.
 fn private_directory() -> Result<PathBuf> {
     use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
     const PRIVATE: u32 = 0o700;
@@ -196,9 +202,8 @@ fn private_directory() -> Result<PathBuf> {
     if found.is_dir() && found.uid() == uid && found.mode() & 0o777 == PRIVATE {
         return Ok(path);
     }
-    let detail = format!(
-        "is not a directory of yours alone: remove it, or set `team: {{socket: …}}` in {CONFIG_FILE}"
-    );
+    let detail =
+        format!("is not private to you: remove it, or set `team: {{socket: …}}` in {CONFIG_FILE}");
     Err(Error::Malformed { path, field: "directory".to_owned(), detail })
 }
 

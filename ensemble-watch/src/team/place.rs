@@ -1,4 +1,4 @@
-//! Where an agent is at this moment, by its binding or by the mark of its window.
+//! Finds an agent's pane by its binding or by the mark of its window.
 
 use ensemble_core::Result;
 use ensemble_core::message::Name;
@@ -7,21 +7,21 @@ use ensemble_core::tmux::{Binding, PaneSigns, Server};
 
 use super::Team;
 
-/// Where an agent is.
+/// Location of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// In the pane that is recorded.
+    /// In the recorded pane.
     Bound(Binding),
-    /// In a pane that carries its mark and is not recorded: whoever started it was killed.
+    /// In an unrecorded pane with its mark: the process that started it was killed.
     Marked(PaneSigns),
-    /// Its pane stands, but what ran in it has ended.
+    /// Its pane exists, but its program has ended.
     Ended(PaneSigns),
     /// Nowhere.
     Nowhere,
 }
 
 impl Team<'_> {
-    /// Where `name` is.
+    /// Location of `name`.
     pub(super) fn place_of(&self, name: &Name, member: Option<&Member>) -> Result<Place> {
         let panes = self.server.team_panes(&self.session)?;
         if let Some(binding) = member.and_then(|member| member.binding.as_ref()) {
@@ -41,7 +41,7 @@ impl Team<'_> {
         }
         let is_marked = |pane: &&PaneSigns| pane.member.as_ref().is_some_and(|(of, _)| of == name);
         let mut marked: Vec<&PaneSigns> = panes.iter().filter(is_marked).collect();
-        // One that lives before one that has ended.
+        // A living pane takes precedence over an ended one.
         marked.sort_by_key(|pane| pane.dead);
         Ok(match marked.first() {
             Some(pane) if pane.dead => Place::Ended((*pane).clone()),

@@ -1,4 +1,4 @@
-//! What an agent should be: from the configuration, or as it was recorded.
+//! The intended state of an agent: from the configuration, or from its record.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,38 +10,39 @@ use ensemble_core::{Error, Result};
 
 use crate::project::{AgentConfig, CONFIG_FILE, Project};
 
-/// What is started if neither the agent nor its profile says: the user's shell.
+/// The default command, if neither the agent nor its profile has one: the user's shell.
 const SHELL: &str = "exec \"${SHELL:-/bin/sh}\"";
-/// Variables that are ours to give.
+/// Variables that only Ensemble sets.
 const RESERVED: &str = "ENSEMBLE_";
 
-/// What an agent should be.
+/// The intended state of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Plan {
     /// The agent.
     pub name: Name,
-    /// What it is there for.
+    /// Its role.
     pub role: Name,
-    /// Which program it is.
+    /// Its provider.
     pub provider: String,
     /// The mailbox it reads.
     pub mailbox: Name,
-    /// What is started; `None` for one whose pane is there already.
+    /// The command to start; `None` for an agent with an existing pane.
     pub command: Option<String>,
-    /// Where it is started.
+    /// Its start directory.
     pub directory: PathBuf,
-    /// What is added to its environment.
+    /// Variables added to its environment.
     pub env: BTreeMap<String, String>,
-    /// The pane to adopt, if it is not to be started.
+    /// The pane to adopt instead of starting a program.
     pub pane: Option<String>,
 }
 
 impl Plan {
-    /// As the configuration has it.
+    /// The plan from the configuration.
     ///
     /// # Errors
-    /// The provider is unknown, the directory is missing, or a variable cannot be one.
+    ///
+    /// The provider is unknown, the directory is missing, or a variable's name or value is invalid.
     pub fn configured(
         project: &Project,
         profiles: &Profiles,
@@ -71,7 +72,7 @@ impl Plan {
         plan.check().map(|()| plan)
     }
 
-    /// As it was recorded.
+    /// The plan from the record.
     #[must_use]
     pub fn recorded(project: &Project, member: &Member) -> Self {
         Self {
@@ -86,7 +87,7 @@ impl Plan {
         }
     }
 
-    /// Whether it can be carried out.
+    /// Checks whether the plan can be carried out.
     pub(super) fn check(&self) -> Result<()> {
         let place = PathBuf::from(CONFIG_FILE);
         let wrong = |field: &str, detail: String| {
@@ -98,7 +99,7 @@ impl Plan {
         }
         let controls = |text: &str| text.chars().any(char::is_control);
         if self.command.as_deref().is_some_and(controls) {
-            return wrong("command", "has a line break: put it into a script".to_owned());
+            return wrong("command", "has a line break: put the command into a script".to_owned());
         }
         for (name, value) in &self.env {
             let word = |c: char| c.is_ascii_alphanumeric() || c == '_';

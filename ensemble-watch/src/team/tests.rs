@@ -1,4 +1,4 @@
-//! Where a team runs.
+//! Tests of the team's session name and socket.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn project(root: &Path, config: &str) -> Project {
 }
 
 #[test]
-fn a_session_has_a_name_that_tmux_takes() {
+fn a_session_has_a_name_that_tmux_accepts() {
     let home = tempfile::tempdir().unwrap();
     let named =
         |directory: &str, config: &str| session_of(&project(&home.path().join(directory), config));
@@ -19,7 +19,7 @@ fn a_session_has_a_name_that_tmux_takes() {
 }
 
 #[test]
-fn a_socket_whose_path_is_too_long_is_put_elsewhere() {
+fn a_socket_with_a_too_long_path_moves_to_a_private_directory() {
     let home = tempfile::tempdir().unwrap();
     let near = project(&home.path().join("p"), "");
     assert_eq!(socket_of(&near).unwrap(), near.state.join("tmux.sock"));

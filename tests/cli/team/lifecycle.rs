@@ -110,7 +110,7 @@ fn a_spawned_agent_belongs_to_the_team() {
         "--role",
         "coder",
         "--command",
-        "exec sleep 1000",
+        "sleep 1000",
         "--env",
         "A=b c",
         "--json",
@@ -211,7 +211,7 @@ fn a_pane_id_that_is_used_again_is_another_pane() {
     // A new server counts from the same number again.
     team.server().kill_server().unwrap();
     for session in ["one", "two"] {
-        team.server().new_session(session, "exec sleep 1000", 80, 24).unwrap();
+        team.server().new_session(session, "sleep 1000", 80, 24).unwrap();
     }
     let panes = team.server().panes().unwrap();
     assert!(panes.iter().any(|pane| before["pane"] == pane.id.as_str()), "{panes:?}");

@@ -1,11 +1,13 @@
 //! A team in a real tmux server of its own: brought up, looked at, killed in the middle.
 
 mod crash;
+mod events;
 mod identity;
 mod lifecycle;
 #[cfg(feature = "nats")]
 mod servers;
 mod shutdown;
+mod starts;
 mod states;
 
 use std::fs;
@@ -55,7 +57,7 @@ impl Team {
         let mut text = "durability: process\nteam: {name: crew}\nagents:\n".to_owned();
         for name in puppets {
             text += &format!(
-                "  {name}: {{command: 'exec sh here/puppet.sh', env: {{HERE: {}, E: {}}}}}\n",
+                "  {name}: {{command: 'sh here/puppet.sh', env: {{HERE: {}, E: {}}}}}\n",
                 here.display(),
                 program().display()
             );

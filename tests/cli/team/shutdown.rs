@@ -14,8 +14,8 @@ const STUBBORN: &str = r#"
 while :; do
     mail=$("$ENSEMBLE" recv --wait 60s --json 2>/dev/null) || continue
     id=$(printf '%s\n' "$mail" | sed 's/^{"id":"\([^"]*\)".*/\1/')
-    "$ENSEMBLE" settle "$id" >/dev/null
     case $mail in *shutdown_request*) "$ENSEMBLE" respond "${id%.*}" --reject --reason 'not yet' ;; esac
+    "$ENSEMBLE" settle "$id" >/dev/null
     echo "$id" >>"$DEMO/stubborn.read"
 done
 "#;
@@ -60,7 +60,7 @@ fn six() -> Team {
         ("deaf", "deaf.sh"),
     ] {
         text += &format!(
-            "  {name}: {{command: 'exec sh here/{command}', env: {{ENSEMBLE: {}, QUEUE: {}, \
+            "  {name}: {{command: 'sh here/{command}', env: {{ENSEMBLE: {}, QUEUE: {}, \
              DEMO: {}, WORK: {}}}}}\n",
             program().display(),
             bed.project().join("queue").display(),

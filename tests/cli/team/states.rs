@@ -19,7 +19,7 @@ fn with_claude(view: &str) -> Team {
     fs::create_dir(&dir).unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/fake_agent.sh");
     let command = format!(
-        "exec {} {} claude {view} {}",
+        "{} {} claude {view} {}",
         bin.join("claude").display(),
         script.display(),
         dir.display()
@@ -77,6 +77,23 @@ fn a_script_works_while_it_holds_something_and_the_watcher_sees_it() {
     assert!(team.member("worker-1")["last_sign_of_life"].is_string());
     assert_eq!(team.order("worker-1", "$E settle work").code, 0);
     assert_eq!(team.member("worker-1")["state"], "idle");
+}
+
+#[test]
+fn the_first_line_warns_of_mail_that_an_idle_agent_does_not_take() {
+    let team = Team::with(&["worker-1"], "");
+    team.up();
+    team.wait_for_puppet("worker-1");
+    team.wait_for_state("worker-1", "idle");
+    let first = || team.bed.ok("team").lines().next().unwrap_or_default().to_owned();
+    assert!(first().starts_with("agent"), "{}", first());
+    let id = crate::reading::id_of_a_minute_ago();
+    team.bed.ok(&format!("send --as operator --to worker-1 --id {id} -m work"));
+    let warned = "warning: mail has waited 1m for worker-1, which is idle";
+    assert!(first().starts_with(warned), "{}", first());
+    let line = team.member("worker-1");
+    assert_eq!((&line["overdue"], &line["watcher_running"]), (&true.into(), &true.into()));
+    assert!(line["waited_seconds"].as_u64() >= Some(60), "{line}");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Drives yaque for the benches: `yaque-driver DIRECTORY`. Answers each line of its input with one
-//! line, the nanoseconds that it took; the time is taken here.
+//! Drives yaque for the benches: `yaque-driver DIRECTORY`. It answers each line of input with one
+//! line: the nanoseconds taken, measured in this process.
 
 use std::error::Error;
 use std::io::{BufRead, Write};
@@ -27,7 +27,7 @@ fn batch(sender: &mut Sender, count: usize, size: usize) -> Result<(), Box<dyn E
     Ok(block_on(sender.send_batch(all))?)
 }
 
-/// A guard that is not committed gives its message back.
+/// Dropping a guard without a commit returns its message to the queue.
 fn receive(receiver: &mut Receiver, count: usize) -> Result<(), Box<dyn Error>> {
     for _ in 0..count {
         block_on(receiver.recv())?.commit()?;

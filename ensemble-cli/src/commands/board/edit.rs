@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use ensemble_core::Error;
+use ensemble_core::board::BoardError;
 use serde_json::json;
 
 use crate::context::Context;
@@ -54,12 +55,13 @@ impl Edit {
             Ok(_) if !status.success() => {
                 Err(Failure::refused(format!("the editor failed: {status}")))
             }
-            Ok(text) => draft.apply(&board, &text).map_err(|error| match error {
-                Error::Invalid { violations, .. } => {
+            Ok(text) => draft.apply(&board, &text).map_err(|error| match error.into_area() {
+                Ok(BoardError::Invalid { violations, .. }) => {
                     let lines = violations.iter().map(|v| format!("\n  {v}")).collect::<String>();
                     Failure::new(Exit::Corrupt, format!("the edited copy breaks rules:{lines}"))
                 }
-                other => Failure::from(other),
+                Ok(other) => Failure::from(Error::from(other)),
+                Err(other) => Failure::from(other),
             }),
             Err(_) => Err(Failure::new(Exit::Corrupt, "the edited copy is not UTF-8")),
         };

@@ -1,6 +1,6 @@
 //! What `ensemble fsck` finds around the blackboard.
 
-use ensemble_core::Error;
+use ensemble_core::board::is_missing;
 use ensemble_core::board::{Board, BoardFinding};
 
 use super::Note;
@@ -17,7 +17,7 @@ pub(super) fn look(
 ) -> Outcome<Vec<BoardFinding>> {
     let project = context.project()?;
     let found = match Board::find(project.root(), context.board_options(project)?) {
-        Err(Error::NoBoard { .. }) => return Ok(Vec::new()),
+        Err(error) if is_missing(&error) => return Ok(Vec::new()),
         other => other?.fsck(repair)?,
     };
     let (harmless, problems): (Vec<BoardFinding>, Vec<BoardFinding>) =

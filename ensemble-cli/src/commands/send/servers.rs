@@ -27,7 +27,7 @@ impl Arguments {
             let text = "another host's watcher nudges its panes: `notified` and `submitted` are known there";
             return Err(Failure::usage(text).with_hint("wait for `acked` or `settled`"));
         }
-        let sender = context.agent()?;
+        let sender = context.actor()?;
         let servers = match NatsTransport::connect(options) {
             Ok(servers) => Some(servers),
             Err(error @ Error::Server { unreachable: true, .. }) => {
@@ -36,7 +36,7 @@ impl Arguments {
             }
             Err(error) => return Err(error.into()),
         };
-        let recipients = self.recipients_on(servers.as_ref(), sender.as_ref())?;
+        let recipients = self.recipients_on(servers.as_ref(), &sender)?;
         let envelope = fill_for_servers(self.headers(&recipients[0], sender), self.content()?)?;
         let outbox = context.project()?.open_outbox()?;
         let deadline = self.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
@@ -91,11 +91,7 @@ impl Arguments {
     }
 
     /// Every recipient once, all of them known if that can be asked.
-    fn recipients_on(
-        &self,
-        servers: Option<&NatsTransport>,
-        sender: Option<&Name>,
-    ) -> Outcome<Vec<Name>> {
+    fn recipients_on(&self, servers: Option<&NatsTransport>, sender: &Name) -> Outcome<Vec<Name>> {
         let Some(servers) = servers else {
             if self.broadcast {
                 return Err(Failure::refused(
@@ -106,7 +102,7 @@ impl Arguments {
         };
         if self.broadcast {
             let mut all = servers.mailboxes()?;
-            all.retain(|name| Some(name) != sender);
+            all.retain(|name| name != sender);
             let nobody = || Failure::refused("there is no other mailbox to send to");
             return if all.is_empty() { Err(nobody()) } else { Ok(all) };
         }

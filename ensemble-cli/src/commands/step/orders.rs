@@ -2,13 +2,12 @@
 
 use std::path::PathBuf;
 
-use ensemble_core::Error;
 use ensemble_core::message::{Name, yaml};
 use ensemble_core::steps::{Part, StepKey, StepStore};
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{ACTOR, Which, open_existing};
+use super::{Which, open_existing};
 use crate::commands::send::content_of;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
@@ -93,10 +92,7 @@ fn order(context: &Context, which: &Which, note: &Note, order: Order) -> Outcome
 }
 
 fn actor(context: &Context) -> Outcome<Name> {
-    match context.agent()? {
-        Some(agent) => Ok(agent),
-        None => Ok(Name::new(ACTOR).map_err(Error::from)?),
-    }
+    context.actor()
 }
 
 fn done(context: &Context, store: &StepStore, which: &Which) -> Outcome {
@@ -130,7 +126,7 @@ impl Split {
     pub(super) fn run(self, context: &Context) -> Outcome {
         let text = String::from_utf8(content_of(&self.file)?)
             .map_err(|_| Failure::refused(format!("{}: is no UTF-8", self.file.display())))?;
-        let parts: Parts = yaml::parse(&text, &self.file)?;
+        let parts: Parts = yaml::parse(&text, &self.file).map_err(Failure::input)?;
         let store = open_existing(context)?;
         let key = self.which.key();
         let numbers = store.split(&key, &actor(context)?, &parts.steps)?;

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::{Answer, Trouble};
 use crate::commands::{fill, fill_for_servers};
 use crate::mcp::Desk;
+use crate::settling::Settling;
 
 /// How many messages are shown at most.
 pub(crate) const INBOX_MAX: usize = 100;
@@ -217,7 +218,8 @@ pub(super) fn complete(desk: &Desk, complete: Complete) -> Answer {
             )));
         }
     };
-    desk.queue()?.settle(&lease)?;
+    let (kinds, ends) = (desk.project.kinds()?, desk.project.task_ends());
+    Settling { queue: desk.queue()?, kinds, ends, recorder: &*desk.recorder }.settle(&lease)?;
     Ok(json!({ "id": lease.id, "state": "settled", "already_settled": false }))
 }
 

@@ -134,7 +134,7 @@ pub(super) fn list_agents(desk: &Desk, _: Nothing) -> Answer {
     let queue = desk.queue()?;
     queue.overlook()?;
     let is_one = |name: &Name| members.iter().any(|member| member.name == *name);
-    let duties = Duties::of(&**queue, queue.ledger(), is_one)?;
+    let duties = Duties::of(&**queue, queue.request_store(), is_one)?;
     let mut agents = Vec::new();
     for member in &members {
         let sight = members::look(&desk.project, member)?;
@@ -166,6 +166,8 @@ pub(super) fn report(desk: &Desk, report: Report) -> Answer {
     let file = format!("{}-completed.yaml", file_stem(&document.task_id));
     let text = drop::lint(&desk.project, &document, &file, &Checks::STRICT).map_err(told)?;
     let file = drop::land(&desk.project, &file, &text).map_err(told)?;
+    let ends = desk.project.task_ends();
+    ends.reported(&desk.spool, &document, text.as_bytes(), &*desk.recorder)?;
     Ok(json!({ "file": file, "task_id": document.task_id }))
 }
 

@@ -1,6 +1,6 @@
-//! What an agent is to read, looked up: `specs/architecture/roles.md#coder` is lines 12 to 40 of a
-//! file, or is not there. Sections are named as in links to a heading: lower case, hyphens for
-//! blanks, no other punctuation, and `-1` for the second of that name.
+//! Looks up the documents that an agent must read. `specs/architecture/roles.md#coder` is lines 12
+//! to 40 of a file, or is missing. Sections are named as in links to a heading: lower case, hyphens
+//! for blanks, no other punctuation, and `-1` for the second heading of a name.
 
 use std::collections::HashMap;
 use std::path::{Component, Path};
@@ -9,48 +9,48 @@ use serde::Serialize;
 
 use crate::durable::{Dir, read_whole};
 
-/// Longer files are not searched for their sections.
+/// Largest file that is searched for sections, in bytes.
 const BYTES_MAX: usize = 1024 * 1024;
 
-/// Something to read.
+/// A document to read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Document {
-    /// Where it should be: a path below the project, perhaps with `#section`.
+    /// Path of the document below the project, optionally with `#section`.
     pub place: String,
-    /// Why it is to be read.
+    /// Reason why the agent must read it.
     pub why: &'static str,
-    /// What is there.
+    /// Result of the lookup.
     pub found: Found,
 }
 
-/// What is at a place.
+/// Result of looking up a document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Found {
     /// The whole file.
     Whole,
-    /// The section that was asked for.
+    /// The requested section.
     Section {
-        /// Its heading's line, from 1.
+        /// Line of its heading, starting at 1.
         first: usize,
         /// Its last line.
         last: usize,
     },
-    /// The file, but no such section.
+    /// The file exists, but not the section.
     NoSection,
-    /// No file in this project that can be read.
+    /// The project has no such readable file.
     Nothing,
 }
 
 impl Document {
-    /// Looks for it below `root`.
+    /// Looks a document up below `root`.
     pub(super) fn look(root: &Path, place: &str, why: &'static str) -> Self {
         Self { place: place.to_owned(), why, found: find(root, place) }
     }
 }
 
-/// As a list; what is missing comes last, in one line.
+/// Lists documents; missing ones come last, on one line.
 pub(super) fn listed(documents: &[Document]) -> String {
     let mut lines = Vec::new();
     let mut missing = Vec::new();
@@ -89,7 +89,7 @@ fn find(root: &Path, place: &str) -> Found {
     }
 }
 
-/// The text of a file of the project. Links are followed as long as they stay in it.
+/// The text of a project's file. Links are followed only within the project.
 fn read(root: &Path, path: &str) -> Option<String> {
     let relative = Path::new(path);
     if relative.components().any(|part| !matches!(part, Component::Normal(_) | Component::CurDir)) {
@@ -104,12 +104,12 @@ fn read(root: &Path, path: &str) -> Option<String> {
     let file = Dir::open(parent).ok()?.open_file(name).ok()??;
     match read_whole(&file, &real, BYTES_MAX) {
         Ok(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
-        // Too large to be searched, but there.
+        // The file exists but is too large to search.
         Err(_) => Some(String::new()),
     }
 }
 
-/// The lines of a section: from its heading to before the next one that is not below it.
+/// The lines of a section: from its heading to the next heading of the same or a higher level.
 fn lines_of(text: &str, section: &str) -> Option<(usize, usize)> {
     let mut seen: HashMap<String, usize> = HashMap::new();
     let (mut begun, mut last, mut fence) = (None, 0, None);
@@ -176,7 +176,7 @@ again
 ";
 
     #[test]
-    fn a_section_is_found_by_the_name_of_a_link() {
+    fn link_names_find_sections() {
         assert_eq!(lines_of(ROLES, "coder-who-writes"), Some((3, 8)));
         assert_eq!(lines_of(ROLES, "tools"), Some((8, 8)));
         assert_eq!(lines_of(ROLES, "code-reviewer"), Some((10, 11)));
@@ -187,7 +187,7 @@ again
     }
 
     #[test]
-    fn only_files_of_the_project_are_found() {
+    fn files_outside_the_project_are_not_found() {
         let home = tempfile::tempdir().unwrap();
         let root = home.path().join("project");
         std::fs::create_dir_all(root.join("specs")).unwrap();

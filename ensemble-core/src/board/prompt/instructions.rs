@@ -1,22 +1,22 @@
-//! Phase 4 of the seed: what an agent is to do first, and how it ends.
+//! Phase 4 of the seed: an agent's first actions, and how it ends.
 
 use super::{notes_of, said};
 use crate::board::state::{State, Status, Task};
 use crate::board::wake::{Call, Wake};
 use crate::message::Name;
 
-/// How a coder leaves before it is done.
+/// How a coder hands over before its task is done.
 const HAND_OVER: &str = "If your context is nearly full before you are done: `ensemble agent \
      handoff --summary TEXT --next-action TEXT`, then exit with 42. A fresh agent goes on from \
      there.";
 const GIVE_BACK: &str = "If your context is nearly full before you have a verdict: exit with 42. \
-     A fresh reviewer begins anew.";
+     A fresh reviewer starts again.";
 const FAILURE: &str = "If something is wrong with the board, the worktree or your assignment: \
      `ensemble anomaly add TYPE --detail NAME=VALUE`, then exit with 1.";
-const BY_THE_WAY: &str = "What you find on the way and is not yours to do: `ensemble discover add \
+const BY_THE_WAY: &str = "Work that you find and that is not part of your task: `ensemble discover add \
      ID -d TEXT`, with `--immediate` if it cannot wait. Do not do it yourself.";
 
-/// A coder's.
+/// Instructions for a coder.
 pub(super) fn coder(state: &State, task: &Task) -> Vec<String> {
     let id = &task.id;
     let mut all = vec![
@@ -26,7 +26,7 @@ pub(super) fn coder(state: &State, task: &Task) -> Vec<String> {
     ];
     if notes_of(state, task).is_some() {
         all.push(
-            "Somebody has begun: read the hand-over notes above and go on from `next_action`."
+            "Another agent has begun: read the hand-over notes above and continue at `next_action`."
                 .to_owned(),
         );
     }
@@ -38,7 +38,7 @@ pub(super) fn coder(state: &State, task: &Task) -> Vec<String> {
     }
     if task.integration_fix == Some(true) {
         all.push(format!(
-            "Its merge failed: repair that, here, and change nothing else.{}",
+            "The merge failed: repair that, here, and change nothing else.{}",
             told(task, "integration_failed")
         ));
     }
@@ -63,7 +63,7 @@ pub(super) fn coder(state: &State, task: &Task) -> Vec<String> {
     all
 }
 
-/// A reviewer's.
+/// Instructions for a reviewer.
 pub(super) fn reviewer(task: &Task) -> Vec<String> {
     let id = &task.id;
     let mut all = vec![
@@ -79,7 +79,7 @@ pub(super) fn reviewer(task: &Task) -> Vec<String> {
     if let Some(cycles) = task.review_cycles_current.filter(|cycles| *cycles > 0) {
         let times = if cycles == 1 { "once".to_owned() } else { format!("{cycles} times") };
         all.push(format!(
-            "It was rejected {times} before. See that each point was settled:{}",
+            "It was rejected {times} before. Check that each point was settled:{}",
             told(task, "rejected")
         ));
     }
@@ -92,14 +92,14 @@ pub(super) fn reviewer(task: &Task) -> Vec<String> {
     all
 }
 
-/// The last reason of an event in a task's history.
+/// The latest reason of an event in a task's history.
 fn told(task: &Task, event: &str) -> String {
     let last = task.history.iter().rev().find(|line| line.event == event);
     let reason = last.and_then(|line| line.more.get("reason")?.as_str());
     reason.map_or_else(String::new, |reason| format!("\n  {}", said(Some(reason))))
 }
 
-/// Why a planner was called, the most important first.
+/// Reasons why a planner was started, the most important first.
 pub(super) fn trigger(calls: &[Call]) -> String {
     match calls {
         [] => "NONE (monitor)".to_owned(),
@@ -111,7 +111,7 @@ fn names(names: &[Name]) -> String {
     names.iter().map(Name::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// A planner's.
+/// Instructions for a planner.
 pub(super) fn planner(state: &State, calls: &[Call]) -> Vec<String> {
     let mut all: Vec<String> = calls.iter().flat_map(|call| called(state, call)).collect();
     if calls.is_empty() {
@@ -124,7 +124,7 @@ pub(super) fn planner(state: &State, calls: &[Call]) -> Vec<String> {
     );
     all.push(
         "When that is done, exit with 0: you are called again when something needs you. If your \
-         context is nearly full, write down where you are (`ensemble discover add ID -d TEXT \
+         context is nearly full, write down your progress (`ensemble discover add ID -d TEXT \
          --immediate`) and exit with 42. If something is wrong with the board: `ensemble anomaly \
          add TYPE --detail NAME=VALUE`, then exit with 1."
             .to_owned(),
@@ -137,7 +137,7 @@ fn called(state: &State, call: &Call) -> Vec<String> {
     match call.wake {
         Wake::InitialPlanning => vec![
             match call.about.is_empty() {
-                true => "There are no tasks: cut the goal into some that one agent can finish and \
+                true => "There are no tasks: divide the goal into tasks that one agent can finish and \
                          one can review."
                     .to_owned(),
                 false => format!(
@@ -149,7 +149,7 @@ fn called(state: &State, call: &Call) -> Vec<String> {
              TEXT`, with `--after ID` for what must be merged before, and `--draft` while it is \
              not finished."
                 .to_owned(),
-            "DONE WHEN must be something that anybody can check. Two tasks that change the same \
+            "DONE WHEN must be a condition that any reader can check. Two tasks that change the same \
              files come one after the other."
                 .to_owned(),
             "When the plan is whole: `ensemble sprint start ID --planned ID …`, then `ensemble \
@@ -159,9 +159,9 @@ fn called(state: &State, call: &Call) -> Vec<String> {
         Wake::BlockedTasks => blocked(state, call),
         Wake::IntegrationFailed => unmerged(state, call),
         Wake::HypothesisExhausted => vec![format!(
-            "Several coders failed at {about}. Do not let it be tried again as it is: find the \
+            "Several coders failed at {about}. Do not let agents try it again unchanged: find the \
              root cause, `ensemble task block ID --reason TEXT --question TEXT`, add tasks that \
-             are cut differently, and `ensemble task supersede ID --by ID --reason ROOT_CAUSE`."
+             are divided differently, and `ensemble task supersede ID --by ID --reason ROOT_CAUSE`."
         )],
         Wake::ImmediateDiscovery => vec![format!(
             "Triage {about}, described above: make a task of each (`ensemble task add …`, then \
@@ -184,8 +184,8 @@ fn blocked(state: &State, call: &Call) -> Vec<String> {
         call.about.iter().filter_map(|id| state.task(id)).map(told).collect();
     all.push(
         "For each of them find out what blocks it and answer its questions where its specification \
-         is. Then `ensemble task unblock ID`; or cut it anew: add its successors and `ensemble task \
-         supersede ID --by ID --reason TEXT`; or, if nobody needs it, `ensemble task abandon ID \
+         is. Then `ensemble task unblock ID`; or divide it again: add its successors and `ensemble task \
+         supersede ID --by ID --reason TEXT`; or, if it is not needed, `ensemble task abandon ID \
          --reason TEXT`."
             .to_owned(),
     );
@@ -201,13 +201,13 @@ fn unmerged(state: &State, call: &Call) -> Vec<String> {
         call.about.iter().filter_map(|id| state.task(id)).map(told).collect();
     all.push(
         "Find out whether its coder can repair that in its worktree (then leave it: any coder may \
-         claim it), or whether the plan is wrong (then block it and cut it anew)."
+         claim it), or whether the plan is wrong (then block it and divide it again)."
             .to_owned(),
     );
     all
 }
 
-/// The seed's decision tree where nothing in particular calls.
+/// The seed's decision tree, for a planner that was started without a specific reason.
 fn general(state: &State) -> Vec<String> {
     use crate::proto::goal::GoalState;
     let is_planning = state
@@ -230,7 +230,7 @@ fn general(state: &State) -> Vec<String> {
     }
     if !state.tasks.is_empty() && state.tasks.iter().all(|task| task.status.is_terminal()) {
         return vec![
-            "Every task is over. See whether the goal is reached, by its specification and by \
+            "Every task is over. Check whether the goal is reached, by its specification and by \
              what was merged. If it is: `ensemble sprint complete`, then `ensemble goal complete`. \
              If not: add what is missing. If a person must decide: `ensemble checkpoint --reason \
              TEXT`."
@@ -238,8 +238,8 @@ fn general(state: &State) -> Vec<String> {
         ];
     }
     vec![
-        "Nothing needs you now. See that each open task has a way to its end and that nothing \
-         waits for what will never be merged."
+        "Nothing needs you now. Check that each open task can be finished and that no task \
+         waits for one that will never be merged."
             .to_owned(),
     ]
 }

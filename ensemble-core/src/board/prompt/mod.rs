@@ -1,21 +1,22 @@
-//! What an agent is told when it starts (seed 001, "Agent Startup Procedure").
+//! The prompts that agents get when they start (seed 001, "Agent Startup Procedure").
 //!
 //! ```text
 //! Mode: Liza coder                        the invocation, and
-//! Resume task: task-3                     if somebody has worked on it before
-//! === IDENTITY ===                        phase 1: who it is, and how it verifies that
-//! === DOCUMENTS ===                       phase 2: what is to be read, looked up
+//! Resume task: task-3                     if another agent has worked on it before
+//! === IDENTITY ===                        phase 1: identity, and how to verify it
+//! === DOCUMENTS ===                       phase 2: documents to read, looked up
 //! === STATE ===                           phase 3: goal, signals, tasks, agents, notes
 //! === ASSIGNED TASK ===                   phase 4: the first action, with the seed's fields
 //! ```
 //!
-//! A reviewer has `=== REVIEW TASK ===` instead, a planner `=== PLANNING CONTEXT ===`. Hand-over notes
-//! of a task go to whoever works on it next, discoveries that are immediate to planners.
+//! A reviewer has `=== REVIEW TASK ===` instead, a planner `=== PLANNING CONTEXT ===`. Hand-over
+//! notes of a task go to the next agent that works on it. Immediate discoveries go to planners.
 //!
-//! The task is claimed before its prompt is made: a task that is not CLAIMED (or not reviewed by
-//! anybody) has none. A project replaces a form by `prompts/coder.md`, `prompts/code-reviewer.md` or
-//! `prompts/planner.md` beside the board; [`CODER`] and the others say what it may name. What agents and
-//! people wrote is shown with its further lines indented, so that it cannot begin a section.
+//! The task must be claimed before its prompt is built. A task that is not CLAIMED (or has no
+//! reviewer) has no prompt. A project replaces a template by `prompts/coder.md`,
+//! `prompts/code-reviewer.md` or `prompts/planner.md` beside the board. [`CODER`] and its siblings
+//! list the fields of a template. Text by agents and people is shown with its continuation lines
+//! indented, so that it cannot start a section.
 //!
 //! ```
 //! # use ensemble_core::board::{Board, BoardOptions, NewAgent, NewTask};
@@ -57,28 +58,28 @@ pub use crate::template::TemplateError;
 pub use documents::{Document, Found};
 pub use templates::{CODER, PLANNER, REVIEWER};
 
-/// Where a project's own forms lie, beside the board.
+/// Directory of a project's own templates, beside the board.
 pub const TEMPLATES: &str = "prompts";
-/// The largest of them, in bytes.
+/// Largest template, in bytes.
 const TEMPLATE_BYTES_MAX: usize = 64 * 1024;
 
 /// The roles of the seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
-    /// Cuts the goal into tasks.
+    /// Divides the goal into tasks.
     Planner,
     /// Works on tasks.
     Coder,
-    /// Reviews them.
+    /// Reviews tasks.
     CodeReviewer,
 }
 
 impl Role {
-    /// All.
+    /// All roles.
     pub const ALL: [Self; 3] = [Self::Planner, Self::Coder, Self::CodeReviewer];
 
-    /// The seed's word for it.
+    /// The seed's name for the role.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -88,7 +89,7 @@ impl Role {
         }
     }
 
-    /// The form of its prompts, unless the project has one of its own.
+    /// The role's default template.
     #[must_use]
     pub const fn template(self) -> &'static str {
         match self {
@@ -106,7 +107,7 @@ impl Role {
         }
     }
 
-    /// The protocols that it is to read (phase 2).
+    /// Protocols that the role must read (phase 2).
     const fn protocols(self) -> [&'static str; 2] {
         match self {
             Self::Planner => ["task-lifecycle.md", "circuit-breaker.md"],
@@ -127,45 +128,45 @@ impl std::str::FromStr for Role {
     }
 }
 
-/// A prompt, and what it tells to read.
+/// A prompt and the documents that it lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Brief {
-    /// The text.
+    /// Text of the prompt.
     pub text: String,
-    /// The documents that it lists.
+    /// Documents that the prompt lists.
     pub documents: Vec<Document>,
 }
 
-/// Makes the prompts for the agents of a board.
+/// Builds prompts for the agents of a board.
 #[derive(Clone, Debug)]
 pub struct Prompts {
-    /// As programs in a worktree see it.
+    /// The project's path as programs in a worktree see it.
     project: PathBuf,
     board: PathBuf,
 }
 
-/// The agent whose prompt it is.
+/// The agent that reads the prompt.
 #[derive(Clone, Copy)]
 struct Reader<'a> {
     role: Role,
     agent: &'a Name,
-    /// What it was given, and the number of that.
+    /// The agent's task and the epoch of its claim or review.
     task: Option<(&'a Task, u64)>,
 }
 
 impl Prompts {
-    /// Those of a board and the project around it.
+    /// Prompts for a board and its project.
     #[must_use]
     pub fn of(board: &Board) -> Self {
         let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         Self { project: real(board.project()), board: real(board.path()) }
     }
 
-    /// For the coder that has claimed a task.
+    /// The prompt for the coder that has claimed a task.
     ///
     /// # Errors
-    /// [`Error::NotOnBoard`]; [`Error::NotAllowed`] if nobody has claimed it; [`Error::Malformed`] if
+    /// [`BoardError::Unknown`]; [`Error::NotAllowed`] if nobody has claimed it; [`Error::Malformed`] if
     /// the project's form is wrong.
     pub fn coder(&self, state: &State, id: &Name) -> Result<Brief> {
         let task = task(state, id)?;
@@ -179,14 +180,14 @@ impl Prompts {
         self.fill(state, reader, documents, &instructions, value)
     }
 
-    /// For the reviewer that has taken a task.
+    /// The prompt for the reviewer that has claimed a review.
     ///
     /// # Errors
-    /// As for [`Prompts::coder`], if nobody reviews it.
+    /// As for [`Prompts::coder`], if the task has no reviewer.
     pub fn reviewer(&self, state: &State, id: &Name) -> Result<Brief> {
         let task = task(state, id)?;
         let reviewer = task.reviewing_by.as_ref().filter(|_| task.status == Status::ReadyForReview);
-        let agent = reviewer.ok_or_else(|| not_held(id, "reviewer", "nobody reviews it"))?;
+        let agent = reviewer.ok_or_else(|| not_held(id, "reviewer", "it has no reviewer"))?;
         let held = (task, task.review_epoch.unwrap_or_default());
         let reader = Reader { role: Role::CodeReviewer, agent, task: Some(held) };
         let documents = self.documents(state, &reader);
@@ -199,11 +200,11 @@ impl Prompts {
         self.fill(state, reader, documents, &instructions, value)
     }
 
-    /// For a planner that was called for these reasons; the first is its wake trigger. Without one it
-    /// follows the seed's general decision tree.
+    /// The prompt for a planner that was started for these reasons; the first is its wake trigger.
+    /// Without a reason the planner follows the seed's general decision tree.
     ///
     /// # Errors
-    /// [`Error::Malformed`] if the project's form is wrong.
+    /// [`Error::Malformed`] if the project's template is invalid.
     pub fn planner(&self, state: &State, agent: &Name, calls: &[Call]) -> Result<Brief> {
         let reader = Reader { role: Role::Planner, agent, task: None };
         let documents = self.documents(state, &reader);
@@ -277,7 +278,9 @@ impl Prompts {
             lines.push(format!("REGISTRATION: {}", entry.epoch.unwrap_or_default()));
         }
         if let Some((_, epoch)) = task {
-            lines.push(format!("EPOCH: {epoch} (of this task; an older one can write nothing)"));
+            lines.push(format!(
+                "EPOCH: {epoch} (of this task; writes with an older epoch are rejected)"
+            ));
         }
         lines.push(format!("BLACKBOARD: {}", line(&self.board.display().to_string())));
         lines.push(
@@ -287,13 +290,13 @@ impl Prompts {
         lines.join("\n")
     }
 
-    /// Phase 2, and what the task is specified by.
+    /// Phase 2, and the specification of the task.
     fn documents(&self, state: &State, reader: &Reader<'_>) -> Vec<Document> {
         let goal = state.goal.as_ref().and_then(|goal| goal.spec_ref.as_deref());
         let role = format!("specs/architecture/roles.md#{}", reader.role.as_str());
         let mut wanted = vec![
             (goal.unwrap_or("specs/vision.md").to_owned(), "the goal"),
-            (role, "what you can and may do"),
+            (role, "your abilities and permissions"),
         ];
         let protocol = |name: &str| (format!("specs/protocols/{name}"), "how it is done here");
         wanted.extend(reader.role.protocols().map(protocol));
@@ -303,17 +306,17 @@ impl Prompts {
         wanted.iter().map(|(place, why)| Document::look(&self.project, place, why)).collect()
     }
 
-    /// Where a project's own form for a role lies.
+    /// Path of a project's own template for a role.
     #[must_use]
     pub fn template_path(&self, role: Role) -> PathBuf {
         let directory = self.board.parent().unwrap_or(&self.project);
         directory.join(TEMPLATES).join(format!("{}.md", role.as_str()))
     }
 
-    /// The project's own form for a role, if it has one.
+    /// A project's own template for a role, if it has one.
     ///
     /// # Errors
-    /// It cannot be read, or is no UTF-8.
+    /// The template cannot be read, or is not UTF-8.
     pub fn template(&self, role: Role) -> Result<Option<String>> {
         let path = self.template_path(role);
         let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str()))
@@ -334,11 +337,11 @@ fn task<'a>(state: &'a State, id: &Name) -> Result<&'a Task> {
 }
 
 fn not_held(id: &Name, role: &str, why: &str) -> Error {
-    let what = format!("make the {role}'s prompt for task `{id}`");
+    let what = format!("build the {role}'s prompt for task `{id}`");
     Error::NotAllowed { what, why: format!("{why}: claim it first") }
 }
 
-/// How the history tells of a coder's claim.
+/// History events that record a coder's claim.
 const CLAIMS: [&str; 4] = [
     "claimed",
     "reclaimed_after_rejection",
@@ -346,13 +349,13 @@ const CLAIMS: [&str; 4] = [
     "claimed_for_integration_fix",
 ];
 
-/// Whether somebody has worked on it before under another claim, or has left notes.
+/// Whether another claim worked on the task before, or hand-over notes exist.
 fn is_resumed(state: &State, task: &Task) -> bool {
     let claims = task.history.iter().filter(|line| CLAIMS.contains(&line.event.as_str()));
     notes_of(state, task).is_some() || claims.count() > 1
 }
 
-/// The notes that wait for whoever works on a task next.
+/// Hand-over notes that wait for the next agent at a task.
 fn notes_of<'a>(
     state: &'a State,
     task: &Task,
@@ -360,7 +363,7 @@ fn notes_of<'a>(
     state.handoff.get(&task.id).filter(|_| task.handoff_pending != Some(false))
 }
 
-/// Text of agents and people: without control characters, its further lines indented.
+/// Text by agents and people, without control characters and with continuation lines indented.
 fn said(text: Option<&str>) -> String {
     let text = text.map(str::trim).filter(|text| !text.is_empty()).unwrap_or("-");
     let kept = |c: &char| !c.is_control() || *c == '\n' || *c == '\t';
@@ -372,7 +375,7 @@ fn said(text: Option<&str>) -> String {
     lines.fold(first, |text, line| text + "\n" + &indented(line))
 }
 
-/// As [`said`], in one line.
+/// As [`said`], on one line.
 fn line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

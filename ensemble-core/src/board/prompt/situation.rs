@@ -1,4 +1,4 @@
-//! Phase 3 of the seed: where everything is, in as few lines as a small context can take.
+//! Phase 3 of the seed: the state of the project, short enough for a small context.
 
 use serde_json::Value;
 
@@ -10,12 +10,12 @@ use crate::board::{Control, Discovery};
 use crate::message::Name;
 use crate::proto::task::EXHAUSTED_BY;
 
-/// How many tasks, agents and notes are named each; of more, the number is told.
+/// Most tasks, agents and notes that are listed by name; beyond that only their number is given.
 const NAMED_MAX: usize = 20;
-/// How much of a description is shown of tasks that are not the reader's, in characters.
+/// Most characters of a description of tasks that are not the reader's.
 const DESCRIPTION_CHARS: usize = 100;
 
-/// Goal, signals, tasks, agents, notes.
+/// Goal, signals, tasks, agents and notes.
 pub(super) fn text(state: &State, controls: &[Control], reader: &Reader<'_>) -> String {
     let mut text = Vec::new();
     text.push(match &state.goal {
@@ -51,7 +51,7 @@ pub(super) fn text(state: &State, controls: &[Control], reader: &Reader<'_>) -> 
     text.join("\n")
 }
 
-/// A list under a title; nothing if there is nothing to list.
+/// A titled list; nothing if the list is empty.
 fn section(text: &mut Vec<String>, title: &str, items: Vec<String>) {
     if items.is_empty() {
         return;
@@ -80,15 +80,19 @@ fn task_line(state: &State, task: &Task) -> String {
     told
 }
 
-/// In full for whoever works on the task; planners and others learn that there are some.
+/// Hand-over notes: in full for the agent that works on the task, only mentioned for others.
 fn handed_over(state: &State, reader: &Reader<'_>) -> Vec<String> {
     let mut all = Vec::new();
     for task in &state.tasks {
         let Some(notes) = notes_of(state, task) else { continue };
-        let by = notes.get("agent").and_then(Value::as_str).unwrap_or("somebody");
+        let by = notes.get("agent").and_then(Value::as_str).unwrap_or("an unknown agent");
         if reader.task.is_none_or(|(own, _)| own.id != task.id) {
             if task.status.is_claimable() {
-                all.push(format!("{}: left by {}, for whoever claims it next", task.id, line(by)));
+                all.push(format!(
+                    "{}: left by {}, for the next agent that claims it",
+                    task.id,
+                    line(by)
+                ));
             }
             continue;
         }
@@ -113,7 +117,7 @@ fn indented(value: &Value) -> String {
     }
 }
 
-/// Those for all, for this agent or for its role.
+/// Notes from people to all agents, to this agent or to its role.
 fn of_people(state: &State, reader: &Reader<'_>) -> Vec<String> {
     let me = [reader.agent.as_str(), reader.role.as_str(), "all"];
     let is_me = |value: &Value| value.as_str().is_some_and(|text| me.contains(&text));
@@ -145,7 +149,7 @@ fn immediate(state: &State) -> Vec<String> {
     state.discovered.iter().filter(waits).map(told).collect()
 }
 
-/// The seed's computed metrics.
+/// Metrics of the sprint that the seed computes.
 pub(super) fn sprint(state: &State) -> String {
     let count = |is_it: &dyn Fn(&Task) -> bool| state.tasks.iter().filter(|t| is_it(t)).count();
     let of = |status: Status| count(&|task| task.status == status);

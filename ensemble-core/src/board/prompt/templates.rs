@@ -1,4 +1,4 @@
-//! The forms of the prompts: what a project may replace, and what each of them may name.
+//! The prompt templates: what a project may replace, and which fields each may use.
 
 use crate::template::Form;
 
@@ -7,7 +7,7 @@ const WHAT_TO_DO: (&str, &str) =
 const WHICH_TASK: (&str, &str) = ("task_id", "an agent must be told which task it has");
 const WHERE: (&str, &str) = ("worktree", "an agent must be told where to work");
 
-/// A coder's.
+/// Template of a coder's prompt.
 pub const CODER: &str = "\
 {{mode}}{{resume}}
 
@@ -49,7 +49,7 @@ pub(super) const CODER_FORM: Form = Form {
     required: &[WHICH_TASK, WHERE, WHAT_TO_DO],
 };
 
-/// A code reviewer's.
+/// Template of a code reviewer's prompt.
 pub const REVIEWER: &str = "\
 {{mode}}
 
@@ -98,7 +98,7 @@ pub(super) const REVIEWER_FORM: Form = Form {
     ],
 };
 
-/// A planner's.
+/// Template of a planner's prompt.
 pub const PLANNER: &str = "\
 {{mode}}
 

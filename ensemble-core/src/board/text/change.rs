@@ -1,8 +1,8 @@
-//! The splices that turn a text into one that says something else.
+//! The splices that turn a text into one with another value.
 //!
-//! Block mappings and block sequences are compared entry by entry; everything else that differs is
-//! replaced as a whole, in the place behind its `key:` or `-`. Nothing here has to be right for every
-//! layout that YAML allows: [`super::Text::update`] parses the outcome and compares.
+//! Block mappings and block sequences are compared entry by entry. Any other value that differs is
+//! replaced as a whole, behind its `key:` or `-`. The splices need not be right for every layout
+//! that YAML allows: [`super::Text::update`] parses and compares the outcome.
 
 use std::ops::Range;
 
@@ -11,13 +11,13 @@ use serde_json::{Map, Value};
 use super::render::{self, Rendered};
 use super::{Entry, Kind, Node, Text};
 
-/// Puts `text` in the place of `range`.
+/// Replaces `range` by `text`.
 struct Splice {
     range: Range<usize>,
     text: String,
 }
 
-/// The text of `old`, changed so that it says `new`.
+/// The text of `old`, changed so that its value is `new`.
 pub(super) fn splice(old: &Text, new: &Value) -> String {
     let mut change = Change { old, source: &old.source, splices: Vec::new() };
     match (&old.root.kind, new) {
@@ -51,7 +51,7 @@ impl Change<'_> {
         self.splices.push(Splice { range, text });
     }
 
-    /// A file that is one flow mapping.
+    /// Changes a file that is one flow mapping.
     fn root(&mut self, fields: &Map<String, Value>) {
         let Node { start, end, .. } = self.old.root;
         let comments = self.comments(start..end).map(|c| format!("\n{c}")).collect::<String>();
@@ -72,7 +72,7 @@ impl Change<'_> {
                 None => self.remove(entry.start, entry.value.end, indent),
             }
         }
-        // New fields go behind the field that comes before them in the new value.
+        // Insert a new field after the field that precedes it in the new value.
         let mut behind = None;
         for (key, value) in fields {
             match entries.iter().find(|entry| entry.key == *key) {
@@ -101,7 +101,7 @@ impl Change<'_> {
         }
     }
 
-    /// Makes `node` say `new`; `lead` is behind its colon or dash, which is at column `indent`.
+    /// Changes `node` to `new`. `lead` is behind its colon or dash, which is at column `indent`.
     fn value(&mut self, node: &Node, new: &Value, lead: usize, indent: usize, in_list: bool) {
         match (&node.kind, new) {
             (Kind::Scalar { value, .. }, new) if value == new => {}
@@ -120,8 +120,8 @@ impl Change<'_> {
         }
     }
 
-    /// Whether the entries can be changed one by one. The first one, if it shares its line with a
-    /// dash, must stay.
+    /// Whether the entries can be changed one by one. The first entry must stay if it shares its
+    /// line with a dash.
     fn can_change(&self, node: &Node, entries: &[Entry], fields: &Map<String, Value>) -> bool {
         let begins_line = self.before_on_line(node.start).trim().is_empty();
         self.is_regular(entries)
@@ -129,7 +129,7 @@ impl Change<'_> {
             && (begins_line || entries.first().is_some_and(|e| fields.contains_key(&e.key)))
     }
 
-    /// One `key: value` a line, all at one column.
+    /// Whether each line has one `key: value`, all at one column.
     fn is_regular(&self, entries: &[Entry]) -> bool {
         let indent = entries.first().map(|entry| column(self.source, entry.start));
         entries.iter().enumerate().all(|(at, entry)| {
@@ -150,7 +150,7 @@ impl Change<'_> {
         &self.source[line_start(self.source, at)..at]
     }
 
-    /// The end of the line, before its line end.
+    /// End of the line, before its line terminator.
     fn line_end(&self, at: usize) -> usize {
         let line = self.source[at..].split('\n').next().unwrap_or_default();
         at + line.strip_suffix('\r').unwrap_or(line).len()
@@ -162,7 +162,7 @@ impl Change<'_> {
         self.old.comments.iter().filter(inside).map(text)
     }
 
-    /// New lines behind the line that ends what stands at `at`.
+    /// Inserts lines after the last line of the value at `at`.
     fn insert(&mut self, at: usize, lines: &[String]) {
         let at = self.line_end(at);
         self.put(at..at, lines.iter().map(|line| format!("\n{line}")).collect());
@@ -199,7 +199,7 @@ impl Change<'_> {
                 format!("{blank}{mark}{comment}\n{}", lines.join("\n"))
             }
         };
-        // Never deeper than what stands here, of which they would become a part.
+        // Never indent a comment deeper than the following text, or it would become part of it.
         for comment in others {
             text.push_str(&format!("\n{}{comment}", " ".repeat(indent)));
         }
@@ -207,14 +207,14 @@ impl Change<'_> {
     }
 }
 
-/// Behind the colon of a key that ends at `end`, if it stands on the same line.
+/// The position behind the colon of a key that ends at `end`, if it is on the same line.
 pub(super) fn behind_colon(source: &str, end: usize) -> Option<usize> {
     let rest = &source[end..];
     let blanks = rest.len() - rest.trim_start_matches([' ', '\t']).len();
     rest[blanks..].starts_with(':').then_some(end + blanks + 1)
 }
 
-/// Behind the dash on the line of `at`, if nothing but a comment comes after it.
+/// The position behind the dash on the line of `at`, if only a comment follows the dash.
 pub(super) fn behind_dash(source: &str, at: usize) -> Option<usize> {
     let start = line_start(source, at);
     let before = source[start..at].split(" #").next().unwrap_or_default().trim_end();
@@ -225,13 +225,13 @@ fn line_start(source: &str, at: usize) -> usize {
     source[..at].rfind('\n').map_or(0, |end| end + 1)
 }
 
-/// How many bytes stand before `at` on its line; before a key or a dash they are blanks and dashes.
+/// Number of bytes before `at` on its line. Before a key or a dash they are blanks and dashes.
 fn column(source: &str, at: usize) -> usize {
     let line = &source[line_start(source, at)..at];
     line.strip_prefix('\u{feff}').unwrap_or(line).len()
 }
 
-/// The dash before an item that begins at `start`, on its line or, past comments, further up.
+/// The dash of an item that begins at `start`: on its line or, past comments, further up.
 pub(super) fn dash(source: &str, start: usize) -> usize {
     let mut line = line_start(source, start);
     let before = source[line..start].trim_end_matches(' ');
@@ -253,7 +253,7 @@ pub(super) fn dash(source: &str, start: usize) -> usize {
     start
 }
 
-/// Where a block scalar ends: after its last character that is not its last line end.
+/// End of a block scalar: after its last character, without the last line terminator.
 pub(super) fn end_of_block(source: &str, range: &Range<usize>) -> usize {
     let text = source[range.clone()].trim_end_matches([' ', '\t']);
     let header = source[..range.start].rfind(['|', '>']).map_or("", |at| &source[at..range.start]);

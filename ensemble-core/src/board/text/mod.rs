@@ -3,17 +3,18 @@
 //! ```text
 //! text --parse--> nodes with their places --value()--> JSON value --(changed)--> update()
 //!                                                                                  |
-//!   new text <-- the splices of exactly what differs; parsed again and compared <--+
+//!   new text <-- splices of exactly the differences; parsed again and compared <--+
 //! ```
 //!
-//! A change never prints the file anew. What did not change keeps its bytes: order, quotes, blank
-//! lines, unknown fields. Comments are never removed; those inside of what is replaced move behind
-//! it. What was spliced is parsed again, and unless it says exactly the new value and has exactly the
-//! old comments, it is refused: so a layout that this code does not understand costs an error, and
-//! never a mangled file.
+//! A change never reprints the file. Unchanged parts keep their bytes: order, quotes, blank lines,
+//! unknown fields. Comments are never removed; a comment inside a replaced value moves behind it.
+//! The new text is parsed again. It is rejected unless it has exactly the new value and exactly the
+//! old comments. So a layout that this code does not understand causes an error, never a mangled
+//! file.
 //!
-//! What is read is a small YAML: one document, no anchors, aliases, merge keys or tags, no key twice,
-//! [`DEPTH_MAX`] deep. The parser is the one that serde-saphyr reads all other files with.
+//! The accepted format is a small YAML: one document, no anchors, aliases, merge keys or tags, no
+//! duplicate keys, at most [`DEPTH_MAX`] levels. All other files are read by serde-saphyr, which
+//! uses the same parser.
 
 mod change;
 mod render;
@@ -28,12 +29,12 @@ use serde_json::{Map, Number, Value};
 use crate::message::yaml::DEPTH_MAX;
 use crate::{Error, Result};
 
-/// The longest scalar, in bytes.
+/// Longest scalar, in bytes.
 pub(crate) const SCALAR_BYTES_MAX: usize = 64 * 1024;
-/// How many nodes a file may have.
+/// Most nodes of a file.
 pub(crate) const NODES_MAX: usize = 200_000;
 
-/// How many keys a mapping may have; each is compared with all others.
+/// Most keys of a mapping; each key is compared with all others.
 const KEYS_MAX: usize = 4_096;
 
 /// A parsed file.
@@ -41,16 +42,16 @@ const KEYS_MAX: usize = 4_096;
 pub(crate) struct Text {
     source: String,
     root: Node,
-    /// Where comments begin and end, in order.
+    /// Start and end of each comment, in order.
     comments: Vec<(usize, usize)>,
 }
 
-/// A value and where it stands.
+/// A value and its place in the text.
 #[derive(Clone, Debug)]
 struct Node {
-    /// Where its first byte is; of a block sequence the first dash.
+    /// Position of its first byte; for a block sequence, of the first dash.
     start: usize,
-    /// After its last byte; of a block the last byte that says something.
+    /// Position after its last byte; for a block, after its last significant byte.
     end: usize,
     kind: Kind,
 }
@@ -66,13 +67,13 @@ enum Kind {
 struct Entry {
     key: String,
     start: usize,
-    /// After the key, before the colon.
+    /// Position after the key, before the colon.
     end: usize,
     value: Node,
 }
 
 impl Text {
-    /// Reads a file that lies at `path`.
+    /// Parses a file that is at `path`.
     ///
     /// # Errors
     /// [`Error::Malformed`] with line and column.
@@ -101,12 +102,12 @@ impl Text {
         Ok(Self { source, root, comments })
     }
 
-    /// What it says.
+    /// The file's value.
     pub(crate) fn value(&self) -> Value {
         self.root.value()
     }
 
-    /// The text.
+    /// The file's text.
     pub(crate) fn source(&self) -> &str {
         &self.source
     }
@@ -119,13 +120,13 @@ impl Text {
         all
     }
 
-    /// The file that says `value`, with everything else as it is here.
+    /// The file with `value`, everything else unchanged.
     ///
     /// # Errors
-    /// [`Error::Malformed`] if this layout cannot be changed; nothing was written then.
+    /// [`Error::Malformed`] if this layout cannot be changed. Nothing was written then.
     pub(crate) fn update(&self, value: &Value, path: &Path) -> Result<Self> {
         let refused = |detail: String| {
-            Error::malformed(path, "file", format!("cannot be changed as it is laid out: {detail}"))
+            Error::malformed(path, "file", format!("cannot be changed in its layout: {detail}"))
         };
         if self.value() == *value {
             return Ok(self.clone());
@@ -142,10 +143,10 @@ impl Text {
     }
 }
 
-/// A collection whose end has not been read.
+/// A collection whose end is not read yet.
 struct Open {
     start: usize,
-    /// A key whose value has not been read, and where it stands.
+    /// A key whose value is not read yet, and its place.
     pending_key: Option<(String, usize, usize)>,
     kind: Kind,
 }
@@ -239,7 +240,7 @@ impl Reader<'_> {
             self.stack.last_mut()
         {
             if entries.iter().any(|entry| entry.key == text) {
-                let detail = format!("the key `{}` is there twice", text.escape_debug());
+                let detail = format!("the key `{}` appears twice", text.escape_debug());
                 return Err(self.refuse(span, &detail));
             }
             if entries.len() >= KEYS_MAX {
@@ -262,7 +263,7 @@ impl Reader<'_> {
         self.node(Node { start, end, kind: Kind::Scalar { value, is_block } }, span)
     }
 
-    /// Puts a finished node where it belongs.
+    /// Adds a finished node to its collection.
     fn node(&mut self, node: Node, span: Span) -> Result<()> {
         self.nodes += 1;
         if self.nodes > NODES_MAX {
@@ -295,12 +296,12 @@ impl Reader<'_> {
 }
 
 impl Node {
-    /// A null that nobody wrote.
+    /// Whether the node is a null that is not written in the text.
     fn is_missing(&self) -> bool {
         self.start == self.end && matches!(self.kind, Kind::Scalar { is_block: false, .. })
     }
 
-    /// At `place`, if that is known.
+    /// Adds `place`, if it is known.
     fn placed(self, place: Option<usize>) -> Self {
         match place {
             Some(at) => Self { start: at, end: at, ..self },
@@ -320,9 +321,9 @@ impl Node {
     }
 }
 
-/// What an unquoted scalar says (YAML 1.2). A number counts as one only if it is written as this
-/// code would write it: `0012345`, `12e4567` and `1.10` may be commits and versions, and lose
-/// nothing as texts.
+/// The value of an unquoted scalar (YAML 1.2). A number counts as one only if it is written as this
+/// code would write it. `0012345`, `12e4567` and `1.10` may be commits and versions, so they stay
+/// text.
 fn resolve(text: &str) -> Value {
     match text {
         "" | "~" | "null" | "Null" | "NULL" => return Value::Null,

@@ -1,21 +1,22 @@
-//! How a value is written: as a person would, in the fewest lines that stay readable.
+//! Writes values as a person would, in the fewest lines that stay readable.
 
 use serde_json::{Map, Value};
 
-/// The longest line on which a list or a small mapping is written, in bytes.
+/// Longest line of a list or a small mapping on one line, in bytes.
 const FLOW_BYTES_MAX: usize = 100;
-/// How many fields a mapping on one line has at most.
+/// Most fields of a mapping on one line.
 const FLOW_FIELDS_MAX: usize = 6;
-/// From which indentation on a mapping in a list may stand on one line: tasks never do.
+/// Smallest indentation at which a mapping in a list may be on one line. Tasks are never on one
+/// line.
 const FLOW_INDENT_MIN: usize = 4;
-/// By how much a block is indented.
+/// Indentation of a block.
 const STEP: usize = 2;
 
-/// A value in the place behind `key:` or `-`.
+/// A value as written behind `key:` or `-`.
 pub(super) enum Rendered {
     /// On the same line.
     Inline(String),
-    /// Behind it `header` (`|-`, or nothing), then these lines, indented.
+    /// `header` (`|-`, or empty) behind the key or dash, then these lines, indented.
     Lines { header: &'static str, lines: Vec<String> },
 }
 
@@ -53,7 +54,7 @@ pub(super) fn entry_lines(key: &str, content: &Value, indent: usize) -> Vec<Stri
 pub(super) fn item_lines(content: &Value, indent: usize) -> Vec<String> {
     let lead = format!("{}-", " ".repeat(indent));
     match value(content, indent, true) {
-        // The first field goes on the line of the dash.
+        // The first field shares the line of the dash.
         Rendered::Lines { header: "", mut lines } if !lines.is_empty() => {
             let first = lines[0].trim_start().to_owned();
             lines[0] = format!("{lead} {first}");
@@ -109,7 +110,7 @@ fn is_short_scalar(value: &Value) -> bool {
     }
 }
 
-/// On one line, whatever it is.
+/// The value on one line, in any case.
 pub(super) fn flow(value: &Value) -> String {
     match value {
         Value::String(text) => scalar(text),
@@ -126,12 +127,12 @@ pub(super) fn flow(value: &Value) -> String {
     }
 }
 
-/// Bare if every reader takes it for a text, else quoted.
+/// Plain if every reader takes it for a text, else quoted.
 fn scalar(text: &str) -> String {
     if is_bare(text) { text.to_owned() } else { quoted(text) }
 }
 
-/// Words that some version of YAML takes for something else than a text.
+/// Words that some version of YAML reads as another type than text.
 const SPOKEN_FOR: [&str; 12] =
     ["null", "true", "false", "yes", "no", "on", "off", "y", "n", ".inf", ".nan", "none"];
 
@@ -147,8 +148,8 @@ fn is_bare(text: &str) -> bool {
         && !SPOKEN_FOR.contains(&text.to_ascii_lowercase().as_str())
 }
 
-/// With JSON's escapes, and with everything escaped that YAML does not let stand or that a
-/// terminal could act upon.
+/// Quotes with JSON's escapes. Also escapes every character that YAML forbids or a terminal could
+/// act upon.
 fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -171,7 +172,7 @@ fn is_unprintable(c: char) -> bool {
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}')
 }
 
-/// Whether a literal block says exactly this text.
+/// Whether a literal block has exactly this text.
 fn is_literal(text: &str) -> bool {
     let body = text.strip_suffix('\n').unwrap_or(text);
     !body.ends_with('\n')

@@ -39,7 +39,7 @@ agents:
 "#;
 
 #[test]
-fn only_what_changes_is_touched() {
+fn unchanged_parts_keep_their_bytes() {
     let source = BOARD;
     let changed = edit(source, |v| {
         v["tasks"][0]["status"] = json!("CLAIMED");
@@ -50,7 +50,7 @@ fn only_what_changes_is_touched() {
 }
 
 #[test]
-fn what_is_added_and_removed_stands_where_a_person_would_put_it() {
+fn added_and_removed_entries_follow_the_layout() {
     let changed = edit(BOARD, |v| {
         v["tasks"][0]["scope"] = json!("One.\n\nThree.\n");
         v["tasks"][0]["x_unknown"] = Value::Null;
@@ -98,7 +98,7 @@ agents:
 }
 
 #[test]
-fn scalars_lose_nothing() {
+fn scalars_round_trip() {
     let read = |text: &str| parse(&format!("a: {text}\n")).value()["a"].clone();
     for text in ["0012345", "12e4567", "1.10", "+1", "0x1F", ".inf", "1_000", "2026-01-01", "yes"] {
         assert_eq!(read(text), json!(text), "{text}");
@@ -116,13 +116,13 @@ fn scalars_lose_nothing() {
 }
 
 #[test]
-fn hostile_files_are_refused_with_a_place() {
+fn hostile_files_are_rejected_with_line_and_column() {
     let cases = [
         ("a: &x 1\nb: *x\n", "line 1, column"),
         ("a: *x\n", "line 1, column"),
         ("a:\n\tb: 1\n", "line 2, column"),
-        ("a: 1\na: 2\n", "`a` is there twice"),
-        ("a: {b: 1, b: 2}\n", "`b` is there twice"),
+        ("a: 1\na: 2\n", "`a` appears twice"),
+        ("a: {b: 1, b: 2}\n", "`b` appears twice"),
         ("a: !!str 1\n", "tags are not allowed"),
         ("<<: {a: 1}\n", "merge keys"),
         ("a: 1\n---\nb: 1\n", "a second document"),
@@ -150,7 +150,7 @@ fn hostile_files_are_refused_with_a_place() {
 }
 
 #[test]
-fn a_layout_that_cannot_be_changed_is_refused_and_never_mangled() {
+fn unknown_layouts_are_rejected_and_never_mangled() {
     let text = parse("a: 1\n? b\n: 2\n");
     let mut value = text.value();
     value["b"] = json!(3);
@@ -160,7 +160,7 @@ fn a_layout_that_cannot_be_changed_is_refused_and_never_mangled() {
     }
 }
 
-/// Decisions from a seed.
+/// Reproducible decisions from a seed.
 struct Dice(u64);
 
 impl Dice {
@@ -228,7 +228,7 @@ impl Dice {
     }
 }
 
-/// Writes a value as different people would, with comments wherever one can stand.
+/// Writes a value in the layouts of different people, with comments in every possible place.
 struct Hand {
     dice: Dice,
     out: String,
@@ -293,7 +293,7 @@ impl Hand {
     }
     fn fields(&mut self, fields: &Map<String, Value>, indent: usize) {
         for (at, (key, value)) in fields.iter().enumerate() {
-            // The first one may stand behind a dash.
+            // The first entry may be behind a dash.
             if at > 0 || self.out.is_empty() || self.out.ends_with('\n') {
                 self.above(indent);
                 self.out.push_str(&" ".repeat(indent));
@@ -327,7 +327,7 @@ impl Hand {
     }
 }
 
-/// A file that says something, as its writer laid it out, and what it says after some changes.
+/// A file in a random layout with its value, and its value after some changes.
 fn scene(seed: u64) -> (String, Value, Value) {
     let mut dice = Dice(seed | 1);
     let before = match dice.object(4) {
@@ -350,13 +350,13 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_000))]
 
     #[test]
-    fn an_edit_says_what_it_should_and_loses_nothing(seed: u64) {
+    fn edits_have_the_new_value_and_lose_nothing(seed: u64) {
         let (source, before, after) = scene(seed);
         let text = parse(&source);
         prop_assert_eq!(text.value(), before, "{}", source);
         let new = text.update(&after, Path::new("state.yaml"));
         let new = new.unwrap_or_else(|e| panic!("{e}\n--- from\n{source}--- to {after}\n---{}", change::splice(&text, &after)));
-        // Read again by nothing but its text.
+        // Parse the text alone.
         let again = parse(new.source());
         prop_assert_eq!(again.value(), after);
         prop_assert_eq!(again.comments(), text.comments());
@@ -366,7 +366,7 @@ proptest! {
 }
 
 #[test]
-fn line_ends_of_other_systems_and_long_files_without_an_end_are_changed_too() {
+fn crlf_and_missing_final_newline_are_supported() {
     let crlf = BOARD.replace('\n', "\r\n");
     let changed = edit(&crlf, |v| {
         v["tasks"][0]["status"] = json!("CLAIMED");

@@ -1,12 +1,13 @@
 //! The agent's program as a process of this supervisor.
 //!
-//! How it gets its prompt follows from its command line: `{prompt}` in a word is replaced by the
-//! prompt itself, `{prompt_file}` by the path of a file that has it; without either, the prompt is its
-//! standard input. With one of them the agent keeps the supervisor's terminal, and its process group,
-//! so that Ctrl-C and the window's size reach it; otherwise it gets a process group of its own.
+//! The command line defines how the agent gets its prompt. `{prompt}` in a word is replaced by the
+//! prompt itself, `{prompt_file}` by the path of a file that contains it. Without either, the
+//! prompt is the agent's standard input. With one of them the agent keeps the supervisor's terminal
+//! and process group, so that Ctrl-C and window resizes reach it. Otherwise it gets its own process
+//! group.
 //!
-//! What it starts is known by `ENSEMBLE_AGENT_MARK`, whose value is new for each agent, and ends with
-//! it.
+//! Processes that the agent starts are identified by `ENSEMBLE_AGENT_MARK`, whose value is new for
+//! each agent. They end with the agent.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -26,18 +27,18 @@ use crate::proto::supervise::Ending;
 use crate::reaper::{MARK_VARIABLE, Quarry, Reaper};
 use crate::{Error, Result};
 
-/// Stands for the prompt in a word of the command.
+/// Placeholder for the prompt in a word of the command.
 pub const PROMPT: &str = "{prompt}";
-/// Stands for the path of a file with the prompt.
+/// Placeholder for the path of a file with the prompt.
 pub const PROMPT_FILE: &str = "{prompt_file}";
-/// The longest word of a command line, in bytes (`MAX_ARG_STRLEN` of Linux).
+/// Longest word of a command line, in bytes (`MAX_ARG_STRLEN` of Linux).
 const WORD_BYTES_MAX: usize = 131_071;
-/// The bytes of a mark: 128 bits.
+/// Size of a mark in bytes: 128 bits.
 const MARK_BYTES: usize = 16;
-/// The exit status by which an agent hands over.
+/// Exit status of an agent that hands over.
 const HAND_OVER: i32 = 42;
 
-/// A mark that nothing wears yet.
+/// A mark that no process has yet.
 #[derive(Clone, Debug)]
 pub(super) struct Mark(String);
 
@@ -56,30 +57,30 @@ impl Mark {
     }
 }
 
-/// What is to be started.
+/// The agent process to start.
 #[derive(Debug)]
 pub(super) struct Order<'a> {
     pub(super) command: &'a [String],
     pub(super) directory: &'a Path,
     pub(super) env: BTreeMap<String, OsString>,
     pub(super) prompt: &'a str,
-    /// Where the prompt lies already.
+    /// Path of the written prompt.
     pub(super) prompt_file: &'a Path,
     pub(super) mark: &'a Mark,
 }
 
-/// An agent that runs, or has ended and was not waited for.
+/// An agent process that runs, or has ended and was not waited for.
 #[derive(Debug)]
 pub(super) struct Running {
     child: Child,
     started: Option<u64>,
     mark: Digest,
-    /// What its processes had done at the last look.
+    /// Processor times of its processes at the last look.
     activity: BTreeMap<u32, u64>,
 }
 
 impl Running {
-    /// Starts it.
+    /// Starts the agent.
     ///
     /// # Errors
     /// [`Error::TooLarge`] if the prompt does not fit into a word; [`Error::Io`] if the program is
@@ -104,12 +105,12 @@ impl Running {
         Ok(Self { child, started, mark, activity: BTreeMap::new() })
     }
 
-    /// Its process, and when that started.
+    /// The agent's pid and start time.
     pub(super) fn process(&self) -> (u32, Option<u64>) {
         (self.child.id(), self.started)
     }
 
-    /// How it has ended, once it has.
+    /// How the agent ended; `None` while it runs.
     pub(super) fn ended(&mut self) -> Result<Option<Ending>> {
         let path = || PathBuf::from(format!("/proc/{}", self.child.id()));
         let path = path();
@@ -120,16 +121,16 @@ impl Running {
         }))
     }
 
-    /// Waits for it to end, at most for `limit`; a signal to this process ends the wait.
+    /// Waits at most `limit` for the agent to end; a signal to this process ends the wait.
     pub(super) fn wait(&self, limit: Duration) {
         let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
         let Some(Ok(fd)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) else { return };
         let timeout = Timespec::try_from(limit).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
-        // Whether it has ended is asked afterwards in any case.
+        // The caller checks afterwards in any case whether it has ended.
         let _ = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout));
     }
 
-    /// Whether any of its processes has used the processor, started or ended since the last look.
+    /// Whether a process of the agent has used the processor, started or ended since the last look.
     pub(super) fn has_moved(&mut self) -> bool {
         let (pid, started) = self.process();
         let quarry = Quarry::new().with_root(pid, started).with_mark(self.mark);
@@ -138,13 +139,13 @@ impl Running {
         before != self.activity
     }
 
-    /// Ends it with all that it started.
+    /// Ends the agent with all processes that it started.
     ///
     /// # Errors
-    /// Something of it survives.
+    /// A process of the agent survives.
     pub(super) fn end(&mut self) -> Result<usize> {
         let (pid, started) = self.process();
-        // One that was waited for has no process any more; its pid may be somebody else's.
+        // An agent that was waited for has no process any more; its pid may be another process's.
         let root = self.child.try_wait().is_ok_and(|status| status.is_none());
         let ended = seat::end_all(self.mark, root.then_some((pid, started)));
         let _ = self.child.try_wait();
@@ -152,7 +153,7 @@ impl Running {
     }
 }
 
-/// What an exit status says.
+/// Meaning of an exit status.
 pub(super) const fn ending(code: i32) -> Ending {
     match code {
         0 => Ending::Done,
@@ -161,7 +162,7 @@ pub(super) const fn ending(code: i32) -> Ending {
     }
 }
 
-/// The command with the prompt in its place.
+/// The command with the prompt inserted.
 fn filled(order: &Order<'_>) -> Result<Vec<String>> {
     let file = order.prompt_file.display().to_string();
     let fill = |word: &String| {

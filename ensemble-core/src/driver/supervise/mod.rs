@@ -2,19 +2,20 @@
 //! worktrees and real processes (seed 001).
 //!
 //! ```text
-//! Seat       one supervisor an id; what it leaves behind is found by the next one
-//! Work       what is claimed, by role, and what became of it
+//! Seat       one supervisor per id; the next one finds its record
+//! Work       claimed work by role, and its outcome
 //! Running    the agent's program: prompt, environment, mark, exit
-//! Pulse      beats for as long as there is evidence of life; the agent's own signs
-//! BoardLeases  everybody's leases, watched by everybody
+//! Pulse      beats while there is evidence of life; the agent's own signs
+//! BoardLeases  all leases of the board, which every supervisor watches
 //! ```
 //!
-//! *Evidence of life.* With an agent running, its supervisor beats only if since the last beat the agent
-//! gave a sign (`ensemble agent heartbeat`), or any process of it used the processor, began or ended.
-//! An agent that is stopped or waits for ever gets no beats, loses its leases when they run out, and is
-//! ended and replaced. For what takes longer without a trace it says so before (`--long`).
+//! *Evidence of life.* With an agent running, its supervisor beats only on evidence since the last
+//! beat. Evidence is a sign of the agent (`ensemble agent heartbeat`), or a process of it that used
+//! the processor, started or ended. An agent that is stopped or waits for ever gets no beats. Its
+//! leases expire, and it is ended and replaced. An agent announces a long operation without
+//! evidence in advance (`--long`).
 //!
-//! *A crash* of the supervisor: see [`seated`]. Of the agent: an exit like others.
+//! *A crash* of the supervisor: see [`seated`]. *A crash* of the agent is an exit like others.
 
 mod agent;
 mod pulse;
@@ -42,46 +43,46 @@ use crate::worktree::Worktrees;
 pub use agent::{PROMPT, PROMPT_FILE};
 pub use seat::{SEATS, Seated, end_orphan, seated};
 
-/// The registration's number, for the agent's commands.
+/// Epoch of the registration, for the agent's commands.
 pub const EPOCH_VARIABLE: &str = "ENSEMBLE_AGENT_EPOCH";
-/// The task or the review that an agent was started for.
+/// The task for which an agent was started, to work on it or review it.
 pub const TASK_VARIABLE: &str = "ENSEMBLE_TASK_ID";
-/// The number of that claim or review.
+/// Epoch of that claim or review.
 pub const TASK_EPOCH_VARIABLE: &str = "ENSEMBLE_TASK_EPOCH";
-/// Where it is to be done, absolute.
+/// Absolute path of the worktree.
 pub const WORKTREE_VARIABLE: &str = "ENSEMBLE_WORKTREE";
-/// A file with the prompt.
+/// Path of a file with the prompt.
 pub const PROMPT_VARIABLE: &str = "ENSEMBLE_PROMPT_FILE";
 
-/// How long an agent may go on after its work is finished on the board, before it is ended.
+/// How long an agent may run after its work is finished on the board, before it is ended.
 pub const LINGER_MAX: Duration = Duration::from_secs(60);
-/// How often a running agent, its signs and the control files are looked at.
+/// Interval at which a running agent, its signs and the control files are checked.
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Whom to supervise, and how.
+/// The agent to supervise, with options.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Order {
     /// The agent.
     pub id: Name,
-    /// What it is there for.
+    /// The agent's role.
     pub role: Role,
-    /// Its program; see [`PROMPT`] and [`PROMPT_FILE`].
+    /// Command of its program; see [`PROMPT`] and [`PROMPT_FILE`].
     pub command: Vec<String>,
-    /// What is added to its environment.
+    /// Additional environment variables.
     pub env: BTreeMap<String, OsString>,
-    /// Where it is shown: `/dev/pts/0`, or `unknown`.
+    /// The agent's terminal: `/dev/pts/0`, or `unknown`.
     pub terminal: String,
-    /// How fast and how patient.
+    /// Delays and limits.
     pub pace: Pace,
-    /// What time it is.
+    /// The clock.
     pub clock: Arc<dyn Clock + Send + Sync>,
-    /// Where it is recorded.
+    /// Recorder of events.
     pub recorder: Arc<dyn Recorder>,
 }
 
 impl Order {
-    /// With the pace that the board's `config` asks for.
+    /// Sets the pace from the board's `config`.
     #[must_use]
     pub fn with_config(mut self, config: &Config) -> Self {
         let (poll, wait) = match self.role {
@@ -96,7 +97,7 @@ impl Order {
         self
     }
 
-    /// The usual pace of a role, recording nothing.
+    /// The default pace of a role, without a recorder.
     #[must_use]
     pub fn new(id: Name, role: Role, command: Vec<String>) -> Self {
         let pace = match role {
@@ -127,27 +128,27 @@ impl fmt::Debug for Order {
     }
 }
 
-/// What a supervisor asks of whoever runs it.
+/// Services that the caller provides to a supervisor.
 pub trait Surroundings {
-    /// Sleeps for at most `limit`, less if the board's directory has changed.
+    /// Sleeps at most `limit`, less if the board's directory has changed.
     fn rest(&mut self, limit: Duration);
 
-    /// Whether to end: a signal, or the agent is to leave its team.
+    /// Whether to end: a signal came, or the agent must leave its team.
     fn is_over(&mut self) -> bool;
 
-    /// Tells a person what happens, in one line.
+    /// Shows one line to a person.
     fn tell(&mut self, line: &str);
 }
 
-/// Supervises until it is told to end, or cannot go on. Blocks meanwhile; starts one process at a time
-/// and no thread.
+/// Supervises until it is told to end, or cannot continue. Blocks meanwhile; it starts one process
+/// at a time and no thread.
 ///
-/// `worktrees` may be missing for a planner.
+/// `worktrees` may be `None` for a planner.
 ///
 /// # Errors
-/// [`Error::Locked`](crate::Error::Locked) if another process supervises this id: nothing was touched then.
-/// [`Error::NotAllowed`](crate::Error::NotAllowed) if the id is registered by somebody else. Or the board
-/// cannot be read. What fails later is recorded and tried again.
+/// [`Error::Locked`](crate::Error::Locked) if another process supervises this id: nothing was
+/// changed then. [`Error::NotAllowed`](crate::Error::NotAllowed) if another program has registered
+/// the id. Or the board cannot be read. Later failures are recorded and retried.
 pub fn supervise(
     board: &Board,
     worktrees: Option<&Worktrees>,

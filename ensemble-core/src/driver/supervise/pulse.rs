@@ -18,24 +18,24 @@ use crate::proto::task::Holder;
 pub(super) struct Pulse {
     agent: Holder,
     beat: Beat,
-    /// The last sign that was seen.
+    /// Sequence of the last sign that was seen.
     seen: u64,
-    /// What the agent has said of its end since it was started.
+    /// The exit that the agent has announced since it was started.
     pub(super) leaving: Option<Leaving>,
-    /// A sign came since the last beat.
+    /// Whether a sign came since the last beat.
     has_signed: bool,
     is_long: bool,
 }
 
 impl Pulse {
-    /// Begins to beat for a registration.
+    /// Starts to beat for a registration.
     pub(super) fn new(now: Monotonic, agent: Holder, lease: std::time::Duration) -> Self {
         let mut beat = Beat::new(lease);
         beat.handle(now, Event::Granted);
         Self { agent, beat, seen: 0, leaving: None, has_signed: false, is_long: false }
     }
 
-    /// A fresh agent: what the last one said does not count.
+    /// Prepares for a fresh agent: an announcement of the last one does not count.
     pub(super) fn fresh(&mut self, directory: &Path) {
         self.seen = Sign::read(directory, &self.agent).map_or(self.seen, |sign| sign.sequence);
         (self.leaving, self.has_signed, self.is_long) = (None, true, false);
@@ -63,13 +63,13 @@ impl Pulse {
         }
     }
 
-    /// The supervisor itself cannot beat for a while; the next beat says so.
+    /// Announces that the supervisor itself cannot beat for a while.
     pub(super) fn expect_long(&mut self, now: Monotonic, description: &str) {
         let description = description.to_owned();
         self.beat.handle(now, Event::LongOperation { description });
     }
 
-    /// It can again.
+    /// Announces that the supervisor can beat again.
     pub(super) fn expect_no_more(&mut self, now: Monotonic) {
         if self.is_long {
             self.is_long = false;
@@ -77,8 +77,8 @@ impl Pulse {
         }
     }
 
-    /// Beats if a beat is due and the agent, if one runs, shows that it lives. Says whether the board
-    /// should be asked if all this is still true.
+    /// Beats if a beat is due and a running agent shows evidence of life. Returns whether the board
+    /// should be read to confirm the leases.
     ///
     /// # Errors
     /// The disk failed.
@@ -104,7 +104,7 @@ impl Pulse {
             }
         }
         let Some((sequence, duration)) = due else { return Ok(is_doubtful) };
-        // Always looked at, so that the next look compares with this one.
+        // Always look, so that the next look compares with this one.
         let moved = running.map(Running::has_moved);
         if moved.unwrap_or(true) || self.has_signed {
             self.has_signed = false;

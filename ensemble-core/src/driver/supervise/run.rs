@@ -1,4 +1,4 @@
-//! The loop of a supervisor: what has happened, what the machine makes of it, what is to be done.
+//! The loop of a supervisor: collect events, pass them to the machine, carry out its effects.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,9 +21,9 @@ use crate::proto::task::Holder;
 use crate::worktree::Worktrees;
 use crate::{Error, Result};
 
-/// Leases are not looked at more often, whatever is due.
+/// Shortest interval between looks at the leases.
 const LEASES_EVERY_MIN: Duration = Duration::from_millis(200);
-/// The longest sleep while no agent runs.
+/// Longest sleep while no agent runs.
 const SLEEP_MAX: Duration = Duration::from_secs(5);
 
 /// One run of a supervisor.
@@ -38,21 +38,21 @@ pub(super) struct Run<'a> {
     pub(super) pulse: Option<Pulse>,
     pub(super) work: Option<Work>,
     pub(super) agent: Option<Running>,
-    /// What the board was like when the agent was started.
+    /// State of the board when the agent was started.
     pub(super) before: (Footprint, Option<String>),
-    /// The claim or review for which an agent was started already.
+    /// Epoch of the claim or review for which an agent was already started.
     pub(super) counted: Option<u64>,
-    /// Since when the work of an agent that runs has been finished.
+    /// Since when a running agent's work has been finished.
     pub(super) finished: Option<Monotonic>,
-    /// Calls that a planner has ended on, and that are the same as then.
+    /// Calls on which a planner has ended, and that have not changed since.
     pub(super) answered: Vec<Call>,
     leases: BoardLeases,
-    /// When they were last looked at.
+    /// When the leases were last checked.
     leases_seen: Option<Monotonic>,
-    /// When worktrees were last looked through for what crashes left.
+    /// When worktrees were last checked for what crashes left.
     pub(super) repaired: Option<Monotonic>,
-    /// The board's file as it was last looked at. Its time alone does not tell two writes apart that are
-    /// milliseconds apart, nor does its size.
+    /// Identity, size and time of the board's file at the last look. Time alone does not
+    /// distinguish two writes within milliseconds, nor does size.
     pub(super) seen: Option<(FileId, u64, i128)>,
     pub(super) is_over: bool,
     last_failure: String,
@@ -60,7 +60,7 @@ pub(super) struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// Takes the seat; see [`super::supervise`].
+    /// Takes the supervisor's lock; see [`super::supervise`].
     pub(super) fn begin(
         board: &'a Board,
         worktrees: Option<&'a Worktrees>,
@@ -149,7 +149,7 @@ impl<'a> Run<'a> {
         self.machine.handle(now, event);
     }
 
-    /// All that may have happened since the last time.
+    /// Collects all events since the last time.
     fn notice(&mut self, surroundings: &mut dyn Surroundings) {
         if surroundings.is_over() && !self.is_over {
             self.is_over = true;
@@ -160,19 +160,19 @@ impl<'a> Run<'a> {
                 self.handle(Event::Gated(Gate::Abort));
             }
             Ok(_) => {}
-            Err(error) => self.failed("look at control files", &error),
+            Err(error) => self.failed("read the control files", &error),
         }
         self.notice_board();
         self.keep_alive();
         self.notice_exit();
     }
 
-    /// The board, if it has changed, and the control files beside it.
+    /// Reads the board, if it has changed, and the control files beside it.
     fn notice_board(&mut self) {
         let stat = Dir::open(&self.directory).and_then(|dir| dir.stat(crate::board::FILE_NAME));
         let seen = match stat {
             Ok(stat) => stat.map(|stat| (stat.id, stat.bytes, stat.modified_ns)),
-            Err(error) => return self.failed("look at the board", &error),
+            Err(error) => return self.failed("check the board", &error),
         };
         if seen == self.seen && !self.machine.is_gated() {
             return;
@@ -194,14 +194,14 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Whether the file that stood in the way has gone.
+    /// Checks whether the control file was removed.
     fn notice_gate(&mut self) {
         if Control::read_all(&self.directory).is_ok_and(|found| found.is_empty()) {
             self.handle(Event::Woken);
         }
     }
 
-    /// What is ours no longer.
+    /// The loss of work or registration, if the board shows one.
     fn lost(&mut self, state: &State) -> Option<Lost> {
         let registered = self.registered.as_ref()?;
         if !is_registered(state, registered) {
@@ -223,7 +223,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The supervisor itself is about to be busy for long, and cannot beat meanwhile.
+    /// Announces that the supervisor itself will be busy for long and cannot beat.
     pub(super) fn expect_long(&mut self, description: &str) {
         let now = self.now();
         if let Some(pulse) = &mut self.pulse {
@@ -232,7 +232,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// It is not busy any more.
+    /// Announces that the supervisor can beat again.
     pub(super) fn expect_no_more(&mut self) {
         let now = self.now();
         if let Some(pulse) = &mut self.pulse {
@@ -241,7 +241,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Our own leases, and everybody's.
+    /// Renews the supervisor's own leases and watches all leases.
     pub(super) fn keep_alive(&mut self) {
         let (now, order) = (self.now(), self.order);
         if let Some(pulse) = &mut self.pulse {
@@ -249,7 +249,7 @@ impl<'a> Run<'a> {
             let running = self.agent.as_mut();
             match pulse.beat(now, &self.directory, running, &*order.recorder) {
                 Ok(false) => {}
-                // The board says if somebody else has it all by now.
+                // The board shows whether another agent has taken over.
                 Ok(true) => self.seen = None,
                 Err(error) => self.failed("beat", &error),
             }
@@ -262,7 +262,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// When all leases are to be looked at again.
+    /// When all leases are due for another look.
     fn leases_due(&self) -> Monotonic {
         let Some(seen) = self.leases_seen else { return Monotonic::ZERO };
         let latest = seen + LOOK_INTERVAL;
@@ -270,7 +270,7 @@ impl<'a> Run<'a> {
         due.min(latest).max(seen + LEASES_EVERY_MIN)
     }
 
-    /// The agent's end.
+    /// Handles the agent's end.
     fn notice_exit(&mut self) {
         let now = self.now();
         let Some(agent) = &mut self.agent else { return };
@@ -282,10 +282,10 @@ impl<'a> Run<'a> {
         if ending.is_none() && !lingers {
             return;
         }
-        // What it left in the background ends with it; what lingers, too.
+        // Processes that the agent left in the background end with it, lingering ones, too.
         match agent.end() {
             Ok(_) => {}
-            Err(error) => return self.failed("end what the agent has left", &error),
+            Err(error) => return self.failed("end the agent's remaining processes", &error),
         }
         ending = ending.or(Some(Ending::Done));
         self.agent = None;
@@ -295,8 +295,8 @@ impl<'a> Run<'a> {
         match ending.map(|ending| self.exit(ending)) {
             Some(Ok(exit)) => self.handle(Event::Exited(exit)),
             Some(Err(error)) => {
-                self.failed("see what came of the agent", &error);
-                // Without the board nothing can be known of it, and nothing be done either.
+                self.failed("read the agent's result", &error);
+                // Without the board the result is unknown, and nothing can be done.
                 let ending = Ending::Failed(1);
                 let exit =
                     Exit { ending, holds: true, progress: false, notes: false, drafts: false };
@@ -306,7 +306,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What an agent's end means, by the board and by what it said.
+    /// The meaning of an agent's end, from the board and from the agent's announcement.
     fn exit(&mut self, ending: Ending) -> Result<Exit> {
         let said = self.pulse.as_mut().and_then(|pulse| pulse.leaving.take());
         let ending = match (ending, said) {
@@ -340,7 +340,7 @@ impl<'a> Run<'a> {
         Ok(exit)
     }
 
-    /// What is kept and what is let go after an agent's end.
+    /// Keeps or drops the held work after an agent's end.
     fn after(&mut self, exit: Exit) {
         self.finished = None;
         if let Some(Work::Plan { calls, .. }) = &self.work
@@ -354,7 +354,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// How long nothing needs to be done.
+    /// How long the loop may sleep.
     fn sleep(&self) -> Duration {
         let now = self.now();
         let longest = if self.agent.is_some() { LOOK_EVERY } else { SLEEP_MAX };
@@ -367,7 +367,7 @@ impl<'a> Run<'a> {
         dues.into_iter().flatten().min().map_or(longest, |due| due.since(now))
     }
 
-    /// The name is another one's: nothing of this supervisor stays.
+    /// Ends because another supervisor has the name; removes this supervisor's files.
     fn refuse(self, refused: Error) -> Result<Reason> {
         self.seat.leave()?;
         Err(refused)
@@ -397,7 +397,7 @@ impl<'a> Run<'a> {
         self.order.recorder.record(kind, self.order.id.as_str(), data);
     }
 
-    /// Something that will be tried again; told once for as long as it stays the same.
+    /// Reports a failure that will be retried. The same failure is reported once.
     pub(super) fn failed(&mut self, what: &str, error: &Error) {
         let line = format!("cannot {what}: {error}");
         if line != self.last_failure {
@@ -425,7 +425,7 @@ pub(super) fn is_registered(state: &State, holder: &Holder) -> bool {
     entry.is_some_and(|entry| entry.epoch.unwrap_or_default() == holder.epoch)
 }
 
-/// An exit in words.
+/// Describes an exit in words.
 fn told(exit: Exit) -> String {
     let how = match exit.ending {
         Ending::Done => "exit 0".to_owned(),

@@ -1,15 +1,16 @@
-//! Who supervises an agent: one process, or nobody.
+//! The right to supervise an agent, which at most one process holds.
 //!
 //! ```text
-//! locks/supervise-<id>.lock     held by the supervisor as long as it lives; another one is refused
-//! supervise/<id>.yaml           who that is, its registration, its agent: for whoever comes after it
-//! supervise/<id>.prompt         what its agent was told
+//! locks/supervise-<id>.lock     held by the live supervisor; others are rejected
+//! supervise/<id>.yaml           its pid, registration and agent, for its successor
+//! supervise/<id>.prompt         the prompt of its agent
 //! ```
 //!
-//! All beside the board. The lock is not inherited by the agent. What was written down before a step
-//! lets the next supervisor undo it: the mark of an agent is in the file before that agent is started,
-//! and the board's last number before the registration is made. So an agent of a supervisor that was
-//! killed is found and ended before another one is started for its id, and its registration is known.
+//! All files are beside the board. The agent does not inherit the lock. A supervisor writes its
+//! record before each step, so that the next supervisor can undo the step. The mark of an agent is
+//! in the file before that agent is started, and the board's last epoch before the registration is
+//! made. So the next supervisor finds and ends the agent of a killed one before it starts another,
+//! and knows its registration.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,43 +25,43 @@ use crate::provider::process;
 use crate::reaper::{Quarry, Reaper};
 use crate::{Error, Result};
 
-/// The directory, beside the board.
+/// Directory of the records, beside the board.
 pub const SEATS: &str = "supervise";
 const LOCKS: &str = "locks";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// The largest such file, in bytes.
+/// Largest record, in bytes.
 const BYTES_MAX: usize = 16 * 1024;
 const VERSION: u32 = 1;
 
-/// What is known of a supervisor and its agent.
+/// Record of a supervisor and its agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Seated {
-    /// The format, 1.
+    /// Format version, 1.
     pub version: u32,
-    /// Whose supervisor.
+    /// Id of the supervised agent.
     pub id: Name,
-    /// Its agent's role.
+    /// The agent's role.
     pub role: String,
-    /// The supervisor's process.
+    /// Pid of the supervisor.
     pub pid: u32,
-    /// In which boot all this was so.
+    /// Boot in which the record was written.
     pub boot_id: String,
-    /// The board's last number before it registered.
+    /// The board's last epoch before the registration.
     pub after_epoch: u64,
-    /// Its registration's number, once it is known.
+    /// Epoch of the registration, once it is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<u64>,
-    /// The SHA-256 of its agent's mark.
+    /// SHA-256 of the agent's mark.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mark_sha256: Option<Digest>,
-    /// Its agent's process and when that started, in clock ticks since boot.
+    /// The agent's pid and its start, in clock ticks since boot.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<(u32, Option<u64>)>,
-    /// What its agents were last started for.
+    /// The task for which its agents were last started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task: Option<Name>,
-    /// What came of them.
+    /// Counters of their outcomes.
     #[serde(default)]
     pub loops: Loops,
 }
@@ -71,15 +72,15 @@ pub(crate) struct Seat {
     _lock: FileLock,
     directory: PathBuf,
     pub(crate) record: Seated,
-    /// What an earlier supervisor of this id has left.
+    /// Record of an earlier supervisor of this id.
     pub(crate) before: Option<Seated>,
 }
 
 impl Seat {
-    /// Takes it, and ends what an earlier supervisor's agent has left running.
+    /// Takes the lock, and ends what an earlier supervisor's agent has left running.
     ///
     /// # Errors
-    /// [`Error::Locked`] names who has it; or something that was left cannot be ended.
+    /// [`Error::Locked`] names the holder; or a leftover process cannot be ended.
     pub(crate) fn take(directory: &Path, id: &Name, role: &str) -> Result<(Self, usize)> {
         let lock = lock(directory, id)?;
         let before = read(directory, id)?;
@@ -102,29 +103,29 @@ impl Seat {
         Ok((seat, ended))
     }
 
-    /// Writes down what is so now.
+    /// Writes the current record.
     pub(crate) fn write(&self) -> Result<()> {
         let dir = Dir::open(&self.directory)?.ensure_child(SEATS, Modes::default())?;
         let path = dir.path().join(format!("{}.yaml", self.record.id));
         write_document(&path, yaml::render(&self.record).as_bytes(), Durability::Process)
     }
 
-    /// Whether a registration on the board is an earlier supervisor's of this id, which is dead.
+    /// Whether a registration on the board belongs to an earlier, dead supervisor of this id.
     pub(crate) fn is_left_over(&self, epoch: u64) -> bool {
         match &self.before {
             None => false,
             Some(Seated { epoch: Some(known), .. }) if *known == epoch => true,
-            // It was killed before it could write down the number it had got.
+            // It was killed before it could write the epoch of its registration.
             Some(before) => before.epoch.is_none() && epoch > before.after_epoch,
         }
     }
 
-    /// Where the agent's prompt is written.
+    /// Path of the agent's prompt.
     pub(crate) fn prompt_path(&self) -> PathBuf {
         self.directory.join(SEATS).join(format!("{}.prompt", self.record.id))
     }
 
-    /// It is over: nothing is left that a successor would have to know.
+    /// Releases the lock and removes the record: a successor needs nothing from it.
     pub(crate) fn leave(self) -> Result<()> {
         let dir = Dir::open(&self.directory)?.ensure_child(SEATS, Modes::default())?;
         dir.remove(&format!("{}.prompt", self.record.id))?;
@@ -132,8 +133,8 @@ impl Seat {
     }
 }
 
-/// Ends the agent of a dead supervisor; returns how many processes there were. Nothing happens if
-/// that supervisor had another registration than `epoch`.
+/// Ends the agent of a dead supervisor; returns the number of its processes. Does nothing if that
+/// supervisor had another registration than `epoch`.
 ///
 /// # Errors
 /// [`Error::Locked`] if the supervisor lives; or a process cannot be ended.
@@ -145,10 +146,10 @@ pub fn end_orphan(directory: &Path, id: &Name, epoch: u64) -> Result<usize> {
     read(directory, id)?.map_or(Ok(0), |seated| end_agent(&seated))
 }
 
-/// Who supervises an agent, or did last, and whether that process lives.
+/// The current or last supervisor of an agent, and whether that process lives.
 ///
 /// # Errors
-/// The file is none of a supervisor.
+/// The file is not the record of a supervisor.
 pub fn seated(directory: &Path, id: &Name) -> Result<Option<(Seated, bool)>> {
     let Some(seated) = read(directory, id)? else { return Ok(None) };
     let lives = FileLock::holder(&lock_path(directory, id)).is_some();
@@ -182,7 +183,7 @@ fn boot_id() -> String {
     std::fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned()
 }
 
-/// Ends what an agent has left running, if it can be in this boot.
+/// Ends what an agent has left running, if it was started in this boot.
 fn end_agent(seated: &Seated) -> Result<usize> {
     match seated.mark_sha256 {
         Some(mark) if seated.boot_id == boot_id() => end_all(mark, seated.agent),
@@ -190,10 +191,10 @@ fn end_agent(seated: &Seated) -> Result<usize> {
     }
 }
 
-/// Ends everything that wears a mark, and finds out that nothing is left; returns how many there were.
+/// Ends every process with a mark, and verifies that none is left; returns their number.
 ///
 /// # Errors
-/// Something of it survives, or may not be signalled.
+/// A process survives, or may not be signalled.
 pub(super) fn end_all(mark: Digest, root: Option<(u32, Option<u64>)>) -> Result<usize> {
     let mut quarry = Quarry::new().with_mark(mark);
     if let Some((pid, started)) = root {
@@ -214,13 +215,13 @@ pub(super) fn end_all(mark: Digest, root: Option<(u32, Option<u64>)>) -> Result<
     match reaper.find()?.first() {
         None => Ok(ended),
         Some(left) => {
-            let detail = "does not end, although it was killed: it hangs in the kernel, perhaps";
+            let detail = "does not end although it was killed: it may hang in the kernel";
             Err(Error::malformed(format!("/proc/{}", left.pid), "process", detail))
         }
     }
 }
 
-/// When a process started.
+/// Start time of a process.
 pub(super) fn started(pid: u32) -> Option<u64> {
     process::start_time(pid)
 }

@@ -1,4 +1,4 @@
-//! What the machine asks for, done.
+//! Carries out the machine's effects.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -27,17 +27,17 @@ use crate::proto::task::Holder;
 use crate::worktree::{Merged, Worktrees};
 use crate::{Error, Result};
 
-/// How many tasks are tried in one look, if others are faster.
+/// Most tasks that are tried in one look, if other agents claim first.
 const CLAIMS_A_LOOK: usize = 8;
 /// Held by the supervisor whose planner runs.
 const PLANNING_LOCK: &str = "locks/planning.lock";
 
 impl Run<'_> {
-    /// Registers the agent, once nothing that an earlier supervisor has left is on the board.
+    /// Registers the agent, after an earlier supervisor's registration was removed from the board.
     pub(super) fn register(&mut self) -> Result<Event> {
         match self.try_register() {
             Ok(()) => Ok(Event::Registered),
-            // At the very beginning that is the answer; later on it is tried again.
+            // On the first try this is the answer; later it is retried.
             Err(error @ Error::NotAllowed { .. }) if self.pulse.is_none() => Err(error),
             Err(error) => {
                 self.failed("register", &error);
@@ -57,7 +57,8 @@ impl Run<'_> {
             }
         }
         let state = locked.commit()?;
-        // What explains comes first: whoever finds a later number without ours knows whose it is.
+        // Write this first: a successor that finds a later epoch without a recorded one knows whose
+        // it is.
         (self.seat.record.after_epoch, self.seat.record.epoch) = (state.epoch, None);
         self.seat.write()?;
         let mut locked = self.board.lock()?;
@@ -76,7 +77,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// What stands in the way, if anything does.
+    /// The event of a control file, if one exists.
     fn gate(&mut self) -> Result<Option<Event>> {
         let found = Control::read_all(&self.directory)?;
         let Some(control) = Control::gate(&found) else { return Ok(None) };
@@ -89,7 +90,7 @@ impl Run<'_> {
             self.record("supervise.gated", json!({ "file": file }));
             let since = control.since;
             self.tell(
-                format!("{file} since {since}: nothing is begun. {reason}").trim_end().to_owned(),
+                format!("{file} since {since}: no new work starts. {reason}").trim_end().to_owned(),
             );
         }
         Ok(Some(Event::Gated(gate)))
@@ -145,7 +146,7 @@ impl Run<'_> {
         Ok(Event::Claimed { is_new })
     }
 
-    /// What an error means for the machine.
+    /// Translates an error into an event of the machine.
     fn refused(&mut self, what: &str, error: &Error) -> Event {
         match error {
             Error::Locked { .. } => {
@@ -168,7 +169,7 @@ impl Run<'_> {
         Event::Failed
     }
 
-    /// Takes the first that it can get.
+    /// Claims the first task that is available.
     fn claim(
         &mut self,
         agent: &Holder,
@@ -187,7 +188,7 @@ impl Run<'_> {
             let Some(task) = next else { break };
             match take(worktrees, &task.id, agent) {
                 Ok(work) => return Ok(Some(work)),
-                // Somebody else was faster, or the task needs something that is not there.
+                // Another agent was faster, or the task needs something that is missing.
                 Err(Error::NotAllowed { .. }) => refused.push(task.id.clone()),
                 Err(error @ Error::Git { .. }) => {
                     self.failed(&format!("claim `{}`", task.id), &error);
@@ -210,7 +211,7 @@ impl Run<'_> {
         Ok(Work::Review { id: id.clone(), holder: claimed.granted.holder, path: claimed.path })
     }
 
-    /// Merges what was approved, by whomever. Returns what is on the board afterwards.
+    /// Merges approved work of all reviewers. Returns the board's content afterwards.
     fn merge(&mut self, state: State) -> Result<State> {
         let Some(worktrees) = self.worktrees else { return Ok(state) };
         let approved: Vec<&Task> =
@@ -219,7 +220,7 @@ impl Run<'_> {
             return Ok(state);
         }
         for task in approved {
-            // One merge may take long: whoever is to stop does so between two of them.
+            // A merge may take long, so check between two merges whether to stop.
             if self.gate()?.is_some() {
                 break;
             }
@@ -232,7 +233,7 @@ impl Run<'_> {
                 Ok(Merged::Failed { reason }) => {
                     self.tell(format!("`{}` cannot be merged: {reason}", task.id));
                 }
-                // Somebody else merges, and goes on with the others.
+                // Another process is merging, and continues with the other tasks.
                 Err(Error::Locked { .. }) => break,
                 Err(error) => {
                     let now = self.board.read()?;
@@ -260,10 +261,10 @@ impl Run<'_> {
         }
     }
 
-    /// Looks whether an agent may be started for what is held.
+    /// Checks whether an agent may be started for the held work.
     pub(super) fn check(&mut self) -> Event {
         let checked = self.try_check();
-        checked.unwrap_or_else(|error| self.refused("look at the board", &error))
+        checked.unwrap_or_else(|error| self.refused("check the board", &error))
     }
 
     fn try_check(&mut self) -> Result<Event> {
@@ -304,7 +305,7 @@ impl Run<'_> {
         }
     }
 
-    /// Whether it runs; it does not if its task was given up instead.
+    /// Starts the agent; returns `false` if its task was given up instead.
     fn try_spawn(&mut self) -> Result<bool> {
         let state = self.begin_again()?;
         let Some(work) = &self.work else { return Ok(false) };
@@ -323,7 +324,7 @@ impl Run<'_> {
         let directory = work.path().cloned().unwrap_or_else(|| self.board.project().to_owned());
         let mark = Mark::new()?;
         let before = (self.footprint(&state), notes_of(&state, work.task()));
-        // Nothing runs whose mark is not written down.
+        // Record the mark before an agent with it runs.
         (self.seat.record.mark_sha256, self.seat.record.agent) = (Some(mark.digest()), None);
         self.seat.record.loops = self.machine.loops();
         self.seat.write()?;
@@ -352,7 +353,7 @@ impl Run<'_> {
         Ok(true)
     }
 
-    /// Counts a further agent at the same claim; the first one was counted by the claim.
+    /// Counts a further agent at the same claim; the claim counted the first one.
     fn begin_again(&mut self) -> Result<State> {
         let number = self.work.as_ref().and_then(Work::holder).map(|holder| holder.epoch);
         let is_first = number.is_none() || self.counted != number;
@@ -390,7 +391,7 @@ impl Run<'_> {
         env
     }
 
-    /// Ends the agent; does not come back before nothing of it is left.
+    /// Ends the agent; returns only when none of its processes is left.
     pub(super) fn terminate(&mut self, surroundings: &mut dyn Surroundings) -> Event {
         while let Some(agent) = &mut self.agent {
             match agent.end() {
@@ -409,7 +410,7 @@ impl Run<'_> {
         Event::Terminated
     }
 
-    /// Gives everything back.
+    /// Releases everything.
     pub(super) fn unregister(&mut self) -> Event {
         let Some(registered) = self.registered.clone() else { return Event::Left };
         let left = self.board.lock().and_then(|mut locked| {
@@ -419,7 +420,7 @@ impl Run<'_> {
         match left {
             Ok(state) => {
                 (self.registered, self.work, self.pulse) = (None, None, None);
-                // Its beats are of no use any more; what stays is swept by whoever looks next.
+                // Its beats are no longer needed; the next sweep removes what remains.
                 if let Err(error) = sweep_beats(&state, &self.directory) {
                     self.failed("remove beats", &error);
                 }
@@ -433,16 +434,14 @@ impl Run<'_> {
         }
     }
 
-    /// Writes down what a person should know.
+    /// Records an anomaly for people.
     pub(super) fn note(&mut self, anomaly: Anomaly) -> Option<Event> {
         let task = self.work.as_ref().and_then(Work::task).or(self.seat.record.task.as_ref());
         let about = task.map_or_else(String::new, |task| format!(" at `{task}`"));
         let (count, pattern) = match anomaly {
             Anomaly::Crashed { ending, count } => (count, format!("{ending:?}{about}")),
             Anomaly::NotStarted { count } => (count, format!("the agent cannot be started{about}")),
-            Anomaly::Unfinished { count } => {
-                (count, format!("exit 0 without an end of the work{about}"))
-            }
+            Anomaly::Unfinished { count } => (count, format!("exit 0 with unfinished work{about}")),
             Anomaly::NoNotes { count } => {
                 (count, format!("exit 42 without hand-over notes{about}"))
             }
@@ -459,7 +458,7 @@ impl Run<'_> {
             details,
         };
         let noted = self.board.lock().and_then(|mut locked| {
-            // A task that is not on the board any more cannot be named there.
+            // A task that was removed from the board cannot be named there.
             let known = task.filter(|task| locked.state().task(task).is_some());
             locked.add_anomaly(&NewAnomaly { task: known, ..anomaly })?;
             locked.commit()
@@ -470,7 +469,7 @@ impl Run<'_> {
         None
     }
 
-    /// Blocks the task that agents fail at.
+    /// Blocks the task at which agents fail.
     pub(super) fn block(&mut self, trouble: Trouble) -> Option<Event> {
         let Some(Work::Task { id, holder, .. }) = &self.work else { return None };
         let question = format!(
@@ -491,7 +490,8 @@ impl Run<'_> {
                 None
             }
             Err(error) => {
-                // It is still claimed: it is given back when the lease is, or claimed again.
+                // The task is still claimed. It is released when its lease expires, or claimed
+                // again.
                 self.failed(&format!("block `{id}`"), &error);
                 None
             }

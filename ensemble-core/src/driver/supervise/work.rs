@@ -1,5 +1,5 @@
-//! What each role does: planners answer calls, coders take tasks, reviewers take reviews and merge
-//! what was approved.
+//! The work of each role: planners answer calls, coders claim tasks, reviewers claim reviews and
+//! merge approved work.
 
 use std::path::PathBuf;
 
@@ -10,30 +10,30 @@ use crate::durable::FileLock;
 use crate::message::Name;
 use crate::proto::task::Holder;
 
-/// What a supervisor holds for its agent.
+/// Work that a supervisor holds for its agent.
 #[derive(Debug)]
 pub(super) enum Work {
     /// A claimed task.
     Task { id: Name, holder: Holder, path: PathBuf },
     /// A review.
     Review { id: Name, holder: Holder, path: PathBuf },
-    /// The plan; nobody else plans meanwhile.
+    /// The plan; the lock keeps other planners out.
     Plan { calls: Vec<Call>, _lock: FileLock },
 }
 
-/// What has become of it, as the board tells.
+/// State of the held work, from the board.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// It is ours.
+    /// The agent still holds it.
     Held,
-    /// We have finished it: submitted, judged, given up, blocked.
+    /// The agent has finished it: submitted, judged, given up or blocked.
     Finished,
-    /// It was taken away.
+    /// It was taken from the agent.
     Lost,
 }
 
 impl Work {
-    /// Which task it is about.
+    /// The task concerned.
     pub(super) const fn task(&self) -> Option<&Name> {
         match self {
             Self::Task { id, .. } | Self::Review { id, .. } => Some(id),
@@ -41,7 +41,7 @@ impl Work {
         }
     }
 
-    /// The claim's or the review's number.
+    /// Holder of the claim or the review.
     pub(super) const fn holder(&self) -> Option<&Holder> {
         match self {
             Self::Task { holder, .. } | Self::Review { holder, .. } => Some(holder),
@@ -49,7 +49,7 @@ impl Work {
         }
     }
 
-    /// Where it is done.
+    /// Path of the worktree.
     pub(super) const fn path(&self) -> Option<&PathBuf> {
         match self {
             Self::Task { path, .. } | Self::Review { path, .. } => Some(path),
@@ -57,7 +57,7 @@ impl Work {
         }
     }
 
-    /// What has become of it.
+    /// The work's state on the board.
     pub(super) fn fate(&self, state: &State) -> Fate {
         match self {
             Self::Plan { .. } => Fate::Held,
@@ -77,13 +77,13 @@ impl Work {
     }
 }
 
-/// What a coder's own commands write into a task's history when it is done with it.
+/// History events by which a coder's own commands finish a task.
 const CODER_ENDS: &[&str] = &["ready_for_review", "given_up", "blocked"];
-/// The same of a reviewer.
+/// History events by which a reviewer's own commands finish a review.
 const REVIEWER_ENDS: &[&str] = &["approved", "rejected"];
 
-/// Whether a task's history says that its holder has finished it. A block by its planner has no number
-/// and no name.
+/// Whether a task's history shows that its holder has finished it. A planner's block has neither
+/// epoch nor name.
 fn told(task: &Task, holder: &Holder, ends: &[&str]) -> Fate {
     let is_his = |line: &&crate::board::Happened| {
         let by = line.more.get("agent").and_then(Value::as_str) == Some(holder.by.as_str());
@@ -97,22 +97,22 @@ fn told(task: &Task, holder: &Holder, ends: &[&str]) -> Fate {
     }
 }
 
-/// How far back a task's history is looked at: what happens within a second or two.
+/// How many of the last history entries are checked: more than happen within a second or two.
 const HISTORY_LOOKED_AT: usize = 6;
 
-/// What is compared to see whether something came of an agent.
+/// Data that is compared to detect an agent's progress.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Footprint {
     status: Option<Status>,
     cycles: Option<u64>,
     head: Option<String>,
-    /// For planners: all but what supervisors write.
+    /// For planners: the plan without the fields that supervisors write.
     plan: Vec<(Name, Status)>,
     discovered: usize,
 }
 
 impl Footprint {
-    /// Of the board as it is, and the commit in the worktree.
+    /// The footprint of the current board, and of the commit in the worktree.
     pub(super) fn of(work: &Work, state: &State, head: Option<String>) -> Self {
         let mut footprint = Self { head, ..Self::default() };
         if let Some(task) = work.task().and_then(|id| state.task(id)) {
@@ -128,7 +128,7 @@ impl Footprint {
     }
 }
 
-/// When hand-over notes for a task were written; nothing without any.
+/// When hand-over notes for a task were written; `None` without notes.
 pub(super) fn notes_of(state: &State, task: Option<&Name>) -> Option<String> {
     let notes = state.handoff.get(task?)?;
     Some(Value::Object(notes.clone()).to_string())

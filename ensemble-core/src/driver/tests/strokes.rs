@@ -104,9 +104,12 @@ fn the_delay_before_enter_holds_up_nobody() {
     // What comes after a reset waits for its Enter: the next attempt, then its nudge.
     go_on(&bench, &mut manager, 180);
     assert_eq!(bench.log.count("worker_assign"), 2);
-    go_on(&bench, &mut manager, 183);
+    // And for the pause that the program needs after it.
+    go_on(&bench, &mut manager, 187);
+    assert_eq!(bench.log.count("worker_assign"), 2);
+    go_on(&bench, &mut manager, 188);
     assert_eq!(bench.log.count("worker_assign"), 4);
-    go_on(&bench, &mut manager, 186);
+    go_on(&bench, &mut manager, 191);
     let whole = ["nudge", "Escape", "Escape", "CtrlC", "nudge", "reset", "nudge"];
     assert_eq!(panes.each_ref().map(words), [whole, whole]);
 }
@@ -134,4 +137,47 @@ fn no_line_is_left_half_typed_and_a_reset_is_taken_back_from_who_is_alive() {
     go_on(&bench, &mut manager, 190);
     assert!(!words(&pane).contains(&"reset".to_owned()), "{:?}", words(&pane));
     assert_eq!(bench.log.count("ladder.stale_ack"), 1);
+}
+
+/// When each of the first presses of phase 2 came, in milliseconds since the phase began.
+fn phase_2(bench: &Bench, pane: &SimPane, mut between: impl FnMut(usize)) -> Vec<(u128, String)> {
+    let mut manager = bench.manager();
+    let agent = Box::new(Double::new("generic", pane));
+    manager.deliver(order("t1", "w1"), Some(agent)).unwrap();
+    go_on(bench, &mut manager, 119);
+    let (before, mut seen) = (pane.presses_count(), Vec::new());
+    while let Some(due) = manager.poll_timeout().filter(|due| due.as_duration().as_secs() < 125) {
+        bench.clock.0.set(due.as_duration().max(bench.clock.0.get()));
+        manager.handle_timeout().unwrap();
+        let words = words(pane);
+        for word in words.into_iter().skip(before + seen.len()) {
+            seen.push((due.as_duration().as_millis() - 120_000, word));
+        }
+        between(seen.len());
+        manager.handle_mail(None).unwrap();
+        if manager.poll_ended().is_some() {
+            break;
+        }
+    }
+    seen
+}
+
+#[test]
+fn the_keys_of_a_phase_are_600_ms_apart() {
+    let (bench, pane) = (Bench::new(), idle());
+    let expected = [(0, "Escape"), (600, "Escape"), (1_200, "CtrlC"), (1_800, "nudge")];
+    let expected = expected.map(|(at, word)| (at, word.to_owned()));
+    assert_eq!(phase_2(&bench, &pane, |_| {}), expected);
+}
+
+#[test]
+fn a_worker_that_answers_between_two_keys_is_pressed_no_further() {
+    let (bench, pane) = (Bench::new(), idle());
+    let pressed = phase_2(&bench, &pane, |pressed| {
+        if pressed == 1 {
+            bench.spool.receive(&name("w1"), &name("w1")).unwrap().unwrap();
+        }
+    });
+    assert_eq!(pressed, [(0, "Escape".to_owned())]);
+    assert_eq!((bench.log.count("ladder.pressed"), bench.log.count("task_start")), (1, 1));
 }

@@ -1,4 +1,4 @@
-//! Noticing that the machine slept or that its wall clock was set.
+//! Detects that the machine slept or that its wall clock was set.
 
 use std::time::Duration;
 
@@ -7,21 +7,21 @@ use serde::{Deserialize, Serialize};
 use crate::env::Monotonic;
 use crate::message::Timestamp;
 
-/// From what difference on two clocks are said to have come apart. Slewing by NTP stays far below
-/// it between two looks.
+/// Smallest difference at which two clocks are considered to have diverged. Slewing by NTP stays
+/// far below it between two readings.
 pub const CLOCK_GAP_MIN: Duration = Duration::from_secs(2);
 
-/// Two clocks came apart.
+/// A divergence of two clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ClockGap {
-    /// For how many milliseconds the machine was suspended.
+    /// Duration of the suspend, in milliseconds.
     pub suspended_ms: u64,
-    /// By how many milliseconds the wall clock was set forward beyond that (backward: negative).
+    /// Forward jump of the wall clock beyond the suspend, in milliseconds (negative: backward).
     pub wall_jump_ms: i64,
 }
 
-/// Compares the three clocks from look to look.
+/// Compares three clocks between readings.
 ///
 /// ```
 /// use std::time::Duration;
@@ -33,7 +33,7 @@ pub struct ClockGap {
 /// let now = Monotonic::ZERO + ten;
 /// let mut clocks = GapDetector::default();
 /// assert_eq!(clocks.look(now, now, Timestamp::from_unix_millis(0)), None);
-/// // Ten seconds later by the one clock, ten seconds and an hour by the others: it slept.
+/// // Ten seconds later by one clock, ten seconds and an hour by the others: the machine slept.
 /// let wall = Timestamp::from_unix_millis(0).plus(ten + hour);
 /// let gap = clocks.look(now + ten, now + ten + hour, wall).unwrap();
 /// assert_eq!((gap.suspended_ms, gap.wall_jump_ms), (3_600_000, 0));
@@ -45,7 +45,7 @@ pub struct GapDetector {
 }
 
 impl GapDetector {
-    /// Takes a reading of the clocks, made at one moment; says if they came apart since the last.
+    /// Takes readings of the clocks at one moment; returns a gap if they diverged since the last.
     pub fn look(
         &mut self,
         monotonic: Monotonic,

@@ -1,5 +1,5 @@
-//! Whether somebody else's lease has expired, judged by watching it (seed 001's leases, without
-//! trusting anybody's wall clock).
+//! Judges by observation whether another process's lease has expired (seed 001's leases, without
+//! trusting any wall clock).
 //!
 //! ```text
 //! a lease    event                                     -> state     effects
@@ -14,31 +14,31 @@
 //! Judging    ClockGap                                  -> Held      Record ClockGap
 //! Judging    ScanDone, more than half of >= 4 are late -> Paused    Record MassExpiry
 //! Held       ScanDone, the same, one past OVERTIME_MAX -> Paused    Record MassExpiry
-//! Held       ClockGap                                  -> Held      (begins anew)
+//! Held       ClockGap                                  -> Held      (starts again)
 //! Held       ScanDone, HOLD is over                    -> Judging   Expire all that are due
 //! Held       ScanDone, OVERTIME_MAX past its duration  -> Held      Expire that one
-//! Paused     ClockGap                                  -> Paused    (nobody is judged anyway)
+//! Paused     ClockGap                                  -> Paused    (no lease is judged anyway)
 //! Paused     ScanDone, HOLD is over                    -> Judging   Expire all that are due
-//! any        a lease falls due, or a minute of no look -> same      Look
+//! any        a lease falls due, or no look for a minute -> same      Look
 //! ```
 //!
-//! A holder shows that it lives by changing a sequence number; nobody compares stamps. An observer
-//! may say that a lease has expired only if it has itself looked, twice, a full duration apart,
-//! and seen the same number. Its own absence proves nothing: time in which it did not look counts
-//! for at most [`LOOK_GAP_MAX`], so an observer that was stopped, starved or put to sleep wakes up
-//! knowing that it knows little, and asks for a [`Effect::Look`] instead of judging.
+//! A live holder changes a sequence number; timestamps are not compared. An observer may declare a
+//! lease expired only under one condition: it has itself looked twice, a full duration apart, and
+//! seen the same number. The observer's own absence proves nothing: time without a look counts for
+//! at most [`LOOK_GAP_MAX`]. So an observer that was stopped, starved or suspended asks for an
+//! [`Effect::Look`] instead of judging.
 //!
 //! Two more doubts postpone a judgement. After a clock gap (a suspend, a jump of the wall clock)
-//! everybody gets two heartbeats to show up; but [`OVERTIME_MAX`] bounds what all gaps together
-//! can add, so a clock that jumps every minute cannot keep the dead alive. And if more than half
-//! of the team seems to die within one heartbeat, the likelier explanation is that something in
-//! between broke: that is recorded, and waited out once.
+//! all holders get two heartbeats to renew. [`OVERTIME_MAX`] limits the sum of all gaps, so a clock
+//! that jumps every minute cannot keep dead holders' leases alive. If more than half of the team
+//! seems to die within one heartbeat, a fault in between is likelier. That is recorded, and waited
+//! out once.
 //!
-//! *Silence* is the input. *A crash* of the observer loses what it had seen; a [`Snapshot`] lets
-//! the next process of the same boot go on. *A crash* between Expire and its execution is repaired
-//! by asking again, so the executor must compare key and sequence (and grow the epoch) under its
-//! lock. True death is found within the duration plus 85 s of running time, if the observer looks
-//! every [`LOOK_INTERVAL`].
+//! *Silence* is the input. *A crash* of the observer loses its observations; a [`Snapshot`] lets
+//! the next process of the same boot continue. *A crash* between Expire and its execution is
+//! repaired by asking again. So the executor must compare key and sequence (and increment the
+//! epoch) under its lock. A dead holder is detected within the duration plus 85 s of running time,
+//! if the observer looks every [`LOOK_INTERVAL`].
 //!
 //! ```
 //! use std::time::Duration;
@@ -70,19 +70,19 @@ mod tests;
 pub use gap::{CLOCK_GAP_MIN, ClockGap, GapDetector};
 pub use snapshot::{Observation, Snapshot};
 
-/// How often a holder changes its sequence number.
+/// Interval at which a holder changes its sequence number.
 pub const HEARTBEAT: Duration = Duration::from_secs(60);
-/// How long everything is on hold after a clock gap or a mass expiry: two heartbeats.
+/// How long expiry is on hold after a clock gap or a mass expiry: two heartbeats.
 pub const HOLD: Duration = Duration::from_secs(120);
-/// What clock gaps can add to a silent lease's duration, however many there are.
+/// Most time that all clock gaps together can add to a silent lease's duration.
 pub const OVERTIME_MAX: Duration = Duration::from_secs(55);
-/// How often an observer is expected to look by itself.
+/// Interval at which an observer should look by itself.
 pub const LOOK_INTERVAL: Duration = Duration::from_secs(30);
-/// What a time without a look counts for, at most.
+/// Most that a time without a look counts.
 pub const LOOK_GAP_MAX: Duration = Duration::from_secs(60);
-/// How soon an unanswered [`Effect::Look`] is repeated.
+/// Interval at which an unanswered [`Effect::Look`] is repeated.
 pub const LOOK_REPEAT: Duration = Duration::from_secs(5);
-/// From how many leases on a mass expiry is recognised.
+/// Number of leases from which on a mass expiry is recognized.
 pub const MASS_MIN: usize = 4;
 
 const _: () = assert!(HOLD.as_secs() == 2 * HEARTBEAT.as_secs());
@@ -91,62 +91,62 @@ const _: () = assert!(OVERTIME_MAX.as_secs() < HOLD.as_secs());
 const _: () = assert!(2 * LOOK_INTERVAL.as_secs() <= LOOK_GAP_MAX.as_secs());
 const _: () = assert!(LOOK_REPEAT.as_secs() < LOOK_INTERVAL.as_secs());
 
-/// What the observer sees.
+/// An observation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event<K> {
-    /// A lease was looked at.
+    /// A lease was seen.
     Seen {
-        /// Which lease.
+        /// Key of the lease.
         key: K,
-        /// Its holder's sequence number.
+        /// The holder's sequence number.
         sequence: u64,
-        /// How long it runs without a change of that number.
+        /// How long the lease lasts without a change of that number.
         duration: Duration,
     },
-    /// A lease was given back.
+    /// A lease was released.
     Gone {
-        /// Which lease.
+        /// Key of the lease.
         key: K,
     },
     /// The machine slept, or its wall clock was set; see [`GapDetector`].
     ClockGap(ClockGap),
-    /// All leases have been looked at; those not seen since the last time are gone.
+    /// All leases have been seen; those not seen since the last scan are gone.
     ScanDone,
 }
 
-/// What is to be done.
+/// An action for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect<K> {
-    /// Look at all leases and report them, ending with [`Event::ScanDone`].
+    /// Scan all leases and report them, ending with [`Event::ScanDone`].
     Look,
-    /// Take the lease away, if under the lock it still has this sequence number.
+    /// Expire the lease if, under the lock, it still has this sequence number.
     Expire {
-        /// Which lease.
+        /// Key of the lease.
         key: K,
-        /// The sequence number it was seen with all the time.
+        /// The sequence number that it had all the time.
         sequence: u64,
     },
-    /// Write it to the event log.
+    /// Write this to the event log.
     Record(Record),
 }
 
-/// What the event log is told.
+/// A record for the event log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Record {
-    /// Expiry is on hold for [`HOLD`]. Further gaps in that time are not recorded.
+    /// Expiry is on hold for [`HOLD`]. Further gaps during the hold are not recorded.
     ClockGap(ClockGap),
     /// Too many leases are about to expire together: expiry is paused for [`HOLD`].
     MassExpiry {
-        /// How many.
+        /// Number of late leases.
         late: usize,
-        /// Of how many.
+        /// Number of all leases.
         of: usize,
     },
 }
 
-/// Time as far as the observer was there to see it.
+/// Time during which the observer was looking.
 type Watched = Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,7 +172,7 @@ struct Lease {
     duration: Duration,
     /// When the sequence number was first seen.
     changed: Watched,
-    /// When it was last seen.
+    /// When the lease was last seen.
     seen: Watched,
     in_scan: bool,
     life: Life,
@@ -183,13 +183,13 @@ impl Lease {
         self.seen.saturating_sub(self.changed)
     }
 
-    /// Whether it will be due within one heartbeat (or a fifth of a short duration).
+    /// Whether the lease will be due within one heartbeat (or a fifth of a short duration).
     fn is_late(&self) -> bool {
         let margin = HEARTBEAT.min(self.duration / 5);
         self.life == Life::Running && self.silent() + margin >= self.duration
     }
 
-    /// When it may be expired if it stays as it is.
+    /// When the lease may be expired if it does not change.
     fn deadline(&self, state: State) -> Option<Watched> {
         let due = self.changed.saturating_add(self.duration);
         match (self.life, state) {
@@ -207,7 +207,7 @@ impl Lease {
     }
 }
 
-/// The machine of one observer; see the table at the top of this page.
+/// The machine of one observer; see the module's table.
 #[derive(Clone, Debug)]
 pub struct LeaseWatch<K> {
     state: State,
@@ -219,7 +219,7 @@ pub struct LeaseWatch<K> {
 }
 
 impl<K: Ord + Clone> LeaseWatch<K> {
-    /// An observer that has seen nothing yet.
+    /// An observer without observations.
     #[must_use]
     pub const fn new(now: Monotonic) -> Self {
         Self {
@@ -232,7 +232,7 @@ impl<K: Ord + Clone> LeaseWatch<K> {
         }
     }
 
-    /// How long a lease has been seen with the same sequence number; `None` if it is not known.
+    /// How long a lease has had the same sequence number; `None` for an unknown lease.
     #[must_use]
     pub fn silent_for(&self, key: &K) -> Option<Duration> {
         self.leases.get(key).map(Lease::silent)

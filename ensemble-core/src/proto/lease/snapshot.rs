@@ -1,4 +1,4 @@
-//! Handing an observation on to the next process of the same boot.
+//! Passes an observation on to the next process of the same boot.
 
 use std::time::Duration;
 
@@ -7,33 +7,33 @@ use serde::{Deserialize, Serialize};
 use super::{Lease, LeaseWatch, Life, State};
 use crate::env::Monotonic;
 
-/// What an observer knows. Worth something only on the host and in the boot it was taken in: the
-/// monotonic clock begins anew with each.
+/// The observations of an observer. They are valid only on their host and in their boot, because
+/// the monotonic clock restarts with each boot.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot<K> {
-    /// The boot it was taken in.
+    /// Id of the boot in which it was taken.
     pub boot_id: String,
     /// When it was taken, in milliseconds of the monotonic clock.
     pub taken_at_ms: u64,
-    /// For how many more milliseconds expiry is on hold.
+    /// How much longer expiry is on hold, in milliseconds.
     pub hold_ms: u64,
-    /// The leases that were being watched.
+    /// The observed leases.
     pub leases: Vec<Observation<K>>,
 }
 
 /// One lease in a [`Snapshot`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation<K> {
-    /// Which lease.
+    /// Key of the lease.
     pub key: K,
-    /// Its sequence number when last seen.
+    /// Its sequence number when it was last seen.
     pub sequence: u64,
-    /// For how many milliseconds, when the snapshot was taken, that had been its number.
+    /// Age of that number when the snapshot was taken, in milliseconds.
     pub age_ms: u64,
 }
 
 impl<K: Ord + Clone> LeaseWatch<K> {
-    /// What this observer knows.
+    /// The observations so far.
     #[must_use]
     pub fn snapshot(&self, now: Monotonic, boot_id: &str) -> Snapshot<K> {
         let watched = self.watched_until(now);
@@ -54,11 +54,10 @@ impl<K: Ord + Clone> LeaseWatch<K> {
         }
     }
 
-    /// Goes on from a snapshot of the same boot; begins anew if it is from another one.
+    /// Continues from a snapshot of the same boot; starts again with one of another boot.
     ///
-    /// A number that is still the same must have been the same in between, since holders never
-    /// repeat one; so the time between the two processes counts, other than time in which one
-    /// process did not look.
+    /// A number that is unchanged was unchanged in between, since holders never repeat one. So the
+    /// time between the two processes counts, unlike time in which a single process did not look.
     #[must_use]
     pub fn restore(now: Monotonic, boot_id: &str, snapshot: Snapshot<K>) -> Self {
         let taken_at = Monotonic::from_duration(Duration::from_millis(snapshot.taken_at_ms));

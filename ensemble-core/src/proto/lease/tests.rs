@@ -3,7 +3,7 @@ use crate::proto::testing::{at, drain, pairs};
 use crate::sim::SimRng;
 
 const DURATION: Duration = Duration::from_secs(300);
-/// From the last sign of life, given a look every 30 s.
+/// Time from the last sign of life, with a look every 30 s.
 const FOUND_WITHIN: Duration = Duration::from_secs(300 + 85);
 
 fn scan(watch: &mut LeaseWatch<u32>, now: Monotonic, sequences: &[(u32, u64)]) {
@@ -13,7 +13,7 @@ fn scan(watch: &mut LeaseWatch<u32>, now: Monotonic, sequences: &[(u32, u64)]) {
     watch.handle(now, Event::ScanDone);
 }
 
-/// Looks every 30 s, the whole time with the same sequence numbers.
+/// Looks every 30 s with unchanged sequence numbers.
 fn watch_silence(
     watch: &mut LeaseWatch<u32>,
     seconds: std::ops::Range<u64>,
@@ -36,20 +36,20 @@ const GAP_RECORD: Effect<u32> =
     Effect::Record(Record::ClockGap(ClockGap { suspended_ms: 0, wall_jump_ms: 0 }));
 
 #[test]
-fn only_a_look_at_the_deadline_expires() {
+fn lease_expires_only_by_a_look_at_the_deadline() {
     let mut watch = LeaseWatch::new(at(0));
     watch_silence(&mut watch, 0..300, &[(1, 7)]);
     assert_eq!(watch.poll_timeout(), Some(at(300)));
     watch.handle_timeout(at(300));
     watch.handle_timeout(at(300));
     assert_eq!(drain(&mut watch), [Effect::Look]);
-    assert_eq!(watch.poll_timeout(), Some(at(305)), "asks again if nobody looks");
+    assert_eq!(watch.poll_timeout(), Some(at(305)), "it asks again without a look");
     scan(&mut watch, at(301), &[(1, 7)]);
     assert_eq!(drain(&mut watch), [expire(1, 7)]);
 }
 
 #[test]
-fn a_beat_seen_at_the_last_look_saves_it() {
+fn beat_seen_at_the_last_look_renews_the_lease() {
     let mut watch = LeaseWatch::new(at(0));
     watch_silence(&mut watch, 0..300, &[(1, 7)]);
     scan(&mut watch, at(300), &[(1, 8)]);
@@ -58,7 +58,7 @@ fn a_beat_seen_at_the_last_look_saves_it() {
 }
 
 #[test]
-fn an_expiry_that_was_not_carried_out_is_asked_for_again() {
+fn expiry_that_was_not_executed_is_requested_again() {
     let mut watch = LeaseWatch::new(at(0));
     watch_silence(&mut watch, 0..301, &[(1, 7)]);
     assert_eq!(drain(&mut watch), [expire(1, 7)]);
@@ -68,11 +68,11 @@ fn an_expiry_that_was_not_carried_out_is_asked_for_again() {
     assert_eq!(drain(&mut watch), [expire(1, 7)]);
     scan(&mut watch, at(390), &[(1, 8)]);
     scan(&mut watch, at(420), &[(1, 8)]);
-    assert_eq!(drain(&mut watch), [], "somebody holds it again");
+    assert_eq!(drain(&mut watch), [], "the lease has a holder again");
 }
 
 #[test]
-fn an_observer_that_was_away_knows_little() {
+fn absent_observer_does_not_expire_leases() {
     let mut watch = LeaseWatch::new(at(0));
     scan(&mut watch, at(0), &[(1, 7)]);
     scan(&mut watch, at(90_000), &[(1, 7)]);
@@ -81,7 +81,7 @@ fn an_observer_that_was_away_knows_little() {
 }
 
 #[test]
-fn a_gap_holds_for_two_heartbeats_but_gaps_do_not_add_up() {
+fn gap_holds_for_two_heartbeats_and_gaps_do_not_add_up() {
     let mut watch = LeaseWatch::new(at(0));
     watch_silence(&mut watch, 0..211, &[(1, 7)]);
     watch.handle(at(220), gap());
@@ -107,7 +107,7 @@ fn a_gap_holds_for_two_heartbeats_but_gaps_do_not_add_up() {
 }
 
 #[test]
-fn half_a_team_dying_at_once_is_doubted_once() {
+fn mass_expiry_is_doubted_once() {
     let dead = [(1, 1), (2, 1), (3, 1)];
     let mut watch = LeaseWatch::new(at(0));
     for second in (0..=420).step_by(10) {
@@ -126,7 +126,7 @@ fn half_a_team_dying_at_once_is_doubted_once() {
 }
 
 #[test]
-fn short_lived_processes_of_one_boot_continue_an_observation() {
+fn processes_of_one_boot_continue_an_observation() {
     let mut first = LeaseWatch::new(at(1_000));
     scan(&mut first, at(1_000), &[(1, 7), (2, 7)]);
     let text = serde_json::to_string(&first.snapshot(at(1_001), "boot-a")).unwrap();
@@ -145,7 +145,7 @@ fn short_lived_processes_of_one_boot_continue_an_observation() {
 }
 
 #[test]
-fn a_hold_outlives_its_process() {
+fn hold_survives_its_process() {
     let mut first = LeaseWatch::<u32>::new(at(0));
     watch_silence(&mut first, 0..271, &[(1, 7)]);
     first.handle(at(280), gap());
@@ -157,7 +157,7 @@ fn a_hold_outlives_its_process() {
 }
 
 #[test]
-fn clocks_that_come_apart_are_a_gap_and_drifting_ones_are_not() {
+fn diverging_clocks_are_a_gap_and_drifting_ones_are_not() {
     use crate::message::Timestamp;
     let wall = |millis: i64| Timestamp::from_unix_millis(1_000_000 + millis);
     let mut clocks = GapDetector::default();
@@ -247,9 +247,9 @@ time     - judging  r judging L  r held  r paused  x judging  o judging L
 
 /// A host with eight workers for a year of running time, reduced to its bad hours.
 ///
-/// A worker's sequence number is a function of the running time, so the quiet weeks cost nothing;
-/// around each incident the observer looks as in life. `bad_clock` counts what an observer would
-/// reap that trusts a clock which goes on during a suspend.
+/// A worker's sequence number is a function of the running time, so quiet weeks cost nothing.
+/// Around each incident the observer looks at its usual interval. `bad_clock` counts the false
+/// expiries of an observer that trusts a clock which runs during a suspend.
 struct Host {
     rng: SimRng,
     watch: LeaseWatch<u32>,
@@ -264,7 +264,7 @@ struct Host {
 #[derive(Clone, Copy)]
 struct Worker {
     phase: Duration,
-    /// Beats that fall into this time come at its end: slow to wake up.
+    /// Beats in this period come at its end: the worker wakes up slowly.
     stalled: (Monotonic, Monotonic),
     died: Option<Monotonic>,
     base: u64,
@@ -331,7 +331,7 @@ impl Host {
                         Some(died) => self.latest_find = self.latest_find.max(now - died),
                         None => self.false_reaps += 1,
                     }
-                    worker.base += 1_000_000; // another one takes its place
+                    worker.base += 1_000_000; // a new worker takes its place
                 }
             }
         }
@@ -356,7 +356,7 @@ impl Host {
         self.effects(now);
     }
 
-    /// Up to four incidents within 15 minutes, and what comes of them.
+    /// Runs up to four incidents within 15 minutes, with their consequences.
     fn bad_hour(&mut self, start: Monotonic) {
         let mut incidents: Vec<_> = (0..=self.rng.below(4))
             .map(|_| start + Duration::from_secs(self.rng.below(900)))
@@ -383,7 +383,7 @@ impl Host {
 }
 
 #[test]
-fn a_thousand_years_without_a_false_reap() {
+fn a_thousand_years_without_a_false_expiry() {
     const YEAR: u64 = 365 * 86_400;
     const BAD_HOURS: u64 = 12;
     let mut bad_clock_reaps = 0;

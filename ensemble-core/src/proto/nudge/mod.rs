@@ -14,7 +14,9 @@
 //! InFlight    no outcome for 15 s             -> Deferred     Record Deferred
 //! Deferred    Sent, late                      -> Told
 //! Deferred    backoff over, PaneChanged       -> InFlight     Nudge; Submit if our text stands there
+//! Deferred    our line is gone or changed     -> InFlight     Nudge (after the same backoff, under the guard)
 //! any bound   Parked until a limit's end      -> same         (nothing is tried before that)
+//! any bound   Limited, without an end         -> same         (probed after 1, 2, 4, 8, 15, 15 … min)
 //! Told        60, 120, 240 s unread           -> InFlight     Nudge
 //! Told        240 s unread after the fourth   -> Unanswered   Record Unanswered
 //! Told        some taken                      -> Told         (alive: the count begins anew)
@@ -30,7 +32,7 @@
 //! happen is a flood. So the first message into an empty mailbox is announced at once and all
 //! that follow ride on that one line, until the agent has read everything or has let a minute
 //! pass. Of all that [`NUDGES_MAX`] bounds: without a message being taken, no more lines than that
-//! are ever typed.
+//! are ever submitted.
 //!
 //! *Silence.* An agent that reads nothing is told four times in seven minutes, then left alone and
 //! reported once. A multiplexer that never answers counts as a refusal after [`OUTCOME_PATIENCE`].
@@ -39,25 +41,31 @@
 //!
 //! *A usage limit* that says when it ends is not tried in vain: after [`Event::Parked`] nothing is
 //! typed and nothing changes that until the end is there, [`PARK_MAX`] at most. Then the pane is
-//! looked at like any other.
+//! looked at like any other. A limit without an end is only found to be over by a try. So a line is
+//! submitted while the limit still shows ([`Occasion::Probe`]), [`PROBE_MIN`] after it was met and then
+//! after twice the time, [`PROBE_MAX`] at most. Such lines do not count as unanswered.
 //!
 //! *Half a nudge.* [`NudgeOutcome::TextOnly`] leaves our line in the composer. Typing it again
 //! would double it, and the guard would take it for a draft. So the next attempt is a
 //! [`Effect::Submit`], whose contract is to press Enter only if exactly that line, and nothing
-//! else, still stands there. If somebody has changed it, it is theirs, and the guard's `draft`
-//! keeps us away until they are done.
+//! else, still stands there. A line that a person has sent, changed or deleted is over
+//! ([`Deferral::Draft`], [`Deferral::LineGone`]): the next attempt is a nudge again, and the guard's
+//! `draft` keeps us away until that person is done. Only submitted lines count for [`NUDGES_MAX`].
+//! So an idle agent with an empty composer and unread mail is told within [`RETRY_MAX`], whatever
+//! happened before, unless it was told and the pause has not passed.
 //!
 //! ```
 //! use ensemble_core::env::Monotonic;
 //! use ensemble_core::pane::NudgeOutcome;
 //! use ensemble_core::proto::Machine;
-//! use ensemble_core::proto::nudge::{Courier, Effect, Event};
+//! use ensemble_core::proto::nudge::{Courier, Effect, Event, Occasion};
 //!
 //! let now = Monotonic::ZERO;
 //! let mut courier = Courier::new();
 //! courier.handle(now, Event::Bound { binding: 1 });
 //! courier.handle(now, Event::Mail { waiting: 1, taken: 0 });
-//! assert_eq!(courier.poll_effect(), Some(Effect::Nudge { attempt: 1, waiting: 1 }));
+//! let occasion = Occasion::News;
+//! assert_eq!(courier.poll_effect(), Some(Effect::Nudge { attempt: 1, waiting: 1, occasion }));
 //! courier.handle(now, Event::Outcome { attempt: 1, outcome: NudgeOutcome::Sent });
 //! courier.handle(now, Event::Mail { waiting: 10, taken: 0 });
 //! assert_eq!(courier.poll_effect(), None); // the other nine ride on the same line
@@ -72,32 +80,18 @@ use crate::env::Monotonic;
 use crate::pane::{Deferral, NudgeOutcome};
 
 #[cfg(test)]
+mod gap;
+mod pace;
+#[cfg(test)]
 mod tests;
 mod vocabulary;
 
-pub use vocabulary::{Effect, Event, Phase, Record, Status};
-
-/// How long mail lies unread before the agent is told again; doubles with every line.
-pub const NUDGE_REPEAT: Duration = Duration::from_secs(60);
-/// The longest such wait.
-pub const NUDGE_REPEAT_MAX: Duration = Duration::from_secs(240);
-/// How many lines are typed, at most, without the agent taking a message.
-pub const NUDGES_MAX: u32 = 4;
-/// The least time between two lines, even if the mailbox was drained in between.
-pub const NUDGE_INTERVAL_MIN: Duration = Duration::from_millis(250);
-/// How soon a refused nudge is tried again at first; doubles with every refusal.
-pub const RETRY_MIN: Duration = Duration::from_millis(100);
-/// The longest wait between two tries.
-pub const RETRY_MAX: Duration = Duration::from_secs(30);
-/// How long the outcome of a nudge may be missing: three exchanges (text, gap, Enter) with a
-/// multiplexer that is given five seconds for each.
-pub const OUTCOME_PATIENCE: Duration = Duration::from_secs(15);
-
-const _: () = assert!(RETRY_MIN.as_millis() < NUDGE_INTERVAL_MIN.as_millis());
-const _: () = assert!(NUDGE_INTERVAL_MIN.as_millis() < OUTCOME_PATIENCE.as_millis());
-const _: () = assert!(OUTCOME_PATIENCE.as_millis() < RETRY_MAX.as_millis());
-const _: () = assert!(RETRY_MAX.as_millis() < NUDGE_REPEAT.as_millis());
-const _: () = assert!(NUDGE_REPEAT.as_secs() << (NUDGES_MAX - 2) == NUDGE_REPEAT_MAX.as_secs());
+use pace::ends_our_line;
+pub use pace::{
+    NUDGE_INTERVAL_MIN, NUDGE_REPEAT, NUDGE_REPEAT_MAX, NUDGES_MAX, OUTCOME_PATIENCE, PROBE_MAX,
+    PROBE_MIN, Probe, RETRY_MAX, RETRY_MIN,
+};
+pub use vocabulary::{Effect, Event, Occasion, Phase, Record, Status};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -109,7 +103,6 @@ enum State {
     InFlight {
         until: Monotonic,
         backoff: Duration,
-        submit: bool,
     },
     /// `late`: the outcome of the last attempt is still missing.
     Deferred {
@@ -129,7 +122,7 @@ enum State {
 pub struct Courier {
     state: State,
     waiting: u64,
-    /// Lines typed since a message was last taken.
+    /// Lines submitted since a message was last taken.
     nudges: u32,
     /// The last attempt's number.
     attempt: u64,
@@ -138,6 +131,10 @@ pub struct Courier {
     typed: Option<u64>,
     /// When the limit ends that the agent has met.
     parked: Option<Monotonic>,
+    /// The limit without an end that the agent has met.
+    probe: Option<Probe>,
+    /// The attempt under way has met it.
+    is_limited: bool,
     last_try: Option<Monotonic>,
     deferral: Option<Deferral>,
     effects: VecDeque<Effect>,
@@ -161,6 +158,8 @@ impl Courier {
             binding: None,
             typed: None,
             parked: None,
+            probe: None,
+            is_limited: false,
             last_try: None,
             deferral: None,
             effects: VecDeque::new(),
@@ -192,7 +191,7 @@ impl Courier {
         let told_of = std::mem::replace(&mut self.waiting, waiting);
         let alive = taken > 0 || waiting < told_of;
         if alive {
-            self.nudges = 0;
+            (self.nudges, self.probe) = (0, None);
         }
         match self.state {
             State::Unbound | State::InFlight { .. } => self.state,
@@ -218,8 +217,7 @@ impl Courier {
 
     fn bind(&mut self, now: Monotonic, binding: u64) -> State {
         self.binding = Some(binding);
-        self.typed = None;
-        self.parked = None;
+        (self.typed, self.parked, self.probe) = (None, None, None);
         self.nudges = 0;
         self.deferral = None;
         if self.waiting > 0 { self.as_soon_as_allowed(now) } else { State::Quiet }
@@ -227,8 +225,7 @@ impl Courier {
 
     fn unbind(&mut self) -> State {
         self.binding = None;
-        self.typed = None;
-        self.parked = None;
+        (self.typed, self.parked, self.probe) = (None, None, None);
         State::Unbound
     }
 
@@ -246,6 +243,7 @@ impl Courier {
         }
         let until = until.min(now + PARK_MAX);
         self.parked = Some(until).filter(|until| *until > now);
+        self.probe = None;
         match self.state {
             State::Deferred { at, since, backoff, late } => {
                 State::Deferred { at: at.max(until), since, backoff, late }
@@ -258,7 +256,21 @@ impl Courier {
         }
     }
 
-    /// The pane takes input again, as far as somebody can tell.
+    /// The agent has met a limit, with an end or without one.
+    fn limit(&mut self, now: Monotonic, limit: &Event) -> State {
+        if let Event::Parked { until } = limit { self.park(now, *until) } else { self.limited(now) }
+    }
+
+    /// The attempt under way has met a limit without an end.
+    fn limited(&mut self, now: Monotonic) -> State {
+        if self.state != State::Unbound {
+            self.is_limited = true;
+            self.probe.get_or_insert_with(|| Probe::first(now));
+        }
+        self.state
+    }
+
+    /// The pane takes input again, as far as can be told.
     fn changed(
         &mut self,
         now: Monotonic,
@@ -288,12 +300,18 @@ impl Courier {
         }
         self.attempt += 1;
         self.last_try = Some(now);
-        let attempt = self.attempt;
+        self.is_limited = false;
+        let (attempt, waiting) = (self.attempt, self.waiting);
+        let occasion = match self.probe {
+            Some(probe) if probe.is_due(now) => Occasion::Probe,
+            Some(_) | None if self.nudges > 0 => Occasion::Again,
+            Some(_) | None => Occasion::News,
+        };
         self.effects.push_back(match self.typed {
             Some(typed) => Effect::Submit { attempt, typed },
-            None => Effect::Nudge { attempt, waiting: self.waiting },
+            None => Effect::Nudge { attempt, waiting, occasion },
         });
-        State::InFlight { until: now + OUTCOME_PATIENCE, backoff, submit: self.typed.is_some() }
+        State::InFlight { until: now + OUTCOME_PATIENCE, backoff }
     }
 
     fn give_up(&mut self) -> State {
@@ -303,28 +321,25 @@ impl Courier {
     }
 
     fn told(&self, now: Monotonic) -> State {
+        if let Some(probe) = self.probe {
+            return State::Told { repeat_at: probe.at };
+        }
         let doublings = self.nudges.saturating_sub(1).min(NUDGES_MAX);
         State::Told { repeat_at: now + (NUDGE_REPEAT * (1 << doublings)).min(NUDGE_REPEAT_MAX) }
     }
 
-    fn outcome(
-        &mut self,
-        now: Monotonic,
-        outcome: NudgeOutcome,
-        submit: bool,
-        backoff: Duration,
-    ) -> State {
-        if !submit && !matches!(outcome, NudgeOutcome::Refused { .. }) {
-            self.nudges += 1;
-            self.last_try = Some(now);
-        }
+    fn outcome(&mut self, now: Monotonic, outcome: NudgeOutcome, backoff: Duration) -> State {
         match outcome {
             NudgeOutcome::Sent => {
+                self.last_try = Some(now);
+                self.probe = self.probe.filter(|_| self.is_limited).map(|p| p.submitted(now));
+                self.nudges += u32::from(self.probe.is_none());
                 self.typed = None;
                 self.deferral = None;
                 if self.waiting > 0 { self.told(now) } else { State::Quiet }
             }
             NudgeOutcome::TextOnly { deferral } => {
+                self.last_try = Some(now);
                 self.typed = self.typed.or(Some(self.attempt));
                 self.refused(now, deferral, backoff)
             }
@@ -352,7 +367,9 @@ impl Courier {
             State::Quiet
         } else {
             let next = (backoff * 2).min(RETRY_MAX);
-            let at = (now + backoff).max(self.parked_until(now).unwrap_or(now));
+            let probe = self.probe.map(|probe| probe.at).filter(|at| *at > now);
+            let at = (now + backoff).min(probe.unwrap_or(now + RETRY_MAX));
+            let at = at.max(self.parked_until(now).unwrap_or(now));
             State::Deferred { at, since: now, backoff: next, late: false }
         }
     }
@@ -364,28 +381,6 @@ impl Courier {
             }
             state => state,
         }
-    }
-}
-
-/// Whether a line that was typed and not submitted is gone, or is not ours alone any more.
-fn ends_our_line(deferral: &Deferral) -> bool {
-    match deferral {
-        Deferral::Draft
-        | Deferral::PaneGone
-        | Deferral::PaneReused
-        | Deferral::PaneDead
-        | Deferral::BareShell { .. }
-        | Deferral::OtherProgram { .. }
-        | Deferral::ServerGone
-        | Deferral::Failed { .. } => true,
-        Deferral::CopyMode
-        | Deferral::InputOff
-        | Deferral::Synchronized
-        | Deferral::Busy
-        | Deferral::Dialog { .. }
-        | Deferral::NotReady { .. }
-        | Deferral::Moved
-        | Deferral::Timeout => false,
     }
 }
 
@@ -436,12 +431,12 @@ impl Machine for Courier {
                 | State::Deferred { .. }
                 | State::Told { .. }
                 | State::Unanswered,
-                Event::Parked { until },
-            ) => self.park(now, until),
-            (State::InFlight { backoff, submit, .. }, Event::Outcome { attempt, outcome })
+                limit @ (Event::Parked { .. } | Event::Limited),
+            ) => self.limit(now, &limit),
+            (State::InFlight { backoff, .. }, Event::Outcome { attempt, outcome })
                 if attempt == self.attempt =>
             {
-                self.outcome(now, outcome, submit, backoff)
+                self.outcome(now, outcome, backoff)
             }
             (State::Deferred { since, backoff, late, .. }, Event::PaneChanged) => {
                 self.changed(now, since, backoff, late)
@@ -449,7 +444,7 @@ impl Machine for Courier {
             (State::Deferred { backoff, late: true, .. }, Event::Outcome { attempt, outcome })
                 if attempt == self.attempt =>
             {
-                self.outcome(now, outcome, self.typed.is_some(), backoff)
+                self.outcome(now, outcome, backoff)
             }
             (
                 State::Unbound

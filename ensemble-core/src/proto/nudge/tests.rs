@@ -23,7 +23,15 @@ fn answer(courier: &mut Courier, now: Monotonic, outcome: NudgeOutcome) {
 }
 
 fn nudge(attempt: u64, waiting: u64) -> Effect {
-    Effect::Nudge { attempt, waiting }
+    Effect::Nudge { attempt, waiting, occasion: Occasion::News }
+}
+
+fn again(attempt: u64, waiting: u64) -> Effect {
+    Effect::Nudge { attempt, waiting, occasion: Occasion::Again }
+}
+
+fn probe(attempt: u64, waiting: u64) -> Effect {
+    Effect::Nudge { attempt, waiting, occasion: Occasion::Probe }
 }
 
 fn deferred(deferral: Deferral, waiting: u64) -> Effect {
@@ -61,9 +69,9 @@ fn an_agent_that_reads_nothing_is_told_four_times_and_reported_once() {
         seen,
         [
             (at(0), nudge(1, 3)),
-            (at(60), nudge(2, 3)),
-            (at(180), nudge(3, 3)),
-            (at(420), nudge(4, 3)),
+            (at(60), again(2, 3)),
+            (at(180), again(3, 3)),
+            (at(420), again(4, 3)),
             (at(660), unanswered),
         ]
     );
@@ -151,14 +159,19 @@ fn a_line_that_was_typed_is_submitted_not_typed_again() {
 }
 
 #[test]
-fn a_line_that_somebody_changed_is_theirs() {
-    let mut courier = bound_with(1);
-    answer(&mut courier, at(0), NudgeOutcome::TextOnly { deferral: Deferral::Moved });
-    courier.handle_timeout(at(1));
-    answer(&mut courier, at(1), refused(Deferral::Draft));
-    drain(&mut courier);
-    courier.handle_timeout(at(2));
-    assert_eq!(drain(&mut courier), [nudge(3, 1)], "under the guard, so not before they are done");
+fn a_line_that_a_person_sent_changed_or_deleted_is_over() {
+    for over in [Deferral::Draft, Deferral::LineGone] {
+        let mut courier = bound_with(1);
+        answer(&mut courier, at(0), NudgeOutcome::TextOnly { deferral: Deferral::Moved });
+        courier.handle_timeout(at(1));
+        assert_eq!(drain(&mut courier).last(), Some(&Effect::Submit { attempt: 2, typed: 1 }));
+        answer(&mut courier, at(1), refused(over));
+        drain(&mut courier);
+        courier.handle_timeout(at(2));
+        let anew = [nudge(3, 1)];
+        assert_eq!(drain(&mut courier), anew, "under the guard, so not before they are done");
+        assert_eq!(courier.status().nudges, 0, "no line was submitted");
+    }
 }
 
 #[test]
@@ -206,6 +219,83 @@ fn a_limit_whose_end_is_known_is_waited_for_and_then_looked_at() {
     assert_eq!(courier.poll_timeout(), Some(at(3_600) + PARK_MAX));
     courier.handle(at(3_700), Event::Bound { binding: 2 });
     assert_eq!(drain(&mut courier).last(), Some(&nudge(3, 1)), "another process, another account");
+}
+
+/// Attempts at an agent with a limit that does not say when it ends, and when they were made.
+fn attempts_at_a_limited_agent(
+    until: Monotonic,
+    submits: impl Fn(&Effect) -> bool,
+) -> Vec<(u64, Occasion)> {
+    let limited = Deferral::NotReady { state: "rate_limited".to_owned() };
+    let mut courier = bound_with(1);
+    let (mut now, mut sent) = (at(0), Vec::new());
+    while now < until {
+        for effect in drain(&mut courier) {
+            let Effect::Nudge { occasion, .. } = effect else { continue };
+            courier.handle(now, Event::Limited);
+            let outcome = match submits(&effect) {
+                true => NudgeOutcome::Sent,
+                false => refused(limited.clone()),
+            };
+            if outcome == NudgeOutcome::Sent {
+                sent.push((now.as_duration().as_secs(), occasion));
+            }
+            answer(&mut courier, now, outcome);
+        }
+        now = courier.poll_timeout().expect("it goes on");
+        courier.handle_timeout(now);
+    }
+    sent
+}
+
+#[test]
+fn a_limit_without_an_end_is_probed_after_1_2_4_8_and_then_every_15_minutes() {
+    let probes =
+        |effect: &Effect| matches!(effect, Effect::Nudge { occasion: Occasion::Probe, .. });
+    let minutes: Vec<_> = attempts_at_a_limited_agent(at(4_000), probes)
+        .into_iter()
+        .map(|(seconds, occasion)| (seconds / 60, occasion))
+        .collect();
+    let expected = [1, 3, 7, 15, 30, 45, 60].map(|minute| (minute, Occasion::Probe));
+    assert_eq!(minutes, expected, "and never given up");
+    // An agent that says it is idle beneath an old error is told at once, and then probed as well.
+    let seconds = attempts_at_a_limited_agent(at(500), |_| true);
+    let first = (0, Occasion::News);
+    assert_eq!(
+        seconds,
+        [first, (60, Occasion::Probe), (180, Occasion::Probe), (420, Occasion::Probe)]
+    );
+}
+
+#[test]
+fn a_limit_that_is_over_is_forgotten() {
+    let limited = refused(Deferral::NotReady { state: "rate_limited".to_owned() });
+    let met = || {
+        let mut courier = bound_with(2);
+        courier.handle(at(0), Event::Limited);
+        answer(&mut courier, at(0), limited.clone());
+        drain(&mut courier);
+        courier
+    };
+    // It can be typed to again before the probe is due.
+    let mut courier = met();
+    courier.handle(at(30), Event::PaneChanged);
+    assert_eq!(drain(&mut courier), [nudge(2, 2)]);
+    answer(&mut courier, at(30), NudgeOutcome::Sent);
+    assert_eq!((courier.status().nudges, courier.poll_timeout()), (1, Some(at(90))));
+    // The line was the retry, and the agent has read.
+    let mut courier = met();
+    courier.handle_timeout(at(60));
+    assert_eq!(drain(&mut courier), [probe(2, 2)]);
+    courier.handle(at(60), Event::Limited);
+    answer(&mut courier, at(60), NudgeOutcome::Sent);
+    assert_eq!((courier.status().nudges, courier.poll_timeout()), (0, Some(at(180))));
+    courier.handle(at(61), Event::Mail { waiting: 1, taken: 1 });
+    assert_eq!(courier.poll_timeout(), Some(at(121)), "the usual pause");
+    // It says when it ends.
+    let mut courier = met();
+    courier.handle(at(1), Event::Parked { until: at(3_600) });
+    assert_eq!(run(&mut courier, at(3_600)), [(at(3_600), nudge(2, 2))]);
 }
 
 fn states() -> Vec<(&'static str, Courier)> {
@@ -271,7 +361,9 @@ fn every_pair_of_state_and_event() {
         ("gone", outcome(1, refused(Deferral::PaneGone))),
         ("stale", outcome(0, NudgeOutcome::Sent)),
         ("changed", Some(Event::PaneChanged)),
+        ("over", outcome(1, refused(Deferral::LineGone))),
         ("parked", Some(Event::Parked { until: at(800) })),
+        ("limited", Some(Event::Limited)),
         ("time", None),
     ];
     let table = pairs(&states(), &events, |courier, event| show(courier, at(700), event.as_ref()));
@@ -293,7 +385,9 @@ refused  unbound      quiet        due          deferred R   deferred     told  
 gone     unbound      quiet        due          unbound R    deferred     told         unanswered
 stale    unbound      quiet        due          in_flight    deferred     told         unanswered
 changed  unbound      quiet        due          in_flight    in_flight N  told         unanswered
+over     unbound      quiet        due          deferred R   deferred     told         unanswered
 parked   unbound      quiet        due          in_flight    deferred     told         unanswered
+limited  unbound      quiet        due          in_flight    deferred     told         unanswered
 time     unbound      quiet        in_flight N  deferred R   in_flight N  in_flight N  unanswered
 "
     );
@@ -316,6 +410,7 @@ fn any_event() -> impl Strategy<Value = (u64, Event)> {
         2 => Just(refused(Deferral::Busy)),
         1 => Just(NudgeOutcome::TextOnly { deferral: Deferral::Moved }),
         1 => Just(refused(Deferral::Draft)),
+        1 => Just(refused(Deferral::LineGone)),
         1 => Just(refused(Deferral::PaneGone)),
     ];
     let event = prop_oneof![
@@ -325,6 +420,7 @@ fn any_event() -> impl Strategy<Value = (u64, Event)> {
         1 => Just(Event::Unbound),
         1 => Just(Event::PaneChanged),
         1 => (0..900_u64).prop_map(|seconds| Event::Parked { until: at(seconds) }),
+        1 => Just(Event::Limited),
     ];
     (0..90_000_u64, event)
 }
@@ -358,7 +454,10 @@ proptest! {
                         open = None;
                     }
                 }
-                Event::Mail { .. } | Event::PaneChanged | Event::Parked { .. } => {}
+                Event::Mail { .. }
+                | Event::PaneChanged
+                | Event::Parked { .. }
+                | Event::Limited => {}
             }
             courier.handle(now, event);
             check(&mut courier, now, &mut open, &mut lines)?;

@@ -37,9 +37,25 @@ pub enum Event {
         /// When that is.
         until: Monotonic,
     },
+    /// The attempt under way has met a usage limit that does not say when it ends. Told before its
+    /// [`Event::Outcome`], also where a line could be submitted although an old limit shows.
+    Limited,
     /// Something suggests that the pane takes input again (a hook, a new title, a closed dialog):
     /// a deferred nudge is tried now instead of after its backoff.
     PaneChanged,
+}
+
+/// What a nudge is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Occasion {
+    /// The agent has not been told of its mail yet.
+    News,
+    /// It was told, and has taken nothing. Left out where another process has just told it.
+    Again,
+    /// It has met a usage limit without an end, and the line is the retry that shows whether it is
+    /// over: typed although the limit still shows, if nothing else stands against it.
+    Probe,
 }
 
 /// What is to be done.
@@ -51,9 +67,12 @@ pub enum Effect {
         attempt: u64,
         /// How many messages wait.
         waiting: u64,
+        /// What for.
+        occasion: Occasion,
     },
     /// Press Enter if exactly the line of an earlier attempt stands in the composer, and report
-    /// the [`Event::Outcome`]: `Refused` with [`Deferral::Draft`] if anything else stands there.
+    /// the [`Event::Outcome`]: `Refused` with [`Deferral::Draft`] if anything else stands there, with
+    /// [`Deferral::LineGone`] if nothing does.
     Submit {
         /// The number of this attempt.
         attempt: u64,
@@ -130,7 +149,7 @@ pub struct Status {
     pub phase: Phase,
     /// How many messages wait, at the last look.
     pub waiting: u64,
-    /// How many lines were typed since the agent last took a message.
+    /// How many lines were submitted since the agent last took a message.
     pub nudges: u32,
     /// Why the last try failed, if it did.
     pub deferral: Option<Deferral>,

@@ -1,4 +1,4 @@
-//! What requests are about: data, not code.
+//! Kinds of requests, as data instead of code.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -9,30 +9,30 @@ use super::{Decision, Outcome};
 
 /// The kind that ends a worker.
 pub const SHUTDOWN: &str = "shutdown";
-/// The kind that opens a plan's gate.
+/// The kind that asks for the approval of a plan.
 pub const PLAN_APPROVAL: &str = "plan_approval";
 /// How long a worker has to answer a request for its shutdown.
 pub const SHUTDOWN_DEADLINE: Duration = Duration::from_secs(2 * 60);
-/// How often it is reminded in that time.
+/// Interval of reminders during that time.
 pub const SHUTDOWN_REMIND_EVERY: Duration = Duration::from_secs(30);
 /// How long a plan waits for its review.
 pub const PLAN_DEADLINE: Duration = Duration::from_secs(30 * 60);
-/// How often the reviewer is reminded in that time.
+/// Interval of reminders to the reviewer during that time.
 pub const PLAN_REMIND_EVERY: Duration = Duration::from_secs(5 * 60);
 
 const _: () = assert!(SHUTDOWN_REMIND_EVERY.as_secs() < SHUTDOWN_DEADLINE.as_secs());
 const _: () = assert!(PLAN_REMIND_EVERY.as_secs() < PLAN_DEADLINE.as_secs());
 
-/// What happens when a request expires.
+/// Action when a request expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum AtExpiry {
-    /// The requester is told.
+    /// The requester is notified.
     Tell,
-    /// The requester and the conductor are told.
+    /// The requester and the conductor are notified.
     Escalate,
-    /// What was asked for is done without consent.
+    /// The requested action is carried out without consent.
     Force,
 }
 
@@ -50,26 +50,26 @@ pub enum AtExpiry {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kind {
-    /// Its name.
+    /// Name of the kind.
     pub name: Cow<'static, str>,
-    /// The type of the message that asks.
+    /// Type of the request message.
     pub request_type: Cow<'static, str>,
-    /// The type of the message that answers.
+    /// Type of the response message.
     pub response_type: Cow<'static, str>,
-    /// The field of the request that carries its content.
+    /// Field of the request that carries its content.
     pub content_field: Cow<'static, str>,
-    /// The field of the response that carries the decider's words.
+    /// Field of the response that carries the decider's comment.
     pub comment_field: Cow<'static, str>,
-    /// How long it stays pending.
+    /// How long a request stays pending.
     pub deadline: Duration,
-    /// How often the addressee is reminded in that time.
+    /// Interval at which the addressee is reminded while the request is pending.
     pub remind_every: Duration,
-    /// What happens then.
+    /// Action at the deadline.
     pub at_expiry: AtExpiry,
 }
 
 impl Kind {
-    /// A kind with the names that follow from its own, and the times of a plan.
+    /// A kind whose message types follow from its name, with the times of a plan.
     #[must_use]
     pub fn new(name: impl Into<Cow<'static, str>>) -> Self {
         let name = name.into();
@@ -85,8 +85,8 @@ impl Kind {
         }
     }
 
-    /// Whether something is to be carried out after this decision, besides telling everybody: the
-    /// end of a worker that has agreed to it, or that said nothing in time.
+    /// Whether this decision requires an action in addition to notifications: the end of a worker
+    /// that approved, or that did not answer in time.
     ///
     /// ```
     /// use ensemble_core::message::{Name, Timestamp};
@@ -106,7 +106,7 @@ impl Kind {
             }
     }
 
-    /// Seed 004: finish and exit, or say why not.
+    /// Seed 004: finish and exit, or state why not.
     #[must_use]
     pub fn shutdown() -> Self {
         Self {
@@ -118,7 +118,7 @@ impl Kind {
         }
     }
 
-    /// Seed 004: may this plan be carried out?
+    /// Seed 004: approve or reject this plan.
     #[must_use]
     pub fn plan_approval() -> Self {
         Self {

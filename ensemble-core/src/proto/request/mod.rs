@@ -1,14 +1,14 @@
 //! A question with an id, one addressee and one answer (seed 004: one machine for shutdown, plan
-//! approval and whatever comes).
+//! approval and future kinds).
 //!
 //! ```text
 //! state     event / time                             -> state     effects
 //! New       Opened                                   -> Pending   Announce
 //! Pending   Decide, by its addressee                 -> Pending   Close
-//! Pending   Decide, by anybody else or its requester -> Pending   Refused
+//! Pending   Decide, by any other agent               -> Pending   Refused
 //! Pending   Cancel, by its requester                 -> Pending   Close
-//! Pending   Cancel, by anybody else                  -> Pending   Refused
-//! Pending   remind_every, again and again            -> Pending   Remind
+//! Pending   Cancel, by another agent                 -> Pending   Refused
+//! Pending   remind_every, repeatedly                 -> Pending   Remind
 //! Pending   deadline; again after 10 s               -> Pending   Close (expired)
 //! Pending   Standing                                 -> Closed    Closed
 //! Pending   Absent, of a kind that can be forced     -> Pending   Close (expired)
@@ -18,17 +18,17 @@
 //! Closed    Opened, Standing, Absent                 -> Closed
 //! ```
 //!
-//! The machine does not care what it approves. Who may decide is fixed when the request is made:
-//! its addressee, and never whoever made it. What was decided is not fixed by any machine but by
-//! one file that is created with no-replace, since several processes may decide at once; so a
-//! valid decision is only a proposal ([`Effect::Close`]), and what then stands in the file, be it
-//! one's own or another's, comes back as [`Event::Standing`] and is final. Expiry and cancelling
-//! go the same way, which is why nothing can be both expired and approved.
+//! The machine is independent of the request's content. The decider is fixed when the request is
+//! made: its addressee, and never its requester. Several processes may decide at once, so one file
+//! that is created with no-replace fixes the decision. A valid decision is only a proposal
+//! ([`Effect::Close`]). The content of the file, the process's own or another's, comes back as
+//! [`Event::Standing`] and is final. Expiry and cancellation go the same way, so a request cannot
+//! be both expired and approved.
 //!
-//! *Silence* of the addressee ends with the deadline; what that means is part of the [`Kind`].
-//! *A crash* before the file is there leaves the request pending, after it decided; a restart
-//! hands the machine Opened and, if the file is there, Standing. Announcing twice is harmless
-//! since the message has the request's id.
+//! *Silence* of the addressee ends with the deadline; the [`Kind`] defines its meaning. *A crash*
+//! before the file exists leaves the request pending; after that it is decided. A restart gives the
+//! machine Opened and, if the file exists, Standing. Announcing twice is harmless because the
+//! message has the request's id.
 //!
 //! ```
 //! use ensemble_core::env::Monotonic;
@@ -71,47 +71,47 @@ pub use kind::{
 pub use refusal::Refusal;
 pub use tracker::{Correlated, Tracker};
 
-/// How soon an expiry whose outcome is not known is proposed again.
+/// Interval at which an expiry with unknown outcome is proposed again.
 pub const CLOSE_REPEAT: Duration = Duration::from_secs(10);
 
 const _: () = assert!(CLOSE_REPEAT.as_secs() < SHUTDOWN_REMIND_EVERY.as_secs());
 
-/// How a request ended.
+/// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
-    /// Its addressee said yes.
+    /// The addressee approved.
     Approved,
-    /// Its addressee said no.
+    /// The addressee rejected.
     Rejected,
-    /// Nobody said anything in time.
+    /// The addressee did not answer in time.
     Expired,
-    /// Whoever made it took it back.
+    /// The requester cancelled it.
     Cancelled,
 }
 
-/// The single, final answer to a request; what stands in its decision file.
+/// The single, final answer to a request; the content of its decision file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
-    /// What.
+    /// The outcome.
     pub outcome: Outcome,
-    /// By whom; an expiry is the addressee's silence.
+    /// The decider; for an expiry, the addressee.
     pub by: Name,
-    /// When, by the decider's wall clock.
+    /// Time of the decision, by the decider's wall clock.
     pub at: Timestamp,
-    /// The decider's words.
+    /// The decider's comment.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub comment: String,
 }
 
 impl Decision {
-    /// A decision without words.
+    /// A decision without a comment.
     #[must_use]
     pub const fn new(outcome: Outcome, by: Name, at: Timestamp) -> Self {
         Self { outcome, by, at, comment: String::new() }
     }
 
-    /// With the decider's words: a reason or feedback.
+    /// Adds the decider's comment: a reason or feedback.
     #[must_use]
     pub fn with_comment(mut self, comment: impl Into<String>) -> Self {
         self.comment = comment.into();
@@ -119,48 +119,49 @@ impl Decision {
     }
 }
 
-/// What happens to a request.
+/// An event of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It is there.
+    /// The request exists.
     Opened {
-        /// For how long already.
+        /// Its age.
         age: Duration,
     },
-    /// Somebody wants to approve or reject it. Whether they are who they say was checked before.
+    /// An agent wants to approve or reject it. The agent's identity was checked before.
     Decide(Decision),
-    /// Somebody wants to take it back.
+    /// An agent wants to cancel it.
     Cancel(Decision),
-    /// This stands in the decision file.
+    /// The content of the decision file.
     Standing(Decision),
-    /// Its addressee has gone, so that nobody will answer; the words say how that is known. What
-    /// would be done without consent at the deadline is then done at once.
+    /// The addressee has ended, so no answer will come; the comment states the evidence. If the
+    /// deadline would force the action, it is forced at once.
     Absent(Decision),
 }
 
 impl Event {
-    /// It was made just now.
+    /// The request was made just now.
     #[must_use]
     pub const fn opened() -> Self {
         Self::Opened { age: Duration::ZERO }
     }
 }
 
-/// What is to be done.
+/// An action for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Send it to its addressee, under its own id.
+    /// Send the request to its addressee, under its own id.
     Announce,
-    /// Remind its addressee.
+    /// Remind the addressee.
     Remind {
-        /// For the how manieth time, from 1.
+        /// Number of the reminder, starting at 1.
         nth: u32,
     },
-    /// Create the decision file unless it is there, and report what then stands in it.
+    /// Create the decision file unless it exists, and report its content.
     Close(Decision),
-    /// It is decided: tell the requester, wake the worker, do what the kind says. Exactly once.
+    /// The request is decided: notify the requester, wake the worker, carry out the kind's action.
+    /// Exactly once.
     Closed(Decision),
-    /// Answer whoever tried, and log it.
+    /// Send the refusal to the agent that tried, and log it.
     Refused(Refusal),
 }
 
@@ -171,7 +172,7 @@ enum State {
     Closed(Decision),
 }
 
-/// The machine of one request; see the table at the top of this page.
+/// The machine of one request; see the module's table.
 #[derive(Clone, Debug)]
 pub struct Request {
     id: String,
@@ -184,7 +185,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// A request that nobody knows of yet.
+    /// A request that is not opened yet.
     #[must_use]
     pub fn new(
         id: impl Into<String>,
@@ -197,31 +198,31 @@ impl Request {
         Self { id: id.into(), kind, from, to, created_at, state, effects }
     }
 
-    /// Its id.
+    /// Id of the request.
     #[must_use]
     pub fn id(&self) -> &str {
         &self.id
     }
 
-    /// What it is about.
+    /// Kind of the request.
     #[must_use]
     pub const fn kind(&self) -> &Kind {
         &self.kind
     }
 
-    /// Who made it.
+    /// The requester.
     #[must_use]
     pub const fn from(&self) -> &Name {
         &self.from
     }
 
-    /// Who may decide it.
+    /// The addressee, which may decide it.
     #[must_use]
     pub const fn to(&self) -> &Name {
         &self.to
     }
 
-    /// How it was decided; `None` while it is pending.
+    /// The decision; `None` while the request is pending.
     #[must_use]
     pub const fn decision(&self) -> Option<&Decision> {
         match &self.state {
@@ -230,7 +231,7 @@ impl Request {
         }
     }
 
-    /// Whether this decision may be proposed now; what [`Event::Decide`] checks.
+    /// Whether this decision may be proposed now; the check of [`Event::Decide`].
     ///
     /// # Errors
     /// See [`Refusal`].
@@ -265,7 +266,7 @@ impl Request {
     fn open(&mut self, now: Monotonic, age: Duration) -> State {
         self.effects.push_back(Effect::Announce);
         let close_at = now + self.kind.deadline.saturating_sub(age);
-        // Reminders keep their times and their numbers whoever takes over.
+        // Reminders keep their times and numbers after a restart.
         let every = self.kind.remind_every.as_millis();
         let reminded = age.as_millis().checked_div(every).unwrap_or(0);
         let next = Duration::from_millis(

@@ -1,9 +1,9 @@
-//! Why a decision was not taken.
+//! Reasons why a decision was refused.
 
 use super::{Decision, Outcome};
 use crate::message::Name;
 
-/// Why a decision was not taken. Displayed as the answer to whoever tried.
+/// Why a decision was refused. Its text is the answer to the agent that tried.
 ///
 /// ```
 /// use ensemble_core::proto::request::Refusal;
@@ -12,60 +12,62 @@ use crate::message::Name;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// There is no such request. The seed's text.
+    /// There is no such request. The text is the seed's.
     #[error("Error: Unknown request_id '{id}'")]
     Unknown {
-        /// The id that was named.
+        /// The given id.
         id: String,
     },
-    /// It was decided before.
+    /// The request was decided before.
     #[error("Error: request_id '{id}' was {} by {} at {}: the first decision stands", .decision.outcome.word(), .decision.by, .decision.at)]
     Decided {
-        /// Which request.
+        /// Id of the request.
         id: String,
-        /// By whom, what, when.
+        /// The standing decision.
         decision: Decision,
     },
-    /// Only its addressee may decide it.
+    /// Only the addressee may decide the request.
     #[error("Error: request_id '{id}' is addressed to {to}: {by} may not decide it")]
     NotAddressee {
-        /// Which request.
+        /// Id of the request.
         id: String,
-        /// Who may.
+        /// The addressee.
         to: Name,
-        /// Who tried.
+        /// The agent that tried.
         by: Name,
     },
-    /// Nobody may decide what they asked for themselves.
-    #[error("Error: request_id '{id}' was made by {by}: nobody decides their own request")]
+    /// A requester must not decide its own request.
+    #[error(
+        "Error: request_id '{id}' was made by {by}: a requester may not decide its own request"
+    )]
     OwnRequest {
-        /// Which request.
+        /// Id of the request.
         id: String,
-        /// Who tried.
+        /// The requester.
         by: Name,
     },
-    /// Only whoever made it may cancel it.
+    /// Only the requester may cancel the request.
     #[error("Error: request_id '{id}' was made by {from}: {by} may not cancel it")]
     NotRequester {
-        /// Which request.
+        /// Id of the request.
         id: String,
-        /// Who may.
+        /// The requester.
         from: Name,
-        /// Who tried.
+        /// The agent that tried.
         by: Name,
     },
-    /// Nobody has said what such a request is.
+    /// No such kind of request is defined.
     #[error("Error: Unknown kind of request '{kind}': there are {}", .known.join(", "))]
     UnknownKind {
-        /// The kind that was named.
+        /// The given kind.
         kind: String,
-        /// Those there are.
+        /// The defined kinds.
         known: Vec<String>,
     },
-    /// The id belongs to another request.
+    /// Another request has this id.
     #[error("Error: request_id '{id}' is taken by another request: choose another id")]
     Taken {
-        /// Which id.
+        /// The id.
         id: String,
     },
     /// The task waits for the answer to an earlier plan.
@@ -73,19 +75,19 @@ pub enum Refusal {
         "Error: the plan of {by} for task '{task}' is pending as request_id '{id}': wait for {to}, or cancel it first with `ensemble request cancel {id}`"
     )]
     PlanPending {
-        /// The earlier plan.
+        /// Id of the earlier plan's request.
         id: String,
-        /// For which task.
+        /// The task.
         task: String,
-        /// Whose answer it waits for.
+        /// The addressee of the earlier plan.
         to: Name,
-        /// Whose plan it is.
+        /// The author of the earlier plan.
         by: Name,
     },
 }
 
 impl Refusal {
-    /// Which request it is about; empty if there is none.
+    /// Id of the request concerned; empty if there is none.
     #[must_use]
     pub fn id(&self) -> &str {
         match self {

@@ -33,7 +33,7 @@ fn refusal(effects: Vec<Effect>) -> String {
 }
 
 #[test]
-fn only_the_addressee_decides_and_nobody_their_own() {
+fn only_the_addressee_decides_and_never_the_requester() {
     let mut request = opened(plan());
     request.handle(at(1), Event::Decide(by("mallory", Outcome::Approved)));
     assert_eq!(
@@ -43,7 +43,7 @@ fn only_the_addressee_decides_and_nobody_their_own() {
     request.handle(at(1), Event::Decide(by("bob", Outcome::Approved)));
     assert_eq!(
         refusal(drain(&mut request)),
-        "Error: request_id 'xyz' was made by bob: nobody decides their own request"
+        "Error: request_id 'xyz' was made by bob: a requester may not decide its own request"
     );
     request.handle(at(1), Event::Cancel(by("lead", Outcome::Approved)));
     assert_eq!(
@@ -60,14 +60,14 @@ fn only_the_addressee_decides_and_nobody_their_own() {
 }
 
 #[test]
-fn the_first_decision_stands_and_late_ones_hear_who_what_when() {
+fn first_decision_stands_and_later_ones_get_its_details() {
     let mut request = opened(plan());
     let no = by("lead", Outcome::Rejected).with_comment("too large");
     let yes = by("lead", Outcome::Approved);
     request.handle(at(1), Event::Decide(no.clone()));
     request.handle(at(1), Event::Decide(yes.clone()));
     assert_eq!(drain(&mut request), [Effect::Close(no.clone()), Effect::Close(yes.clone())]);
-    // The file was created by the first; both hear what stands in it.
+    // The first process created the file; both get its content.
     request.handle(at(1), Event::Standing(no.clone()));
     request.handle(at(1), Event::Standing(no.clone()));
     assert_eq!(drain(&mut request), [Effect::Closed(no.clone())]);
@@ -81,7 +81,7 @@ fn the_first_decision_stands_and_late_ones_hear_who_what_when() {
 }
 
 #[test]
-fn a_plan_is_reminded_of_and_expires() {
+fn plan_reminds_and_expires() {
     let mut request = opened(plan());
     let log = run(&mut request, at(1_815));
     let remind = |nth| Effect::Remind { nth };
@@ -104,14 +104,14 @@ fn a_plan_is_reminded_of_and_expires() {
 }
 
 #[test]
-fn a_restart_does_not_begin_the_deadline_anew() {
+fn restart_keeps_the_deadline() {
     let mut request = plan();
     request.handle(at(50), Event::Opened { age: Duration::from_secs(1_790) });
     assert_eq!(request.poll_timeout(), Some(at(60)));
 }
 
 #[test]
-fn a_new_kind_is_a_few_lines() {
+fn new_kind_needs_a_few_lines() {
     let review = Kind { deadline: Duration::from_secs(60), ..Kind::new("review") };
     let mut request = Request::new("r1", review, name("bob"), name("eve"), wall(0));
     request.handle(at(0), Event::opened());
@@ -193,7 +193,7 @@ time      new               pending remind  approved         rejected         ex
 }
 
 #[test]
-fn whoever_has_gone_is_not_waited_for_if_silence_means_force() {
+fn absent_addressee_forces_the_action_at_once_if_silence_would() {
     let words = "the process in the pane has ended";
     let absent = by("lead", Outcome::Expired).with_comment(words);
     let mut request = Request::new(
@@ -209,7 +209,7 @@ fn whoever_has_gone_is_not_waited_for_if_silence_means_force() {
     assert_eq!(drain(&mut request), [Effect::Close(absent)]);
 }
 
-/// What the files say and what was announced as decided, while processes crash between proposing
+/// Decision files and the decisions that were announced, while processes crash between proposing
 /// and writing.
 #[derive(Default)]
 struct World {
@@ -247,9 +247,9 @@ impl World {
     }
 }
 
-/// A lead and teammates, some of whom meddle; messages come late, twice and out of order.
+/// A lead and teammates, some of which interfere; messages come late, twice and out of order.
 #[test]
-fn one_decision_a_request_by_its_addressee_and_nothing_pending_for_ever() {
+fn each_request_gets_one_decision_by_its_addressee_in_time() {
     let people = ["lead", "alice", "bob", "carol"];
     for seed in 0..2_000 {
         println!("seed {seed}");

@@ -1,4 +1,4 @@
-//! Many requests, told apart by their ids.
+//! Many requests, identified by their ids.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,21 +9,21 @@ use crate::proto::Machine;
 /// An event or an effect of the request with this id.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Correlated<T> {
-    /// Which request.
+    /// Id of the request.
     pub id: String,
-    /// What about it.
+    /// The event or effect.
     pub inner: T,
 }
 
 impl<T> Correlated<T> {
-    /// About the request with this id.
+    /// Wraps an event or effect of the request with this id.
     #[must_use]
     pub fn new(id: impl Into<String>, inner: T) -> Self {
         Self { id: id.into(), inner }
     }
 }
 
-/// All requests of a team: correlates by id, whatever the order in which things arrive.
+/// All requests of a team. Correlates by id, in whatever order events arrive.
 ///
 /// ```
 /// use ensemble_core::env::Monotonic;
@@ -47,12 +47,12 @@ pub struct Tracker {
 }
 
 impl Tracker {
-    /// Takes in a request; an id that is known stays what it is.
+    /// Adds a request; a known id keeps its request.
     pub fn insert(&mut self, request: Request) {
         self.requests.entry(request.id().to_owned()).or_insert(request);
     }
 
-    /// Forgets a request.
+    /// Removes a request.
     pub fn remove(&mut self, id: &str) -> Option<Request> {
         self.requests.remove(id)
     }

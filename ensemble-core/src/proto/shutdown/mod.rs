@@ -1,4 +1,5 @@
-//! How one agent leaves (seed 004: "the teammate decides whether to approve, finish and exit").
+//! The shutdown of one agent (seed 004: "the teammate decides whether to approve, finish and
+//! exit").
 //!
 //! ```text
 //! state        event / time                        -> state        effects
@@ -9,7 +10,7 @@
 //! Ending n     Found(0)                            -> Closing      Close
 //! Ending n     Found(more)                         -> Waiting n
 //! Waiting n    Exited; 5 s (n = 0), 2 s (n > 0)    -> Ending n+1   Sweep(Kill)
-//! Waiting 5    Exited; 2 s                         -> Closing      Close       (survivors are told of)
+//! Waiting 5    Exited; 2 s                         -> Closing      Close       (survivors are reported)
 //! Closing      Done(Close)                         -> Returning    Return
 //! Returning    Done(Return)                        -> Recording    Record
 //! Recording    Done(Record)                        -> Ended        Ended
@@ -17,19 +18,19 @@
 //! any          anything else                       -> the same
 //! ```
 //!
-//! Whether the agent goes was decided before: it has approved, or it was silent and the kind's
-//! policy is force. This machine sees to it that it *has gone*: agents that approved their shutdown
-//! and went on running, panes left behind, daemons that outlive their pane and mail that nobody
-//! reads any more are how such protocols usually end. So nothing is believed that was not looked
-//! at: the processes have gone when a search for them finds none, not when a signal was sent.
+//! The decision was made before: the agent approved, or it was silent and the kind's policy is
+//! force. This machine ensures that the agent *has ended*. Such protocols typically fail with
+//! agents that approve and keep running, abandoned panes, daemons that outlive their pane, and
+//! unread mail. So every end is verified: the processes have ended when a search finds none, not
+//! when a signal was sent.
 //!
 //! *Silence.* A worker that approved has [`GRACE`] to finish, then it is ended. A process that
-//! survives [`KILL_ROUNDS`] searches (it hangs in the kernel) is reported and left: its leases are
+//! survives [`KILL_ROUNDS`] searches (it hangs in the kernel) is reported and left. Its leases are
 //! fenced by their epochs, and the record of its release counts it.
 //!
-//! *A crash.* Every step can be done twice, and the order is such that whoever finds the decision
-//! again begins from the start and meets what is done already as "nothing found": the roster's
-//! `shutdown` and the record of the release come last.
+//! *A crash.* Every step can be repeated. A process that finds the decision later starts from the
+//! beginning, and steps that were done before find nothing. The roster's `shutdown` and the record
+//! of the release come last.
 //!
 //! ```
 //! use ensemble_core::env::Monotonic;
@@ -53,76 +54,76 @@ use crate::env::Monotonic;
 #[cfg(test)]
 mod tests;
 
-/// How long a worker that approved has to finish what it does, unless configured.
+/// Default time for a worker that approved to finish its work.
 pub const GRACE: Duration = Duration::from_secs(60);
-/// How often a finishing worker is looked at.
+/// Interval at which a finishing worker is observed.
 pub const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long what was asked to end may take.
+/// How long terminated processes may take to end.
 pub const TERMINATE_WAIT: Duration = Duration::from_secs(5);
-/// How long what was killed may take before it is searched for again.
+/// How long killed processes may take before the next search.
 pub const KILL_WAIT: Duration = Duration::from_secs(2);
-/// How many searches that kill there are, at most.
+/// Most searches that kill.
 pub const KILL_ROUNDS: u32 = 5;
-/// How soon a step that failed is tried again; doubles up to [`RETRY_MAX`].
+/// First wait before a failed step is retried; doubles up to [`RETRY_MAX`].
 pub const RETRY_MIN: Duration = Duration::from_secs(1);
-/// The longest wait before a step that failed is tried again.
+/// Longest wait before a failed step is retried.
 pub const RETRY_MAX: Duration = Duration::from_secs(30);
 
 const _: () = assert!(LOOK_EVERY.as_secs() < GRACE.as_secs());
 const _: () = assert!(RETRY_MIN.as_secs() < RETRY_MAX.as_secs());
 
-/// Whether the worker agreed to go.
+/// Whether the worker consented.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Consent {
-    /// It did, and may finish what it does.
+    /// The worker approved and may finish its work.
     Approved,
-    /// It was not asked, or was silent: it is ended at once.
+    /// The worker was not asked, or was silent: it is ended at once.
     Forced,
 }
 
-/// What a worker is seen to do.
+/// Observed state of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Worker {
     /// Its program has ended.
     Gone,
     /// It waits for input and holds nothing.
     Idle,
-    /// It works, asks, or nobody can tell.
+    /// It works, asks a question, or its state is unknown.
     Busy,
 }
 
-/// How processes are told to end.
+/// Signals that end processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Signal {
-    /// `SIGHUP` and `SIGTERM`: what a closed terminal sends, and a request to end.
+    /// `SIGHUP` and `SIGTERM`: the signal of a closed terminal, and a request to end.
     Terminate,
     /// `SIGKILL`.
     Kill,
 }
 
-/// A step that may fail and is then done again.
+/// A step that may fail and is then repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// The search for its processes.
+    /// The search for the worker's processes.
     Sweep,
     /// Closing its pane.
     Close,
-    /// Giving back what it holds and what it has not read.
+    /// Releasing what it holds and returning its unread mail.
     Return,
-    /// Writing down that it has gone.
+    /// Recording that it has ended.
     Record,
 }
 
-/// What happens.
+/// An event of the shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It is to go.
+    /// Start the shutdown.
     Begin(Consent),
-    /// What the worker was seen to do.
+    /// The observed state of the worker.
     Seen(Worker),
-    /// How many processes the last sweep found, before its signal.
+    /// Number of processes that the last sweep found, before its signal.
     Found(usize),
-    /// All that the last sweep found have ended.
+    /// All processes of the last sweep have ended.
     Exited,
     /// A step is done.
     Done(Step),
@@ -130,25 +131,25 @@ pub enum Event {
     Failed(Step),
 }
 
-/// What is to be done.
+/// An action for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Look what the worker does, and report [`Event::Seen`].
+    /// Observe the worker, and report [`Event::Seen`].
     Look,
-    /// Search all that belongs to the worker, signal it, and report [`Event::Found`].
+    /// Find all processes of the worker, signal them, and report [`Event::Found`].
     Sweep(Signal),
-    /// Close its pane, if it is there.
+    /// Close the worker's pane, if it exists.
     Close,
-    /// Give back the leases it holds and the mail it has not read.
+    /// Release the worker's leases and return its unread mail.
     Return,
-    /// Write into the roster that it has gone, and record its release.
+    /// Write the worker's end to the roster, and record its release.
     Record {
-        /// Processes that could not be ended.
+        /// Number of processes that could not be ended.
         survivors: usize,
     },
-    /// It has gone. Exactly once.
+    /// The worker has ended. Exactly once.
     Ended {
-        /// Processes that could not be ended.
+        /// Number of processes that could not be ended.
         survivors: usize,
     },
 }
@@ -165,7 +166,7 @@ enum State {
     Ended,
 }
 
-/// The machine of one agent's leaving; see the table at the top of this page.
+/// The machine of one agent's shutdown; see the module's table.
 #[derive(Clone, Debug)]
 pub struct Shutdown {
     grace: Duration,
@@ -183,7 +184,7 @@ impl Default for Shutdown {
 }
 
 impl Shutdown {
-    /// A worker that has `grace` to finish, if it agrees.
+    /// A worker that has `grace` to finish, if it approves.
     #[must_use]
     pub const fn new(grace: Duration) -> Self {
         Self {
@@ -196,7 +197,7 @@ impl Shutdown {
         }
     }
 
-    /// Whether it has gone.
+    /// Whether the shutdown is complete.
     #[must_use]
     pub const fn is_over(&self) -> bool {
         matches!(self.state, State::Ended)
@@ -218,7 +219,7 @@ impl Shutdown {
         State::Ending { round }
     }
 
-    /// After a sweep's victims have ended, or have not in time.
+    /// Continues after the processes of a sweep have ended, or have not in time.
     fn next_round(&mut self, round: u32, found: usize) -> State {
         if round < KILL_ROUNDS {
             return self.end(round + 1);
@@ -249,7 +250,7 @@ impl Shutdown {
         State::Ended
     }
 
-    /// Takes a failure; one of another step than the present one is late and means nothing.
+    /// Handles a failure; one of a step other than the current is late and ignored.
     fn failed(&mut self, now: Monotonic, state: State, step: Step) {
         match (state, step) {
             (State::Ending { round }, Step::Sweep) => {

@@ -93,7 +93,7 @@ fn every_pair_of_state_and_event() {
 }
 
 #[test]
-fn a_worker_that_agreed_may_finish_but_not_for_ever() {
+fn approving_worker_may_finish_within_its_grace() {
     let mut machine = with(GRACE, &[Event::Begin(Consent::Approved)]);
     for second in 0..60 {
         machine.handle_timeout(at(second));
@@ -105,14 +105,14 @@ fn a_worker_that_agreed_may_finish_but_not_for_ever() {
 }
 
 #[test]
-fn a_look_that_never_comes_back_does_not_hold_it_up() {
+fn missing_observation_does_not_block_the_shutdown() {
     let mut machine = with(GRACE, &[Event::Begin(Consent::Approved)]);
     let seen = run(&mut machine, at(600));
     assert_eq!(seen, [(at(60), Effect::Sweep(Signal::Terminate))]);
 }
 
 #[test]
-fn what_does_not_end_is_killed_and_what_cannot_be_killed_is_reported() {
+fn stubborn_processes_are_killed_and_survivors_are_reported() {
     let mut machine = Shutdown::default();
     machine.handle(at(0), Event::Begin(Consent::Forced));
     let mut now = at(0);
@@ -146,7 +146,7 @@ fn what_does_not_end_is_killed_and_what_cannot_be_killed_is_reported() {
 }
 
 #[test]
-fn a_step_that_fails_is_tried_again_less_and_less_often() {
+fn failed_step_is_retried_with_backoff() {
     let mut machine = with(GRACE, &[Event::Begin(Consent::Forced), Event::Found(0)]);
     let mut waits = Vec::new();
     let mut now = at(0);
@@ -161,5 +161,9 @@ fn a_step_that_fails_is_tried_again_less_and_less_often() {
     assert_eq!(waits, [1, 2, 4, 8, 16, 30, 30]);
     machine.handle(now, Event::Done(Step::Close));
     machine.handle(now, Event::Failed(Step::Return));
-    assert_eq!(machine.poll_timeout(), Some(now + RETRY_MIN), "another step begins anew");
+    assert_eq!(
+        machine.poll_timeout(),
+        Some(now + RETRY_MIN),
+        "another step starts with the shortest wait"
+    );
 }

@@ -12,29 +12,28 @@
 //! IN_PROGRESS  Beat, of its holder and epoch          -> IN_PROGRESS  Beaten
 //! IN_PROGRESS  LeaseEnded, attempts are left          -> PENDING      Free, Advance
 //! IN_PROGRESS  LeaseEnded, none is left               -> FAILED, end  Free, Stop
-//! IN_PROGRESS  Retried (it is taken away)             -> PENDING      Free, Advance
-//! BLOCKED      Unblocked                              -> PENDING      Advance   (attempts anew)
-//! FAILED       Retried                                -> PENDING      Advance   (attempts anew)
+//! IN_PROGRESS  Retried (its holder loses it)          -> PENDING      Free, Advance
+//! BLOCKED      Unblocked                              -> PENDING      Advance   (attempts reset)
+//! FAILED       Retried                                -> PENDING      Advance   (attempts reset)
 //! PENDING      Skipped, Split                         -> COMPLETED    Advance
 //! FAILED       Skipped, Split                         -> COMPLETED    Advance
 //! BLOCKED      Skipped, Split                         -> COMPLETED    Advance
 //! BLOCKED      every 10 minutes                       -> same         Remind
 //! FAILED, end  every 10 minutes                       -> same         Remind
-//! any          a report, a beat, an order that does not fit -> same   Refused (what is the case)
+//! any          a report, a beat, an order that does not fit -> same   Refused (with the reason)
 //! any          LeaseEnded of another epoch            -> same
 //! ```
 //!
-//! The seed lets a failed step be "IN_PROGRESS or FAILED". Here it is FAILED, stays where it is in the
-//! queue, and is the next to be taken: with the error, and by whoever is to fix it. *Epoch* counts how
-//! often the step was handed out and never goes back; *attempt* counts the same since somebody last
-//! said to begin anew, and is capped: a step that fails, or whose workers vanish, too often stops.
-//! Who was handed the step and under which epoch is all that a report is judged by, so a worker that
-//! was given up, or was never asked, changes nothing.
+//! The seed lets a failed step be "IN_PROGRESS or FAILED". Here it is FAILED, keeps its place in
+//! the queue, and is taken next by its fixer, with the error. *Epoch* counts all hand-outs and
+//! never decreases. *Attempt* counts hand-outs since the last reset, and is limited: a step stops
+//! if it fails, or loses its workers, too often. A report is judged only by the holder and the
+//! epoch of the hand-out. So a worker that lost the step, or never had it, changes nothing.
 //!
-//! *Silence* of the worker is not seen here: leases are judged by [`super::lease`], which says
-//! [`Event::LeaseEnded`]. *Silence* of whoever is to intervene is answered by reminding.
-//! *A crash* loses nothing: the state is stored as a whole, and [`Step::restore`] takes it up; only
-//! the time until the next reminder begins anew.
+//! *Silence* of the worker is not seen here: [`super::lease`] judges leases and sends
+//! [`Event::LeaseEnded`]. *Silence* of the person or orchestrator that must intervene is answered
+//! by reminders. *A crash* loses nothing: the state is stored as a whole, and [`Step::restore`]
+//! loads it. Only the time until the next reminder starts again.
 //!
 //! ```
 //! use ensemble_core::env::Monotonic;
@@ -70,157 +69,158 @@ mod tests;
 pub use order::{OrderError, Phase, check_cycles};
 pub use refusal::Refusal;
 
-/// How often a step is handed out, unless its plan says otherwise.
+/// Most attempts of a step by default.
 pub const ATTEMPTS_DEFAULT: u32 = 3;
-/// How often a step can be handed out at most before somebody must say to begin anew.
+/// Largest number of attempts that a plan may set.
 pub const ATTEMPTS_LIMIT: u32 = 99;
-/// How often whoever is to intervene is reminded.
+/// Interval of reminders to intervene.
 pub const REMIND_EVERY: Duration = Duration::from_secs(600);
 
 const _: () = assert!(ATTEMPTS_DEFAULT <= ATTEMPTS_LIMIT);
 
-/// Where a step stands: the seed's five states, with what is known in each.
+/// State of a step: the seed's five states with their data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It waits for its turn.
+    /// It waits to be taken.
     Pending,
-    /// Somebody works on it.
+    /// A worker holds it.
     InProgress {
-        /// Who.
+        /// The worker.
         holder: Name,
     },
     /// It is done.
     Completed(Resolution),
-    /// Its worker could not go on; somebody must intervene.
+    /// Its worker could not continue; a person or the orchestrator must intervene.
     Blocked {
-        /// Why; never empty.
+        /// Reasons; never empty.
         reasons: Vec<String>,
     },
-    /// It did not work.
+    /// It failed.
     Failed {
-        /// What went wrong.
+        /// The error.
         error: String,
-        /// Whether a worker is to fix it, or somebody must intervene.
+        /// Whether a worker will fix it, or an intervention is needed.
         fix: Fix,
     },
 }
 
-/// In which way a step is done.
+/// How a step was resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Resolution {
     /// Its worker has reported success.
     Success,
-    /// Somebody decided to do without it.
+    /// A person or the orchestrator skipped it.
     Skipped,
-    /// Smaller steps have taken its place.
+    /// Smaller steps have replaced it.
     Split,
 }
 
-/// What follows a failure.
+/// Consequence of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fix {
     /// A worker takes it up again, with the error.
     Due,
-    /// It was tried too often.
+    /// All attempts were used.
     Exhausted,
 }
 
-/// What a worker says of its step.
+/// A worker's report on its step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
     /// It is done.
     Success,
-    /// It does not work.
+    /// It failed.
     Failure {
-        /// What went wrong.
+        /// The error.
         error: String,
     },
-    /// It cannot go on.
+    /// It cannot continue.
     Blocked {
-        /// Why; at least one.
+        /// Reasons; at least one.
         reasons: Vec<String>,
     },
 }
 
-/// What happens to a step.
+/// An event of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It is its turn, and somebody takes it.
+    /// A worker takes the step.
     Taken {
-        /// Who.
+        /// The worker.
         by: Name,
     },
-    /// A worker reports. Whether it is who it says was checked before.
+    /// A worker reports. Its identity was checked before.
     Reported {
-        /// Who.
+        /// The worker.
         by: Name,
-        /// Under which epoch; `None` from a worker that was not told.
+        /// Epoch of the hand-out; `None` from a worker that does not know it.
         epoch: Option<u64>,
-        /// What.
+        /// The report.
         report: Report,
     },
-    /// A worker shows that it lives.
+    /// A worker gives a sign of life.
     Beat {
-        /// Who.
+        /// The worker.
         by: Name,
-        /// Under which epoch; `None` from a worker that was not told.
+        /// Epoch of the hand-out; `None` from a worker that does not know it.
         epoch: Option<u64>,
     },
-    /// Its holder was silent for the whole of its lease.
+    /// The holder was silent for its whole lease.
     LeaseEnded {
         /// The epoch that has ended.
         epoch: u64,
     },
-    /// What was in the way is gone.
+    /// The obstacle is gone.
     Unblocked,
-    /// It is to be tried anew; whoever works on it is too late.
+    /// The step restarts; its current holder loses it.
     Retried,
-    /// It is not needed.
+    /// The step is not needed.
     Skipped,
-    /// Smaller steps take its place.
+    /// Smaller steps replace it.
     Split,
 }
 
-/// What is to be done.
+/// An action for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Hand it to a worker, with a lease and its files.
+    /// Hand the step to a worker, with a lease and its files.
     Hand {
-        /// To whom.
+        /// The worker.
         to: Name,
-        /// Which attempt, from 1.
+        /// Number of the attempt, starting at 1.
         attempt: u32,
-        /// Its fencing number, from 1.
+        /// The fencing epoch, starting at 1.
         epoch: u64,
-        /// What went wrong in the attempt before.
+        /// Error of the previous attempt.
         error: Option<String>,
     },
-    /// Nobody works on it any more: free its files.
+    /// No worker holds the step any more: unlock its files.
     Free,
-    /// The lease begins anew.
+    /// The lease starts again.
     Beaten,
     /// Ask for a fix.
     RequestFix {
-        /// What went wrong.
+        /// The error.
         error: String,
-        /// Which attempt that will be.
+        /// Number of the next attempt.
         next_attempt: u32,
     },
-    /// Somebody must intervene: tell the orchestrator, and stop the queue or pass the step over.
+    /// An intervention is needed: notify the orchestrator, and stop the queue or pass the step
+    /// over.
     Stop {
-        /// What is in the way.
+        /// The obstacles.
         reasons: Vec<String>,
     },
-    /// Tell the orchestrator again.
+    /// Notify the orchestrator again.
     Remind,
-    /// The queue can go on.
+    /// The queue can continue.
     Advance,
-    /// Nothing changed.
+    /// The event was refused; nothing changed.
     Refused(Refusal),
 }
 
-/// The machine of one step; see the table at the top of this page.
+/// The machine of one step; see the module's table.
 #[derive(Clone, Debug)]
 pub struct Step {
     state: State,
@@ -232,13 +232,13 @@ pub struct Step {
 }
 
 impl Step {
-    /// A step that waits, and is handed out at most so often (1 to [`ATTEMPTS_LIMIT`]).
+    /// A waiting step with this limit of attempts (1 to [`ATTEMPTS_LIMIT`]).
     #[must_use]
     pub fn new(attempts_max: u32) -> Self {
         Self::restore(State::Pending, 0, 0, attempts_max, Monotonic::ZERO)
     }
 
-    /// Takes up a step as it was stored.
+    /// Restores a stored step.
     #[must_use]
     pub fn restore(
         state: State,
@@ -254,19 +254,19 @@ impl Step {
         step
     }
 
-    /// Where it stands.
+    /// The current state.
     #[must_use]
     pub const fn state(&self) -> &State {
         &self.state
     }
 
-    /// Which attempt it is in, or was in last; 0 before the first.
+    /// Number of the current or last attempt; 0 before the first.
     #[must_use]
     pub const fn attempt(&self) -> u32 {
         self.attempt
     }
 
-    /// How often it was handed out so far.
+    /// Number of hand-outs so far.
     #[must_use]
     pub const fn epoch(&self) -> u64 {
         self.epoch
@@ -290,7 +290,7 @@ impl Step {
         State::InProgress { holder: to }
     }
 
-    /// Why this worker may not speak for the step, if so.
+    /// Why this worker may not report on the step, if so.
     fn objection(&self, holder: &Name, by: &Name, epoch: Option<u64>) -> Option<Refusal> {
         if holder != by {
             return Some(Refusal::HeldByAnother { holder: holder.clone() });
@@ -338,7 +338,7 @@ impl Step {
             self.effects.push_back(Effect::Advance);
             return State::Pending;
         }
-        self.exhaust(format!("{holder} fell silent, and it was the last of the attempts"))
+        self.exhaust(format!("{holder} gave no sign of life in the last attempt"))
     }
 
     fn begin_anew(&mut self) -> State {
@@ -352,7 +352,7 @@ impl Step {
         State::Completed(resolution)
     }
 
-    /// What its holder, or somebody about its holder, says.
+    /// Handles events while a worker holds the step.
     fn while_held(&mut self, holder: Name, event: Event) -> State {
         match event {
             Event::Reported { by, epoch, report } => match self.objection(&holder, &by, epoch) {
@@ -411,7 +411,7 @@ impl Machine for Step {
             (State::Pending | State::Blocked { .. } | State::Failed { .. }, Event::Split) => {
                 self.resolve(Resolution::Split)
             }
-            // Nobody holds it, so no lease can end.
+            // The step has no holder, so no lease can end.
             (
                 state @ (State::Pending
                 | State::Completed(_)

@@ -1,7 +1,7 @@
-//! Red, Green, Refactor, Review: the order of test-driven steps, as a rule about a plan and about
-//! which step may be taken (seed 003, "Strict TDD Rules").
+//! Red, Green, Refactor, Review: the order of test-driven steps. It is checked in a plan and when a
+//! step is taken (seed 003, "Strict TDD Rules").
 //!
-//! Steps of one *cycle* pass through the phases in order; a phase may have several steps or none,
+//! Steps of one *cycle* pass through the phases in order. A phase may have several steps or none,
 //! but there is no Green without a Red before it. Cycles do not wait for each other.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ pub enum Phase {
     Green,
     /// Tidy up while it passes.
     Refactor,
-    /// Judge the result.
+    /// Review the result.
     Review,
 }
 
@@ -27,7 +27,7 @@ impl Phase {
     /// All phases, in order.
     pub const ALL: [Self; 4] = [Self::Red, Self::Green, Self::Refactor, Self::Review];
 
-    /// Its place in the order, from 0.
+    /// Its place in the order, starting at 0.
     #[must_use]
     pub const fn rank(self) -> u8 {
         match self {
@@ -50,19 +50,19 @@ impl Phase {
     }
 }
 
-/// What is wrong with the order of a plan.
+/// A mistake in the order of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OrderError {
     /// A step has no phase.
     #[error("has no `phase`: the policy `tdd` needs red, green, refactor or review")]
     NoPhase {
-        /// Which, from 0.
+        /// Index of the step, starting at 0.
         step: usize,
     },
-    /// A phase stands after a later one of its cycle.
+    /// A phase follows a later one of its cycle.
     #[error("is `{}` after `{}` in cycle `{cycle}`: the order is red, green, refactor, review", phase.word(), after.word())]
     Backwards {
-        /// Which, from 0.
+        /// Index of the step, starting at 0.
         step: usize,
         /// Its phase.
         phase: Phase,
@@ -74,7 +74,7 @@ pub enum OrderError {
     /// A cycle does not begin with a test.
     #[error("begins cycle `{cycle}` with `{}`: begin with `red`", phase.word())]
     NoTest {
-        /// Which, from 0.
+        /// Index of the step, starting at 0.
         step: usize,
         /// Its phase.
         phase: Phase,
@@ -84,7 +84,7 @@ pub enum OrderError {
 }
 
 impl OrderError {
-    /// Which step it is about, from 0.
+    /// Index of the step concerned, starting at 0.
     #[must_use]
     pub const fn step(&self) -> usize {
         match self {
@@ -95,7 +95,7 @@ impl OrderError {
     }
 }
 
-/// Checks a plan: `steps` are phase and cycle of each step, in order.
+/// Checks a plan. `steps` are the phase and the cycle of each step, in order.
 ///
 /// # Errors
 /// The first step that is out of order.
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cycle_begins_red_and_never_goes_back() {
+    fn cycle_begins_red_and_never_goes_back() {
         use Phase::{Green, Red, Refactor, Review};
         let check = |phases: &[Phase]| check_cycles(phases.iter().map(|p| (Some(*p), "a")));
         assert_eq!(check(&[Red, Green, Refactor, Review]), Ok(()));

@@ -1,4 +1,4 @@
-//! Why a step did not change, in words that tell its reader what to do.
+//! Reasons why a step did not change, each with a remedy.
 
 use std::fmt;
 
@@ -12,30 +12,30 @@ use crate::message::Name;
 #[serde(tag = "refusal", rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Refusal {
-    /// It waits: nobody has been handed it.
+    /// The step was not handed out.
     NotTaken,
-    /// Somebody works on it.
+    /// Another worker holds the step.
     HeldByAnother {
-        /// Who.
+        /// The holder.
         holder: Name,
     },
-    /// It was handed out again since.
+    /// The step was handed out again since.
     Outdated {
-        /// The epoch that was named.
+        /// The given epoch.
         epoch: u64,
-        /// The epoch that counts.
+        /// The current epoch.
         current: u64,
     },
-    /// It is done.
+    /// The step is done.
     Completed {
-        /// In which way.
+        /// How it was resolved.
         resolution: Resolution,
     },
-    /// It is blocked.
+    /// The step is blocked.
     Blocked,
-    /// It has failed.
+    /// The step has failed.
     Failed {
-        /// Whether somebody is to take it up again.
+        /// Whether a worker will take it up again.
         fix_due: bool,
     },
     /// A block without a reason.
@@ -43,7 +43,7 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// What stands in the way in a state that nobody holds the step in.
+    /// The refusal for a state without a holder.
     pub(super) fn of(state: &State) -> Self {
         match state {
             State::Pending => Self::NotTaken,
@@ -60,17 +60,17 @@ impl fmt::Display for Refusal {
         match self {
             Self::NotTaken => write!(
                 f,
-                "it is PENDING, nobody holds it (a lease may have ended): take the next step first"
+                "it is PENDING and has no holder (its lease may have ended): take the next step first"
             ),
             Self::HeldByAnother { holder } => write!(
                 f,
-                "it is IN_PROGRESS and held by {holder}: only {holder} may report it, and nobody \
-                 may change it meanwhile; `step retry` takes it away"
+                "it is IN_PROGRESS and held by {holder}: only {holder} may report it, and no other \
+                 agent may change it; `step retry` takes it away"
             ),
             Self::Outdated { epoch, current } => write!(
                 f,
                 "it was handed out again since (epoch {current}, this is about {epoch}): read the \
-                 newest prompt, look at what has changed, and report again"
+                 newest prompt, check what has changed, and report again"
             ),
             Self::Completed { resolution: Resolution::Success } => {
                 write!(f, "it is COMPLETED already: go on with the next step")
@@ -92,7 +92,7 @@ impl fmt::Display for Refusal {
             }
             Self::NoReasons => write!(
                 f,
-                "`blocked` needs a reason: say in `blockers` what is missing, one text each"
+                "`blocked` needs a reason: list in `blockers` what is missing, one text each"
             ),
         }
     }

@@ -18,7 +18,7 @@ fn blocked(reasons: &[&str]) -> Report {
     Report::Blocked { reasons: reasons.iter().map(|&reason| reason.to_owned()).collect() }
 }
 
-/// A step after these events, with the effects of the last.
+/// A step after these events, with the effects of the last one.
 fn after(attempts_max: u32, events: impl IntoIterator<Item = Event>) -> (Step, Vec<Effect>) {
     let mut step = Step::new(attempts_max);
     let mut effects = Vec::new();
@@ -81,7 +81,7 @@ fn every_pair_of_state_and_event() {
         step.handle(at(1), event.clone());
         match drain(&mut step).as_slice() {
             [Effect::Refused(_)] => {
-                assert_eq!(step.state(), state.state(), "refused, and changed");
+                assert_eq!(step.state(), state.state(), "a refused event changed it");
                 "refused".to_owned()
             }
             [] => "-".to_owned(),
@@ -111,7 +111,7 @@ Split              split        refused      refused      refused    split    sp
 }
 
 #[test]
-fn a_failure_is_fixed_with_its_error_and_then_stops() {
+fn failed_step_is_retried_with_its_error_and_then_stops() {
     let (mut step, effects) = after(2, [taken(), reported("Devon", Some(1), failure())]);
     let request = Effect::RequestFix { error: "2 tests fail".to_owned(), next_attempt: 2 };
     assert_eq!(effects, [Effect::Free, request]);
@@ -126,11 +126,11 @@ fn a_failure_is_fixed_with_its_error_and_then_stops() {
     assert_eq!(drain(&mut step), [Effect::Free, stop]);
     step.handle(at(4), Event::Retried);
     step.handle(at(4), taken());
-    assert_eq!((step.attempt(), step.epoch()), (1, 3), "attempts begin anew, epochs never");
+    assert_eq!((step.attempt(), step.epoch()), (1, 3), "attempts are reset, epochs never");
 }
 
 #[test]
-fn the_same_worker_is_too_late_for_an_older_epoch() {
+fn same_worker_with_an_older_epoch_is_rejected() {
     let (mut step, _) = after(3, [taken(), Event::LeaseEnded { epoch: 1 }, taken()]);
     step.handle(at(1), reported("Devon", Some(1), Report::Success));
     let refusal = Refusal::Outdated { epoch: 1, current: 2 };
@@ -140,7 +140,7 @@ fn the_same_worker_is_too_late_for_an_older_epoch() {
 }
 
 #[test]
-fn a_step_that_only_loses_its_workers_stops() {
+fn step_that_keeps_losing_workers_stops() {
     let mut step = Step::new(3);
     for epoch in 1..=3 {
         step.handle(at(epoch), taken());
@@ -150,7 +150,7 @@ fn a_step_that_only_loses_its_workers_stops() {
 }
 
 #[test]
-fn whoever_is_to_intervene_is_reminded_until_they_do() {
+fn reminders_repeat_until_an_intervention() {
     let (mut step, _) = after(3, [taken(), reported("Devon", None, blocked(&["no file"]))]);
     let reminders = run(&mut step, at(1_800));
     assert_eq!(reminders, [at(600), at(1_200), at(1_800)].map(|at| (at, Effect::Remind)));
@@ -162,7 +162,7 @@ fn whoever_is_to_intervene_is_reminded_until_they_do() {
 }
 
 #[test]
-fn whatever_comes_each_epoch_ends_once_and_nothing_is_done_twice() {
+fn each_epoch_ends_once_and_no_step_is_done_twice() {
     for seed in 0..2_000 {
         let mut random = SimRng::new(seed);
         let attempts_max = 1 + u32::try_from(random.below(4)).unwrap();
@@ -196,7 +196,7 @@ fn whatever_comes_each_epoch_ends_once_and_nothing_is_done_twice() {
                     }
                     Effect::Free => {
                         ended += 1;
-                        assert!(held.take().is_some(), "seed {seed}: freed what nobody had");
+                        assert!(held.take().is_some(), "seed {seed}: freed without a holder");
                         completed += u64::from(word(&step) == "COMPLETED");
                     }
                     Effect::Refused(_) => assert_eq!(step.state(), &state_before),
@@ -215,7 +215,7 @@ fn whatever_comes_each_epoch_ends_once_and_nothing_is_done_twice() {
 }
 
 #[test]
-fn refusals_say_what_to_do() {
+fn refusals_state_a_remedy() {
     for refusal in [
         Refusal::NotTaken,
         Refusal::HeldByAnother { holder: name("Devon") },

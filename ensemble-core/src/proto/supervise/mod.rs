@@ -1,5 +1,5 @@
-//! The supervisor of one agent: it registers, finds work, starts agents for it and reacts to their
-//! exits (seed 001, "Invocation" and "Graceful Exit").
+//! The supervisor of one agent. It registers the agent, finds work, starts agent processes and
+//! reacts to their exits (seed 001, "Invocation" and "Graceful Exit").
 //!
 //! ```text
 //! state           event / time                         -> state          effects
@@ -8,7 +8,7 @@
 //! Registering     Refused                              -> Ended          Ended(Refused)
 //! Looking         Nothing                              -> Idle           (30 s, a planner 60 s)
 //! Looking         Contended, at most 3 times           -> Idle           (1 to 5 s; then as Nothing)
-//! Looking         Claimed (another one: counters 0)    -> Checking       Check
+//! Looking         Claimed (new work: counters 0)       -> Checking       Check
 //! Looking         Gated(Closed)                        -> Gated          (5 s)
 //! Idle            its time; Woken                      -> Looking        Look
 //! Gated           its time; Woken                      -> Looking        Look, holding nothing
@@ -39,21 +39,22 @@
 //! any             anything else                        -> the same
 //! ```
 //!
-//! Nothing is claimed and nothing spawned while PAUSE, CHECKPOINT or ABORT is there: a claim comes
-//! after a look at them, and each spawn after another one, also that of a fresh agent for what is held
-//! already. An agent that runs when PAUSE lands goes on; ABORT ends it.
+//! While PAUSE, CHECKPOINT or ABORT exists, the supervisor claims and starts nothing. It checks
+//! these files before each claim and before each start, even of a fresh agent for work that it
+//! already holds. An agent that runs when PAUSE appears continues; ABORT ends it.
 //!
-//! What an agent *says* by its exit is compared with what the board says. Work that is finished is
-//! finished, whatever the exit; an exit 0 that left its work is an anomaly. Two counters keep a
-//! supervisor from burning agents for nothing: [`CRASHES_MAX`] crashes, or [`SPINS_MAX`] agents of any
-//! kind, in a row and without progress. Then a coder's task is blocked with a question to its planner,
-//! and the supervisor goes on with another one; whose work cannot be blocked ends, which is for a
-//! person to see. Progress sets both to zero.
+//! An agent's exit status is compared with the board. Finished work counts as finished with any
+//! exit status; an exit 0 with unfinished work is an anomaly. Two counters keep a supervisor from
+//! wasting agents: [`CRASHES_MAX`] crashes, or [`SPINS_MAX`] agents of any outcome, in a row and
+//! without progress. Then a coder's task is blocked with a question to its planner, and the
+//! supervisor takes another one. If its work cannot be blocked, the supervisor ends, which a person
+//! will see. Progress sets both counters to zero.
 //!
-//! *A crash* of the supervisor leaves an agent that runs and a registration without beats. The next
-//! supervisor of the same id ends the one and removes the other before [`Event::Registered`]; without
-//! it, whoever watches leases does. *Silence* of the agent is no event here: its supervisor stops
-//! beating for it, and is told [`Event::Fenced`]. *Out of order*: no-ops.
+//! *A crash* of the supervisor leaves a running agent and a registration without beats. The next
+//! supervisor of the same id ends the agent and removes the registration before
+//! [`Event::Registered`]. Without such a supervisor, the observer of leases releases them.
+//! *Silence* of the agent is not an event here: its supervisor stops beating for it, and gets
+//! [`Event::Fenced`]. *Out of order*: no-ops.
 //!
 //! ```
 //! use std::time::Duration;
@@ -88,7 +89,7 @@ pub use pace::{
 };
 pub use vocabulary::{Anomaly, Effect, Ending, Event, Exit, Gate, Lost, Reason};
 
-/// What is asked for anew once it failed.
+/// The action that is repeated after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Again {
     Register,
@@ -97,7 +98,7 @@ enum Again {
     Unregister(Reason),
 }
 
-/// What comes once the agent has been ended.
+/// The next action after the agent has been ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
     Leave(Reason),
@@ -122,19 +123,19 @@ enum State {
     Ended,
 }
 
-/// The machine of one supervisor; see the table at the top of this page.
+/// The machine of one supervisor; see the module's table.
 #[derive(Clone, Debug)]
 pub struct Supervise {
     pace: Pace,
     state: State,
     loops: Loops,
-    /// Since when there has been nothing to do.
+    /// Since when there has been no work.
     idle_since: Option<Monotonic>,
     effects: VecDeque<Effect>,
 }
 
 impl Supervise {
-    /// One that has not begun.
+    /// A supervisor that has not started.
     #[must_use]
     pub const fn new(pace: Pace) -> Self {
         Self {
@@ -146,13 +147,13 @@ impl Supervise {
         }
     }
 
-    /// What came of agents so far; the driver keeps it for its successor.
+    /// Counters of unsuccessful agents; the driver stores them for its successor.
     #[must_use]
     pub const fn loops(&self) -> Loops {
         self.loops
     }
 
-    /// Goes on with what an earlier supervisor counted at the same work.
+    /// Continues with an earlier supervisor's counters at the same work.
     pub const fn resume(&mut self, loops: Loops) {
         self.loops = loops;
     }
@@ -163,7 +164,7 @@ impl Supervise {
         matches!(self.state, State::Running)
     }
 
-    /// Whether control files stand in the way.
+    /// Whether control files keep the supervisor from working.
     #[must_use]
     pub const fn is_gated(&self) -> bool {
         matches!(self.state, State::Gated { .. })

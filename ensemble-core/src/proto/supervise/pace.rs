@@ -1,28 +1,28 @@
-//! How long a supervisor waits, and how often it tries.
+//! Delays and limits of a supervisor.
 
 use std::time::Duration;
 
 use super::vocabulary::{Anomaly, Ending};
 
-/// A fresh agent after a hand-over (exit 42).
+/// Delay before a fresh agent after a hand-over (exit 42).
 pub const HAND_OVER_DELAY: Duration = Duration::from_secs(2);
-/// A fresh agent after any other exit that left its work unfinished.
+/// Delay before a fresh agent after any other exit with unfinished work.
 pub const RESTART_DELAY: Duration = Duration::from_secs(5);
-/// A fresh planner after one that left DRAFT tasks.
+/// Delay before a fresh planner after one that left DRAFT tasks.
 pub const DRAFT_POLL: Duration = Duration::from_secs(30);
-/// A look at the board without an event: coders and reviewers.
+/// Poll interval of the board without events, for coders and reviewers.
 pub const WORK_POLL: Duration = Duration::from_secs(30);
-/// A look at the board without an event: planners.
+/// Poll interval of the board without events, for planners.
 pub const PLANNER_POLL: Duration = Duration::from_secs(60);
-/// A look at the control files while one is there.
+/// Poll interval of the control files while one exists.
 pub const GATE_POLL: Duration = Duration::from_secs(5);
-/// How often a claim is tried in a row against others.
+/// Most consecutive tries of a contended claim.
 pub const CLAIM_TRIES_MAX: u32 = 3;
-/// The shortest and the longest wait between two tries.
+/// Shortest and longest wait between two tries.
 pub const CONTENDED_WAIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
-/// How many agents in a row may crash at a task without progress.
+/// Most consecutive crashes of agents at a task without progress.
 pub const CRASHES_MAX: u32 = 5;
-/// How many agents in a row may end without progress, whatever they say.
+/// Most consecutive agents that end without progress, with any exit status.
 pub const SPINS_MAX: u32 = 10;
 
 const _: () = assert!(CRASHES_MAX < SPINS_MAX);
@@ -30,32 +30,32 @@ const _: () = assert!(HAND_OVER_DELAY.as_secs() < RESTART_DELAY.as_secs());
 const _: () = assert!(CONTENDED_WAIT.0.as_secs() < CONTENDED_WAIT.1.as_secs());
 const _: () = assert!(WORK_POLL.as_secs() > RESTART_DELAY.as_secs());
 
-/// How fast and how patient a supervisor is.
+/// Delays and limits of a supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pace {
-    /// After exit 42.
+    /// Delay after exit 42.
     pub hand_over: Duration,
-    /// After any other exit that left work unfinished, and after what failed.
+    /// Delay after any other exit with unfinished work, and after a failed action.
     pub restart: Duration,
-    /// After exit 0 of a planner that left DRAFT tasks.
+    /// Delay after exit 0 of a planner that left DRAFT tasks.
     pub drafts: Duration,
-    /// Between two looks at the board.
+    /// Poll interval of the board.
     pub poll: Duration,
-    /// Between two looks at the control files.
+    /// Poll interval of the control files.
     pub gate: Duration,
-    /// Crashes in a row.
+    /// Most consecutive crashes.
     pub crashes_max: u32,
-    /// Agents in a row of which nothing came.
+    /// Most consecutive agents without progress.
     pub spins_max: u32,
-    /// How long to wait for work before it ends; `None` for ever.
+    /// How long to wait for work before ending; `None` for no limit.
     pub patience: Option<Duration>,
-    /// Whether what it holds can be blocked: a coder's task can, a review or a plan cannot.
+    /// Whether its work can be blocked: a coder's task can, a review or a plan cannot.
     pub can_block: bool,
 }
 
 impl Pace {
-    /// The seed's, for a coder.
+    /// The seed's values for a coder.
     #[must_use]
     pub const fn coder() -> Self {
         Self {
@@ -71,20 +71,20 @@ impl Pace {
         }
     }
 
-    /// The seed's, for a code reviewer.
+    /// The seed's values for a code reviewer.
     #[must_use]
     pub const fn reviewer() -> Self {
         Self { can_block: false, ..Self::coder() }
     }
 
-    /// The seed's, for a planner.
+    /// The seed's values for a planner.
     #[must_use]
     pub const fn planner() -> Self {
         Self { can_block: false, poll: PLANNER_POLL, ..Self::coder() }
     }
 }
 
-/// What went wrong so often that it is not tried again.
+/// Why the work is not tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Trouble {
     /// Agents crashed.
@@ -102,7 +102,7 @@ impl std::fmt::Display for Trouble {
     }
 }
 
-/// Counts what comes of agents, one after another at the same work.
+/// Counts unsuccessful agents, one after another at the same work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Loops {
     /// Crashes since the last progress.
@@ -129,7 +129,7 @@ impl Loops {
         self.spins
     }
 
-    /// What is too much, if anything is.
+    /// The limit that was reached, if any.
     pub(super) const fn trouble(self, pace: &Pace) -> Option<Trouble> {
         if self.crashes >= pace.crashes_max {
             Some(Trouble::Crashes(self.crashes))

@@ -1,4 +1,4 @@
-//! The steps of the machine, one for each event; each answers for all states.
+//! The machine's steps, one function for each event; each covers all states.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ impl Supervise {
         }
     }
 
-    /// There is nothing to do.
+    /// There is no work.
     pub(super) fn idle(&mut self, now: Monotonic) -> State {
         let since = *self.idle_since.get_or_insert(now);
         let mut until = now + self.pace.poll;
@@ -131,7 +131,7 @@ impl Supervise {
         self.fresh(now, delay, exit.holds)
     }
 
-    /// A fresh agent after a while, unless too many were in vain.
+    /// Starts a fresh agent after a delay, unless a limit was reached.
     pub(super) fn fresh(&mut self, now: Monotonic, delay: Duration, holds: bool) -> State {
         match self.loops.trouble(&self.pace) {
             None => State::Delayed { until: now + delay, holds },
@@ -144,7 +144,7 @@ impl Supervise {
         }
     }
 
-    /// What must end at once, wherever it is.
+    /// Ends the supervisor from any state.
     pub(super) fn halt(&mut self, reason: Reason) -> State {
         match self.state {
             State::New => self.end(reason),
@@ -161,7 +161,7 @@ impl Supervise {
         }
     }
 
-    /// A step that was asked for has failed.
+    /// A requested action has failed.
     pub(super) fn failed(&self, now: Monotonic) -> State {
         match self.state {
             State::Registering => self.retry(now, Again::Register),
@@ -215,7 +215,7 @@ impl Supervise {
         }
     }
 
-    /// It begins.
+    /// The supervisor starts.
     pub(super) fn started(&mut self) -> State {
         match self.state {
             State::New => self.register(),
@@ -223,7 +223,7 @@ impl Supervise {
         }
     }
 
-    /// Its agent is on the board.
+    /// The agent is on the board.
     pub(super) fn registered(&mut self) -> State {
         match self.state {
             State::Registering => self.look(0),
@@ -231,7 +231,7 @@ impl Supervise {
         }
     }
 
-    /// The id is another one's.
+    /// Another supervisor has the id.
     pub(super) fn refused(&mut self) -> State {
         match self.state {
             State::Registering => self.end(Reason::Refused),
@@ -239,7 +239,7 @@ impl Supervise {
         }
     }
 
-    /// Nothing can be claimed.
+    /// There is nothing to claim.
     pub(super) fn nothing(&mut self, now: Monotonic) -> State {
         match self.state {
             State::Looking { .. } => self.idle(now),
@@ -247,7 +247,7 @@ impl Supervise {
         }
     }
 
-    /// Somebody else was faster.
+    /// Another agent claimed first.
     pub(super) fn contended(&mut self, now: Monotonic, wait: Duration) -> State {
         match self.state {
             State::Looking { tries } => match tries + 1 {
@@ -258,7 +258,7 @@ impl Supervise {
         }
     }
 
-    /// It holds something.
+    /// The supervisor holds work.
     pub(super) fn claimed(&mut self, is_new: bool) -> State {
         match self.state {
             State::Looking { .. } => {
@@ -272,7 +272,7 @@ impl Supervise {
         }
     }
 
-    /// Nothing stands in the way.
+    /// No control file exists.
     pub(super) fn open(&mut self) -> State {
         match self.state {
             State::Checking => {
@@ -283,7 +283,7 @@ impl Supervise {
         }
     }
 
-    /// A control file stands in the way.
+    /// A control file exists.
     pub(super) fn closed(&mut self, now: Monotonic) -> State {
         match self.state {
             State::Looking { .. } => State::Gated { until: now + self.pace.gate, holds: false },
@@ -321,7 +321,7 @@ impl Supervise {
         }
     }
 
-    /// Nothing of the agent is left.
+    /// No process of the agent is left.
     pub(super) fn terminated(&mut self) -> State {
         match self.state {
             State::Stopping { after } => self.go_on(after),

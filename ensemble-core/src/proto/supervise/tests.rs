@@ -134,7 +134,7 @@ fn events() -> Vec<(&'static str, Event)> {
     ]
 }
 
-/// A line for each pair that changes something; all other pairs change nothing.
+/// One line for each pair that changes something; all other pairs change nothing.
 #[test]
 fn every_pair_of_state_and_event() {
     let mut table = String::new();
@@ -154,7 +154,7 @@ fn every_pair_of_state_and_event() {
 }
 
 #[test]
-fn the_delays_of_the_seed() {
+fn delays_are_those_of_the_seed() {
     let due = |exit: Exit| {
         let mut machine = running(Pace::coder());
         machine.handle(at(100), Event::Exited(exit));
@@ -165,11 +165,11 @@ fn the_delays_of_the_seed() {
     assert_eq!(due(exit(Ending::Killed(9), true)), Some(5));
     assert_eq!(due(exit(Ending::Done, true)), Some(5));
     assert_eq!(due(Exit { drafts: true, ..exit(Ending::Done, false) }), Some(30));
-    // Work that is done is followed by the next at once.
+    // Finished work is followed by the next at once.
     assert_eq!(due(exit(Ending::Done, false)), None);
 }
 
-/// Lets agents end in the same way, one after another; returns what was asked for at the end of each.
+/// Ends agents in the same way, one after another; returns the effects at the end of each.
 fn again(machine: &mut Supervise, exit: Exit, times: usize) -> Vec<Vec<Effect>> {
     let mut now = at(0);
     let mut seen = Vec::new();
@@ -188,7 +188,7 @@ fn again(machine: &mut Supervise, exit: Exit, times: usize) -> Vec<Vec<Effect>> 
 }
 
 #[test]
-fn the_fifth_crash_blocks_the_task_and_the_next_one_is_looked_for() {
+fn fifth_crash_blocks_the_task_and_the_supervisor_looks_for_another() {
     let mut machine = running(Pace::coder());
     let seen = again(&mut machine, exit(Ending::Failed(1), true), 4);
     for (count, effects) in (1..).zip(&seen) {
@@ -205,7 +205,7 @@ fn the_fifth_crash_blocks_the_task_and_the_next_one_is_looked_for() {
 }
 
 #[test]
-fn the_tenth_agent_without_progress_blocks_the_task_however_politely_it_ends() {
+fn tenth_agent_without_progress_blocks_the_task() {
     for ending in [Ending::Done, Ending::HandOver] {
         let mut machine = running(Pace::coder());
         let exit = Exit { notes: true, ..exit(ending, true) };
@@ -216,7 +216,7 @@ fn the_tenth_agent_without_progress_blocks_the_task_however_politely_it_ends() {
 }
 
 #[test]
-fn progress_forgives_everything_before_it() {
+fn progress_resets_the_counters() {
     let mut machine = running(Pace::coder());
     let crash = exit(Ending::Failed(1), true);
     again(&mut machine, crash, 4);
@@ -226,13 +226,13 @@ fn progress_forgives_everything_before_it() {
     again(&mut other, crash, 4);
     other.handle(at(50), Event::Fenced(Lost::Work));
     other.handle(at(51), Event::Terminated);
-    assert_eq!(other.loops().crashes, 4, "losing a claim is no progress");
+    assert_eq!(other.loops().crashes, 4, "losing a claim is not progress");
     other.handle(at(52), CLAIMED);
-    assert_eq!(other.loops(), Loops::default(), "another task begins at zero");
+    assert_eq!(other.loops(), Loops::default(), "another task starts at zero");
 }
 
 #[test]
-fn who_cannot_block_ends() {
+fn supervisor_ends_if_its_work_cannot_be_blocked() {
     for pace in [Pace::planner(), Pace::reviewer()] {
         let mut machine = running(pace);
         let seen = again(&mut machine, exit(Ending::Failed(1), false), 5);
@@ -243,13 +243,13 @@ fn who_cannot_block_ends() {
 }
 
 #[test]
-fn contended_claims_are_tried_three_times_and_then_left() {
+fn contended_claims_are_tried_three_times() {
     let mut machine = coder(&[Event::Start, Event::Registered]);
     let contended = Event::Contended { wait: Duration::from_secs(3) };
     for now in [0, 3] {
         machine.handle(at(now), contended);
         assert_eq!(machine.poll_timeout(), Some(at(now + 3)));
-        // It is not woken by the write that beat it.
+        // The competitor's write does not wake it.
         machine.handle(at(now), Event::Woken);
         assert_eq!(drain(&mut machine), []);
         machine.handle_timeout(at(now + 3));
@@ -260,7 +260,7 @@ fn contended_claims_are_tried_three_times_and_then_left() {
 }
 
 #[test]
-fn who_waits_in_vain_for_long_enough_leaves() {
+fn supervisor_leaves_when_its_patience_is_over() {
     let mut pace = Pace::coder();
     pace.patience = Some(Duration::from_secs(70));
     let mut machine = fed(pace, &[Event::Start, Event::Registered, Event::Nothing]);
@@ -276,7 +276,7 @@ fn who_waits_in_vain_for_long_enough_leaves() {
 }
 
 #[test]
-fn a_pause_gates_the_claim_and_the_spawn_and_what_runs_goes_on() {
+fn pause_gates_claims_and_spawns_but_not_running_agents() {
     let closed = Event::Gated(Gate::Closed);
     let mut machine = coder(&[Event::Start, Event::Registered, closed]);
     assert_eq!(run(&mut machine, at(6)), [(at(5), Effect::Look)]);
@@ -298,10 +298,10 @@ fn a_pause_gates_the_claim_and_the_spawn_and_what_runs_goes_on() {
 }
 
 #[test]
-fn what_fails_is_tried_again_and_stopping_stays_stopping() {
+fn failed_actions_are_retried_and_stopping_continues() {
     let mut machine = coder(&[Event::Start, Event::Registered, Event::Stop, Event::Failed]);
     assert_eq!(run(&mut machine, at(5)), [(at(5), Effect::Unregister)]);
-    // The registration was taken meanwhile: there is nothing left to give back.
+    // The registration was taken meanwhile, so there is nothing left to release.
     machine.handle(at(5), Event::Fenced(Lost::Registration));
     assert_eq!(drain(&mut machine), [Effect::Ended(Reason::Stopped)]);
     let mut machine = running(Pace::coder());

@@ -1,4 +1,4 @@
-//! The words of the machine: what happens to a supervisor and what it wants done.
+//! The events and effects of a supervisor.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use super::pace::Trouble;
 pub enum Ending {
     /// Exit 0.
     Done,
-    /// Exit 42: its context is used up.
+    /// Exit 42: its context is full.
     HandOver,
     /// Any other exit.
     Failed(i32),
@@ -17,65 +17,65 @@ pub enum Ending {
     Killed(i32),
 }
 
-/// What the board says after an agent's program has ended.
+/// The board's state after an agent's program has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Exit {
-    /// How it ended.
+    /// How the program ended.
     pub ending: Ending,
-    /// Its task or review is still its own: it is not finished.
+    /// Whether its task or review is unfinished and still its own.
     pub holds: bool,
-    /// Something came of it: a step of its task, a commit, a change to the plan.
+    /// Whether there was progress: a step of the task, a commit, a change of the plan.
     pub progress: bool,
-    /// It left hand-over notes (only a coder needs any).
+    /// Whether it left hand-over notes (only a coder needs any).
     pub notes: bool,
-    /// There are DRAFT tasks that a planner must finish.
+    /// Whether there are DRAFT tasks that a planner must finish.
     pub drafts: bool,
 }
 
-/// What stands in the way of anything new, as the control files say.
+/// Restriction by the control files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Gate {
-    /// PAUSE or CHECKPOINT: nothing is begun.
+    /// PAUSE or CHECKPOINT: no new work starts.
     Closed,
-    /// ABORT: everything ends.
+    /// ABORT: all agents end.
     Abort,
 }
 
-/// What is no longer the supervisor's.
+/// A loss of the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lost {
-    /// The task or the review: somebody else has it, or nobody.
+    /// The task or the review: another agent has it, or no agent.
     Work,
-    /// The registration, and with it everything.
+    /// The registration, and everything held under it.
     Registration,
 }
 
-/// What happens to a supervisor.
+/// An event of a supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// It begins.
+    /// The supervisor starts.
     Start,
-    /// Its agent is on the board.
+    /// The agent is on the board.
     Registered,
-    /// Another one supervises this id, or has registered it.
+    /// Another supervisor has this id, or has registered it.
     Refused,
-    /// The step it asked for failed for a reason that may pass: a lock, a disk.
+    /// The requested action failed for a temporary reason: a lock, a disk.
     Failed,
-    /// There is nothing to do for it.
+    /// There is no work for the agent.
     Nothing,
-    /// Somebody else was faster; look again after this time.
+    /// Another agent claimed first; look again after this time.
     Contended {
         /// Between 1 s and 5 s, drawn by the driver.
         wait: Duration,
     },
-    /// It holds something to do.
+    /// The supervisor holds work.
     Claimed {
-        /// Something else than the last time.
+        /// Whether it is other work than before.
         is_new: bool,
     },
-    /// No control file is there.
+    /// No control file exists.
     Open,
-    /// A control file is there.
+    /// A control file exists.
     Gated(Gate),
     /// The board has changed.
     Woken,
@@ -85,76 +85,76 @@ pub enum Event {
     SpawnFailed,
     /// The agent's program has ended by itself.
     Exited(Exit),
-    /// A write was refused, or a look at the board says so.
+    /// A write was refused, or the board shows the loss.
     Fenced(Lost),
-    /// It is told to end: a signal, or its agent is to leave the team.
+    /// The supervisor must end: it got a signal, or its agent must leave the team.
     Stop,
-    /// The agent and all that it started are gone.
+    /// The agent and all processes that it started have ended.
     Terminated,
-    /// The registration is gone from the board.
+    /// The registration was removed from the board.
     Left,
 }
 
 /// Why a supervisor has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// It was told to.
+    /// It was stopped.
     Stopped,
-    /// Because of ABORT.
+    /// ABORT exists.
     Aborted,
-    /// There was nothing to do for as long as it was to wait.
+    /// There was no work for its whole patience.
     NoWork,
-    /// Agents failed again and again, and no task can be blocked for it.
+    /// Agents failed repeatedly, and there is no task to block.
     GaveUp,
     /// Another supervisor has this id.
     Refused,
 }
 
-/// What a person should know of.
+/// An anomaly that people should see.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Anomaly {
-    /// The agent failed, for the nth time without progress.
+    /// The agent failed again without progress.
     Crashed {
-        /// How it ended.
+        /// How the agent ended.
         ending: Ending,
-        /// How often in a row.
+        /// Number of consecutive crashes.
         count: u32,
     },
-    /// It could not be started, for the nth time.
+    /// The agent could not be started.
     NotStarted {
-        /// How often in a row.
+        /// Number of consecutive failures.
         count: u32,
     },
-    /// It said that its work is done, and the board says otherwise.
+    /// The agent exited with 0, but its work is unfinished on the board.
     Unfinished {
-        /// How often nothing came of an agent, in a row.
+        /// Number of consecutive agents without progress.
         count: u32,
     },
-    /// It handed over without a word.
+    /// The agent handed over without notes.
     NoNotes {
-        /// How often nothing came of an agent, in a row.
+        /// Number of consecutive agents without progress.
         count: u32,
     },
 }
 
-/// What is to be done. Whoever performs one of the first six reports what came of it.
+/// An action for the driver. For each of the first six the driver reports the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Effect {
-    /// Register the agent, once nothing of an earlier one lives.
+    /// Register the agent, once no process of an earlier one lives.
     Register,
-    /// Look at control files and board, and claim what is there to do.
+    /// Read the control files and the board, and claim work.
     Look,
-    /// Look at the control files and at the claim, before an agent is spawned for it.
+    /// Check the control files and the claim before an agent is started for it.
     Check,
-    /// Start a fresh agent for what is held.
+    /// Start a fresh agent for the held work.
     Spawn,
-    /// End the agent and all that it started.
+    /// End the agent and all processes that it started.
     Terminate,
-    /// Give everything back and unregister.
+    /// Release everything and unregister.
     Unregister,
-    /// Write down what a person should know.
+    /// Record an anomaly for people.
     Note(Anomaly),
-    /// The task cannot go on like this: block it, and go on with another one.
+    /// Block the task, and continue with another one.
     Block(Trouble),
     /// The supervisor has ended. Exactly once.
     Ended(Reason),

@@ -1,22 +1,22 @@
-//! How often something is tried before a person or a planner must look.
+//! Limits of tries before a person or a planner must intervene.
 
 use std::collections::BTreeSet;
 
 use crate::message::Name;
 
-/// How many coders must have failed for a task to count as wrongly cut.
+/// Number of failed coders at which a task counts as exhausted.
 pub const EXHAUSTED_BY: usize = 2;
 
-/// The limits of every task; `max_iterations` of a task overrides the first.
+/// The limits of every task; a task's `max_iterations` overrides the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Iterations of one coder.
+    /// Most iterations of one coder.
     pub iterations_max: u32,
-    /// From which iteration on there is a warning.
+    /// Iteration from which on there is a warning.
     pub iterations_warn: u32,
-    /// Rejections of one coder's work.
+    /// Most rejections of one coder's work.
     pub review_cycles_max: u32,
-    /// From which rejection on there is a warning.
+    /// Rejection from which on there is a warning.
     pub review_cycles_warn: u32,
 }
 
@@ -38,7 +38,7 @@ const _: () = {
 };
 
 impl Limits {
-    /// With other maxima; warnings come two before.
+    /// Limits with these maxima; warnings come two before.
     #[must_use]
     pub const fn with_max(iterations_max: u32, review_cycles_max: u32) -> Self {
         Self {
@@ -50,7 +50,7 @@ impl Limits {
     }
 }
 
-/// Which limit.
+/// Kind of limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// [`Limits::iterations_max`].
@@ -60,7 +60,7 @@ pub enum Limit {
 }
 
 impl Limit {
-    /// In words.
+    /// The limit's name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -70,23 +70,23 @@ impl Limit {
     }
 }
 
-/// What was counted of a task.
+/// Counters of a task.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Iterations of its coder, from 1.
+    /// Iteration of its coder, starting at 1.
     pub iteration: u32,
-    /// Whose iterations these are: the last one that claimed it, if that is known.
+    /// The coder of these iterations: the last one that claimed the task, if known.
     pub coder: Option<Name>,
     /// Rejections of its coder's work.
     pub review_cycles_current: u32,
-    /// Rejections of anybody's.
+    /// Rejections of all coders' work.
     pub review_cycles_total: u32,
     /// Coders that failed.
     pub failed_by: BTreeSet<Name>,
 }
 
 impl Counts {
-    /// Whether nobody should try again as it is.
+    /// Whether no further coder may try the task.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
         self.failed_by.len() >= EXHAUSTED_BY

@@ -12,34 +12,34 @@
 //! CLAIMED            Submit, by its holder                    -> READY_FOR_REVIEW
 //! CLAIMED            GiveUp, by its holder                    -> where it came from  GivenUp
 //! CLAIMED            Expire, of its epoch                     -> where it came from
-//! CLAIMED            Block, by its holder or by nobody        -> BLOCKED
-//! READY_FOR_REVIEW   Review, nobody reviews it                -> READY_FOR_REVIEW
+//! CLAIMED            Block, by its holder or without one      -> BLOCKED
+//! READY_FOR_REVIEW   Review, it has no reviewer               -> READY_FOR_REVIEW
 //! READY_FOR_REVIEW   Expire, of its review's epoch            -> READY_FOR_REVIEW
 //! READY_FOR_REVIEW   Approve, by its reviewer, this commit    -> APPROVED
 //! READY_FOR_REVIEW   Reject, by its reviewer, this commit     -> REJECTED            Near; at the limit GivenUp
 //! APPROVED           Merge                                    -> MERGED
 //! APPROVED           FailIntegration                          -> INTEGRATION_FAILED
-//! UNCLAIMED, REJECTED, INTEGRATION_FAILED   Block, by nobody  -> BLOCKED
+//! UNCLAIMED, REJECTED, INTEGRATION_FAILED   Block, no holder  -> BLOCKED
 //! BLOCKED            Unblock                                  -> UNCLAIMED
 //! BLOCKED            Supersede                                -> SUPERSEDED
 //! BLOCKED            Abandon                                  -> ABANDONED
 //! any                anything else                            -> same                Refused
 //! ```
 //!
-//! So what the siblings forbid cannot happen: DRAFT to CLAIMED, CLAIMED to MERGED or APPROVED,
-//! REJECTED to APPROVED, and anything out of MERGED, ABANDONED and SUPERSEDED.
+//! So these transitions, which the siblings forbid, cannot happen: DRAFT to CLAIMED, CLAIMED to
+//! MERGED or APPROVED, REJECTED to APPROVED, and anything out of MERGED, ABANDONED and SUPERSEDED.
 //!
-//! Every claim draws an *epoch* that is higher than any before. Whoever acts as a holder says its
-//! epoch, and an older one is refused: a coder that was stopped past its lease, and whose task is
-//! somebody else's, can neither submit nor block it. A reviewer has an epoch of its own, gives its
-//! verdict on the commit that was submitted, and is never the author.
+//! Every claim draws an *epoch* that is higher than any before. A holder states its epoch in each
+//! call, and an older one is refused. So a coder that was suspended past its lease and lost its
+//! task can neither submit nor block it. A reviewer has its own epoch, gives its verdict on the
+//! submitted commit, and is never the author.
 //!
 //! *Limits.* A coder has [`Limits::iterations_max`] iterations and [`Limits::review_cycles_max`]
-//! rejections; with the last one it has failed. Two coders that failed are a hypothesis that is
-//! exhausted: nobody can claim the task, and it is for the planner to block and rescope it.
+//! rejections; with the last one it has failed. After two failed coders the task is exhausted: no
+//! coder can claim it, and its planner must block and rescope it.
 //!
-//! *Silence and crashes* are [`crate::proto::lease`]'s matter, which says Expire. *Out of order*:
-//! whatever does not fit is Refused with the reason, and changes nothing.
+//! *Silence and crashes* are detected by [`crate::proto::lease`], which sends Expire. *Out of
+//! order*: an event that does not fit is Refused with the reason, and changes nothing.
 //!
 //! ```
 //! use ensemble_core::env::Monotonic;
@@ -73,7 +73,7 @@ pub use limits::{Counts, EXHAUSTED_BY, Limit, Limits};
 pub use refusal::Refusal;
 pub use vocabulary::{Effect, Event, Holder, Origin, State};
 
-/// The machine of one task; see the table at the top of this page.
+/// The machine of one task; see the module's table.
 #[derive(Clone, Debug)]
 pub struct Task {
     state: State,
@@ -83,19 +83,19 @@ pub struct Task {
 }
 
 impl Task {
-    /// A task as the board has it.
+    /// A task in the board's state.
     #[must_use]
     pub const fn new(state: State, counts: Counts, limits: Limits) -> Self {
         Self { state, counts, limits, effects: VecDeque::new() }
     }
 
-    /// Where it is.
+    /// The current state.
     #[must_use]
     pub const fn state(&self) -> &State {
         &self.state
     }
 
-    /// What was counted.
+    /// The current counters.
     #[must_use]
     pub const fn counts(&self) -> &Counts {
         &self.counts
@@ -111,7 +111,7 @@ impl Task {
         self.refuse(state, refusal)
     }
 
-    /// Whether this coder may begin; its claim of a task that it has failed at is refused.
+    /// Claims the task for a coder, unless that coder has failed at it.
     fn claim(&mut self, state: State, holder: Holder, from: Origin, keeps: bool) -> State {
         if self.counts.is_exhausted() {
             let failed_by = self.counts.failed_by.iter().cloned().collect();
@@ -126,7 +126,8 @@ impl Task {
             self.counts.review_cycles_current = 0;
             self.effects.push_back(Effect::FreshWorktree);
         }
-        // A worktree that is kept may be another one's work: that one's iterations are not this one's.
+        // A kept worktree may be another coder's work; that coder's iterations do not count for
+        // this one.
         let coder = self.counts.coder.replace(holder.by.clone());
         let goes_on = keeps && coder.is_none_or(|coder| coder == holder.by);
         self.counts.iteration = if goes_on { self.counts.iteration + 1 } else { 1 };
@@ -139,7 +140,7 @@ impl Task {
         self.effects.push_back(Effect::GivenUp { by, limit, is_exhausted });
     }
 
-    /// What its holder, who was found to be that, does.
+    /// Handles events of the verified holder.
     fn work(&mut self, holder: Holder, from: Origin, event: Event) -> State {
         match event {
             Event::Iterate(_) => {
@@ -187,7 +188,7 @@ impl Task {
         self.counts.review_cycles_current += 1;
         self.counts.review_cycles_total += 1;
         if self.counts.review_cycles_current >= self.limits.review_cycles_max {
-            // Nobody's any more: its coder is free for something else.
+            // The task has no coder any more: the coder is free for other work.
             self.give_up(author, Some(Limit::ReviewCycles));
             return State::Rejected { author: None };
         }
@@ -197,7 +198,7 @@ impl Task {
         State::Rejected { author: Some(author) }
     }
 
-    /// What a verdict must fit: the reviewer's epoch, and the commit.
+    /// Checks a verdict: the reviewer's epoch, and the commit.
     fn verdict(
         &mut self,
         (author, commit, review): (Name, String, Option<Holder>),

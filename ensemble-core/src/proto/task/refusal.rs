@@ -1,54 +1,54 @@
-//! Why something was not done to a task.
+//! Reasons why a task's event was refused.
 
 use std::fmt;
 
 use super::Holder;
 use crate::message::Name;
 
-/// Why; the task is as it was.
+/// Why an event was refused; the task is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The table has no such step.
     NotNow {
-        /// Where the task is.
+        /// Status of the task.
         status: &'static str,
     },
-    /// Somebody else holds it, or nobody does: the lease is over.
+    /// Another agent holds the task, or none does: the lease is over.
     NotHolder {
-        /// Who wanted to act.
+        /// The agent that tried.
         presented: Holder,
-        /// Who holds it.
+        /// The current holder.
         holder: Option<Holder>,
     },
-    /// Another claim has come since.
+    /// There is a later claim.
     OldEpoch {
-        /// What was presented.
+        /// The given epoch.
         presented: u64,
-        /// What it is; 0 for none.
+        /// The current epoch; 0 for none.
         now: u64,
     },
-    /// Somebody reviews it.
+    /// Another agent reviews the task.
     Taken {
-        /// Who.
+        /// The reviewer.
         holder: Holder,
     },
-    /// Nobody reviews what they wrote.
+    /// An agent must not review its own work.
     OwnWork,
-    /// A verdict about something else than what was submitted.
+    /// The verdict is about another commit than the submitted one.
     OtherCommit {
-        /// What was submitted.
+        /// The submitted commit.
         submitted: String,
-        /// What the verdict is about.
+        /// The commit of the verdict.
         presented: String,
     },
     /// Too many coders failed.
     Exhausted {
-        /// Who.
+        /// The failed coders.
         failed_by: Vec<Name>,
     },
-    /// This coder has failed at it.
+    /// This coder has failed at the task.
     HasFailed {
-        /// Who.
+        /// The coder.
         agent: Name,
     },
 }
@@ -64,22 +64,22 @@ impl fmt::Display for Refusal {
             ),
             Self::NotHolder { presented, holder: None } => write!(
                 f,
-                "`{}` (epoch {}) does not hold it any more. Stop working on it",
+                "`{}` (epoch {}) no longer holds it. Stop working on it",
                 presented.by, presented.epoch
             ),
             Self::OldEpoch { presented, now } => {
-                write!(f, "epoch {presented} is over, it is {now} now")
+                write!(f, "epoch {presented} is over; {now} is current")
             }
             Self::Taken { holder } => {
                 write!(f, "`{}` (epoch {}) reviews it", holder.by, holder.epoch)
             }
-            Self::OwnWork => f.write_str("nobody reviews their own work"),
+            Self::OwnWork => f.write_str("an agent may not review its own work"),
             Self::OtherCommit { submitted, presented } => {
                 write!(f, "{submitted} was submitted, the verdict is about {presented}")
             }
             Self::Exhausted { failed_by } => {
                 let names: Vec<_> = failed_by.iter().map(Name::as_str).collect();
-                write!(f, "{} failed at it: block it and supersede it", names.join(" and "))
+                write!(f, "its failed coders are {}: block it and supersede it", names.join(", "))
             }
             Self::HasFailed { agent } => write!(f, "`{agent}` has failed at it"),
         }

@@ -62,7 +62,7 @@ fn events() -> Vec<(&'static str, Event)> {
     ]
 }
 
-/// Two letters of where it went, `!` and the reason if it was refused.
+/// Two letters of the new state; `!` and the reason if the event was refused.
 fn outcome(state: &State, event: &Event) -> String {
     let mut task = Task::new(state.clone(), Counts::default(), Limits::default());
     task.handle(Monotonic::ZERO, event.clone());
@@ -99,9 +99,9 @@ fn every_pair_of_state_and_event() {
     assert_eq!(table, include_str!("pairs.txt"), "{table}");
 }
 
-/// Every step that the seed's siblings list, and none else, whatever the event.
+/// Every step that the seed's siblings list, and no other, for every event.
 #[test]
-fn only_the_tables_steps_can_be_taken() {
+fn only_steps_of_the_table_are_possible() {
     let allowed = [
         ("DRAFT", "UNCLAIMED"),
         ("UNCLAIMED", "CLAIMED"),
@@ -135,7 +135,7 @@ fn only_the_tables_steps_can_be_taken() {
 }
 
 #[test]
-fn a_task_ends_where_it_came_from_when_its_holder_is_gone() {
+fn task_returns_to_its_origin_when_its_holder_is_gone() {
     for from in [Origin::Unclaimed, Origin::Rejected, Origin::IntegrationFailed] {
         let claimed = State::Claimed { holder: holder("ann", 7), from };
         let mut task = Task::new(claimed, Counts::default(), Limits::default());
@@ -150,7 +150,7 @@ fn a_task_ends_where_it_came_from_when_its_holder_is_gone() {
 }
 
 #[test]
-fn iterations_and_rejections_are_limited_and_two_failures_exhaust_a_task() {
+fn iterations_and_rejections_are_limited_and_two_failed_coders_exhaust_a_task() {
     let mut task = Task::new(State::Unclaimed, Counts::default(), Limits::default());
     let at = Monotonic::ZERO;
     task.handle(at, Event::Claim(holder("ann", 1)));
@@ -196,7 +196,7 @@ fn iterations_and_rejections_are_limited_and_two_failures_exhaust_a_task() {
 }
 
 #[test]
-fn whoever_goes_on_in_anothers_worktree_has_all_its_iterations() {
+fn coder_in_a_kept_worktree_has_all_its_iterations() {
     let counts = Counts { iteration: 10, coder: Some(name("ann")), ..Counts::default() };
     for (by, iteration) in [("ann", 11), ("bob", 1)] {
         let mut task = Task::new(State::IntegrationFailed, counts.clone(), Limits::default());

@@ -1,18 +1,18 @@
-//! Where a task is, what happens to it, and what is to be done.
+//! States, events and effects of a task.
 
 use super::{Limit, Refusal};
 use crate::message::Name;
 
-/// Who has a task, or the review of one.
+/// The holder of a task or of its review.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Which agent.
+    /// The agent.
     pub by: Name,
-    /// Its fencing number: that of the claim.
+    /// Fencing epoch of the claim or review.
     pub epoch: u64,
 }
 
-/// Where a task is given back to.
+/// The status to which a task returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// It was new.
@@ -23,50 +23,50 @@ pub enum Origin {
     IntegrationFailed,
 }
 
-/// Where a task is, with what is known there.
+/// State of a task, with its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Its planner still writes it.
+    /// Its planner is still writing it.
     Draft,
-    /// Anybody may claim it.
+    /// Any coder may claim it.
     Unclaimed,
     /// A coder works on it.
     Claimed {
-        /// Who.
+        /// The holder.
         holder: Holder,
-        /// Where it goes back to.
+        /// The status to which it returns.
         from: Origin,
     },
-    /// Its coder is done.
+    /// Its coder has submitted it.
     ReadyForReview {
-        /// Who wrote it.
+        /// The author.
         author: Name,
-        /// What is to be reviewed.
+        /// The commit to review.
         commit: String,
-        /// Who reviews it.
+        /// The reviewer, if there is one.
         review: Option<Holder>,
     },
     /// It may be merged.
     Approved,
-    /// Its reviewer said no.
+    /// Its reviewer rejected it.
     Rejected {
-        /// Who wrote it.
+        /// The author, if known.
         author: Option<Name>,
     },
     /// It is in the integration branch.
     Merged,
-    /// It could not be merged, or tests failed after it was.
+    /// Its merge failed, or the tests after it.
     IntegrationFailed,
     /// It waits for its planner.
     Blocked,
-    /// Other tasks took its place.
+    /// Other tasks replaced it.
     Superseded,
-    /// It was given up.
+    /// It was abandoned.
     Abandoned,
 }
 
 impl State {
-    /// The seed's name.
+    /// The seed's name for the state.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -85,78 +85,78 @@ impl State {
     }
 }
 
-/// What happens to a task.
+/// An event of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Its planner has written all of it.
+    /// Its planner has finished writing it.
     Finalize,
-    /// A coder takes it; what it depends on was looked at before.
+    /// A coder claims it; its dependencies were checked before.
     Claim(Holder),
     /// Its holder begins another iteration.
     Iterate(Holder),
-    /// Its holder is done.
+    /// Its holder submits it.
     Submit {
-        /// Who.
+        /// The holder.
         holder: Holder,
-        /// What is to be reviewed.
+        /// The commit to review.
         commit: String,
     },
-    /// Its holder does not know what else to try.
+    /// Its holder gives up for lack of further ideas.
     GiveUp(Holder),
-    /// The lease of this epoch is over, or was given back.
+    /// The lease of this epoch is over, or was released.
     Expire {
-        /// Which claim or review.
+        /// Epoch of the claim or review.
         epoch: u64,
     },
     /// A reviewer takes it.
     Review(Holder),
-    /// Its reviewer says yes.
+    /// Its reviewer approves it.
     Approve {
-        /// Who.
+        /// The reviewer.
         holder: Holder,
-        /// What was reviewed.
+        /// The reviewed commit.
         commit: String,
     },
-    /// Its reviewer says no.
+    /// Its reviewer rejects it.
     Reject {
-        /// Who.
+        /// The reviewer.
         holder: Holder,
-        /// What was reviewed.
+        /// The reviewed commit.
         commit: String,
     },
     /// It was merged.
     Merge,
-    /// It could not be.
+    /// Its merge failed.
     FailIntegration,
-    /// It cannot go on: says its holder, or the planner or a supervisor, who hold nothing.
+    /// It is blocked by its holder, or by a planner or supervisor, which hold nothing.
     Block(Option<Holder>),
-    /// What blocked it is gone.
+    /// The obstacle is gone.
     Unblock,
-    /// Other tasks take its place.
+    /// Other tasks replace it.
     Supersede,
-    /// Nobody needs it.
+    /// It is no longer needed.
     Abandon,
 }
 
-/// What is to be done.
+/// An action for the caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// The holder starts from the integration branch.
+    /// Make a fresh worktree at the integration branch.
     FreshWorktree,
-    /// The holder goes on in the worktree that is there.
+    /// Continue in the existing worktree.
     KeepWorktree,
     /// A warning: the limit is near.
     Near(Limit),
-    /// This coder has failed; the number of coders that did.
+    /// This coder has failed.
     GivenUp {
-        /// Who.
+        /// The coder.
         by: Name,
-        /// Why.
+        /// The limit that was reached, if any.
         limit: Option<Limit>,
-        /// Now exhausted: nobody can claim it any more.
+        /// Whether the task is exhausted now: no coder can claim it any more.
         is_exhausted: bool,
     },
-    /// Nothing was changed.
+    /// The event was refused; nothing changed.
     Refused(Refusal),
 }
 

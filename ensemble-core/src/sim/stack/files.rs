@@ -1,4 +1,4 @@
-//! Files that land, and a watcher whose events are lost, late or dead.
+//! Arriving files, and a watcher whose events are lost, late or stopped.
 
 use std::time::Duration;
 
@@ -8,16 +8,16 @@ use crate::env::Monotonic;
 use crate::proto::Machine;
 use crate::proto::reconcile::{Effect, Event, Reconcile, SCAN_INTERVAL};
 
-/// Within which time of a watcher running each file is seen.
+/// Running time of a watcher within which each file must be seen.
 const SEEN_WITHIN: Duration = Duration::from_secs(60);
 
 pub(super) struct Files {
     machine: Reconcile,
-    /// Whether the system lets anybody watch.
+    /// Whether the system allows a watch.
     can_watch: bool,
-    /// Whether events come: the source is up, its thread lives, and the path is what it watches.
+    /// Whether events arrive: the source is up, its thread lives, and it watches the current path.
     delivers: bool,
-    /// The directory at the path is not the one that is open.
+    /// Whether the directory at the path is not the one that is open.
     is_replaced: bool,
     canary_at: Option<Monotonic>,
     unseen: Vec<Monotonic>,
@@ -41,7 +41,7 @@ impl Files {
         [self.machine.poll_timeout(), self.canary_at].into_iter().flatten().min()
     }
 
-    /// A file lands; its event may be lost.
+    /// A file arrives; its event may be lost.
     pub(super) fn land(&mut self, now: Monotonic, is_lost: bool) {
         if is_lost || !self.delivers {
             self.unseen.push(now);
@@ -63,7 +63,7 @@ impl Files {
 }
 
 impl World {
-    /// Something becomes of the source of events.
+    /// Changes the source of events: it fails, dies or comes back.
     pub(super) fn source(&mut self) -> Result<(), String> {
         let why = || Event::SourceFailed { why: "no watches left".to_owned() };
         match self.rng.below(12) {
@@ -91,7 +91,7 @@ impl World {
                 }
             }
             7 => {
-                // Its thread is dead, and nobody says so.
+                // Its thread dies without notice.
                 self.files.delivers = false;
                 Ok(())
             }
@@ -99,7 +99,7 @@ impl World {
                 (self.files.is_replaced, self.files.delivers) = (true, false);
                 Ok(())
             }
-            // An event of a canary that nobody waits for any more.
+            // A canary event that the machine no longer waits for.
             _ => self.file_event(Event::CanarySeen),
         }
     }
@@ -148,7 +148,7 @@ impl World {
 
     pub(super) fn wake_files(&mut self) -> Result<(), String> {
         let now = self.now();
-        // What it wants from the start.
+        // Carry out the effects of the start.
         self.file_effects("", "")?;
         if self.files.canary_at.take_if(|at| now >= *at).is_some() {
             self.file_event(Event::CanarySeen)?;

@@ -1,4 +1,4 @@
-//! The watcher's view of leases: it looks, judges, and takes away what was silent.
+//! The watcher's observation of leases: it scans, judges, and expires silent ones.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,9 +11,9 @@ use crate::proto::lease::{
     ClockGap, Effect, Event, GapDetector, HOLD, LOOK_INTERVAL, LeaseWatch, OVERTIME_MAX,
 };
 
-/// How long every lease here runs.
+/// Duration of every lease in the simulation.
 pub(super) const DURATION: Duration = Duration::from_secs(300);
-/// What the loop itself may take.
+/// Delay that the loop itself may add.
 const SLACK: Duration = Duration::from_secs(15);
 const BOOT: &str = "boot";
 
@@ -21,11 +21,11 @@ pub(super) struct Watching {
     machine: LeaseWatch<Key>,
     clocks: GapDetector,
     next_look: Monotonic,
-    /// Since when an observer has been running without losing what it had seen.
+    /// Start of the current observer, whose observations were not lost since.
     since: Monotonic,
-    /// Since when nothing has made it wait: a mass expiry, or one of its own refusals to act.
+    /// End of the last hold: a mass expiry, or a refusal of its own.
     mass_until: Monotonic,
-    /// Those it has asked to expire and that are still there.
+    /// Leases that it has asked to expire and that still exist.
     asked: BTreeSet<Key>,
 }
 
@@ -84,7 +84,7 @@ impl World {
         self.rows.note("lease", (&before, "ClockGap", &after), &printed(&effects))
     }
 
-    /// The keys of all leases that run.
+    /// Keys of all current leases.
     fn held(&self) -> Vec<Key> {
         let cells = self.cells.iter().enumerate().filter_map(|(at, cell)| cell.key(at));
         let steps = self.steps.iter().enumerate().filter_map(|(at, step)| step.key(at));
@@ -138,7 +138,7 @@ impl World {
         let before = self.watching.life(&key);
         self.watching.asked.insert(key);
         self.rows.note("lease", (before, "ScanDone", "Expired"), &[])?;
-        // Whoever executes it may be too late, killed, or wait for a lock: it is asked for again.
+        // The expiry may come too late, be killed, or wait for a lock: the observer asks again.
         if self.rng.percent(15) {
             self.watching.mass_until = self.now() + crate::proto::lease::HEARTBEAT + LOOK_INTERVAL;
             return Ok(());
@@ -161,7 +161,7 @@ impl World {
         }
     }
 
-    /// The watcher dies and comes back, with what it had noted or without.
+    /// The watcher dies and restarts, with or without its saved observations.
     pub(super) fn watcher_restarts(&mut self) {
         let now = self.now();
         let snapshot = self.watching.machine.snapshot(now, BOOT);
@@ -172,13 +172,13 @@ impl World {
             self.watching = Watching::new(now);
         }
         self.watching.asked.clear();
-        // What was on its way is asked for again by the next one.
+        // The next watcher asks again for pending expiries.
         self.watching.mass_until = now + HOLD;
         self.requests_restart();
         self.files.restart(now);
     }
 
-    /// A holder that is dead is found in time.
+    /// Checks that a dead holder is detected in time.
     pub(super) fn check_leases(&self) -> Result<(), String> {
         let now = self.now();
         for key in self.held() {
@@ -188,7 +188,7 @@ impl World {
             let known = beat.at.max(self.watching.since);
             let limit = DURATION + OVERTIME_MAX + LOOK_INTERVAL + SLACK;
             let due = (known + limit).max(self.watching.mass_until + LOOK_INTERVAL + SLACK);
-            // Many that die within one heartbeat are believed after one hold.
+            // Many holders that die within one heartbeat are believed after one hold.
             if now > due + HOLD {
                 return Err(format!("{key:?} is dead since {:?}", now.since(beat.at)));
             }

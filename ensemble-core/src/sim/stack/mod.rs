@@ -1,22 +1,26 @@
-//! The whole team in simulated time: readiness, ladder, requests, leases, tasks, steps and the watching of
-//! directories, with everything that goes wrong at once.
+//! The whole team in simulated time, with all faults at once: readiness, ladder, requests, leases,
+//! tasks, steps and the watching of directories.
 //!
-//! A run is a list of things that happen ([`Op`]), made from a seed: work, crashes of workers and of the
-//! watcher, SIGSTOP, suspends of the machine, jumps of the wall clock, messages that are late, doubled or of
-//! somebody else, directories that are replaced, sources of events that die. What the machines themselves
-//! want (time-outs, looks, heartbeats) happens in between. After each thing that happens:
+//! A run is a list of operations ([`Op`]) made from a seed. They include work, crashes of workers
+//! and of the watcher, SIGSTOP, suspends of the machine and jumps of the wall clock. Messages are
+//! late, doubled or sent by the wrong agent; directories are replaced; event sources die. The
+//! machines' own wake-ups (time-outs, scans, heartbeats) happen in between. After each operation
+//! these invariants hold:
 //!
-//! 1. every change of a machine's state is a row of its table ([`rows`]), and a refusal changes nothing;
-//! 2. no live holder loses its lease, and a dead one is found in time (running time, watcher up);
-//! 3. whoever acts under an old epoch is refused; epochs only grow; at most one holder each;
-//! 4. a request has one decision for ever, by its addressee, never by whoever asked, at the deadline at the
-//!    latest; each watcher closes it once, with what stands in the file;
-//! 5. nothing is ready without the pong of this attempt; the conductor is told at most once;
-//! 6. a file that lands is seen within a minute of a watcher running, whatever became of the events.
+//! 1. Every change of a machine's state is a row of its table ([`rows`]), and a refusal changes
+//!   nothing.
+//! 2. No live holder loses its lease, and a dead one is detected in time (running time, watcher
+//!   up).
+//! 3. A holder with an old epoch is refused; epochs only grow; each lease has at most one holder.
+//! 4. A request has one final decision: by its addressee, never by its asker, at the latest at the
+//!   deadline. Each watcher closes it once, with the decision in the file.
+//! 5. No agent is ready without the pong of this attempt; the conductor is notified at most once.
+//! 6. A running watcher sees an arriving file within a minute, even if events are lost.
 //!
-//! A failing seed is printed with the fewest things and workers that still fail, and
-//! `ENSEMBLE_STACK_SEED=<seed>` runs it alone. `ENSEMBLE_STACK_COUNT=<n>` sets how many are run (`make sim`).
-//! Which rows of the tables were visited is counted and printed; in 200 seeds and more each must have been.
+//! A failing seed is printed with the fewest operations and workers that still fail.
+//! `ENSEMBLE_STACK_SEED=<seed>` runs one seed alone, and `ENSEMBLE_STACK_COUNT=<n>` sets the number
+//! of runs (`make sim`). The visited rows of the tables are counted and printed. With 200 or more
+//! seeds every row must be visited.
 
 mod files;
 mod leases;
@@ -32,23 +36,24 @@ use super::SimRng;
 use rows::Rows;
 use world::World;
 
-/// How many seeds run by default. A release build is some fifteen times faster.
+/// Default number of seeds. A release build is about fifteen times faster.
 const SEEDS: u64 = if cfg!(debug_assertions) { 8 } else { 2_000 };
-/// From how many seeds on every row of every table must have been visited.
+/// Number of seeds from which on every row of every table must be visited.
 const COVERED_FROM: u64 = 200;
-/// How many things happen in one run.
+/// Number of operations in one run.
 const OPS: usize = 500;
 const WORKERS: usize = 6;
-/// How often a failing run is tried with less.
+/// Most tries to shrink a failing run.
 const SHRINK_TRIES: usize = 2_000;
 
-/// Something that happens, so long after the thing before it.
+/// An operation, with the time since the previous one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Op {
     after: Duration,
     worker: usize,
     what: What,
-    /// What a thing needs of chance; the same in every replay, whatever was left out before.
+    /// Seed of the operation's random choices. It stays the same when earlier operations are left
+    /// out.
     dice: u64,
 }
 
@@ -96,12 +101,12 @@ fn ops(seed: u64) -> Vec<Op> {
             90..95 => What::Drop,
             _ => What::Source,
         };
-        // Mostly soon, sometimes after a silence in which deadlines pass.
+        // The delay is mostly short, and sometimes long enough for deadlines to pass.
         let most = *rng.pick(&[1, 5, 20, 60, 60, 900]).expect("some");
         let after = rng.time_below(Duration::from_secs(most));
         let worker = usize::try_from(rng.below(WORKERS as u64)).unwrap_or(0);
         ops.push(Op { after, worker, what, dice: rng.next_u64() });
-        // The clock jumps just before all of them are overdue, and nobody comes back meanwhile.
+        // The clock jumps just before all leases are overdue, and no worker comes back meanwhile.
         if what == What::CrashAll && rng.percent(50) {
             let jumps = Duration::from_secs(200) + rng.time_below(Duration::from_secs(140));
             for (after, what) in [(jumps, What::Jump), (Duration::from_secs(200), What::Drop)] {
@@ -113,14 +118,14 @@ fn ops(seed: u64) -> Vec<Op> {
     ops
 }
 
-/// What a run came to.
+/// Result of a run.
 struct Ran {
     rows: Rows,
     simulated: Duration,
 }
 
 /// # Errors
-/// An invariant was broken.
+/// An invariant was violated.
 fn run(ops: &[Op]) -> Result<Ran, String> {
     let mut world = World::new(WORKERS);
     for (number, op) in ops.iter().enumerate() {
@@ -129,7 +134,7 @@ fn run(ops: &[Op]) -> Result<Ran, String> {
     Ok(Ran { rows: std::mem::take(&mut world.rows), simulated: world.now().as_duration() })
 }
 
-/// The fewest things that still fail: chunks are left out, then workers.
+/// The smallest failing list: leaves out chunks of operations, then workers.
 fn shrunk(mut ops: Vec<Op>) -> (Vec<Op>, String) {
     let mut error = run(&ops).err().unwrap_or_default();
     let mut tries = 0;
@@ -170,7 +175,7 @@ fn setting(variable: &str) -> Option<u64> {
 }
 
 #[test]
-fn a_team_in_a_world_in_which_everything_fails() {
+fn team_keeps_its_invariants_under_all_faults() {
     let alone = setting("ENSEMBLE_STACK_SEED");
     let count =
         setting("ENSEMBLE_STACK_COUNT").unwrap_or_else(|| if alone.is_some() { 1 } else { SEEDS });
@@ -206,10 +211,10 @@ fn a_team_in_a_world_in_which_everything_fails() {
 }
 
 #[test]
-fn a_seed_repeats_and_a_failure_shrinks_to_what_causes_it() {
+fn seed_repeats_and_failure_shrinks_to_its_cause() {
     let told = |ops: &[Op]| run(ops).map(|ran| format!("{:?} {:?}", ran.simulated, ran.rows));
     assert_eq!(told(&ops(7)[..100]), told(&ops(7)[..100]));
-    // A world with a defect: a worker's death is not noticed, since observers never look.
+    // A world with a defect: observers never scan, so a worker's death is not detected.
     world::tests::with_blind_watcher(|| {
         let failing = (0..50).find(|seed| run(&ops(*seed)).is_err()).expect("a harness that fails");
         let (least, cause) = shrunk(ops(failing));

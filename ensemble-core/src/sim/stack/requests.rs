@@ -1,5 +1,5 @@
-//! Requests: asked, answered by the right and the wrong ones, late and twice, and decided by the file that is
-//! there first.
+//! Requests: sent, answered by right and wrong agents, late and twice, and decided by the file that
+//! exists first.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use crate::message::Name;
 use crate::proto::Machine;
 use crate::proto::request::{AtExpiry, Decision, Effect, Event, Kind, Outcome, Request};
 
-/// What the loop itself may take.
+/// Delay that the loop itself may add.
 const SLACK: Duration = Duration::from_secs(15);
-/// The oldest are forgotten.
+/// Most requests that are kept; the oldest are dropped.
 const REQUESTS_MAX: usize = 12;
 
 pub(super) struct Asked {
@@ -21,11 +21,11 @@ pub(super) struct Asked {
     from: Name,
     to: Name,
     created_at: crate::message::Timestamp,
-    /// What stands in the decision file.
+    /// Content of the decision file.
     file: Option<Decision>,
     /// The watcher's machine.
     machine: Request,
-    /// When the watcher must have ended it.
+    /// When the watcher must have closed the request.
     close_by: Monotonic,
     closed: u32,
 }
@@ -40,7 +40,7 @@ impl Asked {
         Request::new(self.id.clone(), kind, from, to, self.created_at)
     }
 
-    /// Whoever creates the file first has decided; what then stands there is reported.
+    /// The first process to create the file decides; the result is the decision in the file.
     fn decide(
         &mut self,
         decision: Decision,
@@ -70,7 +70,7 @@ impl World {
     pub(super) fn ask(&mut self, worker: usize) {
         let (now, created_at) = (self.now(), self.clock.wall());
         let to = self.workers[worker].name.clone();
-        // Somebody asks themselves now and then.
+        // An agent sometimes sends a request to itself.
         let from = match self.rng.percent(10) {
             true => to.clone(),
             false => Name::new("lead").expect("a name"),
@@ -90,7 +90,7 @@ impl World {
         self.requests.push(asked);
     }
 
-    /// The next watcher reads what is on disk.
+    /// The next watcher reads the requests from disk.
     pub(super) fn requests_restart(&mut self) {
         let now = self.now();
         for asked in &mut self.requests {
@@ -99,7 +99,7 @@ impl World {
         }
     }
 
-    /// Somebody says something about a request: to the watcher, or in a process of their own.
+    /// A worker acts on a request: through the watcher, or in a process of its own.
     pub(super) fn say(&mut self, worker: usize) -> Result<(), String> {
         if self.requests.is_empty() {
             return Ok(());
@@ -121,7 +121,7 @@ impl World {
             10 => Event::Absent(decision(Outcome::Expired)),
             _ => Event::Decide(decision(Outcome::Expired)),
         };
-        // A message may come twice.
+        // A message may arrive twice.
         let copies = if self.rng.percent(20) { 2 } else { 1 };
         let elsewhere = self.rng.percent(40);
         for _ in 0..copies {
@@ -133,13 +133,13 @@ impl World {
         Ok(())
     }
 
-    /// In a process that begins with what is on disk, and ends.
+    /// Acts in a separate process that starts from the disk and ends.
     fn say_elsewhere(&mut self, at: usize, event: Event) -> Result<(), String> {
         let mut machine = self.requests[at].fresh();
         std::mem::swap(&mut machine, &mut self.requests[at].machine);
         let (closed, close_by) = (self.requests[at].closed, self.requests[at].close_by);
         self.requests[at].closed = 0;
-        // One that knows of nothing is told what it does not know.
+        // The process usually knows the request; otherwise the event must be refused as unknown.
         if self.rng.percent(80) {
             self.request_event(at, Event::opened())?;
         }
@@ -170,7 +170,7 @@ impl World {
             let asked = &mut self.requests[at];
             match effect {
                 Effect::Close(decision) => {
-                    // Killed before the file is there: nothing was decided.
+                    // Killed before the file exists: nothing was decided.
                     if self.rng.percent(10) {
                         continue;
                     }
@@ -197,7 +197,8 @@ impl World {
         let now = self.now();
         for at in 0..self.requests.len() {
             let asked = &self.requests[at];
-            // The watcher looks at what it does not know: what waits has a deadline.
+            // The watcher scans for requests that it does not know: a pending request must have a
+            // deadline.
             if asked.machine.decision().is_none() && asked.machine.poll_timeout().is_none() {
                 match asked.file.clone() {
                     Some(standing) => self.request_event(at, Event::Standing(standing))?,
@@ -205,7 +206,7 @@ impl World {
                 }
             }
             let asked = &mut self.requests[at];
-            // What others have decided is found by the next look.
+            // The next scan finds the decisions of other processes.
             if asked.machine.decision().is_none()
                 && let Some(standing) = asked.file.clone()
             {
@@ -224,7 +225,7 @@ impl World {
     pub(super) fn check_requests(&self) -> Result<(), String> {
         let now = self.now();
         for asked in &self.requests {
-            // An expiry that was lost is proposed again every ten seconds.
+            // A lost expiry is proposed again every ten seconds.
             if asked.file.is_none() && now > asked.close_by + SLACK * 12 {
                 return Err(format!("request {} is pending after its deadline", asked.id));
             }

@@ -1,22 +1,22 @@
-//! Which rows of the machines' tables were visited, and whether anything happened that is in none.
+//! Counts the visited rows of the machines' tables, and rejects transitions that are in no row.
 //!
-//! A row is written here as patterns of what a machine was, what happened, what it then was, and one of
-//! its effects, all as `Debug` prints them. `a|b` is either, `a&b` begins with `a` and has `b`. As the
-//! effect, nothing stands for anything but a refusal, and `-` for no effect at all. There are as many as
-//! the table at the top of the machine's page has, in the same order.
+//! A row has patterns for a machine's state before, the event, the state after, and one effect, all
+//! in `Debug` format. `a|b` matches either; `a&b` matches a text that begins with `a` and contains
+//! `b`. An empty effect matches anything but a refusal, and `-` matches no effect. Rows are in the
+//! order of the table in the machine's module, and there are as many.
 
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Write};
 
 use crate::proto::Machine;
 
-/// Before, event, after, effect.
+/// Patterns: before, event, after, effect.
 type Row = (&'static str, &'static str, &'static str, &'static str);
 
 const OPEN: &str = "Waiting|Inspecting|Opening|Pausing";
 const CLIMBING: &str = "Phase|Looking|Waiting";
 
-/// Each machine: its name, its page, its rows.
+/// Each machine: its name, its module and its rows.
 const MACHINES: [(&str, &str, &[Row]); 7] = [
     ("ready", include_str!("../../proto/ready/mod.rs"), READY),
     ("ack", include_str!("../../proto/ack/mod.rs"), ACK),
@@ -160,15 +160,15 @@ const RECONCILE: &[Row] = &[
     ("", "Time", "", "CheckPaths"),
 ];
 
-/// How often each row was visited.
+/// Number of visits of each row.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Rows(BTreeMap<(&'static str, usize), u64>);
 
 impl Rows {
-    /// Takes note of one thing that happened to a machine.
+    /// Records one event of a machine.
     ///
     /// # Errors
-    /// Its state has changed in a way that is in no row of its table.
+    /// The transition is in no row of the machine's table.
     pub(super) fn note(
         &mut self,
         machine: &'static str,
@@ -198,7 +198,7 @@ impl Rows {
         }
     }
 
-    /// The rows that were never visited, and of how many.
+    /// The rows that were never visited, and the number of all rows.
     pub(super) fn unvisited(&self) -> (Vec<String>, usize) {
         let mut missing = Vec::new();
         for (machine, _, rows) in MACHINES {
@@ -210,7 +210,7 @@ impl Rows {
     }
 }
 
-/// Whether a text is what a pattern says.
+/// Whether a text matches a pattern.
 fn is(pattern: &str, text: &str) -> bool {
     pattern.split('|').any(|choice| {
         let (first, rest) = choice.split_once('&').unwrap_or((choice, ""));
@@ -226,10 +226,10 @@ fn has(pattern: &str, effects: &[String]) -> bool {
     }
 }
 
-/// How far a machine is printed: its state is among the first of its fields.
+/// How much of a machine is printed: its state is among its first fields.
 const PRINTED_BYTES_MAX: usize = 800;
 
-/// The beginning of what is printed; the rest is not even made.
+/// A writer that keeps only the beginning and stops the formatting after that.
 struct Beginning(String);
 
 impl Write for Beginning {
@@ -239,10 +239,10 @@ impl Write for Beginning {
     }
 }
 
-/// The state of a machine, as it prints itself.
+/// The state of a machine, in `Debug` format.
 pub(super) fn state_of(machine: &impl Debug) -> String {
     let mut beginning = Beginning(String::new());
-    // That it ends early is what this is for.
+    // The formatting ends early on purpose.
     let _ = write!(beginning, "{machine:?}");
     let text = beginning.0;
     let Some((_, rest)) = text.split_once(" state: ") else { return text };
@@ -264,7 +264,7 @@ pub(super) fn printed(effects: &[impl Debug]) -> Vec<String> {
 }
 
 #[test]
-fn there_are_as_many_rows_as_the_tables_have() {
+fn row_counts_match_the_tables() {
     for (machine, page, rows) in MACHINES {
         let table = page.split("```").nth(1).expect("a table");
         let arrows = table.lines().filter(|line| line.contains(" -> ")).count();
@@ -274,7 +274,7 @@ fn there_are_as_many_rows_as_the_tables_have() {
 }
 
 #[test]
-fn what_is_in_no_table_is_an_error() {
+fn transition_outside_the_table_is_an_error() {
     let mut rows = Rows::default();
     assert!(rows.note("task", ("Draft", "Claim(x", "Claimed"), &[]).is_err());
     assert!(rows.note("task", ("Draft", "Finalize", "Unclaimed"), &[]).is_ok());

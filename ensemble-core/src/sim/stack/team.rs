@@ -1,4 +1,4 @@
-//! The handshake with a worker and the ladder behind it, told right, wrong, late and twice.
+//! A worker's handshake and its delivery ladder, with right, wrong, late and doubled events.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(super) struct Pair {
     handshake: Handshake,
     ladder: Ladder,
     escalated: u32,
-    /// What the worker was last seen doing.
+    /// State in which the worker was last seen.
     seen: Worker,
 }
 
@@ -34,7 +34,7 @@ impl Pair {
 }
 
 impl World {
-    /// A new assignment, also while the old one is open.
+    /// A new assignment, possibly while the old one is open.
     pub(super) fn assign(&mut self, worker: usize) {
         let name = self.workers[worker].name.clone();
         let press_unknown = self.rng.percent(30);
@@ -63,7 +63,7 @@ impl World {
         match self.rng.below(12) {
             0..4 => ready::Event::Started,
             4 | 5 => {
-                let other = Name::new("somebody").expect("a name");
+                let other = Name::new("stranger").expect("a name");
                 let worker = if self.rng.percent(80) { pair.name.clone() } else { other };
                 ready::Event::Pong(Pong { worker, attempt })
             }
@@ -82,7 +82,7 @@ impl World {
         ready::Event::Inspected { attempt, diagnosis }
     }
 
-    /// What was asked for is answered at once, or late, or never.
+    /// Answers a handshake's request at once, late, or never.
     fn handshake_answers(
         &mut self,
         worker: usize,
@@ -192,7 +192,7 @@ impl World {
             return Err(format!("{}: the conductor was told {} times", pair.name, pair.escalated));
         }
         self.rows.note("ack", (before, said, &after), &printed(&effects))?;
-        // A look is answered at once, late, or never.
+        // The answer to an observation comes at once, late, or never.
         if looks && self.rng.percent(70) {
             let seen = ack::Event::Seen(self.mood());
             return self.ladder_told(worker, seen);

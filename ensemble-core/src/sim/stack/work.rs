@@ -1,4 +1,4 @@
-//! Tasks of the blackboard and steps of a queue, and the workers' hands on them.
+//! Tasks of the blackboard and steps of a queue, and the workers that act on them.
 
 use super::rows::{drain, printed};
 use super::world::{Key, World};
@@ -6,10 +6,10 @@ use crate::env::{Clock, Monotonic};
 use crate::proto::Machine;
 use crate::proto::{step, task};
 
-/// A task as the board has it.
+/// A task as on the board.
 pub(super) struct Cell {
     machine: task::Task,
-    /// The highest epoch that was ever let in.
+    /// The highest epoch that was ever accepted.
     epoch: u64,
 }
 
@@ -36,7 +36,7 @@ impl Cell {
     }
 }
 
-/// A step as the database has it.
+/// A step as in the database.
 pub(super) struct Steps {
     machine: step::Step,
 }
@@ -56,7 +56,7 @@ impl Steps {
     }
 }
 
-/// Who acts under which epoch, if the event says so.
+/// The epoch that an event states, if it states one.
 fn epoch_of(event: &task::Event) -> Option<u64> {
     use task::Event;
     match event {
@@ -72,7 +72,7 @@ fn epoch_of(event: &task::Event) -> Option<u64> {
 }
 
 impl World {
-    /// Lets something happen to a task; whether it was done.
+    /// Applies an event to a task; returns whether it was accepted.
     fn task_event(&mut self, at: usize, event: task::Event) -> Result<bool, String> {
         let cell = &mut self.cells[at];
         let (before, key) = (cell.machine.state().clone(), cell.key(at));
@@ -110,7 +110,7 @@ impl World {
         self.task_event(at, task::Event::Expire { epoch }).map(drop)
     }
 
-    /// A worker takes something, or goes on with what it believes to have.
+    /// A worker claims a task, or continues with the one that it believes to hold.
     pub(super) fn work_on_task(&mut self, number: usize) -> Result<(), String> {
         if !self.workers[number].runs(self.now()) {
             return Ok(());
@@ -152,11 +152,11 @@ impl World {
             8..16 => (task::Event::Submit { holder, commit: format!("c{epoch}") }, true),
             16 => (task::Event::GiveUp(holder), true),
             17 => (task::Event::Block(Some(holder)), true),
-            // It hands the lease back.
+            // The worker hands the lease back.
             _ => (task::Event::Expire { epoch }, true),
         };
         let done = self.task_event(at, event)?;
-        // Whoever is refused lets go of what was taken away.
+        // A refused worker drops what was taken from it.
         if is_over || !done {
             self.workers[number].task = None;
         }
@@ -181,7 +181,7 @@ impl World {
         Ok(())
     }
 
-    /// What planners, supervisors and mergers do, in turn or not.
+    /// Actions of planners, supervisors and mergers, in or out of order.
     pub(super) fn plan(&mut self) -> Result<(), String> {
         let at = self.any_cell();
         let event = match self.rng.below(16) {
@@ -204,7 +204,7 @@ impl World {
         usize::try_from(self.rng.below(self.cells.len() as u64)).unwrap_or(0)
     }
 
-    /// Lets something happen to a step; whether it was done.
+    /// Applies an event to a step; returns whether it was accepted.
     fn step_event(&mut self, at: usize, event: step::Event) -> Result<bool, String> {
         let cell = &mut self.steps[at].machine;
         let (before, epoch) = (cell.state().clone(), cell.epoch());
@@ -258,7 +258,7 @@ impl World {
             10..15 => reported(step::Report::Failure { error: "x".to_owned() }),
             15..17 => reported(step::Report::Blocked { reasons: vec!["x".to_owned()] }),
             17 => reported(step::Report::Blocked { reasons: Vec::new() }),
-            // A late word that the lease of another hand-out is over.
+            // A late event for the lease of an earlier hand-out.
             18 => step::Event::LeaseEnded { epoch: held.saturating_sub(1) },
             _ => step::Event::Beat { by: by.clone(), epoch: None },
         };
@@ -266,13 +266,13 @@ impl World {
         let done = self.step_event(at, event)?;
         if !goes_on || !done {
             let still_held = self.steps[at].key(at).map(|(_, _, epoch)| epoch) == epoch;
-            // A report without reasons was refused, and the step is still its own.
+            // A report without reasons was refused, and the worker still holds the step.
             self.workers[number].step = self.workers[number].step.filter(|_| still_held && !done);
         }
         Ok(())
     }
 
-    /// What an orchestrator orders, in turn or not.
+    /// Orders of an orchestrator, in or out of order.
     pub(super) fn order(&mut self) -> Result<(), String> {
         let at = usize::try_from(self.rng.below(self.steps.len() as u64)).unwrap_or(0);
         let event = match self.rng.below(8) {
@@ -286,7 +286,7 @@ impl World {
             && self.rng.percent(80)
         {
             let attempts = self.rng.below(3) as u32 + 1;
-            // The next step of the queue: the numbers of its hand-outs begin behind those before.
+            // The next step of the queue: its epochs continue after the previous ones.
             let (state, epoch) = (step::State::Pending, self.steps[at].machine.epoch());
             self.steps[at].machine = step::Step::restore(state, 0, epoch, attempts, self.now());
         }

@@ -1,4 +1,4 @@
-//! The world: clocks, workers, and what lies on disk.
+//! The world: clocks, workers and the disk.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,15 +15,15 @@ use crate::message::{Name, Timestamp};
 use crate::proto::lease::HEARTBEAT;
 use crate::sim::{SimClock, SimRng};
 
-/// How many tasks and steps there are.
+/// Number of tasks and of steps.
 const CELLS: usize = 8;
-/// The longest that anything that is due may wait for the loop.
+/// Longest delay of the loop.
 const TICK: Duration = Duration::from_secs(10);
 
-/// Whose lease: `t` a task, `r` its review, `s` a step; which one; its epoch.
+/// Key of a lease: `t` a task, `r` its review, `s` a step; its index; its epoch.
 pub(super) type Key = (char, usize, u64);
 
-/// A worker. What it remembers may be out of date.
+/// A worker. Its memory may be out of date.
 pub(super) struct Worker {
     pub(super) name: Name,
     pub(super) is_alive: bool,
@@ -107,7 +107,7 @@ impl World {
         self.epoch
     }
 
-    /// Time passes, with all that is due in it; then something happens.
+    /// Lets time pass with everything that is due in it, then applies an operation.
     pub(super) fn happen(&mut self, op: Op) -> Result<(), String> {
         let until = self.now() + op.after;
         while let Some(due) = self.next_due().filter(|due| *due <= until) {
@@ -116,7 +116,8 @@ impl World {
             self.check()?;
         }
         self.clock.advance_to(until);
-        // Chance belongs to the thing that happens: a run with less in it rolls the same dice.
+        // The random choices belong to the operation: a run with fewer operations makes the same
+        // choices.
         self.rng = SimRng::new(op.dice);
         self.act(op)?;
         self.settle_down()?;
@@ -161,7 +162,7 @@ impl World {
         Ok(())
     }
 
-    /// It forgets everything; what it held stays as it is.
+    /// The worker forgets everything; its leases stay.
     fn crash(&mut self, worker: usize) {
         let worker = &mut self.workers[worker];
         worker.is_alive = false;
@@ -186,7 +187,7 @@ impl World {
         self.settle_down()
     }
 
-    /// Everybody whose time has come is woken, until nothing is due any more.
+    /// Wakes every machine that is due, until none is due.
     fn settle_down(&mut self) -> Result<(), String> {
         self.beat();
         self.watch_leases()?;
@@ -211,7 +212,7 @@ impl World {
         }
     }
 
-    /// A sign of life; the first one comes with the lease.
+    /// Gives a sign of life; the first one comes with the lease.
     pub(super) fn sign(&mut self, key: Key, worker: usize) {
         let at = self.now();
         let sequence = self.beats.get(&key).map_or(0, |beat| beat.sequence + 1);
@@ -233,7 +234,7 @@ pub(super) mod tests {
         static BLIND: Cell<bool> = const { Cell::new(false) };
     }
 
-    /// A defect on purpose: observers do not look while this runs.
+    /// Runs with a deliberate defect: observers do not scan.
     pub(in crate::sim::stack) fn with_blind_watcher(act: impl FnOnce()) {
         BLIND.set(true);
         act();

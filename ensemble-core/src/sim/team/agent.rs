@@ -1,4 +1,4 @@
-//! One worker, and the three machines that look after it.
+//! One worker, and the three machines that supervise it.
 
 use std::time::Duration;
 
@@ -28,18 +28,18 @@ pub(super) struct Agent {
     name: Name,
     hint: NudgeText,
     pane: SimPane,
-    // What is true.
+    // The actual state.
     character: Character,
     doing: Worker,
     pongs: Vec<u8>,
     moods_left: u32,
-    // What the machines know.
+    // The state that the machines know.
     handshake: Handshake,
     ladder: Ladder,
     courier: Courier,
     seen: Worker,
     wake: Option<Monotonic>,
-    // What came of it.
+    // The results.
     assigned: bool,
     refused: u32,
     acked: u32,
@@ -175,7 +175,7 @@ impl Agent {
         world.send(self.number, &Item::Courier(nudge::Event::PaneChanged), SECOND * 3);
     }
 
-    /// The worker takes one message and acks it, which may get lost.
+    /// The worker takes one message and acks it; the ack may get lost.
     fn read(&mut self, world: &mut World) {
         let Some(delivery) = world.transport.receive(&self.name, &self.name).unwrap() else {
             return;
@@ -191,7 +191,7 @@ impl Agent {
         let waiting = world.transport.scan(&self.name).unwrap().queued;
         let mail = Item::Courier(nudge::Event::Mail { waiting, taken });
         world.send(self.number, &mail, SECOND);
-        // And the poll that finds what the watch has missed.
+        // The poll finds what the watch has missed.
         world.schedule(world.now() + SECOND * 30, self.number, mail);
     }
 
@@ -216,7 +216,7 @@ impl Agent {
                     NudgeOutcome::TextOnly { deferral } | NudgeOutcome::Refused { deferral } => {
                         let failed = ready::Event::SendFailed { attempt, deferral };
                         world.send(number, &Item::Ready(failed), SECOND);
-                        // It went by file as well.
+                        // The ping was also sent as a file.
                         world.send(number, &Item::Ping(attempt), SECOND);
                     }
                 }
@@ -233,7 +233,7 @@ impl Agent {
                 world.send(number, &Item::Ready(event), SECOND);
             }
             ready::Effect::SendOpen { attempt } => {
-                // The guard of a pane opens only where nothing runs.
+                // A pane's guard allows a start only where no program runs.
                 let ok = self.doing == Worker::Crashed && world.rng.percent(80);
                 let event = ready::Event::OpenDone { attempt, ok };
                 world.send(number, &Item::Ready(event), SECOND);
@@ -264,7 +264,7 @@ impl Agent {
                 self.look(world, 0);
             }
             ack::Effect::Inspect => {
-                // Looked at now, told a little later.
+                // The pane is observed now, and the result arrives a little later.
                 let seen = Item::Ladder(ack::Event::Seen(self.doing));
                 world.send(self.number, &seen, SECOND);
             }
@@ -290,7 +290,7 @@ impl Agent {
         }
     }
 
-    /// A key or a hint of the ladder.
+    /// Presses a key or types a hint for the ladder.
     fn press(&mut self, key: Option<Key>) {
         assert!(self.seen.is_pressable(), "pressed while {}", self.seen.word());
         match key {
@@ -320,7 +320,7 @@ impl Agent {
         world.send(self.number, &outcome, SECOND * 2);
     }
 
-    /// Arranges to be woken at the next deadline; wakes that come too early do nothing.
+    /// Schedules a wake-up at the next deadline; early wake-ups do nothing.
     fn sleep(&mut self, world: &mut World) {
         let over = self.refused > 0 || (self.assigned && self.ladder.is_over());
         let courier = if over { None } else { self.courier.poll_timeout() };

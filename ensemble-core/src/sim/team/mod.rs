@@ -1,17 +1,17 @@
-//! Fifty workers and a bad network: readiness, delivery, nudges and escalation together.
+//! Fifty workers on an unreliable network: readiness, delivery, nudges and escalation together.
 //!
-//! A worker is one agent with a mood of its own (idle, busy, asking, limited, used by a person,
-//! crashed) and a character (some never answer, some never read). Between it and the machines that
-//! look after it, everything is lost, late, doubled and reordered. Whatever happens:
+//! A worker is one agent with a changing state (idle, busy, asking, limited, used by a person,
+//! crashed). Its character is fixed: some never answer, some never read. Between a worker and its
+//! machines, messages are lost, late, doubled and reordered. These invariants always hold:
 //!
-//! 1. nothing is assigned to a worker that has not sent a pong for that attempt;
-//! 2. no protocol asks for a key while the worker was last seen busy, and none lands in a pane
-//!    while it is;
-//! 3. the conductor is told of a task at most once, and never of one that was acked before;
-//! 4. every task ends: not assigned, acked, escalated or expired.
+//! 1. No task is assigned to a worker that has not sent a pong for that attempt.
+//! 2. No protocol asks for a key while the worker was last seen busy, and no key reaches a busy
+//!   pane.
+//! 3. The conductor is notified of a task at most once, and never of one that was acked before.
+//! 4. Every task ends: not assigned, acked, escalated or expired.
 //!
-//! A failing seed is printed; `ENSEMBLE_SIM_SEED=<seed>` runs it alone, `ENSEMBLE_SIM_COUNT=<n>`
-//! sets how many are run.
+//! A failing seed is printed. `ENSEMBLE_SIM_SEED=<seed>` runs it alone; `ENSEMBLE_SIM_COUNT=<n>`
+//! sets the number of runs.
 
 mod agent;
 
@@ -28,27 +28,27 @@ use crate::proto::ready;
 use agent::Agent;
 
 const WORKERS: usize = 50;
-/// A debug build is some twenty times slower.
+/// A debug build is about twenty times slower.
 const SEEDS: u64 = if cfg!(debug_assertions) { 60 } else { 10_000 };
-/// Longer than the longest that anything is waited for.
+/// Longer than every timeout.
 const HORIZON: Duration = Duration::from_secs(12 * 60 * 60);
 
 const _: () = assert!(ack::PARK_MAX.as_secs() < HORIZON.as_secs());
 
-/// Something that happens to one worker or to the machines that look after it.
+/// An event for one worker or for its machines.
 #[derive(Clone, Debug)]
 enum Item {
     /// A deadline of its machines.
     Wake,
-    /// The worker begins something else.
+    /// The worker's state changes.
     Mood,
-    /// The worker reads a ping, or a nudge.
+    /// The worker reads a ping.
     Ping(u8),
     Hint,
-    /// The worker has thought about it.
+    /// The worker answers a ping after some time.
     Answer(u8),
     Read,
-    /// For the machines.
+    /// An event for the machines.
     Ready(ready::Event),
     Ladder(ack::Event),
     Courier(nudge::Event),
@@ -82,7 +82,7 @@ impl PartialEq for Entry {
 
 impl Eq for Entry {}
 
-/// How many tasks ended how.
+/// Number of tasks by outcome.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Ends {
     refused: u32,
@@ -91,7 +91,7 @@ struct Ends {
     expired: u32,
 }
 
-/// What all workers share.
+/// State that all workers share.
 struct World {
     rng: SimRng,
     clock: SimClock,
@@ -110,7 +110,7 @@ impl World {
         self.queue.push(Reverse(Entry { at, order: self.scheduled, worker, item }));
     }
 
-    /// Over the network: lost, doubled, and up to `late` later, so that the order is lost too.
+    /// Sends over the network: lost, doubled, or up to `late` later and thus out of order.
     fn send(&mut self, worker: usize, item: &Item, late: Duration) {
         let copies = match self.rng.below(100) {
             0..10 => 0,
@@ -124,7 +124,7 @@ impl World {
     }
 }
 
-/// Runs one seed. Returns a digest of everything that happened, and how many tasks ended how.
+/// Runs one seed. Returns a digest of all events, and the number of tasks by outcome.
 fn run(seed: u64) -> (u64, Ends) {
     let clock = SimClock::new(Timestamp::from_unix_millis(0));
     let transport = SimTransport::new(clock.clone());
@@ -165,7 +165,7 @@ fn setting(variable: &str) -> Option<u64> {
 }
 
 #[test]
-fn fifty_workers_on_a_bad_network() {
+fn fifty_workers_on_an_unreliable_network() {
     let alone = setting("ENSEMBLE_SIM_SEED");
     let count =
         setting("ENSEMBLE_SIM_COUNT").unwrap_or_else(|| if alone.is_some() { 1 } else { SEEDS });
@@ -183,12 +183,12 @@ fn fifty_workers_on_a_bad_network() {
     let each = [all.refused, all.acked, all.escalated, all.expired];
     assert!(
         alone.is_some() || each.into_iter().all(|tasks| tasks > 0),
-        "a world too kind: {all:?}"
+        "not every outcome occurred: {all:?}"
     );
 }
 
 #[test]
-fn a_seed_repeats() {
+fn runs_repeat_from_their_seed() {
     assert_eq!(run(7), run(7));
     assert_ne!(run(7), run(8));
 }

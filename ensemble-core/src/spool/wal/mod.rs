@@ -1,24 +1,25 @@
-//! The write-ahead log of a queue: at `durability: power`, what everybody does to messages is made safe
-//! by a sync of one file that they all append to, instead of a file and a directory for each. What many ask of
-//! one file at a time the kernel and the disk put together.
+//! The write-ahead log of a queue. At `durability: power`, all processes append their changes to
+//! one file, and syncs of that file make them durable. This replaces a sync of a file and a
+//! directory for each change. The kernel and the disk merge concurrent syncs of one file.
 //!
 //! ```text
-//! who             does, in this order                                      a power cut in between leaves
+//! actor           does, in this order                                      a power cut in between leaves
 //! a sender        writes tmp/, appends `publish`, commits, renames         nothing, or the message, whole
-//! a holder        renames cur/ to done/, appends `settle`, commits         it held, waiting or settled
-//! who drops       removes and syncs as ever, appends `gone`, commits       it dropped, or a dead letter
-//! who rotates     opens the next segment, shuts this one, waits until      records of what is on disk, which
-//!                 nobody is inside, syncs the file system, removes it      do nothing once more
-//! who opens       finds segments of an earlier start of the machine:       the same
+//! a holder        renames cur/ to done/, appends `settle`, commits         the message held, queued or settled
+//! a remover       removes and syncs as usual, appends `gone`, commits      it removed, or a dead letter
+//! a rotator       opens the next segment, shuts this one, waits until      records of finished changes,
+//!                 no process is inside, syncs the file system, removes it  whose replay does nothing
+//! an opener       finds segments of an earlier boot:                       the same
 //!                 replays them, syncs the file system, removes them
 //! ```
 //!
-//! Files are the truth while the machine runs: nobody reads the log then, and a process that is killed
-//! leaves files that are whole. So whoever cannot log (no room, no right, a lock that does not
-//! lock, a large message) syncs its file and its directory instead, and nobody else needs to know. docs/protocol/durability.md has the format.
+//! While the machine runs, the files are the source of truth: no process reads the log, and a
+//! killed process leaves whole files. A process that cannot log (no space, no permission, no
+//! working lock, a large message) syncs its file and its directory instead. Other processes need
+//! not know. docs/protocol/durability.md has the format.
 //!
-//! A file system that fails to sync has dropped what it was to write, and may say of the next sync that
-//! all is well. After that no segment is removed, and nothing is logged, until they were replayed.
+//! A file system whose sync fails has dropped the data, and may report success for the next sync.
+//! After that no segment is removed, and nothing is logged, until the segments were replayed.
 
 pub(super) mod record;
 mod replay;
@@ -38,19 +39,19 @@ use record::Place;
 pub use replay::Replayed;
 pub(super) use replay::replay_if_restarted;
 
-/// The directory below the queue.
+/// Directory of the log, below the queue.
 pub(super) const WAL: &str = "wal";
-/// Held by whoever makes, shuts or removes segments. Appending needs no lock of its own.
+/// Lock for making, shutting and removing segments. Appending needs no such lock.
 const LOCK: &str = "lock";
-/// The largest message that is logged, in bytes. A larger one would be written twice for little: its
-/// own sync costs no more than its second copy.
+/// Largest message that is logged, in bytes. A larger one syncs its own file: that costs no more
+/// than a second copy.
 pub(super) const LOGGED_BYTES_MAX: usize = 8 * 1024;
-/// How large a segment grows before the next one is begun, in bytes.
+/// Size at which the next segment is begun, in bytes.
 pub const WAL_BYTES_DEFAULT: u64 = 16 * 1024 * 1024;
-/// How old a segment is, in milliseconds, before whoever sweeps removes it, full or not.
+/// Age in milliseconds at which a sweep removes a segment, full or not.
 const AGE_MIN_MILLIS: u64 = 60_000;
 
-/// Which start of the machine this is; `-`, which is never the same, if that cannot be told.
+/// Id of the boot; `-`, which equals no boot, if it is unknown.
 pub(super) fn boot(options: &Options) -> String {
     static BOOT: OnceLock<Option<String>> = OnceLock::new();
     let of_machine = || {
@@ -61,7 +62,7 @@ pub(super) fn boot(options: &Options) -> String {
     known.unwrap_or_else(|| UNKNOWN.to_owned())
 }
 
-/// A start of the machine that cannot be told from others.
+/// The unknown boot.
 const UNKNOWN: &str = "-";
 
 /// The log of an open queue. Threads may share it.
@@ -73,7 +74,7 @@ pub(super) struct Log {
     boot: String,
     clock: Clocked,
     current: Mutex<Option<Arc<Segment>>>,
-    /// The directory, once it was needed.
+    /// The directory, opened when it is first needed.
     dir: OnceLock<Option<Dir>>,
 }
 
@@ -86,7 +87,7 @@ impl std::fmt::Debug for Clocked {
     }
 }
 
-/// Somebody who is about to change something and to say so in the log. Whoever rotates waits for them.
+/// A process that is about to change something and log it. A rotator waits for it.
 #[derive(Debug)]
 pub(super) struct Inside {
     segment: Arc<Segment>,
@@ -95,7 +96,7 @@ pub(super) struct Inside {
 impl Log {
     pub(super) fn new(options: &Options) -> Self {
         Self {
-            // Whose a file is is told by the system, and a replayed one would be somebody else's.
+            // The system decides the owner of a file, and a replayed file would have another owner.
             is_on: options.wal
                 && options.durability == Durability::Power
                 && options.owners.is_empty(),
@@ -108,7 +109,7 @@ impl Log {
         }
     }
 
-    /// Begins something that is to be logged; `None` if it cannot be, and has to be synced instead.
+    /// Begins a logged change; `None` if it cannot be logged and must be synced instead.
     pub(super) fn enter(&self, queue: &Dir, bytes: usize) -> Option<Inside> {
         if !self.is_on || bytes > LOGGED_BYTES_MAX {
             return None;
@@ -118,7 +119,7 @@ impl Log {
             .get_or_init(|| queue.ensure_child_safe(WAL, self.modes, Durability::Power).ok());
         let dir = dir.as_ref()?;
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
-        // The one that is known was shut since: then there is another one, or one is to be made.
+        // The known segment was shut since: find the next one, or make it.
         for _ in 0..2 {
             if let Some(segment) = current.as_ref()
                 && segment.enter()
@@ -130,8 +131,8 @@ impl Log {
         None
     }
 
-    /// Goes on to the next segment if this one is full: for who has just logged, and holds nothing that others
-    /// wait for. What fails then is not theirs: the segment stays, and the next one tries again.
+    /// Starts the next segment if this one is full. Callers have just logged and hold no lock. A
+    /// failure here is not the caller's: the segment stays, and the next caller tries again.
     pub(super) fn go_on(&self) {
         let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
         if let (Some(Some(dir)), Some(segment)) = (self.dir.get(), current)
@@ -141,7 +142,7 @@ impl Log {
         }
     }
 
-    /// The segment that is open, or a new one.
+    /// The open segment, or a new one.
     fn open_one(&self, queue: &Dir, dir: &Dir) -> Option<Segment> {
         let find = || newest_open(dir, &self.boot).ok();
         match find()? {
@@ -152,7 +153,7 @@ impl Log {
                 match find()? {
                     Newest::Open(segment) => Some(*segment),
                     Newest::Kept => None,
-                    // Who made the directory may have been killed before it could sync.
+                    // The process that made the directory may have been killed before its sync.
                     Newest::None => queue.sync().and_then(|()| self.make_next(dir)).ok(),
                 }
             }
@@ -161,7 +162,7 @@ impl Log {
 }
 
 impl Inside {
-    /// Says that a message is about to be stored; `false` if the log does not take it.
+    /// Logs that a message is about to be stored; `false` if the log does not accept it.
     pub(super) fn publish(
         &self,
         mailbox: &Name,
@@ -173,17 +174,17 @@ impl Inside {
         self.segment.append(&record::published(salt, mailbox, id, place, content))
     }
 
-    /// Says that a message was settled; `false` if the log does not take it.
+    /// Logs that a message was settled; `false` if the log does not accept it.
     pub(super) fn settle(&self, mailbox: &Name, id: &MessageId) -> bool {
         self.segment.append(&record::settled(&self.segment.header.salt, mailbox, id))
     }
 
-    /// Says that a message was taken out of the queue; `false` if the log does not take it.
+    /// Logs that a message was taken out of the queue; `false` if the log does not accept it.
     pub(super) fn gone(&self, mailbox: &Name, id: &MessageId) -> bool {
         self.segment.append(&record::gone(&self.segment.header.salt, mailbox, id))
     }
 
-    /// Makes what was said survive a power cut, with what others have said meanwhile.
+    /// Makes all records so far survive a power cut, including those of other processes.
     pub(super) fn commit(&self) -> Result<()> {
         self.segment.commit()
     }
@@ -195,7 +196,7 @@ impl Drop for Inside {
     }
 }
 
-/// What appenders find.
+/// The newest segment, as an appender finds it.
 enum Newest {
     Open(Box<Segment>),
     /// A sync has failed: nothing is logged.
@@ -226,12 +227,12 @@ fn segments(dir: &Dir) -> Result<Vec<Segment>> {
     opened.filter_map(Result::transpose).collect()
 }
 
-/// The right to make, shut and remove segments.
+/// Takes the lock for making, shutting and removing segments.
 fn turn(dir: &Dir, patience: Duration) -> Result<FileLock> {
     FileLock::acquire(&dir.path().join(LOCK), patience)
 }
 
-/// The log's directory; `None` if there never was one.
+/// The log's directory; `None` if it does not exist.
 fn find_dir(queue: &Dir) -> Result<Option<Dir>> {
     match queue.open_child(WAL) {
         Ok(dir) => Ok(Some(dir)),

@@ -1,4 +1,4 @@
-//! What is written to the log, and what is read from it after a power cut.
+//! The records of the log, and how they are read after a power cut.
 //!
 //! ```text
 //! %wal publish <mailbox> <place> <bytes> <check>\n<the whole file>\n
@@ -6,33 +6,33 @@
 //! %wal gone <mailbox> <id> 0 <check>\n\n
 //! ```
 //!
-//! `place` is where the message was stored, as `new/<file>` or `front/<file>`. `check` is the beginning
-//! of a digest over the segment's salt, the words before it and the content. Whoever writes a message
-//! does not know the salt of the segment it comes to lie in, so what looks like a record inside of a message is none,
-//! even where the record around it was cut.
+//! `place` is where the message was stored, as `new/<file>` or `front/<file>`. `check` is a prefix
+//! of a digest over the segment's salt, the words before it and the content. A sender does not know
+//! the salt of the segment that will hold its message. So a fake record inside a message is never
+//! read as one, even if the record around it was cut.
 
 use crate::message::{Digest, ENVELOPE_BYTES_MAX, MessageId, Name};
 use crate::spool::place::{self, Front};
 
-/// Begins a record.
+/// Prefix of a record.
 const MARK: &[u8] = b"%wal ";
-/// The longest first line of a record, in bytes.
+/// Longest first line of a record, in bytes.
 const LINE_BYTES_MAX: usize = 400;
 /// Hexadecimal digits of a check.
 const CHECK_DIGITS: usize = 16;
 
-/// What has happened to a message.
+/// Kind of change of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Happened {
-    /// It was stored there with this content.
+    /// It was stored in this place with this content.
     Published { place: Place, content: Vec<u8> },
-    /// Its holder has finished it.
+    /// Its holder has settled it.
     Settled,
     /// It was taken out of the queue for good.
     Gone,
 }
 
-/// Where a message is stored first.
+/// First place of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     New,
@@ -65,7 +65,7 @@ impl Place {
     }
 }
 
-/// The bytes of a record that says that a message was stored.
+/// The bytes of a `publish` record.
 pub(crate) fn published(
     salt: &str,
     mailbox: &Name,
@@ -77,12 +77,12 @@ pub(crate) fn published(
     bytes(salt, &words, content)
 }
 
-/// The bytes of a record that says that a message was settled.
+/// The bytes of a `settle` record.
 pub(crate) fn settled(salt: &str, mailbox: &Name, id: &MessageId) -> Vec<u8> {
     bytes(salt, &format!("settle {mailbox} {id} 0"), &[])
 }
 
-/// The bytes of a record that says that a message was taken out of the queue.
+/// The bytes of a `gone` record.
 pub(crate) fn gone(salt: &str, mailbox: &Name, id: &MessageId) -> Vec<u8> {
     bytes(salt, &format!("gone {mailbox} {id} 0"), &[])
 }
@@ -101,7 +101,8 @@ fn check(salt: &str, words: &str, content: &[u8]) -> String {
     Digest::of_parts(&[salt.as_bytes(), words.as_bytes(), content]).short(CHECK_DIGITS)
 }
 
-/// All whole records in the order in which they were appended, and how many bytes are none of any.
+/// All whole records in the order in which they were appended, and the number of bytes outside of
+/// records.
 pub(crate) fn read_all(salt: &str, mut log: &[u8]) -> (Vec<Record>, usize) {
     let (mut records, mut lost) = (Vec::new(), 0);
     while !log.is_empty() {
@@ -110,7 +111,7 @@ pub(crate) fn read_all(salt: &str, mut log: &[u8]) -> (Vec<Record>, usize) {
             log = &log[bytes..];
             continue;
         }
-        // The part of a record of somebody who was killed, or the end that a power cut has left.
+        // A partial record of a killed process, or the torn end after a power cut.
         let next = log[1..].windows(MARK.len()).position(|mark| mark == MARK);
         let skipped = next.map_or(log.len(), |at| at + 1);
         lost += skipped;
@@ -119,7 +120,7 @@ pub(crate) fn read_all(salt: &str, mut log: &[u8]) -> (Vec<Record>, usize) {
     (records, lost)
 }
 
-/// The record at the beginning of `log`, and how long it is.
+/// The record at the beginning of `log`, and its length.
 fn read_one(salt: &str, log: &[u8]) -> Option<(Record, usize)> {
     let line = log.strip_prefix(MARK)?;
     let end = line.iter().take(LINE_BYTES_MAX).position(|byte| *byte == b'\n')?;
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn records_read_back_in_their_order() {
+    fn records_round_trip_in_order() {
         let (mailbox, id) = names();
         let new = published(SALT, &mailbox, &id, &Place::New, b"the text");
         let log = [new, settled(SALT, &mailbox, &id), gone(SALT, &mailbox, &id)].concat();
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_record_that_a_sender_has_put_into_its_message_is_none() {
+    fn forged_record_in_a_message_is_not_read() {
         let (mailbox, id) = names();
         let forged = settled("a guess", &mailbox, &id);
         let (bytes, record) = stored(&forged);
@@ -196,7 +197,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_whole_is_found_behind_whatever_was_cut(
+        fn whole_records_are_found_after_torn_ones(
             content in proptest::collection::vec(any::<u8>(), 0..300),
             cut in 0usize..300,
             noise in proptest::collection::vec(any::<u8>(), 0..60),
@@ -210,7 +211,7 @@ mod tests {
         }
 
         #[test]
-        fn nothing_that_was_changed_is_believed(at in 0usize..60, to: u8) {
+        fn changed_records_are_rejected(at in 0usize..60, to: u8) {
             let (bytes, record) = stored(b"the text of it");
             let mut changed = bytes.clone();
             let at = at.min(bytes.len() - 2);

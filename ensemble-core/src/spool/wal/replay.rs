@@ -1,15 +1,15 @@
-//! What a power cut has torn is put together again from the log.
+//! Repairs files that a power cut has torn, from the log.
 //!
-//! | found, of a message that the log tells of | published | settled | gone |
+//! | file found for a logged message | published | settled | gone |
 //! |---|---|---|---|
 //! | nothing | written where it was stored | written to `done/` | nothing |
 //! | a whole file in `new/`, `front/`, `cur/` | nothing | moved to `done/` | nothing |
-//! | a torn one there | written anew there | written to `done/` | nothing |
+//! | a torn one there | rewritten there | written to `done/` | nothing |
 //! | a whole one in `done/`, `dead/` | nothing | nothing | nothing |
-//! | a torn one there | written anew there | written anew there | nothing |
+//! | a torn one there | rewritten there | rewritten there | nothing |
 //!
-//! The last record of a message counts. A settled message whose content the log does not have is
-//! moved as it is. Doing it again does nothing more, so it may be killed anywhere: the segments go last.
+//! The last record of a message counts. A settled message whose content is not in the log is moved
+//! as it is. A replay is idempotent and may be killed anywhere: the segments are removed last.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -26,10 +26,10 @@ use crate::spool::place::{self, Front, Held};
 use crate::spool::{Finding, Repair, Spool};
 use crate::{Error, Result};
 
-/// The largest segment that is read, in bytes: far above what one grows to.
+/// Largest segment that is read, in bytes: far above the size of a full one.
 const SEGMENT_BYTES_MAX: usize = 1 << 30;
 
-/// What a replay of the write-ahead log has done.
+/// Result of a replay of the write-ahead log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Replayed {
@@ -37,13 +37,13 @@ pub struct Replayed {
     pub segments: usize,
     /// Messages that were written again.
     pub restored: usize,
-    /// Settled messages that had come back and were moved to `done/`.
+    /// Settled messages that had reappeared and were moved to `done/`.
     pub settled: usize,
-    /// Bytes that are no whole record: ends that nobody had been told of.
+    /// Bytes outside of whole records: ends that no process was told were stored.
     pub lost_bytes: usize,
 }
 
-/// How a message is to be.
+/// Target state of a message.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wish {
     content: Option<(Place, Vec<u8>)>,
@@ -52,7 +52,7 @@ struct Wish {
 
 type Wishes = BTreeMap<Name, BTreeMap<MessageId, Wish>>;
 
-/// What the records, in their order, come to.
+/// The target states that follow from the records in their order.
 fn wishes(records: impl IntoIterator<Item = Record>) -> Wishes {
     let mut wishes = Wishes::new();
     for Record { mailbox, id, happened } in records {
@@ -69,21 +69,22 @@ fn wishes(records: impl IntoIterator<Item = Record>) -> Wishes {
     wishes
 }
 
-/// What is done about a message.
+/// Repair of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Deed {
     Nothing,
-    /// Written where it was stored.
+    /// Write it where it was stored.
     Store,
-    /// Written over the file that was found.
+    /// Overwrite the file that was found.
     Mend,
-    /// Moved to `done/`.
+    /// Move it to `done/`.
     Settle,
-    /// Written to `done/`, and the torn file removed.
+    /// Write it to `done/`, and remove the torn file.
     SettleAnew,
 }
 
-/// `found` says whether the message is past being worked on, and whether its file is whole.
+/// The needed repair. `found` states whether the message is in a final place, and whether its file
+/// is whole.
 fn deed(found: Option<(bool, bool)>, wish: &Wish) -> Deed {
     match (found, wish.settled, wish.content.is_some()) {
         (None, _, false) | (Some((true, true)), ..) | (Some((false, true)), false, _) => {
@@ -97,12 +98,12 @@ fn deed(found: Option<(bool, bool)>, wish: &Wish) -> Deed {
     }
 }
 
-/// Replays the log if the machine was started anew since it was written.
+/// Replays the log if the machine was restarted since it was written.
 pub(in crate::spool) fn replay_if_restarted(spool: &Spool) -> Result<()> {
     let dir = match find_dir(&spool.queue_dir()?) {
         Ok(Some(dir)) => dir,
         Ok(None) => return Ok(()),
-        // Another user's: who may not read it cannot replay it, either.
+        // Another user's log: a process that may not read it cannot replay it.
         Err(error) if error.io_kind() == Some(std::io::ErrorKind::PermissionDenied) => {
             return Ok(());
         }
@@ -112,7 +113,7 @@ pub(in crate::spool) fn replay_if_restarted(spool: &Spool) -> Result<()> {
     let is_old = |segment: &Segment| segment.header.boot != now || now == UNKNOWN;
     if segments(&dir)?.iter().any(is_old) {
         let _turn = turn(&dir, spool.options.lock_patience)?;
-        // Somebody else may have done it meanwhile.
+        // Another process may have replayed it meanwhile.
         let all = segments(&dir)?;
         if all.iter().any(is_old) {
             replay(spool, &dir, &all)?;
@@ -122,8 +123,8 @@ pub(in crate::spool) fn replay_if_restarted(spool: &Spool) -> Result<()> {
 }
 
 impl Spool {
-    /// Segments that nothing can be added to or taken from. With `repair` the log is replayed, whether
-    /// anything is wrong or not: a disk may have lost power without the machine.
+    /// Checks for segments that cannot be appended to or removed. With `repair` the log is replayed
+    /// in any case: a disk may have lost power without the machine.
     pub(in crate::spool) fn check_log(&self, repair: bool) -> Result<Vec<Finding>> {
         let Some(dir) = find_dir(&self.queue_dir()?)? else { return Ok(Vec::new()) };
         let mut findings = Vec::new();
@@ -131,10 +132,10 @@ impl Spool {
             let segment = parse_segment_name(name).map(|number| Segment::open(&dir, number));
             let (problem, repair) = match segment.transpose()?.flatten().map(|s| s.state()) {
                 Some(Some(SegmentState::Kept)) => {
-                    ("the file system failed to sync what it tells of", Repair::Replay)
+                    ("the file system failed to sync its changes", Repair::Replay)
                 }
                 Some(Some(_)) => continue,
-                Some(None) | None => ("is no segment of a write-ahead log", Repair::None),
+                Some(None) | None => ("is not a segment of a write-ahead log", Repair::None),
             };
             let path = format!("{}/{}", super::WAL, name.escape_debug());
             findings.push(Finding { path, problem: problem.to_owned(), repair, repaired: false });
@@ -146,12 +147,12 @@ impl Spool {
         Ok(findings)
     }
 
-    /// Compares every message that the write-ahead log tells of with what is on disk, mends what a power
-    /// cut has left, and empties the log. Opening a queue does it if the machine was started anew
-    /// since; by hand it is needed only where a disk lost power and the machine did not.
+    /// Compares every message in the write-ahead log with its file, repairs damage of a power cut,
+    /// and empties the log. Opening a queue does this after a restart of the machine. Call it only
+    /// if a disk lost power and the machine did not.
     ///
     /// # Errors
-    /// The disk failed, or a process stands still in the middle of something: the log stays.
+    /// The disk failed, or a process is suspended in the middle of a change: the log stays.
     pub fn replay(&self) -> Result<Replayed> {
         let Some(dir) = find_dir(&self.queue_dir()?)? else { return Ok(Replayed::default()) };
         let _turn = turn(&dir, self.options.lock_patience)?;
@@ -159,11 +160,11 @@ impl Spool {
     }
 }
 
-/// Behind the lock. On a queue in use nobody is inside of a segment once all are shut.
+/// Replays under the lock. On a queue in use no process is inside a segment once all are shut.
 fn replay(spool: &Spool, dir: &Dir, all: &[Segment]) -> Result<Replayed> {
     let mut replayed = Replayed::default();
     let is_kept = |segment: &Segment| segment.state() == Some(SegmentState::Kept);
-    // What the file system was asked to write and did not is in memory only, and counts as written there.
+    // After a failed sync the data is only in memory, although it reads as written: write it again.
     let anew = all.iter().any(is_kept);
     let mut records = Vec::new();
     for segment in all {
@@ -182,7 +183,7 @@ fn replay(spool: &Spool, dir: &Dir, all: &[Segment]) -> Result<Replayed> {
     for (mailbox, wishes) in wishes(records) {
         match spool.mailbox(&mailbox) {
             Ok(mailbox) => grant(spool, &mailbox, wishes, anew, &mut replayed)?,
-            // It was removed, with all that was in it.
+            // The mailbox was removed, with all its messages.
             Err(Error::NoMailbox { .. }) => {}
             Err(error) => return Err(error),
         }
@@ -199,7 +200,7 @@ fn replay(spool: &Spool, dir: &Dir, all: &[Segment]) -> Result<Replayed> {
     Ok(replayed)
 }
 
-/// Where the messages of a mailbox are; of one that is in several places, the last on its way.
+/// Places of a mailbox's messages; for one in several places, the last in its life cycle.
 fn locations(mailbox: &Mailbox) -> Result<HashMap<MessageId, Location>> {
     let mut found = HashMap::new();
     for file in mailbox.new.names()? {
@@ -229,7 +230,8 @@ fn is_whole(mailbox: &Mailbox, id: &MessageId, location: &Location) -> Result<bo
     }
 }
 
-/// Behind the mailbox's gate, so that nobody stores the same id and nothing moves backwards.
+/// Carries out a repair. It holds the mailbox's lock, so that no process stores the same id and no
+/// message moves backwards.
 fn grant(
     spool: &Spool,
     mailbox: &Mailbox,
@@ -319,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_record_of_a_message_counts() {
+    fn last_record_of_a_message_counts() {
         let records = [
             record("settled", stored(b"1")),
             record("again", stored(b"1")),
@@ -341,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn each_row_of_the_table() {
+    fn every_row_of_the_table() {
         let (published, settled, no_text) =
             (wish(Some(b"x"), false), wish(Some(b"x"), true), wish(None, true));
         let (waits_whole, waits_torn) = (Some((false, true)), Some((false, false)));

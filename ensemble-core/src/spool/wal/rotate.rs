@@ -1,11 +1,11 @@
-//! The next segment, and the end of those that are not needed any more.
+//! Starts the next segment, and removes segments that are no longer needed.
 //!
-//! | who rotates is killed after | leaves | which |
+//! | a rotator is killed after | leaves | handled by |
 //! |---|---|---|
-//! | the next segment was made | it, closed to everybody, whose name may not survive | is left alone; the next one made is opened |
-//! | it was opened | two that are open | the newest is appended to; the older one goes with the next rotation |
-//! | the old one was shut | it, which nobody appends to | goes with the next rotation |
-//! | the file system was synced | the same | the same: its records do nothing once more |
+//! | the next segment was made | an unopened segment, whose name may not survive | it is ignored; the next new one is opened |
+//! | it was opened | two open segments | the newest is appended to; the next rotation removes the older one |
+//! | the old one was shut | a shut segment | the next rotation removes it |
+//! | the file system was synced | the same | the same: its replay does nothing |
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::spool::Spool;
 use crate::spool::mailbox::Mailbox;
 use crate::{Error, Result};
 
-/// How long who rotates waits for those inside, who are done in the time of a sync.
+/// How long a rotator waits for processes inside a segment, which need about the time of a sync.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(1);
 
 impl Log {
@@ -25,14 +25,14 @@ impl Log {
         segment.bytes().is_ok_and(|bytes| bytes >= self.bytes_max)
     }
 
-    /// Makes the next segment and opens it. Behind the lock.
+    /// Makes the next segment and opens it. The lock must be held.
     pub(super) fn make_next(&self, dir: &Dir) -> Result<Segment> {
         let newest = dir.names()?.iter().filter_map(|name| parse_segment_name(name)).max();
         let number = newest.unwrap_or(0) + 1;
         let made_millis = u64::try_from(self.clock.0.wall().unix_millis()).unwrap_or(0);
         let salt = uuid::Uuid::now_v7().simple().to_string();
         let header = SegmentHeader { boot: self.boot.clone(), salt, made_millis };
-        let in_the_way = || Error::malformed(dir.path(), "segment", "somebody else made one");
+        let in_the_way = || Error::malformed(dir.path(), "segment", "another process made one");
         match Segment::make(dir, number, &header, self.modes)? {
             Moved::Done => {}
             Moved::Exists | Moved::Gone => return Err(in_the_way()),
@@ -43,7 +43,7 @@ impl Log {
         Ok(segment)
     }
 
-    /// Goes on to a new segment, unless somebody else does so already.
+    /// Rotates to a new segment, unless another process does so already.
     pub(super) fn rotate(&self, dir: &Dir) -> Result<()> {
         let Ok(_turn) = turn(dir, Duration::ZERO) else { return Ok(()) };
         let old = segments(dir)?;
@@ -56,7 +56,7 @@ impl Log {
     }
 }
 
-/// Removes segments, once everything that they tell of is on disk. Behind the lock.
+/// Removes segments, once all their changes are on disk. The lock must be held.
 fn take_away(dir: &Dir, old: &[Segment], boot: &str) -> Result<()> {
     let is_kept = |segment: &Segment| segment.state() == Some(SegmentState::Kept);
     if old.iter().any(|segment| segment.header.boot != boot || is_kept(segment)) {
@@ -64,7 +64,7 @@ fn take_away(dir: &Dir, old: &[Segment], boot: &str) -> Result<()> {
         return Err(Error::malformed(dir.path(), "write-ahead log", detail));
     }
     old.iter().try_for_each(|segment| segment.set_state(SegmentState::Shut, dir))?;
-    // An older one tells of what younger ones have finished, so it never outlives them.
+    // Remove the oldest first: it may log messages that younger segments have finished.
     let mut stuck = Ok(());
     let left = old.iter().take_while(|segment| {
         stuck = segment.wait_until_left(dir, LEAVE_PATIENCE);
@@ -82,14 +82,14 @@ fn take_away(dir: &Dir, old: &[Segment], boot: &str) -> Result<()> {
     remove_strays(dir)
 }
 
-/// What somebody who was killed has left. Behind the lock, where nobody else makes anything.
+/// Removes segments of killed processes. The lock must be held, so that no other process makes one.
 pub(super) fn remove_strays(dir: &Dir) -> Result<()> {
     let is_known = |name: &String| name == super::LOCK || parse_segment_name(name).is_some();
     dir.names()?.iter().filter(|name| !is_known(name)).try_for_each(|name| dir.remove(name))
 }
 
 impl Spool {
-    /// Says in the log, if there is one, that a message was taken out of the queue: it must not come back.
+    /// Logs, if there is a log, that a message was taken out of the queue: it must not reappear.
     pub(in crate::spool) fn log_gone(&self, mailbox: &Mailbox, id: &MessageId) -> Result<()> {
         let Some(dir) = find_dir(&mailbox.queue)?.filter(|_| self.is_power()) else {
             return Ok(());
@@ -108,9 +108,9 @@ impl Spool {
         }
     }
 
-    /// Makes what the write-ahead log tells of survive a power cut by itself, and empties the log: for
-    /// whoever is about to take files of messages out of the queue, archives it or copies it. Nothing is
-    /// to do where there is no log.
+    /// Makes all logged changes durable without the log, and empties the log. Call it before moving
+    /// message files out of the queue, or before archiving or copying the queue. Does nothing
+    /// without a log.
     ///
     /// ```
     /// # use ensemble_core::spool::{Options, Spool};
@@ -120,9 +120,8 @@ impl Spool {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
-    /// # Errors
-    /// The disk failed, or a process that stands still is in the middle of something: the log stays,
-    /// and nothing is lost.
+    /// The disk failed, or a suspended process is in the middle of a change. The log stays, and
+    /// nothing is lost.
     pub fn checkpoint(&self) -> Result<()> {
         let Some(dir) = find_dir(&self.queue_dir()?)? else { return Ok(()) };
         let _turn = turn(&dir, self.options.lock_patience)?;
@@ -133,8 +132,8 @@ impl Spool {
         take_away(&dir, &old, &super::boot(&self.options))
     }
 
-    /// As [`Spool::checkpoint`], if the log tells of what is older than a minute: the kernel has written
-    /// most of it by then. For whoever has time, so that no sender needs to.
+    /// As [`Spool::checkpoint`], if the log is older than a minute: by then the kernel has written
+    /// most of the data. Idle processes call it, so that senders need not.
     pub(in crate::spool) fn checkpoint_if_old(&self) -> Result<()> {
         let Some(dir) = find_dir(&self.queue_dir()?)? else { return Ok(()) };
         let oldest = segments(&dir)?.first().map(|segment| segment.header.made_millis);

@@ -8,7 +8,7 @@ use std::path::Path;
 use super::{Limits, skeleton};
 use crate::message::fenced;
 
-/// Larger files are not read to their end, and have no digest.
+/// Larger files are not read to their end and have no digest.
 const HASHED_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Digits of a digest that a prompt shows.
 const DIGITS: usize = 12;
@@ -17,32 +17,32 @@ const DIGITS: usize = 12;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Shown {
-    /// Where it is, below the project's directory.
+    /// Path, relative to the project's directory.
     pub path: String,
-    /// In which way it is shown.
+    /// How the file is shown.
     pub how: How,
-    /// Its size, if it is there.
+    /// Size in bytes, if the file exists.
     pub bytes: Option<u64>,
-    /// Its SHA-256 in hexadecimal, if it could be read.
+    /// SHA-256 in hexadecimal, if the file could be read.
     pub sha256: Option<String>,
 }
 
-/// In which way a file is shown.
+/// How a file is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum How {
-    /// All of it.
+    /// The whole text.
     Whole,
-    /// The lines that declare something.
+    /// Only the lines that declare something.
     Skeleton,
-    /// Only named, since the prompt is full.
+    /// Only its name, because the prompt is full.
     Named,
-    /// Only named: it is no text.
+    /// Only its name: the file is not text.
     Binary,
-    /// There is none.
+    /// The file does not exist.
     Missing,
-    /// Only named: a directory, a device, a link out of the project.
+    /// Only its name: a directory, a device, or a link out of the project.
     NoFile,
-    /// It could not be read.
+    /// The file could not be read.
     Unreadable,
 }
 
@@ -62,7 +62,7 @@ impl How {
     }
 }
 
-/// What was found at a path.
+/// Content found at a path.
 struct Found {
     how: How,
     bytes: Option<u64>,
@@ -76,7 +76,7 @@ impl Found {
     }
 }
 
-/// The entries of all files, one after the other, and what they show.
+/// Renders the entries of all files, and describes what they show.
 pub(super) fn render(
     root: &Path,
     resources: &[(String, bool)],
@@ -95,7 +95,7 @@ pub(super) fn render(
     (entries, shown)
 }
 
-/// `- name: (remark)` with its content below, if there is any.
+/// Renders `- name: (remark)` with its content below, if there is any.
 pub(super) fn entry(name: &str, remark: &str, content: &str) -> String {
     match content.is_empty() {
         true => format!("- {name}: ({remark})\n"),
@@ -115,10 +115,10 @@ fn describe(found: &Found) -> String {
         How::Named => format!("{size}{digest}; not shown, the prompt is full: read it there"),
         How::Binary => format!("{size}{digest}; binary, not shown"),
         How::Missing => {
-            "there is no such file: make it if that is your task, else report it in `blockers`"
+            "there is no such file: create it if that is your task, else report it in `blockers`"
                 .to_owned()
         }
-        How::NoFile => "no regular file of this project, not shown".to_owned(),
+        How::NoFile => "not a regular file of this project, not shown".to_owned(),
         How::Unreadable => "cannot be read: report it in `blockers` if you need it".to_owned(),
     }
 }
@@ -128,7 +128,7 @@ fn look(root: &Path, path: &str, limits: Limits) -> Found {
     if std::fs::symlink_metadata(&whole).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
         return Found::nothing(How::Missing);
     }
-    // A link is followed as long as it stays in the project.
+    // Follow a link as long as it stays in the project.
     let inside = match (whole.canonicalize(), root.canonicalize()) {
         (Ok(real), Ok(root)) => real.starts_with(root).then_some(real),
         _ => return Found::nothing(How::Unreadable),
@@ -140,7 +140,7 @@ fn look(root: &Path, path: &str, limits: Limits) -> Found {
 }
 
 fn read(path: &Path, limits: Limits) -> std::io::Result<Found> {
-    // Without waiting, should it have become a pipe in between.
+    // Open without blocking, because the file may have been replaced by a pipe.
     let flags = rustix::fs::OFlags::NONBLOCK.union(rustix::fs::OFlags::NOFOLLOW);
     let flags = i32::try_from(flags.bits()).unwrap_or(0);
     let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;

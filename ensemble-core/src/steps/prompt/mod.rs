@@ -1,11 +1,11 @@
-//! The focused prompt: everything that a worker with a small context needs for one step, and nothing
-//! else (seed 003, "Focused Prompt Structure").
+//! The focused prompt: everything that a worker with a small context needs for one step, and
+//! nothing else (seed 003, "Focused Prompt Structure").
 //!
 //! ```text
 //! ROLE: Tara
 //! GOAL: Write a failing test for login
 //! CONTEXT FILES:
-//! - from step 1, by Devon: (what it left in context_for_next_step)
+//! - from step 1, by Devon: (its context_for_next_step)
 //! - src/login.rs: (1234 bytes, sha256 1bc9c2bd2b4f)
 //!
 //! INSTRUCTIONS:
@@ -18,15 +18,15 @@
 //! You must Call the Tool `submit_step_completion` with your JSON result. …
 //! ```
 //!
-//! Files come from the resources that are linked to the task and to the step, and no others. A small
-//! text is shown whole; of a large one the lines that declare something, with their numbers; binary,
-//! missing and unreadable files are named with what they are. Each has its size and the beginning of
-//! its SHA-256, and what was shown is kept with the run ([`Shown`]), so that it can be told later what
-//! a worker knew. Content is fenced with more backticks than it contains, so it cannot end its fence.
+//! Only resources that are linked to the task or the step are shown. A small text is shown whole.
+//! Of a large text, the lines that declare something are shown with their numbers. Binary, missing
+//! and unreadable files are only named, with the reason. Each file has its size and a prefix of its
+//! SHA-256. What was shown is stored with the run ([`Shown`]), as a record of what the worker knew.
+//! Content is fenced with more backticks than it contains, so it cannot end its fence.
 //!
-//! A queue may have a template of its own, in which `{{role}}`, `{{goal}}`, `{{context_files}}`,
-//! `{{instructions}}`, `{{constraints}}`, `{{output_requirement}}`, `{{task_id}}`, `{{step_index}}`,
-//! `{{attempt}}` and `{{attempts_max}}` stand for what the step has.
+//! A queue may have its own template. It may use `{{role}}`, `{{goal}}`, `{{context_files}}`,
+//! `{{instructions}}`, `{{constraints}}`, `{{output_requirement}}`, `{{task_id}}`,
+//! `{{step_index}}`, `{{attempt}}` and `{{attempts_max}}`.
 
 use rusqlite::{OptionalExtension as _, params};
 use serde::Serialize;
@@ -47,20 +47,20 @@ pub use crate::template::TemplateError;
 pub use context::{How, Shown};
 pub use template::TEMPLATE;
 
-/// How much of files a prompt shows.
+/// Limits on the files in a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// A text of at most so many bytes is shown whole.
+    /// Largest text that is shown whole, in bytes.
     pub file_bytes_max: usize,
-    /// Of a larger one, at most so many bytes.
+    /// Most bytes shown of a larger text.
     pub skeleton_bytes_max: usize,
-    /// All files together; what comes after is only named.
+    /// Most bytes of all files together; further files are only named.
     pub total_bytes_max: usize,
 }
 
 impl Default for Limits {
-    /// So that a usual prompt fits into the body of one message.
+    /// Defaults with which a usual prompt fits into the body of one message.
     fn default() -> Self {
         Self { file_bytes_max: 16 * 1024, skeleton_bytes_max: 4 * 1024, total_bytes_max: 44 * 1024 }
     }
@@ -68,41 +68,41 @@ impl Default for Limits {
 
 const _: () = assert!(44 * 1024 < crate::message::BODY_BYTES_MAX);
 
-/// A prompt, and what it shows.
+/// A prompt, and the files that it shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Prompt {
-    /// The text.
+    /// Text of the prompt.
     pub text: String,
-    /// Its digest.
+    /// Digest of the text.
     pub sha256: Digest,
     /// The files in it.
     pub shown: Vec<Shown>,
 }
 
-/// What a worker has left for the next.
+/// Context that a worker left for the next one.
 struct Left {
     step_index: u32,
     agent: Name,
     text: String,
 }
 
-/// Everything about a step that goes into its prompt.
+/// All of a step that goes into its prompt.
 struct Material {
     step: StepView,
     constraints: Vec<String>,
     template: Option<String>,
     resources: Vec<(String, bool)>,
     left: Option<Left>,
-    /// What went wrong in the attempt before.
+    /// Error of the previous attempt.
     error: Option<String>,
 }
 
 impl StepStore {
-    /// The prompt for a step that was handed out, with files as they are now.
+    /// The prompt for a step that was handed out, with the files as they are now.
     ///
     /// # Errors
-    /// [`Error::Malformed`] if the queue's template is wrong; [`Error::Database`].
+    /// [`Error::Malformed`] if the queue's template is invalid; [`Error::Database`].
     pub fn prompt(&self, handed: &Handed) -> Result<Prompt> {
         self.prompt_with(handed, Limits::default())
     }
@@ -136,7 +136,7 @@ impl StepStore {
         Ok(Prompt { sha256: Digest::of(text.as_bytes()), text, shown })
     }
 
-    /// Remembers which message has carried the prompt of a run, and what it showed.
+    /// Stores which message carried the prompt of a run, and what the prompt showed.
     ///
     /// # Errors
     /// [`Error::Database`].
@@ -206,7 +206,7 @@ fn context_files(left: Option<&Left>, files: &str) -> String {
     let mut text = String::new();
     if let Some(left) = left {
         let from = format!("from step {}, by {}", left.step_index, left.agent);
-        text.push_str(&context::entry(&from, "what it says to the next agent", &left.text));
+        text.push_str(&context::entry(&from, "its message to the next agent", &left.text));
     }
     text.push_str(files);
     if text.is_empty() {
@@ -233,7 +233,7 @@ fn instructions(handed: &Handed, material: &Material) -> Vec<String> {
     }
     all.extend(material.step.instructions.iter().cloned());
     if all.is_empty() {
-        all.push("Do what the goal says.".to_owned());
+        all.push("Reach the goal.".to_owned());
     }
     all
 }
@@ -259,20 +259,20 @@ fn constraints(material: &Material) -> Vec<String> {
     let files: Vec<&str> =
         material.resources.iter().filter(|(_, write)| *write).map(|(path, _)| &**path).collect();
     if !files.is_empty() {
-        all.push(format!("Change no other files than {}.", files.join(", ")));
+        all.push(format!("Change only these files: {}.", files.join(", ")));
     }
-    all.push("No placeholders: what you write is complete.".to_owned());
+    all.push("No placeholders: write complete code and text.".to_owned());
     all
 }
 
-/// The seed's sentence, and what goes into the tool's arguments.
+/// The seed's sentence, and the values for the tool's arguments.
 fn output_requirement(handed: &Handed) -> String {
     let (task_id, index, agent) = (&handed.key.task_id, handed.key.step_index, &handed.agent);
     format!(
         "You must Call the Tool `submit_step_completion` with your JSON result. Do NOT output the \
          JSON in text.\n\
          It is about task_id \"{task_id}\", step_index {index}, agent \"{agent}\". `status` is \
-         success, failure (say the error in `summary`) or blocked (say why in `blockers`).\n\
+         success, failure (state the error in `summary`) or blocked (state why in `blockers`).\n\
          Without that tool, pipe the same JSON into `ensemble step submit --epoch {} -`.",
         handed.epoch
     )
@@ -287,7 +287,7 @@ fn dashed(items: &[String]) -> String {
     items.iter().map(|item| format!("- {}", item.trim())).collect::<Vec<_>>().join("\n")
 }
 
-/// What is written about a file, in JSON.
+/// The JSON record of a shown file.
 impl Serialize for Shown {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct as _;

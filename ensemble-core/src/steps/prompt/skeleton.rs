@@ -1,8 +1,8 @@
-//! The skeleton of a large text: the lines that declare something, whatever the language.
+//! The skeleton of a large text: its lines that declare something, in any language.
 
 use std::fmt::Write as _;
 
-/// Words that begin a declaration in the languages that agents mostly write.
+/// Words that begin a declaration in common languages.
 const WORDS: [&str; 34] = [
     "fn",
     "pub",
@@ -39,15 +39,15 @@ const WORDS: [&str; 34] = [
     "it(",
     "test(",
 ];
-/// Declarations are not looked for deeper than this, in columns.
+/// Deepest indentation of a declaration, in columns.
 const INDENTATION_MAX: usize = 8;
-/// Of a text without declarations, its first lines.
+/// Number of first lines that are shown of a text without declarations.
 const HEAD_LINES: usize = 40;
-/// A line is cut after so many characters.
+/// Longest line, in characters; longer ones are cut.
 const LINE_CHARS_MAX: usize = 200;
 
-/// The skeleton, of at most so many bytes: declaring lines with their numbers, and how many lines lie
-/// between them.
+/// The skeleton, of at most `bytes_max` bytes: declaring lines with their numbers, and the number
+/// of lines between them.
 pub(super) fn of(text: &str, bytes_max: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let mut kept: Vec<usize> = (0..lines.len()).filter(|&at| declares(lines[at])).collect();
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn declarations_stand_with_their_numbers() {
+    fn declarations_keep_their_line_numbers() {
         let text =
             "//! doc\n\npub fn one() {\n    let x = 1;\n}\n\nimpl A {\n    fn two(&self) {}\n}\n";
         let expected = "       … 2 lines\n    3: pub fn one() {\n       … 3 lines\n    7: impl A {\n    \
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_without_declarations_shows_its_head_and_the_limit_holds() {
+    fn text_without_declarations_shows_its_head_within_the_limit() {
         let text = "1,2,3\n".repeat(1_000);
         let skeleton = of(&text, 100_000);
         assert!(skeleton.starts_with("    1: 1,2,3\n") && skeleton.ends_with("… 960 lines\n"));

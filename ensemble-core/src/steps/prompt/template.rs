@@ -1,8 +1,8 @@
-//! The prompt's form, which a queue may replace.
+//! The prompt's template, which a queue may replace.
 
 use crate::template::Form;
 
-/// The seed's form.
+/// The seed's template.
 pub const TEMPLATE: &str = "\
 ROLE: {{role}}
 GOAL: {{goal}}
@@ -19,7 +19,7 @@ OUTPUT REQUIREMENT:
 {{output_requirement}}
 ";
 
-/// What a step has.
+/// Fields that a template may use.
 pub(super) const FORM: Form = Form {
     names: &[
         "role",

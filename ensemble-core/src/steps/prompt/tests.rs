@@ -47,7 +47,7 @@ steps:
 ";
 
 #[test]
-fn a_prompt_has_the_seeds_form() {
+fn prompts_have_the_form_of_the_seed() {
     let home = tempfile::tempdir().unwrap();
     std::fs::create_dir_all(home.path().join("docs")).unwrap();
     std::fs::write(home.path().join("docs/api.md"), "POST /login\n```\n").unwrap();
@@ -58,7 +58,7 @@ fn a_prompt_has_the_seeds_form() {
 ROLE: Tara
 GOAL: Write a failing test for login
 CONTEXT FILES:
-- tests/login.rs: (there is no such file: make it if that is your task, else report it in `blockers`)
+- tests/login.rs: (there is no such file: create it if that is your task, else report it in `blockers`)
 - docs/api.md: (16 bytes, sha256 28e96afd347f)
 ````
 POST /login
@@ -72,12 +72,12 @@ INSTRUCTIONS:
 CONSTRAINTS:
 - Use Rust 1.89
 - Strict TDD, red: write a test that fails for the right reason; change no implementation.
-- Change no other files than tests/login.rs.
-- No placeholders: what you write is complete.
+- Change only these files: tests/login.rs.
+- No placeholders: write complete code and text.
 
 OUTPUT REQUIREMENT:
 You must Call the Tool `submit_step_completion` with your JSON result. Do NOT output the JSON in text.
-It is about task_id \"0-4-1\", step_index 1, agent \"Tara\". `status` is success, failure (say the error in `summary`) or blocked (say why in `blockers`).
+It is about task_id \"0-4-1\", step_index 1, agent \"Tara\". `status` is success, failure (state the error in `summary`) or blocked (state why in `blockers`).
 Without that tool, pipe the same JSON into `ensemble step submit --epoch 1 -`.
 ";
     assert_eq!(prompt.text, expected, "{}", prompt.text);
@@ -86,13 +86,13 @@ Without that tool, pipe the same JSON into `ensemble step submit --epoch 1 -`.
 }
 
 #[test]
-fn what_is_left_for_the_next_and_an_error_reach_the_next_prompt() {
+fn context_and_errors_reach_the_next_prompt() {
     let home = tempfile::tempdir().unwrap();
     let store = store(home.path(), PLAN);
     report(&store, &take(&store), "success", "done", "The test is `login_fails`.");
     let step = take(&store);
     let text = store.prompt(&step).unwrap().text;
-    let left = "CONTEXT FILES:\n- from step 1, by Tara: (what it says to the next agent)\n```\nThe test \
+    let left = "CONTEXT FILES:\n- from step 1, by Tara: (its message to the next agent)\n```\nThe test \
                 is `login_fails`.\n```\n- src/login.rs: ";
     assert!(text.contains(left), "{text}");
     report(&store, &step, "failure", "login_fails: 401 expected", "");
@@ -103,7 +103,7 @@ fn what_is_left_for_the_next_and_an_error_reach_the_next_prompt() {
 }
 
 #[test]
-fn large_binary_and_strange_files_are_shown_as_what_they_are() {
+fn large_binary_and_special_files_are_described() {
     let home = tempfile::tempdir().unwrap();
     let outside = tempfile::tempdir().unwrap();
     let put = |path: &str, content: &[u8]| std::fs::write(home.path().join(path), content).unwrap();
@@ -128,7 +128,7 @@ fn large_binary_and_strange_files_are_shown_as_what_they_are() {
 }
 
 #[test]
-fn the_whole_is_bounded() {
+fn total_size_is_bounded() {
     let home = tempfile::tempdir().unwrap();
     let resources: Vec<(String, bool)> = (0..20).map(|n| (format!("f{n}"), false)).collect();
     for (path, _) in &resources {
@@ -137,11 +137,14 @@ fn the_whole_is_bounded() {
     let (text, shown) = context::render(home.path(), &resources, Limits::default());
     assert!(text.len() < 46 * 1024, "{}", text.len());
     assert_eq!(shown.iter().filter(|shown| shown.how == How::Named).count(), 16);
-    assert!(shown.iter().all(|shown| shown.sha256.is_some()), "what is not shown has its digest");
+    assert!(
+        shown.iter().all(|shown| shown.sha256.is_some()),
+        "files that are not shown have a digest, too"
+    );
 }
 
 #[test]
-fn a_queue_may_have_a_template_of_its_own() {
+fn queues_may_have_their_own_template() {
     let home = tempfile::tempdir().unwrap();
     let plan = "{task_id: 0-4-1, template: '{{role}}: {{goal}} ({{attempt}}/{{attempts_max}}) \
                 {{output_requirement}}', steps: [{agent: Tara, goal: '{{role}}'}]}";

@@ -1,0 +1,248 @@
+//! What becomes of an agent's mail when it leaves (seed 004's neighbours lose it silently).
+//!
+//! What it held goes back to where it came from, for the next one who receives. What it has not
+//! read goes, as configured, back to its senders, to the dead letters, or stays for the day it
+//! returns. *Back to its sender* is a notice in the sender's mailbox, of type [`RETURNED_TYPE`],
+//! which names the message and says why; the message itself becomes a dead letter and can be
+//! redriven. The notice's id follows from the message's, and it is stored first, so that a crash
+//! in between and a second try tell the sender once.
+
+use serde::{Deserialize, Serialize};
+
+use super::Broker;
+use crate::message::{Digest, Envelope, MessageId, Name, Purpose, yaml};
+use crate::spool::State;
+use crate::{Error, Result};
+
+/// The type of the notice that tells a sender that its message was not read.
+pub const RETURNED_TYPE: &str = "mail.returned";
+/// How many unread messages are handled in one pass.
+const PASS_MAX: usize = 1_000;
+
+/// What becomes of mail that an agent has not read when it leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum UnreadMail {
+    /// Each sender is told, and the messages become dead letters.
+    #[default]
+    Return,
+    /// They become dead letters.
+    DeadLetter,
+    /// They stay, for the agent's return.
+    Keep,
+}
+
+/// What [`Broker::hand_back`] has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct HandedBack {
+    /// Leases that were released.
+    pub released: u64,
+    /// Unread messages whose sender was told.
+    pub returned: u64,
+    /// Unread messages that became dead letters, the returned ones among them.
+    pub dead: u64,
+    /// Unread messages that stay.
+    pub kept: u64,
+}
+
+/// As [`Broker::hand_back`].
+pub(super) fn hand_back<B: Broker + ?Sized>(
+    queue: &B,
+    (agent, mailbox): (&Name, &Name),
+    unread: UnreadMail,
+    reason: &str,
+) -> Result<HandedBack> {
+    let released = queue.release_all(agent, reason)?;
+    let mut done = HandedBack { released, ..HandedBack::default() };
+    if unread == UnreadMail::Keep {
+        done.kept = queue.scan(mailbox)?.queued;
+        return Ok(done);
+    }
+    loop {
+        let waiting: Vec<MessageId> = queue
+            .unfinished(mailbox, PASS_MAX)?
+            .into_iter()
+            .filter(|found| matches!(found.state, State::Queued { .. }))
+            .map(|found| found.id)
+            .collect();
+        let before = done.dead;
+        for id in waiting {
+            if unread == UnreadMail::Return && tell_sender(queue, agent, (mailbox, &id), reason)? {
+                done.returned += 1;
+            }
+            match queue.set_aside(mailbox, &id, reason) {
+                Ok(()) => done.dead += 1,
+                // Somebody else has received it.
+                Err(Error::NoMessage { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if done.dead == before {
+            return Ok(done);
+        }
+    }
+}
+
+/// Whether there was anybody to tell.
+fn tell_sender<B: Broker + ?Sized>(
+    queue: &B,
+    agent: &Name,
+    (mailbox, id): (&Name, &MessageId),
+    reason: &str,
+) -> Result<bool> {
+    let envelope = match queue.peek(mailbox, id) {
+        Ok(envelope) => envelope,
+        // It is gone, or cannot be read and so has no sender.
+        Err(Error::NoMessage { .. } | Error::Malformed { .. } | Error::TooLarge { .. }) => {
+            return Ok(false);
+        }
+        Err(error) => return Err(error),
+    };
+    // An automatic message is never answered automatically.
+    let is_notice = envelope.purpose() == Purpose::Notice;
+    if is_notice || envelope.from == *agent || envelope.from == *mailbox {
+        return Ok(false);
+    }
+    match queue.publish(&notice(agent, &envelope, reason)?) {
+        Ok(_) => Ok(true),
+        // A sender without a mailbox, as a script may be, cannot be told.
+        Err(Error::NoMailbox { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+#[derive(Serialize)]
+struct Notice<'a> {
+    message_id: &'a MessageId,
+    r#type: &'a Name,
+    to: &'a Name,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task_id: Option<&'a str>,
+    reason: &'a str,
+}
+
+fn notice(agent: &Name, envelope: &Envelope, reason: &str) -> Result<Envelope> {
+    let body = yaml::render(&Notice {
+        message_id: &envelope.id,
+        r#type: &envelope.kind,
+        to: &envelope.to,
+        task_id: envelope.task_id.as_deref(),
+        reason,
+    });
+    // Whoever was told for one reason is told again for another.
+    let digest = Digest::of(format!("{}\n{}\n{reason}", envelope.to, envelope.id).as_bytes());
+    let id = MessageId::new(format!("returned-{}", &digest.to_string()[..40]))?;
+    let mut notice = Envelope::new(envelope.from.clone(), body).with_id(id);
+    notice.kind = Name::new(RETURNED_TYPE)?;
+    notice.from = agent.clone();
+    notice.correlation_id.clone_from(&envelope.correlation_id);
+    notice.causation_id = Some(envelope.id.to_string());
+    notice.task_id.clone_from(&envelope.task_id);
+    Ok(notice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spool::{Options, Spool};
+
+    struct Bed {
+        _home: tempfile::TempDir,
+        spool: Spool,
+    }
+
+    fn name(name: &str) -> Name {
+        Name::new(name).unwrap()
+    }
+
+    fn bed() -> Bed {
+        let home = tempfile::tempdir().unwrap();
+        let spool = Spool::create(&home.path().join("queue"), Options::default()).unwrap();
+        for mailbox in ["worker", "lead", "group"] {
+            spool.add_mailbox(&name(mailbox), &Default::default()).unwrap();
+        }
+        Bed { _home: home, spool }
+    }
+
+    impl Bed {
+        fn send(&self, from: &str, to: &str, id: &str) {
+            let mut envelope = Envelope::new(name(to), "do it\n");
+            (envelope.id, envelope.from) = (MessageId::new(id).unwrap(), name(from));
+            envelope.task_id = Some(format!("task-{id}"));
+            self.spool.publish(&envelope).unwrap();
+        }
+
+        fn leave(&self, unread: UnreadMail) -> HandedBack {
+            self.spool.hand_back(&name("worker"), &name("worker"), unread, "it has left").unwrap()
+        }
+
+        fn state(&self, mailbox: &str, id: &str) -> &'static str {
+            let id = MessageId::new(id).unwrap();
+            self.spool.state(&name(mailbox), &id).unwrap().map_or("nowhere", |s| s.word())
+        }
+    }
+
+    #[test]
+    fn what_it_held_goes_back_and_who_wrote_is_told_once() {
+        let bed = bed();
+        bed.send("lead", "worker", "held");
+        bed.send("lead", "group", "shared");
+        bed.spool.receive(&name("worker"), &name("worker")).unwrap().unwrap();
+        bed.spool.receive(&name("group"), &name("worker")).unwrap().unwrap();
+        bed.send("lead", "worker", "unread");
+        bed.send("nobody-here", "worker", "anonymous");
+        bed.send("worker", "worker", "to-self");
+        let done = bed.leave(UnreadMail::Return);
+        assert_eq!(done, HandedBack { released: 2, returned: 2, dead: 4, kept: 0 });
+        assert_eq!(bed.state("group", "shared"), "queued");
+        for id in ["held", "unread", "anonymous", "to-self"] {
+            assert_eq!(bed.state("worker", id), "dead", "{id}");
+        }
+        let letters = bed.spool.dead_letters(&name("worker")).unwrap();
+        assert!(letters.iter().all(|letter| letter.reason == "it has left"));
+        // Once more, as after a crash: whoever was told is not told again, wherever the notice is.
+        let again = || {
+            bed.spool.redrive(&name("worker"), &MessageId::new("unread").unwrap()).unwrap();
+            assert_eq!(bed.leave(UnreadMail::Return).dead, 1);
+            let counts = bed.spool.counts(&name("lead")).unwrap();
+            (counts.queued, counts.acked, counts.settled)
+        };
+        assert_eq!(again(), (2, 0, 0));
+        for received in 1..=2 {
+            let told = bed.spool.receive(&name("lead"), &name("lead")).unwrap().unwrap();
+            assert_eq!(told.envelope.kind.as_str(), RETURNED_TYPE);
+            assert!(told.envelope.task_id.unwrap().starts_with("task-"));
+            assert!(told.envelope.body.contains("it has left"));
+            assert_eq!(again(), (2 - received, 1, received - 1));
+            bed.spool.settle(&told.lease).unwrap();
+            assert_eq!(again(), (2 - received, 0, received));
+        }
+    }
+
+    #[test]
+    fn mail_can_stay_or_die() {
+        let bed = bed();
+        bed.send("lead", "worker", "a");
+        bed.send("lead", "worker", "b");
+        bed.spool.receive(&name("worker"), &name("worker")).unwrap().unwrap();
+        let kept = HandedBack { released: 1, kept: 2, ..HandedBack::default() };
+        assert_eq!(bed.leave(UnreadMail::Keep), kept);
+        assert_eq!((bed.state("worker", "a"), bed.state("worker", "b")), ("queued", "queued"));
+        let dead = HandedBack { dead: 2, ..HandedBack::default() };
+        assert_eq!(bed.leave(UnreadMail::DeadLetter), dead);
+        assert_eq!(bed.spool.counts(&name("lead")).unwrap().queued, 0, "nobody is told");
+    }
+
+    #[test]
+    fn a_returned_notice_does_not_come_back() {
+        let bed = bed();
+        bed.send("lead", "worker", "a");
+        bed.leave(UnreadMail::Return);
+        let back =
+            bed.spool.hand_back(&name("lead"), &name("lead"), UnreadMail::Return, "gone too");
+        assert_eq!(back.unwrap(), HandedBack { dead: 1, ..HandedBack::default() });
+        assert_eq!(bed.spool.counts(&name("worker")).unwrap().queued, 0);
+    }
+}

@@ -1,0 +1,278 @@
+//! A whole queue, for tools: what a [`Transport`] is to the machines, and beside it mailboxes,
+//! dead letters, looking without taking, and what an observer of leases needs.
+//!
+//! | queue | lies in | a change of state is |
+//! |---|---|---|
+//! | [`Spool`] | a directory | a rename |
+//! | `nats::NatsTransport` (feature `nats`) | a JetStream stream | a compare-and-set |
+//!
+//! Both keep the same contract, and one suite of tests holds them to it.
+//!
+//! ```
+//! use ensemble_core::broker::Broker;
+//! use ensemble_core::message::{Envelope, Name};
+//! use ensemble_core::spool::{Options, Spool};
+//!
+//! fn hand_over(queue: &dyn Broker, to: &Name) -> ensemble_core::Result<()> {
+//!     queue.add_mailbox(to, &Default::default())?;
+//!     queue.publish(&Envelope::new(to.clone(), "count the lines of src/\n"))?;
+//!     assert_eq!(queue.unfinished(to, 10)?.len(), 1);
+//!     Ok(())
+//! }
+//!
+//! let home = tempfile::tempdir()?;
+//! let spool = Spool::create(&home.path().join("queue"), Options::default())?;
+//! hand_over(&spool, &Name::new("worker-1")?)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::time::Duration;
+
+use crate::env::{Clock as _, Delivery, Lease, SystemClock, Transport};
+use crate::message::{Envelope, MessageId, Name};
+use crate::spool::{DeadLetter, Found, Observed, Settings, Spool, State};
+use crate::{Error, Result};
+
+mod leave;
+
+pub use leave::{HandedBack, RETURNED_TYPE, UnreadMail};
+
+/// Who holds a message while its delay is put back.
+const HOLDER: &str = "migrate";
+
+/// A queue with its mailboxes. Calls block as those of [`Transport`] do.
+pub trait Broker: Transport {
+    /// Creates a mailbox.
+    ///
+    /// # Errors
+    /// [`crate::Error::MailboxExists`], or the settings are out of their limits.
+    fn add_mailbox(&self, name: &Name, settings: &Settings) -> Result<()>;
+
+    /// All mailboxes by name.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn mailboxes(&self) -> Result<Vec<Name>>;
+
+    /// What is set for a mailbox.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or its settings cannot be read.
+    fn settings(&self, mailbox: &Name) -> Result<Settings>;
+
+    /// Where a message is; `None` if it is not in this mailbox.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or the medium failed.
+    fn state(&self, mailbox: &Name, id: &MessageId) -> Result<Option<State>>;
+
+    /// Finds a message by its id in any mailbox.
+    ///
+    /// # Errors
+    /// [`crate::Error::NoMessage`], or [`crate::Error::Ambiguous`] if several mailboxes have it.
+    fn find(&self, id: &MessageId) -> Result<Found> {
+        let mut found = Vec::new();
+        for mailbox in self.mailboxes()? {
+            if let Some(state) = self.state(&mailbox, id)? {
+                found.push(Found::new(mailbox, id.clone(), state));
+            }
+        }
+        match found.len() {
+            0 => Err(Error::NoMessage { id: id.to_string(), place: "in any mailbox".to_owned() }),
+            1 => Ok(found.remove(0)),
+            _ => Err(Error::Ambiguous {
+                id: id.to_string(),
+                mailboxes: found.into_iter().map(|f| f.mailbox.into()).collect(),
+            }),
+        }
+    }
+
+    /// Takes one particular waiting message for `holder`; `None` if it does not wait any more.
+    ///
+    /// # Errors
+    /// As for [`Transport::receive`]; [`Gated`] if its task waits for the approval of a plan.
+    fn receive_id(&self, mailbox: &Name, id: &MessageId, holder: &Name)
+    -> Result<Option<Delivery>>;
+
+    /// Reads a message in whatever state it is, without changing it.
+    ///
+    /// # Errors
+    /// [`crate::Error::NoMessage`] if it is not in this mailbox.
+    fn peek(&self, mailbox: &Name, id: &MessageId) -> Result<Envelope>;
+
+    /// The first `limit` messages that are held or wait, in the order of their receiving.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or the medium failed.
+    fn unfinished(&self, mailbox: &Name, limit: usize) -> Result<Vec<Found>>;
+
+    /// How many messages of a mailbox could be received now, counted up to `limit`.
+    ///
+    /// # Errors
+    /// The mailbox is unknown, or the medium failed.
+    fn count_due(&self, mailbox: &Name, limit: usize) -> Result<usize>;
+
+    /// Gives a held message up, with a reason for whoever looks at it.
+    ///
+    /// # Errors
+    /// [`crate::Error::LeaseLost`] if the message is no longer held under this lease.
+    fn dead_letter(&self, lease: &Lease, reason: &str) -> Result<()>;
+
+    /// All dead letters of a mailbox, oldest first.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or the medium failed.
+    fn dead_letters(&self, mailbox: &Name) -> Result<Vec<DeadLetter>>;
+
+    /// Gives a dead letter back to the queue with all its attempts.
+    ///
+    /// # Errors
+    /// [`crate::Error::NoMessage`] if it is not among the dead letters.
+    fn redrive(&self, mailbox: &Name, id: &MessageId) -> Result<()>;
+
+    /// Removes a dead letter for good.
+    ///
+    /// # Errors
+    /// [`crate::Error::NoMessage`] if it is not among the dead letters.
+    fn drop_dead(&self, mailbox: &Name, id: &MessageId) -> Result<()>;
+
+    /// The held messages, for an observer of leases ([`crate::proto::lease`]).
+    ///
+    /// # Errors
+    /// The mailbox is unknown or the medium failed.
+    fn observe(&self, mailbox: &Name) -> Result<Vec<Observed>>;
+
+    /// Takes a message away from a holder that has fallen silent; `false` if the holder was
+    /// quicker.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or the medium failed.
+    fn expire(&self, observed: &Observed) -> Result<bool>;
+
+    /// Gives a waiting message up.
+    ///
+    /// # Errors
+    /// [`Error::NoMessage`] if it does not wait any more.
+    fn set_aside(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()>;
+
+    /// Stores a message that is not to be received before `due`, in milliseconds since the Unix
+    /// epoch. One that is there stays as it is.
+    ///
+    /// # Errors
+    /// As for publishing.
+    fn restore_delayed(&self, envelope: &Envelope, due: u64) -> Result<()>;
+
+    /// Stores a dead letter. One that is there stays as it is.
+    ///
+    /// # Errors
+    /// As for publishing.
+    fn restore_dead(&self, envelope: &Envelope, reason: &str) -> Result<()>;
+
+    /// Gives back everything that an agent holds, in whatever mailbox, and says how many messages.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn release_all(&self, agent: &Name, reason: &str) -> Result<u64>;
+
+    /// Gives back everything that an agent holds, in whatever mailbox, and deals with what lies unread
+    /// in its own `mailbox`, for an agent that leaves. `reason` is for the dead letters and for the
+    /// senders. Doing it again finds less to do.
+    ///
+    /// # Errors
+    /// The mailbox is unknown, a notice could not be stored, or the medium failed.
+    fn hand_back(
+        &self,
+        agent: &Name,
+        mailbox: &Name,
+        unread: UnreadMail,
+        reason: &str,
+    ) -> Result<HandedBack> {
+        leave::hand_back(self, (agent, mailbox), unread, reason)
+    }
+}
+
+impl Broker for Spool {
+    fn add_mailbox(&self, name: &Name, settings: &Settings) -> Result<()> {
+        Self::add_mailbox(self, name, settings)
+    }
+    fn mailboxes(&self) -> Result<Vec<Name>> {
+        Self::mailboxes(self)
+    }
+    fn settings(&self, mailbox: &Name) -> Result<Settings> {
+        Self::settings(self, mailbox)
+    }
+    fn state(&self, mailbox: &Name, id: &MessageId) -> Result<Option<State>> {
+        Self::state(self, mailbox, id)
+    }
+    fn receive_id(
+        &self,
+        mailbox: &Name,
+        id: &MessageId,
+        holder: &Name,
+    ) -> Result<Option<Delivery>> {
+        Self::receive_id(self, mailbox, id, holder)
+    }
+    fn peek(&self, mailbox: &Name, id: &MessageId) -> Result<Envelope> {
+        Self::peek(self, mailbox, id)
+    }
+    fn unfinished(&self, mailbox: &Name, limit: usize) -> Result<Vec<Found>> {
+        Self::unfinished(self, mailbox, limit)
+    }
+    fn count_due(&self, mailbox: &Name, limit: usize) -> Result<usize> {
+        Ok(self.due_ids(mailbox, limit)?.len())
+    }
+    fn dead_letter(&self, lease: &Lease, reason: &str) -> Result<()> {
+        Self::dead_letter(self, lease, reason)
+    }
+    fn dead_letters(&self, mailbox: &Name) -> Result<Vec<DeadLetter>> {
+        Self::dead_letters(self, mailbox)
+    }
+    fn redrive(&self, mailbox: &Name, id: &MessageId) -> Result<()> {
+        Self::redrive(self, mailbox, id)
+    }
+    fn drop_dead(&self, mailbox: &Name, id: &MessageId) -> Result<()> {
+        Self::drop_dead(self, mailbox, id)
+    }
+    fn observe(&self, mailbox: &Name) -> Result<Vec<Observed>> {
+        Self::observe(self, mailbox)
+    }
+    fn expire(&self, observed: &Observed) -> Result<bool> {
+        Self::expire(self, observed)
+    }
+    fn set_aside(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
+        self.dead_letter_waiting(mailbox, id, reason)
+    }
+
+    fn restore_delayed(&self, envelope: &Envelope, due: u64) -> Result<()> {
+        self.publish(envelope)?;
+        let now = u64::try_from(SystemClock.wall().unix_millis()).unwrap_or(0);
+        let delay = due.saturating_sub(now);
+        if delay == 0 || !is_fresh(self, envelope)? {
+            return Ok(());
+        }
+        match self.receive_id(&envelope.to, &envelope.id, &Name::new(HOLDER)?)? {
+            Some(delivery) => self.release(&delivery.lease, Duration::from_millis(delay)),
+            None => Ok(()),
+        }
+    }
+
+    fn restore_dead(&self, envelope: &Envelope, reason: &str) -> Result<()> {
+        self.publish(envelope)?;
+        if !is_fresh(self, envelope)? {
+            return Ok(());
+        }
+        match self.dead_letter_waiting(&envelope.to, &envelope.id, reason) {
+            Err(Error::NoMessage { .. }) => Ok(()),
+            other => other,
+        }
+    }
+    fn release_all(&self, agent: &Name, reason: &str) -> Result<u64> {
+        Self::release_all(self, agent, reason)
+    }
+}
+
+/// Whether it waits and was never delivered.
+fn is_fresh(queue: &dyn Broker, envelope: &Envelope) -> Result<bool> {
+    let state = queue.state(&envelope.to, &envelope.id)?;
+    Ok(matches!(state, Some(State::Queued { epoch: 0, not_before: 0 })))
+}

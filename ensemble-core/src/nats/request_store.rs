@@ -1,0 +1,300 @@
+//! The request store on servers. A page is a key of the team's bucket, created by compare-and-set,
+//! so the first one stands, from any host. A plan gate is a key that is replaced by
+//! compare-and-set.
+//!
+//! A plan gate carries its request until that is written (see [`crate::requests::GateState`]), so
+//! the request survives a client that dies in between. A removed key stays as an empty version for
+//! followers, and is swept with the closed requests.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures_util::future::join4;
+
+use super::NatsTransport;
+use super::wire::{Listed, Put};
+use crate::broker::Broker;
+use crate::env::Lease;
+use crate::event_log::Recorder;
+use crate::message::{Attachment, Name, Timestamp, yaml};
+use crate::requests::{
+    Asked, CLOSED_KEPT, CONTENT_BYTES_MAX, Gate, GateFile, Home, Page, RequestStore, Sheet, Turn,
+    Written, Wrote,
+};
+use crate::{Error, Result};
+
+/// Age at which a plan gate without its request belongs to a client that has died in between.
+const ORPHAN_AGE_MAX: Duration = Duration::from_secs(60 * 60);
+
+type Found = async_nats::jetstream::message::StreamMessage;
+
+impl RequestStore for NatsTransport {
+    fn broker(&self) -> &dyn Broker {
+        self
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.wall()
+    }
+
+    fn recorder(&self) -> &dyn Recorder {
+        &*self.recorder
+    }
+
+    fn place(&self, id: &Name, page: Page) -> PathBuf {
+        PathBuf::from(format!("{} requests.{id}.{}", self.wire.server, page.name()))
+    }
+
+    fn turn(&self) -> Result<Turn> {
+        Ok(Turn::shared())
+    }
+
+    fn ids(&self) -> Result<Vec<Name>> {
+        let (wire, pattern) = (self.bucket.wire(), self.subjects.every(Page::Request));
+        let found = self.call("list the requests", async move { wire.subjects(&pattern).await })?;
+        Ok(found.iter().filter_map(|subject| request_in(subject)).collect())
+    }
+
+    fn sheet(&self, id: &Name) -> Result<Option<Sheet>> {
+        let wire = self.bucket.wire();
+        let [request, decision, told, closed] = Page::ALL.map(|page| self.subjects.page(id, page));
+        let (request, decision, told, closed) = self.call("read a request", async move {
+            // Read all pages at once: one round trip.
+            let read = join4(
+                wire.last(&request),
+                wire.last(&decision),
+                wire.last(&told),
+                wire.last(&closed),
+            );
+            let (request, decision, told, closed) = read.await;
+            Ok((request?, decision?, told?, closed?))
+        })?;
+        let Some(request) = written(request) else { return Ok(None) };
+        self.bucket.note_there();
+        let mut sheet = Sheet::new(request);
+        sheet.decision = written(decision).map(Ok);
+        sheet.is_told = told.is_some();
+        sheet.is_closed = closed.is_some();
+        Ok(Some(sheet))
+    }
+
+    fn is_closed(&self, id: &Name) -> Result<bool> {
+        let wire = self.bucket.wire();
+        let [request, closed] =
+            [Page::Request, Page::Closed].map(|page| self.subjects.page(id, page));
+        self.call("read a request", async move {
+            Ok(wire.last(&closed).await?.is_some() || wire.last(&request).await?.is_none())
+        })
+    }
+
+    fn write_once(&self, id: &Name, page: Page, text: &str) -> Result<Wrote> {
+        let put = self.write_key(self.subjects.page(id, page), 0, text.to_owned())?;
+        Ok(match put {
+            Put::Done(_) => Wrote::Done,
+            Put::Stale => Wrote::Exists,
+        })
+    }
+
+    fn make_safe(&self, _id: Option<&Name>) -> Result<()> {
+        Ok(())
+    }
+
+    fn put_aside(&self, id: &Name, revision: u64, why: &str) -> Result<String> {
+        self.keep_aside(id, Page::Decision, revision, why)
+    }
+
+    fn reject(&self, id: &Name, why: &str) -> Result<String> {
+        let mut kept_as = String::new();
+        // Remove the request itself last: until then it can still be found.
+        for page in Page::ALL.into_iter().rev() {
+            let (wire, subject) = (self.bucket.wire(), self.subjects.page(id, page));
+            let found = self.call("read a request", async move { wire.last(&subject).await })?;
+            if let Some(found) = found {
+                kept_as = self.keep_aside(id, page, found.sequence, why)?;
+            }
+        }
+        Ok(kept_as)
+    }
+
+    /// Attachments are not transferred to servers.
+    fn attach(&self, content: Vec<u8>) -> Result<Attachment> {
+        let (bytes, limit) = (content.len() as u64, CONTENT_BYTES_MAX as u64);
+        if let (Err(error), true) = (std::str::from_utf8(&content), bytes <= limit) {
+            let detail = format!("not UTF-8 at byte {}", error.valid_up_to());
+            return Err(Error::malformed("the content of the request", "content", detail));
+        }
+        let what = "the content of a request that goes to servers".to_owned();
+        Err(Error::TooLarge { what, bytes, limit })
+    }
+
+    fn gate(&self, task: &str, agent: &Name) -> Result<Option<Gate>> {
+        let subject = self.subjects.plan_gate(task, agent);
+        let (wire, asked) = (self.bucket.wire(), subject);
+        let found = self.call("read a gate", async move { wire.last(&asked).await })?;
+        let Some(found) = found.filter(|found| !found.payload.is_empty()) else { return Ok(None) };
+        self.bucket.note_there();
+        self.gate_in(&found.payload, found.sequence, Some((task, agent)))
+    }
+
+    fn gates(&self) -> Result<Vec<Gate>> {
+        let mut all = Vec::new();
+        for found in self.list_keys(self.subjects.all_plan_gates())? {
+            if !found.payload.is_empty() {
+                all.extend(self.gate_in(&found.payload, found.seq, None)?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// If the requests are followed, an agent without plan gates costs no read.
+    fn gate_of(&self, lease: &Lease) -> Result<Option<Gate>> {
+        if !self.may_have_gates(&lease.holder) {
+            return Ok(None);
+        }
+        let Some(stored) = self.read(&lease.mailbox, &lease.id)? else { return Ok(None) };
+        self.closed_gate(&lease.id, &stored.payload, &lease.holder)
+    }
+
+    fn gated(&self, mailbox: &Name, holder: &Name) -> Result<Vec<Gate>> {
+        self.gates_before(mailbox, holder)
+    }
+
+    fn close_gate(&self, asked: &Asked, last: Option<&Gate>) -> Result<bool> {
+        let Some(file) = GateFile::of(asked) else { return Ok(true) };
+        let subject = self.subjects.plan_gate(&file.task_id, &file.agent);
+        let expected = match last {
+            Some(gate) => gate.revision,
+            None => {
+                let (wire, subject) = (self.bucket.wire(), subject.clone());
+                let found = self.call("read a gate", async move { wire.last(&subject).await })?;
+                if found.as_ref().is_some_and(|found| !found.payload.is_empty()) {
+                    return Ok(false);
+                }
+                found.map_or(0, |found| found.sequence)
+            }
+        };
+        let text = yaml::render(&file.with_question(asked));
+        Ok(matches!(self.write_key(subject, expected, text)?, Put::Done(_)))
+    }
+
+    fn open_gate(&self, asked: &Asked) -> Result<()> {
+        let Some(task) = &asked.task_id else { return Ok(()) };
+        let gate = self.gate(task, &asked.from)?;
+        let Some(gate) = gate.filter(|gate| gate.request_id == asked.request_id) else {
+            return Ok(());
+        };
+        // A later plan has another sequence, and stays.
+        let subject = self.subjects.plan_gate(task, &asked.from);
+        self.write_key(subject, gate.revision, "").map(drop)
+    }
+
+    fn sweep_requests(&self) -> Result<usize> {
+        let mut named = Vec::new();
+        let mut removed = 0;
+        for found in self.list_keys(self.subjects.all_plan_gates())? {
+            if found.payload.is_empty() {
+                if self.is_older(found.at, CLOSED_KEPT) {
+                    self.purge_key(found.subject, found.seq)?;
+                }
+                continue;
+            }
+            let Some(gate) = self.gate_in(&found.payload, found.seq, None)? else { continue };
+            // Write the request of a client that has died since.
+            if let Some(asked) = &gate.unasked
+                && self.is_older(found.at, ORPHAN_AGE_MAX)
+            {
+                self.write_once(&asked.request_id, Page::Request, &yaml::render(asked))?;
+            }
+            named.push(gate.request_id);
+        }
+        for closed in self.list_keys(self.subjects.every(Page::Closed))? {
+            let Some(id) = request_in(&closed.subject) else { continue };
+            if named.contains(&id) || !self.is_older(closed.at, CLOSED_KEPT) {
+                continue;
+            }
+            // Remove the request itself first: without it the rest means nothing.
+            for page in Page::ALL {
+                self.purge_key(self.subjects.page(&id, page), u64::MAX - 1)?;
+            }
+            removed += 1;
+        }
+        Ok(removed)
+    }
+}
+
+impl NatsTransport {
+    fn list_keys(&self, pattern: String) -> Result<Vec<Listed>> {
+        let wire = self.bucket.wire();
+        self.call("list the requests", async move { wire.list(&pattern).await })
+    }
+
+    fn purge_key(&self, subject: String, seq: u64) -> Result<()> {
+        let wire = self.bucket.wire();
+        self.call("remove a request", async move { wire.purge(&subject, seq).await })
+    }
+
+    fn is_older(&self, at: u64, age: Duration) -> bool {
+        let age = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+        at < self.now_millis().saturating_sub(age)
+    }
+
+    /// Content of a plan gate's key, and the state of its request.
+    fn gate_in(
+        &self,
+        content: &[u8],
+        revision: u64,
+        of: Option<(&str, &Name)>,
+    ) -> Result<Option<Gate>> {
+        let text = String::from_utf8_lossy(content);
+        let file = yaml::parse::<GateFile>(&text, "a gate".as_ref()).ok();
+        let (task, agent) = match (of, &file) {
+            (Some((task, agent)), _) => (task.to_owned(), agent.clone()),
+            (None, Some(file)) => (file.task_id.clone(), file.agent.clone()),
+            (None, None) => return Ok(None),
+        };
+        let mut gate = Gate::of(file, &task, &agent);
+        gate.revision = revision;
+        if gate.state == crate::requests::GateState::Unreadable {
+            return Ok(Some(gate));
+        }
+        let home = self.home(&gate.request_id);
+        gate.judge(home).map(Some)
+    }
+
+    fn home(&self, id: &Name) -> Result<Option<Home>> {
+        let Some(sheet) = self.sheet(id)? else { return Ok(None) };
+        Home::of(id, sheet, |page| self.place(id, page)).map(Some)
+    }
+
+    /// Keeps a version of a page elsewhere, with the reason, and removes it.
+    fn keep_aside(&self, id: &Name, page: Page, seq: u64, why: &str) -> Result<String> {
+        let subject = self.subjects.page(id, page);
+        let (wire, asked) = (self.bucket.wire(), subject.clone());
+        let found = self.call("read a request", async move { wire.last(&asked).await })?;
+        let kept_as = self.subjects.rejected(id, page, seq);
+        if let Some(found) = found.filter(|found| found.sequence == seq) {
+            let content = String::from_utf8_lossy(&found.payload);
+            self.write_key(kept_as.clone(), 0, format!("# {}\n{content}", one_line(why)))?;
+            self.purge_key(subject, seq)?;
+        }
+        Ok(kept_as)
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+fn written(found: Option<Found>) -> Option<Written> {
+    let found = found.filter(|found| !found.payload.is_empty())?;
+    let at = i64::try_from(super::wire::millis(found.time)).unwrap_or(0);
+    let at = Timestamp::from_unix_millis(at);
+    Some(Written::new(found.payload.to_vec(), at, found.sequence))
+}
+
+fn request_in(subject: &str) -> Option<Name> {
+    match super::subject::Subjects::key_of(subject)? {
+        super::subject::Key::Request(id) => Some(id),
+        super::subject::Key::Gate(_) => None,
+    }
+}

@@ -1,0 +1,251 @@
+//! Whatever a person does between our text and our Enter, and whatever the agent does meanwhile: an
+//! idle agent with an empty composer and unread mail is told within its pace.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::proto::testing::{at, drain};
+
+/// What stands in the composer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Composer {
+    Empty,
+    /// Our line, alone.
+    Ours,
+    /// Something that a person has typed, perhaps behind our line.
+    Theirs,
+}
+
+/// What happens to the pane while the courier waits or a line is half typed.
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    /// A key of a person.
+    Key,
+    /// A person's Enter: what stands there is submitted, and the agent works.
+    Enter,
+    /// Ctrl-U, or as many backspaces.
+    Delete,
+    /// The agent works, or asks.
+    Busy,
+    /// It waits for input again.
+    Idle,
+    /// A person scrolls; leaves copy-mode.
+    Scroll,
+    Unscroll,
+    /// Time passes, in seconds.
+    Wait(u64),
+    /// More mail; a message is taken.
+    Mail,
+    Take,
+}
+
+/// A pane as the contract of the effects has it.
+struct Pane {
+    composer: Composer,
+    is_idle: bool,
+    scrolls: bool,
+    submitted: usize,
+}
+
+impl Pane {
+    fn act(&mut self, act: Act) {
+        match act {
+            Act::Key => self.composer = Composer::Theirs,
+            Act::Enter if self.composer != Composer::Empty && self.is_idle => {
+                (self.composer, self.is_idle) = (Composer::Empty, false);
+            }
+            Act::Delete => self.composer = Composer::Empty,
+            Act::Busy => self.is_idle = false,
+            Act::Idle => self.is_idle = true,
+            Act::Scroll => self.scrolls = true,
+            Act::Unscroll => self.scrolls = false,
+            Act::Enter | Act::Wait(_) | Act::Mail | Act::Take => {}
+        }
+    }
+
+    fn objection(&self) -> Option<Deferral> {
+        match self {
+            Self { scrolls: true, .. } => Some(Deferral::CopyMode),
+            Self { is_idle: false, .. } => Some(Deferral::Busy),
+            _ => None,
+        }
+    }
+
+    /// Presses Enter if exactly our line stands there.
+    fn enter(&mut self) -> Result<(), Deferral> {
+        if let Some(deferral) = self.objection() {
+            return Err(deferral);
+        }
+        match self.composer {
+            Composer::Empty => Err(Deferral::LineGone),
+            Composer::Theirs => Err(Deferral::Draft),
+            Composer::Ours => {
+                self.composer = Composer::Empty;
+                self.submitted += 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// Does what the courier wants; `between` happens between text and Enter.
+    fn perform(&mut self, effect: &Effect, between: &[Act]) -> Option<NudgeOutcome> {
+        let result = match effect {
+            Effect::Record(_) => return None,
+            Effect::Submit { .. } => self.enter(),
+            Effect::Nudge { .. } => match (self.objection(), self.composer) {
+                (Some(deferral), _) => Err(deferral),
+                (None, Composer::Theirs) => Err(Deferral::Draft),
+                (None, Composer::Empty | Composer::Ours) => {
+                    self.composer = Composer::Ours;
+                    between.iter().for_each(|act| self.act(*act));
+                    let pressed = self.enter();
+                    return Some(match pressed {
+                        Ok(()) => NudgeOutcome::Sent,
+                        Err(deferral) => NudgeOutcome::TextOnly { deferral },
+                    });
+                }
+            },
+        };
+        Some(match result {
+            Ok(()) => NudgeOutcome::Sent,
+            Err(deferral) => NudgeOutcome::Refused { deferral },
+        })
+    }
+}
+
+struct Play {
+    courier: Courier,
+    pane: Pane,
+    now: Monotonic,
+    waiting: u64,
+}
+
+impl Play {
+    fn new() -> Self {
+        let pane = Pane { composer: Composer::Empty, is_idle: true, scrolls: false, submitted: 0 };
+        let (now, mut courier) = (at(1), Courier::new());
+        courier.handle(now, Event::Bound { binding: 1 });
+        Self { courier, pane, now, waiting: 0 }
+    }
+
+    fn mail(&mut self, waiting: u64, taken: u64) {
+        self.waiting = waiting;
+        self.courier.handle(self.now, Event::Mail { waiting, taken });
+    }
+
+    fn perform(&mut self, between: &[Act]) {
+        loop {
+            let effects = drain(&mut self.courier);
+            if effects.is_empty() {
+                return;
+            }
+            for effect in effects {
+                if let Some(outcome) = self.pane.perform(&effect, between) {
+                    let attempt = self.courier.attempt;
+                    self.courier.handle(self.now, Event::Outcome { attempt, outcome });
+                }
+            }
+        }
+    }
+
+    /// Lets time pass until the courier wants something, or until `until`.
+    fn wait(&mut self, until: Monotonic, between: &[Act]) {
+        while let Some(due) = self.courier.poll_timeout().filter(|due| *due <= until) {
+            self.now = due.max(self.now);
+            self.courier.handle_timeout(self.now);
+            self.perform(between);
+        }
+        self.now = until.max(self.now);
+    }
+
+    fn act(&mut self, act: Act, between: &[Act]) {
+        self.pane.act(act);
+        match act {
+            Act::Wait(seconds) => self.wait(self.now + Duration::from_secs(seconds), between),
+            Act::Mail => self.mail(self.waiting + 1, 0),
+            Act::Take if self.waiting > 0 => self.mail(self.waiting - 1, 1),
+            _ => {}
+        }
+        self.perform(between);
+    }
+
+    /// The agent is idle, its composer is empty, and it has mail: it is told within the pace.
+    fn is_told_at_last(&mut self) -> Result<(), TestCaseError> {
+        for act in [Act::Unscroll, Act::Delete, Act::Idle] {
+            self.pane.act(act);
+        }
+        if self.waiting == 0 {
+            self.mail(1, 0);
+            self.perform(&[]);
+        }
+        let before = self.pane.submitted;
+        let was_told = self.courier.nudges;
+        if self.courier.state == State::Unanswered || was_told >= NUDGES_MAX {
+            return Ok(());
+        }
+        let pace = match self.courier.state {
+            State::Told { repeat_at } => repeat_at.since(self.now),
+            _ => RETRY_MAX + RETRY_MAX,
+        };
+        prop_assert!(pace <= NUDGE_REPEAT_MAX);
+        self.wait(self.now + pace, &[]);
+        let told = self.pane.submitted > before || was_told < self.courier.nudges;
+        prop_assert!(told, "{:?}", self.courier.status());
+        Ok(())
+    }
+}
+
+fn any_act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        Just(Act::Key),
+        Just(Act::Enter),
+        Just(Act::Delete),
+        Just(Act::Busy),
+        Just(Act::Idle),
+        Just(Act::Scroll),
+        Just(Act::Unscroll),
+        (0..90_u64).prop_map(Act::Wait),
+        Just(Act::Mail),
+        Just(Act::Take),
+    ]
+}
+
+/// What a person or the agent can do within a gap.
+fn any_gap() -> impl Strategy<Value = Vec<Act>> {
+    let act = prop_oneof![
+        Just(Act::Key),
+        Just(Act::Enter),
+        Just(Act::Delete),
+        Just(Act::Busy),
+        Just(Act::Idle),
+        Just(Act::Scroll),
+    ];
+    prop::collection::vec(act, 0..4)
+}
+
+proptest! {
+    #[test]
+    fn an_idle_agent_with_mail_is_told(
+        acts in prop::collection::vec((any_act(), any_gap()), 0..40),
+    ) {
+        let mut play = Play::new();
+        for (act, between) in acts {
+            play.act(act, &between);
+        }
+        play.is_told_at_last()?;
+    }
+}
+
+/// The three ways that were seen with real agents, one by one.
+#[test]
+fn a_person_in_the_gap_delays_the_line_and_no_more() {
+    for gap in [&[Act::Key, Act::Enter][..], &[Act::Enter], &[Act::Delete], &[Act::Key]] {
+        let mut play = Play::new();
+        play.act(Act::Mail, gap);
+        assert_eq!(play.pane.submitted, 0, "{gap:?}");
+        let met = play.now;
+        play.is_told_at_last().expect("told");
+        assert_eq!(play.pane.submitted, 1, "{gap:?}");
+        assert!(play.now.since(met) <= RETRY_MAX + RETRY_MAX, "{gap:?}");
+    }
+}

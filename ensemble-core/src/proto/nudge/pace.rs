@@ -1,0 +1,89 @@
+//! How often a courier tries: its times, when a limit without an end is probed, and when a line that
+//! was typed and not submitted is over.
+
+use std::time::Duration;
+
+use crate::env::Monotonic;
+use crate::pane::Deferral;
+
+/// How long mail lies unread before the agent is told again; doubles with every line.
+pub const NUDGE_REPEAT: Duration = Duration::from_secs(60);
+/// The longest such wait.
+pub const NUDGE_REPEAT_MAX: Duration = Duration::from_secs(240);
+/// How many lines are submitted, at most, without the agent taking a message.
+pub const NUDGES_MAX: u32 = 4;
+/// The least time between two lines, even if the mailbox was drained in between.
+pub const NUDGE_INTERVAL_MIN: Duration = Duration::from_millis(250);
+/// How soon a refused nudge is tried again at first; doubles with every refusal.
+pub const RETRY_MIN: Duration = Duration::from_millis(100);
+/// The longest wait between two tries.
+pub const RETRY_MAX: Duration = Duration::from_secs(30);
+/// How long the outcome of a nudge may be missing: three exchanges (text, gap, Enter) with a
+/// multiplexer that is given five seconds for each.
+pub const OUTCOME_PATIENCE: Duration = Duration::from_secs(15);
+/// How long an agent that has met a limit without an end is left alone at first; doubles with every
+/// line that was submitted in vain.
+pub const PROBE_MIN: Duration = Duration::from_secs(60);
+/// The longest such wait.
+pub const PROBE_MAX: Duration = Duration::from_secs(15 * 60);
+
+const _: () = assert!(RETRY_MIN.as_millis() < NUDGE_INTERVAL_MIN.as_millis());
+const _: () = assert!(NUDGE_INTERVAL_MIN.as_millis() < OUTCOME_PATIENCE.as_millis());
+const _: () = assert!(OUTCOME_PATIENCE.as_millis() < RETRY_MAX.as_millis());
+const _: () = assert!(RETRY_MAX.as_millis() < NUDGE_REPEAT.as_millis());
+const _: () = assert!(NUDGE_REPEAT.as_secs() << (NUDGES_MAX - 2) == NUDGE_REPEAT_MAX.as_secs());
+const _: () = assert!(PROBE_MIN.as_secs() < PROBE_MAX.as_secs());
+
+/// A usage limit that does not say when it ends: only a try can tell whether it has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Probe {
+    pub(super) at: Monotonic,
+    wait: Duration,
+}
+
+impl Probe {
+    /// Of a limit that is met now.
+    #[must_use]
+    pub fn first(now: Monotonic) -> Self {
+        Self { at: now + PROBE_MIN, wait: PROBE_MIN }
+    }
+
+    /// Whether a line is submitted now, although the limit still shows.
+    #[must_use]
+    pub fn is_due(self, now: Monotonic) -> bool {
+        now >= self.at
+    }
+
+    /// After a line was submitted. One that was not due has changed nothing.
+    #[must_use]
+    pub fn submitted(self, now: Monotonic) -> Self {
+        if !self.is_due(now) {
+            return self;
+        }
+        let wait = (self.wait * 2).min(PROBE_MAX);
+        Self { at: now + wait, wait }
+    }
+}
+
+/// Whether a line that was typed and not submitted is gone, or is not ours alone any more.
+pub(super) const fn ends_our_line(deferral: &Deferral) -> bool {
+    match deferral {
+        Deferral::Draft
+        | Deferral::LineGone
+        | Deferral::PaneGone
+        | Deferral::PaneReused
+        | Deferral::PaneDead
+        | Deferral::BareShell { .. }
+        | Deferral::OtherProgram { .. }
+        | Deferral::ServerGone
+        | Deferral::Failed { .. } => true,
+        Deferral::CopyMode
+        | Deferral::InputOff
+        | Deferral::Synchronized
+        | Deferral::Busy
+        | Deferral::Dialog { .. }
+        | Deferral::NotReady { .. }
+        | Deferral::Moved
+        | Deferral::Timeout => false,
+    }
+}

@@ -1,0 +1,115 @@
+//! The state on disk as plain values, for the caller of the comparison to fill in.
+
+use std::collections::BTreeMap;
+
+/// Content of a project's directories. Parts that were not read are empty, so the log's entries for
+/// them count as missing; `None` excludes a part from the comparison.
+#[derive(Clone, Debug, Default)]
+pub struct Disk {
+    /// Mailboxes by name.
+    pub mailboxes: BTreeMap<String, DiskMailbox>,
+    /// Requests by id.
+    pub requests: BTreeMap<String, DiskRequest>,
+    /// The blackboard; `None` if it does not exist or was not read.
+    pub board: Option<DiskBoard>,
+    /// Steps by task and index; `None` if they were not read.
+    pub steps: Option<BTreeMap<(String, u64), DiskStep>>,
+}
+
+/// A mailbox.
+#[derive(Clone, Debug, Default)]
+pub struct DiskMailbox {
+    /// Retention of settled messages, in days.
+    pub done_days: u64,
+    /// Its messages by id. A message in two places at once has two entries.
+    pub messages: BTreeMap<String, Vec<DiskMessage>>,
+}
+
+/// A message's file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskMessage {
+    /// Its state.
+    pub place: MessagePlace,
+    /// Path of its file, relative to the project.
+    pub path: String,
+    /// Seconds its lease was extended to, and the sequence number of that extension.
+    pub extended: Option<(u64, u64)>,
+}
+
+/// State of a message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MessagePlace {
+    /// Waiting, after this many deliveries.
+    Queued {
+        /// Number of deliveries.
+        epoch: u64,
+    },
+    /// A consumer holds it.
+    Held {
+        /// The holder.
+        holder: String,
+        /// The epoch of this delivery.
+        epoch: u64,
+    },
+    /// Settled.
+    Settled,
+    /// Dead-lettered.
+    Dead,
+}
+
+impl MessagePlace {
+    /// The state in words.
+    #[must_use]
+    pub fn words(&self) -> String {
+        match self {
+            Self::Queued { epoch } => format!("queued, epoch {epoch}"),
+            Self::Held { holder, epoch } => format!("held by {holder}, epoch {epoch}"),
+            Self::Settled => "settled".to_owned(),
+            Self::Dead => "dead".to_owned(),
+        }
+    }
+}
+
+/// A request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiskRequest {
+    /// `pending`, `approved`, `rejected`, `expired` or `cancelled`.
+    pub state: String,
+    /// The agent that decided.
+    pub by: Option<String>,
+}
+
+/// The blackboard.
+#[derive(Clone, Debug, Default)]
+pub struct DiskBoard {
+    /// Path of its file, relative to the project.
+    pub path: String,
+    /// Number of writes.
+    pub revision: u64,
+    /// The SHA-256 of its text.
+    pub sha256: String,
+    /// Tasks by id.
+    pub tasks: BTreeMap<String, DiskTask>,
+    /// The epochs of registrations by agent.
+    pub agents: BTreeMap<String, u64>,
+}
+
+/// A task on the blackboard.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiskTask {
+    /// Status of the task.
+    pub status: String,
+    /// The holder.
+    pub holder: Option<String>,
+    /// The epoch of the lease.
+    pub epoch: Option<u64>,
+}
+
+/// A step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DiskStep {
+    /// Status of the step.
+    pub status: String,
+    /// Number of hand-outs.
+    pub epoch: u64,
+}

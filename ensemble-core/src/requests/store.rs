@@ -1,0 +1,246 @@
+//! Where requests are kept, so that the protocol needs not know: pages that are written once, and gates.
+//!
+//! | | directory ([`Spool`](crate::spool::Spool)) | servers (`nats::NatsTransport`) |
+//! |---|---|---|
+//! | a page of a request | `requests/<id>/<page>.yaml` | `requests.<id>.<page>` in the team's key-value bucket |
+//! | written once | rename with no-replace | compare-and-set upon nothing |
+//! | a gate | `gates/<task>@<agent>.yaml`, replaced under the lock | `gates.<task>.<agent>`, compare-and-set |
+//! | one at a time | flock on `requests/.lock` | nobody waits; what only one may do is a compare-and-set |
+//!
+//! Seed 004's verbs are writes: *ask* writes the first page, *decide* the second, *settle* the last one.
+//! Each write succeeds for exactly one of all who try, on whatever host, and the others read what the
+//! first one wrote. Messages of a request are stored once by their ids, so the lock only spares work; where
+//! there is none, whoever has stored a message also records it.
+
+use std::path::PathBuf;
+
+use super::file::Asked;
+use super::gate::Gate;
+use crate::Result;
+use crate::broker::Broker;
+use crate::durable::FileLock;
+use crate::env::Lease;
+use crate::event_log::Recorder;
+use crate::message::{Attachment, Name, Timestamp};
+
+/// One page of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Page {
+    /// What was asked. Without it there is no request.
+    Request,
+    /// What was decided.
+    Decision,
+    /// Everybody was told of the decision, and something is left to be carried out.
+    Told,
+    /// Everything that follows from the decision is done.
+    Closed,
+}
+
+impl Page {
+    /// All of them, in the order in which they are written.
+    pub const ALL: [Self; 4] = [Self::Request, Self::Decision, Self::Told, Self::Closed];
+
+    /// Its name, without `.yaml`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Decision => "decision",
+            Self::Told => "told",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+/// A page as it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Written {
+    /// Its content.
+    pub content: Vec<u8>,
+    /// When it was written, by the clock of whoever keeps it.
+    pub at: Timestamp,
+    /// Which version it is, where there are versions.
+    pub revision: u64,
+}
+
+impl Written {
+    /// A page with this content.
+    #[must_use]
+    pub const fn new(content: Vec<u8>, at: Timestamp, revision: u64) -> Self {
+        Self { content, at, revision }
+    }
+}
+
+/// All that is kept of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Sheet {
+    /// What was asked.
+    pub request: Written,
+    /// What was decided; or why what lies in its place cannot be read.
+    pub decision: Option<std::result::Result<Written, String>>,
+    /// Whether [`Page::Told`] was written.
+    pub is_told: bool,
+    /// Whether [`Page::Closed`] was written.
+    pub is_closed: bool,
+}
+
+impl Sheet {
+    /// Of a request that nobody has decided.
+    #[must_use]
+    pub const fn new(request: Written) -> Self {
+        Self { request, decision: None, is_told: false, is_closed: false }
+    }
+}
+
+/// What became of writing a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wrote {
+    /// It stands.
+    Done,
+    /// Somebody else was first.
+    Exists,
+    /// There is no such request any more.
+    Gone,
+}
+
+/// The right to do what only one should do at a time; ends when dropped. Without a lock it is no
+/// exclusive one.
+#[derive(Debug)]
+pub struct Turn {
+    lock: Option<FileLock>,
+}
+
+impl Turn {
+    pub(crate) const fn alone(lock: FileLock) -> Self {
+        Self { lock: Some(lock) }
+    }
+
+    /// Others may do the same at the same time.
+    #[must_use]
+    pub const fn shared() -> Self {
+        Self { lock: None }
+    }
+
+    /// Whether nobody else does the same meanwhile.
+    #[must_use]
+    pub const fn is_alone(&self) -> bool {
+        self.lock.is_some()
+    }
+}
+
+/// Keeps the requests of a queue, beside its mailboxes. Calls block as those of [`Transport`](crate::env::Transport) do, and
+/// fail with the errors of the disk or of the server.
+pub trait RequestStore {
+    /// The queue of its messages.
+    fn broker(&self) -> &dyn Broker;
+
+    /// Now, by the queue's clock.
+    fn now(&self) -> Timestamp;
+
+    /// Where each step is recorded.
+    fn recorder(&self) -> &dyn Recorder;
+
+    /// Where a page lies, for people.
+    fn place(&self, id: &Name, page: Page) -> PathBuf;
+
+    /// Waits for one's turn, where there are turns.
+    ///
+    /// # Errors
+    /// Somebody has the lock for too long.
+    fn turn(&self) -> Result<Turn>;
+
+    /// The ids of all requests, in no order.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn ids(&self) -> Result<Vec<Name>>;
+
+    /// What is kept of a request; `None` if there is none.
+    ///
+    /// # Errors
+    /// The medium failed, or what was asked is no regular page or too large.
+    fn sheet(&self, id: &Name) -> Result<Option<Sheet>>;
+
+    /// Whether everything about a request is done; so it is of one that is not there.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn is_closed(&self, id: &Name) -> Result<bool>;
+
+    /// Writes a page, unless it was written before.
+    ///
+    /// # Errors
+    /// The medium failed. Writing it again is safe.
+    fn write_once(&self, id: &Name, page: Page, text: &str) -> Result<Wrote>;
+
+    /// Makes safe what others have written and may not have synced: which requests there are, or the
+    /// pages of one. What a server has acknowledged is safe.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn make_safe(&self, id: Option<&Name>) -> Result<()>;
+
+    /// Puts a decision aside that counts for nothing, and says where it is kept.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn put_aside(&self, id: &Name, revision: u64, why: &str) -> Result<String>;
+
+    /// Puts a whole request aside that cannot be read, and says where it is kept.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn reject(&self, id: &Name, why: &str) -> Result<String>;
+
+    /// Keeps content that is too long for a page.
+    ///
+    /// # Errors
+    /// There is no place for it.
+    fn attach(&self, content: Vec<u8>) -> Result<Attachment>;
+
+    /// What an agent's work on a task waits for; `None` if nothing.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn gate(&self, task: &str, agent: &Name) -> Result<Option<Gate>>;
+
+    /// All gates.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn gates(&self) -> Result<Vec<Gate>>;
+
+    /// The gate that keeps this lease's holder from its message; `None` if nothing does.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn gate_of(&self, lease: &Lease) -> Result<Option<Gate>>;
+
+    /// The gates that keep waiting messages of this mailbox from this holder, each once.
+    ///
+    /// # Errors
+    /// The mailbox is unknown, or the medium failed.
+    fn gated(&self, mailbox: &Name, holder: &Name) -> Result<Vec<Gate>>;
+
+    /// Closes the gate of the task that a request is about, before the request is written; `last` is
+    /// the gate that was met there. `false` if another one has taken its place since.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn close_gate(&self, asked: &Asked, last: Option<&Gate>) -> Result<bool>;
+
+    /// Takes the gate of this request away; one of a later request stays.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn open_gate(&self, asked: &Asked) -> Result<()>;
+
+    /// Forgets requests that were closed [`CLOSED_KEPT`](super::CLOSED_KEPT) ago and that no gate names.
+    /// Says how many.
+    ///
+    /// # Errors
+    /// The medium failed.
+    fn sweep_requests(&self) -> Result<usize>;
+}

@@ -1,0 +1,159 @@
+//! When the watcher answers a file automatically, and when it does not.
+//!
+//! ```text
+//! the file                                        advice, rejection notice      recorded
+//! is about an automatic message                   none                          loop_detected, once
+//! is the 1st to ANSWERS_MAX-th in a row of its    to the author                 -
+//!   author with something to say about
+//! is the next one                                 rejection: to the recipients  loop_detected, once
+//!                                                   of the route; advice: none
+//! is a later one                                  none                          -
+//! has nothing to say about                        none; the row begins anew     -
+//! ```
+//!
+//! A worker that takes each message for a task reports on advice as well, which leads to advice about that
+//! report. So nothing that is about an automatic message is answered, and the row bounds every other
+//! circle, such as that of an agent which writes the same mistake again and again. The rows are kept in
+//! memory: a new watcher begins them anew.
+
+use std::collections::HashMap;
+
+use ensemble_core::message::{MessageId, Name, Purpose};
+use ensemble_core::spool::Spool;
+use serde_json::Value;
+
+use crate::boxes::{Complete, Unfit};
+
+/// How many files in a row the watcher answers to one author.
+pub(crate) const ANSWERS_MAX: u32 = 5;
+/// The fields of a file that may name the message it is about.
+const SUBJECT_FIELDS: [&str; 5] = ["message_id", "messageId", "task_id", "taskId", "causation_id"];
+/// How the ids of automatic messages begin, for those that have been swept.
+const NOTICE_PREFIXES: [&str; 4] = ["l-", "x-", "alarm-", "returned-"];
+/// How many digits of a digest follow such a beginning.
+const NOTICE_DIGITS: usize = 40;
+/// How much of a file that cannot be read is searched, in bytes.
+const SEARCHED_BYTES_MAX: usize = 16 * 1024;
+
+/// Whether a file is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Permit {
+    /// Its author is told.
+    Author,
+    /// Its author has been told often enough; who waits for the file is told.
+    Recipients,
+    /// No message is sent.
+    Nobody,
+}
+
+/// Why no more is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Loop {
+    /// How many answers the author got in a row.
+    pub(crate) answers: u32,
+    /// `notice`: the file is about an automatic message; `row`: the row is too long.
+    pub(crate) why: &'static str,
+}
+
+#[derive(Debug, Default)]
+struct Row {
+    answers: u32,
+    is_recorded: bool,
+}
+
+/// How often each author was answered in a row.
+#[derive(Debug, Default)]
+pub(crate) struct Answers(HashMap<Name, Row>);
+
+impl Answers {
+    /// The author has written something about which there is nothing to say.
+    pub(crate) fn is_fine(&mut self, author: &Name) {
+        self.0.remove(author);
+    }
+
+    /// Whether a file is answered, and the loop to record, if one has just been found.
+    pub(crate) fn permit(
+        &mut self,
+        author: &Name,
+        is_about_notice: bool,
+    ) -> (Permit, Option<Loop>) {
+        let row = self.0.entry(author.clone()).or_default();
+        let why = if is_about_notice {
+            "notice"
+        } else if row.answers >= ANSWERS_MAX {
+            "row"
+        } else {
+            row.answers += 1;
+            return (Permit::Author, None);
+        };
+        let is_new = !std::mem::replace(&mut row.is_recorded, true);
+        let found = is_new.then_some(Loop { answers: row.answers, why });
+        let permit = if is_new && !is_about_notice { Permit::Recipients } else { Permit::Nobody };
+        (permit, found)
+    }
+}
+
+/// Whether a delivered file is about an automatic message in its author's mailbox.
+pub(crate) fn is_about_notice(file: &Complete, author: &Name, spool: &Spool) -> bool {
+    let fields = SUBJECT_FIELDS.iter().filter_map(|field| file.fields.get(field));
+    let named = fields.filter_map(Value::as_str).chain(stem(&file.file));
+    named.into_iter().any(|id| is_notice(id, author, spool))
+}
+
+/// As [`is_about_notice`], for a file that is put aside and may not be YAML.
+pub(crate) fn is_unfit_about_notice(unfit: &Unfit, author: &Name, spool: &Spool) -> bool {
+    let content = &unfit.content[..unfit.content.len().min(SEARCHED_BYTES_MAX)];
+    let text = String::from_utf8_lossy(content);
+    let fields = text.lines().filter_map(|line| line.trim().split_once(':'));
+    let named = fields
+        .filter(|(field, _)| SUBJECT_FIELDS.contains(&field.trim_matches('"')))
+        .map(|(_, value)| value.trim().trim_end_matches(',').trim_matches(['"', '\'']));
+    named.chain(stem(&unfit.file)).any(|id| is_notice(id, author, spool))
+}
+
+/// What the name of a report says that it is about.
+fn stem(file: &str) -> Option<&str> {
+    file.strip_suffix("-completed.yaml").or_else(|| file.strip_suffix("-review.yaml"))
+}
+
+fn is_notice(id: &str, author: &Name, spool: &Spool) -> bool {
+    let Ok(id) = MessageId::new(id) else { return false };
+    match spool.peek(author, &id) {
+        Ok(envelope) => envelope.purpose() == Purpose::Notice,
+        // It is not there any more, or on servers.
+        Err(_) => NOTICE_PREFIXES.iter().any(|prefix| {
+            let digits = id.as_str().strip_prefix(prefix);
+            digits.is_some_and(|digits| {
+                digits.len() == NOTICE_DIGITS && digits.bytes().all(|b| b.is_ascii_hexdigit())
+            })
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_ends_with_one_record_and_begins_anew_after_something_fine() {
+        let (mut answers, author) = (Answers::default(), Name::new("worker-1").unwrap());
+        for _ in 0..2 {
+            for _ in 0..ANSWERS_MAX {
+                assert_eq!(answers.permit(&author, false), (Permit::Author, None));
+            }
+            let found = Loop { answers: ANSWERS_MAX, why: "row" };
+            assert_eq!(answers.permit(&author, false), (Permit::Recipients, Some(found)));
+            assert_eq!(answers.permit(&author, false), (Permit::Nobody, None));
+            answers.is_fine(&author);
+        }
+    }
+
+    #[test]
+    fn what_is_about_a_notice_is_never_answered_and_recorded_once() {
+        let (mut answers, author) = (Answers::default(), Name::new("worker-1").unwrap());
+        let found = Loop { answers: 0, why: "notice" };
+        assert_eq!(answers.permit(&author, true), (Permit::Nobody, Some(found)));
+        assert_eq!(answers.permit(&author, true), (Permit::Nobody, None));
+        assert_eq!(answers.permit(&author, false), (Permit::Author, None));
+    }
+}

@@ -1,0 +1,87 @@
+//! Whether the program that an agent's command begins with can be found, before anything is started.
+//!
+//! `sh` itself is asked (`command -v`), in the agent's directory and with the `PATH` that the agent
+//! will have. So builtins, functions and relative paths are found as they will be. A command whose
+//! first word is no plain word (`$EDITOR`, `(cd x; …)`) is left to the shell.
+
+use std::process::{Command, Stdio};
+
+use ensemble_core::Result;
+
+use super::place::Place;
+use super::{Plan, Team};
+
+const PATH: &str = "PATH";
+
+impl Team<'_> {
+    /// The program that `plan` would start and that cannot be found. `None` if it is there, if the
+    /// agent runs already, or if only the shell can tell.
+    ///
+    /// # Errors
+    /// The roster cannot be read, or tmux could not be asked.
+    pub fn missing_program(&self, plan: &Plan) -> Result<Option<String>> {
+        let Some(program) = plan.command.as_deref().and_then(first_program) else {
+            return Ok(None);
+        };
+        let recorded = self.roster().get(&plan.name)?;
+        if let Place::Bound(_) | Place::Marked(_) = self.place_of(&plan.name, recorded.as_ref())? {
+            return Ok(None);
+        }
+        let mut shell = Command::new("sh");
+        shell.args(["-c", r#"command -v "$1""#, "sh", program]).current_dir(&plan.directory);
+        // Else it gets ours: tmux gives a window the PATH of the client that opens it.
+        if let Some(path) = plan.env.get(PATH) {
+            shell.env(PATH, path);
+        }
+        let asked = shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+        // Without a shell the start itself says so.
+        let is_missing = asked.is_ok_and(|status| !status.success());
+        Ok(is_missing.then(|| program.to_owned()))
+    }
+}
+
+/// The first word of a command that names a program, behind assignments and `exec`, if it is a
+/// plain word: one that no shell expands.
+fn first_program(command: &str) -> Option<&str> {
+    let is_plain = |word: &str| {
+        !word.starts_with('-')
+            && word.chars().all(|c| c.is_ascii_alphanumeric() || "_./+-@:,%".contains(c))
+    };
+    for word in command.split_ascii_whitespace() {
+        match word.split_once('=') {
+            Some((name, value)) if name != PATH && is_plain(name) && is_plain(value) => {}
+            Some(_) => return None,
+            None if word == "exec" => {}
+            // `claude; echo ended` begins with a plain word, too.
+            None => return Some(word.strip_suffix(';').unwrap_or(word)).filter(|w| is_plain(w)),
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_plain_word_is_looked_up() {
+        for (command, program) in [
+            ("claude", Some("claude")),
+            ("claude --model x", Some("claude")),
+            ("exec claude", Some("claude")),
+            ("A=1 B= ./bin/agent 'x y'", Some("./bin/agent")),
+            ("claude; echo ended", Some("claude")),
+            ("sh -c 'claude; echo ended'", Some("sh")),
+            ("\"$SHELL\"", None),
+            ("exec -a x claude", None),
+            ("PATH=/opt/bin claude", None),
+            ("A=$(date) claude", None),
+            ("(claude)", None),
+            ("~/bin/claude", None),
+            ("claude|tee log", None),
+            ("", None),
+        ] {
+            assert_eq!(first_program(command), program, "{command}");
+        }
+    }
+}

@@ -1,0 +1,38 @@
+"""What the model does with mail: it runs what a nudge tells it, settles what it gets, answers requests."""
+
+import re
+
+NUDGE = re.compile(r"^ensemble: \d+ messages? for w1\. Run: (ensemble recv(?: --as w1)?)$")
+# As they stand in a JSON string, however often that was quoted.
+MESSAGE = re.compile(r'\\*"id\\*":\s*\\*"([^"\\]+)\\*",\s*\\*"mailbox')
+REQUEST = re.compile(r'\\*"type\\*":\s*\\*"\w+_request\\*".*?\\*"correlation_id\\*":\s*\\*"([^"\\]+)')
+
+
+class Reader:
+    def __init__(self, approves=True, receives=True):
+        self.approves, self.receives, self.held = approves, receives, None
+
+    def answer(self, asked):
+        if not asked.after_tool:
+            told = nudge(asked)
+            if not told and self.held:
+                # A person came in between; what was received is still to be done.
+                return asked.shell(f"ensemble settle {self.held}", inside=True)
+            return asked.shell(f"{told} --json", inside=True) if told and self.receives else "Understood."
+        found, request = MESSAGE.search(asked.result), REQUEST.search(asked.result)
+        if not found:
+            self.held = None
+            return "Done."
+        self.held = found[1]
+        done = f"ensemble settle {found[1]}"
+        if request:
+            word = "--approve" if self.approves else "--reject"
+            done = f"ensemble respond {request[1]} {word} --reason scripted"
+        return asked.shell(f"{done}; ensemble recv --as w1 --json", inside=True)
+
+
+def nudge(asked):
+    """The command in a prompt that is a nudge and nothing else."""
+    lines = asked.prompt.splitlines()
+    told = NUDGE.match(lines[-1]) if lines and not asked.after_tool else None
+    return told and told[1]

@@ -1,0 +1,241 @@
+"""The way that users go: init, ensemble.yaml, up, mail in every state, assign, request shutdown, down."""
+
+import os
+import signal
+import time
+
+from checks import DIALOGS, PACE_SECONDS, Checks, expect, rests
+from reader import Reader, nudge
+from scratch import Agent, settled
+from times import compare
+
+DRAFT = "half a sentence that is not fin"
+BUSY_SECONDS = 12
+RETRY_AFTER_SECONDS = 15
+# A limit without an end is probed after a minute.
+PROBE_SECONDS = 100
+LINE = "ensemble:1messageforw1.Run:ensemblerecv"
+
+
+class Walk(Checks):
+    def order(self):
+        return [
+            ("up says which dialog waits", self.start), ("team", self.team), ("mail while idle", self.idle),
+            ("mail while busy", self.busy), ("mail in a draft", self.draft),
+            ("Enter in the gap", self.gap, ["x", "Enter"]), ("C-u in the gap", self.gap, ["C-u"]),
+            ("backspaces in the gap", self.gap, ["-N", "90", "BSpace"]),
+            ("mail in a permission dialog", self.permission), ("mail in copy-mode", self.copy_mode),
+            ("ping, pong on screen", self.ping, "screen"), ("ping, `ensemble pong`", self.ping, "shell"),
+            ("assign, acked", self.assign), ("assign, silence", self.silence),
+            ("429 with retry-after", self.limit, "limited", RETRY_AFTER_SECONDS),
+            ("429 without an end", self.limit, "limited without end", None),
+            ("shutdown refused", self.refused), ("shutdown agreed", self.agreed),
+            ("up again", self.up_again), ("send beside send-keys", compare, self), ("crash, up again", self.crash), ("down", self.down),
+        ]
+
+    def start(self):
+        self.model.follow(Reader())
+        agent = self.agent = Agent(self.scratch, self.provider, trusted=False)
+        code, said = agent.initialized
+        expect(code == 0, f"init: exit {code}: {said}")
+        code, said = agent.up()
+        expect(code == 0, f"up: exit {code}: {said}")
+        dialogs = DIALOGS[self.provider]
+        for state, keys in dialogs:
+            self.is_state(agent, state, 60)
+            row = agent.member()
+            expect(row["state"] == "blocked", f"team: {row['state']} ({row.get('why')})")
+            processes = agent.processes()
+            self.held_back("dialog")
+            expect(agent.processes() == processes, "the agent has ended")
+            self.press(agent, keys)
+        self.is_state(agent, "ready", 90)
+        if dialogs:
+            self.arrives(0)
+            expect("w1 waits for you: " + dialogs[0][0] in said, f"up said: {said}")
+
+    def team(self):
+        settled(lambda: self.agent.member()["state"] == "idle", 10)
+        row = self.agent.member()
+        expect(row["state"] == "idle", f"team: {row['state']} ({row.get('why')})")
+
+    def idle(self):
+        count = self.model.follow(Reader())
+        sent = self.send()
+        self.times["first mail"] = self.arrives(count) - sent
+        expect(len(self.nudged(count)) == 1, f"{len(self.nudged(count))} nudges")
+
+    def busy(self):
+        self.model.set("slow")
+        self.agent.type("work")
+        self.is_state(self.agent, "busy")
+        began = time.monotonic()
+        self.held_back("busy")
+        self.send("second mail")
+        time.sleep(max(0, BUSY_SECONDS - (time.monotonic() - began)))
+        release = self.model.release
+        count, ended = self.model.follow(Reader()), time.monotonic()
+        release.set()
+        self.times["a turn ends"] = self.arrives(count) - ended
+        prompts = [asked.prompt.splitlines()[-1] for asked in self.nudged(count)]
+        expect(len(prompts) == 1 and prompts[0].startswith("ensemble: 2 "), f"asked: {prompts}")
+
+    def draft(self):
+        count = self.model.follow(Reader())
+        self.agent.type(DRAFT, enter=False)
+        self.is_state(self.agent, "draft")
+        self.held_back("draft")
+        self.agent.type("ished")
+        settled(lambda: self.model.since(count), 15)
+        sent = self.model.since(count)
+        expect(sent and sent[0].prompt.endswith(DRAFT + "ished"), f"a person's line: {sent and sent[0].prompt}")
+        self.arrives(count)
+        count = self.model.follow(Reader())
+        self.agent.type(DRAFT, enter=False)
+        self.is_state(self.agent, "draft")
+        self.held_back("draft")
+        deleted = time.monotonic()
+        self.agent.keys("C-u")
+        self.times["a draft is deleted"] = self.arrives(count) - deleted
+
+    def gap(self, keys):
+        """A person is quicker than our Enter; what they left of our line is theirs, the mail is ours."""
+        for _ in range(6):
+            count = self.model.follow(Reader())
+            self.send()
+            deadline = time.monotonic() + PACE_SECONDS
+            while LINE not in self.bottom() and not self.model.since(count) and time.monotonic() < deadline:
+                time.sleep(0.02)
+            expect(LINE in self.bottom() or self.model.since(count), f"nothing was typed: {self.why()}")
+            pressed = time.monotonic()
+            # Together, as a key and Enter of a person in a hurry; but no agent takes that for a paste.
+            for part in [keys] if "-N" in keys else [[key] for key in keys]:
+                self.agent.keys(*part)
+                time.sleep(0.05)
+            asked = self.arrives(count, PROBE_SECONDS)
+            first = self.model.since(count)[0]
+            if not nudge(first) or asked > pressed + 2:
+                self.times["a key in the gap"] = max(asked - pressed, self.times.get("a key in the gap", 0))
+                return None
+            settled(lambda: self.agent.state() == "ready", 5)
+            self.agent.keys("C-u")
+        return "the gap was not met in 6 tries"
+
+    def bottom(self):
+        """The last lines, where a composer is, without blanks and edges."""
+        lines = [line for line in self.agent.screen().splitlines() if line.strip()][-7:]
+        return "".join(c for c in "".join(lines) if not c.isspace() and c not in "│┃")
+
+    def permission(self):
+        mark = self.agent.project / "mark"
+        self.model.set("tool", f"touch {mark}")
+        self.agent.type("go")
+        self.is_state(self.agent, "permission", 30)
+        self.held_back("dialog")
+        expect(not mark.exists(), "the command was run")
+        count, answered = self.model.follow(Reader()), time.monotonic()
+        self.agent.keys("Escape")
+        self.times["a dialog is answered"] = self.arrives(count) - answered
+
+    def copy_mode(self):
+        count = self.model.follow(Reader())
+        self.agent.tmux("copy-mode", "-t", self.agent.pane)
+        self.held_back("copy_mode")
+        left = time.monotonic()
+        self.agent.keys("-X", "cancel")
+        self.times["copy-mode is left"] = self.arrives(count) - left
+
+    def ping(self, pong):
+        count = self.model.set("text", pong=pong)
+        code, text = self.agent.run("ping", "w1")
+        expect(code == 0, f"exit {code}: {text.strip()}")
+        prompts = [asked.prompt.splitlines()[-1] for asked in self.model.since(count) if not asked.after_tool]
+        expect(prompts == ["AGENT_TEAM_PING w1 1"], f"asked: {prompts}")
+        self.is_state(self.agent, "ready")
+
+    def assign(self):
+        count = self.model.follow(Reader())
+        began = time.monotonic()
+        code, text = self.agent.run("assign", "w1", "-", "--task", "t-ack", "--timeout", "60s", text="a task")
+        expect(code == 0, f"assign: exit {code}: {text}")
+        self.times["assign returns"] = time.monotonic() - began
+        self.arrives(count)
+
+    def silence(self):
+        """A worker that answers pings and never takes its task: a nudge at once and in each phase."""
+        agent, processes = self.agent, self.agent.processes()
+        count = self.model.follow(Reader(receives=False))
+        code, text = agent.run("assign", "w1", "-", "--task", "t1", "--timeout", "90s", text="a task")
+        expect(code == 1, f"assign: exit {code}: {text}")
+        expect(agent.processes() == processes, "the agent has ended")
+        expect((agent.project / "queue/reports/escalation-t1.yaml").exists(), "the conductor was not told")
+        asked = [asked for asked in self.model.since(count) if not asked.after_tool]
+        others = [one.prompt for one in asked if not nudge(one) and "AGENT_TEAM_PING" not in one.prompt]
+        expect(not others, f"asked: {others}")
+        # One at once and one a phase; the watcher reminds by its own pace, too.
+        expect(4 <= len(self.nudged(count)) <= 7, f"{len(self.nudged(count))} nudges have arrived")
+        expect(any(len(one.prompts) == 1 for one in asked), "the context was not reset")
+        self.model.follow(Reader())
+        agent.run("nudge", "w1")
+        drained = settled(lambda: agent.waiting() == 0, 2 * PACE_SECONDS)
+        expect(drained, f"the last attempt stays: {self.why()}")
+        self.is_state(agent, "ready")
+
+    def limit(self, name, retry_after):
+        """An agent that met a limit gets its mail once that is over, without a person."""
+        self.model.set("429", retry_after=retry_after)
+        self.agent.type("go on")
+        word = settled(lambda: self.agent.state() in ("rate_limited", "busy"), 15) and self.agent.state()
+        expect(word, f"seen: {self.agent.state()}")
+        settled(lambda: self.agent.state() == "rate_limited", 10)
+        expect(word or self.agent.state() in ("rate_limited", "busy"), f"seen: {self.agent.state()}")
+        self.send()
+        settled(lambda: False, 5)
+        count, over = self.model.follow(Reader()), time.monotonic()
+        self.times[name] = self.arrives(count, PROBE_SECONDS) - over
+
+    def refused(self):
+        self.model.follow(Reader(approves=False))
+        processes = self.agent.processes()
+        code, text = self.agent.run("request", "shutdown", "w1", "--wait", "60s")
+        expect("reject" in text, f"exit {code}: {text}")
+        self.is_state(self.agent, "ready")
+        expect(self.agent.processes() == processes, "the agent has ended")
+
+    def agreed(self):
+        self.model.follow(Reader())
+        code, text = self.agent.run("request", "shutdown", "w1", "--wait", "60s")
+        expect(code == 0 and "approve" in text, f"exit {code}: {text}")
+        gone = settled(lambda: self.agent.member()["state"] in ("gone", "shutdown"), 30)
+        expect(gone, f"team: {self.agent.member()}")
+
+    def up_again(self):
+        code, said = self.agent.up()
+        expect(code == 0, f"up: exit {code}: {said}")
+        self.is_state(self.agent, "ready", 60)
+        rests(self.agent)
+        self.idle()
+
+    def crash(self):
+        """What is killed is gone, nothing is typed there, and `up` brings it back to its mail."""
+        for pid in self.agent.processes()[1:] or self.agent.processes():
+            os.kill(int(pid), signal.SIGKILL)
+        gone = settled(lambda: self.agent.member()["state"] == "gone", 20)
+        expect(gone, f"team: {self.agent.member()}")
+        count = self.model.follow(Reader())
+        self.send()
+        settled(lambda: self.model.since(count), 4)
+        expect(not self.model.since(count), "the model was asked")
+        code, said = self.agent.up()
+        expect(code == 0, f"up: exit {code}: {said}")
+        self.arrives(count, 90)
+
+    def down(self):
+        self.model.follow(Reader())
+        code, text = self.agent.run("down", "--deadline", "40s")
+        expect(code == 0, f"down: exit {code}: {text}")
+        settled(lambda: not self.scratch.processes(), 10)
+        left = self.scratch.processes()
+        expect(not left, f"processes are left: {left}")
+        expect(not self.agent.socket.exists(), "the socket is left")
+        self.agent = None

@@ -1,0 +1,118 @@
+//! Under which name a command acts, and how mistakes in files of people end.
+
+use std::fs;
+use std::process::Command;
+
+use crate::bed::{Bed, to_end, words};
+
+#[test]
+fn a_person_without_a_name_is_the_operator_in_every_verb() {
+    let bed = Bed::new();
+    bed.ok("send --to w1 -m hello");
+    bed.ok("broadcast hello");
+    bed.ok("request shutdown w1");
+    let instruction = "type: start_workers\ncreated_at: '2026-01-15T09:30:00Z'\ntasks:\n  - id: t\n    instruction: go\n";
+    fs::write(bed.project().join("batch.yaml"), instruction).unwrap();
+    bed.ok("instruct batch.yaml");
+    let senders = |mailbox: &str| -> Vec<String> {
+        let mut all = Vec::new();
+        while let Some(row) = {
+            let ran = bed.run(&format!("recv --as {mailbox} --json"));
+            crate::bed::objects(&ran.stdout).pop()
+        } {
+            all.push(row["envelope"]["from"].as_str().unwrap().to_owned());
+        }
+        all
+    };
+    for (mailbox, count) in [("w1", 3), ("dispatch", 2)] {
+        assert_eq!(senders(mailbox), vec!["operator"; count], "{mailbox}");
+    }
+    let stored = bed.json("log --type message.stored");
+    assert!(stored.iter().all(|record| record["actor"] != "unknown"), "{stored:?}");
+    // What an agent holds has no default name.
+    for line in ["recv", "agent register --role coder"] {
+        let said = bed.fails(2, line);
+        assert!(said.contains("pass --as NAME or set ENSEMBLE_AGENT_ID"), "{line}: {said}");
+    }
+}
+
+#[test]
+fn nobody_decides_a_request_to_an_agent_by_leaving_its_name_out() {
+    let bed = Bed::new();
+    let asked = bed.object("request shutdown w1");
+    let id = asked["request_id"].as_str().or(asked["id"].as_str()).unwrap().to_owned();
+    let said = bed.fails(1, &format!("respond {id} --approve"));
+    assert!(said.contains("operator"), "{said}");
+}
+
+#[test]
+fn mistakes_in_files_of_people_are_usage_and_name_the_place() {
+    let bed = Bed::new();
+    for text in ["tasks:\n  - id: t\n    instruction: go\n", "type: start_workers\n", "tasks: [\n"]
+    {
+        fs::write(bed.project().join("batch.yaml"), text).unwrap();
+        let said = bed.fails(2, "instruct batch.yaml");
+        assert!(
+            said.contains("batch.yaml") && said.contains("hint: write `type: start_workers`"),
+            "{said}"
+        );
+    }
+    fs::write(bed.project().join("ensemble.yaml"), "durabilty: process\n").unwrap();
+    let said = bed.fails(2, "status");
+    assert!(said.contains("ensemble.yaml") && said.contains("durabilty"), "{said}");
+}
+
+/// git, as a person has it.
+fn git(bed: &Bed, line: &str) -> String {
+    let mut git = Command::new("git");
+    git.args(["-c", "user.name=A", "-c", "user.email=a@example.org"])
+        .args(words(line))
+        .env_clear()
+        .env("HOME", bed.project())
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .current_dir(bed.project());
+    let ran = to_end(&mut git);
+    assert_eq!(ran.code, 0, "git {line}: {ran:?}");
+    ran.stdout
+}
+
+#[test]
+fn mail_and_state_stay_out_of_git() {
+    let bed = Bed::empty();
+    git(&bed, "init -q");
+    bed.ok("init");
+    bed.ok("send --to conductor -m secret");
+    git(&bed, "add -A");
+    assert_eq!(git(&bed, "diff --cached --name-only"), "ensemble.yaml\n");
+    assert_eq!(bed.ok("fsck"), "clean\n");
+    // A project from before gets it by the next `init`; a file of its own stays.
+    let (queue, state) =
+        (bed.project().join("queue/.gitignore"), bed.project().join(".ensemble/.gitignore"));
+    fs::remove_file(&queue).unwrap();
+    fs::write(&state, "logs\n").unwrap();
+    bed.ok("init");
+    assert!(fs::read_to_string(&queue).unwrap().ends_with("\n*\n"));
+    assert_eq!(fs::read_to_string(&state).unwrap(), "logs\n");
+    // A queue that is the top of a repository would hide all of it.
+    let top = bed.project().join("top");
+    fs::create_dir_all(top.join(".git")).unwrap();
+    bed.ok("--queue top init");
+    assert!(!top.join(".gitignore").exists());
+}
+
+#[test]
+fn up_names_the_worktree_that_is_missing_and_starts_nothing() {
+    let bed = Bed::new();
+    git(&bed, "init -q");
+    let config = "agents:\n  w1: {command: cat, directory: ../worktrees/w1}\n";
+    fs::write(bed.project().join("ensemble.yaml"), config).unwrap();
+    let said = bed.fails(2, "up");
+    assert!(said.contains("agents.w1.directory"), "{said}");
+    assert!(
+        said.contains("`git worktree add '../worktrees/w1'`")
+            || said.contains("`git worktree add ../worktrees/w1`"),
+        "{said}"
+    );
+    assert!(!bed.project().join(".ensemble/tmux.sock").exists());
+    assert!(bed.fails(3, "team").contains("in the team"));
+}

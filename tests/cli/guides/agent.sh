@@ -1,0 +1,18 @@
+#!/bin/sh
+# Plays an agent's program as a guide starts it: `claude` draws a composer, reads hints, receives its mail and
+# agrees to shut down; `claude -p PROMPT` and `codex exec -` answer once.
+case "$1" in
+-p | exec) echo "done"; exit 0 ;;
+esac
+while :; do
+    printf '\033[2J\033[H\n❯ \n  ? for shortcuts\033[1A\r\033[2C'
+    IFS= read -r line || exit 0
+    case $line in *"ensemble recv"* | *"mail for"*) ;; *) continue ;; esac
+    while message=$(ensemble recv --json); do
+        field() { printf '%s\n' "$message" | sed -n "s/.*\"$1\":\"\([^\"]*\)\".*/\1/p"; }
+        if [ "$(field type)" = shutdown_request ]; then
+            ensemble respond "$(field correlation_id)" --approve && exit 0
+        fi
+        ensemble settle "$(field id)"
+    done
+done

@@ -1,0 +1,152 @@
+//! What README and the guides show is run as it is written.
+//!
+//! Each `console` block of each page runs in order, in one `sh` a page that starts in an empty directory. The
+//! shell has `ensemble` on its PATH, a tmux server of its own around it, and programs named `claude`,
+//! `codex` … (`agent.sh`), which are started as the page says.
+//!
+//! | in the page | means |
+//! |---|---|
+//! | `$ command`, `> more`, a `\` at the end | a command; it must end with exit code 0 |
+//! | `# exit code 1` at its end | it must end with this one |
+//! | lines below it | what it prints, on stdout or stderr; without any, its output is not compared |
+//! | `…` alone, or within a line | any lines, or any characters |
+//! | a UUID, `%3` | an id: any of its kind where it appears first, and that same one from there on |
+//! | `<!-- file: NAME -->` before a block | the block is written to this file |
+//! | `<!-- not run: REASON -->` before a block | it is not run; `NOT_RUN` counts these |
+//!
+//! `trycmd` also runs console blocks, but each of its commands is a process without a shell: it has no `cd`,
+//! pipe, `&` or glob, and an id that one command prints cannot be given to the next.
+
+mod page;
+mod shell;
+
+use std::path::{Path, PathBuf};
+
+use page::{Step, steps};
+use shell::Shell;
+
+/// The blocks that no test runs, by page. A block is added here only with a reason in the page.
+const NOT_RUN: [(&str, usize); 6] = [
+    ("CONTRIBUTING.md", 1),
+    ("README.md", 1),
+    ("docs/agents.md", 1),
+    ("docs/fuzzing.md", 1),
+    ("docs/supervise.md", 1),
+    ("docs/worktrees.md", 1),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The pages with console blocks, by their paths below the repository.
+fn pages() -> Vec<String> {
+    let mut found = Vec::new();
+    for directory in ["", "docs", "examples"] {
+        for entry in std::fs::read_dir(root().join(directory)).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|end| end == "md") {
+                let name = path.file_name().unwrap().to_string_lossy().into_owned();
+                found.push(Path::new(directory).join(name).to_string_lossy().into_owned());
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn read(page: &str) -> Vec<Step> {
+    let text = std::fs::read_to_string(root().join(page)).unwrap();
+    steps(&text).unwrap_or_else(|error| panic!("{page}:{error}"))
+}
+
+/// Runs one page from its first command to its last.
+#[track_caller]
+fn run(page: &str) {
+    let steps = read(page);
+    assert!(steps.iter().any(|step| matches!(step, Step::Run(_))), "{page} shows no command");
+    let mut shell = Shell::start();
+    for step in &steps {
+        match step {
+            Step::File { name, content } => shell.write(name, content),
+            Step::Run(command) => {
+                let outcome = shell.run(command);
+                assert!(outcome.is_ok(), "{page}:{}: {}", command.line, outcome.unwrap_err());
+            }
+            Step::NotRun(_) => {}
+        }
+    }
+}
+
+#[test]
+fn blocks_that_are_not_run_are_counted_and_have_a_reason() {
+    let mut counted = Vec::new();
+    for page in pages() {
+        let reasons: Vec<String> = read(&page)
+            .into_iter()
+            .filter_map(|step| match step {
+                Step::NotRun(reason) => Some(reason),
+                _ => None,
+            })
+            .collect();
+        for reason in &reasons {
+            println!("{page}: not run: {reason}");
+            assert!(reason.split_whitespace().count() >= 3, "{page}: `{reason}` is no reason");
+        }
+        if !reasons.is_empty() {
+            counted.push((page, reasons.len()));
+        }
+    }
+    let expected: Vec<(String, usize)> =
+        NOT_RUN.iter().filter(|(_, n)| *n > 0).map(|(page, n)| ((*page).to_owned(), *n)).collect();
+    assert_eq!(counted, expected);
+}
+
+/// The pages that have a test below.
+const RUN: [&str; 6] = [
+    "README.md",
+    "docs/board.md",
+    "docs/lint.md",
+    "docs/mcp.md",
+    "docs/supervise.md",
+    "docs/worktrees.md",
+];
+
+#[test]
+fn every_page_with_commands_is_run() {
+    let with_commands: Vec<String> = pages()
+        .into_iter()
+        .filter(|page| read(page).iter().any(|step| matches!(step, Step::Run(_))))
+        .collect();
+    assert_eq!(with_commands, RUN);
+}
+
+#[test]
+fn readme_works_as_it_is_written() {
+    run(RUN[0]);
+}
+
+#[test]
+fn the_guide_to_the_board_works_as_it_is_written() {
+    run(RUN[1]);
+}
+
+#[test]
+fn the_guide_to_lint_works_as_it_is_written() {
+    run(RUN[2]);
+}
+
+#[test]
+fn the_guide_to_mcp_works_as_it_is_written() {
+    run(RUN[3]);
+}
+
+#[test]
+fn the_guide_to_supervisors_works_as_it_is_written() {
+    run(RUN[4]);
+}
+
+#[test]
+fn the_guide_to_worktrees_works_as_it_is_written() {
+    run(RUN[5]);
+}

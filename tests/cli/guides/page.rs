@@ -1,0 +1,161 @@
+//! Reads what a page shows.
+
+use std::collections::BTreeMap;
+
+/// One thing that a page has its reader do.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    Run(Shown),
+    File { name: String, content: String },
+    NotRun(String),
+}
+
+/// A command with what it prints.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Shown {
+    pub(super) line: usize,
+    pub(super) command: String,
+    pub(super) code: i32,
+    pub(super) output: Vec<String>,
+}
+
+/// The steps of a page in order; an error begins with its line.
+pub(super) fn steps(text: &str) -> Result<Vec<Step>, String> {
+    let mut steps = Vec::new();
+    let mut comment = None;
+    let mut lines = text.lines().enumerate();
+    while let Some((at, line)) = lines.next() {
+        let Some(info) = line.strip_prefix("```") else {
+            if !line.trim().is_empty() {
+                comment = line.strip_prefix("<!-- ").and_then(|rest| rest.strip_suffix(" -->"));
+            }
+            continue;
+        };
+        let block: Vec<&str> =
+            lines.by_ref().map(|(_, line)| line).take_while(|line| *line != "```").collect();
+        let said = comment.take();
+        if let Some(name) = said.and_then(|said| said.strip_prefix("file: ")) {
+            steps.push(Step::File { name: name.to_owned(), content: block.join("\n") + "\n" });
+        } else if let Some(reason) = said.and_then(|said| said.strip_prefix("not run: ")) {
+            steps.push(Step::NotRun(reason.to_owned()));
+        } else if info == "console" {
+            commands(at + 2, &block, &mut steps)?;
+        }
+    }
+    Ok(steps)
+}
+
+fn commands(first: usize, block: &[&str], steps: &mut Vec<Step>) -> Result<(), String> {
+    let mut current: Option<Shown> = None;
+    let mut goes_on = false;
+    for (line, text) in (first..).zip(block) {
+        if let Some(command) = text.strip_prefix("$ ") {
+            steps.extend(current.take().map(Step::Run));
+            let (command, output) = (command.to_owned(), Vec::new());
+            goes_on = command.ends_with('\\');
+            current = Some(Shown { line, command, code: 0, output });
+        } else {
+            let shown = current.as_mut().ok_or_else(|| format!("{line}: no command yet"))?;
+            let more = if goes_on { Some(*text) } else { text.strip_prefix("> ") };
+            match more {
+                Some(more) => {
+                    shown.command += &format!("\n{more}");
+                    goes_on = more.ends_with('\\');
+                }
+                None => shown.output.push((*text).to_owned()),
+            }
+        }
+        if let Some(shown) = &mut current
+            && let Some((_, code)) = shown.command.rsplit_once("# exit code ")
+        {
+            shown.code = code.trim().parse().map_err(|_| format!("{line}: `{code}` is no code"))?;
+        }
+    }
+    steps.extend(current.take().map(Step::Run));
+    Ok(())
+}
+
+/// Ids as the page writes them, with what they are in this run.
+pub(super) type Ids = BTreeMap<String, String>;
+
+/// How many bytes of `text` are an id at its start.
+fn id_length(text: &str) -> Option<usize> {
+    let bytes = text.as_bytes();
+    if bytes.first() == Some(&b'%') {
+        let digits = bytes[1..].iter().take_while(|b| b.is_ascii_digit()).count();
+        return (digits > 0).then_some(1 + digits);
+    }
+    let dashes = [8, 13, 18, 23];
+    let is_uuid = bytes.len() >= 36
+        && bytes[..36].iter().enumerate().all(|(at, byte)| match dashes.contains(&at) {
+            true => *byte == b'-',
+            false => byte.is_ascii_hexdigit(),
+        });
+    is_uuid.then_some(36)
+}
+
+/// A command with the ids of this run.
+pub(super) fn with_ids(command: &str, ids: &Ids) -> String {
+    ids.iter().fold(command.to_owned(), |command, (shown, real)| command.replace(shown, real))
+}
+
+/// Whether these are the lines that a page shows; ids that are new are then known.
+pub(super) fn is_shown(shown: &[String], printed: &[&str], ids: &mut Ids) -> bool {
+    let Some((first, rest)) = shown.split_first() else { return printed.is_empty() };
+    if first == "…" {
+        return (0..=printed.len()).any(|skip| is_shown(rest, &printed[skip..], ids));
+    }
+    let Some((line, others)) = printed.split_first() else { return false };
+    let mut with_these = ids.clone();
+    if is_line(first.trim_end(), line.trim_end(), &mut with_these)
+        && is_shown(rest, others, &mut with_these)
+    {
+        *ids = with_these;
+        return true;
+    }
+    false
+}
+
+fn is_line(shown: &str, printed: &str, ids: &mut Ids) -> bool {
+    if shown.is_empty() {
+        return printed.is_empty();
+    }
+    if let Some(rest) = shown.strip_prefix('…') {
+        let mut starts = printed.char_indices().map(|(at, _)| at).chain([printed.len()]);
+        return starts.any(|at| is_line(rest, &printed[at..], ids));
+    }
+    if let Some(length) = id_length(shown) {
+        let (name, rest) = shown.split_at(length);
+        let Some(length) = id_length(printed) else { return false };
+        let (real, others) = printed.split_at(length);
+        return ids.entry(name.to_owned()).or_insert_with(|| real.to_owned()) == real
+            && is_line(rest, others, ids);
+    }
+    let mut characters = shown.chars();
+    let next = characters.next();
+    printed.chars().next() == next
+        && is_line(characters.as_str(), &printed[next.map_or(0, char::len_utf8)..], ids)
+}
+
+#[test]
+fn a_page_is_read_and_compared_as_it_is_shown() {
+    let text = "Put this there:\n<!-- file: a.yaml -->\n```yaml\na: 1\n```\n\n<!-- not run: it takes \
+                hours -->\n```console\n$ sleep 9999\n```\n```console\n$ one \\\n    two\nout\n$ three   # exit \
+                code 1\n```\n";
+    let steps = steps(text).unwrap();
+    assert_eq!(steps[0], Step::File { name: "a.yaml".to_owned(), content: "a: 1\n".to_owned() });
+    assert_eq!(steps[1], Step::NotRun("it takes hours".to_owned()));
+    let (Step::Run(one), Step::Run(three)) = (&steps[2], &steps[3]) else { panic!("{steps:?}") };
+    assert_eq!((one.command.as_str(), one.output[0].as_str()), ("one \\\n    two", "out"));
+    assert_eq!((three.code, three.line), (1, 15));
+
+    let (shown_id, real) =
+        ("019aa8f2-6a2e-7c41-9a55-0d6c1f3b8e77", "019aa8f2-0000-7c41-9a55-0d6c1f3b8e77");
+    let mut ids = Ids::new();
+    let shown = [format!("{shown_id} in %3"), "…".to_owned(), "took … ms".to_owned()];
+    let printed = format!("{real} in %17");
+    assert!(is_shown(&shown, &[&printed, "x", "took 12 ms"], &mut ids));
+    assert_eq!(with_ids(&format!("settle {shown_id} %3"), &ids), format!("settle {real} %17"));
+    assert!(!is_shown(&shown, &[&printed, "took 12 s"], &mut ids.clone()));
+    assert!(!is_shown(&shown[..1], &[&format!("{shown_id} in %17")], &mut ids), "another id");
+}

@@ -1,0 +1,173 @@
+//! The shell that a page is typed into.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Instant;
+
+use ensemble_core::tmux::Server;
+use rustix::process::{Pid, Signal, kill_process_group};
+use tempfile::TempDir;
+
+use super::page::{Ids, Shown, is_shown, with_ids};
+use crate::bed::program;
+use crate::tmux_support::{LOOK_INTERVAL, PATIENCE, TestServer};
+
+/// The programs that pages start, all of them `agent.sh`.
+const AGENTS: [&str; 4] = ["claude", "codex", "gemini", "opencode"];
+const AGENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/cli/guides/agent.sh");
+/// What a person has told git once.
+const GIT_CONFIG: &str =
+    "[user]\n\tname = A Person\n\temail = person@example.org\n[init]\n\tdefaultBranch = main\n";
+
+/// A shell in an empty directory.
+pub(super) struct Shell {
+    home: TempDir,
+    /// The tmux around it.
+    _tmux: TestServer,
+    child: Child,
+    stdin: ChildStdin,
+    /// How much of the transcript was compared, in bytes.
+    seen: usize,
+    ids: Ids,
+}
+
+impl Shell {
+    pub(super) fn start() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let (programs, work) = (home.path().join("bin"), home.path().join("work"));
+        fs::create_dir(&programs).unwrap();
+        fs::create_dir(&work).unwrap();
+        symlink(program(), programs.join("ensemble")).unwrap();
+        for name in AGENTS {
+            let file = programs.join(name);
+            fs::copy(AGENT, &file).unwrap();
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        fs::write(home.path().join(".gitconfig"), GIT_CONFIG).unwrap();
+        let path = format!("{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin", programs.display());
+        let mut tmux = Self::tmux(&home, &path);
+        tmux.adopt();
+        let transcript = File::create(home.path().join("transcript")).unwrap();
+        let mut child = Command::new("sh")
+            .env_clear()
+            .env("HOME", home.path())
+            .env("PATH", &path)
+            .env("TMUX", format!("{},{},0", tmux.server.socket().display(), tmux.pid()))
+            .current_dir(&work)
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stderr(transcript.try_clone().unwrap())
+            .stdout(transcript)
+            .spawn()
+            .unwrap();
+        let stdin = child.stdin.take().unwrap();
+        Self { home, _tmux: tmux, child, stdin, seen: 0, ids: Ids::new() }
+    }
+
+    /// The tmux that a reader sits in, with the same programs on its PATH.
+    fn tmux(home: &TempDir, path: &str) -> TestServer {
+        let dir = tempfile::tempdir().unwrap();
+        let started = Command::new("tmux")
+            .args(["-f", "/dev/null", "-S"])
+            .arg(dir.path().join("socket"))
+            .args(["new-session", "-d", "-s", "main", "-x", "132", "-y", "50", "cat"])
+            .env_clear()
+            .env("HOME", home.path())
+            .env("PATH", path)
+            .current_dir(home.path().join("work"))
+            .status()
+            .unwrap();
+        assert!(started.success(), "tmux starts");
+        TestServer::around(dir)
+    }
+
+    /// Writes a file that a page has its reader make, where the shell stands.
+    pub(super) fn write(&mut self, name: &str, content: &str) {
+        let place = fs::read_link(format!("/proc/{}/cwd", self.child.id())).unwrap();
+        fs::write(place.join(name), content).unwrap();
+    }
+
+    /// Types a command, waits until it has ended, and compares.
+    pub(super) fn run(&mut self, shown: &Shown) -> Result<(), String> {
+        let command = with_ids(&shown.command, &self.ids);
+        let script = self.home.path().join("command");
+        fs::write(&script, format!("{command}\n")).unwrap();
+        let codes = self.home.path().join("code");
+        let _ = fs::remove_file(&codes);
+        // The code is complete once the file has its name.
+        writeln!(
+            self.stdin,
+            ". {} </dev/null; echo $? > {codes}.new; mv {codes}.new {codes}",
+            script.display(),
+            codes = codes.display()
+        )
+        .unwrap();
+        let deadline = Instant::now() + PATIENCE;
+        while !codes.exists() {
+            if Instant::now() > deadline {
+                return Err(format!("`{command}` has not ended:\n{}", self.transcript()));
+            }
+            std::thread::sleep(LOOK_INTERVAL);
+        }
+        let code: i32 = fs::read_to_string(&codes).unwrap().trim().parse().unwrap();
+        let output = || format!("`{command}` (exit code {code}) printed:\n{}", self.transcript());
+        if code != shown.code {
+            return Err(format!("{}and not exit code {}", output(), shown.code));
+        }
+        if !shown.output.is_empty() {
+            // What runs behind prints a moment later.
+            let mut ids = self.ids.clone();
+            let as_shown = |ids: &mut Ids| {
+                is_shown(&shown.output, &self.transcript().lines().collect::<Vec<_>>(), ids)
+            };
+            while !as_shown(&mut ids) {
+                let behind =
+                    command.split(" # ").next().is_some_and(|it| it.trim_end().ends_with('&'));
+                if !behind || Instant::now() > deadline {
+                    return Err(format!("{}and not:\n{}", output(), shown.output.join("\n")));
+                }
+                std::thread::sleep(LOOK_INTERVAL);
+            }
+            self.ids = ids;
+        }
+        self.seen = fs::metadata(self.home.path().join("transcript")).unwrap().len() as usize;
+        Ok(())
+    }
+
+    /// What was printed since the last command.
+    fn transcript(&self) -> String {
+        let all = fs::read(self.home.path().join("transcript")).unwrap();
+        String::from_utf8_lossy(&all[self.seen.min(all.len())..]).into_owned()
+    }
+
+    /// The sockets of teams that were brought up below.
+    fn sockets(directory: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.ends_with(".ensemble/tmux.sock") {
+                found.push(path);
+            } else if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                Self::sockets(&path, found);
+            }
+        }
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        let mut sockets = Vec::new();
+        Self::sockets(self.home.path(), &mut sockets);
+        for socket in sockets {
+            let _ = Server::brief(socket).kill_server();
+        }
+        if let Some(group) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process_group(group, Signal::TERM);
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        let _ = self.child.wait();
+    }
+}

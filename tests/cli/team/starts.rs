@@ -1,0 +1,236 @@
+//! Agents started as users start them: by name, below a shell that waits for them, by a wrapper, by
+//! a chain as npx makes one, or by hand in an interactive shell; `sh` being dash and bash in turn.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use super::{Team, of};
+use crate::bed::{Bed, Ran, program, ran};
+use crate::tmux_support::eventually;
+
+/// Draws what Claude Code shows, answers pings, takes its mail when it is told of it, and goes when
+/// it is asked to.
+const CLAUDE: &str = r#"#!/bin/sh
+me=$HERE/$ENSEMBLE_AGENT_ID
+draw() { printf '\033[H\033[2J%s\n────────\n❯ \0337\n────────\n  ? for shortcuts\0338' "$1"; }
+draw "pid $$"
+: >"$me.ready"
+while IFS= read -r line; do
+    printf '%s\n' "$line" >>"$me.typed"
+    case $line in
+    "AGENT_TEAM_PING "*) set -- $line; "$E" pong "$2" "$3" >/dev/null 2>&1 ;;
+    *)
+        while mail=$("$E" recv --json 2>/dev/null); do
+            id=$(printf '%s\n' "$mail" | sed 's/^{"id":"\([^"]*\)".*/\1/')
+            "$E" settle "$id" >/dev/null 2>&1
+            case $mail in
+            *'"type":"shutdown_request"'*) "$E" respond "${id%.*}" --approve >/dev/null 2>&1; exit 0 ;;
+            esac
+            printf '%s\n' "$id" >>"$me.mail"
+        done ;;
+    esac
+    draw "pid $$"
+done
+"#;
+
+const WRAPPER: &str = "#!/bin/sh\nclaude \"$@\"\necho ended\n";
+/// npm runs `sh -c`, which runs the program and is not replaced by it.
+const CHAIN: &str = "#!/bin/sh\nsh -c 'claude \"$@\"; exit $?' sh \"$@\"\necho ended\n";
+/// A dialog that the true one begins with in a directory it does not know.
+const TRUST: &str = r#"#!/bin/sh
+printf ' Quick safety check: Is this a project you created or one you trust?\n\n ❯ No, exit'
+while IFS= read -r line; do printf '%s\n' "$line" >>"$HERE/$ENSEMBLE_AGENT_ID.typed"; done
+"#;
+
+/// Agents by name and command, with programs in `here/bin` and `sh` being `shell`.
+fn team(shell: &str, agents: &[(&str, &str)]) -> Team {
+    let bed = Bed::empty();
+    bed.ok("init");
+    let here = bed.project().join("here");
+    let bin = here.join("bin");
+    fs::create_dir_all(&bin).unwrap();
+    symlink(shell, bin.join("sh")).unwrap();
+    for (name, text) in
+        [("claude", CLAUDE), ("wrapper", WRAPPER), ("chain", CHAIN), ("trust/claude", TRUST)]
+    {
+        let path = bin.join(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, text).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let mut text = "durability: process\nteam: {name: crew, tmux_config: /dev/null}\nreadiness: {wait_seconds: 60}\nagents:\n".to_owned();
+    for (name, command) in agents {
+        text += &format!(
+            "  {name}: {{provider: claude, command: {command:?}, env: {{HERE: {}, E: {}}}}}\n",
+            here.display(),
+            program().display()
+        );
+    }
+    fs::write(bed.project().join("ensemble.yaml"), text).unwrap();
+    Team { bed }
+}
+
+/// Runs with the programs of [`team`] on the PATH.
+fn run(team: &Team, arguments: &[&str]) -> Ran {
+    let path = format!("{}:/usr/local/bin:/usr/bin:/bin", team.here("bin").display());
+    ran(team.bed.command(arguments).env("PATH", path).output().unwrap())
+}
+
+#[track_caller]
+fn ok(team: &Team, arguments: &[&str]) -> String {
+    let ran = run(team, arguments);
+    assert_eq!((ran.code, ran.stderr.as_str()), (0, ""), "{arguments:?}: {ran:?}");
+    ran.stdout
+}
+
+const STARTS: [(&str, &str); 4] = [
+    ("named", "claude"),
+    ("waited-for", "sh -c 'claude; echo ended'"),
+    ("wrapped", "wrapper --model x"),
+    ("chained", "chain"),
+];
+
+#[test]
+fn agents_take_part_however_they_are_started() {
+    for shell in ["/bin/dash", "/bin/bash"] {
+        let team = team(shell, &STARTS);
+        ok(&team, &["up"]);
+        for (name, command) in STARTS {
+            team.wait_for_evidence(name, "idle", "ready");
+            let seen = team.bed.object(&format!("pane inspect {name}"));
+            assert_eq!(seen["command"], "claude", "{shell}, {command}: {seen}");
+            assert_eq!(seen["would"]["open"]["allowed"], false, "{shell}, {command}: {seen}");
+            ok(&team, &["send", "--as", "operator", "--to", name, "--id", name, "-m", "work"]);
+            let mail = team.here(&format!("{name}.mail"));
+            eventually("it takes its mail", || super::holds(&mail, name));
+            ok(&team, &["ping", name]);
+            let typed = fs::read_to_string(team.here(&format!("{name}.typed"))).unwrap();
+            let is_ours = |line: &str| line.starts_with("ensemble: ") || line.contains("_PING");
+            assert!(typed.lines().all(is_ours), "{shell}, {command}: {typed}");
+        }
+        let task = team.bed.project().join("task.md");
+        fs::write(&task, "count the lines\n").unwrap();
+        ok(&team, &["assign", "named", "task.md", "--task", "t1"]);
+        let asked = ["request", "shutdown", "chained", "--as", "operator", "--wait", "2m"];
+        let gone = ok(&team, &asked);
+        assert!(gone.contains("chained has gone"), "{gone:?}");
+        ok(&team, &["down", "--deadline", "60s"]);
+        let mark = team.here("bin/claude").display().to_string();
+        eventually("no agent is left", || running(&mark).is_empty());
+    }
+}
+
+/// The processes whose command line names a file.
+fn running(file: &str) -> Vec<String> {
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let lines = entries.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+    let lines = lines.map(|line| String::from_utf8_lossy(&line).replace('\0', " "));
+    lines.filter(|line| line.contains(file)).collect()
+}
+
+#[test]
+fn a_dialog_at_the_start_is_said() {
+    let team = team("/bin/dash", &[("cora", "trust/claude"), ("named", "claude")]);
+    let bin = team.here("bin");
+    let path = |directory: &Path| directory.display().to_string();
+    let file = team.bed.project().join("ensemble.yaml");
+    let text = fs::read_to_string(&file).unwrap();
+    let text = text.replace("\"trust/claude\"", &path(&bin.join("trust/claude")));
+    fs::write(file, text).unwrap();
+    let up = ok(&team, &["up"]);
+    assert!(up.contains("cora waits for you: trust; ensemble attach cora\n"), "{up:?}");
+    assert!(!up.contains("named waits"), "{up:?}");
+    assert_eq!(team.member("cora")["state"], "blocked");
+    let again = crate::bed::objects(&ok(&team, &["up", "--json"]));
+    assert_eq!(of(&again, "cora")["waits_for_person"], "trust");
+    assert_eq!(of(&again, "named")["waits_for_person"], serde_json::Value::Null);
+    let command = path(&bin.join("trust/claude"));
+    let spawned = ok(&team, &["spawn", "carl", "--provider", "claude", "--command", &command]);
+    assert!(spawned.contains("carl waits for you: trust"), "{spawned:?}");
+    assert!(!team.here("cora.typed").exists(), "a dialog was typed into");
+}
+
+#[test]
+fn a_program_that_is_not_there_is_said_before_anything_starts() {
+    let team = team("/bin/dash", &[("named", "claude"), ("lost", "no-such-agent --model x")]);
+    let up = run(&team, &["up"]);
+    assert_eq!((up.code, up.stdout.as_str()), (5, ""), "{up:?}");
+    assert!(up.stderr.contains("no-such-agent: command not found"), "{up:?}");
+    assert!(!team.server().socket().exists(), "the session was started");
+    assert!(!team.here("named.ready").exists());
+    // The agent's own PATH counts, and its own directory.
+    ok(&team, &["up", "named"]);
+    for (extra, code) in [
+        (&["--command", "hidden"][..], 5),
+        (&["--command", "./here/hidden/hidden"], 0),
+        (&["--command", "exec no-such-agent"], 5),
+        (&["--command", "test -n x && sleep 1000"], 0),
+    ] {
+        let hidden = team.here("hidden");
+        fs::create_dir_all(&hidden).unwrap();
+        fs::write(hidden.join("hidden"), "#!/bin/sh\nexec sleep 1000\n").unwrap();
+        let executable = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(hidden.join("hidden"), executable).unwrap();
+        let name = format!("s{}", extra[1].len());
+        let ran = run(&team, &[&["spawn", &name][..], extra].concat());
+        assert_eq!(ran.code, code, "{extra:?}: {ran:?}");
+    }
+    let path = format!("PATH={}:/usr/bin:/bin", team.here("hidden").display());
+    ok(&team, &["spawn", "own-path", "--command", "hidden", "--env", &path]);
+    // What only the shell can tell is said after it has tried.
+    let late =
+        run(&team, &["spawn", "late", "--provider", "claude", "--command", "(no-such-agent)"]);
+    assert_eq!(late.code, 1, "{late:?}");
+    assert!(
+        late.stderr.contains("exit 127") && late.stderr.contains("command not found"),
+        "{late:?}"
+    );
+}
+
+#[test]
+fn an_interactive_shell_is_the_agent_once_it_runs_there() {
+    let team = team("/bin/dash", &[("named", "claude")]);
+    ok(&team, &["up"]);
+    let (server, here) = (team.server(), team.here(""));
+    let shell = format!(
+        "env HERE={} E={} ENSEMBLE_AGENT_ID=hand PS1='❯ ' PATH={}:/usr/bin:/bin bash --norc --noprofile -i",
+        here.display(),
+        program().display(),
+        team.here("bin").display()
+    );
+    let opened =
+        server.run(&["new-window", "-d", "-P", "-F", "#{pane_id}", "-t", "=crew:", &shell]);
+    let pane = opened.unwrap().remove(0);
+    let socket = server.socket().display().to_string();
+    let at = ["--pane", &pane, "--tmux-socket", &socket, "--provider", "claude"];
+    eventually("the shell shows its prompt", || {
+        server.run(&["capture-pane", "-p", "-t", &pane]).unwrap().iter().any(|l| l.contains('❯'))
+    });
+    let joined = run(&team, &[&["join", "hand"][..], &at].concat());
+    assert_eq!(joined.code, 0, "{joined:?}");
+    assert!(joined.stderr.contains("warning: no claude runs in pane"), "{joined:?}");
+    ok(&team, &["mailbox", "add", "other"]);
+    let bound = run(&team, &[&["mailbox", "bind", "other"][..], &at].concat());
+    assert!(bound.code == 0 && bound.stderr.contains("no claude runs in pane"), "{bound:?}");
+    team.wait_for_state("hand", "gone");
+    assert_eq!(team.bed.object("pane inspect hand")["would"]["open"]["allowed"], true);
+    // A person starts it.
+    server.run(&["send-keys", "-t", &pane, "claude", "Enter"]).unwrap();
+    team.wait_for_evidence("hand", "idle", "ready");
+    let open = &team.bed.object("pane inspect hand")["would"]["open"];
+    assert_eq!(open["reason"], "other_program", "its composer is no shell's prompt");
+    // Stopped, it is in the background of the shell, which has the keys.
+    server.run(&["send-keys", "-t", &pane, "C-z"]).unwrap();
+    team.wait_for_state("hand", "gone");
+}
+
+/// Each test here starts `sh` by name: both shells must be there.
+#[test]
+fn both_shells_are_installed() {
+    for shell in ["/bin/dash", "/bin/bash"] {
+        let version = Command::new(shell).args(["-c", "echo shell"]).output().expect(shell);
+        assert_eq!(version.stdout, b"shell\n");
+    }
+}

@@ -1,0 +1,142 @@
+//! Times and sizes that documents quote are those of the code.
+//!
+//! Each row names a document, a sentence of it with `{}` in place of the number, and the constant: its file
+//! (or directory, for `mod.rs`) below `ensemble-`, and its name. A sentence that was reworded fails, too, so
+//! no row is left without its sentence.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+#[rustfmt::skip]
+const QUOTED: &[(&str, &str, &str, &str)] = &[
+    ("docs/protocol/receipts.md", "Two lines are {} ms apart at least", "core/src/proto/nudge", "NUDGE_INTERVAL_MIN"),
+    ("docs/protocol/receipts.md", "after {} ms, doubling to 30 s", "core/src/proto/nudge", "RETRY_MIN"),
+    ("docs/protocol/receipts.md", "ms, doubling to {} s", "core/src/proto/nudge", "RETRY_MAX"),
+    ("docs/protocol/receipts.md", "repeats the line after {}, 120", "core/src/proto/nudge", "NUDGE_REPEAT"),
+    ("docs/protocol/receipts.md", "120 and {} s in", "core/src/proto/nudge", "NUDGE_REPEAT_MAX"),
+    ("docs/protocol/limits.md", "| nudge | {} bytes", "core/src/pane.rs", "NUDGE_BYTES_MAX"),
+    ("docs/protocol/limits.md", "bytes, {} lines without an answer", "core/src/proto/nudge", "NUDGES_MAX"),
+    ("docs/protocol/limits.md", "| envelope, body | {} and", "core/src/message/envelope.rs", "ENVELOPE_BYTES_MAX"),
+    ("PROTOCOL.md", "An envelope is immutable, at most {} bytes", "core/src/message/envelope.rs", "ENVELOPE_BYTES_MAX"),
+    ("docs/protocol/limits.md", "| name | {} bytes", "core/src/message/name.rs", "NAME_BYTES_MAX"),
+    ("docs/protocol/limits.md", "| attachment | {} bytes", "core/src/spool/attachment.rs", "ATTACHMENT_BYTES_MAX"),
+    ("docs/protocol/limits.md", "| lease | 300 s; at most {} s", "core/src/spool/settings.rs", "LEASE_SECONDS_MAX"),
+    ("PROTOCOL.md", "counts for at most {} s. After", "core/src/proto/lease", "LOOK_GAP_MAX"),
+    ("PROTOCOL.md", "a clock jump of {} s or more", "core/src/proto/lease/gap.rs", "CLOCK_GAP_MIN"),
+    ("PROTOCOL.md", "waits up to {} s longer", "core/src/proto/lease", "HOLD"),
+    ("PROTOCOL.md", "at most {} s past the duration", "core/src/proto/lease", "OVERTIME_MAX"),
+    ("PROTOCOL.md", "extends in time, usually every {} s", "core/src/proto/lease", "HEARTBEAT"),
+    ("PROTOCOL.md", "is unchanged for {} ms; or", "watch/src/boxes.rs", "IN_PLACE_QUIET"),
+    ("PROTOCOL.md", "found without an event, unchanged for {} s.", "watch/src/boxes.rs", "FOUND_QUIET"),
+    ("PROTOCOL.md", "rejected once unchanged for {} s.", "watch/src/boxes.rs", "INCOMPLETE_PATIENCE"),
+    ("docs/protocol/limits.md", "| a file in `tmp/` | {} s unchanged", "core/src/spool/sweep.rs", "TMP_AGE_MAX"),
+    ("docs/protocol/limits.md", "| message in the write-ahead log | {} bytes", "core/src/spool/wal", "LOGGED_BYTES_MAX"),
+    ("docs/protocol/limits.md", "| segment of the write-ahead log | {} bytes", "core/src/spool/wal", "WAL_BYTES_DEFAULT"),
+    ("docs/protocol/limits.md", "| finishing after an approved shutdown | {} s", "core/src/proto/shutdown", "GRACE"),
+    ("docs/protocol/roster.md", "`SIGTERM`, {} s, then", "core/src/proto/shutdown", "TERMINATE_WAIT"),
+    ("docs/protocol/limits.md", "| looking without an event | {} s", "core/src/proto/reconcile.rs", "SCAN_INTERVAL"),
+    ("docs/protocol/limits.md", "| waiting for a lock | {} s (the log", "core/src/spool", "LOCK_PATIENCE"),
+    ("docs/protocol/limits.md", "(the log: {} s)", "core/src/event_log", "LOG_LOCK_PATIENCE"),
+    ("docs/protocol/limits.md", "| Dispatch waits for reports, Conductor for the summary | {} s", "core/src/proto/patience.rs", "DISPATCH_PATIENCE"),
+    ("docs/protocol/limits.md", "Conductor for the summary | 180 s, {} s", "core/src/proto/patience.rs", "CONDUCTOR_PATIENCE"),
+    ("docs/protocol/limits.md", "| handshake | {} pings", "core/src/proto/ready", "ATTEMPTS_MAX"),
+    ("docs/protocol/limits.md", "pings, {} s for each pong", "core/src/proto/ready", "PONG_WAIT"),
+    ("docs/protocol/limits.md", "each pong, {} s between", "core/src/proto/ready", "RETRY_DELAY"),
+    ("docs/protocol/limits.md", "| ladder | {} s a phase", "core/src/proto/ack", "PHASE_TIMEOUT"),
+    ("docs/protocol/limits.md", "a phase, {} s for a worker", "core/src/proto/ack", "WAIT_MAX"),
+    ("docs/protocol/limits.md", "a draft | {} s, 1,800 s, 1,800 s", "core/src/board/alarms.rs", "ORPHAN_GRACE"),
+    ("docs/protocol/limits.md", "| steps of a plan, a plan | {}; 4,194,304", "core/src/steps/plan.rs", "STEPS_MAX"),
+    ("docs/protocol/limits.md", "a plan | 10,000; {} bytes", "core/src/steps/plan.rs", "PLAN_BYTES_MAX"),
+    ("docs/protocol/limits.md", "| log line, actor, type | {}, 128", "core/src/event_log/line.rs", "LINE_BYTES_MAX"),
+    ("docs/protocol/limits.md", "| log segment | {} bytes", "core/src/event_log", "SEGMENT_BYTES_DEFAULT"),
+    ("docs/protocol/requests.md", "`reason`, `reason` | {} s, every", "core/src/proto/request/kind.rs", "SHUTDOWN_DEADLINE"),
+    ("docs/protocol/requests.md", "`reason`, `reason` | 120 s, every {} s", "core/src/proto/request/kind.rs", "SHUTDOWN_REMIND_EVERY"),
+    ("docs/protocol/requests.md", "`plan`, `feedback` | {} s, every", "core/src/proto/request/kind.rs", "PLAN_DEADLINE"),
+    ("docs/readiness-and-escalation.md", "It waits {} s for", "core/src/proto/ready", "PONG_WAIT"),
+    ("docs/readiness-and-escalation.md", "After {} s comes the next ping", "core/src/proto/ready", "RETRY_DELAY"),
+    ("docs/readiness-and-escalation.md", "A phase lasts {} s and", "core/src/proto/ack", "PHASE_TIMEOUT"),
+    ("docs/readiness-and-escalation.md", "looked at every {} s, and", "core/src/proto/ack", "INSPECT_INTERVAL"),
+    ("docs/readiness-and-escalation.md", "after the ceiling ({} minutes", "core/src/proto/ack", "WAIT_MAX"),
+    ("docs/readiness-and-escalation.md", "its pane says that it is limited (at most {} h)", "core/src/proto/ack", "PARK_MAX"),
+    ("docs/cli.md", "How long it has to answer [default: as configured, {}m]", "core/src/proto/request/kind.rs", "SHUTDOWN_DEADLINE"),
+    ("docs/cli.md", "Wait for the summary [{}m if", "core/src/proto/patience.rs", "CONDUCTOR_PATIENCE"),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The product of a constant's factors, such as `30 * 60` or `1 << 30`; as it is written.
+fn value(expression: &str) -> Option<u64> {
+    let factor = |text: &str| text.trim().replace('_', "").parse::<u64>().ok();
+    expression.split('*').map(factor).product()
+}
+
+/// The constant in its unit: bytes, a count, or milliseconds.
+fn constant(place: &str, name: &str) -> (u64, bool) {
+    let path = root().join(format!("ensemble-{place}"));
+    let path = if path.is_dir() { path.join("mod.rs") } else { path };
+    let source = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{place}: {error}"));
+    let start =
+        source.find(&format!("const {name}: ")).unwrap_or_else(|| panic!("{place}: no {name}"));
+    let (declared, _) = source[start..].split_once(';').unwrap();
+    let (_, expression) = declared.split_once(" = ").unwrap();
+    for (call, milliseconds) in [("Duration::from_secs(", 1_000), ("Duration::from_millis(", 1)] {
+        if let Some(inner) = expression.strip_prefix(call).and_then(|rest| rest.strip_suffix(')')) {
+            let value = value(inner).unwrap_or_else(|| panic!("{name}: {expression}"));
+            return (value * milliseconds, true);
+        }
+    }
+    (value(expression).unwrap_or_else(|| panic!("{name}: {expression}")), false)
+}
+
+/// The number in a sentence and how many milliseconds its unit has, if it is a time.
+fn quoted(document: &str, sentence: &str) -> Option<(u64, u64)> {
+    let (before, after) = sentence.split_once("{}")?;
+    let mut rest = document;
+    while let Some(at) = rest.find(before) {
+        rest = &rest[at + before.len()..];
+        let number: String = rest.chars().take_while(|c| c.is_ascii_digit() || *c == ',').collect();
+        let number = number.trim_end_matches(',');
+        if !number.is_empty() && rest[number.len()..].starts_with(after) {
+            let unit = rest[number.len()..].trim_start();
+            let unit = match unit {
+                unit if unit.starts_with("ms") => 1,
+                unit if unit.starts_with("min") || unit.starts_with('m') => 60_000,
+                unit if unit.starts_with('h') => 3_600_000,
+                _ => 1_000,
+            };
+            return Some((number.replace(',', "").parse().ok()?, unit));
+        }
+    }
+    None
+}
+
+#[test]
+fn documents_quote_the_constants_of_the_code() {
+    let mut wrong = Vec::new();
+    for (document, sentence, place, name) in QUOTED {
+        let text = fs::read_to_string(root().join(document)).unwrap();
+        let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let (real, is_time) = constant(place, name);
+        match quoted(&text, sentence) {
+            None => wrong.push(format!("{document} no longer says `{sentence}` ({name})")),
+            Some((number, unit)) => {
+                let said = if is_time { number * unit } else { number };
+                if said != real {
+                    wrong.push(format!("{document}: `{sentence}` says {said}, {name} is {real}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_wrong_number_and_a_lost_sentence_are_seen() {
+    assert_eq!(quoted("waits 5 s for", "waits {} s for"), Some((5, 1_000)));
+    assert_eq!(quoted("at most 65,536 bytes", "at most {} bytes"), Some((65_536, 1_000)));
+    assert_eq!(quoted("[default: 2m]", "default: {}m]"), Some((2, 60_000)));
+    assert_eq!(quoted("waits long", "waits {} s for"), None);
+    assert_eq!(value("30 * 60"), Some(1_800));
+}

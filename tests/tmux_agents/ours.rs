@@ -1,0 +1,134 @@
+//! Lines of ours in an agent's composer: nudges that a person sent or deleted, pings that stand, and nudges
+//! of two processes.
+
+use ensemble_core::env::{Clock as _, Pane as _, SystemClock};
+use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
+use ensemble_core::proto::Machine as _;
+use ensemble_core::proto::nudge::{Courier, Effect, Event, Phase};
+use ensemble_core::provider::AgentState::{Draft, Permission, Ready};
+use ensemble_core::tmux::TextOutcome;
+
+use crate::SEEING;
+use crate::case::{Stage, refused, the_nudge};
+use crate::tmux_support::eventually;
+
+/// What a person does between our text and our Enter, and what of it the agent gets.
+const GAPS: [(&[&[&str]], Option<&str>); 4] = [
+    (&[&["x"], &["Enter"]], Some("x")),
+    (&[&["Enter"]], Some("")),
+    (&[&["C-u"]], None),
+    (&[&["-N", "120", "BSpace"]], None),
+];
+
+/// A line that a person sent, changed or deleted is over: the agent is told anew.
+#[test]
+fn a_line_that_a_person_sent_or_deleted_is_typed_anew() {
+    for provider in SEEING {
+        let stage = Stage::new(provider);
+        let nudge = the_nudge(provider.name);
+        for (keys, sent) in GAPS {
+            let case = stage.case("ready", Ready);
+            let mut courier = Courier::new();
+            let clock = SystemClock;
+            courier.handle(clock.monotonic(), Event::Bound { binding: 1 });
+            courier.handle(clock.monotonic(), Event::Mail { waiting: 1, taken: 0 });
+            let mut is_first = true;
+            let told = || {
+                courier.handle_timeout(clock.monotonic());
+                while let Some(effect) = courier.poll_effect() {
+                    let (attempt, outcome) = match effect {
+                        Effect::Nudge { attempt, .. } => (
+                            attempt,
+                            case.nudge_with(|| {
+                                if std::mem::take(&mut is_first) {
+                                    for keys in keys {
+                                        case.human(keys);
+                                        case.settle();
+                                    }
+                                }
+                            }),
+                        ),
+                        Effect::Submit { attempt, .. } => {
+                            (attempt, case.pane().submit(&nudge).expect("an outcome"))
+                        }
+                        Effect::Record(_) => continue,
+                    };
+                    courier.handle(clock.monotonic(), Event::Outcome { attempt, outcome });
+                }
+                courier.status().phase == Phase::Told
+            };
+            eventually("the agent is told", told);
+            case.settle();
+            let theirs = sent.map(|theirs| format!("SUBMIT {nudge}{theirs}"));
+            let expected: Vec<String> =
+                theirs.into_iter().chain([format!("SUBMIT {nudge}")]).collect();
+            assert_eq!(case.events(), expected, "{} {keys:?}", provider.name);
+        }
+    }
+}
+
+/// A ping whose Enter was held back is ours: another ping and a nudge take it back, the same submits
+/// it, and who has stopped waiting for its answer takes it back.
+#[test]
+fn a_ping_that_stands_is_no_draft() {
+    let ping = |attempt| NudgeText::new(format!("AGENT_TEAM_PING w1 {attempt}")).expect("harmless");
+    for provider in SEEING {
+        let stage = Stage::new(provider);
+        let interrupted = || {
+            let case = stage.case("ready", Ready);
+            let mut pane = case.pane();
+            let TextOutcome::Typed(half) = pane.nudge_text(&ping(1)).expect("an outcome") else {
+                panic!("it was not typed");
+            };
+            case.wait_for_text("AGENT_TEAM_PING w1 1");
+            case.human(&["C-^"]);
+            case.wait_for(Permission);
+            let outcome = pane.nudge_enter(half).expect("an outcome");
+            assert!(matches!(outcome, NudgeOutcome::TextOnly { .. }), "{outcome:?}");
+            case.human(&["Escape"]);
+            // The screen shows a draft, and the pane knows whose it is.
+            case.wait_for(Ready);
+            case
+        };
+        let case = interrupted();
+        assert_eq!(case.pane().nudge(&ping(1)).expect("an outcome"), NudgeOutcome::Sent);
+        case.settle();
+        assert_eq!(case.events(), ["DENIED", "SUBMIT AGENT_TEAM_PING w1 1"], "{}", provider.name);
+        let case = interrupted();
+        assert!(case.pane().withdraw_ping().expect("an outcome"), "{}", provider.name);
+        case.wait_for_empty("AGENT_TEAM_PING");
+        assert!(!case.pane().withdraw_ping().expect("an outcome"), "{}", provider.name);
+        for text in [ping(2), the_nudge(provider.name)] {
+            let case = interrupted();
+            eventually("it is typed", || {
+                case.pane().nudge(&text).expect("an outcome") == NudgeOutcome::Sent
+            });
+            case.settle();
+            assert_eq!(case.events(), ["DENIED", &format!("SUBMIT {text}")], "{}", provider.name);
+        }
+        // The same words, typed by a person, are a draft.
+        let case = stage.case("ready", Ready);
+        case.human(&["-l", "AGENT_TEAM_PING w1 1"]);
+        case.wait_for(Draft);
+        assert_eq!(refused(&case.nudge()), Some(&Deferral::Draft), "{}", provider.name);
+        assert!(!case.pane().withdraw_ping().expect("an outcome"), "{}", provider.name);
+    }
+}
+
+/// Two processes that repeat what an agent was told keep one pace.
+#[test]
+fn a_repeated_nudge_is_left_out_where_another_process_has_just_typed_it() {
+    for provider in SEEING {
+        let stage = Stage::new(provider);
+        let case = stage.case("ready", Ready);
+        let nudge = the_nudge(provider.name);
+        assert_eq!(case.nudge(), NudgeOutcome::Sent);
+        case.settle();
+        let again = case.pane().nudge_again(&nudge).expect("an outcome");
+        assert!(matches!(again, TextOutcome::Sent), "{again:?}");
+        // What is new is typed.
+        assert_eq!(case.nudge(), NudgeOutcome::Sent);
+        case.settle();
+        assert_eq!(case.events(), vec![format!("SUBMIT {nudge}"); 2], "{}", provider.name);
+    }
+}
