@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 
 #[rustfmt::skip]
 const QUOTED: &[(&str, &str, &str, &str)] = &[
-    ("docs/protocol/receipts.md", "Two lines are {} ms apart at least", "core/src/proto/nudge", "NUDGE_INTERVAL_MIN"),
-    ("docs/protocol/receipts.md", "after {} ms, doubling to 30 s", "core/src/proto/nudge", "RETRY_MIN"),
-    ("docs/protocol/receipts.md", "ms, doubling to {} s", "core/src/proto/nudge", "RETRY_MAX"),
-    ("docs/protocol/receipts.md", "repeats the line after {}, 120", "core/src/proto/nudge", "NUDGE_REPEAT"),
-    ("docs/protocol/receipts.md", "120 and {} s in", "core/src/proto/nudge", "NUDGE_REPEAT_MAX"),
+    ("docs/protocol/receipts.md", "Two lines are {} ms apart at least", "core/src/proto/nudge/pace.rs", "NUDGE_INTERVAL_MIN"),
+    ("docs/protocol/receipts.md", "after {} ms, doubling to 30 s", "core/src/proto/nudge/pace.rs", "RETRY_MIN"),
+    ("docs/protocol/receipts.md", "ms, doubling to {} s", "core/src/proto/nudge/pace.rs", "RETRY_MAX"),
+    ("docs/protocol/receipts.md", "repeats the line after {}, 120", "core/src/proto/nudge/pace.rs", "NUDGE_REPEAT"),
+    ("docs/protocol/receipts.md", "120 and {} s in", "core/src/proto/nudge/pace.rs", "NUDGE_REPEAT_MAX"),
     ("docs/protocol/limits.md", "| nudge | {} bytes", "core/src/pane.rs", "NUDGE_BYTES_MAX"),
-    ("docs/protocol/limits.md", "bytes, {} lines without an answer", "core/src/proto/nudge", "NUDGES_MAX"),
+    ("docs/protocol/limits.md", "bytes, {} lines without an answer", "core/src/proto/nudge/pace.rs", "NUDGES_MAX"),
     ("docs/protocol/limits.md", "| envelope, body | {} and", "core/src/message/envelope.rs", "ENVELOPE_BYTES_MAX"),
     ("PROTOCOL.md", "An envelope is immutable, at most {} bytes", "core/src/message/envelope.rs", "ENVELOPE_BYTES_MAX"),
     ("docs/protocol/limits.md", "| name | {} bytes", "core/src/message/name.rs", "NAME_BYTES_MAX"),
