@@ -159,8 +159,7 @@ fn the_tables_match_the_protocol_and_any_client_can_read_them() {
     assert_eq!(text("PRAGMA journal_mode"), "wal");
     let tables = "SELECT group_concat(name, ' ') FROM (SELECT name FROM sqlite_schema \
                   WHERE type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name)";
-    let protocol = include_str!("../PROTOCOL.md");
-    let section = protocol.split("## Step queues").nth(1).unwrap().split("\n## ").next().unwrap();
+    let section = include_str!("../docs/protocol/steps.md");
     let first = section.split("\n\n").find(|part| part.starts_with("| table |")).unwrap();
     let cells = first.lines().skip(2).filter_map(|line| line.split('`').nth(1));
     let mut named: Vec<&str> = cells.collect();

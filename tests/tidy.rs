@@ -189,7 +189,7 @@ fn the_project_runs_on_anybodys_machine() {
 
 #[test]
 fn the_protocol_names_every_type_of_record() {
-    let protocol = std::fs::read_to_string(root().join("PROTOCOL.md")).unwrap();
+    let protocol = std::fs::read_to_string(root().join("docs/protocol/event-log.md")).unwrap();
     let (mut missing, mut known) = (BTreeSet::new(), 0);
     for source in sources().iter().filter(|s| s.path.contains("/src/") && !s.is_test()) {
         let end = source.text.find("#[cfg(test)]\nmod tests {").unwrap_or(source.text.len());
@@ -208,7 +208,26 @@ fn the_protocol_names_every_type_of_record() {
         }
     }
     assert!(known > 25, "this test looks for the wrong thing: {known}");
-    assert_none("not in PROTOCOL.md", &missing.into_iter().collect::<Vec<_>>());
+    assert_none("not in docs/protocol/event-log.md", &missing.into_iter().collect::<Vec<_>>());
+}
+
+#[test]
+fn the_broker_fits_one_page_and_each_extension_has_its_own() {
+    const LINES_MAX: usize = 250;
+    let protocol = std::fs::read_to_string(root().join("PROTOCOL.md")).unwrap();
+    let lines = protocol.lines().count();
+    assert!(lines <= LINES_MAX, "PROTOCOL.md has {lines} lines");
+    let pages = std::fs::read_dir(root().join("docs/protocol")).unwrap();
+    let pages: Vec<String> =
+        pages.map(|page| page.unwrap().file_name().into_string().unwrap()).collect();
+    let is_linked = |page: &String| protocol.contains(&format!("(docs/protocol/{page})"));
+    let unlinked: Vec<String> = pages.iter().filter(|page| !is_linked(page)).cloned().collect();
+    assert_none("a page that PROTOCOL.md does not link", &unlinked);
+    let links = protocol.split("(docs/protocol/").skip(1);
+    let named = links.filter_map(|rest| rest.split(')').next());
+    let broken: Vec<String> =
+        named.filter(|page| !pages.iter().any(|p| p == page)).map(str::to_owned).collect();
+    assert_none("a link to a page that does not exist", &broken);
 }
 
 #[test]

@@ -20,7 +20,7 @@
 //! most the time it is given and may return early, for instance because a file has landed
 //! (`ensemble_watch::doorbell::Waiter`). [`nap`] is one that needs nothing.
 //!
-//! Whatever is done is recorded: see the types under "Assignments" in PROTOCOL.md.
+//! Whatever is done is recorded: see docs/protocol/assignments.md and docs/protocol/event-log.md.
 
 mod ack;
 mod agent;

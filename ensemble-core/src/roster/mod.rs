@@ -13,7 +13,7 @@
 //! ```
 //!
 //! A crash leaves a file as it was before or after a change. The order of changes to the world and
-//! to the file is that of whoever makes them: PROTOCOL.md, "The roster".
+//! to the file is that of whoever makes them: docs/protocol/roster.md.
 //!
 //! ```
 //! use ensemble_core::message::{Name, Timestamp};

@@ -9,7 +9,7 @@
 //!
 //! [`crate::proto::step`] decides the transitions of a step; this module stores them. Each call is
 //! one immediate transaction, so a process that is killed at any statement leaves the old or the
-//! new state. The tables are described in PROTOCOL.md and can be read with `sqlite3`.
+//! new state. The tables are described in docs/protocol/steps.md and can be read with `sqlite3`.
 //!
 //! **Holding.** A step is handed out with an epoch, which only grows, and with locks on its files.
 //! While a worker holds a step, no other worker gets a step that works on the same file or on a

@@ -16,7 +16,7 @@
 //! While the machine runs, the files are the source of truth: no process reads the log, and a
 //! killed process leaves whole files. A process that cannot log (no space, no permission, no
 //! working lock, a large message) syncs its file and its directory instead. Other processes need
-//! not know. PROTOCOL.md has the format.
+//! not know. docs/protocol/durability.md has the format.
 //!
 //! A file system whose sync fails has dropped the data, and may report success for the next sync.
 //! After that no segment is removed, and nothing is logged, until the segments were replayed.
