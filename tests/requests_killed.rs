@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ensemble_core::durable::Durability;
-use ensemble_core::env::{Delivery, Lease};
+use ensemble_core::env::Delivery;
 use ensemble_core::message::Envelope;
 use ensemble_core::requests::{Ask, Entry, PlanGates, Requests};
 use ensemble_core::spool::{Options, Settings, Spool};
@@ -91,7 +91,7 @@ fn mail(spool: &Spool, agent: &str) -> Vec<Delivery> {
 
 /// Whatever was interrupted is finished by the next start, and done once.
 fn judge(bed: &Bed, operation: &str, what: &str) {
-    let spool = bed.spool();
+    let spool = Spool::open(&bed.queue(), power()).unwrap();
     let requests = Requests::new(&spool);
     let before = requests.find(ID).unwrap();
     assert!(before.is_some() || operation == "ask", "{what}: a request is lost");
@@ -147,8 +147,10 @@ fn judge_mail(spool: &Spool, operation: &str, what: &str) {
     };
     assert_eq!(lead_types, for_lead, "{what}: the lead's mail");
     assert_eq!(worker_types, for_worker, "{what}: the worker's mail");
-    let leases: Vec<Lease> = lead.into_iter().chain(worker).map(|d| d.lease).collect();
-    leases.iter().for_each(|lease| spool.settle(lease).unwrap());
+    for Delivery { lease, envelope } in lead.into_iter().chain(worker) {
+        let is_open_question = operation == "ask" && envelope.kind.as_str().ends_with("_request");
+        assert_eq!(spool.settle(&lease).is_err(), is_open_question, "{what}: {}", envelope.kind);
+    }
 }
 
 fn is_finished_after_any_kill(operation: &str) {

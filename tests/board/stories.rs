@@ -173,7 +173,7 @@ fn the_second_phase_of_a_claim_asks_again() {
     let late = bed.refuse(|board| board.commit_claim(&second, Some("c")));
     assert!(late.to_string().contains("its status is CLAIMED"), "{late}");
     let busy = bed.plan("task-2", &ann).unwrap_err();
-    assert!(busy.to_string().contains("it has task `task-1` (CLAIMED)"), "{busy}");
+    assert!(busy.to_string().contains("it already has task `task-1` (CLAIMED)"), "{busy}");
     assert_eq!(
         active_task(&bed.state(), &name("ann")).map(|task| task.id.clone()),
         Some(name("task-1"))

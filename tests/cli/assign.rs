@@ -344,7 +344,7 @@ fn a_refused_nudge_names_its_reason() {
     eventually("a draft", || team.tmux.screen("%0").last().is_some_and(|l| l == "half a line"));
     let said = team.bed.fails(75, "nudge w1");
     assert!(said.contains("draft"), "{said}");
-    assert_eq!(team.bed.fails(1, "nudge no-such-agent").lines().count(), 1);
+    assert_eq!(team.bed.fails(1, "nudge no-such-agent").lines().count(), 2);
 }
 
 #[test]

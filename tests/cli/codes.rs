@@ -12,7 +12,7 @@ fn without_a_queue_the_way_to_one_is_shown() {
     let bed = Bed::empty();
     let said = bed.fails(1, "status");
     assert!(said.starts_with("ensemble: ") && said.contains("`ensemble init`"), "{said}");
-    assert!(said.contains("\nhint: `--queue DIR`"), "{said}");
+    assert!(said.contains("`--queue DIR`"), "{said}");
 }
 
 #[test]

@@ -90,6 +90,9 @@ fn a_mailbox_is_bound_to_a_pane_and_unbound() {
     bed.fails(1, &format!("mailbox bind no-such-box --pane {pane} --tmux-socket {socket}"));
     bed.fails(1, &format!("mailbox bind w1 --pane agents --tmux-socket {socket}"));
     bed.fails(2, "mailbox bind w1");
-    bed.ok(&format!("mailbox add w9 --pane {pane} --tmux-socket {socket} --provider claude"));
+    let added =
+        bed.run(&format!("mailbox add w9 --pane {pane} --tmux-socket {socket} --provider claude"));
+    assert_eq!(added.code, 0);
+    assert!(added.stderr.contains("no claude runs in pane %0 yet: cat does"), "{}", added.stderr);
     assert!(bed.project().join(".ensemble/panes/w9.yaml").exists());
 }

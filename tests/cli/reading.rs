@@ -41,7 +41,7 @@ fn inbox_shows_waiting_and_held_messages_without_receiving_them() {
     let text = bed.ok("inbox w1 --limit 1");
     assert!(text.contains("held by w1") && text.contains("… 2 wait"), "{text}");
     let text = bed.ok("inbox w1");
-    assert!(text.contains("a   waits       boss     task     T1"), "{text}");
+    assert!(text.contains("a   waits       boss      task     T1"), "{text}");
     assert_eq!(keys(&bed.json("inbox")[0]), ["mailbox", "waiting", "held", "counted_up_to"]);
     assert!(bed.ok("inbox").contains("w1         2        1"));
 }

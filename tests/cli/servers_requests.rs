@@ -48,7 +48,7 @@ fn a_plan_is_reviewed_on_another_host_and_its_task_waits_for_it() {
     let listed = far.json("requests --pending");
     assert_eq!((listed.len(), &listed[0]["request_id"]), (1, &json!("p1")));
     let refused = near.fails(1, "plan review p1 --approve --as w1");
-    assert!(refused.contains("nobody decides their own"), "{refused}");
+    assert!(refused.contains("a requester may not decide its own request"), "{refused}");
     let waiter = near.start("requests p1", Stdio::null());
     assert_eq!(ran(waiter.wait_with_output().unwrap()).code, 0);
     far.ok("plan review p1 --reject --feedback smaller --as lead");

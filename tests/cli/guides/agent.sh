@@ -5,7 +5,7 @@ case "$1" in
 -p | exec) echo "done"; exit 0 ;;
 esac
 while :; do
-    printf '\033[2J\033[H\n❯ \n  ? for shortcuts\033[1A\r\033[2C'
+    printf '\033[2J\033[H\n────────\n❯ \0337\n────────\n  ? for shortcuts\0338'
     IFS= read -r line || exit 0
     case $line in *"ensemble recv"* | *"mail for"*) ;; *) continue ;; esac
     while message=$(ensemble recv --json); do
