@@ -8,12 +8,13 @@ mod watcher;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::message::{Envelope, MessageId, Purpose};
 use ensemble_core::proto::request::Kind;
-use ensemble_core::requests::{Ask, Kinds, Requests};
-use ensemble_core::spool::{Settings, State};
+use ensemble_core::requests::{Ask, Kinds, PlanGates, Requests};
+use ensemble_core::spool::{Settings, Spool, State};
 use support::{Bed, PATIENCE, eventually, eventually_true, messages, name};
 use watcher::Watcher;
 
@@ -201,7 +202,8 @@ fn the_shell_worker_leaves_requests_and_types_that_it_does_not_know() {
 fn a_question_that_is_moved_to_done_by_hand_stays_open_and_its_addressee_is_reminded() {
     let config = "requests: {kinds: {tea: {deadline_seconds: 600, remind_every_seconds: 1}}}\n";
     let bed = bed(config);
-    let spool = bed.spool();
+    let asks_plan_gates = support::options().with_admission(Arc::new(PlanGates));
+    let spool = Spool::open(&bed.queue(), asks_plan_gates).unwrap();
     let watcher = Watcher::start(&bed);
     let mut ask = Ask::new("tea", name("dispatch"), name("worker-1"), "green?").with_id("q1");
     ask = ask.with_deadline_seconds(600);

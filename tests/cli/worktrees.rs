@@ -56,7 +56,7 @@ fn a_task_goes_from_claim_to_merge() {
     );
     assert!(bed.ok("agent verify --as coder-1").contains("work on t1"));
     assert!(bed.fails(1, "task claim t1 --as reviewer-1").contains("its status is CLAIMED"));
-    assert!(bed.fails(1, "task submit t1 --as coder-1").contains("commit"));
+    assert!(bed.fails(1, "task submit t1 --as coder-1").contains("nothing was committed"));
     commit(&bed, "done.txt");
     assert!(bed.fails(1, "task submit t1 --as coder-1 --epoch 1").contains("Stop working on it"));
     let handed_in = bed.object("task submit t1 --as coder-1");

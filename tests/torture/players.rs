@@ -158,6 +158,7 @@ impl Player {
         let lease = &delivery.lease;
         let verb = match self.random.below(100) {
             0..=9 => "release",
+            15.. if self.is_open_question(delivery) => "release",
             10..=14 => "bury",
             _ => "settle",
         };
@@ -178,6 +179,13 @@ impl Player {
                 Err(error) => panic!("{verb} {lease}: {error}"),
             }
         });
+    }
+
+    /// Whether a message asks a question without an answer, which no consumer may settle.
+    fn is_open_question(&self, delivery: &Delivery) -> bool {
+        let asked = delivery.envelope.correlation_id.as_deref();
+        let found = asked.and_then(|id| Requests::new(&self.spool).find(id).expect("a look"));
+        found.is_some_and(|entry| entry.decision.is_none())
     }
 
     /// Asks a question, and answers pending ones: others do so at the same time.

@@ -33,7 +33,7 @@ fn only_committed_work_of_the_holder_is_handed_in() {
     let trees = bed.trees();
     let claimed = trees.claim_task(&name("t1"), &coder).unwrap();
     let holder = claimed.granted.holder;
-    assert!(refusal(trees.submit(&name("t1"), &holder)).contains("nothing is committed"));
+    assert!(refusal(trees.submit(&name("t1"), &holder)).contains("nothing was committed"));
     std::fs::write(claimed.path.join("new"), "x").unwrap();
     let refused = refusal(trees.submit(&name("t1"), &holder));
     assert!(refused.contains("not committed in the worktree: new"), "{refused}");

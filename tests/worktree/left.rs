@@ -119,7 +119,7 @@ fn an_agent_learns_whether_it_may_begin() {
     assert!(matches!(&old, Unfit::Over(_)) && old.to_string().contains("is over"), "{old}");
     let never = Timestamp::from_unix_millis(i64::MAX / 2);
     let late = bed.trees().verify(&name("coder-1"), None, never).unwrap().unwrap_err();
-    assert!(late.to_string().contains("ran out"), "{late}");
+    assert!(late.to_string().contains("expired at"), "{late}");
 
     commit(&claimed.path, "new", "x");
     bed.trees().submit(&name("t1"), &claimed.granted.holder).unwrap();

@@ -138,7 +138,7 @@ fn print_json(context: &Context, mailboxes: &[Row], watcher: &Watcher) -> Outcom
     for (name, glance, overflow) in mailboxes {
         let mut object = json!({ "mailbox": name });
         for (key, value) in
-            serde_json::to_value(&glance).unwrap_or_default().as_object().into_iter().flatten()
+            serde_json::to_value(glance).unwrap_or_default().as_object().into_iter().flatten()
         {
             object[key] = value.clone();
         }

@@ -8,12 +8,12 @@
 //! these invariants hold:
 //!
 //! 1. Every change of a machine's state is a row of its table ([`rows`]), and a refusal changes
-//!   nothing.
+//!    nothing.
 //! 2. No live holder loses its lease, and a dead one is detected in time (running time, watcher
-//!   up).
+//!    up).
 //! 3. A holder with an old epoch is refused; epochs only grow; each lease has at most one holder.
 //! 4. A request has one final decision: by its addressee, never by its asker, at the latest at the
-//!   deadline. Each watcher closes it once, with the decision in the file.
+//!    deadline. Each watcher closes it once, with the decision in the file.
 //! 5. No agent is ready without the pong of this attempt; the conductor is notified at most once.
 //! 6. A running watcher sees an arriving file within a minute, even if events are lost.
 //!

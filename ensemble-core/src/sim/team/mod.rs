@@ -6,7 +6,7 @@
 //!
 //! 1. No task is assigned to a worker that has not sent a pong for that attempt.
 //! 2. No protocol asks for a key while the worker was last seen busy, and no key reaches a busy
-//!   pane.
+//!    pane.
 //! 3. The conductor is notified of a task at most once, and never of one that was acked before.
 //! 4. Every task ends: not assigned, acked, escalated or expired.
 //!
