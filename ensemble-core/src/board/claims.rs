@@ -186,7 +186,7 @@ impl LockedBoard<'_> {
     /// worktree.
     ///
     /// # Errors
-    /// [`BoardError::Unknown`].
+    /// [`BoardError::Unknown`](crate::board::BoardError::Unknown).
     pub fn note_retired(&mut self, id: &Name, salvage: Option<(&str, &str)>) -> Result<()> {
         let now = self.now();
         let needs_it = self.task(id)?.status.needs_worktree();

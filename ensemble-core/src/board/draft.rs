@@ -36,7 +36,7 @@ impl Draft {
     /// `None` if the text was not edited.
     ///
     /// # Errors
-    /// [`Error::Malformed`] and [`BoardError::Invalid`] if it is no board, with all violations;
+    /// [`Error::Malformed`] and [`BoardError::Invalid`](crate::board::BoardError::Invalid) if it is no board, with all violations;
     /// [`Error::NotAllowed`] if the board has changed since it was copied. It is as it was then.
     pub fn apply(&self, board: &Board, edited: &str) -> Result<Option<State>> {
         if edited == self.before {

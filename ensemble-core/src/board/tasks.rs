@@ -133,7 +133,7 @@ impl LockedBoard<'_> {
     /// Moves a task from DRAFT to UNCLAIMED.
     ///
     /// # Errors
-    /// As for all steps of a task: [`BoardError::Unknown`], and [`Error::NotAllowed`] if the table of
+    /// As for all steps of a task: [`BoardError::Unknown`](crate::board::BoardError::Unknown), and [`Error::NotAllowed`] if the table of
     /// [`crate::proto::task`] has no such step.
     pub fn finalize(&mut self, id: &Name) -> Result<()> {
         let told = Told::new("finalized", None, json!({}));

@@ -90,7 +90,7 @@ pub trait Broker: Transport {
     /// Takes one particular waiting message for `holder`; `None` if it does not wait any more.
     ///
     /// # Errors
-    /// As for [`Transport::receive`]; [`Gated`] if its task waits for the approval of a plan.
+    /// As for [`Transport::receive`]; [`Gated`](crate::requests::Gated) if its task waits for the approval of a plan.
     fn receive_id(&self, mailbox: &Name, id: &MessageId, holder: &Name)
     -> Result<Option<Delivery>>;
 

@@ -19,7 +19,7 @@ impl NatsTransport {
     /// Marks the message's work as done.
     ///
     /// # Errors
-    /// [`crate::Error::LeaseLost`], [`Gated`], [`crate::Error::NoMailbox`] or
+    /// [`crate::Error::LeaseLost`], [`Gated`](crate::requests::Gated), [`crate::Error::NoMailbox`] or
     /// [`crate::Error::Server`].
     pub fn settle(&self, lease: &Lease) -> Result<()> {
         self.change_if(lease, |last| self.pass_gate(lease, &last.payload), |_| Place::Settled)?;

@@ -74,7 +74,7 @@ impl NatsTransport {
     /// Takes one given waiting message for `holder`; `None` if it is no longer waiting.
     ///
     /// # Errors
-    /// As for [`NatsTransport::receive`]; [`Gated`] if its task waits for the approval of a plan.
+    /// As for [`NatsTransport::receive`]; [`Gated`](crate::requests::Gated) if its task waits for the approval of a plan.
     pub fn receive_id(
         &self,
         mailbox: &Name,

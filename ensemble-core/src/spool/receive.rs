@@ -26,8 +26,8 @@ pub enum Waited {
 
 impl Spool {
     /// Takes the next due message for `holder`: urgent ones first, then the oldest. Messages that
-    /// cannot be read or have expired are dead-lettered on the way; those of tasks whose plan by
-    /// `holder` is not approved are passed over ([`Spool::gated`] tells of them).
+    /// cannot be read or have expired are dead-lettered on the way; those that the
+    /// [`Admission`](super::Admission) refuses to `holder` are passed over.
     ///
     /// Never waits for a message; several consumers may share a mailbox.
     ///

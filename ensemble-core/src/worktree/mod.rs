@@ -234,7 +234,7 @@ impl Worktrees {
     /// The commit of a task's worktree; `None` if it has no worktree.
     ///
     /// # Errors
-    /// [`BoardError::Unknown`]; the board cannot be read; [`Error::Git`].
+    /// [`BoardError::Unknown`](crate::board::BoardError::Unknown); the board cannot be read; [`Error::Git`].
     pub fn head(&self, task: &Name) -> Result<Option<String>> {
         let state = self.board.read()?;
         let task = state.task(task).ok_or_else(|| self.not_there(task))?;

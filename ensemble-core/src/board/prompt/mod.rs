@@ -166,7 +166,7 @@ impl Prompts {
     /// The prompt for the coder that has claimed a task.
     ///
     /// # Errors
-    /// [`BoardError::Unknown`]; [`Error::NotAllowed`] if nobody has claimed it; [`Error::Malformed`] if
+    /// [`BoardError::Unknown`](crate::board::BoardError::Unknown); [`Error::NotAllowed`] if nobody has claimed it; [`Error::Malformed`] if
     /// the project's form is wrong.
     pub fn coder(&self, state: &State, id: &Name) -> Result<Brief> {
         let task = task(state, id)?;
