@@ -278,7 +278,8 @@ fn what_a_killed_agent_has_left_is_ended_before_its_next_start() {
         // It ignores a hang-up and a request to end.
         let script =
             "trap \"\" HUP TERM; echo $$ >$HERE/$ENSEMBLE_AGENT_ID.daemon; exec sleep 1000";
-        team.order(name, &format!("setsid -f sh -c '{script}' >/dev/null 2>&1 </dev/null"));
+        let line = format!("setsid -f sh -c '{script}' >/dev/null 2>&1 </dev/null");
+        assert_eq!(team.order(name, &line).code, 0);
         eventually("the daemon runs", || {
             fs::read_to_string(&left).is_ok_and(|pid| pid.ends_with('\n'))
         });
