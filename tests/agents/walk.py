@@ -102,16 +102,18 @@ class Walk(Checks):
         """A person is quicker than our Enter; what they left of our line is theirs, the mail is ours."""
         for _ in range(6):
             count = self.model.follow(Reader())
-            self.send()
+            # `send` is not waited for: our Enter may be there before it has ended.
+            sender = self.agent.popen("send", "--to", "w1", "-m", "mail")
             deadline = time.monotonic() + PACE_SECONDS
             while LINE not in self.bottom() and not self.model.since(count) and time.monotonic() < deadline:
-                time.sleep(0.02)
+                time.sleep(0.002)
             expect(LINE in self.bottom() or self.model.since(count), f"nothing was typed: {self.why()}")
             pressed = time.monotonic()
             # Together, as a key and Enter of a person in a hurry; but no agent takes that for a paste.
             for part in [keys] if "-N" in keys else [[key] for key in keys]:
                 self.agent.keys(*part)
                 time.sleep(0.05)
+            sender.wait(30)
             asked = self.arrives(count, PROBE_SECONDS)
             first = self.model.since(count)[0]
             if not nudge(first) or asked > pressed + 2:

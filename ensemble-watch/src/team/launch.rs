@@ -114,8 +114,10 @@ impl Team<'_> {
         }
     }
 
-    /// Starts the agent: in `pane`, whose process has ended, or in a new window.
+    /// Starts the agent: in `pane`, whose process has ended, or in a new window. What its earlier
+    /// generation has left is ended first.
     fn start(&self, plan: &Plan, pane: Option<&str>) -> Result<Brought> {
+        self.end_remains(&plan.name, self.roster().get(&plan.name)?.as_ref())?;
         let pass = new_pass()?;
         let digest = Digest::of(pass.as_bytes());
         let member = self.begin_generation(plan, Some(digest), None)?;

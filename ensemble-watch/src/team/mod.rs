@@ -17,6 +17,7 @@ mod launch;
 mod place;
 mod plan;
 mod program;
+mod remains;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

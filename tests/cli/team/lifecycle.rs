@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use ensemble_core::reaper::{Fate, fate};
 use serde_json::Value;
 
 use super::{Team, holds, kill, of};
@@ -266,4 +267,35 @@ fn the_schema_is_that_of_the_configuration() {
     }
     let written = team.bed.project().join(".ensemble/ensemble.schema.json");
     assert!(written.exists());
+}
+
+/// Codex leaves a server in a session of its own, which serves the next Codex with the old pass.
+#[test]
+fn what_a_killed_agent_has_left_is_ended_before_its_next_start() {
+    let team = Team::with(&["worker-1", "worker-2"], "");
+    let daemon = |name: &str| {
+        let left = team.here(&format!("{name}.daemon"));
+        // It ignores a hang-up and a request to end.
+        let script =
+            "trap \"\" HUP TERM; echo $$ >$HERE/$ENSEMBLE_AGENT_ID.daemon; exec sleep 1000";
+        let line = format!("setsid -f sh -c '{script}' >/dev/null 2>&1 </dev/null");
+        assert_eq!(team.order(name, &line).code, 0);
+        eventually("the daemon runs", || {
+            fs::read_to_string(&left).is_ok_and(|pid| pid.ends_with('\n'))
+        });
+        fs::read_to_string(&left).unwrap().trim().parse::<u32>().unwrap()
+    };
+    team.up();
+    let (left, other) = (daemon("worker-1"), daemon("worker-2"));
+    super::kill(team.pane("worker-1").pid);
+    eventually("the pane is dead", || team.pane("worker-1").dead);
+    assert_eq!(fate(left), Fate::Lives, "it has outlived its agent");
+    team.up();
+    assert_ne!(fate(left), Fate::Lives, "a process of the earlier generation is left");
+    assert_eq!(fate(other), Fate::Lives, "another agent's process was ended");
+    let records = team.records("agent.remains");
+    assert_eq!(records.len(), 1, "{records:?}");
+    assert_eq!((&records[0]["found"], &records[0]["survivors"]), (&1.into(), &0.into()));
+    team.bed.ok("down --force");
+    assert_ne!(fate(other), Fate::Lives, "`down` leaves a process");
 }

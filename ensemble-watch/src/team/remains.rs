@@ -1,0 +1,50 @@
+//! Ends what an earlier generation of an agent has left before the next one starts.
+//!
+//! Some agents start a server of their own that outlives their pane and serves the next start: its
+//! commands would run with the pass of the earlier generation and be refused.
+
+use std::time::Duration;
+
+use ensemble_core::message::Name;
+use ensemble_core::proto::shutdown::Signal;
+use ensemble_core::reaper::{Quarry, Reaper};
+use ensemble_core::roster::Member;
+use ensemble_core::{Error, Result};
+use serde_json::json;
+
+use super::Team;
+
+/// How long a process has after it was asked to end, and again after it was killed.
+const END_LIMIT: Duration = Duration::from_secs(3);
+
+impl Team<'_> {
+    /// Ends the processes that carry the pass of `member`'s generation, whose pane has ended.
+    pub(super) fn end_remains(&self, name: &Name, member: Option<&Member>) -> Result<()> {
+        let Some(pass) = member.and_then(|member| member.pass_sha256) else { return Ok(()) };
+        let (members, _) = self.roster().entries()?;
+        let others = members.into_iter().filter(|other| other.name != *name && other.is_present());
+        let quarry = others
+            .filter_map(|other| other.binding)
+            .fold(Quarry::new().with_pass(pass), |quarry, b| quarry.but_not(b.pid, b.started));
+        let mut reaper = Reaper::new(quarry);
+        let found = reaper.sweep(Signal::Terminate)?;
+        if found == 0 {
+            return Ok(());
+        }
+        reaper.wait(END_LIMIT);
+        if reaper.sweep(Signal::Kill)? > 0 {
+            reaper.wait(END_LIMIT);
+        }
+        let left = reaper.find()?;
+        let data = json!({ "agent": name, "found": found, "survivors": left.len() });
+        self.recorder.record("agent.remains", self.actor.as_str(), data);
+        match left.first() {
+            None => Ok(()),
+            Some(process) => Err(Error::Malformed {
+                path: format!("/proc/{}", process.pid).into(),
+                field: "process".to_owned(),
+                detail: format!("is left of the last run of {name} and cannot be ended"),
+            }),
+        }
+    }
+}
