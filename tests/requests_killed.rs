@@ -147,7 +147,7 @@ fn judge_mail(spool: &Spool, operation: &str, what: &str) {
     };
     assert_eq!(lead_types, for_lead, "{what}: the lead's mail");
     assert_eq!(worker_types, for_worker, "{what}: the worker's mail");
-    for Delivery { lease, envelope } in lead.into_iter().chain(worker) {
+    for Delivery { lease, envelope, .. } in lead.into_iter().chain(worker) {
         let is_open_question = operation == "ask" && envelope.kind.as_str().ends_with("_request");
         assert_eq!(spool.settle(&lease).is_err(), is_open_question, "{what}: {}", envelope.kind);
     }

@@ -19,9 +19,10 @@ use serde_json::Value;
 use crate::case::Case;
 
 const PHASES: usize = 4;
-/// Shorter than usual, since each simulated second is a real look at a pane.
-const PHASE_TIMEOUT: Duration = Duration::from_secs(3);
-const WAIT_MAX: Duration = Duration::from_secs(6);
+/// Shorter than usual, since each simulated second is a real look at a pane. Two lines, each with its delay before
+/// Enter, and the pause after a reset (half a phase here) must fit.
+const PHASE_TIMEOUT: Duration = Duration::from_secs(5);
+const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// A clock that goes on when it is told to.
 #[derive(Default)]
