@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 #[path = "tidy/code.rs"]
 mod code;
+#[path = "tidy/language.rs"]
+mod language;
 #[path = "tidy/layers.rs"]
 mod layers;
 
