@@ -55,7 +55,7 @@ fn what_would_falsify_the_replay_is_refused() {
 fn every_type_that_ensemble_writes_is_reserved_or_one_of_the_eleven() {
     use ensemble_core::event_log::RecordType;
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let protocol = fs::read_to_string(root.join("PROTOCOL.md")).unwrap();
+    let protocol = fs::read_to_string(root.join("docs/protocol/event-log.md")).unwrap();
     let (_, table) = protocol.split_once("| type | data |").expect("the table of types");
     let table = table.split("\n\n").next().unwrap();
     let rows = table
