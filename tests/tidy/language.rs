@@ -10,7 +10,7 @@ const HIDDEN: [(&str, &[&str]); 4] = [
     ("", &["anybody", "everybody"]),
 ];
 /// Occurrences left in the tree. This number only ever shrinks.
-const HIDDEN_ACTORS_MAX: usize = 573;
+const HIDDEN_ACTORS_MAX: usize = 538;
 
 fn words(text: &str) -> impl Iterator<Item = String> {
     text.split(|c: char| !c.is_alphanumeric())
