@@ -22,10 +22,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+use std::fs::File;
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::durable::{Dir, Durability, FileLock, Modes, temporary_name};
+use crate::durable::{Dir, Durability, FileLock, Modes, sync_file, temporary_name};
 use crate::{Error, Result};
 
 /// Largest document by default, in bytes.
@@ -164,6 +166,30 @@ impl LockedDocument {
         }
     }
 
+    /// Appends a line and its end, or creates the document with it. If the document's last line has no
+    /// end, because a writer was killed, the new line begins after one. `line` contains no newline.
+    ///
+    /// Unlike [`LockedDocument::replace`], a crash may leave a part of the line: readers skip a line
+    /// that they cannot parse.
+    ///
+    /// # Errors
+    /// As for [`LockedDocument::replace`].
+    pub fn append_line(&self, line: &[u8]) -> Result<()> {
+        let mut file = self.dir.open_append(&self.name, self.options.modes)?;
+        let fail = |error| Error::io("append to", self.path(), error);
+        let mut content = Vec::with_capacity(line.len() + 2);
+        if !ends_with_newline(&mut file).map_err(fail)? {
+            content.push(b'\n');
+        }
+        content.extend_from_slice(line);
+        content.push(b'\n');
+        file.write_all(&content).map_err(fail)?;
+        match self.options.durability {
+            Durability::Power => sync_file(&file, &self.path()),
+            Durability::Process => Ok(()),
+        }
+    }
+
     /// Path of the document.
     #[must_use]
     pub fn path(&self) -> PathBuf {
@@ -203,6 +229,17 @@ impl LockedDocument {
     fn temporary_stem(&self) -> String {
         format!(".{}", self.name)
     }
+}
+
+/// Whether a file is empty or its last line has its end.
+fn ends_with_newline(file: &mut File) -> io::Result<bool> {
+    if file.metadata()?.len() == 0 {
+        return Ok(true);
+    }
+    file.seek(SeekFrom::End(-1))?;
+    let mut last = [0];
+    file.read_exact(&mut last)?;
+    Ok(last == *b"\n")
 }
 
 /// Ending of the hidden name of content that is being written.
@@ -253,6 +290,21 @@ mod tests {
         let mut names = Dir::open(home.path()).unwrap().names().unwrap();
         names.sort_unstable();
         assert_eq!(names, [".state.yaml.bak.1.2.3.tmp", "state.yaml", "state.yaml.lock"]);
+    }
+
+    #[test]
+    fn an_appended_line_never_joins_the_part_that_a_killed_writer_left() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("lines.ndjson");
+        let document = LockedDocument::lock(&path, PATIENCE).unwrap();
+        document.append_line(b"one").unwrap();
+        std::fs::write(&path, b"one\ntw").unwrap();
+        document.append_line(b"three").unwrap();
+        document.append_line(b"four").unwrap();
+        assert_eq!(document.read().unwrap().unwrap(), b"one\ntw\nthree\nfour\n");
+        let link = home.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        assert!(LockedDocument::lock(&link, PATIENCE).unwrap().append_line(b"x").is_err());
     }
 
     #[test]

@@ -12,9 +12,12 @@
 //!
 //! `success` becomes `task_complete`; `failed` and `blocked` become `task_failed`. The command, the MCP
 //! server, the watcher and `ensemble summary` meet the same report or message. What was recorded
-//! stands in `.ensemble/ends/<task>.yaml`, changed under its lock, so they record it once. The record is
-//! written before the file: a crash in between records an end twice, and never not at all.
+//! stands in `.ensemble/ends/<shard>.ndjson`, where a task's last line counts, changed under the shard's lock:
+//! so they record it once. The record is written before the line: a crash in between records an end
+//! twice, and never not at all. A report costs one appended line, and ten thousand tasks no more
+//! files than one. A shard that has grown over its limit keeps its newest tasks.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -26,14 +29,19 @@ use crate::contract::{self, Reading, Report, Status};
 use crate::document::{DocumentOptions, LockedDocument};
 use crate::durable::{Dir, Durability};
 use crate::event_log::Recorder;
-use crate::message::{Digest, Envelope, MessageId, Name, yaml};
+use crate::message::{Digest, Envelope, MessageId, Name};
 use crate::spool::Spool;
 use crate::{Error, Result};
 
-/// How long the lock of a task's file is waited for.
+/// How long the lock of a shard is waited for.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
-/// The largest file of a task, in bytes.
-const BYTES_MAX: usize = 64 * 1024;
+/// The number of files among which tasks are spread by their digest's first two digits, so that two
+/// reports seldom wait for each other.
+const SHARDS: u8 = 64;
+/// A shard that is larger, in bytes, loses the lines that no longer count, and then its oldest tasks.
+const SHARD_BYTES_MAX: usize = 256 * 1024;
+/// The largest shard that is read, in bytes: one line more than [`SHARD_BYTES_MAX`].
+const READ_BYTES_MAX: usize = 2 * SHARD_BYTES_MAX;
 /// How many ended messages of a task are remembered.
 const MESSAGES_MAX: usize = 100;
 /// How many unfinished messages of an author are searched for the task of a report. Held messages come first.
@@ -79,7 +87,7 @@ impl TaskEnds {
     /// A report was written. Returns whether it was an end. `content` is that of its file.
     ///
     /// # Errors
-    /// The task's file cannot be read or changed.
+    /// The shard of the task cannot be read or changed.
     pub fn reported(
         &self,
         spool: &Spool,
@@ -199,32 +207,80 @@ impl TaskEnds {
         })
     }
 
-    /// Changes a task's file under its lock. The change says whether it was an end; `None` if the file stays
-    /// as it is.
+    /// Changes what is known of a task, under its shard's lock. The change says whether it was an end; `None` if
+    /// all stays as it is.
     fn change(
         &self,
         task: &str,
         change: impl FnOnce(&mut Ended) -> Result<Option<bool>>,
     ) -> Result<bool> {
-        std::fs::create_dir_all(&self.dir)
-            .map_err(|source| Error::io("create directory", &self.dir, source))?;
-        let path = self.dir.join(format!("{}.yaml", file_stem(task)));
-        let options = DocumentOptions {
-            bytes_max: BYTES_MAX,
-            durability: Durability::Process,
-            ..DocumentOptions::default()
-        };
-        let document = LockedDocument::lock_with(&path, LOCK_PATIENCE, options)?;
-        let mut ended = match document.read()? {
-            Some(content) => yaml::parse(&String::from_utf8_lossy(&content), &path)?,
-            None => Ended { task_id: task.to_owned(), ..Ended::default() },
-        };
+        let document = self.lock_shard(task)?;
+        let content = document.read()?.unwrap_or_default();
+        let mut ended = last_line_of(task, &content)
+            .unwrap_or_else(|| Ended { task_id: task.to_owned(), ..Ended::default() });
         let Some(is_end) = change(&mut ended)? else { return Ok(false) };
         let surplus = ended.messages.len().saturating_sub(MESSAGES_MAX);
         ended.messages.drain(..surplus);
-        document.replace(yaml::render(&ended).as_bytes())?;
+        let line = json!(ended).to_string();
+        if content.len() + line.len() < SHARD_BYTES_MAX {
+            document.append_line(line.as_bytes())?;
+        } else {
+            document.replace(&compacted(&content, &line))?;
+        }
         Ok(is_end)
     }
+
+    fn lock_shard(&self, task: &str) -> Result<LockedDocument> {
+        std::fs::create_dir_all(&self.dir)
+            .map_err(|source| Error::io("create directory", &self.dir, source))?;
+        let digest = Digest::of(task.as_bytes()).short(2);
+        let shard = u8::from_str_radix(&digest, 16).unwrap_or_default() % SHARDS;
+        let path = self.dir.join(format!("{shard:02}.ndjson"));
+        let options = DocumentOptions {
+            bytes_max: READ_BYTES_MAX,
+            durability: Durability::Process,
+            ..DocumentOptions::default()
+        };
+        LockedDocument::lock_with(&path, LOCK_PATIENCE, options)
+    }
+}
+
+/// What a shard's last whole line of a task says. A killed writer may have left a part of a line.
+fn last_line_of(task: &str, shard: &[u8]) -> Option<Ended> {
+    // `task_id` is the first member of every line.
+    let start = format!("{{\"task_id\":{},", json!(task));
+    lines_backwards(shard)
+        .filter(|line| line.starts_with(start.as_bytes()))
+        .find_map(|line| serde_json::from_slice(line).ok())
+}
+
+/// The newest line of each task and `line`, in half of the limit; the oldest tasks are left out.
+fn compacted(shard: &[u8], line: &str) -> Vec<u8> {
+    let mut kept = vec![line.as_bytes()];
+    let mut bytes = line.len();
+    let mut seen = BTreeSet::new();
+    seen.extend(serde_json::from_str(line).map(|ended: Ended| ended.task_id));
+    for line in lines_backwards(shard) {
+        let Ok(ended) = serde_json::from_slice::<Ended>(line) else { continue };
+        if !seen.insert(ended.task_id) {
+            continue;
+        }
+        bytes += line.len() + 1;
+        if bytes > SHARD_BYTES_MAX / 2 {
+            break;
+        }
+        kept.push(line);
+    }
+    let mut content = Vec::with_capacity(bytes);
+    for line in kept.into_iter().rev() {
+        content.extend_from_slice(line);
+        content.push(b'\n');
+    }
+    content
+}
+
+fn lines_backwards(shard: &[u8]) -> impl Iterator<Item = &[u8]> {
+    shard.rsplit(|byte| *byte == b'\n').filter(|line| !line.is_empty())
 }
 
 /// Messages of a report's task that wait for its author or are held by it, and whose end is not recorded.

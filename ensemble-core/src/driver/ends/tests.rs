@@ -126,3 +126,60 @@ fn only_a_task_message_ends_its_task_and_a_dead_one_has_failed() {
     bed.spool.dead_letter(&delivery.lease, "superseded by t.2").unwrap();
     assert_eq!(bed.counts(), (0, 1), "the next attempt goes on");
 }
+
+fn names(dir: &Path) -> Vec<String> {
+    Dir::open(dir).unwrap().names().unwrap()
+}
+
+#[test]
+fn a_thousand_tasks_leave_a_bounded_number_of_files() {
+    let bed = Bed::new();
+    let ends = bed.ends();
+    for number in 0..1000 {
+        let mut report = Report::new(format!("t-{number}"), Status::Success);
+        report.worker_id = Some("1".to_owned());
+        let text = contract::write(&report);
+        assert!(ends.reported(&bed.spool, &report, text.as_bytes(), &*bed.log).unwrap());
+        assert!(!ends.reported(&bed.spool, &report, text.as_bytes(), &*bed.log).unwrap());
+    }
+    assert_eq!(bed.counts(), (1000, 0));
+    let files = names(&ends.dir).len();
+    assert!(files <= 2 * usize::from(SHARDS), "{files} files, each shard with its lock");
+}
+
+#[test]
+fn a_part_of_a_line_and_lines_of_other_tasks_do_not_count() {
+    let bed = Bed::new();
+    assert!(bed.report(Status::Failed, 1));
+    let shard = bed.ends().lock_shard("t").unwrap().path();
+    let mut content = std::fs::read(&shard).unwrap();
+    content.extend_from_slice(b"{\"task_id\":\"t2\",\"status\":\"success\"}\n");
+    content.extend_from_slice(b"{\"task_id\":\"t\",\"status\":\"succ");
+    std::fs::write(&shard, content).unwrap();
+    assert!(!bed.report(Status::Failed, 2), "its last whole line says `failed`");
+    assert!(bed.report(Status::Success, 3), "and the new line begins after the part");
+    assert!(!bed.report(Status::Success, 4));
+    assert_eq!(bed.counts(), (1, 1));
+}
+
+#[test]
+fn a_shard_that_is_full_keeps_the_newest_line_of_its_newest_tasks() {
+    let line = |task: &str, status: &str| {
+        let ended = Ended { status: Some(status.to_owned()), ..Ended::default() };
+        json!(Ended { task_id: task.to_owned(), ..ended }).to_string()
+    };
+    let mut shard = String::new();
+    while shard.len() < SHARD_BYTES_MAX {
+        let number = shard.len();
+        shard += &format!("{}\n{}\n", line(&format!("t-{number}"), "failed"), line("x", "failed"));
+    }
+    let kept = compacted(shard.as_bytes(), &line("x", "success"));
+    assert!(kept.len() <= SHARD_BYTES_MAX / 2 + 100, "{}", kept.len());
+    assert_eq!(last_line_of("x", &kept).unwrap().status.as_deref(), Some("success"));
+    assert_eq!(last_line_of("t-0", &kept), None, "the oldest");
+    let text = String::from_utf8(kept).unwrap();
+    assert_eq!(text.matches("\"x\"").count(), 1);
+    let newest = shard.lines().rev().nth(1).unwrap();
+    assert!(text.lines().any(|line| line == newest), "{newest}");
+    assert!(text.lines().all(|line| serde_json::from_str::<Ended>(line).is_ok()));
+}
