@@ -65,7 +65,7 @@ fn in_role(arguments: &[String]) -> Outcome<()> {
     match (arguments.first().map(String::as_str), &rest[..]) {
         (Some("raw"), [dir, stamps]) => rows::detect::raw_reader(dir, stamps),
         (Some("polled"), [dir, stamps]) => rows::detect::polled_reader(dir, stamps),
-        (Some("doorbell"), [dir, stamps]) => rows::detect::doorbell_reader(dir, stamps),
+        (Some("fs-watcher"), [dir, stamps]) => rows::detect::fs_watcher_reader(dir, stamps),
         (Some("poll"), [dir, stamps, millis]) => rows::watchers::poll(dir, stamps, millis),
         (Some("consumer"), [queue, stamps]) => rows::waiting::consumer(queue, stamps),
         (Some("bare-consumer"), [home, stamps]) => rows::waiting::bare_consumer(home, stamps),

@@ -1,10 +1,10 @@
 //! Measures from a rename to the handler in another process: raw inotify against the watcher's
-//! `Doorbell`.
+//! `FsWatcher`.
 
 use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 
-use ensemble_watch::doorbell::{Doorbell, Ring};
+use ensemble_core::watch::{FsEvent, FsWatcher};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify;
 
@@ -64,7 +64,7 @@ impl Reader {
 
 fn measure(home: &Path) -> Outcome<[Pairs; 2]> {
     let (raw, polled) = (Reader::start(home, "raw")?, Reader::start(home, "polled")?);
-    let bell = Reader::start(home, "doorbell")?;
+    let bell = Reader::start(home, "fs-watcher")?;
     let mut spread = Spread::new();
     let mut pairs = [Pairs::default(), Pairs::default()];
     let each = size("ENSEMBLE_BENCH_RENAMES", 400).div_ceil(ROUNDS);
@@ -126,20 +126,20 @@ pub fn each_rename(
     }
 }
 
-/// Our subject: the watcher's `Doorbell`.
-pub fn doorbell_reader(dir: &str, stamps: &str) -> Outcome<()> {
+/// Our subject: the library's `FsWatcher`.
+pub fn fs_watcher_reader(dir: &str, stamps: &str) -> Outcome<()> {
     let stamps = Stamper::new(stamps)?;
     end_with_parent();
-    let mut doorbell = Doorbell::new()?;
-    doorbell.watch(Path::new(dir))?;
+    let mut fs_watcher = FsWatcher::new()?;
+    fs_watcher.watch(Path::new(dir))?;
     stamps.ready();
     loop {
-        let rings = doorbell.wait(PATIENCE);
+        let events = fs_watcher.wait(PATIENCE);
         let stamp = now_ns();
-        for ring in rings {
-            match ring {
-                Ring::Landed { name, .. } => stamps.send(stamp, &name),
-                Ring::Failed { why } => return Err(why.into()),
+        for event in events {
+            match event {
+                FsEvent::Landed { name, .. } => stamps.send(stamp, &name),
+                FsEvent::Failed { error } => return Err(error.into()),
                 _ => {}
             }
         }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use ensemble_core::durable::Durability;
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::spool::{Options, Spool};
-use ensemble_watch::doorbell::Waiter;
+use ensemble_core::watch::Waiter;
 
 use super::detect::each_rename;
 use super::peers::{self, Peer};

@@ -84,7 +84,7 @@ fn start(home: &Path) -> Outcome<Vec<Subject>> {
         })
     };
     let mut subjects = Vec::new();
-    for (name, role) in [("ours: the watcher's doorbell", "doorbell"), ("raw inotify", "raw")] {
+    for (name, role) in [("ours: the file watcher", "fs-watcher"), ("raw inotify", "raw")] {
         let dir = place::child(home, role)?;
         subjects.push(subject(name, &dir, role_ears(home, role, role, &dir, &[])?)?);
     }

@@ -13,7 +13,7 @@ use ensemble_core::message::{Attachment, Name};
 use ensemble_core::nats::NatsTransport;
 use ensemble_core::requests::{REQUESTS, RequestStore};
 use ensemble_core::spool::{Glance, Overflow, Spool};
-use ensemble_watch::doorbell::Waiter;
+use ensemble_core::watch::Waiter;
 
 use crate::context::Context;
 use crate::exit::Outcome;

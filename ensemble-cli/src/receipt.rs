@@ -11,13 +11,13 @@ use ensemble_core::broker::Broker;
 use ensemble_core::event_log::Follower;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::spool::State;
-use ensemble_watch::doorbell::Waiter;
+use ensemble_core::watch::Waiter;
 use serde::Serialize;
 
 use crate::exit::{Failure, Outcome};
 
-/// How often the log is looked at while waiting for a record: appending to an open file rings no
-/// doorbell.
+/// How often the log is looked at while waiting for a record: appending to an open file raises no
+/// event.
 pub(crate) const LOG_POLL: Duration = Duration::from_millis(100);
 /// How often a server is asked.
 const SERVERS_POLL: Duration = Duration::from_millis(250);

@@ -11,7 +11,7 @@ use ensemble_core::message::Name;
 use ensemble_core::requests::RequestStore;
 use ensemble_core::spool::Spool;
 use ensemble_core::tmux::{Server, TmuxPane};
-use ensemble_watch::doorbell::Waiter;
+use ensemble_core::watch::Waiter;
 use ensemble_watch::panes::{self, PaneEntry};
 
 use crate::context::Context;

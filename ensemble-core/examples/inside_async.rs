@@ -4,7 +4,7 @@
 //! *Outwards*, from async code to the queue: each call runs on the runtime's blocking pool and is
 //! awaited. *Inwards*, from the queue to async code: one thread receives deliveries and sends them
 //! over a channel. It sleeps until it is woken, and looks at the mailbox every few seconds anyway.
-//! A real program is woken by the `Doorbell` of `ensemble-watch`; here the publisher wakes the
+//! A real program is woken by `ensemble_core::watch`; here the publisher wakes the
 //! thread.
 
 use std::sync::Arc;

@@ -42,6 +42,7 @@
 //! * [`roster`] says who belongs to the team, where each runs, and who is asking.
 //! * [`tmux`] is a [`Pane`](env::Pane), [`provider`] knows the programs in it, [`pane`] has the words
 //!   for both.
+//! * [`watch`] reports files that land in directories, so that a consumer sleeps until mail comes.
 //! * [`durable`] is the only place that renames, locks and syncs.
 //! * [`broker`] is the whole of a queue as a trait; [`bridge`] and [`migrate`] carry messages between
 //!   two. `nats` (feature) has mailboxes on NATS servers, for a team on several hosts.
@@ -52,17 +53,17 @@
 //! # Embedding
 //!
 //! Nothing here starts a thread, needs an async runtime, installs a handler or reads the environment
-//! or a configuration; with two exceptions, which say so: the control client of a [`tmux::Server`] is
-//! a process with a thread that reads from it, and a connection of the feature `nats` has a thread
-//! with a runtime of its own. There is no global state: open as many queues as you like.
+//! or a configuration; with three exceptions, which say so: the control client of a [`tmux::Server`]
+//! is a process with a thread that reads from it, a connection of the feature `nats` has a thread with
+//! a runtime of its own, and a short-lived thread closes a dropped [`watch::FsWatcher`]. There is no global state: open as many queues as you like.
 //!
 //! *Calls block* for as long as the disk does (a few milliseconds a publish at `power`), and for a
 //! lock at most [`spool::LOCK_PATIENCE`]; none waits for a message to arrive. From async code, call
 //! them in a thread for blocking work (`examples/inside_async.rs`).
 //!
 //! *Your loop stays yours* (`examples/orchestrator.rs`): hand events to a machine, carry out the
-//! effects it returns, and wake it at its `poll_timeout`. To learn of a new file without polling, see
-//! the doorbell of the crate `ensemble-watch`.
+//! effects it returns, and wake it at its `poll_timeout`. To learn of a new file without polling,
+//! poll the descriptor of a [`watch::FsWatcher`] beside your own.
 //!
 //! [`Spool`](spool::Spool) and [`EventLog`](event_log::EventLog) are shared between threads by
 //! reference, and between processes by opening them in each. Every error names what it was about and
@@ -139,6 +140,7 @@ pub mod spool;
 pub mod steps;
 mod template;
 pub mod tmux;
+pub mod watch;
 pub mod worktree;
 
 pub use error::{AreaError, Error, Result};

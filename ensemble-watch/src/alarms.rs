@@ -79,7 +79,7 @@ pub(crate) struct Alarms {
 }
 
 /// Whether a file that landed in the board's directory triggers a look.
-pub(crate) fn rings(name: &str) -> bool {
+pub(crate) fn is_relevant(name: &str) -> bool {
     RINGING.contains(&name)
 }
 
@@ -114,7 +114,7 @@ impl Alarms {
     }
 
     /// Notes a change in the board's directory.
-    pub(crate) fn rung(&mut self, now: Monotonic) {
+    pub(crate) fn changed(&mut self, now: Monotonic) {
         self.next_look = now;
     }
 

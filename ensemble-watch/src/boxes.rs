@@ -23,7 +23,7 @@ use ensemble_core::durable::{Dir, FileId, FileStat};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::{Error, Result};
 
-use crate::doorbell::Landing;
+use ensemble_core::watch::Landing;
 
 /// How long a file that was written in place must be unchanged after its writer closed it.
 pub const IN_PLACE_QUIET: Duration = Duration::from_millis(50);

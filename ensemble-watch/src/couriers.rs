@@ -99,7 +99,7 @@ impl Couriers {
     /// A message was seen to land.
     pub(crate) fn notice(&mut self, mailbox: &Name, id: MessageId) {
         if self.told.values().any(|t| t.entry.mailbox == *mailbox) {
-            // One landing may ring twice.
+            // One landing may raise two events.
             let noticed = self.noticed.entry(mailbox.clone()).or_default();
             if noticed.last() != Some(&id) {
                 noticed.push(id);

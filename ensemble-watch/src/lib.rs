@@ -2,7 +2,7 @@
 //! agent in its pane.
 //!
 //! ```text
-//! doorbell (inotify) ─┐                 ┌── boxes, routing, ledger   drop boxes → mailboxes
+//! files (inotify) ────┐                 ┌── boxes, routing, ledger   drop boxes → mailboxes
 //! deadlines ──────────┼── engine.step ──┼── couriers, nudger         mailboxes → panes
 //! signals ────────────┘                 ├── requests                 asked, decided, expired
 //!                                       └── leases, roles, status    what is due by the clock
@@ -13,8 +13,8 @@
 //! seconds unless configured. Each version of a file reaches each of its recipients once, also
 //! across crashes of the watcher (`routing` says why).
 //!
-//! Embedders run a [`Watcher`] on a thread of their own and end it with a [`Stopper`], or use the
-//! [`doorbell`] alone. The loop runs on its caller's thread. A thread of its own has: each tmux server that
+//! Embedders run a [`Watcher`] on a thread of their own and end it with a [`Stopper`], or use
+//! [`ensemble_core::watch`] alone. The loop runs on its caller's thread. A thread of its own has: each tmux server that
 //! is typed into, each agent that is being ended, each NATS connection, and the closing of an inotify
 //! descriptor, which can block for milliseconds.
 #![forbid(unsafe_code)]
@@ -26,7 +26,6 @@ mod board_leases;
 mod boxes;
 mod couriers;
 mod departures;
-pub mod doorbell;
 pub mod duties;
 mod engine;
 pub mod judge;

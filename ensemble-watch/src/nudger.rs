@@ -248,7 +248,7 @@ mod tests {
     use ensemble_core::tmux::Binding;
 
     use super::*;
-    use crate::engine::Ears;
+    use crate::engine::WatchSet;
     use crate::wakes;
 
     /// What is said of a nudge to a pane on this server.
@@ -269,7 +269,7 @@ mod tests {
         let (waker, mut wakes) = wakes::wakes().unwrap();
         let mut nudgers = Nudgers::new(sources, locks.to_owned(), waker);
         nudgers.send(Errand { entry, profile, attempt: 1, text, job: Job::Type(Occasion::News) });
-        match wakes.next(Ears::deaf(), None).pop() {
+        match wakes.next(WatchSet::empty(), None).pop() {
             Some(Wake::Back(Back::Typed(Report {
                 outcome: NudgeOutcome::Refused { deferral },
                 ..

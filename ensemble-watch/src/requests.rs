@@ -29,10 +29,10 @@ use ensemble_core::roster::Roster;
 use ensemble_core::{Error, Result};
 use serde_json::json;
 
-use crate::doorbell::Doorbell;
 #[cfg(feature = "nats")]
 use crate::duties::words;
 use crate::run::ACTOR;
+use ensemble_core::watch::{FsWatcher, WatchError};
 
 /// Time left to the asking or deciding process to finish by itself.
 const GRACE: Duration = Duration::from_millis(200);
@@ -96,29 +96,29 @@ impl RequestWatch {
     }
 
     /// Watches the directories before the first listing.
-    pub(crate) fn rewatch(&mut self, doorbell: &mut Doorbell) -> Result<(), String> {
+    pub(crate) fn rewatch(&mut self, fs_watcher: &mut FsWatcher) -> Result<(), WatchError> {
         // A handmade queue may lack the directory, and asking makes it.
         let _ = std::fs::create_dir(&self.dir);
         // The same path may be another directory now.
-        doorbell.unwatch(&self.dir);
-        doorbell.watch(&self.dir)?;
-        self.tracker.iter().for_each(|request| watch(&self.dir, doorbell, request.id()));
+        fs_watcher.unwatch(&self.dir);
+        fs_watcher.watch(&self.dir)?;
+        self.tracker.iter().for_each(|request| watch(&self.dir, fs_watcher, request.id()));
         Ok(())
     }
 
     /// A file landed in a directory of requests, or left it.
-    pub(crate) fn rung(
+    pub(crate) fn changed(
         &mut self,
         now: Monotonic,
         dir: &Path,
         name: Option<&str>,
         store: &dyn RequestStore,
-        doorbell: Option<&mut Doorbell>,
+        fs_watcher: Option<&mut FsWatcher>,
     ) {
         let id =
             if dir == self.dir { name } else { dir.file_name().and_then(|name| name.to_str()) };
         if let Some(id) = id.and_then(|id| Name::new(id).ok()) {
-            self.look(now, &id, store, doorbell);
+            self.look(now, &id, store, fs_watcher);
         }
     }
 
@@ -127,12 +127,12 @@ impl RequestWatch {
         &mut self,
         now: Monotonic,
         store: &dyn RequestStore,
-        mut doorbell: Option<&mut Doorbell>,
+        mut fs_watcher: Option<&mut FsWatcher>,
     ) {
-        if let Some(doorbell) = &mut doorbell
-            && let Err(why) = self.rewatch(doorbell)
+        if let Some(fs_watcher) = &mut fs_watcher
+            && let Err(error) = self.rewatch(fs_watcher)
         {
-            tracing::warn!(%why, "cannot watch the requests");
+            tracing::warn!(%error, "cannot watch the requests");
         }
         let ids = match Requests::new(store).ids() {
             Ok(ids) => ids,
@@ -145,7 +145,7 @@ impl RequestWatch {
             self.tracker.remove(id);
         }
         for id in ids {
-            self.look(now, &id, store, doorbell.as_deref_mut());
+            self.look(now, &id, store, fs_watcher.as_deref_mut());
         }
     }
 
@@ -155,16 +155,16 @@ impl RequestWatch {
         now: Monotonic,
         id: &Name,
         store: &dyn RequestStore,
-        doorbell: Option<&mut Doorbell>,
+        fs_watcher: Option<&mut FsWatcher>,
     ) {
         if self.closed.contains(id) {
             return;
         }
-        if let Some(doorbell) = doorbell
+        if let Some(fs_watcher) = fs_watcher
             && !Requests::new(store).is_closed(id).unwrap_or(false)
         {
             // Watched before reading, so that an answer in between raises an event.
-            watch(&self.dir, doorbell, id.as_str());
+            watch(&self.dir, fs_watcher, id.as_str());
         }
         match self.requests(store).find(id.as_str()) {
             Ok(Some(entry)) if entry.is_closed => self.forget(id),
@@ -321,8 +321,8 @@ impl RequestWatch {
 }
 
 /// The next scan finds an answer that raises no event.
-fn watch(dir: &Path, doorbell: &mut Doorbell, id: &str) {
-    let _ = doorbell.watch(&dir.join(id));
+fn watch(dir: &Path, fs_watcher: &mut FsWatcher, id: &str) {
+    let _ = fs_watcher.watch(&dir.join(id));
 }
 
 /// Whoever waits for the review of a plan keeps the task meanwhile, without having to say so.

@@ -149,7 +149,7 @@ impl Watcher {
     fn next_wakes(&mut self) -> Vec<Wake> {
         let now = SystemClock.monotonic();
         let longest = self.engine.next_deadline().map(|at| at.since(now));
-        self.wakes.next(self.engine.ears(), longest)
+        self.wakes.next(self.engine.watch_set(), longest)
     }
 }
 

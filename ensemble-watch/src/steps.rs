@@ -23,8 +23,8 @@ use ensemble_core::spool::Spool;
 use ensemble_core::steps::{STEPS_FILE, StepOptions, StepStore};
 use serde_json::{Value, json};
 
-use crate::doorbell::Doorbell;
 use crate::project::Project;
+use ensemble_core::watch::FsWatcher;
 
 /// Delay of the first look after an event: busy queues change many times a second.
 const QUIET: Duration = Duration::from_millis(100);
@@ -74,7 +74,7 @@ impl Steps {
     }
 
     /// A process, perhaps this one, wrote to the database.
-    pub(crate) fn rung(&mut self, now: Monotonic) {
+    pub(crate) fn changed(&mut self, now: Monotonic) {
         if let Some(open) = &mut self.open {
             open.pause = Some(QUIET);
             self.next_look = self.next_look.min(now + QUIET);
@@ -82,7 +82,7 @@ impl Steps {
     }
 
     /// Opens the database once it exists, and a new one that replaced it.
-    pub(crate) fn find(&mut self, now: Monotonic, doorbell: Option<&mut Doorbell>) {
+    pub(crate) fn find(&mut self, now: Monotonic, fs_watcher: Option<&mut FsWatcher>) {
         let found = id_of(&self.path);
         if found == self.open.as_ref().map(|open| open.id) {
             return;
@@ -94,7 +94,7 @@ impl Steps {
             Ok(open) => {
                 self.open = Some(open);
                 self.next_look = now;
-                self.watch(doorbell, &log);
+                self.watch(fs_watcher, &log);
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot open the step queues");
@@ -104,20 +104,20 @@ impl Steps {
         }
     }
 
-    /// Listens to the log again, with a new doorbell.
-    pub(crate) fn rewatch(&mut self, doorbell: &mut Doorbell) {
+    /// Watches the log again, with a new file watcher.
+    pub(crate) fn rewatch(&mut self, fs_watcher: &mut FsWatcher) {
         let log = self.path.with_file_name(log_name());
         if self.open.is_some() {
-            self.watch(Some(doorbell), &log);
+            self.watch(Some(fs_watcher), &log);
         }
     }
 
-    fn watch(&self, doorbell: Option<&mut Doorbell>, log: &Path) {
-        let Some(doorbell) = doorbell else { return };
+    fn watch(&self, fs_watcher: Option<&mut FsWatcher>, log: &Path) {
+        let Some(fs_watcher) = fs_watcher else { return };
         // The same path may be another file now.
-        doorbell.unwatch(log);
-        if let Err(why) = doorbell.watch_logs(log) {
-            tracing::warn!(%why, "step queues are checked only every 30 s");
+        fs_watcher.unwatch(log);
+        if let Err(error) = fs_watcher.watch_logs(log) {
+            tracing::warn!(%error, "step queues are checked only every 30 s");
         }
     }
 
@@ -159,7 +159,7 @@ impl Open {
 }
 
 /// Whether a file that landed beside the database triggers a look.
-pub(crate) fn rings(name: &str) -> bool {
+pub(crate) fn is_relevant(name: &str) -> bool {
     name.strip_prefix(STEPS_FILE) == Some("-wal")
 }
 

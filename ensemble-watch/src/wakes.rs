@@ -1,4 +1,4 @@
-//! What the loop sleeps on: one channel for what other threads have to say, and the doorbell.
+//! What the loop sleeps on: one channel for messages of other threads, and the file watcher.
 //!
 //! ```text
 //! another thread says something   channel, then the bell (an eventfd)   -> the loop wakes
@@ -17,16 +17,17 @@ use ensemble_core::{Error, Result};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-use crate::doorbell::{Doorbell, Ring, sleep_until_any};
-use crate::engine::{Ears, Wake};
+use crate::engine::{Wake, WatchSet};
+use ensemble_core::watch::{FsEvent, FsWatcher, sleep_until_any};
 
 /// How many wake-ups one step takes: few enough that it stays short also if each is a file.
 const WAKES_A_STEP: usize = 256;
-/// How often the doorbell is asked in a row, so that whoever makes noise without end does not keep the loop.
+/// Maximum number of consecutive reads of the file watcher, so that a process that writes endlessly does
+/// not hold the loop.
 const READS_A_STEP: usize = 256;
-/// How many rings are kept for later steps, so that the system need not drop any of a burst. What is
+/// How many events are kept for later steps, so that the system need not drop any of a burst. What is
 /// beyond them waits in the system, which has its own limit (`fs.inotify.max_queued_events`).
-const RINGS_KEPT_MAX: usize = 64 * 1024;
+const EVENTS_KEPT_MAX: usize = 64 * 1024;
 
 /// Wakes the loop, from any thread. Clones wake the same one.
 #[derive(Clone, Debug)]
@@ -50,7 +51,7 @@ impl Waker {
 pub(crate) struct Wakes {
     receiver: Receiver<Wake>,
     bell: Arc<OwnedFd>,
-    rings: VecDeque<Ring>,
+    events: VecDeque<FsEvent>,
 }
 
 /// Both ends.
@@ -65,36 +66,41 @@ pub(crate) fn wakes() -> Result<(Waker, Wakes)> {
     let (sender, receiver) = unbounded();
     let bell = Arc::new(bell);
     let waker = Waker { sender, bell: Arc::clone(&bell) };
-    Ok((waker, Wakes { receiver, bell, rings: VecDeque::new() }))
+    Ok((waker, Wakes { receiver, bell, events: VecDeque::new() }))
 }
 
 impl Wakes {
     /// Waits until there is a reason to step, for at most `longest` (for ever without), and takes what has
     /// come by then: what threads say first.
-    pub(crate) fn next(&mut self, mut ears: Ears<'_>, longest: Option<Duration>) -> Vec<Wake> {
+    pub(crate) fn next(
+        &mut self,
+        mut watch_set: WatchSet<'_>,
+        longest: Option<Duration>,
+    ) -> Vec<Wake> {
         let began = Instant::now();
         loop {
             let mut wakes = self.said();
-            self.hear(&mut ears);
-            let room = WAKES_A_STEP.saturating_sub(wakes.len()).min(self.rings.len());
-            wakes.extend(self.rings.drain(..room).map(Wake::Ring));
+            self.read(&mut watch_set);
+            let room = WAKES_A_STEP.saturating_sub(wakes.len()).min(self.events.len());
+            wakes.extend(self.events.drain(..room).map(Wake::Changed));
             let left = longest.map(|longest| longest.saturating_sub(began.elapsed()));
             if !wakes.is_empty() || left.is_some_and(|left| left.is_zero()) {
                 return wakes;
             }
-            self.sleep(ears.doorbell.as_deref(), left);
+            self.sleep(watch_set.fs_watcher.as_deref(), left);
         }
     }
 
-    /// Takes what has rung from the system.
-    fn hear(&mut self, ears: &mut Ears<'_>) {
+    /// Reads the pending events of the system.
+    fn read(&mut self, watch_set: &mut WatchSet<'_>) {
         for _ in 0..READS_A_STEP {
-            if self.rings.len() >= RINGS_KEPT_MAX {
+            if self.events.len() >= EVENTS_KEPT_MAX {
                 return;
             }
-            let rings = ears.doorbell.as_deref_mut().map(Doorbell::take).unwrap_or_default();
-            let is_over = matches!(rings.last(), None | Some(Ring::Failed { .. }));
-            self.rings.extend(rings.into_iter().filter(|ring| !ears.is_noise(ring)));
+            let events =
+                watch_set.fs_watcher.as_deref_mut().map(FsWatcher::take).unwrap_or_default();
+            let is_over = matches!(events.last(), None | Some(FsEvent::Failed { .. }));
+            self.events.extend(events.into_iter().filter(|event| !watch_set.is_noise(event)));
             if is_over {
                 return;
             }
@@ -102,7 +108,7 @@ impl Wakes {
     }
 
     fn said(&self) -> Vec<Wake> {
-        // Silenced before the channel is emptied: what comes in between rings again.
+        // Silenced before the channel is emptied: what comes in between wakes the loop again.
         match rustix::io::read(&*self.bell, &mut [0; 8]) {
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
             Err(error) => tracing::warn!(%error, "the threads' bell cannot be read"),
@@ -110,9 +116,9 @@ impl Wakes {
         self.receiver.try_iter().take(WAKES_A_STEP).collect()
     }
 
-    fn sleep(&self, doorbell: Option<&Doorbell>, longest: Option<Duration>) {
+    fn sleep(&self, fs_watcher: Option<&FsWatcher>, longest: Option<Duration>) {
         let bell = Some(self.bell.as_fd());
-        let sources: Vec<_> = bell.into_iter().chain(doorbell.map(|bell| bell.as_fd())).collect();
+        let sources: Vec<_> = bell.into_iter().chain(fs_watcher.map(|bell| bell.as_fd())).collect();
         if let Err(error) = sleep_until_any(&sources, longest) {
             tracing::warn!(%error, "cannot wait for events");
         }

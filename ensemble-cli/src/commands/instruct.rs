@@ -8,7 +8,7 @@ use ensemble_core::contract::{self, EscalationReport, Instruction, Reading};
 use ensemble_core::driver::{Batch, Batches, Conductor};
 use ensemble_core::env::SystemClock;
 use ensemble_core::proto::patience::CONDUCTOR_PATIENCE;
-use ensemble_watch::doorbell::Waiter;
+use ensemble_core::watch::Waiter;
 use serde_json::json;
 
 use super::send::content_of;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ensemble_core::event_log::{Follower, Position, Record, last, read_all};
-use ensemble_watch::doorbell::Waiter;
+use ensemble_core::watch::Waiter;
 use serde_json::Value;
 
 use crate::context::Context;

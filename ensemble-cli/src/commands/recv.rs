@@ -7,7 +7,7 @@ use ensemble_core::env::Delivery;
 use ensemble_core::message::{Envelope, Name, fenced};
 use ensemble_core::requests::{Correlation, Requests};
 use ensemble_core::spool::Waited;
-use ensemble_watch::doorbell::Waiter;
+use ensemble_core::watch::Waiter;
 use serde_json::json;
 
 use crate::context::Context;

@@ -9,7 +9,7 @@ use ensemble_core::contract::{Rule, Summary};
 use ensemble_core::driver::{Batch, Batches, Dispatcher, SUMMARY_PATH, Told, batch_of};
 use ensemble_core::env::SystemClock;
 use ensemble_core::message::Name;
-use ensemble_watch::doorbell::Waiter;
+use ensemble_core::watch::Waiter;
 use serde_json::json;
 
 use super::instruct;

@@ -13,8 +13,8 @@ use ensemble_core::driver::supervise::{Order, Surroundings, supervise};
 use ensemble_core::message::Name;
 use ensemble_core::proto::supervise::Reason;
 use ensemble_core::roster::{MemberState, Roster};
+use ensemble_core::watch::Waiter;
 use ensemble_core::worktree::Worktrees;
-use ensemble_watch::doorbell::Waiter;
 use ensemble_watch::project::QUEUE_VARIABLE;
 use serde_json::json;
 

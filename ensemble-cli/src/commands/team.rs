@@ -9,7 +9,7 @@ use ensemble_core::event_log::{self, Record};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::roster::{Member, Presence, State};
 use ensemble_core::tmux::Server;
-use ensemble_watch::doorbell::Waiter;
+use ensemble_core::watch::Waiter;
 use ensemble_watch::duties::Duties;
 use ensemble_watch::members::{self, Observed};
 use ensemble_watch::project::Project;

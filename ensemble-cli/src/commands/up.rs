@@ -9,7 +9,7 @@ use ensemble_core::message::Name;
 use ensemble_core::roster::{Member, MemberState};
 use ensemble_core::spool::Spool;
 use ensemble_core::tmux::Server;
-use ensemble_watch::doorbell::Waiter;
+use ensemble_core::watch::Waiter;
 use ensemble_watch::project::{AgentConfig, Project};
 use ensemble_watch::team::{Brought, HowBrought, Plan, Team, shell_quoted};
 use serde_json::json;

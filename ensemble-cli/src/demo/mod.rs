@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ensemble_core::event_log::{Follower, Record};
-use ensemble_watch::doorbell::Waiter;
+use ensemble_core::watch::Waiter;
 
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome};

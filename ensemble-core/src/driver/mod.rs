@@ -18,7 +18,7 @@
 //!
 //! Nothing here starts a thread. A call that waits is handed a `rest`: a function that sleeps for at
 //! most the time it is given and may return early, for instance because a file has landed
-//! (`ensemble_watch::doorbell::Waiter`). [`nap`] is one that needs nothing.
+//! ([`watch::Waiter`](crate::watch::Waiter)). [`nap`] is one that needs nothing.
 //!
 //! Whatever is done is recorded: see docs/protocol/assignments.md and docs/protocol/event-log.md.
 
@@ -65,7 +65,7 @@ pub use steps::{Prompted, STEP_TYPE, StepDriver, Turn};
 /// How often something is looked at that cannot ring: a pane's screen.
 pub const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Sleeps, at most [`LOOK_INTERVAL`]: the `rest` of callers that have no doorbell.
+/// Sleeps, at most [`LOOK_INTERVAL`]: the `rest` of callers without a file watcher.
 pub fn nap(longest: Duration) {
     std::thread::sleep(longest.min(LOOK_INTERVAL));
 }

@@ -1,6 +1,6 @@
 //! The one loop: wake-ups in, one step at a time, deadlines out.
 //!
-//! A step takes whatever has rung since the last one, looks where it rang, routes what is there,
+//! A step takes whatever has changed since the last one, looks there, routes what is there,
 //! tells the agents, makes the messages safe, and lets the machines' time pass. Everything the
 //! loop knows can be found again by a scan, so a step that fails in the middle is simply repeated.
 
@@ -32,7 +32,6 @@ use crate::answers::Answers;
 use crate::board_leases::BoardWatch;
 use crate::boxes::{Boxes, Look};
 use crate::couriers::Couriers;
-use crate::doorbell::{Doorbell, Landing, Ring};
 use crate::judge::Judge;
 use crate::leases::Leases;
 use crate::members::Members;
@@ -45,9 +44,10 @@ use crate::roles::Roles;
 use crate::run::ACTOR;
 use crate::status::Status;
 use crate::steps::Steps;
+use ensemble_core::watch::{FsEvent, FsWatcher, Landing};
 use remote::Remote;
 pub(crate) use remote::{Absent, Told};
-pub(crate) use rewatch::Ears;
+pub(crate) use rewatch::WatchSet;
 
 /// How many files of a backlog one step routes, so that a step stays short.
 const FILES_A_STEP: usize = 256;
@@ -65,8 +65,8 @@ const CANARY_DIRECTORY: &str = "canary";
 /// What wakes the loop.
 #[derive(Debug)]
 pub(crate) enum Wake {
-    /// Something landed.
-    Ring(Ring),
+    /// A watched directory changed.
+    Changed(FsEvent),
     /// Somebody has come back from a pane.
     Back(Back),
     /// Something is new on the servers that have the mailboxes.
@@ -81,7 +81,7 @@ pub(crate) struct Engine {
     project: Project,
     spool: Arc<Spool>,
     recorder: Arc<dyn Recorder>,
-    doorbell: Option<Doorbell>,
+    fs_watcher: Option<FsWatcher>,
     quiet: Vec<PathBuf>,
     reconcile: Reconcile,
     boxes: Option<Boxes>,
@@ -103,7 +103,7 @@ pub(crate) struct Engine {
     status: Status,
     remote: Remote,
     mailbox_dirs: HashMap<PathBuf, Name>,
-    rung: BTreeSet<Name>,
+    changed: BTreeSet<Name>,
     /// Messages that were seen to land and were not looked at yet.
     arrived: Vec<(Name, MessageId)>,
     backlog: bool,
@@ -147,7 +147,7 @@ impl Engine {
             spool,
             recorder,
             remote: Remote::new(project, absent)?,
-            doorbell: None,
+            fs_watcher: None,
             quiet: Vec::new(),
             boxes: None,
             routes,
@@ -156,7 +156,7 @@ impl Engine {
             reviews: project.reviews(),
             ends: project.task_ends(),
             mailbox_dirs: HashMap::new(),
-            rung: BTreeSet::new(),
+            changed: BTreeSet::new(),
             arrived: Vec::new(),
             backlog: false,
             troubled: HashSet::new(),
@@ -172,7 +172,7 @@ impl Engine {
         self.requests.set_consequence(consequence);
     }
 
-    /// When the loop must step again although nothing has rung.
+    /// When the loop must step again although nothing has changed.
     pub(crate) fn next_deadline(&self) -> Option<Monotonic> {
         if self.backlog {
             return Some(Monotonic::ZERO);
@@ -209,7 +209,7 @@ impl Engine {
             self.take(now, wake, &mut look);
         }
         // Whoever has mail is told before anything else is done.
-        if !self.rung.is_empty() {
+        if !self.changed.is_empty() {
             self.tell(now);
         }
         for (mailbox, id) in std::mem::take(&mut self.arrived) {
@@ -233,18 +233,22 @@ impl Engine {
 
     fn take(&mut self, now: Monotonic, wake: Wake, look: &mut Look) {
         match wake {
-            Wake::Ring(Ring::Landed { dir, name, how }) => self.landed(now, &dir, &name, how, look),
-            Wake::Ring(Ring::Left { dir }) => self.left(now, &dir),
-            Wake::Ring(Ring::Overflow) => {
+            Wake::Changed(FsEvent::Landed { dir, name, how }) => {
+                self.landed(now, &dir, &name, how, look)
+            }
+            Wake::Changed(FsEvent::Left { dir }) => self.left(now, &dir),
+            Wake::Changed(FsEvent::Overflow) => {
                 self.recorder.record("watch.overflow", ACTOR, json!({}));
                 self.reconcile.handle(now, Event::Overflow);
             }
-            Wake::Ring(Ring::Replaced { .. }) => self.check_paths(now),
-            Wake::Ring(Ring::Failed { why }) => {
+            Wake::Changed(FsEvent::Replaced { .. }) => self.check_paths(now),
+            Wake::Changed(FsEvent::Failed { error }) => {
                 // It would say so again and again.
-                self.doorbell = None;
-                self.reconcile.handle(now, Event::SourceFailed { why });
+                self.fs_watcher = None;
+                self.reconcile.handle(now, Event::SourceFailed { why: error.to_string() });
             }
+            // A kind of event that is not known yet: look at everything.
+            Wake::Changed(_) => self.reconcile.handle(now, Event::Overflow),
             Wake::Back(Back::Typed(report)) => self.couriers.report(now, report, &*self.recorder),
             Wake::Back(Back::Looked { agent, sight }) => self.looked(now, &agent, sight),
             Wake::Remote(told) => self.told(now, told),
@@ -275,19 +279,21 @@ impl Engine {
                 self.couriers.notice(mailbox, id.clone());
                 self.arrived.push((mailbox.clone(), id));
             }
-            self.rung.insert(mailbox.clone());
+            self.changed.insert(mailbox.clone());
         } else if dir == self.project.queue.join("mailbox") {
             self.watch_mailbox_of(name);
         } else if dir == self.project.panes() {
             self.rebind(now);
         } else if self.requests.concerns(dir) {
-            self.requests.rung(now, dir, Some(name), &*self.spool, self.doorbell.as_mut());
+            self.requests.changed(now, dir, Some(name), &*self.spool, self.fs_watcher.as_mut());
         } else if dir == self.project.state.join(CANARY_DIRECTORY) {
             self.reconcile.handle(now, Event::CanarySeen);
         } else if self.steps.concerns(dir, name) {
-            self.steps.rung(now);
-        } else if alarms::rings(name) && alarms::places(&self.project).iter().any(|p| p == dir) {
-            self.alarms.rung(now);
+            self.steps.changed(now);
+        } else if alarms::is_relevant(name)
+            && alarms::places(&self.project).iter().any(|p| p == dir)
+        {
+            self.alarms.changed(now);
         } else if let Some(boxes) = &mut self.boxes {
             boxes.landed(now, dir, name, how, &mut self.ledger, look);
         }
@@ -297,13 +303,13 @@ impl Engine {
     fn left(&mut self, now: Monotonic, dir: &Path) {
         match self.mailbox_dirs.get(dir) {
             Some(mailbox) => {
-                self.rung.insert(mailbox.clone());
+                self.changed.insert(mailbox.clone());
                 self.members.stir(now, mailbox);
             }
             // A binding that was removed.
             None if dir == self.project.panes() => self.rebind(now),
             None if self.requests.concerns(dir) => {
-                self.requests.rung(now, dir, None, &*self.spool, self.doorbell.as_mut());
+                self.requests.changed(now, dir, None, &*self.spool, self.fs_watcher.as_mut());
             }
             None => self.check_paths(now),
         }
@@ -339,7 +345,7 @@ impl Engine {
     }
 
     fn check_paths(&mut self, now: Monotonic) {
-        self.steps.find(now, self.doorbell.as_mut());
+        self.steps.find(now, self.fs_watcher.as_mut());
         let replaced = match &self.boxes {
             Some(boxes) => !boxes.are_current(),
             None => self.project.queue.is_dir(),
@@ -362,7 +368,7 @@ impl Engine {
                 self.couriers.bind(now, entries);
                 self.members.look_soon(now);
                 self.watch_what_is_missing();
-                self.rung.extend(self.couriers.mailboxes().cloned());
+                self.changed.extend(self.couriers.mailboxes().cloned());
             }
             Err(error) => tracing::warn!(%error, "cannot read where agents run"),
         }
@@ -376,12 +382,12 @@ impl Engine {
             }
         }
         self.rebind(now);
-        self.requests.scan(now, &*self.spool, self.doorbell.as_mut());
+        self.requests.scan(now, &*self.spool, self.fs_watcher.as_mut());
     }
 
     /// Looks at the mailboxes that rang and lets the couriers act.
     fn tell(&mut self, now: Monotonic) {
-        for mailbox in std::mem::take(&mut self.rung) {
+        for mailbox in std::mem::take(&mut self.changed) {
             self.couriers.look(now, &mailbox, self.remote.mail(&self.spool));
         }
         self.couriers.drive(now, self.remote.mail(&self.spool), &*self.recorder);
@@ -393,13 +399,13 @@ impl Engine {
         self.status.changed_if(due.ended);
         if due.poll {
             self.scan(now);
-            self.rung.extend(self.couriers.mailboxes().cloned());
+            self.changed.extend(self.couriers.mailboxes().cloned());
         }
         if now >= self.next_lease_look || self.leases.wants_look(now) {
             self.next_lease_look = now + LEASE_INTERVAL;
             self.board.look(&self.project, &SystemClock, &self.recorder);
             match self.leases.look(&SystemClock, &*self.spool, &*self.recorder) {
-                Ok(returned) => self.rung.extend(returned),
+                Ok(returned) => self.changed.extend(returned),
                 Err(error) => tracing::warn!(%error, "cannot look at the leases"),
             }
             // Who holds something and has met a usage limit is to keep it.
@@ -410,7 +416,7 @@ impl Engine {
                 self.couriers.send_to_look(holder);
             }
             // Delayed messages become due without an event.
-            self.rung.extend(self.couriers.mailboxes().cloned());
+            self.changed.extend(self.couriers.mailboxes().cloned());
         }
         if now >= self.next_sweep {
             self.next_sweep = now + SWEEP_INTERVAL;

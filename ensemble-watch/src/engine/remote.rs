@@ -109,7 +109,7 @@ impl Engine {
                 for id in mail.take(mailbox.clone(), ids) {
                     self.couriers.notice(&mailbox, id);
                 }
-                self.rung.insert(mailbox);
+                self.changed.insert(mailbox);
             }
             Told::Duties(told) => {
                 let stirred: Vec<Name> = duties.changed(&told).cloned().collect();

@@ -46,7 +46,7 @@ impl Engine {
         }
         let batch = routing::publish(plans, &self.spool);
         for envelope in &batch.stored {
-            self.rung.insert(envelope.to.clone());
+            self.changed.insert(envelope.to.clone());
             self.roles.stored(now, envelope.kind.as_str());
         }
         self.tell(now);
@@ -81,7 +81,7 @@ impl Engine {
                     self.recorder.record("report.vague", ACTOR, json!({
                         "file": file.path(), "findings": advice.findings.len(), "rules": advice.rules(), "told": told,
                     }));
-                    self.rung.extend(told);
+                    self.changed.extend(told);
                 }
                 None if file.box_name == "reports" => {
                     if let Some(author) = author_in(&file.fields) {
@@ -169,7 +169,7 @@ impl Engine {
             ACTOR,
             json!({ "file": rejected.path, "kept_as": rejected.kept_as, "error": rejected.error, "told": told }),
         );
-        self.rung.extend(told);
+        self.changed.extend(told);
     }
 
     fn unmatched(&mut self, file: &Complete) {
@@ -208,7 +208,7 @@ impl Engine {
                     json!({ "task_id": task, "lease": lease }),
                 );
                 if let Some((lease, acked)) = acked {
-                    self.rung.insert(lease.mailbox);
+                    self.changed.insert(lease.mailbox);
                     entry.lease = Some(acked);
                 } else {
                     // Said again: the message that was received before is still to be settled.

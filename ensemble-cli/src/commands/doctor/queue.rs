@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use ensemble_core::durable::FileLock;
-use ensemble_watch::doorbell::{Doorbell, Ring};
+use ensemble_core::watch::{FsEvent, FsWatcher};
 use ensemble_watch::project::Project;
 use rustix::fs::{Access, CWD, RenameFlags};
 
@@ -152,26 +152,27 @@ fn renames(probe: &Path) -> Check {
 }
 
 fn events(probe: &Path) -> Check {
-    let watched = Doorbell::new().and_then(|mut bell| bell.watch(probe).map(|()| bell));
+    let watched =
+        FsWatcher::new().and_then(|mut fs_watcher| fs_watcher.watch(probe).map(|()| fs_watcher));
     let bad = |text: String| {
         let remedy = "polling steps in: messages are seen later than they could be";
         Check::bad("events", Level::Warn, text, remedy)
     };
-    let mut bell = match watched {
-        Ok(bell) => bell,
-        Err(why) => return bad(why),
+    let mut fs_watcher = match watched {
+        Ok(fs_watcher) => fs_watcher,
+        Err(error) => return bad(error.to_string()),
     };
     let start = std::time::Instant::now();
     if let Err(error) = std::fs::write(probe.join("event"), "") {
         return bad(error.to_string());
     }
-    let is_it = |ring: &Ring| matches!(ring, Ring::Landed { name, .. } if name == "event");
+    let is_it = |event: &FsEvent| matches!(event, FsEvent::Landed { name, .. } if name == "event");
     loop {
-        let rings = bell.wait(EVENT_PATIENCE.saturating_sub(start.elapsed()));
-        if rings.iter().any(is_it) {
+        let events = fs_watcher.wait(EVENT_PATIENCE.saturating_sub(start.elapsed()));
+        if events.iter().any(is_it) {
             return Check::ok("events", format!("one arrived after {:?}", start.elapsed()));
         }
-        if rings.is_empty() {
+        if events.is_empty() {
             return bad("none arrived".to_owned());
         }
     }

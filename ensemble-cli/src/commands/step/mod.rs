@@ -8,7 +8,7 @@ use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
 use ensemble_core::steps::{STEPS_FILE, StepKey, StepOptions, StepStore};
-use ensemble_watch::doorbell::POLL_WITH_EVENTS;
+use ensemble_core::watch::POLL_WITH_EVENTS;
 
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};

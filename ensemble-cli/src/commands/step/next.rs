@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use ensemble_core::proto::lease::LOOK_INTERVAL;
 use ensemble_core::steps::{Ask, Handed, Next, Nothing, StepStore};
-use ensemble_watch::doorbell::Waiter;
+use ensemble_core::watch::Waiter;
 use serde_json::json;
 
 use super::{open_existing, wait_for_change};

@@ -9,7 +9,7 @@ use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::step::{ATTEMPTS_LIMIT, Effect, State, Step};
 use ensemble_core::steps::{Nothing, StepStore};
-use ensemble_watch::doorbell::Waiter;
+use ensemble_core::watch::Waiter;
 use serde_json::json;
 
 use super::nudges::Nudges;

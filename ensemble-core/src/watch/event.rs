@@ -1,10 +1,12 @@
-//! The events of a doorbell, and the inotify event behind each.
+//! The events of a [`FsWatcher`](super::FsWatcher), and the inotify event behind each.
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::inotify::ReadFlags;
+
+use super::WatchError;
 
 /// Suffix of an SQLite database's log.
 const LOG_SUFFIX: &str = "-wal";
@@ -19,14 +21,14 @@ pub enum Landing {
     /// Created: linked into place and whole, or just begun.
     Created,
     /// A database's log (`…-wal`) has grown; its writer keeps it open. Only with
-    /// [`Doorbell::watch_logs`](super::Doorbell::watch_logs).
+    /// [`FsWatcher::watch_logs`](super::FsWatcher::watch_logs).
     Written,
 }
 
 /// An event. Its content is only a hint: look at the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Ring {
+pub enum FsEvent {
     /// A file landed.
     Landed {
         /// The watched directory.
@@ -50,20 +52,24 @@ pub enum Ring {
     },
     /// No more events will come.
     Failed {
-        /// The reason, for people.
-        why: String,
+        /// The system's error.
+        error: WatchError,
     },
 }
 
 /// Translates an inotify event.
-pub(super) fn of(events: ReadFlags, place: Option<&Path>, name: Option<&CStr>) -> Option<Ring> {
+pub(super) fn translate(
+    events: ReadFlags,
+    place: Option<&Path>,
+    name: Option<&CStr>,
+) -> Option<FsEvent> {
     if events.contains(ReadFlags::QUEUE_OVERFLOW) {
-        return Some(Ring::Overflow);
+        return Some(FsEvent::Overflow);
     }
     // An event of a removed watch.
     let place = place?;
     if events.intersects(ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::UNMOUNT) {
-        return Some(Ring::Replaced { path: place.to_owned() });
+        return Some(FsEvent::Replaced { path: place.to_owned() });
     }
     let landed = |how| {
         // The event of a watched file has no name.
@@ -71,7 +77,7 @@ pub(super) fn of(events: ReadFlags, place: Option<&Path>, name: Option<&CStr>) -
             Some(name) => (place, name.to_str().ok()?),
             None => (place.parent()?, place.file_name()?.to_str()?),
         };
-        Some(Ring::Landed { dir: dir.to_owned(), name: name.to_owned(), how })
+        Some(FsEvent::Landed { dir: dir.to_owned(), name: name.to_owned(), how })
     };
     if events.contains(ReadFlags::MOVED_TO) {
         landed(Landing::Renamed)
@@ -81,12 +87,13 @@ pub(super) fn of(events: ReadFlags, place: Option<&Path>, name: Option<&CStr>) -
         landed(Landing::Closed)
     } else if events.contains(ReadFlags::MODIFY) {
         // Other files that are written in place raise an event when they are closed.
-        landed(Landing::Written)
-            .filter(|ring| matches!(ring, Ring::Landed { name, .. } if name.ends_with(LOG_SUFFIX)))
+        landed(Landing::Written).filter(
+            |event| matches!(event, FsEvent::Landed { name, .. } if name.ends_with(LOG_SUFFIX)),
+        )
     } else if events.contains(ReadFlags::DELETE) && events.contains(ReadFlags::ISDIR) {
-        Some(Ring::Replaced { path: place.join(OsStr::from_bytes(name?.to_bytes())) })
+        Some(FsEvent::Replaced { path: place.join(OsStr::from_bytes(name?.to_bytes())) })
     } else if events.intersects(ReadFlags::MOVED_FROM | ReadFlags::DELETE) {
-        Some(Ring::Left { dir: place.to_owned() })
+        Some(FsEvent::Left { dir: place.to_owned() })
     } else {
         None
     }

@@ -7,7 +7,8 @@
 //! The waiting thread reads the descriptor itself. A thread in between would add a second wake-up
 //! to every message (docs/performance.md, *Detection*). Reading a directory wakes no listener.
 
-mod ring;
+mod error;
+mod event;
 mod waiter;
 
 use std::collections::{HashMap, HashSet};
@@ -20,7 +21,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 
-pub use ring::{Landing, Ring};
+pub use error::WatchError;
+pub use event::{FsEvent, Landing};
 pub use waiter::{POLL_WITH_EVENTS, POLL_WITHOUT_EVENTS, Waiter};
 
 /// Bytes of events read at a time: some 250 events.
@@ -30,7 +32,7 @@ const READ_BYTES: usize = 16 * 1024;
 const READS_MAX: usize = 16;
 /// The watched events. Reading a directory must not be one, or a listener would wake itself for
 /// ever.
-const RINGING: WatchFlags = WatchFlags::MOVED_TO
+const WATCHED: WatchFlags = WatchFlags::MOVED_TO
     .union(WatchFlags::CREATE)
     .union(WatchFlags::CLOSE_WRITE)
     .union(WatchFlags::MOVED_FROM)
@@ -42,18 +44,18 @@ const RINGING: WatchFlags = WatchFlags::MOVED_TO
 ///
 /// ```
 /// use std::time::Duration;
-/// use ensemble_watch::doorbell::{Doorbell, Landing, Ring};
+/// use ensemble_core::watch::{FsEvent, FsWatcher, Landing};
 /// # let home = tempfile::tempdir()?;
-/// let mut doorbell = Doorbell::new()?;
-/// doorbell.watch(home.path())?;
-/// assert!(doorbell.take().is_empty());
+/// let mut watcher = FsWatcher::new()?;
+/// watcher.watch(home.path())?;
+/// assert!(watcher.take().is_empty());
 /// std::fs::File::create(home.path().join("report.yaml"))?;
-/// let rings = doorbell.wait(Duration::from_secs(10));
-/// assert!(matches!(&rings[0], Ring::Landed { name, how: Landing::Created, .. } if name == "report.yaml"));
+/// let events = watcher.wait(Duration::from_secs(10));
+/// assert!(matches!(&events[0], FsEvent::Landed { name, how: Landing::Created, .. } if name == "report.yaml"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
-pub struct Doorbell {
+pub struct FsWatcher {
     /// `None` only during drop.
     inotify: Option<OwnedFd>,
     /// Watch descriptors by path.
@@ -62,8 +64,8 @@ pub struct Doorbell {
     places: HashMap<i32, PathBuf>,
 }
 
-impl AsFd for Doorbell {
-    /// Can be polled together with other descriptors: readable when [`Doorbell::take`] has an
+impl AsFd for FsWatcher {
+    /// Can be polled together with other descriptors: readable when [`FsWatcher::take`] has an
     /// event.
     fn as_fd(&self) -> BorrowedFd<'_> {
         match &self.inotify {
@@ -73,8 +75,8 @@ impl AsFd for Doorbell {
     }
 }
 
-impl Drop for Doorbell {
-    /// Closing inotify can block for milliseconds, so a helper thread does it.
+impl Drop for FsWatcher {
+    /// Closing inotify can block for milliseconds, so a short-lived thread does it.
     fn drop(&mut self) {
         let inotify = self.inotify.take();
         // Without a thread, the descriptor is dropped here.
@@ -82,15 +84,15 @@ impl Drop for Doorbell {
     }
 }
 
-impl Doorbell {
-    /// Creates a doorbell that watches no directory yet.
+impl FsWatcher {
+    /// Creates a file watcher without watched directories.
     ///
     /// # Errors
     ///
-    /// The system has no instance left (`fs.inotify.max_user_instances`), as a text for people.
-    pub fn new() -> Result<Self, String> {
-        let inotify =
-            inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(explain)?;
+    /// The system has no instance left (`fs.inotify.max_user_instances`).
+    pub fn new() -> Result<Self, WatchError> {
+        let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
+            .map_err(|error| WatchError::system("create a file watcher", error))?;
         let inotify = Some(inotify);
         Ok(Self { inotify, watched: HashMap::new(), places: HashMap::new() })
     }
@@ -99,23 +101,23 @@ impl Doorbell {
     ///
     /// # Errors
     /// The directory is gone or the system has no watch left (`fs.inotify.max_user_watches`).
-    pub fn watch(&mut self, path: &Path) -> Result<(), String> {
-        if self.watched.contains_key(path) { Ok(()) } else { self.add(path, RINGING) }
+    pub fn watch(&mut self, path: &Path) -> Result<(), WatchError> {
+        if self.watched.contains_key(path) { Ok(()) } else { self.add(path, WATCHED) }
     }
 
-    /// As [`Doorbell::watch`], and also reports growing databases. Each write to any file there
+    /// As [`FsWatcher::watch`], and also reports growing databases. Each write to any file there
     /// wakes the listener. Use it only for directories that Ensemble alone writes to, and for the
     /// log itself.
     ///
     /// # Errors
-    /// As for [`Doorbell::watch`].
-    pub fn watch_logs(&mut self, path: &Path) -> Result<(), String> {
-        self.add(path, RINGING | WatchFlags::MODIFY)
+    /// As for [`FsWatcher::watch`].
+    pub fn watch_logs(&mut self, path: &Path) -> Result<(), WatchError> {
+        self.add(path, WATCHED | WatchFlags::MODIFY)
     }
 
-    fn add(&mut self, path: &Path, flags: WatchFlags) -> Result<(), String> {
+    fn add(&mut self, path: &Path, flags: WatchFlags) -> Result<(), WatchError> {
         let number = inotify::add_watch(self.as_fd(), path, flags)
-            .map_err(|error| format!("{}: {}", path.display(), explain(error)))?;
+            .map_err(|error| WatchError::of_path(path, error))?;
         self.watched.insert(path.to_owned(), number);
         self.places.insert(number, path.to_owned());
         Ok(())
@@ -142,31 +144,32 @@ impl Doorbell {
     }
 
     /// Returns some of the pending events, without waiting.
-    pub fn take(&mut self) -> Vec<Ring> {
-        let mut rings = Vec::new();
+    pub fn take(&mut self) -> Vec<FsEvent> {
+        let mut events = Vec::new();
         let mut gone = HashSet::new();
         let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
         let mut reader = inotify::Reader::new(self.as_fd(), &mut buffer);
         let mut reads = 0;
         loop {
             if reader.is_buffer_empty() {
-                if reads == READS_MAX || !rings.is_empty() {
+                if reads == READS_MAX || !events.is_empty() {
                     break;
                 }
                 reads += 1;
             }
             match reader.next() {
-                Ok(event) if event.events().contains(ReadFlags::IGNORED) => {
-                    gone.insert(event.wd());
+                Ok(raw) if raw.events().contains(ReadFlags::IGNORED) => {
+                    gone.insert(raw.wd());
                 }
-                Ok(event) => {
-                    let place = self.places.get(&event.wd()).map(PathBuf::as_path);
-                    rings.extend(ring::of(event.events(), place, event.file_name()));
+                Ok(raw) => {
+                    let place = self.places.get(&raw.wd()).map(PathBuf::as_path);
+                    events.extend(event::translate(raw.events(), place, raw.file_name()));
                 }
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => continue,
                 Err(error) => {
-                    rings.push(Ring::Failed { why: explain(error) });
+                    let error = WatchError::system("read file events", error);
+                    events.push(FsEvent::Failed { error });
                     break;
                 }
             }
@@ -175,49 +178,41 @@ impl Doorbell {
             self.places.retain(|number, _| !gone.contains(number));
             self.watched.retain(|_, number| !gone.contains(number));
         }
-        rings
+        events
     }
 
     /// Waits for an event, for at most `patience`; returns some of the pending events.
-    pub fn wait(&mut self, patience: Duration) -> Vec<Ring> {
+    pub fn wait(&mut self, patience: Duration) -> Vec<FsEvent> {
         let began = Instant::now();
         loop {
-            let rings = self.take();
+            let events = self.take();
             let left = patience.saturating_sub(began.elapsed());
-            if !rings.is_empty() || left.is_zero() {
-                return rings;
+            if !events.is_empty() || left.is_zero() {
+                return events;
             }
             if let Err(error) = sleep_until_any(&[self.as_fd()], Some(left)) {
-                return vec![Ring::Failed { why: explain(error) }];
+                return vec![FsEvent::Failed { error }];
             }
         }
     }
 }
 
-/// Sleeps until one of the descriptors is readable, or `longest` is over.
-pub(crate) fn sleep_until_any(
+/// Sleeps until one of the descriptors is readable, or `longest` is over; without a limit for `None`.
+/// A signal ends the sleep early.
+///
+/// # Errors
+/// The system cannot poll one of the descriptors.
+pub fn sleep_until_any(
     sources: &[BorrowedFd<'_>],
     longest: Option<Duration>,
-) -> Result<(), Errno> {
+) -> Result<(), WatchError> {
     let mut polled: Vec<PollFd<'_>> =
         sources.iter().map(|source| PollFd::from_borrowed_fd(*source, PollFlags::IN)).collect();
     // A time beyond the clock's range means for ever.
     let longest = longest.and_then(|longest| Timespec::try_from(longest).ok());
     match poll(&mut polled, longest.as_ref()) {
         Ok(_) | Err(Errno::INTR) => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
-fn explain(error: Errno) -> String {
-    match error {
-        Errno::NOSPC => {
-            "no inotify watch left: raise fs.inotify.max_user_watches with sysctl".to_owned()
-        }
-        Errno::MFILE => {
-            "no inotify instance left: raise fs.inotify.max_user_instances with sysctl".to_owned()
-        }
-        _ => error.to_string(),
+        Err(error) => Err(WatchError::system("wait for file events", error)),
     }
 }
 
@@ -233,19 +228,19 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     /// The next event, one by one.
-    fn first(doorbell: &mut Doorbell, told: &mut VecDeque<Ring>) -> Ring {
-        if told.is_empty() {
-            told.extend(doorbell.wait(PATIENCE));
+    fn first(watcher: &mut FsWatcher, pending: &mut VecDeque<FsEvent>) -> FsEvent {
+        if pending.is_empty() {
+            pending.extend(watcher.wait(PATIENCE));
         }
-        told.pop_front().unwrap()
+        pending.pop_front().unwrap()
     }
 
     /// The next event about `name`.
-    fn next(doorbell: &mut Doorbell, told: &mut VecDeque<Ring>, wanted: &str) -> Ring {
+    fn next(watcher: &mut FsWatcher, pending: &mut VecDeque<FsEvent>, wanted: &str) -> FsEvent {
         loop {
-            let ring = first(doorbell, told);
-            match &ring {
-                Ring::Landed { name, .. } if name == wanted => return ring,
+            let event = first(watcher, pending);
+            match &event {
+                FsEvent::Landed { name, .. } if name == wanted => return event,
                 _ => {}
             }
         }
@@ -257,24 +252,27 @@ mod tests {
         let (inside, outside) = (home.path().join("in"), home.path().join("out"));
         std::fs::create_dir(&inside).unwrap();
         std::fs::create_dir(&outside).unwrap();
-        let (mut doorbell, mut told) = (Doorbell::new().unwrap(), VecDeque::new());
-        doorbell.watch(&inside).unwrap();
+        let (mut watcher, mut pending) = (FsWatcher::new().unwrap(), VecDeque::new());
+        watcher.watch(&inside).unwrap();
         let landed =
-            |name: &str, how| Ring::Landed { dir: inside.clone(), name: name.to_owned(), how };
+            |name: &str, how| FsEvent::Landed { dir: inside.clone(), name: name.to_owned(), how };
 
         std::fs::write(outside.join("x"), "x").unwrap();
         std::fs::rename(outside.join("x"), inside.join("moved")).unwrap();
-        assert_eq!(next(&mut doorbell, &mut told, "moved"), landed("moved", Landing::Renamed));
+        assert_eq!(next(&mut watcher, &mut pending, "moved"), landed("moved", Landing::Renamed));
         std::fs::hard_link(inside.join("moved"), inside.join("linked")).unwrap();
-        assert_eq!(next(&mut doorbell, &mut told, "linked"), landed("linked", Landing::Created));
+        assert_eq!(next(&mut watcher, &mut pending, "linked"), landed("linked", Landing::Created));
         std::fs::read(inside.join("moved")).unwrap();
         std::fs::read_dir(&inside).unwrap().count();
         std::fs::write(inside.join("written"), "x").unwrap();
-        let ring = first(&mut doorbell, &mut told);
-        assert_eq!(ring, landed("written", Landing::Created), "reading raised no event");
-        assert_eq!(next(&mut doorbell, &mut told, "written"), landed("written", Landing::Closed));
+        let event = first(&mut watcher, &mut pending);
+        assert_eq!(event, landed("written", Landing::Created), "reading raised no event");
+        assert_eq!(next(&mut watcher, &mut pending, "written"), landed("written", Landing::Closed));
         std::fs::rename(inside.join("moved"), inside.join("renamed")).unwrap();
-        assert_eq!(next(&mut doorbell, &mut told, "renamed"), landed("renamed", Landing::Renamed));
+        assert_eq!(
+            next(&mut watcher, &mut pending, "renamed"),
+            landed("renamed", Landing::Renamed)
+        );
     }
 
     #[test]
@@ -284,27 +282,27 @@ mod tests {
         let log = home.path().join("steps.db-wal");
         let mut open = std::fs::File::create(&log).unwrap();
         for watched in [home.path(), &log] {
-            let (mut doorbell, mut told) = (Doorbell::new().unwrap(), VecDeque::new());
-            doorbell.watch(watched).unwrap();
-            doorbell.watch_logs(watched).unwrap();
+            let (mut watcher, mut pending) = (FsWatcher::new().unwrap(), VecDeque::new());
+            watcher.watch(watched).unwrap();
+            watcher.watch_logs(watched).unwrap();
             std::fs::File::create(home.path().join("other")).unwrap().write_all(b"x").unwrap();
             open.write_all(b"frame").unwrap();
             let (dir, name) = (home.path().to_owned(), "steps.db-wal".to_owned());
-            let expected = Ring::Landed { dir, name, how: Landing::Written };
-            assert_eq!(next(&mut doorbell, &mut told, "steps.db-wal"), expected);
+            let expected = FsEvent::Landed { dir, name, how: Landing::Written };
+            assert_eq!(next(&mut watcher, &mut pending, "steps.db-wal"), expected);
         }
     }
 
     #[test]
     fn a_name_that_is_not_utf8_raises_an_event_for_no_other_name() {
         let home = tempfile::tempdir().unwrap();
-        let (mut doorbell, mut told) = (Doorbell::new().unwrap(), VecDeque::new());
-        doorbell.watch(home.path()).unwrap();
+        let (mut watcher, mut pending) = (FsWatcher::new().unwrap(), VecDeque::new());
+        watcher.watch(home.path()).unwrap();
         let odd = home.path().join(OsStr::from_bytes(b"r\xff.yaml"));
         std::fs::write(&odd, "").unwrap();
         std::fs::remove_file(&odd).unwrap();
-        let left = Ring::Left { dir: home.path().to_owned() };
-        assert_eq!(first(&mut doorbell, &mut told), left);
+        let left = FsEvent::Left { dir: home.path().to_owned() };
+        assert_eq!(first(&mut watcher, &mut pending), left);
     }
 
     #[test]
@@ -312,16 +310,16 @@ mod tests {
         use std::io::Write as _;
         let home = tempfile::tempdir().unwrap();
         let mut open = std::fs::File::create(home.path().join("report.yaml")).unwrap();
-        let (mut doorbell, mut told) = (Doorbell::new().unwrap(), VecDeque::new());
-        doorbell.watch(home.path()).unwrap();
+        let (mut watcher, mut pending) = (FsWatcher::new().unwrap(), VecDeque::new());
+        watcher.watch(home.path()).unwrap();
         for _ in 0..100 {
             open.write_all(b"line\n").unwrap();
         }
-        assert!(doorbell.take().is_empty());
+        assert!(watcher.take().is_empty());
         drop(open);
         let (dir, name) = (home.path().to_owned(), "report.yaml".to_owned());
-        let closed = Ring::Landed { dir, name, how: Landing::Closed };
-        assert_eq!(first(&mut doorbell, &mut told), closed);
+        let closed = FsEvent::Landed { dir, name, how: Landing::Closed };
+        assert_eq!(first(&mut watcher, &mut pending), closed);
     }
 
     #[test]
@@ -329,11 +327,11 @@ mod tests {
         use std::io::Write as _;
         use std::sync::atomic::{AtomicBool, Ordering};
         let home = tempfile::tempdir().unwrap();
-        let mut doorbell = Doorbell::new().unwrap();
-        doorbell.watch_logs(home.path()).unwrap();
+        let mut watcher = FsWatcher::new().unwrap();
+        watcher.watch_logs(home.path()).unwrap();
         let mut files =
             ["a", "b"].map(|name| std::fs::File::create(home.path().join(name)).unwrap());
-        doorbell.take();
+        watcher.take();
         let is_over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -342,34 +340,44 @@ mod tests {
                     files.iter_mut().for_each(|file| file.write_all(b"x").unwrap());
                 }
             });
-            assert!(doorbell.wait(Duration::from_millis(200)).is_empty());
-            assert!(doorbell.take().is_empty());
+            assert!(watcher.wait(Duration::from_millis(200)).is_empty());
+            assert!(watcher.take().is_empty());
             is_over.store(true, Ordering::Relaxed);
         });
     }
 
     #[test]
     fn a_missing_directory_is_an_error() {
-        let mut doorbell = Doorbell::new().unwrap();
-        assert!(doorbell.watch(Path::new("/nowhere")).is_err());
+        let mut watcher = FsWatcher::new().unwrap();
+        let path = Path::new("/nowhere");
+        let missing = WatchError::of_path(path, Errno::NOENT);
+        assert_eq!(watcher.watch(path), Err(missing.clone()));
+        assert_eq!(missing.kind(), std::io::ErrorKind::NotFound);
+        let error = crate::Error::from(missing.clone());
+        assert_eq!(error.area(), Some(&missing));
+        let exhausted = WatchError::of_path(path, Errno::NOSPC);
+        assert_eq!(exhausted, WatchError::WatchesExhausted { path: path.to_owned() });
+        assert_eq!(WatchError::system("poll", Errno::MFILE), WatchError::InstancesExhausted);
     }
 
     #[test]
     fn a_removed_directory_is_no_longer_watched_and_can_be_watched_again() {
         let home = tempfile::tempdir().unwrap();
         let inside = home.path().join("in");
-        let (mut doorbell, mut told) = (Doorbell::new().unwrap(), VecDeque::new());
+        let (mut watcher, mut pending) = (FsWatcher::new().unwrap(), VecDeque::new());
         for _ in 0..2 {
             std::fs::create_dir(&inside).unwrap();
-            doorbell.watch(&inside).unwrap();
+            watcher.watch(&inside).unwrap();
             std::fs::write(inside.join("x"), "").unwrap();
-            assert!(matches!(next(&mut doorbell, &mut told, "x"), Ring::Landed { .. }));
+            assert!(matches!(next(&mut watcher, &mut pending, "x"), FsEvent::Landed { .. }));
             std::fs::remove_file(inside.join("x")).unwrap();
             std::fs::remove_dir(&inside).unwrap();
-            while first(&mut doorbell, &mut told) != (Ring::Replaced { path: inside.clone() }) {}
+            while first(&mut watcher, &mut pending) != (FsEvent::Replaced { path: inside.clone() })
+            {
+            }
             // The kernel's notice that the watch has ended comes with the event or after it.
-            while doorbell.is_watched(&inside) {
-                doorbell.take();
+            while watcher.is_watched(&inside) {
+                watcher.take();
             }
         }
     }
@@ -377,33 +385,33 @@ mod tests {
     #[test]
     fn two_names_of_a_directory_raise_events_while_one_is_watched() {
         let home = tempfile::tempdir().unwrap();
-        let (mut doorbell, mut told) = (Doorbell::new().unwrap(), VecDeque::new());
+        let (mut watcher, mut pending) = (FsWatcher::new().unwrap(), VecDeque::new());
         let same = home.path().join("../").join(home.path().file_name().unwrap());
-        doorbell.watch(home.path()).unwrap();
-        doorbell.watch(&same).unwrap();
-        doorbell.unwatch(&same);
+        watcher.watch(home.path()).unwrap();
+        watcher.watch(&same).unwrap();
+        watcher.unwatch(&same);
         std::fs::write(home.path().join("x"), "").unwrap();
         let dir = home.path().to_owned();
-        let landed = Ring::Landed { dir, name: "x".to_owned(), how: Landing::Created };
-        assert_eq!(next(&mut doorbell, &mut told, "x"), landed);
-        doorbell.unwatch(home.path());
+        let landed = FsEvent::Landed { dir, name: "x".to_owned(), how: Landing::Created };
+        assert_eq!(next(&mut watcher, &mut pending, "x"), landed);
+        watcher.unwatch(home.path());
         std::fs::write(home.path().join("y"), "").unwrap();
-        assert!(doorbell.take().iter().all(|ring| !format!("{ring:?}").contains('y')));
+        assert!(watcher.take().iter().all(|event| !format!("{event:?}").contains('y')));
     }
 
     #[test]
     fn more_events_than_one_read_holds_come_in_order() {
         let home = tempfile::tempdir().unwrap();
-        let mut doorbell = Doorbell::new().unwrap();
-        doorbell.watch(home.path()).unwrap();
+        let mut watcher = FsWatcher::new().unwrap();
+        watcher.watch(home.path()).unwrap();
         let all: Vec<String> = (0..2_000).map(|number| format!("{number:064}")).collect();
         for name in &all {
             std::fs::File::create(home.path().join(name)).unwrap();
         }
         let mut created = Vec::new();
         while created.len() < all.len() {
-            for ring in doorbell.wait(PATIENCE) {
-                if let Ring::Landed { name, how: Landing::Created, .. } = ring {
+            for event in watcher.wait(PATIENCE) {
+                if let FsEvent::Landed { name, how: Landing::Created, .. } = event {
                     created.push(name);
                 }
             }

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::{Doorbell, READS_MAX, Ring};
+use super::{FsEvent, FsWatcher, READS_MAX, WatchError};
 
-/// Waits for a file to land in one of some directories: for consumers that sleep until there is
-/// mail. Without inotify it falls back to short waits.
+/// Waits for a file to land in one of some directories, for consumers that sleep until mail comes.
+/// Without inotify it falls back to short waits.
 #[derive(Debug)]
 pub struct Waiter {
-    doorbell: Option<Mutex<Doorbell>>,
+    watcher: Option<Mutex<FsWatcher>>,
 }
 
 /// Maximum sleep of a [`Waiter`] without inotify.
@@ -23,42 +23,42 @@ impl Waiter {
     /// wait, then look again.
     #[must_use]
     pub fn new(dirs: &[PathBuf]) -> Self {
-        Self::with(dirs, Doorbell::watch)
+        Self::with(dirs, FsWatcher::watch)
     }
 
     /// As [`Waiter::new`], also for growing databases in these directories.
     #[must_use]
     pub fn for_logs(dirs: &[PathBuf]) -> Self {
-        Self::with(dirs, Doorbell::watch_logs)
+        Self::with(dirs, FsWatcher::watch_logs)
     }
 
-    fn with(dirs: &[PathBuf], watch: fn(&mut Doorbell, &Path) -> Result<(), String>) -> Self {
-        let doorbell = Doorbell::new().and_then(|mut doorbell| {
-            dirs.iter().try_for_each(|dir| watch(&mut doorbell, dir)).map(|()| doorbell)
+    fn with(dirs: &[PathBuf], watch: fn(&mut FsWatcher, &Path) -> Result<(), WatchError>) -> Self {
+        let watcher = FsWatcher::new().and_then(|mut watcher| {
+            dirs.iter().try_for_each(|dir| watch(&mut watcher, dir)).map(|()| watcher)
         });
-        Self { doorbell: doorbell.ok().map(Mutex::new) }
+        Self { watcher: watcher.ok().map(Mutex::new) }
     }
 
     /// Sleeps until an event, the end of `patience`, or the time of a regular look. Does not tell
     /// which: look. If several threads wait, one of them receives an event.
     pub fn wait(&self, patience: Duration) {
-        let Some(doorbell) = &self.doorbell else {
+        let Some(watcher) = &self.watcher else {
             return std::thread::sleep(patience.min(POLL_WITHOUT_EVENTS));
         };
         let began = Instant::now();
-        let mut doorbell = doorbell.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut rings = doorbell.wait(patience.min(POLL_WITH_EVENTS));
-        if rings.iter().any(|ring| matches!(ring, Ring::Failed { .. })) {
+        let mut watcher = watcher.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut events = watcher.wait(patience.min(POLL_WITH_EVENTS));
+        if events.iter().any(|event| matches!(event, FsEvent::Failed { .. })) {
             // No more events will come; the sleep keeps the owner from spinning.
             let nap = patience.min(POLL_WITHOUT_EVENTS).saturating_sub(began.elapsed());
             return std::thread::sleep(nap);
         }
         // One look answers all pending events.
         for _ in 0..READS_MAX {
-            if rings.is_empty() {
+            if events.is_empty() {
                 break;
             }
-            rings = doorbell.take();
+            events = watcher.take();
         }
     }
 }
