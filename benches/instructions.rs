@@ -18,7 +18,7 @@ use ensemble_core::env::Monotonic;
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::pane::PaneState;
 use ensemble_core::proto::Machine as _;
-use ensemble_core::proto::nudge::{Courier, Event};
+use ensemble_core::proto::nudge::{Event, NudgeSchedule};
 use ensemble_core::provider::{self, Context, Profiles, Purpose};
 use ensemble_core::spool::{Options, Spool};
 
@@ -173,10 +173,10 @@ fn nudge(times: u64) -> Outcome<()> {
     pane.screen.push("user@host:~$".into());
     (pane.cursor_x, pane.cursor_y) = (13, 23);
     for _ in 0..times {
-        let mut courier = Courier::new();
-        courier.handle(Monotonic::ZERO, Event::Bound { binding: 1 });
-        courier.handle(Monotonic::ZERO, Event::Mail { waiting: 1, taken: 0 });
-        black_box(courier.poll_effect().ok_or("no agent is to be nudged")?);
+        let mut schedule = NudgeSchedule::new();
+        schedule.handle(Monotonic::ZERO, Event::Bound { binding: 1 });
+        schedule.handle(Monotonic::ZERO, Event::Mail { waiting: 1, taken: 0 });
+        black_box(schedule.poll_effect().ok_or("no agent is to be nudged")?);
         if let Some(deferral) =
             provider::objection(&profile, &pane, &Context::default(), Purpose::Nudge)
         {

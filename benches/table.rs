@@ -74,10 +74,10 @@ fn in_role(arguments: &[String]) -> Outcome<()> {
         }
         (Some("busy"), []) => support::latency::busy(),
         (Some("pane"), [stamps]) => rows::nudge::pane_reader(stamps),
-        (Some("bare-nudger"), [dir, server, pane, stamps, condition]) => {
+        (Some("bare-pane-worker"), [dir, server, pane, stamps, condition]) => {
             rows::nudge::bare_nudger(dir, server, pane, stamps, condition)
         }
-        (Some("spawning-nudger"), [dir, server, pane, stamps]) => {
+        (Some("spawning-pane-worker"), [dir, server, pane, stamps]) => {
             rows::nudge::spawning_nudger(dir, server, pane, stamps)
         }
         (Some("load"), [subject, side, address, until, stamps]) => {

@@ -277,9 +277,9 @@ fn no_acknowledged_operation_is_lost_or_repeated_after_any_kill() {
         // Whatever fails in here, the threads end.
         let _end = EndGuard([&quiet, &end]);
         arena.start();
-        let lent = arena.bed.lend();
+        let reborrow = arena.bed.lend();
         let (landed, quiet, end) = (&landed, &quiet, &end);
-        let reporter = scope.spawn(move || report(&lent, landed, quiet));
+        let reporter = scope.spawn(move || report(&reborrow, landed, quiet));
         scope.spawn(|| sweep(&sweeper, end));
         let history = &history;
         let redriver = &redriver;

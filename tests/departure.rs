@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use ensemble_core::driver::{Departed, Departure, Shutter};
+use ensemble_core::driver::{Departed, Departure, ShutdownDriver};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Digest, Envelope, Name};
@@ -125,8 +125,8 @@ impl Bed {
     }
 
     fn carry_out(&self, departure: &Departure) -> Departed {
-        let mut quarters = PaneQuarters::of(&self.project, &self.member()).expect("quarters");
-        let shutter = Shutter {
+        let mut agent_host = PaneQuarters::of(&self.project, &self.member()).expect("agent_host");
+        let shutdown = ShutdownDriver {
             queue: &self.spool,
             roster: &self.roster,
             recorder: &self.log,
@@ -136,7 +136,7 @@ impl Bed {
             ensemble_core::driver::nap(longest);
             true
         };
-        shutter.carry_out(departure, &mut quarters, &mut rest).expect("a departure")
+        shutdown.carry_out(departure, &mut agent_host, &mut rest).expect("a departure")
     }
 
     fn panes(&self) -> usize {

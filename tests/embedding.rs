@@ -7,7 +7,7 @@ use ensemble_core::durable::Durability;
 use ensemble_core::env::{Delivery, Lease, Pane, Transport};
 use ensemble_core::event_log::{EventLog, Recorder};
 use ensemble_core::message::{Envelope, Name};
-use ensemble_core::proto::nudge::Courier;
+use ensemble_core::proto::nudge::NudgeSchedule;
 use ensemble_core::spool::{Options, Settings, Spool};
 use ensemble_core::tmux::TmuxPane;
 
@@ -23,7 +23,7 @@ const _: () = {
     shared::<Delivery>();
     shared::<Lease>();
     shared::<Error>();
-    sent::<Courier>();
+    sent::<NudgeSchedule>();
     sent::<TmuxPane>();
     sent::<Box<dyn Pane + Send>>();
     shared::<Arc<dyn Transport + Send + Sync>>();

@@ -142,7 +142,7 @@ fn every_message_is_received_once_and_settled_once_by_any_number_of_processes_an
         .collect();
     eventually_true(PATIENCE, "a quarter is settled", || field.settled() >= total / 4);
     consumers.push(field.consumer(2, THREADS));
-    eventually_true(PATIENCE, "three quarters are settled", || field.settled() >= total / 4 * 3);
+    eventually_true(PATIENCE, "three agents are settled", || field.settled() >= total / 4 * 3);
     consumers.push(field.consumer(3, THREADS));
     publishers.into_iter().for_each(Process::succeeds);
     let total = total + field.feed_until_every_consumer_has_received(3);

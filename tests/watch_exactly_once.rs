@@ -138,9 +138,9 @@ fn files_whose_events_were_lost_are_routed_once_with_a_slow_consumer() {
     stage(&bed, files);
     let mut watcher = Watcher::start(&bed);
     let stop = AtomicBool::new(false);
-    let (lent, start) = (bed.lend(), Instant::now());
+    let (reborrow, start) = (bed.lend(), Instant::now());
     std::thread::scope(|scope| {
-        let consumer = scope.spawn(|| consume_slowly(&lent, &stop));
+        let consumer = scope.spawn(|| consume_slowly(&reborrow, &stop));
         let ended = StopGuard(&stop);
         watcher.signal(Signal::STOP);
         land(&bed, 0..files);

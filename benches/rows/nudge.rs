@@ -279,7 +279,7 @@ fn by_control_client<'a>(
         let condition = condition.replace("PANE", pane);
         let socket = tmux.socket().as_ref();
         in_role(
-            "bare-nudger",
+            "bare-pane-worker",
             &[dir.as_ref(), socket, pane.as_ref(), ready.as_os_str(), condition.as_ref()],
         )
     })
@@ -288,7 +288,7 @@ fn by_control_client<'a>(
 fn spawning<'a>(tmux: &Tmux) -> Outcome<Subject<'a>> {
     by_files(tmux, "notify + one tmux started", "spawning", |dir, pane, ready| {
         in_role(
-            "spawning-nudger",
+            "spawning-pane-worker",
             &[dir.as_ref(), tmux.socket().as_ref(), pane.as_ref(), ready.as_os_str()],
         )
     })

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use ensemble_core::broker::UnreadMail;
-use ensemble_core::driver::Quarters as _;
+use ensemble_core::driver::AgentHost as _;
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
@@ -253,7 +253,7 @@ fn is_gone(project: &Project, agent: &Name) -> Outcome<bool> {
         return Ok(false);
     }
     // Who cannot be looked at is asked.
-    let look = PaneQuarters::of(project, &member).and_then(|mut quarters| quarters.look());
+    let look = PaneQuarters::of(project, &member).and_then(|mut agent_host| agent_host.look());
     Ok(look.is_ok_and(|worker| worker == Worker::Gone))
 }
 

@@ -13,7 +13,7 @@ use ensemble_core::driver::{LOOK_INTERVAL, nap};
 use ensemble_core::message::Name;
 use ensemble_core::pane::Deferral;
 use ensemble_core::provider::{AgentState, Diagnosis};
-use ensemble_core::roster::{Member, Sight};
+use ensemble_core::roster::{Member, PaneObservation};
 use ensemble_watch::members;
 use ensemble_watch::project::Project;
 
@@ -37,13 +37,16 @@ pub(crate) fn first_dialogs(project: &Project, started: &[&Member]) -> BTreeMap<
 fn first_dialog(project: &Project, member: &Member, deadline: Instant) -> Option<String> {
     loop {
         match members::look(project, member) {
-            Ok(Sight::Seen(diagnosis)) => match judged(&diagnosis) {
+            Ok(PaneObservation::Seen(diagnosis)) => match judged(&diagnosis) {
                 First::Dialog(name) => return Some(name),
                 First::Other => return None,
                 First::NotYet => {}
             },
-            Ok(Sight::Unseen) => {}
-            Ok(Sight::Missing(_) | Sight::NotStarted | Sight::NoPane) | Err(_) => return None,
+            Ok(PaneObservation::Unseen) => {}
+            Ok(
+                PaneObservation::Missing(_) | PaneObservation::NotStarted | PaneObservation::NoPane,
+            )
+            | Err(_) => return None,
         }
         if Instant::now() >= deadline {
             return None;

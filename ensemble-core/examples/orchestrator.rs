@@ -8,7 +8,7 @@ use ensemble_core::env::{Clock as _, Pane, SystemClock};
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 use ensemble_core::proto::Machine as _;
-use ensemble_core::proto::nudge::{Courier, Effect, Event, RETRY_MAX};
+use ensemble_core::proto::nudge::{Effect, Event, NudgeSchedule, RETRY_MAX};
 use ensemble_core::spool::{Options, Settings, Spool};
 
 /// The agent's pane: a place that can be observed and typed into.
@@ -38,7 +38,7 @@ fn agent(spool: &Spool, [lead, me]: &[Name; 2], lines: Receiver<NudgeText>, bell
             let report = Envelope::new(lead.clone(), format!("{}: done", task.envelope.body));
             spool.publish(&report.from(me.clone())).expect("a disk that works");
             spool.settle(&task.lease).expect("the lease is held");
-            let _ = bell.send(()); // a hint; without it the lead looks when its courier wakes it
+            let _ = bell.send(()); // a hint; without it the lead looks when its schedule wakes it
         }
     }
 }
@@ -54,17 +54,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let ((keyboard, lines), (bell, rung)) = (channel(), channel());
     std::thread::scope(|scope| {
         scope.spawn(move || agent(spool, names, lines, bell));
-        let (mut pane, mut courier) = (Terminal(keyboard), Courier::new());
-        courier.handle(SystemClock.monotonic(), Event::Bound { binding: 1 });
+        let (mut pane, mut schedule) = (Terminal(keyboard), NudgeSchedule::new());
+        schedule.handle(SystemClock.monotonic(), Event::Bound { binding: 1 });
         loop {
             let now = SystemClock.monotonic();
-            courier.handle_timeout(now);
+            schedule.handle_timeout(now);
             let waiting = spool.due_ids(worker, 100)?.len() as u64;
-            courier.handle(now, Event::Mail { waiting, taken: 0 });
-            while let Some(effect) = courier.poll_effect() {
+            schedule.handle(now, Event::Mail { waiting, taken: 0 });
+            while let Some(effect) = schedule.poll_effect() {
                 let Effect::Nudge { attempt, waiting, .. } = effect else { continue };
                 let text = NudgeText::new(format!("ensemble: {waiting} for {worker}"))?;
-                courier.handle(now, Event::Outcome { attempt, outcome: pane.nudge(&text)? });
+                schedule.handle(now, Event::Outcome { attempt, outcome: pane.nudge(&text)? });
             }
             while let Some(report) = spool.receive(lead, lead)? {
                 println!("{lead} reads: {}", report.envelope.body);
@@ -73,7 +73,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             if spool.counts(lead)?.settled == 3 {
                 return Ok(()); // the pane closes, which ends the agent
             }
-            let _ = rung.recv_timeout(courier.poll_timeout().map_or(RETRY_MAX, |at| at.since(now)));
+            let _ =
+                rung.recv_timeout(schedule.poll_timeout().map_or(RETRY_MAX, |at| at.since(now)));
         }
     })
 }

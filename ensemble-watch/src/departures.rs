@@ -1,6 +1,6 @@
 //! Carries out decided shutdowns, each in a thread of its own.
 //!
-//! The watcher does it as the [`Consequence`] of a decided request. Where no watcher runs,
+//! The watcher does it as the [`DecisionHandler`] of a decided request. Where no watcher runs,
 //! `ensemble down` does it by the same [`carry_out`]. A lock for each agent prevents two at once.
 
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use ensemble_core::broker::UnreadMail;
-use ensemble_core::driver::{Departed, Departure, Shutter};
+use ensemble_core::driver::{Departed, Departure, ShutdownDriver};
 use ensemble_core::durable::FileLock;
 use ensemble_core::env::SystemClock;
 use ensemble_core::event_log::Recorder;
@@ -22,9 +22,9 @@ use ensemble_core::spool::{Found, State};
 use ensemble_core::{Error, Result};
 use serde_json::json;
 
+use crate::agent_host::PaneQuarters;
 use crate::project::Project;
-use crate::quarters::PaneQuarters;
-use crate::requests::Consequence;
+use crate::requests::DecisionHandler;
 use crate::run::ACTOR;
 
 /// Delay before a departure is retried that failed, or that another process is carrying out.
@@ -152,9 +152,10 @@ fn member_departs(
     departure.unread = unread_mail(project, entry);
     departure.grace = seconds.map_or(GRACE, Duration::from_secs);
     departure.returns = asked.unread_mail == Some(UnreadMail::Keep);
-    let mut quarters = PaneQuarters::of(project, &member)?;
-    let shutter = Shutter { queue: store.broker(), roster: &roster, recorder, clock: &SystemClock };
-    shutter.carry_out(&departure, &mut quarters, rest)
+    let mut agent_host = PaneQuarters::of(project, &member)?;
+    let shutdown =
+        ShutdownDriver { queue: store.broker(), roster: &roster, recorder, clock: &SystemClock };
+    shutdown.carry_out(&departure, &mut agent_host, rest)
 }
 
 /// An agent agreed and is in no roster, so its processes are unknown. Its mail and its held
@@ -233,7 +234,7 @@ impl Departures {
     }
 }
 
-impl Consequence for Departures {
+impl DecisionHandler for Departures {
     fn decided(&mut self, entry: &Entry) {
         self.threads.retain(|thread| !thread.is_finished());
         let (project, entry) = (self.project.clone(), entry.clone());

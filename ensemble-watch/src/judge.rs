@@ -16,9 +16,9 @@ use ensemble_core::lint::{Finding, Linter, Mode, Shape};
 use ensemble_core::message::{Digest, Envelope, MessageId, Name};
 use ensemble_core::spool::Spool;
 
-use crate::aside::author_in;
 use crate::boxes::Complete;
 use crate::project::Project;
+use crate::rejection_notice::author_in;
 use crate::run::ACTOR;
 
 /// The type of the message that tells an author of vague words.

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! files (inotify) ────┐                 ┌── boxes, routing, ledger   drop boxes → mailboxes
-//! deadlines ──────────┼── engine.step ──┼── couriers, nudger         mailboxes → panes
+//! deadlines ──────────┼── engine.step ──┼── notifier, pane_worker         mailboxes → panes
 //! signals ────────────┘                 ├── requests                 asked, decided, expired
 //!                                       └── leases, roles, status    what is due by the clock
 //! ```
@@ -19,25 +19,24 @@
 //! descriptor, which can block for milliseconds.
 #![forbid(unsafe_code)]
 
+mod agent_host;
 mod alarms;
 mod answers;
-mod aside;
 mod board_leases;
 mod boxes;
-mod couriers;
 mod departures;
-pub mod duties;
 mod engine;
 pub mod judge;
 mod kinds;
 mod leases;
 mod mail;
 pub mod members;
-mod nudger;
+mod notifier;
+mod pane_worker;
 pub mod panes;
-mod parking;
 pub mod project;
-mod quarters;
+mod rate_limit_hold;
+mod rejection_notice;
 #[cfg(feature = "nats")]
 mod remote;
 mod requests;
@@ -49,9 +48,10 @@ mod status;
 mod steps;
 pub mod team;
 mod wakes;
+pub mod workload;
 
+pub use agent_host::PaneQuarters;
 pub use boxes::{FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE};
 pub use departures::{Carried, carry_out};
-pub use quarters::PaneQuarters;
-pub use requests::Consequence;
+pub use requests::DecisionHandler;
 pub use run::{ACTOR, Stopper, Watcher, run_process};

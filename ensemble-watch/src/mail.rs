@@ -6,7 +6,7 @@ use ensemble_core::Result;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::spool::Spool;
 
-/// Where couriers learn what waits.
+/// Where notifier learn what waits.
 pub(crate) trait Mail {
     /// The ids of up to `limit` messages that this agent could receive from a mailbox now.
     fn due_ids_for(&self, mailbox: &Name, agent: &Name, limit: usize) -> Result<Vec<MessageId>>;

@@ -13,17 +13,17 @@ use ensemble_core::Result;
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Name, Timestamp};
-use ensemble_core::roster::{Evidence, Member, Presence, Sight, State, presence};
+use ensemble_core::roster::{Evidence, Member, PaneObservation, Presence, State, presence};
 use ensemble_core::spool::Spool;
 use ensemble_core::tmux::{Server, TmuxPane};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::couriers::Couriers;
-use crate::duties::{self, Duties};
+use crate::notifier::Notifier;
 use crate::panes::PaneEntry;
 use crate::project::Project;
 use crate::run::ACTOR;
+use crate::workload::{self, Workload};
 
 /// The providers whose screens say nothing about work.
 const SCRIPTS: [&str; 2] = ["shell", "generic"];
@@ -57,7 +57,7 @@ pub fn is_script(provider: &str) -> bool {
 #[must_use]
 pub fn judge(
     member: &Member,
-    sight: Sight,
+    sight: PaneObservation,
     waits_for: Option<&String>,
     holds: Vec<String>,
 ) -> Presence {
@@ -75,7 +75,7 @@ pub fn judge(
 ///
 /// # Errors
 /// Its provider or its binding makes no sense.
-pub fn look(project: &Project, member: &Member) -> Result<Sight> {
+pub fn look(project: &Project, member: &Member) -> Result<PaneObservation> {
     let Some(entry) = entry_of(member) else { return Ok(without_pane(member)) };
     let profile = project.profiles()?.get(&member.provider)?;
     let server = Server::brief(entry.binding.socket.clone());
@@ -85,12 +85,12 @@ pub fn look(project: &Project, member: &Member) -> Result<Sight> {
 }
 
 /// What stands in a pane, or why there is nothing.
-pub(crate) fn look_at(server: &Server, pane: &mut TmuxPane) -> Sight {
+pub(crate) fn look_at(server: &Server, pane: &mut TmuxPane) -> PaneObservation {
     match pane.diagnose() {
-        Ok(diagnosis) => Sight::Seen(diagnosis),
+        Ok(diagnosis) => PaneObservation::Seen(diagnosis),
         Err(_) => match server.check(pane.binding()) {
-            Ok(Some(deferral)) => Sight::Missing(deferral),
-            Ok(None) | Err(_) => Sight::Unseen,
+            Ok(Some(deferral)) => PaneObservation::Missing(deferral),
+            Ok(None) | Err(_) => PaneObservation::Unseen,
         },
     }
 }
@@ -102,10 +102,10 @@ fn entry_of(member: &Member) -> Option<PaneEntry> {
     Some(PaneEntry { agent, mailbox, provider: member.provider.clone(), binding })
 }
 
-fn without_pane(member: &Member) -> Sight {
+fn without_pane(member: &Member) -> PaneObservation {
     match member.command {
-        Some(_) => Sight::NotStarted,
-        None => Sight::NoPane,
+        Some(_) => PaneObservation::NotStarted,
+        None => PaneObservation::NoPane,
     }
 }
 
@@ -130,24 +130,24 @@ pub(crate) enum Source<'a> {
     /// It looks by itself.
     Directory(&'a Spool),
     /// It was told by the thread that follows the servers.
-    Told(&'a Duties),
+    Told(&'a Workload),
 }
 
 impl Source<'_> {
     fn waits_for(self) -> Result<BTreeMap<Name, String>> {
         match self {
-            Self::Directory(spool) => duties::waits_for(spool),
-            Self::Told(duties) => Ok(duties.waits_for.clone()),
+            Self::Directory(spool) => workload::waits_for(spool),
+            Self::Told(workload) => Ok(workload.waits_for.clone()),
         }
     }
 
     fn held_by(self, agent: &Name) -> Result<Vec<String>> {
         match self {
             Self::Directory(spool) => {
-                let mut holds = duties::holds(spool, |holder| holder == agent)?;
+                let mut holds = workload::holds(spool, |holder| holder == agent)?;
                 Ok(holds.remove(agent).unwrap_or_default())
             }
-            Self::Told(duties) => Ok(duties.held_by(agent)),
+            Self::Told(workload) => Ok(workload.held_by(agent)),
         }
     }
 }
@@ -214,7 +214,7 @@ impl Members {
         now: Monotonic,
         project: &Project,
         source: Source<'_>,
-        couriers: &mut Couriers,
+        notifier: &mut Notifier,
         recorder: &dyn Recorder,
     ) -> bool {
         if now < self.next_look {
@@ -238,8 +238,8 @@ impl Members {
                 continue;
             }
             let sight = match entry_of(member).filter(|_| member.is_present()) {
-                Some(entry) if couriers.send_to(entry.clone()) => continue,
-                Some(_) => Sight::Unseen,
+                Some(entry) if notifier.send_to(entry.clone()) => continue,
+                Some(_) => PaneObservation::Unseen,
                 None => without_pane(member),
             };
             changed |= self.seen(&member.name, sight, source, recorder);
@@ -251,14 +251,14 @@ impl Members {
     pub(crate) fn seen(
         &mut self,
         agent: &Name,
-        sight: Sight,
+        sight: PaneObservation,
         source: Source<'_>,
         recorder: &dyn Recorder,
     ) -> bool {
         let Some(member) = self.members.get(agent) else { return false };
         let last = self.seen.get(agent);
         // Nobody could look: as it was.
-        if sight == Sight::Unseen && last.is_some() {
+        if sight == PaneObservation::Unseen && last.is_some() {
             return false;
         }
         let waits_for = self.waiting.get(agent);

@@ -31,16 +31,16 @@ use ensemble_core::spool::{Settings, Spool};
 use ensemble_core::{Error, Result};
 use serde_json::json;
 
-use crate::couriers::COUNT_MAX;
 use crate::departures::Departures;
-use crate::duties::{self, Duties};
 use crate::engine::{Absent, Told, Wake};
 use crate::leases::Leases;
+use crate::notifier::COUNT_MAX;
 use crate::panes;
 use crate::project::Project;
 use crate::requests::{RequestWatch, keep_gated};
 use crate::run::ACTOR;
 use crate::wakes::Waker;
+use crate::workload::{self, Workload};
 
 /// How long a round waits for news.
 const ROUND: Duration = Duration::from_millis(250);
@@ -77,7 +77,7 @@ pub(crate) struct Follower {
     requests: RequestWatch,
     told: BTreeMap<Name, Vec<MessageId>>,
     /// The last report to the loop, and the earliest time of the next.
-    duties: Duties,
+    workload: Workload,
     next_duties: Monotonic,
     /// A notice arrived since the last report.
     has_news: bool,
@@ -113,7 +113,7 @@ impl Follower {
             requests: RequestWatch::new(&project.queue, project.kinds()?)
                 .only_for(project.roster()),
             told: BTreeMap::new(),
-            duties: Duties::default(),
+            workload: Workload::default(),
             next_duties: now,
             has_news: true,
             condition: serde_json::Value::Null,
@@ -247,13 +247,15 @@ impl Follower {
         self.next_duties = now + DUTIES_INTERVAL;
         let (members, _) = self.project.roster().entries()?;
         let is_here = |name: &Name| members.iter().any(|member| member.name == *name);
-        let duties =
-            Duties { waits_for: self.requests.waits_for(), holds: duties::holds(queue, is_here)? };
+        let workload = Workload {
+            waits_for: self.requests.waits_for(),
+            holds: workload::holds(queue, is_here)?,
+        };
         // A notice that arrived meanwhile triggers another report.
         self.has_news = false;
-        if duties != self.duties {
-            self.duties = duties.clone();
-            self.waker.wake(Wake::Remote(Told::Duties(duties)));
+        if workload != self.workload {
+            self.workload = workload.clone();
+            self.waker.wake(Wake::Remote(Told::Workload(workload)));
         }
         Ok(())
     }

@@ -8,7 +8,7 @@
 //! The process that asks or decides normally does the follow-up itself. The watcher does it if that
 //! process was killed, if a script had only `ln`, or if no answer comes in time. It retries a
 //! failed step, for example a full mailbox. It hands the remaining work after a decision to a
-//! [`Consequence`], again at every start until the request is closed.
+//! [`DecisionHandler`], again at every start until the request is closed.
 //!
 //! The same code serves requests on servers, where the thread that follows them sends the events
 //! (see `remote`). The watchers of several hosts run it in parallel; each result is stored once.
@@ -29,9 +29,9 @@ use ensemble_core::roster::Roster;
 use ensemble_core::{Error, Result};
 use serde_json::json;
 
-#[cfg(feature = "nats")]
-use crate::duties::words;
 use crate::run::ACTOR;
+#[cfg(feature = "nats")]
+use crate::workload::words;
 use ensemble_core::watch::{FsWatcher, WatchError};
 
 /// Time left to the asking or deciding process to finish by itself.
@@ -44,7 +44,7 @@ const RETRY: Duration = Duration::from_secs(5);
 ///
 /// It must not block the watcher. It starts slow work elsewhere, and calls [`Requests::close`] at
 /// the end.
-pub trait Consequence: Send {
+pub trait DecisionHandler: Send {
     /// This request is decided. Called once in a run of the watcher, and again in the next run
     /// while the request is not closed.
     fn decided(&mut self, entry: &Entry);
@@ -61,7 +61,7 @@ pub(crate) struct RequestWatch {
     handed_over: BTreeSet<Name>,
     /// Excluded from further looks.
     closed: HashSet<Name>,
-    consequence: Option<Box<dyn Consequence>>,
+    consequence: Option<Box<dyn DecisionHandler>>,
     /// Where several hosts watch: only decisions about these agents are carried out here.
     members: Option<Roster>,
 }
@@ -86,7 +86,7 @@ impl RequestWatch {
         Self { members: Some(members), ..self }
     }
 
-    pub(crate) fn set_consequence(&mut self, consequence: Box<dyn Consequence>) {
+    pub(crate) fn set_consequence(&mut self, consequence: Box<dyn DecisionHandler>) {
         self.consequence = Some(consequence);
     }
 

@@ -12,9 +12,9 @@ use ensemble_core::message::{BODY_BYTES_MAX, Envelope, Name, Purpose};
 use ensemble_core::spool::{Found, Spool, State, Unsynced};
 use ensemble_core::{Error, Result};
 
-use crate::aside::author_in;
 use crate::boxes::{Complete, Unfit};
 use crate::judge::Judge;
+use crate::rejection_notice::author_in;
 
 /// How many waiting messages are searched for the task that an `ack/` file names.
 const ACK_SEARCH_MAX: usize = 1_000;

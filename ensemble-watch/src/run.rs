@@ -14,11 +14,11 @@ use ensemble_core::{Error, Result};
 
 use crate::departures::Departures;
 use crate::engine::{Absent, Engine, Wake};
-use crate::nudger::Nudgers;
+use crate::pane_worker::PaneWorkers;
 use crate::project::Project;
 #[cfg(feature = "nats")]
 use crate::remote::Follower;
-use crate::requests::Consequence;
+use crate::requests::DecisionHandler;
 use crate::wakes::{Waker, Wakes, wakes};
 
 /// The watcher's name in the event log.
@@ -88,10 +88,10 @@ impl Watcher {
         };
         #[cfg(not(feature = "nats"))]
         project.refuse_servers()?;
-        let nudgers = Nudgers::new(project.sources(), project.locks(), waker.clone());
+        let pane_workers = PaneWorkers::new(project.sources(), project.locks(), waker.clone());
         let ledger: Arc<_> = Arc::clone(&spool);
         let departures = Departures::new(project, ledger, Arc::clone(&recorder));
-        let mut engine = Engine::new(project, spool, recorder, nudgers, absent)?;
+        let mut engine = Engine::new(project, spool, recorder, pane_workers, absent)?;
         engine.set_consequence(Box::new(departures));
         let stopper = Stopper { waker, stopped: Arc::default() };
         #[cfg(feature = "nats")]
@@ -112,7 +112,7 @@ impl Watcher {
     /// With somebody else who carries out what was decided. Otherwise the watcher does: it ends the
     /// agents that agreed to their shutdown, or said nothing in time.
     #[must_use]
-    pub fn with_consequence(mut self, consequence: Box<dyn Consequence>) -> Self {
+    pub fn with_consequence(mut self, consequence: Box<dyn DecisionHandler>) -> Self {
         self.engine.set_consequence(consequence);
         self
     }

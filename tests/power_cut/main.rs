@@ -24,11 +24,11 @@ mod support;
 
 mod cuts;
 mod disk;
+mod documents;
 mod killed;
 mod logged;
 mod mail;
 mod moves;
-mod papers;
 mod real;
 mod story;
 mod tape;

@@ -13,7 +13,7 @@ use super::disk::{Act, Disk};
 use super::support::traced::{between_marks, start_traced};
 use super::support::{Bed, Random, given, setting};
 use super::tape::{self, Log};
-use super::{logged, mail, moves, papers, trace};
+use super::{documents, logged, mail, moves, trace};
 
 /// Defects that a power cut may cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -92,13 +92,13 @@ pub const STORIES: &[Story] = &[
     logged::LOGGED,
     logged::ROTATE,
     logged::REPLAY,
-    papers::DECIDE,
-    papers::DECIDE_AGAIN,
-    papers::BOARD,
-    papers::DOCUMENT,
-    papers::LOG,
-    papers::STEPS,
-    papers::TELL,
+    documents::DECIDE,
+    documents::DECIDE_AGAIN,
+    documents::BOARD,
+    documents::DOCUMENT,
+    documents::LOG,
+    documents::STEPS,
+    documents::TELL,
     moves::MIGRATE,
 ];
 

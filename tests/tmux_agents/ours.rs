@@ -4,7 +4,7 @@
 use ensemble_core::env::{Clock as _, Pane as _, SystemClock};
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
 use ensemble_core::proto::Machine as _;
-use ensemble_core::proto::nudge::{Courier, Effect, Event, Phase};
+use ensemble_core::proto::nudge::{Effect, Event, NudgeSchedule, Phase};
 use ensemble_core::provider::AgentState::{Draft, Permission, Ready};
 use ensemble_core::tmux::TextOutcome;
 
@@ -28,14 +28,14 @@ fn a_line_that_a_person_sent_or_deleted_is_typed_anew() {
         let nudge = the_nudge(provider.name);
         for (keys, sent) in GAPS {
             let case = stage.case("ready", Ready);
-            let mut courier = Courier::new();
+            let mut schedule = NudgeSchedule::new();
             let clock = SystemClock;
-            courier.handle(clock.monotonic(), Event::Bound { binding: 1 });
-            courier.handle(clock.monotonic(), Event::Mail { waiting: 1, taken: 0 });
+            schedule.handle(clock.monotonic(), Event::Bound { binding: 1 });
+            schedule.handle(clock.monotonic(), Event::Mail { waiting: 1, taken: 0 });
             let mut is_first = true;
             let told = || {
-                courier.handle_timeout(clock.monotonic());
-                while let Some(effect) = courier.poll_effect() {
+                schedule.handle_timeout(clock.monotonic());
+                while let Some(effect) = schedule.poll_effect() {
                     let (attempt, outcome) = match effect {
                         Effect::Nudge { attempt, .. } => (
                             attempt,
@@ -53,9 +53,9 @@ fn a_line_that_a_person_sent_or_deleted_is_typed_anew() {
                         }
                         Effect::Record(_) => continue,
                     };
-                    courier.handle(clock.monotonic(), Event::Outcome { attempt, outcome });
+                    schedule.handle(clock.monotonic(), Event::Outcome { attempt, outcome });
                 }
-                courier.status().phase == Phase::Told
+                schedule.status().phase == Phase::Told
             };
             eventually("the agent is told", told);
             case.settle();

@@ -10,9 +10,9 @@ use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::roster::{Member, Presence, State};
 use ensemble_core::tmux::Server;
 use ensemble_core::watch::Waiter;
-use ensemble_watch::duties::Duties;
 use ensemble_watch::members::{self, Observed};
 use ensemble_watch::project::Project;
+use ensemble_watch::workload::Workload;
 use serde_json::{Value, json};
 
 use super::attention::{self, Overdue};
@@ -106,7 +106,7 @@ impl Arguments {
         let observed = members::last_observed(&project.watch_status());
         let queue = overlooked(context)?;
         let is_one = |name: &Name| members.iter().any(|member| member.name == *name);
-        let duties = Duties::of(&*queue, queue.request_store(), is_one)?;
+        let duties = Workload::of(&*queue, queue.request_store(), is_one)?;
         let records = event_log::recent(&project.logs(), LOG_BYTES_MAX)?;
         let spoken = last_by_actor(&records);
         members
@@ -124,7 +124,7 @@ struct Seen<'a> {
     /// What the watcher has seen last.
     observed: &'a [Observed],
     /// What everybody holds and waits for.
-    duties: &'a Duties,
+    duties: &'a Workload,
     /// When an actor was last in the log.
     spoken: &'a BTreeMap<&'a str, Timestamp>,
 }

@@ -70,7 +70,7 @@ impl Assigner<'_> {
         rest: &mut dyn FnMut(Duration),
     ) -> Result<Readied> {
         let mut pane = pane;
-        prepare(lent(&mut pane));
+        prepare(reborrow(&mut pane));
         let _lock = self.lock(worker)?;
         self.ask(worker, pane, rest)
     }
@@ -90,7 +90,7 @@ impl Assigner<'_> {
         rest: &mut dyn FnMut(Duration),
     ) -> Result<Assigned> {
         let mut pane = pane;
-        prepare(lent(&mut pane));
+        prepare(reborrow(&mut pane));
         let _lock = self.lock(&order.worker)?;
         // Before anybody is asked: an unknown mailbox is a mistake of the caller.
         self.queue.broker().settings(&order.envelope.to)?;
@@ -98,7 +98,7 @@ impl Assigner<'_> {
         if let Some(gate) = gate.filter(Gate::is_closed) {
             return Err(Gated(Box::new(gate)).into());
         }
-        let ready_attempt = match self.ask(&order.worker, lent(&mut pane), rest)? {
+        let ready_attempt = match self.ask(&order.worker, reborrow(&mut pane), rest)? {
             Readied::Ready { attempt } => attempt,
             Readied::NotReady(failure) => return Ok(Assigned::NotReady(failure)),
         };
@@ -141,7 +141,7 @@ fn prepare(pane: Option<&mut dyn AgentPane>) {
     }
 }
 
-fn lent<'s>(pane: &'s mut Option<&mut dyn AgentPane>) -> Option<&'s mut dyn AgentPane> {
+fn reborrow<'s>(pane: &'s mut Option<&mut dyn AgentPane>) -> Option<&'s mut dyn AgentPane> {
     match pane {
         Some(pane) => Some(&mut **pane),
         None => None,

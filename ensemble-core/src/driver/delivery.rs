@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::agent::worker_state;
-use super::strokes::{Half, Then};
+use super::keystrokes::{Half, Then};
 use super::{AgentPane, Notice};
 use crate::broker::Broker;
 use crate::durable::{Dir, FileStat};

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Whatever was done before a crash is found done by the next attempt, so whoever finds a decided
-//! shutdown simply calls [`Shutter::carry_out`] again. An agent that was spawned anew meanwhile has
+//! shutdown simply calls [`ShutdownDriver::carry_out`] again. An agent that was spawned anew meanwhile has
 //! another generation and is not touched.
 
 use std::fmt;
@@ -21,7 +21,7 @@ use crate::event_log::Recorder;
 use crate::message::Name;
 use crate::proto::Machine as _;
 use crate::proto::shutdown::{Consent, Effect, Event, Shutdown, Step, Worker};
-use crate::reaper::{Quarry, Reaper};
+use crate::reaper::{ProcessSet, Reaper};
 use crate::roster::{Ended, How, Member, MemberState, Roster};
 use crate::{Error, Result};
 
@@ -29,7 +29,7 @@ use crate::{Error, Result};
 const WAIT_SLICE: Duration = Duration::from_millis(250);
 
 /// Where an agent lives, as far as leaving it matters.
-pub trait Quarters {
+pub trait AgentHost {
     /// What the agent is doing.
     ///
     /// # Errors
@@ -106,7 +106,7 @@ pub enum Departed {
 }
 
 /// Carries out departures, one at a time.
-pub struct Shutter<'a> {
+pub struct ShutdownDriver<'a> {
     /// Where its mail lies.
     pub queue: &'a dyn Broker,
     /// Where it is written down.
@@ -117,13 +117,13 @@ pub struct Shutter<'a> {
     pub clock: &'a dyn Clock,
 }
 
-impl fmt::Debug for Shutter<'_> {
+impl fmt::Debug for ShutdownDriver<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shutter").field("roster", self.roster).finish_non_exhaustive()
+        f.debug_struct("ShutdownDriver").field("roster", self.roster).finish_non_exhaustive()
     }
 }
 
-impl Shutter<'_> {
+impl ShutdownDriver<'_> {
     /// Blocks until the agent has gone. `rest` sleeps for at most the time it is given and says
     /// whether to go on.
     ///
@@ -133,7 +133,7 @@ impl Shutter<'_> {
     pub fn carry_out(
         &self,
         departure: &Departure,
-        quarters: &mut dyn Quarters,
+        agent_host: &mut dyn AgentHost,
         rest: &mut dyn FnMut(Duration) -> bool,
     ) -> Result<Departed> {
         let member = match self.start(departure)? {
@@ -142,17 +142,17 @@ impl Shutter<'_> {
         };
         let others = self.others(departure);
         let mut run = Run {
-            shutter: self,
+            shutdown: self,
             departure,
             machine: Shutdown::new(departure.grace),
-            reaper: Reaper::new(quarry(&member, &others)),
+            reaper: Reaper::new(processes(&member, &others)),
             waiting: false,
             exit_code: None,
             returned: HandedBack::default(),
             last_failure: String::new(),
         };
         run.machine.handle(self.clock.monotonic(), Event::Begin(departure.consent));
-        run.run(quarters, rest)
+        run.run(agent_host, rest)
     }
 
     /// Writes down that it is leaving, unless that is over or not meant for this generation.
@@ -193,27 +193,27 @@ impl Shutter<'_> {
 }
 
 /// How a member's processes are known.
-fn quarry(member: &Member, others: &[Member]) -> Quarry {
-    let mut quarry = Quarry::new();
+fn processes(member: &Member, others: &[Member]) -> ProcessSet {
+    let mut processes = ProcessSet::new();
     if let Some(binding) = &member.binding {
-        quarry = quarry.with_root(binding.pid, binding.started);
+        processes = processes.with_root(binding.pid, binding.started);
         // A pane that was there before it was joined has its owner's shell as its first process.
         if member.command.is_none() && crate::reaper::is_shell(binding.pid) {
-            quarry = quarry.sparing_the_root();
+            processes = processes.sparing_the_root();
         }
     }
     if let Some(pass) = member.pass_sha256 {
-        quarry = quarry.with_pass(pass);
+        processes = processes.with_pass(pass);
     }
     others
         .iter()
         .filter_map(|other| other.binding.as_ref())
-        .fold(quarry, |quarry, binding| quarry.but_not(binding.pid, binding.started))
+        .fold(processes, |processes, binding| processes.but_not(binding.pid, binding.started))
 }
 
 /// One departure under way.
 struct Run<'a> {
-    shutter: &'a Shutter<'a>,
+    shutdown: &'a ShutdownDriver<'a>,
     departure: &'a Departure,
     machine: Shutdown,
     reaper: Reaper,
@@ -227,7 +227,7 @@ struct Run<'a> {
 impl Run<'_> {
     fn run(
         &mut self,
-        quarters: &mut dyn Quarters,
+        agent_host: &mut dyn AgentHost,
         rest: &mut dyn FnMut(Duration) -> bool,
     ) -> Result<Departed> {
         loop {
@@ -235,7 +235,7 @@ impl Run<'_> {
                 if let Effect::Ended { survivors } = effect {
                     return Ok(Departed::Gone { survivors });
                 }
-                if let Some(early) = self.perform(effect, quarters)? {
+                if let Some(early) = self.perform(effect, agent_host)? {
                     return Ok(early);
                 }
             }
@@ -247,21 +247,25 @@ impl Run<'_> {
     }
 
     fn now(&self) -> Monotonic {
-        self.shutter.clock.monotonic()
+        self.shutdown.clock.monotonic()
     }
 
-    fn perform(&mut self, effect: Effect, quarters: &mut dyn Quarters) -> Result<Option<Departed>> {
+    fn perform(
+        &mut self,
+        effect: Effect,
+        agent_host: &mut dyn AgentHost,
+    ) -> Result<Option<Departed>> {
         let event = match effect {
-            Effect::Look => Event::Seen(quarters.look().unwrap_or(Worker::Busy)),
+            Effect::Look => Event::Seen(agent_host.look().unwrap_or(Worker::Busy)),
             Effect::Sweep(signal) => {
-                self.exit_code = self.exit_code.or_else(|| quarters.exit_code());
+                self.exit_code = self.exit_code.or_else(|| agent_host.exit_code());
                 let swept = self.reaper.sweep(signal);
                 self.waiting = matches!(swept, Ok(found) if found > 0);
                 self.told(Step::Sweep, swept.map(Event::Found))
             }
             Effect::Close => {
-                self.exit_code = self.exit_code.or_else(|| quarters.exit_code());
-                self.told(Step::Close, quarters.close().map(|()| Event::Done(Step::Close)))
+                self.exit_code = self.exit_code.or_else(|| agent_host.exit_code());
+                self.told(Step::Close, agent_host.close().map(|()| Event::Done(Step::Close)))
             }
             Effect::Return => {
                 let returned = self.hand_back();
@@ -285,7 +289,7 @@ impl Run<'_> {
         };
         if error != self.last_failure {
             let data = json!({ "agent": self.departure.agent, "step": format!("{step:?}").to_lowercase(), "error": error });
-            self.shutter.recorder.record("shutdown.failed", self.departure.by.as_str(), data);
+            self.shutdown.recorder.record("shutdown.failed", self.departure.by.as_str(), data);
             self.last_failure = error;
         }
         Event::Failed(step)
@@ -293,12 +297,12 @@ impl Run<'_> {
 
     fn hand_back(&mut self) -> Result<()> {
         let Departure { agent, unread, reason, .. } = self.departure;
-        let mailbox = self.shutter.roster.get(agent)?.map_or_else(|| agent.clone(), |m| m.mailbox);
+        let mailbox = self.shutdown.roster.get(agent)?.map_or_else(|| agent.clone(), |m| m.mailbox);
         // A mailbox that others read too is not this agent's to empty.
-        let others = self.shutter.others(self.departure);
+        let others = self.shutdown.others(self.departure);
         let shared = others.iter().any(|other| other.mailbox == mailbox);
         let unread = if shared { UnreadMail::Keep } else { *unread };
-        let more = self.shutter.queue.hand_back(agent, &mailbox, unread, reason)?;
+        let more = self.shutdown.queue.hand_back(agent, &mailbox, unread, reason)?;
         self.returned.released += more.released;
         self.returned.returned += more.returned;
         self.returned.dead += more.dead;
@@ -309,7 +313,7 @@ impl Run<'_> {
     /// Whether it was still this generation's to write.
     fn record(&self, survivors: usize) -> Result<bool> {
         let Departure { agent, generation, consent, by, request_id, reason, .. } = self.departure;
-        let at = self.shutter.clock.wall();
+        let at = self.shutdown.clock.wall();
         let how = match consent {
             Consent::Approved => How::Approved,
             Consent::Forced => How::Forced,
@@ -326,13 +330,13 @@ impl Run<'_> {
             "mail_returned": self.returned.returned, "mail_dead": self.returned.dead, "mail_kept": self.returned.kept,
         });
         let mut is_ours = false;
-        self.shutter.roster.change(agent, |member| {
+        self.shutdown.roster.change(agent, |member| {
             let member = member.filter(|member| member.generation == *generation);
             is_ours = member.is_some();
             Ok(member.map(|mut member| {
                 // A crash after this repeats the record, which says the same; before it, nothing
                 // would ever say it.
-                self.shutter.recorder.record("worker_release", by.as_str(), data);
+                self.shutdown.recorder.record("worker_release", by.as_str(), data);
                 (member.state, member.since, member.binding) = (MemberState::Shutdown, at, None);
                 (member.pass_sha256, member.ended) = (None, Some(ended));
                 member

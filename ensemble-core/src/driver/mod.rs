@@ -9,7 +9,7 @@
 //! Conductor    sends an instruction, hears of escalations, waits for the summary  (`ensemble instruct`)
 //! Reviews      how often a task came back from review                 (`ensemble review`)
 //! TaskEnds     records each end of a task once                      (`task_complete`, `task_failed`)
-//! Shutter      proto::shutdown over processes, a pane, mail and the roster        (seed 004)
+//! ShutdownDriver      proto::shutdown over processes, a pane, mail and the roster        (seed 004)
 //! supervise    proto::supervise over a blackboard, worktrees and processes     (seed 001)
 //! BoardLeases  proto::lease over a blackboard's leases                         (seed 001)
 //! StepDriver   a step queue (feature `steps`) over mailboxes                          (seed 003)
@@ -33,12 +33,12 @@ mod delivery;
 mod departure;
 mod ends;
 mod escalation;
+mod keystrokes;
 mod pongs;
 mod readiness;
 mod reviews;
 #[cfg(feature = "steps")]
 mod steps;
-mod strokes;
 pub mod supervise;
 #[cfg(test)]
 mod tests;
@@ -53,7 +53,7 @@ pub use board_leases::BoardLeases;
 pub use collect::{Batch, Dispatcher};
 pub use conductor::{Conductor, INSTRUCTION_TYPE};
 pub use delivery::{Ended, Order, message_id};
-pub use departure::{Departed, Departure, Quarters, Shutter};
+pub use departure::{AgentHost, Departed, Departure, ShutdownDriver};
 pub use ends::TaskEnds;
 pub use escalation::{EscalationFile, Notice, file_name, read_escalations};
 pub use pongs::PongBox;

@@ -1,7 +1,7 @@
 //! The drivers over scripted panes and a clock that moves when somebody rests; and the table of
 //! docs/readiness-and-escalation.md.
 
-mod strokes;
+mod keystrokes;
 
 use std::cell::Cell;
 use std::fmt::Write as _;

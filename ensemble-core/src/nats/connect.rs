@@ -9,9 +9,9 @@ use async_nats::jetstream::stream::{Config, DiscardPolicy, StorageType};
 
 use super::NatsTransport;
 use super::bucket::Bucket;
-use super::door::Door;
 use super::options::NatsOptions;
 use super::runtime::Runtime;
+use super::stream_probe::StreamProbe;
 use super::subject::Subjects;
 use super::team::Watches;
 use super::wire::{ANSWER_PATIENCE, Ops, Wire};
@@ -100,18 +100,20 @@ fn wires(
     connections: &tokio::sync::watch::Receiver<u64>,
 ) -> impl Future<Output = Option<(Wire, Wire)>> + Send + use<> {
     let names = [subjects.stream(), subjects.bucket_stream()];
-    let door = |stream: &str, pattern: &str| {
-        Door::new(stream.to_owned(), pattern.trim_end_matches('>'), connections.clone())
+    let stream_probe = |stream: &str, pattern: &str| {
+        StreamProbe::new(stream.to_owned(), pattern.trim_end_matches('>'), connections.clone())
     };
-    let of_stream = door(&names[0], &subjects.all());
-    let of_bucket = door(&names[1], &subjects.bucket_all());
+    let of_stream = stream_probe(&names[0], &subjects.all());
+    let of_bucket = stream_probe(&names[1], &subjects.bucket_all());
     async move {
         let stream = context.get_stream_no_info(&names[0]).await.ok()?;
         let bucket = context.get_stream_no_info(&names[1]).await.ok()?;
-        let (door, may_be_absent) = (of_stream, false);
+        let (stream_probe, may_be_absent) = (of_stream, false);
         let ops = Ops::new();
-        let wire = Wire { client, context, stream, door, server, patience, may_be_absent, ops };
-        let bucket = Wire { stream: bucket, door: of_bucket, may_be_absent: true, ..wire.clone() };
+        let wire =
+            Wire { client, context, stream, stream_probe, server, patience, may_be_absent, ops };
+        let bucket =
+            Wire { stream: bucket, stream_probe: of_bucket, may_be_absent: true, ..wire.clone() };
         Some((wire, bucket))
     }
 }

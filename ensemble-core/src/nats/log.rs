@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::NatsTransport;
-use super::door::Door;
+use super::stream_probe::StreamProbe;
 use super::wire::Wire;
 use crate::Result;
 use crate::env::{Clock, SystemClock};
@@ -81,8 +81,9 @@ impl NatsTransport {
         self.call("read the log", async move {
             let opened = wire.context.get_stream_no_info(&name).await;
             let stream = opened.map_err(|error| wire.refused("read the log", error))?;
-            let door = Door::new(name, pattern.trim_end_matches('>'), connections);
-            let records = Wire { stream, door, ..(*wire).clone() }.history(&pattern).await?;
+            let stream_probe = StreamProbe::new(name, pattern.trim_end_matches('>'), connections);
+            let records =
+                Wire { stream, stream_probe, ..(*wire).clone() }.history(&pattern).await?;
             Ok(records.iter().filter_map(|r| serde_json::from_slice(&r.payload).ok()).collect())
         })
     }

@@ -35,12 +35,11 @@
 //! ```
 
 mod answer;
-mod bell;
 mod broker;
 mod bucket;
+mod change_notifier;
 mod connect;
 mod consumer;
-mod door;
 mod gate;
 mod gates;
 mod holder;
@@ -55,6 +54,7 @@ mod registry;
 mod request_store;
 mod restore;
 mod runtime;
+mod stream_probe;
 mod subject;
 mod sweep;
 mod team;

@@ -12,12 +12,12 @@ use async_nats::jetstream::consumer::DeliverPolicy;
 use tokio::sync::Notify;
 use tokio::sync::watch::Receiver;
 
-use super::bell::Bell;
+use super::change_notifier::ChangeNotifier;
 use super::consumer::{Consumer, Told};
-use super::door::Reached;
 use super::index::Index;
 use super::lock;
 use super::record::{Record, Stored};
+use super::stream_probe::Reached;
 use super::subject::Subjects;
 use super::wire::Wire;
 
@@ -42,7 +42,7 @@ const SIZE: &str = "Nats-Msg-Size";
 #[derive(Debug, Default)]
 pub(super) struct News {
     count: Mutex<u64>,
-    changed: Bell,
+    changed: ChangeNotifier,
     /// Number of callers that wait for updates.
     haste: tokio::sync::watch::Sender<usize>,
 }
@@ -79,7 +79,7 @@ impl News {
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     index: Mutex<Index>,
-    changed: Bell,
+    changed: ChangeNotifier,
     news: Arc<News>,
     anew: Arc<Notify>,
     /// When a race for one of its messages was last lost.

@@ -25,8 +25,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::answer::{Answered, Question};
 use super::consumer::{Consumer, Told};
-use super::door::{Door, Reached};
 use super::record::{HEADER, Record, Stored};
+use super::stream_probe::{Reached, StreamProbe};
 use crate::message::MessageId;
 use crate::{Error, Result};
 
@@ -41,7 +41,7 @@ pub(super) struct Wire {
     pub(super) client: async_nats::Client,
     pub(super) context: Context,
     pub(super) stream: Stream<()>,
-    pub(super) door: Door,
+    pub(super) stream_probe: StreamProbe,
     pub(super) server: String,
     /// Time limit of a whole call.
     pub(super) patience: Duration,
@@ -190,7 +190,7 @@ impl Wire {
                 Reached::Open => match self.ask_for(subject, deadline).await? {
                     Asked::Told(message) => return Ok(message.map(|message| *message)),
                     Asked::Failed(detail) => {
-                        self.door.shut();
+                        self.stream_probe.shut();
                         detail
                     }
                 },

@@ -19,11 +19,11 @@
 //! started with an emptied environment. Only control groups could find it.
 //!
 //! ```no_run
-//! use ensemble_core::reaper::{Quarry, Reaper};
+//! use ensemble_core::reaper::{ProcessSet, Reaper};
 //! use ensemble_core::proto::shutdown::Signal;
 //! # let (pid, started) = (4711, Some(42));
-//! let quarry = Quarry::new().with_root(pid, started);
-//! let mut reaper = Reaper::new(quarry);
+//! let processes = ProcessSet::new().with_root(pid, started);
+//! let mut reaper = Reaper::new(processes);
 //! if reaper.sweep(Signal::Terminate)? > 0 {
 //!     reaper.wait(std::time::Duration::from_secs(5));
 //! }
@@ -66,7 +66,7 @@ pub fn pass_of(pid: u32) -> Option<Digest> {
 
 /// The marks of an agent's processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Quarry {
+pub struct ProcessSet {
     root: Option<(u32, Option<u64>)>,
     spare_root: bool,
     pass: Option<Digest>,
@@ -74,7 +74,7 @@ pub struct Quarry {
     others: Vec<(u32, Option<u64>)>,
 }
 
-impl Quarry {
+impl ProcessSet {
     /// No marks yet.
     #[must_use]
     pub fn new() -> Self {
@@ -131,15 +131,15 @@ pub struct Found {
 /// Finds and ends the processes of one agent.
 #[derive(Debug)]
 pub struct Reaper {
-    quarry: Quarry,
+    processes: ProcessSet,
     signalled: Vec<OwnedFd>,
 }
 
 impl Reaper {
-    /// A reaper for the processes that `quarry` describes.
+    /// A reaper for the processes that `processes` describes.
     #[must_use]
-    pub const fn new(quarry: Quarry) -> Self {
-        Self { quarry, signalled: Vec::new() }
+    pub const fn new(processes: ProcessSet) -> Self {
+        Self { processes, signalled: Vec::new() }
     }
 
     /// All processes of the agent that live now.
@@ -152,7 +152,7 @@ impl Reaper {
         let ours = table.line_of(std::process::id());
         let walls = self.walls(&table, &ours);
         let mut seeds = self.by_root(&table);
-        let worn = [(PASS_VARIABLE, self.quarry.pass), (MARK_VARIABLE, self.quarry.mark)];
+        let worn = [(PASS_VARIABLE, self.processes.pass), (MARK_VARIABLE, self.processes.mark)];
         for (name, digest) in worn {
             let Some(digest) = digest else { continue };
             let has_it =
@@ -219,7 +219,7 @@ impl Reaper {
     fn walls(&self, table: &Table, ours: &[u32]) -> BTreeSet<u32> {
         let mut walls: BTreeSet<u32> = ours.iter().copied().collect();
         walls.insert(1);
-        for (pid, started) in &self.quarry.others {
+        for (pid, started) in &self.processes.others {
             let same = |started: &u64| table.rows.get(pid).is_some_and(|r| r.started == *started);
             if started.as_ref().is_none_or(same) {
                 walls.insert(*pid);
@@ -229,7 +229,7 @@ impl Reaper {
     }
 
     fn by_root(&self, table: &Table) -> BTreeSet<u32> {
-        let Some((root, started)) = self.quarry.root else { return BTreeSet::new() };
+        let Some((root, started)) = self.processes.root else { return BTreeSet::new() };
         let row = table.rows.get(&root);
         // A pid is not reused while a session has it as its id. So if another process has the pid
         // now, nothing of the session is left. A root without a start time had ended before it
@@ -237,14 +237,14 @@ impl Reaper {
         if row.is_some_and(|row| started != Some(row.started)) {
             return BTreeSet::new();
         }
-        match row.filter(|_| self.quarry.spare_root) {
+        match row.filter(|_| self.processes.spare_root) {
             Some(row) if row.foreground == row.group => BTreeSet::new(),
             Some(row) => {
                 let in_front =
                     |(pid, r): (&u32, &table::Row)| (r.group == row.foreground).then_some(*pid);
                 table.rows.iter().filter_map(in_front).collect()
             }
-            None if self.quarry.spare_root => BTreeSet::new(),
+            None if self.processes.spare_root => BTreeSet::new(),
             None => {
                 let in_session =
                     |(pid, r): (&u32, &table::Row)| (r.session == root).then_some(*pid);

@@ -43,9 +43,9 @@ impl Pane {
         (pid, read_row(pid).map(|row| row.started))
     }
 
-    fn quarry(&self) -> Quarry {
+    fn processes(&self) -> ProcessSet {
         let (pid, started) = self.root();
-        Quarry::new().with_root(pid, started)
+        ProcessSet::new().with_root(pid, started)
     }
 
     fn pass(&self) -> Digest {
@@ -55,8 +55,8 @@ impl Pane {
 
 impl Drop for Pane {
     fn drop(&mut self) {
-        let quarry = self.quarry().with_pass(self.pass());
-        let mut reaper = Reaper::new(quarry);
+        let processes = self.processes().with_pass(self.pass());
+        let mut reaper = Reaper::new(processes);
         while reaper.sweep(Signal::Kill).is_ok_and(|n| n > 0) {
             let _ = self.shell.try_wait();
             reaper.wait(Duration::from_millis(100));
@@ -67,8 +67,8 @@ impl Drop for Pane {
 }
 
 /// Ends all processes, by force after `patience`. Returns how many processes each search found.
-fn reap(pane: &mut Pane, quarry: Quarry, patience: Duration) -> Vec<usize> {
-    let mut reaper = Reaper::new(quarry);
+fn reap(pane: &mut Pane, processes: ProcessSet, patience: Duration) -> Vec<usize> {
+    let mut reaper = Reaper::new(processes);
     let mut found = vec![reaper.sweep(Signal::Terminate).expect("a sweep")];
     while found.last() != Some(&0) {
         assert!(found.len() < 10, "the searches do not end: {found:?}");
@@ -88,9 +88,9 @@ fn whole_tree_and_background_processes_end() {
     // `$$` is the session's leader; the second sleeper has lost its parent.
     let mut pane =
         Pane::start("echo $$; sleep 1000 & echo $!; (sleep 1000 & echo $!); echo ready; wait");
-    let quarry = pane.quarry();
+    let processes = pane.processes();
     assert_eq!(pane.lines.len(), 3);
-    let found = reap(&mut pane, quarry, LIMIT);
+    let found = reap(&mut pane, processes, LIMIT);
     assert_eq!((found[0], found.last()), (3, Some(&0)), "{found:?}");
     assert!(pane.lines.iter().all(|pid| !lives(*pid)));
 }
@@ -104,14 +104,14 @@ fn daemon_in_its_own_session_is_found_by_its_pass() {
     // The shell between them may end only after the daemon has printed its line.
     let began = Instant::now();
     let is_below = || {
-        let by_root = Reaper::new(pane.quarry()).find().expect("a search");
+        let by_root = Reaper::new(pane.processes()).find().expect("a search");
         by_root.iter().any(|p| p.pid == daemon)
     };
     while is_below() {
         assert!(began.elapsed() < LIMIT, "it is still in the tree");
     }
-    let quarry = pane.quarry().with_pass(pane.pass());
-    reap(&mut pane, quarry, LIMIT);
+    let processes = pane.processes().with_pass(pane.pass());
+    reap(&mut pane, processes, LIMIT);
     assert!(!lives(daemon));
 }
 
@@ -120,12 +120,12 @@ fn process_that_ignores_signals_is_killed() {
     let mut pane =
         Pane::start("trap '' TERM HUP; echo $$; echo ready; while :; do sleep 1000; done");
     let (root, _) = pane.root();
-    let mut reaper = Reaper::new(pane.quarry());
+    let mut reaper = Reaper::new(pane.processes());
     assert!(reaper.sweep(Signal::Terminate).expect("a sweep") >= 1);
     assert!(!reaper.wait(Duration::from_millis(300)), "it ignores the signal");
     assert!(lives(root));
-    let quarry = pane.quarry();
-    reap(&mut pane, quarry, POLITE);
+    let processes = pane.processes();
+    reap(&mut pane, processes, POLITE);
     assert!(!lives(root));
 }
 
@@ -135,8 +135,8 @@ fn stopped_process_is_ended() {
     let (root, _) = pane.root();
     let pid = Pid::from_raw(i32::try_from(root).expect("a pid")).expect("a pid");
     rustix::process::kill_process(pid, Number::STOP).expect("it stops");
-    let quarry = pane.quarry();
-    let found = reap(&mut pane, quarry, LIMIT);
+    let processes = pane.processes();
+    let found = reap(&mut pane, processes, LIMIT);
     assert_eq!(found, [1, 0]);
 }
 
@@ -144,9 +144,9 @@ fn stopped_process_is_ended() {
 fn nested_agent_is_not_touched() {
     let mut pane = Pane::start("echo $$; sleep 1000 & echo $!; echo ready; wait");
     let other = pane.lines[1];
-    let quarry = pane.quarry().but_not(other, read_row(other).map(|row| row.started));
+    let processes = pane.processes().but_not(other, read_row(other).map(|row| row.started));
     let root = pane.root().0;
-    let mut reaper = Reaper::new(quarry);
+    let mut reaper = Reaper::new(processes);
     assert_eq!(reaper.find().expect("a search").iter().map(|p| p.pid).collect::<Vec<_>>(), [root]);
     assert_eq!(reaper.sweep(Signal::Kill).expect("a sweep"), 1);
     reaper.wait(LIMIT);
@@ -158,14 +158,14 @@ fn nested_agent_is_not_touched() {
 fn reused_pid_is_a_different_process() {
     let pane = Pane::start("echo $$; echo ready; exec sleep 1000");
     let (root, started) = pane.root();
-    let earlier = Quarry::new().with_root(root, started.map(|ticks| ticks - 1));
+    let earlier = ProcessSet::new().with_root(root, started.map(|ticks| ticks - 1));
     assert_eq!(Reaper::new(earlier).find().expect("a search"), []);
 }
 
 #[test]
 fn caller_inside_the_agent_is_an_error() {
     let us = std::process::id();
-    let quarry = Quarry::new().with_root(us, read_row(us).map(|row| row.started));
-    let error = Reaper::new(quarry).find().expect_err("the search must fail");
+    let processes = ProcessSet::new().with_root(us, read_row(us).map(|row| row.started));
+    let error = Reaper::new(processes).find().expect_err("the search must fail");
     assert!(error.to_string().contains("run it elsewhere"), "{error}");
 }

@@ -46,7 +46,7 @@ use crate::{Error, Result};
 
 pub use identity::{Asking, Identity, Outsiders, Proof, Refusal, identify};
 pub use member::{Ended, How, Member, MemberState, ROSTER_VERSION};
-pub use presence::{Evidence, Presence, Sight, State, presence};
+pub use presence::{Evidence, PaneObservation, Presence, State, presence};
 
 /// The directory below the state directory.
 pub const ROSTER_DIRECTORY: &str = "roster";

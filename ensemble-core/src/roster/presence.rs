@@ -24,8 +24,8 @@
 //! its hands: that is what somebody should see.
 //!
 //! ```
-//! use ensemble_core::roster::{Evidence, MemberState, Sight, State, presence};
-//! let mut evidence = Evidence::new(MemberState::Up, Sight::NoPane);
+//! use ensemble_core::roster::{Evidence, MemberState, PaneObservation, State, presence};
+//! let mut evidence = Evidence::new(MemberState::Up, PaneObservation::NoPane);
 //! assert_eq!(presence(&evidence).state, State::Idle);
 //! evidence.holds.push("task-7".to_owned());
 //! assert_eq!(presence(&evidence).state, State::Working);
@@ -63,7 +63,7 @@ pub enum State {
 
 /// What was found where an agent should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sight {
+pub enum PaneObservation {
     /// It has no pane and needs none.
     NoPane,
     /// It should have a pane and never got one: whoever started it was interrupted.
@@ -85,7 +85,7 @@ pub struct Evidence {
     /// How it ended, if it has.
     pub ended: Option<How>,
     /// What its pane shows.
-    pub sight: Sight,
+    pub sight: PaneObservation,
     /// Its screen says nothing about its work.
     pub is_script: bool,
     /// Whose decision it waits for, in a few words.
@@ -107,12 +107,12 @@ pub struct Presence {
 impl Evidence {
     /// With nothing in its hands and nobody to wait for.
     #[must_use]
-    pub const fn new(recorded: MemberState, sight: Sight) -> Self {
+    pub const fn new(recorded: MemberState, sight: PaneObservation) -> Self {
         Self { recorded, ended: None, sight, is_script: false, waits_for: None, holds: Vec::new() }
     }
 }
 
-impl Sight {
+impl PaneObservation {
     /// What the pane showed, if it was looked at.
     #[must_use]
     pub const fn diagnosis(&self) -> Option<&Diagnosis> {
@@ -185,10 +185,13 @@ pub fn presence(evidence: &Evidence) -> Presence {
         (_, Some(held)) => found(State::Working, held),
         (Some(diagnosis), None) => found(State::Unknown, seen(diagnosis)),
         (None, None) => match sight {
-            Sight::Unseen => found(State::Unknown, "holds nothing; tmux did not answer".to_owned()),
-            Sight::NoPane | Sight::NotStarted | Sight::Missing(_) | Sight::Seen(_) => {
-                found(State::Idle, "holds nothing".to_owned())
+            PaneObservation::Unseen => {
+                found(State::Unknown, "holds nothing; tmux did not answer".to_owned())
             }
+            PaneObservation::NoPane
+            | PaneObservation::NotStarted
+            | PaneObservation::Missing(_)
+            | PaneObservation::Seen(_) => found(State::Idle, "holds nothing".to_owned()),
         },
     }
 }
@@ -237,16 +240,21 @@ mod tests {
     use crate::provider::{Profiles, diagnose};
 
     /// What a screen of Claude Code is diagnosed as.
-    fn claude(screen: &str) -> Sight {
+    fn claude(screen: &str) -> PaneObservation {
         in_pane("claude", "claude", screen, |_| {})
     }
 
-    fn in_pane(profile: &str, command: &str, screen: &str, change: fn(&mut PaneState)) -> Sight {
+    fn in_pane(
+        profile: &str,
+        command: &str,
+        screen: &str,
+        change: fn(&mut PaneState),
+    ) -> PaneObservation {
         let mut pane = PaneState::default();
         (pane.bound, pane.pid, pane.command) = (true, 7, command.to_owned());
         pane.screen = screen.lines().map(str::to_owned).collect();
         change(&mut pane);
-        Sight::Seen(diagnose(&Profiles::embedded().unwrap().get(profile).unwrap(), &pane))
+        PaneObservation::Seen(diagnose(&Profiles::embedded().unwrap().get(profile).unwrap(), &pane))
     }
 
     const READY: &str = "─────\n❯ \n─────\n  ? for shortcuts";
@@ -255,7 +263,7 @@ mod tests {
     const PERMISSION: &str =
         "Do you want to proceed?\n❯ 1. Yes\n  2. No\n\nEsc to cancel · Tab to amend";
 
-    fn state_of(sight: &Sight, waits: bool, holds: bool, is_script: bool) -> State {
+    fn state_of(sight: &PaneObservation, waits: bool, holds: bool, is_script: bool) -> State {
         let mut evidence = Evidence::new(MemberState::Up, sight.clone());
         evidence.is_script = is_script;
         evidence.waits_for = waits.then(|| "a decision".to_owned());
@@ -266,7 +274,7 @@ mod tests {
     }
 
     /// The four combinations of waiting and holding: none, holds, waits, both.
-    fn row(sight: &Sight, is_script: bool) -> [State; 4] {
+    fn row(sight: &PaneObservation, is_script: bool) -> [State; 4] {
         [(false, false), (false, true), (true, false), (true, true)]
             .map(|(waits, holds)| state_of(sight, waits, holds, is_script))
     }
@@ -274,9 +282,9 @@ mod tests {
     #[test]
     fn what_is_gone_is_gone_whatever_else_is_known() {
         let gone = [
-            Sight::NotStarted,
-            Sight::Missing(Deferral::PaneGone),
-            Sight::Missing(Deferral::ServerGone),
+            PaneObservation::NotStarted,
+            PaneObservation::Missing(Deferral::PaneGone),
+            PaneObservation::Missing(Deferral::ServerGone),
             in_pane("claude", "claude", BUSY, |pane| pane.dead = true),
             in_pane("claude", "claude", BUSY, |pane| pane.bound = false),
             in_pane("claude", "claude", BUSY, |pane| (pane.bound, pane.pid) = (false, 0)),
@@ -302,13 +310,13 @@ mod tests {
     #[test]
     fn where_the_screen_says_nothing_the_leases_do() {
         let expected = [State::Idle, State::Working, State::Waiting, State::Waiting];
-        assert_eq!(row(&Sight::NoPane, false), expected);
+        assert_eq!(row(&PaneObservation::NoPane, false), expected);
         let unknown = [State::Unknown, State::Working, State::Waiting, State::Waiting];
         let scrolling = in_pane("claude", "claude", BUSY, |pane| pane.in_mode = true);
         let other = in_pane("claude", "vim", "", |_| {});
         let unpainted = claude("");
         let strange = claude("a screen that no rule of the profile matches");
-        for sight in [Sight::Unseen, scrolling, other, unpainted, strange] {
+        for sight in [PaneObservation::Unseen, scrolling, other, unpainted, strange] {
             assert_eq!(row(&sight, false), unknown, "{sight:?}");
         }
         assert_eq!(row(&in_pane("opencode", "opencode", "", |_| {}), false), [State::Starting; 4]);
@@ -321,7 +329,7 @@ mod tests {
 
     #[test]
     fn shutdown_is_what_the_roster_says() {
-        for sight in [Sight::NoPane, Sight::Unseen, claude(BUSY)] {
+        for sight in [PaneObservation::NoPane, PaneObservation::Unseen, claude(BUSY)] {
             let mut evidence = Evidence::new(MemberState::Shutdown, sight.clone());
             evidence.ended = Some(How::Forced);
             evidence.holds.push("task".to_owned());
@@ -338,7 +346,7 @@ mod tests {
     fn the_evidence_is_named() {
         let mut evidence = Evidence::new(MemberState::Up, claude(LIMIT));
         assert!(presence(&evidence).why.contains("resets 3pm"), "{:?}", presence(&evidence));
-        evidence.sight = Sight::NoPane;
+        evidence.sight = PaneObservation::NoPane;
         evidence.holds = vec!["task-1".to_owned(), "task-2".to_owned()];
         assert_eq!(presence(&evidence).why, "holds task-1, task-2");
         evidence.waits_for = Some("plan_approval by conductor".to_owned());

@@ -76,7 +76,7 @@ impl Client {
         ours.set_write_timeout(Some(EXCHANGE_LIMIT)).map_err(refused)?;
         let output = ours.try_clone().map_err(refused)?;
         let _turn = Turn::take(socket);
-        left_behind::see_off(socket)?;
+        left_behind::end_session(socket)?;
         let inherited = VARIABLES.iter().filter_map(|name| Some((name, std::env::var_os(name)?)));
         let child = spawned::command(socket)
             .args(ATTACH)

@@ -31,9 +31,9 @@ pub(super) fn end_all(socket: &Path) {
 
 /// Waits until the server at `socket` has let go of all clients that are nobody's; ends those that
 /// have not gone after [`PATIENCE`]. To be called in turn.
-pub(super) fn see_off(socket: &Path) -> Result<(), Failure> {
-    let nobodys: Vec<Pid> = ours(socket).filter(|client| is_nobodys(*client)).collect();
-    let mut stuck = not_gone(nobodys);
+pub(super) fn end_session(socket: &Path) -> Result<(), Failure> {
+    let orphaned: Vec<Pid> = ours(socket).filter(|client| is_nobodys(*client)).collect();
+    let mut stuck = not_gone(orphaned);
     if stuck.is_empty() {
         return Ok(());
     }
@@ -124,7 +124,7 @@ mod tests {
         ours.write_all(b"display-message -p anybody\n").expect("asked");
         drop((ours, said));
         signal(Signal::CONT);
-        see_off(&socket).expect("an answer");
+        end_session(&socket).expect("an answer");
         assert!(client.try_wait().expect("a child").is_some(), "it is still there");
         assert_eq!(server.pid().expect("a server"), pid);
         server.kill_server().expect("ended");

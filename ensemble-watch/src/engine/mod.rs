@@ -22,7 +22,7 @@ use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::reconcile::{Effect, Event, Reconcile};
-use ensemble_core::roster::Sight;
+use ensemble_core::roster::PaneObservation;
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
 use serde_json::json;
@@ -31,15 +31,15 @@ use crate::alarms::{self, Alarms};
 use crate::answers::Answers;
 use crate::board_leases::BoardWatch;
 use crate::boxes::{Boxes, Look};
-use crate::couriers::Couriers;
 use crate::judge::Judge;
 use crate::leases::Leases;
 use crate::members::Members;
-use crate::nudger::{Back, Nudgers};
+use crate::notifier::Notifier;
+use crate::pane_worker::{PaneResult, PaneWorkers};
 use crate::panes;
-use crate::parking::{Moment, Parking};
 use crate::project::Project;
-use crate::requests::{Consequence, RequestWatch, keep_gated};
+use crate::rate_limit_hold::{Moment, RateLimitHold};
+use crate::requests::{DecisionHandler, RequestWatch, keep_gated};
 use crate::roles::Roles;
 use crate::run::ACTOR;
 use crate::status::Status;
@@ -68,7 +68,7 @@ pub(crate) enum Wake {
     /// A watched directory changed.
     Changed(FsEvent),
     /// Somebody has come back from a pane.
-    Back(Back),
+    PaneResult(PaneResult),
     /// Something is new on the servers that have the mailboxes.
     #[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "nobody follows servers"))]
     Remote(Told),
@@ -91,11 +91,11 @@ pub(crate) struct Engine {
     reviews: Reviews,
     ends: TaskEnds,
     ledger: Ledger,
-    couriers: Couriers,
+    notifier: Notifier,
     leases: Leases,
     board: BoardWatch,
     members: Members,
-    parking: Parking,
+    rate_limit_hold: RateLimitHold,
     roles: Roles,
     requests: RequestWatch,
     steps: Steps,
@@ -119,7 +119,7 @@ impl Engine {
         project: &Project,
         spool: Arc<Spool>,
         recorder: Arc<dyn Recorder>,
-        nudgers: Nudgers,
+        pane_workers: PaneWorkers,
         absent: Absent,
     ) -> Result<Self> {
         let now = SystemClock.monotonic();
@@ -135,8 +135,8 @@ impl Engine {
             leases: Leases::open(now, &project.state),
             board: BoardWatch::default(),
             members: Members::new(now, project),
-            couriers: Couriers::new(project.profiles()?, nudgers),
-            parking: Parking::default(),
+            notifier: Notifier::new(project.profiles()?, pane_workers),
+            rate_limit_hold: RateLimitHold::default(),
             roles: Roles::new(&project.config),
             requests: RequestWatch::new(&project.queue, project.kinds()?),
             steps: Steps::new(now, project, Arc::clone(&recorder)),
@@ -168,7 +168,7 @@ impl Engine {
     }
 
     /// Who carries out what was decided.
-    pub(crate) fn set_consequence(&mut self, consequence: Box<dyn Consequence>) {
+    pub(crate) fn set_consequence(&mut self, consequence: Box<dyn DecisionHandler>) {
         self.requests.set_consequence(consequence);
     }
 
@@ -180,7 +180,7 @@ impl Engine {
         let boxes = self.boxes.as_ref().and_then(Boxes::next_due);
         let machines = [
             self.reconcile.poll_timeout(),
-            self.couriers.next_timeout(),
+            self.notifier.next_timeout(),
             self.roles.next_timeout(),
             self.leases.next_timeout(),
             self.requests.next_timeout(),
@@ -249,20 +249,24 @@ impl Engine {
             }
             // A kind of event that is not known yet: look at everything.
             Wake::Changed(_) => self.reconcile.handle(now, Event::Overflow),
-            Wake::Back(Back::Typed(report)) => self.couriers.report(now, report, &*self.recorder),
-            Wake::Back(Back::Looked { agent, sight }) => self.looked(now, &agent, sight),
+            Wake::PaneResult(PaneResult::Typed(report)) => {
+                self.notifier.report(now, report, &*self.recorder)
+            }
+            Wake::PaneResult(PaneResult::Looked { agent, sight }) => {
+                self.looked(now, &agent, sight)
+            }
             Wake::Remote(told) => self.told(now, told),
             Wake::Stop => {}
         }
     }
 
-    fn looked(&mut self, now: Monotonic, agent: &Name, sight: Sight) {
+    fn looked(&mut self, now: Monotonic, agent: &Name, sight: PaneObservation) {
         let (spool, recorder) = (&*self.spool, &*self.recorder);
         let held = self.leases.held_by(agent);
         let moment = Moment { now, wall: SystemClock.wall() };
         let count = held.len();
-        if self.parking.looked(moment, agent, sight.diagnosis(), held, spool, recorder) {
-            self.couriers.probe(agent, count);
+        if self.rate_limit_hold.looked(moment, agent, sight.diagnosis(), held, spool, recorder) {
+            self.notifier.probe(agent, count);
         }
         let changed = self.members.seen(agent, sight, self.remote.source(spool), recorder);
         self.status.changed_if(changed);
@@ -276,7 +280,7 @@ impl Engine {
                 .map(|n| n.trim_end_matches(".yaml"))
                 .and_then(|id| MessageId::new(id).ok())
             {
-                self.couriers.notice(mailbox, id.clone());
+                self.notifier.notice(mailbox, id.clone());
                 self.arrived.push((mailbox.clone(), id));
             }
             self.changed.insert(mailbox.clone());
@@ -365,10 +369,10 @@ impl Engine {
                 for error in errors {
                     tracing::warn!(%error, "cannot read where an agent runs");
                 }
-                self.couriers.bind(now, entries);
+                self.notifier.bind(now, entries);
                 self.members.look_soon(now);
                 self.watch_what_is_missing();
-                self.changed.extend(self.couriers.mailboxes().cloned());
+                self.changed.extend(self.notifier.mailboxes().cloned());
             }
             Err(error) => tracing::warn!(%error, "cannot read where agents run"),
         }
@@ -385,12 +389,12 @@ impl Engine {
         self.requests.scan(now, &*self.spool, self.fs_watcher.as_mut());
     }
 
-    /// Looks at the mailboxes that rang and lets the couriers act.
+    /// Looks at the mailboxes that rang and lets the notifier act.
     fn tell(&mut self, now: Monotonic) {
         for mailbox in std::mem::take(&mut self.changed) {
-            self.couriers.look(now, &mailbox, self.remote.mail(&self.spool));
+            self.notifier.look(now, &mailbox, self.remote.mail(&self.spool));
         }
-        self.couriers.drive(now, self.remote.mail(&self.spool), &*self.recorder);
+        self.notifier.drive(now, self.remote.mail(&self.spool), &*self.recorder);
     }
 
     /// What is due by the clock.
@@ -399,7 +403,7 @@ impl Engine {
         self.status.changed_if(due.ended);
         if due.poll {
             self.scan(now);
-            self.changed.extend(self.couriers.mailboxes().cloned());
+            self.changed.extend(self.notifier.mailboxes().cloned());
         }
         if now >= self.next_lease_look || self.leases.wants_look(now) {
             self.next_lease_look = now + LEASE_INTERVAL;
@@ -410,13 +414,13 @@ impl Engine {
             }
             // Who holds something and has met a usage limit is to keep it.
             let holders = self.leases.holders();
-            self.parking.keep(&holders);
+            self.rate_limit_hold.keep(&holders);
             keep_gated(self.leases.held(), &*self.spool);
             for holder in &holders {
-                self.couriers.send_to_look(holder);
+                self.notifier.send_to_look(holder);
             }
             // Delayed messages become due without an event.
-            self.changed.extend(self.couriers.mailboxes().cloned());
+            self.changed.extend(self.notifier.mailboxes().cloned());
         }
         if now >= self.next_sweep {
             self.next_sweep = now + SWEEP_INTERVAL;
@@ -434,7 +438,7 @@ impl Engine {
         self.tell(now);
         let (spool, recorder) = (&*self.spool, &*self.recorder);
         let source = self.remote.source(spool);
-        let changed = self.members.drive(now, &self.project, source, &mut self.couriers, recorder);
+        let changed = self.members.drive(now, &self.project, source, &mut self.notifier, recorder);
         self.status.changed_if(changed);
     }
 }

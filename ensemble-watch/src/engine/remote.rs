@@ -10,10 +10,10 @@ use ensemble_core::spool::Spool;
 use serde_json::{Value, json};
 
 use super::Engine;
-use crate::duties::Duties;
 use crate::mail::{Mail, RemoteMail};
 use crate::members::Source;
 use crate::project::Project;
+use crate::workload::Workload;
 
 /// News of the servers.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(crate) enum Told {
         ids: Vec<MessageId>,
     },
     /// What the agents of this host hold and wait for.
-    Duties(Duties),
+    Workload(Workload),
     /// How the connection is, for `status`.
     Condition(Value),
 }
@@ -41,7 +41,7 @@ pub(super) enum Remote {
     /// In the queue's directory.
     Directory,
     /// On servers.
-    Servers { mail: RemoteMail, duties: Duties, condition: Value, absent: Absent },
+    Servers { mail: RemoteMail, workload: Workload, condition: Value, absent: Absent },
 }
 
 impl Remote {
@@ -50,14 +50,14 @@ impl Remote {
             None => Self::Directory,
             Some(_) => Self::Servers {
                 mail: RemoteMail::default(),
-                duties: Duties::default(),
+                workload: Workload::default(),
                 condition: json!({ "connected": false }),
                 absent,
             },
         })
     }
 
-    /// Where couriers learn what waits.
+    /// Where notifier learn what waits.
     pub(super) fn mail<'a>(&'a self, spool: &'a Spool) -> &'a dyn Mail {
         match self {
             Self::Directory => spool,
@@ -69,7 +69,7 @@ impl Remote {
     pub(super) fn source<'a>(&'a self, spool: &'a Spool) -> Source<'a> {
         match self {
             Self::Directory => Source::Directory(spool),
-            Self::Servers { duties, .. } => Source::Told(duties),
+            Self::Servers { workload, .. } => Source::Told(workload),
         }
     }
 
@@ -103,17 +103,17 @@ impl Remote {
 impl Engine {
     /// The thread that follows the servers has something to say.
     pub(super) fn told(&mut self, now: Monotonic, told: Told) {
-        let Remote::Servers { mail, duties, condition, .. } = &mut self.remote else { return };
+        let Remote::Servers { mail, workload, condition, .. } = &mut self.remote else { return };
         match told {
             Told::Mail { mailbox, ids } => {
                 for id in mail.take(mailbox.clone(), ids) {
-                    self.couriers.notice(&mailbox, id);
+                    self.notifier.notice(&mailbox, id);
                 }
                 self.changed.insert(mailbox);
             }
-            Told::Duties(told) => {
-                let stirred: Vec<Name> = duties.changed(&told).cloned().collect();
-                *duties = told;
+            Told::Workload(told) => {
+                let stirred: Vec<Name> = workload.changed(&told).cloned().collect();
+                *workload = told;
                 self.members.stir_all(now, stirred);
             }
             Told::Condition(told) => *condition = told,

@@ -92,7 +92,7 @@ impl Engine {
         let new =
             |mailbox: &Name| self.project.queue.join("mailbox").join(mailbox.as_str()).join("new");
         let is_missing = |mailbox: &&Name| !self.mailbox_dirs.contains_key(&new(mailbox));
-        let missing: Vec<Name> = self.couriers.mailboxes().filter(is_missing).cloned().collect();
+        let missing: Vec<Name> = self.notifier.mailboxes().filter(is_missing).cloned().collect();
         for mailbox in missing {
             self.watch_mailbox_of(mailbox.as_str());
         }

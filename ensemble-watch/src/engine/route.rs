@@ -12,9 +12,9 @@ use serde_json::json;
 
 use super::{Engine, ROUTE_RETRY};
 use crate::answers::{self, ANSWERS_MAX, Loop, Permit};
-use crate::aside::{self, author_in};
 use crate::boxes::{Complete, Look, Unfit};
 use crate::judge::Advice;
+use crate::rejection_notice::{self, author_in};
 use crate::routing::{self, Plan};
 use crate::run::ACTOR;
 
@@ -133,7 +133,7 @@ impl Engine {
 
     /// Who is told that a file is put aside. The loop bound may leave its author out.
     fn tell_aside(&mut self, unfit: &Unfit) -> Result<Vec<Name>> {
-        let author = aside::author_of(unfit, &self.spool)?;
+        let author = rejection_notice::author_of(unfit, &self.spool)?;
         let permit = author.as_ref().map_or(Permit::Recipients, |author| {
             let is_about_notice = answers::is_unfit_about_notice(unfit, author, &self.spool);
             let (permit, found) = self.answers.permit(author, is_about_notice);
@@ -141,8 +141,8 @@ impl Engine {
             permit
         });
         match permit {
-            Permit::Author => aside::tell(unfit, author, &self.routes, &self.spool),
-            Permit::Recipients => aside::tell(unfit, None, &self.routes, &self.spool),
+            Permit::Author => rejection_notice::tell(unfit, author, &self.routes, &self.spool),
+            Permit::Recipients => rejection_notice::tell(unfit, None, &self.routes, &self.spool),
             Permit::Nobody => Ok(Vec::new()),
         }
     }

@@ -219,7 +219,7 @@ impl Team<'_> {
         Ok(Brought { member, how })
     }
 
-    /// The couriers read an agent's pane from their own directory.
+    /// The notifier read an agent's pane from their own directory.
     fn tell_couriers(&self, member: &Member) -> Result<()> {
         let Some(binding) = member.binding.clone() else { return Ok(()) };
         let entry = PaneEntry {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ensemble_core::message::Name;
 use ensemble_core::proto::shutdown::Signal;
-use ensemble_core::reaper::{Quarry, Reaper};
+use ensemble_core::reaper::{ProcessSet, Reaper};
 use ensemble_core::roster::Member;
 use ensemble_core::{Error, Result};
 use serde_json::json;
@@ -23,10 +23,12 @@ impl Team<'_> {
         let Some(pass) = member.and_then(|member| member.pass_sha256) else { return Ok(()) };
         let (members, _) = self.roster().entries()?;
         let others = members.into_iter().filter(|other| other.name != *name && other.is_present());
-        let quarry = others
+        let processes = others
             .filter_map(|other| other.binding)
-            .fold(Quarry::new().with_pass(pass), |quarry, b| quarry.but_not(b.pid, b.started));
-        let mut reaper = Reaper::new(quarry);
+            .fold(ProcessSet::new().with_pass(pass), |processes, b| {
+                processes.but_not(b.pid, b.started)
+            });
+        let mut reaper = Reaper::new(processes);
         let found = reaper.sweep(Signal::Terminate)?;
         if found == 0 {
             return Ok(());

@@ -10,8 +10,8 @@ use ensemble_core::message::Name;
 use ensemble_core::proto::ready;
 use ensemble_core::roster::Proof;
 use ensemble_core::spool::State;
-use ensemble_watch::duties::Duties;
 use ensemble_watch::members;
+use ensemble_watch::workload::Workload;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -134,7 +134,7 @@ pub(super) fn list_agents(desk: &Desk, _: Nothing) -> Answer {
     let queue = desk.queue()?;
     queue.overlook()?;
     let is_one = |name: &Name| members.iter().any(|member| member.name == *name);
-    let duties = Duties::of(&**queue, queue.request_store(), is_one)?;
+    let duties = Workload::of(&**queue, queue.request_store(), is_one)?;
     let mut agents = Vec::new();
     for member in &members {
         let sight = members::look(&desk.project, member)?;

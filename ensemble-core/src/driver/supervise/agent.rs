@@ -21,10 +21,10 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::seat;
+use super::supervisor_lock;
 use crate::message::Digest;
 use crate::proto::supervise::Ending;
-use crate::reaper::{MARK_VARIABLE, Quarry, Reaper};
+use crate::reaper::{MARK_VARIABLE, ProcessSet, Reaper};
 use crate::{Error, Result};
 
 /// Placeholder for the prompt in a word of the command.
@@ -100,7 +100,7 @@ impl Running {
             command.stdin(Stdio::from(file)).process_group(0);
         }
         let child = command.spawn().map_err(|error| Error::io("start", program, error))?;
-        let started = seat::started(child.id());
+        let started = supervisor_lock::started(child.id());
         let mark = order.mark.digest();
         Ok(Self { child, started, mark, activity: BTreeMap::new() })
     }
@@ -133,8 +133,8 @@ impl Running {
     /// Whether a process of the agent has used the processor, started or ended since the last look.
     pub(super) fn has_moved(&mut self) -> bool {
         let (pid, started) = self.process();
-        let quarry = Quarry::new().with_root(pid, started).with_mark(self.mark);
-        let now = Reaper::new(quarry).activity().unwrap_or_default();
+        let processes = ProcessSet::new().with_root(pid, started).with_mark(self.mark);
+        let now = Reaper::new(processes).activity().unwrap_or_default();
         let before = std::mem::replace(&mut self.activity, now);
         before != self.activity
     }
@@ -147,7 +147,7 @@ impl Running {
         let (pid, started) = self.process();
         // An agent that was waited for has no process any more; its pid may be another process's.
         let root = self.child.try_wait().is_ok_and(|status| status.is_none());
-        let ended = seat::end_all(self.mark, root.then_some((pid, started)));
+        let ended = supervisor_lock::end_all(self.mark, root.then_some((pid, started)));
         let _ = self.child.try_wait();
         ended
     }

@@ -2,10 +2,10 @@
 //! worktrees and real processes (seed 001).
 //!
 //! ```text
-//! Seat       one supervisor per id; the next one finds its record
+//! SupervisorLock       one supervisor per id; the next one finds its record
 //! Work       claimed work by role, and its outcome
 //! Running    the agent's program: prompt, environment, mark, exit
-//! Pulse      beats while there is evidence of life; the agent's own signs
+//! Heartbeat      beats while there is evidence of life; the agent's own signs
 //! BoardLeases  all leases of the board, which every supervisor watches
 //! ```
 //!
@@ -18,11 +18,11 @@
 //! *A crash* of the supervisor: see [`seated`]. *A crash* of the agent is an exit like others.
 
 mod agent;
-mod pulse;
+mod heartbeat;
 mod repair;
 mod run;
-mod seat;
 mod steps;
+mod supervisor_lock;
 mod work;
 
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ use crate::proto::supervise::{Pace, Reason};
 use crate::worktree::Worktrees;
 
 pub use agent::{PROMPT, PROMPT_FILE};
-pub use seat::{SEATS, Seated, end_orphan, seated};
+pub use supervisor_lock::{SEATS, SupervisorRecord, end_orphan, seated};
 
 /// Epoch of the registration, for the agent's commands.
 pub const EPOCH_VARIABLE: &str = "ENSEMBLE_AGENT_EPOCH";

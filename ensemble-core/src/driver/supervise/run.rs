@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::agent::Running;
-use super::pulse::Pulse;
-use super::seat::Seat;
+use super::heartbeat::Heartbeat;
+use super::supervisor_lock::SupervisorLock;
 use super::work::{Fate, Footprint, Work};
 use super::{LINGER_MAX, LOOK_EVERY, Order, Surroundings};
 use crate::board::{Board, Call, Control, ControlFile, State, Status};
@@ -32,10 +32,10 @@ pub(super) struct Run<'a> {
     pub(super) worktrees: Option<&'a Worktrees>,
     pub(super) order: &'a Order,
     pub(super) directory: PathBuf,
-    pub(super) seat: Seat,
+    pub(super) lock: SupervisorLock,
     pub(super) machine: Supervise,
     pub(super) registered: Option<Holder>,
-    pub(super) pulse: Option<Pulse>,
+    pub(super) heartbeat: Option<Heartbeat>,
     pub(super) work: Option<Work>,
     pub(super) agent: Option<Running>,
     /// State of the board when the agent was started.
@@ -68,10 +68,10 @@ impl<'a> Run<'a> {
     ) -> Result<Self> {
         board.read()?;
         let directory = directory(board).to_owned();
-        let (seat, ended) = Seat::take(&directory, &order.id, order.role.as_str())?;
+        let (lock, ended) = SupervisorLock::take(&directory, &order.id, order.role.as_str())?;
         let clock = &*order.clock;
         let mut machine = Supervise::new(order.pace);
-        machine.resume(seat.record.loops);
+        machine.resume(lock.record.loops);
         let run = Self {
             board,
             worktrees,
@@ -79,7 +79,7 @@ impl<'a> Run<'a> {
             directory,
             machine,
             registered: None,
-            pulse: None,
+            heartbeat: None,
             work: None,
             agent: None,
             before: (Footprint::default(), None),
@@ -93,10 +93,10 @@ impl<'a> Run<'a> {
             is_over: false,
             last_failure: String::new(),
             lines: Vec::new(),
-            seat,
+            lock,
         };
         if ended > 0 {
-            let before = run.seat.before.as_ref();
+            let before = run.lock.before.as_ref();
             let pid = before.and_then(|before| before.agent).map(|(pid, _)| pid);
             run.record("supervise.recovered", json!({ "pid": pid, "processes": ended }));
         }
@@ -206,7 +206,7 @@ impl<'a> Run<'a> {
         let registered = self.registered.as_ref()?;
         if !is_registered(state, registered) {
             self.registered = None;
-            (self.work, self.pulse) = (None, None);
+            (self.work, self.heartbeat) = (None, None);
             return Some(Lost::Registration);
         }
         match self.work.as_ref().map(|work| work.fate(state)) {
@@ -226,8 +226,8 @@ impl<'a> Run<'a> {
     /// Announces that the supervisor itself will be busy for long and cannot beat.
     pub(super) fn expect_long(&mut self, description: &str) {
         let now = self.now();
-        if let Some(pulse) = &mut self.pulse {
-            pulse.expect_long(now, description);
+        if let Some(heartbeat) = &mut self.heartbeat {
+            heartbeat.expect_long(now, description);
             self.keep_alive();
         }
     }
@@ -235,8 +235,8 @@ impl<'a> Run<'a> {
     /// Announces that the supervisor can beat again.
     pub(super) fn expect_no_more(&mut self) {
         let now = self.now();
-        if let Some(pulse) = &mut self.pulse {
-            pulse.expect_no_more(now);
+        if let Some(heartbeat) = &mut self.heartbeat {
+            heartbeat.expect_no_more(now);
             self.keep_alive();
         }
     }
@@ -244,10 +244,10 @@ impl<'a> Run<'a> {
     /// Renews the supervisor's own leases and watches all leases.
     pub(super) fn keep_alive(&mut self) {
         let (now, order) = (self.now(), self.order);
-        if let Some(pulse) = &mut self.pulse {
-            pulse.listen(now, &self.directory);
+        if let Some(heartbeat) = &mut self.heartbeat {
+            heartbeat.listen(now, &self.directory);
             let running = self.agent.as_mut();
-            match pulse.beat(now, &self.directory, running, &*order.recorder) {
+            match heartbeat.beat(now, &self.directory, running, &*order.recorder) {
                 Ok(false) => {}
                 // The board shows whether another agent has taken over.
                 Ok(true) => self.seen = None,
@@ -289,8 +289,8 @@ impl<'a> Run<'a> {
         }
         ending = ending.or(Some(Ending::Done));
         self.agent = None;
-        if let Some(pulse) = &mut self.pulse {
-            pulse.listen(now, &self.directory);
+        if let Some(heartbeat) = &mut self.heartbeat {
+            heartbeat.listen(now, &self.directory);
         }
         match ending.map(|ending| self.exit(ending)) {
             Some(Ok(exit)) => self.handle(Event::Exited(exit)),
@@ -308,7 +308,7 @@ impl<'a> Run<'a> {
 
     /// The meaning of an agent's end, from the board and from the agent's announcement.
     fn exit(&mut self, ending: Ending) -> Result<Exit> {
-        let said = self.pulse.as_mut().and_then(|pulse| pulse.leaving.take());
+        let said = self.heartbeat.as_mut().and_then(|heartbeat| heartbeat.leaving.take());
         let ending = match (ending, said) {
             (Ending::Done | Ending::HandOver, Some(said)) => super::agent::ending(said.code),
             (ending, _) => ending,
@@ -360,7 +360,7 @@ impl<'a> Run<'a> {
         let longest = if self.agent.is_some() { LOOK_EVERY } else { SLEEP_MAX };
         let dues = [
             self.machine.poll_timeout(),
-            self.pulse.as_ref().and_then(Pulse::next_timeout),
+            self.heartbeat.as_ref().and_then(Heartbeat::next_timeout),
             Some(self.leases_due()),
             Some(now + longest),
         ];
@@ -369,7 +369,7 @@ impl<'a> Run<'a> {
 
     /// Ends because another supervisor has the name; removes this supervisor's files.
     fn refuse(self, refused: Error) -> Result<Reason> {
-        self.seat.leave()?;
+        self.lock.leave()?;
         Err(refused)
     }
 
@@ -378,7 +378,7 @@ impl<'a> Run<'a> {
         self.tell(format!("ended: {reason:?}"));
         self.say(surroundings);
         if reason != Reason::Refused {
-            self.seat.leave()?;
+            self.lock.leave()?;
         }
         Ok(reason)
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Map, json};
 
 use super::agent::{Mark, Order as Start, Running};
-use super::pulse::Pulse;
+use super::heartbeat::Heartbeat;
 use super::run::{Run, is_registered};
 use super::work::{Fate, Work, notes_of};
 use super::{
@@ -38,7 +38,7 @@ impl Run<'_> {
         match self.try_register() {
             Ok(()) => Ok(Event::Registered),
             // On the first try this is the answer; later it is retried.
-            Err(error @ Error::NotAllowed { .. }) if self.pulse.is_none() => Err(error),
+            Err(error @ Error::NotAllowed { .. }) if self.heartbeat.is_none() => Err(error),
             Err(error) => {
                 self.failed("register", &error);
                 Ok(Event::Failed)
@@ -51,7 +51,7 @@ impl Run<'_> {
         let mut locked = self.board.lock()?;
         if let Some(entry) = locked.state().agents.get(id) {
             let epoch = entry.epoch.unwrap_or_default();
-            if self.seat.is_left_over(epoch) {
+            if self.lock.is_left_over(epoch) {
                 let left = Holder { by: id.clone(), epoch };
                 locked.unregister(&left, "its supervisor was killed")?;
             }
@@ -59,18 +59,19 @@ impl Run<'_> {
         let state = locked.commit()?;
         // Write this first: a successor that finds a later epoch without a recorded one knows whose
         // it is.
-        (self.seat.record.after_epoch, self.seat.record.epoch) = (state.epoch, None);
-        self.seat.write()?;
+        (self.lock.record.after_epoch, self.lock.record.epoch) = (state.epoch, None);
+        self.lock.write()?;
         let mut locked = self.board.lock()?;
         let mut entry = NewAgent::new(id.clone(), self.order.role.as_str());
         entry.terminal.clone_from(&self.order.terminal);
         let holder = locked.register(&entry)?;
         locked.agent_event(&holder, agent::Event::Ready)?;
         let state = locked.commit()?;
-        self.seat.record.epoch = Some(holder.epoch);
-        self.seat.before = None;
-        self.seat.write()?;
-        self.pulse = Some(Pulse::new(self.now(), holder.clone(), state.config.lease_duration()));
+        self.lock.record.epoch = Some(holder.epoch);
+        self.lock.before = None;
+        self.lock.write()?;
+        self.heartbeat =
+            Some(Heartbeat::new(self.now(), holder.clone(), state.config.lease_duration()));
         self.registered = Some(holder);
         self.repair();
         self.tell(format!("`{}` is registered as {}", self.order.id, self.order.role.as_str()));
@@ -139,10 +140,10 @@ impl Run<'_> {
         let task = work.task().cloned();
         let is_new = match &work {
             Work::Plan { calls, .. } => *calls != self.answered,
-            Work::Task { .. } | Work::Review { .. } => task != self.seat.record.task,
+            Work::Task { .. } | Work::Review { .. } => task != self.lock.record.task,
         };
         self.work = Some(work);
-        self.seat.record.task = task;
+        self.lock.record.task = task;
         Ok(Event::Claimed { is_new })
     }
 
@@ -150,8 +151,7 @@ impl Run<'_> {
     fn refused(&mut self, what: &str, error: &Error) -> Event {
         match error {
             Error::Locked { .. } => {
-                let wait = jittered(CONTENDED_WAIT.1).max(CONTENDED_WAIT.0);
-                return Event::Contended { wait };
+                return Event::Contended { wait: jittered(CONTENDED_WAIT.1).max(CONTENDED_WAIT.0) };
             }
             Error::Fenced { .. } => {
                 let state = self.board.read().ok();
@@ -318,18 +318,18 @@ impl Run<'_> {
             Work::Review { id, .. } => prompts.reviewer(&state, id)?,
             Work::Plan { calls, .. } => prompts.planner(&state, &self.order.id, calls)?,
         };
-        let file = self.seat.prompt_path();
+        let file = self.lock.prompt_path();
         write_document(&file, brief.text.as_bytes(), Durability::Process)?;
         let env = self.environment(work);
         let directory = work.path().cloned().unwrap_or_else(|| self.board.project().to_owned());
         let mark = Mark::new()?;
         let before = (self.footprint(&state), notes_of(&state, work.task()));
         // Record the mark before an agent with it runs.
-        (self.seat.record.mark_sha256, self.seat.record.agent) = (Some(mark.digest()), None);
-        self.seat.record.loops = self.machine.loops();
-        self.seat.write()?;
-        if let Some(pulse) = &mut self.pulse {
-            pulse.fresh(&self.directory);
+        (self.lock.record.mark_sha256, self.lock.record.agent) = (Some(mark.digest()), None);
+        self.lock.record.loops = self.machine.loops();
+        self.lock.write()?;
+        if let Some(heartbeat) = &mut self.heartbeat {
+            heartbeat.fresh(&self.directory);
         }
         let running = Running::start(&Start {
             command: &self.order.command,
@@ -342,14 +342,14 @@ impl Run<'_> {
         self.before = before;
         self.finished = None;
         let (pid, started) = running.process();
-        self.seat.record.agent = Some((pid, started));
+        self.lock.record.agent = Some((pid, started));
         self.agent = Some(running);
         let task = self.work.as_ref().and_then(Work::task);
         let epoch = self.work.as_ref().and_then(Work::holder).map(|holder| holder.epoch);
         self.record("supervise.spawned", json!({ "task": task, "epoch": epoch, "pid": pid }));
         let what = task.map_or_else(|| "the plan".to_owned(), |task| format!("`{task}`"));
         self.tell(format!("agent started for {what} (pid {pid})"));
-        self.seat.write()?;
+        self.lock.write()?;
         Ok(true)
     }
 
@@ -375,7 +375,7 @@ impl Run<'_> {
         let id = self.order.id.as_str();
         set("ENSEMBLE_AGENT_ID", id.into());
         set("LIZA_AGENT_ID", id.into());
-        set(PROMPT_VARIABLE, self.seat.prompt_path().into());
+        set(PROMPT_VARIABLE, self.lock.prompt_path().into());
         if let Some(registered) = &self.registered {
             set(EPOCH_VARIABLE, registered.epoch.to_string().into());
         }
@@ -419,7 +419,7 @@ impl Run<'_> {
         });
         match left {
             Ok(state) => {
-                (self.registered, self.work, self.pulse) = (None, None, None);
+                (self.registered, self.work, self.heartbeat) = (None, None, None);
                 // Its beats are no longer needed; the next sweep removes what remains.
                 if let Err(error) = sweep_beats(&state, &self.directory) {
                     self.failed("remove beats", &error);
@@ -436,7 +436,7 @@ impl Run<'_> {
 
     /// Records an anomaly for people.
     pub(super) fn note(&mut self, anomaly: Anomaly) -> Option<Event> {
-        let task = self.work.as_ref().and_then(Work::task).or(self.seat.record.task.as_ref());
+        let task = self.work.as_ref().and_then(Work::task).or(self.lock.record.task.as_ref());
         let about = task.map_or_else(String::new, |task| format!(" at `{task}`"));
         let (count, pattern) = match anomaly {
             Anomaly::Crashed { ending, count } => (count, format!("{ending:?}{about}")),

@@ -16,7 +16,7 @@ enum Composer {
     Theirs,
 }
 
-/// What happens to the pane while the courier waits or a line is half typed.
+/// What happens to the pane while the schedule waits or a line is half typed.
 #[derive(Clone, Copy, Debug)]
 enum Act {
     /// A key of a person.
@@ -87,7 +87,7 @@ impl Pane {
         }
     }
 
-    /// Does what the courier wants; `between` happens between text and Enter.
+    /// Does what the schedule wants; `between` happens between text and Enter.
     fn perform(&mut self, effect: &Effect, between: &[Act]) -> Option<NudgeOutcome> {
         let result = match effect {
             Effect::Record(_) => return None,
@@ -114,7 +114,7 @@ impl Pane {
 }
 
 struct Play {
-    courier: Courier,
+    schedule: NudgeSchedule,
     pane: Pane,
     now: Monotonic,
     waiting: u64,
@@ -123,36 +123,36 @@ struct Play {
 impl Play {
     fn new() -> Self {
         let pane = Pane { composer: Composer::Empty, is_idle: true, scrolls: false, submitted: 0 };
-        let (now, mut courier) = (at(1), Courier::new());
-        courier.handle(now, Event::Bound { binding: 1 });
-        Self { courier, pane, now, waiting: 0 }
+        let (now, mut schedule) = (at(1), NudgeSchedule::new());
+        schedule.handle(now, Event::Bound { binding: 1 });
+        Self { schedule, pane, now, waiting: 0 }
     }
 
     fn mail(&mut self, waiting: u64, taken: u64) {
         self.waiting = waiting;
-        self.courier.handle(self.now, Event::Mail { waiting, taken });
+        self.schedule.handle(self.now, Event::Mail { waiting, taken });
     }
 
     fn perform(&mut self, between: &[Act]) {
         loop {
-            let effects = drain(&mut self.courier);
+            let effects = drain(&mut self.schedule);
             if effects.is_empty() {
                 return;
             }
             for effect in effects {
                 if let Some(outcome) = self.pane.perform(&effect, between) {
-                    let attempt = self.courier.attempt;
-                    self.courier.handle(self.now, Event::Outcome { attempt, outcome });
+                    let attempt = self.schedule.attempt;
+                    self.schedule.handle(self.now, Event::Outcome { attempt, outcome });
                 }
             }
         }
     }
 
-    /// Lets time pass until the courier wants something, or until `until`.
+    /// Lets time pass until the schedule wants something, or until `until`.
     fn wait(&mut self, until: Monotonic, between: &[Act]) {
-        while let Some(due) = self.courier.poll_timeout().filter(|due| *due <= until) {
+        while let Some(due) = self.schedule.poll_timeout().filter(|due| *due <= until) {
             self.now = due.max(self.now);
-            self.courier.handle_timeout(self.now);
+            self.schedule.handle_timeout(self.now);
             self.perform(between);
         }
         self.now = until.max(self.now);
@@ -179,18 +179,18 @@ impl Play {
             self.perform(&[]);
         }
         let before = self.pane.submitted;
-        let was_told = self.courier.nudges;
-        if self.courier.state == State::Unanswered || was_told >= NUDGES_MAX {
+        let was_told = self.schedule.nudges;
+        if self.schedule.state == State::Unanswered || was_told >= NUDGES_MAX {
             return Ok(());
         }
-        let pace = match self.courier.state {
+        let pace = match self.schedule.state {
             State::Told { repeat_at } => repeat_at.since(self.now),
             _ => RETRY_MAX + RETRY_MAX,
         };
         prop_assert!(pace <= NUDGE_REPEAT_MAX);
         self.wait(self.now + pace, &[]);
-        let told = self.pane.submitted > before || was_told < self.courier.nudges;
-        prop_assert!(told, "{:?}", self.courier.status());
+        let told = self.pane.submitted > before || was_told < self.schedule.nudges;
+        prop_assert!(told, "{:?}", self.schedule.status());
         Ok(())
     }
 }

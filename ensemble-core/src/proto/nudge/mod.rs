@@ -58,17 +58,17 @@
 //! use ensemble_core::env::Monotonic;
 //! use ensemble_core::pane::NudgeOutcome;
 //! use ensemble_core::proto::Machine;
-//! use ensemble_core::proto::nudge::{Courier, Effect, Event, Occasion};
+//! use ensemble_core::proto::nudge::{NudgeSchedule, Effect, Event, Occasion};
 //!
 //! let now = Monotonic::ZERO;
-//! let mut courier = Courier::new();
-//! courier.handle(now, Event::Bound { binding: 1 });
-//! courier.handle(now, Event::Mail { waiting: 1, taken: 0 });
+//! let mut schedule = NudgeSchedule::new();
+//! schedule.handle(now, Event::Bound { binding: 1 });
+//! schedule.handle(now, Event::Mail { waiting: 1, taken: 0 });
 //! let occasion = Occasion::News;
-//! assert_eq!(courier.poll_effect(), Some(Effect::Nudge { attempt: 1, waiting: 1, occasion }));
-//! courier.handle(now, Event::Outcome { attempt: 1, outcome: NudgeOutcome::Sent });
-//! courier.handle(now, Event::Mail { waiting: 10, taken: 0 });
-//! assert_eq!(courier.poll_effect(), None); // the other nine ride on the same line
+//! assert_eq!(schedule.poll_effect(), Some(Effect::Nudge { attempt: 1, waiting: 1, occasion }));
+//! schedule.handle(now, Event::Outcome { attempt: 1, outcome: NudgeOutcome::Sent });
+//! schedule.handle(now, Event::Mail { waiting: 10, taken: 0 });
+//! assert_eq!(schedule.poll_effect(), None); // the other nine ride on the same line
 //! ```
 
 use std::collections::VecDeque;
@@ -119,7 +119,7 @@ enum State {
 
 /// The machine of one mailbox; see the table at the top of this page.
 #[derive(Clone, Debug)]
-pub struct Courier {
+pub struct NudgeSchedule {
     state: State,
     waiting: u64,
     /// Lines submitted since a message was last taken.
@@ -140,13 +140,13 @@ pub struct Courier {
     effects: VecDeque<Effect>,
 }
 
-impl Default for Courier {
+impl Default for NudgeSchedule {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Courier {
+impl NudgeSchedule {
     /// A mailbox without mail and without a pane.
     #[must_use]
     pub const fn new() -> Self {
@@ -384,7 +384,7 @@ impl Courier {
     }
 }
 
-impl Machine for Courier {
+impl Machine for NudgeSchedule {
     type Event = Event;
     type Effect = Effect;
 

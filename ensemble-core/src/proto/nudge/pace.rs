@@ -1,4 +1,4 @@
-//! How often a courier tries: its times, when a limit without an end is probed, and when a line that
+//! How often a schedule tries: its times, when a limit without an end is probed, and when a line that
 //! was typed and not submitted is over.
 
 use std::time::Duration;

@@ -2,11 +2,11 @@ use super::*;
 use crate::proto::testing::{at, at_millis, drain, pairs, run};
 use proptest::prelude::*;
 
-fn bound_with(waiting: u64) -> Courier {
-    let mut courier = Courier::new();
-    courier.handle(at(0), Event::Bound { binding: 1 });
-    courier.handle(at(0), Event::Mail { waiting, taken: 0 });
-    courier
+fn bound_with(waiting: u64) -> NudgeSchedule {
+    let mut schedule = NudgeSchedule::new();
+    schedule.handle(at(0), Event::Bound { binding: 1 });
+    schedule.handle(at(0), Event::Mail { waiting, taken: 0 });
+    schedule
 }
 
 fn mail(waiting: u64) -> Event {
@@ -18,8 +18,8 @@ fn refused(deferral: Deferral) -> NudgeOutcome {
 }
 
 /// Answers the attempt under way.
-fn answer(courier: &mut Courier, now: Monotonic, outcome: NudgeOutcome) {
-    courier.handle(now, Event::Outcome { attempt: courier.attempt, outcome });
+fn answer(schedule: &mut NudgeSchedule, now: Monotonic, outcome: NudgeOutcome) {
+    schedule.handle(now, Event::Outcome { attempt: schedule.attempt, outcome });
 }
 
 fn nudge(attempt: u64, waiting: u64) -> Effect {
@@ -40,29 +40,29 @@ fn deferred(deferral: Deferral, waiting: u64) -> Effect {
 
 #[test]
 fn a_burst_is_one_line_at_once() {
-    let mut courier = bound_with(1);
-    assert_eq!(drain(&mut courier), [nudge(1, 1)]);
+    let mut schedule = bound_with(1);
+    assert_eq!(drain(&mut schedule), [nudge(1, 1)]);
     for waiting in 2..=5 {
-        courier.handle(at_millis(waiting), mail(waiting));
+        schedule.handle(at_millis(waiting), mail(waiting));
     }
-    answer(&mut courier, at_millis(6), NudgeOutcome::Sent);
+    answer(&mut schedule, at_millis(6), NudgeOutcome::Sent);
     for waiting in 6..=10 {
-        courier.handle(at_millis(waiting), mail(waiting));
+        schedule.handle(at_millis(waiting), mail(waiting));
     }
-    assert_eq!(drain(&mut courier), []);
-    assert_eq!(courier.status().phase, Phase::Told);
-    assert_eq!(courier.poll_timeout(), Some(at_millis(60_006)));
+    assert_eq!(drain(&mut schedule), []);
+    assert_eq!(schedule.status().phase, Phase::Told);
+    assert_eq!(schedule.poll_timeout(), Some(at_millis(60_006)));
 }
 
 #[test]
 fn an_agent_that_reads_nothing_is_told_four_times_and_reported_once() {
-    let mut courier = bound_with(3);
-    let mut seen = drain(&mut courier).into_iter().map(|e| (at(0), e)).collect::<Vec<_>>();
-    answer(&mut courier, at(0), NudgeOutcome::Sent);
-    while let Some(due) = courier.poll_timeout() {
-        courier.handle_timeout(due);
-        seen.extend(drain(&mut courier).into_iter().map(|e| (due, e)));
-        answer(&mut courier, due, NudgeOutcome::Sent);
+    let mut schedule = bound_with(3);
+    let mut seen = drain(&mut schedule).into_iter().map(|e| (at(0), e)).collect::<Vec<_>>();
+    answer(&mut schedule, at(0), NudgeOutcome::Sent);
+    while let Some(due) = schedule.poll_timeout() {
+        schedule.handle_timeout(due);
+        seen.extend(drain(&mut schedule).into_iter().map(|e| (due, e)));
+        answer(&mut schedule, due, NudgeOutcome::Sent);
     }
     let unanswered = Effect::Record(Record::Unanswered { waiting: 3, nudges: 4 });
     assert_eq!(
@@ -75,51 +75,51 @@ fn an_agent_that_reads_nothing_is_told_four_times_and_reported_once() {
             (at(660), unanswered),
         ]
     );
-    courier.handle(at(700), mail(9));
-    assert_eq!(drain(&mut courier), []);
-    courier.handle(at(701), Event::Mail { waiting: 8, taken: 1 });
-    assert_eq!(courier.poll_timeout(), Some(at(761)), "it is alive: the count begins anew");
-    courier.handle(at(702), mail(0));
-    courier.handle(at(703), mail(1));
-    assert_eq!(drain(&mut courier), [nudge(5, 1)]);
+    schedule.handle(at(700), mail(9));
+    assert_eq!(drain(&mut schedule), []);
+    schedule.handle(at(701), Event::Mail { waiting: 8, taken: 1 });
+    assert_eq!(schedule.poll_timeout(), Some(at(761)), "it is alive: the count begins anew");
+    schedule.handle(at(702), mail(0));
+    schedule.handle(at(703), mail(1));
+    assert_eq!(drain(&mut schedule), [nudge(5, 1)]);
 }
 
 #[test]
 fn two_lines_keep_their_distance_even_if_drained_between() {
-    let mut courier = bound_with(1);
-    answer(&mut courier, at(0), NudgeOutcome::Sent);
-    courier.handle(at_millis(100), mail(0));
-    courier.handle(at_millis(200), mail(1));
-    assert_eq!(drain(&mut courier), [nudge(1, 1)]);
-    assert_eq!(run(&mut courier, at(5)), [(at_millis(250), nudge(2, 1))]);
+    let mut schedule = bound_with(1);
+    answer(&mut schedule, at(0), NudgeOutcome::Sent);
+    schedule.handle(at_millis(100), mail(0));
+    schedule.handle(at_millis(200), mail(1));
+    assert_eq!(drain(&mut schedule), [nudge(1, 1)]);
+    assert_eq!(run(&mut schedule, at(5)), [(at_millis(250), nudge(2, 1))]);
 }
 
 #[test]
 fn all_read_between_two_looks_is_a_leading_edge_again() {
-    let mut courier = bound_with(2);
-    answer(&mut courier, at(0), NudgeOutcome::Sent);
-    drain(&mut courier);
-    courier.handle(at(5), Event::Mail { waiting: 2, taken: 2 });
-    assert_eq!(drain(&mut courier), [nudge(2, 2)]);
+    let mut schedule = bound_with(2);
+    answer(&mut schedule, at(0), NudgeOutcome::Sent);
+    drain(&mut schedule);
+    schedule.handle(at(5), Event::Mail { waiting: 2, taken: 2 });
+    assert_eq!(drain(&mut schedule), [nudge(2, 2)]);
 }
 
 #[test]
 fn refusals_back_off_and_each_reason_is_recorded_once() {
-    let mut courier = bound_with(1);
+    let mut schedule = bound_with(1);
     let mut tries = Vec::new();
     let mut records = Vec::new();
     let mut now = at(0);
     while now < at(120) {
-        for effect in drain(&mut courier) {
+        for effect in drain(&mut schedule) {
             match effect {
                 Effect::Nudge { .. } | Effect::Submit { .. } => tries.push(now),
                 Effect::Record(record) => records.push(record),
             }
         }
         let deferral = if now < at(10) { Deferral::Busy } else { Deferral::Draft };
-        answer(&mut courier, now, refused(deferral));
-        now = courier.poll_timeout().unwrap();
-        courier.handle_timeout(now);
+        answer(&mut schedule, now, refused(deferral));
+        now = schedule.poll_timeout().unwrap();
+        schedule.handle_timeout(now);
     }
     let gaps: Vec<_> = tries.windows(2).map(|t| (t[1] - t[0]).as_millis()).collect();
     assert_eq!(gaps, [100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 30_000, 30_000]);
@@ -129,96 +129,96 @@ fn refusals_back_off_and_each_reason_is_recorded_once() {
 
 #[test]
 fn a_changed_pane_is_tried_at_once_but_never_in_a_spin() {
-    let mut courier = bound_with(1);
+    let mut schedule = bound_with(1);
     for _ in 0..8 {
-        answer(&mut courier, at(0), refused(Deferral::Busy));
-        courier.handle_timeout(courier.poll_timeout().unwrap());
+        answer(&mut schedule, at(0), refused(Deferral::Busy));
+        schedule.handle_timeout(schedule.poll_timeout().unwrap());
     }
-    answer(&mut courier, at(60), refused(Deferral::Busy));
-    drain(&mut courier);
-    courier.handle(at_millis(60_010), Event::PaneChanged);
-    assert_eq!(drain(&mut courier), []);
-    assert_eq!(courier.poll_timeout(), Some(at_millis(60_100)));
-    courier.handle_timeout(at_millis(60_100));
-    assert_eq!(drain(&mut courier), [nudge(10, 1)]);
+    answer(&mut schedule, at(60), refused(Deferral::Busy));
+    drain(&mut schedule);
+    schedule.handle(at_millis(60_010), Event::PaneChanged);
+    assert_eq!(drain(&mut schedule), []);
+    assert_eq!(schedule.poll_timeout(), Some(at_millis(60_100)));
+    schedule.handle_timeout(at_millis(60_100));
+    assert_eq!(drain(&mut schedule), [nudge(10, 1)]);
 }
 
 #[test]
 fn a_line_that_was_typed_is_submitted_not_typed_again() {
-    let mut courier = bound_with(1);
+    let mut schedule = bound_with(1);
     let dialog = Deferral::Dialog { name: "permission".to_owned() };
-    answer(&mut courier, at(0), NudgeOutcome::TextOnly { deferral: dialog.clone() });
-    assert_eq!(drain(&mut courier), [nudge(1, 1), deferred(dialog.clone(), 1)]);
-    courier.handle_timeout(at(1));
-    assert_eq!(drain(&mut courier), [Effect::Submit { attempt: 2, typed: 1 }]);
-    answer(&mut courier, at(1), refused(dialog));
-    courier.handle_timeout(at(2));
-    assert_eq!(drain(&mut courier), [Effect::Submit { attempt: 3, typed: 1 }]);
-    answer(&mut courier, at(2), NudgeOutcome::Sent);
-    assert_eq!((courier.status().phase, courier.status().nudges), (Phase::Told, 1));
+    answer(&mut schedule, at(0), NudgeOutcome::TextOnly { deferral: dialog.clone() });
+    assert_eq!(drain(&mut schedule), [nudge(1, 1), deferred(dialog.clone(), 1)]);
+    schedule.handle_timeout(at(1));
+    assert_eq!(drain(&mut schedule), [Effect::Submit { attempt: 2, typed: 1 }]);
+    answer(&mut schedule, at(1), refused(dialog));
+    schedule.handle_timeout(at(2));
+    assert_eq!(drain(&mut schedule), [Effect::Submit { attempt: 3, typed: 1 }]);
+    answer(&mut schedule, at(2), NudgeOutcome::Sent);
+    assert_eq!((schedule.status().phase, schedule.status().nudges), (Phase::Told, 1));
 }
 
 #[test]
 fn a_line_that_a_person_sent_changed_or_deleted_is_over() {
     for over in [Deferral::Draft, Deferral::LineGone] {
-        let mut courier = bound_with(1);
-        answer(&mut courier, at(0), NudgeOutcome::TextOnly { deferral: Deferral::Moved });
-        courier.handle_timeout(at(1));
-        assert_eq!(drain(&mut courier).last(), Some(&Effect::Submit { attempt: 2, typed: 1 }));
-        answer(&mut courier, at(1), refused(over));
-        drain(&mut courier);
-        courier.handle_timeout(at(2));
+        let mut schedule = bound_with(1);
+        answer(&mut schedule, at(0), NudgeOutcome::TextOnly { deferral: Deferral::Moved });
+        schedule.handle_timeout(at(1));
+        assert_eq!(drain(&mut schedule).last(), Some(&Effect::Submit { attempt: 2, typed: 1 }));
+        answer(&mut schedule, at(1), refused(over));
+        drain(&mut schedule);
+        schedule.handle_timeout(at(2));
         let anew = [nudge(3, 1)];
-        assert_eq!(drain(&mut courier), anew, "under the guard, so not before they are done");
-        assert_eq!(courier.status().nudges, 0, "no line was submitted");
+        assert_eq!(drain(&mut schedule), anew, "under the guard, so not before they are done");
+        assert_eq!(schedule.status().nudges, 0, "no line was submitted");
     }
 }
 
 #[test]
 fn a_pane_that_is_gone_is_waited_for() {
-    let mut courier = bound_with(2);
-    answer(&mut courier, at(0), refused(Deferral::PaneGone));
-    assert_eq!(drain(&mut courier), [nudge(1, 2), deferred(Deferral::PaneGone, 2)]);
-    assert_eq!(courier.poll_timeout(), None);
-    assert_eq!(courier.status().deferral, Some(Deferral::PaneGone));
-    courier.handle(at(9), Event::Bound { binding: 1 });
-    assert_eq!(drain(&mut courier), [nudge(2, 2)]);
+    let mut schedule = bound_with(2);
+    answer(&mut schedule, at(0), refused(Deferral::PaneGone));
+    assert_eq!(drain(&mut schedule), [nudge(1, 2), deferred(Deferral::PaneGone, 2)]);
+    assert_eq!(schedule.poll_timeout(), None);
+    assert_eq!(schedule.status().deferral, Some(Deferral::PaneGone));
+    schedule.handle(at(9), Event::Bound { binding: 1 });
+    assert_eq!(drain(&mut schedule), [nudge(2, 2)]);
 }
 
 #[test]
 fn an_outcome_that_never_comes_is_a_refusal_and_may_still_come() {
-    let mut courier = bound_with(1);
-    drain(&mut courier);
-    courier.handle_timeout(at(15));
-    assert_eq!(drain(&mut courier), [deferred(Deferral::Timeout, 1)]);
-    answer(&mut courier, at_millis(15_100), NudgeOutcome::Sent);
-    assert_eq!((courier.status().phase, courier.status().nudges), (Phase::Told, 1));
-    answer(&mut courier, at_millis(15_200), NudgeOutcome::Sent);
-    assert_eq!(courier.status().nudges, 1, "doubled");
+    let mut schedule = bound_with(1);
+    drain(&mut schedule);
+    schedule.handle_timeout(at(15));
+    assert_eq!(drain(&mut schedule), [deferred(Deferral::Timeout, 1)]);
+    answer(&mut schedule, at_millis(15_100), NudgeOutcome::Sent);
+    assert_eq!((schedule.status().phase, schedule.status().nudges), (Phase::Told, 1));
+    answer(&mut schedule, at_millis(15_200), NudgeOutcome::Sent);
+    assert_eq!(schedule.status().nudges, 1, "doubled");
 }
 
 #[test]
 fn a_limit_whose_end_is_known_is_waited_for_and_then_looked_at() {
     let limited = Deferral::NotReady { state: "rate_limited".to_owned() };
-    let mut courier = bound_with(1);
-    courier.handle(at(0), Event::Parked { until: at(3_600) });
-    answer(&mut courier, at(0), refused(limited.clone()));
-    assert_eq!(drain(&mut courier), [nudge(1, 1), deferred(limited.clone(), 1)]);
-    assert_eq!(courier.poll_timeout(), Some(at(3_600)));
+    let mut schedule = bound_with(1);
+    schedule.handle(at(0), Event::Parked { until: at(3_600) });
+    answer(&mut schedule, at(0), refused(limited.clone()));
+    assert_eq!(drain(&mut schedule), [nudge(1, 1), deferred(limited.clone(), 1)]);
+    assert_eq!(schedule.poll_timeout(), Some(at(3_600)));
     for event in [mail(2), Event::PaneChanged, mail(0), mail(1), Event::PaneChanged] {
-        courier.handle(at(60), event);
-        courier.handle_timeout(at(60));
+        schedule.handle(at(60), event);
+        schedule.handle_timeout(at(60));
     }
-    assert_eq!(drain(&mut courier), [], "not before the reset");
-    assert_eq!(run(&mut courier, at(3_600)), [(at(3_600), nudge(2, 1))]);
+    assert_eq!(drain(&mut schedule), [], "not before the reset");
+    assert_eq!(run(&mut schedule, at(3_600)), [(at(3_600), nudge(2, 1))]);
     // It stands there still, and says nothing new.
-    answer(&mut courier, at(3_600), refused(limited));
-    assert_eq!(courier.poll_timeout(), Some(at_millis(3_600_100)));
+    answer(&mut schedule, at(3_600), refused(limited));
+    assert_eq!(schedule.poll_timeout(), Some(at_millis(3_600_100)));
     // A misread one costs hours, not days.
-    courier.handle(at(3_600), Event::Parked { until: at(9_999_999) });
-    assert_eq!(courier.poll_timeout(), Some(at(3_600) + PARK_MAX));
-    courier.handle(at(3_700), Event::Bound { binding: 2 });
-    assert_eq!(drain(&mut courier).last(), Some(&nudge(3, 1)), "another process, another account");
+    schedule.handle(at(3_600), Event::Parked { until: at(9_999_999) });
+    assert_eq!(schedule.poll_timeout(), Some(at(3_600) + PARK_MAX));
+    schedule.handle(at(3_700), Event::Bound { binding: 2 });
+    assert_eq!(drain(&mut schedule).last(), Some(&nudge(3, 1)), "another process, another account");
 }
 
 /// Attempts at an agent with a limit that does not say when it ends, and when they were made.
@@ -227,12 +227,12 @@ fn attempts_at_a_limited_agent(
     submits: impl Fn(&Effect) -> bool,
 ) -> Vec<(u64, Occasion)> {
     let limited = Deferral::NotReady { state: "rate_limited".to_owned() };
-    let mut courier = bound_with(1);
+    let mut schedule = bound_with(1);
     let (mut now, mut sent) = (at(0), Vec::new());
     while now < until {
-        for effect in drain(&mut courier) {
+        for effect in drain(&mut schedule) {
             let Effect::Nudge { occasion, .. } = effect else { continue };
-            courier.handle(now, Event::Limited);
+            schedule.handle(now, Event::Limited);
             let outcome = match submits(&effect) {
                 true => NudgeOutcome::Sent,
                 false => refused(limited.clone()),
@@ -240,10 +240,10 @@ fn attempts_at_a_limited_agent(
             if outcome == NudgeOutcome::Sent {
                 sent.push((now.as_duration().as_secs(), occasion));
             }
-            answer(&mut courier, now, outcome);
+            answer(&mut schedule, now, outcome);
         }
-        now = courier.poll_timeout().expect("it goes on");
-        courier.handle_timeout(now);
+        now = schedule.poll_timeout().expect("it goes on");
+        schedule.handle_timeout(now);
     }
     sent
 }
@@ -271,34 +271,34 @@ fn a_limit_without_an_end_is_probed_after_1_2_4_8_and_then_every_15_minutes() {
 fn a_limit_that_is_over_is_forgotten() {
     let limited = refused(Deferral::NotReady { state: "rate_limited".to_owned() });
     let met = || {
-        let mut courier = bound_with(2);
-        courier.handle(at(0), Event::Limited);
-        answer(&mut courier, at(0), limited.clone());
-        drain(&mut courier);
-        courier
+        let mut schedule = bound_with(2);
+        schedule.handle(at(0), Event::Limited);
+        answer(&mut schedule, at(0), limited.clone());
+        drain(&mut schedule);
+        schedule
     };
     // It can be typed to again before the probe is due.
-    let mut courier = met();
-    courier.handle(at(30), Event::PaneChanged);
-    assert_eq!(drain(&mut courier), [nudge(2, 2)]);
-    answer(&mut courier, at(30), NudgeOutcome::Sent);
-    assert_eq!((courier.status().nudges, courier.poll_timeout()), (1, Some(at(90))));
+    let mut schedule = met();
+    schedule.handle(at(30), Event::PaneChanged);
+    assert_eq!(drain(&mut schedule), [nudge(2, 2)]);
+    answer(&mut schedule, at(30), NudgeOutcome::Sent);
+    assert_eq!((schedule.status().nudges, schedule.poll_timeout()), (1, Some(at(90))));
     // The line was the retry, and the agent has read.
-    let mut courier = met();
-    courier.handle_timeout(at(60));
-    assert_eq!(drain(&mut courier), [probe(2, 2)]);
-    courier.handle(at(60), Event::Limited);
-    answer(&mut courier, at(60), NudgeOutcome::Sent);
-    assert_eq!((courier.status().nudges, courier.poll_timeout()), (0, Some(at(180))));
-    courier.handle(at(61), Event::Mail { waiting: 1, taken: 1 });
-    assert_eq!(courier.poll_timeout(), Some(at(121)), "the usual pause");
+    let mut schedule = met();
+    schedule.handle_timeout(at(60));
+    assert_eq!(drain(&mut schedule), [probe(2, 2)]);
+    schedule.handle(at(60), Event::Limited);
+    answer(&mut schedule, at(60), NudgeOutcome::Sent);
+    assert_eq!((schedule.status().nudges, schedule.poll_timeout()), (0, Some(at(180))));
+    schedule.handle(at(61), Event::Mail { waiting: 1, taken: 1 });
+    assert_eq!(schedule.poll_timeout(), Some(at(121)), "the usual pause");
     // It says when it ends.
-    let mut courier = met();
-    courier.handle(at(1), Event::Parked { until: at(3_600) });
-    assert_eq!(run(&mut courier, at(3_600)), [(at(3_600), nudge(2, 2))]);
+    let mut schedule = met();
+    schedule.handle(at(1), Event::Parked { until: at(3_600) });
+    assert_eq!(run(&mut schedule, at(3_600)), [(at(3_600), nudge(2, 2))]);
 }
 
-fn states() -> Vec<(&'static str, Courier)> {
+fn states() -> Vec<(&'static str, NudgeSchedule)> {
     let quiet = bound_with(0);
     let flight = bound_with(2);
     let mut told = flight.clone();
@@ -308,8 +308,8 @@ fn states() -> Vec<(&'static str, Courier)> {
     due.handle(at(0), mail(2));
     let mut deferred = flight.clone();
     answer(&mut deferred, at(0), refused(Deferral::Busy));
-    let unanswered = Courier { state: State::Unanswered, nudges: NUDGES_MAX, ..told.clone() };
-    let unbound = Courier { state: State::Unbound, binding: None, ..told.clone() };
+    let unanswered = NudgeSchedule { state: State::Unanswered, nudges: NUDGES_MAX, ..told.clone() };
+    let unbound = NudgeSchedule { state: State::Unbound, binding: None, ..told.clone() };
     let mut states = vec![
         ("unbound", unbound),
         ("quiet", quiet),
@@ -319,20 +319,20 @@ fn states() -> Vec<(&'static str, Courier)> {
         ("told", told),
         ("unanswered", unanswered),
     ];
-    for (_, courier) in &mut states {
-        drain(courier);
+    for (_, schedule) in &mut states {
+        drain(schedule);
     }
     states
 }
 
-fn show(courier: &Courier, now: Monotonic, event: Option<&Event>) -> String {
-    let mut courier = courier.clone();
+fn show(schedule: &NudgeSchedule, now: Monotonic, event: Option<&Event>) -> String {
+    let mut schedule = schedule.clone();
     match event {
-        Some(event) => courier.handle(now, event.clone()),
-        None => courier.handle_timeout(now),
+        Some(event) => schedule.handle(now, event.clone()),
+        None => schedule.handle_timeout(now),
     }
-    let mut cell = courier.status().phase.word().to_owned();
-    for effect in drain(&mut courier) {
+    let mut cell = schedule.status().phase.word().to_owned();
+    for effect in drain(&mut schedule) {
         cell.push_str(match effect {
             Effect::Nudge { .. } => " N",
             Effect::Submit { .. } => " S",
@@ -366,7 +366,8 @@ fn every_pair_of_state_and_event() {
         ("limited", Some(Event::Limited)),
         ("time", None),
     ];
-    let table = pairs(&states(), &events, |courier, event| show(courier, at(700), event.as_ref()));
+    let table =
+        pairs(&states(), &events, |schedule, event| show(schedule, at(700), event.as_ref()));
     assert_eq!(
         table,
         "
@@ -395,12 +396,12 @@ time     unbound      quiet        in_flight N  deferred R   in_flight N  in_fli
 
 #[test]
 fn early_and_doubled_timeouts_do_nothing() {
-    for (name, courier) in states() {
-        let before = courier.status();
-        let mut courier = courier;
-        courier.handle_timeout(at(0));
-        courier.handle_timeout(at(0));
-        assert_eq!((drain(&mut courier), courier.status()), (vec![], before), "{name}");
+    for (name, schedule) in states() {
+        let before = schedule.status();
+        let mut schedule = schedule;
+        schedule.handle_timeout(at(0));
+        schedule.handle_timeout(at(0));
+        assert_eq!((drain(&mut schedule), schedule.status()), (vec![], before), "{name}");
     }
 }
 
@@ -428,29 +429,29 @@ fn any_event() -> impl Strategy<Value = (u64, Event)> {
 proptest! {
     #[test]
     fn never_a_flood(events in prop::collection::vec(any_event(), 1..200)) {
-        let mut courier = Courier::new();
+        let mut schedule = NudgeSchedule::new();
         let mut now = at(0);
         let mut open = None;
         let mut lines = 0;
-        courier.handle(now, Event::Bound { binding: 1 });
+        schedule.handle(now, Event::Bound { binding: 1 });
         for (wait, mut event) in events {
             let until = now + Duration::from_millis(wait);
-            while let Some(due) = courier.poll_timeout().filter(|due| *due <= until) {
+            while let Some(due) = schedule.poll_timeout().filter(|due| *due <= until) {
                 now = due;
                 if open.is_some_and(|(_, sent)| now >= sent + OUTCOME_PATIENCE) {
                     open = None;
                 }
-                courier.handle_timeout(now);
-                check(&mut courier, now, &mut open, &mut lines)?;
+                schedule.handle_timeout(now);
+                check(&mut schedule, now, &mut open, &mut lines)?;
             }
             now = until;
             match &mut event {
-                Event::Mail { waiting, taken } if *taken > 0 || *waiting < courier.waiting => lines = 0,
+                Event::Mail { waiting, taken } if *taken > 0 || *waiting < schedule.waiting => lines = 0,
                 Event::Bound { .. } | Event::Unbound => (open, lines) = (None, 0),
                 Event::Outcome { attempt, .. } => {
                     // 0: the one under way; others are late or never asked for.
-                    *attempt = courier.attempt.wrapping_add(*attempt);
-                    if *attempt == courier.attempt {
+                    *attempt = schedule.attempt.wrapping_add(*attempt);
+                    if *attempt == schedule.attempt {
                         open = None;
                     }
                 }
@@ -459,8 +460,8 @@ proptest! {
                 | Event::Parked { .. }
                 | Event::Limited => {}
             }
-            courier.handle(now, event);
-            check(&mut courier, now, &mut open, &mut lines)?;
+            schedule.handle(now, event);
+            check(&mut schedule, now, &mut open, &mut lines)?;
         }
     }
 }
@@ -468,12 +469,12 @@ proptest! {
 /// One attempt at a time, no more lines than allowed, a deadline whenever mail waits and is not
 /// given up.
 fn check(
-    courier: &mut Courier,
+    schedule: &mut NudgeSchedule,
     now: Monotonic,
     open: &mut Option<(u64, Monotonic)>,
     lines: &mut u32,
 ) -> Result<(), TestCaseError> {
-    for effect in drain(courier) {
+    for effect in drain(schedule) {
         match effect {
             Effect::Nudge { attempt, .. } | Effect::Submit { attempt, .. } => {
                 prop_assert_eq!(*open, None, "two attempts at a time");
@@ -485,10 +486,10 @@ fn check(
             Effect::Record(Record::Deferred { .. }) => {}
         }
     }
-    *lines = (*lines).max(courier.nudges);
+    *lines = (*lines).max(schedule.nudges);
     prop_assert!(*lines <= NUDGES_MAX);
-    let asleep = matches!(courier.state, State::Unbound | State::Quiet | State::Unanswered);
-    prop_assert_eq!(asleep, courier.poll_timeout().is_none());
-    prop_assert!(courier.state != State::Quiet || courier.waiting == 0);
+    let asleep = matches!(schedule.state, State::Unbound | State::Quiet | State::Unanswered);
+    prop_assert_eq!(asleep, schedule.poll_timeout().is_none());
+    prop_assert!(schedule.state != State::Quiet || schedule.waiting == 0);
     Ok(())
 }

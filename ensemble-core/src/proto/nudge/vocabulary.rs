@@ -1,4 +1,4 @@
-//! What a [`Courier`](super::Courier) is told, what it asks for, and how it shows itself.
+//! What a [`NudgeSchedule`](super::NudgeSchedule) is told, what it asks for, and how it shows itself.
 
 use serde::Serialize;
 
@@ -104,7 +104,7 @@ pub enum Record {
     },
 }
 
-/// Where a [`Courier`](super::Courier) stands, for people.
+/// Where a [`NudgeSchedule`](super::NudgeSchedule) stands, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]

@@ -116,7 +116,7 @@ pub enum Resolution {
     Split,
 }
 
-/// Consequence of a failure.
+/// DecisionHandler of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fix {
     /// A worker takes it up again, with the error.

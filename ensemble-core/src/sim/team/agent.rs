@@ -8,7 +8,7 @@ use crate::message::{Envelope, MessageId, Name};
 use crate::pane::{Deferral, Key, NudgeOutcome, NudgeText};
 use crate::proto::Machine;
 use crate::proto::ack::{self, Ladder, Worker};
-use crate::proto::nudge::{self, Courier};
+use crate::proto::nudge::{self, NudgeSchedule};
 use crate::proto::ready::{self, Config, Diagnosis, Handshake, Ping, Pong, Workspace};
 use crate::sim::SimPane;
 
@@ -36,7 +36,7 @@ pub(super) struct Agent {
     // The state that the machines know.
     handshake: Handshake,
     ladder: Ladder,
-    courier: Courier,
+    schedule: NudgeSchedule,
     seen: Worker,
     wake: Option<Monotonic>,
     // The results.
@@ -71,7 +71,7 @@ impl Agent {
                 1,
                 ack::Config { press_unknown, ..ack::Config::default() },
             ),
-            courier: Courier::new(),
+            schedule: NudgeSchedule::new(),
             name,
             seen: Worker::Unknown,
             wake: None,
@@ -87,7 +87,7 @@ impl Agent {
         };
         later(100, Item::Mood);
         later(300, Item::Ready(ready::Event::Started));
-        later(300, Item::Courier(nudge::Event::Bound { binding: 1 }));
+        later(300, Item::NudgeSchedule(nudge::Event::Bound { binding: 1 }));
         if world.rng.percent(5) {
             let at = world.now() + world.rng.time_below(SECOND * 2_000);
             world.schedule(at, number, Item::Ladder(ack::Event::Expired));
@@ -102,7 +102,7 @@ impl Agent {
                 self.wake = self.wake.filter(|at| *at > now);
                 self.handshake.handle_timeout(now);
                 self.ladder.handle_timeout(now);
-                self.courier.handle_timeout(now);
+                self.schedule.handle_timeout(now);
             }
             Item::Mood => self.change_mood(world),
             Item::Ping(attempt) => {
@@ -132,7 +132,7 @@ impl Agent {
                 self.expired |= event == ack::Event::Expired && !self.ladder.is_over();
                 self.ladder.handle(now, event);
             }
-            Item::Courier(event) => self.courier.handle(now, event),
+            Item::NudgeSchedule(event) => self.schedule.handle(now, event),
         }
         let landed = self.pane.presses_count();
         self.perform(world);
@@ -172,7 +172,7 @@ impl Agent {
             let at = world.now() + world.rng.time_below(SECOND * most);
             world.schedule(at, self.number, Item::Mood);
         }
-        world.send(self.number, &Item::Courier(nudge::Event::PaneChanged), SECOND * 3);
+        world.send(self.number, &Item::NudgeSchedule(nudge::Event::PaneChanged), SECOND * 3);
     }
 
     /// The worker takes one message and acks it; the ack may get lost.
@@ -189,7 +189,7 @@ impl Agent {
 
     fn look(&mut self, world: &mut World, taken: u64) {
         let waiting = world.transport.scan(&self.name).unwrap().queued;
-        let mail = Item::Courier(nudge::Event::Mail { waiting, taken });
+        let mail = Item::NudgeSchedule(nudge::Event::Mail { waiting, taken });
         world.send(self.number, &mail, SECOND);
         // The poll finds what the watch has missed.
         world.schedule(world.now() + SECOND * 30, self.number, mail);
@@ -202,7 +202,7 @@ impl Agent {
         while let Some(effect) = self.ladder.poll_effect() {
             self.perform_ladder(world, effect);
         }
-        while let Some(effect) = self.courier.poll_effect() {
+        while let Some(effect) = self.schedule.poll_effect() {
             self.perform_courier(world, effect);
         }
     }
@@ -316,15 +316,15 @@ impl Agent {
         if outcome == NudgeOutcome::Sent {
             world.send(self.number, &Item::Hint, SECOND);
         }
-        let outcome = Item::Courier(nudge::Event::Outcome { attempt, outcome });
+        let outcome = Item::NudgeSchedule(nudge::Event::Outcome { attempt, outcome });
         world.send(self.number, &outcome, SECOND * 2);
     }
 
     /// Schedules a wake-up at the next deadline; early wake-ups do nothing.
     fn sleep(&mut self, world: &mut World) {
         let over = self.refused > 0 || (self.assigned && self.ladder.is_over());
-        let courier = if over { None } else { self.courier.poll_timeout() };
-        let deadlines = [self.handshake.poll_timeout(), self.ladder.poll_timeout(), courier];
+        let schedule = if over { None } else { self.schedule.poll_timeout() };
+        let deadlines = [self.handshake.poll_timeout(), self.ladder.poll_timeout(), schedule];
         let next = deadlines.into_iter().flatten().min();
         if let Some(next) = next.filter(|next| self.wake.is_none_or(|wake| *next < wake)) {
             self.wake = Some(next);
@@ -348,7 +348,7 @@ impl Agent {
         assert!(ends >= 1, "{name}: the task never ended");
         assert!(self.expired || ends == 1, "{name}: the task ended {ends} times");
         assert!(!self.assigned || self.ladder.is_over(), "{name}: the ladder never ended");
-        let status = self.courier.status();
+        let status = self.schedule.status();
         assert!(status.nudges <= nudge::NUDGES_MAX, "{name}: {} lines", status.nudges);
     }
 }

@@ -51,7 +51,7 @@ enum Item {
     /// An event for the machines.
     Ready(ready::Event),
     Ladder(ack::Event),
-    Courier(nudge::Event),
+    NudgeSchedule(nudge::Event),
 }
 
 struct Entry {

@@ -20,14 +20,14 @@ const NAMED_MAX: usize = 8;
 
 /// Messages that agents hold, and decisions they wait for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Duties {
+pub struct Workload {
     /// Pending decisions between agents, in a few words.
     pub waits_for: BTreeMap<Name, String>,
     /// Tasks held by each agent, or ids of messages without a task.
     pub holds: BTreeMap<Name, Vec<String>>,
 }
 
-impl Duties {
+impl Workload {
     /// The workload of these agents, wherever the mailboxes are.
     ///
     /// # Errors
@@ -48,7 +48,7 @@ impl Duties {
 
     /// The agents whose entry differs between the two.
     pub(crate) fn changed<'d>(&'d self, there: &'d Self) -> impl Iterator<Item = &'d Name> {
-        let agents = |duties: &'d Self| duties.waits_for.keys().chain(duties.holds.keys());
+        let agents = |workload: &'d Self| workload.waits_for.keys().chain(workload.holds.keys());
         agents(self).chain(agents(there)).filter(|agent| {
             self.waits_for.get(*agent) != there.waits_for.get(*agent)
                 || self.holds.get(*agent) != there.holds.get(*agent)

@@ -36,7 +36,7 @@ const NO_STREAM: &str = "no.stream";
 
 /// The known state of a stream in one connection. Clones share it.
 #[derive(Clone, Debug)]
-pub(super) struct Door {
+pub(super) struct StreamProbe {
     stream: String,
     subject: String,
     /// Number of the connection at which the stream was open, starting at 1; 0 if unknown.
@@ -73,10 +73,10 @@ struct Fault {
     description: String,
 }
 
-impl Door {
+impl StreamProbe {
     /// A probe of a stream with all subjects below `prefix`, which ends with a dot.
     pub(super) fn new(stream: String, prefix: &str, connections: Receiver<u64>) -> Self {
-        let subject = format!("{prefix}knock");
+        let subject = format!("{prefix}probe");
         let (open_at, was_absent) = Default::default();
         Self { stream, subject, open_at, was_absent, connections }
     }
@@ -94,29 +94,29 @@ impl Door {
 impl Wire {
     /// Whether the stream can be read; sends a request only if this is unknown.
     pub(super) async fn reach(&self) -> Reached {
-        let connection = self.door.connection();
-        if self.door.open_at.load(Ordering::Relaxed) == connection {
+        let connection = self.stream_probe.connection();
+        if self.stream_probe.open_at.load(Ordering::Relaxed) == connection {
             return Reached::Open;
         }
-        let was_absent = self.door.was_absent.load(Ordering::Relaxed);
+        let was_absent = self.stream_probe.was_absent.load(Ordering::Relaxed);
         let is_absent = was_absent && self.look().await == Reached::Absent;
-        let reached = if is_absent { Reached::Absent } else { self.knock().await };
-        self.door.was_absent.store(reached == Reached::Absent, Ordering::Relaxed);
+        let reached = if is_absent { Reached::Absent } else { self.probe().await };
+        self.stream_probe.was_absent.store(reached == Reached::Absent, Ordering::Relaxed);
         if reached == Reached::Open {
-            self.door.open_at.store(connection, Ordering::Relaxed);
+            self.stream_probe.open_at.store(connection, Ordering::Relaxed);
         }
         reached
     }
 
-    async fn knock(&self) -> Reached {
+    async fn probe(&self) -> Reached {
         let mut headers = HeaderMap::new();
         headers.insert(async_nats::header::NATS_EXPECTED_STREAM, NO_STREAM);
-        let subject = self.door.subject.clone();
+        let subject = self.stream_probe.subject.clone();
         let asked = self.client.request_with_headers(subject, headers, Bytes::new());
         match timeout(ANSWER_PATIENCE, asked).await {
             Ok(Ok(message)) => match serde_json::from_slice::<Answer>(&message.payload) {
                 // Another stream has its subjects.
-                Ok(answer) if answer.stream != self.door.stream => self.look().await,
+                Ok(answer) if answer.stream != self.stream_probe.stream => self.look().await,
                 Ok(Answer { error: Some(fault), .. })
                     if fault.err_code != ErrorCode::STREAM_NOT_MATCH.0 =>
                 {
@@ -133,7 +133,7 @@ impl Wire {
 
     /// Looks up whether a stream without a responder exists.
     async fn look(&self) -> Reached {
-        match timeout(ANSWER_PATIENCE, self.context.get_stream(&self.door.stream)).await {
+        match timeout(ANSWER_PATIENCE, self.context.get_stream(&self.stream_probe.stream)).await {
             Ok(Ok(_)) => Reached::NotYet("the stream is not ready".to_owned()),
             Ok(Err(error)) => match error.kind() {
                 GetStreamErrorKind::JetStream(fault)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::Result;
-use ensemble_core::driver::{Quarters, nap};
+use ensemble_core::driver::{AgentHost, nap};
 use ensemble_core::env::Pane as _;
 use ensemble_core::pane::Deferral;
 use ensemble_core::proto::shutdown::Worker;
@@ -37,7 +37,7 @@ pub struct PaneQuarters {
 }
 
 impl PaneQuarters {
-    /// The quarters of `member` as the roster has them now. Connects to nothing yet.
+    /// The agent host of `member` as the roster has them now. Connects to nothing yet.
     ///
     /// # Errors
     /// The member's provider is unknown, or its binding is malformed.
@@ -81,7 +81,7 @@ impl PaneQuarters {
     }
 }
 
-impl Quarters for PaneQuarters {
+impl AgentHost for PaneQuarters {
     fn look(&mut self) -> Result<Worker> {
         let (Some((server, pane)), Some(binding)) = (&mut self.pane, &self.member.binding) else {
             return Ok(Worker::Gone);

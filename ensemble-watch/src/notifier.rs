@@ -1,4 +1,4 @@
-//! Telling agents of their mail: one [`Courier`] for each agent that has a pane.
+//! Telling agents of their mail: one [`NudgeSchedule`] for each agent that has a pane.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::pane::{NudgeOutcome, NudgeText};
 use ensemble_core::proto::Machine as _;
-use ensemble_core::proto::nudge::{Courier, Effect, Event, Occasion, Record};
+use ensemble_core::proto::nudge::{Effect, Event, NudgeSchedule, Occasion, Record};
 use ensemble_core::provider::{self, Profile, Profiles};
 use serde_json::json;
 
 use crate::mail::Mail;
-use crate::nudger::{Errand, Job, Nudgers, Report};
+use crate::pane_worker::{PaneTask, PaneTaskKind, PaneWorkers, Report};
 use crate::panes::PaneEntry;
 use crate::run::ACTOR;
 
@@ -24,13 +24,13 @@ const COVERED_MAX: usize = 1_000;
 /// How many ids one record names; what is beyond is named in further records.
 const IDS_A_RECORD: usize = 32;
 
-/// The attempt of errands that no courier has asked for.
+/// The attempt of pane_tasks that no schedule has asked for.
 const UNASKED: u64 = 0;
 
 struct Told {
     entry: PaneEntry,
     profile: Arc<Profile>,
-    courier: Courier,
+    schedule: NudgeSchedule,
     binding: u64,
     /// The messages that waited at the last look.
     known: BTreeSet<MessageId>,
@@ -40,23 +40,23 @@ struct Told {
     typed: Option<(u64, NudgeText)>,
 }
 
-/// All couriers.
-pub(crate) struct Couriers {
+/// All notifier.
+pub(crate) struct Notifier {
     told: BTreeMap<Name, Told>,
     /// Messages that were seen to land and are not in the log yet.
     noticed: BTreeMap<Name, Vec<MessageId>>,
     profiles: Profiles,
-    nudgers: Nudgers,
+    pane_workers: PaneWorkers,
     bindings_made: u64,
 }
 
-impl Couriers {
-    pub(crate) const fn new(profiles: Profiles, nudgers: Nudgers) -> Self {
+impl Notifier {
+    pub(crate) const fn new(profiles: Profiles, pane_workers: PaneWorkers) -> Self {
         Self {
             told: BTreeMap::new(),
             noticed: BTreeMap::new(),
             profiles,
-            nudgers,
+            pane_workers,
             bindings_made: 0,
         }
     }
@@ -80,14 +80,14 @@ impl Couriers {
             let told = self.told.entry(entry.agent.clone()).or_insert_with(|| Told {
                 entry: entry.clone(),
                 profile: Arc::clone(&profile),
-                courier: Courier::new(),
+                schedule: NudgeSchedule::new(),
                 binding,
                 known: BTreeSet::new(),
                 covered: Vec::new(),
                 typed: None,
             });
             (told.entry, told.profile, told.binding) = (entry, profile, binding);
-            told.courier.handle(now, Event::Bound { binding });
+            told.schedule.handle(now, Event::Bound { binding });
         }
     }
 
@@ -107,7 +107,7 @@ impl Couriers {
         }
     }
 
-    /// Counts a mailbox and tells its couriers.
+    /// Counts a mailbox and tells its notifier.
     pub(crate) fn look(&mut self, now: Monotonic, mailbox: &Name, mail: &dyn Mail) {
         for told in self.told.values_mut().filter(|t| t.entry.mailbox == *mailbox) {
             // Nobody is told of what a gate keeps from them.
@@ -120,7 +120,7 @@ impl Couriers {
             };
             // As many may have come as went: only the ids tell that the agent has read.
             let taken = told.known.difference(&ids).count() as u64;
-            told.courier.handle(now, Event::Mail { waiting: ids.len() as u64, taken });
+            told.schedule.handle(now, Event::Mail { waiting: ids.len() as u64, taken });
             told.known = ids;
         }
     }
@@ -136,28 +136,34 @@ impl Couriers {
     /// Has a pane looked at; `false` if its provider is not known.
     pub(crate) fn send_to(&mut self, entry: PaneEntry) -> bool {
         let Ok(profile) = self.profiles.get(&entry.provider) else { return false };
-        self.nudgers.send(Errand { entry, profile, attempt: UNASKED, text: None, job: Job::Look });
+        self.pane_workers.send(PaneTask {
+            entry,
+            profile,
+            attempt: UNASKED,
+            text: None,
+            job: PaneTaskKind::Look,
+        });
         true
     }
 
     /// Has an agent tried that has met a limit without an end and holds something. Where mail waits as
-    /// well, its courier does so by itself.
+    /// well, its schedule does so by itself.
     pub(crate) fn probe(&mut self, agent: &Name, held: usize) {
-        let Some(told) = self.told.get(agent).filter(|told| told.courier.status().waiting == 0)
+        let Some(told) = self.told.get(agent).filter(|told| told.schedule.status().waiting == 0)
         else {
             return;
         };
         let text = provider::nudge_text(&told.profile, &told.entry.mailbox, held, false);
-        self.nudgers.send(Errand {
+        self.pane_workers.send(PaneTask {
             entry: told.entry.clone(),
             profile: Arc::clone(&told.profile),
             attempt: UNASKED,
             text: Some(text),
-            job: Job::Type(Occasion::Probe),
+            job: PaneTaskKind::Type(Occasion::Probe),
         });
     }
 
-    /// An errand has come back.
+    /// An pane_task has come back.
     pub(crate) fn report(&mut self, now: Monotonic, report: Report, recorder: &dyn Recorder) {
         let Some(told) = self.told.get_mut(&report.agent) else { return };
         if report.outcome == NudgeOutcome::Sent {
@@ -175,21 +181,21 @@ impl Couriers {
         }
         if let Some(until) = report.limited_until {
             let left = until.since(SystemClock.wall());
-            told.courier.handle(now, Event::Parked { until: now + left });
+            told.schedule.handle(now, Event::Parked { until: now + left });
         }
         if report.is_limited && report.attempt != UNASKED {
-            told.courier.handle(now, Event::Limited);
+            told.schedule.handle(now, Event::Limited);
         }
-        told.courier
+        told.schedule
             .handle(now, Event::Outcome { attempt: report.attempt, outcome: report.outcome });
     }
 
-    /// Lets time pass and carries out what the couriers want.
+    /// Lets time pass and carries out what the notifier want.
     pub(crate) fn drive(&mut self, now: Monotonic, mail: &dyn Mail, recorder: &dyn Recorder) {
         for told in self.told.values_mut() {
-            told.courier.handle_timeout(now);
-            while let Some(effect) = told.courier.poll_effect() {
-                perform(told, effect, &mut self.nudgers, mail, recorder);
+            told.schedule.handle_timeout(now);
+            while let Some(effect) = told.schedule.poll_effect() {
+                perform(told, effect, &mut self.pane_workers, mail, recorder);
             }
         }
         for (mailbox, ids) in std::mem::take(&mut self.noticed) {
@@ -198,13 +204,13 @@ impl Couriers {
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Monotonic> {
-        self.told.values().filter_map(|t| t.courier.poll_timeout()).min()
+        self.told.values().filter_map(|t| t.schedule.poll_timeout()).min()
     }
 
     /// For `status`.
     pub(crate) fn summary(&self, now: Monotonic) -> Vec<serde_json::Value> {
         let row = |(agent, told): (&Name, &Told)| {
-            let status = told.courier.status();
+            let status = told.schedule.status();
             json!({
                 "agent": agent,
                 "mailbox": told.entry.mailbox,
@@ -224,11 +230,11 @@ impl Couriers {
 fn perform(
     told: &mut Told,
     effect: Effect,
-    nudgers: &mut Nudgers,
+    pane_workers: &mut PaneWorkers,
     mail: &dyn Mail,
     recorder: &dyn Recorder,
 ) {
-    let errand = |told: &Told, attempt, text, job| Errand {
+    let pane_task = |told: &Told, attempt, text, job| PaneTask {
         entry: told.entry.clone(),
         profile: Arc::clone(&told.profile),
         attempt,
@@ -241,7 +247,7 @@ fn perform(
             let more = count >= COUNT_MAX;
             let text = provider::nudge_text(&told.profile, &told.entry.mailbox, count, more);
             told.typed = Some((attempt, text.clone()));
-            nudgers.send(errand(told, attempt, text, Job::Type(occasion)));
+            pane_workers.send(pane_task(told, attempt, text, PaneTaskKind::Type(occasion)));
             // Beyond these, the line itself says that there is more.
             told.covered = if more {
                 mail.due_ids_for(&told.entry.mailbox, &told.entry.agent, COVERED_MAX).unwrap_or_default()
@@ -253,7 +259,7 @@ fn perform(
             let Some((_, text)) = told.typed.clone().filter(|(number, _)| *number == typed) else { return };
             // A later submit asks for the same line.
             told.typed = Some((typed, text.clone()));
-            nudgers.send(errand(told, attempt, text, Job::Submit));
+            pane_workers.send(pane_task(told, attempt, text, PaneTaskKind::Submit));
         }
         Effect::Record(Record::Deferred { deferral, waiting }) => recorder.record("nudge.deferred", ACTOR, json!({
             "agent": told.entry.agent, "mailbox": told.entry.mailbox, "pane": told.entry.binding.id,

@@ -6,7 +6,7 @@
 //! often as the leases are, and what it says decides. Where it says when the limit ends, it is
 //! parked until then also if nobody can look or its screen was cleared meanwhile; only an agent
 //! that works, or has ended, has resumed. Where it does not say when it ends, only a try can tell: the
-//! watcher types a hint now and then ([`Parking::looked`] says when), which is the retry.
+//! watcher types a hint now and then ([`RateLimitHold::looked`] says when), which is the retry.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -44,11 +44,11 @@ struct Parked {
 
 /// The agents that are limited and hold something.
 #[derive(Default)]
-pub(crate) struct Parking {
+pub(crate) struct RateLimitHold {
     parked: BTreeMap<Name, Parked>,
 }
 
-impl Parking {
+impl RateLimitHold {
     /// The pane of an agent that holds something was looked at. Whether it is to be tried now.
     pub(crate) fn looked(
         &mut self,
@@ -188,13 +188,13 @@ mod tests {
         let held = || vec![(delivery.lease.clone(), delivery.lease_duration)];
         let (start, zones) = ("2026-11-22T13:00:00Z".parse::<Timestamp>().unwrap(), Zones::utc());
         let tried = |screen: &str| {
-            let (mut parking, log) = (Parking::default(), Log::default());
+            let (mut rate_limit_hold, log) = (RateLimitHold::default(), Log::default());
             let looks = (0..40_u64).map(|look| look * 30).filter(|seconds| {
                 let since = Duration::from_secs(*seconds);
                 let moment =
                     Moment { now: Monotonic::from_duration(since), wall: start.plus(since) };
                 let seen = seen(screen, moment.wall, &zones);
-                parking.looked(moment, &agent, Some(&seen), held(), &spool, &log)
+                rate_limit_hold.looked(moment, &agent, Some(&seen), held(), &spool, &log)
             });
             looks.collect::<Vec<u64>>()
         };
@@ -219,14 +219,14 @@ mod tests {
         spool.publish(&Envelope::new(agent.clone(), "work\n")).unwrap();
         let delivery = spool.receive(&agent, &agent).unwrap().unwrap();
         let held = || vec![(delivery.lease.clone(), delivery.lease_duration)];
-        let (mut parking, log) = (Parking::default(), Log::default());
+        let (mut rate_limit_hold, log) = (RateLimitHold::default(), Log::default());
         let (start, zones) = ("2026-11-22T13:00:00Z".parse::<Timestamp>().unwrap(), Zones::utc());
         let mut look = |seconds, screen: Option<&str>| {
             let since = Duration::from_secs(seconds);
             let moment = Moment { now: Monotonic::from_duration(since), wall: start.plus(since) };
             let seen = screen.map(|screen| seen(screen, moment.wall, &zones));
-            parking.looked(moment, &agent, seen.as_ref(), held(), &spool, &log);
-            parking.summary(moment.now)
+            rate_limit_hold.looked(moment, &agent, seen.as_ref(), held(), &spool, &log);
+            rate_limit_hold.summary(moment.now)
         };
         let limit = "Claude usage limit reached. Your limit resets at teatime\n❯ ";
         let timed = limit.replace("teatime", "3pm (UTC)");

@@ -22,7 +22,7 @@ use crate::message::{Digest, Name, yaml};
 use crate::proto::shutdown::{KILL_ROUNDS, KILL_WAIT, Signal, TERMINATE_WAIT};
 use crate::proto::supervise::Loops;
 use crate::provider::process;
-use crate::reaper::{Quarry, Reaper};
+use crate::reaper::{ProcessSet, Reaper};
 use crate::{Error, Result};
 
 /// Directory of the records, beside the board.
@@ -36,7 +36,7 @@ const VERSION: u32 = 1;
 /// Record of a supervisor and its agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
-pub struct Seated {
+pub struct SupervisorRecord {
     /// Format version, 1.
     pub version: u32,
     /// Id of the supervised agent.
@@ -68,15 +68,15 @@ pub struct Seated {
 
 /// The right to supervise an agent, held until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Seat {
+pub(crate) struct SupervisorLock {
     _lock: FileLock,
     directory: PathBuf,
-    pub(crate) record: Seated,
+    pub(crate) record: SupervisorRecord,
     /// Record of an earlier supervisor of this id.
-    pub(crate) before: Option<Seated>,
+    pub(crate) before: Option<SupervisorRecord>,
 }
 
-impl Seat {
+impl SupervisorLock {
     /// Takes the lock, and ends what an earlier supervisor's agent has left running.
     ///
     /// # Errors
@@ -85,7 +85,7 @@ impl Seat {
         let lock = lock(directory, id)?;
         let before = read(directory, id)?;
         let ended = before.as_ref().map_or(Ok(0), end_agent)?;
-        let record = Seated {
+        let record = SupervisorRecord {
             version: VERSION,
             id: id.clone(),
             role: role.to_owned(),
@@ -98,9 +98,9 @@ impl Seat {
             task: before.as_ref().and_then(|before| before.task.clone()),
             loops: before.as_ref().map(|before| before.loops).unwrap_or_default(),
         };
-        let seat = Self { _lock: lock, directory: directory.to_owned(), record, before };
-        seat.write()?;
-        Ok((seat, ended))
+        let locked = Self { _lock: lock, directory: directory.to_owned(), record, before };
+        locked.write()?;
+        Ok((locked, ended))
     }
 
     /// Writes the current record.
@@ -114,7 +114,7 @@ impl Seat {
     pub(crate) fn is_left_over(&self, epoch: u64) -> bool {
         match &self.before {
             None => false,
-            Some(Seated { epoch: Some(known), .. }) if *known == epoch => true,
+            Some(SupervisorRecord { epoch: Some(known), .. }) if *known == epoch => true,
             // It was killed before it could write the epoch of its registration.
             Some(before) => before.epoch.is_none() && epoch > before.after_epoch,
         }
@@ -150,7 +150,7 @@ pub fn end_orphan(directory: &Path, id: &Name, epoch: u64) -> Result<usize> {
 ///
 /// # Errors
 /// The file is not the record of a supervisor.
-pub fn seated(directory: &Path, id: &Name) -> Result<Option<(Seated, bool)>> {
+pub fn seated(directory: &Path, id: &Name) -> Result<Option<(SupervisorRecord, bool)>> {
     let Some(seated) = read(directory, id)? else { return Ok(None) };
     let lives = FileLock::holder(&lock_path(directory, id)).is_some();
     Ok(Some((seated, lives)))
@@ -165,7 +165,7 @@ fn lock(directory: &Path, id: &Name) -> Result<FileLock> {
     FileLock::acquire(&lock_path(directory, id), Duration::ZERO)
 }
 
-fn read(directory: &Path, id: &Name) -> Result<Option<Seated>> {
+fn read(directory: &Path, id: &Name) -> Result<Option<SupervisorRecord>> {
     let dir = match Dir::open(directory)?.open_child(SEATS) {
         Ok(dir) => dir,
         Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(None),
@@ -184,7 +184,7 @@ fn boot_id() -> String {
 }
 
 /// Ends what an agent has left running, if it was started in this boot.
-fn end_agent(seated: &Seated) -> Result<usize> {
+fn end_agent(seated: &SupervisorRecord) -> Result<usize> {
     match seated.mark_sha256 {
         Some(mark) if seated.boot_id == boot_id() => end_all(mark, seated.agent),
         _ => Ok(0),
@@ -196,11 +196,11 @@ fn end_agent(seated: &Seated) -> Result<usize> {
 /// # Errors
 /// A process survives, or may not be signalled.
 pub(super) fn end_all(mark: Digest, root: Option<(u32, Option<u64>)>) -> Result<usize> {
-    let mut quarry = Quarry::new().with_mark(mark);
+    let mut processes = ProcessSet::new().with_mark(mark);
     if let Some((pid, started)) = root {
-        quarry = quarry.with_root(pid, started);
+        processes = processes.with_root(pid, started);
     }
-    let mut reaper = Reaper::new(quarry);
+    let mut reaper = Reaper::new(processes);
     let ended = reaper.sweep(Signal::Terminate)?;
     if ended == 0 {
         return Ok(0);

@@ -15,7 +15,7 @@ use crate::proto::task::Holder;
 
 /// The beats of one registration.
 #[derive(Debug)]
-pub(super) struct Pulse {
+pub(super) struct Heartbeat {
     agent: Holder,
     beat: Beat,
     /// Sequence of the last sign that was seen.
@@ -27,7 +27,7 @@ pub(super) struct Pulse {
     is_long: bool,
 }
 
-impl Pulse {
+impl Heartbeat {
     /// Starts to beat for a registration.
     pub(super) fn new(now: Monotonic, agent: Holder, lease: std::time::Duration) -> Self {
         let mut beat = Beat::new(lease);

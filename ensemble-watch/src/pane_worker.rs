@@ -11,7 +11,7 @@ use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
 use ensemble_core::proto::nudge::Occasion;
 use ensemble_core::provider::{AgentState, Limit, Profile};
-use ensemble_core::roster::Sight;
+use ensemble_core::roster::PaneObservation;
 use ensemble_core::tmux::{Server, TextOutcome, TmuxPane, TypedNudge};
 use ensemble_core::{Error, Result};
 
@@ -21,9 +21,9 @@ use crate::panes::PaneEntry;
 use crate::sources::Sources;
 use crate::wakes::Waker;
 
-/// What an errand is for.
+/// What an pane_task is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Job {
+pub(crate) enum PaneTaskKind {
     /// Type the text and submit it.
     Type(Occasion),
     /// The text stands in the composer: press Enter if it still does, and type nothing.
@@ -32,18 +32,18 @@ pub(crate) enum Job {
     Look,
 }
 
-/// One errand to a pane.
+/// One pane_task to a pane.
 #[derive(Clone, Debug)]
-pub(crate) struct Errand {
+pub(crate) struct PaneTask {
     pub(crate) entry: PaneEntry,
     pub(crate) profile: Arc<Profile>,
     pub(crate) attempt: u64,
-    /// Missing for [`Job::Look`].
+    /// Missing for [`PaneTaskKind::Look`].
     pub(crate) text: Option<NudgeText>,
-    pub(crate) job: Job,
+    pub(crate) job: PaneTaskKind,
 }
 
-/// What became of an errand that was to type something.
+/// What became of an pane_task that was to type something.
 #[derive(Clone, Debug)]
 pub(crate) struct Report {
     pub(crate) agent: Name,
@@ -57,7 +57,7 @@ pub(crate) struct Report {
 
 /// What has come back.
 #[derive(Debug)]
-pub(crate) enum Back {
+pub(crate) enum PaneResult {
     /// From typing.
     Typed(Report),
     /// From looking.
@@ -65,23 +65,23 @@ pub(crate) enum Back {
         /// Whom.
         agent: Name,
         /// What was seen.
-        sight: Sight,
+        sight: PaneObservation,
     },
 }
 
 /// The threads, by socket.
 #[derive(Debug)]
-pub(crate) struct Nudgers {
+pub(crate) struct PaneWorkers {
     means: Means,
-    errands: HashMap<PathBuf, Sender<Errand>>,
+    pane_tasks: HashMap<PathBuf, Sender<PaneTask>>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Drop for Nudgers {
-    /// Waits until the last errand is done and the control clients have ended: a client that is left
+impl Drop for PaneWorkers {
+    /// Waits until the last pane_task is done and the control clients have ended: a client that is left
     /// behind by a server that is ending at the same time would keep that server for ever.
     fn drop(&mut self) {
-        self.errands.clear();
+        self.pane_tasks.clear();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -96,132 +96,137 @@ struct Means {
     waker: Waker,
 }
 
-impl Nudgers {
+impl PaneWorkers {
     /// `locks` is shared by all that may type into a pane; the loop is told of outcomes.
     pub(crate) fn new(sources: Sources, locks: PathBuf, waker: Waker) -> Self {
         let means = Means { sources, locks, waker };
-        Self { means, errands: HashMap::new(), threads: Vec::new() }
+        Self { means, pane_tasks: HashMap::new(), threads: Vec::new() }
     }
 
     /// Sends somebody. The outcome is reported later, always.
-    pub(crate) fn send(&mut self, errand: Errand) {
-        let socket = errand.entry.binding.socket.clone();
-        let errands = self.errands.entry(socket.clone()).or_insert_with(|| {
+    pub(crate) fn send(&mut self, pane_task: PaneTask) {
+        let socket = pane_task.entry.binding.socket.clone();
+        let pane_tasks = self.pane_tasks.entry(socket.clone()).or_insert_with(|| {
             let (sender, receiver) = unbounded();
             let means = self.means.clone();
-            let work = move || Nudger::new(Server::new(socket), means).run(&receiver);
+            let work = move || PaneWorker::new(Server::new(socket), means).run(&receiver);
             self.threads.push(thread::spawn(work));
             sender
         });
         // The thread ends only when this sender is dropped.
-        let _ = errands.send(errand);
+        let _ = pane_tasks.send(pane_task);
     }
 }
 
 /// One such thread.
-struct Nudger {
+struct PaneWorker {
     server: Server,
     means: Means,
     /// The limits that were seen at the last look, by agent: their messages may not say the day.
     limits: HashMap<Name, Limit>,
 }
 
-impl Nudger {
+impl PaneWorker {
     fn new(server: Server, means: Means) -> Self {
         Self { server, means, limits: HashMap::new() }
     }
 
-    fn run(&mut self, errands: &Receiver<Errand>) {
-        let mut typed: Vec<(Errand, TmuxPane, TypedNudge)> = Vec::new();
+    fn run(&mut self, pane_tasks: &Receiver<PaneTask>) {
+        let mut typed: Vec<(PaneTask, TmuxPane, TypedNudge)> = Vec::new();
         loop {
             let next_enter = typed.iter().map(|(_, _, t)| t.enter_after()).min();
-            let errand = match next_enter {
-                Some(at) => errands.recv_deadline(at).ok(),
-                None => match errands.recv() {
-                    Ok(errand) => Some(errand),
+            let pane_task = match next_enter {
+                Some(at) => pane_tasks.recv_deadline(at).ok(),
+                None => match pane_tasks.recv() {
+                    Ok(pane_task) => Some(pane_task),
                     Err(_) => return,
                 },
             };
-            if let Some(errand) = errand {
-                typed.extend(self.go(errand));
+            if let Some(pane_task) = pane_task {
+                typed.extend(self.go(pane_task));
             }
             let now = std::time::Instant::now();
             let (due, later): (Vec<_>, Vec<_>) =
                 typed.into_iter().partition(|(_, _, t)| t.enter_after() <= now);
             typed = later;
-            for (errand, mut pane, half) in due {
+            for (pane_task, mut pane, half) in due {
                 let outcome = pane.nudge_enter(half).unwrap_or_else(|error| failed(&error));
-                self.report(&errand, Some(&pane), outcome);
+                self.report(&pane_task, Some(&pane), outcome);
             }
         }
     }
 
-    /// Does an errand, or its first half.
-    fn go(&mut self, errand: Errand) -> Option<(Errand, TmuxPane, TypedNudge)> {
-        let mut pane = match self.open(&errand) {
+    /// Does an pane_task, or its first half.
+    fn go(&mut self, pane_task: PaneTask) -> Option<(PaneTask, TmuxPane, TypedNudge)> {
+        let mut pane = match self.open(&pane_task) {
             Ok(pane) => pane,
             Err(error) => {
-                match errand.job {
-                    Job::Look => {
-                        self.send(Back::Looked { agent: errand.entry.agent, sight: Sight::Unseen })
+                match pane_task.job {
+                    PaneTaskKind::Look => self.send(PaneResult::Looked {
+                        agent: pane_task.entry.agent,
+                        sight: PaneObservation::Unseen,
+                    }),
+                    PaneTaskKind::Type(_) | PaneTaskKind::Submit => {
+                        self.report(&pane_task, None, failed(&error))
                     }
-                    Job::Type(_) | Job::Submit => self.report(&errand, None, failed(&error)),
                 }
                 return None;
             }
         };
-        let outcome = match (errand.job, &errand.text) {
-            (Job::Look, _) => {
+        let outcome = match (pane_task.job, &pane_task.text) {
+            (PaneTaskKind::Look, _) => {
                 let sight = members::look_at(&self.server, &mut pane);
-                self.remember(&errand, &pane);
-                self.send(Back::Looked { agent: errand.entry.agent, sight });
+                self.remember(&pane_task, &pane);
+                self.send(PaneResult::Looked { agent: pane_task.entry.agent, sight });
                 return None;
             }
-            (Job::Submit, Some(text)) => pane.submit(text).unwrap_or_else(|error| failed(&error)),
-            (Job::Type(occasion), Some(text)) => match typed(&mut pane, occasion, text) {
-                Ok(TextOutcome::Typed(half)) => return Some((errand, pane, half)),
+            (PaneTaskKind::Submit, Some(text)) => {
+                pane.submit(text).unwrap_or_else(|error| failed(&error))
+            }
+            (PaneTaskKind::Type(occasion), Some(text)) => match typed(&mut pane, occasion, text) {
+                Ok(TextOutcome::Typed(half)) => return Some((pane_task, pane, half)),
                 Ok(TextOutcome::Sent) => NudgeOutcome::Sent,
                 Ok(TextOutcome::Refused { deferral }) => NudgeOutcome::Refused { deferral },
                 Err(error) => failed(&error),
             },
-            (Job::Type(_) | Job::Submit, None) => {
+            (PaneTaskKind::Type(_) | PaneTaskKind::Submit, None) => {
                 NudgeOutcome::Refused { deferral: Deferral::Moved }
             }
         };
-        self.report(&errand, Some(&pane), outcome);
+        self.report(&pane_task, Some(&pane), outcome);
         None
     }
 
-    fn open(&self, errand: &Errand) -> Result<TmuxPane> {
+    fn open(&self, pane_task: &PaneTask) -> Result<TmuxPane> {
         let Means { sources, locks, .. } = &self.means;
-        let profile = Arc::clone(&errand.profile);
-        let pane = errand.entry.open(self.server.clone(), profile, sources, locks)?;
-        Ok(pane.with_limit(self.limits.get(&errand.entry.agent).cloned()))
+        let profile = Arc::clone(&pane_task.profile);
+        let pane = pane_task.entry.open(self.server.clone(), profile, sources, locks)?;
+        Ok(pane.with_limit(self.limits.get(&pane_task.entry.agent).cloned()))
     }
 
-    fn remember(&mut self, errand: &Errand, pane: &TmuxPane) {
+    fn remember(&mut self, pane_task: &PaneTask, pane: &TmuxPane) {
         match pane.limit() {
-            Some(limit) => self.limits.insert(errand.entry.agent.clone(), limit.clone()),
-            None => self.limits.remove(&errand.entry.agent),
+            Some(limit) => self.limits.insert(pane_task.entry.agent.clone(), limit.clone()),
+            None => self.limits.remove(&pane_task.entry.agent),
         };
     }
 
-    fn report(&mut self, errand: &Errand, pane: Option<&TmuxPane>, outcome: NudgeOutcome) {
+    fn report(&mut self, pane_task: &PaneTask, pane: Option<&TmuxPane>, outcome: NudgeOutcome) {
         let limited = AgentState::RateLimited.word();
         let is_limited = matches!(&outcome,
             NudgeOutcome::Refused { deferral: Deferral::NotReady { state } } if state == limited);
         let mut limited_until = None;
         if let Some(pane) = pane {
-            self.remember(errand, pane);
+            self.remember(pane_task, pane);
             limited_until = pane.limit().filter(|_| is_limited).map(|limit| limit.until);
         }
-        let (agent, attempt) = (errand.entry.agent.clone(), errand.attempt);
+        let (agent, attempt) = (pane_task.entry.agent.clone(), pane_task.attempt);
         let is_limited = pane.is_some_and(TmuxPane::is_limited_without_end);
-        self.send(Back::Typed(Report { agent, attempt, outcome, limited_until, is_limited }));
+        self.send(PaneResult::Typed(Report { agent, attempt, outcome, limited_until, is_limited }));
     }
 
-    fn send(&self, back: Back) {
-        self.means.waker.wake(Wake::Back(back));
+    fn send(&self, back: PaneResult) {
+        self.means.waker.wake(Wake::PaneResult(back));
     }
 }
 
@@ -267,10 +272,16 @@ mod tests {
         let text = Some(NudgeText::new(": mail").unwrap());
         let sources = Sources::new(locks.to_owned(), Default::default());
         let (waker, mut wakes) = wakes::wakes().unwrap();
-        let mut nudgers = Nudgers::new(sources, locks.to_owned(), waker);
-        nudgers.send(Errand { entry, profile, attempt: 1, text, job: Job::Type(Occasion::News) });
+        let mut pane_workers = PaneWorkers::new(sources, locks.to_owned(), waker);
+        pane_workers.send(PaneTask {
+            entry,
+            profile,
+            attempt: 1,
+            text,
+            job: PaneTaskKind::Type(Occasion::News),
+        });
         match wakes.next(WatchSet::empty(), None).pop() {
-            Some(Wake::Back(Back::Typed(Report {
+            Some(Wake::PaneResult(PaneResult::Typed(Report {
                 outcome: NudgeOutcome::Refused { deferral },
                 ..
             }))) => deferral,

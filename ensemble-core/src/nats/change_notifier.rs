@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 
 /// Notifies threads that wait for data under one mutex.
 #[derive(Debug, Default)]
-pub(super) struct Bell {
+pub(super) struct ChangeNotifier {
     condition: Condvar,
     /// Incremented under the mutex before it is released, so a later change sees it.
     waiting: AtomicUsize,
 }
 
-impl Bell {
+impl ChangeNotifier {
     /// Call this after a change under the mutex.
     pub(super) fn ring(&self) {
         if self.waiting.load(Ordering::SeqCst) > 0 {
@@ -54,19 +54,19 @@ mod tests {
 
     #[test]
     fn waiting_thread_sees_every_change() {
-        let (count, bell) = (Mutex::new(0u32), Bell::default());
+        let (count, change_notifier) = (Mutex::new(0u32), ChangeNotifier::default());
         thread::scope(|threads| {
             for wanted in 0..4u32 {
-                let (count, bell) = (&count, &bell);
+                let (count, change_notifier) = (&count, &change_notifier);
                 threads.spawn(move || {
                     for turn in 0..500 {
                         let mine = |count: &u32| *count == turn * 4 + wanted;
                         let (mut guard, is_mine) =
-                            bell.wait_until(count.lock().unwrap(), LONG, mine);
+                            change_notifier.wait_until(count.lock().unwrap(), LONG, mine);
                         assert!(is_mine);
                         *guard += 1;
                         drop(guard);
-                        bell.ring();
+                        change_notifier.ring();
                     }
                 });
             }
@@ -76,10 +76,11 @@ mod tests {
 
     #[test]
     fn patience_ends() {
-        let (nothing, bell) = (Mutex::new(()), Bell::default());
+        let (nothing, change_notifier) = (Mutex::new(()), ChangeNotifier::default());
         let (_guard, is_wanted) =
-            bell.wait_until(nothing.lock().unwrap(), Duration::from_millis(1), |()| false);
+            change_notifier
+                .wait_until(nothing.lock().unwrap(), Duration::from_millis(1), |()| false);
         assert!(!is_wanted);
-        assert_eq!(bell.waiting.load(Ordering::SeqCst), 0);
+        assert_eq!(change_notifier.waiting.load(Ordering::SeqCst), 0);
     }
 }
