@@ -1,5 +1,5 @@
 //! Compares mailboxes on a NATS server with bare async-nats, in turns, in one run with one server:
-//! `cargo bench -p ensemble-core --features nats --bench nats`. `-- at-once` measures only the row
+//! `cargo bench -p ensemble-nats --bench nats`. `-- at-once` measures only the row
 //! of several concurrent clients. `-- scale` loads one server with many agents. docs/nats.md
 //! describes the design.
 #![allow(missing_docs, unreachable_pub, reason = "a program")]
@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 use async_nats::jetstream::message::PublishMessage as Publish;
 use async_nats::jetstream::{self, AckKind, consumer::PullConsumer, stream};
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::nats::{NatsOptions, NatsTransport};
 use ensemble_core::spool::Settings;
+use ensemble_nats::{NatsOptions, NatsTransport};
 use futures_util::StreamExt as _;
 use tokio::runtime::{Builder, Runtime};
 

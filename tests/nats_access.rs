@@ -10,8 +10,8 @@ use std::process::Command;
 
 use conformance::bed::{MAILBOX, message, name};
 use ensemble_core::Error;
-use ensemble_core::nats::{NatsOptions, NatsTransport};
 use ensemble_core::spool::Settings;
+use ensemble_nats::{NatsOptions, NatsTransport};
 use nats_support::{PATIENCE, Server, free_port};
 
 fn flags(flags: &[&str]) -> Vec<String> {

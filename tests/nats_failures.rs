@@ -13,15 +13,15 @@ use std::time::{Duration, Instant};
 
 use conformance::bed::{MAILBOX, id, message, name};
 use ensemble_core::Error;
-use ensemble_core::bridge::{Bridge, Unknown};
 use ensemble_core::broker::Broker as _;
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Counts, Published, Transport as _};
 use ensemble_core::event_log::Recorder as _;
 use ensemble_core::message::Envelope;
-use ensemble_core::migrate::migrate;
-use ensemble_core::nats::{NatsOptions, NatsTransport, Outbox, Posted};
 use ensemble_core::spool::{Options, Settings, Spool};
+use ensemble_nats::bridge::{Bridge, Unknown};
+use ensemble_nats::migrate::migrate;
+use ensemble_nats::{NatsOptions, NatsTransport, Outbox, Posted};
 use nats_support::{PATIENCE, Server, connect_impatient, free_port, fresh_team};
 use rustix::process::Signal;
 

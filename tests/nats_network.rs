@@ -15,8 +15,8 @@ use conformance::bed::{HandClock, MAILBOX, id, message, name, observe_for};
 use ensemble_core::Error;
 use ensemble_core::durable::Durability;
 use ensemble_core::env::Published;
-use ensemble_core::nats::{NatsOptions, NatsTransport, Outbox, Posted};
 use ensemble_core::spool::{Options, Settings};
+use ensemble_nats::{NatsOptions, NatsTransport, Outbox, Posted};
 use nats_support::{Link, PATIENCE, Server, connect_impatient, free_port, fresh_team};
 
 /// For calls that are to fail; one is to succeed before, with which the lease begins.

@@ -1,9 +1,8 @@
 //! Every transport satisfies the same contract: the suite of `conformance/` against a directory,
-//! against the double of the simulation and, with the feature `nats`, against a real server.
+//! against the double of the simulation and against a real server.
 
 #[path = "conformance/mod.rs"]
 mod conformance;
-#[cfg(feature = "nats")]
 #[path = "nats_support/mod.rs"]
 mod nats_support;
 
@@ -57,7 +56,6 @@ impl Bed for SpoolBed {
 
 conformance!(directory, SpoolBed::fresh);
 
-#[cfg(feature = "sim")]
 mod simulated {
     use ensemble_core::message::Timestamp;
     use ensemble_core::sim::{SimClock, SimTransport};
@@ -96,10 +94,8 @@ mod simulated {
     }
 }
 
-#[cfg(feature = "sim")]
 conformance!(simulation, simulated::fresh);
 
-#[cfg(feature = "nats")]
 conformance!(nats, nats_support::bed::fresh);
 
 /// Settled messages are kept for their days and forgotten then.
@@ -170,10 +166,9 @@ mod keeping {
         forgets(&spool, |clock| open(clock).sweep().unwrap().done_removed as u64);
     }
 
-    #[cfg(feature = "nats")]
     #[test]
     fn servers_forget_what_was_settled_long_ago() {
-        use ensemble_core::nats::NatsTransport;
+        use ensemble_nats::NatsTransport;
 
         let server = nats_support::Server::shared();
         let options = server.options(&nats_support::fresh_team());
@@ -185,15 +180,14 @@ mod keeping {
 }
 
 /// A watcher that has an eye on a whole team.
-#[cfg(feature = "nats")]
 mod whole_team {
     use super::nats_support::{PATIENCE, Server, free_port, fresh_team, monitored};
     use crate::conformance::bed::name;
     use ensemble_core::broker::Broker as _;
     use ensemble_core::env::Transport as _;
     use ensemble_core::message::Envelope;
-    use ensemble_core::nats::NatsTransport;
     use ensemble_core::spool::Settings;
+    use ensemble_nats::NatsTransport;
 
     #[test]
     fn it_costs_the_server_one_consumer_and_sees_every_mailbox() {

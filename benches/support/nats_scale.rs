@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use ensemble_core::message::{Envelope, Name};
-use ensemble_core::nats::{NatsOptions, NatsTransport};
 use ensemble_core::spool::Settings;
+use ensemble_nats::{NatsOptions, NatsTransport};
 
 use super::{Outcome, Server};
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use async_nats::jetstream::{self, consumer::pull, stream};
 use ensemble_core::message::Name;
-use ensemble_core::nats::{NatsOptions, NatsTransport};
+use ensemble_nats::{NatsOptions, NatsTransport};
 use futures_util::StreamExt as _;
 use tokio::runtime::{Builder, Runtime};
 

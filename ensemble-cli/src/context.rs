@@ -82,7 +82,7 @@ impl Context {
 
     /// How the servers are reached that have the mailboxes; `None` if they are in a directory.
     #[cfg(feature = "nats")]
-    pub(crate) fn nats_options(&self) -> Outcome<Option<ensemble_core::nats::NatsOptions>> {
+    pub(crate) fn nats_options(&self) -> Outcome<Option<ensemble_nats::NatsOptions>> {
         let project = self.project()?;
         let options = project.nats_options()?;
         Ok(options.map(|options| options.with_recorder(self.log(project))))
@@ -90,7 +90,7 @@ impl Context {
 
     /// How the servers are reached that the command line names, or else ensemble.yaml.
     #[cfg(feature = "nats")]
-    pub(crate) fn servers(&self, said: Option<&str>) -> Outcome<ensemble_core::nats::NatsOptions> {
+    pub(crate) fn servers(&self, said: Option<&str>) -> Outcome<ensemble_nats::NatsOptions> {
         let project = self.project()?;
         let servers = match said {
             Some(servers) => Some(servers),

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use ensemble_core::broker::Broker;
 use ensemble_core::message::{Attachment, Name};
-#[cfg(feature = "nats")]
-use ensemble_core::nats::NatsTransport;
 use ensemble_core::requests::{REQUESTS, RequestStore};
 use ensemble_core::spool::{Glance, Overflow, Spool};
 use ensemble_core::watch::Waiter;
+#[cfg(feature = "nats")]
+use ensemble_nats::NatsTransport;
 
 use crate::context::Context;
 use crate::exit::Outcome;

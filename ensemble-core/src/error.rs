@@ -275,7 +275,7 @@ fn nearest_names(nearest: &[String]) -> String {
 
 impl Error {
     /// An IO error with its operation and path.
-    pub(crate) fn io(
+    pub fn io(
         operation: &'static str,
         path: impl AsRef<Path>,
         source: impl Into<io::Error>,
@@ -284,7 +284,7 @@ impl Error {
     }
 
     /// A malformed file.
-    pub(crate) fn malformed(
+    pub fn malformed(
         path: impl AsRef<Path>,
         field: impl Into<String>,
         detail: impl Into<String>,

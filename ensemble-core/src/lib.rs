@@ -44,8 +44,8 @@
 //!   for both.
 //! * [`watch`] reports files that land in directories, so that a consumer sleeps until mail comes.
 //! * [`durable`] is the only place that renames, locks and syncs.
-//! * [`broker`] is the whole of a queue as a trait; [`bridge`] and [`migrate`] carry messages between
-//!   two. `nats` (feature) has mailboxes on NATS servers, for a team on several hosts.
+//! * [`broker`] is the whole of a queue as a trait. The crate `ensemble-nats` implements it on NATS
+//!   servers, for a team on several hosts, and carries messages between two queues.
 //! * `sim` (feature) has doubles of the three traits, for tests in which days pass in milliseconds.
 //!
 //! What lies on disk is described in PROTOCOL.md, so that a shell script can take part.
@@ -53,9 +53,9 @@
 //! # Embedding
 //!
 //! Nothing here starts a thread, needs an async runtime, installs a handler or reads the environment
-//! or a configuration; with three exceptions, which say so: the control client of a [`tmux::Server`]
-//! is a process with a thread that reads from it, a connection of the feature `nats` has a thread with
-//! a runtime of its own, and a short-lived thread closes a dropped [`watch::FsWatcher`]. There is no global state: open as many queues as you like.
+//! or a configuration; with two exceptions, which say so: the control client of a [`tmux::Server`]
+//! is a process with a thread that reads from it, and a short-lived thread closes a dropped
+//! [`watch::FsWatcher`]. There is no global state: open as many queues as you like.
 //!
 //! *Calls block* for as long as the disk does (a few milliseconds a publish at `power`), and for a
 //! lock at most [`spool::LOCK_PATIENCE`]; none waits for a message to arrive. From async code, call
@@ -101,13 +101,11 @@
 //!
 //! # Features and Rust version
 //!
-//! `nats` (mailboxes on servers; brings tokio, on a thread of its own for each connection), `sim`
-//! (doubles for tests), `schema` (JSON Schemas of what stands in configuration files) and `steps`
+//! `sim` (doubles for tests), `schema` (JSON Schemas of what stands in configuration files) and `steps`
 //! (step queues, with a SQLite of their own) are off by default. Rust 1.89 or newer, for `File::lock`.
 #![forbid(unsafe_code)]
 
 pub mod board;
-pub mod bridge;
 pub mod broker;
 pub mod collect;
 pub mod contract;
@@ -123,9 +121,6 @@ pub mod event_log;
 pub mod fuzzing;
 pub mod lint;
 pub mod message;
-pub mod migrate;
-#[cfg(feature = "nats")]
-pub mod nats;
 pub mod pane;
 pub mod proto;
 pub mod provider;

@@ -20,15 +20,15 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
-use ensemble_core::bridge::{Bridge, Unknown};
 use ensemble_core::broker::Broker as _;
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{MessageId, Name};
-use ensemble_core::nats::{NatsOptions, NatsTransport, Outbox};
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::{Settings, Spool};
 use ensemble_core::{Error, Result};
+use ensemble_nats::bridge::{Bridge, Unknown};
+use ensemble_nats::{NatsOptions, NatsTransport, Outbox};
 use serde_json::json;
 
 use crate::departures::Departures;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use ensemble_core::broker::Broker;
 use ensemble_core::env::Transport;
-use ensemble_core::nats::{NatsOptions, NatsTransport};
 use ensemble_core::spool::Settings;
+use ensemble_nats::{NatsOptions, NatsTransport};
 
 use super::{Server, fresh_team};
 use crate::conformance::bed::{Bed, HandClock, MAILBOX, name, observe_for};

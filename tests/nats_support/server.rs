@@ -13,7 +13,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ensemble_core::message::Name;
-use ensemble_core::nats::{NatsOptions, NatsTransport};
+use ensemble_nats::{NatsOptions, NatsTransport};
 
 /// How long a server may take to answer; far above what a loaded machine needs.
 pub const PATIENCE: Duration = Duration::from_secs(60);

@@ -9,13 +9,11 @@ use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock, Delivery, Monotonic};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{MessageId, Name, Timestamp};
-#[cfg(feature = "nats")]
-use ensemble_core::nats::NatsTransport;
 use ensemble_core::requests::{Ask, Entry, Page, PlanGates, RequestStore, Requests};
 use ensemble_core::spool::{Options, Settings, Spool};
+use ensemble_nats::NatsTransport;
 use serde_json::Value;
 
-#[cfg(feature = "nats")]
 use crate::nats_support::Server;
 
 #[derive(Clone, Default)]
@@ -41,7 +39,6 @@ impl Recorder for Log {
 
 impl Log {
     /// How many records of a type there are.
-    #[cfg(feature = "nats")]
     pub(crate) fn count(&self, kind: &str) -> usize {
         self.0.lock().unwrap().iter().filter(|record| record.0 == kind).count()
     }
@@ -57,7 +54,6 @@ pub(crate) struct Bed {
 /// Where the requests are.
 enum Kept {
     Directory(Spool),
-    #[cfg(feature = "nats")]
     Servers(Box<NatsTransport>, #[expect(dead_code, reason = "ends with it")] Arc<Server>),
 }
 
@@ -83,7 +79,6 @@ impl Bed {
     }
 
     /// The same on a real server.
-    #[cfg(feature = "nats")]
     pub(crate) fn on_servers() -> Self {
         let server = Server::shared();
         let (home, clock) = (tempfile::tempdir().unwrap(), HandClock::default());
@@ -107,7 +102,6 @@ impl Bed {
     pub(crate) fn queue(&self) -> &dyn RequestStore {
         match &self.queue {
             Kept::Directory(spool) => spool,
-            #[cfg(feature = "nats")]
             Kept::Servers(queue, _) => &**queue,
         }
     }
@@ -117,7 +111,6 @@ impl Bed {
     pub(crate) fn spool(&self) -> &Spool {
         match &self.queue {
             Kept::Directory(spool) => spool,
-            #[cfg(feature = "nats")]
             Kept::Servers(..) => panic!("a test of files on servers"),
         }
     }
@@ -127,7 +120,6 @@ impl Bed {
         let agent = name(agent);
         match &self.queue {
             Kept::Directory(spool) => spool.due_ids_for(&agent, &agent, 9).unwrap(),
-            #[cfg(feature = "nats")]
             Kept::Servers(queue, _) => queue.due_ids_for(&agent, &agent, 9).unwrap(),
         }
     }

@@ -2,16 +2,13 @@
 //! a modelled file system.
 
 mod bed;
-#[cfg(feature = "nats")]
 #[path = "../conformance/mod.rs"]
 mod conformance;
 mod files;
 mod gates;
 mod messages;
-#[cfg(feature = "nats")]
 #[path = "../nats_support/mod.rs"]
 mod nats_support;
-#[cfg(feature = "nats")]
 mod servers;
 mod simulation;
 #[path = "../support/mod.rs"]
@@ -58,5 +55,4 @@ macro_rules! all_promises {
 }
 
 all_promises!(directory, crate::bed::Bed::new());
-#[cfg(feature = "nats")]
 all_promises!(on_servers, crate::bed::Bed::on_servers());

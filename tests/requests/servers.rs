@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use ensemble_core::Error;
 use ensemble_core::broker::Broker as _;
-use ensemble_core::nats::{NatsOptions, NatsTransport};
 use ensemble_core::proto::request::Refusal;
 use ensemble_core::requests::{Ask, GateState, Page, RequestStore as _, Requests, Wrote};
 use ensemble_core::spool::Settings;
+use ensemble_nats::{NatsOptions, NatsTransport};
 
 use crate::bed::{Bed, Log, name};
 use crate::nats_support::{PATIENCE, Server, fresh_team};

@@ -44,9 +44,9 @@ mod carrying {
     use std::time::Duration;
 
     use ensemble_core::Error;
-    use ensemble_core::bridge::{Bridge, Carried, Unknown};
-    use ensemble_core::nats::NatsTransport;
     use ensemble_core::spool::{Settings, Spool};
+    use ensemble_nats::NatsTransport;
+    use ensemble_nats::bridge::{Bridge, Carried, Unknown};
     use serde_json::json;
 
     use super::{Arguments, Context, Name, Outcome};

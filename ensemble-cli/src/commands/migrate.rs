@@ -41,9 +41,9 @@ impl Arguments {
 #[cfg(feature = "nats")]
 impl Arguments {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        use ensemble_core::migrate::migrate;
-        use ensemble_core::nats::NatsTransport;
         use ensemble_core::spool::Spool;
+        use ensemble_nats::NatsTransport;
+        use ensemble_nats::migrate::migrate;
 
         use crate::exit::{Exit, Failure};
         use crate::text::plural;

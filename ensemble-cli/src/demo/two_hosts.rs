@@ -250,7 +250,7 @@ pub(super) fn run(context: &Context, settings: &Settings) -> Outcome {
 fn add_mailboxes(host: &Host) -> Outcome {
     let options = host.project.nats_options()?;
     let missing = || Failure::refused("the demo has no servers");
-    let queue = ensemble_core::nats::NatsTransport::connect(&options.ok_or_else(missing)?)?;
+    let queue = ensemble_nats::NatsTransport::connect(&options.ok_or_else(missing)?)?;
     for agent in ["dispatch", "worker-1", "worker-2"] {
         match queue.add_mailbox(&Name::new(agent).map_err(Error::from)?, &Default::default()) {
             Ok(()) | Err(Error::MailboxExists { .. }) => {}

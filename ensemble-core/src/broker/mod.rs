@@ -4,7 +4,7 @@
 //! | queue | lies in | a change of state is |
 //! |---|---|---|
 //! | [`Spool`] | a directory | a rename |
-//! | `nats::NatsTransport` (feature `nats`) | a JetStream stream | a compare-and-set |
+//! | `NatsTransport` of `ensemble-nats` | a JetStream stream | a compare-and-set |
 //!
 //! Both keep the same contract, and one suite of tests holds them to it.
 //!

@@ -185,7 +185,7 @@ struct MarkFile<'a> {
 
 /// One request, as it was read.
 #[derive(Debug)]
-pub(crate) struct Home {
+pub struct Home {
     pub(super) asked: Asked,
     pub(super) sha256: Digest,
     pub(super) standing: Standing,
@@ -210,7 +210,7 @@ impl Home {
     }
 
     /// What a sheet says, judged by itself alone.
-    pub(crate) fn of(id: &Name, sheet: Sheet, place: impl Fn(Page) -> PathBuf) -> Result<Self> {
+    pub fn of(id: &Name, sheet: Sheet, place: impl Fn(Page) -> PathBuf) -> Result<Self> {
         let path = place(Page::Request);
         let asked: Asked = parse(&sheet.request.content, &path)?;
         check_version(asked.version, &path)?;

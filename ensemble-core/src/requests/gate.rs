@@ -74,10 +74,10 @@ pub struct Gate {
     pub since: Option<Timestamp>,
     /// Which version it is, where there are versions.
     #[serde(skip)]
-    pub(crate) revision: u64,
+    pub revision: u64,
     /// The question, where it was not written yet.
     #[serde(skip)]
-    pub(crate) unasked: Option<Box<Asked>>,
+    pub unasked: Option<Box<Asked>>,
 }
 
 /// A task waits for the approval of its plan.
@@ -115,7 +115,7 @@ impl Gate {
     }
 
     /// What a gate's file says; nobody takes on a task because a file was damaged.
-    pub(crate) fn of(file: Option<GateFile>, task: &str, agent: &Name) -> Self {
+    pub fn of(file: Option<GateFile>, task: &str, agent: &Name) -> Self {
         let Some(file) = file.filter(|file| file.task_id == task && file.agent == *agent) else {
             return Self::unreadable(task, agent);
         };
@@ -130,7 +130,7 @@ impl Gate {
     }
 
     /// How its request stands, as far as that was made and can be read.
-    pub(crate) fn judge(mut self, home: Result<Option<Home>>) -> Result<Self> {
+    pub fn judge(mut self, home: Result<Option<Home>>) -> Result<Self> {
         let home = match home {
             Err(Error::Malformed { .. } | Error::TooLarge { .. }) => {
                 self.state = GateState::Unreadable;
@@ -201,11 +201,14 @@ impl Gate {
 
 /// What stands in a gate's file.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct GateFile {
+pub struct GateFile {
     version: u32,
-    pub(crate) task_id: String,
-    pub(crate) agent: Name,
-    pub(crate) request_id: Name,
+    /// The task.
+    pub task_id: String,
+    /// Whose work waits.
+    pub agent: Name,
+    /// The request of the plan.
+    pub request_id: Name,
     round: u32,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     previous: Option<Name>,
@@ -216,7 +219,7 @@ pub(crate) struct GateFile {
 
 impl GateFile {
     /// For the task that a request is about; `None` if it is about none.
-    pub(crate) fn of(asked: &Asked) -> Option<Self> {
+    pub fn of(asked: &Asked) -> Option<Self> {
         Some(Self {
             version: crate::message::FORMAT_VERSION,
             task_id: asked.task_id.clone()?,
@@ -229,8 +232,8 @@ impl GateFile {
     }
 
     /// The same with the question in it.
-    #[cfg(feature = "nats")]
-    pub(crate) fn with_question(self, asked: &Asked) -> Self {
+    #[must_use]
+    pub fn with_question(self, asked: &Asked) -> Self {
         Self { question: Some(Box::new(asked.clone())), ..self }
     }
 }
@@ -329,7 +332,7 @@ impl Admission for PlanGates {
 }
 
 /// A task in the name of a gate: tasks that are no names get a digest instead.
-pub(crate) fn stem(task: &str) -> String {
+pub fn stem(task: &str) -> String {
     Name::new(task)
         .map_or_else(|_| format!("t-{}", Digest::of(task.as_bytes()).short(40)), String::from)
 }
@@ -340,7 +343,7 @@ pub(super) fn file_name(task: &str, agent: &Name) -> String {
 }
 
 /// The task of a message for which there may be a gate. What belongs to a request passes.
-pub(crate) fn gated_task(envelope: &Envelope) -> Option<&str> {
+pub fn gated_task(envelope: &Envelope) -> Option<&str> {
     let kind = envelope.kind.as_str();
     let is_of_a_request = ["_request", "_response"].iter().any(|end| kind.ends_with(end));
     envelope.task_id.as_deref().filter(|_| !is_of_a_request)

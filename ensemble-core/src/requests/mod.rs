@@ -69,16 +69,9 @@ pub use kinds::{KIND_BYTES_MAX, Kinds, kind_fault};
 pub use store::{Page, RequestStore, Sheet, Turn, Written, Wrote};
 pub use sweep::CLOSED_KEPT;
 
-#[cfg(feature = "nats")]
-pub(crate) use file::Home;
-#[cfg(feature = "nats")]
-pub(crate) use gate::gated_task;
-#[cfg(feature = "nats")]
-pub(crate) use gate::{GateFile, stem};
-
-#[cfg(not(feature = "nats"))]
-use file::Home;
+pub use file::Home;
 use file::Standing;
+pub use gate::{GateFile, gated_task, stem};
 
 /// The directory below the queue.
 pub const REQUESTS: &str = "requests";

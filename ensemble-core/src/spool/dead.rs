@@ -39,7 +39,6 @@ pub(super) struct Reason {
 
 /// A message that will not be delivered any more, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct DeadLetter {
     /// Its mailbox.
     pub mailbox: Name,

@@ -78,8 +78,7 @@ pub use owners::Owners;
 pub use publish::{Overflow, Unsynced};
 pub use quota::{Quota, SENDER_BYTES_MAX, SENDER_MESSAGES_MAX};
 pub use receive::Waited;
-#[cfg(feature = "nats")]
-pub(crate) use registry::nearest_names;
+pub use registry::nearest_names;
 pub use settings::{
     ATTEMPTS_MAX_DEFAULT, DONE_DAYS_DEFAULT, LEASE_SECONDS_DEFAULT, LEASE_SECONDS_MAX, Settings,
 };

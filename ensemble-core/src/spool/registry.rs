@@ -205,7 +205,7 @@ impl Spool {
 }
 
 /// The names that are most like `name`, best first.
-pub(crate) fn nearest_names(name: &Name, others: Vec<Name>) -> Vec<String> {
+pub fn nearest_names(name: &Name, others: Vec<Name>) -> Vec<String> {
     let mut near: Vec<(usize, String)> = others
         .into_iter()
         .map(|other| (edits(name.as_str(), other.as_str()), other.into()))

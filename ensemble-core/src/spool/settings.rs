@@ -70,7 +70,7 @@ impl Settings {
     }
 
     /// What is wrong with the values, by field.
-    pub(crate) fn fault(&self) -> Option<(&'static str, String)> {
+    pub fn fault(&self) -> Option<(&'static str, String)> {
         if self.lease_seconds == 0 || self.lease_seconds > LEASE_SECONDS_MAX {
             return Some((
                 "lease_seconds",

@@ -100,8 +100,8 @@ mod options {
 
     use ensemble_core::Result;
     use ensemble_core::message::Name;
-    use ensemble_core::nats::{NatsOptions, OUTBOX_CAPACITY_DEFAULT, Outbox};
     use ensemble_core::spool::Options;
+    use ensemble_nats::{NatsOptions, OUTBOX_CAPACITY_DEFAULT, Outbox};
 
     use super::Project;
 

@@ -7,8 +7,8 @@ use ensemble_core::Error;
 use ensemble_core::broker::Broker;
 use ensemble_core::env::Published;
 use ensemble_core::message::{Envelope, Name};
-use ensemble_core::nats::{NatsOptions, NatsTransport, Outbox, Posted};
 use ensemble_core::spool::{Settings, State};
+use ensemble_nats::{NatsOptions, NatsTransport, Outbox, Posted};
 use serde_json::json;
 
 use super::{Arguments, fill_for_servers};

@@ -5,9 +5,9 @@ use async_nats::HeaderMap;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::env::Lease;
-use crate::message::{Name, Timestamp};
-use crate::spool::State;
+use ensemble_core::env::Lease;
+use ensemble_core::message::{Name, Timestamp};
+use ensemble_core::spool::State;
 
 /// Name of the header.
 pub(super) const HEADER: &str = "Ensemble";

@@ -6,11 +6,11 @@ use super::NatsTransport;
 use super::receive::no_message;
 use super::record::{Place, Record};
 use super::wire::NOTHING;
-use crate::Result;
-use crate::message::{Envelope, MessageId, Name};
+use ensemble_core::Result;
+use ensemble_core::message::{Envelope, MessageId, Name};
 
 impl NatsTransport {
-    /// As [`Broker::set_aside`](crate::broker::Broker::set_aside).
+    /// As [`Broker::set_aside`](ensemble_core::broker::Broker::set_aside).
     pub(super) fn give_up_waiting(
         &self,
         mailbox: &Name,
@@ -29,12 +29,12 @@ impl NatsTransport {
         Ok(())
     }
 
-    /// As [`Broker::restore_delayed`](crate::broker::Broker::restore_delayed).
+    /// As [`Broker::restore_delayed`](ensemble_core::broker::Broker::restore_delayed).
     pub(super) fn restore_delayed(&self, envelope: &Envelope, due: u64) -> Result<()> {
         self.restore(envelope, Place::Queued { due })
     }
 
-    /// As [`Broker::restore_dead`](crate::broker::Broker::restore_dead).
+    /// As [`Broker::restore_dead`](ensemble_core::broker::Broker::restore_dead).
     pub(super) fn restore_dead(&self, envelope: &Envelope, reason: &str) -> Result<()> {
         self.restore(envelope, self.dead_place(reason, None))
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::record::Place;
 use super::watch::Watch;
 use super::{NatsTransport, lock};
-use crate::Result;
-use crate::message::{MessageId, Name};
+use ensemble_core::Result;
+use ensemble_core::message::{MessageId, Name};
 
 /// Most messages that one sweep removes from one mailbox, so that it stays short.
 const REMOVALS_MAX: usize = 1000;
@@ -19,7 +19,7 @@ impl NatsTransport {
     /// the server's.
     ///
     /// # Errors
-    /// [`crate::Error::Server`]; messages that were removed before stay removed.
+    /// [`ensemble_core::Error::Server`]; messages that were removed before stay removed.
     pub fn sweep(&self) -> Result<u64> {
         let mut removed = 0;
         for mailbox in self.mailboxes()? {

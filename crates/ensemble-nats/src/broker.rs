@@ -6,11 +6,11 @@ use std::time::Duration;
 use super::receive::no_message;
 use super::record::{Place, Record};
 use super::{NatsTransport, lock};
-use crate::broker::Broker;
-use crate::env::{Delivery, Lease};
-use crate::message::{Envelope, MessageId, Name};
-use crate::spool::{DeadLetter, Found, Observed, Settings, State};
-use crate::{Error, Result};
+use ensemble_core::broker::Broker;
+use ensemble_core::env::{Delivery, Lease};
+use ensemble_core::message::{Envelope, MessageId, Name};
+use ensemble_core::spool::{DeadLetter, Found, Observed, Settings, State};
+use ensemble_core::{Error, Result};
 
 impl Broker for NatsTransport {
     fn add_mailbox(&self, name: &Name, settings: &Settings) -> Result<()> {

@@ -13,8 +13,8 @@
 //!
 //! A dot separates the tokens of a subject, so a dot in a name becomes `=`, which no name contains.
 
-use crate::message::{MessageId, Name};
-use crate::requests::{Page, stem};
+use ensemble_core::message::{MessageId, Name};
+use ensemble_core::requests::{Page, stem};
 
 /// The subjects of one team.
 #[derive(Clone, Debug)]

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::env::{Clock, SystemClock};
-use crate::event_log::{NullRecorder, Recorder};
-use crate::message::Name;
+use ensemble_core::env::{Clock, SystemClock};
+use ensemble_core::event_log::{NullRecorder, Recorder};
+use ensemble_core::message::Name;
 
 /// Default time limit of a call.
 pub const PATIENCE_DEFAULT: Duration = Duration::from_secs(5);

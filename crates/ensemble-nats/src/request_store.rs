@@ -2,7 +2,7 @@
 //! so the first one stands, from any host. A plan gate is a key that is replaced by
 //! compare-and-set.
 //!
-//! A plan gate carries its request until that is written (see [`crate::requests::GateState`]), so
+//! A plan gate carries its request until that is written (see [`ensemble_core::requests::GateState`]), so
 //! the request survives a client that dies in between. A removed key stays as an empty version for
 //! followers, and is swept with the closed requests.
 
@@ -13,15 +13,15 @@ use futures_util::future::join4;
 
 use super::NatsTransport;
 use super::wire::{Listed, Put};
-use crate::broker::Broker;
-use crate::env::Lease;
-use crate::event_log::Recorder;
-use crate::message::{Attachment, Name, Timestamp, yaml};
-use crate::requests::{
+use ensemble_core::broker::Broker;
+use ensemble_core::env::Lease;
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::{Attachment, Name, Timestamp, yaml};
+use ensemble_core::requests::{
     Asked, CLOSED_KEPT, CONTENT_BYTES_MAX, Gate, GateFile, Home, Page, RequestStore, Sheet, Turn,
     Written, Wrote,
 };
-use crate::{Error, Result};
+use ensemble_core::{Error, Result};
 
 /// Age at which a plan gate without its request belongs to a client that has died in between.
 const ORPHAN_AGE_MAX: Duration = Duration::from_secs(60 * 60);
@@ -254,7 +254,7 @@ impl NatsTransport {
         };
         let mut gate = Gate::of(file, &task, &agent);
         gate.revision = revision;
-        if gate.state == crate::requests::GateState::Unreadable {
+        if gate.state == ensemble_core::requests::GateState::Unreadable {
             return Ok(Some(gate));
         }
         let home = self.home(&gate.request_id);

@@ -12,9 +12,9 @@ use super::index::Entry;
 use super::record::{Place, Record};
 use super::watch::Watch;
 use super::{NatsTransport, Stored, lock};
-use crate::env::{Delivery, Lease};
-use crate::message::{Envelope, MessageId, Name, Timestamp};
-use crate::{Error, Result};
+use ensemble_core::env::{Delivery, Lease};
+use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
+use ensemble_core::{Error, Result};
 
 /// Number of the first messages among which competing consumers choose.
 const CHOICE: usize = 8;
@@ -74,7 +74,7 @@ impl NatsTransport {
     /// Takes one given waiting message for `holder`; `None` if it is no longer waiting.
     ///
     /// # Errors
-    /// As for [`NatsTransport::receive`]; [`Gated`](crate::requests::Gated) if its task waits for the approval of a plan.
+    /// As for [`NatsTransport::receive`]; [`Gated`](ensemble_core::requests::Gated) if its task waits for the approval of a plan.
     pub fn receive_id(
         &self,
         mailbox: &Name,
@@ -101,7 +101,7 @@ impl NatsTransport {
                 },
             };
             if let Some(gate) = gates.closed(id, &content)? {
-                return Err(crate::requests::Gated(Box::new(gate.clone())).into());
+                return Err(ensemble_core::requests::Gated(Box::new(gate.clone())).into());
             }
             entry.payload = Some(content);
             match self.take(&watch, (mailbox, id), entry, &mut gates, lease)? {

@@ -27,8 +27,8 @@ use super::answer::{Answered, Question};
 use super::consumer::{Consumer, Told};
 use super::record::{HEADER, Record, Stored};
 use super::stream_probe::{Reached, StreamProbe};
-use crate::message::MessageId;
-use crate::{Error, Result};
+use ensemble_core::message::MessageId;
+use ensemble_core::{Error, Result};
 
 /// Wait between two tries while the server is unreachable.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(50);

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::{NatsTransport, Put};
-use crate::message::{Envelope, MessageId};
-use crate::{Error, Result};
+use ensemble_core::message::{Envelope, MessageId};
+use ensemble_core::{Error, Result};
 
 /// How long an admitted sender may take to store the message, in milliseconds.
 const ENTERING_MILLIS_MAX: u64 = 60_000;

@@ -5,9 +5,9 @@ use bytes::Bytes;
 use super::record::Record;
 use super::wire::NOTHING;
 use super::{NatsTransport, Put, Stored, lock};
-use crate::env::Published;
-use crate::message::Envelope;
-use crate::{Error, Result};
+use ensemble_core::env::Published;
+use ensemble_core::message::Envelope;
+use ensemble_core::{Error, Result};
 
 /// Most restarts of a publish when the version that it met was gone at the next read.
 const TRIES_MAX: usize = 8;

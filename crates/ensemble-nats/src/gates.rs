@@ -8,10 +8,10 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use super::NatsTransport;
-use crate::Result;
-use crate::env::Lease;
-use crate::message::{Envelope, MessageId, Name};
-use crate::requests::{Gate, Gated, RequestStore as _, gated_task};
+use ensemble_core::Result;
+use ensemble_core::env::Lease;
+use ensemble_core::message::{Envelope, MessageId, Name};
+use ensemble_core::requests::{Gate, Gated, RequestStore as _, gated_task};
 
 /// The plan gates of one holder, each read once.
 pub(super) struct Gates<'a> {
@@ -90,7 +90,7 @@ impl NatsTransport {
     /// As [`NatsTransport::due_ids`], without the messages that a plan gate keeps from this holder.
     ///
     /// # Errors
-    /// [`Error::NoMailbox`](crate::Error::NoMailbox) or [`Error::Server`](crate::Error::Server).
+    /// [`Error::NoMailbox`](ensemble_core::Error::NoMailbox) or [`Error::Server`](ensemble_core::Error::Server).
     pub fn due_ids_for(
         &self,
         mailbox: &Name,

@@ -23,7 +23,7 @@
 //! use ensemble_core::broker::Broker as _;
 //! use ensemble_core::env::Transport as _;
 //! use ensemble_core::message::{Envelope, Name};
-//! use ensemble_core::nats::{NatsOptions, NatsTransport};
+//! use ensemble_nats::{NatsOptions, NatsTransport};
 //!
 //! let queue = NatsTransport::connect(&NatsOptions::new("nats://127.0.0.1:4222", Name::new("team")?))?;
 //! let worker = Name::new("worker-1")?;
@@ -33,8 +33,10 @@
 //! queue.settle(&delivery.lease)?;
 //! # Ok::<(), ensemble_core::Error>(())
 //! ```
+#![forbid(unsafe_code)]
 
 mod answer;
+pub mod bridge;
 mod broker;
 mod bucket;
 mod change_notifier;
@@ -45,6 +47,7 @@ mod gates;
 mod holder;
 mod index;
 mod log;
+pub mod migrate;
 mod options;
 mod outbox;
 mod publish;
@@ -67,11 +70,11 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::env::{Clock, Counts, Delivery, Lease, Published, Transport};
-use crate::event_log::Recorder;
-use crate::message::{Envelope, MessageId, Name};
-use crate::spool::Settings;
-use crate::{Error, Result};
+use ensemble_core::env::{Clock, Counts, Delivery, Lease, Published, Transport};
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::{Envelope, MessageId, Name};
+use ensemble_core::spool::Settings;
+use ensemble_core::{Error, Result};
 
 pub use log::NatsLog;
 pub use options::{NatsOptions, PATIENCE_DEFAULT};

@@ -7,9 +7,9 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::{NatsTransport, Put, SETTINGS_AGE_MAX, lock};
-use crate::message::Name;
-use crate::spool::{Settings, nearest_names};
-use crate::{Error, Result};
+use ensemble_core::message::Name;
+use ensemble_core::spool::{Settings, nearest_names};
+use ensemble_core::{Error, Result};
 
 /// Content of a mailbox's subject.
 #[derive(Debug, Serialize, Deserialize)]

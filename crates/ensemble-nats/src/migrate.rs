@@ -15,7 +15,7 @@
 //!
 //! ```
 //! use ensemble_core::message::{Envelope, Name};
-//! use ensemble_core::migrate::migrate;
+//! use ensemble_nats::migrate::migrate;
 //! use ensemble_core::spool::{Options, Spool};
 //!
 //! # let home = tempfile::tempdir()?;
@@ -29,10 +29,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use crate::broker::Broker;
-use crate::message::Name;
-use crate::spool::{Found, State};
-use crate::{Error, Result};
+use ensemble_core::broker::Broker;
+use ensemble_core::message::Name;
+use ensemble_core::spool::{Found, State};
+use ensemble_core::{Error, Result};
 
 /// Begins the reason of a message that is set aside on its way; the time it is due follows.
 const ASIDE: &str = "migrating, due at ";

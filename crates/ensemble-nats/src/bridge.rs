@@ -15,7 +15,7 @@
 //! most one message a mailbox and extends its lease; the others wait in place.
 //!
 //! ```
-//! use ensemble_core::bridge::{Bridge, Unknown};
+//! use ensemble_nats::bridge::{Bridge, Unknown};
 //! use ensemble_core::message::{Envelope, Name};
 //! use ensemble_core::spool::{Options, Spool};
 //!
@@ -34,11 +34,11 @@
 
 use std::time::Duration;
 
-use crate::broker::Broker;
-use crate::env::Lease;
-use crate::message::{Envelope, Name};
-use crate::requests::Undecided;
-use crate::{Error, Result};
+use ensemble_core::broker::Broker;
+use ensemble_core::env::Lease;
+use ensemble_core::message::{Envelope, Name};
+use ensemble_core::requests::Undecided;
+use ensemble_core::{Error, Result};
 
 /// Lease extension of a message that the target cannot take at the moment.
 const LEASE: Duration = Duration::from_secs(60 * 60);

@@ -18,10 +18,10 @@ use tokio::sync::mpsc;
 use super::NatsTransport;
 use super::stream_probe::StreamProbe;
 use super::wire::Wire;
-use crate::Result;
-use crate::env::{Clock, SystemClock};
-use crate::event_log::Recorder;
-use crate::message::{MessageId, Name};
+use ensemble_core::Result;
+use ensemble_core::env::{Clock, SystemClock};
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::{MessageId, Name};
 
 /// Most records that wait for the server.
 const QUEUED_MAX: usize = 4096;
@@ -30,7 +30,7 @@ const TRIES_MAX: u32 = 5;
 /// How long records are kept, unless the stream is configured otherwise.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 /// Longest record, in bytes, as in the log on disk.
-const LINE_BYTES_MAX: usize = crate::event_log::LINE_BYTES_MAX;
+const LINE_BYTES_MAX: usize = ensemble_core::event_log::LINE_BYTES_MAX;
 
 /// A recorder that writes to the team's log on the server.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl NatsTransport {
     /// All records in the team's log stream, in the server's order.
     ///
     /// # Errors
-    /// [`crate::Error::Server`].
+    /// [`ensemble_core::Error::Server`].
     pub fn read_log(&self) -> Result<Vec<Value>> {
         let (wire, name) = (self.wire.clone(), self.subjects.log_stream());
         let (pattern, connections) = (self.subjects.log_all(), self.connections.clone());

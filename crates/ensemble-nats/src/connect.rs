@@ -15,7 +15,7 @@ use super::stream_probe::StreamProbe;
 use super::subject::Subjects;
 use super::team::Watches;
 use super::wire::{ANSWER_PATIENCE, Ops, Wire};
-use crate::{Error, Result};
+use ensemble_core::{Error, Result};
 
 /// Longest wait before the next try to reach a lost server.
 const RECONNECT_DELAY_MAX: Duration = Duration::from_secs(1);

@@ -7,8 +7,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use bytes::Bytes;
 
 use super::record::{Place, Record, Stored};
-use crate::env::Counts;
-use crate::message::MessageId;
+use ensemble_core::env::Counts;
+use ensemble_core::message::MessageId;
 
 /// Most bytes of content that one mailbox keeps in memory; the rest is fetched when needed.
 const KEPT_BYTES_MAX: usize = 8 * 1024 * 1024;
@@ -231,8 +231,10 @@ mod tests {
     #[test]
     fn older_version_changes_nothing() {
         let mut index = Index::default();
-        let held =
-            Place::Held { holder: crate::message::Name::new("w").unwrap(), lease_seconds: 1 };
+        let held = Place::Held {
+            holder: ensemble_core::message::Name::new("w").unwrap(),
+            lease_seconds: 1,
+        };
         index.apply(id("a"), stored(5, Record::fresh(0).moved(held)), content());
         index.apply(id("a"), stored(4, Record::fresh(0)), content());
         assert!(next(&mut index, 0).is_none());

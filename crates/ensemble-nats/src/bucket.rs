@@ -14,8 +14,8 @@ use super::subject::{Key, Subjects};
 use super::watch::{self, Following, Hearer, News};
 use super::wire::{Put, Wire};
 use super::{NatsTransport, lock};
-use crate::Result;
-use crate::message::Name;
+use ensemble_core::Result;
+use ensemble_core::message::Name;
 
 /// Header with the meaning of a version without content, as `nats kv del` writes it.
 const OPERATION: &str = "KV-Operation";
@@ -92,7 +92,7 @@ impl NatsTransport {
     /// changed, and [`NatsTransport::changed_requests`] returns which; at first, all.
     ///
     /// # Errors
-    /// [`crate::Error::Server`].
+    /// [`ensemble_core::Error::Server`].
     pub fn follow_requests(&self) -> Result<()> {
         if lock(&self.bucket.pages).is_some() {
             return Ok(());

@@ -15,11 +15,11 @@
 use std::path::Path;
 
 use crate::bridge::{Bridge, Carried, Unknown};
-use crate::broker::Broker;
-use crate::env::Published;
-use crate::message::{Envelope, Name};
-use crate::spool::{Options, Settings, Spool};
-use crate::{Error, Result};
+use ensemble_core::broker::Broker;
+use ensemble_core::env::Published;
+use ensemble_core::message::{Envelope, Name};
+use ensemble_core::spool::{Options, Settings, Spool};
+use ensemble_core::{Error, Result};
 
 /// Default capacity of the outbox for each mailbox, in messages.
 pub const OUTBOX_CAPACITY_DEFAULT: u64 = 10_000;

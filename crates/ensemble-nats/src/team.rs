@@ -13,8 +13,8 @@ use tokio::sync::Notify;
 use super::subject::Subjects;
 use super::watch::{self, Following, Hearer, News, SILENCE, Watch};
 use super::{NatsTransport, lock};
-use crate::Result;
-use crate::message::Name;
+use ensemble_core::Result;
+use ensemble_core::message::Name;
 
 /// How old the state of all mailboxes may be for an observer of one.
 const LOOK_AGE_MAX: Duration = Duration::from_secs(1);
@@ -65,7 +65,7 @@ impl NatsTransport {
     /// For observers of the whole team; a consumer of a few mailboxes follows them by receiving.
     ///
     /// # Errors
-    /// [`crate::Error::Server`].
+    /// [`ensemble_core::Error::Server`].
     pub fn follow_team(&self) -> Result<()> {
         let mut team = lock(&self.team);
         if team.is_some() {

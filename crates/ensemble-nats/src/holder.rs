@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::record::{Place, Record};
 use super::{NatsTransport, Stored, lock};
-use crate::Result;
-use crate::env::Lease;
-use crate::message::{MessageId, Name};
-use crate::spool::LEASE_SECONDS_MAX;
+use ensemble_core::Result;
+use ensemble_core::env::Lease;
+use ensemble_core::message::{MessageId, Name};
+use ensemble_core::spool::LEASE_SECONDS_MAX;
 
 /// Most retries of a change because the lease was extended meanwhile.
 const TRIES_MAX: usize = 8;
@@ -19,8 +19,8 @@ impl NatsTransport {
     /// Marks the message's work as done.
     ///
     /// # Errors
-    /// [`crate::Error::LeaseLost`], [`Gated`](crate::requests::Gated), [`crate::Error::NoMailbox`] or
-    /// [`crate::Error::Server`].
+    /// [`ensemble_core::Error::LeaseLost`], [`Gated`](ensemble_core::requests::Gated), [`ensemble_core::Error::NoMailbox`] or
+    /// [`ensemble_core::Error::Server`].
     pub fn settle(&self, lease: &Lease) -> Result<()> {
         self.change_if(lease, |last| self.pass_gate(lease, &last.payload), |_| Place::Settled)?;
         self.forget(lease);
