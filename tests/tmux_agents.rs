@@ -17,10 +17,11 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use case::{Case, Provider, Stage, refused, the_nudge};
+use ensemble_core::agent::AgentState::{self, *};
+use ensemble_core::agent::Source;
 use ensemble_core::env::Pane;
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome};
-use ensemble_core::provider::AgentState::{self, *};
-use ensemble_core::provider::{Profiles, Source};
+use ensemble_core::provider::Profiles;
 
 const DOCUMENT: &str = "docs/provider-states.md";
 const HEAD: &str = "| state | seen as | Enter | Escape | Ctrl-C | nudge | reset | phase 1 | phase 2 \

@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use ensemble_core::agent::AgentState;
 use ensemble_core::driver::{LOOK_INTERVAL, nap};
 use ensemble_core::message::Name;
 use ensemble_core::pane::Deferral;
-use ensemble_core::provider::{AgentState, Diagnosis};
+use ensemble_core::provider::Judgement;
 use ensemble_core::roster::{Member, PaneObservation};
 use ensemble_watch::members;
 use ensemble_watch::project::Project;
@@ -62,7 +63,7 @@ enum First {
     NotYet,
 }
 
-fn judged(diagnosis: &Diagnosis) -> First {
+fn judged(diagnosis: &Judgement) -> First {
     match diagnosis.state {
         AgentState::Permission | AgentState::Trust | AgentState::Dialog | AgentState::Login => {
             let seen = diagnosis.evidence.iter().find(|seen| seen.source == diagnosis.source);

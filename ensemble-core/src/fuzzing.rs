@@ -6,10 +6,11 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::Result;
+use crate::agent::AgentState;
 use crate::board::text;
 use crate::message::canonical_agrees;
 use crate::pane::PaneState;
-use crate::provider::{AgentState, Profile};
+use crate::provider::Profile;
 use crate::tmux;
 
 pub use crate::tmux::ControlAnswer;

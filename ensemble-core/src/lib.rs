@@ -105,6 +105,7 @@
 //! (step queues, with a SQLite of their own) are off by default. Rust 1.89 or newer, for `File::lock`.
 #![forbid(unsafe_code)]
 
+pub mod agent;
 pub mod board;
 pub mod broker;
 pub mod collect;

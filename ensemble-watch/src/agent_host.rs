@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::Result;
+use ensemble_core::agent::AgentState;
 use ensemble_core::driver::{AgentHost, nap};
 use ensemble_core::env::Pane as _;
 use ensemble_core::pane::Deferral;
 use ensemble_core::proto::shutdown::Worker;
-use ensemble_core::provider::{AgentState, Diagnosis, Profile};
+use ensemble_core::provider::{Judgement, Profile};
 use ensemble_core::reaper::{self, Fate};
 use ensemble_core::roster::Member;
 use ensemble_core::tmux::{Server, TmuxPane};
@@ -62,7 +63,7 @@ impl PaneQuarters {
     }
 
     /// Whether what a pane shows means that nobody is there any more.
-    fn is_gone(diagnosis: &Diagnosis) -> bool {
+    fn is_gone(diagnosis: &Judgement) -> bool {
         diagnosis.state == AgentState::Crashed
             || matches!(
                 diagnosis.deferral,

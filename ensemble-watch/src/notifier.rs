@@ -9,7 +9,7 @@ use ensemble_core::message::{MessageId, Name};
 use ensemble_core::pane::{NudgeOutcome, NudgeText};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::nudge::{Effect, Event, NudgeSchedule, Occasion, Record};
-use ensemble_core::provider::{self, Profile, Profiles};
+use ensemble_core::provider::{Profile, Profiles};
 use serde_json::json;
 
 use crate::mail::Mail;
@@ -153,7 +153,7 @@ impl Notifier {
         else {
             return;
         };
-        let text = provider::nudge_text(&told.profile, &told.entry.mailbox, held, false);
+        let text = told.profile.program().nudge_text(&told.entry.mailbox, held, false);
         self.pane_workers.send(PaneTask {
             entry: told.entry.clone(),
             profile: Arc::clone(&told.profile),
@@ -245,7 +245,7 @@ fn perform(
         Effect::Nudge { attempt, waiting, occasion } => {
             let count = usize::try_from(waiting).unwrap_or(usize::MAX);
             let more = count >= COUNT_MAX;
-            let text = provider::nudge_text(&told.profile, &told.entry.mailbox, count, more);
+            let text = told.profile.program().nudge_text(&told.entry.mailbox, count, more);
             told.typed = Some((attempt, text.clone()));
             pane_workers.send(pane_task(told, attempt, text, PaneTaskKind::Type(occasion)));
             // Beyond these, the line itself says that there is more.

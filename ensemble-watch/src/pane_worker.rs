@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use ensemble_core::agent::AgentState;
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
 use ensemble_core::proto::nudge::Occasion;
-use ensemble_core::provider::{AgentState, Limit, Profile};
+use ensemble_core::provider::{Limit, Profile};
 use ensemble_core::roster::PaneObservation;
 use ensemble_core::tmux::{Server, TextOutcome, TmuxPane, TypedNudge};
 use ensemble_core::{Error, Result};

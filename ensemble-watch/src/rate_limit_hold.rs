@@ -12,12 +12,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use ensemble_core::Error;
+use ensemble_core::agent::AgentState;
 use ensemble_core::env::{Lease, Monotonic};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::proto::ack::PARK_MAX;
 use ensemble_core::proto::nudge::Probe;
-use ensemble_core::provider::{AgentState, Diagnosis};
+use ensemble_core::provider::Judgement;
 use ensemble_core::spool::Spool;
 use serde_json::json;
 
@@ -54,7 +55,7 @@ impl RateLimitHold {
         &mut self,
         Moment { now, wall }: Moment,
         agent: &Name,
-        diagnosis: Option<&Diagnosis>,
+        diagnosis: Option<&Judgement>,
         held: Vec<(Lease, Duration)>,
         spool: &Spool,
         recorder: &dyn Recorder,
@@ -168,7 +169,7 @@ mod tests {
         }
     }
 
-    fn seen(screen: &str, now: Timestamp, zones: &Zones) -> Diagnosis {
+    fn seen(screen: &str, now: Timestamp, zones: &Zones) -> Judgement {
         let mut pane = PaneState::default();
         (pane.bound, pane.command) = (true, "claude".to_owned());
         pane.screen = screen.lines().map(str::to_owned).collect();

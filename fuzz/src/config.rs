@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ensemble_core::message::yaml;
-use ensemble_core::provider::{Profiles, nudge_text};
+use ensemble_core::provider::Profiles;
 use ensemble_watch::project::Config;
 
 /// A parsed configuration round-trips; everything derived from it has an error or a limit.
@@ -34,7 +34,8 @@ pub fn check(data: &[u8]) {
                 let profile = profiles.get(name).expect("what was added");
                 let _ = config.ladder_for(Some(&profile));
                 // For any template, the typed text stays harmless; `NudgeText` checks itself.
-                let line = nudge_text(&profile, &"worker-1".parse().expect("a name"), 3, true);
+                let line =
+                    profile.program().nudge_text(&"worker-1".parse().expect("a name"), 3, true);
                 assert!(!line.as_str().is_empty());
             }
         }

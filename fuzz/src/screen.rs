@@ -6,11 +6,12 @@
 
 use std::sync::OnceLock;
 
+use ensemble_core::agent::AgentState;
 use ensemble_core::fuzzing::matching_rules;
 use ensemble_core::message::Timestamp;
 use ensemble_core::pane::{Key, PaneState};
 use ensemble_core::provider::{
-    AgentState, Context, Profiles, Purpose, Zones, diagnose, diagnose_with, nudge_text, objection,
+    Context, Profiles, Purpose, Zones, diagnose, diagnose_with, objection,
 };
 
 /// Parsed once: judging an input takes microseconds.
@@ -37,7 +38,7 @@ pub fn check(data: &[u8]) {
     if is_untouchable || shows_dialog {
         assert_ne!(found.state, AgentState::Ready, "{found:#?}");
         assert!(found.deferral.is_some() && !may_nudge, "{found:#?}");
-        let nudge = nudge_text(&profile, &"worker-1".parse().expect("a name"), 3, false);
+        let nudge = profile.program().nudge_text(&"worker-1".parse().expect("a name"), 3, false);
         for purpose in [Purpose::Submit { text: nudge.as_str() }, Purpose::Press(Key::CtrlC)] {
             let is_pressing = matches!(purpose, Purpose::Press(_));
             if is_untouchable || !is_pressing {

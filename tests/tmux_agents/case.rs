@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use ensemble_core::agent::AgentState;
 use ensemble_core::driver::{AgentPane as _, Begun, Line};
 use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
 use ensemble_core::provider::machine::{HttpPlace, Places};
-use ensemble_core::provider::{AgentState, Diagnosis, Profiles, nudge_text};
+use ensemble_core::provider::{Judgement, Profiles};
 use ensemble_core::tmux::{TextOutcome, TmuxPane};
 
 use crate::tmux_support::{PATIENCE, TestServer, eventually};
@@ -152,7 +153,7 @@ impl Case<'_> {
         }
     }
 
-    pub(crate) fn diagnosis(&self) -> Diagnosis {
+    pub(crate) fn diagnosis(&self) -> Judgement {
         self.pane().diagnose().expect("a diagnosis")
     }
 
@@ -292,5 +293,5 @@ pub(crate) fn refused(outcome: &NudgeOutcome) -> Option<&Deferral> {
 /// What is typed to tell of one message. Its `1` would answer many a menu.
 pub(crate) fn the_nudge(profile: &str) -> NudgeText {
     let profile = Profiles::embedded().expect("profiles").get(profile).expect("a profile");
-    nudge_text(&profile, &Name::new("dispatch").expect("a name"), 1, false)
+    profile.program().nudge_text(&Name::new("dispatch").expect("a name"), 1, false)
 }

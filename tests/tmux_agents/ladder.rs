@@ -5,13 +5,13 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use ensemble_core::Result;
+use ensemble_core::agent::{Diagnosis, Program};
 use ensemble_core::driver::{AckManager, AgentPane, Begun, Ended, Line, Order};
 use ensemble_core::env::{Clock, Monotonic, Pane};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, Name, Timestamp};
 use ensemble_core::pane::{Key, NudgeOutcome, NudgeText, PaneState};
 use ensemble_core::proto::ack::Config;
-use ensemble_core::provider::{Diagnosis, Profile};
 use ensemble_core::spool::{Options, Spool};
 use ensemble_core::tmux::TmuxPane;
 use serde_json::Value;
@@ -72,11 +72,11 @@ impl Pane for Shown<'_> {
 }
 
 impl AgentPane for Shown<'_> {
-    fn profile(&self) -> &Profile {
-        self.1.profile()
+    fn program(&self) -> &Program {
+        self.1.profile().program()
     }
     fn diagnose(&mut self) -> Result<Diagnosis> {
-        self.1.diagnose()
+        self.1.diagnose().map(|judgement| judgement.diagnosis)
     }
     fn reset_context(&mut self) -> Result<NudgeOutcome> {
         self.1.reset_context()

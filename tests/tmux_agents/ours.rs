@@ -1,11 +1,11 @@
 //! Lines of ours in an agent's composer: nudges that a person sent or deleted, pings that stand, and nudges
 //! of two processes.
 
+use ensemble_core::agent::AgentState::{Draft, Permission, Ready};
 use ensemble_core::env::{Clock as _, Pane as _, SystemClock};
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::nudge::{Effect, Event, NudgeSchedule, Phase};
-use ensemble_core::provider::AgentState::{Draft, Permission, Ready};
 use ensemble_core::tmux::TextOutcome;
 
 use crate::SEEING;

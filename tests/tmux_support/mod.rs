@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use ensemble_core::env::Pane;
 use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
-use ensemble_core::provider::{Profiles, nudge_text};
+use ensemble_core::provider::Profiles;
 use ensemble_core::tmux::{Server, TmuxPane};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -182,7 +182,7 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 /// A nudge for dispatch in the words of a built-in profile.
 pub fn text_for(profile: &str) -> NudgeText {
     let profile = Profiles::embedded().expect("profiles").get(profile).expect("a profile");
-    nudge_text(&profile, &Name::new("dispatch").expect("a name"), 3, false)
+    profile.program().nudge_text(&Name::new("dispatch").expect("a name"), 3, false)
 }
 
 /// Nudges once and gives back why not.

@@ -115,7 +115,7 @@ pub(super) fn warn_if_absent(project: &Project, entry: &PaneEntry) {
         let profile = project.profiles()?.get(&entry.provider)?;
         let server = Server::brief(entry.binding.socket.clone());
         let mut pane = entry.open(server, profile, &project.sources(), &project.locks())?;
-        Ok(pane.diagnose()?.deferral)
+        Ok(pane.diagnose()?.diagnosis.deferral)
     };
     let (provider, id) = (&entry.provider, &entry.binding.id);
     if members::is_script(provider) {

@@ -4,7 +4,6 @@ use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::env::Pane as _;
 use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, NudgeOutcome};
-use ensemble_core::provider;
 use serde_json::json;
 
 use crate::completion;
@@ -37,7 +36,7 @@ impl Arguments {
             return Err(Failure::nothing(format!("nothing waits in mailbox `{mailbox}`")));
         }
         let pane = worker.pane_required()?;
-        let text = provider::nudge_text(pane.profile(), &mailbox, waiting, waiting >= COUNT_MAX);
+        let text = pane.profile().program().nudge_text(&mailbox, waiting, waiting >= COUNT_MAX);
         let outcome = pane.nudge(&text)?;
         let id = pane.binding().id.clone();
         let (deferral, text_stands) = match outcome {

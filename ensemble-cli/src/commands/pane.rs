@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use ensemble_core::agent::{Diagnosis, Evidence};
 use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, Key};
-use ensemble_core::provider::{Diagnosis, Evidence, Profile, Purpose};
+use ensemble_core::provider::{Profile, Purpose};
 use ensemble_core::tmux::{Examination, Server, TmuxPane};
 use ensemble_watch::panes::{self, PaneEntry};
 use serde::Serialize;
@@ -133,7 +134,7 @@ struct Verdict<'a> {
 
 impl Seen<'_> {
     fn object(&self) -> Value {
-        let Examination { diagnosis, pane, .. } = self.examined;
+        let Examination { judgement, pane, .. } = self.examined;
         let mut object = json!({
             "pane": self.pane.binding().id,
             "socket": self.pane.binding().socket,
@@ -142,7 +143,7 @@ impl Seen<'_> {
             "command": pane.command,
             "title": pane.title,
         });
-        let diagnosis = serde_json::to_value(diagnosis).unwrap_or_default();
+        let diagnosis = serde_json::to_value(judgement).unwrap_or_default();
         for (key, value) in diagnosis.as_object().into_iter().flatten() {
             object[key] = value.clone();
         }
@@ -155,7 +156,7 @@ impl Seen<'_> {
     }
 
     fn print(&self, context: &Context) -> Outcome {
-        let Examination { diagnosis, pane, .. } = self.examined;
+        let Examination { judgement, pane, .. } = self.examined;
         let out = &context.out;
         let row = |name: &str, text: String| out.line(format!("{name:<9} {}", one_line(&text)));
         if let Some(agent) = &self.agent {
@@ -164,13 +165,13 @@ impl Seen<'_> {
         let (id, provider) = (&self.pane.binding().id, self.pane.profile().name());
         row("pane", format!("{id}, {provider}, running {}", pane.command))?;
         out.line(format!("{:<9} {}", "state", self.painted_state(context)))?;
-        for Evidence { source, what, text, .. } in &diagnosis.evidence {
+        for Evidence { source, what, text, .. } in &judgement.evidence {
             let source = serde_json::to_value(source).unwrap_or_default();
             let source = source.as_str().unwrap_or_default();
             row("evidence", format!("{source}: {what}: {text:?}"))?;
         }
-        if let Some(reset) = &diagnosis.resets_at {
-            let until = diagnosis.limited_until.map(|until| format!(" ({until})"));
+        if let Some(reset) = &judgement.resets_at {
+            let until = judgement.limited_until.map(|until| format!(" ({until})"));
             row("resets", format!("{reset}{}", until.unwrap_or_default()))?;
         }
         for ((word, _), objection) in PURPOSES.iter().zip(&self.examined.objections) {
@@ -184,7 +185,7 @@ impl Seen<'_> {
     }
 
     fn painted_state(&self, context: &Context) -> String {
-        let Diagnosis { state, deferral, .. } = &self.examined.diagnosis;
+        let Diagnosis { state, deferral, .. } = &self.examined.judgement.diagnosis;
         let style = if deferral.is_none() { GOOD } else { WARNING };
         context.out.paint(style, state.word())
     }

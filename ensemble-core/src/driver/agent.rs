@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use crate::Result;
+use crate::agent::{AgentState, Diagnosis, Program};
 use crate::env::{Monotonic, Pane};
 use crate::pane::{Deferral, NudgeOutcome, NudgeText};
 use crate::proto::ack::Worker;
-use crate::provider::{AgentState, Diagnosis, Profile};
 use crate::tmux::TmuxPane;
 
 /// A [`Pane`] whose agent can be judged. Every call is bounded in time like those of [`Pane`].
 pub trait AgentPane: Pane {
     /// What is known of the agent's program.
-    fn profile(&self) -> &Profile;
+    fn program(&self) -> &Program;
 
     /// What the agent is doing, with the evidence.
     ///
@@ -80,11 +80,11 @@ pub enum Begun {
 }
 
 impl AgentPane for TmuxPane {
-    fn profile(&self) -> &Profile {
-        Self::profile(self)
+    fn program(&self) -> &Program {
+        Self::profile(self).program()
     }
     fn diagnose(&mut self) -> Result<Diagnosis> {
-        Self::diagnose(self)
+        Self::diagnose(self).map(|judgement| judgement.diagnosis)
     }
     fn reset_context(&mut self) -> Result<NudgeOutcome> {
         Self::reset_context(self)
@@ -109,8 +109,8 @@ impl AgentPane for TmuxPane {
 }
 
 impl<P: AgentPane + ?Sized> AgentPane for &mut P {
-    fn profile(&self) -> &Profile {
-        (**self).profile()
+    fn program(&self) -> &Program {
+        (**self).program()
     }
     fn diagnose(&mut self) -> Result<Diagnosis> {
         (**self).diagnose()

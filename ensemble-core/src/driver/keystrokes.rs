@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 use super::delivery::{Delivery, World};
 use super::{Begun, Line};
 use crate::Result;
+use crate::agent::Step;
 use crate::env::Monotonic;
 use crate::pane::{Deferral, Key, NudgeOutcome};
 use crate::proto::ack::Phase;
-use crate::provider::{self, Step};
 use crate::spool::State;
 
 /// How often a nudge is tried again that could not be typed.
@@ -78,7 +78,7 @@ impl Delivery<'_> {
             world.queue.count_due(self.mailbox(), COUNT_MAX).map_or(1, |count| count.max(1));
         let Some(pane) = &mut self.pane else { return };
         let mailbox = &self.order.envelope.to;
-        let text = provider::nudge_text(pane.profile(), mailbox, count, count >= COUNT_MAX);
+        let text = pane.program().nudge_text(mailbox, count, count >= COUNT_MAX);
         // The ladder's first nudge says what the watcher's second one says, at the same time.
         let line = match self.ladder.phase() {
             Phase::Nudge => Line::Again(&text),
@@ -150,7 +150,7 @@ impl Delivery<'_> {
     /// nudge that follows is asked for by the ladder itself.
     pub(super) fn press(&mut self, world: &World<'_>, phase: Phase) {
         let Some(pane) = &self.pane else { return };
-        let escalation = pane.profile().escalation();
+        let escalation = &pane.program().escalation;
         let steps = match phase {
             Phase::ResetContext => &escalation.phase_3,
             Phase::Deliver | Phase::Nudge | Phase::LeaveInputMode => &escalation.phase_2,
@@ -205,10 +205,10 @@ impl Delivery<'_> {
     fn pause_after(&self, step: Step) -> Duration {
         let Some(pane) = &self.pane else { return Duration::ZERO };
         match step {
-            Step::Escape | Step::CtrlC => pane.profile().key_gap(),
+            Step::Escape | Step::CtrlC => pane.program().key_gap,
             Step::Reset => {
                 let longest = self.order.config.phase_timeout / PAUSE_PART;
-                pane.profile().reset_pause().min(longest)
+                pane.program().reset_pause.min(longest)
             }
             Step::Nudge => Duration::ZERO,
         }

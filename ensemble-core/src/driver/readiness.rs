@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{AgentPane, LOOK_INTERVAL, PongBox};
+use crate::agent::{self, AgentState};
 use crate::env::{Clock, Monotonic};
 use crate::event_log::Recorder;
 use crate::message::Name;
@@ -15,7 +16,6 @@ use crate::proto::ready::{
     Config, Diagnosis, Effect, Event, Handshake, Obstacle, Ping, Pong, ReadinessFailure, Record,
     Workspace,
 };
-use crate::provider::{self, AgentState};
 use crate::{Error, Result};
 
 /// How often a ping is tried again that could not be typed, while its attempt lasts.
@@ -142,7 +142,7 @@ impl Round<'_, '_> {
 
     /// The pongs that have appeared on the screen since the last look.
     fn look_at_screen(&mut self) -> Vec<Pong> {
-        let Some(pane) = self.pane.as_mut().filter(|p| p.profile().allows_pong_on_screen()) else {
+        let Some(pane) = self.pane.as_mut().filter(|p| p.program().pong_on_screen) else {
             return Vec::new();
         };
         // What cannot be seen now may be later; the handshake's own looks tell of trouble.
@@ -260,12 +260,12 @@ impl Round<'_, '_> {
         let worker = self.about.worker;
         let pane = self.pane.as_mut().ok_or_else(|| format!("no pane is bound to {worker}"))?;
         let seen = pane.diagnose().map_err(|error| error.to_string())?;
-        Ok(seen_at_the_window(pane.profile().name(), &seen))
+        Ok(seen_at_the_window(&pane.program().name, &seen))
     }
 
     fn open(&mut self, attempt: u8) -> bool {
         let Some(pane) = &mut self.pane else { return false };
-        let command = pane.profile().open_command().map(str::to_owned);
+        let command = pane.program().open.clone();
         let opened = match &command {
             Some(command) => pane.open(command).map(Some),
             None => Ok(None),
@@ -322,7 +322,7 @@ impl Screen {
 
 /// The seed's checklist, answered from what the profile sees.
 #[must_use]
-pub fn seen_at_the_window(provider: &str, seen: &provider::Diagnosis) -> Diagnosis {
+pub fn seen_at_the_window(provider: &str, seen: &agent::Diagnosis) -> Diagnosis {
     let (alive, open) = (true, Workspace::Open);
     let (session_alive, workspace, obstacle) = match (seen.state, &seen.deferral) {
         (_, Some(Deferral::PaneGone | Deferral::PaneReused | Deferral::ServerGone)) => {

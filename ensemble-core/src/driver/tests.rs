@@ -15,13 +15,14 @@ use super::{
     AckManager, AgentPane, Assigned, Assigner, Begun, Ended, Line, Order, PongBox, read_escalations,
 };
 use crate::Result;
+use crate::agent::{AgentState, Diagnosis, Program, Step};
 use crate::env::{Clock, Monotonic, Pane};
 use crate::event_log::Recorder;
 use crate::message::{Envelope, Name, Timestamp};
 use crate::pane::{Deferral, Key, NudgeOutcome, NudgeText, PaneState};
 use crate::proto::ack::Phase;
 use crate::proto::ready::{self, ErrorType, Pong};
-use crate::provider::{self, AgentState, Diagnosis, Profile, Profiles, Step};
+use crate::provider::{self, Profile, Profiles};
 use crate::sim::{Press, SimPane};
 use crate::spool::{Options, Spool};
 
@@ -82,11 +83,11 @@ impl Pane for Double {
 }
 
 impl AgentPane for Double {
-    fn profile(&self) -> &Profile {
-        &self.profile
+    fn program(&self) -> &Program {
+        self.profile.program()
     }
     fn diagnose(&mut self) -> Result<Diagnosis> {
-        Ok(provider::diagnose(&self.profile, &self.pane.inspect()?))
+        Ok(provider::diagnose(&self.profile, &self.pane.inspect()?).diagnosis)
     }
     fn reset_context(&mut self) -> Result<NudgeOutcome> {
         self.pane.nudge(&NudgeText::new("reset").unwrap())
@@ -341,7 +342,7 @@ fn table() -> String {
             let words = steps.iter().map(|step| serde_json::to_value(step).unwrap());
             words.map(|word| word.as_str().unwrap().to_owned()).collect::<Vec<_>>().join(", ")
         };
-        let escalation = profile.escalation();
+        let escalation = &profile.program().escalation;
         let code = |text: Option<&str>| text.map_or_else(|| "-".to_owned(), |t| format!("`{t}`"));
         writeln!(
             text,

@@ -1,5 +1,7 @@
 //! From what can be seen of a pane to what may be done with it: pure functions.
 
+use std::ops::{Deref, DerefMut};
+
 use serde::Serialize;
 
 mod limited;
@@ -8,32 +10,19 @@ use limited::on_screen;
 
 use super::composer::{self, Input};
 use super::machine::{Heard, Report};
-use super::profile::{AgentState, Profile, Region, Rule, is_shell, program_name};
+use super::profile::{Profile, Region, Rule, is_shell, program_name};
 use super::reset::{Limit, Zones};
+use crate::agent::{AgentState, Diagnosis, Evidence, Source, excerpted};
 use crate::message::Timestamp;
 use crate::pane::{Deferral, ForegroundProcess, Key, PaneState};
 
-/// The longest excerpt in an [`Evidence`], in characters.
-const EXCERPT_CHARS_MAX: usize = 100;
-
-/// What an agent is doing, and how that was found out.
+/// What was found in a pane: the [`Diagnosis`], and what the next look needs of this one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
-pub struct Diagnosis {
-    /// What it is doing.
-    pub state: AgentState,
-    /// What has decided.
-    pub source: Source,
-    /// What was seen, the decisive thing first.
-    pub evidence: Vec<Evidence>,
-    /// Why it should not be nudged now; `None` if it may be.
-    pub deferral: Option<Deferral>,
-    /// When a limit ends, in the agent's own words.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub resets_at: Option<String>,
-    /// When that is, if it can be told ([`Limit`]).
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub limited_until: Option<Timestamp>,
+pub struct Judgement {
+    /// What the agent is doing.
+    #[serde(flatten)]
+    pub diagnosis: Diagnosis,
     /// The limit that the screen speaks of, passed or not.
     #[serde(skip)]
     limit: Option<Limit>,
@@ -45,33 +34,17 @@ pub struct Diagnosis {
     beneath: AgentState,
 }
 
-/// Where a finding comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum Source {
-    /// The multiplexer's own knowledge of the pane.
-    Pane,
-    /// The name of the program in the foreground.
-    Process,
-    /// The title the program has set.
-    Title,
-    /// What is shown.
-    Screen,
-    /// What the agent itself tells to programs.
-    MachineReadable,
+impl Deref for Judgement {
+    type Target = Diagnosis;
+    fn deref(&self) -> &Diagnosis {
+        &self.diagnosis
+    }
 }
 
-/// One thing that was seen.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
-pub struct Evidence {
-    /// Where.
-    pub source: Source,
-    /// What it stands for, in the profile's words.
-    pub what: String,
-    /// An excerpt, at most a line.
-    pub text: String,
+impl DerefMut for Judgement {
+    fn deref_mut(&mut self) -> &mut Diagnosis {
+        &mut self.diagnosis
+    }
 }
 
 /// What is known besides the look of a pane. The default knows nothing.
@@ -81,7 +54,7 @@ pub struct Context<'a> {
     pub heard: Option<&'a Heard>,
     /// The wall clock, and the zones in which agents speak of time; without it no limit passes.
     pub time: Option<(Timestamp, &'a Zones)>,
-    /// The limit that was seen at the last look ([`Diagnosis::limit`]).
+    /// The limit that was seen at the last look ([`Judgement::limit`]).
     pub limit: Option<&'a Limit>,
 }
 
@@ -123,7 +96,8 @@ pub enum Purpose<'a> {
 ///
 /// ```
 /// use ensemble_core::pane::PaneState;
-/// use ensemble_core::provider::{AgentState, Profiles, diagnose};
+/// use ensemble_core::agent::{AgentState};
+/// use ensemble_core::provider::{Profiles, diagnose};
 /// let shell = Profiles::embedded()?.get("shell")?;
 /// let mut pane = PaneState::default();
 /// pane.bound = true;
@@ -134,7 +108,7 @@ pub enum Purpose<'a> {
 /// # Ok::<(), ensemble_core::Error>(())
 /// ```
 #[must_use]
-pub fn diagnose(profile: &Profile, pane: &PaneState) -> Diagnosis {
+pub fn diagnose(profile: &Profile, pane: &PaneState) -> Judgement {
     diagnose_with(profile, pane, &Context::default())
 }
 
@@ -143,9 +117,9 @@ pub fn diagnose(profile: &Profile, pane: &PaneState) -> Diagnosis {
 /// the screen is still heeded. A limit whose end has passed is
 /// none any more where the rest of the screen shows what the agent is doing.
 #[must_use]
-pub fn diagnose_with(profile: &Profile, pane: &PaneState, context: &Context<'_>) -> Diagnosis {
+pub fn diagnose_with(profile: &Profile, pane: &PaneState, context: &Context<'_>) -> Judgement {
     if let Some(deferral) = untouchable(pane) {
-        return Diagnosis::by_pane(deferral);
+        return Judgement::by_pane(deferral);
     }
     if let Some(diagnosis) = by_program(profile, pane) {
         return diagnosis;
@@ -179,7 +153,7 @@ pub fn objection(
     }
 }
 
-impl Diagnosis {
+impl Judgement {
     /// Why `purpose` must wait in a pane that was found to be so.
     pub(crate) fn objection(
         &self,
@@ -191,10 +165,10 @@ impl Diagnosis {
             Purpose::Nudge => self.deferral.clone(),
             Purpose::Probe => self.but_for_the_limit().deferral.clone(),
             Purpose::Submit { text } => {
-                let Self { state, beneath, deferral, .. } = self.but_for_the_limit();
-                let in_the_way = match state {
-                    AgentState::Draft => deferral_of(profile, *beneath, "busy"),
-                    _ => deferral.clone(),
+                let open = self.but_for_the_limit();
+                let in_the_way = match open.state {
+                    AgentState::Draft => deferral_of(profile, open.beneath, "busy"),
+                    _ => open.deferral.clone(),
                 };
                 in_the_way.or_else(|| not_standing(profile, pane, text))
             }
@@ -271,7 +245,7 @@ fn other_program(pane: &PaneState) -> Option<&str> {
 
 /// Another program than the agent's is in the foreground. The process table decides; where it does
 /// not tell, the name of the program that leads the foreground.
-fn by_program(profile: &Profile, pane: &PaneState) -> Option<Diagnosis> {
+fn by_program(profile: &Profile, pane: &PaneState) -> Option<Judgement> {
     let leader = program_name(&pane.command);
     let (is_there, other) = match pane.foreground.as_slice() {
         [] => (profile.is_program(leader), (!is_shell(leader)).then_some(leader)),
@@ -296,7 +270,7 @@ fn by_program(profile: &Profile, pane: &PaneState) -> Option<Diagnosis> {
         }
     };
     let evidence = Evidence::new(Source::Process, what, &command);
-    Some(Diagnosis::new(state, evidence, Some(deferral)))
+    Some(Judgement::new(state, evidence, Some(deferral)))
 }
 
 /// The first rule that matches and counts decides, dialogs and limits before everything else; then
@@ -306,7 +280,7 @@ fn by_rules(
     pane: &PaneState,
     input: Input,
     counts: &dyn Fn(&Rule, Option<&str>) -> bool,
-) -> Diagnosis {
+) -> Judgement {
     let matched = profile.rules.iter().find_map(|rule| {
         let (evidence, reset) = rule.look(pane)?;
         counts(rule, reset.as_deref()).then_some((rule, evidence, reset))
@@ -320,7 +294,7 @@ fn by_rules(
             (state, state.word(), Evidence::new(Source::Screen, what, &last), None)
         }
     };
-    let mut diagnosis = Diagnosis::new(state, evidence, deferral_of(profile, state, name));
+    let mut diagnosis = Judgement::new(state, evidence, deferral_of(profile, state, name));
     diagnosis.resets_at = resets_at;
     let takes_input = matches!(state, AgentState::Ready | AgentState::Busy);
     match input {
@@ -376,7 +350,7 @@ impl Rule {
     }
 }
 
-impl Diagnosis {
+impl Judgement {
     /// What the agent is doing, whatever stands in its composer.
     #[must_use]
     pub const fn beneath(&self) -> AgentState {
@@ -397,19 +371,8 @@ impl Diagnosis {
     fn new(state: AgentState, evidence: Evidence, deferral: Option<Deferral>) -> Self {
         let source = evidence.source;
         let evidence = vec![evidence];
-        let (resets_at, limited_until, limit, unlimited) = (None, None, None, None);
-        let beneath = state;
-        Self {
-            state,
-            source,
-            evidence,
-            deferral,
-            resets_at,
-            limited_until,
-            limit,
-            unlimited,
-            beneath,
-        }
+        let diagnosis = Diagnosis { source, evidence, deferral, ..Diagnosis::of(state) };
+        Self { diagnosis, limit: None, unlimited: None, beneath: state }
     }
 
     /// With what came of asking the agent itself, so that whoever looks knows whether it was.
@@ -478,18 +441,9 @@ impl Diagnosis {
             other => other,
         };
         if let Some(unlimited) = &mut self.unlimited {
-            (unlimited.state, unlimited.deferral) = (self.state, self.deferral.clone());
+            let Diagnosis { state, deferral, .. } = &self.diagnosis;
+            (unlimited.state, unlimited.deferral) = (*state, deferral.clone());
         }
         self
     }
-}
-
-impl Evidence {
-    fn new(source: Source, what: &str, text: &str) -> Self {
-        Self { source, what: what.to_owned(), text: excerpted(text) }
-    }
-}
-
-fn excerpted(text: &str) -> String {
-    text.trim().chars().filter(|c| !c.is_control()).take(EXCERPT_CHARS_MAX).collect()
 }

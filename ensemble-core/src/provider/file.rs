@@ -7,9 +7,9 @@ use std::time::Duration;
 use regex_lite::Regex;
 use serde::Deserialize;
 
-use super::profile::{AgentState, Composer, Escalation, MachineSource, Profile, Region, Rule};
+use super::profile::{Composer, MachineSource, Profile, Region, Rule};
 use super::server::ServerConfig;
-use super::text::always_fits;
+use crate::agent::{AgentState, Escalation, Program};
 use crate::message::yaml;
 use crate::pane::Key;
 use crate::{Error, Result};
@@ -138,7 +138,7 @@ impl Profile {
 impl File {
     fn compile(self, path: &Path) -> Result<Profile> {
         let wrong = |field: &str, detail: &str| Err(Error::malformed(path, field, detail));
-        if !self.nudge.last().is_some_and(|template| always_fits(template)) {
+        if !self.nudge.last().is_some_and(|template| Program::always_fits(template)) {
             return wrong(
                 "nudge",
                 "the last template must fit into a nudge for every name: `ensemble: mail for {mailbox}`",
@@ -157,6 +157,15 @@ impl File {
             return wrong("reset", "a reset command is a slash and 1 to 31 letters or dashes");
         }
         self.server.check().map_err(|detail| Error::malformed(path, "server", detail))?;
+        let program = Program {
+            name: self.name,
+            open: self.open,
+            nudges: self.nudge,
+            key_gap: Duration::from_millis(self.key_gap_ms),
+            reset_pause: Duration::from_millis(self.reset_pause_ms),
+            escalation: self.escalation,
+            pong_on_screen: self.pong_on_screen,
+        };
         Ok(Profile {
             composer: self.composer.compile(path)?,
             rules: self
@@ -165,19 +174,13 @@ impl File {
                 .enumerate()
                 .map(|(index, rule)| rule.compile(path, index))
                 .collect::<Result<_>>()?,
-            name: self.name,
-            open: self.open,
+            program,
             programs: self.programs,
-            nudges: self.nudge,
             enter_delay: Duration::from_millis(self.enter_delay_ms),
-            key_gap: Duration::from_millis(self.key_gap_ms),
-            reset_pause: Duration::from_millis(self.reset_pause_ms),
             otherwise: self.otherwise,
             types_when_busy: self.types_when_busy,
-            pong_on_screen: self.pong_on_screen,
             reset: self.reset,
             forbidden: self.forbidden,
-            escalation: self.escalation,
             machine: self.machine,
             server: self.server,
         })

@@ -2,7 +2,8 @@
 //! a command may be typed that starts it.
 
 use super::screens::pane;
-use super::{AgentState, Context, Profiles, Purpose, diagnose, objection};
+use super::{Context, Profiles, Purpose, diagnose, objection};
+use crate::agent::AgentState;
 use crate::pane::{Deferral, ForegroundProcess, PaneState};
 
 /// A pane with these processes in its foreground, the leader first; `sh` is the leader for tmux.

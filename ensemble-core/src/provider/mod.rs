@@ -8,7 +8,6 @@
 //! * [`diagnose`] says what an agent is doing, with its evidence and where that comes from.
 //! * [`objection`] says why something must not be typed or pressed now.
 //! * [`reset_instant`] reads when a usage limit ends.
-//! * [`nudge_text`] finds the words.
 
 mod cells;
 mod composer;
@@ -26,16 +25,14 @@ mod reset;
 #[cfg(test)]
 mod screens;
 mod server;
+#[cfg(test)]
 mod text;
 #[cfg(test)]
 mod widths;
 
 pub use composer::stands_alone;
-pub use diagnose::{
-    Context, Diagnosis, Evidence, Purpose, Source, diagnose, diagnose_with, objection,
-};
-pub use profile::{AgentState, Escalation, MachineSource, Profile, Step};
+pub use diagnose::{Context, Judgement, Purpose, diagnose, diagnose_with, objection};
+pub use profile::{MachineSource, Profile};
 pub use profiles::Profiles;
 pub use reset::{Limit, Zones, reset_instant};
 pub use server::ServerConfig;
-pub use text::nudge_text;

@@ -7,76 +7,22 @@ use regex_lite::Regex;
 use serde::{Deserialize, Serialize};
 
 use super::server::ServerConfig;
+use crate::agent::{AgentState, Program};
 use crate::pane::{ForegroundProcess, Key, PaneState};
-
-/// What an agent is doing, as far as can be seen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum AgentState {
-    /// Waiting for input, with nothing in its composer.
-    Ready,
-    /// Working.
-    Busy,
-    /// Asking for a permission.
-    Permission,
-    /// Asking whether the directory is trusted.
-    Trust,
-    /// Another dialog, menu or browser.
-    Dialog,
-    /// Not logged in.
-    Login,
-    /// Out of quota or rate-limited.
-    RateLimited,
-    /// Ended; a shell stands in its place.
-    Crashed,
-    /// Waiting for input, with something typed and not sent.
-    Draft,
-    /// Not painted yet.
-    Starting,
-    /// None that the profile knows.
-    Unknown,
-}
-
-impl AgentState {
-    /// The stable word for it.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Ready => "ready",
-            Self::Busy => "busy",
-            Self::Permission => "permission",
-            Self::Trust => "trust",
-            Self::Dialog => "dialog",
-            Self::Login => "login",
-            Self::RateLimited => "rate_limited",
-            Self::Crashed => "crashed",
-            Self::Draft => "draft",
-            Self::Starting => "starting",
-            Self::Unknown => "unknown",
-        }
-    }
-}
 
 /// What is known of one agent program. Made from YAML by
 /// [`Profiles`](super::Profiles); docs/providers.md describes the file.
 #[derive(Debug)]
 pub struct Profile {
-    pub(super) name: String,
-    pub(super) open: Option<String>,
+    pub(super) program: Program,
     pub(super) programs: BTreeSet<String>,
-    pub(super) nudges: Vec<String>,
     pub(super) enter_delay: Duration,
-    pub(super) key_gap: Duration,
-    pub(super) reset_pause: Duration,
     pub(super) composer: Composer,
     pub(super) rules: Vec<Rule>,
     pub(super) otherwise: AgentState,
     pub(super) types_when_busy: bool,
-    pub(super) pong_on_screen: bool,
     pub(super) reset: Option<String>,
     pub(super) forbidden: BTreeMap<AgentState, BTreeSet<Key>>,
-    pub(super) escalation: Escalation,
     pub(super) machine: Option<MachineSource>,
     pub(super) server: ServerConfig,
 }
@@ -156,33 +102,6 @@ impl Region {
     }
 }
 
-/// A step of a phase of seed 002's ladder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum Step {
-    /// Press Escape.
-    Escape,
-    /// Press Ctrl-C.
-    CtrlC,
-    /// Type the profile's reset command and submit it.
-    Reset,
-    /// Nudge.
-    Nudge,
-}
-
-/// What phases 2 and 3 of seed 002's ladder do.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Escalation {
-    /// Leave input modes.
-    #[serde(default)]
-    pub phase_2: Vec<Step>,
-    /// Reset the context.
-    #[serde(default)]
-    pub phase_3: Vec<Step>,
-}
-
 /// Where an agent tells its state to programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -195,16 +114,22 @@ pub enum MachineSource {
 }
 
 impl Profile {
+    /// What the drivers need to know of it.
+    #[must_use]
+    pub const fn program(&self) -> &Program {
+        &self.program
+    }
+
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
-        &self.name
+        &self.program.name
     }
 
     /// The command that starts the agent; `None` if there is nothing to start.
     #[must_use]
     pub fn open_command(&self) -> Option<&str> {
-        self.open.as_deref()
+        self.program.open.as_deref()
     }
 
     /// How long to wait between the text of a nudge and its Enter. Zero: both go together.
@@ -213,28 +138,10 @@ impl Profile {
         self.enter_delay
     }
 
-    /// How long to wait after a key before anything else is pressed or typed.
-    #[must_use]
-    pub const fn key_gap(&self) -> Duration {
-        self.key_gap
-    }
-
-    /// How long to wait after a reset before anything else is typed.
-    #[must_use]
-    pub const fn reset_pause(&self) -> Duration {
-        self.reset_pause
-    }
-
     /// The command that resets the agent's context, typed as it is; `None` if there is none.
     #[must_use]
     pub fn reset_command(&self) -> Option<&str> {
         self.reset.as_deref()
-    }
-
-    /// What phases 2 and 3 of the ladder do with this agent.
-    #[must_use]
-    pub const fn escalation(&self) -> &Escalation {
-        &self.escalation
     }
 
     /// Where the agent tells its state to programs.
@@ -247,12 +154,6 @@ impl Profile {
     #[must_use]
     pub const fn server(&self) -> &ServerConfig {
         &self.server
-    }
-
-    /// Whether a line on the agent's screen counts as its pong (seed 000).
-    #[must_use]
-    pub const fn allows_pong_on_screen(&self) -> bool {
-        self.pong_on_screen
     }
 
     /// Whether `key` must not be pressed while the agent is in `state`.

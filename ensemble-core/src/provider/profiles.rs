@@ -54,7 +54,7 @@ impl Profiles {
     /// See [`Profile::parse`].
     pub fn add(&mut self, text: &str, path: &Path) -> Result<()> {
         let profile = Profile::parse(text, path)?;
-        self.by_name.insert(profile.name.clone(), Arc::new(profile));
+        self.by_name.insert(profile.name().to_owned(), Arc::new(profile));
         Ok(())
     }
 

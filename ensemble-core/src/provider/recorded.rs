@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::{AgentState, Profiles, diagnose};
+use super::{Profiles, diagnose};
+use crate::agent::AgentState;
 use crate::pane::PaneState;
 
 const WIDTHS: [usize; 3] = [80, 110, 200];

@@ -2,9 +2,9 @@
 
 use super::machine::{Heard, Report};
 use super::{
-    AgentState, Context, Diagnosis, Limit, Profiles, Purpose, Source, Zones, diagnose,
-    diagnose_with, objection,
+    Context, Judgement, Limit, Profiles, Purpose, Zones, diagnose, diagnose_with, objection,
 };
+use crate::agent::{AgentState, Source};
 use crate::pane::{Deferral, Key, PaneState};
 
 /// A pane that shows `screen`, with the cursor where `▮` stands (else below the screen).
@@ -26,7 +26,7 @@ pub(super) fn pane(command: &str, screen: &str) -> PaneState {
     }
 }
 
-fn seen(profile: &str, command: &str, screen: &str) -> Diagnosis {
+fn seen(profile: &str, command: &str, screen: &str) -> Judgement {
     let profile = Profiles::embedded().expect("profiles").get(profile).expect("a profile");
     diagnose(&profile, &pane(command, screen))
 }
@@ -232,7 +232,7 @@ fn a_limit_says_when_it_ends() {
 }
 
 /// A look at a Claude Code at `now` that remembers what the last one has seen.
-fn look(screen: &str, now: &str, limit: Option<&Limit>) -> Diagnosis {
+fn look(screen: &str, now: &str, limit: Option<&Limit>) -> Judgement {
     let claude = Profiles::embedded().expect("profiles").get("claude").expect("claude");
     let zones = Zones::utc();
     let time = Some((now.parse().expect("a time"), &zones));
@@ -312,7 +312,7 @@ fn an_agents_own_word_stands_above_its_screen() {
         let diagnosis = diagnose_with(&claude, &pane("claude", screen), &context);
         let word = diagnosis.evidence.iter().filter(|e| e.source == Source::MachineReadable);
         assert_eq!(word.map(|e| e.text.as_str()).collect::<Vec<_>>(), ["as it says (somewhere)"]);
-        (diagnosis.state, diagnosis.source, diagnosis.deferral)
+        (diagnosis.state, diagnosis.source, diagnosis.deferral.clone())
     };
     let own = Source::MachineReadable;
     let idle = "❯ ▮\n─────\n  ? for shortcuts";
@@ -343,10 +343,10 @@ fn an_agents_own_word_stands_above_its_screen() {
 
 #[test]
 fn generic_has_the_keys_of_the_seed() {
-    use super::Step::{CtrlC, Escape, Nudge, Reset};
+    use crate::agent::Step::{CtrlC, Escape, Nudge, Reset};
     let generic = Profiles::embedded().expect("profiles").get("generic").expect("generic");
-    assert_eq!(generic.escalation().phase_2, [Escape, Escape, CtrlC, Nudge]);
-    assert_eq!(generic.escalation().phase_3, [Reset, Nudge]);
+    assert_eq!(generic.program().escalation.phase_2, [Escape, Escape, CtrlC, Nudge]);
+    assert_eq!(generic.program().escalation.phase_3, [Reset, Nudge]);
     assert_eq!(generic.reset_command(), Some("/clear"));
     let agent = pane("aider", "anything at all▮");
     assert_eq!(diagnose(&generic, &agent).deferral, None);

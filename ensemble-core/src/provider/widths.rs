@@ -1,7 +1,8 @@
 //! What holds for every built-in profile: what kills is never pressed, and a usage limit is known
 //! whatever the width of the terminal.
 
-use super::{AgentState, Context, Profile, Profiles, Purpose, Zones, diagnose_with, objection};
+use super::{Context, Profile, Profiles, Purpose, Zones, diagnose_with, objection};
+use crate::agent::AgentState;
 use crate::pane::{Deferral, Key, PaneState};
 
 /// The profiles that recognize no dialog and no limit: a shell, and a program of which nothing is known.

@@ -34,8 +34,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::{How, MemberState};
+use crate::agent::AgentState;
 use crate::pane::Deferral;
-use crate::provider::{AgentState, Diagnosis};
+use crate::provider::Judgement;
 
 /// What an agent is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -73,7 +74,7 @@ pub enum PaneObservation {
     /// Nobody could look: tmux did not answer.
     Unseen,
     /// Its pane was looked at.
-    Seen(Diagnosis),
+    Seen(Judgement),
 }
 
 /// All that is known of an agent.
@@ -115,7 +116,7 @@ impl Evidence {
 impl PaneObservation {
     /// What the pane showed, if it was looked at.
     #[must_use]
-    pub const fn diagnosis(&self) -> Option<&Diagnosis> {
+    pub const fn diagnosis(&self) -> Option<&Judgement> {
         match self {
             Self::Seen(diagnosis) => Some(diagnosis),
             Self::NoPane | Self::NotStarted | Self::Missing(_) | Self::Unseen => None,
@@ -197,7 +198,7 @@ pub fn presence(evidence: &Evidence) -> Presence {
 }
 
 /// What the screen alone decides.
-fn by_screen(diagnosis: &Diagnosis) -> Option<(State, String)> {
+fn by_screen(diagnosis: &Judgement) -> Option<(State, String)> {
     let state = match diagnosis.state {
         AgentState::Draft => diagnosis.beneath(),
         other => other,
@@ -217,12 +218,12 @@ fn by_screen(diagnosis: &Diagnosis) -> Option<(State, String)> {
     Some((state, seen(diagnosis) + &resets.unwrap_or_default()))
 }
 
-fn is_at_rest(diagnosis: &Diagnosis) -> bool {
+fn is_at_rest(diagnosis: &Judgement) -> bool {
     matches!(diagnosis.state, AgentState::Ready | AgentState::Draft)
 }
 
 /// The decisive piece of evidence, in a few words.
-fn seen(diagnosis: &Diagnosis) -> String {
+fn seen(diagnosis: &Judgement) -> String {
     let word = diagnosis.state.word();
     match diagnosis.evidence.first() {
         Some(evidence) if evidence.text.is_empty() || evidence.what == word => {

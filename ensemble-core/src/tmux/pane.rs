@@ -10,11 +10,12 @@ use super::lock::{LOCK_LIMIT, PaneLock};
 use super::quote::{is_one_line, quote};
 use super::snapshot::Snapshot;
 use super::{Binding, Server, TypedNudge};
+use crate::agent::AgentState;
 use crate::env::{Clock as _, Pane, SystemClock};
 use crate::pane::{Deferral, ForegroundProcess, Key, NudgeOutcome, NudgeText, PaneState};
 use crate::provider::machine::{self, Heard, Places};
 use crate::provider::process;
-use crate::provider::{self, AgentState, Context, Diagnosis, Limit, Profile, Purpose, Zones};
+use crate::provider::{self, Context, Judgement, Limit, Profile, Purpose, Zones};
 use crate::{Error, Result};
 
 /// The longest command that [`Pane::open`] types, in bytes: well below a terminal's line buffer.
@@ -32,7 +33,7 @@ const COMMAND_BYTES_MAX: usize = 1000;
 /// let binding = server.bind("%3")?;
 /// let profile = Profiles::embedded()?.get("shell")?;
 /// let mut pane = TmuxPane::new(server, binding, Arc::clone(&profile), "/tmp/team-locks")?;
-/// let text = provider::nudge_text(&profile, &"dispatch".parse()?, 3, false);
+/// let text = profile.program().nudge_text(&"dispatch".parse()?, 3, false);
 /// println!("{:?}", pane.nudge(&text)?);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -59,7 +60,7 @@ pub struct Examination {
     /// What the pane looked like.
     pub pane: PaneState,
     /// What the agent in it is doing.
-    pub diagnosis: Diagnosis,
+    pub judgement: Judgement,
     /// What stands against each purpose that was asked for, in that order.
     pub objections: Vec<Option<Deferral>>,
 }
@@ -137,12 +138,12 @@ impl TmuxPane {
     ///
     /// # Errors
     /// As for [`Pane::inspect`].
-    pub fn diagnose(&mut self) -> Result<Diagnosis> {
+    pub fn diagnose(&mut self) -> Result<Judgement> {
         let heard = self.ask();
         let state = self.inspect()?;
-        let diagnosis = self.judge(&state, &heard);
-        let is_ours = diagnosis.state == AgentState::Draft && self.holds_our_line(&state);
-        Ok(if is_ours { diagnosis.without_our_line(&self.profile) } else { diagnosis })
+        let judgement = self.judge(&state, &heard);
+        let is_ours = judgement.state == AgentState::Draft && self.holds_our_line(&state);
+        Ok(if is_ours { judgement.without_our_line(&self.profile) } else { judgement })
     }
 
     /// Looks once and says what stands against each of `purposes`, without doing any of them.
@@ -152,10 +153,10 @@ impl TmuxPane {
     pub fn examine(&mut self, purposes: &[Purpose<'_>]) -> Result<Examination> {
         let heard = self.ask();
         let pane = self.inspect()?;
-        let diagnosis = self.judge(&pane, &heard);
-        let against = |purpose| diagnosis.objection(&self.profile, &pane, purpose);
+        let judgement = self.judge(&pane, &heard);
+        let against = |purpose| judgement.objection(&self.profile, &pane, purpose);
         let objections = purposes.iter().map(|purpose| against(*purpose)).collect();
-        Ok(Examination { diagnosis, objections, pane })
+        Ok(Examination { judgement, objections, pane })
     }
 
     /// What the agent tells to programs.
@@ -164,7 +165,7 @@ impl TmuxPane {
     }
 
     /// What the profile makes of a look; the limit that is shown is remembered.
-    fn judge(&mut self, state: &PaneState, heard: &Heard) -> Diagnosis {
+    fn judge(&mut self, state: &PaneState, heard: &Heard) -> Judgement {
         let context = Context {
             heard: Some(heard),
             time: Some((SystemClock.wall(), &self.zones)),

@@ -7,7 +7,6 @@ use ensemble_core::driver::Prompted;
 use ensemble_core::env::Pane as _;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::pane::{Deferral, NudgeOutcome};
-use ensemble_core::provider;
 use ensemble_core::spool::{Spool, State};
 use ensemble_core::steps::StepStore;
 
@@ -95,7 +94,7 @@ fn nudge(context: &Context, agent: &Name) -> Outcome<Option<Deferral>> {
     let mut worker = Worker::find(context, agent)?;
     let mailbox = worker.mailbox.clone();
     let Some(pane) = worker.pane() else { return Ok(None) };
-    let text = provider::nudge_text(pane.profile(), &mailbox, 1, false);
+    let text = pane.profile().program().nudge_text(&mailbox, 1, false);
     Ok(match pane.nudge(&text)? {
         NudgeOutcome::Sent => None,
         NudgeOutcome::TextOnly { deferral } | NudgeOutcome::Refused { deferral } => Some(deferral),

@@ -36,16 +36,16 @@ impl Pane for Limited<'_> {
 }
 
 impl AgentPane for Limited<'_> {
-    fn profile(&self) -> &Profile {
-        self.agent.profile()
+    fn program(&self) -> &Program {
+        self.agent.program()
     }
     fn diagnose(&mut self) -> Result<Diagnosis> {
         let (state, zones) = (self.inspect()?, Zones::utc());
         let time = Some((self.clock.wall(), &zones));
         let context = Context { time, limit: self.limit.as_ref(), ..Context::default() };
-        let diagnosis = diagnose_with(self.agent.profile(), &state, &context);
-        self.limit = diagnosis.limit().cloned();
-        Ok(diagnosis)
+        let judgement = diagnose_with(&self.agent.profile, &state, &context);
+        self.limit = judgement.limit().cloned();
+        Ok(judgement.diagnosis)
     }
     fn reset_context(&mut self) -> Result<NudgeOutcome> {
         self.agent.reset_context()

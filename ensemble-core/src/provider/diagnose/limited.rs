@@ -1,10 +1,11 @@
 //! Usage limits: passed ones, and those that do not say when they end.
 
-use super::{Context, Diagnosis, Evidence, by_rules};
+use super::{Context, Judgement, by_rules};
+use crate::agent::{AgentState, Evidence};
 use crate::pane::PaneState;
 use crate::provider::composer::Input;
 use crate::provider::machine::Report;
-use crate::provider::profile::{AgentState, Profile, Rule};
+use crate::provider::profile::{Profile, Rule};
 
 /// What the screen shows. A limit whose end has passed is only believed while nothing else on the
 /// screen says what the agent is doing.
@@ -13,7 +14,7 @@ pub(super) fn on_screen(
     pane: &PaneState,
     input: Input,
     context: &Context<'_>,
-) -> Diagnosis {
+) -> Judgement {
     let all = |_: &Rule, _: Option<&str>| true;
     let mut first = by_rules(profile, pane, input, &all).with_limit(context);
     if first.state == AgentState::RateLimited && first.limit.is_none() {
@@ -30,14 +31,14 @@ pub(super) fn on_screen(
     if matches!(second.state, AgentState::Unknown | AgentState::Starting) {
         return first;
     }
-    for old in first.evidence {
+    for old in first.diagnosis.evidence {
         second.evidence.push(Evidence::new(old.source, "a limit that has passed", &old.text));
     }
     second.limit = second.limit.or(first.limit);
     second
 }
 
-impl Diagnosis {
+impl Judgement {
     /// Whether the agent has met a usage limit that does not say when it ends, be it that its error
     /// still stands there although the agent says that it waits for input.
     #[must_use]
@@ -53,7 +54,7 @@ impl Diagnosis {
     /// Whether the agent's word is newer than the error on its screen: it would not wait for input,
     /// nor work, if the error were the last thing that happened. Where the error names an end, both
     /// are true: it waits, and the next request is refused.
-    pub(super) const fn is_outranked_by(&self, report: &Report) -> bool {
+    pub(super) fn is_outranked_by(&self, report: &Report) -> bool {
         let goes_on = matches!(report.state, AgentState::Ready | AgentState::Busy);
         goes_on && self.unlimited.is_some() && self.resets_at.is_none()
     }
@@ -61,7 +62,7 @@ impl Diagnosis {
     /// What the screen shows besides the error of a limit, which remains as evidence.
     pub(super) fn outranked(mut self) -> Self {
         let Some(mut diagnosis) = self.unlimited.take() else { return self };
-        for old in self.evidence {
+        for old in self.diagnosis.evidence {
             diagnosis.evidence.push(Evidence::new(old.source, "an old limit", &old.text));
         }
         diagnosis.unlimited = Some(diagnosis.clone());

@@ -10,8 +10,8 @@ use rustix::fs::OFlags;
 use serde_json::Value;
 
 use super::Report;
+use crate::agent::AgentState;
 use crate::provider::process::{generations_below, start_time};
-use crate::provider::profile::AgentState;
 
 /// The largest session file that is read, in bytes.
 const FILE_BYTES_MAX: u64 = 64 * 1024;

@@ -13,7 +13,8 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
-use super::profile::{AgentState, MachineSource, Profile};
+use super::profile::{MachineSource, Profile};
+use crate::agent::AgentState;
 
 pub use opencode::HTTP_LIMIT;
 pub use place::HttpPlace;

@@ -8,8 +8,9 @@ use serde_json::Value;
 
 use super::http::get;
 use super::{HttpPlace, Report};
+use crate::agent::AgentState;
 use crate::provider::process::{below, command_line};
-use crate::provider::profile::{AgentState, Profile, program_name};
+use crate::provider::profile::{Profile, program_name};
 
 /// The most that asking takes, both questions together.
 pub const HTTP_LIMIT: Duration = Duration::from_millis(500);

@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::agent::AgentState;
 use crate::provider::Profiles;
 
 /// How long an answer may take on a machine that stands still for seconds.
