@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ensemble_core::driver::{AgentPane, Assigner};
+use ensemble_core::agent::AgentPane;
+use ensemble_core::driver::Assigner;
 use ensemble_core::env::SystemClock;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;

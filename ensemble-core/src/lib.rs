@@ -40,8 +40,8 @@
 //! * [`board`] is the blackboard with tasks and who does them; [`worktree`] has a git worktree for each,
 //!   from the claim to the merge.
 //! * [`roster`] says who belongs to the team, where each runs, and who is asking.
-//! * [`tmux`] is a [`Pane`](env::Pane), [`provider`] knows the programs in it, [`pane`] has the words
-//!   for both.
+//! * [`agent`] is an agent as the drivers see it. [`tmux`] is a [`Pane`](env::Pane), [`provider`] knows
+//!   the programs in it, [`pane`] has the words for both.
 //! * [`watch`] reports files that land in directories, so that a consumer sleeps until mail comes.
 //! * [`durable`] is the only place that renames, locks and syncs.
 //! * [`broker`] is the whole of a queue as a trait. The crate `ensemble-nats` implements it on NATS

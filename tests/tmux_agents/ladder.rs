@@ -5,8 +5,9 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use ensemble_core::Result;
+use ensemble_core::agent::{AgentPane, Begun, Line};
 use ensemble_core::agent::{Diagnosis, Program};
-use ensemble_core::driver::{AckManager, AgentPane, Begun, Ended, Line, Order};
+use ensemble_core::driver::{AckManager, Ended, Order};
 use ensemble_core::env::{Clock, Monotonic, Pane};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, Name, Timestamp};

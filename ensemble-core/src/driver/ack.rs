@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use super::delivery::{Delivery, World};
-use super::{AgentPane, Ended, Order};
+use super::{Ended, Order};
 use crate::Result;
+use crate::agent::AgentPane;
 use crate::broker::Broker;
 use crate::env::{Clock, Monotonic};
 use crate::event_log::Recorder;

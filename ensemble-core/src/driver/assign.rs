@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{AckManager, AgentPane, Ended, Order, PongBox, Readied, Readiness};
+use super::{AckManager, Ended, Order, PongBox, Readied, Readiness};
+use crate::agent::AgentPane;
 use crate::durable::FileLock;
 use crate::env::Clock;
 use crate::event_log::Recorder;

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::Notice;
 use super::agent::worker_state;
 use super::keystrokes::{Half, Then};
-use super::{AgentPane, Notice};
+use crate::agent::AgentPane;
 use crate::broker::Broker;
 use crate::durable::{Dir, FileStat};
 use crate::env::{Clock, Monotonic};

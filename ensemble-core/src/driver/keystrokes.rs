@@ -15,9 +15,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::delivery::{Delivery, World};
-use super::{Begun, Line};
 use crate::Result;
 use crate::agent::Step;
+use crate::agent::{Begun, Line};
 use crate::env::Monotonic;
 use crate::pane::{Deferral, Key, NudgeOutcome};
 use crate::proto::ack::Phase;

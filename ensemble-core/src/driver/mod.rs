@@ -13,7 +13,6 @@
 //! supervise    proto::supervise over a blackboard, worktrees and processes     (seed 001)
 //! BoardLeases  proto::lease over a blackboard's leases                         (seed 001)
 //! StepDriver   a step queue (feature `steps`) over mailboxes                          (seed 003)
-//! AgentPane    env::Pane, and what its provider's profile makes of it
 //! ```
 //!
 //! Nothing here starts a thread. A call that waits is handed a `rest`: a function that sleeps for at
@@ -46,7 +45,7 @@ mod tests;
 use std::time::Duration;
 
 pub use ack::{AckManager, DeliveryId};
-pub use agent::{AgentPane, Begun, Line, worker_state};
+pub use agent::worker_state;
 pub use assign::{Assigned, Assigner};
 pub use batches::{Batches, SUMMARY_PATH, Told, batch_of};
 pub use board_leases::BoardLeases;

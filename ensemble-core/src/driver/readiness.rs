@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{AgentPane, LOOK_INTERVAL, PongBox};
+use super::{LOOK_INTERVAL, PongBox};
+use crate::agent::AgentPane;
 use crate::agent::{self, AgentState};
 use crate::env::{Clock, Monotonic};
 use crate::event_log::Recorder;

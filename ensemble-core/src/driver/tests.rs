@@ -11,10 +11,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::{
-    AckManager, AgentPane, Assigned, Assigner, Begun, Ended, Line, Order, PongBox, read_escalations,
-};
+use super::{AckManager, Assigned, Assigner, Ended, Order, PongBox, read_escalations};
 use crate::Result;
+use crate::agent::{AgentPane, Begun, Line};
 use crate::agent::{AgentState, Diagnosis, Program, Step};
 use crate::env::{Clock, Monotonic, Pane};
 use crate::event_log::Recorder;

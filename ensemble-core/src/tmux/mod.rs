@@ -28,6 +28,7 @@
 
 use std::time::Duration;
 
+mod agent;
 mod binding;
 mod control;
 mod failure;

@@ -1,0 +1,137 @@
+//! What an agent is doing, and how that was found out.
+
+use serde::{Deserialize, Serialize};
+
+use crate::message::Timestamp;
+use crate::pane::Deferral;
+
+/// The longest excerpt in an [`Evidence`], in characters.
+const EXCERPT_CHARS_MAX: usize = 100;
+
+/// What an agent is doing, as far as can be seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum AgentState {
+    /// Waiting for input, with nothing in its composer.
+    Ready,
+    /// Working.
+    Busy,
+    /// Asking for a permission.
+    Permission,
+    /// Asking whether the directory is trusted.
+    Trust,
+    /// Another dialog, menu or browser.
+    Dialog,
+    /// Not logged in.
+    Login,
+    /// Out of quota or rate-limited.
+    RateLimited,
+    /// Ended; a shell stands in its place.
+    Crashed,
+    /// Waiting for input, with something typed and not sent.
+    Draft,
+    /// Not painted yet.
+    Starting,
+    /// None that the profile knows.
+    Unknown,
+}
+
+impl AgentState {
+    /// The stable word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Ready => "ready",
+            Self::Busy => "busy",
+            Self::Permission => "permission",
+            Self::Trust => "trust",
+            Self::Dialog => "dialog",
+            Self::Login => "login",
+            Self::RateLimited => "rate_limited",
+            Self::Crashed => "crashed",
+            Self::Draft => "draft",
+            Self::Starting => "starting",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// What an agent is doing, and how that was found out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Diagnosis {
+    /// What it is doing.
+    pub state: AgentState,
+    /// What has decided.
+    pub source: Source,
+    /// What was seen, the decisive thing first.
+    pub evidence: Vec<Evidence>,
+    /// Why it should not be nudged now; `None` if it may be.
+    pub deferral: Option<Deferral>,
+    /// When a limit ends, in the agent's own words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resets_at: Option<String>,
+    /// When that is, if it can be told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limited_until: Option<Timestamp>,
+}
+
+impl Diagnosis {
+    /// An agent that tells its state itself, as an orchestrator's own process does. It may be nudged
+    /// when it is ready.
+    #[must_use]
+    pub fn of(state: AgentState) -> Self {
+        let deferral = (state != AgentState::Ready)
+            .then(|| Deferral::NotReady { state: state.word().to_owned() });
+        Self {
+            state,
+            source: Source::MachineReadable,
+            evidence: Vec::new(),
+            deferral,
+            resets_at: None,
+            limited_until: None,
+        }
+    }
+}
+
+/// Where a finding comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Source {
+    /// The multiplexer's own knowledge of the pane.
+    Pane,
+    /// The name of the program in the foreground.
+    Process,
+    /// The title the program has set.
+    Title,
+    /// What is shown.
+    Screen,
+    /// What the agent itself tells to programs.
+    MachineReadable,
+}
+
+/// One thing that was seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Evidence {
+    /// Where.
+    pub source: Source,
+    /// What it stands for, in the profile's words.
+    pub what: String,
+    /// An excerpt, at most a line.
+    pub text: String,
+}
+
+impl Evidence {
+    /// One thing that was seen; the excerpt is cut to a line's length.
+    #[must_use]
+    pub fn new(source: Source, what: &str, text: &str) -> Self {
+        Self { source, what: what.to_owned(), text: excerpted(text) }
+    }
+}
+
+/// A line of what was seen, without control characters, at most [`EXCERPT_CHARS_MAX`] long.
+pub(crate) fn excerpted(text: &str) -> String {
+    text.trim().chars().filter(|c| !c.is_control()).take(EXCERPT_CHARS_MAX).collect()
+}

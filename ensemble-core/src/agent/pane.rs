@@ -1,0 +1,99 @@
+//! A pane together with what is known of the agent in it.
+
+use std::time::Duration;
+
+use super::{Diagnosis, Program};
+use crate::Result;
+use crate::env::Pane;
+use crate::pane::{Deferral, NudgeOutcome, NudgeText};
+
+/// A [`Pane`] whose agent can be judged. Every call is bounded in time like those of [`Pane`].
+pub trait AgentPane: Pane {
+    /// What is known of the agent's program.
+    fn program(&self) -> &Program;
+
+    /// What the agent is doing, with the evidence.
+    ///
+    /// # Errors
+    /// As for [`Pane::inspect`].
+    fn diagnose(&mut self) -> Result<Diagnosis>;
+
+    /// Types and submits the profile's reset command, under the guard of [`Pane::nudge`].
+    ///
+    /// # Errors
+    /// The profile has none; otherwise as for [`Pane::nudge`].
+    fn reset_context(&mut self) -> Result<NudgeOutcome>;
+
+    /// The first half of a nudge, or for [`Line::Reset`] of a reset: types the text and does not
+    /// wait for its Enter. Unless a pane has halves, this is the whole.
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`].
+    fn begin(&mut self, line: Line<'_>) -> Result<Begun> {
+        match line {
+            Line::Nudge(text) | Line::Again(text) => self.nudge(text).map(Begun::Done),
+            Line::Reset => self.reset_context().map(Begun::Done),
+        }
+    }
+
+    /// The second half, once [`Begun::EnterAfter`] has passed: submits what was typed, or with
+    /// `withdraw` takes it back, each only if exactly that stands there.
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`].
+    fn finish(&mut self, withdraw: bool) -> Result<NudgeOutcome> {
+        let _ = withdraw;
+        Ok(NudgeOutcome::Refused { deferral: Deferral::Moved })
+    }
+
+    /// Takes back a ping that was typed and not submitted, once its answer is not waited for any more.
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`].
+    fn withdraw_ping(&mut self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// A line that is typed in two halves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Line<'a> {
+    /// A nudge.
+    Nudge(&'a NudgeText),
+    /// A nudge that repeats what the agent was told. It is left out, and counts as sent, where any
+    /// process of the team has just told the agent.
+    Again(&'a NudgeText),
+    /// The profile's reset command.
+    Reset,
+}
+
+/// What has become of the first half.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Begun {
+    /// That was all.
+    Done(NudgeOutcome),
+    /// [`AgentPane::finish`] is due after this time.
+    EnterAfter(Duration),
+}
+
+impl<P: AgentPane + ?Sized> AgentPane for &mut P {
+    fn program(&self) -> &Program {
+        (**self).program()
+    }
+    fn diagnose(&mut self) -> Result<Diagnosis> {
+        (**self).diagnose()
+    }
+    fn reset_context(&mut self) -> Result<NudgeOutcome> {
+        (**self).reset_context()
+    }
+    fn begin(&mut self, line: Line<'_>) -> Result<Begun> {
+        (**self).begin(line)
+    }
+    fn finish(&mut self, withdraw: bool) -> Result<NudgeOutcome> {
+        (**self).finish(withdraw)
+    }
+    fn withdraw_ping(&mut self) -> Result<()> {
+        (**self).withdraw_ping()
+    }
+}
