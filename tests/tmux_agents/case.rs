@@ -10,9 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use ensemble_core::agent::AgentPane as _;
-use ensemble_core::agent::AgentState;
-use ensemble_core::agent::{Begun, Line};
+use ensemble_core::agent::{AgentPane as _, AgentState, Begun, Line};
 use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
 use ensemble_core::provider::machine::{HttpPlace, Places};
