@@ -2,7 +2,7 @@
 //! a chain as npx makes one, or by hand in an interactive shell; `sh` being dash and bash in turn.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Lines};
+use std::io::{BufRead as _, BufReader, Lines, Read as _};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -45,13 +45,13 @@ printf ' Quick safety check: Is this a project you created or one you trust?\n\n
 while IFS= read -r line; do printf '%s\n' "$line" >>"$HERE/$ENSEMBLE_AGENT_ID.typed"; done
 "#;
 
-/// Shows no screen that its profile knows until a file `NAME.go` arrives, then the dialog.
+/// Shows no screen that its profile knows until it reads a line from `NAME.go`, which it runs.
 const LATE: &str = r#"#!/bin/sh
 me=$HERE/$ENSEMBLE_AGENT_ID
 [ -p "$me.go" ] || mkfifo "$me.go"
 printf 'npm warn deprecated\n'
 read -r go <"$me.go"
-exec "$HERE/bin/trust/claude"
+eval "$go"
 "#;
 /// Shows the dialog 7 s after its start: later than the first look of `up`.
 const SLOW: &str = "#!/bin/sh\nsleep 7\nexec \"$HERE/bin/trust/claude\"\n";
@@ -188,7 +188,7 @@ fn a_dialog_after_the_table_is_said_and_so_is_an_agent_that_stays_unknown() {
     let rows = ["late", "named", "script", "stuck"];
     assert!(rows.iter().all(|name| table.iter().any(|row| row.starts_with(name))), "{table:?}");
     // Only now does the dialog open.
-    fs::write(team.here("late.go"), "go\n").unwrap();
+    fs::write(team.here("late.go"), "exec $HERE/bin/trust/claude\n").unwrap();
     assert_eq!(
         said.collect::<Vec<String>>(),
         [
@@ -200,6 +200,21 @@ fn a_dialog_after_the_table_is_said_and_so_is_an_agent_that_stays_unknown() {
     // One that ran before is not starting.
     let again = ok(&team, &["up"]);
     assert!(again.contains("late waits for you: trust") && !again.contains("still"), "{again:?}");
+}
+
+#[test]
+fn an_agent_that_ends_after_the_table_is_an_error() {
+    let team = team("/bin/dash", &[("late", "$HERE/bin/late/claude")]);
+    let (mut up, lines) = started(&team, &["up"]);
+    let mut said = lines.map(Result::unwrap);
+    let row = said.find(|line| line.starts_with("late "));
+    assert!(row.as_ref().is_some_and(|row| row.contains("started")), "{row:?}");
+    fs::write(team.here("late.go"), "exit 3\n").unwrap();
+    assert_eq!(said.collect::<Vec<String>>(), Vec::<String>::new());
+    let mut error = String::new();
+    up.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+    assert!(error.contains("late has ended at once (exit 3)"), "{error:?}");
+    assert_eq!(up.wait().unwrap().code(), Some(1));
 }
 
 #[test]
@@ -216,7 +231,8 @@ fn a_late_dialog_stands_in_the_document() {
 fn started(team: &Team, arguments: &[&str]) -> (Child, Lines<BufReader<ChildStdout>>) {
     let path = format!("{}:/usr/local/bin:/usr/bin:/bin", team.here("bin").display());
     let mut command = team.bed.command(arguments);
-    let mut child = command.env("PATH", path).stdout(Stdio::piped()).spawn().unwrap();
+    command.env("PATH", path).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
     (child, lines)
 }
