@@ -148,6 +148,14 @@ fn the_server_is_put_into_a_configuration_and_out_again() {
     assert!(after.contains("ENSEMBLE_AGENT_ID"), "{after}");
     bed.ok("mcp uninstall --provider claude");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), before);
+    bed.ok("mcp install --provider gemini");
+    let gemini = std::fs::read_to_string(bed.project().join(".gemini/settings.json")).unwrap();
+    let gemini: serde_json::Value = serde_json::from_str(&gemini).unwrap();
+    let server = &gemini["mcpServers"]["ensemble"];
+    assert_eq!(server["args"], serde_json::json!(["mcp"]), "{gemini}");
+    assert_eq!(server["env"]["ENSEMBLE_AGENT_ID"], "${ENSEMBLE_AGENT_ID:-}", "{gemini}");
+    bed.ok("mcp uninstall --provider gemini");
+    assert!(!bed.project().join(".gemini/settings.json").exists());
     for (provider, part) in
         [("codex", "[mcp_servers.ensemble]"), ("opencode", "\"type\": \"local\"")]
     {

@@ -8,7 +8,7 @@ use ensemble_core::Error;
 use ensemble_core::message::Name;
 use ensemble_core::roster::{Member, MemberState};
 use ensemble_core::spool::Spool;
-use ensemble_core::tmux::Server;
+use ensemble_core::tmux::{PaneSigns, Server};
 use ensemble_core::watch::Waiter;
 use ensemble_watch::project::{AgentConfig, Project};
 use ensemble_watch::team::{Brought, HowBrought, Plan, Team, shell_quoted};
@@ -18,7 +18,8 @@ use super::status::Watcher;
 use crate::completion;
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome, say};
-use crate::starting::first_dialogs;
+use crate::output::Output;
+use crate::starting::Starts;
 
 /// Exit code of a shell that does not find a program.
 const COMMAND_NOT_FOUND: i32 = 127;
@@ -35,7 +36,8 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 /// configuration, so that your keys work when you attach. If this is interrupted, run it again.
 ///
 /// Programs that cannot be found are an error before anything is started. An agent that begins with
-/// a dialog (trust, login, MCP server …) is named: only a person may answer it.
+/// a dialog (trust, login, MCP server …) is named: only a person may answer it. An agent whose
+/// screen is not known yet is watched for 20 s at most, and then named as still starting.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble up && ensemble attach
@@ -217,23 +219,19 @@ impl Session {
     }
 }
 
-/// Says what was done; an error if somebody is not up after it.
+/// Says what was done; an error if an agent is not up after it.
 pub(super) fn report(context: &Context, brought: &[Brought]) -> Outcome {
     let out = &context.out;
     let (mut rows, mut failed) = (Vec::new(), Vec::new());
-    let is_new = |how| !matches!(how, HowBrought::Joined | HowBrought::Leaving | HowBrought::Lost);
-    let started: Vec<&Member> =
-        brought.iter().filter(|b| is_new(b.how)).map(|brought| &brought.member).collect();
-    let dialogs = first_dialogs(context.project()?, &started);
+    let mut starts = Starts::look(context.project()?, brought)?;
+    if out.is_json() {
+        starts.look_on(|_, _| Ok(()))?;
+    }
     for Brought { member, how, .. } in brought {
         let binding = member.binding.as_ref();
-        let signs = match binding {
-            Some(b) => Server::brief(b.socket.clone()).pane_signs(&b.id)?,
-            None => None,
-        };
-        let ended = signs.as_ref().filter(|signs| signs.dead);
+        let ended = ended(member)?;
         let word = word(*how);
-        let said = match (how, ended) {
+        let said = match (how, &ended) {
             (HowBrought::Lost, _) => {
                 failed.push(format!("the pane from which {} has joined is gone", member.name));
                 word
@@ -253,7 +251,8 @@ pub(super) fn report(context: &Context, brought: &[Brought]) -> Outcome {
                 "agent": member.name, "how": how, "ended": ended.is_some(),
                 "generation": member.generation, "role": member.role, "provider": member.provider,
                 "mailbox": member.mailbox, "pane": binding.map(|b| &b.id), "pid": binding.map(|b| b.pid),
-                "waits_for_person": dialogs.get(&member.name),
+                "waits_for_person": starts.dialogs.get(&member.name),
+                "still_starting": starts.unknown.iter().any(|it| it.name == member.name),
             }))?;
             continue;
         }
@@ -269,9 +268,10 @@ pub(super) fn report(context: &Context, brought: &[Brought]) -> Outcome {
     }
     if !out.is_json() {
         out.table(&["agent", "", "role", "provider", "pane", "pid"], rows)?;
-        for (agent, dialog) in &dialogs {
-            out.line(format!("{agent} waits for you: {dialog}; ensemble attach {agent}"))?;
+        for (agent, dialog) in &starts.dialogs {
+            waits(out, agent, dialog)?;
         }
+        late(out, &mut starts, &mut failed)?;
     }
     match failed.is_empty() {
         true => Ok(()),
@@ -281,6 +281,36 @@ pub(super) fn report(context: &Context, brought: &[Brought]) -> Outcome {
                 .with_hint("`ensemble attach NAME` shows its pane; `ensemble team` shows all"))
         }
     }
+}
+
+fn waits(out: &Output, agent: &Name, dialog: &str) -> Outcome {
+    out.line(format!("{agent} waits for you: {dialog}; ensemble attach {agent}"))
+}
+
+/// Says what those agents show whose screen was unknown when the table was printed. An agent that
+/// has ended since is added to `failed`.
+fn late(out: &Output, starts: &mut Starts<'_>, failed: &mut Vec<String>) -> Outcome {
+    out.flush()?;
+    let watched = starts.unknown.clone();
+    starts.look_on(|agent, dialog| {
+        waits(out, agent, dialog)?;
+        out.flush()
+    })?;
+    for member in &starts.unknown {
+        out.line(format!("{} is still starting: ensemble team", member.name))?;
+    }
+    for member in watched {
+        let text = ended(member)?.map(|signs| ended_at_once(member, signs.dead_status));
+        failed.extend(text.filter(|text| !failed.contains(text)));
+    }
+    Ok(())
+}
+
+/// The pane of an agent whose program has ended.
+fn ended(member: &Member) -> Outcome<Option<PaneSigns>> {
+    let Some(binding) = member.binding.as_ref() else { return Ok(None) };
+    let signs = Server::brief(binding.socket.clone()).pane_signs(&binding.id)?;
+    Ok(signs.filter(|signs| signs.dead))
 }
 
 /// How an agent ended that was just started.

@@ -2,9 +2,10 @@
 //! a chain as npx makes one, or by hand in an interactive shell; `sh` being dash and bash in turn.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Lines, Read as _};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use super::{Team, of};
 use crate::bed::{Bed, Ran, program, ran};
@@ -44,6 +45,17 @@ printf ' Quick safety check: Is this a project you created or one you trust?\n\n
 while IFS= read -r line; do printf '%s\n' "$line" >>"$HERE/$ENSEMBLE_AGENT_ID.typed"; done
 "#;
 
+/// Shows no screen that its profile knows until it reads a line from `NAME.go`, which it runs.
+const LATE: &str = r#"#!/bin/sh
+me=$HERE/$ENSEMBLE_AGENT_ID
+[ -p "$me.go" ] || mkfifo "$me.go"
+printf 'npm warn deprecated\n'
+read -r go <"$me.go"
+eval "$go"
+"#;
+/// Shows the dialog 7 s after its start: later than the first look of `up`.
+const SLOW: &str = "#!/bin/sh\nsleep 7\nexec \"$HERE/bin/trust/claude\"\n";
+
 /// Agents by name and command, with programs in `here/bin` and `sh` being `shell`.
 fn team(shell: &str, agents: &[(&str, &str)]) -> Team {
     let bed = Bed::empty();
@@ -52,9 +64,14 @@ fn team(shell: &str, agents: &[(&str, &str)]) -> Team {
     let bin = here.join("bin");
     fs::create_dir_all(&bin).unwrap();
     symlink(shell, bin.join("sh")).unwrap();
-    for (name, text) in
-        [("claude", CLAUDE), ("wrapper", WRAPPER), ("chain", CHAIN), ("trust/claude", TRUST)]
-    {
+    for (name, text) in [
+        ("claude", CLAUDE),
+        ("wrapper", WRAPPER),
+        ("chain", CHAIN),
+        ("trust/claude", TRUST),
+        ("late/claude", LATE),
+        ("slow/claude", SLOW),
+    ] {
         let path = bin.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, text).unwrap();
@@ -150,6 +167,74 @@ fn a_dialog_at_the_start_is_said() {
     let spawned = ok(&team, &["spawn", "carl", "--provider", "claude", "--command", &command]);
     assert!(spawned.contains("carl waits for you: trust"), "{spawned:?}");
     assert!(!team.here("cora.typed").exists(), "a dialog was typed into");
+}
+
+#[test]
+fn a_dialog_after_the_table_is_said_and_so_is_an_agent_that_stays_unknown() {
+    let team = team("/bin/dash", &[("late", "$HERE/bin/late/claude"), ("named", "claude")]);
+    let file = team.bed.project().join("ensemble.yaml");
+    let text = fs::read_to_string(&file).unwrap();
+    let here = team.here("");
+    let stuck = format!(
+        "  stuck: {{provider: claude, command: '$HERE/bin/late/claude', env: {{HERE: {}}}}}\n",
+        here.display()
+    );
+    let script = "  script: {command: 'echo unknown; exec cat'}\n";
+    fs::write(file, text + &stuck + script).unwrap();
+    let (mut up, lines) = started(&team, &["up"]);
+    let mut said = lines.map(Result::unwrap);
+    let table: Vec<String> = said.by_ref().take(6).collect();
+    assert!(table[1].starts_with("agent "), "{table:?}");
+    let rows = ["late", "named", "script", "stuck"];
+    assert!(rows.iter().all(|name| table.iter().any(|row| row.starts_with(name))), "{table:?}");
+    // Only now does the dialog open.
+    fs::write(team.here("late.go"), "exec $HERE/bin/trust/claude\n").unwrap();
+    assert_eq!(
+        said.collect::<Vec<String>>(),
+        [
+            "late waits for you: trust; ensemble attach late",
+            "stuck is still starting: ensemble team"
+        ]
+    );
+    assert!(up.wait().unwrap().success());
+    // One that ran before is not starting.
+    let again = ok(&team, &["up"]);
+    assert!(again.contains("late waits for you: trust") && !again.contains("still"), "{again:?}");
+}
+
+#[test]
+fn an_agent_that_ends_after_the_table_is_an_error() {
+    let team = team("/bin/dash", &[("late", "$HERE/bin/late/claude")]);
+    let (mut up, lines) = started(&team, &["up"]);
+    let mut said = lines.map(Result::unwrap);
+    let row = said.find(|line| line.starts_with("late "));
+    assert!(row.as_ref().is_some_and(|row| row.contains("started")), "{row:?}");
+    fs::write(team.here("late.go"), "exit 3\n").unwrap();
+    assert_eq!(said.collect::<Vec<String>>(), Vec::<String>::new());
+    let mut error = String::new();
+    up.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+    assert!(error.contains("late has ended at once (exit 3)"), "{error:?}");
+    assert_eq!(up.wait().unwrap().code(), Some(1));
+}
+
+#[test]
+fn a_late_dialog_stands_in_the_document() {
+    let team = team("/bin/dash", &[("cora", "$HERE/bin/slow/claude")]);
+    let document = crate::bed::objects(&ok(&team, &["up", "--json"]));
+    let agents: Vec<_> = document.iter().filter(|object| object["agent"].is_string()).collect();
+    assert_eq!(agents.len(), 1, "{document:?}");
+    assert_eq!(agents[0]["waits_for_person"], "trust", "{document:?}");
+    assert_eq!(agents[0]["still_starting"], false, "{document:?}");
+}
+
+/// A run that goes on, and the lines that it prints.
+fn started(team: &Team, arguments: &[&str]) -> (Child, Lines<BufReader<ChildStdout>>) {
+    let path = format!("{}:/usr/local/bin:/usr/bin:/bin", team.here("bin").display());
+    let mut command = team.bed.command(arguments);
+    command.env("PATH", path).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    (child, lines)
 }
 
 #[test]

@@ -22,6 +22,8 @@ pub(crate) enum Provider {
     Codex,
     /// OpenCode: `opencode.json` in the project
     Opencode,
+    /// Gemini CLI: `.gemini/settings.json` in the project
+    Gemini,
 }
 
 /// What starts the server.
@@ -37,6 +39,7 @@ impl Provider {
             Self::Claude => "claude",
             Self::Codex => "codex",
             Self::Opencode => "opencode",
+            Self::Gemini => "gemini",
         }
     }
 
@@ -46,6 +49,7 @@ impl Provider {
         match self {
             Self::Claude => Ok(project.join(".mcp.json")),
             Self::Opencode => Ok(project.join("opencode.json")),
+            Self::Gemini => Ok(project.join(".gemini/settings.json")),
             Self::Codex => {
                 let home = variable("CODEX_HOME").map(PathBuf::from);
                 let home = home
@@ -65,6 +69,7 @@ impl Provider {
         match self {
             Self::Claude => json::insertion(text, "mcpServers", NAME, &claude(command)),
             Self::Opencode => json::insertion(text, "mcp", NAME, &opencode(command)),
+            Self::Gemini => json::insertion(text, "mcpServers", NAME, &gemini(command)),
             Self::Codex => toml_insertion(text, command),
         }
     }
@@ -74,6 +79,7 @@ impl Provider {
         match self {
             Self::Claude => pretty(&json!({ "mcpServers": { NAME: claude(command) } })),
             Self::Opencode => pretty(&json!({ "mcp": { NAME: opencode(command) } })),
+            Self::Gemini => pretty(&json!({ "mcpServers": { NAME: gemini(command) } })),
             Self::Codex => codex(command),
         }
     }
@@ -85,11 +91,21 @@ fn pretty(value: &Value) -> String {
 
 /// Claude Code expands `${NAME:-}`; without it a variable that is not set would be an error.
 fn claude(command: &Command) -> Value {
-    let mut env = serde_json::Map::new();
-    for variable in VARIABLES {
-        env.insert(variable.to_owned(), json!(format!("${{{variable}:-}}")));
-    }
+    let env = variables();
     json!({ "type": "stdio", "command": command.program, "args": command.arguments, "env": env })
+}
+
+/// Gemini CLI expands `${NAME:-}`, too. It removes variables that look like secrets from the
+/// server's environment, except those that the entry names. With `trust` it does not ask a person
+/// before each call.
+fn gemini(command: &Command) -> Value {
+    let env = variables();
+    json!({ "command": command.program, "args": command.arguments, "env": env, "trust": true })
+}
+
+/// Each of [`VARIABLES`] with its value in the agent's environment, empty if it is not set.
+fn variables() -> Value {
+    VARIABLES.map(|name| (name.to_owned(), json!(format!("${{{name}:-}}")))).into_iter().collect()
 }
 
 /// OpenCode hands its environment on.

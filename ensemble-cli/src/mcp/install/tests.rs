@@ -4,7 +4,8 @@ fn command() -> Command {
     Command { program: "ensemble".to_owned(), arguments: vec!["mcp".to_owned()] }
 }
 
-const PROVIDERS: [Provider; 3] = [Provider::Claude, Provider::Codex, Provider::Opencode];
+const PROVIDERS: [Provider; 4] =
+    [Provider::Claude, Provider::Codex, Provider::Opencode, Provider::Gemini];
 
 /// What people have in such files.
 fn samples(provider: Provider) -> Vec<&'static str> {
@@ -18,6 +19,10 @@ fn samples(provider: Provider) -> Vec<&'static str> {
             "{\"mcpServers\":{}}",
             "{\n\t\"mcpServers\" : {\n\t\t\"other\": {\"command\": \"x\"}\n\t}\n}\n",
             "{\"a\": {\"mcpServers\": {\"b\": 1}}, \"s\": \"\\\"mcpServers\\\": {\", \"mcpServers\": {\"o\": {}}}",
+        ],
+        Provider::Gemini => vec![
+            "{}",
+            "{\"ui\": {\"theme\": \"GitHub\"},\n \"mcpServers\": {\"other\": {\"command\": \"x\"}}}\n",
         ],
         Provider::Opencode => {
             vec!["{\"$schema\": \"x\"}", "{\"mcp\": {\"other\": {}}, \"z\": [1, {}]}"]
@@ -38,7 +43,7 @@ fn what_was_there_comes_back_byte_for_byte() {
             assert!(after.contains("ensemble"), "{after}");
             if provider != Provider::Codex {
                 let mut value: serde_json::Value = serde_json::from_str(&after).unwrap();
-                let outer = if provider == Provider::Claude { "mcpServers" } else { "mcp" };
+                let outer = if provider == Provider::Opencode { "mcp" } else { "mcpServers" };
                 assert!(value[outer].as_object_mut().unwrap().remove("ensemble").is_some());
             }
             assert_eq!(install(home.path(), provider, &file, &command()).unwrap(), Done::Nothing);
