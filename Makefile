@@ -68,7 +68,7 @@ fuzz:
 # The team in simulated time, with as many seeds as wanted.
 COUNT ?= 10000
 sim:
-	ENSEMBLE_STACK_COUNT=$(COUNT) ENSEMBLE_SIM_COUNT=$(COUNT) cargo test --release --package ensemble-core --lib sim:: -- --nocapture
+	ENSEMBLE_STACK_COUNT=$(COUNT) ENSEMBLE_SIM_COUNT=$(COUNT) cargo test --release --package ensemble-team --all-features --test sim -- --nocapture
 
 # Licences, sources and advisories of everything that is built; `cargo install --locked cargo-deny` has it.
 deny:

@@ -19,8 +19,8 @@ use ensemble_core::message::{Envelope, Name};
 use ensemble_core::pane::PaneState;
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::nudge::{Event, NudgeSchedule};
-use ensemble_core::provider::{self, Context, Profiles, Purpose};
 use ensemble_core::spool::{Options, Spool};
+use ensemble_tmux::provider::{self, Context, Profiles, Purpose};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
 }
 
 fn compare() -> Outcome<()> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../benches/instructions.txt");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../benches/instructions.txt");
     let known = std::fs::read_to_string(&file).unwrap_or_default();
     let mut found = String::new();
     let mut grown = Vec::new();

@@ -10,14 +10,15 @@ use std::process::Child;
 use std::time::Instant;
 
 use ensemble_core::Error;
-use ensemble_core::collect::Limits;
-use ensemble_core::contract::{Summary, SummaryStatus};
-use ensemble_core::driver::{Batch, Batches, Dispatcher, Reviews, SUMMARY_PATH, TaskEnds, nap};
+use ensemble_core::driver::nap;
 use ensemble_core::dropbox::{DropBox, Ledger};
 use ensemble_core::durable::Durability;
 use ensemble_core::env::SystemClock;
 use ensemble_core::event_log::{EventLog, NullRecorder};
 use ensemble_core::spool::{Options, Spool};
+use ensemble_team::collect::Limits;
+use ensemble_team::contract::{Summary, SummaryStatus};
+use ensemble_team::driver::{Batch, Batches, Dispatcher, Reviews, SUMMARY_PATH, TaskEnds};
 use rustix::process::{Pid, Signal, kill_process};
 use support::traced::{between_marks, calls, has_strace, points, run_traced, start_traced};
 use support::{Bed, PATIENCE, eventually, given, name};

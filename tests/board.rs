@@ -5,15 +5,15 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use ensemble_core::Error;
-use ensemble_core::board::BoardError;
-use ensemble_core::board::{
-    Board, BoardOptions, ClaimPlan, Granted, LockedBoard, NewAgent, NewTask, State, Status, check,
-};
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
-use ensemble_core::proto::agent;
-use ensemble_core::proto::task::Holder;
+use ensemble_team::board::BoardError;
+use ensemble_team::board::{
+    Board, BoardOptions, ClaimPlan, Granted, LockedBoard, NewAgent, NewTask, State, Status, check,
+};
+use ensemble_team::proto::agent;
+use ensemble_team::proto::task::Holder;
 use serde_json::Value;
 
 #[path = "board/alarms.rs"]

@@ -6,10 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ensemble_core::board::{Board, BoardOptions, NewTask, State};
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::{EventLog, LogOptions, read_all};
 use ensemble_core::message::{Digest, Name};
+use ensemble_team::board::{Board, BoardOptions, NewTask, State};
 
 mod children;
 use children::{Child, Dice, cast, say, wait_for_parent, wait_until};
@@ -46,7 +46,7 @@ fn play_role() {
 fn read(home: &Path) -> (State, String) {
     let board = open(home, "reader");
     let text = board.read_text().unwrap();
-    (ensemble_core::board::check(&text, board.path()).unwrap(), text)
+    (ensemble_team::board::check(&text, board.path()).unwrap(), text)
 }
 
 #[test]

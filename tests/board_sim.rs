@@ -11,13 +11,13 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use ensemble_core::Error;
-use ensemble_core::board::BoardError;
-use ensemble_core::board::{Board, BoardOptions, ClaimPlan, LockedBoard, State, leases};
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Digest, Name, Timestamp};
-use ensemble_core::proto::task::Holder;
+use ensemble_team::board::BoardError;
+use ensemble_team::board::{Board, BoardOptions, ClaimPlan, LockedBoard, State, leases};
+use ensemble_team::proto::task::Holder;
 use serde_json::Value;
 
 #[path = "board_sim/acts.rs"]
@@ -255,7 +255,7 @@ impl Sim {
             assert!(logged.last().is_none_or(|last| last.revision == self.before.revision));
             return;
         }
-        let state = ensemble_core::board::check(&text, self.board.path()).unwrap();
+        let state = ensemble_team::board::check(&text, self.board.path()).unwrap();
         for kept in KEPT {
             assert!(text.contains(kept), "{kept} is lost in\n{text}");
         }

@@ -8,14 +8,14 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use ensemble_core::driver::{Departed, Departure, ShutdownDriver};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Digest, Envelope, Name};
 use ensemble_core::proto::shutdown::Consent;
-use ensemble_core::reaper::PASS_VARIABLE;
-use ensemble_core::roster::{How, Member, MemberState, Roster};
 use ensemble_core::spool::Spool;
+use ensemble_team::driver::{Departed, Departure, ShutdownDriver};
+use ensemble_team::roster::{How, Member, MemberState, Roster};
+use ensemble_tmux::reaper::PASS_VARIABLE;
 use ensemble_watch::PaneQuarters;
 use ensemble_watch::panes::{self, PaneEntry};
 use ensemble_watch::project::Project;

@@ -9,7 +9,6 @@ use ensemble_core::event_log::{EventLog, Recorder};
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::proto::nudge::NudgeSchedule;
 use ensemble_core::spool::{Options, Settings, Spool};
-use ensemble_core::tmux::TmuxPane;
 
 const fn shared<T: Send + Sync + ?Sized>() {}
 const fn sent<T: Send + ?Sized>() {}
@@ -24,7 +23,6 @@ const _: () = {
     shared::<Lease>();
     shared::<Error>();
     sent::<NudgeSchedule>();
-    sent::<TmuxPane>();
     sent::<Box<dyn Pane + Send>>();
     shared::<Arc<dyn Transport + Send + Sync>>();
     shared::<Arc<dyn Recorder>>();

@@ -105,7 +105,7 @@ fn skip(why: &str) {
 }
 
 fn script(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/key_clients").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/key_clients").join(name)
 }
 
 #[test]

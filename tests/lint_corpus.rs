@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use ensemble_core::lint::{Linter, Options};
+use ensemble_team::lint::{Linter, Options};
 
 const CORPUS: &str = include_str!("lint/corpus.txt");
 /// Written without a look at the rules, which were mended by what they had missed.

@@ -6,15 +6,15 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ensemble_core::contract::{
-    self, Contract, EscalationReport, Instruction, Kind, Reading, Report, Review, Summary, Task,
-};
 use ensemble_core::dropbox::{DROP_BOXES, DropBox, Routes};
 use ensemble_core::env::Counts;
-use ensemble_core::lint::{Linter, Options as LintOptions, Shape};
 use ensemble_core::message::Name;
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::{Spool, State};
+use ensemble_team::contract::{
+    self, Contract, EscalationReport, Instruction, Kind, Reading, Report, Review, Summary, Task,
+};
+use ensemble_team::lint::{Linter, Options as LintOptions, Shape};
 
 #[path = "queue_example/generate.rs"]
 mod generate;
@@ -23,7 +23,7 @@ mod generate;
 const README: &str = "README.md";
 
 fn committed() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../queue.example")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../queue.example")
 }
 
 /// All files below a directory, by their paths below it.

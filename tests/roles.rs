@@ -7,16 +7,16 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use ensemble_core::Error;
-use ensemble_core::collect::Limits;
-use ensemble_core::contract::{self, Instruction, Reading, Summary, SummaryStatus, Task};
-use ensemble_core::driver::{
-    Batch, Batches, Conductor, Dispatcher, INSTRUCTION_TYPE, Reviews, SUMMARY_PATH, TaskEnds, Told,
-};
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::event_log::EventLog;
 use ensemble_core::message::{Envelope, Timestamp};
 use ensemble_core::spool::{Settings, Spool};
+use ensemble_team::collect::Limits;
+use ensemble_team::contract::{self, Instruction, Reading, Summary, SummaryStatus, Task};
+use ensemble_team::driver::{
+    Batch, Batches, Conductor, Dispatcher, INSTRUCTION_TYPE, Reviews, SUMMARY_PATH, TaskEnds, Told,
+};
 use support::{Bed, name};
 
 /// A clock that moves only during a `rest`.

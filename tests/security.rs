@@ -8,13 +8,13 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use ensemble_core::board;
-use ensemble_core::contract::Node;
 use ensemble_core::dropbox::DropBox;
 use ensemble_core::env::Pane;
 use ensemble_core::message::{Envelope, Name, yaml};
 use ensemble_core::pane::{NudgeOutcome, NudgeText};
 use ensemble_core::spool::{Options, Settings, Spool};
+use ensemble_team::board;
+use ensemble_team::contract::Node;
 use tmux_support::{TestServer, eventually};
 
 /// Texts that have run, submitted, split or swallowed something in one multiplexer, shell or terminal.
@@ -236,7 +236,7 @@ fn a_bomb_costs_no_more_time_than_an_honest_file_and_little_memory() {
 
 #[test]
 fn every_test_that_is_named_is_there() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = fs::read_to_string(root.join("SECURITY.md")).unwrap();
     let mut count = 0;
     for named in text.split('`').skip(1).step_by(2).filter(|text| text.contains("::")) {

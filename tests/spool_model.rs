@@ -11,8 +11,8 @@ use ensemble_core::durable::Durability;
 use ensemble_core::env::{Lease, Published};
 use ensemble_core::event_log::EventLog;
 use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
-use ensemble_core::replay::{Disk, Replay};
 use ensemble_core::spool::{Options, Settings, Spool, State};
+use ensemble_team::replay::{Disk, Replay};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
 

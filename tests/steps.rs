@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use children::{Child, Dice, cast, say, wait_until};
 use ensemble_core::durable::Durability;
 use ensemble_core::message::Name;
-use ensemble_core::steps::{
+use ensemble_team::steps::{
     Ask, Completion, FilePath, Handed, Next, Plan, PlannedStep, Status, StepKey, StepOptions,
     StepStore,
 };

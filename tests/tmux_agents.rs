@@ -21,7 +21,7 @@ use ensemble_core::agent::AgentState::{self, *};
 use ensemble_core::agent::Source;
 use ensemble_core::env::Pane;
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome};
-use ensemble_core::provider::Profiles;
+use ensemble_tmux::provider::Profiles;
 
 const DOCUMENT: &str = "docs/provider-states.md";
 const HEAD: &str = "| state | seen as | Enter | Escape | Ctrl-C | nudge | reset | phase 1 | phase 2 \
@@ -366,7 +366,7 @@ fn judge(provider: &str, state: &str, typed: &str, events: &[String]) {
 fn compare(name: &str, table: &str) {
     static DOCUMENT_LOCK: Mutex<()> = Mutex::new(());
     let _lock = DOCUMENT_LOCK.lock();
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(DOCUMENT);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(DOCUMENT);
     let document = fs::read_to_string(&path).expect(DOCUMENT);
     let head = format!("## {name}\n");
     let start = document.find(&head).unwrap_or(document.len());

@@ -4,8 +4,8 @@ mod tmux_support;
 
 use ensemble_core::env::Pane;
 use ensemble_core::pane::{Deferral, Key, NUDGE_BYTES_MAX, NudgeOutcome, NudgeText};
-use ensemble_core::provider::Profiles;
-use ensemble_core::tmux::{TextOutcome, TmuxPane};
+use ensemble_tmux::provider::Profiles;
+use ensemble_tmux::tmux::{TextOutcome, TmuxPane};
 use std::path::Path;
 use std::sync::Arc;
 use tmux_support::{PROMPT, TestServer, eventually, text_for};
@@ -102,7 +102,7 @@ fn delayed(tmux: &TestServer, milliseconds: u32) -> TmuxPane {
     TmuxPane::new(tmux.server.clone(), binding, Arc::clone(&profile), locks).expect("a pane")
 }
 
-fn typed(outcome: TextOutcome) -> ensemble_core::tmux::TypedNudge {
+fn typed(outcome: TextOutcome) -> ensemble_tmux::tmux::TypedNudge {
     match outcome {
         TextOutcome::Typed(typed) => typed,
         other => panic!("not typed: {other:?}"),

@@ -4,8 +4,8 @@ mod tmux_support;
 
 use ensemble_core::env::Pane;
 use ensemble_core::pane::{Deferral, Key, NudgeOutcome};
-use ensemble_core::provider::Profiles;
-use ensemble_core::tmux::Binding;
+use ensemble_tmux::provider::Profiles;
+use ensemble_tmux::tmux::Binding;
 use tmux_support::{PROMPT, TestServer, bash_command, eventually, refusal};
 
 #[test]

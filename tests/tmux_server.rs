@@ -8,13 +8,20 @@ use std::time::{Duration, Instant};
 
 use ensemble_core::env::Pane;
 use ensemble_core::pane::{Deferral, NudgeOutcome};
-use ensemble_core::tmux::{EXCHANGE_LIMIT, Server};
+use ensemble_tmux::tmux::{EXCHANGE_LIMIT, Server};
 use rustix::process::{Pid, Signal, kill_process};
 use tmux_support::{TestServer, eventually, refusal, text_for};
 
 /// What a limit may be exceeded by on a machine that stands still for seconds; less than eight limits, one
 /// for each of [`a_hung_server_costs_many_callers_one_limit`].
 const SLACK: Duration = Duration::from_secs(3 * EXCHANGE_LIMIT.as_secs());
+
+/// Compiles, or does not: a thread may own a pane.
+const _: () = {
+    const fn sent<T: Send + ?Sized>() {}
+    sent::<ensemble_tmux::tmux::TmuxPane>();
+    sent::<Box<dyn ensemble_core::env::Pane + Send>>();
+};
 
 #[test]
 fn no_server_is_an_error_that_says_so() {

@@ -4,10 +4,10 @@ mod support;
 #[path = "support/watcher.rs"]
 mod watcher;
 
-use ensemble_core::board::{Board, BoardOptions, Control, ControlFile, LockedBoard, NewTask};
 use ensemble_core::durable::Durability;
 use ensemble_core::message::Timestamp;
 use ensemble_core::spool::Settings;
+use ensemble_team::board::{Board, BoardOptions, Control, ControlFile, LockedBoard, NewTask};
 use serde_json::Value;
 use support::{Bed, PATIENCE, eventually_true, name};
 use watcher::Watcher;
@@ -141,7 +141,7 @@ fn an_unreadable_board_raises_an_alarm_and_clears_none() {
 fn a_lasting_condition_raises_its_alarm_after_its_grace_without_an_event() {
     let (bed, board) = bed();
     bed.spool().add_mailbox(&name("planner-1"), &Settings::default()).unwrap();
-    let planner = ensemble_core::board::NewAgent::new(name("planner-1"), "planner");
+    let planner = ensemble_team::board::NewAgent::new(name("planner-1"), "planner");
     change(&board, |locked| locked.register(&planner));
     let watcher = Watcher::start(&bed);
     change(&board, |locked| locked.add_task(&NewTask::draft(name("later"))));

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::NullRecorder;
 use ensemble_core::spool::Settings;
-use ensemble_core::steps::{
+use ensemble_team::steps::{
     Ask, Completion, Handed, Next, Plan, STEPS_FILE, Status, StepOptions, StepStore,
 };
 use support::{Bed, PATIENCE, eventually, eventually_true, name, pause};

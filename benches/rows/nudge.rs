@@ -12,7 +12,7 @@ use std::time::Duration;
 use ensemble_core::durable::Durability;
 use ensemble_core::message::{Envelope, Name};
 use ensemble_core::spool::{Options, Spool};
-use ensemble_core::tmux::Server;
+use ensemble_tmux::tmux::Server;
 use ensemble_watch::panes::{self, PaneEntry};
 use notify::Watcher as _;
 

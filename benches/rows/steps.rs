@@ -6,7 +6,7 @@ use std::sync::Barrier;
 
 use ensemble_core::durable::Durability;
 use ensemble_core::message::{Digest, Name};
-use ensemble_core::steps::{
+use ensemble_team::steps::{
     Ask, Completion, Next, Plan, PlannedStep, Status, StepOptions, StepStore,
 };
 use rusqlite::config::DbConfig;

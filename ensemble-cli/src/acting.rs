@@ -1,8 +1,8 @@
 //! Under which fencing number an agent acts on the blackboard.
 
-use ensemble_core::board::{State, Status};
 use ensemble_core::message::Name;
-use ensemble_core::proto::task::Holder;
+use ensemble_team::board::{State, Status};
+use ensemble_team::proto::task::Holder;
 
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};

@@ -4,13 +4,13 @@ use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ensemble_core::board::{Board, BoardOptions};
 use ensemble_core::event_log::{EventLog, LogOptions, Recorder};
 use ensemble_core::message::Name;
-use ensemble_core::reaper::PASS_VARIABLE;
-use ensemble_core::roster::{Asking, Identity, Refusal, identify};
 use ensemble_core::spool::{Options, Spool};
-use ensemble_core::worktree::Worktrees;
+use ensemble_team::board::{Board, BoardOptions};
+use ensemble_team::roster::{Asking, Identity, Refusal, identify};
+use ensemble_team::worktree::Worktrees;
+use ensemble_tmux::reaper::PASS_VARIABLE;
 use ensemble_watch::project::{Project, QUEUE_VARIABLE};
 use serde_json::json;
 

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use ensemble_core::broker::UnreadMail;
-use ensemble_core::driver::AgentHost as _;
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
@@ -12,7 +11,8 @@ use ensemble_core::proto::drain::{Drain, Effect, Event};
 use ensemble_core::proto::request::{AtExpiry, SHUTDOWN};
 use ensemble_core::proto::shutdown::{GRACE, Worker};
 use ensemble_core::requests::{Ask, Entry, Requests};
-use ensemble_core::roster::Member;
+use ensemble_team::driver::AgentHost as _;
+use ensemble_team::roster::Member;
 use ensemble_watch::project::Project;
 use ensemble_watch::{PaneQuarters, Stopper};
 

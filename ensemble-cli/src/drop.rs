@@ -1,9 +1,9 @@
 //! Writing a report, a review or a summary into the drop box, after it was linted.
 
-use ensemble_core::contract::{self, Contract, Kind};
 use ensemble_core::document::{DocumentOptions, LockedDocument};
-use ensemble_core::lint::{Finding, Linter, Shape};
 use ensemble_core::spool::LOCK_PATIENCE;
+use ensemble_team::contract::{self, Contract, Kind};
+use ensemble_team::lint::{Finding, Linter, Shape};
 use ensemble_watch::project::Project;
 
 use crate::exit::{Exit, Failure, Outcome};

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use ensemble_core::Error;
-use ensemble_core::board::BoardError;
 use ensemble_core::message::{NameError, TimestampError};
 use ensemble_core::requests::{Gate, Gated, Undecided};
+use ensemble_team::board::BoardError;
 use ensemble_watch::project::{CONFIG_FILE, USER_CONFIG};
 
 /// The exit codes. They are part of the contract: none changes its meaning.

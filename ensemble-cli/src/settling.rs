@@ -1,10 +1,10 @@
 //! Settling, as the command and the MCP server do it: a request without an answer is not settled, and the end
 //! of a task is recorded.
 
-use ensemble_core::driver::TaskEnds;
 use ensemble_core::env::Lease;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::requests::{Kinds, Requests, Undecided};
+use ensemble_team::driver::TaskEnds;
 
 use crate::exit::say;
 use crate::queue::Queue;

@@ -11,8 +11,8 @@ use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
 use ensemble_core::requests::RequestStore;
 use ensemble_core::spool::Spool;
-use ensemble_core::tmux::{Server, TmuxPane};
 use ensemble_core::watch::Waiter;
+use ensemble_tmux::tmux::{Server, TmuxPane};
 use ensemble_watch::panes::{self, PaneEntry};
 
 use crate::context::Context;

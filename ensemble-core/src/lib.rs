@@ -30,22 +30,19 @@
 //!
 //! * [`message`] has envelopes, ids and checked names; [`mod@env`] the outside world as three traits:
 //!   [`Clock`](env::Clock), [`Transport`](env::Transport), [`Pane`](env::Pane).
-//! * [`spool`] is the queue. [`dropbox`] routes files that anybody puts down; [`document`] changes
-//!   shared files under a lock; [`event_log`] writes down what happens, and [`replay`] rebuilds the
-//!   state from it.
+//! * [`spool`] is the queue. [`dropbox`] routes files that any program puts down; [`document`] changes
+//!   shared files under a lock; [`event_log`] writes down what happens.
 //! * [`requests`] are questions with an id, one addressee and one answer, on disk: shutdown, plan
 //!   approval and whatever comes; the spool heeds the gates of plans.
 //! * [`proto`] has the protocols as state machines without IO, clocks or threads: when to nudge, when
-//!   a lease is over, readiness, escalation, requests. [`collect`] is one that reads contracts, too.
-//! * [`board`] is the blackboard with tasks and who does them; [`worktree`] has a git worktree for each,
-//!   from the claim to the merge.
-//! * [`roster`] says who belongs to the team, where each runs, and who is asking.
-//! * [`agent`] is an agent as the drivers see it. [`tmux`] is a [`Pane`](env::Pane), [`provider`] knows
-//!   the programs in it, [`pane`] has the words for both.
+//!   a lease is over, readiness, escalation, requests. [`driver`] performs what they ask for.
+//! * [`agent`] is an agent as the drivers see it, [`pane`] has the words for a terminal.
 //! * [`watch`] reports files that land in directories, so that a consumer sleeps until mail comes.
 //! * [`durable`] is the only place that renames, locks and syncs.
 //! * [`broker`] is the whole of a queue as a trait. The crate `ensemble-nats` implements it on NATS
 //!   servers, for a team on several hosts, and carries messages between two queues.
+//! * The crate `ensemble-tmux` has a [`Pane`](env::Pane) over tmux and profiles of agents' programs; the
+//!   crate `ensemble-team` has the roster, the blackboard, worktrees, step queues and contracts.
 //! * `sim` (feature) has doubles of the three traits, for tests in which days pass in milliseconds.
 //!
 //! What lies on disk is described in PROTOCOL.md, so that a shell script can take part.
@@ -53,8 +50,7 @@
 //! # Embedding
 //!
 //! Nothing here starts a thread, needs an async runtime, installs a handler or reads the environment
-//! or a configuration; with two exceptions, which say so: the control client of a [`tmux::Server`]
-//! is a process with a thread that reads from it, and a short-lived thread closes a dropped
+//! or a configuration; with one exception, which says so: a short-lived thread closes a dropped
 //! [`watch::FsWatcher`]. There is no global state: open as many queues as you like.
 //!
 //! *Calls block* for as long as the disk does (a few milliseconds a publish at `power`), and for a
@@ -101,15 +97,12 @@
 //!
 //! # Features and Rust version
 //!
-//! `sim` (doubles for tests), `schema` (JSON Schemas of what stands in configuration files) and `steps`
-//! (step queues, with a SQLite of their own) are off by default. Rust 1.89 or newer, for `File::lock`.
+//! `sim` (doubles for tests) and `schema` (JSON Schemas of what stands in configuration files) are off
+//! by default. Rust 1.89 or newer, for `File::lock`.
 #![forbid(unsafe_code)]
 
 pub mod agent;
-pub mod board;
 pub mod broker;
-pub mod collect;
-pub mod contract;
 pub mod document;
 pub mod driver;
 pub mod dropbox;
@@ -120,23 +113,13 @@ pub mod event_log;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
-pub mod lint;
 pub mod message;
 pub mod pane;
 pub mod proto;
-pub mod provider;
-pub mod reaper;
-pub mod replay;
 pub mod requests;
-pub mod roster;
 #[cfg(any(test, feature = "sim"))]
 pub mod sim;
 pub mod spool;
-#[cfg(feature = "steps")]
-pub mod steps;
-mod template;
-pub mod tmux;
 pub mod watch;
-pub mod worktree;
 
-pub use error::{AreaError, Error, Result};
+pub use error::{AreaError, Error, Result, printable};

@@ -92,7 +92,6 @@ pub enum NudgeTextError {
 /// A key that a protocol may ask for. Text is never pressed key by key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
 pub enum Key {
     /// Submits a composer or a line.
     Enter,
@@ -104,7 +103,6 @@ pub enum Key {
 
 /// What a pane looks like from outside.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct PaneState {
     /// The pane exists and is the one that was bound (same id, same token, same first process).
     pub bound: bool,
@@ -138,7 +136,6 @@ pub struct PaneState {
 
 /// A member of the foreground process group of a pane's terminal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct ForegroundProcess {
     /// Its process id.
     pub pid: u32,

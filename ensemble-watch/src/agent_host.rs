@@ -5,14 +5,15 @@ use std::time::Duration;
 
 use ensemble_core::Result;
 use ensemble_core::agent::AgentState;
-use ensemble_core::driver::{AgentHost, nap};
+use ensemble_core::driver::nap;
 use ensemble_core::env::Pane as _;
 use ensemble_core::pane::Deferral;
 use ensemble_core::proto::shutdown::Worker;
-use ensemble_core::provider::{Judgement, Profile};
-use ensemble_core::reaper::{self, Fate};
-use ensemble_core::roster::Member;
-use ensemble_core::tmux::{Server, TmuxPane};
+use ensemble_team::driver::AgentHost;
+use ensemble_team::roster::Member;
+use ensemble_tmux::provider::{Judgement, Profile};
+use ensemble_tmux::reaper::{self, Fate};
+use ensemble_tmux::tmux::{Server, TmuxPane};
 
 use crate::panes::{self, PaneEntry};
 use crate::project::Project;

@@ -17,18 +17,18 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ensemble_core::board::{
-    AlarmKey, Board, BoardOptions, Condition, Control, FILE_NAME, PLACES, State, conditions, stale,
-};
-use ensemble_core::board::{BoardError, is_missing};
 use ensemble_core::durable::{Dir, Durability, FileStat, write_document};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Envelope, MessageId, Name, yaml};
 use ensemble_core::proto::Machine as _;
-use ensemble_core::proto::alarm::{AlarmWatch, Effect, Event};
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
+use ensemble_team::board::{
+    AlarmKey, Board, BoardOptions, Condition, Control, FILE_NAME, PLACES, State, conditions, stale,
+};
+use ensemble_team::board::{BoardError, is_missing};
+use ensemble_team::proto::alarm::{AlarmWatch, Effect, Event};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -265,7 +265,7 @@ fn recipient(project: &Project, state: Option<&State>, spool: &Spool) -> Result<
     let mailboxes = spool.mailboxes()?;
     let planners = state.into_iter().flat_map(|state| {
         let is_planner =
-            |agent: &ensemble_core::board::Agent| agent.role.as_deref() == Some("planner");
+            |agent: &ensemble_team::board::Agent| agent.role.as_deref() == Some("planner");
         state
             .agents
             .iter()

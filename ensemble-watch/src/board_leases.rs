@@ -1,11 +1,11 @@
 //! The leases on the project's blackboard, if it has one: who fell silent loses them, so that somebody
 //! else can take over (seed 001). Supervisors do the same; this is for when none of them runs.
 
-use ensemble_core::board::is_missing;
-use ensemble_core::board::{Board, BoardOptions};
-use ensemble_core::driver::BoardLeases;
 use ensemble_core::env::Clock;
 use ensemble_core::event_log::Recorder;
+use ensemble_team::board::is_missing;
+use ensemble_team::board::{Board, BoardOptions};
+use ensemble_team::driver::BoardLeases;
 
 use std::sync::Arc;
 

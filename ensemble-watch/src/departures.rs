@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use ensemble_core::broker::UnreadMail;
-use ensemble_core::driver::{Departed, Departure, ShutdownDriver};
 use ensemble_core::durable::FileLock;
 use ensemble_core::env::SystemClock;
 use ensemble_core::event_log::Recorder;
@@ -17,9 +16,10 @@ use ensemble_core::message::Name;
 use ensemble_core::proto::request::{Decision, Outcome};
 use ensemble_core::proto::shutdown::{Consent, GRACE};
 use ensemble_core::requests::{Asked, Entry, RequestStore, Requests};
-use ensemble_core::roster::MemberState;
 use ensemble_core::spool::{Found, State};
 use ensemble_core::{Error, Result};
+use ensemble_team::driver::{Departed, Departure, ShutdownDriver};
+use ensemble_team::roster::MemberState;
 use serde_json::json;
 
 use crate::agent_host::PaneQuarters;

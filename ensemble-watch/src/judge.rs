@@ -10,11 +10,11 @@
 //! another shape         any         delivered as it is
 //! ```
 
-use ensemble_core::contract::{self, Kind, Node};
 use ensemble_core::env::Published;
-use ensemble_core::lint::{Finding, Linter, Mode, Shape};
 use ensemble_core::message::{Digest, Envelope, MessageId, Name};
 use ensemble_core::spool::Spool;
+use ensemble_team::contract::{self, Kind, Node};
+use ensemble_team::lint::{Finding, Linter, Mode, Shape};
 
 use crate::boxes::Complete;
 use crate::project::Project;

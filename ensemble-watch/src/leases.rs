@@ -163,9 +163,6 @@ impl Leases {
                 Effect::Record(Record::MassExpiry { late, of }) => {
                     recorder.record("lease.mass_expiry", ACTOR, json!({ "late": late, "of": of }))
                 }
-                Effect::Record(other) => {
-                    recorder.record("lease.noted", ACTOR, json!({ "what": other }))
-                }
             }
         }
         Ok(returned)

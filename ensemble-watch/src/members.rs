@@ -13,9 +13,9 @@ use ensemble_core::Result;
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Name, Timestamp};
-use ensemble_core::roster::{Evidence, Member, PaneObservation, Presence, State, presence};
 use ensemble_core::spool::Spool;
-use ensemble_core::tmux::{Server, TmuxPane};
+use ensemble_team::roster::{Evidence, Member, PaneObservation, Presence, State, presence};
+use ensemble_tmux::tmux::{Server, TmuxPane};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 

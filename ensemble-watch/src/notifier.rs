@@ -9,7 +9,7 @@ use ensemble_core::message::{MessageId, Name};
 use ensemble_core::pane::{NudgeOutcome, NudgeText};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::nudge::{Effect, Event, NudgeSchedule, Occasion, Record};
-use ensemble_core::provider::{Profile, Profiles};
+use ensemble_tmux::provider::{Profile, Profiles};
 use serde_json::json;
 
 use crate::mail::Mail;

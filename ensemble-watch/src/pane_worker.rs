@@ -11,10 +11,10 @@ use ensemble_core::agent::AgentState;
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
 use ensemble_core::proto::nudge::Occasion;
-use ensemble_core::provider::{Limit, Profile};
-use ensemble_core::roster::PaneObservation;
-use ensemble_core::tmux::{Server, TextOutcome, TmuxPane, TypedNudge};
 use ensemble_core::{Error, Result};
+use ensemble_team::roster::PaneObservation;
+use ensemble_tmux::provider::{Limit, Profile};
+use ensemble_tmux::tmux::{Server, TextOutcome, TmuxPane, TypedNudge};
 
 use crate::engine::Wake;
 use crate::members;
@@ -250,8 +250,8 @@ fn failed(error: &Error) -> NudgeOutcome {
 mod tests {
     use std::path::Path;
 
-    use ensemble_core::provider::Profiles;
-    use ensemble_core::tmux::Binding;
+    use ensemble_tmux::provider::Profiles;
+    use ensemble_tmux::tmux::Binding;
 
     use super::*;
     use crate::engine::WatchSet;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use ensemble_core::durable::{self, Dir, Durability};
 use ensemble_core::message::{Name, yaml};
-use ensemble_core::provider::Profile;
-use ensemble_core::tmux::{Binding, Server, TmuxPane};
 use ensemble_core::{Error, Result};
+use ensemble_tmux::provider::Profile;
+use ensemble_tmux::tmux::{Binding, Server, TmuxPane};
 use serde::{Deserialize, Serialize};
 
 use crate::sources::Sources;

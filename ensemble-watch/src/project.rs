@@ -15,18 +15,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ensemble_core::driver::{Reviews, TaskEnds};
 use ensemble_core::dropbox::RouteRule;
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::Recorder;
-use ensemble_core::lint::LintConfig;
 use ensemble_core::message::{Name, yaml};
 use ensemble_core::proto::{ack, ready};
-use ensemble_core::provider::{Profile, Profiles};
 use ensemble_core::requests::{Kinds, PlanGates};
-use ensemble_core::roster::Roster;
 use ensemble_core::spool::{Options, Owners, Quota, Spool};
 use ensemble_core::{Error, Result};
+use ensemble_team::driver::{Reviews, TaskEnds};
+use ensemble_team::lint::LintConfig;
+use ensemble_team::roster::Roster;
+use ensemble_tmux::provider::{Profile, Profiles};
 use serde::{Deserialize, Serialize};
 
 use crate::kinds::RequestsConfig;

@@ -18,8 +18,8 @@ use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::proto::ack::PARK_MAX;
 use ensemble_core::proto::nudge::Probe;
-use ensemble_core::provider::Judgement;
 use ensemble_core::spool::Spool;
+use ensemble_tmux::provider::Judgement;
 use serde_json::json;
 
 use crate::run::ACTOR;
@@ -154,8 +154,8 @@ mod tests {
 
     use ensemble_core::message::Envelope;
     use ensemble_core::pane::PaneState;
-    use ensemble_core::provider::{Context, Profiles, Zones, diagnose_with};
     use ensemble_core::spool::Options;
+    use ensemble_tmux::provider::{Context, Profiles, Zones, diagnose_with};
     use serde_json::Value;
 
     use super::*;

@@ -25,8 +25,8 @@ use ensemble_core::proto::request::{
     Correlated, Decision, Effect, Event, Outcome, Request, Tracker,
 };
 use ensemble_core::requests::{Entry, GateState, Kinds, REQUESTS, RequestStore, Requests};
-use ensemble_core::roster::Roster;
 use ensemble_core::{Error, Result};
+use ensemble_team::roster::Roster;
 use serde_json::json;
 
 use crate::run::ACTOR;

@@ -6,8 +6,8 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use ensemble_core::message::Name;
-use ensemble_core::provider::machine::Places;
-use ensemble_core::provider::{MachineSource, Profile, ServerConfig, Zones};
+use ensemble_tmux::provider::machine::Places;
+use ensemble_tmux::provider::{MachineSource, Profile, ServerConfig, Zones};
 
 /// The longest password, in bytes.
 const PASSWORD_BYTES_MAX: u64 = 1024;
@@ -90,7 +90,7 @@ fn read_password(path: &Path) -> Result<String, String> {
 
 #[cfg(test)]
 mod tests {
-    use ensemble_core::provider::Profiles;
+    use ensemble_tmux::provider::Profiles;
 
     use super::*;
 

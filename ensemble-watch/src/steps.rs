@@ -20,7 +20,7 @@ use ensemble_core::env::Monotonic;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::proto::lease::LOOK_INTERVAL;
 use ensemble_core::spool::Spool;
-use ensemble_core::steps::{STEPS_FILE, StepOptions, StepStore};
+use ensemble_team::steps::{STEPS_FILE, StepOptions, StepStore};
 use serde_json::{Value, json};
 
 use crate::project::Project;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use ensemble_core::board;
-use ensemble_core::fuzzing::{board_comments, board_update, board_value};
+use ensemble_team::board;
+use ensemble_team::fuzzing::{board_comments, board_update, board_value};
 use serde_json::{Value, json};
 
 /// A parsed board can be changed in place to exactly the intended state, with all its comments, or

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ensemble_core::message::yaml;
-use ensemble_core::provider::Profiles;
+use ensemble_tmux::provider::Profiles;
 use ensemble_watch::project::Config;
 
 /// A parsed configuration round-trips; everything derived from it has an error or a limit.

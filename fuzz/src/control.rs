@@ -1,6 +1,6 @@
 //! Output of a tmux server to a control client, and one observation of a pane.
 
-use ensemble_core::fuzzing::{CONTROL_LIMITS, ControlAnswer, control_answers, pane_snapshot};
+use ensemble_tmux::fuzzing::{CONTROL_LIMITS, ControlAnswer, control_answers, pane_snapshot};
 
 /// A block holds the lines between its `%begin` and the end with the same numbers, and limits hold.
 pub fn check(data: &[u8]) {

@@ -4,11 +4,11 @@
 
 use std::path::Path;
 
-use ensemble_core::contract::{
+use ensemble_core::message::Name;
+use ensemble_team::contract::{
     Broken, Contract, EscalationReport, Instruction, Kind, Reading, Report, Review, Summary, Task,
     read_as, write,
 };
-use ensemble_core::message::Name;
 
 /// Maximum number of problems reported for one file.
 const PROBLEMS_MAX: usize = 20;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ensemble_core::lint::{Format, Linted, Linter, Mode, Options, Rule, Shape, render};
+use ensemble_team::lint::{Format, Linted, Linter, Mode, Options, Rule, Shape, render};
 
 /// Findings are ordered and their positions are exact, and their output cannot steer a terminal.
 pub fn check(data: &[u8]) {

@@ -7,10 +7,10 @@
 use std::sync::OnceLock;
 
 use ensemble_core::agent::AgentState;
-use ensemble_core::fuzzing::matching_rules;
 use ensemble_core::message::Timestamp;
 use ensemble_core::pane::{Key, PaneState};
-use ensemble_core::provider::{
+use ensemble_tmux::fuzzing::matching_rules;
+use ensemble_tmux::provider::{
     Context, Profiles, Purpose, Zones, diagnose, diagnose_with, objection,
 };
 

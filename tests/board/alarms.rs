@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use ensemble_core::board::{
+use ensemble_core::message::Timestamp;
+use ensemble_team::board::{
     Alarm, AlarmKey, Condition, Control, ControlFile, Graces, LEASE_RAN_OUT, Leased, conditions,
     stale,
 };
-use ensemble_core::message::Timestamp;
 
 use super::*;
 

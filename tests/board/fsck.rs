@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ensemble_core::board::{BoardFinding, write_beat};
+use ensemble_team::board::{BoardFinding, write_beat};
 
 use super::*;
 

@@ -21,7 +21,7 @@ fn it_is_read_with_its_drifted_names() {
     assert_eq!(task("task-1").review_commit.as_deref(), Some("1234567"));
     assert_eq!(task("task-2").base_commit.as_deref(), Some("0012345"));
     assert_eq!(state.config.lease_duration().as_secs(), 1800);
-    let claimable = ensemble_core::board::claimable(&state, None);
+    let claimable = ensemble_team::board::claimable(&state, None);
     let ids: Vec<&str> = claimable.iter().map(|task| task.id.as_str()).collect();
     assert_eq!(ids, ["task-2", "task-3"]);
 }

@@ -1,11 +1,11 @@
 //! Prompts, as agents read them: each is compared with a file in `tests/board/prompts`.
 //! `ENSEMBLE_UPDATE_SNAPSHOTS=1` writes these files anew.
 
-use ensemble_core::board::BoardError;
-use ensemble_core::board::prompt::{CODER, Found, Prompts, Role};
-use ensemble_core::board::{Control, ControlFile, NewDiscovery, NewHandoff, wake};
 use ensemble_core::env::{Clock, Monotonic};
 use ensemble_core::message::Timestamp;
+use ensemble_team::board::BoardError;
+use ensemble_team::board::prompt::{CODER, Found, Prompts, Role};
+use ensemble_team::board::{Control, ControlFile, NewDiscovery, NewHandoff, wake};
 
 use super::*;
 
@@ -58,7 +58,7 @@ fn bed() -> Bed {
 fn same(bed: &Bed, file: &str, text: &str) {
     let project = bed.home.path().canonicalize().unwrap();
     let text = text.replace(project.to_str().unwrap(), "PROJECT");
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/board/prompts").join(file);
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/board/prompts").join(file);
     if std::env::var_os("ENSEMBLE_UPDATE_SNAPSHOTS").is_some() {
         std::fs::write(&path, &text).unwrap();
     }

@@ -1,7 +1,7 @@
 //! Every rule has a board that breaks it; the violation names the field's path.
 
 use super::*;
-use ensemble_core::board::BoardError;
+use ensemble_team::board::BoardError;
 
 /// A task with these lines instead of, or besides, its usual ones.
 fn board(task: &str, rest: &str) -> String {
@@ -197,7 +197,7 @@ fn a_cycle_of_any_length_is_named() {
 fn missing_files_are_reported_on_request() {
     let text = board(CLAIMED, "");
     let state = check(&text, Path::new("state.yaml")).unwrap();
-    let found = ensemble_core::board::missing_files(&state, |path| path == "s");
+    let found = ensemble_team::board::missing_files(&state, |path| path == "s");
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].to_string(), "tasks[1].worktree: there is no directory w");
 }

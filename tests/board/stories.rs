@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use ensemble_core::board::BoardError;
-use ensemble_core::board::{
-    Control, ControlFile, Leased, NewAnomaly, NewHandoff, Staleness, Verdict, active_task, analyze,
-    claimable, leases, scan, write_beat,
-};
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::Timestamp;
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::lease::{Effect, Event, LeaseWatch};
+use ensemble_team::board::BoardError;
+use ensemble_team::board::{
+    Control, ControlFile, Leased, NewAnomaly, NewHandoff, Staleness, Verdict, active_task, analyze,
+    claimable, leases, scan, write_beat,
+};
 
 use super::*;
 
@@ -446,7 +446,7 @@ fn an_edited_copy_becomes_the_board_if_it_is_valid() {
 fn there_is_one_board_in_a_project() {
     let home = tempfile::tempdir().unwrap();
     let missing = Board::find(home.path(), BoardOptions::new("test")).unwrap_err();
-    assert!(ensemble_core::board::is_missing(&missing), "{missing}");
+    assert!(ensemble_team::board::is_missing(&missing), "{missing}");
     let bed = Bed::with(".liza", "version: 1\ntasks: []\n");
     let second = Board::create(bed.home.path(), BoardOptions::new("test")).unwrap_err();
     assert!(second.to_string().contains(".liza/state.yaml exists"), "{second}");

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use ensemble_core::board::{
+use ensemble_core::message::Name;
+use ensemble_team::board::{
     Leased, NewAgent, NewHandoff, NewTask, Status, claimable, leases, reviewable,
 };
-use ensemble_core::message::Name;
-use ensemble_core::proto::agent;
-use ensemble_core::proto::task::Holder;
+use ensemble_team::proto::agent;
+use ensemble_team::proto::task::Holder;
 
 use super::{Sim, name};
 
@@ -37,7 +37,7 @@ impl Sim {
                 self.change("draft".into(), |board| board.add_task(&task));
             }
             4 => {
-                let is_draft = |task: &&ensemble_core::board::Task| task.status == Status::Draft;
+                let is_draft = |task: &&ensemble_team::board::Task| task.status == Status::Draft;
                 let draft = self.before.tasks.iter().find(is_draft).map(|task| task.id.clone());
                 let id = draft.unwrap_or(id);
                 self.change(format!("finalize {id}"), |board| board.finalize(&id));

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ensemble_core::board::{Leased, scan, write_beat};
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
-use ensemble_core::proto::beat::LEASE_DURATION;
 use ensemble_core::proto::lease::{Effect, Event, HEARTBEAT, LOOK_INTERVAL, LeaseWatch};
+use ensemble_team::board::{Leased, scan, write_beat};
+use ensemble_team::proto::beat::LEASE_DURATION;
 
 use super::Sim;
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ensemble_core::tmux::Server;
+use ensemble_tmux::tmux::Server;
 use serde_json::json;
 
 use crate::bed::Bed;

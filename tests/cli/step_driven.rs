@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use ensemble_core::durable::Durability;
 use ensemble_core::message::Name;
-use ensemble_core::steps::{Completion, Status, StepKey, StepOptions, StepStore};
+use ensemble_team::steps::{Completion, Status, StepKey, StepOptions, StepStore};
 
 use crate::bed::Bed;
 use crate::tmux_support::{TestServer, eventually};

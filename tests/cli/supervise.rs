@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use ensemble_core::board::{Board, BoardOptions, State};
+use ensemble_team::board::{Board, BoardOptions, State};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::bed::{Bed, words};

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use ensemble_core::document::LockedDocument;
 use ensemble_core::message::{Envelope, MessageId};
-use ensemble_core::steps::{Ask, Next, Plan, PlannedStep, StepOptions, StepStore};
+use ensemble_team::steps::{Ask, Next, Plan, PlannedStep, StepOptions, StepStore};
 
 use super::support::{Bed, Process, given, name, role_command};
 use super::watcher::{WATCHER, Watcher};
@@ -124,10 +124,10 @@ fn a_machine_that_slept_for_a_day_takes_no_step_from_its_holder() {
         let _ = fs::read_to_string(home.path().join("looked")).expect("it has looked");
         looks += 1;
     }
-    let report = ensemble_core::steps::Completion::new(
+    let report = ensemble_team::steps::Completion::new(
         handed.key.clone(),
         name("Tara"),
-        ensemble_core::steps::Status::Success,
+        ensemble_team::steps::Status::Success,
     );
     let submitted = store.submit(&report, &name("Tara"), Some(handed.epoch));
     assert!(submitted.is_ok(), "after {looks} looks: {submitted:?}");

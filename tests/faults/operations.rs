@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ensemble_core::board::{Board, BoardOptions, NewTask};
 use ensemble_core::document::with_file_lock;
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::{EventLog, LogOptions, NullRecorder, read_all};
 use ensemble_core::message::{Envelope, MessageId};
 use ensemble_core::requests::{Ask, PlanGates, Requests};
 use ensemble_core::spool::{Options, Settings, Spool};
-use ensemble_core::steps::{
+use ensemble_core::{Error, Result};
+use ensemble_team::board::{Board, BoardOptions, NewTask};
+use ensemble_team::steps::{
     Ask as AskStep, Completion, Plan, PlannedStep, Status, StepKey, StepOptions, StepStore,
 };
-use ensemble_core::{Error, Result};
 use serde_json::json;
 
 use super::support::traced::between_marks;

@@ -5,10 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ensemble_core::board::{Board, BoardOptions, NewTask};
-use ensemble_core::contract::Summary;
 use ensemble_core::document::{DocumentOptions, LockedDocument};
-use ensemble_core::driver::{Batches, SUMMARY_PATH};
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{EventLog, LogOptions, NullRecorder, read_all};
@@ -16,10 +13,13 @@ use ensemble_core::proto::request::Refusal;
 use ensemble_core::proto::request::{Decision, Outcome};
 use ensemble_core::requests::{Ask, PlanGates, Requests};
 use ensemble_core::spool::{Options, Settings, Spool};
-use ensemble_core::steps::{
+use ensemble_core::{Error, Result};
+use ensemble_team::board::{Board, BoardOptions, NewTask};
+use ensemble_team::contract::Summary;
+use ensemble_team::driver::{Batches, SUMMARY_PATH};
+use ensemble_team::steps::{
     Ask as AskStep, Completion, Next, Plan, PlannedStep, Status, StepKey, StepOptions, StepStore,
 };
-use ensemble_core::{Error, Result};
 use serde_json::json;
 
 use super::mail;
@@ -198,7 +198,7 @@ pub const TELL: Story = Story {
         let text = |bed: &Bed| fs::read_to_string(bed.in_queue(SUMMARY_PATH)).unwrap_or_default();
         let before = text(bed);
         // A whole file may have been read and delivered.
-        let has_landed = before == ensemble_core::contract::write(&summary("one"));
+        let has_landed = before == ensemble_team::contract::write(&summary("one"));
         let is_acknowledged = is_acknowledged || has_landed;
         let said = batches.tell(&name("one"), &other, &name("other"), &NullRecorder);
         match said {

@@ -9,11 +9,11 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ensemble_core::board::{Board, BoardOptions, NewTask};
 use ensemble_core::durable::Durability;
 use ensemble_core::message::{Envelope, MessageId};
 use ensemble_core::requests::{Ask, PlanGates, Requests};
 use ensemble_core::spool::{Options, Settings, Spool, State};
+use ensemble_team::board::{Board, BoardOptions, NewTask};
 
 use super::support::history::{History, Writer};
 use super::support::{Bed, PATIENCE, Process, eventually_true, given, messages, name, setting};

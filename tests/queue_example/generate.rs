@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::Error;
-use ensemble_core::contract::{
-    self, EscalationReport, Finding, Report, Review, Status, Summary, SummaryStatus, Task,
-    TaskResult, Verdict, Workflow,
-};
-use ensemble_core::driver::batch_of;
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock, Delivery, Monotonic};
 use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
 use ensemble_core::requests::{Ask, PlanGates, Requests};
 use ensemble_core::spool::{Options, Settings, Spool};
+use ensemble_team::contract::{
+    self, EscalationReport, Finding, Report, Review, Status, Summary, SummaryStatus, Task,
+    TaskResult, Verdict, Workflow,
+};
+use ensemble_team::driver::batch_of;
 
 /// 2026-01-15, 09:00 UTC.
 const MORNING: i64 = 1_768_467_600_000;

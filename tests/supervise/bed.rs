@@ -5,18 +5,18 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ensemble_core::board::prompt::Role;
-use ensemble_core::board::{
-    Board, BoardOptions, NewAgent, NewTask, State, Status, Task, beaten_until,
-};
 use ensemble_core::driver;
-use ensemble_core::driver::supervise::{Order, Surroundings, supervise};
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::{EventLog, LogOptions, Record, read_all};
 use ensemble_core::message::{Name, Timestamp};
-use ensemble_core::proto::agent;
-use ensemble_core::proto::task::Holder;
-use ensemble_core::worktree::{Options, Tests, Verdict, Worktrees};
+use ensemble_team::board::prompt::Role;
+use ensemble_team::board::{
+    Board, BoardOptions, NewAgent, NewTask, State, Status, Task, beaten_until,
+};
+use ensemble_team::driver::supervise::{Order, Surroundings, supervise};
+use ensemble_team::proto::agent;
+use ensemble_team::proto::task::Holder;
+use ensemble_team::worktree::{Options, Tests, Verdict, Worktrees};
 use rustix::process::Signal;
 
 use crate::children::{self, Child, say, wait_until};

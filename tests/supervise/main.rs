@@ -7,12 +7,12 @@ mod bed;
 
 use std::path::Path;
 
-use ensemble_core::board::prompt::Role;
-use ensemble_core::board::{Control, ControlFile, NewHandoff, Status};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Timestamp;
-use ensemble_core::proto::beat::LONG_OPERATION;
-use ensemble_core::proto::task::Holder;
+use ensemble_team::board::prompt::Role;
+use ensemble_team::board::{Control, ControlFile, NewHandoff, Status};
+use ensemble_team::proto::beat::LONG_OPERATION;
+use ensemble_team::proto::task::Holder;
 use rustix::process::{Pid, Signal, kill_process};
 
 use bed::{Bed, TESTER, name};
@@ -323,7 +323,7 @@ fn a_planner_is_woken_once_for_the_same_reasons() {
     supervisor.hear("agent ended: exit 0");
     let mut locked = bed.board.lock().unwrap();
     locked
-        .discover(&ensemble_core::board::NewDiscovery {
+        .discover(&ensemble_team::board::NewDiscovery {
             id: name("leak"),
             by: "coder-1".to_owned(),
             during: None,

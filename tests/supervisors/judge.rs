@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use ensemble_core::board::{LEASE_RAN_OUT, Status, Task};
 use ensemble_core::event_log::{Record, read_all};
+use ensemble_team::board::{LEASE_RAN_OUT, Status, Task};
 use serde_json::Value;
 
 use crate::bed::{Bed, git};

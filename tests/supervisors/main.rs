@@ -23,7 +23,7 @@ mod team;
 use std::time::{Duration, Instant};
 
 use bed::{Bed, git};
-use ensemble_core::board::{NewTask, State, Status};
+use ensemble_team::board::{NewTask, State, Status};
 use killer::Killer;
 use team::{Team, running};
 

@@ -13,9 +13,9 @@ use std::time::Instant;
 use ensemble_core::agent::{AgentPane as _, AgentState, Begun, Line};
 use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
-use ensemble_core::provider::machine::{HttpPlace, Places};
-use ensemble_core::provider::{Judgement, Profiles};
-use ensemble_core::tmux::{TextOutcome, TmuxPane};
+use ensemble_tmux::provider::machine::{HttpPlace, Places};
+use ensemble_tmux::provider::{Judgement, Profiles};
+use ensemble_tmux::tmux::{TextOutcome, TmuxPane};
 
 use crate::tmux_support::{PATIENCE, TestServer, eventually};
 
@@ -62,7 +62,8 @@ impl Stage {
     /// Starts the agent in a state and waits until it is diagnosed as `seen`.
     pub(crate) fn case(&self, state: &str, seen: AgentState) -> Case<'_> {
         let dir = tempfile::tempdir_in(self.tmux.dir.path()).expect("a directory").keep();
-        let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/fake_agent.sh");
+        let fixture =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fixtures/fake_agent.sh");
         // A crashed agent has left its shell; an editor may stand there in a shell's place.
         let view = if state.starts_with("says-") { "ready" } else { state };
         let (program, script) = match (state, self.provider.name) {

@@ -14,7 +14,7 @@ use ensemble_core::message::{Envelope, Name, Timestamp};
 use ensemble_core::pane::{Key, NudgeOutcome, NudgeText, PaneState};
 use ensemble_core::proto::ack::Config;
 use ensemble_core::spool::{Options, Spool};
-use ensemble_core::tmux::TmuxPane;
+use ensemble_tmux::tmux::TmuxPane;
 use serde_json::Value;
 
 use crate::case::Case;

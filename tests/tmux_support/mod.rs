@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use ensemble_core::env::Pane;
 use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
-use ensemble_core::provider::Profiles;
-use ensemble_core::tmux::{Server, TmuxPane};
+use ensemble_tmux::provider::Profiles;
+use ensemble_tmux::tmux::{Server, TmuxPane};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ensemble_core::board::{Board, BoardOptions};
 use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::read_all;
-use ensemble_core::replay::{self, DifferenceKind, Replay};
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::{Settings, Spool};
-use ensemble_core::steps::{Plan, PlannedStep};
+use ensemble_team::board::{Board, BoardOptions};
+use ensemble_team::replay::{self, DifferenceKind, Replay};
+use ensemble_team::steps::{Plan, PlannedStep};
 use ensemble_watch::panes::{self, PaneEntry};
 use ensemble_watch::project::Project;
 use rustix::process::{Pid, Signal, kill_process};

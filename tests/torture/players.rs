@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::Error;
-use ensemble_core::board::{Board, BoardOptions, NewTask};
 use ensemble_core::env::Delivery;
 use ensemble_core::event_log::{EventLog, LogOptions, Recorder};
 use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::proto::request::Refusal;
 use ensemble_core::requests::{Ask, PlanGates, Requests};
 use ensemble_core::spool::Spool;
-use ensemble_core::steps::{Ask as AskStep, Completion, Next, Status, StepOptions, StepStore};
+use ensemble_team::board::{Board, BoardOptions, NewTask};
+use ensemble_team::steps::{Ask as AskStep, Completion, Next, Status, StepOptions, StepStore};
 
 use super::journal::{self, Journal};
 use super::support::{Random, durability, given, name, options, pause};

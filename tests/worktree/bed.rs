@@ -7,16 +7,16 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ensemble_core::board::{
-    Board, BoardOptions, Granted, LockedBoard, NewAgent, NewTask, Status, Task,
-};
 use ensemble_core::durable::Durability;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
-use ensemble_core::proto::agent;
-use ensemble_core::proto::task::Holder;
-use ensemble_core::worktree::{Claimed, Merged, Options, Verdict, Worktrees};
 use ensemble_core::{Error, Result};
+use ensemble_team::board::{
+    Board, BoardOptions, Granted, LockedBoard, NewAgent, NewTask, Status, Task,
+};
+use ensemble_team::proto::agent;
+use ensemble_team::proto::task::Holder;
+use ensemble_team::worktree::{Claimed, Merged, Options, Verdict, Worktrees};
 use serde_json::Value;
 
 /// Keeps the settings of the user who runs the tests out of them.

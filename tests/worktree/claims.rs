@@ -1,8 +1,8 @@
 //! The life of a task from the claim to the verdict.
 
 use ensemble_core::Error;
-use ensemble_core::board::Status;
-use ensemble_core::worktree::Verdict;
+use ensemble_team::board::Status;
+use ensemble_team::worktree::Verdict;
 
 use crate::bed::{Bed, commit, git, name, refusal};
 

@@ -8,9 +8,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Instant;
 
-use ensemble_core::board::{Board, Status};
-use ensemble_core::proto::task::Holder;
-use ensemble_core::worktree::{Options, Tests, Worktrees};
+use ensemble_team::board::{Board, Status};
+use ensemble_team::proto::task::Holder;
+use ensemble_team::worktree::{Options, Tests, Worktrees};
 
 use crate::bed::{Bed, board_options, commit, git, name, options};
 use crate::children::Child;

@@ -1,9 +1,9 @@
 //! Remains of dead agents, and the checks of an agent at its start.
 
-use ensemble_core::board::Status;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Timestamp;
-use ensemble_core::worktree::{Duty, Unfit, Verified};
+use ensemble_team::board::Status;
+use ensemble_team::worktree::{Duty, Unfit, Verified};
 
 use crate::bed::{Bed, commit, done, git, name};
 

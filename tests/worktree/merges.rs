@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ensemble_core::board::Status;
-use ensemble_core::worktree::{Merged, Tests, Worktrees};
+use ensemble_team::board::Status;
+use ensemble_team::worktree::{Merged, Tests, Worktrees};
 
 use crate::bed::{Bed, commit, done, git, name, refusal};
 use crate::children::wait_until;

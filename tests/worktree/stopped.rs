@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use ensemble_core::board::{Board, Status};
-use ensemble_core::proto::task::Holder;
-use ensemble_core::worktree::Worktrees;
+use ensemble_team::board::{Board, Status};
+use ensemble_team::proto::task::Holder;
+use ensemble_team::worktree::Worktrees;
 use rustix::process::Signal;
 
 use crate::bed::{Bed, board_options, git, name, options};
@@ -37,7 +37,7 @@ fn a_holder_that_was_stopped_past_its_lease_is_refused_and_its_work_is_salvaged(
     assert_eq!(holder.hear().as_deref(), Some("claimed"));
     holder.stop();
     // Its observer has seen the same number for a whole lease.
-    let lease = ensemble_core::board::leases(&bed.board.read().unwrap());
+    let lease = ensemble_team::board::leases(&bed.board.read().unwrap());
     let claim = lease.iter().find(|lease| lease.epoch() > first.epoch).unwrap();
     bed.change(|board| board.expire(claim, 0));
     let second = bed.agent("coder-2", "coder");

@@ -1,9 +1,9 @@
 //! `ensemble analyze`: the circuit breaker.
 
-use ensemble_core::board::{Analysis, Board, Control, ControlFile, Verdict, analyze};
 use ensemble_core::durable::{Durability, write_document};
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::proto::goal::SprintEvent;
+use ensemble_team::board::{Analysis, Board, Control, ControlFile, Verdict, analyze};
+use ensemble_team::proto::goal::SprintEvent;
 use serde_json::json;
 
 use super::controls::{directory, lift, person, step_sprint};

@@ -1,7 +1,7 @@
 //! `ensemble anomaly`: what did not go as it should.
 
-use ensemble_core::board::{Anomaly, NewAnomaly};
 use ensemble_core::message::Name;
+use ensemble_team::board::{Anomaly, NewAnomaly};
 use serde_json::{Map, Value, json};
 
 use crate::context::Context;

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::message::Name;
-use ensemble_core::tmux::Server;
+use ensemble_tmux::tmux::Server;
 use ensemble_watch::team::{session_of, socket_of};
 
 use crate::completion;

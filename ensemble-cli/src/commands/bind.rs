@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::message::Name;
 use ensemble_core::pane::Deferral;
-use ensemble_core::tmux::Server;
+use ensemble_tmux::tmux::Server;
 use ensemble_watch::members;
 use ensemble_watch::panes::{self, PaneEntry};
 use ensemble_watch::project::Project;

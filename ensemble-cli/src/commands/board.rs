@@ -1,8 +1,8 @@
 //! `ensemble board`: the blackboard as a whole.
 
 use ensemble_core::Error;
-use ensemble_core::board::BoardError;
-use ensemble_core::board::{self, Board, Control, State, Status, Violation};
+use ensemble_team::board::BoardError;
+use ensemble_team::board::{self, Board, Control, State, Status, Violation};
 use serde_json::{Value, json};
 
 use crate::context::Context;

@@ -1,7 +1,7 @@
 //! `ensemble checkpoint`: a person must look at the sprint.
 
-use ensemble_core::board::ControlFile;
-use ensemble_core::proto::goal::SprintEvent;
+use ensemble_team::board::ControlFile;
+use ensemble_team::proto::goal::SprintEvent;
 
 use super::controls::stop_sprint;
 use crate::context::Context;

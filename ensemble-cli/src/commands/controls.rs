@@ -6,9 +6,9 @@
 
 use std::path::Path;
 
-use ensemble_core::board::{Board, Control, ControlFile, LockedBoard};
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::proto::goal::{SprintEvent, SprintState};
+use ensemble_team::board::{Board, Control, ControlFile, LockedBoard};
+use ensemble_team::proto::goal::{SprintEvent, SprintState};
 use serde_json::json;
 
 use super::reporter;

@@ -1,7 +1,7 @@
 //! `ensemble discover`: what was found on the way.
 
-use ensemble_core::board::{Discovery, LockedBoard, NewDiscovery};
 use ensemble_core::message::Name;
+use ensemble_team::board::{Discovery, LockedBoard, NewDiscovery};
 use serde_json::{Value, json};
 
 use crate::context::Context;

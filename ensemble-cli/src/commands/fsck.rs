@@ -1,11 +1,11 @@
 //! `ensemble fsck`: is every file where its name says?
 
-use ensemble_core::board::Board;
-use ensemble_core::board::is_missing;
 use ensemble_core::dropbox::{DROP_BOXES, DropBox, Routes};
 use ensemble_core::event_log::read_all;
 use ensemble_core::spool::{Finding, Repair};
-use ensemble_core::worktree::Finding as Left;
+use ensemble_team::board::Board;
+use ensemble_team::board::is_missing;
+use ensemble_team::worktree::Finding as Left;
 use ensemble_watch::project::Project;
 use serde::Serialize;
 use serde_json::json;

@@ -1,8 +1,8 @@
 //! `ensemble goal`: what the team is for.
 
-use ensemble_core::board::NewGoal;
 use ensemble_core::message::Name;
-use ensemble_core::proto::goal::GoalEvent;
+use ensemble_team::board::NewGoal;
+use ensemble_team::proto::goal::GoalEvent;
 use serde_json::{Value, json};
 
 use crate::context::Context;

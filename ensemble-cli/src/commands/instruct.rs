@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ensemble_core::Error;
-use ensemble_core::contract::{self, EscalationReport, Instruction, Reading};
-use ensemble_core::driver::{Batch, Batches, Conductor};
 use ensemble_core::env::SystemClock;
 use ensemble_core::proto::patience::CONDUCTOR_PATIENCE;
 use ensemble_core::watch::Waiter;
+use ensemble_team::contract::{self, EscalationReport, Instruction, Reading};
+use ensemble_team::driver::{Batch, Batches, Conductor};
 use serde_json::json;
 
 use super::send::content_of;

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use ensemble_core::message::Name;
-use ensemble_core::roster::Member;
-use ensemble_core::tmux::Binding;
+use ensemble_team::roster::Member;
+use ensemble_tmux::tmux::Binding;
 use ensemble_watch::panes::PaneEntry;
 use ensemble_watch::team::{HowBrought, Plan};
 use serde_json::json;
@@ -120,7 +120,7 @@ impl Arguments {
 
 /// Whether what was bound still runs.
 fn lives(binding: &Binding) -> Outcome<bool> {
-    let server = ensemble_core::tmux::Server::brief(binding.socket.clone());
+    let server = ensemble_tmux::tmux::Server::brief(binding.socket.clone());
     let signs = server.pane_signs(&binding.id)?;
     Ok(signs.is_some_and(|pane| {
         !pane.dead

@@ -4,7 +4,7 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use ensemble_core::durable::Dir;
-use ensemble_core::lint::{
+use ensemble_team::lint::{
     FILE_BYTES_MAX, Fact, Format, Language, LintConfig, Linted, Linter, Mode, OwnWord, Shape,
     render,
 };

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use ensemble_core::Error;
-use ensemble_core::board::Board;
-use ensemble_core::board::is_missing;
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::replay::{Difference, DifferenceKind, Disk, Replay};
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::Spool;
+use ensemble_team::board::Board;
+use ensemble_team::board::is_missing;
+use ensemble_team::replay::{Difference, DifferenceKind, Disk, Replay};
 use serde_json::json;
 
 use crate::context::Context;

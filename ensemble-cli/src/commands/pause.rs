@@ -1,6 +1,6 @@
 //! `ensemble pause`: nobody begins anything.
 
-use ensemble_core::board::ControlFile;
+use ensemble_team::board::ControlFile;
 
 use super::controls::stop;
 use crate::context::Context;

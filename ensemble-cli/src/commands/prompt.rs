@@ -1,8 +1,8 @@
 //! `ensemble prompt`: what an agent is told when it starts.
 
-use ensemble_core::board::prompt::{Prompts, Role};
-use ensemble_core::board::{State, Status, wake};
 use ensemble_core::message::Name;
+use ensemble_team::board::prompt::{Prompts, Role};
+use ensemble_team::board::{State, Status, wake};
 use serde_json::json;
 
 use crate::context::Context;
@@ -91,7 +91,7 @@ fn planner(context: &Context, state: &State) -> Outcome<Name> {
         return Ok(agent);
     }
     let is_planner =
-        |agent: &ensemble_core::board::Agent| agent.role.as_deref() == Some(Role::Planner.as_str());
+        |agent: &ensemble_team::board::Agent| agent.role.as_deref() == Some(Role::Planner.as_str());
     let registered = state.agents.iter().find(|(_, agent)| is_planner(agent));
     registered.map(|(name, _)| name.clone()).ok_or_else(|| {
         Failure::usage("no planner is registered").with_hint("say who it is for with `--as NAME`")

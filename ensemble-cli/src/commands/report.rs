@@ -1,8 +1,8 @@
 //! `ensemble report`: how a task ended.
 
-use ensemble_core::contract::{Report, Status};
-use ensemble_core::driver::file_stem;
 use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_team::contract::{Report, Status};
+use ensemble_team::driver::file_stem;
 use serde_json::json;
 
 use crate::context::Context;

@@ -1,7 +1,7 @@
 //! `ensemble resume`: a person has looked, and the team goes on.
 
-use ensemble_core::board::{Control, ControlFile};
-use ensemble_core::proto::goal::{SprintEvent, SprintState};
+use ensemble_team::board::{Control, ControlFile};
+use ensemble_team::proto::goal::{SprintEvent, SprintState};
 use serde_json::json;
 
 use super::controls::{directory, lift, person, step_sprint};

@@ -2,11 +2,11 @@
 
 use std::io::Read as _;
 
-use ensemble_core::contract::{self, Finding, Reading, Report, Review, Severity, Verdict};
-use ensemble_core::driver::{ReviewCount, file_stem};
 use ensemble_core::durable::Dir;
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Name;
+use ensemble_team::contract::{self, Finding, Reading, Report, Review, Severity, Verdict};
+use ensemble_team::driver::{ReviewCount, file_stem};
 use serde_json::json;
 
 use crate::context::Context;

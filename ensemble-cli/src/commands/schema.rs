@@ -1,8 +1,8 @@
 //! `ensemble schema`: what stands in a file, for editors.
 
-use ensemble_core::contract::{self, Kind};
 use ensemble_core::message::EnvelopeFile;
-use ensemble_core::steps::{Notice, Plan};
+use ensemble_team::contract::{self, Kind};
+use ensemble_team::steps::{Notice, Plan};
 use ensemble_watch::project::Config;
 use schemars::Schema;
 

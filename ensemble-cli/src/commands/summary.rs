@@ -4,12 +4,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ensemble_core::Error;
-use ensemble_core::collect::Limits;
-use ensemble_core::contract::{Rule, Summary};
-use ensemble_core::driver::{Batch, Batches, Dispatcher, SUMMARY_PATH, Told, batch_of};
 use ensemble_core::env::SystemClock;
 use ensemble_core::message::Name;
 use ensemble_core::watch::Waiter;
+use ensemble_team::collect::Limits;
+use ensemble_team::contract::{Rule, Summary};
+use ensemble_team::driver::{Batch, Batches, Dispatcher, SUMMARY_PATH, Told, batch_of};
 use serde_json::json;
 
 use super::instruct;

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ensemble_core::board::Board;
-use ensemble_core::board::prompt::Role;
-use ensemble_core::driver::supervise::{Order, Surroundings, supervise};
 use ensemble_core::message::Name;
-use ensemble_core::proto::supervise::Reason;
-use ensemble_core::roster::{MemberState, Roster};
 use ensemble_core::watch::Waiter;
-use ensemble_core::worktree::Worktrees;
+use ensemble_team::board::Board;
+use ensemble_team::board::prompt::Role;
+use ensemble_team::driver::supervise::{Order, Surroundings, supervise};
+use ensemble_team::proto::supervise::Reason;
+use ensemble_team::roster::{MemberState, Roster};
+use ensemble_team::worktree::Worktrees;
 use ensemble_watch::project::QUEUE_VARIABLE;
 use serde_json::json;
 

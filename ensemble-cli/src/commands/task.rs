@@ -1,7 +1,7 @@
 //! `ensemble task`: the tasks on the blackboard.
 
-use ensemble_core::board::{LockedBoard, NewTask, State, Status, Task, claimable, unmet};
 use ensemble_core::message::Name;
+use ensemble_team::board::{LockedBoard, NewTask, State, Status, Task, claimable, unmet};
 use serde_json::{Value, json};
 
 use crate::acting::holder_itself;

@@ -1,6 +1,6 @@
 //! `ensemble whoami`: who is asking, and how that is known.
 
-use ensemble_core::roster::Proof;
+use ensemble_team::roster::Proof;
 use serde_json::json;
 
 use crate::context::Context;

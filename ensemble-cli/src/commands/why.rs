@@ -125,7 +125,7 @@ fn request(context: &Context, id: &str) -> Option<Value> {
 }
 
 fn agent(context: &Context, id: &str) -> Option<Value> {
-    let roster = ensemble_core::roster::Roster::open(&context.project().ok()?.state);
+    let roster = ensemble_team::roster::Roster::open(&context.project().ok()?.state);
     let member = roster.get(&Name::new(id).ok()?).ok()??;
     Some(json!({ "what": "agent", "id": member.name, "state": member.state }))
 }

@@ -15,10 +15,10 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ensemble_core::Error;
-use ensemble_core::board::{Board, State, Status};
 use ensemble_core::event_log::{Follower, Record};
 use ensemble_core::message::Name;
-use ensemble_core::tmux::Server;
+use ensemble_team::board::{Board, State, Status};
+use ensemble_tmux::tmux::Server;
 use ensemble_watch::project::Project;
 use serde_json::{Value, json};
 

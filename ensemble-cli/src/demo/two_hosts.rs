@@ -21,7 +21,7 @@ use ensemble_core::Error;
 use ensemble_core::event_log::{Follower, NullRecorder};
 use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
-use ensemble_core::tmux::Server;
+use ensemble_tmux::tmux::Server;
 use ensemble_watch::panes::{self, PaneEntry};
 use ensemble_watch::project::Project;
 use serde_json::json;

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use ensemble_core::driver::StepDriver;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
 use ensemble_core::requests::Requests;
-use ensemble_core::roster::Proof;
 use ensemble_core::spool::Spool;
-use ensemble_core::steps::{StepKey, StepStore};
+use ensemble_team::driver::StepDriver;
+use ensemble_team::roster::Proof;
+use ensemble_team::steps::{StepKey, StepStore};
 use ensemble_watch::project::Project;
 
 use super::tools::Trouble;

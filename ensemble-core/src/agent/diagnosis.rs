@@ -11,7 +11,6 @@ const EXCERPT_CHARS_MAX: usize = 100;
 /// What an agent is doing, as far as can be seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-#[non_exhaustive]
 pub enum AgentState {
     /// Waiting for input, with nothing in its composer.
     Ready,
@@ -132,6 +131,6 @@ impl Evidence {
 }
 
 /// A line of what was seen, without control characters, at most [`EXCERPT_CHARS_MAX`] long.
-pub(crate) fn excerpted(text: &str) -> String {
+pub fn excerpted(text: &str) -> String {
     text.trim().chars().filter(|c| !c.is_control()).take(EXCERPT_CHARS_MAX).collect()
 }

@@ -12,4 +12,4 @@ pub use diagnosis::{AgentState, Diagnosis, Evidence, Source};
 pub use pane::{AgentPane, Begun, Line};
 pub use program::{Escalation, Program, Step};
 
-pub(crate) use diagnosis::excerpted;
+pub use diagnosis::excerpted;

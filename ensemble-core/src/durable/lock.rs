@@ -23,7 +23,6 @@ const LOCK_RETRY_MAX: Duration = Duration::from_millis(20);
 const SHORT_LOCK_RETRY_MAX: Duration = Duration::from_millis(1);
 /// Longest wait between two tries for a lock that is held repeatedly for a part of a millisecond.
 /// Each try takes the processor away from the holder.
-#[cfg(feature = "steps")]
 const RESTING_LOCK_RETRY_MAX: Duration = Duration::from_millis(3);
 /// How often the kernel's lock table is read for the holder of a lock that is certainly held.
 const LOCK_TABLE_LOOKS: usize = 5;
@@ -67,7 +66,7 @@ impl FileLock {
 
     /// The lock as the standard input of a program, which reads nothing from it. If this process is
     /// killed meanwhile, the lock stays held until that program has ended, too.
-    pub(crate) fn as_input(&self) -> Result<Stdio> {
+    pub fn as_input(&self) -> Result<Stdio> {
         let file = self.file.try_clone().map_err(|e| Error::io("share lock", &self.path, e))?;
         Ok(Stdio::from(file))
     }
@@ -84,18 +83,18 @@ impl Drop for FileLock {
 /// and held for microseconds. Otherwise as [`FileLock`]; threads that share one do not exclude each
 /// other.
 #[derive(Debug)]
-pub(crate) struct LockFile {
+pub struct LockFile {
     file: File,
     path: PathBuf,
 }
 
 /// A [`LockFile`], locked until this is dropped.
 #[derive(Debug)]
-pub(crate) struct LockFileGuard<'a>(&'a File);
+pub struct LockFileGuard<'a>(&'a File);
 
 impl LockFile {
     /// Opens the lock file of this name, and creates it if needed.
-    pub(crate) fn open(dir: &Dir, name: &str) -> Result<Self> {
+    pub fn open(dir: &Dir, name: &str) -> Result<Self> {
         let path = dir.path().join(name);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         retry_on_intr(|| fs::openat(dir.as_fd(), name, flags, Mode::from_raw_mode(0o600)))
@@ -110,8 +109,7 @@ impl LockFile {
 
     /// Waits at most `patience` for the lock, and leaves the processor to the holder: each sleep is
     /// at most [`RESTING_LOCK_RETRY_MAX`].
-    #[cfg(feature = "steps")]
-    pub(crate) fn lock_resting(&self, patience: Duration) -> Result<LockFileGuard<'_>> {
+    pub fn lock_resting(&self, patience: Duration) -> Result<LockFileGuard<'_>> {
         wait_for(&self.file, &self.path, patience, RESTING_LOCK_RETRY_MAX, File::try_lock)?;
         Ok(LockFileGuard(&self.file))
     }
@@ -174,7 +172,7 @@ fn wait_for(
 }
 
 /// A random time between half of `pause` and all of it.
-pub(crate) fn jittered(pause: Duration) -> Duration {
+pub fn jittered(pause: Duration) -> Duration {
     /// Number of parts of the second half.
     const PARTS: u64 = 1 << 16;
     // The keys are random for each process and differ from call to call.

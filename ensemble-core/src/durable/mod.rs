@@ -38,7 +38,7 @@ use rustix::io::{Errno, retry_on_intr};
 use crate::{Error, Result};
 
 pub use lock::FileLock;
-pub(crate) use lock::{LockFile, jittered};
+pub use lock::{LockFile, LockFileGuard, jittered};
 pub use reading::read_whole;
 use stat::file_stat;
 pub use stat::{FileId, FileStat};
@@ -48,7 +48,6 @@ pub(crate) use together::SyncTogether;
 /// Durability of a stored message.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
-#[non_exhaustive]
 pub enum Durability {
     /// Survives the death of every process and of the machine: file and directory are synced.
     #[default]
@@ -75,7 +74,7 @@ impl Default for Modes {
 
 /// Result of a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Moved {
+pub enum Moved {
     /// The file has its new name.
     Done,
     /// There was no such file: another process moved it first.
@@ -188,7 +187,7 @@ impl Dir {
     }
 
     /// Creates a file with this content. On any error no file stays behind.
-    pub(crate) fn write_new(
+    pub fn write_new(
         &self,
         name: &str,
         content: &[u8],
@@ -231,7 +230,7 @@ impl Dir {
     }
 
     /// Renames a file into another directory, never over an existing one.
-    pub(crate) fn move_new(&self, name: &str, to: &Self, new_name: &str) -> Result<Moved> {
+    pub fn move_new(&self, name: &str, to: &Self, new_name: &str) -> Result<Moved> {
         let moved =
             match fs::renameat_with(&self.fd, name, &to.fd, new_name, RenameFlags::NOREPLACE) {
                 Err(Errno::INVAL | Errno::NOSYS) => self.link_and_unlink(name, to, new_name),
@@ -254,7 +253,7 @@ impl Dir {
 
     /// Replaces a whole document: readers see the old or the new one. `tmp` must be in the same
     /// file system.
-    pub(crate) fn replace(
+    pub fn replace(
         &self,
         name: &str,
         content: &[u8],
@@ -266,7 +265,7 @@ impl Dir {
     }
 
     /// As [`Dir::replace`], with a given name for the temporary file.
-    pub(crate) fn replace_by(
+    pub fn replace_by(
         &self,
         name: &str,
         content: &[u8],
@@ -332,7 +331,7 @@ impl Dir {
     }
 
     /// Removes a file; a missing one is not an error.
-    pub(crate) fn remove(&self, name: &str) -> Result<()> {
+    pub fn remove(&self, name: &str) -> Result<()> {
         match fs::unlinkat(&self.fd, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(e) => Err(Error::io("remove", self.path.join(name), e)),
@@ -405,7 +404,7 @@ pub(crate) fn sync_file(file: &File, path: &Path) -> Result<()> {
 }
 
 /// A name for a file in `tmp/` that no other process or thread uses.
-pub(crate) fn temporary_name(stem: &str) -> String {
+pub fn temporary_name(stem: &str) -> String {
     use std::sync::atomic::{AtomicU64, Ordering};
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     static START: std::sync::OnceLock<u32> = std::sync::OnceLock::new();

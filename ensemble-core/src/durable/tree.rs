@@ -17,7 +17,7 @@ impl Dir {
     }
 
     /// As [`Dir::ensure_child`]; the name of a new directory survives what `durability` promises.
-    pub(crate) fn ensure_child_safe(
+    pub fn ensure_child_safe(
         &self,
         name: &str,
         modes: Modes,
@@ -35,7 +35,7 @@ impl Dir {
     }
 
     /// Renames a non-empty directory into another one, never over an existing entry.
-    pub(crate) fn move_tree_new(&self, name: &str, to: &Self, new_name: &str) -> Result<Moved> {
+    pub fn move_tree_new(&self, name: &str, to: &Self, new_name: &str) -> Result<Moved> {
         let moved =
             match fs::renameat_with(&self.fd, name, &to.fd, new_name, RenameFlags::NOREPLACE) {
                 // A plain rename of a directory replaces only an empty one.

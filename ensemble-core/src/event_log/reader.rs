@@ -127,7 +127,9 @@ impl Records {
         self.failure.as_ref()
     }
 
-    pub(crate) fn into_failure(self) -> Option<Error> {
+    /// The error that ended the reading, if one did.
+    #[must_use]
+    pub fn into_failure(self) -> Option<Error> {
         self.failure
     }
 

@@ -59,7 +59,7 @@ pub fn story(dir: &Path, id: &str) -> Result<Story> {
 
 /// Every record that has one of these names.
 fn of_names(dir: &Path, names: BTreeSet<String>) -> Result<Story> {
-    let mut all = read_mentioning(dir, Mentions::of(&names)?)?;
+    let mut all = read_mentioning(dir, Mentions::of(&names))?;
     let records = all.by_ref().filter(|record| names_any(&record.data, &names)).collect();
     let bad_lines = all.bad_lines().count();
     Ok(Story { names, records, bad_lines, failure: all.into_failure() })

@@ -33,11 +33,7 @@
 use crate::env::Monotonic;
 
 pub mod ack;
-pub mod agent;
-pub mod alarm;
-pub mod beat;
 pub mod drain;
-pub mod goal;
 pub mod lease;
 pub mod nudge;
 pub mod patience;
@@ -46,11 +42,8 @@ pub mod receipt;
 pub mod reconcile;
 pub mod request;
 pub mod shutdown;
-pub mod step;
-pub mod supervise;
-pub mod task;
-#[cfg(test)]
-pub(crate) mod testing;
+#[cfg(any(test, feature = "sim"))]
+pub mod testing;
 
 /// The contract that all machines share.
 pub trait Machine {

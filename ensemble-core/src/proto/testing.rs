@@ -1,4 +1,4 @@
-//! What the tests of all machines share: a clock set by hand and tables of pairs.
+//! What the tests of all machines share (feature `sim`): a clock set by hand and tables of pairs.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -6,20 +6,23 @@ use std::time::Duration;
 use super::Machine;
 use crate::env::Monotonic;
 
-pub(crate) fn at(seconds: u64) -> Monotonic {
+/// The moment `seconds` after the start.
+pub fn at(seconds: u64) -> Monotonic {
     at_millis(seconds * 1_000)
 }
 
-pub(crate) fn at_millis(millis: u64) -> Monotonic {
+/// The moment `millis` milliseconds after the start.
+pub fn at_millis(millis: u64) -> Monotonic {
     Monotonic::ZERO + Duration::from_millis(millis)
 }
 
-pub(crate) fn drain<M: Machine>(machine: &mut M) -> Vec<M::Effect> {
+/// All effects that the machine has ready.
+pub fn drain<M: Machine>(machine: &mut M) -> Vec<M::Effect> {
     std::iter::from_fn(|| machine.poll_effect()).collect()
 }
 
 /// Runs a machine alone until `end`: wakes it at its own deadlines and notes what it asks for.
-pub(crate) fn run<M: Machine>(machine: &mut M, end: Monotonic) -> Vec<(Monotonic, M::Effect)> {
+pub fn run<M: Machine>(machine: &mut M, end: Monotonic) -> Vec<(Monotonic, M::Effect)> {
     let mut seen = Vec::new();
     while let Some(due) = machine.poll_timeout().filter(|due| *due <= end) {
         machine.handle_timeout(due);
@@ -30,7 +33,7 @@ pub(crate) fn run<M: Machine>(machine: &mut M, end: Monotonic) -> Vec<(Monotonic
 }
 
 /// One line an event, one column a state: what becomes of every pair.
-pub(crate) fn pairs<S, E>(
+pub fn pairs<S, E>(
     states: &[(&str, S)],
     events: &[(&str, E)],
     outcome: impl Fn(&S, &E) -> String,

@@ -39,10 +39,6 @@ mod rng;
 mod transport;
 
 #[cfg(test)]
-mod stack;
-#[cfg(test)]
-mod team;
-#[cfg(test)]
 mod tests;
 
 pub use clock::SimClock;

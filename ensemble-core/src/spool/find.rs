@@ -13,7 +13,6 @@ use crate::{Error, Result};
 /// Where a message is on its way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "lowercase")]
-#[non_exhaustive]
 pub enum State {
     /// S2: waits.
     Queued {

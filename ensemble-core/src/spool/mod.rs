@@ -49,7 +49,7 @@ mod place;
 mod publish;
 mod quota;
 mod receive;
-pub(crate) mod registry;
+pub mod registry;
 mod settings;
 mod sweep;
 mod waiting;

@@ -216,7 +216,7 @@ pub fn nearest_names(name: &Name, others: Vec<Name>) -> Vec<String> {
 }
 
 /// How many insertions, deletions and replacements lead from one name to the other, ignoring case.
-pub(crate) fn edits(from: &str, to: &str) -> usize {
+pub fn edits(from: &str, to: &str) -> usize {
     let to: Vec<u8> = to.to_ascii_lowercase().into_bytes();
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (i, a) in from.to_ascii_lowercase().bytes().enumerate() {

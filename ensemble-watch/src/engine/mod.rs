@@ -15,16 +15,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use ensemble_core::driver::{Reviews, TaskEnds};
 use ensemble_core::dropbox::{Ledger, Routes};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::reconcile::{Effect, Event, Reconcile};
-use ensemble_core::roster::PaneObservation;
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
+use ensemble_team::driver::{Reviews, TaskEnds};
+use ensemble_team::roster::PaneObservation;
 use serde_json::json;
 
 use crate::alarms::{self, Alarms};

@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use ensemble_core::contract::{Kind, Reading, Report, read_as};
 use ensemble_core::dropbox::Entry;
 use ensemble_core::env::Monotonic;
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
+use ensemble_team::contract::{Kind, Reading, Report, read_as};
 use serde_json::json;
 
 use super::{Engine, ROUTE_RETRY};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use ensemble_core::board::Graces;
 use ensemble_core::message::Name;
+use ensemble_team::board::Graces;
 use serde::{Deserialize, Serialize};
 
 /// Recipient and delays of the blackboard's alarms (docs/board.md).

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use ensemble_core::broker::UnreadMail;
 use ensemble_core::message::Name;
-use ensemble_core::provider::ServerConfig;
-use ensemble_core::roster::Outsiders;
+use ensemble_team::roster::Outsiders;
+use ensemble_tmux::provider::ServerConfig;
 use serde::{Deserialize, Serialize};
 
 /// `team` in `ensemble.yaml`: the tmux session of the team.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ensemble_core::event_log::Recorder;
-use ensemble_core::worktree::{GIT_LIMIT, Options, Tests};
+use ensemble_team::worktree::{GIT_LIMIT, Options, Tests};
 use serde::{Deserialize, Serialize};
 
 use super::Project;

@@ -4,11 +4,11 @@ use std::io::Read as _;
 
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Digest;
-use ensemble_core::reaper::{self, PASS_VARIABLE};
-use ensemble_core::roster::{Member, MemberState};
 use ensemble_core::spool::Settings;
-use ensemble_core::tmux::{Binding, Server, WindowOrder};
 use ensemble_core::{Error, Result};
+use ensemble_team::roster::{Member, MemberState};
+use ensemble_tmux::reaper::{self, PASS_VARIABLE};
+use ensemble_tmux::tmux::{Binding, Server, WindowOrder};
 use serde_json::json;
 
 use super::place::Place;

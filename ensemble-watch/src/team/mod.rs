@@ -26,11 +26,11 @@ use std::time::Duration;
 use ensemble_core::durable::FileLock;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Digest, Name};
-use ensemble_core::reaper::PASS_VARIABLE;
-use ensemble_core::roster::Roster;
 use ensemble_core::spool::Spool;
-use ensemble_core::tmux::{Server, SessionOrder};
 use ensemble_core::{Error, Result};
+use ensemble_team::roster::Roster;
+use ensemble_tmux::reaper::PASS_VARIABLE;
+use ensemble_tmux::tmux::{Server, SessionOrder};
 
 use crate::project::{CONFIG_FILE, Project, QUEUE_VARIABLE};
 

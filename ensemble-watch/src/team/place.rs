@@ -2,8 +2,8 @@
 
 use ensemble_core::Result;
 use ensemble_core::message::Name;
-use ensemble_core::roster::Member;
-use ensemble_core::tmux::{Binding, PaneSigns, Server};
+use ensemble_team::roster::Member;
+use ensemble_tmux::tmux::{Binding, PaneSigns, Server};
 
 use super::Team;
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use ensemble_core::message::Name;
-use ensemble_core::provider::Profiles;
-use ensemble_core::roster::Member;
 use ensemble_core::{Error, Result};
+use ensemble_team::roster::Member;
+use ensemble_tmux::provider::Profiles;
 
 use crate::project::{AgentConfig, CONFIG_FILE, Project};
 

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use ensemble_core::message::Name;
 use ensemble_core::proto::shutdown::Signal;
-use ensemble_core::reaper::{ProcessSet, Reaper};
-use ensemble_core::roster::Member;
 use ensemble_core::{Error, Result};
+use ensemble_team::roster::Member;
+use ensemble_tmux::reaper::{ProcessSet, Reaper};
 use serde_json::json;
 
 use super::Team;

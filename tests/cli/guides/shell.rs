@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Instant;
 
-use ensemble_core::tmux::Server;
+use ensemble_tmux::tmux::Server;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tempfile::TempDir;
 

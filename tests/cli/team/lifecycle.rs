@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use ensemble_core::reaper::{Fate, fate};
+use ensemble_tmux::reaper::{Fate, fate};
 use serde_json::Value;
 
 use super::{Team, holds, kill, of};
@@ -46,7 +46,7 @@ fn up_twice_changes_nothing() {
     assert!(second[1..].iter().all(|object| object["how"] == "running"), "{second:#?}");
     assert_eq!(pids(&first), pids(&second));
     assert_eq!(files(&team), before);
-    let ids = |panes: &[ensemble_core::tmux::PaneSigns]| -> Vec<(String, u32)> {
+    let ids = |panes: &[ensemble_tmux::tmux::PaneSigns]| -> Vec<(String, u32)> {
         panes.iter().map(|pane| (pane.id.clone(), pane.pid)).collect()
     };
     assert_eq!(ids(&panes), ids(&team.panes()));

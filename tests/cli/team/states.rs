@@ -122,7 +122,7 @@ fn who_was_shut_down_is_not_gone_and_who_left_is() {
     let team = Team::new();
     team.up();
     // As whoever shuts down an agent records it.
-    let roster = ensemble_core::roster::Roster::open(&team.bed.project().join(".ensemble"));
+    let roster = ensemble_team::roster::Roster::open(&team.bed.project().join(".ensemble"));
     let name = ensemble_core::message::Name::new("worker-1").unwrap();
     let pane = team.pane("worker-1");
     team.server().kill_pane(&pane.id).unwrap();
@@ -130,10 +130,10 @@ fn who_was_shut_down_is_not_gone_and_who_left_is() {
     roster
         .change(&name, |member| {
             let mut member = member.expect("a member");
-            member.state = ensemble_core::roster::MemberState::Shutdown;
-            member.ended = Some(ensemble_core::roster::Ended::new(
+            member.state = ensemble_team::roster::MemberState::Shutdown;
+            member.ended = Some(ensemble_team::roster::Ended::new(
                 member.since,
-                ensemble_core::roster::How::Approved,
+                ensemble_team::roster::How::Approved,
             ));
             Ok(Some(member))
         })

@@ -1,8 +1,8 @@
 //! `ensemble agent exit`: how an agent is about to end.
 
-use ensemble_core::board::{Say, Sign};
-use ensemble_core::driver::supervise::seated;
 use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_team::board::{Say, Sign};
+use ensemble_team::driver::supervise::seated;
 use serde_json::json;
 
 use super::directory;

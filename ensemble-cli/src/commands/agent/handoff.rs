@@ -1,9 +1,9 @@
 //! `ensemble agent handoff`: notes for whoever goes on with the task.
 
-use ensemble_core::board::{NewHandoff, Say, Sign, Status};
 use ensemble_core::message::Name;
-use ensemble_core::proto::agent;
-use ensemble_core::proto::task::Holder;
+use ensemble_team::board::{NewHandoff, Say, Sign, Status};
+use ensemble_team::proto::agent;
+use ensemble_team::proto::task::Holder;
 use serde_json::{Map, json};
 
 use super::directory;
@@ -107,7 +107,7 @@ pub(crate) fn hand_over(
     Ok(task.map(|(id, _)| id))
 }
 
-fn is_planner(board: &ensemble_core::board::LockedBoard<'_>, agent: &Holder) -> bool {
+fn is_planner(board: &ensemble_team::board::LockedBoard<'_>, agent: &Holder) -> bool {
     let entry = board.state().agents.get(&agent.by);
     entry.and_then(|entry| entry.role.as_deref()) == Some("planner")
 }

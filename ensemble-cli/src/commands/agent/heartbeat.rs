@@ -1,7 +1,7 @@
 //! `ensemble agent heartbeat`: a sign of life.
 
-use ensemble_core::board::{Say, Sign};
-use ensemble_core::proto::task::Holder;
+use ensemble_team::board::{Say, Sign};
+use ensemble_team::proto::task::Holder;
 use serde_json::json;
 
 use super::directory;
@@ -34,7 +34,7 @@ impl Heartbeat {
         }
         match self.long {
             Some(why) => {
-                context.out.line(ensemble_core::proto::beat::extended(&crate::text::one_line(&why)))
+                context.out.line(ensemble_team::proto::beat::extended(&crate::text::one_line(&why)))
             }
             None => context.out.line(format!("alive, for {seconds} s")),
         }

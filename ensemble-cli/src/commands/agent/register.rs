@@ -1,7 +1,7 @@
 //! `ensemble agent register`: an entry on the blackboard for somebody without a supervisor.
 
-use ensemble_core::board::NewAgent;
-use ensemble_core::proto::agent;
+use ensemble_team::board::NewAgent;
+use ensemble_team::proto::agent;
 use serde_json::json;
 
 use crate::context::Context;

@@ -1,7 +1,7 @@
 //! `ensemble agent verify`: phase 1 of seed 001.
 
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::worktree::{Duty, Unfit, Verified};
+use ensemble_team::worktree::{Duty, Unfit, Verified};
 use serde_json::{Value, json};
 
 use crate::acting::Epoch;

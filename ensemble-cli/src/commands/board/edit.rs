@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use ensemble_core::Error;
-use ensemble_core::board::BoardError;
+use ensemble_team::board::BoardError;
 use serde_json::json;
 
 use crate::context::Context;

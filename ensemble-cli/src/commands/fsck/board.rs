@@ -1,7 +1,7 @@
 //! What `ensemble fsck` finds around the blackboard.
 
-use ensemble_core::board::is_missing;
-use ensemble_core::board::{Board, BoardFinding};
+use ensemble_team::board::is_missing;
+use ensemble_team::board::{Board, BoardFinding};
 
 use super::Note;
 use crate::context::Context;

@@ -1,8 +1,8 @@
 //! `ensemble sprint`: which tasks belong together, and until when.
 
-use ensemble_core::board::{NewSprint, metrics};
 use ensemble_core::message::{Name, Timestamp};
-use ensemble_core::proto::goal::SprintEvent;
+use ensemble_team::board::{NewSprint, metrics};
+use ensemble_team::proto::goal::SprintEvent;
 use serde_json::json;
 
 use crate::context::Context;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ensemble_core::steps::{Added, Plan};
+use ensemble_team::steps::{Added, Plan};
 use serde_json::json;
 
 use super::open;

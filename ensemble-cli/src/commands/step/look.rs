@@ -1,6 +1,6 @@
 //! `ensemble step list` and `show`.
 
-use ensemble_core::steps::{StepStore, StepView};
+use ensemble_team::steps::{StepStore, StepView};
 use serde_json::json;
 
 use super::{Which, open_existing};
@@ -43,7 +43,7 @@ fn queues(context: &Context, store: &StepStore) -> Outcome {
     if context.out.is_json() {
         return queues.iter().try_for_each(|queue| context.out.object(queue));
     }
-    let row = |queue: &ensemble_core::steps::QueueView| {
+    let row = |queue: &ensemble_team::steps::QueueView| {
         let state = match () {
             () if queue.is_done() => "done",
             () if queue.is_paused() => "paused",
@@ -125,7 +125,7 @@ impl Show {
             return Ok(());
         }
         context.out.line("")?;
-        let row = |run: &ensemble_core::steps::RunView| {
+        let row = |run: &ensemble_team::steps::RunView| {
             let outcome = run.outcome.as_deref().unwrap_or("under way");
             let summary = run.summary.as_deref().map(one_line).unwrap_or_default();
             let (epoch, agent) = (run.epoch.to_string(), run.agent.to_string());

@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant};
 
 use ensemble_core::Error;
-use ensemble_core::driver::StepDriver;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
-use ensemble_core::steps::{STEPS_FILE, StepKey, StepOptions, StepStore};
 use ensemble_core::watch::POLL_WITH_EVENTS;
+use ensemble_team::driver::StepDriver;
+use ensemble_team::steps::{STEPS_FILE, StepKey, StepOptions, StepStore};
 
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
@@ -153,7 +153,7 @@ fn driver<'a>(
 mod tests {
     use std::cell::RefCell;
 
-    use ensemble_core::steps::Plan;
+    use ensemble_team::steps::Plan;
 
     use super::*;
 

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use ensemble_core::proto::lease::LOOK_INTERVAL;
-use ensemble_core::steps::{Ask, Handed, Next, Nothing, StepStore};
 use ensemble_core::watch::Waiter;
+use ensemble_team::steps::{Ask, Handed, Next, Nothing, StepStore};
 use serde_json::json;
 
 use super::{open_existing, wait_for_change};

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use ensemble_core::driver::Prompted;
 use ensemble_core::env::Pane as _;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::pane::{Deferral, NudgeOutcome};
 use ensemble_core::spool::{Spool, State};
-use ensemble_core::steps::StepStore;
+use ensemble_team::driver::Prompted;
+use ensemble_team::steps::StepStore;
 
 use crate::commands::status::Watcher;
 use crate::context::Context;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use ensemble_core::message::{Name, yaml};
-use ensemble_core::steps::{Part, StepKey, StepStore};
+use ensemble_team::steps::{Part, StepKey, StepStore};
 use serde::Deserialize;
 use serde_json::json;
 

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use ensemble_core::driver::{Prompted, Turn};
 use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
-use ensemble_core::proto::step::{ATTEMPTS_LIMIT, Effect, State, Step};
-use ensemble_core::steps::{Nothing, StepStore};
 use ensemble_core::watch::Waiter;
+use ensemble_team::driver::{Prompted, Turn};
+use ensemble_team::proto::step::{ATTEMPTS_LIMIT, Effect, State, Step};
+use ensemble_team::steps::{Nothing, StepStore};
 use serde_json::json;
 
 use super::nudges::Nudges;
@@ -122,7 +122,7 @@ impl Run {
             }
         };
         stuck.index = *step_index;
-        let key = ensemble_core::steps::StepKey::new(self.task.clone(), *step_index);
+        let key = ensemble_team::steps::StepKey::new(self.task.clone(), *step_index);
         let step = store.step(&key)?;
         let why = match step.status.as_str() {
             "BLOCKED" => step.blockers.join("; "),

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use ensemble_core::steps::{Completion, Submitted};
+use ensemble_team::steps::{Completion, Submitted};
 
 use super::{driver, open_existing};
 use crate::commands::send::content_of;

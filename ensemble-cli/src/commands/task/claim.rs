@@ -1,8 +1,8 @@
 //! `ensemble task claim`: a task, and a worktree to do it in.
 
-use ensemble_core::board::{State, claimable, reviewable};
 use ensemble_core::message::Name;
-use ensemble_core::worktree::{Claimed, ReviewClaimed};
+use ensemble_team::board::{State, claimable, reviewable};
+use ensemble_team::worktree::{Claimed, ReviewClaimed};
 use serde_json::{Value, json};
 
 use crate::acting::registered;

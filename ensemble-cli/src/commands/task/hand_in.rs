@@ -1,7 +1,7 @@
 //! `ensemble task submit` and `ensemble task verdict`: what was done, and what is thought of it.
 
 use ensemble_core::message::Name;
-use ensemble_core::worktree::Verdict as Says;
+use ensemble_team::worktree::Verdict as Says;
 use serde_json::json;
 
 use crate::acting::Epoch;

@@ -1,8 +1,8 @@
 //! `ensemble task merge`: approved work goes to the integration branch.
 
-use ensemble_core::board::Status;
 use ensemble_core::message::Name;
-use ensemble_core::worktree::Merged;
+use ensemble_team::board::Status;
+use ensemble_team::worktree::Merged;
 use serde_json::json;
 
 use crate::context::Context;

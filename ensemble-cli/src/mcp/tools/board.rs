@@ -1,7 +1,7 @@
 //! The blackboard: `claim_task` and `handoff` (seeds 001 and 004).
 
-use ensemble_core::board::NewHandoff;
 use ensemble_core::message::Name;
+use ensemble_team::board::NewHandoff;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};

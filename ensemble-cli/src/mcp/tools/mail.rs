@@ -1,9 +1,9 @@
 //! Mail: `send_message`, `fetch_inbox`, `acknowledge_message`, `complete_message`.
 
-use ensemble_core::driver::STEP_TYPE;
 use ensemble_core::env::{Delivery, Lease, Published};
 use ensemble_core::message::{BODY_BYTES_MAX, Envelope, MessageId, Name};
 use ensemble_core::spool::State;
+use ensemble_team::driver::STEP_TYPE;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};

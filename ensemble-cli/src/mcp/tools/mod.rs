@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use ensemble_core::steps::{COMPLETION_TOOL, completion_schema};
 use ensemble_core::{Error, message};
+use ensemble_team::steps::{COMPLETION_TOOL, completion_schema};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde::de::DeserializeOwned;

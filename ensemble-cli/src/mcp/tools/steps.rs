@@ -1,6 +1,6 @@
 //! `submit_step_completion`.
 
-use ensemble_core::steps::{Completion, completion_schema};
+use ensemble_team::steps::{Completion, completion_schema};
 use serde_json::{Value, json};
 
 use super::{Answer, Trouble};

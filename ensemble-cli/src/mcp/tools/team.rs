@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use ensemble_core::contract::{self, Status};
 use ensemble_core::driver::PongBox;
-use ensemble_core::driver::file_stem;
 use ensemble_core::env::{Clock as _, Lease, SystemClock};
 use ensemble_core::message::Name;
 use ensemble_core::proto::ready;
-use ensemble_core::roster::Proof;
 use ensemble_core::spool::State;
+use ensemble_team::contract::{self, Status};
+use ensemble_team::driver::file_stem;
+use ensemble_team::roster::Proof;
 use ensemble_watch::members;
 use ensemble_watch::workload::Workload;
 use schemars::JsonSchema;

@@ -133,7 +133,6 @@ pub enum Effect<K> {
 /// A record for the event log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-#[non_exhaustive]
 pub enum Record {
     /// Expiry is on hold for [`HOLD`]. Further gaps during the hold are not recorded.
     ClockGap(ClockGap),

@@ -29,9 +29,7 @@ impl<T> Correlated<T> {
 /// use ensemble_core::env::Monotonic;
 /// use ensemble_core::message::{Name, Timestamp};
 /// use ensemble_core::proto::Machine;
-/// use ensemble_core::proto::request::{
-///     Correlated, Decision, Effect, Event, Outcome, Refusal, Tracker,
-/// };
+/// use ensemble_core::proto::request::{Correlated, Decision, Effect, Event, Outcome, Refusal, Tracker};
 ///
 /// let mut tracker = Tracker::default();
 /// let yes = Decision::new(Outcome::Approved, Name::new("lead")?, Timestamp::from_unix_millis(0));

@@ -1,0 +1,290 @@
+//! Conditions on a board that people are notified of, once per occurrence.
+//! [`crate::proto::alarm::AlarmWatch`] decides when (seed 001's siblings, "watch alarms").
+//!
+//! | alarm | the condition | an occurrence is | grace |
+//! |---|---|---|---|
+//! | `lease_expired` | a claim was released because its lease expired | that line of the history | none |
+//! | `review_lease_expired` | the same for a review | that line | none |
+//! | `reassigned` | another coder took a rejected task | that line | none |
+//! | `blocked` | BLOCKED | each time it is blocked | none |
+//! | `orphaned_rejected` | REJECTED, and the task's coder is not registered | each rejection | 30 s |
+//! | `review_loop` | rejections of one coder's work from the warning on | each coder's run | none |
+//! | `approaching_limit` | iterations of one coder from the warning on | each coder's run | none |
+//! | `integration_failed` | INTEGRATION_FAILED | each failed merge | none |
+//! | `hypothesis_exhaustion` | so many coders failed that no coder can claim it | each further failed coder | none |
+//! | `stalled` | CLAIMED, and nothing new in its history | each claim and iteration | 30 min |
+//! | `stale_draft` | DRAFT | each draft task | 30 min |
+//! | `immediate_discovery` | an immediate discovery that is not a task yet | each discovery | none |
+//! | `checkpoint_stale`, `pause_stale` | the control file is stale | each file and stage | none |
+//! | `invalid_state` | the board cannot be read | each write of it | none |
+//!
+//! These conditions ignore timestamps that a person or another machine wrote. The stages of the
+//! control files are the exception: they are agreements with people. An observer decides whether a
+//! lease is over ([`ensemble_core::proto::lease`]) and records its decision in the history.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::control::{Control, ControlFile, Staleness};
+use super::leases::LEASE_RAN_OUT;
+use super::state::{State, Status, Task};
+use crate::proto::task::EXHAUSTED_BY;
+use ensemble_core::message::{Digest, Timestamp};
+
+/// How long a rejected task may lack a registered coder.
+pub const ORPHAN_GRACE: Duration = Duration::from_secs(30);
+/// How long a claimed task may show no progress.
+pub const STALLED_GRACE: Duration = Duration::from_secs(30 * 60);
+/// How long a task may stay a draft.
+pub const DRAFT_GRACE: Duration = Duration::from_secs(30 * 60);
+
+const _: () = assert!(ORPHAN_GRACE.as_secs() < STALLED_GRACE.as_secs());
+
+/// How long a condition may last before people are notified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Graces {
+    /// Replaces [`ORPHAN_GRACE`].
+    pub orphan: Duration,
+    /// Replaces [`STALLED_GRACE`].
+    pub stalled: Duration,
+    /// Replaces [`DRAFT_GRACE`].
+    pub draft: Duration,
+}
+
+impl Default for Graces {
+    fn default() -> Self {
+        Self { orphan: ORPHAN_GRACE, stalled: STALLED_GRACE, draft: DRAFT_GRACE }
+    }
+}
+
+/// Kind of alarm; see the module's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs, clippy::allow_attributes, reason = "explained by the table above")]
+pub enum Alarm {
+    LeaseExpired,
+    ReviewLeaseExpired,
+    Reassigned,
+    Blocked,
+    OrphanedRejected,
+    ReviewLoop,
+    ApproachingLimit,
+    IntegrationFailed,
+    HypothesisExhaustion,
+    Stalled,
+    StaleDraft,
+    ImmediateDiscovery,
+    CheckpointStale,
+    PauseStale,
+    InvalidState,
+}
+
+/// One occurrence of an alarm.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct AlarmKey {
+    /// Kind of alarm.
+    pub alarm: Alarm,
+    /// Subject of the alarm: a task, a discovery or a control file.
+    pub about: String,
+    /// Distinguishes this occurrence from others of the same alarm and subject.
+    pub mark: String,
+}
+
+impl AlarmKey {
+    /// Digits derived from the key. They make a message id, so that the message is stored once.
+    #[must_use]
+    pub fn digest(&self) -> String {
+        // Prefix each part with its length, so that two different keys never give the same text.
+        let name = serde_json::json!(self.alarm);
+        let name = name.as_str().unwrap_or_default();
+        let text = format!("{name}\n{}\n{}{}", self.about.len(), self.about, self.mark);
+        Digest::of(text.as_bytes()).to_string()
+    }
+}
+
+/// A condition that holds now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// The occurrence.
+    pub key: AlarmKey,
+    /// How long the condition may last before people are notified.
+    pub grace: Duration,
+    /// Description for people.
+    pub text: String,
+}
+
+impl Condition {
+    fn new(alarm: Alarm, about: &str, mark: impl ToString, text: String) -> Self {
+        let (about, mark) = (about.to_owned(), mark.to_string());
+        Self { key: AlarmKey { alarm, about, mark }, grace: Duration::ZERO, text }
+    }
+
+    const fn after(mut self, grace: Duration) -> Self {
+        self.grace = grace;
+        self
+    }
+
+    /// The board cannot be read. `mark` distinguishes states of the file.
+    #[must_use]
+    pub fn invalid(mark: impl ToString, error: &str) -> Self {
+        Self::new(Alarm::InvalidState, "board", mark, format!("the board cannot be read: {error}"))
+    }
+}
+
+/// All conditions that hold on a board.
+#[must_use]
+pub fn conditions(state: &State, graces: Graces) -> Vec<Condition> {
+    let mut found = Vec::new();
+    for task in &state.tasks {
+        if !task.status.is_terminal() {
+            happened(task, &mut found);
+            by_status(state, task, graces, &mut found);
+            limits(state, task, &mut found);
+        }
+    }
+    for discovery in &state.discovered {
+        if discovery.urgency.as_deref() == Some("immediate")
+            && discovery.converted_to_task.is_none()
+        {
+            let what = discovery.more.get("description").and_then(|text| text.as_str());
+            let text = format!("discovery {}: {}", discovery.id, what.unwrap_or("no description"));
+            let id = discovery.id.as_str();
+            found.push(Condition::new(Alarm::ImmediateDiscovery, id, "", text));
+        }
+    }
+    found
+}
+
+/// Control files that have waited too long for a person. Each stage is an occurrence.
+#[must_use]
+pub fn stale(controls: &[Control], now: Timestamp) -> Vec<Condition> {
+    let mut found = Vec::new();
+    for control in controls {
+        let alarm = match control.file {
+            ControlFile::Pause => Alarm::PauseStale,
+            ControlFile::Checkpoint => Alarm::CheckpointStale,
+            // An abort ends the agents, so none of them waits for the file.
+            ControlFile::Abort => continue,
+        };
+        let stage = control.staleness(now);
+        if stage != Staleness::Fresh {
+            let mark = format!("{} {stage:?}", control.since);
+            let text =
+                format!("{} has waited for a person since {}", control.file.name(), control.since);
+            found.push(Condition::new(alarm, control.file.name(), mark, text));
+        }
+    }
+    found
+}
+
+/// Index of an event's last entry in the history.
+fn last(task: &Task, event: &str, reason: Option<&str>) -> Option<usize> {
+    task.history.iter().rposition(|line| {
+        line.event == event
+            && reason.is_none_or(|reason| {
+                line.more.get("reason").and_then(|told| told.as_str()) == Some(reason)
+            })
+    })
+}
+
+/// Number of entries of an event in the history.
+fn times(task: &Task, event: &str) -> usize {
+    task.history.iter().filter(|line| line.event == event).count()
+}
+
+/// Conditions from the task's history.
+fn happened(task: &Task, found: &mut Vec<Condition>) {
+    let events = [
+        (
+            Alarm::LeaseExpired,
+            "coder_claim_released",
+            Some(LEASE_RAN_OUT),
+            "its coder stopped renewing the lease",
+        ),
+        (
+            Alarm::ReviewLeaseExpired,
+            "review_claim_released",
+            Some(LEASE_RAN_OUT),
+            "its reviewer stopped renewing the lease",
+        ),
+        (Alarm::Reassigned, "reassigned_after_rejection", None, "another coder took the task"),
+    ];
+    for (alarm, event, reason, told) in events {
+        if let Some(at) = last(task, event, reason) {
+            let who = task.history[at].more.get("agent").and_then(|agent| agent.as_str());
+            let text = format!("task {}: {told} ({})", task.id, who.unwrap_or("unknown"));
+            found.push(Condition::new(alarm, task.id.as_str(), at, text));
+        }
+    }
+}
+
+/// Conditions from the task's status.
+fn by_status(state: &State, task: &Task, graces: Graces, found: &mut Vec<Condition>) {
+    let id = task.id.as_str();
+    let condition = match task.status {
+        Status::Blocked => {
+            let why = task.blocked_reason.as_deref().unwrap_or("no reason given");
+            let text = format!("task {id} is blocked: {why}");
+            Condition::new(Alarm::Blocked, id, times(task, "blocked"), text)
+        }
+        Status::IntegrationFailed => {
+            let text = format!("task {id}: the merge failed");
+            Condition::new(Alarm::IntegrationFailed, id, times(task, "integration_failed"), text)
+        }
+        Status::Rejected => {
+            let is_there =
+                task.assigned_to.as_ref().is_some_and(|coder| state.agents.contains_key(coder));
+            if is_there {
+                return;
+            }
+            let text = format!("task {id} was rejected, and its coder is gone");
+            Condition::new(Alarm::OrphanedRejected, id, times(task, "rejected"), text)
+                .after(graces.orphan)
+        }
+        Status::Claimed => {
+            let (epoch, lines) = (task.lease_epoch.unwrap_or_default(), task.history.len());
+            let minutes = graces.stalled.as_secs() / 60;
+            let text = format!("task {id}: no progress for {minutes} minutes");
+            Condition::new(Alarm::Stalled, id, format!("{epoch}.{lines}"), text)
+                .after(graces.stalled)
+        }
+        Status::Draft => {
+            let minutes = graces.draft.as_secs() / 60;
+            let text = format!("task {id} has been a draft for {minutes} minutes");
+            Condition::new(Alarm::StaleDraft, id, "", text).after(graces.draft)
+        }
+        Status::Unclaimed
+        | Status::ReadyForReview
+        | Status::Approved
+        | Status::Merged
+        | Status::Superseded
+        | Status::Abandoned => return,
+    };
+    found.push(condition);
+}
+
+/// Conditions that approach a limit or exceed it.
+fn limits(state: &State, task: &Task, found: &mut Vec<Condition>) {
+    let id = task.id.as_str();
+    let limits = state.config.limits(Some(task));
+    // A fresh claim starts a coder's run, and the limits count per run.
+    let run = times(task, "claimed") + times(task, "reassigned_after_rejection");
+    let cycles = task.review_cycles_current.unwrap_or_default();
+    if cycles >= u64::from(limits.review_cycles_warn).max(1) {
+        let text = format!("task {id}: rejected {cycles} times of {}", limits.review_cycles_max);
+        found.push(Condition::new(Alarm::ReviewLoop, id, run, text));
+    }
+    let iteration = task.iteration.unwrap_or_default();
+    if iteration >= u64::from(limits.iterations_warn).max(1) {
+        let text = format!("task {id}: iteration {iteration} of {}", limits.iterations_max);
+        found.push(Condition::new(Alarm::ApproachingLimit, id, run, text));
+    }
+    let failed = task.failed_by.len();
+    if failed >= EXHAUSTED_BY {
+        let names: Vec<&str> =
+            task.failed_by.iter().map(ensemble_core::message::Name::as_str).collect();
+        let text = format!("task {id}: failed coders: {}", names.join(", "));
+        found.push(Condition::new(Alarm::HypothesisExhaustion, id, failed, text));
+    }
+}

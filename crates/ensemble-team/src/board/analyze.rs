@@ -1,0 +1,158 @@
+//! The circuit breaker: finds patterns in the anomalies that no single agent can see (seed 001's
+//! siblings). It only observes. The caller may stop the team with a CHECKPOINT, and only a person's
+//! `resume` acknowledges the anomalies.
+//!
+//! | pattern | threshold | anomalies counted | flaw |
+//! |---|---|---|---|
+//! | `retry_cluster` | 3 | `retry_loop` with one `error_pattern` | ARCHITECTURE_FLAW |
+//! | `debt_accumulation` | 3 | `debt_created`, and `trade_off` that created debt | SCOPE_FLAW |
+//! | `assumption_cascade` | 2 | `assumption_violated` with one `assumption` | SPEC_FLAW |
+//! | `workaround_pattern` | 2 | `workaround` | ARCHITECTURE_FLAW |
+//! | `spec_gap_cluster` | 2 | `spec_gap` and `spec_ambiguity` | SPEC_FLAW |
+//! | `external_service_outage` | 2 | `external_blocker` of one `blocker_service` | EXTERNAL_DEPENDENCY |
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::state::{Anomaly, State};
+use ensemble_core::message::Name;
+
+/// Verdict of an analysis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Verdict {
+    /// No pattern was found.
+    Ok,
+    /// A pattern was found; a person should look.
+    Triggered,
+}
+
+/// Kind of pattern; see the module's table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs, clippy::allow_attributes, reason = "explained by the table above")]
+pub enum Pattern {
+    RetryCluster,
+    DebtAccumulation,
+    AssumptionCascade,
+    WorkaroundPattern,
+    SpecGapCluster,
+    ExternalServiceOutage,
+}
+
+impl Pattern {
+    /// All patterns.
+    pub const ALL: [Self; 6] = [
+        Self::RetryCluster,
+        Self::DebtAccumulation,
+        Self::AssumptionCascade,
+        Self::WorkaroundPattern,
+        Self::SpecGapCluster,
+        Self::ExternalServiceOutage,
+    ];
+
+    /// Number of anomalies at which the pattern triggers.
+    #[must_use]
+    pub const fn threshold(self) -> usize {
+        match self {
+            Self::RetryCluster | Self::DebtAccumulation => 3,
+            Self::AssumptionCascade
+            | Self::WorkaroundPattern
+            | Self::SpecGapCluster
+            | Self::ExternalServiceOutage => 2,
+        }
+    }
+
+    /// The probable flaw.
+    #[must_use]
+    pub const fn flaw(self) -> &'static str {
+        match self {
+            Self::RetryCluster | Self::WorkaroundPattern => "ARCHITECTURE_FLAW",
+            Self::DebtAccumulation => "SCOPE_FLAW",
+            Self::AssumptionCascade | Self::SpecGapCluster => "SPEC_FLAW",
+            Self::ExternalServiceOutage => "EXTERNAL_DEPENDENCY",
+        }
+    }
+
+    /// Grouping key under which an anomaly counts for this pattern; `None` if it does not count.
+    fn key(self, anomaly: &Anomaly) -> Option<String> {
+        let detail = |name: &str| match anomaly.details.get(name) {
+            Some(Value::String(text)) => text.trim().to_lowercase(),
+            Some(other) => other.to_string(),
+            None => String::new(),
+        };
+        let creates_debt =
+            !matches!(detail("debt_created").as_str(), "" | "false" | "null" | "none");
+        match (self, anomaly.kind.as_str()) {
+            (Self::RetryCluster, "retry_loop") => Some(detail("error_pattern")),
+            (Self::DebtAccumulation, "debt_created") => Some(String::new()),
+            (Self::DebtAccumulation, "trade_off") if creates_debt => Some(String::new()),
+            (Self::AssumptionCascade, "assumption_violated") => Some(detail("assumption")),
+            (Self::WorkaroundPattern, "workaround") => Some(String::new()),
+            (Self::SpecGapCluster, "spec_gap" | "spec_ambiguity") => Some(String::new()),
+            (Self::ExternalServiceOutage, "external_blocker") => Some(detail("blocker_service")),
+            _ => None,
+        }
+    }
+}
+
+/// A pattern that was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Trigger {
+    /// The pattern.
+    pub pattern: Pattern,
+    /// The probable flaw.
+    pub flaw: &'static str,
+    /// Common value of the anomalies; empty if they share only their type.
+    pub about: String,
+    /// Number of anomalies.
+    pub count: usize,
+    /// Tasks during which the anomalies were noted.
+    pub tasks: BTreeSet<Name>,
+}
+
+/// Result of an analysis.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Analysis {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The patterns that were found.
+    pub triggers: Vec<Trigger>,
+    /// Number of anomalies on the board.
+    pub anomalies: usize,
+    /// Number of anomalies that a person acknowledged before.
+    pub acknowledged: usize,
+}
+
+/// Analyses the anomalies since the last acknowledgement.
+#[must_use]
+pub fn analyze(state: &State) -> Analysis {
+    let acknowledged = acknowledged(state).min(state.anomalies.len());
+    let mut triggers = Vec::new();
+    for pattern in Pattern::ALL {
+        let mut groups: BTreeMap<String, Vec<&Anomaly>> = BTreeMap::new();
+        for anomaly in &state.anomalies[acknowledged..] {
+            if let Some(key) = pattern.key(anomaly) {
+                groups.entry(key).or_default().push(anomaly);
+            }
+        }
+        for (about, anomalies) in groups {
+            if anomalies.len() >= pattern.threshold() {
+                let tasks = anomalies.iter().filter_map(|anomaly| anomaly.task.clone()).collect();
+                let (flaw, count) = (pattern.flaw(), anomalies.len());
+                triggers.push(Trigger { pattern, flaw, about, count, tasks });
+            }
+        }
+    }
+    let verdict = if triggers.is_empty() { Verdict::Ok } else { Verdict::Triggered };
+    Analysis { verdict, triggers, anomalies: state.anomalies.len(), acknowledged }
+}
+
+/// Number of anomalies when a person last resumed. It is a number, not a time, because clocks jump.
+fn acknowledged(state: &State) -> usize {
+    let history = state.circuit_breaker.as_ref().map(|breaker| &breaker.history);
+    let counts = history.into_iter().flatten().filter_map(|seen| seen.get("anomalies")?.as_u64());
+    counts.max().and_then(|count| usize::try_from(count).ok()).unwrap_or_default()
+}

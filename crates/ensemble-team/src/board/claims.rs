@@ -1,0 +1,221 @@
+//! Claims in two phases: only the quick steps hold the board's lock.
+//!
+//! ```text
+//! lock    plan_claim      may this agent have this task, and with which worktree?
+//! unlock  (git makes or finds the worktree; this takes seconds)
+//! lock    commit_claim    the same check again on the current board; then CLAIMED
+//! unlock  (refused: the caller removes the worktree that it made)
+//! ```
+//!
+//! A crash between the phases leaves a worktree that no task names. A crash after the second phase
+//! leaves a lease that no process renews. Recovery of worktrees and the observer of leases handle both.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::graph::{active_task, unmet};
+use super::locked::LockedBoard;
+use super::state::Status;
+use super::steps::Told;
+use super::tasks::epoch;
+use crate::proto::agent;
+use crate::proto::task::{EXHAUSTED_BY, Event, Holder};
+use ensemble_core::message::Name;
+use ensemble_core::{Error, Result};
+
+/// Directory of the tasks' worktrees, relative to the project.
+pub const DIRECTORY_DEFAULT: &str = ".worktrees";
+
+/// The plan of a claim: its prerequisites before the commit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClaimPlan {
+    /// The task.
+    pub task: Name,
+    /// The claiming agent and its registration.
+    pub agent: Holder,
+    /// Path of the worktree, relative to the project.
+    pub worktree: String,
+    /// The worktree's branch.
+    pub branch: String,
+    /// Whether the claim continues in an existing worktree. Otherwise a fresh one starts at the
+    /// integration branch.
+    pub keeps_worktree: bool,
+    /// Whether the claim repairs a failed merge.
+    pub is_integration_fix: bool,
+}
+
+/// A committed claim or review.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Granted {
+    /// The holder, with the fencing epoch that all its writes must state.
+    pub holder: Holder,
+    /// How long the lease lasts without a beat.
+    pub lease: Duration,
+}
+
+impl LockedBoard<'_> {
+    /// Whether a registered agent may claim a task now, and what the claim needs. Changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::NotAllowed`] with the reason; [`Error::Fenced`] if the registration is over.
+    pub fn plan_claim(&self, id: &Name, agent: &Holder) -> Result<ClaimPlan> {
+        let what = || format!("claim task `{id}` for `{}`", agent.by);
+        let refused = |why: String| Err(Error::NotAllowed { what: what(), why });
+        self.registered(agent, &what())?;
+        let task = self.task(id)?;
+        if !task.status.is_claimable() {
+            return refused(format!("its status is {}", task.status.as_str()));
+        }
+        let unmet: Vec<&str> = unmet(self.state(), task).into_iter().map(Name::as_str).collect();
+        if !unmet.is_empty() {
+            return refused(format!("it depends on {}, which is not merged", unmet.join(", ")));
+        }
+        if let Some(other) = active_task(self.state(), &agent.by).filter(|other| other.id != *id) {
+            return refused(format!(
+                "it already has task `{}` ({})",
+                other.id,
+                other.status.as_str()
+            ));
+        }
+        if task.failed_by.len() >= EXHAUSTED_BY || task.failed_by.contains(&agent.by) {
+            let names: Vec<&str> = task.failed_by.iter().map(Name::as_str).collect();
+            return refused(format!("its failed coders are {}", names.join(", ")));
+        }
+        let is_integration_fix = task.status == Status::IntegrationFailed;
+        let keeps = match task.status {
+            Status::Rejected => task.assigned_to.as_ref() == Some(&agent.by),
+            _ => is_integration_fix,
+        };
+        let usual = format!("{}/{id}", self.worktrees());
+        let worktree = task.worktree.clone().filter(|_| keeps).unwrap_or(usual);
+        Ok(ClaimPlan {
+            task: id.clone(),
+            agent: agent.clone(),
+            worktree,
+            branch: format!("task/{id}"),
+            keeps_worktree: keeps,
+            is_integration_fix,
+        })
+    }
+
+    /// Commits a claim whose worktree exists. `base_commit` is the commit where a fresh worktree
+    /// began.
+    ///
+    /// # Errors
+    /// As for [`LockedBoard::plan_claim`]; [`Error::NotAllowed`] if planning now would give another
+    /// plan.
+    pub fn commit_claim(&mut self, plan: &ClaimPlan, base_commit: Option<&str>) -> Result<Granted> {
+        let now = self.plan_claim(&plan.task, &plan.agent)?;
+        let what = || format!("claim task `{}` for `{}`", plan.task, plan.agent.by);
+        if now != *plan {
+            let why = "the board has changed since: plan the claim again".to_owned();
+            return Err(Error::NotAllowed { what: what(), why });
+        }
+        if base_commit.is_none() && !plan.keeps_worktree {
+            let why = "a fresh worktree needs its base commit".to_owned();
+            return Err(Error::NotAllowed { what: what(), why });
+        }
+        let before = self.task(&plan.task)?.status;
+        let author = self.task(&plan.task)?.assigned_to.clone();
+        let holder = Holder { by: plan.agent.by.clone(), epoch: self.draw_epoch() };
+        let event = match before {
+            Status::Rejected if plan.keeps_worktree => "reclaimed_after_rejection",
+            Status::Rejected => "reassigned_after_rejection",
+            Status::IntegrationFailed => "claimed_for_integration_fix",
+            _ => "claimed",
+        };
+        let told = Told::new(event, Some(holder.by.clone()), epoch(&holder));
+        self.step(&plan.task, Event::Claim(holder.clone()), "claim", told)?;
+        let lease = self.state().config.lease_duration();
+        let end = self.lease_end(lease);
+        let mut fields = self.fields(&plan.task)?;
+        fields.set("worktree", plan.worktree.as_str()).set("lease_expires", end);
+        if let Some(commit) = base_commit {
+            fields.set("base_commit", commit);
+        }
+        if plan.is_integration_fix {
+            fields.set("integration_fix", true);
+        }
+        self.refresh()?;
+        if let Some(author) = author.filter(|author| *author != holder.by) {
+            self.leave(&author, &plan.task)?;
+        }
+        self.agent_step(&holder.by, agent::Event::Work, Some(&plan.task))?;
+        Ok(Granted { holder, lease })
+    }
+
+    /// Assigns a task that waits for review to a registered reviewer.
+    ///
+    /// # Errors
+    /// As for [`LockedBoard::plan_claim`].
+    pub fn claim_review(&mut self, id: &Name, reviewer: &Holder) -> Result<Granted> {
+        self.registered(reviewer, &format!("review task `{id}`"))?;
+        let holder = Holder { by: reviewer.by.clone(), epoch: self.draw_epoch() };
+        let told = Told::new("review_claimed", Some(holder.by.clone()), epoch(&holder));
+        self.step(id, Event::Review(holder.clone()), "review", told)?;
+        let lease = self.state().config.lease_duration();
+        let end = self.lease_end(lease);
+        self.fields(id)?.set("review_lease_expires", end);
+        self.refresh()?;
+        self.agent_step(&holder.by, agent::Event::Review, Some(id))?;
+        Ok(Granted { holder, lease })
+    }
+
+    /// Ends a claim or a review without a result: its lease expired, or its holder released it. The
+    /// worktree stays as it is.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] if there is a later claim; [`Error::NotAllowed`] if no agent holds the
+    /// task.
+    pub fn release(&mut self, id: &Name, epoch: u64, reason: &str) -> Result<()> {
+        let task = self.task(id)?;
+        let (holder, event) = match task.status {
+            Status::ReadyForReview => (task.reviewing_by.clone(), "review_claim_released"),
+            _ => (task.assigned_to.clone(), "coder_claim_released"),
+        };
+        let more = json!({ "epoch": epoch, "reason": reason });
+        let told = Told::new(event, holder.clone(), more);
+        self.step(id, Event::Expire { epoch }, "release", told)?;
+        holder.map_or(Ok(()), |holder| self.leave(&holder, id))
+    }
+
+    /// Records that the worktree of a task was removed. Commits that the integration branch lacks
+    /// are kept under `reference`, at `commit`. Call this before a claim that starts a fresh
+    /// worktree.
+    ///
+    /// # Errors
+    /// [`BoardError::Unknown`](crate::board::BoardError::Unknown).
+    pub fn note_retired(&mut self, id: &Name, salvage: Option<(&str, &str)>) -> Result<()> {
+        let now = self.now();
+        let needs_it = self.task(id)?.status.needs_worktree();
+        let mut fields = self.fields(id)?;
+        if !needs_it {
+            fields.clear(&["worktree"]);
+        }
+        if let Some((reference, commit)) = salvage {
+            fields.push(
+                "history",
+                json!({ "time": now, "event": "salvaged", "ref": reference, "commit": commit }),
+            );
+            self.note("task.salvaged", json!({ "task": id, "ref": reference, "commit": commit }));
+        } else {
+            self.note("task.worktree_removed", json!({ "task": id }));
+        }
+        self.refresh()
+    }
+
+    /// Checks that an agent's registration is the current one.
+    pub(super) fn registered(&self, agent: &Holder, what: &str) -> Result<()> {
+        let fenced = |why: String| Err(Error::Fenced { what: what.to_owned(), why });
+        match self.state().agents.get(&agent.by).map(|entry| entry.epoch.unwrap_or_default()) {
+            Some(epoch) if epoch == agent.epoch => Ok(()),
+            Some(epoch) => fenced(format!(
+                "registration {} of `{}` is over; {epoch} is current",
+                agent.epoch, agent.by
+            )),
+            None => fenced(format!("`{}` is no longer registered", agent.by)),
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Control files beside the board with which a person stops the team: PAUSE, CHECKPOINT, ABORT
+//! (seed 001's siblings).
+//!
+//! A control file counts because it exists; its content may be anything. Its first line may be a
+//! time and the rest a reason. Without a time (`touch PAUSE`) the file's own modification time
+//! counts. A file that waits too long for a person is *stale*: after 30 minutes and 2 hours, a
+//! checkpoint also after 8 hours.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use ensemble_core::durable::{Dir, Durability, write_document};
+use ensemble_core::message::Timestamp;
+use ensemble_core::{Error, Result};
+
+/// Kind of control file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum ControlFile {
+    /// No agent gets new work until the file is removed.
+    Pause,
+    /// As PAUSE; in addition, a person must review the sprint.
+    Checkpoint,
+    /// All agents stop.
+    Abort,
+}
+
+/// How long a control file has waited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Staleness {
+    /// Less than half an hour.
+    Fresh,
+    /// At least half an hour.
+    Reminder,
+    /// At least two hours.
+    Overdue,
+    /// At least eight hours; a checkpoint only.
+    Forgotten,
+}
+
+/// Ages in seconds at which a file reaches each stage.
+const STALE_SECONDS: [(u64, Staleness); 3] = [
+    (30 * 60, Staleness::Reminder),
+    (2 * 3_600, Staleness::Overdue),
+    (8 * 3_600, Staleness::Forgotten),
+];
+/// Largest control file, in bytes.
+const BYTES_MAX: usize = 64 * 1024;
+
+impl ControlFile {
+    /// All kinds, the strongest last.
+    pub const ALL: [Self; 3] = [Self::Pause, Self::Checkpoint, Self::Abort];
+
+    /// The file's name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pause => "PAUSE",
+            Self::Checkpoint => "CHECKPOINT",
+            Self::Abort => "ABORT",
+        }
+    }
+}
+
+/// A control file that exists.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Control {
+    /// Kind of control file.
+    pub file: ControlFile,
+    /// Time from which the file counts.
+    pub since: Timestamp,
+    /// The reason that the file states, or empty.
+    pub reason: String,
+}
+
+impl Control {
+    /// The control files in the board's directory, the strongest last. A file that cannot be read
+    /// counts, too: in doubt, no agent starts new work.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn read_all(directory: &Path) -> Result<Vec<Self>> {
+        let dir = Dir::open(directory)?;
+        let mut found = Vec::new();
+        for file in ControlFile::ALL {
+            if let Some(stat) = dir.stat(file.name())? {
+                let millis = i64::try_from(stat.modified_ns / 1_000_000).unwrap_or(i64::MAX);
+                let content = dir.read(file.name(), BYTES_MAX).ok().flatten().unwrap_or_default();
+                let text = String::from_utf8_lossy(&content);
+                found.push(Self::parse(file, &text, Timestamp::from_unix_millis(millis)));
+            }
+        }
+        Ok(found)
+    }
+
+    /// Parses a control file that was last changed at `modified`.
+    #[must_use]
+    pub fn parse(file: ControlFile, text: &str, modified: Timestamp) -> Self {
+        let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
+        match first.trim().parse::<Timestamp>() {
+            Ok(since) => Self { file, since, reason: rest.trim().to_owned() },
+            Err(_) => Self { file, since: modified, reason: text.trim().to_owned() },
+        }
+    }
+
+    /// The file's stage at `now`. A file with a time in the future is fresh.
+    #[must_use]
+    pub fn staleness(&self, now: Timestamp) -> Staleness {
+        let age = now.since(self.since);
+        let levels = STALE_SECONDS.iter().filter(|(seconds, level)| {
+            age >= Duration::from_secs(*seconds)
+                && (*level < Staleness::Forgotten || self.file == ControlFile::Checkpoint)
+        });
+        levels.map(|(_, level)| *level).max().unwrap_or(Staleness::Fresh)
+    }
+
+    /// Writes a control file unless it exists: the first writer gives the reason.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn put(directory: &Path, file: ControlFile, now: Timestamp, reason: &str) -> Result<bool> {
+        if Dir::open(directory)?.stat(file.name())?.is_some() {
+            return Ok(false);
+        }
+        let text = format!("{now}\n{}\n", reason.trim());
+        if text.len() > BYTES_MAX {
+            let (what, limit) = (file.name().to_owned(), BYTES_MAX as u64);
+            return Err(Error::TooLarge { what, bytes: text.len() as u64, limit });
+        }
+        write_document(&directory.join(file.name()), text.as_bytes(), Durability::Process)?;
+        Ok(true)
+    }
+
+    /// Removes a control file after a person has seen it.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub fn remove(directory: &Path, file: ControlFile) -> Result<()> {
+        Dir::open(directory)?.remove(file.name())
+    }
+
+    /// The control file that keeps agents from starting new work, if there is one.
+    #[must_use]
+    pub fn gate(found: &[Self]) -> Option<&Self> {
+        found.last()
+    }
+}

@@ -1,0 +1,72 @@
+//! A copy of the board that a person edits. It replaces the board if it is valid and the board has
+//! not changed since.
+
+use serde_json::json;
+
+use super::journal::Last;
+use super::locked::write;
+use super::text::Text;
+use super::{Board, State, load, utf8};
+use ensemble_core::{Error, Result};
+
+/// An editable copy of the board.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    before: String,
+}
+
+impl Board {
+    /// Copies the board, even a broken one.
+    ///
+    /// # Errors
+    /// As for [`Board::read_text`].
+    pub fn draft(&self) -> Result<Draft> {
+        Ok(Draft { before: self.read_text()? })
+    }
+}
+
+impl Draft {
+    /// The copied text.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.before
+    }
+
+    /// Makes an edited text the board, one revision later. Returns the new board's content, or
+    /// `None` if the text was not edited.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] and [`BoardError::Invalid`](crate::board::BoardError::Invalid) if it is no board, with all violations;
+    /// [`Error::NotAllowed`] if the board has changed since it was copied. It is as it was then.
+    pub fn apply(&self, board: &Board, edited: &str) -> Result<Option<State>> {
+        if edited == self.before {
+            return Ok(None);
+        }
+        let (text, mut value, state) = load(edited, &board.path)?;
+        let document = board.lock_document()?;
+        let current = document.read()?.unwrap_or_default();
+        let current = utf8(current, &board.path)?;
+        if current != self.before {
+            let what = "replace the board by the edited copy".to_owned();
+            let why = "the board has changed since it was copied".to_owned();
+            return Err(Error::NotAllowed { what, why });
+        }
+        Last::recover(&board.path, &current, &board.options)?;
+        // Revision and epoch only grow, whatever was edited. A broken board has neither.
+        let old = Text::parse(&current, &board.path).map(|text| text.value()).unwrap_or_default();
+        let number = |name: &str| old.get(name).and_then(serde_json::Value::as_u64).unwrap_or(0);
+        let revision = state.revision.max(number("revision")) + 1;
+        let epoch = state.epoch.max(number("epoch"));
+        if let serde_json::Value::Object(fields) = &mut value {
+            super::schema::set(fields, super::schema::BOARD, "revision", revision);
+            if epoch > 0 {
+                super::schema::set(fields, super::schema::BOARD, "epoch", epoch);
+            }
+        }
+        let new = text.update(&value, &board.path)?;
+        let (_, _, state) = load(new.source(), &board.path)?;
+        let data = json!({ "steps": [{ "what": "board.edited_by_hand" }], "count": 1 });
+        write(board, &document, revision, (&current, new.source()), data)?;
+        Ok(Some(state))
+    }
+}

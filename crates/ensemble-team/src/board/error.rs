@@ -1,0 +1,65 @@
+//! What can go wrong with the blackboard.
+
+use std::path::PathBuf;
+
+use super::Violation;
+use ensemble_core::AreaError;
+use ensemble_core::Error;
+
+/// An error of the blackboard. Callers find it by [`Error::area`](ensemble_core::Error::area).
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BoardError {
+    /// There is no blackboard here.
+    #[error("there is no blackboard at {path}")]
+    Missing {
+        /// Where it was expected.
+        path: PathBuf,
+    },
+    /// A change was not made, since the blackboard would break its rules after it.
+    #[error("nothing was changed, since {path} would break its rules:{}", listed(violations))]
+    WouldBreak {
+        /// The blackboard.
+        path: PathBuf,
+        /// All that would be wrong.
+        violations: Vec<Violation>,
+    },
+    /// The blackboard breaks its rules.
+    #[error("{path} breaks its rules:{}", listed(violations))]
+    Invalid {
+        /// The blackboard.
+        path: PathBuf,
+        /// All that is wrong.
+        violations: Vec<Violation>,
+    },
+    /// There is no such task, agent or plan on the blackboard.
+    #[error("there is no {what} `{id}` on the blackboard{}", alternatives(nearest))]
+    Unknown {
+        /// What was looked for.
+        what: &'static str,
+        /// Its name.
+        id: String,
+        /// Similar names, best first.
+        nearest: Vec<String>,
+    },
+}
+
+impl AreaError for BoardError {}
+
+/// Whether this error says that there is no blackboard.
+#[must_use]
+pub fn is_missing(error: &Error) -> bool {
+    matches!(error.area(), Some(BoardError::Missing { .. }))
+}
+
+fn alternatives(nearest: &[String]) -> String {
+    if nearest.is_empty() {
+        String::new()
+    } else {
+        format!(": did you mean {}?", nearest.join(" or "))
+    }
+}
+
+fn listed(violations: &[Violation]) -> String {
+    violations.iter().map(|violation| format!("\n  {violation}")).collect()
+}

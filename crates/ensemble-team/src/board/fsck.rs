@@ -1,0 +1,201 @@
+//! Checks a board and its files, and repairs what can be repaired without loss.
+//!
+//! | finding | repair |
+//! |---|---|
+//! | the board does not parse, or breaks rules | by a person: `ensemble board edit` |
+//! | an agent and its task state different things | by the agent's supervisor, or by unregistering the agent |
+//! | a beat of a registration that is over | fsck removes the beat |
+//! | a write that is not in the log (its writer died) | fsck records the write |
+//! | a board that another program wrote, edited copies, claims with past timestamps | none: these are notes |
+//!
+//! Timestamps decide nothing. A past timestamp on a claim means that the holder has not renewed its
+//! lease lately, or that no watcher records the leases.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::BoardError;
+use super::journal::Last;
+use super::leases::BEATS;
+use super::state::{State, Status, Task};
+use super::{Board, Violation};
+use crate::proto::agent;
+use ensemble_core::durable::Dir;
+use ensemble_core::message::Name;
+use ensemble_core::{Error, Result};
+
+/// Endings of registrations' file names in [`BEATS`].
+const ENDINGS: [&str; 2] = [".beat", ".sign"];
+/// Prefix of an edited copy's file name.
+const EDITED: &str = "state.edit.";
+
+/// One finding of a check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct BoardFinding {
+    /// The file, and the field in it.
+    pub path: String,
+    /// Description of the problem.
+    pub problem: String,
+    /// Whether the finding is harmless and for information only.
+    pub is_note: bool,
+    /// Whether the problem can be repaired.
+    pub is_repairable: bool,
+    /// Whether the problem was repaired.
+    pub repaired: bool,
+}
+
+impl BoardFinding {
+    fn new(path: impl Into<String>, problem: impl Into<String>) -> Self {
+        let (path, problem) = (path.into(), problem.into());
+        Self { path, problem, is_note: false, is_repairable: false, repaired: false }
+    }
+
+    const fn note(mut self) -> Self {
+        self.is_note = true;
+        self
+    }
+
+    const fn repairable(mut self, repaired: bool) -> Self {
+        self.is_repairable = true;
+        self.repaired = repaired;
+        self
+    }
+}
+
+impl Board {
+    /// Finds what crashes, people and other programs left. With `repair` it removes beats of
+    /// registrations that are over and records what is missing in the log.
+    ///
+    /// # Errors
+    /// [`BoardError::Missing`]; [`Error::Locked`] if it is to be repaired; or the disk failed.
+    pub fn fsck(&self, repair: bool) -> Result<Vec<BoardFinding>> {
+        let place = self.path.display().to_string();
+        let state = match self.read().map_err(Error::into_area) {
+            Ok(state) => state,
+            Err(Ok(BoardError::Invalid { violations, .. })) => {
+                let told = |Violation { path, problem }: &Violation| {
+                    BoardFinding::new(format!("{place}: {path}"), problem)
+                };
+                return Ok(violations.iter().map(told).collect());
+            }
+            Err(Err(Error::Malformed { field, detail, .. })) => {
+                return Ok(vec![BoardFinding::new(format!("{place}: {field}"), detail)]);
+            }
+            Err(Ok(other)) => return Err(other.into()),
+            Err(Err(other)) => return Err(other),
+        };
+        let mut found = Vec::new();
+        let source = self.read_text()?;
+        match Last::unknown_to_log(&self.path, &source)? {
+            Some(true) => {
+                // Locking the board records the missing write.
+                let repaired = repair && self.lock().is_ok();
+                let problem = "the last write is not in the event log: its writer died";
+                found.push(BoardFinding::new(&place, problem).repairable(repaired));
+            }
+            Some(false) => {
+                let problem = "was changed by another program or by hand since the last record";
+                found.push(BoardFinding::new(&place, problem).note());
+            }
+            None => {}
+        }
+        disagreements(&state, &place, &mut found);
+        self.beats(repair, &mut found)?;
+        self.beside(&mut found)?;
+        let now = self.options.clock.wall();
+        for task in &state.tasks {
+            let (by, end) = match task.status {
+                Status::Claimed => (&task.assigned_to, task.lease_expires),
+                Status::ReadyForReview => (&task.reviewing_by, task.review_lease_expires),
+                _ => continue,
+            };
+            if let (Some(by), Some(end)) = (by, end.filter(|end| *end < now)) {
+                let problem = format!("`{by}` held it until {end} and has not renewed it since");
+                let path = format!("{place}: task {}", task.id);
+                found.push(BoardFinding::new(path, problem).note());
+            }
+        }
+        Ok(found)
+    }
+
+    /// Beats of registrations that are over.
+    fn beats(&self, repair: bool, found: &mut Vec<BoardFinding>) -> Result<()> {
+        let parent = Dir::open(self.path.parent().unwrap_or_else(|| Path::new(".")))?;
+        let dir = match parent.open_child(BEATS) {
+            Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(()),
+            other => other?,
+        };
+        if orphaned_files(&dir, &self.read()?)?.is_empty() {
+            return Ok(());
+        }
+        // Hold the lock, so that no agent registers in between.
+        let locked = repair.then(|| self.lock()).transpose()?;
+        let state = match &locked {
+            Some(locked) => locked.state().clone(),
+            None => self.read()?,
+        };
+        for name in orphaned_files(&dir, &state)? {
+            if locked.is_some() {
+                dir.remove(&name)?;
+            }
+            let path = dir.path().join(&name).display().to_string();
+            let problem = "is the beat of a registration that is over";
+            found.push(BoardFinding::new(path, problem).repairable(locked.is_some()));
+        }
+        Ok(())
+    }
+
+    /// Edited copies that were not applied to the board.
+    fn beside(&self, found: &mut Vec<BoardFinding>) -> Result<()> {
+        let dir = Dir::open(self.path.parent().unwrap_or_else(|| Path::new(".")))?;
+        for name in dir.names()?.into_iter().filter(|name| name.starts_with(EDITED)) {
+            let path = dir.path().join(&name).display().to_string();
+            let problem = "is an edited copy that was not applied to the board";
+            found.push(BoardFinding::new(path, problem).note());
+        }
+        Ok(())
+    }
+}
+
+/// Files of registrations that are not on the board.
+fn orphaned_files(dir: &Dir, state: &State) -> Result<Vec<String>> {
+    let known: BTreeSet<String> = state
+        .agents
+        .iter()
+        .map(|(name, agent)| format!("{name}@{}", agent.epoch.unwrap_or_default()))
+        .collect();
+    let is_orphaned = |name: &String| {
+        let stem = ENDINGS.iter().find_map(|ending| name.strip_suffix(ending));
+        !name.starts_with('.') && stem.is_some_and(|stem| !known.contains(stem))
+    };
+    Ok(dir.names()?.into_iter().filter(is_orphaned).collect())
+}
+
+/// Agents whose entry disagrees with their task.
+fn disagreements(state: &State, place: &str, found: &mut Vec<BoardFinding>) {
+    for (name, agent) in &state.agents {
+        let task = agent.current_task.as_ref().and_then(|id| state.task(id));
+        let is_its = |holder: fn(&Task) -> Option<&Name>, status: Option<Status>| {
+            task.is_some_and(|task| {
+                holder(task) == Some(name) && status.is_none_or(|status| task.status == status)
+            })
+        };
+        let fits = match agent.status {
+            agent::State::Working => is_its(|t| t.assigned_to.as_ref(), Some(Status::Claimed)),
+            agent::State::Reviewing => is_its(|t| t.reviewing_by.as_ref(), None),
+            agent::State::Waiting => is_its(|t| t.assigned_to.as_ref(), None),
+            agent::State::Starting
+            | agent::State::Idle
+            | agent::State::Handoff
+            | agent::State::Gone => true,
+        };
+        if !fits {
+            let id = agent.current_task.as_ref().map_or("no task", |id| id.as_str());
+            let problem = format!("it is {:?} on {id}, which is not assigned to it", agent.status);
+            found.push(BoardFinding::new(format!("{place}: agents.{name}"), problem));
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! The leases of a board, which [`ensemble_core::proto::lease`] watches, and the beats that renew them.
+//!
+//! A registered agent has a lease, and so has each task that it works on or reviews. One file
+//! renews all of them: `leases/<agent>@<epoch>.beat` beside the board, where the epoch is that of
+//! the registration. A beat replaces that file without a lock, so beats do not touch the board. The
+//! timestamps on the board (`heartbeat`, `lease_expires`) are for people and decide nothing. A
+//! lease is over when its observer has itself seen the same sequence number for the whole duration.
+//!
+//! An agent's own signs ([`super::Sign`]) count in addition to the beats of its supervisor.
+//!
+//! Re-registration starts a new epoch and does not renew leases of older epochs.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::locked::LockedBoard;
+use super::signs::{self, Sign};
+use super::state::{State, Status};
+use crate::proto::beat::LEASE_DURATION;
+use crate::proto::task::Holder;
+use ensemble_core::durable::{Dir, Durability, Modes};
+use ensemble_core::message::{Name, Timestamp, yaml};
+use ensemble_core::proto::lease::Event;
+use ensemble_core::{Error, Result};
+
+/// Directory of the beats, beside the board.
+pub const BEATS: &str = "leases";
+/// Reason in a task's history when [`LockedBoard::expire`] released the task.
+pub const LEASE_RAN_OUT: &str = "the lease ran out";
+/// Ending of a beat file's name.
+const ENDING: &str = ".beat";
+/// Largest beat file, in bytes.
+const BYTES_MAX: usize = 4_096;
+
+/// A lease: its subject, holder and fencing epoch. A different epoch is a different lease.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Leased {
+    /// A registration.
+    Agent {
+        /// The registered agent.
+        by: Name,
+        /// Epoch of the registration.
+        epoch: u64,
+    },
+    /// A claimed task.
+    Claim {
+        /// The task.
+        task: Name,
+        /// The agent that works on the task.
+        by: Name,
+        /// Epoch of the claim.
+        epoch: u64,
+    },
+    /// A review.
+    Review {
+        /// The task under review.
+        task: Name,
+        /// The reviewer.
+        by: Name,
+        /// Epoch of the review.
+        epoch: u64,
+    },
+}
+
+impl Leased {
+    /// The holder.
+    #[must_use]
+    pub const fn by(&self) -> &Name {
+        match self {
+            Self::Agent { by, .. } | Self::Claim { by, .. } | Self::Review { by, .. } => by,
+        }
+    }
+
+    /// The fencing epoch.
+    #[must_use]
+    pub const fn epoch(&self) -> u64 {
+        match self {
+            Self::Agent { epoch, .. } | Self::Claim { epoch, .. } | Self::Review { epoch, .. } => {
+                *epoch
+            }
+        }
+    }
+}
+
+/// All current leases.
+#[must_use]
+pub fn leases(state: &State) -> Vec<Leased> {
+    let agents = state.agents.iter().map(|(by, agent)| Leased::Agent {
+        by: by.clone(),
+        epoch: agent.epoch.unwrap_or_default(),
+    });
+    let tasks = state.tasks.iter().filter_map(|task| match task.status {
+        Status::Claimed => task.assigned_to.clone().map(|by| Leased::Claim {
+            task: task.id.clone(),
+            by,
+            epoch: task.lease_epoch.unwrap_or_default(),
+        }),
+        Status::ReadyForReview => task.reviewing_by.clone().map(|by| Leased::Review {
+            task: task.id.clone(),
+            by,
+            epoch: task.review_epoch.unwrap_or_default(),
+        }),
+        _ => None,
+    });
+    agents.chain(tasks).collect()
+}
+
+/// Epoch of the registration whose beats renew a lease, if there is one. It is the registration
+/// that was current when the claim was made.
+fn kept_by(state: &State, lease: &Leased) -> Option<u64> {
+    let registered = state.agents.get(lease.by())?.epoch.unwrap_or_default();
+    let is_its = match lease {
+        Leased::Agent { .. } => true,
+        Leased::Claim { epoch, .. } | Leased::Review { epoch, .. } => registered <= *epoch,
+    };
+    is_its.then_some(registered)
+}
+
+#[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
+struct Beat {
+    sequence: u64,
+    lease_seconds: u64,
+}
+
+/// Writes a beat; carries out [`crate::proto::beat::Effect::Beat`]. `directory` is the board's.
+///
+/// # Errors
+/// The disk failed.
+pub fn write_beat(
+    directory: &Path,
+    agent: &Holder,
+    sequence: u64,
+    duration: Duration,
+) -> Result<()> {
+    let dir = Dir::open(directory)?.ensure_child(BEATS, Modes::default())?;
+    let text = yaml::render(&Beat { sequence, lease_seconds: duration.as_secs() });
+    let name = file_name(agent);
+    let tmp = format!(".{name}.tmp");
+    dir.remove(&tmp)?;
+    dir.replace_by(&name, text.as_bytes(), &dir, &tmp, Modes::default(), Durability::Process)
+}
+
+/// Until when an agent's last beat renews its leases, by the clock of the file system; `None` if
+/// there is no beat. For people and for the agent itself: observers compare sequence numbers.
+#[must_use]
+pub fn beaten_until(directory: &Path, agent: &Holder) -> Option<Timestamp> {
+    let path = directory.join(BEATS).join(file_name(agent));
+    let at = std::fs::metadata(&path).ok()?.modified().ok()?;
+    let text = std::fs::read_to_string(&path).ok()?;
+    let beat: Beat = yaml::parse(&text, &path).ok()?;
+    let millis = at.duration_since(std::time::UNIX_EPOCH).ok()?.as_millis();
+    let at = Timestamp::from_unix_millis(i64::try_from(millis).ok()?);
+    Some(at.plus(Duration::from_secs(beat.lease_seconds)))
+}
+
+/// An observer's scan of all leases, as events for a [`ensemble_core::proto::lease::LeaseWatch`]. The last
+/// event is [`Event::ScanDone`]. A missing or unreadable beat has sequence 0.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn scan(state: &State, directory: &Path) -> Result<Vec<Event<Leased>>> {
+    let dir = match Dir::open(directory)?.open_child(BEATS) {
+        Ok(dir) => Some(dir),
+        Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => None,
+        Err(error) => return Err(error),
+    };
+    let mut events = Vec::new();
+    for key in leases(state) {
+        let registration = kept_by(state, &key);
+        let holder = registration.map(|epoch| Holder { by: key.by().clone(), epoch });
+        let beat = holder.as_ref().and_then(|holder| read_beat(dir.as_ref()?, holder));
+        let sign = holder.as_ref().and_then(|holder| Sign::read_in(dir.as_ref()?, holder));
+        let usual = state.config.lease_duration.map_or(LEASE_DURATION, Duration::from_secs);
+        // The supervisor reads its agent's signs and sets how long they count.
+        let duration = match (beat, &sign) {
+            (Some(beat), _) => Duration::from_secs(beat.lease_seconds.max(1)),
+            (None, Some(sign)) => sign.lease(),
+            (None, None) => usual,
+        };
+        // Both sequences only grow, and so does their sum.
+        let signs = sign.map_or(0, |sign| sign.sequence);
+        let sequence = beat.map_or(0, |beat| beat.sequence).saturating_add(signs);
+        events.push(Event::Seen { key, sequence, duration });
+    }
+    events.push(Event::ScanDone);
+    Ok(events)
+}
+
+fn read_beat(dir: &Dir, agent: &Holder) -> Option<Beat> {
+    let name = file_name(agent);
+    let bytes = dir.read(&name, BYTES_MAX).ok()??;
+    yaml::parse(std::str::from_utf8(&bytes).ok()?, Path::new(&name)).ok()
+}
+
+/// Removes the beats and signs of registrations that are over; returns the number of removed files.
+/// Epochs are never reused, so one that is neither registered in `state` nor newer is over for
+/// good.
+///
+/// # Errors
+/// The directory cannot be listed, or a file cannot be removed.
+pub fn sweep_beats(state: &State, directory: &Path) -> Result<usize> {
+    let dir = match Dir::open(directory)?.open_child(BEATS) {
+        Ok(dir) => dir,
+        Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(0),
+        Err(error) => return Err(error),
+    };
+    let is_over = |file: &String| {
+        let Some(agent) = file.strip_suffix(ENDING).or_else(|| file.strip_suffix(signs::ENDING))
+        else {
+            return false;
+        };
+        let Some((by, epoch)) = agent.rsplit_once('@') else { return false };
+        let (Ok(by), Ok(epoch)) = (Name::new(by), epoch.parse::<u64>()) else { return false };
+        let registered = state.agents.get(&by).map(|agent| agent.epoch.unwrap_or_default());
+        epoch <= state.epoch && registered != Some(epoch)
+    };
+    let over: Vec<String> = dir.names()?.into_iter().filter(is_over).collect();
+    for file in &over {
+        dir.remove(file)?;
+    }
+    Ok(over.len())
+}
+
+fn file_name(agent: &Holder) -> String {
+    format!("{}@{}{ENDING}", agent.by, agent.epoch)
+}
+
+impl LockedBoard<'_> {
+    /// Ends a lease that its observer saw expire, if it still has this epoch and its beat still has
+    /// this sequence. What the holder had under the lease is released.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] if the lease is a different one now; [`Error::NotAllowed`] if its holder
+    /// has renewed it.
+    pub fn expire(&mut self, lease: &Leased, sequence: u64) -> Result<()> {
+        let directory = self.directory();
+        let now = scan(self.state(), &directory)?;
+        let is_it =
+            |event: &Event<Leased>| matches!(event, Event::Seen { key, .. } if key == lease);
+        match now.iter().find(|event| is_it(event)) {
+            Some(Event::Seen { sequence: beaten, .. }) if *beaten != sequence => {
+                let what = format!("expire the lease of `{}`", lease.by());
+                return Err(Error::NotAllowed {
+                    what,
+                    why: "it has renewed the lease since".to_owned(),
+                });
+            }
+            Some(_) => {}
+            None => {
+                let what = format!("expire the lease of `{}`", lease.by());
+                let why = format!("epoch {} is already over", lease.epoch());
+                return Err(Error::Fenced { what, why });
+            }
+        }
+        let reason = LEASE_RAN_OUT;
+        match lease {
+            Leased::Agent { by, epoch } => {
+                self.unregister(&Holder { by: by.clone(), epoch: *epoch }, reason)
+            }
+            Leased::Claim { task, epoch, .. } | Leased::Review { task, epoch, .. } => {
+                self.release(task, *epoch, reason)
+            }
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! The locked board: the only place where the board can be changed.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+use super::BoardError;
+use super::journal::Last;
+use super::schema::{self, BOARD, Field, TASK};
+use super::state::{State, Task};
+use super::text::Text;
+use super::{Board, load, utf8, validated};
+use ensemble_core::document::LockedDocument;
+use ensemble_core::message::{Name, Timestamp};
+use ensemble_core::spool::registry::edits;
+use ensemble_core::{Error, Result};
+
+/// Most steps that a log record lists.
+const STEPS_TOLD_MAX: usize = 16;
+/// Most names that are suggested for a name that is not on the board.
+const NEAREST_MAX: usize = 3;
+/// Largest edit distance of a suggested name, in characters.
+const NEAREST_EDITS_MAX: usize = 2;
+
+/// A board that no other process can change until this is dropped. Nothing is written before
+/// [`LockedBoard::commit`]; without it the board stays unchanged.
+#[derive(Debug)]
+pub struct LockedBoard<'a> {
+    board: &'a Board,
+    document: LockedDocument,
+    /// The text on disk.
+    source: String,
+    text: Text,
+    value: Value,
+    state: State,
+    steps: Vec<Value>,
+}
+
+impl<'a> LockedBoard<'a> {
+    pub(super) fn new(board: &'a Board) -> Result<Self> {
+        let no_board = || BoardError::Missing { path: board.path.clone() };
+        let document = match board.lock_document() {
+            Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => {
+                return Err(no_board().into());
+            }
+            other => other?,
+        };
+        let source = utf8(document.read()?.ok_or_else(no_board)?, &board.path)?;
+        Last::recover(&board.path, &source, &board.options)?;
+        let (text, value, state) = load(&source, &board.path)?;
+        Ok(Self { board, document, source, text, value, state, steps: Vec::new() })
+    }
+
+    /// The board's content, with the changes so far.
+    #[must_use]
+    pub const fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Writes the changes, if there are any, with one rename and one log record. Returns the new
+    /// content of the board.
+    ///
+    /// # Errors
+    /// [`BoardError::WouldBreak`] with all rules that the changed board would break; [`Error::Malformed`] if
+    /// its layout cannot be changed; or the disk failed. Nothing was written then (or, if only the
+    /// directory could not be synced, all of it).
+    pub fn commit(mut self) -> Result<State> {
+        if self.value == self.text.value() {
+            return Ok(self.state);
+        }
+        let revision = self.state.revision + 1;
+        self.set("revision", revision);
+        let state =
+            validated(&self.value, &self.board.path).map_err(|error| match error.into_area() {
+                Ok(BoardError::Invalid { path, violations }) => {
+                    BoardError::WouldBreak { path, violations }.into()
+                }
+                Ok(other) => other.into(),
+                Err(other) => other,
+            })?;
+        let text = self.text.update(&self.value, &self.board.path)?;
+        let told = self.steps.len().min(STEPS_TOLD_MAX);
+        let data = json!({ "steps": self.steps[..told], "count": self.steps.len() });
+        let contents = (self.source.as_str(), text.source());
+        write(self.board, &self.document, revision, contents, data)?;
+        Ok(state)
+    }
+
+    /// The board's directory.
+    pub(super) fn directory(&self) -> PathBuf {
+        self.board.path.parent().map_or_else(PathBuf::new, Path::to_owned)
+    }
+
+    /// Directory of worktrees, relative to the project.
+    pub(super) fn worktrees(&self) -> &str {
+        self.board.worktrees()
+    }
+
+    /// The current time, for timestamps that people read.
+    pub(super) fn now(&self) -> Timestamp {
+        self.board.options.clock.wall()
+    }
+
+    /// Draws a new fencing epoch.
+    pub(super) fn draw_epoch(&mut self) -> u64 {
+        let epoch = self.state.epoch + 1;
+        self.set("epoch", epoch);
+        self.state.epoch = epoch;
+        epoch
+    }
+
+    /// Adds a step to the log record.
+    pub(super) fn note(&mut self, what: &str, step: Value) {
+        let mut told = json!({ "what": what });
+        if let (Some(told), Value::Object(step)) = (told.as_object_mut(), step) {
+            told.extend(step.into_iter().filter(|(_, value)| !value.is_null()));
+        }
+        self.steps.push(told);
+    }
+
+    /// Sets a top-level field.
+    pub(super) fn set(&mut self, name: &str, value: impl Into<Value>) {
+        if let Value::Object(board) = &mut self.value {
+            schema::set(board, BOARD, name, value);
+        }
+    }
+
+    /// A top-level mapping, created if needed.
+    pub(super) fn section(&mut self, name: &str, empty: Value) -> &mut Value {
+        if self.value.get(name).is_none_or(Value::is_null) {
+            self.set(name, empty);
+        }
+        &mut self.value[name]
+    }
+
+    /// Appends to a top-level list.
+    pub(super) fn append(&mut self, name: &str, item: Value) {
+        if let Value::Array(items) = self.section(name, json!([])) {
+            items.push(item);
+        }
+    }
+
+    /// Decodes the changed value again.
+    pub(super) fn refresh(&mut self) -> Result<()> {
+        // Do not check the rules here: a change may take several steps. They are checked before
+        // writing.
+        self.state = serde_json::from_value(self.value.clone())
+            .map_err(|error| Error::malformed(&self.board.path, "file", error.to_string()))?;
+        Ok(())
+    }
+
+    /// A task, or an error that suggests similar names.
+    pub(super) fn task(&self, id: &Name) -> Result<&Task> {
+        self.state.task(id).ok_or_else(|| not_on_board(&self.state, id))
+    }
+
+    /// The fields of a task.
+    pub(super) fn fields(&mut self, id: &Name) -> Result<Fields<'_>> {
+        let at = self.state.position(id).ok_or_else(|| not_on_board(&self.state, id))?;
+        match self.value["tasks"].get_mut(at) {
+            Some(Value::Object(object)) => Ok(Fields { object, fields: TASK }),
+            _ => Err(not_on_board(&self.state, id)),
+        }
+    }
+}
+
+/// Replaces the board and records the write. The lock must be held.
+pub(super) fn write(
+    board: &Board,
+    document: &LockedDocument,
+    revision: u64,
+    contents: (&str, &str),
+    data: Value,
+) -> Result<()> {
+    let mut last = Last::new(revision, contents, &board.options.actor, data);
+    last.write(&board.path)?;
+    document.replace(contents.1.as_bytes())?;
+    last.log(&board.path, &board.options)
+}
+
+/// The fields of a task or an agent.
+pub(super) struct Fields<'a> {
+    pub(super) object: &'a mut Map<String, Value>,
+    pub(super) fields: &'static [Field],
+}
+
+impl Fields<'_> {
+    /// Sets a field in place.
+    pub(super) fn set(&mut self, name: &str, value: impl Into<Value>) -> &mut Self {
+        schema::set(self.object, self.fields, name, value);
+        self
+    }
+
+    /// Sets fields to null.
+    pub(super) fn clear(&mut self, names: &[&str]) -> &mut Self {
+        for name in names {
+            self.set(name, Value::Null);
+        }
+        self
+    }
+
+    /// Appends to a list field.
+    pub(super) fn push(&mut self, name: &str, item: Value) -> &mut Self {
+        if let Some(Value::Array(items)) = self.object.get_mut(name) {
+            items.push(item);
+            return self;
+        }
+        self.set(name, json!([item]))
+    }
+}
+
+/// An error that suggests tasks with similar names.
+pub(super) fn not_on_board(state: &State, id: &Name) -> Error {
+    let mut near: Vec<(usize, String)> = state
+        .tasks
+        .iter()
+        .map(|task| (edits(id.as_str(), task.id.as_str()), task.id.to_string()))
+        .filter(|(distance, _)| *distance <= NEAREST_EDITS_MAX)
+        .collect();
+    near.sort();
+    let nearest = near.into_iter().take(NEAREST_MAX).map(|(_, name)| name).collect();
+    BoardError::Unknown { what: "task", id: id.to_string(), nearest }.into()
+}

@@ -1,0 +1,370 @@
+//! The blackboard: `state.yaml`, which people, Ensemble and the seed's scripts share (seed 001).
+//!
+//! ```text
+//! flock state.yaml.lock     wait at most LOCK_PATIENCE; the error names the holder
+//!   read, validate          all rules, all violations; a newer version is rejected
+//!   change a value          methods of LockedBoard, each a step of a machine in `proto`
+//!   validate                on a violation nothing is written
+//!   splice                  change only those values in the text (`text`); comments and unknown fields stay
+//!   write state.yaml.last   the new revision and its log record, before the board itself
+//!   replace state.yaml      one rename
+//!   record board.written    and mark it in state.yaml.last
+//! unlock
+//! ```
+//!
+//! Reading needs no lock: a reader sees the old or the new board, whole. A crash leaves one of the
+//! two. If the crash fell between the rename and the record, the next lock holder finds that in
+//! `state.yaml.last` and records the write. A board whose content is not announced in
+//! `state.yaml.last` was edited by hand or by another program. That is recorded as `board.edited`.
+//!
+//! Two numbers only grow. `revision` counts writes. Every registration, claim and review draws its
+//! fencing epoch from `epoch`. A call under a lease states its epoch, and an outdated epoch is
+//! [`Error::Fenced`].
+//!
+//! ```
+//! use ensemble_team::board::{Board, BoardOptions, NewTask};
+//! use ensemble_core::message::Name;
+//!
+//! # let home = tempfile::tempdir()?;
+//! let board = Board::create(home.path(), BoardOptions::new("planner-1"))?;
+//! let mut locked = board.lock()?;
+//! locked.add_task(&NewTask::new(Name::new("task-1")?, "Count the lines", "specs/lines.md", "wc agrees"))?;
+//! locked.commit()?;
+//! assert_eq!(board.read()?.tasks.len(), 1);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use ensemble_core::document::{DocumentOptions, LockedDocument};
+use ensemble_core::durable::{Dir, Durability};
+use ensemble_core::env::{Clock, SystemClock};
+use ensemble_core::event_log::{NullRecorder, Recorder};
+use ensemble_core::{Error, Result};
+
+mod agents;
+mod alarms;
+mod analyze;
+mod claims;
+mod control;
+mod draft;
+mod error;
+mod fsck;
+mod graph;
+mod journal;
+mod leases;
+mod locked;
+mod notes;
+mod plans;
+pub mod prompt;
+mod rules;
+mod schema;
+mod shape;
+mod signs;
+mod state;
+mod steps;
+mod tasks;
+pub(crate) mod text;
+mod wake;
+
+pub use agents::NewAgent;
+pub use alarms::{
+    Alarm, AlarmKey, Condition, DRAFT_GRACE, Graces, ORPHAN_GRACE, STALLED_GRACE, conditions, stale,
+};
+pub use analyze::{Analysis, Pattern, Trigger, Verdict, analyze};
+pub use claims::{ClaimPlan, DIRECTORY_DEFAULT, Granted};
+pub use control::{Control, ControlFile, Staleness};
+pub use draft::Draft;
+pub use error::{BoardError, is_missing};
+pub use fsck::BoardFinding;
+pub use graph::{active_task, claimable, cycle, reviewable, unmet};
+pub use leases::{
+    BEATS, LEASE_RAN_OUT, Leased, beaten_until, leases, scan, sweep_beats, write_beat,
+};
+pub use locked::LockedBoard;
+pub use notes::{NewAnomaly, NewDiscovery, NewHandoff};
+pub use plans::{NewGoal, NewSprint, metrics};
+pub use rules::{BLOCKED_QUESTIONS_MAX, missing_files, violations};
+pub use shape::Violation;
+pub use signs::{Leaving, Say, Sign};
+pub use state::{
+    Agent, Anomaly, CircuitBreaker, Config, Discovery, Goal, Happened, HumanNote, Scope, Sprint,
+    State, Status, Task, Timeline,
+};
+pub use tasks::NewTask;
+pub use wake::{Call, Wake, wake};
+
+use text::Text;
+
+/// The format version that is written. Older versions are read, newer ones rejected.
+pub const VERSION: u64 = 1;
+/// How long to wait for the board's lock.
+pub const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+/// The board's file name, in one of [`PLACES`].
+pub const FILE_NAME: &str = "state.yaml";
+/// Directories below a project where a board is searched, in order.
+pub const PLACES: [&str; 2] = [".ensemble", ".liza"];
+/// Largest board, in bytes.
+pub const BOARD_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// Options of a board.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct BoardOptions {
+    /// The writer's name in the event log.
+    pub actor: String,
+    /// How long to wait for the lock.
+    pub patience: Duration,
+    /// The durability of a change.
+    pub durability: Durability,
+    /// Recorder of changes.
+    pub recorder: Arc<dyn Recorder>,
+    /// Clock for timestamps that people read.
+    pub clock: Arc<dyn Clock + Send + Sync>,
+    /// Directory of tasks' worktrees, relative to the project; [`DIRECTORY_DEFAULT`] if `None`.
+    pub worktrees: Option<String>,
+}
+
+impl BoardOptions {
+    /// Default options without a recorder.
+    #[must_use]
+    pub fn new(actor: impl Into<String>) -> Self {
+        Self {
+            actor: actor.into(),
+            patience: LOCK_PATIENCE,
+            durability: Durability::default(),
+            recorder: Arc::new(NullRecorder),
+            clock: Arc::new(SystemClock),
+            worktrees: None,
+        }
+    }
+
+    /// Sets the recorder.
+    #[must_use]
+    pub fn with_recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
+        self.recorder = recorder;
+        self
+    }
+
+    /// Sets the durability.
+    #[must_use]
+    pub const fn with_durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Sets the directory of worktrees, relative to the project.
+    #[must_use]
+    pub fn with_worktrees(mut self, directory: impl Into<String>) -> Self {
+        self.worktrees = Some(directory.into());
+        self
+    }
+
+    /// Sets the clock for timestamps.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Arc<dyn Clock + Send + Sync>) -> Self {
+        self.clock = clock;
+        self
+    }
+}
+
+impl fmt::Debug for BoardOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BoardOptions").field("actor", &self.actor).finish_non_exhaustive()
+    }
+}
+
+/// A blackboard. Reading needs no lock; changes go through [`Board::lock`].
+#[derive(Clone, Debug)]
+pub struct Board {
+    path: PathBuf,
+    options: BoardOptions,
+}
+
+impl Board {
+    /// The board of a project: `.ensemble/state.yaml`, else `.liza/state.yaml`.
+    ///
+    /// # Errors
+    /// [`BoardError::Missing`].
+    pub fn find(project: &Path, options: BoardOptions) -> Result<Self> {
+        let mut paths = PLACES.map(|place| project.join(place).join(FILE_NAME)).into_iter();
+        match paths.find(|path| path.symlink_metadata().is_ok()) {
+            Some(path) => Ok(Self { path, options }),
+            None => {
+                Err(BoardError::Missing { path: project.join(PLACES[0]).join(FILE_NAME) }.into())
+            }
+        }
+    }
+
+    /// The board at a path.
+    #[must_use]
+    pub fn at(path: impl Into<PathBuf>, options: BoardOptions) -> Self {
+        Self { path: path.into(), options }
+    }
+
+    /// Creates an empty board in a project, and `.ensemble/` if needed.
+    ///
+    /// # Errors
+    /// [`Error::NotAllowed`] if a board exists; or the disk failed.
+    pub fn create(project: &Path, options: BoardOptions) -> Result<Self> {
+        if let Ok(Self { path, .. }) = Self::find(project, options.clone()) {
+            let what = "create a blackboard".to_owned();
+            return Err(Error::NotAllowed { what, why: format!("{} exists", path.display()) });
+        }
+        let modes = ensemble_core::durable::Modes::default();
+        let dir = Dir::open(project)?.ensure_child_safe(PLACES[0], modes, options.durability)?;
+        let board = Self { path: dir.path().join(FILE_NAME), options };
+        let document = board.lock_document()?;
+        if document.read()?.is_none() {
+            document.replace(NEW_BOARD.as_bytes())?;
+        }
+        Ok(board)
+    }
+
+    /// Path of the board's file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The directory that holds `.ensemble/` or `.liza/`.
+    #[must_use]
+    pub fn project(&self) -> &Path {
+        self.path.parent().and_then(Path::parent).unwrap_or_else(|| Path::new("."))
+    }
+
+    /// Directory of tasks' worktrees, relative to the project.
+    #[must_use]
+    pub fn worktrees(&self) -> &str {
+        self.options.worktrees.as_deref().unwrap_or(DIRECTORY_DEFAULT)
+    }
+
+    /// Reads the board.
+    ///
+    /// # Errors
+    /// [`BoardError::Missing`]; [`Error::Malformed`] with line and column; [`BoardError::Invalid`] with all
+    /// violations.
+    pub fn read(&self) -> Result<State> {
+        load(&self.read_text()?, &self.path).map(|(_, _, state)| state)
+    }
+
+    /// Reads the board's text without parsing it.
+    ///
+    /// # Errors
+    /// [`BoardError::Missing`]; it is too large, no UTF-8, or cannot be read.
+    pub fn read_text(&self) -> Result<String> {
+        let parent = self.path.parent().unwrap_or_else(|| Path::new("."));
+        let no_board = || BoardError::Missing { path: self.path.clone() };
+        let dir = match Dir::open(parent) {
+            Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => {
+                return Err(no_board().into());
+            }
+            other => other?,
+        };
+        let bytes = dir.read(file_name(&self.path), BOARD_BYTES_MAX)?.ok_or_else(no_board)?;
+        utf8(bytes, &self.path)
+    }
+
+    /// Waits for the board's lock and reads the board. Start no program and wait for nothing while
+    /// the lock is held.
+    ///
+    /// # Errors
+    /// As for [`Board::read`]; [`Error::Locked`] names the holder.
+    pub fn lock(&self) -> Result<LockedBoard<'_>> {
+        LockedBoard::new(self)
+    }
+
+    fn lock_document(&self) -> Result<LockedDocument> {
+        let mut options = DocumentOptions::default();
+        options.bytes_max = BOARD_BYTES_MAX;
+        options.durability = self.options.durability;
+        LockedDocument::lock_with(&self.path, self.options.patience, options)
+    }
+}
+
+/// Text of a new board, laid out as a person would write it.
+const NEW_BOARD: &str = "\
+# The blackboard: see PROTOCOL.md of Ensemble. Edit it with `ensemble board edit`, or under
+# `flock state.yaml.lock`; comments and fields of your own are kept.
+version: 1
+tasks: []
+agents: {}
+discovered: []
+handoff: {}
+anomalies: []
+config:
+  max_coder_iterations: 10
+  max_review_cycles: 5
+  lease_duration: 300  # seconds
+  integration_branch: integration
+";
+
+fn file_name(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).unwrap_or(FILE_NAME)
+}
+
+fn utf8(bytes: Vec<u8>, path: &Path) -> Result<String> {
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        Error::malformed(path, "file", format!("is not UTF-8 at byte {at}"))
+    })
+}
+
+/// Parses and validates a board.
+fn load(source: &str, path: &Path) -> Result<(Text, Value, State)> {
+    let text = Text::parse(source, path)?;
+    let value = text.value();
+    if let Some(version) = value.get("version").and_then(Value::as_u64).filter(|v| *v > VERSION) {
+        let problem =
+            format!("is {version}, but this program reads at most {VERSION}: update the program");
+        return Err(Error::malformed(path, "version", problem));
+    }
+    let state = validated(&value, path)?;
+    Ok((text, value, state))
+}
+
+/// Decodes the board's value if it breaks no rule.
+fn validated(value: &Value, path: &Path) -> Result<State> {
+    let mut checked = value.clone();
+    let mut found = shape::check(&mut checked);
+    // Rules would miss removed values, and would judge their placeholders.
+    let bad: Vec<(String, String)> = found
+        .iter()
+        .map(|Violation { path, .. }| match path.rsplit_once('.') {
+            Some((parent, _)) => (path.clone(), format!("{parent}.")),
+            None => (path.clone(), format!("{path}.")),
+        })
+        .collect();
+    match serde_json::from_value::<State>(checked) {
+        Ok(state) => {
+            let known = |violation: &Violation| {
+                bad.iter().any(|(path, entry)| {
+                    violation.path == *path || violation.path.starts_with(entry.as_str())
+                })
+            };
+            found.extend(violations(&state).into_iter().filter(|violation| !known(violation)));
+            if found.is_empty() {
+                return Ok(state);
+            }
+        }
+        Err(error) if found.is_empty() => {
+            found.push(Violation::new("file", error.to_string()));
+        }
+        // A value that could not be decoded is among the violations.
+        Err(_) => {}
+    }
+    Err(BoardError::Invalid { path: path.to_owned(), violations: found }.into())
+}
+
+/// Checks a text as a board. The error lists all violations.
+///
+/// # Errors
+/// As for [`Board::read`], except for errors of reading.
+pub fn check(source: &str, path: &Path) -> Result<State> {
+    load(source, path).map(|(_, _, state)| state)
+}

@@ -1,0 +1,255 @@
+//! Notes that agents leave for others (anomalies, discoveries, hand-overs), and the steps of goal,
+//! sprint and circuit breaker.
+
+use serde_json::{Map, Value, json};
+
+use super::analyze::{Analysis, Verdict};
+use super::locked::LockedBoard;
+use super::rules::missing_details;
+use super::schema::ANOMALY_TYPES;
+use super::state::Anomaly;
+use crate::proto::goal::{self, GoalEvent, GoalState, SprintEvent, SprintState};
+use crate::proto::task::Holder;
+use ensemble_core::env::Monotonic;
+use ensemble_core::message::Name;
+use ensemble_core::proto::Machine as _;
+use ensemble_core::{Error, Result};
+
+/// An anomaly to note.
+#[derive(Clone, Debug)]
+pub struct NewAnomaly {
+    /// The anomaly's type, one of those that the siblings define.
+    pub kind: String,
+    /// The task during which it was found.
+    pub task: Option<Name>,
+    /// The reporter.
+    pub reporter: String,
+    /// Details that the type requires.
+    pub details: Map<String, Value>,
+}
+
+/// A discovery to note.
+#[derive(Clone, Debug)]
+pub struct NewDiscovery {
+    /// The discovery's name.
+    pub id: Name,
+    /// The agent that found it.
+    pub by: String,
+    /// The task during which it was found.
+    pub during: Option<Name>,
+    /// Description of the discovery.
+    pub description: String,
+    /// Severity, in the finder's words.
+    pub severity: Option<String>,
+    /// Whether a planner must look at it at once.
+    pub is_immediate: bool,
+    /// Recommended action.
+    pub recommendation: Option<String>,
+}
+
+/// Notes from one agent to the next agent at its task.
+#[derive(Clone, Debug)]
+pub struct NewHandoff {
+    /// Work done so far.
+    pub summary: String,
+    /// The next action.
+    pub next_action: String,
+    /// Further fields: `approach`, `blockers`, `files_modified`, `next_steps` …
+    pub more: Map<String, Value>,
+}
+
+impl LockedBoard<'_> {
+    /// Notes an anomaly.
+    ///
+    /// # Errors
+    /// [`Error::NotAllowed`] if the type is unknown, or required details are missing.
+    pub fn add_anomaly(&mut self, anomaly: &NewAnomaly) -> Result<()> {
+        let refused =
+            |why: String| Err(Error::NotAllowed { what: "note an anomaly".to_owned(), why });
+        if !ANOMALY_TYPES.contains(&anomaly.kind.as_str()) {
+            return refused(format!("its type must be one of {}", ANOMALY_TYPES.join(", ")));
+        }
+        let details = Value::Object(anomaly.details.clone());
+        let now = self.now();
+        let noted = Anomaly {
+            timestamp: Some(now),
+            task: anomaly.task.clone(),
+            reporter: Some(anomaly.reporter.clone()),
+            kind: anomaly.kind.clone(),
+            details,
+        };
+        let missing = missing_details(&noted);
+        if !missing.is_empty() {
+            return refused(format!(
+                "type {} needs the details {}",
+                anomaly.kind,
+                missing.join(", ")
+            ));
+        }
+        self.append("anomalies", serde_json::to_value(&noted).unwrap_or_default());
+        let step = json!({ "task": anomaly.task, "type": anomaly.kind, "agent": anomaly.reporter });
+        self.note("anomaly.noted", step);
+        self.refresh()
+    }
+
+    /// Notes a discovery.
+    ///
+    /// # Errors
+    /// [`Error::NotAllowed`] if a discovery of that name exists.
+    pub fn discover(&mut self, new: &NewDiscovery) -> Result<()> {
+        if self.state().discovered.iter().any(|known| known.id == new.id) {
+            let what = format!("note discovery `{}`", new.id);
+            return Err(Error::NotAllowed {
+                what,
+                why: "a discovery of that name exists".to_owned(),
+            });
+        }
+        let urgency = if new.is_immediate { "immediate" } else { "deferred" };
+        let now = self.now();
+        let mut item = json!({
+            "id": new.id, "by": new.by, "during": new.during, "description": new.description,
+            "severity": new.severity, "urgency": urgency, "recommendation": new.recommendation,
+            "created": now, "converted_to_task": null,
+        });
+        if let Value::Object(fields) = &mut item {
+            fields.retain(|name, value| name == "converted_to_task" || !value.is_null());
+        }
+        self.append("discovered", item);
+        self.note("discovery.noted", json!({ "id": new.id, "urgency": urgency }));
+        self.refresh()
+    }
+
+    /// Leaves notes for the next agent at a task. Only the task's holder may.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`] if another agent holds the task.
+    pub fn hand_off(&mut self, id: &Name, holder: &Holder, notes: &NewHandoff) -> Result<()> {
+        let task = self.task(id)?;
+        let is_holder = task.assigned_to.as_ref() == Some(&holder.by)
+            && task.lease_epoch.unwrap_or_default() == holder.epoch
+            && task.status == super::Status::Claimed;
+        if !is_holder {
+            let what = format!("hand over task `{id}`");
+            let why = format!("`{}` (epoch {}) no longer holds it", holder.by, holder.epoch);
+            return Err(Error::Fenced { what, why });
+        }
+        let mut entry = json!({
+            "agent": holder.by, "timestamp": self.now(), "summary": notes.summary,
+            "next_action": notes.next_action,
+        });
+        if let Value::Object(fields) = &mut entry {
+            for (name, value) in &notes.more {
+                fields.entry(name.clone()).or_insert_with(|| value.clone());
+            }
+        }
+        if let Value::Object(handoff) = self.section("handoff", json!({})) {
+            handoff.insert(id.to_string(), entry);
+        }
+        self.fields(id)?.set("handoff_pending", true);
+        self.note("handoff.noted", json!({ "task": id, "agent": holder.by }));
+        self.refresh()
+    }
+
+    /// Applies a step to the goal.
+    ///
+    /// # Errors
+    /// [`Error::NotAllowed`] if there is no goal, or the goal's state has no such step.
+    pub fn goal_event(&mut self, event: GoalEvent) -> Result<GoalState> {
+        let what = || "change the goal".to_owned();
+        let Some(current) = self.state().goal.as_ref() else {
+            return Err(Error::NotAllowed { what: what(), why: "there is no goal".to_owned() });
+        };
+        let mut machine = goal::Goal::new(current.status.unwrap_or(GoalState::Planning));
+        machine.handle(Monotonic::ZERO, event);
+        if machine.poll_effect() == Some(goal::Effect::Refused) {
+            return Err(Error::NotAllowed {
+                what: what(),
+                why: format!("it is {:?}", machine.state()),
+            });
+        }
+        self.section("goal", json!({}))["status"] = json!(machine.state());
+        self.note("goal.stepped", json!({ "status": machine.state() }));
+        self.refresh()?;
+        Ok(machine.state())
+    }
+
+    /// Applies a step to the sprint.
+    ///
+    /// # Errors
+    /// [`Error::NotAllowed`] if there is no sprint, or the sprint's state has no such step.
+    pub fn sprint_event(&mut self, event: SprintEvent) -> Result<SprintState> {
+        let what = || "change the sprint".to_owned();
+        let Some(current) = self.state().sprint.as_ref() else {
+            return Err(Error::NotAllowed { what: what(), why: "there is no sprint".to_owned() });
+        };
+        let mut machine = goal::Sprint::new(current.status.unwrap_or(SprintState::InProgress));
+        machine.handle(Monotonic::ZERO, event);
+        if machine.poll_effect() == Some(goal::Effect::Refused) {
+            return Err(Error::NotAllowed {
+                what: what(),
+                why: format!("it is {:?}", machine.state()),
+            });
+        }
+        let now = json!(self.now());
+        let sprint = self.section("sprint", json!({}));
+        sprint["status"] = json!(machine.state());
+        match event {
+            SprintEvent::Checkpoint => sprint["timeline"]["checkpoint_at"] = now,
+            SprintEvent::Complete | SprintEvent::Abort => sprint["timeline"]["ended"] = now,
+            SprintEvent::Resume => {}
+        }
+        self.note("sprint.stepped", json!({ "status": machine.state() }));
+        self.refresh()?;
+        Ok(machine.state())
+    }
+
+    /// Writes the result of [`super::analyze`]. A trigger stays until [`LockedBoard::resume`].
+    ///
+    /// # Errors
+    /// The changed board cannot be decoded.
+    pub fn note_analysis(&mut self, analysis: &Analysis) -> Result<()> {
+        let now = json!(self.now());
+        let breaker = self.section("circuit_breaker", json!({}));
+        breaker["last_check"] = now.clone();
+        match (&analysis.verdict, breaker["status"].as_str()) {
+            (_, Some("TRIGGERED")) => {}
+            (Verdict::Ok, _) => breaker["status"] = json!("OK"),
+            (Verdict::Triggered, _) => {
+                breaker["status"] = json!("TRIGGERED");
+                let triggers = json!(analysis.triggers);
+                let count = analysis.anomalies;
+                breaker["current_trigger"] =
+                    json!({ "at": now, "anomalies": count, "triggers": triggers });
+                let patterns: Vec<_> = analysis.triggers.iter().map(|t| t.pattern).collect();
+                self.note("breaker.triggered", json!({ "patterns": patterns }));
+            }
+        }
+        self.refresh()
+    }
+
+    /// Acknowledges a triggered circuit breaker after a person has looked. The anomalies so far no
+    /// longer count.
+    ///
+    /// # Errors
+    /// [`Error::NotAllowed`] if the circuit breaker is not triggered.
+    pub fn resume(&mut self, by: &str) -> Result<()> {
+        let now = json!(self.now());
+        let breaker = self.section("circuit_breaker", json!({}));
+        if breaker["status"].as_str() != Some("TRIGGERED") {
+            let why = "the circuit breaker is not triggered".to_owned();
+            return Err(Error::NotAllowed { what: "resume".to_owned(), why });
+        }
+        let mut seen = breaker["current_trigger"].take();
+        if seen.is_object() {
+            seen["acknowledged_by"] = json!(by);
+            seen["acknowledged_at"] = now;
+        }
+        breaker["status"] = json!("OK");
+        match &mut breaker["history"] {
+            Value::Array(history) => history.push(seen),
+            history => *history = json!([seen]),
+        }
+        self.note("breaker.resumed", json!({ "by": by }));
+        self.refresh()
+    }
+}

@@ -1,0 +1,177 @@
+//! A planner's decisions besides tasks: the goal, sprints and discoveries.
+
+use serde_json::{Value, json};
+
+use super::BoardError;
+use super::locked::LockedBoard;
+use super::state::{State, Status};
+use crate::proto::goal::{GoalState, SprintState};
+use ensemble_core::message::{Name, Timestamp};
+use ensemble_core::{Error, Result};
+
+/// A goal to plan.
+#[derive(Clone, Debug)]
+pub struct NewGoal {
+    /// The goal's name.
+    pub id: Name,
+    /// Description of the goal.
+    pub description: String,
+    /// Reference to the goal's specification.
+    pub spec_ref: Option<String>,
+}
+
+/// A sprint to begin.
+#[derive(Clone, Debug)]
+pub struct NewSprint {
+    /// The sprint's name.
+    pub id: Name,
+    /// Planned tasks.
+    pub planned: Vec<Name>,
+    /// Optional tasks.
+    pub stretch: Vec<Name>,
+    /// Planned end of the sprint.
+    pub deadline: Option<Timestamp>,
+}
+
+impl LockedBoard<'_> {
+    /// Sets the goal as PLANNING. The previous goal must be over.
+    ///
+    /// # Errors
+    /// [`Error::NotAllowed`] if the previous goal is not over.
+    pub fn set_goal(&mut self, new: &NewGoal) -> Result<()> {
+        if let Some(goal) = &self.state().goal
+            && !matches!(goal.status, Some(GoalState::Completed | GoalState::Aborted))
+        {
+            let what = format!("set goal `{}`", new.id);
+            let why = format!("goal `{}` is not over", goal.id);
+            return Err(Error::NotAllowed { what, why });
+        }
+        let now = self.now();
+        self.set(
+            "goal",
+            json!({
+                "id": new.id, "description": new.description, "spec_ref": new.spec_ref,
+                "created": now, "status": GoalState::Planning,
+            }),
+        );
+        // The sprint of the previous goal would refer to a goal that no longer exists.
+        self.keep_sprint();
+        self.note("goal.set", json!({ "goal": new.id }));
+        self.refresh()
+    }
+
+    /// Begins a sprint. The previous sprint must be over; it moves to `sprint_history`.
+    ///
+    /// # Errors
+    /// [`Error::NotAllowed`] if the previous sprint is not over.
+    pub fn start_sprint(&mut self, new: &NewSprint) -> Result<()> {
+        if let Some(sprint) = &self.state().sprint
+            && !matches!(sprint.status, Some(SprintState::Completed | SprintState::Aborted))
+        {
+            let what = format!("start sprint `{}`", new.id);
+            let why = format!("sprint `{}` is not over", sprint.id);
+            return Err(Error::NotAllowed { what, why });
+        }
+        self.keep_sprint();
+        let goal = self.state().goal.as_ref().map(|goal| goal.id.clone());
+        let now = self.now();
+        let mut sprint = json!({ "id": new.id });
+        if let Some(goal) = goal {
+            sprint["goal_ref"] = json!(goal);
+        }
+        sprint["scope"] = json!({ "planned": new.planned, "stretch": new.stretch });
+        sprint["timeline"] = json!({ "started": now });
+        if let Some(deadline) = new.deadline {
+            sprint["timeline"]["deadline"] = json!(deadline);
+        }
+        sprint["status"] = json!(SprintState::InProgress);
+        self.set("sprint", sprint);
+        self.note("sprint.started", json!({ "sprint": new.id }));
+        self.refresh()
+    }
+
+    /// Moves the sprint to `sprint_history`.
+    fn keep_sprint(&mut self) {
+        let sprint = self.section("sprint", Value::Null).take();
+        if !sprint.is_null() {
+            self.append("sprint_history", sprint);
+        }
+    }
+
+    /// Records the sprint's metrics and a retrospective.
+    ///
+    /// # Errors
+    /// [`Error::NotAllowed`] if there is no sprint.
+    pub fn note_metrics(&mut self, retrospective: Option<&str>) -> Result<()> {
+        if self.state().sprint.is_none() {
+            let what = "note how the sprint went".to_owned();
+            return Err(Error::NotAllowed { what, why: "there is no sprint".to_owned() });
+        }
+        let metrics = metrics(self.state());
+        let sprint = self.section("sprint", json!({}));
+        sprint["metrics"] = metrics;
+        if let Some(text) = retrospective {
+            sprint["retrospective"] = json!(text);
+        }
+        self.refresh()
+    }
+
+    /// Turns a discovery into a task.
+    ///
+    /// # Errors
+    /// [`BoardError::Unknown`] if there is no such discovery or task; [`Error::NotAllowed`] if it is
+    /// another task already.
+    pub fn convert_discovery(&mut self, id: &Name, task: &Name) -> Result<()> {
+        self.task(task)?;
+        let at = self.discovery(id)?;
+        if let Some(other) = &self.state().discovered[at].converted_to_task {
+            let what = format!("make task `{task}` of discovery `{id}`");
+            return Err(Error::NotAllowed { what, why: format!("it is already task `{other}`") });
+        }
+        self.section("discovered", json!([]))[at]["converted_to_task"] = json!(task);
+        self.note("discovery.converted", json!({ "id": id, "task": task }));
+        self.refresh()
+    }
+
+    /// Defers a discovery.
+    ///
+    /// # Errors
+    /// [`BoardError::Unknown`] if there is no such discovery.
+    pub fn defer_discovery(&mut self, id: &Name) -> Result<()> {
+        let at = self.discovery(id)?;
+        self.section("discovered", json!([]))[at]["urgency"] = json!("deferred");
+        self.note("discovery.deferred", json!({ "id": id }));
+        self.refresh()
+    }
+
+    fn discovery(&self, id: &Name) -> Result<usize> {
+        let at = self.state().discovered.iter().position(|discovery| discovery.id == *id);
+        let unknown =
+            || BoardError::Unknown { what: "discovery", id: id.to_string(), nearest: Vec::new() };
+        Ok(at.ok_or_else(unknown)?)
+    }
+}
+
+/// Counts the sprint's tasks by status. If the sprint names no tasks, all tasks count.
+#[must_use]
+pub fn metrics(state: &State) -> Value {
+    let scope = state.sprint.as_ref().map(|sprint| &sprint.scope);
+    let planned = scope.map(|scope| scope.planned.as_slice()).unwrap_or_default();
+    let stretch = scope.map(|scope| scope.stretch.as_slice()).unwrap_or_default();
+    let is_meant = |task: &&super::Task| {
+        (planned.is_empty() && stretch.is_empty())
+            || planned.contains(&task.id)
+            || stretch.contains(&task.id)
+    };
+    let tasks: Vec<&super::Task> = state.tasks.iter().filter(is_meant).collect();
+    let count = |status: &[Status]| tasks.iter().filter(|t| status.contains(&t.status)).count();
+    json!({
+        "total": tasks.len(),
+        "merged": count(&[Status::Merged]),
+        "in_progress": count(&[Status::Claimed, Status::ReadyForReview, Status::Rejected, Status::Approved]),
+        "blocked": count(&[Status::Blocked, Status::IntegrationFailed]),
+        "open": count(&[Status::Draft, Status::Unclaimed]),
+        "dropped": count(&[Status::Superseded, Status::Abandoned]),
+        "review_cycles": tasks.iter().filter_map(|task| task.review_cycles_total).sum::<u64>(),
+    })
+}

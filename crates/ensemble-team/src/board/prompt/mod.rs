@@ -1,0 +1,386 @@
+//! The prompts that agents get when they start (seed 001, "Agent Startup Procedure").
+//!
+//! ```text
+//! Mode: Liza coder                        the invocation, and
+//! Resume task: task-3                     if another agent has worked on it before
+//! === IDENTITY ===                        phase 1: identity, and how to verify it
+//! === DOCUMENTS ===                       phase 2: documents to read, looked up
+//! === STATE ===                           phase 3: goal, signals, tasks, agents, notes
+//! === ASSIGNED TASK ===                   phase 4: the first action, with the seed's fields
+//! ```
+//!
+//! A reviewer has `=== REVIEW TASK ===` instead, a planner `=== PLANNING CONTEXT ===`. Hand-over
+//! notes of a task go to the next agent that works on it. Immediate discoveries go to planners.
+//!
+//! The task must be claimed before its prompt is built. A task that is not CLAIMED (or has no
+//! reviewer) has no prompt. A project replaces a template by `prompts/coder.md`,
+//! `prompts/code-reviewer.md` or `prompts/planner.md` beside the board. [`CODER`] and its siblings
+//! list the fields of a template. Text by agents and people is shown with its continuation lines
+//! indented, so that it cannot start a section.
+//!
+//! ```
+//! # use ensemble_team::board::{Board, BoardOptions, NewAgent, NewTask};
+//! # use ensemble_core::message::Name;
+//! # use ensemble_team::proto::agent::Event;
+//! # let home = tempfile::tempdir()?;
+//! # let board = Board::create(home.path(), BoardOptions::new("planner-1"))?;
+//! # let (task, mut locked) = (Name::new("task-1")?, board.lock()?);
+//! # locked.add_task(&NewTask::new(task.clone(), "Count the lines", "specs/lines.md", "wc agrees"))?;
+//! # let coder = locked.register(&NewAgent::new(Name::new("coder-1")?, "coder"))?;
+//! # locked.agent_event(&coder, Event::Ready)?;
+//! # let plan = locked.plan_claim(&task, &coder)?;
+//! # locked.commit_claim(&plan, Some("0a1b2c3"))?;
+//! # locked.commit()?;
+//! use ensemble_team::board::prompt::Prompts;
+//!
+//! let brief = Prompts::of(&board).coder(&board.read()?, &task)?;
+//! assert!(brief.text.starts_with("Mode: Liza coder\n"));
+//! assert!(brief.text.contains("=== ASSIGNED TASK ===\nTASK ID: task-1\nWORKTREE: /"));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::path::{Path, PathBuf};
+
+use super::state::{State, Status, Task};
+use super::wake::Call;
+use super::{Board, Control};
+use crate::template::Form;
+use ensemble_core::durable::Dir;
+use ensemble_core::message::Name;
+use ensemble_core::{Error, Result};
+
+mod documents;
+mod instructions;
+mod situation;
+mod templates;
+
+pub use crate::template::TemplateError;
+pub use documents::{Document, Found};
+pub use templates::{CODER, PLANNER, REVIEWER};
+
+/// Directory of a project's own templates, beside the board.
+pub const TEMPLATES: &str = "prompts";
+/// Largest template, in bytes.
+const TEMPLATE_BYTES_MAX: usize = 64 * 1024;
+
+/// The roles of the seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Divides the goal into tasks.
+    Planner,
+    /// Works on tasks.
+    Coder,
+    /// Reviews tasks.
+    CodeReviewer,
+}
+
+impl Role {
+    /// All roles.
+    pub const ALL: [Self; 3] = [Self::Planner, Self::Coder, Self::CodeReviewer];
+
+    /// The seed's name for the role.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Planner => "planner",
+            Self::Coder => "coder",
+            Self::CodeReviewer => "code-reviewer",
+        }
+    }
+
+    /// The role's default template.
+    #[must_use]
+    pub const fn template(self) -> &'static str {
+        match self {
+            Self::Planner => PLANNER,
+            Self::Coder => CODER,
+            Self::CodeReviewer => REVIEWER,
+        }
+    }
+
+    const fn form(self) -> &'static Form {
+        match self {
+            Self::Planner => &templates::PLANNER_FORM,
+            Self::Coder => &templates::CODER_FORM,
+            Self::CodeReviewer => &templates::REVIEWER_FORM,
+        }
+    }
+
+    /// Protocols that the role must read (phase 2).
+    const fn protocols(self) -> [&'static str; 2] {
+        match self {
+            Self::Planner => ["task-lifecycle.md", "circuit-breaker.md"],
+            Self::Coder | Self::CodeReviewer => ["task-lifecycle.md", "worktree-management.md"],
+        }
+    }
+}
+
+impl std::str::FromStr for Role {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let words = Self::ALL.map(Self::as_str);
+        Self::ALL
+            .into_iter()
+            .find(|role| role.as_str() == text)
+            .ok_or_else(|| format!("must be one of {}", words.join(", ")))
+    }
+}
+
+/// A prompt and the documents that it lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Brief {
+    /// Text of the prompt.
+    pub text: String,
+    /// Documents that the prompt lists.
+    pub documents: Vec<Document>,
+}
+
+/// Builds prompts for the agents of a board.
+#[derive(Clone, Debug)]
+pub struct Prompts {
+    /// The project's path as programs in a worktree see it.
+    project: PathBuf,
+    board: PathBuf,
+}
+
+/// The agent that reads the prompt.
+#[derive(Clone, Copy)]
+struct Reader<'a> {
+    role: Role,
+    agent: &'a Name,
+    /// The agent's task and the epoch of its claim or review.
+    task: Option<(&'a Task, u64)>,
+}
+
+impl Prompts {
+    /// Prompts for a board and its project.
+    #[must_use]
+    pub fn of(board: &Board) -> Self {
+        let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        Self { project: real(board.project()), board: real(board.path()) }
+    }
+
+    /// The prompt for the coder that has claimed a task.
+    ///
+    /// # Errors
+    /// [`BoardError::Unknown`](crate::board::BoardError::Unknown); [`Error::NotAllowed`] if nobody has claimed it; [`Error::Malformed`] if
+    /// the project's form is wrong.
+    pub fn coder(&self, state: &State, id: &Name) -> Result<Brief> {
+        let task = task(state, id)?;
+        let coder = task.assigned_to.as_ref().filter(|_| task.status == Status::Claimed);
+        let agent = coder.ok_or_else(|| not_held(id, "coder", "is not CLAIMED"))?;
+        let held = (task, task.lease_epoch.unwrap_or_default());
+        let reader = Reader { role: Role::Coder, agent, task: Some(held) };
+        let documents = self.documents(state, &reader);
+        let instructions = instructions::coder(state, task);
+        let value = |name: &str| self.of_task(task, name);
+        self.fill(state, reader, documents, &instructions, value)
+    }
+
+    /// The prompt for the reviewer that has claimed a review.
+    ///
+    /// # Errors
+    /// As for [`Prompts::coder`], if the task has no reviewer.
+    pub fn reviewer(&self, state: &State, id: &Name) -> Result<Brief> {
+        let task = task(state, id)?;
+        let reviewer = task.reviewing_by.as_ref().filter(|_| task.status == Status::ReadyForReview);
+        let agent = reviewer.ok_or_else(|| not_held(id, "reviewer", "it has no reviewer"))?;
+        let held = (task, task.review_epoch.unwrap_or_default());
+        let reader = Reader { role: Role::CodeReviewer, agent, task: Some(held) };
+        let documents = self.documents(state, &reader);
+        let instructions = instructions::reviewer(task);
+        let value = |name: &str| match name {
+            "commit" => Some(said(task.review_commit.as_deref())),
+            "author" => Some(said(task.assigned_to.as_ref().map(Name::as_str))),
+            _ => self.of_task(task, name),
+        };
+        self.fill(state, reader, documents, &instructions, value)
+    }
+
+    /// The prompt for a planner that was started for these reasons; the first is its wake trigger.
+    /// Without a reason the planner follows the seed's general decision tree.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] if the project's template is invalid.
+    pub fn planner(&self, state: &State, agent: &Name, calls: &[Call]) -> Result<Brief> {
+        let reader = Reader { role: Role::Planner, agent, task: None };
+        let documents = self.documents(state, &reader);
+        let instructions = instructions::planner(state, calls);
+        let value = |name: &str| match name {
+            "wake_trigger" => Some(instructions::trigger(calls)),
+            "sprint_state" => Some(situation::sprint(state)),
+            _ => None,
+        };
+        self.fill(state, reader, documents, &instructions, value)
+    }
+
+    fn fill(
+        &self,
+        state: &State,
+        reader: Reader<'_>,
+        documents: Vec<Document>,
+        instructions: &[String],
+        own: impl Fn(&str) -> Option<String>,
+    ) -> Result<Brief> {
+        let role = reader.role;
+        let controls = Control::read_all(self.board.parent().unwrap_or(&self.project))?;
+        let value = |name: &str| {
+            Some(match name {
+                "mode" => format!("Mode: Liza {}", role.as_str()),
+                "role" => role.as_str().to_owned(),
+                "agent" => reader.agent.to_string(),
+                "resume" => match reader.task {
+                    Some((task, _)) if is_resumed(state, task) => {
+                        format!("\nResume task: {}", task.id)
+                    }
+                    _ => String::new(),
+                },
+                "identity" => self.identity(state, &reader),
+                "documents" => documents::listed(&documents),
+                "state" => situation::text(state, &controls, &reader),
+                "instructions" => numbered(instructions),
+                _ => return own(name).filter(|_| role.form().names.contains(&name)),
+            })
+        };
+        let own_form = self.template(role)?;
+        let place = self.template_path(role);
+        let text = role
+            .form()
+            .fill(own_form.as_deref().unwrap_or_else(|| role.template()), value)
+            .map_err(|error| Error::malformed(&place, "template", error.to_string()))?;
+        Ok(Brief { text, documents })
+    }
+
+    fn of_task(&self, task: &Task, name: &str) -> Option<String> {
+        Some(match name {
+            "task_id" => task.id.to_string(),
+            "worktree" => match &task.worktree {
+                Some(path) => line(&self.project.join(path).display().to_string()),
+                None => "-".to_owned(),
+            },
+            "description" => said(task.description.as_deref()),
+            "done_when" => said(task.done_when.as_deref()),
+            "scope" => said(task.scope.as_deref()),
+            _ => return None,
+        })
+    }
+
+    fn identity(&self, state: &State, reader: &Reader<'_>) -> String {
+        let Reader { role, agent, task } = reader;
+        let mut lines = vec![
+            format!("AGENT ID: {agent} (LIZA_AGENT_ID and ENSEMBLE_AGENT_ID say the same)"),
+            format!("ROLE: {}", role.as_str()),
+        ];
+        if let Some(entry) = state.agents.get(agent) {
+            lines.push(format!("REGISTRATION: {}", entry.epoch.unwrap_or_default()));
+        }
+        if let Some((_, epoch)) = task {
+            lines.push(format!(
+                "EPOCH: {epoch} (of this task; writes with an older epoch are rejected)"
+            ));
+        }
+        lines.push(format!("BLACKBOARD: {}", line(&self.board.display().to_string())));
+        lines.push(
+            "Verify it before anything else: `ensemble agent verify`. If that fails, exit with 1."
+                .to_owned(),
+        );
+        lines.join("\n")
+    }
+
+    /// Phase 2, and the specification of the task.
+    fn documents(&self, state: &State, reader: &Reader<'_>) -> Vec<Document> {
+        let goal = state.goal.as_ref().and_then(|goal| goal.spec_ref.as_deref());
+        let role = format!("specs/architecture/roles.md#{}", reader.role.as_str());
+        let mut wanted = vec![
+            (goal.unwrap_or("specs/vision.md").to_owned(), "the goal"),
+            (role, "your abilities and permissions"),
+        ];
+        let protocol = |name: &str| (format!("specs/protocols/{name}"), "how it is done here");
+        wanted.extend(reader.role.protocols().map(protocol));
+        if let Some(spec) = reader.task.and_then(|(task, _)| task.spec_ref.as_deref()) {
+            wanted.push((spec.to_owned(), "what this task is about"));
+        }
+        wanted.iter().map(|(place, why)| Document::look(&self.project, place, why)).collect()
+    }
+
+    /// Path of a project's own template for a role.
+    #[must_use]
+    pub fn template_path(&self, role: Role) -> PathBuf {
+        let directory = self.board.parent().unwrap_or(&self.project);
+        directory.join(TEMPLATES).join(format!("{}.md", role.as_str()))
+    }
+
+    /// A project's own template for a role, if it has one.
+    ///
+    /// # Errors
+    /// The template cannot be read, or is not UTF-8.
+    pub fn template(&self, role: Role) -> Result<Option<String>> {
+        let path = self.template_path(role);
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|n| n.to_str()))
+        else {
+            return Ok(None);
+        };
+        let dir = match Dir::open(parent) {
+            Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(None),
+            other => other?,
+        };
+        let bytes = dir.read(name, TEMPLATE_BYTES_MAX)?;
+        bytes.map(|bytes| super::utf8(bytes, &path)).transpose()
+    }
+}
+
+fn task<'a>(state: &'a State, id: &Name) -> Result<&'a Task> {
+    state.task(id).ok_or_else(|| super::locked::not_on_board(state, id))
+}
+
+fn not_held(id: &Name, role: &str, why: &str) -> Error {
+    let what = format!("build the {role}'s prompt for task `{id}`");
+    Error::NotAllowed { what, why: format!("{why}: claim it first") }
+}
+
+/// History events that record a coder's claim.
+const CLAIMS: [&str; 4] = [
+    "claimed",
+    "reclaimed_after_rejection",
+    "reassigned_after_rejection",
+    "claimed_for_integration_fix",
+];
+
+/// Whether another claim worked on the task before, or hand-over notes exist.
+fn is_resumed(state: &State, task: &Task) -> bool {
+    let claims = task.history.iter().filter(|line| CLAIMS.contains(&line.event.as_str()));
+    notes_of(state, task).is_some() || claims.count() > 1
+}
+
+/// Hand-over notes that wait for the next agent at a task.
+fn notes_of<'a>(
+    state: &'a State,
+    task: &Task,
+) -> Option<&'a serde_json::Map<String, serde_json::Value>> {
+    state.handoff.get(&task.id).filter(|_| task.handoff_pending != Some(false))
+}
+
+/// Text by agents and people, without control characters and with continuation lines indented.
+fn said(text: Option<&str>) -> String {
+    let text = text.map(str::trim).filter(|text| !text.is_empty()).unwrap_or("-");
+    let kept = |c: &char| !c.is_control() || *c == '\n' || *c == '\t';
+    let clean: String = text.chars().filter(kept).collect();
+    let indented =
+        |line: &str| if line.trim().is_empty() { String::new() } else { format!("  {line}") };
+    let mut lines = clean.lines();
+    let first = lines.next().unwrap_or_default().to_owned();
+    lines.fold(first, |text, line| text + "\n" + &indented(line))
+}
+
+/// As [`said`], on one line.
+fn line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+fn numbered(items: &[String]) -> String {
+    let line = |(number, item): (usize, &String)| format!("{}. {item}", number + 1);
+    items.iter().enumerate().map(line).collect::<Vec<_>>().join("\n")
+}

@@ -1,0 +1,312 @@
+//! Rules that every board must obey. They are checked when the board is read and before it is
+//! written. Each violation names its field, and all violations are reported.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use super::VERSION;
+use super::graph::{cycle, unmet};
+use super::shape::Violation;
+use super::state::{Anomaly, State, Status, Task};
+use crate::proto::agent;
+use ensemble_core::message::Name;
+
+/// Most questions of a blocked task.
+pub const BLOCKED_QUESTIONS_MAX: usize = 3;
+
+/// All violations on a board, in the order of the rules.
+#[must_use]
+pub fn violations(state: &State) -> Vec<Violation> {
+    let mut found = Found { at: String::new(), all: Vec::new() };
+    if state.version > VERSION {
+        let problem = format!(
+            "is {}, but this program reads at most {VERSION}: update the program",
+            state.version
+        );
+        found.all.push(Violation::new("version", problem));
+    }
+    let ids = unique_ids(state, &mut found);
+    for (at, task) in state.tasks.iter().enumerate() {
+        found.at = format!("tasks[{at}]");
+        task_fields(task, &mut found);
+        review_fields(task, &mut found);
+        references(task, &ids, &mut found);
+        history(task, &mut found);
+        fences(state, task, &mut found);
+        if task.status == Status::Claimed {
+            for dependency in unmet(state, task) {
+                found.push("depends_on", format!("is claimed, but `{dependency}` is not merged"));
+            }
+        }
+    }
+    if let Some(cycle) = cycle(&state.tasks) {
+        let at = state.position(&cycle[0]).unwrap_or_default();
+        let names: Vec<&str> = cycle.iter().map(Name::as_str).collect();
+        let problem = format!("depends on itself: {}", names.join(" -> "));
+        found.all.push(Violation::new(format!("tasks[{at}].depends_on"), problem));
+    }
+    one_task_each(state, &mut found);
+    agents(state, &mut found);
+    notes(state, &ids, &mut found);
+    sprint(state, &ids, &mut found);
+    found.all
+}
+
+/// The violations so far, and the path of the current entry.
+struct Found {
+    at: String,
+    all: Vec<Violation>,
+}
+
+impl Found {
+    fn push(&mut self, field: &str, problem: impl Into<String>) {
+        self.all.push(Violation::new(format!("{}.{field}", self.at), problem));
+    }
+
+    fn require(&mut self, is_there: bool, field: &str, status: Status) {
+        if !is_there {
+            self.push(field, format!("is missing from a task that is {}", status.as_str()));
+        }
+    }
+
+    fn forbid(&mut self, is_there: bool, field: &str, status: Status) {
+        if is_there {
+            self.push(field, format!("must be absent from a task that is {}", status.as_str()));
+        }
+    }
+}
+
+fn unique_ids<'a>(state: &'a State, found: &mut Found) -> BTreeSet<&'a Name> {
+    let mut lower = BTreeMap::new();
+    for (at, task) in state.tasks.iter().enumerate() {
+        if let Some(first) = lower.insert(task.id.as_str().to_ascii_lowercase(), at) {
+            let problem = format!("`{}` is also the name of tasks[{first}]", task.id);
+            found.all.push(Violation::new(format!("tasks[{at}].id"), problem));
+        }
+    }
+    state.tasks.iter().map(|task| &task.id).collect()
+}
+
+fn task_fields(task: &Task, found: &mut Found) {
+    let status = task.status;
+    match status {
+        Status::Draft | Status::Unclaimed => {
+            found.forbid(task.assigned_to.is_some(), "assigned_to", status);
+        }
+        Status::Claimed => {
+            found.require(task.assigned_to.is_some(), "assigned_to", status);
+            found.require(task.worktree.is_some(), "worktree", status);
+            found.require(task.lease_expires.is_some(), "lease_expires", status);
+            if task.integration_fix != Some(true) {
+                found.require(task.base_commit.is_some(), "base_commit", status);
+            }
+        }
+        Status::ReadyForReview => {
+            found.require(task.review_commit.is_some(), "review_commit", status);
+        }
+        Status::Approved => found.require(task.approved_by.is_some(), "approved_by", status),
+        Status::Rejected => {
+            found.require(task.rejection_reason.is_some(), "rejection_reason", status);
+        }
+        Status::Merged => found.forbid(task.worktree.is_some(), "worktree", status),
+        Status::Blocked => {
+            found.require(task.blocked_reason.is_some(), "blocked_reason", status);
+            found.require(!task.blocked_questions.is_empty(), "blocked_questions", status);
+        }
+        Status::Superseded => {
+            found.require(task.superseded_by.is_some(), "superseded_by", status);
+            found.require(task.rescope_reason.is_some(), "rescope_reason", status);
+        }
+        Status::IntegrationFailed | Status::Abandoned => {}
+    }
+    if !matches!(status, Status::Draft | Status::Superseded | Status::Abandoned) {
+        found.require(task.done_when.is_some(), "done_when", status);
+        found.require(task.spec_ref.is_some(), "spec_ref", status);
+    }
+    if task.blocked_questions.len() > BLOCKED_QUESTIONS_MAX {
+        found.push("blocked_questions", format!("has more than {BLOCKED_QUESTIONS_MAX} questions"));
+    }
+}
+
+fn review_fields(task: &Task, found: &mut Found) {
+    let Some(reviewer) = &task.reviewing_by else {
+        if task.review_lease_expires.is_some() {
+            found.push("review_lease_expires", "is set, but the task has no reviewer");
+        }
+        return;
+    };
+    if task.status != Status::ReadyForReview {
+        found.push(
+            "reviewing_by",
+            format!("must be absent from a task that is {}", task.status.as_str()),
+        );
+    }
+    if task.review_lease_expires.is_none() {
+        found.push(
+            "review_lease_expires",
+            "is missing, but the task has a reviewer: no other reviewer could take over",
+        );
+    }
+    if task.assigned_to.as_ref() == Some(reviewer) {
+        found.push("reviewing_by", format!("`{reviewer}` reviews its own work"));
+    }
+}
+
+fn references(task: &Task, ids: &BTreeSet<&Name>, found: &mut Found) {
+    let mut seen = BTreeSet::new();
+    for (at, id) in task.depends_on.iter().enumerate() {
+        if !ids.contains(id) {
+            found.push(&format!("depends_on[{at}]"), format!("there is no task `{id}`"));
+        }
+        if !seen.insert(id) {
+            found.push(&format!("depends_on[{at}]"), format!("`{id}` is listed twice"));
+        }
+    }
+    for (at, id) in task.superseded_by.iter().flatten().enumerate() {
+        if !ids.contains(id) {
+            found.push(&format!("superseded_by[{at}]"), format!("there is no task `{id}`"));
+        } else if *id == task.id {
+            found.push(&format!("superseded_by[{at}]"), "is the task itself");
+        }
+    }
+    if let Some(id) = task.supersedes.as_ref().filter(|id| !ids.contains(id)) {
+        found.push("supersedes", format!("there is no task `{id}`"));
+    }
+    let mut failed = BTreeSet::new();
+    for (at, agent) in task.failed_by.iter().enumerate() {
+        if !failed.insert(agent) {
+            found.push(&format!("failed_by[{at}]"), format!("`{agent}` is listed twice"));
+        }
+    }
+    if let (Some(by), Some(author)) = (&task.approved_by, &task.assigned_to)
+        && by == author
+        && task.status == Status::Approved
+    {
+        found.push("approved_by", format!("`{by}` approved its own work"));
+    }
+}
+
+fn history(task: &Task, found: &mut Found) {
+    let has_failed = task.history.iter().any(|happened| happened.event == "integration_failed");
+    if task.integration_fix == Some(true) && !has_failed {
+        found.push("integration_fix", "is true, but the task's history has no integration_failed");
+    }
+}
+
+/// Fencing epochs are drawn from one counter, so none can be greater than it.
+fn fences(state: &State, task: &Task, found: &mut Found) {
+    for (field, epoch) in [("lease_epoch", task.lease_epoch), ("review_epoch", task.review_epoch)] {
+        if epoch.is_some_and(|epoch| epoch > state.epoch) {
+            found.push(field, format!("is ahead of the board's epoch {}", state.epoch));
+        }
+    }
+}
+
+fn one_task_each(state: &State, found: &mut Found) {
+    let mut first: BTreeMap<&Name, usize> = BTreeMap::new();
+    for (at, task) in state.tasks.iter().enumerate() {
+        let Some(agent) = task.assigned_to.as_ref().filter(|_| task.status.is_active()) else {
+            continue;
+        };
+        if let Some(other) = first.insert(agent, at) {
+            let problem =
+                format!("`{agent}` already has tasks[{other}] (`{}`)", state.tasks[other].id);
+            found.all.push(Violation::new(format!("tasks[{at}].assigned_to"), problem));
+        }
+    }
+}
+
+fn agents(state: &State, found: &mut Found) {
+    for (name, agent) in &state.agents {
+        found.at = format!("agents.{name}");
+        let busy = matches!(agent.status, agent::State::Working | agent::State::Reviewing);
+        if busy && agent.current_task.is_none() {
+            found.push("current_task", "is missing from an agent that works or reviews");
+        }
+        if busy && agent.lease_expires.is_none() {
+            found.push("lease_expires", "is missing from an agent that works or reviews");
+        }
+        if let Some(id) = &agent.current_task
+            && state.task(id).is_none()
+        {
+            found.push("current_task", format!("there is no task `{id}`"));
+        }
+        if agent.epoch.is_some_and(|epoch| epoch > state.epoch) {
+            found.push("epoch", format!("is ahead of the board's epoch {}", state.epoch));
+        }
+    }
+}
+
+/// Details that each type of anomaly requires.
+const DETAILS: [(&str, &[&str]); 5] = [
+    ("retry_loop", &["count", "error_pattern"]),
+    ("trade_off", &["what", "why", "debt_created"]),
+    ("external_blocker", &["blocker_service"]),
+    ("assumption_violated", &["assumption", "reality"]),
+    ("system_ambiguity", &["protocol_section", "question"]),
+];
+
+/// Required details that an anomaly lacks.
+pub(super) fn missing_details(anomaly: &Anomaly) -> Vec<&'static str> {
+    let wanted = DETAILS.iter().find(|(kind, _)| *kind == anomaly.kind).map_or(&[][..], |d| d.1);
+    let is_missing = |field: &&&str| anomaly.details.get(**field).is_none_or(Value::is_null);
+    wanted.iter().filter(is_missing).copied().collect()
+}
+
+fn notes(state: &State, ids: &BTreeSet<&Name>, found: &mut Found) {
+    for id in state.handoff.keys().filter(|id| !ids.contains(id)) {
+        found.all.push(Violation::new(format!("handoff.{id}"), "there is no such task"));
+    }
+    for (at, anomaly) in state.anomalies.iter().enumerate() {
+        for field in missing_details(anomaly) {
+            let path = format!("anomalies[{at}].details.{field}");
+            let problem = format!("is missing from an anomaly of type {}", anomaly.kind);
+            found.all.push(Violation::new(path, problem));
+        }
+    }
+    for (at, discovery) in state.discovered.iter().enumerate() {
+        if let Some(id) = discovery.converted_to_task.as_ref().filter(|id| !ids.contains(id)) {
+            let path = format!("discovered[{at}].converted_to_task");
+            found.all.push(Violation::new(path, format!("there is no task `{id}`")));
+        }
+    }
+}
+
+fn sprint(state: &State, ids: &BTreeSet<&Name>, found: &mut Found) {
+    let Some(sprint) = &state.sprint else { return };
+    let goal = state.goal.as_ref().map(|goal| &goal.id);
+    if let Some(goal_ref) = sprint.goal_ref.as_ref().filter(|id| Some(*id) != goal) {
+        let problem = format!("`{goal_ref}` is not the goal");
+        found.all.push(Violation::new("sprint.goal_ref", problem));
+    }
+    if sprint.timeline.started.is_none() {
+        found.all.push(Violation::new("sprint.timeline.started", "is missing"));
+    }
+    for (field, tasks) in [("planned", &sprint.scope.planned), ("stretch", &sprint.scope.stretch)] {
+        for (at, id) in tasks.iter().enumerate().filter(|(_, id)| !ids.contains(id)) {
+            let path = format!("sprint.scope.{field}[{at}]");
+            found.all.push(Violation::new(path, format!("there is no task `{id}`")));
+        }
+    }
+}
+
+/// Files that the board names but that do not exist. `exists` is called with paths relative to the
+/// project.
+#[must_use]
+pub fn missing_files(state: &State, exists: impl Fn(&str) -> bool) -> Vec<Violation> {
+    let mut found = Vec::new();
+    for (at, task) in state.tasks.iter().enumerate() {
+        let worktree = task.worktree.as_deref().filter(|_| task.status == Status::Claimed);
+        if let Some(path) = worktree.filter(|path| !exists(path)) {
+            let problem = format!("there is no directory {path}");
+            found.push(Violation::new(format!("tasks[{at}].worktree"), problem));
+        }
+        let spec = task.spec_ref.as_deref().map(|spec| spec.split('#').next().unwrap_or(spec));
+        if let Some(path) = spec.filter(|path| !path.is_empty() && !exists(path)) {
+            let problem = format!("there is no file {path}");
+            found.push(Violation::new(format!("tasks[{at}].spec_ref"), problem));
+        }
+    }
+    found
+}

@@ -1,0 +1,150 @@
+//! Signs that an agent gives between its writes to the board. A sign states that the agent is alive,
+//! that it will be busy for long, or how it is about to end.
+//!
+//! A sign is one file, `leases/<agent>@<epoch>.sign` beside the board, with the epoch of the
+//! registration. The agent's own commands replace it (`ensemble agent heartbeat`, `handoff`,
+//! `exit`). Its supervisor reads it. An observer of leases counts it like a beat, so an agent
+//! without a supervisor renews its leases itself. No lock is taken: two simultaneous commands of
+//! one agent count as one sign.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::leases::BEATS;
+use crate::proto::beat::{LEASE_DURATION, LONG_OPERATION};
+use crate::proto::task::Holder;
+use ensemble_core::Result;
+use ensemble_core::durable::{Dir, Durability, Modes};
+use ensemble_core::message::yaml;
+
+/// Ending of a sign file's name.
+pub(super) const ENDING: &str = ".sign";
+/// Largest sign file, in bytes.
+const BYTES_MAX: usize = 8_192;
+/// Longest text in a sign, in bytes.
+const WORDS_MAX: usize = 1_000;
+
+/// An announced exit, for programs that cannot choose their own exit status.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Leaving {
+    /// The intended exit status: 0, 42 or another.
+    pub code: i32,
+    /// Reason of the exit.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub reason: String,
+}
+
+/// The last sign of an agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Sign {
+    /// Sequence number; each sign increments it.
+    pub sequence: u64,
+    /// How long the sign counts, in seconds.
+    pub lease_seconds: u64,
+    /// The long operation that it announces, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub long: Option<String>,
+    /// The exit that it announces, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leaving: Option<Leaving>,
+}
+
+/// Content of a sign.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Say<'a> {
+    /// The agent is alive.
+    Alive,
+    /// The agent will be busy for long with this operation.
+    Long(&'a str),
+    /// The agent is about to end.
+    Leaving {
+        /// The intended exit status.
+        code: i32,
+        /// Reason of the exit.
+        reason: &'a str,
+    },
+}
+
+impl Sign {
+    /// The last sign of a registration; `None` if it is missing or unreadable.
+    #[must_use]
+    pub fn read(directory: &Path, agent: &Holder) -> Option<Self> {
+        let dir = Dir::open(directory).ok()?.open_child(BEATS).ok()?;
+        Self::read_in(&dir, agent)
+    }
+
+    pub(super) fn read_in(dir: &Dir, agent: &Holder) -> Option<Self> {
+        let name = file_name(agent);
+        let bytes = dir.read(&name, BYTES_MAX).ok()??;
+        yaml::parse(std::str::from_utf8(&bytes).ok()?, Path::new(&name)).ok()
+    }
+
+    /// Writes a registration's next sign and returns it. `directory` is the board's; `usual` is the
+    /// usual duration of its leases.
+    ///
+    /// # Errors
+    /// The disk failed.
+    ///
+    /// ```
+    /// use ensemble_team::board::{Say, Sign};
+    /// use ensemble_core::message::Name;
+    /// use ensemble_team::proto::task::Holder;
+    /// # let home = tempfile::tempdir()?;
+    /// let agent = Holder { by: Name::new("coder-1")?, epoch: 3 };
+    /// let usual = std::time::Duration::from_secs(300);
+    /// let sign = Sign::give(home.path(), &agent, &Say::Long("make test"), usual)?;
+    /// assert_eq!((sign.sequence, sign.lease_seconds), (1, 900));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn give(directory: &Path, agent: &Holder, say: &Say<'_>, usual: Duration) -> Result<Self> {
+        let dir = Dir::open(directory)?.ensure_child(BEATS, Modes::default())?;
+        let before = Self::read_in(&dir, agent).unwrap_or_default();
+        let mut sign = Self {
+            sequence: before.sequence + 1,
+            lease_seconds: usual.as_secs().max(1),
+            long: None,
+            leaving: None,
+        };
+        match say {
+            Say::Alive => {}
+            Say::Long(what) => {
+                sign.lease_seconds = LONG_OPERATION.max(usual).as_secs();
+                sign.long = Some(clipped(what));
+            }
+            Say::Leaving { code, reason } => {
+                sign.leaving = Some(Leaving { code: *code, reason: clipped(reason) });
+            }
+        }
+        let name = file_name(agent);
+        let tmp = format!(".{name}.{}.tmp", std::process::id());
+        dir.remove(&tmp)?;
+        let text = yaml::render(&sign);
+        dir.replace_by(&name, text.as_bytes(), &dir, &tmp, Modes::default(), Durability::Process)?;
+        Ok(sign)
+    }
+
+    /// How long the sign counts.
+    #[must_use]
+    pub fn lease(&self) -> Duration {
+        match self.lease_seconds {
+            0 => LEASE_DURATION,
+            seconds => Duration::from_secs(seconds),
+        }
+    }
+}
+
+fn file_name(agent: &Holder) -> String {
+    format!("{}@{}{ENDING}", agent.by, agent.epoch)
+}
+
+fn clipped(text: &str) -> String {
+    let mut text = text.trim().to_owned();
+    let end = (0..=WORDS_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
+    text.truncate(end.unwrap_or(0));
+    text
+}

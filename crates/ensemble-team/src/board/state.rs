@@ -1,0 +1,490 @@
+//! The blackboard as read-only values. To change it, see [`super::LockedBoard`].
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::{Map, Value};
+
+use crate::proto::agent;
+use crate::proto::beat::LEASE_DURATION;
+use crate::proto::goal::{GoalState, SprintState};
+use crate::proto::task::Limits;
+use ensemble_core::message::{Name, Timestamp};
+
+/// The board's content.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct State {
+    /// Format version, 1.
+    pub version: u64,
+    /// Number of times that Ensemble has written the board.
+    pub revision: u64,
+    /// The last fencing epoch that was drawn.
+    pub epoch: u64,
+    /// The goal of the team.
+    pub goal: Option<Goal>,
+    /// Tasks in the order of the file.
+    #[serde(deserialize_with = "or_default")]
+    pub tasks: Vec<Task>,
+    /// Registered agents.
+    #[serde(deserialize_with = "or_default")]
+    pub agents: BTreeMap<Name, Agent>,
+    /// Discoveries made during tasks.
+    #[serde(deserialize_with = "or_default")]
+    pub discovered: Vec<Discovery>,
+    /// Notes from one agent to its successor, by task.
+    #[serde(deserialize_with = "or_default")]
+    pub handoff: BTreeMap<Name, Map<String, Value>>,
+    /// Notes from people.
+    #[serde(deserialize_with = "or_default")]
+    pub human_notes: Vec<HumanNote>,
+    /// Anomalies.
+    #[serde(deserialize_with = "or_default")]
+    pub anomalies: Vec<Anomaly>,
+    /// The current sprint.
+    pub sprint: Option<Sprint>,
+    /// Result of the last `analyze`.
+    pub circuit_breaker: Option<CircuitBreaker>,
+    /// Settings that the seed defines.
+    #[serde(deserialize_with = "or_default")]
+    pub config: Config,
+}
+
+/// The goal.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Goal {
+    /// The goal's name.
+    pub id: Name,
+    /// Description of the goal.
+    #[serde(default, deserialize_with = "text")]
+    pub description: Option<String>,
+    /// Reference to the goal's specification.
+    #[serde(default, deserialize_with = "text")]
+    pub spec_ref: Option<String>,
+    /// Status of the goal.
+    #[serde(default)]
+    pub status: Option<GoalState>,
+}
+
+/// Status of a task; see [`crate::proto::task`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+#[allow(missing_docs, clippy::allow_attributes, reason = "explained in proto::task")]
+pub enum Status {
+    Draft,
+    #[serde(alias = "READY")]
+    Unclaimed,
+    #[serde(alias = "IMPLEMENTING")]
+    Claimed,
+    ReadyForReview,
+    Approved,
+    Rejected,
+    Merged,
+    IntegrationFailed,
+    Blocked,
+    Superseded,
+    Abandoned,
+}
+
+impl Status {
+    /// The seed's name for the status.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Draft => "DRAFT",
+            Self::Unclaimed => "UNCLAIMED",
+            Self::Claimed => "CLAIMED",
+            Self::ReadyForReview => "READY_FOR_REVIEW",
+            Self::Approved => "APPROVED",
+            Self::Rejected => "REJECTED",
+            Self::Merged => "MERGED",
+            Self::IntegrationFailed => "INTEGRATION_FAILED",
+            Self::Blocked => "BLOCKED",
+            Self::Superseded => "SUPERSEDED",
+            Self::Abandoned => "ABANDONED",
+        }
+    }
+
+    /// Whether the status is final.
+    #[must_use]
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, Self::Merged | Self::Superseded | Self::Abandoned)
+    }
+
+    /// Whether the task keeps its coder from other tasks: the coder works on it, awaits its verdict
+    /// or must rework it.
+    #[must_use]
+    pub const fn is_active(self) -> bool {
+        matches!(self, Self::Claimed | Self::ReadyForReview | Self::Rejected)
+    }
+
+    /// Whether a coder works in the task's worktree, or will continue there.
+    #[must_use]
+    pub const fn needs_worktree(self) -> bool {
+        self.is_active() || matches!(self, Self::Approved | Self::IntegrationFailed)
+    }
+
+    /// Whether a coder may claim the task once its dependencies are merged.
+    #[must_use]
+    pub const fn is_claimable(self) -> bool {
+        matches!(self, Self::Unclaimed | Self::Rejected | Self::IntegrationFailed)
+    }
+}
+
+/// A task.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Task {
+    /// The task's name.
+    pub id: Name,
+    /// Description of the work.
+    #[serde(default, deserialize_with = "text")]
+    pub description: Option<String>,
+    /// Status of the task.
+    pub status: Status,
+    /// Priority; 1 is the most urgent.
+    #[serde(default)]
+    pub priority: Option<u64>,
+    /// The current coder, or the last one.
+    #[serde(default)]
+    pub assigned_to: Option<Name>,
+    /// Path of the worktree, relative to the project.
+    #[serde(default, deserialize_with = "text")]
+    pub worktree: Option<String>,
+    /// Commit at which the worktree began.
+    #[serde(default, deserialize_with = "text")]
+    pub base_commit: Option<String>,
+    /// End of the claim's lease, for people; see [`ensemble_core::proto::lease`].
+    #[serde(default)]
+    pub lease_expires: Option<Timestamp>,
+    /// Fencing epoch of the claim.
+    #[serde(default)]
+    pub lease_epoch: Option<u64>,
+    /// The coder's iteration, starting at 1.
+    #[serde(default)]
+    pub iteration: Option<u64>,
+    /// Limit of iterations; replaces the board's.
+    #[serde(default)]
+    pub max_iterations: Option<u64>,
+    /// Rejections of the current coder's work.
+    #[serde(default)]
+    pub review_cycles_current: Option<u64>,
+    /// Rejections of all coders' work.
+    #[serde(default)]
+    pub review_cycles_total: Option<u64>,
+    /// Commit under review.
+    #[serde(default, deserialize_with = "text")]
+    pub review_commit: Option<String>,
+    /// The reviewer.
+    #[serde(default)]
+    pub reviewing_by: Option<Name>,
+    /// End of the review's lease, for people.
+    #[serde(default)]
+    pub review_lease_expires: Option<Timestamp>,
+    /// Fencing epoch of the review.
+    #[serde(default)]
+    pub review_epoch: Option<u64>,
+    /// The reviewer that approved it.
+    #[serde(default)]
+    pub approved_by: Option<Name>,
+    /// Merge commit in the integration branch.
+    #[serde(default, deserialize_with = "text")]
+    pub merge_commit: Option<String>,
+    /// Reference to the specification: a path, optionally with `#section`.
+    #[serde(default, deserialize_with = "text")]
+    pub spec_ref: Option<String>,
+    /// Criterion by which any reader can see that the task is done.
+    #[serde(default, deserialize_with = "text")]
+    pub done_when: Option<String>,
+    /// Scope of the task.
+    #[serde(default, deserialize_with = "text")]
+    pub scope: Option<String>,
+    /// Tasks that must be merged first.
+    #[serde(default, deserialize_with = "or_default")]
+    pub depends_on: Vec<Name>,
+    /// The task that this one supersedes.
+    #[serde(default)]
+    pub supersedes: Option<Name>,
+    /// Reason that the reviewer gave for the rejection.
+    #[serde(default, deserialize_with = "text")]
+    pub rejection_reason: Option<String>,
+    /// Reason why the task is blocked.
+    #[serde(default, deserialize_with = "text")]
+    pub blocked_reason: Option<String>,
+    /// Questions that the planner must answer.
+    #[serde(default, deserialize_with = "texts")]
+    pub blocked_questions: Vec<String>,
+    /// Coders that failed at the task.
+    #[serde(default, deserialize_with = "or_default")]
+    pub failed_by: Vec<Name>,
+    /// Tasks that supersede this one.
+    #[serde(default)]
+    pub superseded_by: Option<Vec<Name>>,
+    /// Reason why the task was superseded.
+    #[serde(default, deserialize_with = "text")]
+    pub rescope_reason: Option<String>,
+    /// Whether the task repairs a failed merge.
+    #[serde(default)]
+    pub integration_fix: Option<bool>,
+    /// Whether hand-over notes wait for the next coder.
+    #[serde(default)]
+    pub handoff_pending: Option<bool>,
+    /// History of the task.
+    #[serde(default, deserialize_with = "or_default")]
+    pub history: Vec<Happened>,
+}
+
+/// An entry of a task's history.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Happened {
+    /// Time of the event.
+    pub time: Timestamp,
+    /// Name of the event; `submitted_for_review` is read as the seed's `ready_for_review`.
+    #[serde(deserialize_with = "event_name")]
+    pub event: String,
+    /// Further fields: agent, reason, commit and others.
+    #[serde(flatten)]
+    pub more: Map<String, Value>,
+}
+
+/// An agent's entry.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Agent {
+    /// Role: `planner`, `coder` or `code-reviewer`.
+    #[serde(default)]
+    pub role: Option<String>,
+    /// Status of the agent.
+    pub status: agent::State,
+    /// Fencing epoch of the registration.
+    #[serde(default)]
+    pub epoch: Option<u64>,
+    /// The task that the agent works on or reviews.
+    #[serde(default)]
+    pub current_task: Option<Name>,
+    /// End of the lease, for people.
+    #[serde(default)]
+    pub lease_expires: Option<Timestamp>,
+    /// Time of the last heartbeat, for people.
+    #[serde(default)]
+    pub heartbeat: Option<Timestamp>,
+    /// Terminal: `/dev/pts/0`, or `unknown`.
+    #[serde(default, deserialize_with = "text")]
+    pub terminal: Option<String>,
+    /// Iterations over all restarts.
+    #[serde(default)]
+    pub iterations_total: Option<u64>,
+    /// Share of its context that is used, as the agent reports, in percent.
+    #[serde(default)]
+    pub context_percent: Option<u64>,
+}
+
+/// A discovery made during a task.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Discovery {
+    /// The discovery's name.
+    pub id: Name,
+    /// Urgency: `deferred` or `immediate`.
+    #[serde(default)]
+    pub urgency: Option<String>,
+    /// The task that the discovery was converted to.
+    #[serde(default)]
+    pub converted_to_task: Option<Name>,
+    /// Further fields: finder, description, recommendation and others.
+    #[serde(flatten)]
+    pub more: Map<String, Value>,
+}
+
+/// A note from a person to the team.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct HumanNote {
+    /// Time of the note.
+    #[serde(default)]
+    pub timestamp: Option<Timestamp>,
+    /// Text of the note.
+    #[serde(default, deserialize_with = "text")]
+    pub message: Option<String>,
+    /// Recipients: null for all, else one name or a list of names of agents or roles.
+    #[serde(default, rename = "for")]
+    pub to: Value,
+}
+
+/// An anomaly that an agent noted.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Anomaly {
+    /// Time of the note.
+    #[serde(default)]
+    pub timestamp: Option<Timestamp>,
+    /// The task during which it was found.
+    #[serde(default)]
+    pub task: Option<Name>,
+    /// The reporter.
+    #[serde(default, deserialize_with = "text")]
+    pub reporter: Option<String>,
+    /// The type, one of those that the siblings define.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Details that the type requires.
+    #[serde(default)]
+    pub details: Value,
+}
+
+/// The current sprint.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Sprint {
+    /// The sprint's name.
+    pub id: Name,
+    /// Name of the goal.
+    #[serde(default)]
+    pub goal_ref: Option<Name>,
+    /// Tasks of the sprint.
+    #[serde(default, deserialize_with = "or_default")]
+    pub scope: Scope,
+    /// Times of the sprint.
+    #[serde(default, deserialize_with = "or_default")]
+    pub timeline: Timeline,
+    /// Status of the sprint.
+    #[serde(default)]
+    pub status: Option<SprintState>,
+}
+
+/// The tasks of a sprint.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Scope {
+    /// Planned tasks.
+    #[serde(deserialize_with = "or_default")]
+    pub planned: Vec<Name>,
+    /// Optional tasks.
+    #[serde(deserialize_with = "or_default")]
+    pub stretch: Vec<Name>,
+}
+
+/// The times of a sprint.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Timeline {
+    /// Start of the sprint.
+    pub started: Option<Timestamp>,
+    /// Planned end of the sprint.
+    pub deadline: Option<Timestamp>,
+    /// Time of the last checkpoint.
+    pub checkpoint_at: Option<Timestamp>,
+    /// End of the sprint.
+    pub ended: Option<Timestamp>,
+}
+
+/// State of the circuit breaker.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct CircuitBreaker {
+    /// Time of the last `analyze`.
+    pub last_check: Option<Timestamp>,
+    /// Verdict: `OK` or `TRIGGERED`.
+    pub status: Option<String>,
+    /// The current trigger.
+    pub current_trigger: Value,
+    /// Earlier triggers, and who acknowledged them.
+    #[serde(deserialize_with = "or_default")]
+    pub history: Vec<Value>,
+}
+
+/// Settings that the seed defines; a missing one has the seed's default.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Config {
+    /// Most iterations of one coder (10).
+    pub max_coder_iterations: Option<u64>,
+    /// Most rejections of one coder's work (5).
+    pub max_review_cycles: Option<u64>,
+    /// Duration of a lease, in seconds (300).
+    pub lease_duration: Option<u64>,
+    /// Branch into which approved work is merged.
+    #[serde(deserialize_with = "text")]
+    pub integration_branch: Option<String>,
+    /// Poll interval of coders' supervisors without events, in seconds (30).
+    pub coder_poll_interval: Option<u64>,
+    /// How long a coder's supervisor waits for work before it ends, in seconds (no limit).
+    pub coder_max_wait: Option<u64>,
+    /// Poll interval of planners' supervisors, in seconds (60).
+    pub planner_poll_interval: Option<u64>,
+    /// Poll interval of reviewers' supervisors, in seconds (30).
+    pub reviewer_poll_interval: Option<u64>,
+}
+
+impl Config {
+    /// Limits of a task.
+    #[must_use]
+    pub fn limits(&self, task: Option<&Task>) -> Limits {
+        let count = |value: u64| u32::try_from(value).unwrap_or(u32::MAX).max(1);
+        let own = task.and_then(|task| task.max_iterations).or(self.max_coder_iterations);
+        let usual = Limits::default();
+        match (own, self.max_review_cycles) {
+            (None, None) => usual,
+            (iterations, cycles) => Limits::with_max(
+                iterations.map_or(usual.iterations_max, count),
+                cycles.map_or(usual.review_cycles_max, count),
+            ),
+        }
+    }
+
+    /// How long a lease lasts without a beat.
+    #[must_use]
+    pub fn lease_duration(&self) -> Duration {
+        self.lease_duration.map_or(LEASE_DURATION, |seconds| Duration::from_secs(seconds.max(1)))
+    }
+}
+
+impl State {
+    /// A task by its name.
+    #[must_use]
+    pub fn task(&self, id: &Name) -> Option<&Task> {
+        self.tasks.iter().find(|task| task.id == *id)
+    }
+
+    /// Index of a task in the list.
+    pub(crate) fn position(&self, id: &Name) -> Option<usize> {
+        self.tasks.iter().position(|task| task.id == *id)
+    }
+}
+
+/// Reads null as the default.
+fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    d: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(d)?.unwrap_or_default())
+}
+
+/// YAML reads a commit of digits only as a number.
+fn text<'de, D: Deserializer<'de>>(d: D) -> Result<Option<String>, D::Error> {
+    Ok(match Value::deserialize(d)? {
+        Value::Null => None,
+        Value::String(text) => Some(text),
+        other => Some(other.to_string()),
+    })
+}
+
+fn texts<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<String>, D::Error> {
+    let values: Vec<Value> = or_default(d)?;
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    Ok(values.iter().map(text).collect())
+}
+
+fn event_name<'de, D: Deserializer<'de>>(d: D) -> Result<String, D::Error> {
+    Ok(match text(d)?.unwrap_or_default() {
+        drifted if drifted == "submitted_for_review" => "ready_for_review".to_owned(),
+        name => name,
+    })
+}

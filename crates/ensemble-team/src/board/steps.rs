@@ -1,0 +1,289 @@
+//! One step of a task: from its fields to the machine of [`crate::proto::task`], and back.
+
+use serde_json::{Value, json};
+
+use super::BoardError;
+use super::locked::{Fields, LockedBoard};
+use super::schema::AGENT;
+use super::state::{Status, Task};
+use crate::proto::agent::{self, Agent};
+use crate::proto::task::{self, Counts, Effect, Event, Holder, Origin, Refusal};
+use ensemble_core::env::Monotonic;
+use ensemble_core::message::Name;
+use ensemble_core::proto::Machine as _;
+use ensemble_core::{Error, Result};
+
+/// Author of work whose coder the board does not name.
+const UNKNOWN: &str = "unknown";
+
+/// Further facts for the history entry.
+pub(super) struct Told {
+    pub(super) event: &'static str,
+    pub(super) agent: Option<Name>,
+    pub(super) more: Value,
+}
+
+impl Told {
+    pub(super) const fn new(event: &'static str, agent: Option<Name>, more: Value) -> Self {
+        Self { event, agent, more }
+    }
+}
+
+impl LockedBoard<'_> {
+    /// Applies an event to a task. `what` is the start of an error's text, in the infinitive.
+    pub(super) fn step(
+        &mut self,
+        id: &Name,
+        event: Event,
+        what: &str,
+        told: Told,
+    ) -> Result<Vec<Effect>> {
+        let task = self.task(id)?;
+        let before = task.status;
+        let mut machine = machine(task, self.state().config.limits(Some(task)));
+        machine.handle(Monotonic::ZERO, event);
+        let effects: Vec<Effect> = std::iter::from_fn(|| machine.poll_effect()).collect();
+        for effect in &effects {
+            if let Effect::Refused(refusal) = effect {
+                return Err(refused(format!("{what} task `{id}`"), refusal));
+            }
+        }
+        let now = self.now();
+        let mut fields = self.fields(id)?;
+        write_back(&mut fields, &machine, before);
+        let mut line = json!({ "time": now, "event": told.event });
+        if let Some(agent) = &told.agent {
+            line["agent"] = json!(agent);
+        }
+        for (key, value) in told.more.as_object().into_iter().flatten() {
+            line[key] = value.clone();
+        }
+        fields.push("history", line);
+        let mut step = json!({ "task": id, "status": machine.state().name(), "agent": told.agent });
+        for key in ["epoch", "commit"] {
+            if let Some(value) = told.more.get(key) {
+                step[key] = value.clone();
+            }
+        }
+        self.note(&format!("task.{}", told.event), step);
+        self.refresh()?;
+        self.give_up(id, &effects)?;
+        Ok(effects)
+    }
+
+    /// Records coders that failed, and limits that are near.
+    fn give_up(&mut self, id: &Name, effects: &[Effect]) -> Result<()> {
+        for effect in effects {
+            let (kind, details) = match effect {
+                Effect::GivenUp { by, limit, is_exhausted } => {
+                    self.leave(by, id)?;
+                    let limit = limit.map(task::Limit::as_str);
+                    let details = json!({ "agent": by, "limit": limit });
+                    match is_exhausted {
+                        true => ("hypothesis_exhaustion", details),
+                        false if limit == Some("review_cycles") => ("review_deadlock", details),
+                        false => {
+                            self.note("task.given_up", json!({ "task": id, "agent": by }));
+                            continue;
+                        }
+                    }
+                }
+                Effect::Near(limit) => {
+                    let limit = limit.as_str();
+                    self.note("task.near_limit", json!({ "task": id, "limit": limit }));
+                    continue;
+                }
+                Effect::FreshWorktree | Effect::KeepWorktree | Effect::Refused(_) => continue,
+            };
+            let now = self.now();
+            self.append(
+                "anomalies",
+                json!({ "timestamp": now, "task": id, "reporter": "ensemble", "type": kind,
+                        "details": details }),
+            );
+            self.refresh()?;
+        }
+        Ok(())
+    }
+
+    /// Applies an agent's own step, which must be possible now.
+    pub(super) fn agent_step(
+        &mut self,
+        name: &Name,
+        event: agent::Event,
+        current: Option<&Name>,
+    ) -> Result<()> {
+        let Some(entry) = self.state().agents.get(name) else {
+            let id = name.to_string();
+            return Err(BoardError::Unknown { what: "agent", id, nearest: Vec::new() }.into());
+        };
+        let mut machine = Agent::new(entry.status);
+        machine.handle(Monotonic::ZERO, event);
+        if let Some(agent::Effect::Refused { state }) = machine.poll_effect() {
+            let what = format!("apply {event:?} to agent `{name}`");
+            return Err(Error::NotAllowed { what, why: format!("it is {}", word(state)) });
+        }
+        if let Some(mut fields) = self.agent_fields(name) {
+            fields.set("status", word(machine.state())).set("current_task", json!(current));
+        }
+        self.refresh()
+    }
+
+    /// Detaches an agent from a task, in whatever state the agent's entry is.
+    pub(super) fn leave(&mut self, name: &Name, task: &Name) -> Result<()> {
+        let busy = |entry: &super::Agent| entry.current_task.as_ref() == Some(task);
+        if !self.state().agents.get(name).is_some_and(busy) {
+            return Ok(());
+        }
+        if let Some(mut fields) = self.agent_fields(name) {
+            fields.set("status", word(agent::State::Idle)).clear(&["current_task"]);
+        }
+        self.refresh()
+    }
+
+    pub(super) fn agent_fields(&mut self, name: &Name) -> Option<Fields<'_>> {
+        match self.section("agents", json!({})).get_mut(name.as_str()) {
+            Some(Value::Object(object)) => Some(Fields { object, fields: AGENT }),
+            _ => None,
+        }
+    }
+}
+
+/// The seed's word for an agent's state.
+pub(super) fn word(state: agent::State) -> Value {
+    serde_json::to_value(state).unwrap_or_default()
+}
+
+fn refused(what: String, refusal: &Refusal) -> Error {
+    let why = refusal.to_string();
+    match refusal {
+        Refusal::NotHolder { .. } | Refusal::OldEpoch { .. } => Error::Fenced { what, why },
+        Refusal::NotNow { .. }
+        | Refusal::Taken { .. }
+        | Refusal::OwnWork
+        | Refusal::OtherCommit { .. }
+        | Refusal::Exhausted { .. }
+        | Refusal::HasFailed { .. } => Error::NotAllowed { what, why },
+    }
+}
+
+/// Builds the task's machine from its fields.
+fn machine(task: &Task, limits: task::Limits) -> task::Task {
+    let unknown = || Name::new(UNKNOWN).ok();
+    let author = || task.assigned_to.clone().or_else(unknown);
+    let holder = |by: Option<Name>, epoch: Option<u64>| {
+        by.map(|by| Holder { by, epoch: epoch.unwrap_or_default() })
+    };
+    let state = match task.status {
+        Status::Draft => task::State::Draft,
+        Status::Unclaimed => task::State::Unclaimed,
+        Status::Claimed => match holder(author(), task.lease_epoch) {
+            Some(holder) => task::State::Claimed { holder, from: origin(task) },
+            None => task::State::Unclaimed,
+        },
+        Status::ReadyForReview => match author() {
+            Some(author) => task::State::ReadyForReview {
+                author,
+                commit: task.review_commit.clone().unwrap_or_default(),
+                review: holder(task.reviewing_by.clone(), task.review_epoch),
+            },
+            None => task::State::Blocked,
+        },
+        Status::Approved => task::State::Approved,
+        Status::Rejected => task::State::Rejected { author: task.assigned_to.clone() },
+        Status::Merged => task::State::Merged,
+        Status::IntegrationFailed => task::State::IntegrationFailed,
+        Status::Blocked => task::State::Blocked,
+        Status::Superseded => task::State::Superseded,
+        Status::Abandoned => task::State::Abandoned,
+    };
+    let count = |value: Option<u64>| value.map_or(0, |v| u32::try_from(v).unwrap_or(u32::MAX));
+    let counts = Counts {
+        iteration: count(task.iteration),
+        coder: last_claim(task).and_then(|(_, coder)| coder),
+        review_cycles_current: count(task.review_cycles_current),
+        review_cycles_total: count(task.review_cycles_total),
+        failed_by: task.failed_by.iter().cloned().collect(),
+    };
+    task::Task::new(state, counts, limits)
+}
+
+/// Origin and coder of the last claim, from the history.
+fn last_claim(task: &Task) -> Option<(Origin, Option<Name>)> {
+    task.history.iter().rev().find_map(|happened| {
+        let from = match happened.event.as_str() {
+            "claimed" => Origin::Unclaimed,
+            "reclaimed_after_rejection" | "reassigned_after_rejection" => Origin::Rejected,
+            "claimed_for_integration_fix" => Origin::IntegrationFailed,
+            _ => return None,
+        };
+        let by = happened.more.get("agent").and_then(Value::as_str);
+        Some((from, by.and_then(|by| Name::new(by).ok())))
+    })
+}
+
+/// The status to which a claimed task returns.
+fn origin(task: &Task) -> Origin {
+    match last_claim(task).map(|(from, _)| from) {
+        Some(Origin::Rejected) if task.rejection_reason.is_none() => Origin::Unclaimed,
+        Some(origin) => origin,
+        None if task.integration_fix == Some(true) => Origin::IntegrationFailed,
+        None => Origin::Unclaimed,
+    }
+}
+
+const CLAIM: [&str; 1] = ["lease_expires"];
+const REVIEW: [&str; 2] = ["reviewing_by", "review_lease_expires"];
+
+fn write_back(fields: &mut Fields<'_>, machine: &task::Task, before: Status) {
+    if machine.state().name() != before.as_str() {
+        fields.set("status", machine.state().name());
+    }
+    match machine.state() {
+        task::State::Claimed { holder, .. } => {
+            fields.set("assigned_to", json!(holder.by)).set("lease_epoch", holder.epoch);
+        }
+        task::State::ReadyForReview { commit, review, .. } => {
+            fields.set("review_commit", commit.as_str()).clear(&CLAIM);
+            match review {
+                None => fields.clear(&REVIEW),
+                Some(Holder { by, epoch }) => {
+                    fields.set("reviewing_by", json!(by)).set("review_epoch", *epoch)
+                }
+            };
+        }
+        task::State::Rejected { author } => {
+            fields.clear(&CLAIM).clear(&REVIEW).set("assigned_to", json!(author));
+        }
+        task::State::Approved => {
+            fields.clear(&CLAIM).clear(&REVIEW);
+        }
+        task::State::Merged => {
+            fields.clear(&CLAIM).clear(&REVIEW).clear(&["worktree"]);
+        }
+        task::State::Draft
+        | task::State::Unclaimed
+        | task::State::IntegrationFailed
+        | task::State::Blocked
+        | task::State::Superseded
+        | task::State::Abandoned => {
+            fields.clear(&CLAIM).clear(&REVIEW).clear(&["assigned_to"]);
+        }
+    }
+    let counts = machine.counts();
+    for (name, count) in [
+        ("iteration", counts.iteration),
+        ("review_cycles_current", counts.review_cycles_current),
+        ("review_cycles_total", counts.review_cycles_total),
+    ] {
+        if count > 0 || fields.object.contains_key(name) {
+            fields.set(name, count);
+        }
+    }
+    for agent in &counts.failed_by {
+        let known = fields.object.get("failed_by").and_then(Value::as_array);
+        if !known.is_some_and(|known| known.iter().any(|k| k.as_str() == Some(agent.as_str()))) {
+            fields.push("failed_by", json!(agent));
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! Steps of tasks except claims: those of planner, coder, reviewer and merger.
+
+use std::time::Duration;
+
+use serde_json::{Map, Value, json};
+
+use super::locked::LockedBoard;
+use super::schema::{self, TASK};
+use super::state::Status;
+use super::steps::Told;
+use crate::proto::agent;
+use crate::proto::task::{Event, Holder};
+use ensemble_core::message::Name;
+use ensemble_core::{Error, Result};
+
+/// A task to add.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct NewTask {
+    /// The task's name.
+    pub id: Name,
+    /// Description of the work.
+    pub description: String,
+    /// Reference to the specification.
+    pub spec_ref: Option<String>,
+    /// Criterion by which any reader can see that the task is done.
+    pub done_when: Option<String>,
+    /// Scope of the task.
+    pub scope: Option<String>,
+    /// Priority; 1 is the most urgent.
+    pub priority: Option<u64>,
+    /// Tasks that must be merged first.
+    pub depends_on: Vec<Name>,
+    /// The task that it supersedes.
+    pub supersedes: Option<Name>,
+    /// Whether it is a draft, which no coder may claim yet.
+    pub is_draft: bool,
+}
+
+impl NewTask {
+    /// A task that coders may claim.
+    #[must_use]
+    pub fn new(
+        id: Name,
+        description: impl Into<String>,
+        spec_ref: impl Into<String>,
+        done_when: impl Into<String>,
+    ) -> Self {
+        let (spec_ref, done_when) = (Some(spec_ref.into()), Some(done_when.into()));
+        let description = description.into();
+        Self { description, spec_ref, done_when, is_draft: false, ..Self::draft(id) }
+    }
+
+    /// A task that its planner has not finished.
+    #[must_use]
+    pub const fn draft(id: Name) -> Self {
+        Self {
+            id,
+            description: String::new(),
+            spec_ref: None,
+            done_when: None,
+            scope: None,
+            priority: None,
+            depends_on: Vec::new(),
+            supersedes: None,
+            is_draft: true,
+        }
+    }
+
+    /// Adds dependencies that must be merged first.
+    #[must_use]
+    pub fn after(mut self, depends_on: impl IntoIterator<Item = Name>) -> Self {
+        self.depends_on.extend(depends_on);
+        self
+    }
+}
+
+impl LockedBoard<'_> {
+    /// Adds a task, as DRAFT or UNCLAIMED.
+    ///
+    /// # Errors
+    /// [`Error::NotAllowed`] if a task of that name exists, or if a dependency is SUPERSEDED or
+    /// ABANDONED. Such a dependency is never merged, so no coder could ever claim the task.
+    /// [`LockedBoard::commit`] finds cycles and missing dependencies.
+    pub fn add_task(&mut self, task: &NewTask) -> Result<()> {
+        let same = |other: &super::Task| other.id.as_str().eq_ignore_ascii_case(task.id.as_str());
+        if let Some(other) = self.state().tasks.iter().find(|other| same(other)) {
+            let what = format!("add task `{}`", task.id);
+            return Err(Error::NotAllowed { what, why: format!("task `{}` exists", other.id) });
+        }
+        self.check_reachable(task)?;
+        let now = self.now();
+        let status = if task.is_draft { Status::Draft } else { Status::Unclaimed };
+        let mut fields = Map::new();
+        let mut set = |name: &str, value: Value| schema::set(&mut fields, TASK, name, value);
+        set("id", json!(task.id));
+        set("description", json!(task.description));
+        set("status", json!(status));
+        set("priority", json!(task.priority));
+        set("created", json!(now));
+        set("spec_ref", json!(task.spec_ref));
+        set("done_when", json!(task.done_when));
+        set("scope", json!(task.scope));
+        set("depends_on", json!(task.depends_on));
+        set("supersedes", json!(task.supersedes));
+        set("history", json!([{ "time": now, "event": "created" }]));
+        self.append("tasks", Value::Object(fields));
+        self.note("task.created", json!({ "task": task.id, "status": status }));
+        self.refresh()
+    }
+
+    /// Checks that all dependencies can still be merged.
+    fn check_reachable(&self, task: &NewTask) -> Result<()> {
+        for before in task.depends_on.iter().filter_map(|id| self.state().task(id)) {
+            let (id, status) = (&before.id, before.status.as_str());
+            if before.status == Status::Merged || !before.status.is_terminal() {
+                continue;
+            }
+            let what = format!("add task `{}`", task.id);
+            let by: Vec<String> =
+                before.superseded_by.iter().flatten().map(|by| format!("`{by}`")).collect();
+            let instead = match by.is_empty() {
+                true => "leave it out".to_owned(),
+                false => format!("name {} instead", by.join(", ")),
+            };
+            let why =
+                format!("it depends on `{id}`, which is {status} and never merged: {instead}");
+            return Err(Error::NotAllowed { what, why });
+        }
+        Ok(())
+    }
+
+    /// Moves a task from DRAFT to UNCLAIMED.
+    ///
+    /// # Errors
+    /// As for all steps of a task: [`BoardError::Unknown`](crate::board::BoardError::Unknown), and [`Error::NotAllowed`] if the table of
+    /// [`crate::proto::task`] has no such step.
+    pub fn finalize(&mut self, id: &Name) -> Result<()> {
+        let told = Told::new("finalized", None, json!({}));
+        self.step(id, Event::Finalize, "finalize", told).map(drop)
+    }
+
+    /// The holder begins another iteration.
+    ///
+    /// # Errors
+    /// As for [`LockedBoard::finalize`]; [`Error::Fenced`] if another agent holds the task.
+    pub fn iterate(&mut self, id: &Name, holder: &Holder) -> Result<()> {
+        let told = Told::new("iteration", Some(holder.by.clone()), epoch(holder));
+        self.step(id, Event::Iterate(holder.clone()), "begin an iteration of", told).map(drop)
+    }
+
+    /// The holder submits its work.
+    ///
+    /// # Errors
+    /// As for [`LockedBoard::iterate`].
+    pub fn submit(&mut self, id: &Name, holder: &Holder, commit: &str) -> Result<()> {
+        let mut more = epoch(holder);
+        more["commit"] = commit.into();
+        let told = Told::new("ready_for_review", Some(holder.by.clone()), more);
+        let event = Event::Submit { holder: holder.clone(), commit: commit.to_owned() };
+        self.step(id, event, "submit", told)?;
+        if self.task(id)?.handoff_pending == Some(true) {
+            // The next coder after a review follows the review instead of the notes.
+            self.fields(id)?.set("handoff_pending", false);
+            self.refresh()?;
+        }
+        self.agent_step(&holder.by, agent::Event::Wait, Some(id))
+    }
+
+    /// The holder gives up for lack of further ideas.
+    ///
+    /// # Errors
+    /// As for [`LockedBoard::iterate`].
+    pub fn give_up_task(&mut self, id: &Name, holder: &Holder, reason: &str) -> Result<()> {
+        let mut more = epoch(holder);
+        more["reason"] = reason.into();
+        let told = Told::new("given_up", Some(holder.by.clone()), more);
+        self.step(id, Event::GiveUp(holder.clone()), "give up", told).map(drop)
+    }
+
+    /// Blocks a task, on behalf of its holder or (without a holder) a planner or supervisor.
+    ///
+    /// # Errors
+    /// As for [`LockedBoard::iterate`].
+    pub fn block(
+        &mut self,
+        id: &Name,
+        holder: Option<&Holder>,
+        reason: &str,
+        questions: &[String],
+    ) -> Result<()> {
+        let by = self.task(id)?.assigned_to.clone();
+        let mut more = holder.map_or_else(|| json!({}), epoch);
+        more["reason"] = reason.into();
+        let told = Told::new("blocked", holder.map(|h| h.by.clone()), more);
+        self.step(id, Event::Block(holder.cloned()), "block", told)?;
+        let mut fields = self.fields(id)?;
+        fields.set("blocked_reason", reason).set("blocked_questions", json!(questions));
+        self.refresh()?;
+        by.map_or(Ok(()), |by| self.leave(&by, id))
+    }
+
+    /// Moves a task from BLOCKED to UNCLAIMED: the cause is gone, and every coder may try again.
+    ///
+    /// # Errors
+    /// As for [`LockedBoard::finalize`].
+    pub fn unblock(&mut self, id: &Name) -> Result<()> {
+        let told = Told::new("unblocked", None, json!({}));
+        self.step(id, Event::Unblock, "unblock", told)?;
+        let mut fields = self.fields(id)?;
+        fields.clear(&["blocked_reason", "blocked_questions", "failed_by"]);
+        if fields.object.contains_key("review_cycles_current") {
+            fields.set("review_cycles_current", 0);
+        }
+        self.refresh()
+    }
+
+    /// Moves a task from BLOCKED to SUPERSEDED. Its dependents depend on its successors from now
+    /// on.
+    ///
+    /// # Errors
+    /// As for [`LockedBoard::finalize`]; [`Error::NotAllowed`] without a successor.
+    pub fn supersede(&mut self, id: &Name, by: &[Name], reason: &str) -> Result<()> {
+        if by.is_empty() {
+            let what = format!("supersede task `{id}`");
+            return Err(Error::NotAllowed { what, why: "no successor is named".into() });
+        }
+        for successor in by {
+            self.task(successor)?;
+        }
+        let told = Told::new("superseded", None, json!({ "reason": reason }));
+        self.step(id, Event::Supersede, "supersede", told)?;
+        self.fields(id)?.set("superseded_by", json!(by)).set("rescope_reason", reason);
+        for successor in by {
+            if self.task(successor)?.supersedes.is_none() {
+                self.fields(successor)?.set("supersedes", json!(id));
+            }
+        }
+        let waits =
+            |task: &&super::Task| !task.status.is_terminal() && task.depends_on.contains(id);
+        let waiting: Vec<(Name, Vec<Name>)> = self
+            .state()
+            .tasks
+            .iter()
+            .filter(waits)
+            .map(|task| (task.id.clone(), replaced(&task.depends_on, id, by)))
+            .collect();
+        for (waiting, depends_on) in waiting {
+            self.fields(&waiting)?.set("depends_on", json!(depends_on));
+            self.note("task.retargeted", json!({ "task": waiting, "from": id }));
+        }
+        self.refresh()
+    }
+
+    /// Moves a task from BLOCKED to ABANDONED.
+    ///
+    /// # Errors
+    /// As for [`LockedBoard::finalize`].
+    pub fn abandon(&mut self, id: &Name, reason: &str) -> Result<()> {
+        let told = Told::new("abandoned", None, json!({ "reason": reason }));
+        self.step(id, Event::Abandon, "abandon", told).map(drop)
+    }
+
+    /// The reviewer approves this commit.
+    ///
+    /// # Errors
+    /// As for [`LockedBoard::iterate`]; [`Error::NotAllowed`] if another commit was submitted.
+    pub fn approve(&mut self, id: &Name, reviewer: &Holder, commit: &str) -> Result<()> {
+        let author = self.task(id)?.assigned_to.clone();
+        let mut more = epoch(reviewer);
+        more["commit"] = commit.into();
+        let told = Told::new("approved", Some(reviewer.by.clone()), more);
+        let event = Event::Approve { holder: reviewer.clone(), commit: commit.to_owned() };
+        self.step(id, event, "approve", told)?;
+        self.fields(id)?.set("approved_by", json!(reviewer.by)).clear(&["rejection_reason"]);
+        self.refresh()?;
+        self.leave(&reviewer.by, id)?;
+        author.map_or(Ok(()), |author| self.leave(&author, id))
+    }
+
+    /// The reviewer rejects this commit. The coder keeps the task, unless this rejection makes the
+    /// coder fail.
+    ///
+    /// # Errors
+    /// As for [`LockedBoard::approve`].
+    pub fn reject(
+        &mut self,
+        id: &Name,
+        reviewer: &Holder,
+        commit: &str,
+        reason: &str,
+    ) -> Result<()> {
+        let mut more = epoch(reviewer);
+        more["commit"] = commit.into();
+        more["reason"] = reason.into();
+        let told = Told::new("rejected", Some(reviewer.by.clone()), more);
+        let event = Event::Reject { holder: reviewer.clone(), commit: commit.to_owned() };
+        self.step(id, event, "reject", told)?;
+        self.fields(id)?.set("rejection_reason", reason);
+        self.refresh()?;
+        self.leave(&reviewer.by, id)
+    }
+
+    /// Moves a task from APPROVED to MERGED.
+    ///
+    /// # Errors
+    /// As for [`LockedBoard::finalize`].
+    pub fn merged(&mut self, id: &Name, commit: &str) -> Result<()> {
+        let told = Told::new("merged", None, json!({ "commit": commit }));
+        self.step(id, Event::Merge, "merge", told)?;
+        self.fields(id)?.set("merge_commit", commit);
+        self.refresh()
+    }
+
+    /// Moves a task from APPROVED to INTEGRATION_FAILED.
+    ///
+    /// # Errors
+    /// As for [`LockedBoard::finalize`].
+    pub fn integration_failed(&mut self, id: &Name, reason: &str) -> Result<()> {
+        let told = Told::new("integration_failed", None, json!({ "reason": reason }));
+        self.step(id, Event::FailIntegration, "report a failed merge of", told).map(drop)
+    }
+
+    /// End of a lease that begins now, for people to read.
+    pub(super) fn lease_end(&self, duration: Duration) -> Value {
+        json!(self.now().plus(duration))
+    }
+}
+
+/// Replaces `id` in the dependencies by its successors.
+fn replaced(depends_on: &[Name], id: &Name, by: &[Name]) -> Vec<Name> {
+    let mut new: Vec<Name> = Vec::new();
+    for dependency in depends_on {
+        let instead = if dependency == id { by } else { std::slice::from_ref(dependency) };
+        for name in instead {
+            if !new.contains(name) {
+                new.push(name.clone());
+            }
+        }
+    }
+    new
+}
+
+pub(super) fn epoch(holder: &Holder) -> Value {
+    json!({ "epoch": holder.epoch })
+}

@@ -1,0 +1,145 @@
+//! Reasons to wake a planner (seed 001, "Planner Startup").
+//!
+//! | call | condition |
+//! |---|---|
+//! | `INITIAL_PLANNING` | there are no tasks, or only DRAFTs while the goal is being planned |
+//! | `BLOCKED_TASKS` | a task is BLOCKED |
+//! | `INTEGRATION_FAILED` | a merge has failed, and no coder has claimed its repair |
+//! | `HYPOTHESIS_EXHAUSTED` | so many coders failed at a task that no coder may claim it |
+//! | `IMMEDIATE_DISCOVERY` | a discovery is immediate and not a task yet |
+
+use serde::{Deserialize, Serialize};
+
+use super::state::{State, Status};
+use crate::proto::goal::GoalState;
+use crate::proto::task::EXHAUSTED_BY;
+use ensemble_core::message::Name;
+
+/// Why a planner is needed; in the order of the seed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Wake {
+    /// The goal must be divided into tasks.
+    InitialPlanning,
+    /// Blockers must be analyzed and resolved.
+    BlockedTasks,
+    /// A merge or its tests failed: a repair must be planned.
+    IntegrationFailed,
+    /// Several coders failed at the same task: a planner must reconsider it.
+    HypothesisExhausted,
+    /// Urgent discoveries need triage.
+    ImmediateDiscovery,
+}
+
+impl Wake {
+    /// The seed's name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::InitialPlanning => "INITIAL_PLANNING",
+            Self::BlockedTasks => "BLOCKED_TASKS",
+            Self::IntegrationFailed => "INTEGRATION_FAILED",
+            Self::HypothesisExhausted => "HYPOTHESIS_EXHAUSTED",
+            Self::ImmediateDiscovery => "IMMEDIATE_DISCOVERY",
+        }
+    }
+}
+
+/// A reason and its subjects.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[non_exhaustive]
+pub struct Call {
+    /// Reason of the call.
+    pub wake: Wake,
+    /// The tasks or discoveries concerned.
+    pub about: Vec<Name>,
+}
+
+/// All reasons for which a planner is needed now; empty if none is needed.
+///
+/// ```
+/// use ensemble_team::board::{State, Wake, wake};
+///
+/// let nothing_yet = State::default();
+/// assert_eq!(wake(&nothing_yet)[0].wake, Wake::InitialPlanning);
+/// ```
+#[must_use]
+pub fn wake(state: &State) -> Vec<Call> {
+    let those = |wanted: &dyn Fn(&super::Task) -> bool| -> Vec<Name> {
+        state.tasks.iter().filter(|task| wanted(task)).map(|task| task.id.clone()).collect()
+    };
+    let drafts = those(&|task| task.status == Status::Draft);
+    let is_over =
+        |goal: &super::Goal| matches!(goal.status, Some(GoalState::Completed | GoalState::Aborted));
+    let only_drafts = drafts.len() == state.tasks.len();
+    let discovered = state.discovered.iter().filter(|discovery| {
+        discovery.urgency.as_deref() == Some("immediate") && discovery.converted_to_task.is_none()
+    });
+    let found = [
+        (Wake::BlockedTasks, those(&|task| task.status == Status::Blocked)),
+        (Wake::IntegrationFailed, those(&|task| task.status == Status::IntegrationFailed)),
+        (
+            Wake::HypothesisExhausted,
+            those(&|task| task.status.is_claimable() && task.failed_by.len() >= EXHAUSTED_BY),
+        ),
+        (Wake::ImmediateDiscovery, discovered.map(|discovery| discovery.id.clone()).collect()),
+    ];
+    let mut calls = Vec::new();
+    if only_drafts && !state.goal.as_ref().is_some_and(is_over) {
+        calls.push(Call { wake: Wake::InitialPlanning, about: drafts });
+    }
+    let others = found.into_iter().filter(|(_, about)| !about.is_empty());
+    calls.extend(others.map(|(wake, about)| Call { wake, about }));
+    calls
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::check;
+    use super::*;
+
+    fn calls(rest: &str) -> Vec<(Wake, Vec<String>)> {
+        let board = format!("version: 1\n{rest}");
+        let state = check(&board, std::path::Path::new("state.yaml")).unwrap();
+        let names = |call: Call| (call.wake, call.about.iter().map(Name::to_string).collect());
+        wake(&state).into_iter().map(names).collect()
+    }
+
+    const TASK: &str = "spec_ref: a.md, done_when: it works";
+
+    #[test]
+    fn empty_boards_and_drafts_need_planning() {
+        assert_eq!(calls("tasks: []\n"), [(Wake::InitialPlanning, Vec::new())]);
+        let drafts = "tasks:\n  - {id: a, status: DRAFT}\n";
+        assert_eq!(calls(drafts), [(Wake::InitialPlanning, vec!["a".to_owned()])]);
+        let over = "goal: {id: g, status: COMPLETED}\ntasks: []\n";
+        assert_eq!(calls(over), []);
+    }
+
+    #[test]
+    fn active_work_needs_no_planner() {
+        let board = format!(
+            "tasks:\n  - {{id: a, status: UNCLAIMED, {TASK}}}\n  - {{id: b, status: DRAFT}}\n"
+        );
+        assert_eq!(calls(&board), []);
+    }
+
+    #[test]
+    fn each_stuck_condition_has_its_wake_reason() {
+        let board = format!(
+            "tasks:\n  - {{id: a, status: BLOCKED, blocked_reason: why, blocked_questions: [what], {TASK}}}\n  \
+             - {{id: b, status: INTEGRATION_FAILED, worktree: w, {TASK}}}\n  \
+             - {{id: c, status: UNCLAIMED, failed_by: [x, y], {TASK}}}\n\
+             discovered:\n  - {{id: d, urgency: immediate, converted_to_task: null}}\n  \
+             - {{id: e, urgency: deferred, converted_to_task: null}}\n"
+        );
+        let told: Vec<(Wake, Vec<String>)> = calls(&board);
+        let expected = [
+            (Wake::BlockedTasks, "a"),
+            (Wake::IntegrationFailed, "b"),
+            (Wake::HypothesisExhausted, "c"),
+            (Wake::ImmediateDiscovery, "d"),
+        ];
+        assert_eq!(told, expected.map(|(wake, id)| (wake, vec![id.to_owned()])));
+    }
+}

@@ -1,0 +1,359 @@
+//! Gathering the reports of a batch, and telling of it once (seed 002: Dispatch).
+//!
+//! ```text
+//! state       event / time                       -> state      effects
+//! Gathering   Reported, the last one             -> Writing    Write complete
+//! Gathering   Reported, others are missing       -> Gathering  (the patience begins anew)
+//! Gathering   Reported success, under review     -> Gathering  (final once the verdicts are in)
+//! Gathering   Reviewed needs_fix                 -> Gathering  (the task is awaited again)
+//! Gathering   Stopped                            -> Gathering, or Writing if it was the last
+//! Gathering   patience over (3 min)              -> Gathering  PatienceEnded, Look
+//! Gathering   interval over (30 s)               -> Gathering  Look
+//! Gathering   deadline                           -> Writing    Look, Write partial
+//! Writing     WriteFailed                        -> Writing    Write again after RETRY
+//! Writing     Stopped                            -> Writing    (it is told as stopped if written again)
+//! Writing     Written                            -> Done       -
+//! Done        anything                           -> Done       -
+//! ```
+//!
+//! Reports are normally told of by an event; looking only bounds how long a lost one goes unnoticed. A
+//! report that is read twice changes nothing, and a later version of it replaces the earlier one as
+//! long as nothing was written. Silence: at the deadline whatever there is is told, and what is
+//! missing is named. A crash loses nothing: everything is read again from the files, and that a batch
+//! is told of once is the writer's affair (`driver::Batches`).
+//!
+//! ```
+//! # use std::time::Duration;
+//! use ensemble_team::contract::Status;
+//! use ensemble_core::env::Monotonic;
+//! use ensemble_core::proto::Machine as _;
+//! use ensemble_team::collect::{Collect, Effect, Event, Limits};
+//!
+//! let start = Monotonic::ZERO;
+//! let mut batch = Collect::new(start, ["a", "b"], Limits::default());
+//! batch.handle(start, Event::Reported { task: "a".into(), status: Status::Success });
+//! assert_eq!(batch.poll_effect(), None);
+//! batch.handle(start, Event::Reported { task: "b".into(), status: Status::Failed });
+//! assert_eq!(batch.poll_effect(), Some(Effect::Write { is_complete: true }));
+//! batch.handle(start, Event::Written);
+//! assert_eq!(batch.poll_timeout(), None);
+//! ```
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use crate::contract::{Rule, Status, Verdict};
+use ensemble_core::env::Monotonic;
+use ensemble_core::proto::Machine;
+use ensemble_core::proto::patience::{
+    CONDUCTOR_PATIENCE, DISPATCH_PATIENCE, DISPATCH_POLL_INTERVAL,
+};
+
+/// How long a batch may take, unless said otherwise: Conductor must be told before it gives up.
+pub const DEADLINE: Duration = Duration::from_secs(29 * 60);
+/// How soon a summary that could not be written is tried again.
+pub const RETRY: Duration = Duration::from_secs(2);
+
+const _: () = assert!(DEADLINE.as_secs() < CONDUCTOR_PATIENCE.as_secs());
+const _: () = assert!(RETRY.as_secs() < DISPATCH_POLL_INTERVAL.as_secs());
+
+/// What bounds a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// How long to wait for being told before looking.
+    pub patience: Duration,
+    /// How often to look after that.
+    pub poll_interval: Duration,
+    /// After how long to tell of what there is.
+    pub deadline: Duration,
+    /// What the reviews of a task have to come to before it counts as done; `None` for no reviews.
+    pub accept: Option<Rule>,
+    /// How many reviewers each task has.
+    pub reviewers: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            patience: DISPATCH_PATIENCE,
+            poll_interval: DISPATCH_POLL_INTERVAL,
+            deadline: DEADLINE,
+            accept: None,
+            reviewers: 1,
+        }
+    }
+}
+
+/// What happens to a batch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A report was read.
+    Reported {
+        /// Which task.
+        task: String,
+        /// How it ended.
+        status: Status,
+    },
+    /// A review was read.
+    Reviewed {
+        /// Which task.
+        task: String,
+        /// By whom.
+        reviewer: String,
+        /// What it says.
+        verdict: Verdict,
+    },
+    /// A task came back from review too often and does not go on.
+    Stopped {
+        /// Which task.
+        task: String,
+    },
+    /// The summary is written, by whomever.
+    Written,
+    /// It could not be written.
+    WriteFailed,
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Record that nobody told of anything in time.
+    PatienceEnded,
+    /// Look for reports.
+    Look,
+    /// Write the summary.
+    Write {
+        /// Every task is accounted for.
+        is_complete: bool,
+    },
+}
+
+/// How far a task is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// There is no report.
+    Awaited,
+    /// It is reported as done, and not every reviewer has said something.
+    UnderReview {
+        /// What each has said.
+        verdicts: BTreeMap<String, Verdict>,
+    },
+    /// A reviewer wants it changed, and there is no new report.
+    NeedsFix,
+    /// It is over.
+    Ended {
+        /// How.
+        status: Status,
+    },
+    /// It came back too often.
+    Stopped,
+}
+
+impl Progress {
+    const fn is_final(&self) -> bool {
+        match self {
+            Self::Ended { .. } | Self::Stopped => true,
+            Self::Awaited | Self::UnderReview { .. } | Self::NeedsFix => false,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Gathering { look_at: Monotonic, was_patient: bool },
+    Writing { is_complete: bool, retry_at: Option<Monotonic> },
+    Done,
+}
+
+/// The machine; see the table at the top of this page.
+#[derive(Clone, Debug)]
+pub struct Collect {
+    limits: Limits,
+    deadline: Monotonic,
+    tasks: BTreeMap<String, Progress>,
+    state: State,
+    effects: VecDeque<Effect>,
+}
+
+impl Collect {
+    /// A batch of these tasks, begun now.
+    pub fn new<T: Into<String>>(
+        now: Monotonic,
+        tasks: impl IntoIterator<Item = T>,
+        limits: Limits,
+    ) -> Self {
+        let tasks = tasks.into_iter().map(|task| (task.into(), Progress::Awaited)).collect();
+        let state = State::Gathering { look_at: now + limits.patience, was_patient: false };
+        let deadline = now + limits.deadline;
+        let mut batch = Self { limits, deadline, tasks, state, effects: VecDeque::new() };
+        batch.end_if_all_are_final();
+        batch
+    }
+
+    /// Every task and how far it is.
+    #[must_use]
+    pub const fn tasks(&self) -> &BTreeMap<String, Progress> {
+        &self.tasks
+    }
+
+    /// Whether the summary is written.
+    #[must_use]
+    pub const fn is_done(&self) -> bool {
+        match self.state {
+            State::Done => true,
+            State::Gathering { .. } | State::Writing { .. } => false,
+        }
+    }
+
+    fn reported(&mut self, task: &str, status: Status) -> bool {
+        let is_reviewed = self.limits.accept.is_some() && status == Status::Success;
+        let Some(progress) = self.tasks.get_mut(task) else { return false };
+        let next = match (&*progress, is_reviewed) {
+            // Said twice, or its review is under way.
+            (Progress::UnderReview { .. }, true) | (Progress::Stopped, _) => return false,
+            (Progress::Ended { status: Status::Success }, true) => return false,
+            (Progress::Awaited | Progress::NeedsFix | Progress::Ended { .. }, true) => {
+                Progress::UnderReview { verdicts: BTreeMap::new() }
+            }
+            (
+                Progress::Awaited
+                | Progress::NeedsFix
+                | Progress::Ended { .. }
+                | Progress::UnderReview { .. },
+                false,
+            ) => Progress::Ended { status },
+        };
+        let is_new = *progress != next;
+        *progress = next;
+        is_new
+    }
+
+    fn reviewed(&mut self, task: &str, reviewer: String, verdict: Verdict) -> bool {
+        let Some(Progress::UnderReview { verdicts }) = self.tasks.get_mut(task) else {
+            return false;
+        };
+        if verdicts.insert(reviewer, verdict) == Some(verdict) {
+            return false;
+        }
+        let words: Vec<&str> = verdicts.values().map(|verdict| verdict.as_str()).collect();
+        let is_accepted = words.len() >= self.limits.reviewers
+            && self.limits.accept.as_ref().is_none_or(|rule| rule.holds(words.iter().copied()));
+        let next = if is_accepted {
+            Some(Progress::Ended { status: Status::Success })
+        } else {
+            (verdict == Verdict::NeedsFix).then_some(Progress::NeedsFix)
+        };
+        if let Some(next) = next {
+            self.tasks.insert(task.to_owned(), next);
+        }
+        true
+    }
+
+    fn stopped(&mut self, task: &str) -> bool {
+        match self.tasks.get_mut(task) {
+            None | Some(Progress::Stopped) => false,
+            Some(progress) => {
+                *progress = Progress::Stopped;
+                true
+            }
+        }
+    }
+
+    fn end_if_all_are_final(&mut self) {
+        if self.tasks.values().all(Progress::is_final) {
+            self.write(true);
+        }
+    }
+
+    fn write(&mut self, is_complete: bool) {
+        self.state = State::Writing { is_complete, retry_at: None };
+        self.effects.push_back(Effect::Write { is_complete });
+    }
+}
+
+impl Machine for Collect {
+    type Event = Event;
+    type Effect = Effect;
+
+    fn handle(&mut self, now: Monotonic, event: Event) {
+        match (self.state, event) {
+            (State::Gathering { .. }, Event::Reported { task, status }) => {
+                if self.reported(&task, status) {
+                    let look_at = now + self.limits.patience;
+                    self.state = State::Gathering { look_at, was_patient: false };
+                    self.end_if_all_are_final();
+                }
+            }
+            (State::Gathering { .. }, Event::Reviewed { task, reviewer, verdict }) => {
+                if self.reviewed(&task, reviewer, verdict) {
+                    self.end_if_all_are_final();
+                }
+            }
+            (State::Gathering { .. }, Event::Stopped { task }) => {
+                if self.stopped(&task) {
+                    self.end_if_all_are_final();
+                }
+            }
+            // Somebody else has told of the batch.
+            (State::Gathering { .. } | State::Writing { .. }, Event::Written) => {
+                self.effects.clear();
+                self.state = State::Done;
+            }
+            (State::Writing { is_complete, .. }, Event::WriteFailed) => {
+                self.state = State::Writing { is_complete, retry_at: Some(now + RETRY) };
+            }
+            // A task that a review stopped is not told as done, if there is another try.
+            (State::Writing { .. }, Event::Stopped { task }) => {
+                self.stopped(&task);
+            }
+            // What is said while it is written is too late for it, but not lost: the files are there.
+            (State::Writing { .. }, Event::Reported { .. } | Event::Reviewed { .. })
+            | (State::Gathering { .. }, Event::WriteFailed)
+            | (
+                State::Done,
+                Event::Reported { .. }
+                | Event::Reviewed { .. }
+                | Event::Stopped { .. }
+                | Event::Written
+                | Event::WriteFailed,
+            ) => {}
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Monotonic) {
+        match self.state {
+            State::Gathering { .. } if now >= self.deadline => {
+                self.effects.push_back(Effect::Look);
+                self.write(false);
+            }
+            State::Gathering { look_at, was_patient } if now >= look_at => {
+                if !was_patient {
+                    self.effects.push_back(Effect::PatienceEnded);
+                }
+                self.effects.push_back(Effect::Look);
+                let look_at = now + self.limits.poll_interval;
+                self.state = State::Gathering { look_at, was_patient: true };
+            }
+            State::Writing { is_complete, retry_at: Some(at) } if now >= at => {
+                self.write(is_complete);
+            }
+            State::Gathering { .. } | State::Writing { .. } | State::Done => {}
+        }
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Monotonic> {
+        match self.state {
+            State::Gathering { look_at, .. } => Some(look_at.min(self.deadline)),
+            State::Writing { retry_at, .. } => retry_at,
+            State::Done => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+//! A batch from its beginning to its summary, and every pair of state and event.
+
+use super::*;
+use ensemble_core::proto::testing::{at, drain, run};
+
+fn reported(task: &str, status: Status) -> Event {
+    Event::Reported { task: task.to_owned(), status }
+}
+
+fn reviewed(task: &str, reviewer: &str, verdict: Verdict) -> Event {
+    Event::Reviewed { task: task.to_owned(), reviewer: reviewer.to_owned(), verdict }
+}
+
+fn batch() -> Collect {
+    Collect::new(at(0), ["a", "b"], Limits::default())
+}
+
+fn with_reviews(rule: &str, reviewers: usize) -> Collect {
+    let accept = Some(rule.parse().unwrap());
+    Collect::new(at(0), ["a"], Limits { accept, reviewers, ..Limits::default() })
+}
+
+const COMPLETE: Effect = Effect::Write { is_complete: true };
+const PARTIAL: Effect = Effect::Write { is_complete: false };
+
+#[test]
+fn the_last_report_completes_it_and_twice_the_same_does_not() {
+    let mut batch = batch();
+    batch.handle(at(1), reported("a", Status::Success));
+    batch.handle(at(2), reported("a", Status::Success));
+    batch.handle(at(3), reported("stranger", Status::Success));
+    assert_eq!(drain(&mut batch), []);
+    batch.handle(at(4), reported("b", Status::Blocked));
+    assert_eq!(drain(&mut batch), [COMPLETE]);
+    batch.handle(at(5), reported("b", Status::Success));
+    batch.handle(at(6), Event::Written);
+    assert!(batch.is_done());
+    batch.handle(at(7), reported("b", Status::Success));
+    batch.handle_timeout(at(9_999));
+    assert_eq!((drain(&mut batch), batch.poll_timeout()), (vec![], None));
+    assert_eq!(batch.tasks()["b"], Progress::Ended { status: Status::Blocked });
+}
+
+#[test]
+fn it_looks_after_three_minutes_and_then_every_thirty_seconds_until_the_deadline() {
+    let mut batch = batch();
+    let seen = run(&mut batch, at(29 * 60));
+    let looks: Vec<_> =
+        seen.iter().filter(|(_, e)| *e == Effect::Look).map(|(at, _)| *at).collect();
+    assert_eq!(looks[..3], [at(180), at(210), at(240)]);
+    let ended: Vec<_> = seen.iter().filter(|(_, e)| *e == Effect::PatienceEnded).collect();
+    assert_eq!(ended, [&(at(180), Effect::PatienceEnded)], "told once");
+    assert_eq!(seen[seen.len() - 2..], [(at(29 * 60), Effect::Look), (at(29 * 60), PARTIAL)]);
+}
+
+#[test]
+fn a_report_begins_the_patience_anew() {
+    let mut batch = batch();
+    batch.handle_timeout(at(180));
+    assert_eq!(drain(&mut batch), [Effect::PatienceEnded, Effect::Look]);
+    batch.handle(at(200), reported("a", Status::Success));
+    assert_eq!(batch.poll_timeout(), Some(at(380)));
+}
+
+#[test]
+fn a_summary_that_cannot_be_written_is_tried_again_until_it_is() {
+    let mut batch = batch();
+    batch.handle_timeout(at(29 * 60));
+    assert_eq!(drain(&mut batch), [Effect::Look, PARTIAL]);
+    let mut now = at(29 * 60);
+    for _ in 0..5 {
+        batch.handle(now, Event::WriteFailed);
+        assert_eq!(batch.poll_timeout(), Some(now + RETRY));
+        now = now + RETRY;
+        batch.handle_timeout(now);
+        assert_eq!(drain(&mut batch), [PARTIAL]);
+    }
+    batch.handle(now, Event::Written);
+    assert!(batch.is_done());
+}
+
+#[test]
+fn a_task_under_review_is_done_when_the_rule_holds() {
+    let mut batch = with_reviews("all(\"approved\")", 2);
+    batch.handle(at(1), reported("a", Status::Success));
+    batch.handle(at(2), reviewed("a", "x", Verdict::Approved));
+    batch.handle(at(2), reviewed("a", "x", Verdict::Approved));
+    assert_eq!(drain(&mut batch), [], "the second reviewer has not looked");
+    batch.handle(at(3), reviewed("a", "y", Verdict::Approved));
+    assert_eq!(drain(&mut batch), [COMPLETE]);
+}
+
+#[test]
+fn needs_fix_waits_for_a_new_report_and_forgets_the_old_verdicts() {
+    let mut batch = with_reviews("all(\"approved\")", 1);
+    batch.handle(at(1), reviewed("a", "x", Verdict::Approved));
+    batch.handle(at(1), reported("a", Status::Success));
+    assert_eq!(drain(&mut batch), [], "a review from before the report does not count");
+    batch.handle(at(2), reviewed("a", "x", Verdict::NeedsFix));
+    assert_eq!(batch.tasks()["a"], Progress::NeedsFix);
+    batch.handle(at(3), reported("a", Status::Success));
+    batch.handle(at(4), reviewed("a", "x", Verdict::Approved));
+    assert_eq!(drain(&mut batch), [COMPLETE]);
+}
+
+#[test]
+fn a_failed_task_needs_no_review_and_a_stopped_one_no_report() {
+    let mut batch = with_reviews("all(\"approved\")", 1);
+    batch.handle(at(1), reported("a", Status::Failed));
+    assert_eq!(drain(&mut batch), [COMPLETE]);
+    let mut batch = with_reviews("all(\"approved\")", 1);
+    batch.handle(at(1), reported("a", Status::Success));
+    batch.handle(at(2), Event::Stopped { task: "a".to_owned() });
+    batch.handle(at(2), Event::Stopped { task: "a".to_owned() });
+    assert_eq!(drain(&mut batch), [COMPLETE]);
+    assert_eq!(batch.tasks()["a"], Progress::Stopped);
+}
+
+/// What a review stopped while the summary could not be written is told as stopped.
+#[test]
+fn a_stop_counts_until_the_summary_is_written() {
+    let mut batch = with_reviews("all(\"approved\")", 1);
+    batch.handle(at(1), reported("a", Status::Failed));
+    assert_eq!(drain(&mut batch), [COMPLETE]);
+    batch.handle(at(1), Event::WriteFailed);
+    batch.handle(at(2), Event::Stopped { task: "a".to_owned() });
+    batch.handle_timeout(at(1) + RETRY);
+    assert_eq!(drain(&mut batch), [COMPLETE]);
+    assert_eq!(batch.tasks()["a"], Progress::Stopped);
+}
+
+#[test]
+fn an_empty_batch_is_complete_at_once() {
+    let mut batch = Collect::new(at(0), [] as [&str; 0], Limits::default());
+    assert_eq!(drain(&mut batch), [COMPLETE]);
+}
+
+#[test]
+fn every_pair_of_state_and_event() {
+    let gathering = State::Gathering { look_at: at(180), was_patient: false };
+    let writing = State::Writing { is_complete: false, retry_at: None };
+    let events = [
+        reported("a", Status::Success),
+        reviewed("a", "x", Verdict::NeedsFix),
+        Event::Stopped { task: "a".to_owned() },
+        Event::Written,
+        Event::WriteFailed,
+    ];
+    let retry = State::Writing { is_complete: false, retry_at: Some(at(2)) };
+    let expected = [
+        (gathering, [gathering, gathering, gathering, State::Done, gathering]),
+        (writing, [writing, writing, writing, State::Done, retry]),
+        (State::Done, [State::Done; 5]),
+    ];
+    for (state, row) in expected {
+        for (event, expected) in events.iter().zip(row) {
+            let mut machine = Collect { state, ..batch() };
+            machine.handle(at(0), event.clone());
+            assert_eq!(machine.state, expected, "{state:?} {event:?}");
+            assert_eq!(drain(&mut machine), [], "{state:?} {event:?}");
+        }
+    }
+}

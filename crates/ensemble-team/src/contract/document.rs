@@ -1,0 +1,237 @@
+//! The contract of each file, and reading and writing documents.
+
+use std::path::Path;
+
+use serde::Serialize;
+use serde_json::{Map, Value as Json};
+
+use super::escalation::EscalationReport;
+use super::node::{Field, Node};
+use super::problem::{Broken, Problem};
+use super::reader::{Reader, plain};
+use super::report::Report;
+use super::review::Review;
+use super::summary::Summary;
+use super::task::{Instruction, Task};
+use ensemble_core::Error;
+use ensemble_core::message::yaml;
+
+/// The six contracts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// `tasks/<worker>-task.yaml`.
+    Task,
+    /// `reports/<task>-completed.yaml`.
+    Report,
+    /// `reports/<task>-review.yaml`.
+    Review,
+    /// `reports/escalation-<task>.yaml`.
+    Escalation,
+    /// `reports/completion-summary.yaml`.
+    Summary,
+    /// `dispatch-instruction.yaml`.
+    Instruction,
+}
+
+impl Kind {
+    /// All contracts.
+    pub const ALL: [Self; 6] = [
+        Self::Task,
+        Self::Report,
+        Self::Review,
+        Self::Escalation,
+        Self::Summary,
+        Self::Instruction,
+    ];
+
+    /// The contract's name, as `ensemble schema` takes it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Task => "task",
+            Self::Report => "report",
+            Self::Review => "review",
+            Self::Escalation => "escalation",
+            Self::Summary => "summary",
+            Self::Instruction => "instruction",
+        }
+    }
+
+    /// The contract of a file, from its name.
+    ///
+    /// ```
+    /// use ensemble_team::contract::Kind;
+    /// assert_eq!(Kind::of("queue/reports/task-1-completed.yaml"), Some(Kind::Report));
+    /// assert_eq!(Kind::of("reports/notes.yaml"), None);
+    /// ```
+    #[must_use]
+    pub fn of(path: &str) -> Option<Self> {
+        let file = path.rsplit('/').next().unwrap_or(path);
+        let stem = [".yaml", ".yml", ".json"].iter().find_map(|end| file.strip_suffix(end))?;
+        match stem {
+            "completion-summary" => Some(Self::Summary),
+            "dispatch-instruction" => Some(Self::Instruction),
+            _ if stem.starts_with("escalation-") => Some(Self::Escalation),
+            _ if stem.ends_with("-review") => Some(Self::Review),
+            _ if stem.ends_with("-completed") => Some(Self::Report),
+            _ if stem.ends_with("-task") => Some(Self::Task),
+            _ => None,
+        }
+    }
+}
+
+/// The part of a file's name before this ending.
+pub(super) fn stem(file: &str, ending: &str) -> Option<String> {
+    let stem = file.rsplit('/').next()?.rsplit_once('.')?.0.strip_suffix(ending)?;
+    // Trim it as every other text is trimmed.
+    let stem = stem.trim();
+    (!stem.is_empty()).then(|| stem.to_owned())
+}
+
+/// A kind of document that is read leniently. [`write()`] writes it.
+pub trait Contract: Serialize + Sized + sealed::Sealed {
+    /// The contract.
+    const KIND: Kind;
+    /// Fields that identify the contract. A document without any of them has another shape and is
+    /// not checked.
+    const SIGNATURE: &'static [&'static str];
+
+    #[doc(hidden)]
+    fn read(file: &str, fields: &mut Reader<'_>) -> Self;
+
+    #[doc(hidden)]
+    fn keep(&mut self, rest: Map<String, Json>);
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+impl sealed::Sealed for Task {}
+impl sealed::Sealed for Report {}
+impl sealed::Sealed for Review {}
+impl sealed::Sealed for EscalationReport {}
+impl sealed::Sealed for Summary {}
+impl sealed::Sealed for Instruction {}
+
+/// Result of reading a document.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Reading<T> {
+    /// A document under its contract.
+    Whole(T),
+    /// A document without any identifying field: it has a shape of its own.
+    Foreign,
+}
+
+/// Reads a document under one contract.
+///
+/// ```
+/// use std::path::Path;
+/// use ensemble_team::contract::{Reading, Report, Status, read_as};
+///
+/// let text = "taskId: task-7\nresult: FAILURE\nreason: 3 tests fail\nmood: fine\n";
+/// let Reading::Whole(report) = read_as::<Report>(text, Path::new("r.yaml"))? else { panic!() };
+/// assert_eq!((report.task_id.as_str(), report.status), ("task-7", Status::Failed));
+/// assert_eq!(report.extra["mood"], "fine");
+///
+/// let error = read_as::<Report>("task_id: t\nstatus: maybe\n", Path::new("r.yaml")).unwrap_err();
+/// assert_eq!(
+///     error.to_string(),
+///     "r.yaml: line 2: status is `maybe`: write one of success, failed, blocked"
+/// );
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// [`Broken`] lists every problem with its line and a correction. A text that is not YAML is one
+/// problem.
+pub fn read_as<T: Contract>(text: &str, path: &Path) -> Result<Reading<T>, Broken> {
+    let node = Node::parse(text, path).map_err(|error| not_yaml(path, &error))?;
+    read_node(&node, path)
+}
+
+/// As [`read_as`], for a parsed document.
+///
+/// # Errors
+/// As for [`read_as`].
+pub fn read_node<T: Contract>(node: &Node, path: &Path) -> Result<Reading<T>, Broken> {
+    let broken = |problems| Broken { path: path.to_owned(), problems };
+    let Some(fields) = node.fields() else {
+        return Err(broken(vec![Problem {
+            line: node.line,
+            field: "file".to_owned(),
+            detail: format!("is {}, not a mapping of fields", node.kind()),
+            hint: format!("begin with `{}: …`", T::SIGNATURE[0]),
+        }]));
+    };
+    if !is_signed(fields, T::SIGNATURE) {
+        return Ok(Reading::Foreign);
+    }
+    let mut problems = Vec::new();
+    let file = path.file_name().map(|name| name.to_string_lossy().into_owned());
+    let mut reader = Reader::new(fields, &mut problems);
+    let mut document = T::read(&file.unwrap_or_default(), &mut reader);
+    document.keep(reader.rest());
+    if problems.is_empty() { Ok(Reading::Whole(document)) } else { Err(broken(problems)) }
+}
+
+fn is_signed(fields: &[Field], signature: &[&str]) -> bool {
+    fields.iter().any(|field| signature.contains(&plain(&field.name).as_str()))
+}
+
+/// Whether a document has a field that identifies this contract.
+#[must_use]
+pub fn is_meant(kind: Kind, fields: &Json) -> bool {
+    let signature = match kind {
+        Kind::Task => Task::SIGNATURE,
+        Kind::Report => Report::SIGNATURE,
+        Kind::Review => Review::SIGNATURE,
+        Kind::Escalation => EscalationReport::SIGNATURE,
+        Kind::Summary => Summary::SIGNATURE,
+        Kind::Instruction => Instruction::SIGNATURE,
+    };
+    let mut names = fields.as_object().into_iter().flat_map(Map::keys);
+    names.any(|name| signature.contains(&plain(name).as_str()))
+}
+
+/// Checks a document against its contract without keeping the document.
+///
+/// # Errors
+/// As for [`read_as`].
+pub fn check(kind: Kind, node: &Node, path: &Path) -> Result<(), Broken> {
+    match kind {
+        Kind::Task => read_node::<Task>(node, path).map(drop),
+        Kind::Report => read_node::<Report>(node, path).map(drop),
+        Kind::Review => read_node::<Review>(node, path).map(drop),
+        Kind::Escalation => read_node::<EscalationReport>(node, path).map(drop),
+        Kind::Summary => read_node::<Summary>(node, path).map(drop),
+        Kind::Instruction => read_node::<Instruction>(node, path).map(drop),
+    }
+}
+
+/// The document's file content: its fields in the contract's order, and the YAML end mark as the
+/// last line.
+#[must_use]
+pub fn write<T: Contract>(document: &T) -> String {
+    let mut text = yaml::render(document);
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text.push_str("...\n");
+    text
+}
+
+fn not_yaml(path: &Path, error: &Error) -> Broken {
+    let (field, detail) = match error {
+        Error::Malformed { field, detail, .. } => (field.clone(), detail.clone()),
+        other => ("file".to_owned(), other.to_string()),
+    };
+    let line = field.strip_prefix("line ").and_then(|rest| rest.split(',').next()?.parse().ok());
+    let hint = "write YAML: `field: value`, and quotes around a value with `: ` or `#` in it";
+    let problem = Problem {
+        line: line.unwrap_or(0),
+        field: "file".to_owned(),
+        detail: format!("is not YAML: {detail}"),
+        hint: hint.to_owned(),
+    };
+    Broken { path: path.to_owned(), problems: vec![problem] }
+}

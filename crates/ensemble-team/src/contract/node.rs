@@ -1,0 +1,286 @@
+//! A document of any shape as a tree in which every field and value has its line.
+//!
+//! YAML's one parser ([`ensemble_core::message::yaml`]) limits its input, so a tree has at most 16 levels
+//! and 100,000 nodes.
+
+use std::fmt;
+use std::path::Path;
+
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number};
+use serde_saphyr::Spanned;
+
+use ensemble_core::Result;
+use ensemble_core::message::yaml;
+
+/// A value and its position.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// Line, starting at 1; 0 if unknown.
+    pub line: u64,
+    /// Column in characters, starting at 1; 0 if unknown.
+    pub column: u64,
+    /// The value.
+    pub value: Value,
+}
+
+/// Content of a node.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Null: `null`, `~` or an empty value.
+    Null,
+    /// `true` or `false`.
+    Bool(bool),
+    /// A number.
+    Number(Number),
+    /// A text.
+    Text(String),
+    /// A list.
+    List(Vec<Node>),
+    /// Fields in their order.
+    Map(Vec<Field>),
+}
+
+/// A field of a mapping.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Field {
+    /// The field's name as written.
+    pub name: String,
+    /// Line of the name, starting at 1; 0 if unknown.
+    pub line: u64,
+    /// The field's value.
+    pub node: Node,
+}
+
+impl Node {
+    /// Parses a document that came from `path`.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`](ensemble_core::Error::Malformed) with line and column.
+    pub fn parse(text: &str, path: &Path) -> Result<Self> {
+        let mut node = yaml::parse::<Located>(text, path)?.0;
+        if let Some(lines) = Lines::where_yaml_has_more(text) {
+            lines.correct(&mut node);
+        }
+        Ok(node)
+    }
+
+    /// The fields, if the node is a mapping.
+    #[must_use]
+    pub fn fields(&self) -> Option<&[Field]> {
+        match &self.value {
+            Value::Map(fields) => Some(fields),
+            _ => None,
+        }
+    }
+
+    /// The kind of value, for an error.
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self.value {
+            Value::Null => "empty",
+            Value::Bool(_) => "true or false",
+            Value::Number(_) => "a number",
+            Value::Text(_) => "a text",
+            Value::List(_) => "a list",
+            Value::Map(_) => "a mapping",
+        }
+    }
+
+    /// The value without positions.
+    #[must_use]
+    pub fn to_json(&self) -> serde_json::Value {
+        match &self.value {
+            Value::Null => serde_json::Value::Null,
+            Value::Bool(value) => (*value).into(),
+            Value::Number(number) => number.clone().into(),
+            Value::Text(text) => text.clone().into(),
+            Value::List(nodes) => nodes.iter().map(Self::to_json).collect(),
+            Value::Map(fields) => {
+                let members = fields.iter().map(|field| (field.name.clone(), field.node.to_json()));
+                members.collect::<Map<_, _>>().into()
+            }
+        }
+    }
+}
+
+/// Maps YAML's lines to lines of the file. For YAML a lone carriage return ends a line; for editors
+/// and `grep` it does not.
+struct Lines(Vec<(u64, u64)>);
+
+impl Lines {
+    /// For each YAML line, its line in the file and the number of characters before it there.
+    /// `None` if both counts agree.
+    fn where_yaml_has_more(text: &str) -> Option<Self> {
+        let bytes = text.as_bytes();
+        let mut returns = memchr::memchr_iter(b'\r', bytes);
+        returns.find(|at| bytes.get(at + 1) != Some(&b'\n'))?;
+        let (mut line, mut before, mut begins) = (1, 0, vec![(1, 0)]);
+        let mut characters = text.chars().peekable();
+        while let Some(character) = characters.next() {
+            (line, before) = if character == '\n' { (line + 1, 0) } else { (line, before + 1) };
+            let is_return = character == '\r' && characters.peek() != Some(&'\n');
+            if character == '\n' || is_return {
+                begins.push((line, before));
+            }
+        }
+        Some(Self(begins))
+    }
+
+    fn place(&self, line: u64) -> Option<(u64, u64)> {
+        let index = usize::try_from(line.checked_sub(1)?).ok()?;
+        self.0.get(index).or_else(|| self.0.last()).copied()
+    }
+
+    fn correct(&self, node: &mut Node) {
+        if let Some((line, before)) = self.place(node.line) {
+            node.line = line;
+            node.column += if node.column > 0 { before } else { 0 };
+        }
+        match &mut node.value {
+            Value::List(nodes) => nodes.iter_mut().for_each(|node| self.correct(node)),
+            Value::Map(fields) => {
+                for field in fields {
+                    field.line = self.place(field.line).map_or(field.line, |(line, _)| line);
+                    self.correct(&mut field.node);
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::Text(_) => {}
+        }
+    }
+}
+
+/// A node as the parser delivers it: its position comes from outside, its content from inside.
+struct Located(Node);
+
+impl<'de> Deserialize<'de> for Located {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        let spanned = Spanned::<Value>::deserialize(deserializer)?;
+        let (line, column) = (spanned.referenced.line(), spanned.referenced.column());
+        Ok(Self(Node { line, column, value: spanned.value }))
+    }
+}
+
+impl<'de> Deserialize<'de> for Value {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
+        deserializer.deserialize_any(AnyValue)
+    }
+}
+
+struct AnyValue;
+
+impl<'de> Visitor<'de> for AnyValue {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E: de::Error>(self) -> std::result::Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_none<E: de::Error>(self) -> std::result::Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, inner: D) -> std::result::Result<Value, D::Error> {
+        inner.deserialize_any(self)
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> std::result::Result<Value, E> {
+        Ok(Value::Bool(value))
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> std::result::Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> std::result::Result<Value, E> {
+        Ok(Value::Number(value.into()))
+    }
+
+    fn visit_i128<E: de::Error>(self, value: i128) -> std::result::Result<Value, E> {
+        Ok(Value::Text(value.to_string()))
+    }
+
+    fn visit_u128<E: de::Error>(self, value: u128) -> std::result::Result<Value, E> {
+        Ok(Value::Text(value.to_string()))
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> std::result::Result<Value, E> {
+        // JSON cannot represent `.inf` and `.nan`.
+        Ok(Number::from_f64(value).map_or_else(|| Value::Text(value.to_string()), Value::Number))
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> std::result::Result<Value, E> {
+        Ok(Value::Text(text.to_owned()))
+    }
+
+    fn visit_string<E: de::Error>(self, text: String) -> std::result::Result<Value, E> {
+        Ok(Value::Text(text))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<Value, A::Error> {
+        let mut nodes = Vec::new();
+        while let Some(Located(node)) = list.next_element()? {
+            nodes.push(node);
+        }
+        Ok(Value::List(nodes))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Value, A::Error> {
+        let mut fields = Vec::new();
+        while let Some(name) = map.next_key::<Spanned<String>>()? {
+            let Located(node) = map.next_value()?;
+            fields.push(Field { name: name.value, line: name.referenced.line(), node });
+        }
+        Ok(Value::Map(fields))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Node {
+        Node::parse(text, Path::new("x.yaml")).unwrap()
+    }
+
+    #[test]
+    fn every_field_has_its_line() {
+        let node =
+            parse("# c\na: 1\nb:\n  - x: one\n    y: |\n      two\n  - [3, ~]\n\"c\": true\n");
+        let fields = node.fields().unwrap();
+        let lines: Vec<_> = fields.iter().map(|f| (f.name.as_str(), f.line)).collect();
+        assert_eq!(lines, [("a", 2), ("b", 3), ("c", 8)]);
+        let Value::List(items) = &fields[1].node.value else { panic!("{fields:?}") };
+        let inner = items[0].fields().unwrap();
+        // A text of several lines begins in its first line.
+        assert_eq!((inner[0].line, inner[1].line, inner[1].node.line), (4, 5, 6));
+        assert_eq!(items[1].line, 7);
+        assert_eq!(
+            node.to_json(),
+            serde_json::json!({"a": 1, "b": [{"x": "one", "y": "two\n"}, [3, null]], "c": true})
+        );
+    }
+
+    #[test]
+    fn lone_carriage_return_does_not_end_a_line() {
+        let node = parse("a: 1\rb: 2\r\nc: 3\nd: [x,\r\r 4]\r");
+        let fields = node.fields().unwrap();
+        let places: Vec<_> = fields.iter().map(|f| (f.line, f.node.line, f.node.column)).collect();
+        assert_eq!(places, [(1, 1, 4), (1, 1, 9), (2, 2, 4), (3, 3, 4)]);
+        let Value::List(items) = &fields[3].node.value else { panic!("{fields:?}") };
+        assert_eq!((items[1].line, items[1].column), (3, 10));
+    }
+
+    #[test]
+    fn json_is_accepted_and_invalid_yaml_is_rejected() {
+        let node = parse("{\"a\":\n {\"b\": [1.5, \"x\"]}}");
+        assert_eq!(node.fields().unwrap()[0].node.fields().unwrap()[0].line, 2);
+        for bad in ["a: 1\na: 2\n", "a: &x 1\nb: *x\n", "a: [", "a: 1\n---\nb: 2\n"] {
+            assert!(Node::parse(bad, Path::new("x.yaml")).is_err(), "{bad:?}");
+        }
+    }
+}

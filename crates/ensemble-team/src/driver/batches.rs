@@ -1,0 +1,287 @@
+//! Telling of a batch once: `reports/completion-summary.yaml` (seed 002).
+//!
+//! ```text
+//! step  all under the lock of completion-summary.yaml        a crash behind it leaves
+//! 1     decide: .ensemble/batches/<batch>.yaml, no-replace   a decided summary; the next one finishes it
+//! 2     replace queue/reports/completion-summary.yaml        the same; the content is recognised
+//! 3     .ensemble/batches/<batch>.told                       everything done
+//! ```
+//!
+//! What a batch's summary says is decided by the first who comes (step 1). Whoever takes the lock later
+//! finishes what another one had begun before anything else, so at most one batch is ever between 1 and
+//! 3, and the document holds either its summary already or an older one. The same content written twice
+//! is one version for the watcher, so it is routed once however many Dispatchers there are and whichever
+//! of them is killed. The summary of an earlier batch that the watcher has not delivered yet is not
+//! written over: that is [`Error::Undelivered`], to be tried again.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::contract::{self, Reading, Summary};
+use ensemble_core::document::{DocumentOptions, LockedDocument};
+use ensemble_core::dropbox::Ledger;
+use ensemble_core::durable::{Dir, Durability, Modes, Moved, temporary_name};
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::{Digest, Name};
+use ensemble_core::{Error, Result};
+
+/// The document, below the queue.
+pub const SUMMARY_PATH: &str = "reports/completion-summary.yaml";
+/// How long another Dispatcher is waited for.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+/// The largest summary, in bytes.
+const BYTES_MAX: usize = 1024 * 1024;
+
+/// What became of a summary that was to be written.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Told {
+    /// It was told of now, by this call.
+    Now(Summary),
+    /// It had been told of before, in these words.
+    Before(Summary),
+}
+
+impl Told {
+    /// The summary that counts.
+    #[must_use]
+    pub fn summary(&self) -> &Summary {
+        match self {
+            Self::Now(summary) | Self::Before(summary) => summary,
+        }
+    }
+}
+
+/// The batches of a queue.
+#[derive(Clone, Debug)]
+pub struct Batches {
+    queue: PathBuf,
+    state: PathBuf,
+    durability: Durability,
+}
+
+impl Batches {
+    /// The batches of a queue, in its state directory.
+    #[must_use]
+    pub fn new(queue: &Path, state: &Path, durability: Durability) -> Self {
+        Self { queue: queue.to_owned(), state: state.to_owned(), durability }
+    }
+
+    /// The summary of a batch that was told of; `None` if it was not.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn told(&self, batch: &Name) -> Result<Option<Summary>> {
+        let dir = self.state.join("batches");
+        if !dir.is_dir() {
+            return Ok(None);
+        }
+        let dir = Dir::open(&dir)?;
+        if dir.stat(&told_name(batch))?.is_none() {
+            return Ok(None);
+        }
+        decided(&dir, &decided_name(batch)).map(|found| found.map(|(_, summary)| summary))
+    }
+
+    /// What a batch's summary says, if that was decided; who decided it and was killed is done for.
+    ///
+    /// # Errors
+    /// As for [`Batches::tell`].
+    pub fn resume(
+        &self,
+        batch: &Name,
+        actor: &Name,
+        recorder: &dyn Recorder,
+    ) -> Result<Option<Summary>> {
+        if let Some(summary) = self.told(batch)? {
+            return Ok(Some(summary));
+        }
+        let dir = self.state.join("batches");
+        if !dir.is_dir() {
+            return Ok(None);
+        }
+        match decided(&Dir::open(&dir)?, &decided_name(batch))? {
+            None => Ok(None),
+            Some((_, summary)) => {
+                let told = self.tell(batch, &summary, actor, recorder)?;
+                Ok(Some(told.summary().clone()))
+            }
+        }
+    }
+
+    /// Tells of a batch, unless somebody has. The summary that counts is the first one's.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] and [`Error::Undelivered`] are transient; or the disk failed.
+    pub fn tell(
+        &self,
+        batch: &Name,
+        summary: &Summary,
+        actor: &Name,
+        recorder: &dyn Recorder,
+    ) -> Result<Told> {
+        let document = self.lock()?;
+        let dir = self.dir()?;
+        self.finish_others(&document, &dir, batch, actor, recorder)?;
+        if dir.stat(&told_name(batch))?.is_some()
+            && let Some((_, summary)) = decided(&dir, &decided_name(batch))?
+        {
+            return Ok(Told::Before(summary));
+        }
+        let (content, counts) = self.decide(&dir, batch, summary)?;
+        self.publish(&document, &content)?;
+        self.remember(&dir, batch, &counts, actor, recorder)?;
+        Ok(Told::Now(counts))
+    }
+
+    fn lock(&self) -> Result<LockedDocument> {
+        let tmp = self.queue.join("tmp");
+        let options = DocumentOptions::default()
+            .with_bytes_max(BYTES_MAX)
+            .with_durability(self.durability)
+            .with_tmp(tmp);
+        Dir::open(&self.queue)?.ensure_child("reports", Modes::default())?;
+        LockedDocument::lock_with(self.queue.join(SUMMARY_PATH), LOCK_PATIENCE, options)
+    }
+
+    fn dir(&self) -> Result<Dir> {
+        if !self.state.is_dir() {
+            std::fs::create_dir_all(&self.state)
+                .map_err(|source| Error::io("create directory", &self.state, source))?;
+            if let Some(project) =
+                self.state.parent().filter(|_| self.durability == Durability::Power)
+            {
+                Dir::open(project)?.sync()?;
+            }
+        }
+        Dir::open(&self.state)?.ensure_child_safe("batches", Modes::default(), self.durability)
+    }
+
+    /// What another Dispatcher had decided and not told of when it was killed.
+    fn finish_others(
+        &self,
+        document: &LockedDocument,
+        dir: &Dir,
+        own: &Name,
+        actor: &Name,
+        recorder: &dyn Recorder,
+    ) -> Result<()> {
+        let names = dir.names()?;
+        let mut decided_ones: Vec<&str> =
+            names.iter().filter_map(|name| name.strip_suffix(".yaml")).collect();
+        decided_ones.sort_unstable();
+        for batch in decided_ones.into_iter().filter(|batch| *batch != own.as_str()) {
+            let is_told = names.iter().any(|name| name.strip_suffix(".told") == Some(batch));
+            if is_told {
+                continue;
+            }
+            let Ok(batch) = Name::new(batch) else { continue };
+            if let Some((content, summary)) = decided(dir, &decided_name(&batch))? {
+                self.publish(document, &content)?;
+                self.remember(dir, &batch, &summary, actor, recorder)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes down what the summary says, or reads what somebody else has decided.
+    fn decide(&self, dir: &Dir, batch: &Name, summary: &Summary) -> Result<(String, Summary)> {
+        let content = contract::write(summary);
+        let tmp = Dir::open(&self.queue)?.ensure_child("tmp", Modes::default())?;
+        let tmp_name = temporary_name(&format!("batch-{batch}"));
+        let file =
+            tmp.write_new(&tmp_name, content.as_bytes(), Modes::default(), self.durability)?;
+        drop(file);
+        let moved = tmp.move_new(&tmp_name, dir, &decided_name(batch));
+        if !matches!(moved, Ok(Moved::Done)) {
+            tmp.remove(&tmp_name)?;
+        }
+        let moved = moved?;
+        // Before the words can be read, they must be the ones that are found after a power cut.
+        if self.durability == Durability::Power {
+            dir.sync()?;
+        }
+        if moved == Moved::Done {
+            return Ok((content, summary.clone()));
+        }
+        let absent = || Error::malformed(dir.path().join(decided_name(batch)), "file", "is gone");
+        decided(dir, &decided_name(batch))?.ok_or_else(absent)
+    }
+
+    /// Lets the summary land, unless it lies there already.
+    fn publish(&self, document: &LockedDocument, content: &str) -> Result<()> {
+        if let Some(current) = document.read()? {
+            if current == content.as_bytes() {
+                return Ok(());
+            }
+            self.is_delivered(&current)?;
+        }
+        document.replace(content.as_bytes())
+    }
+
+    /// Whether the watcher has delivered what lies there. Where none ever ran, nobody waits for it.
+    fn is_delivered(&self, current: &[u8]) -> Result<()> {
+        let last = Ledger::last_routed(&self.state, SUMMARY_PATH)?;
+        match last {
+            Some(Some(sha256)) if sha256 == Digest::of(current) => Ok(()),
+            None => Ok(()),
+            Some(_) => Err(Error::Undelivered { path: self.queue.join(SUMMARY_PATH) }),
+        }
+    }
+
+    /// Writes down that a batch was told of, and records it the first time.
+    fn remember(
+        &self,
+        dir: &Dir,
+        batch: &Name,
+        summary: &Summary,
+        actor: &Name,
+        recorder: &dyn Recorder,
+    ) -> Result<()> {
+        let name = told_name(batch);
+        if dir.stat(&name)?.is_some() {
+            return Ok(());
+        }
+        dir.write_new(&name, b"", Modes::default(), self.durability)?;
+        if self.durability == Durability::Power {
+            dir.sync()?;
+        }
+        let data = json!({
+            "batch_id": batch, "status": summary.status.as_str(), "total": summary.total_tasks,
+            "completed": summary.completed_tasks, "failed": summary.failed_tasks,
+            "missing": summary.missing_tasks.len(),
+        });
+        recorder.record("batch.told", actor.as_str(), data);
+        Ok(())
+    }
+}
+
+fn decided_name(batch: &Name) -> String {
+    format!("{batch}.yaml")
+}
+
+fn told_name(batch: &Name) -> String {
+    format!("{batch}.told")
+}
+
+/// A batch's name for tasks: the same tasks give the same one.
+#[must_use]
+pub fn batch_of<'a>(tasks: impl IntoIterator<Item = &'a str>) -> String {
+    let mut tasks: Vec<&str> = tasks.into_iter().collect();
+    tasks.sort_unstable();
+    let parts: Vec<&[u8]> = tasks.iter().map(|task| task.as_bytes()).collect();
+    format!("batch-{}", Digest::of_parts(&parts).short(12))
+}
+
+fn decided(dir: &Dir, name: &str) -> Result<Option<(String, Summary)>> {
+    let Some(content) = dir.read(name, BYTES_MAX)? else { return Ok(None) };
+    let path = dir.path().join(name);
+    let text =
+        String::from_utf8(content).map_err(|_| Error::malformed(&path, "file", "is not UTF-8"))?;
+    match contract::read_as::<Summary>(&text, &path) {
+        Ok(Reading::Whole(summary)) => Ok(Some((text, summary))),
+        Ok(Reading::Foreign) => Err(Error::malformed(&path, "file", "is no summary")),
+        Err(broken) => Err(Error::malformed(&path, "file", broken.to_string())),
+    }
+}

@@ -1,0 +1,176 @@
+//! Watches the leases of a blackboard and takes away those that ran out: agents that crashed, tasks
+//! and reviews of theirs.
+//!
+//! Every supervisor does this, and every watcher, each by its own observation; whoever comes first
+//! takes the lease away under the board's lock, the others find it gone. Time is that of a clock
+//! that counts suspended time ([`Clock::boottime`]); the wall clock is only looked at to notice that
+//! it was set. An agent whose supervisor is dead is ended before its lease is taken away, so that
+//! nobody works in a worktree that is another one's by then.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use super::supervise::end_orphan;
+use crate::board::{self, Board, Leased};
+use ensemble_core::env::{Clock, Monotonic};
+use ensemble_core::event_log::Recorder;
+use ensemble_core::proto::Machine as _;
+use ensemble_core::proto::lease::{Effect, Event, GapDetector, LeaseWatch, Record};
+use ensemble_core::{Error, Result};
+
+/// The observer of one board's leases.
+#[derive(Debug)]
+pub struct BoardLeases {
+    board: Board,
+    actor: String,
+    watch: LeaseWatch<Leased>,
+    gaps: GapDetector,
+}
+
+impl BoardLeases {
+    /// One that has seen nothing yet.
+    #[must_use]
+    pub fn new(board: Board, actor: impl Into<String>, clock: &dyn Clock) -> Self {
+        let watch = LeaseWatch::new(clock.boottime());
+        Self { board, actor: actor.into(), watch, gaps: GapDetector::default() }
+    }
+
+    /// When [`BoardLeases::look`] is due, by [`Clock::boottime`]; `None` while nobody holds anything.
+    #[must_use]
+    pub fn next_timeout(&self) -> Option<Monotonic> {
+        self.watch.poll_timeout()
+    }
+
+    /// Looks at all leases, takes away those that ran out, and removes the beats of registrations that
+    /// are over. Call it at least every 30 s. Returns what was taken away.
+    ///
+    /// # Errors
+    /// The board cannot be read, or not be changed.
+    pub fn look(&mut self, clock: &dyn Clock, recorder: &dyn Recorder) -> Result<Vec<Leased>> {
+        let state = self.board.read()?;
+        let directory = directory(&self.board);
+        let seen = board::scan(&state, directory)?;
+        // After they were read: a lease that begins while this observer stands still must not look older
+        // than it is. What changes from now on is noticed before anything is taken away.
+        let now = clock.boottime();
+        if let Some(gap) = self.gaps.look(clock.monotonic(), now, clock.wall()) {
+            self.watch.handle(now, Event::ClockGap(gap));
+        }
+        for event in seen {
+            self.watch.handle(now, event);
+        }
+        board::sweep_beats(&state, directory)?;
+        let mut taken = Vec::new();
+        while let Some(effect) = self.watch.poll_effect() {
+            match effect {
+                Effect::Look => {}
+                Effect::Expire { key, sequence } => {
+                    if self.expire(&key, sequence, recorder)? {
+                        taken.push(key);
+                    }
+                }
+                Effect::Record(Record::ClockGap(gap)) => {
+                    let data = json!({ "gap": format!("{gap:?}") });
+                    recorder.record("lease.clock_gap", &self.actor, data);
+                }
+                Effect::Record(Record::MassExpiry { late, of }) => {
+                    let data = json!({ "late": late, "of": of });
+                    recorder.record("lease.mass_expiry", &self.actor, data);
+                }
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Takes one away, unless somebody has or its holder has shown up.
+    fn expire(&self, key: &Leased, sequence: u64, recorder: &dyn Recorder) -> Result<bool> {
+        if let Leased::Agent { by, epoch } = key {
+            match end_orphan(directory(&self.board), by, *epoch) {
+                // Its supervisor lives, and ends its agent itself when it is told that it is fenced.
+                Ok(_) | Err(Error::Locked { .. }) => {}
+                Err(error) => {
+                    let data = json!({ "agent": by, "error": error.to_string() });
+                    recorder.record("supervise.failed", &self.actor, data);
+                }
+            }
+        }
+        let mut locked = self.board.lock()?;
+        match locked.expire(key, sequence) {
+            Ok(()) => locked.commit().map(|_| true),
+            Err(Error::Fenced { .. } | Error::NotAllowed { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Where a board lies.
+pub(super) fn directory(board: &Board) -> &Path {
+    board.path().parent().unwrap_or_else(|| Path::new("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::board::{BoardOptions, NewAgent, write_beat};
+    use crate::proto::task::Holder;
+    use ensemble_core::durable::Durability;
+    use ensemble_core::event_log::NullRecorder;
+    use ensemble_core::message::{Name, Timestamp};
+    use ensemble_core::sim::SimClock;
+
+    const LEASE: Duration = Duration::from_secs(40);
+
+    /// After whose next reading something else happens, as when its reader stands still.
+    struct Slow<'a> {
+        clock: &'a SimClock,
+        meanwhile: RefCell<Option<Box<dyn FnOnce() + 'a>>>,
+    }
+
+    impl Clock for Slow<'_> {
+        fn monotonic(&self) -> Monotonic {
+            self.clock.monotonic()
+        }
+        /// The last that is read.
+        fn wall(&self) -> Timestamp {
+            let now = self.clock.wall();
+            let meanwhile = self.meanwhile.take();
+            meanwhile.into_iter().for_each(|happens| happens());
+            now
+        }
+    }
+
+    #[test]
+    fn whoever_registers_while_an_observer_stands_still_has_their_whole_lease() {
+        let home = tempfile::tempdir().unwrap();
+        let open = || BoardOptions::new("test").with_durability(Durability::Process);
+        let board = Board::create(home.path(), open()).unwrap();
+        let registered = |name: &str| -> Holder {
+            let mut locked = board.lock().unwrap();
+            let agent = NewAgent::new(Name::new(name).unwrap(), "coder");
+            let holder = locked.register(&agent).unwrap();
+            locked.commit().unwrap();
+            write_beat(directory(&board), &holder, 1, LEASE).unwrap();
+            holder
+        };
+        let first = registered("coder-1");
+        let clock = SimClock::new(Timestamp::from_unix_millis(0));
+        let observed = Board::find(home.path(), open()).unwrap();
+        let mut leases = BoardLeases::new(observed, "watcher", &clock);
+        let meanwhile = || {
+            clock.advance(Duration::from_secs(30));
+            registered("coder-2");
+        };
+        let slow = Slow { clock: &clock, meanwhile: RefCell::new(Some(Box::new(meanwhile))) };
+        assert_eq!(leases.look(&slow, &NullRecorder).unwrap(), []);
+        write_beat(directory(&board), &first, 2, LEASE).unwrap();
+        clock.advance(Duration::from_secs(15));
+        let taken = leases.look(&clock, &NullRecorder).unwrap();
+        assert_eq!(taken, [], "the second has had 15 s of 40");
+        clock.advance(LEASE + Duration::from_secs(1));
+        assert_eq!(leases.look(&clock, &NullRecorder).unwrap().len(), 2, "they end");
+    }
+}

@@ -1,0 +1,319 @@
+//! Dispatch as a role of a program (seed 002): reads `reports/` at each rest's end, lets `collect::Collect`
+//! decide, and tells of the batch once.
+//!
+//! It keeps nothing in memory that cannot be read again: a role that is killed is simply started anew.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use super::batches::{Batches, Told};
+use super::ends::TaskEnds;
+use super::reviews::Reviews;
+use crate::collect::{Collect, Effect, Event, Limits, Progress};
+use crate::contract::{
+    self, Reading, Report, Review, Status, Summary, SummaryStatus, TaskResult, Verdict,
+};
+use ensemble_core::durable::{Dir, FileStat};
+use ensemble_core::env::{Clock, Monotonic};
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::Name;
+use ensemble_core::proto::Machine as _;
+use ensemble_core::spool::{Spool, State};
+use ensemble_core::{Error, Result};
+
+/// The largest report that is read, in bytes.
+const REPORT_BYTES_MAX: usize = 1024 * 1024;
+/// How many waiting messages are searched for a task without a report, in each mailbox.
+const SEARCH_MAX: usize = 1_000;
+
+/// A batch of tasks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Batch {
+    /// Its name: it is told of once under it.
+    pub id: Name,
+    /// The tasks.
+    pub tasks: Vec<String>,
+}
+
+/// What `Dispatch` does: gather the reports of a batch, and tell of it.
+pub struct Dispatcher<'a> {
+    /// The queue.
+    pub spool: &'a Spool,
+    /// Where batches are remembered.
+    pub batches: Batches,
+    /// How often tasks came back from review.
+    pub reviews: Reviews,
+    /// How tasks have ended, for the log.
+    pub ends: TaskEnds,
+    /// The clock.
+    pub clock: &'a dyn Clock,
+    /// Where it is told what happens.
+    pub recorder: &'a dyn Recorder,
+    /// Who collects.
+    pub actor: Name,
+}
+
+/// What was read of a task.
+#[derive(Clone, Debug, Default)]
+struct Known {
+    report: Option<Report>,
+    files: HashMap<String, FileStat>,
+}
+
+impl Dispatcher<'_> {
+    /// Gathers reports until the batch is complete or its deadline is over, and tells of it. `rest`
+    /// sleeps for at most the time it is given, and returns early when something landed in `reports/`.
+    ///
+    /// # Errors
+    /// The queue cannot be read, or the disk failed. A summary that cannot be written at the moment is
+    /// tried again until the deadline, and once more.
+    pub fn collect(
+        &self,
+        batch: &Batch,
+        limits: Limits,
+        rest: &mut dyn FnMut(Duration),
+    ) -> Result<Told> {
+        let start = self.clock.monotonic();
+        let give_up = start + limits.deadline + Duration::from_secs(60);
+        let mut machine = Collect::new(start, batch.tasks.iter().cloned(), limits);
+        let mut known = BTreeMap::new();
+        if let Some(summary) = self.batches.told(&batch.id)? {
+            return Ok(Told::Before(summary));
+        }
+        loop {
+            self.look(self.clock.monotonic(), batch, &mut machine, &mut known)?;
+            machine.handle_timeout(self.clock.monotonic());
+            while let Some(effect) = machine.poll_effect() {
+                let now = self.clock.monotonic();
+                match effect {
+                    Effect::Look => self.look(now, batch, &mut machine, &mut known)?,
+                    Effect::PatienceEnded => self.recorder.record(
+                        "role.patience_ended",
+                        self.actor.as_str(),
+                        serde_json::json!({ "role": "dispatch" }),
+                    ),
+                    Effect::Write { is_complete } => {
+                        let summary = self.summary(batch, &machine, &known, is_complete)?;
+                        let told =
+                            self.batches.tell(&batch.id, &summary, &self.actor, self.recorder);
+                        match told {
+                            Ok(told) => return Ok(told),
+                            Err(error) if error.is_transient() && now < give_up => {
+                                machine.handle(now, Event::WriteFailed);
+                            }
+                            Err(error) => return Err(error),
+                        }
+                    }
+                }
+            }
+            let now = self.clock.monotonic();
+            if let Some(due) = machine.poll_timeout() {
+                rest(due.since(now));
+            }
+        }
+    }
+
+    /// Reads what has changed in `reports/` and tells the machine.
+    fn look(
+        &self,
+        now: Monotonic,
+        batch: &Batch,
+        machine: &mut Collect,
+        known: &mut BTreeMap<String, Known>,
+    ) -> Result<()> {
+        let reports = match Dir::open(&self.spool.root().join("reports")) {
+            Ok(reports) => reports,
+            Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        let mut names = reports.names()?;
+        names.sort_unstable();
+        let mut events = Vec::new();
+        for task in &batch.tasks {
+            let known = known.entry(task.clone()).or_default();
+            self.read_reports(&reports, task, known, &mut events)?;
+            self.read_reviews((&reports, &names), task, known, &mut events)?;
+            if self.reviews.get(task)?.stopped_at.is_some() {
+                events.push(Event::Stopped { task: task.clone() });
+            }
+        }
+        // All that was read counts, whichever task and whichever file came first.
+        events.sort_by_key(rank);
+        for event in events {
+            machine.handle(now, event);
+        }
+        Ok(())
+    }
+
+    /// The reports of a task that have changed.
+    fn read_reports(
+        &self,
+        reports: &Dir,
+        task: &str,
+        known: &mut Known,
+        events: &mut Vec<Event>,
+    ) -> Result<()> {
+        let safe = super::reviews::file_stem(task);
+        // The second is what one of the originals' contracts says.
+        for file in [format!("{safe}-completed.yaml"), format!("{safe}.yaml")] {
+            if let Some(text) = changed(reports, &file, &mut known.files)?
+                && let Ok(Reading::Whole(report)) =
+                    contract::read_as::<Report>(&text, file.as_ref())
+                && report.task_id == *task
+            {
+                self.ends.reported(self.spool, &report, text.as_bytes(), self.recorder)?;
+                events.push(Event::Reported { task: task.to_owned(), status: report.status });
+                known.report = Some(report);
+            }
+        }
+        Ok(())
+    }
+
+    /// The reviews of a task that have changed. Counting one may stop the task.
+    fn read_reviews(
+        &self,
+        (reports, names): (&Dir, &[String]),
+        task: &str,
+        known: &mut Known,
+        events: &mut Vec<Event>,
+    ) -> Result<()> {
+        let safe = super::reviews::file_stem(task);
+        let (plain, others) = (format!("{safe}-review.yaml"), format!("{safe}."));
+        for file in names.iter().filter(|name| {
+            **name == plain || (name.starts_with(&others) && name.ends_with("-review.yaml"))
+        }) {
+            if let Some(text) = changed(reports, file, &mut known.files)?
+                && let Ok(Reading::Whole(review)) =
+                    contract::read_as::<Review>(&text, file.as_ref())
+                && review.task_id == *task
+            {
+                self.reviews.count(file, text.as_bytes(), self.recorder)?;
+                let reviewer = review.reviewer.unwrap_or_else(|| file.clone());
+                let (task, verdict) = (task.to_owned(), review.status);
+                events.push(Event::Reviewed { task, reviewer, verdict });
+            }
+        }
+        Ok(())
+    }
+
+    /// What is told of the batch.
+    fn summary(
+        &self,
+        batch: &Batch,
+        machine: &Collect,
+        known: &BTreeMap<String, Known>,
+        is_complete: bool,
+    ) -> Result<Summary> {
+        let mut summary = Summary::new(batch.tasks.len() as u64);
+        summary.batch_id = Some(batch.id.to_string());
+        for (task, progress) in machine.tasks() {
+            let report = known.get(task).and_then(|known| known.report.as_ref());
+            let mut result = TaskResult::new(task, word(progress));
+            result.worker_id = report.and_then(Report::author).map(str::to_owned);
+            result.summary = report.and_then(|report| {
+                report.failure_reason.clone().or_else(|| report.summary.clone())
+            });
+            match progress {
+                Progress::Ended { status: Status::Success } => summary.completed_tasks += 1,
+                Progress::Ended { .. } | Progress::Stopped => {
+                    summary.failed_tasks += 1;
+                    let why = result.summary.as_deref().unwrap_or("no reason was given");
+                    summary.errors.push(format!("{task} {}: {why}", word(progress)));
+                }
+                Progress::Awaited => {
+                    let whereabouts = self.whereabouts(task)?;
+                    summary.errors.push(format!("{task} is missing: {whereabouts}"));
+                    result.summary = Some(whereabouts);
+                    summary.missing_tasks.push(task.clone());
+                }
+                Progress::UnderReview { verdicts } => {
+                    let said =
+                        format!("its review is missing ({} of the verdicts)", verdicts.len());
+                    summary.errors.push(format!("{task}: {said}"));
+                    summary.missing_tasks.push(task.clone());
+                }
+                Progress::NeedsFix => {
+                    summary.errors.push(format!("{task}: a new report after needs_fix is missing"));
+                    summary.missing_tasks.push(task.clone());
+                }
+            }
+            summary.task_results.push(result);
+        }
+        let Summary { total_tasks: total, completed_tasks: done, .. } = summary;
+        summary.status = match (done, total) {
+            (done, total) if done == total => SummaryStatus::Success,
+            (0, _) => SummaryStatus::Failed,
+            _ => SummaryStatus::Partial,
+        };
+        let share = (done * 100).checked_div(total).unwrap_or(100);
+        let missing = match summary.missing_tasks.len() {
+            0 => String::new(),
+            count => format!(", {count} missing: {}", summary.missing_tasks.join(", ")),
+        };
+        let late = if is_complete { "" } else { " at the deadline" };
+        let failed = summary.failed_tasks;
+        summary.summary = Some(format!(
+            "{done} of {total} tasks ({share}%) are done{late}, {failed} failed{missing}"
+        ));
+        summary.completed_at = Some(self.clock.wall().to_string());
+        Ok(summary)
+    }
+
+    /// What is known of a task without a report: who has it, or where it waits.
+    fn whereabouts(&self, task: &str) -> Result<String> {
+        for mailbox in self.spool.mailboxes()? {
+            for found in self.spool.unfinished(&mailbox, SEARCH_MAX)? {
+                let envelope = self.spool.peek(&mailbox, &found.id);
+                if envelope.is_ok_and(|e| e.task_id.as_deref() == Some(task)) {
+                    return Ok(match found.state {
+                        State::Acked { holder, .. } => format!("{holder} has it, without a report"),
+                        _ => format!("it waits in the mailbox of {mailbox}"),
+                    });
+                }
+            }
+        }
+        Ok("it is in no mailbox, and there is no report".to_owned())
+    }
+}
+
+/// In which order the machine is told what one look has found. A stop comes first: after the last
+/// report the machine writes the summary. An objection comes before an approval, which would end the
+/// task.
+const fn rank(event: &Event) -> u8 {
+    match event {
+        Event::Stopped { .. } => 0,
+        Event::Reported { .. } => 1,
+        Event::Reviewed { verdict: Verdict::NeedsFix, .. } => 2,
+        Event::Reviewed { .. } => 3,
+        Event::Written | Event::WriteFailed => 4,
+    }
+}
+
+fn word(progress: &Progress) -> &'static str {
+    match progress {
+        Progress::Ended { status } => status.as_str(),
+        Progress::Stopped => "stopped",
+        Progress::NeedsFix => "needs_fix",
+        Progress::Awaited | Progress::UnderReview { .. } => "missing",
+    }
+}
+
+/// A file's text if it is another one than at the last look.
+pub(super) fn changed(
+    dir: &Dir,
+    file: &str,
+    files: &mut HashMap<String, FileStat>,
+) -> Result<Option<String>> {
+    let Some(stat) = dir.stat(file)?.filter(|stat| stat.is_file) else { return Ok(None) };
+    if files.get(file) == Some(&stat) {
+        return Ok(None);
+    }
+    let content = match dir.read(file, REPORT_BYTES_MAX) {
+        Ok(content) => content,
+        // The watcher sets such files aside.
+        Err(Error::Malformed { .. } | Error::TooLarge { .. }) => None,
+        Err(error) => return Err(error),
+    };
+    files.insert(file.to_owned(), stat);
+    Ok(content.and_then(|content| String::from_utf8(content).ok()))
+}

@@ -1,0 +1,162 @@
+//! Conductor as a role of a program (seed 002): says what is to be done, and waits to be told.
+//!
+//! ```text
+//! Conductor::instruct ──dispatch.instruction──> mailbox of Dispatch ──> Dispatcher::collect
+//! Conductor::await_summary <──reports/completion-summary.yaml── Batches::tell
+//!                          <──reports/escalation-<task>.yaml── ladders, reviews, people
+//! ```
+//!
+//! It waits for an event, looks every 30 seconds all the same, and gives up after 30 minutes. A crash of
+//! it loses nothing: the same instruction is stored once, and waiting for the same batch goes on. If the
+//! Dispatcher dies after it has decided what to tell, the Conductor that waits finishes it. Silence: when
+//! the time is over, it says so and changes nothing; the batch can still be told of later.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::batches::{Batches, batch_of};
+use super::collect::{Batch, changed};
+use crate::contract::{self, EscalationReport, Instruction, Reading, Summary};
+use ensemble_core::durable::{Dir, FileStat};
+use ensemble_core::env::Clock;
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::{Envelope, MessageId, Name};
+use ensemble_core::proto::patience::{CONDUCTOR_PATIENCE, DISPATCH_POLL_INTERVAL};
+use ensemble_core::spool::Spool;
+use ensemble_core::{Error, Result};
+
+/// The type of the message that carries an instruction.
+pub const INSTRUCTION_TYPE: &str = "dispatch.instruction";
+
+/// What `Conductor` does: say what is to be done, and wait to be told.
+///
+/// ```no_run
+/// # use ensemble_team::driver::{Batches, Conductor};
+/// # use ensemble_core::{durable::Durability, env::SystemClock};
+/// # use ensemble_team::contract::{Instruction, Task};
+/// # use ensemble_core::{event_log::NullRecorder, message::Name, spool::Spool};
+/// # fn main() -> ensemble_core::Result<()> {
+/// # let (queue, state) = ("queue".as_ref(), ".ensemble".as_ref());
+/// # let spool = Spool::open(queue, Default::default())?;
+/// let conductor = Conductor {
+///     spool: &spool,
+///     batches: Batches::new(queue, state, Durability::Power),
+///     clock: &SystemClock,
+///     recorder: &NullRecorder,
+///     actor: Name::new("conductor")?,
+/// };
+/// let batch = conductor.instruct(&Instruction::new(vec![Task::new("task-1", "Count the lines")]))?;
+/// let mut rest = |longest| std::thread::sleep(longest);
+/// let summary = conductor.await_summary(&batch, None, &mut |gone| eprintln!("{gone:?}"), &mut rest)?;
+/// # Ok(()) }
+/// ```
+pub struct Conductor<'a> {
+    /// The queue.
+    pub spool: &'a Spool,
+    /// Where batches are remembered.
+    pub batches: Batches,
+    /// The clock.
+    pub clock: &'a dyn Clock,
+    /// Where it is told what happens.
+    pub recorder: &'a dyn Recorder,
+    /// Who conducts.
+    pub actor: Name,
+}
+
+impl Conductor<'_> {
+    /// Sends an instruction to Dispatch, once however often it is called, and names its batch.
+    ///
+    /// # Errors
+    /// As for [`Spool::publish`]; [`Error::Conflict`] if the same tasks of the same `created_at` were
+    /// sent in other words.
+    pub fn instruct(&self, instruction: &Instruction) -> Result<Batch> {
+        let text = contract::write(instruction);
+        let batch = Batch::of(instruction)?;
+        let envelope = Envelope::new(Name::new("dispatch")?, text)
+            .with_id(MessageId::new(batch.id.as_str())?)
+            .with_kind(Name::new(INSTRUCTION_TYPE)?)
+            .from(self.actor.clone());
+        self.spool.publish(&envelope)?;
+        Ok(batch)
+    }
+
+    /// Waits until a batch was told of, at most `patience` (the seed's 30 minutes unless given); `None`
+    /// when that is over. `hear` is told of each escalation of a task of the batch, and of each further
+    /// version of one. `rest` sleeps for at most the time it is given, and returns early when something
+    /// landed in `reports/`.
+    ///
+    /// # Errors
+    /// The batch's files cannot be read. What is busy at the moment is tried again.
+    pub fn await_summary(
+        &self,
+        batch: &Batch,
+        patience: Option<Duration>,
+        hear: &mut dyn FnMut(&EscalationReport),
+        rest: &mut dyn FnMut(Duration),
+    ) -> Result<Option<Summary>> {
+        let until = self.clock.monotonic() + patience.unwrap_or(CONDUCTOR_PATIENCE);
+        let mut heard = HashMap::new();
+        loop {
+            self.escalations(batch, &mut heard, hear)?;
+            match self.batches.resume(&batch.id, &self.actor, self.recorder) {
+                Ok(Some(summary)) => {
+                    // What was given up between the last look and the end is heard of, too.
+                    self.escalations(batch, &mut heard, hear)?;
+                    return Ok(Some(summary));
+                }
+                Ok(None) => {}
+                // Another Dispatcher writes, or the summary before is not delivered yet.
+                Err(error) if error.is_transient() => {}
+                Err(error) => return Err(error),
+            }
+            let now = self.clock.monotonic();
+            if now >= until {
+                let role = json!({ "role": "conductor" });
+                self.recorder.record("role.patience_ended", self.actor.as_str(), role);
+                return Ok(None);
+            }
+            rest(until.since(now).min(DISPATCH_POLL_INTERVAL));
+        }
+    }
+
+    /// Says what has been given up since the last look.
+    fn escalations(
+        &self,
+        batch: &Batch,
+        heard: &mut HashMap<String, FileStat>,
+        hear: &mut dyn FnMut(&EscalationReport),
+    ) -> Result<()> {
+        let reports = match Dir::open(&self.spool.root().join("reports")) {
+            Ok(reports) => reports,
+            Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        for task in &batch.tasks {
+            let file = ensemble_core::driver::file_name(task);
+            if let Some(text) = changed(&reports, &file, heard)?
+                // The watcher sets aside what cannot be read.
+                && let Ok(Reading::Whole(escalation)) =
+                    contract::read_as::<EscalationReport>(&text, file.as_ref())
+            {
+                hear(&escalation);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Batch {
+    /// The tasks of an instruction, under the name that follows from them and its `created_at`: the same
+    /// instruction is the same batch, for whoever sends it and whoever collects it.
+    ///
+    /// # Errors
+    /// None that is known: such a name is always one.
+    pub fn of(instruction: &Instruction) -> Result<Self> {
+        let tasks: Vec<String> = instruction.tasks.iter().map(|task| task.id.clone()).collect();
+        let marks = tasks.iter().map(String::as_str).chain(instruction.created_at.as_deref());
+        let id = Name::new(batch_of(marks)).map_err(Error::from)?;
+        Ok(Self { id, tasks })
+    }
+}

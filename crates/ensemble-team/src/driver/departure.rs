@@ -1,0 +1,362 @@
+//! Carries out a shutdown: [`proto::shutdown`](ensemble_core::proto::shutdown) over real processes, a pane,
+//! mailboxes and the roster.
+//!
+//! ```text
+//! leaving (roster) -> finish -> end, search, end -> close the pane -> give back -> shutdown (roster)
+//! ```
+//!
+//! Whatever was done before a crash is found done by the next attempt, so whoever finds a decided
+//! shutdown simply calls [`ShutdownDriver::carry_out`] again. An agent that was spawned anew meanwhile has
+//! another generation and is not touched.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::roster::{Ended, How, Member, MemberState, Roster};
+use ensemble_core::broker::Broker;
+use ensemble_core::broker::{HandedBack, UnreadMail};
+use ensemble_core::env::{Clock, Monotonic};
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::Name;
+use ensemble_core::proto::Machine as _;
+use ensemble_core::proto::shutdown::{Consent, Effect, Event, Shutdown, Step, Worker};
+use ensemble_core::{Error, Result};
+use ensemble_tmux::reaper::{ProcessSet, Reaper};
+
+/// The longest single wait, so that being told to stop is noticed.
+const WAIT_SLICE: Duration = Duration::from_millis(250);
+
+/// Where an agent lives, as far as leaving it matters.
+pub trait AgentHost {
+    /// What the agent is doing.
+    ///
+    /// # Errors
+    /// Nobody could look; it then counts as busy.
+    fn look(&mut self) -> Result<Worker>;
+
+    /// The exit status of the pane's first process, if that has ended and it is known.
+    fn exit_code(&mut self) -> Option<i32>;
+
+    /// Closes the pane, if it is there and ours to close, and makes everybody forget it.
+    ///
+    /// # Errors
+    /// It is still there.
+    fn close(&mut self) -> Result<()>;
+}
+
+/// Who is to leave, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Departure {
+    /// The agent.
+    pub agent: Name,
+    /// Which of its generations.
+    pub generation: u64,
+    /// Whether it agreed.
+    pub consent: Consent,
+    /// Who asked for it.
+    pub by: Name,
+    /// In which request.
+    pub request_id: Option<Name>,
+    /// Why: for the roster, the log, the dead letters and the senders.
+    pub reason: String,
+    /// What becomes of its unread mail.
+    pub unread: UnreadMail,
+    /// How long it has to finish, if it agreed.
+    pub grace: Duration,
+    /// It goes with its team, and comes back with it.
+    pub returns: bool,
+}
+
+impl Departure {
+    /// `member` is to leave because `by` says so.
+    #[must_use]
+    pub fn of(member: &Member, consent: Consent, by: Name) -> Self {
+        Self {
+            agent: member.name.clone(),
+            generation: member.generation,
+            consent,
+            by,
+            request_id: None,
+            reason: format!("{} was shut down", member.name),
+            unread: UnreadMail::default(),
+            grace: ensemble_core::proto::shutdown::GRACE,
+            returns: false,
+        }
+    }
+}
+
+/// What became of a departure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Departed {
+    /// It has gone.
+    Gone {
+        /// Processes that could not be ended.
+        survivors: usize,
+    },
+    /// It had gone before.
+    Before,
+    /// It was spawned or joined anew since; nothing was done.
+    Superseded,
+    /// Whoever waits was told to stop; the next attempt goes on.
+    Interrupted,
+}
+
+/// Carries out departures, one at a time.
+pub struct ShutdownDriver<'a> {
+    /// Where its mail lies.
+    pub queue: &'a dyn Broker,
+    /// Where it is written down.
+    pub roster: &'a Roster,
+    /// Where it is recorded.
+    pub recorder: &'a dyn Recorder,
+    /// What time it is.
+    pub clock: &'a dyn Clock,
+}
+
+impl fmt::Debug for ShutdownDriver<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ShutdownDriver").field("roster", self.roster).finish_non_exhaustive()
+    }
+}
+
+impl ShutdownDriver<'_> {
+    /// Blocks until the agent has gone. `rest` sleeps for at most the time it is given and says
+    /// whether to go on.
+    ///
+    /// # Errors
+    /// The roster does not know the agent, or its file cannot be changed. What else fails is
+    /// recorded (`shutdown.failed`) and tried again.
+    pub fn carry_out(
+        &self,
+        departure: &Departure,
+        agent_host: &mut dyn AgentHost,
+        rest: &mut dyn FnMut(Duration) -> bool,
+    ) -> Result<Departed> {
+        let member = match self.start(departure)? {
+            Ok(member) => member,
+            Err(early) => return Ok(early),
+        };
+        let others = self.others(departure);
+        let mut run = Run {
+            shutdown: self,
+            departure,
+            machine: Shutdown::new(departure.grace),
+            reaper: Reaper::new(processes(&member, &others)),
+            waiting: false,
+            exit_code: None,
+            returned: HandedBack::default(),
+            last_failure: String::new(),
+        };
+        run.machine.handle(self.clock.monotonic(), Event::Begin(departure.consent));
+        run.run(agent_host, rest)
+    }
+
+    /// Writes down that it is leaving, unless that is over or not meant for this generation.
+    fn start(&self, departure: &Departure) -> Result<Result<Member, Departed>> {
+        let mut early = None;
+        let now = self.clock.wall();
+        let member = self.roster.change(&departure.agent, |member| {
+            let Some(mut member) = member else { return Ok(None) };
+            match member.state {
+                _ if member.generation != departure.generation => {
+                    early = Some(Departed::Superseded);
+                }
+                MemberState::Shutdown => early = Some(Departed::Before),
+                MemberState::Leaving => {}
+                MemberState::Up => {
+                    (member.state, member.since) = (MemberState::Leaving, now);
+                    return Ok(Some(member));
+                }
+            }
+            Ok(None)
+        })?;
+        match (member, early) {
+            (_, Some(early)) => Ok(Err(early)),
+            (Some(member), None) => Ok(Ok(member)),
+            (None, None) => {
+                let path = self.roster.dir().join(format!("{}.yaml", departure.agent));
+                Err(Error::malformed(path, "file", "is missing: the roster knows no such agent"))
+            }
+        }
+    }
+
+    /// The other agents, whose processes are not to be touched.
+    fn others(&self, departure: &Departure) -> Vec<Member> {
+        // One that cannot be read has no pane that we know of.
+        let (members, _) = self.roster.entries().unwrap_or_default();
+        members.into_iter().filter(|m| m.name != departure.agent && m.is_present()).collect()
+    }
+}
+
+/// How a member's processes are known.
+fn processes(member: &Member, others: &[Member]) -> ProcessSet {
+    let mut processes = ProcessSet::new();
+    if let Some(binding) = &member.binding {
+        processes = processes.with_root(binding.pid, binding.started);
+        // A pane that was there before it was joined has its owner's shell as its first process.
+        if member.command.is_none() && ensemble_tmux::reaper::is_shell(binding.pid) {
+            processes = processes.sparing_the_root();
+        }
+    }
+    if let Some(pass) = member.pass_sha256 {
+        processes = processes.with_pass(pass);
+    }
+    others
+        .iter()
+        .filter_map(|other| other.binding.as_ref())
+        .fold(processes, |processes, binding| processes.but_not(binding.pid, binding.started))
+}
+
+/// One departure under way.
+struct Run<'a> {
+    shutdown: &'a ShutdownDriver<'a>,
+    departure: &'a Departure,
+    machine: Shutdown,
+    reaper: Reaper,
+    /// Some process that was signalled may still live.
+    waiting: bool,
+    exit_code: Option<i32>,
+    returned: HandedBack,
+    last_failure: String,
+}
+
+impl Run<'_> {
+    fn run(
+        &mut self,
+        agent_host: &mut dyn AgentHost,
+        rest: &mut dyn FnMut(Duration) -> bool,
+    ) -> Result<Departed> {
+        loop {
+            while let Some(effect) = self.machine.poll_effect() {
+                if let Effect::Ended { survivors } = effect {
+                    return Ok(Departed::Gone { survivors });
+                }
+                if let Some(early) = self.perform(effect, agent_host)? {
+                    return Ok(early);
+                }
+            }
+            if !self.wait(rest) {
+                return Ok(Departed::Interrupted);
+            }
+            self.machine.handle_timeout(self.now());
+        }
+    }
+
+    fn now(&self) -> Monotonic {
+        self.shutdown.clock.monotonic()
+    }
+
+    fn perform(
+        &mut self,
+        effect: Effect,
+        agent_host: &mut dyn AgentHost,
+    ) -> Result<Option<Departed>> {
+        let event = match effect {
+            Effect::Look => Event::Seen(agent_host.look().unwrap_or(Worker::Busy)),
+            Effect::Sweep(signal) => {
+                self.exit_code = self.exit_code.or_else(|| agent_host.exit_code());
+                let swept = self.reaper.sweep(signal);
+                self.waiting = matches!(swept, Ok(found) if found > 0);
+                self.told(Step::Sweep, swept.map(Event::Found))
+            }
+            Effect::Close => {
+                self.exit_code = self.exit_code.or_else(|| agent_host.exit_code());
+                self.told(Step::Close, agent_host.close().map(|()| Event::Done(Step::Close)))
+            }
+            Effect::Return => {
+                let returned = self.hand_back();
+                self.told(Step::Return, returned.map(|()| Event::Done(Step::Return)))
+            }
+            Effect::Record { survivors } => match self.record(survivors) {
+                Ok(false) => return Ok(Some(Departed::Superseded)),
+                recorded => self.told(Step::Record, recorded.map(|_| Event::Done(Step::Record))),
+            },
+            Effect::Ended { .. } => return Ok(None),
+        };
+        self.machine.handle(self.now(), event);
+        Ok(None)
+    }
+
+    /// What to tell the machine; a failure is recorded once for as long as it is the same.
+    fn told(&mut self, step: Step, outcome: Result<Event>) -> Event {
+        let error = match outcome {
+            Ok(event) => return event,
+            Err(error) => error.to_string(),
+        };
+        if error != self.last_failure {
+            let data = json!({ "agent": self.departure.agent, "step": format!("{step:?}").to_lowercase(), "error": error });
+            self.shutdown.recorder.record("shutdown.failed", self.departure.by.as_str(), data);
+            self.last_failure = error;
+        }
+        Event::Failed(step)
+    }
+
+    fn hand_back(&mut self) -> Result<()> {
+        let Departure { agent, unread, reason, .. } = self.departure;
+        let mailbox = self.shutdown.roster.get(agent)?.map_or_else(|| agent.clone(), |m| m.mailbox);
+        // A mailbox that others read too is not this agent's to empty.
+        let others = self.shutdown.others(self.departure);
+        let shared = others.iter().any(|other| other.mailbox == mailbox);
+        let unread = if shared { UnreadMail::Keep } else { *unread };
+        let more = self.shutdown.queue.hand_back(agent, &mailbox, unread, reason)?;
+        self.returned.released += more.released;
+        self.returned.returned += more.returned;
+        self.returned.dead += more.dead;
+        self.returned.kept = more.kept;
+        Ok(())
+    }
+
+    /// Whether it was still this generation's to write.
+    fn record(&self, survivors: usize) -> Result<bool> {
+        let Departure { agent, generation, consent, by, request_id, reason, .. } = self.departure;
+        let at = self.shutdown.clock.wall();
+        let how = match consent {
+            Consent::Approved => How::Approved,
+            Consent::Forced => How::Forced,
+        };
+        let mut ended = Ended::new(at, how);
+        ended.by = Some(by.clone());
+        ended.request_id.clone_from(request_id);
+        ended.reason = Some(reason.clone());
+        ended.exit_code = self.exit_code;
+        ended.returns = self.departure.returns;
+        let data = json!({
+            "worker_id": agent, "generation": generation, "how": how.word(), "request_id": request_id, "reason": reason,
+            "exit_code": self.exit_code, "survivors": survivors, "leases_released": self.returned.released,
+            "mail_returned": self.returned.returned, "mail_dead": self.returned.dead, "mail_kept": self.returned.kept,
+        });
+        let mut is_ours = false;
+        self.shutdown.roster.change(agent, |member| {
+            let member = member.filter(|member| member.generation == *generation);
+            is_ours = member.is_some();
+            Ok(member.map(|mut member| {
+                // A crash after this repeats the record, which says the same; before it, nothing
+                // would ever say it.
+                self.shutdown.recorder.record("worker_release", by.as_str(), data);
+                (member.state, member.since, member.binding) = (MemberState::Shutdown, at, None);
+                (member.pass_sha256, member.ended) = (None, Some(ended));
+                member
+            }))
+        })?;
+        Ok(is_ours)
+    }
+
+    /// Waits for the processes that were signalled or for the machine's next deadline; whether to
+    /// go on.
+    fn wait(&mut self, rest: &mut dyn FnMut(Duration) -> bool) -> bool {
+        let left = self.machine.poll_timeout().map_or(WAIT_SLICE, |at| at.since(self.now()));
+        let slice = left.min(WAIT_SLICE);
+        if !self.waiting {
+            return rest(slice);
+        }
+        if self.reaper.wait(slice) {
+            self.waiting = false;
+            self.machine.handle(self.now(), Event::Exited);
+        }
+        rest(Duration::ZERO)
+    }
+}

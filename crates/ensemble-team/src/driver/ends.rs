@@ -1,0 +1,323 @@
+//! How tasks end, once for each end: `task_complete` and `task_failed` of seed 002.
+//!
+//! ```text
+//! evidence                        is an end                                         status
+//! a report                        if it has other content than the last one, and    the report's
+//!                                 a message of its task was open, its status is
+//!                                 another one, or a review had asked for a fix
+//! a `task` message is settled     if its end is not in the log yet                  that of a report that
+//!                                                                                   nothing has read yet, or success
+//! a `task` message dies           always; the spool records it                      failed
+//! ```
+//!
+//! `success` becomes `task_complete`; `failed` and `blocked` become `task_failed`. The command, the MCP
+//! server, the watcher and `ensemble summary` meet the same report or message. What was recorded
+//! stands in `.ensemble/ends/<shard>.ndjson`, where a task's last line counts, changed under the shard's lock:
+//! so they record it once. The record is written before the line: a crash in between records an end
+//! twice, and never not at all. A report costs one appended line, and ten thousand tasks no more
+//! files than one. A shard that has grown over its limit keeps its newest tasks.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::reviews::{Reviews, file_stem};
+use crate::contract::{self, Reading, Report, Status};
+use ensemble_core::document::{DocumentOptions, LockedDocument};
+use ensemble_core::durable::{Dir, Durability};
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::{Digest, Envelope, MessageId, Name};
+use ensemble_core::spool::Spool;
+use ensemble_core::{Error, Result};
+
+/// How long the lock of a shard is waited for.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+/// The number of files among which tasks are spread by their digest's first two digits, so that two
+/// reports seldom wait for each other.
+const SHARDS: u8 = 64;
+/// A shard that is larger, in bytes, loses the lines that no longer count, and then its oldest tasks.
+const SHARD_BYTES_MAX: usize = 256 * 1024;
+/// The largest shard that is read, in bytes: one line more than [`SHARD_BYTES_MAX`].
+const READ_BYTES_MAX: usize = 2 * SHARD_BYTES_MAX;
+/// How many ended messages of a task are remembered.
+const MESSAGES_MAX: usize = 100;
+/// How many unfinished messages of an author are searched for the task of a report. Held messages come first.
+const SEARCH_MAX: usize = 100;
+/// The largest report that is read, in bytes.
+const REPORT_BYTES_MAX: usize = 1024 * 1024;
+/// The actor of an end whose author is not known.
+const ACTOR: &str = "ensemble";
+
+/// What the log tells of a task's ends.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Ended {
+    task_id: String,
+    /// How it ended last; nothing if it has not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    status: Option<String>,
+    /// Digest of the last report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    report: Option<String>,
+    /// How often the task had come back from review when it ended.
+    #[serde(default)]
+    cycles: u32,
+    /// The messages whose end is recorded.
+    #[serde(default)]
+    messages: Vec<String>,
+}
+
+/// Records how tasks end; see the table at the top of this page.
+#[derive(Clone, Debug)]
+pub struct TaskEnds {
+    reports: PathBuf,
+    dir: PathBuf,
+    reviews: Reviews,
+}
+
+impl TaskEnds {
+    /// The ends of a queue's tasks, in its state directory.
+    #[must_use]
+    pub fn new(queue: &Path, state: &Path, reviews: Reviews) -> Self {
+        Self { reports: queue.join("reports"), dir: state.join("ends"), reviews }
+    }
+
+    /// A report was written. Returns whether it was an end. `content` is that of its file.
+    ///
+    /// # Errors
+    /// The shard of the task cannot be read or changed.
+    pub fn reported(
+        &self,
+        spool: &Spool,
+        report: &Report,
+        content: &[u8],
+        recorder: &dyn Recorder,
+    ) -> Result<bool> {
+        let digest = Digest::of(content).short(16);
+        let cycles = self.reviews.get(&report.task_id)?.cycles;
+        self.change(&report.task_id, |ended| {
+            if ended.report.as_deref() == Some(digest.as_str()) {
+                return Ok(None);
+            }
+            ended.report = Some(digest);
+            let open = open_messages(spool, report, ended)?;
+            let status = Some(report.status.as_str().to_owned());
+            if open.is_empty() && ended.status == status && ended.cycles == cycles {
+                return Ok(Some(false));
+            }
+            (ended.status, ended.cycles) = (status, cycles);
+            let author = author_of(report);
+            let data = json!({ "by": "report", "worker_id": author });
+            record(recorder, author.as_deref(), report, data);
+            ended.messages.extend(open.iter().map(ToString::to_string));
+            Ok(Some(true))
+        })
+    }
+
+    /// A message was settled by `holder`. Returns whether that was an end: the message is of the type
+    /// `task`, has a `task_id`, and its end is not recorded yet.
+    ///
+    /// # Errors
+    /// As for [`TaskEnds::reported`].
+    pub fn settled(
+        &self,
+        envelope: &Envelope,
+        holder: &Name,
+        recorder: &dyn Recorder,
+    ) -> Result<bool> {
+        let data = json!({ "by": "settle", "worker_id": holder });
+        self.message(envelope, holder, data, Status::Success, recorder)
+    }
+
+    /// A message has died where no spool records it: on servers.
+    ///
+    /// # Errors
+    /// As for [`TaskEnds::reported`].
+    pub fn died(
+        &self,
+        envelope: &Envelope,
+        holder: &Name,
+        reason: &str,
+        recorder: &dyn Recorder,
+    ) -> Result<bool> {
+        let data = json!({ "by": "dead_letter", "worker_id": holder, "reason": reason });
+        self.message(envelope, holder, data, Status::Failed, recorder)
+    }
+
+    fn message(
+        &self,
+        envelope: &Envelope,
+        holder: &Name,
+        mut data: Value,
+        status: Status,
+        recorder: &dyn Recorder,
+    ) -> Result<bool> {
+        let Some(task) = envelope.handed_over_task() else { return Ok(false) };
+        let id = envelope.id.to_string();
+        self.change(task, |ended| {
+            if ended.messages.contains(&id) {
+                return Ok(None);
+            }
+            let mut outcome = Report::new(task, status);
+            if let Some((report, digest)) = self.unread_report(envelope, task, ended)? {
+                outcome.status = report.status;
+                ended.report = Some(digest);
+            }
+            data["id"] = id.as_str().into();
+            data["attempt"] = json!(envelope.attempt);
+            record(recorder, Some(holder.as_str()), &outcome, data);
+            ended.status = Some(outcome.status.as_str().to_owned());
+            ended.cycles = self.reviews.get(task)?.cycles;
+            ended.messages.push(id);
+            Ok(Some(true))
+        })
+    }
+
+    /// The report of a task, if nothing has recorded it and it is not older than the message.
+    fn unread_report(
+        &self,
+        envelope: &Envelope,
+        task: &str,
+        ended: &Ended,
+    ) -> Result<Option<(Report, String)>> {
+        let dir = match Dir::open(&self.reports) {
+            Ok(dir) => dir,
+            Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let file = format!("{}-completed.yaml", file_stem(task));
+        let read = match dir.read_with_stat(&file, REPORT_BYTES_MAX) {
+            // The watcher sets such files aside.
+            Err(Error::Malformed { .. } | Error::TooLarge { .. }) => None,
+            other => other?,
+        };
+        let Some((stat, content)) = read else { return Ok(None) };
+        let digest = Digest::of(&content).short(16);
+        let modified_ms = stat.modified_ns / 1_000_000;
+        let is_older = modified_ms < i128::from(envelope.created_at.unix_millis());
+        if is_older || ended.report.as_deref() == Some(digest.as_str()) {
+            return Ok(None);
+        }
+        let text = String::from_utf8_lossy(&content);
+        Ok(match contract::read_as::<Report>(&text, file.as_ref()) {
+            Ok(Reading::Whole(report)) if report.task_id == task => Some((report, digest)),
+            _ => None,
+        })
+    }
+
+    /// Changes what is known of a task, under its shard's lock. The change says whether it was an end; `None` if
+    /// all stays as it is.
+    fn change(
+        &self,
+        task: &str,
+        change: impl FnOnce(&mut Ended) -> Result<Option<bool>>,
+    ) -> Result<bool> {
+        let document = self.lock_shard(task)?;
+        let content = document.read()?.unwrap_or_default();
+        let mut ended = last_line_of(task, &content)
+            .unwrap_or_else(|| Ended { task_id: task.to_owned(), ..Ended::default() });
+        let Some(is_end) = change(&mut ended)? else { return Ok(false) };
+        let surplus = ended.messages.len().saturating_sub(MESSAGES_MAX);
+        ended.messages.drain(..surplus);
+        let line = json!(ended).to_string();
+        if content.len() + line.len() < SHARD_BYTES_MAX {
+            document.append_line(line.as_bytes())?;
+        } else {
+            document.replace(&compacted(&content, &line))?;
+        }
+        Ok(is_end)
+    }
+
+    fn lock_shard(&self, task: &str) -> Result<LockedDocument> {
+        std::fs::create_dir_all(&self.dir)
+            .map_err(|source| Error::io("create directory", &self.dir, source))?;
+        let digest = Digest::of(task.as_bytes()).short(2);
+        let shard = u8::from_str_radix(&digest, 16).unwrap_or_default() % SHARDS;
+        let path = self.dir.join(format!("{shard:02}.ndjson"));
+        let options = DocumentOptions::default()
+            .with_bytes_max(READ_BYTES_MAX)
+            .with_durability(Durability::Process);
+        LockedDocument::lock_with(&path, LOCK_PATIENCE, options)
+    }
+}
+
+/// What a shard's last whole line of a task says. A killed writer may have left a part of a line.
+fn last_line_of(task: &str, shard: &[u8]) -> Option<Ended> {
+    // `task_id` is the first member of every line.
+    let start = format!("{{\"task_id\":{},", json!(task));
+    lines_backwards(shard)
+        .filter(|line| line.starts_with(start.as_bytes()))
+        .find_map(|line| serde_json::from_slice(line).ok())
+}
+
+/// The newest line of each task and `line`, in half of the limit; the oldest tasks are left out.
+fn compacted(shard: &[u8], line: &str) -> Vec<u8> {
+    let mut kept = vec![line.as_bytes()];
+    let mut bytes = line.len();
+    let mut seen = BTreeSet::new();
+    seen.extend(serde_json::from_str(line).map(|ended: Ended| ended.task_id));
+    for line in lines_backwards(shard) {
+        let Ok(ended) = serde_json::from_slice::<Ended>(line) else { continue };
+        if !seen.insert(ended.task_id) {
+            continue;
+        }
+        bytes += line.len() + 1;
+        if bytes > SHARD_BYTES_MAX / 2 {
+            break;
+        }
+        kept.push(line);
+    }
+    let mut content = Vec::with_capacity(bytes);
+    for line in kept.into_iter().rev() {
+        content.extend_from_slice(line);
+        content.push(b'\n');
+    }
+    content
+}
+
+fn lines_backwards(shard: &[u8]) -> impl Iterator<Item = &[u8]> {
+    shard.rsplit(|byte| *byte == b'\n').filter(|line| !line.is_empty())
+}
+
+/// Messages of a report's task that wait for its author or are held by it, and whose end is not recorded.
+fn open_messages(spool: &Spool, report: &Report, ended: &Ended) -> Result<Vec<MessageId>> {
+    let Some(author) = author_of(report).and_then(|author| Name::new(author).ok()) else {
+        return Ok(Vec::new());
+    };
+    let found = match spool.unfinished(&author, SEARCH_MAX) {
+        Err(Error::NoMailbox { .. }) => return Ok(Vec::new()),
+        other => other?,
+    };
+    let is_open = |id: &MessageId| {
+        !ended.messages.iter().any(|known| known == id.as_str())
+            && spool
+                .peek(&author, id)
+                .is_ok_and(|envelope| envelope.handed_over_task() == Some(report.task_id.as_str()))
+    };
+    Ok(found.into_iter().map(|found| found.id).filter(is_open).collect())
+}
+
+/// The agent that has written a report. The seeds' workers are numbers: `1` is `worker-1`.
+fn author_of(report: &Report) -> Option<String> {
+    let author = report.author()?;
+    let is_number = !author.is_empty() && author.bytes().all(|b| b.is_ascii_digit());
+    Some(if is_number { format!("worker-{author}") } else { author.to_owned() })
+}
+
+fn record(recorder: &dyn Recorder, actor: Option<&str>, report: &Report, mut data: Value) {
+    let kind = match report.status {
+        Status::Success => "task_complete",
+        Status::Failed | Status::Blocked => "task_failed",
+    };
+    data["task_id"] = report.task_id.as_str().into();
+    data["status"] = report.status.as_str().into();
+    if let Some(reason) = &report.failure_reason {
+        data["reason"] = reason.as_str().into();
+    }
+    recorder.record(kind, actor.unwrap_or(ACTOR), data);
+}
+
+#[cfg(test)]
+mod tests;

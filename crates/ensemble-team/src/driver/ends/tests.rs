@@ -1,0 +1,199 @@
+//! Every way in which a task can end, in every order: one record for each end.
+
+use std::sync::{Arc, Mutex};
+
+use super::*;
+use ensemble_core::spool::{Options, Settings};
+
+#[derive(Default)]
+struct Log(Mutex<Vec<(String, Value)>>);
+
+impl Recorder for Log {
+    fn record(&self, kind: &str, _actor: &str, data: Value) {
+        self.0.lock().unwrap().push((kind.to_owned(), data));
+    }
+}
+
+impl Log {
+    fn count(&self, kind: &str) -> usize {
+        self.0.lock().unwrap().iter().filter(|(known, _)| known == kind).count()
+    }
+}
+
+struct Bed {
+    home: tempfile::TempDir,
+    spool: Spool,
+    log: Arc<Log>,
+}
+
+fn worker() -> Name {
+    Name::new("worker-1").unwrap()
+}
+
+impl Bed {
+    fn new() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let log = Arc::new(Log::default());
+        let mut options = Options::default().with_recorder(Arc::<Log>::clone(&log));
+        options.durability = Durability::Process;
+        let spool = Spool::create(&home.path().join("queue"), options).unwrap();
+        spool.add_mailbox(&worker(), &Settings::default()).unwrap();
+        std::fs::create_dir_all(home.path().join("queue/reports")).unwrap();
+        Self { home, spool, log }
+    }
+
+    fn reviews(&self) -> Reviews {
+        Reviews::new(&self.home.path().join("queue"), &self.home.path().join("state"), None)
+    }
+
+    fn ends(&self) -> TaskEnds {
+        let (queue, state) = (self.home.path().join("queue"), self.home.path().join("state"));
+        TaskEnds::new(&queue, &state, self.reviews())
+    }
+
+    fn assign(&self) -> ensemble_core::env::Delivery {
+        let task = Envelope::new(worker(), "count").with_kind(Name::new("task").unwrap());
+        self.spool.publish(&task.with_task("t")).unwrap();
+        self.spool.receive(&worker(), &worker()).unwrap().unwrap()
+    }
+
+    fn text(status: Status, version: u32) -> (Report, String) {
+        let mut report = Report::new("t", status);
+        report.worker_id = Some("1".to_owned());
+        report.test_results = Some(version.into());
+        let text = contract::write(&report);
+        (report, text)
+    }
+
+    fn report(&self, status: Status, version: u32) -> bool {
+        let (report, text) = Self::text(status, version);
+        self.ends().reported(&self.spool, &report, text.as_bytes(), &*self.log).unwrap()
+    }
+
+    fn settle(&self, delivery: &ensemble_core::env::Delivery) -> bool {
+        self.spool.settle(&delivery.lease).unwrap();
+        self.ends().settled(&delivery.envelope, &worker(), &*self.log).unwrap()
+    }
+
+    fn counts(&self) -> (usize, usize) {
+        (self.log.count("task_complete"), self.log.count("task_failed"))
+    }
+}
+
+#[test]
+fn a_report_and_the_settle_of_its_message_are_one_end_in_either_order() {
+    let bed = Bed::new();
+    let delivery = bed.assign();
+    assert!(bed.report(Status::Success, 1));
+    assert!(!bed.report(Status::Success, 1), "the watcher meets the same report");
+    assert!(!bed.settle(&delivery));
+    assert_eq!(bed.counts(), (1, 0));
+    let delivery = bed.assign();
+    assert!(bed.settle(&delivery));
+    assert!(!bed.report(Status::Success, 2));
+    assert_eq!(bed.counts(), (2, 0));
+}
+
+#[test]
+fn a_failed_report_is_an_end_and_a_settle_after_it_no_success() {
+    for is_in_the_box in [false, true] {
+        let bed = Bed::new();
+        let delivery = bed.assign();
+        if is_in_the_box {
+            let file = bed.home.path().join("queue/reports/t-completed.yaml");
+            std::fs::write(file, Bed::text(Status::Failed, 1).1).unwrap();
+        } else {
+            assert!(bed.report(Status::Failed, 1));
+        }
+        assert_eq!(bed.settle(&delivery), is_in_the_box);
+        assert!(!bed.report(Status::Failed, 1), "read by the settle, if by nothing else");
+        assert_eq!(bed.counts(), (0, 1), "{is_in_the_box}");
+    }
+}
+
+#[test]
+fn a_corrected_report_is_no_second_end_and_another_status_or_round_is_one() {
+    let bed = Bed::new();
+    let delivery = bed.assign();
+    assert!(bed.report(Status::Failed, 1));
+    assert!(!bed.report(Status::Failed, 2), "said more exactly");
+    assert!(bed.report(Status::Success, 3), "tried again");
+    bed.settle(&delivery);
+    assert_eq!(bed.counts(), (1, 1));
+    let review = b"task_id: t\nreviewer: w-2\nstatus: needs_fix\n";
+    bed.reviews().count("t-review.yaml", review, &*bed.log).unwrap();
+    assert!(bed.report(Status::Success, 4), "after a fix");
+    assert_eq!(bed.counts(), (2, 1));
+}
+
+#[test]
+fn only_a_task_message_ends_its_task_and_a_dead_one_has_failed() {
+    let bed = Bed::new();
+    for kind in ["message", "step", "report.advice"] {
+        let about = Envelope::new(worker(), "x").with_kind(Name::new(kind).unwrap());
+        assert!(!bed.ends().settled(&about.with_task("t"), &worker(), &*bed.log).unwrap());
+    }
+    let delivery = bed.assign();
+    bed.spool.dead_letter(&delivery.lease, "cannot be done").unwrap();
+    assert_eq!(bed.counts(), (0, 1));
+    let delivery = bed.assign();
+    bed.spool.dead_letter(&delivery.lease, "superseded by t.2").unwrap();
+    assert_eq!(bed.counts(), (0, 1), "the next attempt goes on");
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    Dir::open(dir).unwrap().names().unwrap()
+}
+
+#[test]
+fn a_thousand_tasks_leave_a_bounded_number_of_files() {
+    let bed = Bed::new();
+    let ends = bed.ends();
+    for number in 0..1000 {
+        let mut report = Report::new(format!("t-{number}"), Status::Success);
+        report.worker_id = Some("1".to_owned());
+        let text = contract::write(&report);
+        assert!(ends.reported(&bed.spool, &report, text.as_bytes(), &*bed.log).unwrap());
+        assert!(!ends.reported(&bed.spool, &report, text.as_bytes(), &*bed.log).unwrap());
+    }
+    assert_eq!(bed.counts(), (1000, 0));
+    let files = names(&ends.dir).len();
+    assert!(files <= 2 * usize::from(SHARDS), "{files} files, each shard with its lock");
+}
+
+#[test]
+fn a_part_of_a_line_and_lines_of_other_tasks_do_not_count() {
+    let bed = Bed::new();
+    assert!(bed.report(Status::Failed, 1));
+    let shard = bed.ends().lock_shard("t").unwrap().path();
+    let mut content = std::fs::read(&shard).unwrap();
+    content.extend_from_slice(b"{\"task_id\":\"t2\",\"status\":\"success\"}\n");
+    content.extend_from_slice(b"{\"task_id\":\"t\",\"status\":\"succ");
+    std::fs::write(&shard, content).unwrap();
+    assert!(!bed.report(Status::Failed, 2), "its last whole line says `failed`");
+    assert!(bed.report(Status::Success, 3), "and the new line begins after the part");
+    assert!(!bed.report(Status::Success, 4));
+    assert_eq!(bed.counts(), (1, 1));
+}
+
+#[test]
+fn a_shard_that_is_full_keeps_the_newest_line_of_its_newest_tasks() {
+    let line = |task: &str, status: &str| {
+        let ended = Ended { status: Some(status.to_owned()), ..Ended::default() };
+        json!(Ended { task_id: task.to_owned(), ..ended }).to_string()
+    };
+    let mut shard = String::new();
+    while shard.len() < SHARD_BYTES_MAX {
+        let number = shard.len();
+        shard += &format!("{}\n{}\n", line(&format!("t-{number}"), "failed"), line("x", "failed"));
+    }
+    let kept = compacted(shard.as_bytes(), &line("x", "success"));
+    assert!(kept.len() <= SHARD_BYTES_MAX / 2 + 100, "{}", kept.len());
+    assert_eq!(last_line_of("x", &kept).unwrap().status.as_deref(), Some("success"));
+    assert_eq!(last_line_of("t-0", &kept), None, "the oldest");
+    let text = String::from_utf8(kept).unwrap();
+    assert_eq!(text.matches("\"x\"").count(), 1);
+    let newest = shard.lines().rev().nth(1).unwrap();
+    assert!(text.lines().any(|line| line == newest), "{newest}");
+    assert!(text.lines().all(|line| serde_json::from_str::<Ended>(line).is_ok()));
+}

@@ -1,0 +1,37 @@
+//! Where the protocols of a team meet the world: machines are fed with what boards, files, processes
+//! and clocks say, and what they want is done.
+//!
+//! ```text
+//! Dispatcher   collect::Collect over the reports, and Batches, which tell once (`ensemble summary`)
+//! Conductor    sends an instruction, hears of escalations, waits for the summary  (`ensemble instruct`)
+//! Reviews      how often a task came back from review                 (`ensemble review`)
+//! TaskEnds     records each end of a task once                      (`task_complete`, `task_failed`)
+//! ShutdownDriver      proto::shutdown over processes, a pane, mail and the roster        (seed 004)
+//! supervise    proto::supervise over a blackboard, worktrees and processes     (seed 001)
+//! BoardLeases  proto::lease over a blackboard's leases                         (seed 001)
+//! StepDriver   a step queue (feature `steps`) over mailboxes                          (seed 003)
+//! ```
+//!
+//! The drivers of readiness and acknowledgement are in [`ensemble_core::driver`]; what its page says of
+//! waiting and recording holds here, too.
+
+mod batches;
+mod board_leases;
+mod collect;
+mod conductor;
+mod departure;
+mod ends;
+mod reviews;
+#[cfg(feature = "steps")]
+mod steps;
+pub mod supervise;
+
+pub use batches::{Batches, SUMMARY_PATH, Told, batch_of};
+pub use board_leases::BoardLeases;
+pub use collect::{Batch, Dispatcher};
+pub use conductor::{Conductor, INSTRUCTION_TYPE};
+pub use departure::{AgentHost, Departed, Departure, ShutdownDriver};
+pub use ends::TaskEnds;
+pub use reviews::{REVIEW_CYCLES_DEFAULT, ReviewCount, Reviews, file_stem};
+#[cfg(feature = "steps")]
+pub use steps::{Prompted, STEP_TYPE, StepDriver, Turn};

@@ -1,0 +1,280 @@
+//! Counting how often a task comes back from review (`loop_detected` of seed 002).
+//!
+//! ```text
+//! review          what is counted                         after `cycles_max`
+//! needs_fix       one more cycle, once for each review    `loop_detected`, a file for the conductor,
+//!                                                         and a stop: no further report is taken
+//! approved        nothing
+//! ```
+//!
+//! Each review is recorded once, as `review_result`, with a `review_start` before it. A reviewer that
+//! says beforehand that it begins ([`Reviews::begin`]) has its `review_start` at that time.
+//!
+//! The count stands in `.ensemble/reviews/<task>.yaml`, changed under its lock. A review that is seen
+//! twice (by the command that wrote it and by the watcher that routes it) counts once. The conductor
+//! is told before the stop is written down: a crash in between tells twice, and never not at all.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use crate::contract::{self, EscalationReport, Reading, Review, Verdict};
+use ensemble_core::document::{DocumentOptions, LockedDocument};
+use ensemble_core::durable::{Dir, Durability, Modes};
+use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::{Digest, Name, Timestamp, yaml};
+use ensemble_core::{Error, Result};
+
+/// How often a task may come back from review, unless configured.
+pub const REVIEW_CYCLES_DEFAULT: u32 = 3;
+/// How long another process's count is waited for.
+const LOCK_PATIENCE: Duration = Duration::from_secs(5);
+/// The largest count file, in bytes.
+const BYTES_MAX: usize = 64 * 1024;
+/// How many reviews of a task are remembered one by one.
+const SEEN_MAX: usize = 100;
+/// Who acts when a review has closed the loop.
+const ACTOR: &str = "ensemble";
+
+/// How often a task came back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ReviewCount {
+    /// Which task.
+    pub task_id: String,
+    /// How often it came back since somebody last decided.
+    pub cycles: u32,
+    /// When it was stopped, if it was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stopped_at: Option<Timestamp>,
+    /// Reviewers that have begun and have not said their verdict.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reviewing: Vec<String>,
+    /// Digests of the reviews that were counted.
+    #[serde(default)]
+    seen: Vec<String>,
+}
+
+/// The counts of a queue.
+#[derive(Clone, Debug)]
+pub struct Reviews {
+    queue: PathBuf,
+    dir: PathBuf,
+    cycles_max: u32,
+}
+
+impl Reviews {
+    /// The counts of a queue, in its state directory. At most `cycles_max` cycles, 3 unless given.
+    #[must_use]
+    pub fn new(queue: &Path, state: &Path, cycles_max: Option<u32>) -> Self {
+        let cycles_max = cycles_max.unwrap_or(REVIEW_CYCLES_DEFAULT).max(1);
+        Self { queue: queue.to_owned(), dir: state.join("reviews"), cycles_max }
+    }
+
+    /// How many cycles there may be.
+    #[must_use]
+    pub const fn cycles_max(&self) -> u32 {
+        self.cycles_max
+    }
+
+    /// How often a task came back.
+    ///
+    /// # Errors
+    /// The count cannot be read.
+    pub fn get(&self, task: &str) -> Result<ReviewCount> {
+        let absent = || ReviewCount { task_id: task.to_owned(), ..ReviewCount::default() };
+        if !self.dir.is_dir() {
+            return Ok(absent());
+        }
+        let name = format!("{}.yaml", file_stem(task));
+        let Some(content) = Dir::open(&self.dir)?.read(&name, BYTES_MAX)? else {
+            return Ok(absent());
+        };
+        parse(&content, &self.dir.join(name))
+    }
+
+    /// Counts a review by its file's content. What is no review that can be read counts nothing.
+    ///
+    /// # Errors
+    /// The count cannot be changed, or the conductor cannot be told.
+    pub fn count(
+        &self,
+        file: &str,
+        content: &[u8],
+        recorder: &dyn Recorder,
+    ) -> Result<Option<ReviewCount>> {
+        let Ok(text) = std::str::from_utf8(content) else { return Ok(None) };
+        let Ok(Reading::Whole(review)) = contract::read_as::<Review>(text, Path::new(file)) else {
+            return Ok(None);
+        };
+        let digest = Digest::of(content).short(16);
+        self.change(&review.task_id, |count| {
+            if count.seen.contains(&digest) {
+                return Ok(false);
+            }
+            count.seen.push(digest);
+            if count.seen.len() > SEEN_MAX {
+                count.seen.remove(0);
+            }
+            let reviewer = review.reviewer.as_deref().unwrap_or(ACTOR);
+            start(count, reviewer, recorder);
+            count.reviewing.retain(|begun| begun != reviewer);
+            let is_back = review.status == Verdict::NeedsFix;
+            count.cycles += u32::from(is_back);
+            recorder.record("review_result", reviewer, json!({
+                "task_id": count.task_id, "reviewer": review.reviewer, "status": review.status.as_str(),
+                "findings": review.findings.len(), "cycles": count.cycles, "file": file,
+            }));
+            if is_back && count.cycles >= self.cycles_max && count.stopped_at.is_none() {
+                count.stopped_at = Some(SystemClock.wall());
+                self.stop(count, &review, recorder)?;
+            }
+            Ok(true)
+        })
+        .map(Some)
+    }
+
+    /// A reviewer begins. Saying it again before the verdict changes nothing.
+    ///
+    /// # Errors
+    /// The count cannot be changed.
+    pub fn begin(
+        &self,
+        task: &str,
+        reviewer: &Name,
+        recorder: &dyn Recorder,
+    ) -> Result<ReviewCount> {
+        self.change(task, |count| Ok(start(count, reviewer.as_str(), recorder)))
+    }
+
+    /// Lets a stopped task go on: somebody has decided. Its cycles are counted anew.
+    ///
+    /// # Errors
+    /// The count cannot be changed.
+    pub fn lift(&self, task: &str) -> Result<ReviewCount> {
+        self.change(task, |count| {
+            (count.cycles, count.stopped_at) = (0, None);
+            Ok(true)
+        })
+    }
+
+    fn change(
+        &self,
+        task: &str,
+        change: impl FnOnce(&mut ReviewCount) -> Result<bool>,
+    ) -> Result<ReviewCount> {
+        std::fs::create_dir_all(&self.dir)
+            .map_err(|source| Error::io("create directory", &self.dir, source))?;
+        let path = self.dir.join(format!("{}.yaml", file_stem(task)));
+        let options = DocumentOptions::default().with_bytes_max(BYTES_MAX);
+        let document = LockedDocument::lock_with(&path, LOCK_PATIENCE, options)?;
+        let mut count = match document.read()? {
+            Some(content) => parse(&content, &path)?,
+            None => ReviewCount { task_id: task.to_owned(), ..ReviewCount::default() },
+        };
+        if change(&mut count)? {
+            document.replace(yaml::render(&count).as_bytes())?;
+        }
+        Ok(count)
+    }
+
+    /// Tells the conductor that a task goes round in circles.
+    fn stop(&self, count: &ReviewCount, review: &Review, recorder: &dyn Recorder) -> Result<()> {
+        let findings = review.findings.len();
+        let mut escalation = EscalationReport::new(&count.task_id, "review_loop");
+        escalation.detail = Some(format!(
+            "{} reviews in a row say needs_fix, the last one with {findings} findings",
+            count.cycles
+        ));
+        escalation.worker.clone_from(&review.reviewer);
+        escalation.from = Some(ACTOR.to_owned());
+        escalation.escalated_at = count.stopped_at.map(|at| at.to_string());
+        escalation.action = Some("decide: change the task, or lift the stop".to_owned());
+        let queue = Dir::open(&self.queue)?;
+        let tmp = queue.ensure_child("tmp", Modes::default())?;
+        let reports = queue.ensure_child("reports", Modes::default())?;
+        let text = contract::write(&escalation);
+        let file = ensemble_core::driver::file_name(&count.task_id);
+        reports.replace(&file, text.as_bytes(), &tmp, Modes::default(), Durability::Power)?;
+        recorder.record(
+            "loop_detected",
+            review.reviewer.as_deref().unwrap_or(ACTOR),
+            json!({
+                "task_id": count.task_id, "cycles": count.cycles, "limit": self.cycles_max,
+                "file": format!("reports/{file}"),
+            }),
+        );
+        Ok(())
+    }
+}
+
+/// Records that a reviewer begins, unless it has begun before.
+fn start(count: &mut ReviewCount, reviewer: &str, recorder: &dyn Recorder) -> bool {
+    if count.reviewing.iter().any(|begun| begun == reviewer) {
+        return false;
+    }
+    let data = json!({ "task_id": count.task_id, "reviewer": reviewer });
+    recorder.record("review_start", reviewer, data);
+    count.reviewing.push(reviewer.to_owned());
+    if count.reviewing.len() > SEEN_MAX {
+        count.reviewing.remove(0);
+    }
+    true
+}
+
+fn parse(content: &[u8], path: &Path) -> Result<ReviewCount> {
+    yaml::parse(&String::from_utf8_lossy(content), path)
+}
+
+/// How the names of a task's files begin: what has no place in a name becomes `_`, and a digest keeps
+/// such tasks apart.
+///
+/// ```
+/// use ensemble_team::driver::file_stem;
+/// assert_eq!(file_stem("task-001"), "task-001");
+/// assert!(file_stem("../x").starts_with(".._x-"));
+/// ```
+#[must_use]
+pub fn file_stem(task: &str) -> String {
+    let name = ensemble_core::driver::file_name(task);
+    let name = name.strip_prefix("escalation-").unwrap_or(&name);
+    name.strip_suffix(".yaml").unwrap_or(name).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ensemble_core::event_log::NullRecorder;
+
+    fn review(task: &str, number: u32, status: &str) -> Vec<u8> {
+        format!("task_id: {task}\nreviewer: w-2\nstatus: {status}\nround: {number}\n").into_bytes()
+    }
+
+    #[test]
+    fn the_third_needs_fix_stops_the_task_and_the_same_review_counts_once() {
+        let home = tempfile::tempdir().unwrap();
+        let queue = home.path().join("queue");
+        std::fs::create_dir(&queue).unwrap();
+        let reviews = Reviews::new(&queue, &home.path().join("state"), None);
+        let count = |content: &[u8]| {
+            reviews.count("x-review.yaml", content, &NullRecorder).unwrap().map(|c| c.cycles)
+        };
+        assert_eq!(reviews.get("t").unwrap().cycles, 0);
+        assert_eq!(count(&review("t", 1, "needs_fix")), Some(1));
+        assert_eq!(count(&review("t", 1, "needs_fix")), Some(1), "the same one again");
+        assert_eq!(count(&review("t", 2, "approved")), Some(1));
+        assert_eq!(count(&review("u", 1, "rejected")), Some(1), "another task");
+        assert_eq!(count(b"not a review"), None);
+        assert_eq!(count(&review("t", 3, "NEEDS-FIX")), Some(2));
+        assert!(reviews.get("t").unwrap().stopped_at.is_none());
+        assert_eq!(count(&review("t", 4, "needs_fix")), Some(3));
+        assert!(reviews.get("t").unwrap().stopped_at.is_some());
+        let told = std::fs::read_to_string(queue.join("reports/escalation-t.yaml")).unwrap();
+        assert!(told.contains("review_loop") && told.contains("3 reviews in a row"), "{told}");
+        assert_eq!(reviews.lift("t").unwrap().cycles, 0);
+        assert!(reviews.get("t").unwrap().stopped_at.is_none());
+    }
+}

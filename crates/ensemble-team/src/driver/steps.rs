@@ -1,0 +1,215 @@
+//! Step queues over mailboxes: a prompt is a message to the step's agent, and a report settles it
+//! (seed 003, "Execution Logic").
+//!
+//! ```text
+//! turn():    leases -> prompts that a crash has left out -> next steps -> prompts -> notices
+//! submit():  the report -> the prompt's message is settled -> notices
+//! ```
+//!
+//! The database is the truth, and mail follows: a step is taken first, its prompt is published under
+//! an id that follows from step and epoch, and then the database notes which message that is. Whoever
+//! is killed in between is made up for by the next turn, of whatever process.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::json;
+
+use crate::steps::{Ask, Completion, Handed, Next, Nothing, StepKey, StepStore, Submitted};
+use ensemble_core::env::Published;
+use ensemble_core::event_log::Recorder;
+use ensemble_core::message::{Digest, Envelope, MessageId, Name};
+use ensemble_core::proto::lease::LOOK_INTERVAL;
+use ensemble_core::spool::{Spool, State};
+use ensemble_core::{Error, Result};
+
+/// The type of a message that carries a prompt.
+pub const STEP_TYPE: &str = "step";
+
+/// Step queues and the mailboxes of those who work on them.
+pub struct StepDriver<'a> {
+    /// The queues.
+    pub store: &'a StepStore,
+    /// The mailboxes.
+    pub spool: &'a Spool,
+    /// Where it is told what happens.
+    pub recorder: &'a dyn Recorder,
+    /// Who sends the prompts.
+    pub actor: Name,
+}
+
+/// A prompt that was sent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Prompted {
+    /// The step.
+    #[serde(flatten)]
+    pub step: Handed,
+    /// The message that carries the prompt.
+    pub message: MessageId,
+}
+
+/// What a turn has done, and why it did no more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Turn {
+    /// Prompts that were sent.
+    pub prompted: Vec<Prompted>,
+    /// Steps whose workers had fallen silent.
+    pub returned: Vec<StepKey>,
+    /// What stands in the way of the next step.
+    pub nothing: Nothing,
+    /// When the next turn is due although nothing has changed: a lease may end then. At most 30 s.
+    pub next_in: Duration,
+}
+
+impl StepDriver<'_> {
+    /// Hands out whatever can be handed out of a task, each step to its agent's mailbox. Call it again
+    /// when something has changed ([`StepStore::data_version`]), and after [`Turn::next_in`].
+    ///
+    /// # Errors
+    /// [`Error::NoStep`] if there is no such task; an agent has no mailbox; the disk failed. What was
+    /// done before stays, and the next call goes on from there.
+    pub fn turn(&self, task_id: &str) -> Result<Turn> {
+        let observed = self.store.observe()?;
+        let mut prompted = Vec::new();
+        for step in self.unprompted(task_id)? {
+            prompted.push(self.prompt(step)?);
+        }
+        let nothing = loop {
+            match self.store.take(&Ask::for_task(task_id))? {
+                Next::Handed(step) => prompted.push(self.prompt(*step)?),
+                Next::Nothing(nothing) => break nothing,
+            }
+        };
+        self.store.post_notices(self.spool)?;
+        // The lease of what was handed out just now has begun.
+        let next =
+            if prompted.is_empty() { observed.next_in } else { self.store.observe()?.next_in };
+        let next_in = next.unwrap_or(LOOK_INTERVAL).min(LOOK_INTERVAL);
+        Ok(Turn { prompted, returned: observed.returned, nothing, next_in })
+    }
+
+    /// Stores a worker's report ([`StepStore::submit`]), settles the message that has carried the
+    /// prompt, and tells the orchestrator what it has to know. Doing it again changes nothing.
+    ///
+    /// # Errors
+    /// As for [`StepStore::submit`]. Once the report is stored, trouble with mail is no error: the
+    /// next turn or report makes up for it.
+    pub fn submit(
+        &self,
+        completion: &Completion,
+        by: &Name,
+        epoch: Option<u64>,
+    ) -> Result<Submitted> {
+        let submitted = self.store.submit(completion, by, epoch)?;
+        let tidied = self.tidy(&submitted, by);
+        let told = self.store.post_notices(self.spool);
+        if let Some(error) = [tidied.err(), told.err()].into_iter().flatten().next() {
+            let data = json!({
+                "task_id": submitted.key.task_id, "step_index": submitted.key.step_index,
+                "error": error.to_string(),
+            });
+            self.recorder.record("step.untold", by.as_str(), data);
+        }
+        Ok(submitted)
+    }
+
+    /// Steps that are in somebody's hands without a prompt having been noted.
+    fn unprompted(&self, task_id: &str) -> Result<Vec<Handed>> {
+        let mut found = Vec::new();
+        for (step, noted) in self.store.handed(task_id)? {
+            if noted.is_none() && self.spool.settings(&step.agent).is_ok() {
+                found.push(step);
+            }
+        }
+        Ok(found)
+    }
+
+    fn prompt(&self, step: Handed) -> Result<Prompted> {
+        let prompt = self.store.prompt(&step)?;
+        let message = prompt_id(&step)?;
+        self.supersede(&step, &message)?;
+        let mut envelope = Envelope::new(step.agent.clone(), prompt.text.clone())
+            .with_id(message.clone())
+            .with_kind(Name::new(STEP_TYPE)?)
+            .from(self.actor.clone())
+            .with_task(step.key.task_id.clone())
+            .with_attempt(step.attempt);
+        if matches!(envelope.encode(), Err(Error::TooLarge { .. })) {
+            let attachment = self.spool.attach(prompt.text.as_bytes())?;
+            envelope.body = format!(
+                "The prompt is attached: attachments/{} ({} bytes).\n\
+                 `ensemble recv --body` prints it instead of this text.\n",
+                attachment.sha256, attachment.bytes
+            );
+            envelope = envelope.with_attachment(attachment);
+        }
+        match self.spool.publish(&envelope) {
+            Ok(Published::Stored | Published::AlreadyStored) => {}
+            // Published before a crash, with files as they were then.
+            Err(Error::Conflict { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        self.store.note_prompt(&step, Some(message.as_str()), &prompt)?;
+        let data = json!({
+            "task_id": step.key.task_id, "step_index": step.key.step_index,
+            "attempt": step.attempt, "epoch": step.epoch, "id": message,
+            "mailbox": step.agent, "prompt_sha256": prompt.sha256,
+        });
+        self.recorder.record("step.prompted", self.actor.as_str(), data);
+        Ok(Prompted { step, message })
+    }
+
+    /// Prompts of earlier hand-outs that still lie about would only mislead.
+    fn supersede(&self, step: &Handed, by: &MessageId) -> Result<()> {
+        let reason = format!("superseded by {by}");
+        for run in self.store.runs(&step.key)? {
+            let Some(message) = run.prompt_message.filter(|m| m != by.as_str()) else { continue };
+            let message = MessageId::new(message)?;
+            let retired = match self.spool.state(&run.agent, &message)? {
+                Some(State::Queued { .. }) => {
+                    self.spool.dead_letter_waiting(&run.agent, &message, &reason)
+                }
+                Some(State::Acked { holder, epoch }) => {
+                    let mailbox = run.agent;
+                    let lease = ensemble_core::env::Lease { mailbox, id: message, holder, epoch };
+                    self.spool.dead_letter(&lease, &reason)
+                }
+                Some(State::Settled | State::Dead) | None => Ok(()),
+            };
+            match retired {
+                // It has moved meanwhile; its epoch fences whoever has it.
+                Ok(()) | Err(Error::NoMessage { .. } | Error::LeaseLost { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// The prompt was answered: its message is done with.
+    fn tidy(&self, submitted: &Submitted, by: &Name) -> Result<()> {
+        let Some(message) = &submitted.prompt_message else { return Ok(()) };
+        let message = MessageId::new(message)?;
+        let lease = match self.spool.state(by, &message)? {
+            Some(State::Acked { holder, epoch }) if holder == *by => {
+                ensemble_core::env::Lease { mailbox: by.clone(), id: message, holder, epoch }
+            }
+            // Read in another way than by receiving it.
+            Some(State::Queued { .. }) => match self.spool.receive_id(by, &message, by)? {
+                Some(delivery) => delivery.lease,
+                None => return Ok(()),
+            },
+            Some(State::Acked { .. } | State::Settled | State::Dead) | None => return Ok(()),
+        };
+        self.spool.settle(&lease)
+    }
+}
+
+/// The id of the message that carries a prompt.
+fn prompt_id(step: &Handed) -> Result<MessageId> {
+    let (index, epoch) = (step.key.step_index.to_string(), step.epoch.to_string());
+    let (task_id, since) = (step.key.task_id.as_bytes(), step.queue_created_at.as_bytes());
+    let parts = [task_id, since, index.as_bytes(), epoch.as_bytes()];
+    Ok(MessageId::new(format!("s-{}.{index}.{epoch}", Digest::of_parts(&parts).short(24)))?)
+}

@@ -1,0 +1,178 @@
+//! The agent's program as a process of this supervisor.
+//!
+//! The command line defines how the agent gets its prompt. `{prompt}` in a word is replaced by the
+//! prompt itself, `{prompt_file}` by the path of a file that contains it. Without either, the
+//! prompt is the agent's standard input. With one of them the agent keeps the supervisor's terminal
+//! and process group, so that Ctrl-C and window resizes reach it. Otherwise it gets its own process
+//! group.
+//!
+//! Processes that the agent starts are identified by `ENSEMBLE_AGENT_MARK`, whose value is new for
+//! each agent. They end with the agent.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::supervisor_lock;
+use crate::proto::supervise::Ending;
+use ensemble_core::message::Digest;
+use ensemble_core::{Error, Result};
+use ensemble_tmux::reaper::{MARK_VARIABLE, ProcessSet, Reaper};
+
+/// Placeholder for the prompt in a word of the command.
+pub const PROMPT: &str = "{prompt}";
+/// Placeholder for the path of a file with the prompt.
+pub const PROMPT_FILE: &str = "{prompt_file}";
+/// Longest word of a command line, in bytes (`MAX_ARG_STRLEN` of Linux).
+const WORD_BYTES_MAX: usize = 131_071;
+/// Size of a mark in bytes: 128 bits.
+const MARK_BYTES: usize = 16;
+/// Exit status of an agent that hands over.
+const HAND_OVER: i32 = 42;
+
+/// A mark that no process has yet.
+#[derive(Clone, Debug)]
+pub(super) struct Mark(String);
+
+impl Mark {
+    pub(super) fn new() -> Result<Self> {
+        const SOURCE: &str = "/dev/urandom";
+        let mut bytes = [0; MARK_BYTES];
+        File::open(SOURCE)
+            .and_then(|mut source| source.read_exact(&mut bytes))
+            .map_err(|error| Error::io("read", SOURCE, error))?;
+        Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+    }
+
+    pub(super) fn digest(&self) -> Digest {
+        Digest::of(self.0.as_bytes())
+    }
+}
+
+/// The agent process to start.
+#[derive(Debug)]
+pub(super) struct Order<'a> {
+    pub(super) command: &'a [String],
+    pub(super) directory: &'a Path,
+    pub(super) env: BTreeMap<String, OsString>,
+    pub(super) prompt: &'a str,
+    /// Path of the written prompt.
+    pub(super) prompt_file: &'a Path,
+    pub(super) mark: &'a Mark,
+}
+
+/// An agent process that runs, or has ended and was not waited for.
+#[derive(Debug)]
+pub(super) struct Running {
+    child: Child,
+    started: Option<u64>,
+    mark: Digest,
+    /// Processor times of its processes at the last look.
+    activity: BTreeMap<u32, u64>,
+}
+
+impl Running {
+    /// Starts the agent.
+    ///
+    /// # Errors
+    /// [`Error::TooLarge`] if the prompt does not fit into a word; [`Error::Io`] if the program is
+    /// missing or cannot be started.
+    pub(super) fn start(order: &Order<'_>) -> Result<Self> {
+        let words = filled(order)?;
+        let by_input = words == order.command;
+        let (program, arguments) = words.split_first().ok_or_else(|| {
+            Error::malformed("CMD", "command", "is empty: name the agent's program")
+        })?;
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(order.directory).envs(&order.env);
+        command.env(MARK_VARIABLE, &order.mark.0);
+        if by_input {
+            let path = order.prompt_file;
+            let file = File::open(path).map_err(|error| Error::io("open", path, error))?;
+            command.stdin(Stdio::from(file)).process_group(0);
+        }
+        let child = command.spawn().map_err(|error| Error::io("start", program, error))?;
+        let started = supervisor_lock::started(child.id());
+        let mark = order.mark.digest();
+        Ok(Self { child, started, mark, activity: BTreeMap::new() })
+    }
+
+    /// The agent's pid and start time.
+    pub(super) fn process(&self) -> (u32, Option<u64>) {
+        (self.child.id(), self.started)
+    }
+
+    /// How the agent ended; `None` while it runs.
+    pub(super) fn ended(&mut self) -> Result<Option<Ending>> {
+        let path = || PathBuf::from(format!("/proc/{}", self.child.id()));
+        let path = path();
+        let status = self.child.try_wait().map_err(|error| Error::io("wait for", path, error))?;
+        Ok(status.map(|status| match (status.code(), status.signal()) {
+            (Some(code), _) => ending(code),
+            (None, signal) => Ending::Killed(signal.unwrap_or_default()),
+        }))
+    }
+
+    /// Waits at most `limit` for the agent to end; a signal to this process ends the wait.
+    pub(super) fn wait(&self, limit: Duration) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        let Some(Ok(fd)) = pid.map(|pid| pidfd_open(pid, PidfdFlags::empty())) else { return };
+        let timeout = Timespec::try_from(limit).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
+        // The caller checks afterwards in any case whether it has ended.
+        let _ = poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&timeout));
+    }
+
+    /// Whether a process of the agent has used the processor, started or ended since the last look.
+    pub(super) fn has_moved(&mut self) -> bool {
+        let (pid, started) = self.process();
+        let processes = ProcessSet::new().with_root(pid, started).with_mark(self.mark);
+        let now = Reaper::new(processes).activity().unwrap_or_default();
+        let before = std::mem::replace(&mut self.activity, now);
+        before != self.activity
+    }
+
+    /// Ends the agent with all processes that it started.
+    ///
+    /// # Errors
+    /// A process of the agent survives.
+    pub(super) fn end(&mut self) -> Result<usize> {
+        let (pid, started) = self.process();
+        // An agent that was waited for has no process any more; its pid may be another process's.
+        let root = self.child.try_wait().is_ok_and(|status| status.is_none());
+        let ended = supervisor_lock::end_all(self.mark, root.then_some((pid, started)));
+        let _ = self.child.try_wait();
+        ended
+    }
+}
+
+/// Meaning of an exit status.
+pub(super) const fn ending(code: i32) -> Ending {
+    match code {
+        0 => Ending::Done,
+        HAND_OVER => Ending::HandOver,
+        code => Ending::Failed(code),
+    }
+}
+
+/// The command with the prompt inserted.
+fn filled(order: &Order<'_>) -> Result<Vec<String>> {
+    let file = order.prompt_file.display().to_string();
+    let fill = |word: &String| {
+        let word = word.replace(PROMPT_FILE, &file).replace(PROMPT, order.prompt);
+        if word.len() > WORD_BYTES_MAX {
+            let what = format!("the prompt as an argument (use {PROMPT_FILE} instead)");
+            let (bytes, limit) = (word.len() as u64, WORD_BYTES_MAX as u64);
+            return Err(Error::TooLarge { what, bytes, limit });
+        }
+        Ok(word)
+    };
+    order.command.iter().map(fill).collect()
+}

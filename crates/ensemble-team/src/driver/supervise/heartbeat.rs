@@ -1,0 +1,116 @@
+//! Beats, and the signs that an agent gives.
+
+use std::path::Path;
+
+use serde_json::json;
+
+use super::agent::Running;
+use crate::board::{Leaving, Sign, write_beat};
+use crate::proto::beat::{Beat, Effect, Event};
+use crate::proto::task::Holder;
+use ensemble_core::Result;
+use ensemble_core::env::Monotonic;
+use ensemble_core::event_log::Recorder;
+use ensemble_core::proto::Machine as _;
+
+/// The beats of one registration.
+#[derive(Debug)]
+pub(super) struct Heartbeat {
+    agent: Holder,
+    beat: Beat,
+    /// Sequence of the last sign that was seen.
+    seen: u64,
+    /// The exit that the agent has announced since it was started.
+    pub(super) leaving: Option<Leaving>,
+    /// Whether a sign came since the last beat.
+    has_signed: bool,
+    is_long: bool,
+}
+
+impl Heartbeat {
+    /// Starts to beat for a registration.
+    pub(super) fn new(now: Monotonic, agent: Holder, lease: std::time::Duration) -> Self {
+        let mut beat = Beat::new(lease);
+        beat.handle(now, Event::Granted);
+        Self { agent, beat, seen: 0, leaving: None, has_signed: false, is_long: false }
+    }
+
+    /// Prepares for a fresh agent: an announcement of the last one does not count.
+    pub(super) fn fresh(&mut self, directory: &Path) {
+        self.seen = Sign::read(directory, &self.agent).map_or(self.seen, |sign| sign.sequence);
+        (self.leaving, self.has_signed, self.is_long) = (None, true, false);
+    }
+
+    /// When the next beat is due.
+    pub(super) fn next_timeout(&self) -> Option<Monotonic> {
+        self.beat.poll_timeout()
+    }
+
+    /// Reads the agent's last sign.
+    pub(super) fn listen(&mut self, now: Monotonic, directory: &Path) {
+        let Some(sign) = Sign::read(directory, &self.agent) else { return };
+        if sign.sequence == self.seen {
+            return;
+        }
+        self.seen = sign.sequence;
+        self.has_signed = true;
+        match sign.long {
+            Some(description) => self.beat.handle(now, Event::LongOperation { description }),
+            None => self.expect_no_more(now),
+        }
+        if sign.leaving.is_some() {
+            self.leaving = sign.leaving;
+        }
+    }
+
+    /// Announces that the supervisor itself cannot beat for a while.
+    pub(super) fn expect_long(&mut self, now: Monotonic, description: &str) {
+        let description = description.to_owned();
+        self.beat.handle(now, Event::LongOperation { description });
+    }
+
+    /// Announces that the supervisor can beat again.
+    pub(super) fn expect_no_more(&mut self, now: Monotonic) {
+        if self.is_long {
+            self.is_long = false;
+            self.beat.handle(now, Event::OperationDone);
+        }
+    }
+
+    /// Beats if a beat is due and a running agent shows evidence of life. Returns whether the board
+    /// should be read to confirm the leases.
+    ///
+    /// # Errors
+    /// The disk failed.
+    pub(super) fn beat(
+        &mut self,
+        now: Monotonic,
+        directory: &Path,
+        running: Option<&mut Running>,
+        recorder: &dyn Recorder,
+    ) -> Result<bool> {
+        self.beat.handle_timeout(now);
+        let (mut due, mut is_doubtful) = (None, false);
+        while let Some(effect) = self.beat.poll_effect() {
+            match effect {
+                Effect::Beat { sequence, duration } => due = Some((sequence, duration)),
+                Effect::StopWriting => is_doubtful = true,
+                Effect::Record { line } => {
+                    self.is_long = true;
+                    let data =
+                        json!({ "agent": self.agent.by, "epoch": self.agent.epoch, "line": line });
+                    recorder.record("lease.extended_long", self.agent.by.as_str(), data);
+                }
+            }
+        }
+        let Some((sequence, duration)) = due else { return Ok(is_doubtful) };
+        // Always look, so that the next look compares with this one.
+        let moved = running.map(Running::has_moved);
+        if moved.unwrap_or(true) || self.has_signed {
+            self.has_signed = false;
+            write_beat(directory, &self.agent, sequence, duration)?;
+            self.beat.handle(now, Event::Beaten { sequence });
+        }
+        Ok(is_doubtful)
+    }
+}

@@ -1,0 +1,159 @@
+//! The supervisor of one agent: [`proto::supervise`](crate::proto::supervise) over a blackboard,
+//! worktrees and real processes (seed 001).
+//!
+//! ```text
+//! SupervisorLock       one supervisor per id; the next one finds its record
+//! Work       claimed work by role, and its outcome
+//! Running    the agent's program: prompt, environment, mark, exit
+//! Heartbeat      beats while there is evidence of life; the agent's own signs
+//! BoardLeases  all leases of the board, which every supervisor watches
+//! ```
+//!
+//! *Evidence of life.* With an agent running, its supervisor beats only on evidence since the last
+//! beat. Evidence is a sign of the agent (`ensemble agent heartbeat`), or a process of it that used
+//! the processor, started or ended. An agent that is stopped or waits for ever gets no beats. Its
+//! leases expire, and it is ended and replaced. An agent announces a long operation without
+//! evidence in advance (`--long`).
+//!
+//! *A crash* of the supervisor: see [`seated`]. *A crash* of the agent is an exit like others.
+
+mod agent;
+mod heartbeat;
+mod repair;
+mod run;
+mod steps;
+mod supervisor_lock;
+mod work;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::board::prompt::Role;
+use crate::board::{Board, Config};
+use crate::proto::supervise::{Pace, Reason};
+use crate::worktree::Worktrees;
+use ensemble_core::Result;
+use ensemble_core::env::{Clock, SystemClock};
+use ensemble_core::event_log::{NullRecorder, Recorder};
+use ensemble_core::message::Name;
+
+pub use agent::{PROMPT, PROMPT_FILE};
+pub use supervisor_lock::{SEATS, SupervisorRecord, end_orphan, seated};
+
+/// Epoch of the registration, for the agent's commands.
+pub const EPOCH_VARIABLE: &str = "ENSEMBLE_AGENT_EPOCH";
+/// The task for which an agent was started, to work on it or review it.
+pub const TASK_VARIABLE: &str = "ENSEMBLE_TASK_ID";
+/// Epoch of that claim or review.
+pub const TASK_EPOCH_VARIABLE: &str = "ENSEMBLE_TASK_EPOCH";
+/// Absolute path of the worktree.
+pub const WORKTREE_VARIABLE: &str = "ENSEMBLE_WORKTREE";
+/// Path of a file with the prompt.
+pub const PROMPT_VARIABLE: &str = "ENSEMBLE_PROMPT_FILE";
+
+/// How long an agent may run after its work is finished on the board, before it is ended.
+pub const LINGER_MAX: Duration = Duration::from_secs(60);
+/// Interval at which a running agent, its signs and the control files are checked.
+pub const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The agent to supervise, with options.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Order {
+    /// The agent.
+    pub id: Name,
+    /// The agent's role.
+    pub role: Role,
+    /// Command of its program; see [`PROMPT`] and [`PROMPT_FILE`].
+    pub command: Vec<String>,
+    /// Additional environment variables.
+    pub env: BTreeMap<String, OsString>,
+    /// The agent's terminal: `/dev/pts/0`, or `unknown`.
+    pub terminal: String,
+    /// Delays and limits.
+    pub pace: Pace,
+    /// The clock.
+    pub clock: Arc<dyn Clock + Send + Sync>,
+    /// Recorder of events.
+    pub recorder: Arc<dyn Recorder>,
+}
+
+impl Order {
+    /// Sets the pace from the board's `config`.
+    #[must_use]
+    pub fn with_config(mut self, config: &Config) -> Self {
+        let (poll, wait) = match self.role {
+            Role::Planner => (config.planner_poll_interval, None),
+            Role::Coder => (config.coder_poll_interval, config.coder_max_wait),
+            Role::CodeReviewer => (config.reviewer_poll_interval, None),
+        };
+        if let Some(seconds) = poll {
+            self.pace.poll = Duration::from_secs(seconds.max(1));
+        }
+        self.pace.patience = wait.map(Duration::from_secs);
+        self
+    }
+
+    /// The default pace of a role, without a recorder.
+    #[must_use]
+    pub fn new(id: Name, role: Role, command: Vec<String>) -> Self {
+        let pace = match role {
+            Role::Planner => Pace::planner(),
+            Role::Coder => Pace::coder(),
+            Role::CodeReviewer => Pace::reviewer(),
+        };
+        Self {
+            id,
+            role,
+            command,
+            env: BTreeMap::new(),
+            terminal: "unknown".to_owned(),
+            pace,
+            clock: Arc::new(SystemClock),
+            recorder: Arc::new(NullRecorder),
+        }
+    }
+}
+
+impl fmt::Debug for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Order")
+            .field("id", &self.id)
+            .field("role", &self.role)
+            .field("command", &self.command)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Services that the caller provides to a supervisor.
+pub trait Surroundings {
+    /// Sleeps at most `limit`, less if the board's directory has changed.
+    fn rest(&mut self, limit: Duration);
+
+    /// Whether to end: a signal came, or the agent must leave its team.
+    fn is_over(&mut self) -> bool;
+
+    /// Shows one line to a person.
+    fn tell(&mut self, line: &str);
+}
+
+/// Supervises until it is told to end, or cannot continue. Blocks meanwhile; it starts one process
+/// at a time and no thread.
+///
+/// `worktrees` may be `None` for a planner.
+///
+/// # Errors
+/// [`Error::Locked`](ensemble_core::Error::Locked) if another process supervises this id: nothing was
+/// changed then. [`Error::NotAllowed`](ensemble_core::Error::NotAllowed) if another program has registered
+/// the id. Or the board cannot be read. Later failures are recorded and retried.
+pub fn supervise(
+    board: &Board,
+    worktrees: Option<&Worktrees>,
+    order: &Order,
+    surroundings: &mut dyn Surroundings,
+) -> Result<Reason> {
+    run::Run::begin(board, worktrees, order)?.run(surroundings)
+}

@@ -1,0 +1,438 @@
+//! The loop of a supervisor: collect events, pass them to the machine, carry out its effects.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::agent::Running;
+use super::heartbeat::Heartbeat;
+use super::supervisor_lock::SupervisorLock;
+use super::work::{Fate, Footprint, Work};
+use super::{LINGER_MAX, LOOK_EVERY, Order, Surroundings};
+use crate::board::{Board, Call, Control, ControlFile, State, Status};
+use crate::driver::board_leases::{BoardLeases, directory};
+use crate::proto::supervise::{Effect, Ending, Event, Exit, Gate, Lost, Reason, Supervise};
+use crate::proto::task::Holder;
+use crate::worktree::Worktrees;
+use ensemble_core::durable::{Dir, FileId};
+use ensemble_core::env::Monotonic;
+use ensemble_core::proto::Machine as _;
+use ensemble_core::proto::lease::LOOK_INTERVAL;
+use ensemble_core::{Error, Result};
+
+/// Shortest interval between looks at the leases.
+const LEASES_EVERY_MIN: Duration = Duration::from_millis(200);
+/// Longest sleep while no agent runs.
+const SLEEP_MAX: Duration = Duration::from_secs(5);
+
+/// One run of a supervisor.
+pub(super) struct Run<'a> {
+    pub(super) board: &'a Board,
+    pub(super) worktrees: Option<&'a Worktrees>,
+    pub(super) order: &'a Order,
+    pub(super) directory: PathBuf,
+    pub(super) lock: SupervisorLock,
+    pub(super) machine: Supervise,
+    pub(super) registered: Option<Holder>,
+    pub(super) heartbeat: Option<Heartbeat>,
+    pub(super) work: Option<Work>,
+    pub(super) agent: Option<Running>,
+    /// State of the board when the agent was started.
+    pub(super) before: (Footprint, Option<String>),
+    /// Epoch of the claim or review for which an agent was already started.
+    pub(super) counted: Option<u64>,
+    /// Since when a running agent's work has been finished.
+    pub(super) finished: Option<Monotonic>,
+    /// Calls on which a planner has ended, and that have not changed since.
+    pub(super) answered: Vec<Call>,
+    leases: BoardLeases,
+    /// When the leases were last checked.
+    leases_seen: Option<Monotonic>,
+    /// When worktrees were last checked for what crashes left.
+    pub(super) repaired: Option<Monotonic>,
+    /// Identity, size and time of the board's file at the last look. Time alone does not
+    /// distinguish two writes within milliseconds, nor does size.
+    pub(super) seen: Option<(FileId, u64, i128)>,
+    pub(super) is_over: bool,
+    last_failure: String,
+    pub(super) lines: Vec<String>,
+}
+
+impl<'a> Run<'a> {
+    /// Takes the supervisor's lock; see [`super::supervise`].
+    pub(super) fn begin(
+        board: &'a Board,
+        worktrees: Option<&'a Worktrees>,
+        order: &'a Order,
+    ) -> Result<Self> {
+        board.read()?;
+        let directory = directory(board).to_owned();
+        let (lock, ended) = SupervisorLock::take(&directory, &order.id, order.role.as_str())?;
+        let clock = &*order.clock;
+        let mut machine = Supervise::new(order.pace);
+        machine.resume(lock.record.loops);
+        let run = Self {
+            board,
+            worktrees,
+            order,
+            directory,
+            machine,
+            registered: None,
+            heartbeat: None,
+            work: None,
+            agent: None,
+            before: (Footprint::default(), None),
+            counted: None,
+            finished: None,
+            answered: Vec::new(),
+            leases: BoardLeases::new(board.clone(), order.id.as_str(), clock),
+            leases_seen: None,
+            repaired: None,
+            seen: None,
+            is_over: false,
+            last_failure: String::new(),
+            lines: Vec::new(),
+            lock,
+        };
+        if ended > 0 {
+            let before = run.lock.before.as_ref();
+            let pid = before.and_then(|before| before.agent).map(|(pid, _)| pid);
+            run.record("supervise.recovered", json!({ "pid": pid, "processes": ended }));
+        }
+        Ok(run)
+    }
+
+    /// Runs until the machine has ended.
+    pub(super) fn run(mut self, surroundings: &mut dyn Surroundings) -> Result<Reason> {
+        self.handle(Event::Start);
+        loop {
+            while let Some(effect) = self.machine.poll_effect() {
+                let event = match effect {
+                    Effect::Ended(reason) => return self.end(reason, surroundings),
+                    Effect::Register => match self.register() {
+                        Ok(event) => Some(event),
+                        Err(refused) => return self.refuse(refused),
+                    },
+                    Effect::Terminate => Some(self.terminate(surroundings)),
+                    Effect::Look => Some(self.look()),
+                    Effect::Check => Some(self.check()),
+                    Effect::Spawn => Some(self.spawn()),
+                    Effect::Unregister => Some(self.unregister()),
+                    Effect::Note(anomaly) => self.note(anomaly),
+                    Effect::Block(trouble) => self.block(trouble),
+                };
+                if let Some(event) = event {
+                    self.handle(event);
+                }
+                self.say(surroundings);
+            }
+            self.notice(surroundings);
+            self.say(surroundings);
+            let limit = self.sleep();
+            match &self.agent {
+                _ if limit.is_zero() => {}
+                Some(agent) => agent.wait(limit),
+                None => surroundings.rest(limit),
+            }
+            let now = self.now();
+            self.machine.handle_timeout(now);
+        }
+    }
+
+    pub(super) fn now(&self) -> Monotonic {
+        self.order.clock.boottime()
+    }
+
+    pub(super) fn handle(&mut self, event: Event) {
+        let now = self.now();
+        self.machine.handle(now, event);
+    }
+
+    /// Collects all events since the last time.
+    fn notice(&mut self, surroundings: &mut dyn Surroundings) {
+        if surroundings.is_over() && !self.is_over {
+            self.is_over = true;
+            self.handle(Event::Stop);
+        }
+        match Control::read_all(&self.directory) {
+            Ok(found) if found.iter().any(|control| control.file == ControlFile::Abort) => {
+                self.handle(Event::Gated(Gate::Abort));
+            }
+            Ok(_) => {}
+            Err(error) => self.failed("read the control files", &error),
+        }
+        self.notice_board();
+        self.keep_alive();
+        self.notice_exit();
+    }
+
+    /// Reads the board, if it has changed, and the control files beside it.
+    fn notice_board(&mut self) {
+        let stat = Dir::open(&self.directory).and_then(|dir| dir.stat(crate::board::FILE_NAME));
+        let seen = match stat {
+            Ok(stat) => stat.map(|stat| (stat.id, stat.bytes, stat.modified_ns)),
+            Err(error) => return self.failed("check the board", &error),
+        };
+        if seen == self.seen && !self.machine.is_gated() {
+            return;
+        }
+        if self.machine.is_gated() {
+            self.notice_gate();
+        }
+        if std::mem::replace(&mut self.seen, seen) == seen {
+            return;
+        }
+        match self.board.read() {
+            Ok(state) => {
+                if let Some(lost) = self.lost(&state) {
+                    self.handle(Event::Fenced(lost));
+                }
+                self.handle(Event::Woken);
+            }
+            Err(error) => self.failed("read the board", &error),
+        }
+    }
+
+    /// Checks whether the control file was removed.
+    fn notice_gate(&mut self) {
+        if Control::read_all(&self.directory).is_ok_and(|found| found.is_empty()) {
+            self.handle(Event::Woken);
+        }
+    }
+
+    /// The loss of work or registration, if the board shows one.
+    fn lost(&mut self, state: &State) -> Option<Lost> {
+        let registered = self.registered.as_ref()?;
+        if !is_registered(state, registered) {
+            self.registered = None;
+            (self.work, self.heartbeat) = (None, None);
+            return Some(Lost::Registration);
+        }
+        match self.work.as_ref().map(|work| work.fate(state)) {
+            None | Some(Fate::Held) => None,
+            Some(Fate::Finished) => {
+                let now = self.now();
+                self.finished.get_or_insert(now);
+                None
+            }
+            Some(Fate::Lost) => {
+                self.work = None;
+                Some(Lost::Work)
+            }
+        }
+    }
+
+    /// Announces that the supervisor itself will be busy for long and cannot beat.
+    pub(super) fn expect_long(&mut self, description: &str) {
+        let now = self.now();
+        if let Some(heartbeat) = &mut self.heartbeat {
+            heartbeat.expect_long(now, description);
+            self.keep_alive();
+        }
+    }
+
+    /// Announces that the supervisor can beat again.
+    pub(super) fn expect_no_more(&mut self) {
+        let now = self.now();
+        if let Some(heartbeat) = &mut self.heartbeat {
+            heartbeat.expect_no_more(now);
+            self.keep_alive();
+        }
+    }
+
+    /// Renews the supervisor's own leases and watches all leases.
+    pub(super) fn keep_alive(&mut self) {
+        let (now, order) = (self.now(), self.order);
+        if let Some(heartbeat) = &mut self.heartbeat {
+            heartbeat.listen(now, &self.directory);
+            let running = self.agent.as_mut();
+            match heartbeat.beat(now, &self.directory, running, &*order.recorder) {
+                Ok(false) => {}
+                // The board shows whether another agent has taken over.
+                Ok(true) => self.seen = None,
+                Err(error) => self.failed("beat", &error),
+            }
+        }
+        if now >= self.leases_due() {
+            self.leases_seen = Some(now);
+            if let Err(error) = self.leases.look(&*order.clock, &*order.recorder) {
+                self.failed("watch leases", &error);
+            }
+        }
+    }
+
+    /// When all leases are due for another look.
+    fn leases_due(&self) -> Monotonic {
+        let Some(seen) = self.leases_seen else { return Monotonic::ZERO };
+        let latest = seen + LOOK_INTERVAL;
+        let due = self.leases.next_timeout().unwrap_or(latest);
+        due.min(latest).max(seen + LEASES_EVERY_MIN)
+    }
+
+    /// Handles the agent's end.
+    fn notice_exit(&mut self) {
+        let now = self.now();
+        let Some(agent) = &mut self.agent else { return };
+        let mut ending = match agent.ended() {
+            Ok(ending) => ending,
+            Err(error) => return self.failed("wait for the agent", &error),
+        };
+        let lingers = self.finished.is_some_and(|since| now >= since + LINGER_MAX);
+        if ending.is_none() && !lingers {
+            return;
+        }
+        // Processes that the agent left in the background end with it, lingering ones, too.
+        match agent.end() {
+            Ok(_) => {}
+            Err(error) => return self.failed("end the agent's remaining processes", &error),
+        }
+        ending = ending.or(Some(Ending::Done));
+        self.agent = None;
+        if let Some(heartbeat) = &mut self.heartbeat {
+            heartbeat.listen(now, &self.directory);
+        }
+        match ending.map(|ending| self.exit(ending)) {
+            Some(Ok(exit)) => self.handle(Event::Exited(exit)),
+            Some(Err(error)) => {
+                self.failed("read the agent's result", &error);
+                // Without the board the result is unknown, and nothing can be done.
+                let ending = Ending::Failed(1);
+                let exit =
+                    Exit { ending, holds: true, progress: false, notes: false, drafts: false };
+                self.handle(Event::Exited(exit));
+            }
+            None => {}
+        }
+    }
+
+    /// The meaning of an agent's end, from the board and from the agent's announcement.
+    fn exit(&mut self, ending: Ending) -> Result<Exit> {
+        let said = self.heartbeat.as_mut().and_then(|heartbeat| heartbeat.leaving.take());
+        let ending = match (ending, said) {
+            (Ending::Done | Ending::HandOver, Some(said)) => super::agent::ending(said.code),
+            (ending, _) => ending,
+        };
+        let state = self.board.read()?;
+        let fate = self.work.as_ref().map(|work| work.fate(&state));
+        let is_plan = matches!(self.work, Some(Work::Plan { .. }));
+        let is_task = matches!(self.work, Some(Work::Task { .. }));
+        let holds = fate == Some(Fate::Held) && !is_plan;
+        let task = self.work.as_ref().and_then(Work::task);
+        let notes = super::work::notes_of(&state, task);
+        let print = self.footprint(&state);
+        let exit = Exit {
+            ending,
+            holds,
+            progress: fate == Some(Fate::Finished) || print != self.before.0,
+            notes: !is_task || notes != self.before.1,
+            drafts: is_plan && state.tasks.iter().any(|task| task.status == Status::Draft),
+        };
+        self.record(
+            "supervise.exited",
+            json!({
+                "task": task, "ending": format!("{ending:?}"), "holds": holds,
+                "progress": exit.progress, "notes": exit.notes,
+            }),
+        );
+        self.tell(format!("agent ended: {}", told(exit)));
+        self.after(exit);
+        Ok(exit)
+    }
+
+    /// Keeps or drops the held work after an agent's end.
+    fn after(&mut self, exit: Exit) {
+        self.finished = None;
+        if let Some(Work::Plan { calls, .. }) = &self.work
+            && exit.ending == Ending::Done
+            && !exit.drafts
+        {
+            self.answered.clone_from(calls);
+        }
+        if !exit.holds {
+            self.work = None;
+        }
+    }
+
+    /// How long the loop may sleep.
+    fn sleep(&self) -> Duration {
+        let now = self.now();
+        let longest = if self.agent.is_some() { LOOK_EVERY } else { SLEEP_MAX };
+        let dues = [
+            self.machine.poll_timeout(),
+            self.heartbeat.as_ref().and_then(Heartbeat::next_timeout),
+            Some(self.leases_due()),
+            Some(now + longest),
+        ];
+        dues.into_iter().flatten().min().map_or(longest, |due| due.since(now))
+    }
+
+    /// Ends because another supervisor has the name; removes this supervisor's files.
+    fn refuse(self, refused: Error) -> Result<Reason> {
+        self.lock.leave()?;
+        Err(refused)
+    }
+
+    fn end(mut self, reason: Reason, surroundings: &mut dyn Surroundings) -> Result<Reason> {
+        self.record("supervise.ended", json!({ "reason": format!("{reason:?}") }));
+        self.tell(format!("ended: {reason:?}"));
+        self.say(surroundings);
+        if reason != Reason::Refused {
+            self.lock.leave()?;
+        }
+        Ok(reason)
+    }
+
+    pub(super) fn footprint(&self, state: &State) -> Footprint {
+        let Some(work) = &self.work else { return Footprint::default() };
+        let head = work.task().and_then(|id| self.worktrees?.head(id).ok().flatten());
+        Footprint::of(work, state, head)
+    }
+
+    pub(super) fn record(&self, kind: &str, mut data: serde_json::Value) {
+        data["agent"] = json!(self.order.id);
+        if let Some(registered) = &self.registered {
+            data["registration"] = json!(registered.epoch);
+        }
+        self.order.recorder.record(kind, self.order.id.as_str(), data);
+    }
+
+    /// Reports a failure that will be retried. The same failure is reported once.
+    pub(super) fn failed(&mut self, what: &str, error: &Error) {
+        let line = format!("cannot {what}: {error}");
+        if line != self.last_failure {
+            let data = json!({ "what": what, "error": error.to_string() });
+            self.record("supervise.failed", data);
+            self.tell(line.clone());
+            self.last_failure = line;
+        }
+    }
+
+    pub(super) fn tell(&mut self, line: String) {
+        self.lines.push(line);
+    }
+
+    fn say(&mut self, surroundings: &mut dyn Surroundings) {
+        for line in self.lines.drain(..) {
+            surroundings.tell(&line);
+        }
+    }
+}
+
+/// Whether a registration is the current one.
+pub(super) fn is_registered(state: &State, holder: &Holder) -> bool {
+    let entry = state.agents.get(&holder.by);
+    entry.is_some_and(|entry| entry.epoch.unwrap_or_default() == holder.epoch)
+}
+
+/// Describes an exit in words.
+fn told(exit: Exit) -> String {
+    let how = match exit.ending {
+        Ending::Done => "exit 0".to_owned(),
+        Ending::HandOver => "exit 42, hand-over".to_owned(),
+        Ending::Failed(code) => format!("exit {code}"),
+        Ending::Killed(signal) => format!("killed by signal {signal}"),
+    };
+    let work = if exit.holds { ", its work is not finished" } else { "" };
+    format!("{how}{work}")
+}

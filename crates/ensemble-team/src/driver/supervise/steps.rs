@@ -1,0 +1,500 @@
+//! Carries out the machine's effects.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::time::Duration;
+
+use serde_json::{Map, json};
+
+use super::agent::{Mark, Order as Start, Running};
+use super::heartbeat::Heartbeat;
+use super::run::{Run, is_registered};
+use super::work::{Fate, Work, notes_of};
+use super::{
+    EPOCH_VARIABLE, LOOK_EVERY, PROMPT_VARIABLE, Surroundings, TASK_EPOCH_VARIABLE, TASK_VARIABLE,
+    WORKTREE_VARIABLE,
+};
+use crate::board::prompt::{Prompts, Role};
+use crate::board::{
+    Control, ControlFile, NewAgent, NewAnomaly, State, Status, Task, claimable, reviewable,
+    sweep_beats, wake,
+};
+use crate::proto::agent;
+use crate::proto::supervise::{Anomaly, CONTENDED_WAIT, Event, Gate, Lost, Trouble};
+use crate::proto::task::Holder;
+use crate::worktree::{Merged, Worktrees};
+use ensemble_core::durable::{Durability, FileLock, jittered, write_document};
+use ensemble_core::message::Name;
+use ensemble_core::{Error, Result};
+
+/// Most tasks that are tried in one look, if other agents claim first.
+const CLAIMS_A_LOOK: usize = 8;
+/// Held by the supervisor whose planner runs.
+const PLANNING_LOCK: &str = "locks/planning.lock";
+
+impl Run<'_> {
+    /// Registers the agent, after an earlier supervisor's registration was removed from the board.
+    pub(super) fn register(&mut self) -> Result<Event> {
+        match self.try_register() {
+            Ok(()) => Ok(Event::Registered),
+            // On the first try this is the answer; later it is retried.
+            Err(error @ Error::NotAllowed { .. }) if self.heartbeat.is_none() => Err(error),
+            Err(error) => {
+                self.failed("register", &error);
+                Ok(Event::Failed)
+            }
+        }
+    }
+
+    fn try_register(&mut self) -> Result<()> {
+        let id = &self.order.id;
+        let mut locked = self.board.lock()?;
+        if let Some(entry) = locked.state().agents.get(id) {
+            let epoch = entry.epoch.unwrap_or_default();
+            if self.lock.is_left_over(epoch) {
+                let left = Holder { by: id.clone(), epoch };
+                locked.unregister(&left, "its supervisor was killed")?;
+            }
+        }
+        let state = locked.commit()?;
+        // Write this first: a successor that finds a later epoch without a recorded one knows whose
+        // it is.
+        (self.lock.record.after_epoch, self.lock.record.epoch) = (state.epoch, None);
+        self.lock.write()?;
+        let mut locked = self.board.lock()?;
+        let mut entry = NewAgent::new(id.clone(), self.order.role.as_str());
+        entry.terminal.clone_from(&self.order.terminal);
+        let holder = locked.register(&entry)?;
+        locked.agent_event(&holder, agent::Event::Ready)?;
+        let state = locked.commit()?;
+        self.lock.record.epoch = Some(holder.epoch);
+        self.lock.before = None;
+        self.lock.write()?;
+        self.heartbeat =
+            Some(Heartbeat::new(self.now(), holder.clone(), state.config.lease_duration()));
+        self.registered = Some(holder);
+        self.repair();
+        self.tell(format!("`{}` is registered as {}", self.order.id, self.order.role.as_str()));
+        Ok(())
+    }
+
+    /// The event of a control file, if one exists.
+    fn gate(&mut self) -> Result<Option<Event>> {
+        let found = Control::read_all(&self.directory)?;
+        let Some(control) = Control::gate(&found) else { return Ok(None) };
+        let gate = match control.file {
+            ControlFile::Abort => Gate::Abort,
+            ControlFile::Pause | ControlFile::Checkpoint => Gate::Closed,
+        };
+        if !self.machine.is_gated() {
+            let (file, reason) = (control.file.name(), control.reason.clone());
+            self.record("supervise.gated", json!({ "file": file }));
+            let since = control.since;
+            self.tell(
+                format!("{file} since {since}: no new work starts. {reason}").trim_end().to_owned(),
+            );
+        }
+        Ok(Some(Event::Gated(gate)))
+    }
+
+    /// Looks for work, and claims it.
+    pub(super) fn look(&mut self) -> Event {
+        let found = self.try_look();
+        found.unwrap_or_else(|error| self.refused("look for work", &error))
+    }
+
+    fn try_look(&mut self) -> Result<Event> {
+        if let Some(gated) = self.gate()? {
+            return Ok(gated);
+        }
+        let Some(agent) = self.registered.clone() else {
+            return Ok(Event::Fenced(Lost::Registration));
+        };
+        let state = self.board.read()?;
+        if !is_registered(&state, &agent) {
+            self.registered = None;
+            return Ok(Event::Fenced(Lost::Registration));
+        }
+        let found = match self.order.role {
+            Role::Planner => self.plan()?,
+            Role::Coder => {
+                self.claim(&agent, state, |state, id| claimable(state, Some(id)), Self::take_task)?
+            }
+            Role::CodeReviewer => {
+                let state = self.merge(state)?;
+                if let Some(gated) = self.gate()? {
+                    return Ok(gated);
+                }
+                self.claim(
+                    &agent,
+                    state,
+                    |state, id| reviewable(state, Some(id)),
+                    Self::take_review,
+                )?
+            }
+        };
+        let Some(work) = found else {
+            self.repair_now_and_then();
+            return Ok(Event::Nothing);
+        };
+        let task = work.task().cloned();
+        let is_new = match &work {
+            Work::Plan { calls, .. } => *calls != self.answered,
+            Work::Task { .. } | Work::Review { .. } => task != self.lock.record.task,
+        };
+        self.work = Some(work);
+        self.lock.record.task = task;
+        Ok(Event::Claimed { is_new })
+    }
+
+    /// Translates an error into an event of the machine.
+    fn refused(&mut self, what: &str, error: &Error) -> Event {
+        match error {
+            Error::Locked { .. } => {
+                return Event::Contended { wait: jittered(CONTENDED_WAIT.1).max(CONTENDED_WAIT.0) };
+            }
+            Error::Fenced { .. } => {
+                let state = self.board.read().ok();
+                let agent = self.registered.clone();
+                if let (Some(state), Some(agent)) = (state, agent)
+                    && !is_registered(&state, &agent)
+                {
+                    self.registered = None;
+                    return Event::Fenced(Lost::Registration);
+                }
+            }
+            _ => {}
+        }
+        self.failed(what, error);
+        Event::Failed
+    }
+
+    /// Claims the first task that is available.
+    fn claim(
+        &mut self,
+        agent: &Holder,
+        mut state: State,
+        open: impl for<'s> Fn(&'s State, &Name) -> Vec<&'s Task>,
+        take: fn(&Worktrees, &Name, &Holder) -> Result<Work>,
+    ) -> Result<Option<Work>> {
+        let Some(worktrees) = self.worktrees else {
+            let what = "claim a task".to_owned();
+            let why = "there is no git repository around the blackboard".to_owned();
+            return Err(Error::NotAllowed { what, why });
+        };
+        let mut refused: Vec<Name> = Vec::new();
+        for _ in 0..CLAIMS_A_LOOK {
+            let next = open(&state, &agent.by).into_iter().find(|task| !refused.contains(&task.id));
+            let Some(task) = next else { break };
+            match take(worktrees, &task.id, agent) {
+                Ok(work) => return Ok(Some(work)),
+                // Another agent was faster, or the task needs something that is missing.
+                Err(Error::NotAllowed { .. }) => refused.push(task.id.clone()),
+                Err(error @ Error::Git { .. }) => {
+                    self.failed(&format!("claim `{}`", task.id), &error);
+                    refused.push(task.id.clone());
+                }
+                Err(error) => return Err(error),
+            }
+            state = self.board.read()?;
+        }
+        Ok(None)
+    }
+
+    fn take_task(worktrees: &Worktrees, id: &Name, agent: &Holder) -> Result<Work> {
+        let claimed = worktrees.claim_task_now(id, agent)?;
+        Ok(Work::Task { id: id.clone(), holder: claimed.granted.holder, path: claimed.path })
+    }
+
+    fn take_review(worktrees: &Worktrees, id: &Name, agent: &Holder) -> Result<Work> {
+        let claimed = worktrees.claim_review_now(id, agent)?;
+        Ok(Work::Review { id: id.clone(), holder: claimed.granted.holder, path: claimed.path })
+    }
+
+    /// Merges approved work of all reviewers. Returns the board's content afterwards.
+    fn merge(&mut self, state: State) -> Result<State> {
+        let Some(worktrees) = self.worktrees else { return Ok(state) };
+        let approved: Vec<&Task> =
+            state.tasks.iter().filter(|task| task.status == Status::Approved).collect();
+        if approved.is_empty() {
+            return Ok(state);
+        }
+        for task in approved {
+            // A merge may take long, so check between two merges whether to stop.
+            if self.gate()?.is_some() {
+                break;
+            }
+            self.keep_alive();
+            if worktrees.has_tests() {
+                self.expect_long(&format!("merge {}", task.id));
+            }
+            match worktrees.merge_now(&task.id) {
+                Ok(Merged::Done { .. }) => self.tell(format!("merged `{}`", task.id)),
+                Ok(Merged::Failed { reason }) => {
+                    self.tell(format!("`{}` cannot be merged: {reason}", task.id));
+                }
+                // Another process is merging, and continues with the other tasks.
+                Err(Error::Locked { .. }) => break,
+                Err(error) => {
+                    let now = self.board.read()?;
+                    let is_left =
+                        now.task(&task.id).is_some_and(|now| now.status == Status::Approved);
+                    if is_left {
+                        self.failed(&format!("merge `{}`", task.id), &error);
+                    }
+                }
+            }
+        }
+        self.expect_no_more();
+        self.board.read()
+    }
+
+    fn plan(&mut self) -> Result<Option<Work>> {
+        let calls = wake(&self.board.read()?);
+        if calls.is_empty() || calls == self.answered {
+            return Ok(None);
+        }
+        match FileLock::acquire(&self.directory.join(PLANNING_LOCK), Duration::ZERO) {
+            Ok(lock) => Ok(Some(Work::Plan { calls, _lock: lock })),
+            Err(Error::Locked { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Checks whether an agent may be started for the held work.
+    pub(super) fn check(&mut self) -> Event {
+        let checked = self.try_check();
+        checked.unwrap_or_else(|error| self.refused("check the board", &error))
+    }
+
+    fn try_check(&mut self) -> Result<Event> {
+        if let Some(gated) = self.gate()? {
+            return Ok(gated);
+        }
+        let state = self.board.read()?;
+        let is_ours = self.registered.as_ref().is_some_and(|agent| is_registered(&state, agent));
+        if !is_ours {
+            self.registered = None;
+            return Ok(Event::Fenced(Lost::Registration));
+        }
+        match self.work.as_ref().map(|work| work.fate(&state)) {
+            Some(Fate::Held) => Ok(Event::Open),
+            Some(Fate::Finished | Fate::Lost) | None => {
+                self.work = None;
+                Ok(Event::Fenced(Lost::Work))
+            }
+        }
+    }
+
+    /// Starts a fresh agent.
+    pub(super) fn spawn(&mut self) -> Event {
+        match self.try_spawn() {
+            Ok(true) => Event::Spawned,
+            Ok(false) => {
+                self.work = None;
+                Event::Fenced(Lost::Work)
+            }
+            Err(Error::Fenced { .. }) => {
+                self.seen = None;
+                Event::SpawnFailed
+            }
+            Err(error) => {
+                self.failed("start the agent", &error);
+                Event::SpawnFailed
+            }
+        }
+    }
+
+    /// Starts the agent; returns `false` if its task was given up instead.
+    fn try_spawn(&mut self) -> Result<bool> {
+        let state = self.begin_again()?;
+        let Some(work) = &self.work else { return Ok(false) };
+        if work.fate(&state) != Fate::Held {
+            return Ok(false);
+        }
+        let prompts = Prompts::of(self.board);
+        let brief = match work {
+            Work::Task { id, .. } => prompts.coder(&state, id)?,
+            Work::Review { id, .. } => prompts.reviewer(&state, id)?,
+            Work::Plan { calls, .. } => prompts.planner(&state, &self.order.id, calls)?,
+        };
+        let file = self.lock.prompt_path();
+        write_document(&file, brief.text.as_bytes(), Durability::Process)?;
+        let env = self.environment(work);
+        let directory = work.path().cloned().unwrap_or_else(|| self.board.project().to_owned());
+        let mark = Mark::new()?;
+        let before = (self.footprint(&state), notes_of(&state, work.task()));
+        // Record the mark before an agent with it runs.
+        (self.lock.record.mark_sha256, self.lock.record.agent) = (Some(mark.digest()), None);
+        self.lock.record.loops = self.machine.loops();
+        self.lock.write()?;
+        if let Some(heartbeat) = &mut self.heartbeat {
+            heartbeat.fresh(&self.directory);
+        }
+        let running = Running::start(&Start {
+            command: &self.order.command,
+            directory: &directory,
+            env,
+            prompt: &brief.text,
+            prompt_file: &file,
+            mark: &mark,
+        })?;
+        self.before = before;
+        self.finished = None;
+        let (pid, started) = running.process();
+        self.lock.record.agent = Some((pid, started));
+        self.agent = Some(running);
+        let task = self.work.as_ref().and_then(Work::task);
+        let epoch = self.work.as_ref().and_then(Work::holder).map(|holder| holder.epoch);
+        self.record("supervise.spawned", json!({ "task": task, "epoch": epoch, "pid": pid }));
+        let what = task.map_or_else(|| "the plan".to_owned(), |task| format!("`{task}`"));
+        self.tell(format!("agent started for {what} (pid {pid})"));
+        self.lock.write()?;
+        Ok(true)
+    }
+
+    /// Counts a further agent at the same claim; the claim counted the first one.
+    fn begin_again(&mut self) -> Result<State> {
+        let number = self.work.as_ref().and_then(Work::holder).map(|holder| holder.epoch);
+        let is_first = number.is_none() || self.counted != number;
+        self.counted = number;
+        let (Some(registered), false) = (&self.registered, is_first) else {
+            return self.board.read();
+        };
+        let mut locked = self.board.lock()?;
+        locked.fresh_agent(registered)?;
+        if let Some(Work::Task { id, holder, .. }) = &self.work {
+            locked.iterate(id, holder)?;
+        }
+        locked.commit()
+    }
+
+    fn environment(&self, work: &Work) -> BTreeMap<String, OsString> {
+        let mut env = self.order.env.clone();
+        let mut set = |name: &str, value: OsString| drop(env.insert(name.to_owned(), value));
+        let id = self.order.id.as_str();
+        set("ENSEMBLE_AGENT_ID", id.into());
+        set("LIZA_AGENT_ID", id.into());
+        set(PROMPT_VARIABLE, self.lock.prompt_path().into());
+        if let Some(registered) = &self.registered {
+            set(EPOCH_VARIABLE, registered.epoch.to_string().into());
+        }
+        if let Some(task) = work.task() {
+            set(TASK_VARIABLE, task.as_str().into());
+        }
+        if let Some(holder) = work.holder() {
+            set(TASK_EPOCH_VARIABLE, holder.epoch.to_string().into());
+        }
+        if let Some(path) = work.path() {
+            set(WORKTREE_VARIABLE, path.into());
+        }
+        env
+    }
+
+    /// Ends the agent; returns only when none of its processes is left.
+    pub(super) fn terminate(&mut self, surroundings: &mut dyn Surroundings) -> Event {
+        while let Some(agent) = &mut self.agent {
+            match agent.end() {
+                Ok(ended) => {
+                    self.agent = None;
+                    self.record("supervise.terminated", json!({ "processes": ended }));
+                    self.tell("the agent was ended".to_owned());
+                }
+                Err(error) => {
+                    self.failed("end the agent", &error);
+                    surroundings.rest(LOOK_EVERY);
+                }
+            }
+        }
+        self.finished = None;
+        Event::Terminated
+    }
+
+    /// Releases everything.
+    pub(super) fn unregister(&mut self) -> Event {
+        let Some(registered) = self.registered.clone() else { return Event::Left };
+        let left = self.board.lock().and_then(|mut locked| {
+            locked.unregister(&registered, "its supervisor has ended")?;
+            locked.commit()
+        });
+        match left {
+            Ok(state) => {
+                (self.registered, self.work, self.heartbeat) = (None, None, None);
+                // Its beats are no longer needed; the next sweep removes what remains.
+                if let Err(error) = sweep_beats(&state, &self.directory) {
+                    self.failed("remove beats", &error);
+                }
+                Event::Left
+            }
+            Err(Error::Fenced { .. }) => Event::Fenced(Lost::Registration),
+            Err(error) => {
+                self.failed("unregister", &error);
+                Event::Failed
+            }
+        }
+    }
+
+    /// Records an anomaly for people.
+    pub(super) fn note(&mut self, anomaly: Anomaly) -> Option<Event> {
+        let task = self.work.as_ref().and_then(Work::task).or(self.lock.record.task.as_ref());
+        let about = task.map_or_else(String::new, |task| format!(" at `{task}`"));
+        let (count, pattern) = match anomaly {
+            Anomaly::Crashed { ending, count } => (count, format!("{ending:?}{about}")),
+            Anomaly::NotStarted { count } => (count, format!("the agent cannot be started{about}")),
+            Anomaly::Unfinished { count } => (count, format!("exit 0 with unfinished work{about}")),
+            Anomaly::NoNotes { count } => {
+                (count, format!("exit 42 without hand-over notes{about}"))
+            }
+        };
+        let mut details = Map::new();
+        details.insert("count".to_owned(), json!(count));
+        details.insert("error_pattern".to_owned(), json!(pattern));
+        let task = task.cloned();
+        self.tell(format!("anomaly: {pattern} ({count} in a row)"));
+        let anomaly = NewAnomaly {
+            kind: "retry_loop".to_owned(),
+            task: task.clone(),
+            reporter: self.order.id.to_string(),
+            details,
+        };
+        let noted = self.board.lock().and_then(|mut locked| {
+            // A task that was removed from the board cannot be named there.
+            let known = task.filter(|task| locked.state().task(task).is_some());
+            locked.add_anomaly(&NewAnomaly { task: known, ..anomaly })?;
+            locked.commit()
+        });
+        if let Err(error) = noted {
+            self.failed("note an anomaly", &error);
+        }
+        None
+    }
+
+    /// Blocks the task at which agents fail.
+    pub(super) fn block(&mut self, trouble: Trouble) -> Option<Event> {
+        let Some(Work::Task { id, holder, .. }) = &self.work else { return None };
+        let question = format!(
+            "What stops agents at `{id}`? {trouble}; see the anomalies of `{}`.",
+            self.order.id
+        );
+        let reason = trouble.to_string();
+        let blocked = self.board.lock().and_then(|mut locked| {
+            locked.block(id, Some(holder), &reason, &[question])?;
+            locked.commit()
+        });
+        let id = id.clone();
+        match blocked {
+            Ok(_) | Err(Error::Fenced { .. } | Error::NotAllowed { .. }) => {
+                self.record("supervise.blocked", json!({ "task": id, "reason": reason }));
+                self.tell(format!("`{id}` is blocked: {reason}"));
+                self.work = None;
+                None
+            }
+            Err(error) => {
+                // The task is still claimed. It is released when its lease expires, or claimed
+                // again.
+                self.failed(&format!("block `{id}`"), &error);
+                None
+            }
+        }
+    }
+}

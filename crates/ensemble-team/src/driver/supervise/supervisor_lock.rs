@@ -1,0 +1,227 @@
+//! The right to supervise an agent, which at most one process holds.
+//!
+//! ```text
+//! locks/supervise-<id>.lock     held by the live supervisor; others are rejected
+//! supervise/<id>.yaml           its pid, registration and agent, for its successor
+//! supervise/<id>.prompt         the prompt of its agent
+//! ```
+//!
+//! All files are beside the board. The agent does not inherit the lock. A supervisor writes its
+//! record before each step, so that the next supervisor can undo the step. The mark of an agent is
+//! in the file before that agent is started, and the board's last epoch before the registration is
+//! made. So the next supervisor finds and ends the agent of a killed one before it starts another,
+//! and knows its registration.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::proto::supervise::Loops;
+use ensemble_core::durable::{Dir, Durability, FileLock, Modes, write_document};
+use ensemble_core::message::{Digest, Name, yaml};
+use ensemble_core::proto::shutdown::{KILL_ROUNDS, KILL_WAIT, Signal, TERMINATE_WAIT};
+use ensemble_core::{Error, Result};
+use ensemble_tmux::provider::process;
+use ensemble_tmux::reaper::{ProcessSet, Reaper};
+
+/// Directory of the records, beside the board.
+pub const SEATS: &str = "supervise";
+const LOCKS: &str = "locks";
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// Largest record, in bytes.
+const BYTES_MAX: usize = 16 * 1024;
+const VERSION: u32 = 1;
+
+/// Record of a supervisor and its agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct SupervisorRecord {
+    /// Format version, 1.
+    pub version: u32,
+    /// Id of the supervised agent.
+    pub id: Name,
+    /// The agent's role.
+    pub role: String,
+    /// Pid of the supervisor.
+    pub pid: u32,
+    /// Boot in which the record was written.
+    pub boot_id: String,
+    /// The board's last epoch before the registration.
+    pub after_epoch: u64,
+    /// Epoch of the registration, once it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<u64>,
+    /// SHA-256 of the agent's mark.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mark_sha256: Option<Digest>,
+    /// The agent's pid and its start, in clock ticks since boot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<(u32, Option<u64>)>,
+    /// The task for which its agents were last started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<Name>,
+    /// Counters of their outcomes.
+    #[serde(default)]
+    pub loops: Loops,
+}
+
+/// The right to supervise an agent, held until this is dropped.
+#[derive(Debug)]
+pub(crate) struct SupervisorLock {
+    _lock: FileLock,
+    directory: PathBuf,
+    pub(crate) record: SupervisorRecord,
+    /// Record of an earlier supervisor of this id.
+    pub(crate) before: Option<SupervisorRecord>,
+}
+
+impl SupervisorLock {
+    /// Takes the lock, and ends what an earlier supervisor's agent has left running.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] names the holder; or a leftover process cannot be ended.
+    pub(crate) fn take(directory: &Path, id: &Name, role: &str) -> Result<(Self, usize)> {
+        let lock = lock(directory, id)?;
+        let before = read(directory, id)?;
+        let ended = before.as_ref().map_or(Ok(0), end_agent)?;
+        let record = SupervisorRecord {
+            version: VERSION,
+            id: id.clone(),
+            role: role.to_owned(),
+            pid: std::process::id(),
+            boot_id: boot_id(),
+            after_epoch: before.as_ref().map_or(0, |before| before.after_epoch),
+            epoch: before.as_ref().and_then(|before| before.epoch),
+            mark_sha256: None,
+            agent: None,
+            task: before.as_ref().and_then(|before| before.task.clone()),
+            loops: before.as_ref().map(|before| before.loops).unwrap_or_default(),
+        };
+        let locked = Self { _lock: lock, directory: directory.to_owned(), record, before };
+        locked.write()?;
+        Ok((locked, ended))
+    }
+
+    /// Writes the current record.
+    pub(crate) fn write(&self) -> Result<()> {
+        let dir = Dir::open(&self.directory)?.ensure_child(SEATS, Modes::default())?;
+        let path = dir.path().join(format!("{}.yaml", self.record.id));
+        write_document(&path, yaml::render(&self.record).as_bytes(), Durability::Process)
+    }
+
+    /// Whether a registration on the board belongs to an earlier, dead supervisor of this id.
+    pub(crate) fn is_left_over(&self, epoch: u64) -> bool {
+        match &self.before {
+            None => false,
+            Some(SupervisorRecord { epoch: Some(known), .. }) if *known == epoch => true,
+            // It was killed before it could write the epoch of its registration.
+            Some(before) => before.epoch.is_none() && epoch > before.after_epoch,
+        }
+    }
+
+    /// Path of the agent's prompt.
+    pub(crate) fn prompt_path(&self) -> PathBuf {
+        self.directory.join(SEATS).join(format!("{}.prompt", self.record.id))
+    }
+
+    /// Releases the lock and removes the record: a successor needs nothing from it.
+    pub(crate) fn leave(self) -> Result<()> {
+        let dir = Dir::open(&self.directory)?.ensure_child(SEATS, Modes::default())?;
+        dir.remove(&format!("{}.prompt", self.record.id))?;
+        dir.remove(&format!("{}.yaml", self.record.id))
+    }
+}
+
+/// Ends the agent of a dead supervisor; returns the number of its processes. Does nothing if that
+/// supervisor had another registration than `epoch`.
+///
+/// # Errors
+/// [`Error::Locked`] if the supervisor lives; or a process cannot be ended.
+pub fn end_orphan(directory: &Path, id: &Name, epoch: u64) -> Result<usize> {
+    if read(directory, id)?.is_none_or(|seated| seated.epoch.is_some_and(|known| known != epoch)) {
+        return Ok(0);
+    }
+    let _lock = lock(directory, id)?;
+    read(directory, id)?.map_or(Ok(0), |seated| end_agent(&seated))
+}
+
+/// The current or last supervisor of an agent, and whether that process lives.
+///
+/// # Errors
+/// The file is not the record of a supervisor.
+pub fn seated(directory: &Path, id: &Name) -> Result<Option<(SupervisorRecord, bool)>> {
+    let Some(seated) = read(directory, id)? else { return Ok(None) };
+    let lives = FileLock::holder(&lock_path(directory, id)).is_some();
+    Ok(Some((seated, lives)))
+}
+
+fn lock_path(directory: &Path, id: &Name) -> PathBuf {
+    directory.join(LOCKS).join(format!("supervise-{id}.lock"))
+}
+
+fn lock(directory: &Path, id: &Name) -> Result<FileLock> {
+    Dir::open(directory)?.ensure_child(LOCKS, Modes::default())?;
+    FileLock::acquire(&lock_path(directory, id), Duration::ZERO)
+}
+
+fn read(directory: &Path, id: &Name) -> Result<Option<SupervisorRecord>> {
+    let dir = match Dir::open(directory)?.open_child(SEATS) {
+        Ok(dir) => dir,
+        Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let name = format!("{id}.yaml");
+    let Some(bytes) = dir.read(&name, BYTES_MAX)? else { return Ok(None) };
+    let path = dir.path().join(&name);
+    let text = std::str::from_utf8(&bytes)
+        .map_err(|error| Error::malformed(&path, "file", error.to_string()))?;
+    yaml::parse(text, &path).map(Some)
+}
+
+fn boot_id() -> String {
+    std::fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned()
+}
+
+/// Ends what an agent has left running, if it was started in this boot.
+fn end_agent(seated: &SupervisorRecord) -> Result<usize> {
+    match seated.mark_sha256 {
+        Some(mark) if seated.boot_id == boot_id() => end_all(mark, seated.agent),
+        _ => Ok(0),
+    }
+}
+
+/// Ends every process with a mark, and verifies that none is left; returns their number.
+///
+/// # Errors
+/// A process survives, or may not be signalled.
+pub(super) fn end_all(mark: Digest, root: Option<(u32, Option<u64>)>) -> Result<usize> {
+    let mut processes = ProcessSet::new().with_mark(mark);
+    if let Some((pid, started)) = root {
+        processes = processes.with_root(pid, started);
+    }
+    let mut reaper = Reaper::new(processes);
+    let ended = reaper.sweep(Signal::Terminate)?;
+    if ended == 0 {
+        return Ok(0);
+    }
+    reaper.wait(TERMINATE_WAIT);
+    for _ in 0..KILL_ROUNDS {
+        if reaper.sweep(Signal::Kill)? == 0 {
+            return Ok(ended);
+        }
+        reaper.wait(KILL_WAIT);
+    }
+    match reaper.find()?.first() {
+        None => Ok(ended),
+        Some(left) => {
+            let detail = "does not end although it was killed: it may hang in the kernel";
+            Err(Error::malformed(format!("/proc/{}", left.pid), "process", detail))
+        }
+    }
+}
+
+/// Start time of a process.
+pub(super) fn started(pid: u32) -> Option<u64> {
+    process::start_time(pid)
+}

@@ -1,0 +1,31 @@
+//! What a team of coding agents needs on top of the broker [`ensemble_core`].
+//!
+//! * [`roster`] lists the agents of a team: their names, roles, panes and passes.
+//! * [`contract`] defines the files that agents exchange (tasks, reports, reviews, escalations);
+//!   [`lint`] finds vague words and missing information in them.
+//! * [`board`] is the blackboard `state.yaml`; [`worktree`] keeps one git worktree for each of its tasks,
+//!   from the claim to the merge.
+//! * `steps` (feature) is a queue of steps in SQLite, with focused prompts and a completion tool.
+//! * [`collect`] gathers the reports of a batch of tasks.
+//! * [`proto`] has the state machines of tasks, steps and supervisors; [`driver`] performs what they ask
+//!   for: supervisors, batches, departures, reviews.
+//! * [`replay`] rebuilds the state of a project from its event log and compares it with the disk.
+//!
+//! The crate starts no thread. It runs the program `git` for worktrees, and the agents' own programs.
+#![forbid(unsafe_code)]
+
+pub mod board;
+pub mod collect;
+pub mod contract;
+pub mod driver;
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
+pub mod lint;
+pub mod proto;
+pub mod replay;
+pub mod roster;
+#[cfg(feature = "steps")]
+pub mod steps;
+mod template;
+pub mod worktree;

@@ -1,0 +1,50 @@
+//! Checks reports for vague words and missing facts: agent, count, share and place (seed 002, the
+//! rule against vague expressions).
+//!
+//! ```text
+//! rule            finds
+//! vague-word      a banned word: some, about 30, 一部, 大约 …
+//! missing-who     a report that names no agent
+//! missing-count   … that has no number
+//! missing-share   … that has no percentage
+//! missing-where   … that has no path:line
+//! bad-where       a path:line that does not exist
+//! contract        a report that violates its contract
+//! bad-allow       a suppression without a reason or without a rule
+//! ```
+//!
+//! Text is read once: one automaton finds banned words of all languages together with quotation
+//! marks, code marks and line ends. Words in quotation marks, code, block quotes, paths and
+//! addresses are not the writer's own and are ignored. The time is linear in the length of any
+//! text.
+//!
+//! ```
+//! use ensemble_team::lint::{Linter, Options};
+//!
+//! let linter = Linter::new(&Options::default());
+//! let findings = linter.text("Worker-1 fixed some tests.\n\"Some\" is the ticket's word.\n");
+//! assert_eq!(findings.len(), 1);
+//! assert_eq!((findings[0].line, findings[0].column, findings[0].text.as_str()), (1, 16, "some"));
+//! assert_eq!(findings[0].to_string(), "`some` is vague: say it exactly, such as: src/api/auth.py:45-52");
+//! ```
+
+mod allow;
+mod boundary;
+mod config;
+mod document;
+mod facts;
+mod finding;
+mod output;
+mod places;
+mod scan;
+#[cfg(test)]
+mod tests;
+mod words;
+
+pub use config::{LintConfig, Mode, OwnWord};
+pub use document::{FILE_BYTES_MAX, Linted, Shape};
+pub use facts::Fact;
+pub use finding::{Finding, Rule};
+pub use output::{Format, render};
+pub use scan::{Linter, Options};
+pub use words::{Language, banned_words};

@@ -1,0 +1,374 @@
+//! Renewing one's own leases: the holder's side of [`super::lease`] (seed 001's lease maintenance).
+//!
+//! ```text
+//! state     event / time                          -> state     effects
+//! Idle      Granted                               -> Held      Beat
+//! Held      Granted                               -> Held      Beat            (more to hold)
+//! Held      Beaten                                -> Held      (silent for 0 s)
+//! Held      60 s since the last beat              -> Held      Beat            (a fifth of a short lease)
+//! Held      LongOperation                         -> Held      Beat for 15 min, Record Extended
+//! Held      OperationDone                         -> Held      Beat
+//! Held      its duration without a Beaten         -> Doubtful  StopWriting
+//! Doubtful  Beaten                                -> Held      (the board still knows it)
+//! Doubtful  60 s since the last beat              -> Doubtful  Beat
+//! Held, Doubtful   Fenced                         -> Lost      StopWriting
+//! Held, Doubtful   Released                       -> Idle
+//! any       anything else                         -> same
+//! ```
+//!
+//! A beat changes a sequence number in a separate file, so it does not need the board's lock.
+//! Observers ([`super::lease`]) read only that number. Times here come from a clock that counts
+//! suspended time ([`Clock::boottime`](ensemble_core::env::Clock::boottime)). A holder that slept longer
+//! than its lease knows on waking that it may have lost the lease. It stops writing and asks. That
+//! only saves work; safety comes from the epoch in every write. Setting the wall clock has no
+//! effect here.
+//!
+//! *Silence* (no Beaten, for example because the disk is full) makes the holder doubt. *A crash* of
+//! the holder ends the beats, and the observers expire its leases. *Out of order*: a Beaten after
+//! Fenced changes nothing; only a new Granted leaves Lost.
+//!
+//! ```
+//! use std::time::Duration;
+//! use ensemble_core::env::Monotonic;
+//! use ensemble_core::proto::Machine;
+//! use ensemble_team::proto::beat::{Beat, Effect, Event};
+//!
+//! let lease = Duration::from_secs(300);
+//! let mut beat = Beat::new(lease);
+//! beat.handle(Monotonic::ZERO, Event::Granted);
+//! assert_eq!(beat.poll_effect(), Some(Effect::Beat { sequence: 1, duration: lease }));
+//! beat.handle(Monotonic::ZERO, Event::Beaten { sequence: 1 });
+//! assert_eq!(beat.poll_timeout(), Some(Monotonic::ZERO + Duration::from_secs(60)));
+//! ```
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use ensemble_core::env::Monotonic;
+use ensemble_core::proto::Machine;
+use ensemble_core::proto::lease::HEARTBEAT;
+
+/// Duration of a lease without a beat.
+pub const LEASE_DURATION: Duration = Duration::from_secs(300);
+/// Duration of a lease that was extended for a long operation.
+pub const LONG_OPERATION: Duration = Duration::from_secs(900);
+
+const _: () = assert!(LEASE_DURATION.as_secs() >= 3 * HEARTBEAT.as_secs());
+/// Number of beats per lease, if the lease is shorter than usual.
+const BEATS_A_LEASE: u32 = 5;
+
+const _: () = assert!(LEASE_DURATION.as_secs() / BEATS_A_LEASE as u64 >= HEARTBEAT.as_secs());
+const _: () = assert!(LONG_OPERATION.as_secs() > LEASE_DURATION.as_secs());
+
+/// An event of the holder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The holder got a lease, or a further one.
+    Granted,
+    /// A beat was written to disk.
+    Beaten {
+        /// Sequence number of the beat.
+        sequence: u64,
+    },
+    /// The holder will not be able to beat for a while.
+    LongOperation {
+        /// Description of the operation, for the log.
+        description: String,
+    },
+    /// The holder can beat again.
+    OperationDone,
+    /// A write was refused because its epoch is over.
+    Fenced,
+    /// The holder released everything.
+    Released,
+}
+
+/// An action for the caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Write this beat to the beat file.
+    Beat {
+        /// The next sequence number.
+        sequence: u64,
+        /// How long the beat counts.
+        duration: Duration,
+    },
+    /// Write nothing under the lease before asking the board.
+    StopWriting,
+    /// Write the seed's line to the log; see [`extended`].
+    Record {
+        /// `Extended lease for long operation: …`.
+        line: String,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Idle,
+    Held { beaten: Monotonic, duration: Duration },
+    Doubtful,
+    Lost,
+}
+
+/// The machine of one holder; see the module's table.
+#[derive(Clone, Debug)]
+pub struct Beat {
+    usual: Duration,
+    state: State,
+    sequence: u64,
+    /// When the last beat was requested, and its duration.
+    asked: Monotonic,
+    asked_duration: Duration,
+    effects: VecDeque<Effect>,
+}
+
+/// The seed's line for the log.
+#[must_use]
+pub fn extended(description: &str) -> String {
+    format!("Extended lease for long operation: {description}")
+}
+
+impl Beat {
+    /// A holder without leases; its leases will last `duration`.
+    #[must_use]
+    pub const fn new(duration: Duration) -> Self {
+        Self {
+            usual: duration,
+            state: State::Idle,
+            sequence: 0,
+            asked: Monotonic::ZERO,
+            asked_duration: duration,
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// Whether the holder may write under its lease.
+    #[must_use]
+    pub const fn may_write(&self) -> bool {
+        match self.state {
+            State::Held { .. } => true,
+            State::Idle | State::Doubtful | State::Lost => false,
+        }
+    }
+
+    /// Interval between beats.
+    fn interval(&self) -> Duration {
+        HEARTBEAT.min(self.usual / BEATS_A_LEASE)
+    }
+
+    fn beat(&mut self, now: Monotonic, duration: Duration) {
+        self.sequence += 1;
+        (self.asked, self.asked_duration) = (now, duration);
+        self.effects.push_back(Effect::Beat { sequence: self.sequence, duration });
+    }
+
+    /// When the lease ends if no beat arrives.
+    fn end(&self) -> Option<Monotonic> {
+        match self.state {
+            State::Held { beaten, duration } => Some(beaten + duration),
+            State::Idle | State::Doubtful | State::Lost => None,
+        }
+    }
+}
+
+impl Machine for Beat {
+    type Event = Event;
+    type Effect = Effect;
+
+    fn handle(&mut self, now: Monotonic, event: Event) {
+        self.handle_timeout(now);
+        self.state = match (self.state, event) {
+            (State::Idle | State::Lost, Event::Granted) => {
+                self.beat(now, self.usual);
+                State::Held { beaten: now, duration: self.usual }
+            }
+            (state @ (State::Held { .. } | State::Doubtful), Event::Granted) => {
+                self.beat(now, self.usual);
+                state
+            }
+            (State::Held { .. } | State::Doubtful, Event::Beaten { sequence })
+                if sequence == self.sequence =>
+            {
+                // Count from the request of the beat: an observer cannot have seen it earlier.
+                State::Held { beaten: self.asked, duration: self.asked_duration }
+            }
+            (
+                state @ (State::Held { .. } | State::Doubtful),
+                Event::LongOperation { description },
+            ) => {
+                self.beat(now, LONG_OPERATION.max(self.usual));
+                self.effects.push_back(Effect::Record { line: extended(&description) });
+                state
+            }
+            (state @ (State::Held { .. } | State::Doubtful), Event::OperationDone) => {
+                self.beat(now, self.usual);
+                state
+            }
+            (State::Held { .. } | State::Doubtful, Event::Fenced) => {
+                self.effects.push_back(Effect::StopWriting);
+                State::Lost
+            }
+            (State::Held { .. } | State::Doubtful, Event::Released) => State::Idle,
+            (state @ (State::Held { .. } | State::Doubtful), Event::Beaten { .. }) => state,
+            (
+                state @ (State::Idle | State::Lost),
+                Event::Beaten { .. }
+                | Event::LongOperation { .. }
+                | Event::OperationDone
+                | Event::Fenced
+                | Event::Released,
+            ) => state,
+        };
+    }
+
+    fn handle_timeout(&mut self, now: Monotonic) {
+        if self.end().is_some_and(|end| now >= end) {
+            self.state = State::Doubtful;
+            self.effects.push_back(Effect::StopWriting);
+        }
+        let beats = match self.state {
+            State::Held { .. } | State::Doubtful => true,
+            State::Idle | State::Lost => false,
+        };
+        if beats && now >= self.asked + self.interval() {
+            // The usual beat does not shorten the lease of a long operation.
+            let left = (self.asked + self.asked_duration).since(now);
+            self.beat(now, self.usual.max(left));
+        }
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Monotonic> {
+        match self.state {
+            State::Idle | State::Lost => None,
+            State::Doubtful => Some(self.asked + self.interval()),
+            State::Held { .. } => {
+                let beat = self.asked + self.interval();
+                Some(self.end().map_or(beat, |end| end.min(beat)))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ensemble_core::proto::testing::{at, drain, pairs, run};
+
+    fn held() -> Beat {
+        let mut beat = Beat::new(LEASE_DURATION);
+        beat.handle(at(0), Event::Granted);
+        drain(&mut beat);
+        beat.handle(at(0), Event::Beaten { sequence: 1 });
+        beat
+    }
+
+    #[test]
+    fn every_pair_of_state_and_event() {
+        let (idle, mut doubtful, mut lost) = (Beat::new(LEASE_DURATION), held(), held());
+        doubtful.handle_timeout(at(300));
+        drain(&mut doubtful);
+        lost.handle(at(1), Event::Fenced);
+        drain(&mut lost);
+        let states = [("idle", idle), ("held", held()), ("doubtful", doubtful), ("lost", lost)];
+        let long = || Event::LongOperation { description: "tests".to_owned() };
+        let events = [
+            ("Granted", Event::Granted),
+            ("Beaten", Event::Beaten { sequence: 2 }),
+            ("Beaten old", Event::Beaten { sequence: 0 }),
+            ("Long", long()),
+            ("Done", Event::OperationDone),
+            ("Fenced", Event::Fenced),
+            ("Released", Event::Released),
+        ];
+        let table = pairs(&states, &events, |state, event| {
+            let mut beat = state.clone();
+            let now = if beat.sequence > 1 { at(301) } else { at(1) };
+            beat.handle(now, event.clone());
+            let mut said = match beat.state {
+                State::Idle => "idle",
+                State::Held { .. } => "held",
+                State::Doubtful => "doubtful",
+                State::Lost => "lost",
+            }
+            .to_owned();
+            for effect in drain(&mut beat) {
+                said.push_str(match effect {
+                    Effect::Beat { duration, .. } if duration == LONG_OPERATION => "+long",
+                    Effect::Beat { .. } => "+beat",
+                    Effect::StopWriting => "+stop",
+                    Effect::Record { .. } => "+record",
+                });
+            }
+            said
+        });
+        let expected = "
+            idle       held              doubtful              lost
+Granted     held+beat  held+beat         doubtful+beat         held+beat
+Beaten      idle       held              held                  lost
+Beaten old  idle       held              doubtful              lost
+Long        idle       held+long+record  doubtful+long+record  lost
+Done        idle       held+beat         doubtful+beat         lost
+Fenced      idle       lost+stop         lost+stop             lost
+Released    idle       idle              idle                  lost
+";
+        assert_eq!(table, expected);
+    }
+
+    #[test]
+    fn beats_come_every_minute_and_extend_for_long_operations() {
+        let mut beat = held();
+        assert_eq!(
+            run(&mut beat, at(125)),
+            [
+                (at(60), Effect::Beat { sequence: 2, duration: LEASE_DURATION }),
+                (at(120), Effect::Beat { sequence: 3, duration: LEASE_DURATION }),
+            ]
+        );
+        beat.handle(at(130), Event::Beaten { sequence: 3 });
+        beat.handle(at(130), Event::LongOperation { description: "make test".to_owned() });
+        assert_eq!(
+            drain(&mut beat),
+            [
+                Effect::Beat { sequence: 4, duration: LONG_OPERATION },
+                Effect::Record { line: "Extended lease for long operation: make test".to_owned() },
+            ]
+        );
+        beat.handle(at(130), Event::Beaten { sequence: 4 });
+        // No beat comes for fourteen minutes, and the lease survives.
+        beat.handle_timeout(at(130 + 14 * 60));
+        assert!(beat.may_write());
+        assert_eq!(drain(&mut beat), [Effect::Beat { sequence: 5, duration: LEASE_DURATION }]);
+        beat.handle_timeout(at(130 + 15 * 60));
+        assert!(!beat.may_write());
+    }
+
+    #[test]
+    fn holder_that_slept_past_its_lease_asks_before_writing() {
+        let mut beat = held();
+        beat.handle_timeout(at(3_600));
+        assert!(!beat.may_write());
+        assert_eq!(
+            drain(&mut beat),
+            [Effect::StopWriting, Effect::Beat { sequence: 2, duration: LEASE_DURATION }]
+        );
+        let mut other = beat.clone();
+        beat.handle(at(3_601), Event::Beaten { sequence: 2 });
+        assert!(beat.may_write());
+        other.handle(at(3_601), Event::Fenced);
+        assert!(!other.may_write());
+        assert_eq!(other.poll_timeout(), None);
+    }
+
+    #[test]
+    fn short_lease_is_renewed_by_five_beats() {
+        let mut beat = Beat::new(Duration::from_secs(10));
+        beat.handle(at(0), Event::Granted);
+        drain(&mut beat);
+        beat.handle(at(0), Event::Beaten { sequence: 1 });
+        assert_eq!(beat.poll_timeout(), Some(at(2)));
+    }
+}

@@ -1,0 +1,23 @@
+//! The protocols of a team as pure state machines: no IO, no clock, no threads, no randomness.
+//!
+//! They follow the contract of [`ensemble_core::proto`]: four methods, time as an argument, a
+//! transition table on top of each file and a test of all pairs of state and event.
+//!
+//! | module | the machine of |
+//! |---|---|
+//! | [`goal`] | the goal and the sprint of a blackboard |
+//! | [`task`] | one task of a blackboard |
+//! | [`agent`] | one agent of a blackboard |
+//! | [`beat`] | the heartbeats that keep an agent's lease |
+//! | [`supervise`] | the supervisor of one agent |
+//! | [`alarm`] | an alarm about a task that makes no progress |
+//! | [`step`] | a queue of steps |
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+
+pub mod agent;
+pub mod alarm;
+pub mod beat;
+pub mod goal;
+pub mod step;
+pub mod supervise;
+pub mod task;

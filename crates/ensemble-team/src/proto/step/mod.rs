@@ -1,0 +1,456 @@
+//! One step of a subtask, from waiting to done (seed 003, "Queue States" and "Handling Failures").
+//!
+//! ```text
+//! state        event / time                           -> state        effects
+//! PENDING      Taken                                  -> IN_PROGRESS  Hand (attempt + 1, epoch + 1)
+//! FAILED, fix  Taken                                  -> IN_PROGRESS  Hand, with the error
+//! IN_PROGRESS  success, of its holder and epoch       -> COMPLETED    Free, Advance
+//! IN_PROGRESS  failure, attempts are left             -> FAILED, fix  Free, RequestFix
+//! IN_PROGRESS  failure, none is left                  -> FAILED, end  Free, Stop
+//! IN_PROGRESS  blocked, with reasons                  -> BLOCKED      Free, Stop
+//! IN_PROGRESS  blocked, without a reason              -> IN_PROGRESS  Refused
+//! IN_PROGRESS  Beat, of its holder and epoch          -> IN_PROGRESS  Beaten
+//! IN_PROGRESS  LeaseEnded, attempts are left          -> PENDING      Free, Advance
+//! IN_PROGRESS  LeaseEnded, none is left               -> FAILED, end  Free, Stop
+//! IN_PROGRESS  Retried (its holder loses it)          -> PENDING      Free, Advance
+//! BLOCKED      Unblocked                              -> PENDING      Advance   (attempts reset)
+//! FAILED       Retried                                -> PENDING      Advance   (attempts reset)
+//! PENDING      Skipped, Split                         -> COMPLETED    Advance
+//! FAILED       Skipped, Split                         -> COMPLETED    Advance
+//! BLOCKED      Skipped, Split                         -> COMPLETED    Advance
+//! BLOCKED      every 10 minutes                       -> same         Remind
+//! FAILED, end  every 10 minutes                       -> same         Remind
+//! any          a report, a beat, an order that does not fit -> same   Refused (with the reason)
+//! any          LeaseEnded of another epoch            -> same
+//! ```
+//!
+//! The seed lets a failed step be "IN_PROGRESS or FAILED". Here it is FAILED, keeps its place in
+//! the queue, and is taken next by its fixer, with the error. *Epoch* counts all hand-outs and
+//! never decreases. *Attempt* counts hand-outs since the last reset, and is limited: a step stops
+//! if it fails, or loses its workers, too often. A report is judged only by the holder and the
+//! epoch of the hand-out. So a worker that lost the step, or never had it, changes nothing.
+//!
+//! *Silence* of the worker is not seen here: [`super::lease`] judges leases and sends
+//! [`Event::LeaseEnded`]. *Silence* of the person or orchestrator that must intervene is answered
+//! by reminders. *A crash* loses nothing: the state is stored as a whole, and [`Step::restore`]
+//! loads it. Only the time until the next reminder starts again.
+//!
+//! ```
+//! use ensemble_core::env::Monotonic;
+//! use ensemble_core::message::Name;
+//! use ensemble_core::proto::Machine;
+//! use ensemble_team::proto::step::{Effect, Event, Report, Step};
+//!
+//! let (now, devon) = (Monotonic::ZERO, Name::new("Devon")?);
+//! let mut step = Step::new(3);
+//! step.handle(now, Event::Taken { by: devon.clone() });
+//! assert_eq!(step.poll_effect(), Some(Effect::Hand { to: devon.clone(), attempt: 1, epoch: 1, error: None }));
+//! let report = Report::Failure { error: "2 tests fail".to_owned() };
+//! step.handle(now, Event::Reported { by: devon, epoch: Some(1), report });
+//! assert_eq!(step.poll_effect(), Some(Effect::Free));
+//! assert!(matches!(step.poll_effect(), Some(Effect::RequestFix { next_attempt: 2, .. })));
+//! # Ok::<(), ensemble_core::message::NameError>(())
+//! ```
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use ensemble_core::env::Monotonic;
+use ensemble_core::message::Name;
+use ensemble_core::proto::Machine;
+
+mod order;
+mod refusal;
+#[cfg(test)]
+mod tests;
+
+pub use order::{OrderError, Phase, check_cycles};
+pub use refusal::Refusal;
+
+/// Most attempts of a step by default.
+pub const ATTEMPTS_DEFAULT: u32 = 3;
+/// Largest number of attempts that a plan may set.
+pub const ATTEMPTS_LIMIT: u32 = 99;
+/// Interval of reminders to intervene.
+pub const REMIND_EVERY: Duration = Duration::from_secs(600);
+
+const _: () = assert!(ATTEMPTS_DEFAULT <= ATTEMPTS_LIMIT);
+
+/// State of a step: the seed's five states with their data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It waits to be taken.
+    Pending,
+    /// A worker holds it.
+    InProgress {
+        /// The worker.
+        holder: Name,
+    },
+    /// It is done.
+    Completed(Resolution),
+    /// Its worker could not continue; a person or the orchestrator must intervene.
+    Blocked {
+        /// Reasons; never empty.
+        reasons: Vec<String>,
+    },
+    /// It failed.
+    Failed {
+        /// The error.
+        error: String,
+        /// Whether a worker will fix it, or an intervention is needed.
+        fix: Fix,
+    },
+}
+
+/// How a step was resolved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Resolution {
+    /// Its worker has reported success.
+    Success,
+    /// A person or the orchestrator skipped it.
+    Skipped,
+    /// Smaller steps have replaced it.
+    Split,
+}
+
+/// DecisionHandler of a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fix {
+    /// A worker takes it up again, with the error.
+    Due,
+    /// All attempts were used.
+    Exhausted,
+}
+
+/// A worker's report on its step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// It is done.
+    Success,
+    /// It failed.
+    Failure {
+        /// The error.
+        error: String,
+    },
+    /// It cannot continue.
+    Blocked {
+        /// Reasons; at least one.
+        reasons: Vec<String>,
+    },
+}
+
+/// An event of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A worker takes the step.
+    Taken {
+        /// The worker.
+        by: Name,
+    },
+    /// A worker reports. Its identity was checked before.
+    Reported {
+        /// The worker.
+        by: Name,
+        /// Epoch of the hand-out; `None` from a worker that does not know it.
+        epoch: Option<u64>,
+        /// The report.
+        report: Report,
+    },
+    /// A worker gives a sign of life.
+    Beat {
+        /// The worker.
+        by: Name,
+        /// Epoch of the hand-out; `None` from a worker that does not know it.
+        epoch: Option<u64>,
+    },
+    /// The holder was silent for its whole lease.
+    LeaseEnded {
+        /// The epoch that has ended.
+        epoch: u64,
+    },
+    /// The obstacle is gone.
+    Unblocked,
+    /// The step restarts; its current holder loses it.
+    Retried,
+    /// The step is not needed.
+    Skipped,
+    /// Smaller steps replace it.
+    Split,
+}
+
+/// An action for the caller.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Hand the step to a worker, with a lease and its files.
+    Hand {
+        /// The worker.
+        to: Name,
+        /// Number of the attempt, starting at 1.
+        attempt: u32,
+        /// The fencing epoch, starting at 1.
+        epoch: u64,
+        /// Error of the previous attempt.
+        error: Option<String>,
+    },
+    /// No worker holds the step any more: unlock its files.
+    Free,
+    /// The lease starts again.
+    Beaten,
+    /// Ask for a fix.
+    RequestFix {
+        /// The error.
+        error: String,
+        /// Number of the next attempt.
+        next_attempt: u32,
+    },
+    /// An intervention is needed: notify the orchestrator, and stop the queue or pass the step
+    /// over.
+    Stop {
+        /// The obstacles.
+        reasons: Vec<String>,
+    },
+    /// Notify the orchestrator again.
+    Remind,
+    /// The queue can continue.
+    Advance,
+    /// The event was refused; nothing changed.
+    Refused(Refusal),
+}
+
+/// The machine of one step; see the module's table.
+#[derive(Clone, Debug)]
+pub struct Step {
+    state: State,
+    attempt: u32,
+    epoch: u64,
+    attempts_max: u32,
+    remind_at: Option<Monotonic>,
+    effects: VecDeque<Effect>,
+}
+
+impl Step {
+    /// A waiting step with this limit of attempts (1 to [`ATTEMPTS_LIMIT`]).
+    #[must_use]
+    pub fn new(attempts_max: u32) -> Self {
+        Self::restore(State::Pending, 0, 0, attempts_max, Monotonic::ZERO)
+    }
+
+    /// Restores a stored step.
+    #[must_use]
+    pub fn restore(
+        state: State,
+        attempt: u32,
+        epoch: u64,
+        attempts_max: u32,
+        now: Monotonic,
+    ) -> Self {
+        let attempts_max = attempts_max.clamp(1, ATTEMPTS_LIMIT);
+        let effects = VecDeque::new();
+        let mut step = Self { state, attempt, epoch, attempts_max, remind_at: None, effects };
+        step.remind_from(now);
+        step
+    }
+
+    /// The current state.
+    #[must_use]
+    pub const fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// Number of the current or last attempt; 0 before the first.
+    #[must_use]
+    pub const fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// Number of hand-outs so far.
+    #[must_use]
+    pub const fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    fn refuse(&mut self, refusal: Refusal) -> State {
+        self.effects.push_back(Effect::Refused(refusal));
+        self.state.clone()
+    }
+
+    fn refuse_here(&mut self) -> State {
+        let refusal = Refusal::of(&self.state);
+        self.refuse(refusal)
+    }
+
+    fn hand(&mut self, to: Name, error: Option<String>) -> State {
+        self.attempt = self.attempt.saturating_add(1);
+        self.epoch = self.epoch.saturating_add(1);
+        let (attempt, epoch) = (self.attempt, self.epoch);
+        self.effects.push_back(Effect::Hand { to: to.clone(), attempt, epoch, error });
+        State::InProgress { holder: to }
+    }
+
+    /// Why this worker may not report on the step, if so.
+    fn objection(&self, holder: &Name, by: &Name, epoch: Option<u64>) -> Option<Refusal> {
+        if holder != by {
+            return Some(Refusal::HeldByAnother { holder: holder.clone() });
+        }
+        let current = self.epoch;
+        match epoch {
+            Some(epoch) if epoch != current => Some(Refusal::Outdated { epoch, current }),
+            Some(_) | None => None,
+        }
+    }
+
+    fn report(&mut self, report: Report) -> State {
+        match report {
+            Report::Success => {
+                self.effects.extend([Effect::Free, Effect::Advance]);
+                State::Completed(Resolution::Success)
+            }
+            Report::Failure { error } => self.fail(error),
+            Report::Blocked { reasons } if reasons.is_empty() => self.refuse(Refusal::NoReasons),
+            Report::Blocked { reasons } => {
+                self.effects.extend([Effect::Free, Effect::Stop { reasons: reasons.clone() }]);
+                State::Blocked { reasons }
+            }
+        }
+    }
+
+    fn fail(&mut self, error: String) -> State {
+        self.effects.push_back(Effect::Free);
+        if self.attempt < self.attempts_max {
+            let next_attempt = self.attempt + 1;
+            self.effects.push_back(Effect::RequestFix { error: error.clone(), next_attempt });
+            return State::Failed { error, fix: Fix::Due };
+        }
+        self.exhaust(error)
+    }
+
+    fn exhaust(&mut self, error: String) -> State {
+        self.effects.push_back(Effect::Stop { reasons: vec![error.clone()] });
+        State::Failed { error, fix: Fix::Exhausted }
+    }
+
+    fn lease_ended(&mut self, holder: &Name) -> State {
+        self.effects.push_back(Effect::Free);
+        if self.attempt < self.attempts_max {
+            self.effects.push_back(Effect::Advance);
+            return State::Pending;
+        }
+        self.exhaust(format!("{holder} gave no sign of life in the last attempt"))
+    }
+
+    fn begin_anew(&mut self) -> State {
+        self.attempt = 0;
+        self.effects.push_back(Effect::Advance);
+        State::Pending
+    }
+
+    fn resolve(&mut self, resolution: Resolution) -> State {
+        self.effects.push_back(Effect::Advance);
+        State::Completed(resolution)
+    }
+
+    /// Handles events while a worker holds the step.
+    fn while_held(&mut self, holder: Name, event: Event) -> State {
+        match event {
+            Event::Reported { by, epoch, report } => match self.objection(&holder, &by, epoch) {
+                Some(refusal) => self.refuse(refusal),
+                None => self.report(report),
+            },
+            Event::Beat { by, epoch } => match self.objection(&holder, &by, epoch) {
+                Some(refusal) => self.refuse(refusal),
+                None => {
+                    self.effects.push_back(Effect::Beaten);
+                    State::InProgress { holder }
+                }
+            },
+            Event::LeaseEnded { epoch } if epoch == self.epoch => self.lease_ended(&holder),
+            Event::LeaseEnded { .. } => State::InProgress { holder },
+            Event::Retried => {
+                self.effects.push_back(Effect::Free);
+                self.begin_anew()
+            }
+            Event::Taken { .. } | Event::Unblocked | Event::Skipped | Event::Split => {
+                self.refuse(Refusal::HeldByAnother { holder })
+            }
+        }
+    }
+
+    fn remind_from(&mut self, now: Monotonic) {
+        self.remind_at = match &self.state {
+            State::Blocked { .. } | State::Failed { fix: Fix::Exhausted, .. } => {
+                Some(now + REMIND_EVERY)
+            }
+            State::Pending
+            | State::InProgress { .. }
+            | State::Completed(_)
+            | State::Failed { fix: Fix::Due, .. } => None,
+        };
+    }
+}
+
+impl Machine for Step {
+    type Event = Event;
+    type Effect = Effect;
+
+    fn handle(&mut self, now: Monotonic, event: Event) {
+        let next = match (self.state.clone(), event) {
+            (State::Pending, Event::Taken { by }) => self.hand(by, None),
+            (State::Failed { error, fix: Fix::Due }, Event::Taken { by }) => {
+                self.hand(by, Some(error))
+            }
+            (State::InProgress { holder }, event) => self.while_held(holder, event),
+            (State::Blocked { .. }, Event::Unblocked) | (State::Failed { .. }, Event::Retried) => {
+                self.begin_anew()
+            }
+            (State::Pending | State::Blocked { .. } | State::Failed { .. }, Event::Skipped) => {
+                self.resolve(Resolution::Skipped)
+            }
+            (State::Pending | State::Blocked { .. } | State::Failed { .. }, Event::Split) => {
+                self.resolve(Resolution::Split)
+            }
+            // The step has no holder, so no lease can end.
+            (
+                state @ (State::Pending
+                | State::Completed(_)
+                | State::Blocked { .. }
+                | State::Failed { .. }),
+                Event::LeaseEnded { .. },
+            ) => state,
+            (
+                State::Pending | State::Completed(_) | State::Blocked { .. } | State::Failed { .. },
+                Event::Reported { .. } | Event::Beat { .. },
+            )
+            | (
+                State::Completed(_)
+                | State::Blocked { .. }
+                | State::Failed { fix: Fix::Exhausted, .. },
+                Event::Taken { .. },
+            )
+            | (State::Pending | State::Completed(_) | State::Failed { .. }, Event::Unblocked)
+            | (State::Pending | State::Completed(_) | State::Blocked { .. }, Event::Retried)
+            | (State::Completed(_), Event::Skipped | Event::Split) => self.refuse_here(),
+        };
+        if next != self.state {
+            self.state = next;
+            self.remind_from(now);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Monotonic) {
+        if self.remind_at.is_some_and(|at| now >= at) {
+            self.effects.push_back(Effect::Remind);
+            self.remind_at = Some(now + REMIND_EVERY);
+        }
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Monotonic> {
+        self.remind_at
+    }
+}

@@ -1,0 +1,99 @@
+//! Reasons why a step did not change, each with a remedy.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::{Fix, Resolution, State};
+use ensemble_core::message::Name;
+
+/// Why a step did not change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "refusal", rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The step was not handed out.
+    NotTaken,
+    /// Another worker holds the step.
+    HeldByAnother {
+        /// The holder.
+        holder: Name,
+    },
+    /// The step was handed out again since.
+    Outdated {
+        /// The given epoch.
+        epoch: u64,
+        /// The current epoch.
+        current: u64,
+    },
+    /// The step is done.
+    Completed {
+        /// How it was resolved.
+        resolution: Resolution,
+    },
+    /// The step is blocked.
+    Blocked,
+    /// The step has failed.
+    Failed {
+        /// Whether a worker will take it up again.
+        fix_due: bool,
+    },
+    /// A block without a reason.
+    NoReasons,
+}
+
+impl Refusal {
+    /// The refusal for a state without a holder.
+    pub(super) fn of(state: &State) -> Self {
+        match state {
+            State::Pending => Self::NotTaken,
+            State::InProgress { holder } => Self::HeldByAnother { holder: holder.clone() },
+            State::Completed(resolution) => Self::Completed { resolution: *resolution },
+            State::Blocked { .. } => Self::Blocked,
+            State::Failed { fix, .. } => Self::Failed { fix_due: *fix == Fix::Due },
+        }
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotTaken => write!(
+                f,
+                "it is PENDING and has no holder (its lease may have ended): take the next step first"
+            ),
+            Self::HeldByAnother { holder } => write!(
+                f,
+                "it is IN_PROGRESS and held by {holder}: only {holder} may report it, and no other \
+                 agent may change it; `step retry` takes it away"
+            ),
+            Self::Outdated { epoch, current } => write!(
+                f,
+                "it was handed out again since (epoch {current}, this is about {epoch}): read the \
+                 newest prompt, check what has changed, and report again"
+            ),
+            Self::Completed { resolution: Resolution::Success } => {
+                write!(f, "it is COMPLETED already: go on with the next step")
+            }
+            Self::Completed { resolution: Resolution::Skipped } => {
+                write!(f, "it was skipped: go on with the next step")
+            }
+            Self::Completed { resolution: Resolution::Split } => {
+                write!(f, "it was split: go on with its parts")
+            }
+            Self::Blocked => {
+                write!(f, "it is BLOCKED: `step unblock`, `split` or `skip` it first")
+            }
+            Self::Failed { fix_due: true } => {
+                write!(f, "it is FAILED and waits for its next attempt: take the next step")
+            }
+            Self::Failed { fix_due: false } => {
+                write!(f, "it is FAILED for good: `step retry`, `split` or `skip` it first")
+            }
+            Self::NoReasons => write!(
+                f,
+                "`blocked` needs a reason: list in `blockers` what is missing, one text each"
+            ),
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! The supervisor of one agent. It registers the agent, finds work, starts agent processes and
+//! reacts to their exits (seed 001, "Invocation" and "Graceful Exit").
+//!
+//! ```text
+//! state           event / time                         -> state          effects
+//! New             Start                                -> Registering    Register
+//! Registering     Registered                           -> Looking        Look
+//! Registering     Refused                              -> Ended          Ended(Refused)
+//! Looking         Nothing                              -> Idle           (30 s, a planner 60 s)
+//! Looking         Contended, at most 3 times           -> Idle           (1 to 5 s; then as Nothing)
+//! Looking         Claimed (new work: counters 0)       -> Checking       Check
+//! Looking         Gated(Closed)                        -> Gated          (5 s)
+//! Idle            its time; Woken                      -> Looking        Look
+//! Gated           its time; Woken                      -> Looking        Look, holding nothing
+//! Gated           its time; Woken                      -> Checking       Check, holding something
+//! Checking        Open                                 -> Spawning       Spawn
+//! Checking        Gated(Closed)                        -> Gated
+//! Spawning        Spawned                              -> Running
+//! Spawning        SpawnFailed                          -> Delayed 5 s    Note
+//! Running         Exited 0, holding nothing            -> Looking        Look (after 30 s, if it left DRAFTs)
+//! Running         Exited 0, its work unfinished        -> Delayed 5 s    Note
+//! Running         Exited 42                            -> Delayed 2 s    (Note, without notes)
+//! Running         Exited otherwise                     -> Delayed 5 s    Note
+//! Running         the 5th crash, the 10th agent
+//!                 in a row without progress            -> Delayed 5 s    Block (a coder)
+//!                                                      -> Leaving        Unregister (others: GaveUp)
+//! Delayed         its time                             -> Looking | Checking
+//! Running         Stop, Gated(Abort), Fenced           -> Stopping       Terminate
+//! Stopping        Terminated                           -> Leaving        Unregister (Stop, Abort)
+//!                                                      -> Looking        Look       (its work is lost)
+//!                                                      -> Registering    Register   (all is lost)
+//! Spawning        Stop, Gated(Abort), Fenced           -> Stopping       Terminate
+//! any but New     Stop, Gated(Abort)                   -> Leaving        Unregister
+//! any other       Fenced(Registration)                 -> Registering    Register
+//! any other       Fenced(Work)                         -> Looking        Look
+//! Looking         Nothing, its patience is over        -> Leaving        Unregister
+//! Leaving         Left, Fenced(Registration)           -> Ended          Ended
+//! Registering, Looking, Checking, Leaving   Failed     -> Retrying 5 s   (then the same again)
+//! any             anything else                        -> the same
+//! ```
+//!
+//! While PAUSE, CHECKPOINT or ABORT exists, the supervisor claims and starts nothing. It checks
+//! these files before each claim and before each start, even of a fresh agent for work that it
+//! already holds. An agent that runs when PAUSE appears continues; ABORT ends it.
+//!
+//! An agent's exit status is compared with the board. Finished work counts as finished with any
+//! exit status; an exit 0 with unfinished work is an anomaly. Two counters keep a supervisor from
+//! wasting agents: [`CRASHES_MAX`] crashes, or [`SPINS_MAX`] agents of any outcome, in a row and
+//! without progress. Then a coder's task is blocked with a question to its planner, and the
+//! supervisor takes another one. If its work cannot be blocked, the supervisor ends, which a person
+//! will see. Progress sets both counters to zero.
+//!
+//! *A crash* of the supervisor leaves a running agent and a registration without beats. The next
+//! supervisor of the same id ends the agent and removes the registration before
+//! [`Event::Registered`]. Without such a supervisor, the observer of leases releases them.
+//! *Silence* of the agent is not an event here: its supervisor stops beating for it, and gets
+//! [`Event::Fenced`]. *Out of order*: no-ops.
+//!
+//! ```
+//! use std::time::Duration;
+//! use ensemble_core::env::Monotonic;
+//! use ensemble_core::proto::Machine;
+//! use ensemble_team::proto::supervise::{Effect, Event, Pace, Supervise};
+//!
+//! let now = Monotonic::ZERO;
+//! let mut supervise = Supervise::new(Pace::coder());
+//! supervise.handle(now, Event::Start);
+//! assert_eq!(supervise.poll_effect(), Some(Effect::Register));
+//! supervise.handle(now, Event::Registered);
+//! assert_eq!(supervise.poll_effect(), Some(Effect::Look));
+//! supervise.handle(now, Event::Nothing);
+//! assert_eq!(supervise.poll_timeout(), Some(now + Duration::from_secs(30)));
+//! ```
+
+mod pace;
+mod steps;
+#[cfg(test)]
+mod tests;
+mod vocabulary;
+
+use std::collections::VecDeque;
+
+use ensemble_core::env::Monotonic;
+use ensemble_core::proto::Machine;
+
+pub use pace::{
+    CLAIM_TRIES_MAX, CONTENDED_WAIT, CRASHES_MAX, DRAFT_POLL, GATE_POLL, HAND_OVER_DELAY, Loops,
+    PLANNER_POLL, Pace, RESTART_DELAY, SPINS_MAX, Trouble, WORK_POLL,
+};
+pub use vocabulary::{Anomaly, Effect, Ending, Event, Exit, Gate, Lost, Reason};
+
+/// The action that is repeated after a failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Again {
+    Register,
+    Look,
+    Check,
+    Unregister(Reason),
+}
+
+/// The next action after the agent has been ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum After {
+    Leave(Reason),
+    Look,
+    Register,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    New,
+    Registering,
+    Looking { tries: u32 },
+    Idle { until: Monotonic, tries: u32 },
+    Checking,
+    Gated { until: Monotonic, holds: bool },
+    Spawning,
+    Running,
+    Delayed { until: Monotonic, holds: bool },
+    Retrying { until: Monotonic, again: Again },
+    Stopping { after: After },
+    Leaving { reason: Reason },
+    Ended,
+}
+
+/// The machine of one supervisor; see the module's table.
+#[derive(Clone, Debug)]
+pub struct Supervise {
+    pace: Pace,
+    state: State,
+    loops: Loops,
+    /// Since when there has been no work.
+    idle_since: Option<Monotonic>,
+    effects: VecDeque<Effect>,
+}
+
+impl Supervise {
+    /// A supervisor that has not started.
+    #[must_use]
+    pub const fn new(pace: Pace) -> Self {
+        Self {
+            pace,
+            state: State::New,
+            loops: Loops { crashes: 0, spins: 0 },
+            idle_since: None,
+            effects: VecDeque::new(),
+        }
+    }
+
+    /// Counters of unsuccessful agents; the driver stores them for its successor.
+    #[must_use]
+    pub const fn loops(&self) -> Loops {
+        self.loops
+    }
+
+    /// Continues with an earlier supervisor's counters at the same work.
+    pub const fn resume(&mut self, loops: Loops) {
+        self.loops = loops;
+    }
+
+    /// Whether an agent runs, as far as the machine knows.
+    #[must_use]
+    pub const fn is_running(&self) -> bool {
+        matches!(self.state, State::Running)
+    }
+
+    /// Whether control files keep the supervisor from working.
+    #[must_use]
+    pub const fn is_gated(&self) -> bool {
+        matches!(self.state, State::Gated { .. })
+    }
+}
+
+impl Machine for Supervise {
+    type Event = Event;
+    type Effect = Effect;
+
+    fn handle(&mut self, now: Monotonic, event: Event) {
+        self.state = match event {
+            Event::Start => self.started(),
+            Event::Registered => self.registered(),
+            Event::Refused => self.refused(),
+            Event::Failed => self.failed(now),
+            Event::Nothing => self.nothing(now),
+            Event::Contended { wait } => self.contended(now, wait),
+            Event::Claimed { is_new } => self.claimed(is_new),
+            Event::Open => self.open(),
+            Event::Gated(Gate::Closed) => self.closed(now),
+            Event::Gated(Gate::Abort) => self.halt(Reason::Aborted),
+            Event::Woken => self.woken(),
+            Event::Spawned => self.spawned(),
+            Event::SpawnFailed => self.not_spawned(now),
+            Event::Exited(exit) => self.exited(now, exit),
+            Event::Fenced(lost) => self.fenced(lost),
+            Event::Stop => self.halt(Reason::Stopped),
+            Event::Terminated => self.terminated(),
+            Event::Left => self.left(),
+        };
+    }
+
+    fn handle_timeout(&mut self, now: Monotonic) {
+        if self.poll_timeout().is_none_or(|due| now < due) {
+            return;
+        }
+        self.state = match self.state {
+            State::Idle { tries, .. } => self.look(tries),
+            State::Gated { holds, .. } | State::Delayed { holds, .. } => self.look_or_check(holds),
+            State::Retrying { again, .. } => match again {
+                Again::Register => self.register(),
+                Again::Look => self.look(0),
+                Again::Check => self.check(),
+                Again::Unregister(reason) => self.leave(reason),
+            },
+            state @ (State::New
+            | State::Registering
+            | State::Looking { .. }
+            | State::Checking
+            | State::Spawning
+            | State::Running
+            | State::Stopping { .. }
+            | State::Leaving { .. }
+            | State::Ended) => state,
+        };
+    }
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Monotonic> {
+        match self.state {
+            State::Idle { until, .. }
+            | State::Gated { until, .. }
+            | State::Delayed { until, .. }
+            | State::Retrying { until, .. } => Some(until),
+            State::New
+            | State::Registering
+            | State::Looking { .. }
+            | State::Checking
+            | State::Spawning
+            | State::Running
+            | State::Stopping { .. }
+            | State::Leaving { .. }
+            | State::Ended => None,
+        }
+    }
+}

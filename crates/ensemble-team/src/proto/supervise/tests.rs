@@ -1,0 +1,312 @@
+use std::time::Duration;
+
+use super::*;
+use ensemble_core::proto::testing::{at, drain, run};
+
+const CLAIMED: Event = Event::Claimed { is_new: true };
+
+fn fed(pace: Pace, events: &[Event]) -> Supervise {
+    let mut machine = Supervise::new(pace);
+    for event in events {
+        machine.handle(at(0), *event);
+        drain(&mut machine);
+    }
+    machine
+}
+
+fn coder(events: &[Event]) -> Supervise {
+    fed(Pace::coder(), events)
+}
+
+/// A supervisor whose agent runs.
+fn running(pace: Pace) -> Supervise {
+    fed(pace, &[Event::Start, Event::Registered, CLAIMED, Event::Open, Event::Spawned])
+}
+
+fn exit(ending: Ending, holds: bool) -> Exit {
+    Exit { ending, holds, progress: false, notes: false, drafts: false }
+}
+
+fn name(state: State) -> String {
+    match state {
+        State::New => "New".to_owned(),
+        State::Registering => "Registering".to_owned(),
+        State::Looking { .. } => "Looking".to_owned(),
+        State::Idle { .. } => "Idle".to_owned(),
+        State::Checking => "Checking".to_owned(),
+        State::Gated { holds, .. } => if holds { "Gated+" } else { "Gated" }.to_owned(),
+        State::Spawning => "Spawning".to_owned(),
+        State::Running => "Running".to_owned(),
+        State::Delayed { holds, .. } => if holds { "Delayed+" } else { "Delayed" }.to_owned(),
+        State::Retrying { .. } => "Retrying".to_owned(),
+        State::Stopping { after } => format!(
+            "Stopping>{}",
+            match after {
+                After::Leave(_) => "Leave",
+                After::Look => "Look",
+                After::Register => "Register",
+            }
+        ),
+        State::Leaving { .. } => "Leaving".to_owned(),
+        State::Ended => "Ended".to_owned(),
+    }
+}
+
+fn said(effect: Effect) -> &'static str {
+    match effect {
+        Effect::Register => "register",
+        Effect::Look => "look",
+        Effect::Check => "check",
+        Effect::Spawn => "spawn",
+        Effect::Terminate => "terminate",
+        Effect::Unregister => "unregister",
+        Effect::Note(_) => "note",
+        Effect::Block(_) => "block",
+        Effect::Ended(_) => "ended",
+    }
+}
+
+fn states() -> Vec<(&'static str, Supervise)> {
+    use Event::{Contended, Exited, Fenced, Gated, Open, Registered, Start, Stop};
+    let wait = Duration::from_secs(2);
+    let closed = Gated(Gate::Closed);
+    let mut stopping = running(Pace::coder());
+    stopping.handle(at(0), Stop);
+    drain(&mut stopping);
+    let mut losing = running(Pace::coder());
+    losing.handle(at(0), Fenced(Lost::Work));
+    drain(&mut losing);
+    let mut delayed = running(Pace::coder());
+    delayed.handle(at(0), Exited(exit(Ending::HandOver, false)));
+    let mut delayed_with = running(Pace::coder());
+    delayed_with.handle(at(0), Exited(Exit { notes: true, ..exit(Ending::HandOver, true) }));
+    vec![
+        ("New", coder(&[])),
+        ("Registering", coder(&[Start])),
+        ("Looking", coder(&[Start, Registered])),
+        ("Idle", coder(&[Start, Registered, Event::Nothing])),
+        ("Idle (contended)", coder(&[Start, Registered, Contended { wait }])),
+        ("Checking", coder(&[Start, Registered, CLAIMED])),
+        ("Gated", coder(&[Start, Registered, closed])),
+        ("Gated+", coder(&[Start, Registered, CLAIMED, closed])),
+        ("Spawning", coder(&[Start, Registered, CLAIMED, Open])),
+        ("Running", running(Pace::coder())),
+        ("Delayed", delayed),
+        ("Delayed+", delayed_with),
+        ("Retrying (register)", coder(&[Start, Event::Failed])),
+        ("Retrying (check)", coder(&[Start, Registered, CLAIMED, Event::Failed])),
+        ("Retrying (unregister)", coder(&[Start, Registered, Stop, Event::Failed])),
+        ("Stopping", stopping),
+        ("Stopping>Look", losing),
+        ("Leaving", coder(&[Start, Registered, Stop])),
+        ("Ended", coder(&[Stop])),
+    ]
+}
+
+fn events() -> Vec<(&'static str, Event)> {
+    use Event::{Exited, Fenced, Gated};
+    vec![
+        ("Start", Event::Start),
+        ("Registered", Event::Registered),
+        ("Refused", Event::Refused),
+        ("Failed", Event::Failed),
+        ("Nothing", Event::Nothing),
+        ("Contended", Event::Contended { wait: Duration::from_secs(1) }),
+        ("Claimed", CLAIMED),
+        ("Open", Event::Open),
+        ("Gated(Closed)", Gated(Gate::Closed)),
+        ("Gated(Abort)", Gated(Gate::Abort)),
+        ("Woken", Event::Woken),
+        ("Spawned", Event::Spawned),
+        ("SpawnFailed", Event::SpawnFailed),
+        ("Exited(0)", Exited(exit(Ending::Done, false))),
+        ("Exited(0, unfinished)", Exited(exit(Ending::Done, true))),
+        ("Exited(0, drafts)", Exited(Exit { drafts: true, ..exit(Ending::Done, false) })),
+        ("Exited(42)", Exited(Exit { notes: true, ..exit(Ending::HandOver, true) })),
+        ("Exited(42, no notes)", Exited(exit(Ending::HandOver, true))),
+        ("Exited(1)", Exited(exit(Ending::Failed(1), true))),
+        ("Exited(1, finished)", Exited(exit(Ending::Failed(1), false))),
+        ("Fenced(Work)", Fenced(Lost::Work)),
+        ("Fenced(Registration)", Fenced(Lost::Registration)),
+        ("Stop", Event::Stop),
+        ("Terminated", Event::Terminated),
+        ("Left", Event::Left),
+    ]
+}
+
+/// One line for each pair that changes something; all other pairs change nothing.
+#[test]
+fn every_pair_of_state_and_event() {
+    let mut table = String::new();
+    for (state, machine) in states() {
+        table.push_str(&format!("{state}\n"));
+        for (event, what) in events() {
+            let mut after = machine.clone();
+            after.handle(at(1), what);
+            let effects: Vec<&str> = drain(&mut after).into_iter().map(said).collect();
+            if (after.state, after.loops) != (machine.state, machine.loops) || !effects.is_empty() {
+                let line = format!("  {event} -> {} {}", name(after.state), effects.join(" "));
+                table.push_str(&format!("{}\n", line.trim_end()));
+            }
+        }
+    }
+    assert_eq!(table, include_str!("pairs.txt"), "{table}");
+}
+
+#[test]
+fn delays_are_those_of_the_seed() {
+    let due = |exit: Exit| {
+        let mut machine = running(Pace::coder());
+        machine.handle(at(100), Event::Exited(exit));
+        machine.poll_timeout().map(|due| due.since(at(100)).as_secs())
+    };
+    assert_eq!(due(exit(Ending::HandOver, true)), Some(2));
+    assert_eq!(due(exit(Ending::Failed(1), true)), Some(5));
+    assert_eq!(due(exit(Ending::Killed(9), true)), Some(5));
+    assert_eq!(due(exit(Ending::Done, true)), Some(5));
+    assert_eq!(due(Exit { drafts: true, ..exit(Ending::Done, false) }), Some(30));
+    // Finished work is followed by the next at once.
+    assert_eq!(due(exit(Ending::Done, false)), None);
+}
+
+/// Ends agents in the same way, one after another; returns the effects at the end of each.
+fn again(machine: &mut Supervise, exit: Exit, times: usize) -> Vec<Vec<Effect>> {
+    let mut now = at(0);
+    let mut seen = Vec::new();
+    for _ in 0..times {
+        machine.handle(now, Event::Exited(exit));
+        seen.push(drain(machine));
+        let Some(due) = machine.poll_timeout() else { break };
+        now = due;
+        machine.handle_timeout(now);
+        for event in [Event::Claimed { is_new: false }, Event::Open, Event::Spawned] {
+            machine.handle(now, event);
+        }
+        drain(machine);
+    }
+    seen
+}
+
+#[test]
+fn fifth_crash_blocks_the_task_and_the_supervisor_looks_for_another() {
+    let mut machine = running(Pace::coder());
+    let seen = again(&mut machine, exit(Ending::Failed(1), true), 4);
+    for (count, effects) in (1..).zip(&seen) {
+        let crashed = Anomaly::Crashed { ending: Ending::Failed(1), count };
+        assert_eq!(*effects, [Effect::Note(crashed)]);
+    }
+    machine.handle(at(60), Event::Exited(exit(Ending::Killed(11), true)));
+    let crashed = Anomaly::Crashed { ending: Ending::Killed(11), count: 5 };
+    assert_eq!(drain(&mut machine), [Effect::Note(crashed), Effect::Block(Trouble::Crashes(5))]);
+    assert_eq!(machine.poll_timeout(), Some(at(65)));
+    machine.handle_timeout(at(65));
+    assert_eq!(drain(&mut machine), [Effect::Look]);
+    assert_eq!(machine.loops(), Loops::default());
+}
+
+#[test]
+fn tenth_agent_without_progress_blocks_the_task() {
+    for ending in [Ending::Done, Ending::HandOver] {
+        let mut machine = running(Pace::coder());
+        let exit = Exit { notes: true, ..exit(ending, true) };
+        let seen = again(&mut machine, exit, 10);
+        assert!(!seen[..9].iter().flatten().any(|e| matches!(e, Effect::Block(_))), "{seen:?}");
+        assert_eq!(seen[9].last(), Some(&Effect::Block(Trouble::Spins(10))));
+    }
+}
+
+#[test]
+fn progress_resets_the_counters() {
+    let mut machine = running(Pace::coder());
+    let crash = exit(Ending::Failed(1), true);
+    again(&mut machine, crash, 4);
+    again(&mut machine, Exit { progress: true, ..crash }, 1);
+    assert_eq!(machine.loops(), Loops { crashes: 1, spins: 1 });
+    let mut other = running(Pace::coder());
+    again(&mut other, crash, 4);
+    other.handle(at(50), Event::Fenced(Lost::Work));
+    other.handle(at(51), Event::Terminated);
+    assert_eq!(other.loops().crashes, 4, "losing a claim is not progress");
+    other.handle(at(52), CLAIMED);
+    assert_eq!(other.loops(), Loops::default(), "another task starts at zero");
+}
+
+#[test]
+fn supervisor_ends_if_its_work_cannot_be_blocked() {
+    for pace in [Pace::planner(), Pace::reviewer()] {
+        let mut machine = running(pace);
+        let seen = again(&mut machine, exit(Ending::Failed(1), false), 5);
+        assert_eq!(seen[4].last(), Some(&Effect::Unregister));
+        machine.handle(at(99), Event::Left);
+        assert_eq!(drain(&mut machine), [Effect::Ended(Reason::GaveUp)]);
+    }
+}
+
+#[test]
+fn contended_claims_are_tried_three_times() {
+    let mut machine = coder(&[Event::Start, Event::Registered]);
+    let contended = Event::Contended { wait: Duration::from_secs(3) };
+    for now in [0, 3] {
+        machine.handle(at(now), contended);
+        assert_eq!(machine.poll_timeout(), Some(at(now + 3)));
+        // The competitor's write does not wake it.
+        machine.handle(at(now), Event::Woken);
+        assert_eq!(drain(&mut machine), []);
+        machine.handle_timeout(at(now + 3));
+        assert_eq!(drain(&mut machine), [Effect::Look]);
+    }
+    machine.handle(at(6), contended);
+    assert_eq!(machine.poll_timeout(), Some(at(36)));
+}
+
+#[test]
+fn supervisor_leaves_when_its_patience_is_over() {
+    let mut pace = Pace::coder();
+    pace.patience = Some(Duration::from_secs(70));
+    let mut machine = fed(pace, &[Event::Start, Event::Registered, Event::Nothing]);
+    for due in [30, 60, 70] {
+        assert_eq!(machine.poll_timeout(), Some(at(due)));
+        machine.handle_timeout(at(due));
+        assert_eq!(drain(&mut machine), [Effect::Look]);
+        machine.handle(at(due), Event::Nothing);
+    }
+    assert_eq!(drain(&mut machine), [Effect::Unregister]);
+    machine.handle(at(70), Event::Left);
+    assert_eq!(drain(&mut machine), [Effect::Ended(Reason::NoWork)]);
+}
+
+#[test]
+fn pause_gates_claims_and_spawns_but_not_running_agents() {
+    let closed = Event::Gated(Gate::Closed);
+    let mut machine = coder(&[Event::Start, Event::Registered, closed]);
+    assert_eq!(run(&mut machine, at(6)), [(at(5), Effect::Look)]);
+    machine.handle(at(6), CLAIMED);
+    machine.handle(at(6), closed);
+    drain(&mut machine);
+    machine.handle(at(7), Event::Woken);
+    assert_eq!(drain(&mut machine), [Effect::Check]);
+    machine.handle(at(7), Event::Open);
+    machine.handle(at(7), Event::Spawned);
+    drain(&mut machine);
+    machine.handle(at(8), closed);
+    assert_eq!(drain(&mut machine), []);
+    machine.handle(at(9), Event::Gated(Gate::Abort));
+    assert_eq!(drain(&mut machine), [Effect::Terminate]);
+    machine.handle(at(9), Event::Terminated);
+    machine.handle(at(9), Event::Left);
+    assert_eq!(drain(&mut machine), [Effect::Unregister, Effect::Ended(Reason::Aborted)]);
+}
+
+#[test]
+fn failed_actions_are_retried_and_stopping_continues() {
+    let mut machine = coder(&[Event::Start, Event::Registered, Event::Stop, Event::Failed]);
+    assert_eq!(run(&mut machine, at(5)), [(at(5), Effect::Unregister)]);
+    // The registration was taken meanwhile, so there is nothing left to release.
+    machine.handle(at(5), Event::Fenced(Lost::Registration));
+    assert_eq!(drain(&mut machine), [Effect::Ended(Reason::Stopped)]);
+    let mut machine = running(Pace::coder());
+    machine.handle(at(1), Event::Fenced(Lost::Registration));
+    machine.handle(at(1), Event::Stop);
+    machine.handle(at(2), Event::Terminated);
+    assert_eq!(drain(&mut machine), [Effect::Terminate, Effect::Unregister]);
+}

@@ -1,0 +1,94 @@
+//! Limits of tries before a person or a planner must intervene.
+
+use std::collections::BTreeSet;
+
+use ensemble_core::message::Name;
+
+/// Number of failed coders at which a task counts as exhausted.
+pub const EXHAUSTED_BY: usize = 2;
+
+/// The limits of every task; a task's `max_iterations` overrides the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most iterations of one coder.
+    pub iterations_max: u32,
+    /// Iteration from which on there is a warning.
+    pub iterations_warn: u32,
+    /// Most rejections of one coder's work.
+    pub review_cycles_max: u32,
+    /// Rejection from which on there is a warning.
+    pub review_cycles_warn: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { iterations_max: 10, iterations_warn: 8, review_cycles_max: 5, review_cycles_warn: 3 }
+    }
+}
+
+const _: () = {
+    let usual = Limits {
+        iterations_max: 10,
+        iterations_warn: 8,
+        review_cycles_max: 5,
+        review_cycles_warn: 3,
+    };
+    assert!(usual.iterations_warn < usual.iterations_max);
+    assert!(usual.review_cycles_warn < usual.review_cycles_max);
+};
+
+impl Limits {
+    /// Limits with these maxima; warnings come two before.
+    #[must_use]
+    pub const fn with_max(iterations_max: u32, review_cycles_max: u32) -> Self {
+        Self {
+            iterations_max,
+            iterations_warn: iterations_max.saturating_sub(2),
+            review_cycles_max,
+            review_cycles_warn: review_cycles_max.saturating_sub(2),
+        }
+    }
+}
+
+/// Kind of limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// [`Limits::iterations_max`].
+    Iterations,
+    /// [`Limits::review_cycles_max`].
+    ReviewCycles,
+}
+
+impl Limit {
+    /// The limit's name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Iterations => "iterations",
+            Self::ReviewCycles => "review_cycles",
+        }
+    }
+}
+
+/// Counters of a task.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Iteration of its coder, starting at 1.
+    pub iteration: u32,
+    /// The coder of these iterations: the last one that claimed the task, if known.
+    pub coder: Option<Name>,
+    /// Rejections of its coder's work.
+    pub review_cycles_current: u32,
+    /// Rejections of all coders' work.
+    pub review_cycles_total: u32,
+    /// Coders that failed.
+    pub failed_by: BTreeSet<Name>,
+}
+
+impl Counts {
+    /// Whether no further coder may try the task.
+    #[must_use]
+    pub fn is_exhausted(&self) -> bool {
+        self.failed_by.len() >= EXHAUSTED_BY
+    }
+}

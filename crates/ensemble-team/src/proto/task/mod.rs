@@ -1,0 +1,366 @@
+//! A task on the blackboard, from its first draft to the merge (seed 001 and its siblings).
+//!
+//! ```text
+//! state              event                                    -> state               effects
+//! DRAFT              Finalize                                 -> UNCLAIMED
+//! UNCLAIMED          Claim                                    -> CLAIMED             FreshWorktree
+//! REJECTED           Claim, by its coder                      -> CLAIMED             KeepWorktree
+//! REJECTED           Claim, by another coder                  -> CLAIMED             FreshWorktree
+//! INTEGRATION_FAILED Claim                                    -> CLAIMED             KeepWorktree
+//! CLAIMED            Iterate, by its holder                   -> CLAIMED             Near
+//! CLAIMED            Iterate, by its holder, past the limit   -> where it came from  GivenUp
+//! CLAIMED            Submit, by its holder                    -> READY_FOR_REVIEW
+//! CLAIMED            GiveUp, by its holder                    -> where it came from  GivenUp
+//! CLAIMED            Expire, of its epoch                     -> where it came from
+//! CLAIMED            Block, by its holder or without one      -> BLOCKED
+//! READY_FOR_REVIEW   Review, it has no reviewer               -> READY_FOR_REVIEW
+//! READY_FOR_REVIEW   Expire, of its review's epoch            -> READY_FOR_REVIEW
+//! READY_FOR_REVIEW   Approve, by its reviewer, this commit    -> APPROVED
+//! READY_FOR_REVIEW   Reject, by its reviewer, this commit     -> REJECTED            Near; at the limit GivenUp
+//! APPROVED           Merge                                    -> MERGED
+//! APPROVED           FailIntegration                          -> INTEGRATION_FAILED
+//! UNCLAIMED, REJECTED, INTEGRATION_FAILED   Block, no holder  -> BLOCKED
+//! BLOCKED            Unblock                                  -> UNCLAIMED
+//! BLOCKED            Supersede                                -> SUPERSEDED
+//! BLOCKED            Abandon                                  -> ABANDONED
+//! any                anything else                            -> same                Refused
+//! ```
+//!
+//! So these transitions, which the siblings forbid, cannot happen: DRAFT to CLAIMED, CLAIMED to
+//! MERGED or APPROVED, REJECTED to APPROVED, and anything out of MERGED, ABANDONED and SUPERSEDED.
+//!
+//! Every claim draws an *epoch* that is higher than any before. A holder states its epoch in each
+//! call, and an older one is refused. So a coder that was suspended past its lease and lost its
+//! task can neither submit nor block it. A reviewer has its own epoch, gives its verdict on the
+//! submitted commit, and is never the author.
+//!
+//! *Limits.* A coder has [`Limits::iterations_max`] iterations and [`Limits::review_cycles_max`]
+//! rejections; with the last one it has failed. After two failed coders the task is exhausted: no
+//! coder can claim it, and its planner must block and rescope it.
+//!
+//! *Silence and crashes* are detected by [`ensemble_core::proto::lease`], which sends Expire. *Out of
+//! order*: an event that does not fit is Refused with the reason, and changes nothing.
+//!
+//! ```
+//! use ensemble_core::env::Monotonic;
+//! use ensemble_core::message::Name;
+//! use ensemble_core::proto::Machine;
+//! use ensemble_team::proto::task::{Counts, Effect, Event, Holder, Limits, State, Task};
+//!
+//! let holder = Holder { by: Name::new("coder-1")?, epoch: 7 };
+//! let mut task = Task::new(State::Unclaimed, Counts::default(), Limits::default());
+//! task.handle(Monotonic::ZERO, Event::Claim(holder.clone()));
+//! assert_eq!(task.poll_effect(), Some(Effect::FreshWorktree));
+//! let commit = "0a1b2c3".to_owned();
+//! task.handle(Monotonic::ZERO, Event::Submit { holder, commit });
+//! assert_eq!(task.state().name(), "READY_FOR_REVIEW");
+//! # Ok::<(), ensemble_core::message::NameError>(())
+//! ```
+
+use std::collections::VecDeque;
+
+use ensemble_core::env::Monotonic;
+use ensemble_core::message::Name;
+use ensemble_core::proto::Machine;
+
+mod limits;
+mod refusal;
+#[cfg(test)]
+mod tests;
+mod vocabulary;
+
+pub use limits::{Counts, EXHAUSTED_BY, Limit, Limits};
+pub use refusal::Refusal;
+pub use vocabulary::{Effect, Event, Holder, Origin, State};
+
+/// The machine of one task; see the module's table.
+#[derive(Clone, Debug)]
+pub struct Task {
+    state: State,
+    counts: Counts,
+    limits: Limits,
+    effects: VecDeque<Effect>,
+}
+
+impl Task {
+    /// A task in the board's state.
+    #[must_use]
+    pub const fn new(state: State, counts: Counts, limits: Limits) -> Self {
+        Self { state, counts, limits, effects: VecDeque::new() }
+    }
+
+    /// The current state.
+    #[must_use]
+    pub const fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The current counters.
+    #[must_use]
+    pub const fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    fn refuse(&mut self, state: State, refusal: Refusal) -> State {
+        self.effects.push_back(Effect::Refused(refusal));
+        state
+    }
+
+    fn out_of_turn(&mut self, state: State) -> State {
+        let refusal = Refusal::NotNow { status: state.name() };
+        self.refuse(state, refusal)
+    }
+
+    /// Claims the task for a coder, unless that coder has failed at it.
+    fn claim(&mut self, state: State, holder: Holder, from: Origin, keeps: bool) -> State {
+        if self.counts.is_exhausted() {
+            let failed_by = self.counts.failed_by.iter().cloned().collect();
+            return self.refuse(state, Refusal::Exhausted { failed_by });
+        }
+        if self.counts.failed_by.contains(&holder.by) {
+            return self.refuse(state, Refusal::HasFailed { agent: holder.by });
+        }
+        if keeps {
+            self.effects.push_back(Effect::KeepWorktree);
+        } else {
+            self.counts.review_cycles_current = 0;
+            self.effects.push_back(Effect::FreshWorktree);
+        }
+        // A kept worktree may be another coder's work; that coder's iterations do not count for
+        // this one.
+        let coder = self.counts.coder.replace(holder.by.clone());
+        let goes_on = keeps && coder.is_none_or(|coder| coder == holder.by);
+        self.counts.iteration = if goes_on { self.counts.iteration + 1 } else { 1 };
+        State::Claimed { holder, from }
+    }
+
+    fn give_up(&mut self, by: Name, limit: Option<Limit>) {
+        self.counts.failed_by.insert(by.clone());
+        let is_exhausted = self.counts.is_exhausted();
+        self.effects.push_back(Effect::GivenUp { by, limit, is_exhausted });
+    }
+
+    /// Handles events of the verified holder.
+    fn work(&mut self, holder: Holder, from: Origin, event: Event) -> State {
+        match event {
+            Event::Iterate(_) => {
+                self.counts.iteration += 1;
+                if self.counts.iteration > self.limits.iterations_max {
+                    self.give_up(holder.by, Some(Limit::Iterations));
+                    return from.into();
+                }
+                if self.counts.iteration == self.limits.iterations_warn {
+                    self.effects.push_back(Effect::Near(Limit::Iterations));
+                }
+                State::Claimed { holder, from }
+            }
+            Event::Submit { commit, .. } => {
+                State::ReadyForReview { author: holder.by, commit, review: None }
+            }
+            Event::GiveUp(_) => {
+                self.give_up(holder.by, None);
+                from.into()
+            }
+            Event::Expire { .. } => from.into(),
+            Event::Block(_) => State::Blocked,
+            Event::Finalize
+            | Event::Claim(_)
+            | Event::Review(_)
+            | Event::Approve { .. }
+            | Event::Reject { .. }
+            | Event::Merge
+            | Event::FailIntegration
+            | Event::Unblock
+            | Event::Supersede
+            | Event::Abandon => self.out_of_turn(State::Claimed { holder, from }),
+        }
+    }
+
+    fn review(&mut self, author: Name, commit: String, review: Holder) -> State {
+        if review.by == author {
+            let state = State::ReadyForReview { author, commit, review: None };
+            return self.refuse(state, Refusal::OwnWork);
+        }
+        State::ReadyForReview { author, commit, review: Some(review) }
+    }
+
+    fn reject(&mut self, author: Name) -> State {
+        self.counts.review_cycles_current += 1;
+        self.counts.review_cycles_total += 1;
+        if self.counts.review_cycles_current >= self.limits.review_cycles_max {
+            // The task has no coder any more: the coder is free for other work.
+            self.give_up(author, Some(Limit::ReviewCycles));
+            return State::Rejected { author: None };
+        }
+        if self.counts.review_cycles_current == self.limits.review_cycles_warn {
+            self.effects.push_back(Effect::Near(Limit::ReviewCycles));
+        }
+        State::Rejected { author: Some(author) }
+    }
+
+    /// Checks a verdict: the reviewer's epoch, and the commit.
+    fn verdict(
+        &mut self,
+        (author, commit, review): (Name, String, Option<Holder>),
+        (holder, reviewed): (Holder, String),
+        is_yes: bool,
+    ) -> State {
+        let refusal = if review.as_ref() != Some(&holder) {
+            Some(Refusal::NotHolder { presented: holder, holder: review.clone() })
+        } else if reviewed != commit {
+            Some(Refusal::OtherCommit { submitted: commit.clone(), presented: reviewed })
+        } else {
+            None
+        };
+        match refusal {
+            Some(refusal) => self.refuse(State::ReadyForReview { author, commit, review }, refusal),
+            None if is_yes => State::Approved,
+            None => self.reject(author),
+        }
+    }
+
+    fn claimed(&mut self, holder: Holder, from: Origin, event: Event) -> State {
+        let presented = match &event {
+            Event::Iterate(by) | Event::GiveUp(by) | Event::Block(Some(by)) => Some(by),
+            Event::Submit { holder: by, .. } => Some(by),
+            Event::Expire { epoch } if *epoch != holder.epoch => {
+                let refusal = Refusal::OldEpoch { presented: *epoch, now: holder.epoch };
+                return self.refuse(State::Claimed { holder, from }, refusal);
+            }
+            Event::Finalize
+            | Event::Claim(_)
+            | Event::Expire { .. }
+            | Event::Review(_)
+            | Event::Approve { .. }
+            | Event::Reject { .. }
+            | Event::Merge
+            | Event::FailIntegration
+            | Event::Block(None)
+            | Event::Unblock
+            | Event::Supersede
+            | Event::Abandon => None,
+        };
+        if let Some(presented) = presented.filter(|presented| **presented != holder) {
+            let refusal =
+                Refusal::NotHolder { presented: presented.clone(), holder: Some(holder.clone()) };
+            return self.refuse(State::Claimed { holder, from }, refusal);
+        }
+        self.work(holder, from, event)
+    }
+
+    fn in_review(
+        &mut self,
+        (author, commit, review): (Name, String, Option<Holder>),
+        event: Event,
+    ) -> State {
+        match event {
+            Event::Review(holder) => match review {
+                None => self.review(author, commit, holder),
+                Some(current) => {
+                    let refusal = Refusal::Taken { holder: current.clone() };
+                    self.refuse(
+                        State::ReadyForReview { author, commit, review: Some(current) },
+                        refusal,
+                    )
+                }
+            },
+            Event::Approve { holder, commit: reviewed } => {
+                self.verdict((author, commit, review), (holder, reviewed), true)
+            }
+            Event::Reject { holder, commit: reviewed } => {
+                self.verdict((author, commit, review), (holder, reviewed), false)
+            }
+            Event::Expire { epoch } => {
+                let now = review.as_ref().map_or(0, |holder| holder.epoch);
+                if epoch != now {
+                    let state = State::ReadyForReview { author, commit, review };
+                    return self.refuse(state, Refusal::OldEpoch { presented: epoch, now });
+                }
+                State::ReadyForReview { author, commit, review: None }
+            }
+            Event::Finalize
+            | Event::Claim(_)
+            | Event::Iterate(_)
+            | Event::Submit { .. }
+            | Event::GiveUp(_)
+            | Event::Merge
+            | Event::FailIntegration
+            | Event::Block(_)
+            | Event::Unblock
+            | Event::Supersede
+            | Event::Abandon => self.out_of_turn(State::ReadyForReview { author, commit, review }),
+        }
+    }
+}
+
+impl Machine for Task {
+    type Event = Event;
+    type Effect = Effect;
+
+    fn handle(&mut self, _now: Monotonic, event: Event) {
+        let state = std::mem::replace(&mut self.state, State::Draft);
+        self.state = match (state, event) {
+            (State::Draft, Event::Finalize) => State::Unclaimed,
+            (State::Unclaimed, Event::Claim(holder)) => {
+                self.claim(State::Unclaimed, holder, Origin::Unclaimed, false)
+            }
+            (State::Rejected { author }, Event::Claim(holder)) => {
+                let keeps = author.as_ref() == Some(&holder.by);
+                self.claim(State::Rejected { author }, holder, Origin::Rejected, keeps)
+            }
+            (State::IntegrationFailed, Event::Claim(holder)) => {
+                self.claim(State::IntegrationFailed, holder, Origin::IntegrationFailed, true)
+            }
+            (State::Claimed { holder, from }, event) => self.claimed(holder, from, event),
+            (State::ReadyForReview { author, commit, review }, event) => {
+                self.in_review((author, commit, review), event)
+            }
+            (State::Approved, Event::Merge) => State::Merged,
+            (State::Approved, Event::FailIntegration) => State::IntegrationFailed,
+            (
+                State::Unclaimed | State::Rejected { .. } | State::IntegrationFailed,
+                Event::Block(None),
+            )
+            | (State::Blocked, Event::Block(None)) => State::Blocked,
+            (State::Blocked, Event::Unblock) => State::Unclaimed,
+            (State::Blocked, Event::Supersede) => State::Superseded,
+            (State::Blocked, Event::Abandon) => State::Abandoned,
+            (
+                state @ (State::Draft
+                | State::Unclaimed
+                | State::Approved
+                | State::Rejected { .. }
+                | State::Merged
+                | State::IntegrationFailed
+                | State::Blocked
+                | State::Superseded
+                | State::Abandoned),
+                Event::Finalize
+                | Event::Claim(_)
+                | Event::Iterate(_)
+                | Event::Submit { .. }
+                | Event::GiveUp(_)
+                | Event::Expire { .. }
+                | Event::Review(_)
+                | Event::Approve { .. }
+                | Event::Reject { .. }
+                | Event::Merge
+                | Event::FailIntegration
+                | Event::Block(_)
+                | Event::Unblock
+                | Event::Supersede
+                | Event::Abandon,
+            ) => self.out_of_turn(state),
+        };
+    }
+
+    fn handle_timeout(&mut self, _now: Monotonic) {}
+
+    fn poll_effect(&mut self) -> Option<Effect> {
+        self.effects.pop_front()
+    }
+
+    fn poll_timeout(&self) -> Option<Monotonic> {
+        None
+    }
+}

@@ -1,0 +1,98 @@
+//! Reads the state on disk for the comparison.
+
+use std::path::Path;
+
+use super::{Disk, DiskBoard, DiskMailbox, DiskMessage, DiskRequest, DiskTask, MessagePlace};
+use crate::board::{self, Board, Status, Task};
+use ensemble_core::Result;
+use ensemble_core::message::Digest;
+use ensemble_core::requests::Entry;
+use ensemble_core::spool::{Spool, State};
+
+impl Disk {
+    /// Adds all mailboxes of a queue. `root` is the project's directory; paths are relative to it.
+    ///
+    /// # Errors
+    /// A mailbox cannot be listed.
+    pub fn add_mailboxes(&mut self, spool: &Spool, root: &Path) -> Result<()> {
+        for name in spool.mailboxes()? {
+            let done_days = spool.settings(&name)?.done_days;
+            let mut mailbox = DiskMailbox { done_days, ..DiskMailbox::default() };
+            for file in spool.message_files(&name)? {
+                let (place, path) = (place(&file.state), below(&file.path, root));
+                let message = DiskMessage { place, path, extended: file.extended };
+                mailbox.messages.entry(file.id.to_string()).or_default().push(message);
+            }
+            self.mailboxes.insert(name.to_string(), mailbox);
+        }
+        Ok(())
+    }
+
+    /// Adds requests, as [`Requests::list`](ensemble_core::requests::Requests::list) has them.
+    pub fn add_requests(&mut self, entries: &[Entry]) {
+        for entry in entries {
+            let by = entry.decision.as_ref().map(|decision| decision.by.to_string());
+            let request = DiskRequest { state: entry.state().to_owned(), by };
+            self.requests.insert(entry.request.request_id.to_string(), request);
+        }
+    }
+
+    /// Adds the blackboard.
+    ///
+    /// # Errors
+    ///
+    /// The blackboard cannot be read.
+    pub fn add_board(&mut self, board: &Board, root: &Path) -> Result<()> {
+        let text = board.read_text()?;
+        let state = board::check(&text, board.path())?;
+        let task = |task: &Task| {
+            let epoch = task.lease_epoch.filter(|_| task.status == Status::Claimed);
+            let holder = task.assigned_to.as_ref().map(ToString::to_string);
+            DiskTask { status: task.status.as_str().to_owned(), holder, epoch }
+        };
+        self.board = Some(DiskBoard {
+            path: below(board.path(), root),
+            revision: state.revision,
+            sha256: Digest::of(text.as_bytes()).to_string(),
+            tasks: state.tasks.iter().map(|t| (t.id.to_string(), task(t))).collect(),
+            agents: state
+                .agents
+                .iter()
+                .map(|(id, agent)| (id.to_string(), agent.epoch.unwrap_or_default()))
+                .collect(),
+        });
+        Ok(())
+    }
+
+    /// Adds the steps of all queues.
+    ///
+    /// # Errors
+    /// The database cannot be read.
+    #[cfg(feature = "steps")]
+    pub fn add_steps(&mut self, store: &crate::steps::StepStore) -> Result<()> {
+        let steps = self.steps.get_or_insert_default();
+        for queue in store.queues()? {
+            for step in store.steps(&queue.task_id)? {
+                let key = (step.key.task_id, u64::from(step.key.step_index));
+                let status = step.status;
+                steps.insert(key, super::DiskStep { status, epoch: step.epoch });
+            }
+        }
+        Ok(())
+    }
+}
+
+fn place(state: &State) -> MessagePlace {
+    match state {
+        State::Queued { epoch, .. } => MessagePlace::Queued { epoch: *epoch },
+        State::Acked { holder, epoch } => {
+            MessagePlace::Held { holder: holder.to_string(), epoch: *epoch }
+        }
+        State::Settled => MessagePlace::Settled,
+        State::Dead => MessagePlace::Dead,
+    }
+}
+
+fn below(path: &Path, root: &Path) -> String {
+    path.strip_prefix(root).unwrap_or(path).display().to_string()
+}

@@ -1,0 +1,85 @@
+//! Steps: an epoch is one hand-out, and the records of the highest one decide.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::{Difference, DifferenceKind, Disk, Place, difference, number};
+use ensemble_core::event_log::Record;
+
+/// State of one step according to the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Trail {
+    epoch: u64,
+    status: Option<&'static str>,
+    last: Place,
+}
+
+impl Trail {
+    pub(super) fn take(&mut self, what: &str, record: &Record) {
+        let epoch = number(record, "epoch");
+        let status = match what {
+            "taken" => "IN_PROGRESS",
+            "completed" | "skipped" | "split" => "COMPLETED",
+            "failed" => "FAILED",
+            "blocked" => "BLOCKED",
+            "lease_ended" => match record.data.get("stopped").and_then(Value::as_bool) {
+                Some(true) => "FAILED",
+                _ => "PENDING",
+            },
+            "retried" | "unblocked" => "PENDING",
+            // Prompts, refusals and failed notices change nothing.
+            _ => return,
+        };
+        let is_old = epoch.is_some_and(|epoch| epoch < self.epoch);
+        // The record of taking a step may follow the record of its outcome.
+        let is_late = what == "taken" && epoch == Some(self.epoch) && self.status.is_some();
+        if is_old || is_late {
+            return;
+        }
+        (self.epoch, self.status) = (epoch.unwrap_or(self.epoch), Some(status));
+        self.last = Place::of(record);
+    }
+}
+
+pub(super) fn compare(
+    trails: &BTreeMap<(String, u64), Trail>,
+    disk: &Disk,
+    found: &mut Vec<Difference>,
+) {
+    let Some(steps) = &disk.steps else { return };
+    for ((task, index), trail) in trails {
+        let Some(status) = trail.status else { continue };
+        let log = format!("{status}, epoch {}", trail.epoch);
+        let (kind, is) = match steps.get(&(task.clone(), *index)) {
+            None => (DifferenceKind::Contradiction, "not there".to_owned()),
+            Some(now) => {
+                let is = format!("{}, epoch {}", now.status, now.epoch);
+                // A step that was handed out again is in progress or further. The same hand-out may
+                // have ended, but does not start again.
+                let went_on = now.epoch > trail.epoch
+                    || (now.epoch == trail.epoch && is_ahead(status, &now.status));
+                let kind = match went_on {
+                    true => DifferenceKind::Unrecorded,
+                    false => DifferenceKind::Contradiction,
+                };
+                (kind, is)
+            }
+        };
+        if is != log {
+            let id = format!("{task}/{index}");
+            let path = format!(".ensemble/steps.db: task_steps {task} {index}");
+            found.push(difference(kind, "step", &id, path, (log, is), &trail.last));
+        }
+    }
+}
+
+/// Whether a step of one hand-out can change from one status to the other.
+fn is_ahead(from: &str, to: &str) -> bool {
+    match from {
+        "IN_PROGRESS" => to != "IN_PROGRESS",
+        "PENDING" => to == "COMPLETED",
+        "FAILED" | "BLOCKED" => matches!(to, "PENDING" | "COMPLETED"),
+        _ => false,
+    }
+}

@@ -1,0 +1,394 @@
+//! Who is asking: found out from where the question comes from, and not from what it says.
+//!
+//! A member of the team is known by the pass that it was given when it was spawned, or by the
+//! process tree: the question comes from below the first process of its pane.
+//!
+//! ```text
+//!  pass        tree       claimed name                       answer
+//!  ────────────────────────────────────────────────────────────────────────────────────────────
+//!  none        none       none                               outside, nobody in particular
+//!  none        none       of nobody who is up                outside, that name
+//!  none        none       of a member who is up or leaving   refused (unless outsiders are allowed)
+//!  A's         A or none  none, or A                         A
+//!  none        A          none, or A                         A
+//!  A's and/or A's tree    another                            refused: mismatch
+//!  A's         B          any                                refused: contradiction
+//!  nobody's    any        any                                refused: unknown pass
+//!  of one who was shut down                                  refused: it has ended
+//! ```
+//!
+//! This stops mistakes and agents that were talked into something: a process keeps its pass and its
+//! parents without doing anything for it. It does not stop a program of the same user that means
+//! harm: such a program can read another's pass, or leave its own tree and drop its own.
+//!
+//! ```
+//! use ensemble_core::message::{Digest, Name, Timestamp};
+//! use ensemble_team::roster::{Asking, Member, Outsiders, identify};
+//!
+//! let mut worker = Member::new(
+//!     Name::new("worker-1")?, Name::new("worker")?, "claude", Timestamp::from_unix_millis(0));
+//! worker.pass_sha256 = Some(Digest::of(b"secret"));
+//! let asking = Asking::new().with_pass("secret");
+//! let identity = identify(&[worker], &asking, None, Outsiders::Refuse)?;
+//! assert_eq!(identity.name.map(|name| name.to_string()), Some("worker-1".to_owned()));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+use super::{Member, MemberState};
+use ensemble_core::message::{Digest, Name};
+use ensemble_tmux::provider::process;
+
+/// What a question brings with it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Asking {
+    pass: Option<Digest>,
+    line: Vec<(u32, u64)>,
+}
+
+impl Asking {
+    /// Nothing.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The pass that was found in its environment.
+    #[must_use]
+    pub fn with_pass(mut self, pass: &str) -> Self {
+        self.pass = Some(Digest::of(pass.as_bytes()));
+        self
+    }
+
+    /// The processes from which it comes: `pid` and its ancestors, as they are now.
+    #[must_use]
+    pub fn with_process(mut self, pid: u32) -> Self {
+        self.line = process::line_of(pid);
+        self
+    }
+}
+
+/// How a member was recognized.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Proof {
+    /// By the pass it was given.
+    Pass,
+    /// By the pane it runs in.
+    ProcessTree,
+    /// Not at all: it is none of the team, and said its name itself.
+    Claimed,
+}
+
+/// Who is asking.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Identity {
+    /// The name to act under; `None` for an outsider that said none.
+    pub name: Option<Name>,
+    /// How it is known.
+    pub proof: Proof,
+}
+
+impl Identity {
+    /// Whether this is a member of the team, beyond what it says itself.
+    #[must_use]
+    pub fn is_member(&self) -> bool {
+        self.proof != Proof::Claimed
+    }
+}
+
+/// Whether somebody from outside may act under the name of a member who is up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub enum Outsiders {
+    /// No.
+    #[default]
+    Refuse,
+    /// Yes: names are not checked outside of panes.
+    Allow,
+}
+
+/// Why a name is not accepted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// It is somebody else.
+    #[error("this is {actual}, known by {}, and not `{claimed}`: leave out `--as`", proof.words())]
+    Mismatch {
+        /// The name that was said.
+        claimed: Name,
+        /// Who it is.
+        actual: Name,
+        /// How that is known.
+        proof: Proof,
+    },
+    /// It is nobody of the team.
+    #[error(
+        "`{claimed}` belongs to an agent of the team, and this is not it: use a name of your own, such as \
+         `--as operator`"
+    )]
+    Outsider {
+        /// The name that was said.
+        claimed: Name,
+    },
+    /// The pass of one member in the pane of another.
+    #[error("this runs in the pane of {tree} with the pass of {pass}: one of them is not its own")]
+    Contradiction {
+        /// Whose pass it is.
+        pass: Name,
+        /// Whose pane it is.
+        tree: Name,
+    },
+    /// A pass that no member has.
+    #[error(
+        "the pass in ENSEMBLE_AGENT_PASS belongs to no agent of the team (of an earlier run, perhaps): \
+         `ensemble up` starts agents with a new one"
+    )]
+    UnknownPass {
+        /// Whose pane it is, if it is anybody's.
+        tree: Option<Name>,
+    },
+    /// The pass of a member who was shut down.
+    #[error("{name} was shut down: this is left over from it")]
+    Ended {
+        /// Who has ended.
+        name: Name,
+    },
+}
+
+impl Refusal {
+    /// The stable word for it.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Mismatch { .. } => "mismatch",
+            Self::Outsider { .. } => "outsider",
+            Self::Contradiction { .. } => "contradiction",
+            Self::UnknownPass { .. } => "unknown_pass",
+            Self::Ended { .. } => "ended",
+        }
+    }
+
+    /// Who it is, as far as that is known.
+    #[must_use]
+    pub const fn actual(&self) -> Option<&Name> {
+        match self {
+            Self::Mismatch { actual, .. } => Some(actual),
+            Self::Contradiction { tree, .. } => Some(tree),
+            Self::UnknownPass { tree } => tree.as_ref(),
+            Self::Ended { name } => Some(name),
+            Self::Outsider { .. } => None,
+        }
+    }
+}
+
+impl Proof {
+    /// The stable word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::ProcessTree => "process_tree",
+            Self::Claimed => "claimed",
+        }
+    }
+
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Pass => "the pass it was given",
+            Self::ProcessTree => "the pane it runs in",
+            Self::Claimed => "its own word",
+        }
+    }
+}
+
+/// Finds out who is asking and whether it may use the name it claims. Without members there is
+/// nobody to protect, and a claim is taken as it is.
+///
+/// # Errors
+/// [`Refusal`] says why the name is not accepted, and who it is.
+pub fn identify(
+    members: &[Member],
+    asking: &Asking,
+    claimed: Option<&Name>,
+    outsiders: Outsiders,
+) -> Result<Identity, Refusal> {
+    if members.is_empty() {
+        return Ok(Identity { name: claimed.cloned(), proof: Proof::Claimed });
+    }
+    let tree = by_tree(members, &asking.line);
+    let by_pass = |pass: Digest| {
+        let bearer = members.iter().find(|member| member.pass_sha256 == Some(pass));
+        bearer.ok_or_else(|| Refusal::UnknownPass { tree: tree.map(|m| m.name.clone()) })
+    };
+    let pass = asking.pass.map(by_pass).transpose()?;
+    if let Some(ended) = pass.filter(|member| !member.is_present()) {
+        return Err(Refusal::Ended { name: ended.name.clone() });
+    }
+    let (actual, proof) = match (pass, tree) {
+        (Some(pass), Some(tree)) if pass.name != tree.name => {
+            let (pass, tree) = (pass.name.clone(), tree.name.clone());
+            return Err(Refusal::Contradiction { pass, tree });
+        }
+        (Some(pass), _) => (pass, Proof::Pass),
+        (None, Some(tree)) => (tree, Proof::ProcessTree),
+        (None, None) => return outside(members, claimed, outsiders),
+    };
+    match claimed.filter(|claimed| **claimed != actual.name) {
+        None => Ok(Identity { name: Some(actual.name.clone()), proof }),
+        Some(claimed) => {
+            let (claimed, actual) = (claimed.clone(), actual.name.clone());
+            Err(Refusal::Mismatch { claimed, actual, proof })
+        }
+    }
+}
+
+fn outside(
+    members: &[Member],
+    claimed: Option<&Name>,
+    outsiders: Outsiders,
+) -> Result<Identity, Refusal> {
+    let is_taken =
+        |name: &&Name| members.iter().any(|member| member.is_present() && member.name == **name);
+    match (claimed.filter(is_taken), outsiders) {
+        (Some(taken), Outsiders::Refuse) => Err(Refusal::Outsider { claimed: taken.clone() }),
+        (Some(_), Outsiders::Allow) | (None, _) => {
+            Ok(Identity { name: claimed.cloned(), proof: Proof::Claimed })
+        }
+    }
+}
+
+/// Whose pane the nearest of these processes is the first process of.
+fn by_tree<'a>(members: &'a [Member], line: &[(u32, u64)]) -> Option<&'a Member> {
+    let owner = |(pid, started): &(u32, u64)| {
+        members.iter().find(|member| match (&member.binding, member.state) {
+            (Some(binding), MemberState::Up | MemberState::Leaving) => {
+                binding.pid == *pid && binding.started == Some(*started)
+            }
+            (Some(_) | None, MemberState::Shutdown) | (None, _) => false,
+        })
+    };
+    line.iter().find_map(owner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{member, name};
+    use super::*;
+    use ensemble_tmux::tmux::Binding;
+
+    /// `a` and `b` are up, `c` was shut down.
+    fn team() -> Vec<Member> {
+        let made = |called: &str, pid| {
+            let mut member = member(called);
+            member.pass_sha256 = Some(Digest::of(called.as_bytes()));
+            member.binding = Some(Binding {
+                socket: "/tmp/s".into(),
+                id: "%1".to_owned(),
+                token: "0".repeat(32),
+                pid,
+                started: Some(u64::from(pid)),
+            });
+            member
+        };
+        let mut ended = made("c", 30);
+        ended.state = MemberState::Shutdown;
+        vec![made("a", 10), made("b", 20), ended]
+    }
+
+    fn ask(pass: Option<&str>, line: &[(u32, u64)], claimed: &str) -> Result<Identity, Refusal> {
+        let mut asking = Asking { pass: None, line: line.to_vec() };
+        asking.pass = pass.map(|pass| Digest::of(pass.as_bytes()));
+        let claimed = Some(claimed).filter(|c| !c.is_empty()).map(name);
+        identify(&team(), &asking, claimed.as_ref(), Outsiders::Refuse)
+    }
+
+    fn known(called: &str, proof: Proof) -> Result<Identity, Refusal> {
+        Ok(Identity { name: Some(called).filter(|c| !c.is_empty()).map(name), proof })
+    }
+
+    const A: &[(u32, u64)] = &[(99, 99), (10, 10), (1, 1)];
+    const B: &[(u32, u64)] = &[(20, 20), (1, 1)];
+    const NOBODY: &[(u32, u64)] = &[(99, 99), (1, 1)];
+
+    #[test]
+    fn a_member_is_known_by_its_pass_and_by_its_pane() {
+        for claimed in ["", "a"] {
+            assert_eq!(ask(Some("a"), A, claimed), known("a", Proof::Pass));
+            assert_eq!(ask(Some("a"), NOBODY, claimed), known("a", Proof::Pass));
+            assert_eq!(ask(None, A, claimed), known("a", Proof::ProcessTree));
+        }
+    }
+
+    #[test]
+    fn a_member_is_nobody_else() {
+        let (claimed, actual) = (name("b"), name("a"));
+        let refusal = |proof| {
+            let (claimed, actual) = (claimed.clone(), actual.clone());
+            Err(Refusal::Mismatch { claimed, actual, proof })
+        };
+        assert_eq!(ask(Some("a"), A, "b"), refusal(Proof::Pass));
+        assert_eq!(ask(None, A, "b"), refusal(Proof::ProcessTree));
+        assert!(matches!(ask(None, A, "anybody"), Err(Refusal::Mismatch { .. })));
+        let contradiction = Refusal::Contradiction { pass: name("a"), tree: name("b") };
+        for claimed in ["", "a", "b"] {
+            assert_eq!(ask(Some("a"), B, claimed), Err(contradiction.clone()));
+        }
+    }
+
+    #[test]
+    fn a_forged_and_an_old_pass_are_refused() {
+        for claimed in ["", "a", "free"] {
+            let tree = Some(name("a"));
+            assert_eq!(ask(Some("forged"), A, claimed), Err(Refusal::UnknownPass { tree }));
+            let unknown = Refusal::UnknownPass { tree: None };
+            assert_eq!(ask(Some("forged"), NOBODY, claimed), Err(unknown));
+            assert_eq!(ask(Some("c"), NOBODY, claimed), Err(Refusal::Ended { name: name("c") }));
+        }
+    }
+
+    #[test]
+    fn outsiders_have_names_of_their_own() {
+        assert_eq!(ask(None, NOBODY, ""), known("", Proof::Claimed));
+        assert_eq!(ask(None, NOBODY, "operator"), known("operator", Proof::Claimed));
+        assert_eq!(ask(None, NOBODY, "c"), known("c", Proof::Claimed));
+        assert_eq!(ask(None, NOBODY, "a"), Err(Refusal::Outsider { claimed: name("a") }));
+        let allowed = identify(&team(), &Asking::new(), Some(&name("a")), Outsiders::Allow);
+        assert_eq!(allowed, known("a", Proof::Claimed));
+        let empty =
+            identify(&[], &Asking::new().with_pass("x"), Some(&name("a")), Outsiders::Refuse);
+        assert_eq!(empty, known("a", Proof::Claimed));
+    }
+
+    #[test]
+    fn a_pid_that_is_used_again_is_another_process() {
+        assert_eq!(ask(None, &[(10, 11), (1, 1)], ""), known("", Proof::Claimed));
+        // The pane of one who was shut down identifies nobody.
+        assert_eq!(ask(None, &[(30, 30)], ""), known("", Proof::Claimed));
+    }
+
+    #[test]
+    fn the_nearest_pane_decides() {
+        // b's pane was opened from within a's.
+        assert_eq!(ask(None, &[(99, 99), (20, 20), (10, 10)], ""), known("b", Proof::ProcessTree));
+    }
+
+    #[test]
+    fn a_real_process_has_a_line() {
+        let mut ours = member("ours");
+        let parent = std::os::unix::process::parent_id();
+        let started = process::start_time(parent);
+        ours.binding = Some(Binding {
+            socket: "/tmp/s".into(),
+            id: "%1".to_owned(),
+            token: "0".repeat(32),
+            pid: parent,
+            started,
+        });
+        let asking = Asking::new().with_process(std::process::id());
+        let identity = identify(&[ours], &asking, None, Outsiders::Refuse);
+        assert_eq!(identity, known("ours", Proof::ProcessTree));
+    }
+}

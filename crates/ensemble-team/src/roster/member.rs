@@ -1,0 +1,200 @@
+//! One agent as its file in the roster tells it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use ensemble_core::message::{Digest, Name, Timestamp, yaml};
+use ensemble_core::{Error, Result};
+use ensemble_tmux::tmux::Binding;
+
+/// The newest format of a roster file that this reads, and the one that it writes.
+pub const ROSTER_VERSION: u32 = 1;
+
+/// An agent of the team, as recorded. What it does at this moment is another question, which
+/// [`presence`](super::presence) answers from evidence.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Member {
+    /// The format.
+    #[serde(default = "newest")]
+    pub version: u32,
+    /// The agent.
+    pub name: Name,
+    /// What it is there for: `conductor`, `dispatch`, `worker`, `planner`, `coder`,
+    /// `code-reviewer` or any other word.
+    pub role: Name,
+    /// Which program it is; names a profile.
+    pub provider: String,
+    /// The mailbox it reads.
+    pub mailbox: Name,
+    /// What was started in its pane; absent if the pane was there before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<String>,
+    /// Where it was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<PathBuf>,
+    /// What was added to its environment, besides what every agent gets.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// How often it was spawned or joined. Who acts for an older generation is too late.
+    #[serde(default)]
+    pub generation: u64,
+    /// The digest of the pass that it was given; absent if it was not spawned by us.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pass_sha256: Option<Digest>,
+    /// The pane it runs in; absent while there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binding: Option<Binding>,
+    /// What is meant to be.
+    pub state: MemberState,
+    /// Since when.
+    pub since: Timestamp,
+    /// How it ended; only in [`MemberState::Shutdown`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Ended>,
+}
+
+/// What is meant to be with an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MemberState {
+    /// It belongs to the team and should run.
+    Up,
+    /// It is being shut down.
+    Leaving,
+    /// It has ended, and should have.
+    Shutdown,
+}
+
+/// How an agent ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct Ended {
+    /// When.
+    pub at: Timestamp,
+    /// In which way.
+    pub how: How,
+    /// Who asked for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Name>,
+    /// The request in which it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<Name>,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// The exit status of its first process, where it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// It went with its team, and comes back with it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub returns: bool,
+}
+
+/// In which way an agent ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum How {
+    /// It agreed.
+    Approved,
+    /// It was ended without its word.
+    Forced,
+    /// It went by itself.
+    Exited,
+    /// It was found missing.
+    Gone,
+}
+
+impl Member {
+    /// A member that is up and has no pane yet, in its generation 0.
+    #[must_use]
+    pub fn new(name: Name, role: Name, provider: impl Into<String>, since: Timestamp) -> Self {
+        Self {
+            version: ROSTER_VERSION,
+            mailbox: name.clone(),
+            name,
+            role,
+            provider: provider.into(),
+            command: None,
+            directory: None,
+            env: BTreeMap::new(),
+            generation: 0,
+            pass_sha256: None,
+            binding: None,
+            state: MemberState::Up,
+            since,
+            ended: None,
+        }
+    }
+
+    /// Whether it belongs to the team: it is up, or still being shut down.
+    #[must_use]
+    pub fn is_present(&self) -> bool {
+        match self.state {
+            MemberState::Up | MemberState::Leaving => true,
+            MemberState::Shutdown => false,
+        }
+    }
+
+    /// Reads a file of the roster.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`]: it is not one, is newer than this program, or carries another name
+    /// than its file.
+    pub(super) fn parse(content: &[u8], name: &Name, path: &Path) -> Result<Self> {
+        let text = std::str::from_utf8(content)
+            .map_err(|error| Error::malformed(path, "file", error.to_string()))?;
+        let member: Self = yaml::parse(text, path)?;
+        if member.version > ROSTER_VERSION {
+            let detail = format!(
+                "is {}, this program reads up to {ROSTER_VERSION}: use a newer one",
+                member.version
+            );
+            return Err(Error::malformed(path, "version", detail));
+        }
+        if member.name != *name {
+            let detail = format!("is `{}`, the file is named for `{name}`", member.name);
+            return Err(Error::malformed(path, "name", detail));
+        }
+        Ok(member)
+    }
+}
+
+impl MemberState {
+    /// The stable word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Leaving => "leaving",
+            Self::Shutdown => "shutdown",
+        }
+    }
+}
+
+impl Ended {
+    /// How it ended and when, without the rest.
+    #[must_use]
+    pub const fn new(at: Timestamp, how: How) -> Self {
+        Self { at, how, by: None, request_id: None, reason: None, exit_code: None, returns: false }
+    }
+}
+
+impl How {
+    /// The stable word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Approved => "approved",
+            Self::Forced => "forced",
+            Self::Exited => "exited",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+const fn newest() -> u32 {
+    ROSTER_VERSION
+}

@@ -1,0 +1,175 @@
+//! The team: who belongs to it, where each runs, and who is asking
+//! (seed 004, "Shutdown": a member's status is what the team's file says, and must be true).
+//!
+//! Each agent has one file, `.ensemble/roster/<name>.yaml`, so that two agents never wait for each
+//! other. It is changed under its own lock and replaced as a whole, so reading needs no lock and
+//! sees the old or the new content. It says what is *meant* to be; what is the case is observed.
+//!
+//! ```text
+//!              spawn, join                request, down               its processes are gone
+//!   (no file) ─────────────▶ up ──────────────────────▶ leaving ─────────────────────────────▶ shutdown
+//!                            ▲  ◀── rejected, cancelled ───┘                                       │
+//!                            └──────────────────── spawn, join: generation + 1 ────────────────────┘
+//! ```
+//!
+//! A crash leaves a file as it was before or after a change. The order of changes to the world and
+//! to the file is that of whoever makes them: docs/protocol/roster.md.
+//!
+//! ```
+//! use ensemble_core::message::{Name, Timestamp};
+//! use ensemble_team::roster::{Member, MemberState, Roster};
+//!
+//! # let home = tempfile::tempdir()?;
+//! let roster = Roster::open(home.path()); // the state directory, `.ensemble`
+//! let name = Name::new("worker-1")?;
+//! let now = Timestamp::from_unix_millis(0);
+//! roster.change(&name, |current| {
+//!     assert!(current.is_none());
+//!     Ok(Some(Member::new(name.clone(), Name::new("worker")?, "claude", now)))
+//! })?;
+//! assert_eq!(roster.get(&name)?.map(|member| member.state), Some(MemberState::Up));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod identity;
+mod member;
+mod presence;
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ensemble_core::document::{DocumentOptions, LockedDocument};
+use ensemble_core::durable::{Dir, Modes};
+use ensemble_core::message::{Name, yaml};
+use ensemble_core::{Error, Result};
+
+pub use identity::{Asking, Identity, Outsiders, Proof, Refusal, identify};
+pub use member::{Ended, How, Member, MemberState, ROSTER_VERSION};
+pub use presence::{Evidence, PaneObservation, Presence, State, presence};
+
+/// The directory below the state directory.
+pub const ROSTER_DIRECTORY: &str = "roster";
+/// The largest roster file, in bytes.
+pub const MEMBER_BYTES_MAX: usize = 64 * 1024;
+/// How long a change waits for a file that somebody else is changing.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How a roster file's name ends.
+const FILE_END: &str = ".yaml";
+
+/// The roster of one project.
+#[derive(Clone, Debug)]
+pub struct Roster {
+    dir: PathBuf,
+    state: PathBuf,
+}
+
+impl Roster {
+    /// The roster below this state directory. Nothing is opened or made yet.
+    #[must_use]
+    pub fn open(state_dir: &Path) -> Self {
+        Self { dir: state_dir.join(ROSTER_DIRECTORY), state: state_dir.to_owned() }
+    }
+
+    /// Where the files lie; there may be no such directory yet.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// All members by name, and beside them what could not be read. No roster is an empty one.
+    ///
+    /// # Errors
+    /// The directory exists but cannot be listed.
+    pub fn entries(&self) -> Result<(Vec<Member>, Vec<Error>)> {
+        let (mut members, mut errors) = (Vec::new(), Vec::new());
+        let Some(dir) = self.directory()? else { return Ok((members, errors)) };
+        let mut names: Vec<Name> = dir
+            .names()?
+            .iter()
+            .filter_map(|file| file.strip_suffix(FILE_END))
+            .filter_map(|name| Name::new(name).ok())
+            .collect();
+        names.sort_unstable();
+        for name in names {
+            match read(&dir, &name) {
+                Ok(Some(member)) => members.push(member),
+                // Removed meanwhile.
+                Ok(None) => {}
+                Err(error) => errors.push(error),
+            }
+        }
+        Ok((members, errors))
+    }
+
+    /// One member; `None` if the roster does not know the name.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] if its file is not one, or the disk failed.
+    pub fn get(&self, name: &Name) -> Result<Option<Member>> {
+        match self.directory()? {
+            Some(dir) => read(&dir, name),
+            None => Ok(None),
+        }
+    }
+
+    /// Changes one member under the lock of its file, and returns it as it is then. `change` gets
+    /// what is recorded and returns what is to be, or `None` to leave it. It must start no program.
+    ///
+    /// Blocks for at most 5 s while others change the same member.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] names who holds the lock; [`Error::Malformed`] if the file is none of the
+    /// roster (it is left as it is); whatever `change` returns; or the disk failed. After an error
+    /// the file is as it was.
+    pub fn change(
+        &self,
+        name: &Name,
+        change: impl FnOnce(Option<Member>) -> Result<Option<Member>>,
+    ) -> Result<Option<Member>> {
+        let path = self.make()?.path().join(format!("{name}{FILE_END}"));
+        let options = DocumentOptions::default().with_bytes_max(MEMBER_BYTES_MAX);
+        let document = LockedDocument::lock_with(&path, PATIENCE, options)?;
+        let content = document.read()?;
+        let current = content.map(|text| Member::parse(&text, name, &path)).transpose()?;
+        match change(current.clone())? {
+            None => Ok(current),
+            Some(member) if member.name != *name => {
+                let detail = format!("`{}` is not to be written as `{name}`", member.name);
+                Err(Error::malformed(&path, "name", detail))
+            }
+            Some(member) => {
+                document.replace(yaml::render(&member).as_bytes())?;
+                Ok(Some(member))
+            }
+        }
+    }
+
+    fn directory(&self) -> Result<Option<Dir>> {
+        match Dir::open(&self.dir) {
+            Ok(dir) => Ok(Some(dir)),
+            Err(error)
+                if matches!(
+                    error.io_kind(),
+                    Some(ErrorKind::NotFound | ErrorKind::NotADirectory)
+                ) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn make(&self) -> Result<Dir> {
+        Dir::open(&self.state)?.ensure_child(ROSTER_DIRECTORY, Modes::default())
+    }
+}
+
+fn read(dir: &Dir, name: &Name) -> Result<Option<Member>> {
+    let file = format!("{name}{FILE_END}");
+    let Some(content) = dir.read(&file, MEMBER_BYTES_MAX)? else { return Ok(None) };
+    Member::parse(&content, name, &dir.path().join(&file)).map(Some)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,356 @@
+//! What an agent is doing, from evidence, and never from what it has said last.
+//!
+//! ```text
+//!  roster      pane                                   waits for a   holds      state
+//!              (of agents whose screens are known)    decision      something
+//!  ──────────────────────────────────────────────────────────────────────────────────
+//!  shutdown    any                                    any           any        shutdown
+//!  up,leaving  gone, another one, dead, a bare shell  any           any        gone
+//!  up,leaving  never started                          any           any        gone
+//!  up,leaving  a usage limit                          any           any        limited
+//!  up,leaving  permission, trust, login, a dialog     any           any        blocked
+//!  up,leaving  busy                                   any           any        working
+//!  up,leaving  starting                               any           any        starting
+//!  up,leaving  anything else                          yes           any        waiting
+//!  up,leaving  ready, a draft                         no            any        idle
+//!  up,leaving  unknown, not seen, none; any script    no            yes        working
+//!  up,leaving  unknown, not seen                      no            no         unknown
+//!  up,leaving  none; any script                       no            no         idle
+//! ```
+//!
+//! A script (the providers `shell` and `generic`) shows nothing that could be read: while its pane
+//! lives it works if it holds a message. Of a screen that the profile does not know, `idle` is never
+//! said. An agent that sits at its prompt is idle, also with a message in
+//! its hands: that is what somebody should see.
+//!
+//! ```
+//! use ensemble_team::roster::{Evidence, MemberState, PaneObservation, State, presence};
+//! let mut evidence = Evidence::new(MemberState::Up, PaneObservation::NoPane);
+//! assert_eq!(presence(&evidence).state, State::Idle);
+//! evidence.holds.push("task-7".to_owned());
+//! assert_eq!(presence(&evidence).state, State::Working);
+//! ```
+
+use serde::{Deserialize, Serialize};
+
+use super::{How, MemberState};
+use ensemble_core::agent::AgentState;
+use ensemble_core::pane::Deferral;
+use ensemble_tmux::provider::Judgement;
+
+/// What an agent is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// It has nothing to do.
+    Idle,
+    /// It is at work.
+    Working,
+    /// It has not painted its screen yet.
+    Starting,
+    /// Its screen is none that its profile knows, or could not be looked at, and it holds nothing.
+    Unknown,
+    /// It waits for somebody's decision.
+    Waiting,
+    /// A dialog stands in its way, which a person must answer.
+    Blocked,
+    /// It has met a usage limit.
+    Limited,
+    /// It has ended, and should have.
+    Shutdown,
+    /// It has ended or its pane is gone, and should not be.
+    Gone,
+}
+
+/// What was found where an agent should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PaneObservation {
+    /// It has no pane and needs none.
+    NoPane,
+    /// It should have a pane and never got one: whoever started it was interrupted.
+    NotStarted,
+    /// Its pane or the pane's server is gone.
+    Missing(Deferral),
+    /// Nobody could look: tmux did not answer.
+    Unseen,
+    /// Its pane was looked at.
+    Seen(Judgement),
+}
+
+/// All that is known of an agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Evidence {
+    /// What is meant to be.
+    pub recorded: MemberState,
+    /// How it ended, if it has.
+    pub ended: Option<How>,
+    /// What its pane shows.
+    pub sight: PaneObservation,
+    /// Its screen says nothing about its work.
+    pub is_script: bool,
+    /// Whose decision it waits for, in a few words.
+    pub waits_for: Option<String>,
+    /// The tasks (or messages) it holds.
+    pub holds: Vec<String>,
+}
+
+/// What an agent is doing, and how that is known.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Presence {
+    /// What it is doing.
+    pub state: State,
+    /// The evidence that has decided, in a few words.
+    pub why: String,
+}
+
+impl Evidence {
+    /// With nothing in its hands and nobody to wait for.
+    #[must_use]
+    pub const fn new(recorded: MemberState, sight: PaneObservation) -> Self {
+        Self { recorded, ended: None, sight, is_script: false, waits_for: None, holds: Vec::new() }
+    }
+}
+
+impl PaneObservation {
+    /// What the pane showed, if it was looked at.
+    #[must_use]
+    pub const fn diagnosis(&self) -> Option<&Judgement> {
+        match self {
+            Self::Seen(diagnosis) => Some(diagnosis),
+            Self::NoPane | Self::NotStarted | Self::Missing(_) | Self::Unseen => None,
+        }
+    }
+
+    /// Why there is no agent there any more.
+    fn absence(&self, is_script: bool) -> Option<String> {
+        match self {
+            Self::NotStarted => Some("its pane was never opened".to_owned()),
+            Self::Missing(deferral) => Some(deferral.to_string()),
+            Self::Seen(diagnosis) => match &diagnosis.deferral {
+                Some(
+                    deferral @ (Deferral::PaneGone | Deferral::PaneReused | Deferral::PaneDead),
+                ) => Some(deferral.to_string()),
+                _ if is_script => None,
+                Some(deferral @ Deferral::BareShell { .. }) => Some(deferral.to_string()),
+                _ => (diagnosis.state == AgentState::Crashed).then(|| seen(diagnosis)),
+            },
+            Self::NoPane | Self::Unseen => None,
+        }
+    }
+}
+
+impl State {
+    /// The stable word for it.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Working => "working",
+            Self::Starting => "starting",
+            Self::Unknown => "unknown",
+            Self::Waiting => "waiting",
+            Self::Blocked => "blocked",
+            Self::Limited => "limited",
+            Self::Shutdown => "shutdown",
+            Self::Gone => "gone",
+        }
+    }
+}
+
+/// What an agent is doing. See the table of this module.
+#[must_use]
+pub fn presence(evidence: &Evidence) -> Presence {
+    let Evidence { recorded, ended, sight, is_script, waits_for, holds } = evidence;
+    let found = |state, why: String| Presence { state, why };
+    if *recorded == MemberState::Shutdown {
+        return found(State::Shutdown, ended.map_or("recorded", How::word).to_owned());
+    }
+    if let Some(why) = sight.absence(*is_script) {
+        return found(State::Gone, why);
+    }
+    let shown = sight.diagnosis().filter(|_| !is_script);
+    if let Some((state, why)) = shown.and_then(by_screen) {
+        return found(state, why);
+    }
+    if let Some(whom) = waits_for {
+        return found(State::Waiting, format!("waits for {whom}"));
+    }
+    let held = if holds.is_empty() { None } else { Some(format!("holds {}", holds.join(", "))) };
+    match (shown, held) {
+        (Some(diagnosis), held) if is_at_rest(diagnosis) => {
+            let at = seen(diagnosis);
+            found(State::Idle, held.map_or_else(|| at.clone(), |held| format!("{at}; {held}")))
+        }
+        (_, Some(held)) => found(State::Working, held),
+        (Some(diagnosis), None) => found(State::Unknown, seen(diagnosis)),
+        (None, None) => match sight {
+            PaneObservation::Unseen => {
+                found(State::Unknown, "holds nothing; tmux did not answer".to_owned())
+            }
+            PaneObservation::NoPane
+            | PaneObservation::NotStarted
+            | PaneObservation::Missing(_)
+            | PaneObservation::Seen(_) => found(State::Idle, "holds nothing".to_owned()),
+        },
+    }
+}
+
+/// What the screen alone decides.
+fn by_screen(diagnosis: &Judgement) -> Option<(State, String)> {
+    let state = match diagnosis.state {
+        AgentState::Draft => diagnosis.beneath(),
+        other => other,
+    };
+    let state = match state {
+        AgentState::RateLimited => State::Limited,
+        AgentState::Permission | AgentState::Trust | AgentState::Dialog | AgentState::Login => {
+            State::Blocked
+        }
+        AgentState::Busy => State::Working,
+        AgentState::Starting => State::Starting,
+        AgentState::Ready | AgentState::Draft | AgentState::Crashed | AgentState::Unknown => {
+            return None;
+        }
+    };
+    let resets = diagnosis.resets_at.as_ref().map(|at| format!("; resets {at}"));
+    Some((state, seen(diagnosis) + &resets.unwrap_or_default()))
+}
+
+fn is_at_rest(diagnosis: &Judgement) -> bool {
+    matches!(diagnosis.state, AgentState::Ready | AgentState::Draft)
+}
+
+/// The decisive piece of evidence, in a few words.
+fn seen(diagnosis: &Judgement) -> String {
+    let word = diagnosis.state.word();
+    match diagnosis.evidence.first() {
+        Some(evidence) if evidence.text.is_empty() || evidence.what == word => {
+            format!("{word} ({})", evidence.what)
+        }
+        Some(evidence) => format!("{word} ({}: {})", evidence.what, evidence.text),
+        None => word.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ensemble_core::pane::PaneState;
+    use ensemble_tmux::provider::{Profiles, diagnose};
+
+    /// What a screen of Claude Code is diagnosed as.
+    fn claude(screen: &str) -> PaneObservation {
+        in_pane("claude", "claude", screen, |_| {})
+    }
+
+    fn in_pane(
+        profile: &str,
+        command: &str,
+        screen: &str,
+        change: fn(&mut PaneState),
+    ) -> PaneObservation {
+        let mut pane = PaneState::default();
+        (pane.bound, pane.pid, pane.command) = (true, 7, command.to_owned());
+        pane.screen = screen.lines().map(str::to_owned).collect();
+        change(&mut pane);
+        PaneObservation::Seen(diagnose(&Profiles::embedded().unwrap().get(profile).unwrap(), &pane))
+    }
+
+    const READY: &str = "─────\n❯ \n─────\n  ? for shortcuts";
+    const BUSY: &str = "✶ Thinking…\n─────\n❯ \n─────\n  ? for shortcuts · esc to interrupt";
+    const LIMIT: &str = "Claude usage limit reached. Your limit resets at 3pm (Europe/Berlin)\n❯ ";
+    const PERMISSION: &str =
+        "Do you want to proceed?\n❯ 1. Yes\n  2. No\n\nEsc to cancel · Tab to amend";
+
+    fn state_of(sight: &PaneObservation, waits: bool, holds: bool, is_script: bool) -> State {
+        let mut evidence = Evidence::new(MemberState::Up, sight.clone());
+        evidence.is_script = is_script;
+        evidence.waits_for = waits.then(|| "a decision".to_owned());
+        evidence.holds = if holds { vec!["task-1".to_owned()] } else { Vec::new() };
+        let presence = presence(&evidence);
+        assert!(!presence.why.is_empty());
+        presence.state
+    }
+
+    /// The four combinations of waiting and holding: none, holds, waits, both.
+    fn row(sight: &PaneObservation, is_script: bool) -> [State; 4] {
+        [(false, false), (false, true), (true, false), (true, true)]
+            .map(|(waits, holds)| state_of(sight, waits, holds, is_script))
+    }
+
+    #[test]
+    fn what_is_gone_is_gone_whatever_else_is_known() {
+        let gone = [
+            PaneObservation::NotStarted,
+            PaneObservation::Missing(Deferral::PaneGone),
+            PaneObservation::Missing(Deferral::ServerGone),
+            in_pane("claude", "claude", BUSY, |pane| pane.dead = true),
+            in_pane("claude", "claude", BUSY, |pane| pane.bound = false),
+            in_pane("claude", "claude", BUSY, |pane| (pane.bound, pane.pid) = (false, 0)),
+            in_pane("claude", "bash", "user@host:~$", |_| {}),
+        ];
+        for sight in gone {
+            assert_eq!(row(&sight, false), [State::Gone; 4], "{sight:?}");
+        }
+        let dead_script = in_pane("shell", "sh", "", |pane| pane.dead = true);
+        assert_eq!(row(&dead_script, true), [State::Gone; 4]);
+    }
+
+    #[test]
+    fn what_the_screen_says_decides() {
+        assert_eq!(row(&claude(LIMIT), false), [State::Limited; 4]);
+        assert_eq!(row(&claude(PERMISSION), false), [State::Blocked; 4]);
+        assert_eq!(row(&claude(BUSY), false), [State::Working; 4]);
+        let [none, holds, waits, both] = row(&claude(READY), false);
+        assert_eq!((none, holds), (State::Idle, State::Idle));
+        assert_eq!((waits, both), (State::Waiting, State::Waiting));
+    }
+
+    #[test]
+    fn where_the_screen_says_nothing_the_leases_do() {
+        let expected = [State::Idle, State::Working, State::Waiting, State::Waiting];
+        assert_eq!(row(&PaneObservation::NoPane, false), expected);
+        let unknown = [State::Unknown, State::Working, State::Waiting, State::Waiting];
+        let scrolling = in_pane("claude", "claude", BUSY, |pane| pane.in_mode = true);
+        let other = in_pane("claude", "vim", "", |_| {});
+        let unpainted = claude("");
+        let strange = claude("a screen that no rule of the profile matches");
+        for sight in [PaneObservation::Unseen, scrolling, other, unpainted, strange] {
+            assert_eq!(row(&sight, false), unknown, "{sight:?}");
+        }
+        assert_eq!(row(&in_pane("opencode", "opencode", "", |_| {}), false), [State::Starting; 4]);
+        // A shell at its prompt, a script that reads, and one that runs something.
+        for (command, screen) in [("bash", "user@host:~$"), ("sh", ""), ("cargo", "Compiling")] {
+            let sight = in_pane("shell", command, screen, |_| {});
+            assert_eq!(row(&sight, true), expected, "{command}");
+        }
+    }
+
+    #[test]
+    fn shutdown_is_what_the_roster_says() {
+        for sight in [PaneObservation::NoPane, PaneObservation::Unseen, claude(BUSY)] {
+            let mut evidence = Evidence::new(MemberState::Shutdown, sight.clone());
+            evidence.ended = Some(How::Forced);
+            evidence.holds.push("task".to_owned());
+            let found = presence(&evidence);
+            assert_eq!((found.state, found.why.as_str()), (State::Shutdown, "forced"));
+            // On its way out it is what it is.
+            let leaving = Evidence::new(MemberState::Leaving, sight.clone());
+            let up = Evidence::new(MemberState::Up, sight);
+            assert_eq!(presence(&leaving), presence(&up));
+        }
+    }
+
+    #[test]
+    fn the_evidence_is_named() {
+        let mut evidence = Evidence::new(MemberState::Up, claude(LIMIT));
+        assert!(presence(&evidence).why.contains("resets 3pm"), "{:?}", presence(&evidence));
+        evidence.sight = PaneObservation::NoPane;
+        evidence.holds = vec!["task-1".to_owned(), "task-2".to_owned()];
+        assert_eq!(presence(&evidence).why, "holds task-1, task-2");
+        evidence.waits_for = Some("plan_approval by conductor".to_owned());
+        assert_eq!(presence(&evidence).why, "waits for plan_approval by conductor");
+    }
+}

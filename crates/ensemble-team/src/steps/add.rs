@@ -1,0 +1,165 @@
+//! Storing a plan: all steps of a subtask at once.
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+use serde_json::json;
+
+use super::plan::{Pauses, Plan, PlannedStep, Policy};
+use super::rows::list;
+use super::{Access, FilePath, StepStore};
+use ensemble_core::{Error, Result};
+
+/// Distance between the positions of neighbouring steps.
+const POSITION_STEP: i64 = 1024;
+/// Step index for resources of the whole task.
+pub(super) const WHOLE_TASK: i64 = -1;
+
+/// Result of adding a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Added {
+    /// The plan was stored.
+    Stored,
+    /// The same plan was stored before; nothing changed.
+    AlreadyStored,
+}
+
+impl StepStore {
+    /// Stores all steps of a plan, or none. Storing the same plan again changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::StepRefused`] if another plan of this task is stored; [`Error::Malformed`] if the
+    /// plan is invalid; [`Error::Database`].
+    pub fn add(&self, plan: &Plan) -> Result<Added> {
+        let wrong = |(field, detail)| Error::malformed("the plan", field, detail);
+        plan.check().map_err(wrong)?;
+        let now = self.stamp();
+        let added = self.write("store the plan in", |tx| {
+            let stored: Option<String> = tx
+                .prepare_cached("SELECT plan_sha256 FROM task_queues WHERE task_id = ?1")?
+                .query_row([&plan.task_id], |row| row.get(0))
+                .optional()?;
+            match stored {
+                Some(digest) if digest == plan.digest().to_string() => {
+                    return Ok(Added::AlreadyStored);
+                }
+                Some(_) => return Err(taken(&plan.task_id).into()),
+                None => insert_queue(tx, plan, &now)?,
+            }
+            for (number, step) in plan.steps.iter().enumerate() {
+                let index = u32::try_from(number + 1).unwrap_or(u32::MAX);
+                let place = Place {
+                    task_id: &plan.task_id,
+                    index,
+                    position: i64::from(index) * POSITION_STEP,
+                    parent: None,
+                };
+                insert_step(tx, &place, step, &now)?;
+            }
+            Ok(Added::Stored)
+        })?;
+        if added == Added::Stored {
+            let actor = plan.orchestrator.as_ref().map_or("ensemble", |name| name.as_str());
+            let data = json!({ "task_id": plan.task_id, "steps": plan.steps.len() });
+            self.options.recorder.record("step.added", actor, data);
+        }
+        Ok(added)
+    }
+}
+
+fn taken(task_id: &str) -> Error {
+    Error::StepRefused {
+        step: format!("task {task_id}"),
+        why: "another plan of this task is stored: give it another task_id, or change its steps \
+              with `step split`, `skip` and `retry`"
+            .to_owned(),
+    }
+}
+
+fn insert_queue(tx: &Connection, plan: &Plan, now: &str) -> rusqlite::Result<()> {
+    tx.prepare_cached(
+        "INSERT INTO task_queues (task_id, number, title, orchestrator, parallel, pauses, policy, \
+           attempts_max, lease_seconds, constraints, template, plan_sha256, created_at) \
+         VALUES (?1, (SELECT coalesce(max(number), 0) + 1 FROM task_queues), ?2, ?3, ?4, ?5, ?6, \
+           ?7, ?8, ?9, ?10, ?11, ?12)",
+    )?
+    .execute(params![
+        plan.task_id,
+        plan.title,
+        plan.orchestrator.as_ref().map(|name| name.as_str()),
+        plan.parallel,
+        match plan.blocked_pauses {
+            Pauses::Queue => "queue",
+            Pauses::Step => "step",
+        },
+        match plan.policy {
+            Policy::None => "none",
+            Policy::Tdd => "tdd",
+        },
+        plan.attempts_max,
+        i64::try_from(plan.lease_seconds).unwrap_or(i64::MAX),
+        list(&plan.constraints),
+        plan.template,
+        plan.digest().to_string(),
+        now,
+    ])?;
+    let resources = plan.resources.iter().map(|resource| (&resource.path, resource.access));
+    insert_resources(tx, &plan.task_id, WHOLE_TASK, resources)
+}
+
+/// Place of a step in its queue.
+pub(super) struct Place<'a> {
+    pub(super) task_id: &'a str,
+    pub(super) index: u32,
+    pub(super) position: i64,
+    pub(super) parent: Option<u32>,
+}
+
+pub(super) fn insert_step(
+    tx: &Connection,
+    place: &Place<'_>,
+    step: &PlannedStep,
+    now: &str,
+) -> rusqlite::Result<()> {
+    tx.prepare_cached(
+        "INSERT INTO task_steps (task_id, step_index, position, agent, fix_by, goal, instructions, \
+           constraints, phase, cycle, parent_index, created_at, updated_at) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?12)",
+    )?
+    .execute(params![
+        place.task_id,
+        place.index,
+        place.position,
+        step.agent.as_str(),
+        step.fix_by.as_ref().map(|name| name.as_str()),
+        step.goal,
+        list(&step.instructions),
+        list(&step.constraints),
+        step.phase.map(|phase| phase.rank()),
+        step.cycle,
+        place.parent,
+        now,
+    ])?;
+    let files = step.files.iter().map(|path| (path, Access::Write));
+    let context = step.context.iter().map(|path| (path, Access::Read));
+    insert_resources(tx, place.task_id, i64::from(place.index), files.chain(context))
+}
+
+fn insert_resources<'a>(
+    tx: &Connection,
+    task_id: &str,
+    index: i64,
+    resources: impl Iterator<Item = (&'a FilePath, Access)>,
+) -> rusqlite::Result<()> {
+    let mut insert = tx.prepare_cached(
+        "INSERT INTO task_resources (task_id, step_index, number, path, access) \
+         VALUES (?1, ?2, ?3, ?4, ?5)",
+    )?;
+    for (number, (path, access)) in resources.enumerate() {
+        let access = match access {
+            Access::Read => "read",
+            Access::Write => "write",
+        };
+        let number = i64::try_from(number).unwrap_or(i64::MAX);
+        insert.execute(params![task_id, index, number, path.as_str(), access])?;
+    }
+    Ok(())
+}

@@ -1,0 +1,147 @@
+//! One event of one step: the machine decides, and the row is updated.
+
+use std::collections::VecDeque;
+
+use rusqlite::{Connection, params};
+
+use super::rows::{StepKey, list};
+use super::working::{self, Charter, Work};
+use super::{StepStore, Trouble, files};
+use crate::proto::step::{Effect, Event, Fix, Resolution, State, Step};
+use ensemble_core::Error;
+use ensemble_core::env::Monotonic;
+use ensemble_core::proto::Machine as _;
+
+/// A step that an event has changed.
+pub(super) struct Changed {
+    /// Rules of the step's queue.
+    pub(super) queue: Charter,
+    /// The step before the event.
+    pub(super) before: Work,
+    /// The step after the event.
+    pub(super) step: Step,
+    /// Effects that remain to be carried out.
+    pub(super) effects: VecDeque<Effect>,
+}
+
+/// A worker's text about its step, for people.
+pub(super) struct Words<'a> {
+    pub(super) summary: Option<&'a str>,
+    pub(super) artifacts: &'a [String],
+}
+
+impl StepStore {
+    /// Applies an event to a step and stores the result.
+    pub(super) fn apply(
+        tx: &Connection,
+        key: &StepKey,
+        event: Event,
+        words: Option<&Words<'_>>,
+        now: &str,
+    ) -> Result<Changed, Trouble> {
+        let (queue, before, _) = working::find(tx, key)?;
+        Self::apply_to(tx, queue, before, event, words, now)
+    }
+
+    pub(super) fn apply_to(
+        tx: &Connection,
+        queue: Charter,
+        before: Work,
+        event: Event,
+        words: Option<&Words<'_>>,
+        now: &str,
+    ) -> Result<Changed, Trouble> {
+        let mut step = before.machine(queue.attempts_max);
+        let state_before = step.state().clone();
+        step.handle(Monotonic::ZERO, event);
+        let mut effects = VecDeque::new();
+        while let Some(effect) = step.poll_effect() {
+            match effect {
+                Effect::Refused(refusal) => {
+                    let (step, why) = (before.key.to_string(), refusal.to_string());
+                    return Err(Error::StepRefused { step, why }.into());
+                }
+                Effect::Free if before.has_files => files::free(tx, &before.key)?,
+                Effect::Free => {}
+                Effect::Beaten => beat(tx, &before.key)?,
+                Effect::Hand { .. }
+                | Effect::RequestFix { .. }
+                | Effect::Stop { .. }
+                | Effect::Remind
+                | Effect::Advance => effects.push_back(effect),
+            }
+        }
+        if *step.state() != state_before {
+            save(tx, &before.key, &step, words, now)?;
+        }
+        Ok(Changed { queue, before, step, effects })
+    }
+}
+
+fn beat(tx: &Connection, key: &StepKey) -> rusqlite::Result<()> {
+    tx.prepare_cached(
+        "UPDATE task_steps SET beat = beat + 1 WHERE task_id = ?1 AND step_index = ?2",
+    )?
+    .execute(params![key.task_id, key.step_index])
+    .map(drop)
+}
+
+/// Stores the machine's state and nothing else. The last error and the blockers stay until they are
+/// replaced, for the next prompt and for people.
+fn save(
+    tx: &Connection,
+    key: &StepKey,
+    step: &Step,
+    words: Option<&Words<'_>>,
+    now: &str,
+) -> rusqlite::Result<()> {
+    let (mut resolution, mut fix_due, mut holder) = (None, false, None);
+    let (mut error, mut blockers) = (None, None);
+    let status = match step.state() {
+        State::Pending => "PENDING",
+        State::InProgress { holder: by } => {
+            holder = Some(by.as_str());
+            "IN_PROGRESS"
+        }
+        State::Completed(how) => {
+            resolution = Some(match how {
+                Resolution::Success => "success",
+                Resolution::Skipped => "skipped",
+                Resolution::Split => "split",
+            });
+            "COMPLETED"
+        }
+        State::Blocked { reasons } => {
+            blockers = Some(list(reasons));
+            "BLOCKED"
+        }
+        State::Failed { error: why, fix } => {
+            fix_due = *fix == Fix::Due;
+            error = Some(why.as_str());
+            "FAILED"
+        }
+    };
+    tx.prepare_cached(
+        "UPDATE task_steps SET status = ?3, resolution = ?4, fix_due = ?5, holder = ?6, \
+           attempt = ?7, epoch = ?8, last_error = coalesce(?9, last_error), \
+           blockers = coalesce(?10, blockers), updated_at = ?11, \
+           summary = iif(?12 IS NULL, summary, ?13), artifacts = coalesce(?12, artifacts) \
+         WHERE task_id = ?1 AND step_index = ?2",
+    )?
+    .execute(params![
+        key.task_id,
+        key.step_index,
+        status,
+        resolution,
+        fix_due,
+        holder,
+        step.attempt(),
+        i64::try_from(step.epoch()).unwrap_or(i64::MAX),
+        error,
+        blockers,
+        now,
+        words.map(|words| list(words.artifacts)),
+        words.and_then(|words| words.summary),
+    ])
+    .map(drop)
+}

@@ -1,0 +1,345 @@
+//! The completion tool: a worker's report in the seed's exact form (seed 003, "Tool Definition:
+//! `submit_step_completion`").
+
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::StepKey;
+use crate::proto::step::Report;
+use ensemble_core::message::{Digest, Name};
+
+/// The tool's name.
+pub const COMPLETION_TOOL: &str = "submit_step_completion";
+/// Most artifacts of one report.
+pub const ARTIFACTS_MAX: usize = 512;
+/// Most blockers of one report.
+pub const BLOCKERS_MAX: usize = 64;
+/// Longest summary, blocker or path, in bytes.
+pub const SUMMARY_BYTES_MAX: usize = 16 * 1024;
+/// Longest context for the next step, in bytes.
+pub const CONTEXT_BYTES_MAX: usize = 32 * 1024;
+/// Longest task id, in bytes.
+const ID_BYTES_MAX: usize = 128;
+
+/// Outcome of a step, as the worker reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// The step is done.
+    Success,
+    /// The step failed.
+    Failure,
+    /// The step cannot continue.
+    Blocked,
+}
+
+/// A worker's report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Completion {
+    /// The subtask.
+    pub task_id: String,
+    /// Number of the step in its task.
+    pub step_index: u32,
+    /// The reporting agent.
+    pub agent: Name,
+    /// Outcome of the step.
+    pub status: Status,
+    /// Files that were created or modified.
+    pub artifacts: Vec<String>,
+    /// Summary of the work.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
+    /// Information for the next agent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context_for_next_step: Option<String>,
+    /// Reasons for being blocked.
+    pub blockers: Vec<String>,
+}
+
+/// All mistakes of a report at once, so that a worker can correct them in one try.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mistakes(Vec<String>);
+
+impl Mistakes {
+    /// One sentence for each mistake, beginning with the field.
+    #[must_use]
+    pub fn sentences(&self) -> &[String] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Mistakes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "nothing was submitted: {}", self.0.join("; "))
+    }
+}
+
+impl std::error::Error for Mistakes {}
+
+impl Completion {
+    /// A report without texts.
+    #[must_use]
+    pub fn new(key: StepKey, agent: Name, status: Status) -> Self {
+        let StepKey { task_id, step_index } = key;
+        let (artifacts, blockers) = (Vec::new(), Vec::new());
+        let (summary, context_for_next_step) = (None, None);
+        Self {
+            task_id,
+            step_index,
+            agent,
+            status,
+            artifacts,
+            summary,
+            context_for_next_step,
+            blockers,
+        }
+    }
+
+    /// Reads the tool's arguments. `1.0` is 1; a fraction is a mistake. Unknown members are
+    /// ignored, as the tool's schema allows them; `null` counts as absent.
+    ///
+    /// # Errors
+    /// All mistakes at once, each with its field and the expected value.
+    pub fn from_json(value: &Value) -> Result<Self, Mistakes> {
+        let Some(object) = value.as_object() else {
+            let what = kind(value);
+            return Err(Mistakes(vec![format!("the arguments are {what}: pass one JSON object")]));
+        };
+        let mut fields = Fields { object, mistakes: Vec::new() };
+        let task_id = fields.required("task_id", ID_BYTES_MAX);
+        let step_index = fields.index();
+        let agent = fields.required("agent", ID_BYTES_MAX).and_then(|agent| fields.name(agent));
+        let status = fields.status();
+        let artifacts = fields.list("artifacts", ARTIFACTS_MAX);
+        let summary = fields.text("summary", SUMMARY_BYTES_MAX);
+        let context_for_next_step = fields.text("context_for_next_step", CONTEXT_BYTES_MAX);
+        let blockers = fields.list("blockers", BLOCKERS_MAX);
+        if status == Some(Status::Blocked) && blockers.is_empty() {
+            fields.mistakes.push(
+                "blockers: `blocked` needs a reason: list what is missing, one text each"
+                    .to_owned(),
+            );
+        }
+        match (task_id, step_index, agent, status) {
+            (Some(task_id), Some(step_index), Some(agent), Some(status))
+                if fields.mistakes.is_empty() =>
+            {
+                Ok(Self {
+                    task_id,
+                    step_index,
+                    agent,
+                    status,
+                    artifacts,
+                    summary,
+                    context_for_next_step,
+                    blockers,
+                })
+            }
+            _ => Err(Mistakes(fields.mistakes)),
+        }
+    }
+
+    /// The step that the report is about.
+    #[must_use]
+    pub fn key(&self) -> StepKey {
+        StepKey::new(self.task_id.clone(), self.step_index)
+    }
+
+    /// Digest by which repeated reports are recognized.
+    pub(super) fn digest(&self) -> Digest {
+        Digest::of(&serde_json::to_vec(self).unwrap_or_default())
+    }
+
+    /// The report as the machine takes it.
+    pub(super) fn report(&self) -> Report {
+        match self.status {
+            Status::Success => Report::Success,
+            Status::Failure => Report::Failure { error: self.error() },
+            Status::Blocked => Report::Blocked { reasons: self.blockers.clone() },
+        }
+    }
+
+    /// The error that the worker reports, or a default text.
+    fn error(&self) -> String {
+        let parts: Vec<&str> =
+            self.summary.iter().chain(&self.blockers).map(String::as_str).collect();
+        match parts.is_empty() {
+            true => format!("{} gave no reason", self.agent),
+            false => parts.join("\n"),
+        }
+    }
+}
+
+/// Members of the arguments, and the mistakes found in them.
+struct Fields<'a> {
+    object: &'a Map<String, Value>,
+    mistakes: Vec<String>,
+}
+
+impl Fields<'_> {
+    fn get(&self, field: &str) -> Option<&Value> {
+        self.object.get(field).filter(|value| !value.is_null())
+    }
+
+    fn text(&mut self, field: &str, bytes_max: usize) -> Option<String> {
+        let text = match self.get(field)? {
+            Value::String(text) => text.clone(),
+            other => {
+                let what = kind(other);
+                self.mistakes.push(format!("{field}: is {what}: pass a string"));
+                return None;
+            }
+        };
+        if text.len() > bytes_max {
+            let bytes = text.len();
+            self.mistakes.push(format!(
+                "{field}: has {bytes} bytes, the limit is {bytes_max}: shorten it, or put it \
+                 into a file and name that in `artifacts`"
+            ));
+            return None;
+        }
+        (!text.trim().is_empty()).then_some(text)
+    }
+
+    fn required(&mut self, field: &str, bytes_max: usize) -> Option<String> {
+        let before = self.mistakes.len();
+        let text = self.text(field, bytes_max);
+        if text.is_none() && self.mistakes.len() == before {
+            self.mistakes.push(format!("{field}: is missing: copy it from the prompt"));
+        }
+        text
+    }
+
+    fn name(&mut self, agent: String) -> Option<Name> {
+        let name = Name::new(agent);
+        name.map_err(|error| self.mistakes.push(format!("agent: {error}"))).ok()
+    }
+
+    fn index(&mut self) -> Option<u32> {
+        let Some(value) = self.get("step_index") else {
+            self.mistakes.push("step_index: is missing: copy it from the prompt".to_owned());
+            return None;
+        };
+        let whole =
+            |number: f64| number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number);
+        let number = value.as_f64().filter(|number| whole(*number));
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "checked above"
+        )]
+        let index = number.map(|number| number as u32);
+        if index.is_none() {
+            let wrong = format!("step_index: {value} is not a step: pass a whole number like 1");
+            self.mistakes.push(wrong);
+        }
+        index
+    }
+
+    fn status(&mut self) -> Option<Status> {
+        match self.get("status") {
+            Some(Value::String(word)) => match word.as_str() {
+                "success" => return Some(Status::Success),
+                "failure" => return Some(Status::Failure),
+                "blocked" => return Some(Status::Blocked),
+                _ => self.mistakes.push(format!(
+                    "status: `{}` is unknown: pass success, failure or blocked",
+                    word.chars().take(64).collect::<String>()
+                )),
+            },
+            Some(other) => {
+                let what = kind(other);
+                self.mistakes.push(format!("status: is {what}: pass success, failure or blocked"));
+            }
+            None => self
+                .mistakes
+                .push("status: is missing: pass success, failure or blocked".to_owned()),
+        }
+        None
+    }
+
+    fn list(&mut self, field: &str, most: usize) -> Vec<String> {
+        let items = match self.get(field) {
+            None => return Vec::new(),
+            Some(Value::Array(items)) => items,
+            Some(other) => {
+                let what = kind(other);
+                self.mistakes.push(format!("{field}: is {what}: pass a list of strings"));
+                return Vec::new();
+            }
+        };
+        let found = items.len();
+        let texts: Option<Vec<String>> =
+            items.iter().map(|item| item.as_str().map(str::to_owned)).collect();
+        let Some(texts) = texts else {
+            self.mistakes.push(format!("{field}: has an entry that is not a string"));
+            return Vec::new();
+        };
+        if found > most || texts.iter().any(|text| text.len() > SUMMARY_BYTES_MAX) {
+            self.mistakes.push(format!(
+                "{field}: has {found} entries; allowed are {most} of {SUMMARY_BYTES_MAX} bytes each"
+            ));
+        }
+        texts.into_iter().filter(|text| !text.trim().is_empty()).collect()
+    }
+}
+
+/// Kind of a value, for an error.
+fn kind(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "a string",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+/// The JSON Schema of the tool's arguments, word for word the seed's. `agents` are the names that
+/// `agent` may have.
+#[must_use]
+pub fn completion_schema(agents: &[Name]) -> Value {
+    let mut agent = json!({ "type": "string" });
+    if !agents.is_empty() {
+        agent["enum"] = json!(agents);
+    }
+    json!({
+        "type": "object",
+        "properties": {
+            "task_id": { "type": "string", "description": "e.g., '0-4-1'" },
+            "step_index": { "type": "number", "description": "e.g., 1" },
+            "agent": agent,
+            "status": { "type": "string", "enum": ["success", "failure", "blocked"] },
+            "artifacts": {
+                "type": "array",
+                "items": { "type": "string" },
+                "description": "List of files created or modified"
+            },
+            "summary": { "type": "string", "description": "Brief description of what was done" },
+            "context_for_next_step": {
+                "type": "string", "description": "Info for the next agent"
+            },
+            "blockers": {
+                "type": "array",
+                "items": { "type": "string" },
+                "description": "Reasons for being blocked"
+            }
+        },
+        "required": ["task_id", "step_index", "agent", "status"]
+    })
+}
+
+/// The tool as the seed defines it.
+#[must_use]
+pub fn completion_tool(agents: &[Name]) -> Value {
+    json!({
+        "name": COMPLETION_TOOL,
+        "description":
+            "Submits the result of the assigned step. Updates the DB task_steps table.",
+        "parameters": completion_schema(agents),
+    })
+}

@@ -1,0 +1,163 @@
+//! Leases of steps, and the observation that expires them.
+
+use std::time::Duration;
+
+use rusqlite::{OptionalExtension as _, params};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::rows::{self, StepKey};
+use super::{StepStore, Trouble, working};
+use crate::proto::step::State;
+use ensemble_core::proto::Machine as _;
+use ensemble_core::proto::lease::{Effect, Event, LeaseWatch, Record, Snapshot};
+use ensemble_core::{Error, Result};
+
+/// Actor recorded when a lease ends.
+const ACTOR: &str = "steps";
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// Identity of a lease for the observer.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+struct Key {
+    step: StepKey,
+    epoch: u64,
+}
+
+/// Result of one observation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Observed {
+    /// Number of steps that workers hold.
+    pub held: usize,
+    /// Steps whose lease has ended: they wait again, or have stopped.
+    pub returned: Vec<StepKey>,
+    /// Time until the next lease may end; `None` if no step is held.
+    pub next_in: Option<Duration>,
+}
+
+impl StepStore {
+    /// Observes all leases, and returns the steps of workers that gave no sign of life for a whole
+    /// lease. Call it every 30 s, and whenever a step has changed.
+    ///
+    /// The observation is stored under the id of this boot, so short-lived processes observe
+    /// together. Signs are never repeated, so a sign that is equal at two observations was
+    /// unchanged in between. Time comes from the monotonic clock, which stops while the machine
+    /// sleeps. After a boot every lease starts again. Two simultaneous observers see the same, and
+    /// the later one's observation is kept. An observation without news writes nothing, so
+    /// observers do not wake each other.
+    ///
+    /// # Errors
+    /// [`Error::Database`].
+    pub fn observe(&self) -> Result<Observed> {
+        let boot_id = std::fs::read_to_string(BOOT_ID).unwrap_or_default().trim().to_owned();
+        let (leases, snapshot) = self.leases(&boot_id)?;
+        if leases.is_empty() && snapshot.is_none() {
+            return Ok(Observed::default());
+        }
+        // Read the clock after the leases: a step that is taken while this observer is suspended
+        // must not look older than it is. Later changes are detected before a step is returned.
+        let now = self.options.clock.monotonic();
+        let known = snapshot.as_ref().map(essence);
+        let mut watch = match snapshot {
+            Some(snapshot) => LeaseWatch::restore(now, &boot_id, snapshot),
+            None => LeaseWatch::new(now),
+        };
+        let mut observed = Observed { held: leases.len(), ..Observed::default() };
+        for (key, sequence, duration) in leases {
+            watch.handle(now, Event::Seen { key, sequence, duration });
+        }
+        watch.handle(now, Event::ScanDone);
+        while let Some(effect) = watch.poll_effect() {
+            match effect {
+                Effect::Look => {}
+                Effect::Expire { key, sequence } => {
+                    if self.expire(&key, sequence)? {
+                        observed.returned.push(key.step);
+                    }
+                }
+                Effect::Record(Record::MassExpiry { late, of }) => {
+                    let data = json!({ "late": late, "of": of });
+                    self.options.recorder.record("lease.mass_expiry", ACTOR, data);
+                }
+                Effect::Record(other) => {
+                    self.options.recorder.record("lease.noted", ACTOR, json!({ "what": other }));
+                }
+            }
+        }
+        observed.next_in = watch.poll_timeout().map(|at| at.since(now));
+        let snapshot = watch.snapshot(now, &boot_id);
+        if known != Some(essence(&snapshot)) {
+            self.remember(&boot_id, &snapshot)?;
+        }
+        Ok(observed)
+    }
+
+    fn remember(&self, boot_id: &str, snapshot: &Snapshot<Key>) -> Result<()> {
+        let snapshot = serde_json::to_string(snapshot).unwrap_or_default();
+        self.write("remember leases in", |tx| {
+            tx.prepare_cached("DELETE FROM lease_observations WHERE boot_id <> ?1")?
+                .execute([boot_id])?;
+            tx.prepare_cached(
+                "INSERT INTO lease_observations (boot_id, snapshot) VALUES (?1, ?2) \
+                 ON CONFLICT (boot_id) DO UPDATE SET snapshot = excluded.snapshot",
+            )?
+            .execute(params![boot_id, snapshot])?;
+            Ok(())
+        })
+    }
+
+    #[expect(clippy::type_complexity, reason = "three columns and the stored snapshot")]
+    fn leases(&self, boot_id: &str) -> Result<(Vec<(Key, u64, Duration)>, Option<Snapshot<Key>>)> {
+        self.read(|tx| {
+            let mut held = tx.prepare_cached(
+                "SELECT s.task_id, s.step_index, s.epoch, s.beat, q.lease_seconds \
+                 FROM task_steps s JOIN task_queues q USING (task_id) WHERE s.holder IS NOT NULL",
+            )?;
+            let leases = held
+                .query_map([], |row| {
+                    let step = StepKey { task_id: row.get(0)?, step_index: row.get(1)? };
+                    let key = Key { step, epoch: rows::number(row, 2)? };
+                    let duration = Duration::from_secs(rows::number(row, 4)?);
+                    Ok((key, rows::number(row, 3)?, duration))
+                })?
+                .collect::<rusqlite::Result<Vec<_>>>()?;
+            let snapshot: Option<String> = tx
+                .prepare_cached("SELECT snapshot FROM lease_observations WHERE boot_id = ?1")?
+                .query_row([boot_id], |row| row.get(0))
+                .optional()?;
+            // Ignore an unreadable snapshot: the observation starts again.
+            let snapshot = snapshot.and_then(|text| serde_json::from_str(&text).ok());
+            Ok((leases, snapshot))
+        })
+    }
+
+    /// Returns a step to its queue if it is still the observed one.
+    fn expire(&self, key: &Key, sequence: u64) -> Result<bool> {
+        let now = self.stamp();
+        let expired = self.write("take a step back in", |tx| {
+            let (queue, step, _) = match working::find(tx, &key.step) {
+                Err(Trouble::Told(Error::NoStep { .. })) => return Ok(None),
+                found => found?,
+            };
+            if step.holder.is_none() || step.epoch != key.epoch || step.beat != sequence {
+                return Ok(None);
+            }
+            self.lease_ended(tx, queue, step, &now).map(Some)
+        })?;
+        let Some(changed) = expired else { return Ok(false) };
+        let data = json!({
+            "task_id": key.step.task_id, "step_index": key.step.step_index, "epoch": key.epoch,
+            "holder": changed.before.holder,
+            "stopped": matches!(changed.step.state(), State::Failed { .. }),
+        });
+        self.options.recorder.record("step.lease_ended", ACTOR, data);
+        Ok(true)
+    }
+}
+
+/// The content of an observation without the elapsed time. Readers add the elapsed time again.
+fn essence(snapshot: &Snapshot<Key>) -> (Vec<(Key, u64)>, bool) {
+    let leases = snapshot.leases.iter().map(|lease| (lease.key.clone(), lease.sequence)).collect();
+    (leases, snapshot.hold_ms > 0)
+}

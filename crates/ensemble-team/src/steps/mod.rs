@@ -1,0 +1,339 @@
+//! Step queues in SQLite (seed 003). All steps of a subtask are stored before work on the first
+//! begins. They are handed out one after the other and reported with the completion tool.
+//!
+//! ```text
+//! plan.yaml ──add──▶ task_steps ──take──▶ a lease, its files, a focused prompt ──▶ a worker
+//!                        ▲                                                            │
+//!                        └──────────────────── submit (submit_step_completion) ───────┘
+//! ```
+//!
+//! [`crate::proto::step`] decides the transitions of a step; this module stores them. Each call is
+//! one immediate transaction, so a process that is killed at any statement leaves the old or the
+//! new state. The tables are described in docs/protocol/steps.md and can be read with `sqlite3`.
+//!
+//! **Holding.** A step is handed out with an epoch, which only grows, and with locks on its files.
+//! While a worker holds a step, no other worker gets a step that works on the same file or on a
+//! directory above it.
+//!
+//! **Leases.** A lease ends when an observer has itself seen no sign of life for the lease's
+//! duration on its own monotonic clock ([`ensemble_core::proto::lease`]). The sign is the column `beat`,
+//! which each [`StepStore::beat`] changes; timestamps in the tables are for people. Observations
+//! are stored in the table `lease_observations` under the id of the boot, so that short-lived
+//! commands observe together: see [`StepStore::observe`].
+//!
+//! **Notices to the orchestrator** are rows in `step_notices`, written in the same transaction. Any
+//! process with access to the spool posts pending notices ([`StepStore::post_notices`]). A notice's
+//! message id is derived from its row, so repeated posts deliver it once.
+//!
+//! ```
+//! use ensemble_core::message::Name;
+//! use ensemble_team::steps::{Ask, Completion, Next, Plan, StepOptions, StepStore};
+//! use serde_json::json;
+//!
+//! # let home = tempfile::tempdir()?;
+//! let store = StepStore::open(&home.path().join("steps.db"), StepOptions::new(home.path()))?;
+//! store.add(&Plan::parse("task_id: 0-4-1\nsteps: [{agent: Tara, goal: Write a failing test}]", "plan.yaml".as_ref())?)?;
+//!
+//! let tara = Name::new("Tara")?;
+//! let Next::Handed(step) = store.take(&Ask::of(tara.clone()))? else { panic!("nothing to do") };
+//! assert!(store.prompt(&step)?.text.starts_with("ROLE: Tara\nGOAL: Write a failing test"));
+//!
+//! let result = json!({ "task_id": "0-4-1", "step_index": 1, "agent": "Tara", "status": "success" });
+//! store.submit(&Completion::from_json(&result)?, &tara, Some(step.epoch))?;
+//! assert!(matches!(store.take(&Ask::of(tara))?, Next::Nothing(_)));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags};
+
+use ensemble_core::durable::{Dir, Durability, LockFile};
+use ensemble_core::env::{Clock, SystemClock};
+use ensemble_core::event_log::{NullRecorder, Recorder};
+use ensemble_core::{Error, Result};
+
+mod add;
+mod change;
+mod completion;
+mod files;
+#[cfg(feature = "schema")]
+mod json_schema;
+mod leases;
+mod look;
+mod notices;
+mod orders;
+mod plan;
+pub mod prompt;
+mod rows;
+mod schema;
+mod submit;
+mod take;
+#[cfg(test)]
+mod tests;
+mod working;
+
+pub use add::Added;
+pub use completion::{
+    ARTIFACTS_MAX, BLOCKERS_MAX, COMPLETION_TOOL, CONTEXT_BYTES_MAX, Completion, Mistakes,
+    SUMMARY_BYTES_MAX, Status, completion_schema, completion_tool,
+};
+pub use files::{FilePath, PATH_BYTES_MAX};
+pub use leases::Observed;
+pub use notices::Notice;
+pub use orders::Part;
+pub use plan::{
+    Access, LEASE_SECONDS_DEFAULT, PLAN_BYTES_MAX, Pauses, Plan, PlannedStep, Policy, Resource,
+    STEPS_MAX,
+};
+pub use rows::{QueueView, RunView, StepKey, StepView};
+pub use schema::SCHEMA_VERSION;
+pub use submit::Submitted;
+pub use take::{Ask, Handed, Next, Nothing};
+
+/// File name of the database below the state directory.
+pub const STEPS_FILE: &str = "steps.db";
+/// A writer holds this lock, beside the database, until its change is committed. Correctness does
+/// not depend on it: SQLite has its own locks. But SQLite copies its log into the database between
+/// two changes. If other writers wait inside SQLite, the next one interrupts that copy, and the log
+/// grows without bound.
+const TURN_FILE: &str = "steps.lock";
+/// How long a call waits for other writers, by default.
+pub const BUSY_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Options of a step store.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct StepOptions {
+    /// The project's directory; file paths are relative to it.
+    pub root: PathBuf,
+    /// Durability of a change that has returned.
+    pub durability: Durability,
+    /// How long a call waits for other writers: for its turn, and then for SQLite's own lock.
+    pub patience: Duration,
+    /// Recorder of changes.
+    pub recorder: Arc<dyn Recorder>,
+    /// Clock for leases and timestamps.
+    pub clock: Arc<dyn Clock + Send + Sync>,
+    /// Called with each SQL statement before it runs: for tracing, and for tests that end the
+    /// process there.
+    pub on_statement: Option<fn(&str)>,
+}
+
+impl std::fmt::Debug for StepOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StepOptions")
+            .field("root", &self.root)
+            .field("durability", &self.durability)
+            .finish_non_exhaustive()
+    }
+}
+
+impl StepOptions {
+    /// Default options for a project in this directory: `power` durability, no recorder.
+    #[must_use]
+    pub fn new(root: &Path) -> Self {
+        Self {
+            root: root.to_owned(),
+            durability: Durability::default(),
+            patience: BUSY_PATIENCE,
+            recorder: Arc::new(NullRecorder),
+            clock: Arc::new(SystemClock),
+            on_statement: None,
+        }
+    }
+
+    /// Sets the durability.
+    #[must_use]
+    pub fn with_durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Sets the recorder.
+    #[must_use]
+    pub fn with_recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
+        self.recorder = recorder;
+        self
+    }
+
+    /// Sets the clock.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Arc<dyn Clock + Send + Sync>) -> Self {
+        self.clock = clock;
+        self
+    }
+}
+
+/// The step queues of one project. Threads may share a store; each process opens its own.
+///
+/// Calls block on the disk, and at most [`StepOptions::patience`] for other writers.
+pub struct StepStore {
+    db: Mutex<Connection>,
+    /// The writers' lock file; `None` if it cannot be opened.
+    turn: Option<LockFile>,
+    path: PathBuf,
+    options: StepOptions,
+}
+
+impl std::fmt::Debug for StepStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("StepStore").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl StepStore {
+    /// Opens the database. Creates it, private to its owner, if it does not exist. Its directory
+    /// must exist. A database of an older version is migrated.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] if the file is not a database, is a link, or has a newer version;
+    /// [`Error::Database`] if SQLite failed.
+    pub fn open(path: &Path, options: StepOptions) -> Result<Self> {
+        schema::make_private(path)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut db = Connection::open_with_flags(path, flags)
+            .map_err(|error| failed("open", path, &error))?;
+        let home = path.parent().map(Dir::open);
+        let turn = home.and_then(|home| LockFile::open(&home.ok()?, TURN_FILE).ok());
+        schema::prepare(&mut db, path, turn.as_ref(), &options)?;
+        Ok(Self { db: Mutex::new(db), turn, path: path.to_owned(), options })
+    }
+
+    /// Path of the database.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The project's directory.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.options.root
+    }
+
+    /// A number that changes whenever another connection has changed the database. Waiting callers
+    /// poll it.
+    ///
+    /// # Errors
+    /// [`Error::Database`].
+    pub fn data_version(&self) -> Result<i64> {
+        self.lock()
+            .pragma_query_value(None, "data_version", |row| row.get(0))
+            .map_err(|error| failed("read", &self.path, &error))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Connection> {
+        self.db.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads in one consistent view.
+    fn read<T>(&self, read: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
+        let db = self.lock();
+        let run = || {
+            let transaction = Open::begin(&db, "BEGIN")?;
+            let value = read(&db)?;
+            transaction.commit()?;
+            Ok(value)
+        };
+        run().map_err(|error: rusqlite::Error| failed("read", &self.path, &error))
+    }
+
+    /// Runs a transaction that changes everything or nothing.
+    fn write<T>(
+        &self,
+        operation: &'static str,
+        write: impl FnOnce(&Connection) -> Result<T, Trouble>,
+    ) -> Result<T> {
+        let db = self.lock();
+        // If another process holds it for too long, SQLite's own locks decide.
+        let turn = self.turn.as_ref().map(|turn| turn.lock_resting(self.options.patience));
+        let _turn = turn.and_then(Result::ok);
+        let run = || {
+            let transaction = Open::begin(&db, "BEGIN IMMEDIATE")?;
+            let value = write(&db)?;
+            transaction.commit()?;
+            Ok(value)
+        };
+        run().map_err(|trouble| match trouble {
+            Trouble::Sql(error) => failed(operation, &self.path, &error),
+            Trouble::Told(error) => error,
+        })
+    }
+
+    /// The wall-clock time in the tables' format.
+    fn stamp(&self) -> String {
+        self.options.clock.wall().to_string()
+    }
+}
+
+/// A transaction whose statements stay prepared, as all others do. Dropping it rolls it back.
+struct Open<'a>(&'a Connection);
+
+impl<'a> Open<'a> {
+    fn begin(db: &'a Connection, how: &str) -> rusqlite::Result<Self> {
+        db.prepare_cached(how)?.execute([])?;
+        Ok(Self(db))
+    }
+
+    fn commit(self) -> rusqlite::Result<()> {
+        self.0.prepare_cached("COMMIT")?.execute([]).map(drop)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        // SQLite has already rolled it back after some errors.
+        if !self.0.is_autocommit() {
+            let _ = self.0.execute_batch("ROLLBACK");
+        }
+    }
+}
+
+/// Why a transaction ends without a change.
+#[derive(Debug)]
+enum Trouble {
+    Sql(rusqlite::Error),
+    Told(Error),
+}
+
+impl From<rusqlite::Error> for Trouble {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        Self::Told(error)
+    }
+}
+
+fn failed(operation: &'static str, path: &Path, error: &rusqlite::Error) -> Error {
+    use rusqlite::ErrorCode;
+    let code = error.sqlite_error_code();
+    if matches!(code, Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt)) {
+        return Error::malformed(path, "file", format!("{error}: move it away, or restore it"));
+    }
+    let transient = matches!(
+        code,
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked | ErrorCode::DiskFull)
+    );
+    let hint = match code {
+        Some(ErrorCode::DiskFull) => " (the disk is full: free some room)",
+        Some(ErrorCode::SystemIoFailure) => {
+            " (the disk fails or is full: free some room, see the kernel's log, and try again)"
+        }
+        Some(ErrorCode::CannotOpen) => {
+            " (it and its directory must be writable, and there must be descriptors left: `ulimit -n`)"
+        }
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
+            " (it may not be written: check who owns it, and whether the file system is read-only)"
+        }
+        _ => "",
+    };
+    let detail = format!("{error}{hint}");
+    Error::Database { operation, path: path.to_owned(), detail, transient }
+}

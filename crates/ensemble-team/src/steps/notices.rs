@@ -1,0 +1,162 @@
+//! Notices to the orchestrator: stored with the change that causes them, posted afterwards.
+
+use rusqlite::{Connection, params};
+use serde::{Deserialize, Serialize};
+
+use super::StepStore;
+use super::working::{Charter, Work};
+use ensemble_core::Result;
+use ensemble_core::env::{Published, Transport};
+use ensemble_core::message::{Digest, Envelope, MessageId, Name};
+
+/// Sender of notices.
+const SENDER: &str = "steps";
+/// Most notices that are posted in one batch.
+const BATCH: usize = 64;
+
+/// A notice to the orchestrator; the body of a message of the same type.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[non_exhaustive]
+pub struct Notice {
+    /// `step.blocked`, `step.failed` or `steps.done`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The subtask.
+    pub task_id: String,
+    /// The step; absent if the notice is about the whole queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_index: Option<u32>,
+    /// The agent of the step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<Name>,
+    /// Goal of the step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goal: Option<String>,
+    /// Number of the attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+    /// Reasons why the step is stuck.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<String>,
+    /// Commands that resolve it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remedies: Vec<String>,
+}
+
+impl Notice {
+    pub(super) fn about_step(kind: &str, step: &Work, attempt: u32, reasons: &[String]) -> Self {
+        let (task, index) = (&step.key.task_id, step.key.step_index);
+        let on = match kind {
+            "step.blocked" => "unblock",
+            _ => "retry",
+        };
+        Self {
+            kind: kind.to_owned(),
+            task_id: task.clone(),
+            step_index: Some(index),
+            agent: Some(step.agent.clone()),
+            goal: Some(step.goal.clone()),
+            attempt: Some(attempt),
+            reasons: reasons.to_vec(),
+            remedies: [on, "split", "skip"]
+                .map(|verb| format!("ensemble step {verb} {task} {index}"))
+                .to_vec(),
+        }
+    }
+
+    pub(super) fn about_queue(task_id: &str) -> Self {
+        Self {
+            kind: "steps.done".to_owned(),
+            task_id: task_id.to_owned(),
+            step_index: None,
+            agent: None,
+            goal: None,
+            attempt: None,
+            reasons: Vec::new(),
+            remedies: Vec::new(),
+        }
+    }
+}
+
+/// Stores a notice for the queue's orchestrator, if it has one.
+pub(super) fn owe(
+    tx: &Connection,
+    queue: &Charter,
+    notice: Notice,
+    epoch: u64,
+    now: &str,
+) -> rusqlite::Result<()> {
+    let Some(orchestrator) = &queue.orchestrator else { return Ok(()) };
+    let index = notice.step_index.map(|index| index.to_string()).unwrap_or_default();
+    let parts = [&notice.task_id, &queue.created_at, &index, &epoch.to_string(), &notice.kind];
+    let digest = Digest::of_parts(&parts.map(|part| part.as_bytes()));
+    tx.prepare_cached(
+        "INSERT OR IGNORE INTO step_notices (id, mailbox, type, task_id, step_index, body, \
+           created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+    )?
+    .execute(params![
+        format!("n-{}", digest.short(40)),
+        orchestrator.as_str(),
+        notice.kind,
+        notice.task_id,
+        notice.step_index,
+        ensemble_core::message::yaml::render(&notice),
+        now,
+    ])
+    .map(drop)
+}
+
+impl StepStore {
+    /// Posts pending notices to orchestrators. A notice's message id is derived from its content,
+    /// so it is delivered once. Returns the number of new messages.
+    ///
+    /// # Errors
+    /// A mailbox is unknown or full, or [`Error::Database`](ensemble_core::Error::Database). A later call
+    /// posts the remaining notices.
+    pub fn post_notices(&self, transport: &dyn Transport) -> Result<usize> {
+        let mut posted = 0;
+        loop {
+            let owed = self.owed_notices()?;
+            for (number, envelope) in &owed {
+                posted += usize::from(transport.publish(envelope)? == Published::Stored);
+                self.write("mark a notice in", |tx| {
+                    tx.prepare_cached("UPDATE step_notices SET posted = 1 WHERE number = ?1")?
+                        .execute([number])?;
+                    Ok(())
+                })?;
+            }
+            if owed.len() < BATCH {
+                return Ok(posted);
+            }
+        }
+    }
+
+    fn owed_notices(&self) -> Result<Vec<(i64, Envelope)>> {
+        type Row = (i64, String, String, String, String, String, String);
+        let rows: Vec<Row> = self.read(|tx| {
+            tx.prepare_cached(
+                "SELECT number, id, mailbox, type, task_id, body, created_at \
+                 FROM step_notices \
+                 WHERE posted = 0 ORDER BY number LIMIT ?1",
+            )?
+            .query_map([BATCH as i64], |row| {
+                let (number, id, mailbox) = (row.get(0)?, row.get(1)?, row.get(2)?);
+                Ok((number, id, mailbox, row.get(3)?, row.get(4)?, row.get(5)?, row.get(6)?))
+            })?
+            .collect()
+        })?;
+        let sender = Name::new(SENDER)?;
+        let envelope = |(number, id, mailbox, kind, task_id, body, created_at): Row| {
+            let mut envelope = Envelope::new(Name::new(mailbox)?, body)
+                .with_id(MessageId::new(id)?)
+                .with_kind(Name::new(kind)?)
+                .from(sender.clone())
+                .with_task(task_id);
+            // The time must be equal at each try, or a second try would be another message.
+            envelope.created_at = created_at.parse()?;
+            Ok((number, envelope))
+        };
+        rows.into_iter().map(envelope).collect()
+    }
+}

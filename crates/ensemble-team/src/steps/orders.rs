@@ -1,0 +1,181 @@
+//! Orders of an orchestrator (retry, unblock, skip, split) and a worker's sign of life.
+
+use rusqlite::{Connection, params};
+use serde_json::json;
+
+use super::add::{Place, insert_step};
+use super::change::Changed;
+use super::notices::{self, Notice};
+use super::plan::PlannedStep;
+use super::rows::StepKey;
+use super::submit::finished;
+use super::working::{Charter, Work};
+use super::{StepStore, Trouble};
+use crate::proto::step::{Effect, Event};
+use ensemble_core::message::Name;
+use ensemble_core::{Error, Result};
+
+/// Longest note, in bytes.
+const NOTE_BYTES_MAX: usize = 4096;
+
+/// A part of a split step. Its agent, files and phase are those of the step unless it sets them.
+pub type Part = PlannedStep;
+
+impl StepStore {
+    /// Restarts a failed step with all its attempts. A step in progress is taken from its holder.
+    ///
+    /// # Errors
+    /// [`Error::StepRefused`] with the reason; [`Error::NoStep`]; [`Error::Database`].
+    pub fn retry(&self, key: &StepKey, by: &Name, note: &str) -> Result<()> {
+        self.order("step.retried", key, by, note, Event::Retried)
+    }
+
+    /// Unblocks a blocked step.
+    ///
+    /// # Errors
+    /// As for [`StepStore::retry`].
+    pub fn unblock(&self, key: &StepKey, by: &Name, note: &str) -> Result<()> {
+        self.order("step.unblocked", key, by, note, Event::Unblocked)
+    }
+
+    /// Skips a step.
+    ///
+    /// # Errors
+    /// As for [`StepStore::retry`].
+    pub fn skip(&self, key: &StepKey, by: &Name, note: &str) -> Result<()> {
+        self.order("step.skipped", key, by, note, Event::Skipped)
+    }
+
+    /// Replaces a step by smaller ones. They go to the head of the queue, in their order. Returns
+    /// their numbers.
+    ///
+    /// # Errors
+    /// As for [`StepStore::retry`]; fewer than two parts are rejected.
+    pub fn split(&self, key: &StepKey, by: &Name, parts: &[Part]) -> Result<Vec<u32>> {
+        if parts.len() < 2 {
+            let why = format!("{} parts: name at least two", parts.len());
+            return Err(Error::StepRefused { step: key.to_string(), why });
+        }
+        let now = self.stamp();
+        let numbers = self.write("split a step in", |tx| {
+            let changed = Self::apply(tx, key, Event::Split, None, &now)?;
+            insert_parts(tx, &changed, parts, &now)
+        })?;
+        let data = json!({
+            "task_id": key.task_id, "step_index": key.step_index, "parts": numbers,
+        });
+        self.options.recorder.record("step.split", by.as_str(), data);
+        Ok(numbers)
+    }
+
+    /// Records a worker's sign of life: its lease starts again.
+    ///
+    /// # Errors
+    /// [`Error::StepRefused`] if the worker no longer holds the step: it must stop its work.
+    pub fn beat(&self, key: &StepKey, by: &Name, epoch: Option<u64>) -> Result<()> {
+        let now = self.stamp();
+        let event = Event::Beat { by: by.clone(), epoch };
+        self.write("renew a lease in", |tx| Self::apply(tx, key, event, None, &now).map(drop))
+    }
+
+    fn order(
+        &self,
+        kind: &'static str,
+        key: &StepKey,
+        by: &Name,
+        note: &str,
+        event: Event,
+    ) -> Result<()> {
+        let note: String = note.chars().take(NOTE_BYTES_MAX).collect();
+        let now = self.stamp();
+        self.write("change a step in", |tx| {
+            let ends_run = event == Event::Retried;
+            let changed = Self::apply(tx, key, event, None, &now)?;
+            if ends_run {
+                end_run(tx, key, changed.step.epoch(), "taken_away", &now)?;
+            }
+            tx.prepare_cached(
+                "UPDATE task_steps SET note = nullif(?3, '') WHERE task_id = ?1 AND step_index = ?2",
+            )?
+            .execute(params![key.task_id, key.step_index, note])?;
+            if changed.effects.contains(&Effect::Advance) {
+                finished(tx, &changed.queue, changed.step.epoch(), &now)?;
+            }
+            Ok(())
+        })?;
+        let data = json!({ "task_id": key.task_id, "step_index": key.step_index });
+        self.options.recorder.record(kind, by.as_str(), data);
+        Ok(())
+    }
+
+    /// Ends a lease: the step returns to the queue, or stops.
+    pub(super) fn lease_ended(
+        &self,
+        tx: &Connection,
+        queue: Charter,
+        step: Work,
+        now: &str,
+    ) -> Result<Changed, Trouble> {
+        let epoch = step.epoch;
+        let changed = Self::apply_to(tx, queue, step, Event::LeaseEnded { epoch }, None, now)?;
+        end_run(tx, &changed.before.key, epoch, "lease_ended", now)?;
+        for effect in &changed.effects {
+            if let Effect::Stop { reasons } = effect {
+                let attempt = changed.step.attempt();
+                let notice = Notice::about_step("step.failed", &changed.before, attempt, reasons);
+                notices::owe(tx, &changed.queue, notice, epoch, now)?;
+            }
+        }
+        Ok(changed)
+    }
+}
+
+/// Ends a run that its worker did not end.
+fn end_run(
+    tx: &Connection,
+    key: &StepKey,
+    epoch: u64,
+    outcome: &str,
+    now: &str,
+) -> rusqlite::Result<()> {
+    tx.prepare_cached(
+        "UPDATE step_runs SET ended_at = ?4, outcome = ?5 \
+         WHERE task_id = ?1 AND step_index = ?2 AND epoch = ?3 AND outcome IS NULL",
+    )?
+    .execute(params![
+        key.task_id,
+        key.step_index,
+        i64::try_from(epoch).unwrap_or(i64::MAX),
+        now,
+        outcome
+    ])
+    .map(drop)
+}
+
+fn insert_parts(
+    tx: &Connection,
+    changed: &Changed,
+    parts: &[Part],
+    now: &str,
+) -> Result<Vec<u32>, Trouble> {
+    let parent = &changed.before;
+    let task_id = &parent.key.task_id;
+    let (last, first): (u32, i64) = tx
+        .prepare_cached("SELECT max(step_index), min(position) FROM task_steps WHERE task_id = ?1")?
+        .query_row([task_id], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let mut numbers = Vec::with_capacity(parts.len());
+    for (index, part) in (last + 1..).zip(parts) {
+        let mut part = part.clone();
+        part.phase = part.phase.or(parent.phase);
+        if part.cycle.is_empty() {
+            part.cycle.clone_from(&parent.cycle);
+        }
+        part.fix_by = part.fix_by.or_else(|| parent.fix_by.clone());
+        let below = i64::try_from(parts.len() - numbers.len()).unwrap_or(i64::MAX);
+        let place =
+            Place { task_id, index, position: first - below, parent: Some(parent.key.step_index) };
+        insert_step(tx, &place, &part, now)?;
+        numbers.push(index);
+    }
+    Ok(numbers)
+}

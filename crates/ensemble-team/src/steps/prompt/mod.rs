@@ -1,0 +1,301 @@
+//! The focused prompt: everything that a worker with a small context needs for one step, and
+//! nothing else (seed 003, "Focused Prompt Structure").
+//!
+//! ```text
+//! ROLE: Tara
+//! GOAL: Write a failing test for login
+//! CONTEXT FILES:
+//! - from step 1, by Devon: (its context_for_next_step)
+//! - src/login.rs: (1234 bytes, sha256 1bc9c2bd2b4f)
+//!
+//! INSTRUCTIONS:
+//! 1. …
+//!
+//! CONSTRAINTS:
+//! - …
+//!
+//! OUTPUT REQUIREMENT:
+//! You must Call the Tool `submit_step_completion` with your JSON result. …
+//! ```
+//!
+//! Only resources that are linked to the task or the step are shown. A small text is shown whole.
+//! Of a large text, the lines that declare something are shown with their numbers. Binary, missing
+//! and unreadable files are only named, with the reason. Each file has its size and a prefix of its
+//! SHA-256. What was shown is stored with the run ([`Shown`]), as a record of what the worker knew.
+//! Content is fenced with more backticks than it contains, so it cannot end its fence.
+//!
+//! A queue may have its own template. It may use `{{role}}`, `{{goal}}`, `{{context_files}}`,
+//! `{{instructions}}`, `{{constraints}}`, `{{output_requirement}}`, `{{task_id}}`,
+//! `{{step_index}}`, `{{attempt}}` and `{{attempts_max}}`.
+
+use rusqlite::{OptionalExtension as _, params};
+use serde::Serialize;
+
+use super::rows::{self, StepView};
+use super::{Handed, StepStore};
+use crate::proto::step::Phase;
+use ensemble_core::message::{Digest, Name, fenced};
+use ensemble_core::{Error, Result};
+
+mod context;
+mod skeleton;
+mod template;
+#[cfg(test)]
+mod tests;
+
+pub use crate::template::TemplateError;
+pub use context::{How, Shown};
+pub use template::TEMPLATE;
+
+/// Limits on the files in a prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// Largest text that is shown whole, in bytes.
+    pub file_bytes_max: usize,
+    /// Most bytes shown of a larger text.
+    pub skeleton_bytes_max: usize,
+    /// Most bytes of all files together; further files are only named.
+    pub total_bytes_max: usize,
+}
+
+impl Default for Limits {
+    /// Defaults with which a usual prompt fits into the body of one message.
+    fn default() -> Self {
+        Self { file_bytes_max: 16 * 1024, skeleton_bytes_max: 4 * 1024, total_bytes_max: 44 * 1024 }
+    }
+}
+
+const _: () = assert!(44 * 1024 < ensemble_core::message::BODY_BYTES_MAX);
+
+/// A prompt, and the files that it shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Prompt {
+    /// Text of the prompt.
+    pub text: String,
+    /// Digest of the text.
+    pub sha256: Digest,
+    /// The files in it.
+    pub shown: Vec<Shown>,
+}
+
+/// Context that a worker left for the next one.
+struct Left {
+    step_index: u32,
+    agent: Name,
+    text: String,
+}
+
+/// All of a step that goes into its prompt.
+struct Material {
+    step: StepView,
+    constraints: Vec<String>,
+    template: Option<String>,
+    resources: Vec<(String, bool)>,
+    left: Option<Left>,
+    /// Error of the previous attempt.
+    error: Option<String>,
+}
+
+impl StepStore {
+    /// The prompt for a step that was handed out, with the files as they are now.
+    ///
+    /// # Errors
+    /// [`Error::Malformed`] if the queue's template is invalid; [`Error::Database`].
+    pub fn prompt(&self, handed: &Handed) -> Result<Prompt> {
+        self.prompt_with(handed, Limits::default())
+    }
+
+    /// As [`StepStore::prompt`], with other limits.
+    ///
+    /// # Errors
+    /// As for [`StepStore::prompt`].
+    pub fn prompt_with(&self, handed: &Handed, limits: Limits) -> Result<Prompt> {
+        let material = self.material(handed)?;
+        let (files, shown) = context::render(&self.options.root, &material.resources, limits);
+        let template = material.template.as_deref().unwrap_or(TEMPLATE);
+        let value = |name: &str| {
+            Some(match name {
+                "role" => handed.agent.to_string(),
+                "goal" => handed.goal.trim().to_owned(),
+                "context_files" => context_files(material.left.as_ref(), &files),
+                "instructions" => numbered(&instructions(handed, &material)),
+                "constraints" => dashed(&constraints(&material)),
+                "output_requirement" => output_requirement(handed),
+                "task_id" => handed.key.task_id.clone(),
+                "step_index" => handed.key.step_index.to_string(),
+                "attempt" => handed.attempt.to_string(),
+                "attempts_max" => handed.attempts_max.to_string(),
+                _ => return None,
+            })
+        };
+        let text = template::FORM
+            .fill(template, value)
+            .map_err(|error| Error::malformed(&self.path, "template", error.to_string()))?;
+        Ok(Prompt { sha256: Digest::of(text.as_bytes()), text, shown })
+    }
+
+    /// Stores which message carried the prompt of a run, and what the prompt showed.
+    ///
+    /// # Errors
+    /// [`Error::Database`].
+    pub fn note_prompt(
+        &self,
+        handed: &Handed,
+        message: Option<&str>,
+        prompt: &Prompt,
+    ) -> Result<()> {
+        let shown = serde_json::to_string(&prompt.shown).unwrap_or_default();
+        self.write("remember a prompt in", |tx| {
+            tx.prepare_cached(
+                "UPDATE step_runs SET prompt_message = coalesce(?4, prompt_message), \
+                   prompt_sha256 = ?5, shown = ?6 \
+                 WHERE task_id = ?1 AND step_index = ?2 AND epoch = ?3",
+            )?
+            .execute(params![
+                handed.key.task_id,
+                handed.key.step_index,
+                i64::try_from(handed.epoch).unwrap_or(i64::MAX),
+                message,
+                prompt.sha256.to_string(),
+                shown,
+            ])?;
+            Ok(())
+        })
+    }
+
+    fn material(&self, handed: &Handed) -> Result<Material> {
+        let key = &handed.key;
+        let found = self.read(|tx| {
+            let Some(queue) = rows::find_queue(tx, &key.task_id, false)? else { return Ok(None) };
+            let Some(step) = rows::find_step(tx, key)? else { return Ok(None) };
+            let resources = tx
+                .prepare_cached(
+                    "SELECT path, max(access = 'write') FROM task_resources \
+                     WHERE task_id = ?1 AND step_index IN (-1, ?2) \
+                     GROUP BY path ORDER BY max(step_index) DESC, min(number)",
+                )?
+                .query_map(params![key.task_id, key.step_index], |row| {
+                    Ok((row.get(0)?, row.get(1)?))
+                })?
+                .collect::<rusqlite::Result<Vec<(String, bool)>>>()?;
+            let left = tx
+                .prepare_cached(
+                    "SELECT r.step_index, r.agent, r.context_for_next_step FROM task_queues q \
+                     JOIN step_runs r ON r.task_id = q.task_id AND r.step_index = q.context_step \
+                       AND r.epoch = q.context_epoch WHERE q.task_id = ?1",
+                )?
+                .query_row([&key.task_id], |row| {
+                    Ok(Left {
+                        step_index: row.get(0)?,
+                        agent: rows::name(row, 1)?,
+                        text: row.get(2)?,
+                    })
+                })
+                .optional()?;
+            let error = step.last_error.clone();
+            let (constraints, template) = (queue.constraints, queue.template);
+            Ok(Some(Material { step, constraints, template, resources, left, error }))
+        })?;
+        found.ok_or_else(|| Error::NoStep { step: key.to_string() })
+    }
+}
+
+fn context_files(left: Option<&Left>, files: &str) -> String {
+    let mut text = String::new();
+    if let Some(left) = left {
+        let from = format!("from step {}, by {}", left.step_index, left.agent);
+        text.push_str(&context::entry(&from, "its message to the next agent", &left.text));
+    }
+    text.push_str(files);
+    if text.is_empty() {
+        text.push_str("- none\n");
+    }
+    text.pop();
+    text
+}
+
+fn instructions(handed: &Handed, material: &Material) -> Vec<String> {
+    let mut all = Vec::new();
+    if let Some(error) = &material.error {
+        let Handed { attempt, attempts_max, .. } = handed;
+        all.push(format!(
+            "The last attempt failed with this error, fix it first (this is attempt {attempt} of \
+             {attempts_max}):\n{}",
+            fenced(error)
+        ));
+    }
+    if let Some(note) = &material.step.note {
+        let blockers = material.step.blockers.join("; ");
+        let was = if blockers.is_empty() { String::new() } else { format!(" (was: {blockers})") };
+        all.push(format!("Note what has changed since: {note}{was}"));
+    }
+    all.extend(material.step.instructions.iter().cloned());
+    if all.is_empty() {
+        all.push("Reach the goal.".to_owned());
+    }
+    all
+}
+
+fn constraints(material: &Material) -> Vec<String> {
+    let mut all: Vec<String> =
+        material.constraints.iter().chain(&material.step.constraints).cloned().collect();
+    let rule = material.step.phase.map(|phase| match phase {
+        Phase::Red => {
+            "Strict TDD, red: write a test that fails for the right reason; change no implementation."
+        }
+        Phase::Green => {
+            "Strict TDD, green: write the least that makes the tests pass; change no test."
+        }
+        Phase::Refactor => {
+            "Strict TDD, refactor: improve the structure only; all tests pass before and after."
+        }
+        Phase::Review => {
+            "Strict TDD, review: change nothing; report `failure` with what is wrong, or `success`."
+        }
+    });
+    all.extend(rule.map(str::to_owned));
+    let files: Vec<&str> =
+        material.resources.iter().filter(|(_, write)| *write).map(|(path, _)| &**path).collect();
+    if !files.is_empty() {
+        all.push(format!("Change only these files: {}.", files.join(", ")));
+    }
+    all.push("No placeholders: write complete code and text.".to_owned());
+    all
+}
+
+/// The seed's sentence, and the values for the tool's arguments.
+fn output_requirement(handed: &Handed) -> String {
+    let (task_id, index, agent) = (&handed.key.task_id, handed.key.step_index, &handed.agent);
+    format!(
+        "You must Call the Tool `submit_step_completion` with your JSON result. Do NOT output the \
+         JSON in text.\n\
+         It is about task_id \"{task_id}\", step_index {index}, agent \"{agent}\". `status` is \
+         success, failure (state the error in `summary`) or blocked (state why in `blockers`).\n\
+         Without that tool, pipe the same JSON into `ensemble step submit --epoch {} -`.",
+        handed.epoch
+    )
+}
+
+fn numbered(items: &[String]) -> String {
+    let line = |(number, item): (usize, &String)| format!("{}. {}", number + 1, item.trim());
+    items.iter().enumerate().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn dashed(items: &[String]) -> String {
+    items.iter().map(|item| format!("- {}", item.trim())).collect::<Vec<_>>().join("\n")
+}
+
+/// The JSON record of a shown file.
+impl Serialize for Shown {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        use serde::ser::SerializeStruct as _;
+        let mut object = serializer.serialize_struct("Shown", 4)?;
+        object.serialize_field("path", &self.path)?;
+        object.serialize_field("how", self.how.word())?;
+        object.serialize_field("bytes", &self.bytes)?;
+        object.serialize_field("sha256", &self.sha256)?;
+        object.end()
+    }
+}

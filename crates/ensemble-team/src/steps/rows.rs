@@ -1,0 +1,300 @@
+//! Rows as values, for callers and for the machine.
+
+use std::fmt;
+
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::plan::{Pauses, Policy};
+use crate::proto::step::Phase;
+use ensemble_core::message::Name;
+
+/// Key of a step: its task and its number in it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, serde::Deserialize)]
+pub struct StepKey {
+    /// The subtask, like `0-4-1`.
+    pub task_id: String,
+    /// Number of the step in its task; parts of a split step get numbers after the last.
+    pub step_index: u32,
+}
+
+impl StepKey {
+    /// The key of a step.
+    #[must_use]
+    pub fn new(task_id: impl Into<String>, step_index: u32) -> Self {
+        Self { task_id: task_id.into(), step_index }
+    }
+}
+
+impl fmt::Display for StepKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "step {} of task {}", self.step_index, self.task_id)
+    }
+}
+
+/// A step as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct StepView {
+    /// Key of the step.
+    #[serde(flatten)]
+    pub key: StepKey,
+    /// Status: `PENDING`, `IN_PROGRESS`, `COMPLETED`, `BLOCKED` or `FAILED`.
+    pub status: String,
+    /// How a completed step was resolved.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resolution: Option<String>,
+    /// Whether a failed step will be taken up again without an order.
+    pub fix_due: bool,
+    /// The agent that does the step.
+    pub agent: Name,
+    /// The agent that fixes the step, if it is another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fix_by: Option<Name>,
+    /// Goal of the step.
+    pub goal: String,
+    /// Instructions, one action each.
+    pub instructions: Vec<String>,
+    /// Constraints in addition to the queue's.
+    pub constraints: Vec<String>,
+    /// Phase of the step, under the policy `tdd`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    /// Cycle of the step, under the policy `tdd`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub cycle: String,
+    /// Number of the current or last attempt.
+    pub attempt: u32,
+    /// Number of hand-outs so far.
+    pub epoch: u64,
+    /// Changes with each sign of life.
+    pub beat: u64,
+    /// The worker that holds the step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holder: Option<Name>,
+    /// The last error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<String>,
+    /// Reasons why the step is blocked.
+    pub blockers: Vec<String>,
+    /// The worker's summary of its work.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
+    /// Files that were created or modified.
+    pub artifacts: Vec<String>,
+    /// Number of the step that was split into this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent_index: Option<u32>,
+    /// Reason why the step was skipped, unblocked or retried.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// Time of the last change, for people.
+    pub updated_at: String,
+}
+
+/// A queue as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct QueueView {
+    /// The subtask.
+    pub task_id: String,
+    /// Title of the subtask.
+    pub title: String,
+    /// The mailbox that gets notices.
+    pub orchestrator: Option<Name>,
+    /// How many steps workers may hold at once.
+    pub parallel: u32,
+    /// Scope of a stuck step's pause.
+    pub pauses: Pauses,
+    /// The enforced order.
+    pub policy: Policy,
+    /// Most attempts of a step.
+    pub attempts_max: u32,
+    /// How long a worker may give no sign of life, in seconds.
+    pub lease_seconds: u64,
+    /// Constraints that hold in each step.
+    pub constraints: Vec<String>,
+    /// The prompt's template, if it is not the default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
+    /// Number of steps that are left to take.
+    pub open: u64,
+    /// Number of steps that workers hold.
+    pub held: u64,
+    /// Number of steps that wait for an intervention.
+    pub stuck: u64,
+    /// Number of finished steps.
+    pub done: u64,
+}
+
+impl QueueView {
+    /// Whether the queue hands out nothing until a person or the orchestrator intervenes.
+    #[must_use]
+    pub const fn is_paused(&self) -> bool {
+        matches!(self.pauses, Pauses::Queue) && self.stuck > 0
+    }
+
+    /// Whether all steps are done.
+    #[must_use]
+    pub const fn is_done(&self) -> bool {
+        self.open + self.held + self.stuck == 0
+    }
+}
+
+/// One run of a step, from its hand-out to its end.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct RunView {
+    /// Fencing epoch of the run.
+    pub epoch: u64,
+    /// Number of the attempt.
+    pub attempt: u32,
+    /// The agent that the step was handed to.
+    pub agent: Name,
+    /// Time of the hand-out, for people.
+    pub taken_at: String,
+    /// Time of the end.
+    pub ended_at: Option<String>,
+    /// Outcome: `success`, `failure`, `blocked`, `lease_ended` or `taken_away`.
+    pub outcome: Option<String>,
+    /// The worker's summary.
+    pub summary: Option<String>,
+    /// The worker's context for the next step.
+    pub context_for_next_step: Option<String>,
+    /// The message that carried the prompt.
+    pub prompt_message: Option<String>,
+}
+
+/// The columns that [`step`] reads, in its order.
+pub(super) const STEP_COLUMNS: &str = "task_id, step_index, status, resolution, fix_due, agent, \
+    fix_by, goal, instructions, constraints, phase, cycle, attempt, epoch, beat, holder, \
+    last_error, blockers, summary, artifacts, parent_index, note, updated_at";
+
+/// Reads a row with [`STEP_COLUMNS`].
+pub(super) fn step(row: &Row<'_>) -> rusqlite::Result<StepView> {
+    Ok(StepView {
+        key: StepKey { task_id: row.get(0)?, step_index: row.get(1)? },
+        status: row.get(2)?,
+        resolution: row.get(3)?,
+        fix_due: row.get(4)?,
+        agent: name(row, 5)?,
+        fix_by: optional_name(row, 6)?,
+        goal: row.get(7)?,
+        instructions: json(row, 8)?,
+        constraints: json(row, 9)?,
+        phase: phase(row, 10)?,
+        cycle: row.get(11)?,
+        attempt: row.get(12)?,
+        epoch: number(row, 13)?,
+        beat: number(row, 14)?,
+        holder: optional_name(row, 15)?,
+        last_error: row.get(16)?,
+        blockers: json(row, 17)?,
+        summary: row.get(18)?,
+        artifacts: json(row, 19)?,
+        parent_index: row.get(20)?,
+        note: row.get(21)?,
+        updated_at: row.get(22)?,
+    })
+}
+
+/// Finds a step by its key.
+pub(super) fn find_step(tx: &Connection, key: &StepKey) -> rusqlite::Result<Option<StepView>> {
+    let select =
+        format!("SELECT {STEP_COLUMNS} FROM task_steps WHERE task_id = ?1 AND step_index = ?2");
+    tx.prepare_cached(&select)?.query_row(params![key.task_id, key.step_index], step).optional()
+}
+
+const QUEUE_COLUMNS: &str = "task_id, title, orchestrator, parallel, pauses, policy, attempts_max, \
+    lease_seconds, constraints, template";
+
+/// Finds a queue by its task. Steps are counted only on request: there may be many.
+pub(super) fn find_queue(
+    tx: &Connection,
+    task_id: &str,
+    counted: bool,
+) -> rusqlite::Result<Option<QueueView>> {
+    let select = format!("SELECT {QUEUE_COLUMNS} FROM task_queues WHERE task_id = ?1");
+    let found = tx.prepare_cached(&select)?.query_row([task_id], queue).optional()?;
+    let Some(mut queue) = found else { return Ok(None) };
+    if counted {
+        let mut count = tx.prepare_cached(
+            "SELECT life, count(*) FROM task_steps WHERE task_id = ?1 GROUP BY life",
+        )?;
+        let mut rows = count.query([task_id])?;
+        while let Some(row) = rows.next()? {
+            let number = number(row, 1)?;
+            match row.get_ref(0)?.as_str()? {
+                "open" => queue.open = number,
+                "held" => queue.held = number,
+                "done" => queue.done = number,
+                _ => queue.stuck = number,
+            }
+        }
+    }
+    Ok(Some(queue))
+}
+
+fn queue(row: &Row<'_>) -> rusqlite::Result<QueueView> {
+    Ok(QueueView {
+        task_id: row.get(0)?,
+        title: row.get(1)?,
+        orchestrator: optional_name(row, 2)?,
+        parallel: row.get(3)?,
+        pauses: pauses(row, 4)?,
+        policy: policy(row, 5)?,
+        attempts_max: row.get(6)?,
+        lease_seconds: number(row, 7)?,
+        constraints: json(row, 8)?,
+        template: row.get(9)?,
+        open: 0,
+        held: 0,
+        stuck: 0,
+        done: 0,
+    })
+}
+
+pub(super) fn pauses(row: &Row<'_>, column: usize) -> rusqlite::Result<Pauses> {
+    Ok(if row.get_ref(column)?.as_str()? == "step" { Pauses::Step } else { Pauses::Queue })
+}
+
+pub(super) fn policy(row: &Row<'_>, column: usize) -> rusqlite::Result<Policy> {
+    Ok(if row.get_ref(column)?.as_str()? == "tdd" { Policy::Tdd } else { Policy::None })
+}
+
+pub(super) fn phase(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Phase>> {
+    let rank: Option<u8> = row.get(column)?;
+    Ok(rank.and_then(|rank| Phase::ALL.get(usize::from(rank)).copied()))
+}
+
+/// Reads a counter, which is never negative.
+pub(super) fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
+    row.get::<_, i64>(column).map(|number| u64::try_from(number).unwrap_or(0))
+}
+
+pub(super) fn name(row: &Row<'_>, column: usize) -> rusqlite::Result<Name> {
+    Name::new(row.get::<_, String>(column)?).map_err(|error| damaged(column, error))
+}
+
+pub(super) fn optional_name(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Name>> {
+    let text: Option<String> = row.get(column)?;
+    text.map(Name::new).transpose().map_err(|error| damaged(column, error))
+}
+
+pub(super) fn json<T: DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
+    serde_json::from_str(row.get_ref(column)?.as_str()?).map_err(|error| damaged(column, error))
+}
+
+/// Encodes a list for a column.
+pub(super) fn list(texts: &[String]) -> String {
+    serde_json::to_string(texts).unwrap_or_else(|_| "[]".to_owned())
+}
+
+fn damaged(
+    column: usize,
+    error: impl std::error::Error + Send + Sync + 'static,
+) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error))
+}

@@ -1,0 +1,278 @@
+//! Submitting the result of a step: checked, stored and answered in one transaction.
+
+use rusqlite::{Connection, OptionalExtension as _, params};
+use serde::Serialize;
+use serde_json::json;
+
+use super::change::Words;
+use super::completion::Completion;
+use super::notices::{self, Notice};
+use super::rows::{StepKey, list};
+use super::working::{self, Charter};
+use super::{Status, StepStore, Trouble};
+use crate::proto::step::{Effect, Event};
+use ensemble_core::message::Name;
+use ensemble_core::{Error, Result};
+
+/// Result of submitting a report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Submitted {
+    /// Key of the step.
+    #[serde(flatten)]
+    pub key: StepKey,
+    /// The epoch under which it was reported.
+    pub epoch: u64,
+    /// Status of the step now.
+    pub status: &'static str,
+    /// Whether the same report was submitted before; nothing changed then.
+    pub already_submitted: bool,
+    /// Number of the next attempt, if the step failed and may be tried again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_attempt: Option<u32>,
+    /// Whether the queue is paused until a person or the orchestrator intervenes.
+    pub paused: bool,
+    /// Whether this was the last step.
+    pub queue_done: bool,
+    /// The message that carried the prompt, if there was one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prompt_message: Option<String>,
+}
+
+/// Fields of a run's row.
+struct Run {
+    report: Option<String>,
+    prompt_message: Option<String>,
+}
+
+impl StepStore {
+    /// Stores a worker's report. `by` is the actual reporter; `epoch`, if it is known, is the one
+    /// under which the step was handed to it. The same report again, by the same worker, changes
+    /// nothing and is not an error.
+    ///
+    /// # Errors
+    /// [`Error::StepRefused`] if the step is another worker's, was handed out again since, or is
+    /// done; [`Error::NoStep`]; [`Error::Database`]. Nothing changed then.
+    pub fn submit(
+        &self,
+        completion: &Completion,
+        by: &Name,
+        epoch: Option<u64>,
+    ) -> Result<Submitted> {
+        let key = completion.key();
+        if completion.agent != *by {
+            let why = format!(
+                "you are {by}, but `agent` is {}: report only your own steps",
+                completion.agent
+            );
+            return Err(Error::StepRefused { step: key.to_string(), why });
+        }
+        // Other writers wait for the transaction, so compute as much as possible before it.
+        let (now, digest) = (self.stamp(), completion.digest().to_string());
+        let submitted = self.write("submit a step to", |tx| {
+            match self.submit_in(tx, completion, &digest, epoch, &now) {
+                // The transaction was rolled back. The report may be a repetition.
+                Err(Trouble::Told(refused @ Error::StepRefused { .. })) => {
+                    already_submitted(tx, completion, by, epoch)?.ok_or(Trouble::Told(refused))
+                }
+                submitted => submitted,
+            }
+        });
+        match &submitted {
+            Ok(submitted)
+                if !submitted.already_submitted && self.options.recorder.is_recording() =>
+            {
+                self.record_submitted(submitted, by);
+            }
+            Ok(_) => {}
+            Err(error) => {
+                let data = json!({
+                    "task_id": key.task_id, "step_index": key.step_index, "error": error.to_string(),
+                });
+                self.options.recorder.record("step.refused", by.as_str(), data);
+            }
+        }
+        submitted
+    }
+
+    fn submit_in(
+        &self,
+        tx: &Connection,
+        completion: &Completion,
+        digest: &str,
+        epoch: Option<u64>,
+        now: &str,
+    ) -> Result<Submitted, Trouble> {
+        let key = completion.key();
+        let by = completion.agent.clone();
+        let event = Event::Reported { by, epoch, report: completion.report() };
+        let summary = completion.summary.as_deref();
+        let words = Words { summary, artifacts: &completion.artifacts };
+        let (queue, before, prompt_message) = working::find(tx, &key)?;
+        let changed = Self::apply_to(tx, queue, before, event, Some(&words), now)?;
+        let epoch = changed.step.epoch();
+        write_run(tx, completion, digest, epoch, now)?;
+        write_context(tx, completion, epoch)?;
+        let mut submitted = Submitted {
+            key,
+            epoch,
+            status: word(completion.status),
+            already_submitted: false,
+            next_attempt: None,
+            paused: false,
+            queue_done: false,
+            prompt_message,
+        };
+        for effect in changed.effects {
+            match effect {
+                Effect::RequestFix { next_attempt, .. } => {
+                    submitted.next_attempt = Some(next_attempt);
+                }
+                Effect::Stop { reasons } => {
+                    submitted.paused = true;
+                    let kind = match completion.status {
+                        Status::Blocked => "step.blocked",
+                        Status::Success | Status::Failure => "step.failed",
+                    };
+                    let notice =
+                        Notice::about_step(kind, &changed.before, changed.step.attempt(), &reasons);
+                    notices::owe(tx, &changed.queue, notice, epoch, now)?;
+                }
+                Effect::Advance => submitted.queue_done = finished(tx, &changed.queue, epoch, now)?,
+                Effect::Hand { .. }
+                | Effect::Free
+                | Effect::Beaten
+                | Effect::Remind
+                | Effect::Refused(_) => {}
+            }
+        }
+        Ok(submitted)
+    }
+
+    fn record_submitted(&self, submitted: &Submitted, by: &Name) {
+        let kind = match submitted.status {
+            "COMPLETED" => "step.completed",
+            "BLOCKED" => "step.blocked",
+            _ => "step.failed",
+        };
+        let data = json!({
+            "task_id": submitted.key.task_id, "step_index": submitted.key.step_index,
+            "epoch": submitted.epoch, "next_attempt": submitted.next_attempt,
+            "paused": submitted.paused,
+        });
+        self.options.recorder.record(kind, by.as_str(), data);
+        if submitted.queue_done {
+            let data = json!({ "task_id": submitted.key.task_id });
+            self.options.recorder.record("steps.done", by.as_str(), data);
+        }
+    }
+}
+
+const fn word(status: Status) -> &'static str {
+    match status {
+        Status::Success => "COMPLETED",
+        Status::Failure => "FAILED",
+        Status::Blocked => "BLOCKED",
+    }
+}
+
+/// The answer to a repeated report: its worker was killed before it got the first answer.
+fn already_submitted(
+    tx: &Connection,
+    completion: &Completion,
+    by: &Name,
+    epoch: Option<u64>,
+) -> Result<Option<Submitted>, Trouble> {
+    let found: Option<(i64, Run)> = tx
+        .prepare_cached(
+            "SELECT epoch, report_sha256, prompt_message FROM step_runs \
+             WHERE task_id = ?1 AND step_index = ?2 AND agent = ?3 ORDER BY epoch DESC LIMIT 1",
+        )?
+        .query_row(params![completion.task_id, completion.step_index, by.as_str()], |row| {
+            Ok((row.get(0)?, Run { report: row.get(1)?, prompt_message: row.get(2)? }))
+        })
+        .optional()?;
+    let Some((found_epoch, run)) = found else { return Ok(None) };
+    let found_epoch = u64::try_from(found_epoch).unwrap_or(0);
+    let same = run.report.is_some_and(|report| report == completion.digest().to_string());
+    if !same || epoch.is_some_and(|epoch| epoch != found_epoch) {
+        return Ok(None);
+    }
+    Ok(Some(Submitted {
+        key: completion.key(),
+        epoch: found_epoch,
+        status: word(completion.status),
+        already_submitted: true,
+        next_attempt: None,
+        paused: false,
+        queue_done: false,
+        prompt_message: run.prompt_message,
+    }))
+}
+
+fn write_run(
+    tx: &Connection,
+    completion: &Completion,
+    digest: &str,
+    epoch: u64,
+    now: &str,
+) -> rusqlite::Result<()> {
+    let outcome = match completion.status {
+        Status::Success => "success",
+        Status::Failure => "failure",
+        Status::Blocked => "blocked",
+    };
+    tx.prepare_cached(
+        "UPDATE step_runs SET ended_at = ?4, outcome = ?5, summary = ?6, artifacts = ?7, \
+           blockers = ?8, context_for_next_step = ?9, report_sha256 = ?10 \
+         WHERE task_id = ?1 AND step_index = ?2 AND epoch = ?3",
+    )?
+    .execute(params![
+        completion.task_id,
+        completion.step_index,
+        i64::try_from(epoch).unwrap_or(i64::MAX),
+        now,
+        outcome,
+        completion.summary,
+        list(&completion.artifacts),
+        list(&completion.blockers),
+        completion.context_for_next_step,
+        digest,
+    ])
+    .map(drop)
+}
+
+/// Stores the worker's context for the next prompt.
+fn write_context(tx: &Connection, completion: &Completion, epoch: u64) -> rusqlite::Result<()> {
+    if completion.context_for_next_step.is_none() {
+        return Ok(());
+    }
+    tx.prepare_cached(
+        "UPDATE task_queues SET context_step = ?2, context_epoch = ?3 WHERE task_id = ?1",
+    )?
+    .execute(params![
+        completion.task_id,
+        completion.step_index,
+        i64::try_from(epoch).unwrap_or(i64::MAX)
+    ])
+    .map(drop)
+}
+
+/// Whether no step is left; the orchestrator is notified.
+pub(super) fn finished(
+    tx: &Connection,
+    queue: &Charter,
+    epoch: u64,
+    now: &str,
+) -> rusqlite::Result<bool> {
+    let left: bool = tx
+        .prepare_cached(
+            "SELECT EXISTS (SELECT 1 FROM task_steps WHERE task_id = ?1 \
+               AND life IN ('open', 'held', 'stuck'))",
+        )?
+        .query_row([&queue.task_id], |row| row.get(0))?;
+    if !left {
+        notices::owe(tx, queue, Notice::about_queue(&queue.task_id), epoch, now)?;
+    }
+    Ok(!left)
+}

@@ -1,0 +1,494 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::*;
+use ensemble_core::message::Name;
+use ensemble_core::sim::{SimClock, SimRng};
+
+struct Bed {
+    home: tempfile::TempDir,
+    clock: Arc<SimClock>,
+    store: StepStore,
+}
+
+fn name(name: &str) -> Name {
+    Name::new(name).unwrap()
+}
+
+impl Bed {
+    fn new(plans: &[&str]) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let clock = Arc::new(SimClock::new(ensemble_core::message::Timestamp::from_unix_millis(0)));
+        let store = open(home.path(), &clock);
+        for plan in plans {
+            store.add(&Plan::parse(plan, Path::new("plan.yaml")).unwrap()).unwrap();
+        }
+        Self { home, clock, store }
+    }
+
+    fn take(&self, agent: &str) -> Option<Handed> {
+        match self.store.take(&Ask::of(name(agent))).unwrap() {
+            Next::Handed(handed) => Some(*handed),
+            Next::Nothing(_) => None,
+        }
+    }
+
+    fn why(&self, agent: &str) -> Nothing {
+        match self.store.take(&Ask::of(name(agent))).unwrap() {
+            Next::Handed(handed) => panic!("handed {handed:?}"),
+            Next::Nothing(nothing) => nothing,
+        }
+    }
+
+    fn submit(&self, handed: &Handed, status: &str) -> Result<Submitted> {
+        let report = report(handed, status);
+        self.store.submit(&report, &handed.agent, Some(handed.epoch))
+    }
+
+    fn status(&self, handed: &Handed) -> String {
+        self.store.step(&handed.key).unwrap().status
+    }
+}
+
+fn open(home: &Path, clock: &Arc<SimClock>) -> StepStore {
+    let options =
+        StepOptions::new(home)
+            .with_durability(Durability::Process)
+            .with_clock(Arc::<SimClock>::clone(clock));
+    StepStore::open(&home.join("steps.db"), options).unwrap()
+}
+
+fn report(handed: &Handed, status: &str) -> Completion {
+    Completion::from_json(&json!({
+        "task_id": handed.key.task_id, "step_index": f64::from(handed.key.step_index),
+        "agent": handed.agent, "status": status, "summary": format!("epoch {}", handed.epoch),
+        "blockers": if status == "blocked" { vec!["no file"] } else { vec![] },
+    }))
+    .unwrap()
+}
+
+const THREE: &str = "
+task_id: 0-4-1
+orchestrator: orion
+steps:
+  - {agent: Tara, goal: one, files: [tests/a.rs]}
+  - {agent: Devon, goal: two, files: [src/a.rs], context: [tests/a.rs]}
+  - {agent: Tara, goal: three}
+";
+
+#[test]
+fn a_queue_runs_through_success_failure_and_a_block() {
+    let bed = Bed::new(&[THREE]);
+    assert_eq!(bed.why("Devon"), Nothing::Others { task_id: "0-4-1".into(), agent: name("Tara") });
+    let one = bed.take("Tara").unwrap();
+    assert_eq!(bed.take("Tara").map(|again| (again.epoch, again.again)), Some((1, true)));
+    assert!(matches!(bed.why("Devon"), Nothing::Others { .. }));
+    assert_eq!(bed.submit(&one, "success").unwrap().status, "COMPLETED");
+
+    let two = bed.take("Devon").unwrap();
+    let failed = bed.submit(&two, "failure").unwrap();
+    assert_eq!((failed.status, failed.next_attempt, failed.paused), ("FAILED", Some(2), false));
+    let again = bed.take("Devon").unwrap();
+    assert_eq!((again.attempt, again.epoch), (2, 2));
+    assert!(bed.submit(&two, "success").is_err(), "late: the first attempt is over");
+    bed.submit(&again, "success").unwrap();
+
+    let three = bed.take("Tara").unwrap();
+    assert!(bed.submit(&three, "blocked").unwrap().paused);
+    assert!(matches!(bed.why("Tara"), Nothing::Paused { step_index: 3, .. }));
+    bed.store.unblock(&three.key, &name("orion"), "it is there now").unwrap();
+    let three = bed.take("Tara").unwrap();
+    assert!(bed.store.prompt(&three).unwrap().text.contains("it is there now (was: no file)"));
+    assert!(bed.submit(&three, "success").unwrap().queue_done);
+    assert_eq!(bed.why("Tara"), Nothing::Done);
+}
+
+#[test]
+fn repeated_report_changes_nothing_and_a_different_one_is_rejected() {
+    let bed = Bed::new(&[THREE]);
+    let one = bed.take("Tara").unwrap();
+    assert!(!bed.submit(&one, "success").unwrap().already_submitted);
+    assert!(bed.submit(&one, "success").unwrap().already_submitted);
+    assert!(
+        bed.store.submit(&report(&one, "success"), &one.agent, None).unwrap().already_submitted
+    );
+    let error = bed.submit(&one, "failure").unwrap_err().to_string();
+    assert!(error.contains("COMPLETED already"), "{error}");
+    let error = bed.store.submit(&report(&one, "success"), &name("Devon"), None).unwrap_err();
+    assert!(error.to_string().contains("you are Devon"), "{error}");
+    assert_eq!(bed.store.runs(&one.key).unwrap().len(), 1);
+}
+
+#[test]
+fn failed_step_stops_the_queue_until_it_is_retried() {
+    let bed = Bed::new(&["{task_id: t, attempts_max: 2, steps: [{agent: A, goal: g}]}"]);
+    for attempt in 1..=2 {
+        let step = bed.take("A").unwrap();
+        assert_eq!(step.attempt, attempt);
+        bed.submit(&step, "failure").unwrap();
+    }
+    assert!(matches!(bed.why("A"), Nothing::Paused { .. }));
+    bed.store.retry(&StepKey::new("t", 1), &name("orion"), "").unwrap();
+    let step = bed.take("A").unwrap();
+    assert_eq!((step.attempt, step.epoch), (1, 3));
+    // Take the step away from its holder.
+    bed.store.retry(&step.key, &name("orion"), "").unwrap();
+    assert!(bed.submit(&step, "success").is_err());
+    bed.store.skip(&step.key, &name("orion"), "not needed").unwrap();
+    assert!(bed.store.queue("t").unwrap().is_done());
+}
+
+#[test]
+fn blocked_step_may_stop_only_itself() {
+    let plan =
+        "{task_id: t, blocked_pauses: step, steps: [{agent: A, goal: g}, {agent: A, goal: h}]}";
+    let bed = Bed::new(&[plan]);
+    let first = bed.take("A").unwrap();
+    bed.submit(&first, "blocked").unwrap();
+    assert_eq!(bed.take("A").unwrap().key.step_index, 2);
+}
+
+#[test]
+fn parts_of_a_split_step_go_to_the_head_of_the_queue() {
+    let bed = Bed::new(&[THREE]);
+    let one = bed.take("Tara").unwrap();
+    bed.submit(&one, "blocked").unwrap();
+    let part = |goal| Part::new(name("Tara"), goal);
+    assert!(bed.store.split(&one.key, &name("orion"), &[part("only one")]).is_err());
+    let parts = bed.store.split(&one.key, &name("orion"), &[part("a"), part("b")]).unwrap();
+    assert_eq!(parts, [4, 5]);
+    for (index, goal) in [(4, "a"), (5, "b")] {
+        let step = bed.take("Tara").unwrap();
+        assert_eq!((step.key.step_index, step.goal.as_str()), (index, goal));
+        bed.submit(&step, "success").unwrap();
+    }
+    assert_eq!(bed.take("Devon").unwrap().key.step_index, 2);
+    let parent = bed.store.step(&one.key).unwrap();
+    assert_eq!(
+        (parent.status.as_str(), parent.resolution.as_deref()),
+        ("COMPLETED", Some("split"))
+    );
+}
+
+#[test]
+fn two_agents_never_hold_the_same_file() {
+    let plan = |task: &str, agent: &str, file: &str| {
+        format!("{{task_id: {task}, steps: [{{agent: {agent}, goal: g, files: [{file}]}}]}}")
+    };
+    for (one, other) in [("src/a.rs", "./src//a.rs"), ("src", "src/a.rs"), ("src/a.rs", "src")] {
+        let bed = Bed::new(&[&plan("t1", "A", one), &plan("t2", "B", other)]);
+        let first = bed.take("A").unwrap();
+        assert!(matches!(bed.why("B"), Nothing::FileHeld { .. }), "{one} {other}");
+        bed.submit(&first, "success").unwrap();
+        assert!(bed.take("B").is_some());
+    }
+    let bed = Bed::new(&[&plan("t1", "A", "src/a.rs"), &plan("t2", "B", "src/a.rs.bak")]);
+    assert!(bed.take("A").is_some() && bed.take("B").is_some());
+}
+
+#[test]
+fn tdd_order_is_enforced_in_each_cycle() {
+    let bed = Bed::new(&["
+task_id: t
+policy: tdd
+parallel: 4
+steps:
+  - {agent: T, goal: red a, phase: red, cycle: a}
+  - {agent: D, goal: green a, phase: green, cycle: a}
+  - {agent: T2, goal: red b, phase: red, cycle: b}
+"]);
+    let red = bed.take("T").unwrap();
+    assert!(matches!(bed.why("D"), Nothing::Order { step_index: 2, .. }));
+    assert!(bed.take("T2").is_some(), "another cycle does not wait");
+    bed.submit(&red, "success").unwrap();
+    let green = bed.take("D").unwrap();
+    assert!(bed.store.prompt(&green).unwrap().text.contains("- Strict TDD, green: "));
+}
+
+#[test]
+fn failed_step_goes_to_its_fixer() {
+    let bed = Bed::new(&["{task_id: t, steps: [{agent: Tara, goal: review, fix_by: Devon}]}"]);
+    let review = bed.take("Tara").unwrap();
+    bed.submit(&review, "failure").unwrap();
+    assert!(bed.take("Tara").is_none());
+    let fix = bed.take("Devon").unwrap();
+    let prompt = bed.store.prompt(&fix).unwrap().text;
+    assert!(prompt.starts_with("ROLE: Devon\n") && prompt.contains("epoch 1"), "{prompt}");
+}
+
+#[test]
+fn step_of_a_silent_worker_returns_and_its_late_report_is_rejected() {
+    let bed =
+        Bed::new(&["{task_id: t, lease_seconds: 120, steps: [{agent: A, goal: g, files: [x]}]}"]);
+    let step = bed.take("A").unwrap();
+    let look = |seconds: u64| {
+        bed.clock.advance(Duration::from_secs(seconds));
+        // Open the store as another process each time: observations are in the database.
+        open(bed.home.path(), &bed.clock).observe().unwrap()
+    };
+    assert_eq!(look(0).held, 1);
+    assert_eq!(look(60).returned, []);
+    bed.store.beat(&step.key, &name("A"), Some(1)).unwrap();
+    assert_eq!(look(60).returned, [], "the worker has given a sign of life");
+    assert_eq!(look(60).returned, []);
+    assert_eq!(look(61).returned, std::slice::from_ref(&step.key));
+    assert_eq!(bed.status(&step), "PENDING");
+    assert!(bed.store.beat(&step.key, &name("A"), Some(1)).is_err());
+    let again = bed.take("A").unwrap();
+    assert_eq!((again.epoch, again.again), (2, false));
+    let error = bed.submit(&step, "success").unwrap_err().to_string();
+    assert!(error.contains("handed out again since"), "{error}");
+    bed.submit(&again, "success").unwrap();
+}
+
+/// A clock that runs an action during its next reading, as if its reader were suspended.
+struct Slow {
+    clock: Arc<SimClock>,
+    meanwhile: std::sync::Mutex<Option<Box<dyn FnOnce() + Send>>>,
+}
+
+impl ensemble_core::env::Clock for Slow {
+    fn monotonic(&self) -> ensemble_core::env::Monotonic {
+        let now = self.clock.monotonic();
+        let meanwhile = self.meanwhile.lock().unwrap().take();
+        meanwhile.into_iter().for_each(|happens| happens());
+        now
+    }
+    fn wall(&self) -> ensemble_core::message::Timestamp {
+        self.clock.wall()
+    }
+}
+
+#[test]
+fn step_taken_while_an_observer_is_suspended_gets_a_full_lease() {
+    let bed = Bed::new(&["{task_id: t, parallel: 2, lease_seconds: 40, \
+                         steps: [{agent: A, goal: g}, {agent: B, goal: h}]}"]);
+    let first = bed.take("A").unwrap();
+    let (home, clock) = (bed.home.path().to_owned(), Arc::clone(&bed.clock));
+    let meanwhile = move || {
+        clock.advance(Duration::from_secs(30));
+        let taken = open(&home, &clock).take(&Ask::of(name("B"))).unwrap();
+        assert!(matches!(taken, Next::Handed(_)));
+    };
+    let slow = Slow {
+        clock: Arc::clone(&bed.clock),
+        meanwhile: std::sync::Mutex::new(Some(Box::new(meanwhile))),
+    };
+    let options = StepOptions::new(bed.home.path())
+        .with_durability(Durability::Process)
+        .with_clock(Arc::new(slow));
+    StepStore::open(&bed.home.path().join("steps.db"), options).unwrap().observe().unwrap();
+    bed.store.beat(&first.key, &name("A"), Some(first.epoch)).unwrap();
+    bed.clock.advance(Duration::from_secs(15));
+    let observed = bed.store.observe().unwrap();
+    assert_eq!(
+        (observed.held, observed.returned),
+        (2, vec![]),
+        "15 s of the second lease's 40 s have passed"
+    );
+}
+
+#[test]
+fn orchestrator_is_notified_once() {
+    let bed = Bed::new(&[THREE]);
+    let queue = bed.home.path().join("queue");
+    let spool =
+        ensemble_core::spool::Spool::create(&queue, ensemble_core::spool::Options::default())
+            .unwrap();
+    let step = bed.take("Tara").unwrap();
+    bed.submit(&step, "blocked").unwrap();
+    assert!(bed.store.post_notices(&spool).is_err(), "without a mailbox the notice stays pending");
+    spool.add_mailbox(&name("orion"), &ensemble_core::spool::Settings::default()).unwrap();
+    assert_eq!(bed.store.post_notices(&spool).unwrap(), 1);
+    // As after a crash between the publish and the mark.
+    bed.store.lock().execute("UPDATE step_notices SET posted = 0", []).unwrap();
+    assert_eq!(bed.store.post_notices(&spool).unwrap(), 0);
+    let mail = spool.receive(&name("orion"), &name("orion")).unwrap().unwrap().envelope;
+    assert_eq!(mail.kind.as_str(), "step.blocked");
+    let notice: Notice =
+        ensemble_core::message::yaml::parse(&mail.body, Path::new("mail")).unwrap();
+    assert_eq!(notice.reasons, ["no file"]);
+    assert_eq!(notice.remedies[0], "ensemble step unblock 0-4-1 1");
+    assert!(spool.receive(&name("orion"), &name("orion")).unwrap().is_none());
+}
+
+#[test]
+fn second_plan_of_a_task_is_rejected_and_the_same_plan_changes_nothing() {
+    let bed = Bed::new(&[THREE]);
+    let same = Plan::parse(THREE, Path::new("p")).unwrap();
+    assert_eq!(bed.store.add(&same).unwrap(), Added::AlreadyStored);
+    let other = Plan::new("0-4-1", vec![PlannedStep::new(name("A"), "g")]);
+    assert!(matches!(bed.store.add(&other), Err(Error::StepRefused { .. })));
+    assert_eq!(bed.store.steps("0-4-1").unwrap().len(), 3);
+}
+
+#[test]
+fn files_that_are_not_databases_are_left_unchanged() {
+    let home = tempfile::tempdir().unwrap();
+    let options = || StepOptions::new(home.path());
+    let path = home.path().join("steps.db");
+    std::fs::write(
+        &path,
+        "no database at all, but some text of more than a hundred bytes: ".repeat(9),
+    )
+    .unwrap();
+    assert!(matches!(StepStore::open(&path, options()), Err(Error::Malformed { .. })));
+    let link = home.path().join("link.db");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    assert!(matches!(StepStore::open(&link, options()), Err(Error::Malformed { .. })));
+    let newer = home.path().join("newer.db");
+    drop(StepStore::open(&newer, options()).unwrap());
+    Connection::open(&newer).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    let error = StepStore::open(&newer, options()).unwrap_err().to_string();
+    assert!(error.contains("use a newer one"), "{error}");
+}
+
+#[test]
+fn invalid_reports_list_all_mistakes() {
+    let parse = |value| Completion::from_json(&value).unwrap_err().to_string();
+    let error =
+        parse(json!({ "step_index": 1.5, "agent": "a b", "status": "done", "artifacts": "x" }));
+    for field in [
+        "task_id: is missing",
+        "1.5 is not a step",
+        "agent: ",
+        "`done` is unknown",
+        "artifacts: is a string",
+    ] {
+        assert!(error.contains(field), "{error}");
+    }
+    assert!(parse(json!([])).contains("pass one JSON object"));
+    let blocked = json!({ "task_id": "t", "step_index": 1.0, "agent": "A", "status": "blocked", "blockers": [" "] });
+    assert!(parse(blocked).contains("needs a reason"));
+    for index in [json!(-1), json!("1"), json!(1e300), json!(null)] {
+        let error = parse(
+            json!({ "task_id": "t", "step_index": index, "agent": "A", "status": "success" }),
+        );
+        assert!(error.contains("step_index: "), "{error}");
+    }
+}
+
+#[test]
+fn statements_are_prepared_once_and_use_indexes() {
+    let plan =
+        "{task_id: t, parallel: 9, steps: [".to_owned() + &"{agent: A, goal: g},".repeat(9) + "]}";
+    let bed = Bed::new(&[&plan]);
+    for _ in 0..9 {
+        let step = bed.take("A").unwrap();
+        bed.submit(&step, "success").unwrap();
+    }
+    let db = bed.store.lock();
+    let find = db.prepare_cached(&working::find_statement()).unwrap();
+    let times = find.get_status(rusqlite::StatementStatus::RePrepare);
+    assert!(times <= 1, "prepared {times} times: bound values must not matter");
+    let explain = "EXPLAIN QUERY PLAN SELECT 1 FROM task_steps WHERE holder = ?1";
+    let plan: String = db.query_row(explain, ["A"], |row| row.get(3)).unwrap();
+    assert!(plan.contains("task_steps_by_holder"), "{plan}");
+}
+
+#[test]
+fn queue_in_a_new_database_sends_notices_although_an_earlier_one_had_its_name() {
+    let bed = Bed::new(&[THREE]);
+    let queue = bed.home.path().join("queue");
+    let spool =
+        ensemble_core::spool::Spool::create(&queue, ensemble_core::spool::Options::default())
+            .unwrap();
+    spool.add_mailbox(&name("orion"), &ensemble_core::spool::Settings::default()).unwrap();
+    bed.submit(&bed.take("Tara").unwrap(), "blocked").unwrap();
+    assert_eq!(bed.store.post_notices(&spool).unwrap(), 1);
+    let other = tempfile::tempdir().unwrap();
+    bed.clock.advance(Duration::from_secs(1));
+    let store = open(other.path(), &bed.clock);
+    store.add(&Plan::parse(THREE, Path::new("plan.yaml")).unwrap()).unwrap();
+    let bed = Bed { home: other, clock: Arc::clone(&bed.clock), store };
+    bed.submit(&bed.take("Tara").unwrap(), "blocked").unwrap();
+    assert_eq!(
+        bed.store.post_notices(&spool).unwrap(),
+        1,
+        "the notice was taken for the earlier queue's"
+    );
+}
+
+/// Runs any order of calls by several workers and checks the invariants.
+#[test]
+fn no_step_is_lost_or_done_twice_in_any_order_of_calls() {
+    const TASKS: u64 = 3;
+    const STEPS: u32 = 4;
+    for seed in 0..60 {
+        let mut random = SimRng::new(seed);
+        let mut plans = Vec::new();
+        for task in 0..TASKS {
+            let mut plan = format!("task_id: t{task}\nparallel: {}\n", 1 + random.below(3));
+            plan += if random.percent(50) { "blocked_pauses: step\nsteps:\n" } else { "steps:\n" };
+            for _ in 0..STEPS {
+                let (agent, file) = (random.below(3), random.below(4));
+                plan += &format!("  - {{agent: w{agent}, goal: g, files: [f{file}]}}\n");
+            }
+            plans.push(plan);
+        }
+        let bed = Bed::new(&plans.iter().map(String::as_str).collect::<Vec<_>>());
+        play(&bed, &mut random, seed);
+        for task in 0..TASKS {
+            let steps = bed.store.steps(&format!("t{task}")).unwrap();
+            assert_eq!(steps.iter().filter(|s| s.parent_index.is_none()).count(), STEPS as usize);
+            for step in steps {
+                let runs = bed.store.runs(&step.key).unwrap();
+                let done = runs.iter().filter(|r| r.outcome.as_deref() == Some("success")).count();
+                let completed = step.resolution.as_deref() == Some("success");
+                assert_eq!(done, usize::from(completed), "seed {seed}: {step:?}");
+                let epochs: Vec<u64> = runs.iter().map(|run| run.epoch).collect();
+                assert_eq!(epochs, (1..=step.epoch).collect::<Vec<_>>(), "seed {seed}");
+            }
+        }
+    }
+}
+
+fn play(bed: &Bed, random: &mut SimRng, seed: u64) {
+    let mut known: BTreeMap<(String, u64), Handed> = BTreeMap::new();
+    for _ in 0..60 {
+        let agent = format!("w{}", random.below(3));
+        let any = known.values().nth(usize::try_from(random.below(known.len() as u64)).unwrap());
+        match (random.below(8), any.cloned()) {
+            (0..=2, _) | (_, None) => {
+                if let Some(handed) = bed.take(&agent) {
+                    known.insert((handed.key.to_string(), handed.epoch), handed);
+                }
+            }
+            // Often late, repeated, or of a step that another worker holds by now.
+            (3 | 4, Some(handed)) => drop(bed.submit(&handed, "success")),
+            (5, Some(handed)) => {
+                drop(bed.submit(&handed, if random.percent(50) { "failure" } else { "blocked" }));
+            }
+            (6, Some(handed)) => {
+                let _ = bed.store.retry(&handed.key, &name("o"), "");
+                let _ = bed.store.unblock(&handed.key, &name("o"), "");
+            }
+            (_, Some(handed)) => {
+                let part = |goal| Part::new(name(&agent), goal);
+                let _ = bed.store.split(&handed.key, &name("o"), &[part("a"), part("b")]);
+            }
+        }
+        let files: Vec<String> = bed
+            .store
+            .read(|tx| {
+                tx.prepare(
+                    "SELECT r.path FROM task_steps s JOIN task_resources r \
+                     USING (task_id, step_index) WHERE s.holder IS NOT NULL",
+                )?
+                .query_map([], |row| row.get(0))?
+                .collect()
+            })
+            .unwrap();
+        let mut once = files.clone();
+        once.sort_unstable();
+        once.dedup();
+        assert_eq!(once.len(), files.len(), "seed {seed}: two steps hold one file: {files:?}");
+        let locked: u32 = bed
+            .store
+            .read(|tx| tx.query_row("SELECT count(*) FROM file_locks", [], |row| row.get(0)))
+            .unwrap();
+        assert_eq!(locked as usize, files.len(), "seed {seed}: a lock without a step");
+    }
+}

@@ -1,0 +1,180 @@
+//! The part of a step that is needed to change it. It leaves out texts and counts of other steps,
+//! because taking and reporting happen many times a second.
+
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use super::Trouble;
+use super::plan::{Pauses, Policy};
+use super::rows::{self, StepKey};
+use super::take::Handed;
+use crate::proto::step::{Fix, Phase, Resolution, State, Step};
+use ensemble_core::Error;
+use ensemble_core::env::Monotonic;
+use ensemble_core::message::Name;
+
+/// The rules of a queue.
+pub(super) struct Charter {
+    pub(super) task_id: String,
+    pub(super) orchestrator: Option<Name>,
+    pub(super) parallel: u32,
+    pub(super) pauses: Pauses,
+    pub(super) policy: Policy,
+    pub(super) attempts_max: u32,
+    pub(super) lease_seconds: u64,
+    /// Distinguishes the queue from one of the same name in a database that was removed.
+    pub(super) created_at: String,
+}
+
+/// A step that an event is applied to.
+pub(super) struct Work {
+    pub(super) key: StepKey,
+    pub(super) status: String,
+    resolution: Option<String>,
+    fix_due: bool,
+    pub(super) agent: Name,
+    pub(super) fix_by: Option<Name>,
+    pub(super) goal: String,
+    pub(super) phase: Option<Phase>,
+    pub(super) cycle: String,
+    pub(super) attempt: u32,
+    pub(super) epoch: u64,
+    pub(super) beat: u64,
+    pub(super) holder: Option<Name>,
+    last_error: Option<String>,
+    blockers: Vec<String>,
+    /// Whether the step changes files.
+    pub(super) has_files: bool,
+}
+
+impl Charter {
+    /// A step of this queue that a worker holds.
+    pub(super) fn handed(
+        &self,
+        key: StepKey,
+        agent: Name,
+        (attempt, epoch): (u32, u64),
+        goal: String,
+    ) -> Handed {
+        Handed {
+            key,
+            agent,
+            attempt,
+            attempts_max: self.attempts_max,
+            epoch,
+            lease_seconds: self.lease_seconds,
+            again: false,
+            goal,
+            queue_created_at: self.created_at.clone(),
+        }
+    }
+}
+
+/// The columns that [`charter`] reads from the table `q`.
+pub(super) const CHARTER: &str = "q.task_id, q.orchestrator, q.parallel, q.pauses, q.policy, q.attempts_max, q.lease_seconds, \
+     q.created_at";
+/// Number of those columns.
+pub(super) const CHARTER_COLUMNS: usize = 8;
+
+/// The columns that [`work`] reads from the table `s`.
+pub(super) const WORK: &str = "s.task_id, s.step_index, s.status, s.resolution, s.fix_due, s.agent, \
+    s.fix_by, s.goal, s.phase, s.cycle, s.attempt, s.epoch, s.beat, s.holder, s.last_error, s.blockers, \
+    EXISTS (SELECT 1 FROM task_resources r WHERE r.task_id = s.task_id AND \
+      r.step_index = s.step_index AND r.access = 'write')";
+/// Number of those columns.
+pub(super) const WORK_COLUMNS: usize = 17;
+
+/// The message that carried the prompt of the newest hand-out, as a further column.
+pub(super) const PROMPT_MESSAGE: &str = "(SELECT prompt_message FROM step_runs e \
+    WHERE e.task_id = s.task_id AND e.step_index = s.step_index AND e.epoch = s.epoch)";
+
+/// Reads a row whose [`CHARTER`] starts at this column.
+pub(super) fn charter(row: &Row<'_>, first: usize) -> rusqlite::Result<Charter> {
+    Ok(Charter {
+        task_id: row.get(first)?,
+        orchestrator: rows::optional_name(row, first + 1)?,
+        parallel: row.get(first + 2)?,
+        pauses: rows::pauses(row, first + 3)?,
+        policy: rows::policy(row, first + 4)?,
+        attempts_max: row.get(first + 5)?,
+        lease_seconds: rows::number(row, first + 6)?,
+        created_at: row.get(first + 7)?,
+    })
+}
+
+/// Reads a row that begins with [`WORK`].
+pub(super) fn work(row: &Row<'_>) -> rusqlite::Result<Work> {
+    let status: String = row.get(2)?;
+    // In other states the blockers are kept only for people.
+    let blockers = if status == "BLOCKED" { rows::json(row, 15)? } else { Vec::new() };
+    Ok(Work {
+        key: StepKey { task_id: row.get(0)?, step_index: row.get(1)? },
+        status,
+        resolution: row.get(3)?,
+        fix_due: row.get(4)?,
+        agent: rows::name(row, 5)?,
+        fix_by: rows::optional_name(row, 6)?,
+        goal: row.get(7)?,
+        phase: rows::phase(row, 8)?,
+        cycle: row.get(9)?,
+        attempt: row.get(10)?,
+        epoch: rows::number(row, 11)?,
+        beat: rows::number(row, 12)?,
+        holder: rows::optional_name(row, 13)?,
+        last_error: row.get(14)?,
+        blockers,
+        has_files: row.get(16)?,
+    })
+}
+
+/// The statement that [`find`] runs.
+pub(super) fn find_statement() -> String {
+    format!(
+        "SELECT {WORK}, {CHARTER}, {PROMPT_MESSAGE} FROM task_steps s JOIN task_queues q USING (task_id) \
+         WHERE s.task_id = ?1 AND s.step_index = ?2"
+    )
+}
+
+/// Finds a step with its queue's rules and the message that carried its prompt.
+pub(super) fn find(
+    tx: &Connection,
+    key: &StepKey,
+) -> Result<(Charter, Work, Option<String>), Trouble> {
+    let found = tx
+        .prepare_cached(&find_statement())?
+        .query_row(params![key.task_id, key.step_index], |row| {
+            let message = row.get(WORK_COLUMNS + CHARTER_COLUMNS)?;
+            Ok((charter(row, WORK_COLUMNS)?, work(row)?, message))
+        })
+        .optional()?;
+    let Some(found) = found else {
+        // Report an unknown task differently from an unknown step.
+        let step = match rows::find_queue(tx, &key.task_id, false)? {
+            Some(_) => key.to_string(),
+            None => format!("task {}", key.task_id),
+        };
+        return Err(Error::NoStep { step }.into());
+    };
+    Ok(found)
+}
+
+impl Work {
+    /// The machine of the stored step.
+    pub(super) fn machine(&self, attempts_max: u32) -> Step {
+        let error = || self.last_error.clone().unwrap_or_default();
+        let state = match (self.status.as_str(), &self.holder) {
+            ("IN_PROGRESS", Some(holder)) => State::InProgress { holder: holder.clone() },
+            ("COMPLETED", _) => State::Completed(match self.resolution.as_deref() {
+                Some("skipped") => Resolution::Skipped,
+                Some("split") => Resolution::Split,
+                _ => Resolution::Success,
+            }),
+            ("BLOCKED", _) => State::Blocked { reasons: self.blockers.clone() },
+            ("FAILED", _) if self.fix_due => State::Failed { error: error(), fix: Fix::Due },
+            ("FAILED", _) => State::Failed { error: error(), fix: Fix::Exhausted },
+            // The table allows no other status.
+            _ => State::Pending,
+        };
+        // The deadline does not matter here: the supervisor that reminds has its own machine.
+        Step::restore(state, self.attempt, self.epoch, attempts_max, Monotonic::ZERO)
+    }
+}

@@ -1,0 +1,218 @@
+//! Claims together with their worktrees.
+//!
+//! ```text
+//! take ensemble.lock
+//!   board locked     may this agent have this task, and with which worktree?
+//!   board free       git makes or finds the worktree
+//!   board locked     the same check again; then CLAIMED
+//!                    (refused: a new worktree is removed)
+//! release ensemble.lock
+//! ```
+//!
+//! A process killed before the second check leaves a worktree that no claim names. The next claim
+//! of the task or [`Worktrees::recover`] removes it. A process killed later leaves a claim whose
+//! lease no process renews.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::Worktrees;
+use super::prepare::{check_name, epoch};
+use super::salvage::Salvage;
+use crate::board::BoardError;
+use crate::board::{Granted, Status};
+use crate::proto::task::Holder;
+use ensemble_core::durable::jittered;
+use ensemble_core::message::Name;
+use ensemble_core::{Error, Result};
+
+/// Most tries of a claim that conflicts with other processes.
+pub const CLAIM_TRIES_MAX: u32 = 3;
+/// Longest wait before the next try.
+pub(super) const BACKOFF: Duration = Duration::from_secs(5);
+
+/// A claimed task with its worktree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Claimed {
+    /// Holder, epoch and duration of the lease.
+    pub granted: Granted,
+    /// Absolute path of the worktree.
+    pub path: PathBuf,
+    /// The branch that is checked out there.
+    pub branch: String,
+    /// Commit at which a fresh worktree began.
+    pub base_commit: Option<String>,
+    /// Whether the claim repairs a failed merge.
+    pub is_integration_fix: bool,
+    /// Work that an earlier holder left, and where it was saved.
+    pub salvage: Option<Salvage>,
+}
+
+/// A claimed review.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ReviewClaimed {
+    /// Reviewer, epoch and duration of the lease.
+    pub granted: Granted,
+    /// Absolute path of the worktree.
+    pub path: PathBuf,
+    /// The commit to review, which is the worktree's HEAD.
+    pub commit: String,
+    /// Author of the commit.
+    pub author: Option<Name>,
+}
+
+/// Error of a claim, and whether another try may help.
+struct Failed {
+    error: Error,
+    may_help: bool,
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self { may_help: error.is_transient(), error }
+    }
+}
+
+impl Worktrees {
+    /// Claims a task for a registered agent and prepares its worktree. If other processes
+    /// interfere, it tries again after a random time, [`CLAIM_TRIES_MAX`] times in all.
+    ///
+    /// # Errors
+    /// [`Error::NotAllowed`] and [`Error::Fenced`] as for
+    /// [`LockedBoard::plan_claim`](crate::board::LockedBoard::plan_claim); [`Error::Locked`] if
+    /// other processes interfered each time; [`Error::Git`]. A failed claim is recorded and changes
+    /// nothing. Only work that an earlier holder left may have been saved.
+    pub fn claim_task(&self, task: &Name, agent: &Holder) -> Result<Claimed> {
+        self.try_often(CLAIM_TRIES_MAX, task, agent, || self.claim_once(task, agent))
+    }
+
+    /// As [`Worktrees::claim_task`], but tries once. For callers that wait in their own way and can
+    /// be told to end.
+    pub(crate) fn claim_task_now(&self, task: &Name, agent: &Holder) -> Result<Claimed> {
+        self.try_often(1, task, agent, || self.claim_once(task, agent))
+    }
+
+    /// Claims a review for a registered reviewer. Tries again as [`Worktrees::claim_task`].
+    ///
+    /// # Errors
+    /// As for [`Worktrees::claim_task`]; also [`Error::Git`] and [`Error::NotAllowed`] if the
+    /// worktree is not at the submitted commit.
+    pub fn claim_review(&self, task: &Name, reviewer: &Holder) -> Result<ReviewClaimed> {
+        self.try_often(CLAIM_TRIES_MAX, task, reviewer, || self.review_once(task, reviewer))
+    }
+
+    /// As [`Worktrees::claim_review`], but tries once.
+    pub(crate) fn claim_review_now(&self, task: &Name, reviewer: &Holder) -> Result<ReviewClaimed> {
+        self.try_often(1, task, reviewer, || self.review_once(task, reviewer))
+    }
+
+    fn try_often<T>(
+        &self,
+        tries_max: u32,
+        task: &Name,
+        agent: &Holder,
+        once: impl Fn() -> Result<T, Failed>,
+    ) -> Result<T> {
+        let mut tries = 1;
+        loop {
+            let Failed { error, may_help } = match once() {
+                Ok(claimed) => return Ok(claimed),
+                Err(failed) => failed,
+            };
+            if !may_help || tries >= tries_max {
+                let why = error.to_string();
+                self.record(
+                    "task.claim_failed",
+                    json!({ "task": task, "agent": agent.by, "tries": tries, "why": why }),
+                );
+                return Err(error);
+            }
+            tries += 1;
+            std::thread::sleep(jittered(self.options.backoff));
+        }
+    }
+
+    fn claim_once(&self, id: &Name, agent: &Holder) -> Result<Claimed, Failed> {
+        check_name(id)?;
+        let lock = self.lock()?;
+        let locked = self.board.lock()?;
+        let plan = locked.plan_claim(id, agent)?;
+        let task = locked.state().task(id).cloned();
+        drop(locked);
+        let Some(task) = task else {
+            return Err(self.not_there(id).into());
+        };
+
+        let prepared = self.prepare(&lock, &plan, &task)?;
+        let path = self.project.join(&plan.worktree);
+        let commit = || -> Result<Granted> {
+            let mut locked = self.board.lock()?;
+            if let Some(Salvage { reference, commit }) = &prepared.salvage {
+                locked.note_retired(id, Some((reference, commit)))?;
+            }
+            let granted = locked.commit_claim(&plan, prepared.base.as_deref())?;
+            locked.commit()?;
+            Ok(granted)
+        };
+        match commit() {
+            Ok(granted) => Ok(Claimed {
+                granted,
+                path,
+                branch: plan.branch,
+                base_commit: prepared.base,
+                is_integration_fix: plan.is_integration_fix,
+                salvage: prepared.salvage,
+            }),
+            Err(error) => {
+                // The board may have been written although its directory could not be synced.
+                let now = self.board.read().ok().and_then(|state| state.task(id).cloned());
+                let is_claimed = now.is_none_or(|now| now.status == Status::Claimed);
+                if prepared.base.is_some() && !is_claimed {
+                    self.retire(&lock, id, epoch(&task), &path)?;
+                }
+                // The claim was allowed a moment ago, so another process has changed the board
+                // since.
+                let may_help = error.is_transient() || matches!(error, Error::NotAllowed { .. });
+                Err(Failed { error, may_help })
+            }
+        }
+    }
+
+    fn review_once(&self, id: &Name, reviewer: &Holder) -> Result<ReviewClaimed, Failed> {
+        let ask = || -> Result<(Granted, crate::board::LockedBoard<'_>)> {
+            let mut locked = self.board.lock()?;
+            let granted = locked.claim_review(id, reviewer)?;
+            Ok((granted, locked))
+        };
+        // Check first without committing, so that git is not started in vain.
+        let (_, locked) = ask()?;
+        let task = locked.state().task(id).cloned();
+        drop(locked);
+        let Some(task) = task else {
+            return Err(self.not_there(id).into());
+        };
+        let path = self.path_of(&task);
+        if self.entry_at(&path)?.is_none() || !path.exists() {
+            let lock = self.lock()?;
+            self.rebuild(&lock, &task, &path)?;
+        }
+        let commit = self.at_submitted(&task)?;
+        let (granted, locked) = ask()?;
+        let submitted = locked.state().task(id).and_then(|task| task.review_commit.clone());
+        if submitted.as_ref() != Some(&commit) {
+            let what = format!("review task `{id}`");
+            let why = "another commit was submitted since".to_owned();
+            return Err(Failed { error: Error::NotAllowed { what, why }, may_help: true });
+        }
+        locked.commit()?;
+        Ok(ReviewClaimed { granted, path, commit, author: task.assigned_to })
+    }
+
+    pub(super) fn not_there(&self, id: &Name) -> Error {
+        BoardError::Unknown { what: "task", id: id.to_string(), nearest: Vec::new() }.into()
+    }
+}

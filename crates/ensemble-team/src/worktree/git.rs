@@ -1,0 +1,314 @@
+//! Runs the program `git` with a deadline and in a controlled environment.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::AsFd as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use ensemble_core::durable::{Durability, FileLock};
+use ensemble_core::{Error, Result};
+
+/// Poll interval for the end of a program whose output another process still holds open.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// Most output of git that is read, in bytes.
+const OUTPUT_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Most of git's error text that is reported, in bytes.
+const DETAIL_BYTES_MAX: usize = 2_000;
+
+/// Variables that would make git work on another repository or in another way (`git rev-parse
+/// --local-env-vars`, and the programs that prompt people).
+const REMOVED: [&str; 23] = [
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_ASKPASS",
+    "GIT_COMMON_DIR",
+    "GIT_CONFIG",
+    "GIT_CONFIG_COUNT",
+    "GIT_CONFIG_PARAMETERS",
+    "GIT_DIR",
+    "GIT_EXTERNAL_DIFF",
+    "GIT_GRAFT_FILE",
+    "GIT_ICASE_PATHSPECS",
+    "GIT_GLOB_PATHSPECS",
+    "GIT_IMPLICIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_INTERNAL_SUPER_PREFIX",
+    "GIT_LITERAL_PATHSPECS",
+    "GIT_NAMESPACE",
+    "GIT_NO_REPLACE_OBJECTS",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_PREFIX",
+    "GIT_QUARANTINE_PATH",
+    "GIT_REPLACE_REF_BASE",
+    "GIT_SHALLOW_FILE",
+    "GIT_WORK_TREE",
+];
+
+/// A repository, and the settings for running git in it.
+#[derive(Clone, Debug)]
+pub(super) struct Git {
+    /// Time limit of a command.
+    pub(super) limit: Duration,
+    /// Durability of git's writes.
+    pub(super) durability: Durability,
+    /// Additional environment variables.
+    pub(super) variables: Vec<(OsString, OsString)>,
+}
+
+/// One command.
+#[derive(Debug)]
+pub(super) struct Call<'a> {
+    git: &'a Git,
+    at: &'a Path,
+    lock: Option<&'a FileLock>,
+    variables: Vec<(&'static str, OsString)>,
+}
+
+/// A program's output and exit status.
+struct Answer {
+    status: ExitStatus,
+    output: Vec<u8>,
+    complaint: Vec<u8>,
+}
+
+impl Git {
+    /// A command that runs in this directory.
+    pub(super) const fn at<'a>(&'a self, at: &'a Path) -> Call<'a> {
+        Call { git: self, at, lock: None, variables: Vec::new() }
+    }
+}
+
+impl<'a> Call<'a> {
+    /// Marks a command that changes the repository. The lock is held until git has ended, even if
+    /// this process is killed.
+    pub(super) const fn under(mut self, lock: &'a FileLock) -> Self {
+        self.lock = Some(lock);
+        self
+    }
+
+    /// Adds an environment variable.
+    pub(super) fn with(mut self, name: &'static str, value: impl Into<OsString>) -> Self {
+        self.variables.push((name, value.into()));
+        self
+    }
+
+    /// Runs the command and returns its output without the last newline.
+    pub(super) fn run<S: AsRef<OsStr>>(self, arguments: &[S]) -> Result<String> {
+        self.bytes(arguments).map(|bytes| String::from_utf8_lossy(&bytes).trim_end().to_owned())
+    }
+
+    /// Runs the command and returns its output.
+    pub(super) fn bytes<S: AsRef<OsStr>>(self, arguments: &[S]) -> Result<Vec<u8>> {
+        let at = self.at.to_owned();
+        let answer = self.answer(arguments)?;
+        if answer.status.success() {
+            return Ok(answer.output);
+        }
+        Err(failure(arguments, &at, &answer))
+    }
+
+    /// Runs the command and returns its output; `None` if it exits with 1.
+    pub(super) fn ask<S: AsRef<OsStr>>(self, arguments: &[S]) -> Result<Option<String>> {
+        let at = self.at.to_owned();
+        let answer = self.answer(arguments)?;
+        match answer.status.code() {
+            Some(0) => Ok(Some(String::from_utf8_lossy(&answer.output).trim_end().to_owned())),
+            Some(1) => Ok(None),
+            _ => Err(failure(arguments, &at, &answer)),
+        }
+    }
+
+    /// Runs the command and returns its exit code, with its error text if the code is not 0.
+    pub(super) fn attempt<S: AsRef<OsStr>>(self, arguments: &[S]) -> Result<(Option<i32>, String)> {
+        let at = self.at.to_owned();
+        let answer = self.answer(arguments)?;
+        let words = match failure(arguments, &at, &answer) {
+            Error::Git { detail, .. } => detail,
+            other => other.to_string(),
+        };
+        Ok((answer.status.code(), words))
+    }
+
+    fn answer<S: AsRef<OsStr>>(self, arguments: &[S]) -> Result<Answer> {
+        let mut command = without_git(Command::new("git"));
+        // Without this, a directory that is not a worktree (any more) would be taken for the
+        // repository above it.
+        if let Some(parent) = self.at.parent() {
+            command.env("GIT_CEILING_DIRECTORIES", parent);
+        }
+        command.env("LC_ALL", "C").env("GIT_TERMINAL_PROMPT", "0").env("GIT_EDITOR", "true");
+        command.env("GIT_OPTIONAL_LOCKS", "0");
+        command.envs(self.git.variables.iter().map(|(n, v)| (n, v)));
+        command.envs(self.variables.iter().map(|(n, v)| (n, v)));
+        command.arg("-C").arg(self.at);
+        let synced = match self.git.durability {
+            Durability::Power => "core.fsync=all",
+            Durability::Process => "core.fsync=none",
+        };
+        for setting in [synced, "gc.auto=0", "maintenance.auto=false", "core.fsmonitor=false"] {
+            command.args(["-c", setting]);
+        }
+        command.args(arguments);
+        command.stdin(match self.lock {
+            Some(lock) => lock.as_input()?,
+            None => Stdio::null(),
+        });
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        let shown = || shown(arguments);
+        let child = command.spawn().map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => Error::MissingProgram {
+                program: "git",
+                remedy: "install it (2.36 or newer), for instance with `apt-get install git`",
+            },
+            _ => Error::io("start git in", self.at, error),
+        })?;
+        // Drop the command, which holds another handle of the lock.
+        drop(command);
+        let mut running = Running(child);
+        running.answer(self.git.limit).map_err(|error| Error::Git {
+            command: shown(),
+            path: self.at.to_owned(),
+            detail: error,
+        })
+    }
+}
+
+/// Removes git's variables for a program that finds its repository by its working directory.
+pub(super) fn without_git(mut command: Command) -> Command {
+    for name in REMOVED {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Leave settings and long texts out of errors.
+fn shown<S: AsRef<OsStr>>(arguments: &[S]) -> String {
+    let words = arguments.iter().map(|word| word.as_ref().to_string_lossy());
+    let short = words.map(|word| word.lines().next().unwrap_or_default().to_owned());
+    short.collect::<Vec<_>>().join(" ")
+}
+
+fn failure<S: AsRef<OsStr>>(arguments: &[S], at: &Path, answer: &Answer) -> Error {
+    let said = [&answer.complaint, &answer.output].into_iter().find(|said| !said.is_empty());
+    let mut detail = last_bytes(said.map_or(&[], Vec::as_slice), DETAIL_BYTES_MAX);
+    if detail.is_empty() {
+        detail = answer.status.to_string();
+    }
+    if detail.contains("not a git repository") {
+        detail.push_str(" (make one with `git init` and a first commit)");
+    }
+    Error::Git { command: shown(arguments), path: at.to_owned(), detail }
+}
+
+/// The end of a program's output, from a line's beginning if it is cut.
+pub(super) fn last_bytes(bytes: &[u8], max: usize) -> String {
+    let cut = bytes.len().saturating_sub(max);
+    let text = String::from_utf8_lossy(&bytes[cut..]);
+    let text = match text.split_once('\n') {
+        Some((_, rest)) if cut > 0 => rest,
+        _ => &text,
+    };
+    text.trim().to_owned()
+}
+
+/// A running program with all its children, which are killed when this is dropped.
+pub(super) struct Running(pub(super) Child);
+
+impl Running {
+    fn answer(&mut self, limit: Duration) -> Result<Answer, String> {
+        let deadline = Instant::now() + limit;
+        let (mut output, mut complaint) = (Vec::new(), Vec::new());
+        let (mut stdout, mut stderr) = (self.0.stdout.take(), self.0.stderr.take());
+        let mut ended = None;
+        loop {
+            let status = self.0.try_wait().map_err(|error| error.to_string())?;
+            // All that the program wrote is already in the pipe. Later output comes from other
+            // processes.
+            let wait = if status.is_some() { Duration::ZERO } else { LOOK_INTERVAL };
+            let is_quiet = !read_some(&mut stdout, &mut output, wait)?
+                & !read_some(&mut stderr, &mut complaint, Duration::ZERO)?;
+            match (ended, status) {
+                (Some(status), _) if is_quiet => return Ok(Answer { status, output, complaint }),
+                (None, status) => ended = status,
+                (Some(_), _) => {}
+            }
+            if stdout.is_none() && stderr.is_none() && ended.is_none() {
+                ended = Some(self.wait_until(deadline)?);
+            }
+            if Instant::now() >= deadline {
+                let seconds = limit.as_secs();
+                return Err(format!("it did not end within {seconds} s and was stopped"));
+            }
+        }
+    }
+
+    /// Waits for the program's end.
+    pub(super) fn wait_until(&mut self, deadline: Instant) -> Result<ExitStatus, String> {
+        let mut pause = Duration::from_micros(200);
+        loop {
+            match self.0.try_wait().map_err(|error| error.to_string())? {
+                Some(status) => return Ok(status),
+                None if Instant::now() >= deadline => {
+                    return Err("it did not end in time and was stopped".to_owned());
+                }
+                None => std::thread::sleep(pause),
+            }
+            pause = (pause * 2).min(LOOK_INTERVAL);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // The child was reaped, so another process may have its pid by now.
+        if matches!(self.0.try_wait(), Ok(Some(_))) {
+            return;
+        }
+        if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
+            let _ = kill_process_group(pid, Signal::KILL);
+        }
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Reads available bytes within `wait`; returns whether there were any. The end of the stream
+/// closes `pipe`.
+fn read_some<P: std::io::Read + std::os::fd::AsFd>(
+    pipe: &mut Option<P>,
+    bytes: &mut Vec<u8>,
+    wait: Duration,
+) -> Result<bool, String> {
+    let Some(open) = pipe else { return Ok(false) };
+    let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(wait.subsec_nanos()) };
+    let mut fds = [PollFd::from_borrowed_fd(open.as_fd(), PollFlags::IN)];
+    match poll(&mut fds, Some(&timeout)) {
+        Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(false),
+        Ok(_) => {}
+        Err(error) => return Err(error.to_string()),
+    }
+    let mut buffer = [0; 64 * 1024];
+    match open.read(&mut buffer) {
+        Ok(0) => {
+            *pipe = None;
+            Ok(false)
+        }
+        Ok(n) if bytes.len() + n > OUTPUT_BYTES_MAX => Err("its output is too long".to_owned()),
+        Ok(n) => {
+            bytes.extend_from_slice(&buffer[..n]);
+            Ok(true)
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// The directory that all worktrees of a repository share.
+pub(super) fn common_directory(git: &Git, project: &Path) -> Result<PathBuf> {
+    // A project may be a directory inside a repository.
+    let call = git.at(project).with("GIT_CEILING_DIRECTORIES", "");
+    call.run(&["rev-parse", "--path-format=absolute", "--git-common-dir"]).map(PathBuf::from)
+}

@@ -1,0 +1,346 @@
+//! Merges from a task's branch to the integration branch.
+//!
+//! ```text
+//! take ensemble-merge.lock                                     one merge at a time
+//!   the commit is in the integration branch already?           MERGED: a merger died after moving it
+//!   a separate worktree at the integration branch              .worktrees/.merge-<task>-<pid>
+//!   merge the approved commit there                            conflict: INTEGRATION_FAILED
+//!   run the tests there                                        failed or timed out: INTEGRATION_FAILED
+//!   move the branch, if it has not moved since                 else start again
+//!   MERGED; remove the task's worktree and branch
+//! ```
+//!
+//! A failed merge has moved nothing, so there is nothing to undo. A killed merge has either moved
+//! the branch or not. If it has, the branch contains the commit, and the next merge of the task
+//! records MERGED.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::Worktrees;
+use super::git::{Running, last_bytes, without_git};
+use super::prepare::epoch;
+use super::retire::Retired;
+use super::salvage::IDENTITY;
+use crate::board::{Status, Task};
+use ensemble_core::durable::{Dir, FileLock, Modes};
+use ensemble_core::message::Name;
+use ensemble_core::{Error, Result};
+use ensemble_tmux::reaper::PASS_VARIABLE;
+
+/// The lock for merges, in the repository's own directory.
+pub(super) const MERGE_LOCK: &str = "ensemble-merge.lock";
+/// Prefix of the worktrees of merges.
+pub(super) const SCRATCH: &str = ".merge-";
+/// Most tries of a merge when the integration branch moves meanwhile.
+const MERGE_TRIES_MAX: u32 = 5;
+/// Most of the tests' output that is reported, in bytes.
+const TESTS_TOLD_BYTES: usize = 1_500;
+/// Directory of the tests' output, beside the board.
+const OUTPUTS: &str = "merges";
+/// Trailer that names the merged commit.
+const TRAILER: &str = "Ensemble-Commit";
+
+/// Tests that must pass before the integration branch moves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tests {
+    /// A line for `sh -c`, run in the merged worktree.
+    pub command: String,
+    /// Time limit of the tests.
+    pub limit: Duration,
+}
+
+/// Result of a merge.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Merged {
+    /// The task is MERGED.
+    Done {
+        /// The commit that brought the task into the integration branch.
+        commit: String,
+        /// Result of removing the task's worktree.
+        retired: Retired,
+    },
+    /// The task is INTEGRATION_FAILED, and the integration branch has not moved.
+    Failed {
+        /// Reason of the failure.
+        reason: String,
+    },
+}
+
+/// Result of a merge in its own worktree.
+enum Tried {
+    Conflict(String),
+    Merged(String),
+}
+
+impl Worktrees {
+    /// Merges an approved task into the integration branch. Takes as long as the tests do.
+    ///
+    /// # Errors
+    /// [`Error::NotAllowed`] if the task is not APPROVED, or the integration branch is checked out;
+    /// [`Error::Locked`] if another merge runs; [`Error::Git`]. The task stays APPROVED then. A
+    /// conflict and failing tests are not errors: see [`Merged::Failed`].
+    pub fn merge(&self, id: &Name) -> Result<Merged> {
+        self.merge_within(self.options.patience, id)
+    }
+
+    /// As [`Worktrees::merge`], but does not wait while another merge runs.
+    pub(crate) fn merge_now(&self, id: &Name) -> Result<Merged> {
+        self.merge_within(Duration::ZERO, id)
+    }
+
+    fn merge_within(&self, patience: Duration, id: &Name) -> Result<Merged> {
+        let merging = FileLock::acquire(&self.common.join(MERGE_LOCK), patience)?;
+        let (task, commit) = self.approved(id)?;
+        self.sweep_scratches(&merging)?;
+        let failed = match self.integrate(&task, &commit)? {
+            Ok(merge) => return self.finish_merge(id, &merge),
+            Err(reason) => reason,
+        };
+        let mut locked = self.board.lock()?;
+        locked.integration_failed(id, &failed)?;
+        locked.commit()?;
+        Ok(Merged::Failed { reason: failed })
+    }
+
+    fn approved(&self, id: &Name) -> Result<(Task, String)> {
+        let state = self.board.read()?;
+        let task = state.task(id).cloned().ok_or_else(|| self.not_there(id))?;
+        let refused = |why: String| Error::NotAllowed { what: format!("merge task `{id}`"), why };
+        if task.status != Status::Approved {
+            return Err(refused(format!("its status is {}", task.status.as_str())));
+        }
+        let named = task.review_commit.clone().unwrap_or_default();
+        match self.commit_at(&named)? {
+            Some(commit) => Ok((task, commit)),
+            None => Err(refused(format!("there is no commit `{named}` in the repository"))),
+        }
+    }
+
+    /// The commit that brought the task into the integration branch, or why there is none.
+    fn integrate(&self, task: &Task, commit: &str) -> Result<Result<String, String>> {
+        for _ in 0..MERGE_TRIES_MAX {
+            let lock = self.lock()?;
+            let old = self.integration_head(&lock)?;
+            if self.is_ancestor(commit, &old)? {
+                return self.brought_by(commit, &old).map(Ok);
+            }
+            self.must_be_free(task)?;
+            // Release the lock before the scratch worktree is dropped, which takes it again.
+            drop(lock);
+            let scratch = Scratch::new(self, task, &old)?;
+            let new = match scratch.merge(task, commit)? {
+                Tried::Conflict(reason) => return Ok(Err(reason)),
+                Tried::Merged(new) => new,
+            };
+            if let Some(reason) = self.run_tests(task, &scratch.path)? {
+                return Ok(Err(reason));
+            }
+            let lock = self.lock()?;
+            self.must_be_free(task)?;
+            let reference = format!("refs/heads/{}", self.integration_branch()?);
+            let note = format!("ensemble: merge task {}", task.id);
+            let arguments = ["update-ref", "-m", &note, &reference, &new, &old];
+            let moved = self.git.at(&self.common).under(&lock).run(&arguments);
+            match moved {
+                Ok(_) => return Ok(Ok(new)),
+                // Another process moved the branch first: the tested tree is not what the merge
+                // would give.
+                Err(_) if self.integration_head(&lock)? != old => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let what = format!("merge task `{}`", task.id);
+        let why = "the integration branch keeps moving: try again".to_owned();
+        Err(Error::NotAllowed { what, why })
+    }
+
+    /// Records a merge that is in the integration branch, and removes the worktree.
+    pub(super) fn finish_merge(&self, id: &Name, merge: &str) -> Result<Merged> {
+        let mut locked = self.board.lock()?;
+        let task = locked.state().task(id).cloned().ok_or_else(|| self.not_there(id))?;
+        let path = self.path_of(&task);
+        locked.merged(id, merge)?;
+        locked.commit()?;
+        // The task is merged even if its worktree cannot be removed; `recover` finds the rest.
+        let gone = self.lock().and_then(|lock| self.retire(&lock, id, epoch(&task), &path));
+        let retired = gone.unwrap_or_else(|error| Retired {
+            kept: Some((path, error.to_string())),
+            ..Retired::default()
+        });
+        if let Some(salvage) = &retired.salvage {
+            let mut locked = self.board.lock()?;
+            locked.note_retired(id, Some((&salvage.reference, &salvage.commit)))?;
+            locked.commit()?;
+        }
+        Ok(Merged::Done { commit: merge.to_owned(), retired })
+    }
+
+    /// A checked-out branch must not move. The checkout would look as if it undid the merge, and
+    /// the next commit there would undo it.
+    fn must_be_free(&self, task: &Task) -> Result<()> {
+        let branch = self.integration_branch()?;
+        let reference = format!("refs/heads/{branch}");
+        let place =
+            self.entries()?.into_iter().find(|entry| entry.branch.as_ref() == Some(&reference));
+        let Some(place) = place else { return Ok(()) };
+        Err(Error::NotAllowed {
+            what: format!("merge task `{}` into `{branch}`", task.id),
+            why: format!(
+                "it is checked out at {}: check out another branch there (`git switch --detach`), \
+                 or name another one as `integration_branch`",
+                place.path.display()
+            ),
+        })
+    }
+
+    /// The commit that brought another commit into a branch.
+    pub(super) fn brought_by(&self, commit: &str, head: &str) -> Result<String> {
+        let trailer = format!("--grep=^{TRAILER}: {commit}$");
+        let call = self.git.at(&self.common);
+        let ours = call.run(&["log", "--first-parent", "--format=%H", "-n1", &trailer, head])?;
+        if !ours.is_empty() {
+            return Ok(ours);
+        }
+        let range = format!("{commit}..{head}");
+        let call = self.git.at(&self.common);
+        let path =
+            call.run(&["rev-list", "--first-parent", "--ancestry-path", "--reverse", &range])?;
+        Ok(path.lines().next().unwrap_or(commit).to_owned())
+    }
+
+    /// Removes worktrees of dead mergers. The holder of the merge lock is the only live merger.
+    pub(super) fn sweep_scratches(&self, _merging: &FileLock) -> Result<Vec<PathBuf>> {
+        let is_scratch = |path: &Path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            path.parent() == Some(&*self.directory()) && name.starts_with(SCRATCH)
+        };
+        let mut found: Vec<PathBuf> = self
+            .entries()?
+            .into_iter()
+            .map(|entry| entry.path)
+            .filter(|path| is_scratch(path))
+            .collect();
+        if !found.is_empty() {
+            let lock = self.lock()?;
+            for path in &found {
+                self.remove_entry(&lock, path)?;
+            }
+        }
+        for entry in std::fs::read_dir(self.directory()).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if is_scratch(&path) {
+                // Tests that outlived their merger may still write there; the next sweep removes
+                // the rest.
+                let _ = std::fs::remove_dir_all(&path);
+                found.push(path);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Runs the tests in a merged worktree. Returns why they failed.
+    fn run_tests(&self, task: &Task, at: &Path) -> Result<Option<String>> {
+        let Some(Tests { command, limit }) = &self.options.tests else { return Ok(None) };
+        let board = self.board.path().parent().unwrap_or_else(|| Path::new("."));
+        let outputs = Dir::open(board)?.ensure_child(OUTPUTS, Modes::default())?;
+        let path = outputs.path().join(format!("{}.log", task.id));
+        let output = File::create(&path).map_err(|error| Error::io("create", &path, error))?;
+        let share = |error| Error::io("share", &path, error);
+        let mut shell = without_git(Command::new("sh"));
+        shell.arg("-c").arg(command).current_dir(at).env_remove(PASS_VARIABLE);
+        shell.env("ENSEMBLE_TASK_ID", task.id.as_str()).process_group(0).stdin(Stdio::null());
+        shell.stdout(output.try_clone().map_err(share)?).stderr(output);
+        let child = shell.spawn().map_err(|error| Error::io("run tests in", at, error))?;
+        let ended = Running(child).wait_until(Instant::now() + *limit);
+        let why = match ended {
+            Ok(status) if status.success() => return Ok(None),
+            Ok(status) => format!("ended with {status}"),
+            Err(_) => format!("did not end within {} s and were stopped", limit.as_secs()),
+        };
+        let said = std::fs::read(&path).map_err(|error| Error::io("read", &path, error))?;
+        let said = last_bytes(&said, TESTS_TOLD_BYTES);
+        Ok(Some(format!(
+            "the tests (`{command}`) {why}; the full output is in {}\n{said}",
+            path.display()
+        )))
+    }
+}
+
+/// The worktree of a merge, which is removed when this is dropped.
+struct Scratch<'a> {
+    worktrees: &'a Worktrees,
+    path: PathBuf,
+}
+
+impl<'a> Scratch<'a> {
+    fn new(worktrees: &'a Worktrees, task: &Task, at: &str) -> Result<Self> {
+        let name = format!("{SCRATCH}{}-{}", task.id, std::process::id());
+        let path = worktrees.ensure_directory()?.join(name);
+        let words = ["worktree", "add", "--quiet", "--detach"].map(OsStr::new);
+        let arguments: Vec<&OsStr> =
+            words.into_iter().chain([path.as_os_str(), OsStr::new(at)]).collect();
+        let lock = worktrees.lock()?;
+        worktrees.git.at(&worktrees.common).under(&lock).run(&arguments)?;
+        Ok(Self { worktrees, path })
+    }
+
+    fn merge(&self, task: &Task, commit: &str) -> Result<Tried> {
+        let git = &self.worktrees.git;
+        let lock = self.worktrees.lock()?;
+        let what = task.description.as_deref().unwrap_or_default();
+        let what = what.lines().next().unwrap_or_default();
+        let id = &task.id;
+        let text = format!("Merge task {id}: {what}\n\nEnsemble-Task: {id}\n{TRAILER}: {commit}\n");
+        let mut call = git.at(&self.path).under(&lock);
+        if git.at(&self.path).run(&["var", "GIT_COMMITTER_IDENT"]).is_err() {
+            for (name, value) in IDENTITY {
+                call = call.with(name, value);
+            }
+        }
+        let arguments: [OsString; 8] = [
+            "-c".into(),
+            "rerere.enabled=false".into(),
+            "merge".into(),
+            "--no-ff".into(),
+            "--quiet".into(),
+            "-m".into(),
+            text.into(),
+            commit.into(),
+        ];
+        let (code, words) = call.attempt(&arguments)?;
+        match code {
+            Some(0) => git.at(&self.path).run(&["rev-parse", "HEAD"]).map(Tried::Merged),
+            // A conflict, or the user's hook rejected the merge.
+            Some(1) => {
+                let unmerged = ["diff", "--name-only", "--diff-filter=U", "-z"];
+                let files =
+                    git.at(&self.path).run(&unmerged)?.trim_end_matches('\0').replace('\0', ", ");
+                let head = git.at(&self.path).run(&["rev-parse", "--short", "HEAD"])?;
+                Ok(Tried::Conflict(match files.is_empty() {
+                    true => format!("git refused the merge into {head}: {words}"),
+                    false => format!("the merge into {head} has conflicts in {files}"),
+                }))
+            }
+            _ => Err(Error::Git {
+                command: "merge".to_owned(),
+                path: self.path.clone(),
+                detail: words,
+            }),
+        }
+    }
+}
+
+impl Drop for Scratch<'_> {
+    fn drop(&mut self) {
+        // The next merge finds what remains.
+        if let Ok(lock) = self.worktrees.lock() {
+            let _ = self.worktrees.remove_entry(&lock, &self.path);
+        }
+    }
+}

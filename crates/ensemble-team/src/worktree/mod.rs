@@ -1,0 +1,333 @@
+//! The git worktrees of tasks, one each, from the claim to the merge (seed 001 and its siblings).
+//!
+//! ```text
+//! claim_task   UNCLAIMED, or REJECTED and another coder   a fresh worktree at the integration branch
+//!              REJECTED and the same coder                the existing worktree
+//!              INTEGRATION_FAILED                         the existing worktree
+//! submit       its holder, HEAD of its branch, clean      READY_FOR_REVIEW
+//! verdict      its reviewer, that commit, clean           APPROVED or REJECTED
+//! merge        in a separate worktree, tests, then        MERGED; worktree and branch are removed
+//!              the branch moves by compare-and-swap       or INTEGRATION_FAILED; no branch moves
+//! ```
+//!
+//! *Nothing is lost.* A worktree and its branch are removed if the integration branch contains all
+//! their commits. Other content, committed or not, is first saved under
+//! `refs/ensemble/salvage/<task>/<epoch>`. If something cannot be saved (a repository inside the
+//! worktree), the directory is kept under another name. Files that git ignores are listed and
+//! removed.
+//!
+//! *Two locks.* A process that changes refs or worktrees holds `ensemble.lock` in the repository's
+//! own directory. The lock is also git's standard input. If its holder is killed, it stays locked
+//! until git has ended, so no process sees a half-made worktree. `ensemble-merge.lock` is held for
+//! a whole merge. The board is locked inside both, briefly, and no program runs meanwhile.
+//!
+//! *A crash* at any point leaves a state that [`Worktrees::recover`] completes or undoes.
+//!
+//! The user's own checkout, its index and its HEAD are never touched. A merge into a checked-out
+//! branch is rejected, as git rejects a push to one.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::board::{Board, Task};
+use ensemble_core::durable::{Dir, Durability, FileLock, Modes};
+use ensemble_core::event_log::{NullRecorder, Recorder};
+use ensemble_core::message::Name;
+use ensemble_core::{Error, Result};
+
+mod claim;
+mod git;
+mod list;
+mod merge;
+mod prepare;
+mod recover;
+mod retire;
+mod salvage;
+mod submit;
+mod verify;
+
+pub use claim::{CLAIM_TRIES_MAX, Claimed, ReviewClaimed};
+pub use merge::{Merged, Tests};
+pub use recover::Finding;
+pub use retire::Retired;
+pub use salvage::{SALVAGE, Salvage};
+pub use submit::Verdict;
+pub use verify::{Duty, Unfit, Verified};
+
+use git::Git;
+
+/// The branch for approved work, if neither the board nor a configuration names one. It is created
+/// at HEAD when the first worktree is needed.
+pub const INTEGRATION_DEFAULT: &str = "integration";
+/// Time limit of a git command.
+pub const GIT_LIMIT: Duration = Duration::from_secs(300);
+/// How long to wait for other processes that change refs or worktrees.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+/// The lock for changing refs and worktrees, in the repository's own directory.
+const LOCK: &str = "ensemble.lock";
+
+/// Options for worktrees.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Options {
+    /// The actor's name in the event log.
+    pub actor: String,
+    /// The branch for approved work. Otherwise the board's `config.integration_branch`, else
+    /// [`INTEGRATION_DEFAULT`].
+    pub integration: Option<String>,
+    /// Tests that must pass before the integration branch moves.
+    pub tests: Option<Tests>,
+    /// Time limit of a git command.
+    pub git_limit: Duration,
+    /// How long to wait for other processes that change refs or worktrees.
+    pub patience: Duration,
+    /// Longest wait before a claim is tried again; the shortest is half of it.
+    pub backoff: Duration,
+    /// Durability of git's writes.
+    pub durability: Durability,
+    /// Additional variables for git, such as an identity for merges (`GIT_COMMITTER_NAME` …).
+    pub variables: Vec<(OsString, OsString)>,
+    /// Recorder of salvages and failed claims.
+    pub recorder: Arc<dyn Recorder>,
+}
+
+impl Options {
+    /// Default options: no tests, no recorder.
+    #[must_use]
+    pub fn new(actor: impl Into<String>) -> Self {
+        Self {
+            actor: actor.into(),
+            integration: None,
+            tests: None,
+            git_limit: GIT_LIMIT,
+            patience: PATIENCE,
+            backoff: claim::BACKOFF,
+            durability: Durability::default(),
+            variables: Vec::new(),
+            recorder: Arc::new(NullRecorder),
+        }
+    }
+
+    /// Sets the recorder of salvages and failed claims.
+    #[must_use]
+    pub fn with_recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
+        self.recorder = recorder;
+        self
+    }
+
+    /// Sets the durability.
+    #[must_use]
+    pub const fn with_durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
+    /// Adds a variable to git's environment.
+    #[must_use]
+    pub fn with_variable(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.variables.push((name.into(), value.into()));
+        self
+    }
+
+    /// Sets the branch for approved work.
+    #[must_use]
+    pub fn with_integration(mut self, branch: impl Into<String>) -> Self {
+        self.integration = Some(branch.into());
+        self
+    }
+
+    /// Sets the tests that must pass before the integration branch moves.
+    #[must_use]
+    pub fn with_tests(mut self, tests: Tests) -> Self {
+        self.tests = Some(tests);
+        self
+    }
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options").field("actor", &self.actor).finish_non_exhaustive()
+    }
+}
+
+/// The worktrees of a board's tasks. Cheap to create; it holds nothing open.
+///
+/// ```no_run
+/// use ensemble_team::board::{Board, BoardOptions, NewAgent};
+/// use ensemble_core::message::Name;
+/// use ensemble_team::proto::agent;
+/// use ensemble_team::worktree::{Options, Verdict, Worktrees};
+///
+/// # fn main() -> ensemble_core::Result<()> {
+/// let board = Board::find(".".as_ref(), BoardOptions::new("supervisor"))?;
+/// let worktrees = Worktrees::open(&board, Options::new("supervisor"))?;
+/// let (task, coder) = (Name::new("task-1")?, Name::new("coder-1")?);
+///
+/// let mut locked = board.lock()?;
+/// let registered = locked.register(&NewAgent::new(coder, "coder"))?;
+/// locked.agent_event(&registered, agent::Event::Ready)?;
+/// locked.commit()?;
+/// let claimed = worktrees.claim_task(&task, &registered)?;
+/// // … the agent works and commits in `claimed.path` …
+/// worktrees.submit(&task, &claimed.granted.holder)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Worktrees {
+    board: Board,
+    /// Absolute path without links.
+    project: PathBuf,
+    /// The repository's own directory, which all its worktrees share.
+    common: PathBuf,
+    git: Git,
+    options: Options,
+}
+
+impl Worktrees {
+    /// Opens the worktrees of the repository that contains the board's project.
+    ///
+    /// # Errors
+    /// [`Error::Git`] if there is no repository; [`Error::MissingProgram`].
+    pub fn open(board: &Board, options: Options) -> Result<Self> {
+        let project = std::fs::canonicalize(board.project())
+            .map_err(|error| Error::io("find project", board.project(), error))?;
+        let git = Git {
+            limit: options.git_limit,
+            durability: options.durability,
+            variables: options.variables.clone(),
+        };
+        let common = git::common_directory(&git, &project)?;
+        Ok(Self { board: board.clone(), project, common, git, options })
+    }
+
+    /// The board whose tasks the worktrees belong to.
+    #[must_use]
+    pub const fn board(&self) -> &Board {
+        &self.board
+    }
+
+    /// Whether a merge runs tests, which may take long.
+    pub(crate) const fn has_tests(&self) -> bool {
+        self.options.tests.is_some()
+    }
+
+    /// Path of a task's worktree, whether it exists or not.
+    #[must_use]
+    pub fn path_of(&self, task: &Task) -> PathBuf {
+        match &task.worktree {
+            Some(path) => self.project.join(path),
+            None => self.directory().join(task.id.as_str()),
+        }
+    }
+
+    /// The branch of a task.
+    #[must_use]
+    pub fn branch_of(task: &Name) -> String {
+        format!("task/{task}")
+    }
+
+    /// The commit of a task's worktree; `None` if it has no worktree.
+    ///
+    /// # Errors
+    /// [`BoardError::Unknown`](crate::board::BoardError::Unknown); the board cannot be read; [`Error::Git`].
+    pub fn head(&self, task: &Name) -> Result<Option<String>> {
+        let state = self.board.read()?;
+        let task = state.task(task).ok_or_else(|| self.not_there(task))?;
+        let path = self.path_of(task);
+        Ok(self.entry_at(&path)?.filter(|_| path.exists()).and_then(|entry| entry.head))
+    }
+
+    /// The branch for approved work.
+    ///
+    /// # Errors
+    /// The board cannot be read.
+    pub fn integration_branch(&self) -> Result<String> {
+        if let Some(branch) = &self.options.integration {
+            return Ok(branch.clone());
+        }
+        let configured = self.board.read()?.config.integration_branch;
+        Ok(configured.unwrap_or_else(|| INTEGRATION_DEFAULT.to_owned()))
+    }
+
+    /// Directory of the worktrees.
+    fn directory(&self) -> PathBuf {
+        self.project.join(self.board.worktrees())
+    }
+
+    /// Directory of the worktrees, created if needed. A `.gitignore` hides it from the project's
+    /// git.
+    fn ensure_directory(&self) -> Result<PathBuf> {
+        let path = self.directory();
+        std::fs::create_dir_all(&path)
+            .map_err(|error| Error::io("create directory", &path, error))?;
+        let dir = Dir::open(&path)?;
+        if dir.stat(".gitignore")?.is_none() {
+            let text = b"# Worktrees of tasks, made and removed by Ensemble.\n*\n";
+            let tmp = ".gitignore.tmp";
+            dir.remove(tmp)?;
+            dir.replace_by(".gitignore", text, &dir, tmp, Modes::default(), Durability::Process)?;
+        }
+        Ok(path)
+    }
+
+    /// Waits for other processes that change refs or worktrees.
+    fn lock(&self) -> Result<FileLock> {
+        FileLock::acquire(&self.common.join(LOCK), self.options.patience)
+    }
+
+    /// The commit that a revision names, if there is one.
+    fn commit_at(&self, name: &str) -> Result<Option<String>> {
+        let wanted = format!("{name}^{{commit}}");
+        self.git.at(&self.common).ask(&["rev-parse", "--verify", "--quiet", &wanted])
+    }
+
+    /// Whether one commit is an ancestor of another.
+    fn is_ancestor(&self, old: &str, new: &str) -> Result<bool> {
+        let call = self.git.at(&self.common);
+        Ok(call.ask(&["merge-base", "--is-ancestor", old, new])?.is_some())
+    }
+
+    /// The head of the integration branch. A missing branch is created at HEAD.
+    fn integration_head(&self, lock: &FileLock) -> Result<String> {
+        let branch = self.integration_branch()?;
+        let reference = format!("refs/heads/{branch}");
+        if let Some(head) = self.commit_at(&reference)? {
+            return Ok(head);
+        }
+        let call = self.git.at(&self.project).with("GIT_CEILING_DIRECTORIES", "");
+        let found = call.ask(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"])?;
+        let Some(head) = found else {
+            let what = format!("make branch `{branch}`");
+            let why = "the repository has no commit yet: make the first one".to_owned();
+            return Err(Error::NotAllowed { what, why });
+        };
+        let call = self.git.at(&self.common).under(lock);
+        call.run(&["update-ref", "-m", "ensemble: begin", &reference, &head, ""])?;
+        Ok(head)
+    }
+
+    fn record(&self, kind: &str, data: serde_json::Value) {
+        self.options.recorder.record(kind, &self.options.actor, data);
+    }
+
+    /// Records the result of removing a worktree.
+    fn tell_retired(&self, task: &Name, epoch: u64, path: &Path, retired: &Retired) {
+        if let Some(Salvage { reference, commit, .. }) = &retired.salvage {
+            let data = json!({
+                "task": task, "epoch": epoch, "ref": reference, "commit": commit,
+                "ignored": retired.ignored,
+            });
+            self.record("worktree.salvaged", data);
+        }
+        if let Some((place, why)) = &retired.kept {
+            let data =
+                json!({ "task": task, "epoch": epoch, "from": path, "path": place, "why": why });
+            self.record("worktree.kept", data);
+        }
+    }
+}

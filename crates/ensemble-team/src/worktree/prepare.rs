@@ -1,0 +1,127 @@
+//! Prepares the worktree for a claim: a fresh one, or the existing one.
+
+use std::path::Path;
+
+use super::salvage::Salvage;
+use super::{Worktrees, list::Entry};
+use crate::board::{ClaimPlan, Task};
+use crate::proto::task::Holder;
+use ensemble_core::durable::FileLock;
+use ensemble_core::message::Name;
+use ensemble_core::{Error, Result};
+
+/// A worktree that is ready for work.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    /// Commit at which a fresh worktree began.
+    pub(super) base: Option<String>,
+    /// Work that was saved from an earlier worktree.
+    pub(super) salvage: Option<Salvage>,
+}
+
+impl Worktrees {
+    /// Makes or finds the worktree.
+    pub(super) fn prepare(
+        &self,
+        lock: &FileLock,
+        plan: &ClaimPlan,
+        task: &Task,
+    ) -> Result<Prepared> {
+        self.ensure_directory()?;
+        let path = self.project.join(&plan.worktree);
+        let kept = match plan.keeps_worktree {
+            true => self.keep(lock, &plan.agent, task, &path)?,
+            false => None,
+        };
+        if let Some(salvage) = kept {
+            return Ok(Prepared { base: None, salvage });
+        }
+        let base = self.integration_head(lock)?;
+        let retired = self.retire(lock, &task.id, epoch(task), &path)?;
+        if let Err(error) = self.add(lock, &path, &plan.branch, Some(&base)) {
+            // Remove the partial worktree, which no agent has used.
+            let _ = self.retire(lock, &task.id, epoch(task), &path);
+            return Err(error);
+        }
+        Ok(Prepared { base: Some(base), salvage: retired.salvage })
+    }
+
+    /// Returns the existing worktree, rebuilt if its directory is missing. `None` if nothing is
+    /// left of it.
+    fn keep(
+        &self,
+        lock: &FileLock,
+        agent: &Holder,
+        task: &Task,
+        path: &Path,
+    ) -> Result<Option<Option<Salvage>>> {
+        match self.entry_at(path)? {
+            Some(entry) if path.exists() && !entry.is_half_made => {
+                let is_own = task.assigned_to.as_ref() == Some(&agent.by);
+                let salvage = match is_own {
+                    true => None,
+                    false => self.copy_dirt(lock, task, &entry)?,
+                };
+                Ok(Some(salvage))
+            }
+            _ => Ok(self.rebuild(lock, task, path)?.then_some(None)),
+        }
+    }
+
+    /// Saves the uncommitted work of an earlier holder in a worktree that a claim continues. The
+    /// work also stays in the worktree.
+    fn copy_dirt(&self, lock: &FileLock, task: &Task, entry: &Entry) -> Result<Option<Salvage>> {
+        let snapshot = self.snapshot(lock, &task.id, epoch(task), entry)?;
+        if snapshot.is_clean {
+            return Ok(None);
+        }
+        self.keep_commit(lock, &task.id, epoch(task), &snapshot.commit).map(Some)
+    }
+
+    /// Rebuilds a worktree from its committed state. Returns whether there was any.
+    pub(super) fn rebuild(&self, lock: &FileLock, task: &Task, path: &Path) -> Result<bool> {
+        self.ensure_directory()?;
+        let branch = Self::branch_of(&task.id);
+        let tip = self.commit_at(&format!("refs/heads/{branch}"))?;
+        let submitted = match &task.review_commit {
+            Some(commit) if tip.is_none() => self.commit_at(commit)?,
+            _ => None,
+        };
+        if tip.is_none() && submitted.is_none() {
+            return Ok(false);
+        }
+        if self.entry_at(path)?.is_some() {
+            self.remove_entry(lock, path)?;
+        }
+        self.add(lock, path, &branch, submitted.as_deref())?;
+        Ok(true)
+    }
+
+    /// Runs `git worktree add`, with an existing branch or a new one at `base`.
+    fn add(&self, lock: &FileLock, path: &Path, branch: &str, base: Option<&str>) -> Result<()> {
+        let path = path.as_os_str().to_owned();
+        let mut arguments: Vec<std::ffi::OsString> =
+            vec!["worktree".into(), "add".into(), "--quiet".into()];
+        match base {
+            Some(base) => arguments.extend(["-b".into(), branch.into(), path, base.into()]),
+            None => arguments.extend([path, branch.into()]),
+        }
+        self.git.at(&self.common).under(lock).run(&arguments).map(drop)
+    }
+}
+
+/// Epoch of the task's last claim.
+pub(super) fn epoch(task: &Task) -> u64 {
+    task.lease_epoch.unwrap_or_default()
+}
+
+/// Checks that a task's name can be part of a branch name.
+pub(super) fn check_name(task: &Name) -> Result<()> {
+    let text = task.as_str();
+    if text.contains("..") || text.ends_with('.') || text.to_ascii_lowercase().ends_with(".lock") {
+        let why = "git allows no branch of this name: supersede the task by one with another name";
+        let what = format!("make branch `task/{task}`");
+        return Err(Error::NotAllowed { what, why: why.to_owned() });
+    }
+    Ok(())
+}

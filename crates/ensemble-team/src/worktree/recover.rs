@@ -1,0 +1,232 @@
+//! Finds what crashes left, and completes or undoes it.
+//!
+//! | finding | repair |
+//! |---|---|
+//! | an approved task whose commit is in the integration branch | MERGED |
+//! | a worktree of a merge that no process runs | removed |
+//! | the worktree or branch of a task that no agent works on | removed, its work saved |
+//! | a task that needs its worktree and has none | rebuilt from its commits |
+//! | a claimed task without any remaining work | its claim is released |
+//! | a directory that git does not know; a worktree that could not be removed | reported to a person |
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde_json::json;
+
+use super::Worktrees;
+use super::list::Entry;
+use super::merge::{MERGE_LOCK, SCRATCH};
+use super::prepare::epoch;
+use super::salvage::Salvage;
+use crate::board::{State, Status, Task};
+use ensemble_core::durable::FileLock;
+use ensemble_core::message::Name;
+use ensemble_core::{Error, Result};
+
+/// One finding of a check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Finding {
+    /// The task, if it is known.
+    pub task: Option<Name>,
+    /// A path or a ref.
+    pub path: String,
+    /// Description of the problem.
+    pub problem: String,
+    /// Whether the problem was repaired.
+    pub repaired: bool,
+    /// Whether the finding is harmless and for information only.
+    pub is_note: bool,
+}
+
+impl Worktrees {
+    /// Finds what crashes left, and repairs it if `repair` is set. Supervisors call it at their
+    /// start and periodically, and `fsck` calls it. It never changes a worktree in which an agent
+    /// works.
+    ///
+    /// # Errors
+    /// As for [`Board::read`](crate::board::Board::read); [`Error::Locked`], [`Error::Git`].
+    pub fn recover(&self, repair: bool) -> Result<Vec<Finding>> {
+        let mut found = Vec::new();
+        match FileLock::acquire(&self.common.join(MERGE_LOCK), std::time::Duration::ZERO) {
+            Ok(merging) => self.recover_merges(&merging, repair, &mut found)?,
+            // A merge is running: its scratch worktree is in use.
+            Err(Error::Locked { .. }) => {}
+            Err(other) => return Err(other),
+        }
+        let lock = self.lock()?;
+        // Claims are made under this lock, so no claim is in progress now.
+        let state = self.board.read()?;
+        // Query git once for all tasks: most of them are in order.
+        let (entries, branches) = (self.entries()?, self.task_branches()?);
+        for task in &state.tasks {
+            let path = self.path_of(task);
+            let entry = entries.iter().find(|entry| entry.path == path);
+            let has_branch = branches.contains(&Self::branch_of(&task.id));
+            self.recover_task(&lock, task, (entry, has_branch), repair, &mut found)?;
+        }
+        self.look_around(&state, &mut found)?;
+        for finding in found.iter().filter(|finding| finding.repaired) {
+            let data =
+                json!({ "task": finding.task, "path": finding.path, "problem": finding.problem });
+            self.record("worktree.recovered", data);
+        }
+        Ok(found)
+    }
+
+    fn recover_merges(
+        &self,
+        merging: &FileLock,
+        repair: bool,
+        found: &mut Vec<Finding>,
+    ) -> Result<()> {
+        let mut note = |task: Option<Name>, path: String, problem: &str| {
+            let problem = problem.to_owned();
+            found.push(Finding { task, path, problem, repaired: repair, is_note: false });
+        };
+        if repair {
+            for path in self.sweep_scratches(merging)? {
+                note(None, path.display().to_string(), "a merge was interrupted here");
+            }
+        } else {
+            for path in self.inside().filter(|path| file_name(path).starts_with(SCRATCH)) {
+                note(None, path.display().to_string(), "a merge was interrupted here");
+            }
+        }
+        let state = self.board.read()?;
+        let integration = format!("refs/heads/{}", self.integration_branch()?);
+        let Some(head) = self.commit_at(&integration)? else { return Ok(()) };
+        for task in state.tasks.iter().filter(|task| task.status == Status::Approved) {
+            let commit = match &task.review_commit {
+                Some(commit) => self.commit_at(commit)?,
+                None => None,
+            };
+            let Some(commit) = commit else { continue };
+            if !self.is_ancestor(&commit, &head)? {
+                continue;
+            }
+            if repair {
+                let merge = self.brought_by(&commit, &head)?;
+                self.finish_merge(&task.id, &merge)?;
+            }
+            note(
+                Some(task.id.clone()),
+                integration.clone(),
+                "it is merged, but the board says APPROVED",
+            );
+        }
+        Ok(())
+    }
+
+    fn recover_task(
+        &self,
+        lock: &FileLock,
+        task: &Task,
+        (entry, has_branch): (Option<&Entry>, bool),
+        repair: bool,
+        found: &mut Vec<Finding>,
+    ) -> Result<()> {
+        let path = self.path_of(task);
+        let is_there = path.exists() && entry.is_some_and(|entry| !entry.is_half_made);
+        let (problem, repaired) = match task.status.needs_worktree() {
+            true if is_there => return Ok(()),
+            true => {
+                let repaired = repair && self.put_back(lock, task, &path)?;
+                (
+                    format!("the worktree of a task that is {} is missing", task.status.as_str()),
+                    repaired,
+                )
+            }
+            false => {
+                if entry.is_none() && !has_branch {
+                    return Ok(());
+                }
+                let repaired = repair && self.take_away(lock, task, &path)?;
+                (format!("no agent works on this task: it is {}", task.status.as_str()), repaired)
+            }
+        };
+        let (task, path) = (Some(task.id.clone()), path.display().to_string());
+        found.push(Finding { task, path, problem, repaired, is_note: false });
+        Ok(())
+    }
+
+    /// The branches of tasks.
+    fn task_branches(&self) -> Result<BTreeSet<String>> {
+        let call = self.git.at(&self.common);
+        let all =
+            call.run(&["for-each-ref", "--format=%(refname:lstrip=2)", "refs/heads/task/"])?;
+        Ok(all.lines().map(str::to_owned).collect())
+    }
+
+    /// Rebuilds a missing worktree.
+    fn put_back(&self, lock: &FileLock, task: &Task, path: &Path) -> Result<bool> {
+        if path.symlink_metadata().is_ok() && self.entry_at(path)?.is_none() {
+            // Something else is in its place.
+            return Ok(false);
+        }
+        if self.rebuild(lock, task, path)? {
+            return Ok(true);
+        }
+        if task.status != Status::Claimed {
+            // The next claim makes a fresh worktree; a review or merge reports the missing one.
+            return Ok(false);
+        }
+        let mut locked = self.board.lock()?;
+        locked.release(&task.id, epoch(task), "nothing is left of its worktree")?;
+        locked.commit()?;
+        Ok(true)
+    }
+
+    /// Removes a worktree that should not exist.
+    fn take_away(&self, lock: &FileLock, task: &Task, path: &Path) -> Result<bool> {
+        let retired = match self.retire(lock, &task.id, epoch(task), path) {
+            Ok(retired) => retired,
+            // The branch is checked out elsewhere.
+            Err(Error::NotAllowed { .. }) => return Ok(false),
+            Err(other) => return Err(other),
+        };
+        let salvage = retired.salvage.as_ref();
+        let salvage =
+            salvage.map(|Salvage { reference, commit }| (reference.as_str(), commit.as_str()));
+        if salvage.is_some() || task.worktree.is_some() {
+            let mut locked = self.board.lock()?;
+            locked.note_retired(&task.id, salvage)?;
+            locked.commit()?;
+        }
+        Ok(true)
+    }
+
+    /// Finds other entries in the directory of worktrees.
+    fn look_around(&self, state: &State, found: &mut Vec<Finding>) -> Result<()> {
+        let entries = self.entries()?;
+        let expected: Vec<PathBuf> = state.tasks.iter().map(|task| self.path_of(task)).collect();
+        for path in self.inside() {
+            let name = file_name(&path);
+            let is_known = entries.iter().any(|entry| entry.path == path);
+            let problem = if name.starts_with(".kept-") {
+                "it could not be removed without loss: inspect it, then run `git worktree remove --force`"
+            } else if name.starts_with('.') || is_known {
+                continue;
+            } else if expected.contains(&path) {
+                "it is in the place of a worktree, but git does not know it"
+            } else {
+                "it is not a worktree, and its owner is unknown"
+            };
+            let (path, problem) = (path.display().to_string(), problem.to_owned());
+            found.push(Finding { task: None, path, problem, repaired: false, is_note: true });
+        }
+        Ok(())
+    }
+
+    /// The directories in the directory of worktrees.
+    fn inside(&self) -> impl Iterator<Item = PathBuf> {
+        let entries = std::fs::read_dir(self.directory()).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).filter(|path| path.is_dir())
+    }
+}
+
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+}

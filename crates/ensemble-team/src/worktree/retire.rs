@@ -1,0 +1,238 @@
+//! Removes a worktree without losing work.
+//!
+//! ```text
+//! look       make a commit of its content                      (`salvage`)
+//! save       commits that the integration branch lacks         refs/ensemble/salvage/<task>/<epoch>
+//! remove     clean: git itself checks once more                else only if it is unchanged
+//! delete     its branch, if it has not moved
+//! ```
+//!
+//! A crash in between leaves a worktree of which more is saved than needed. Running it again
+//! completes the removal.
+
+use std::path::{Path, PathBuf};
+
+use super::Worktrees;
+use super::list::Entry;
+use super::salvage::{Salvage, Snapshot};
+use ensemble_core::durable::FileLock;
+use ensemble_core::message::Name;
+use ensemble_core::{Error, Result};
+
+/// How often another process may write into a worktree while its content is saved.
+const LOOKS_MAX: usize = 3;
+
+/// Result of removing a worktree.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Retired {
+    /// Saved work, if the integration branch lacks some of it.
+    pub salvage: Option<Salvage>,
+    /// New path and reason, if the worktree could not be removed without loss.
+    pub kept: Option<(PathBuf, String)>,
+    /// Ignored files that were removed with it; only the first few.
+    pub ignored: Vec<String>,
+    /// Whether there was anything to remove.
+    pub was_there: bool,
+}
+
+impl Worktrees {
+    /// Removes the worktree and the branch of a task.
+    pub(super) fn retire(
+        &self,
+        lock: &FileLock,
+        task: &Name,
+        epoch: u64,
+        path: &Path,
+    ) -> Result<Retired> {
+        let entries = self.entries()?;
+        let branch = format!("refs/heads/{}", Self::branch_of(task));
+        let tip = self.commit_at(&branch)?;
+        let is_elsewhere =
+            |entry: &&Entry| entry.branch.as_ref() == Some(&branch) && entry.path != path;
+        if let Some(other) = entries.iter().find(is_elsewhere) {
+            let what = format!("remove branch `{}`", Self::branch_of(task));
+            let why = format!("it is checked out at {}", other.path.display());
+            return Err(Error::NotAllowed { what, why });
+        }
+        let mut retired = Retired { was_there: tip.is_some(), ..Retired::default() };
+        match entries.into_iter().find(|entry| entry.path == path) {
+            Some(entry) if path.exists() && !entry.is_half_made => {
+                retired.was_there = true;
+                self.put_aside(lock, task, epoch, &entry, tip.as_deref(), &mut retired)?;
+            }
+            // A half-made worktree was never reported to an agent, and one without a directory is
+            // only a name.
+            Some(_) => {
+                retired.was_there = true;
+                self.remove_entry(lock, path)?;
+                self.salvage_tips(lock, task, epoch, None, tip.as_deref(), &mut retired)?;
+            }
+            None => self.salvage_tips(lock, task, epoch, None, tip.as_deref(), &mut retired)?,
+        }
+        if path.symlink_metadata().is_ok() && !remove_if_empty(path) {
+            let place = self.move_away(task, epoch, path)?;
+            retired.was_there = true;
+            retired.kept = Some((place, "git does not know it as a worktree".to_owned()));
+        }
+        if let Some(tip) = tip {
+            self.delete_ref(lock, &branch, &tip)?;
+        }
+        self.tell_retired(task, epoch, path, &retired);
+        Ok(retired)
+    }
+
+    /// Deletes a ref if it still exists.
+    pub(super) fn delete_ref(&self, lock: &FileLock, reference: &str, at: &str) -> Result<()> {
+        self.git.at(&self.common).under(lock).run(&["update-ref", "-d", reference, at]).map(drop)
+    }
+
+    /// Removes a worktree from git's list, with all its content.
+    pub(super) fn remove_entry(&self, lock: &FileLock, path: &Path) -> Result<()> {
+        let path = path.as_os_str();
+        let words = ["worktree", "remove", "--force", "--force"].map(std::ffi::OsStr::new);
+        let arguments: Vec<_> = words.into_iter().chain([path]).collect();
+        self.git.at(&self.common).under(lock).run(&arguments).map(drop)
+    }
+
+    fn put_aside(
+        &self,
+        lock: &FileLock,
+        task: &Name,
+        epoch: u64,
+        entry: &Entry,
+        tip: Option<&str>,
+        retired: &mut Retired,
+    ) -> Result<()> {
+        let mut trouble = "a process keeps writing into it".to_owned();
+        let mut looked: Option<Snapshot> = None;
+        for _ in 0..LOOKS_MAX {
+            let snapshot = match self.snapshot(lock, task, epoch, entry) {
+                Ok(snapshot) => snapshot,
+                Err(Error::Git { detail, .. }) => {
+                    trouble = detail;
+                    break;
+                }
+                Err(other) => return Err(other),
+            };
+            retired.ignored.clone_from(&snapshot.ignored);
+            let is_same = looked.as_ref().is_some_and(|looked| looked.commit == snapshot.commit);
+            if !is_same {
+                self.salvage_tips(lock, task, epoch, Some(&snapshot.commit), tip, retired)?;
+            }
+            let removed = match snapshot.is_clean {
+                true => self.remove_clean(lock, &entry.path),
+                false if is_same => self.remove_entry(lock, &entry.path),
+                false => {
+                    looked = Some(snapshot);
+                    continue;
+                }
+            };
+            match removed {
+                Ok(()) => return Ok(()),
+                Err(Error::Git { detail, .. }) => trouble = detail,
+                Err(other) => return Err(other),
+            }
+            looked = Some(snapshot);
+        }
+        if !entry.path.exists() {
+            return self.remove_entry(lock, &entry.path);
+        }
+        self.salvage_tips(lock, task, epoch, entry.head.as_deref(), tip, retired)?;
+        let place = self.move_entry(lock, task, epoch, entry)?;
+        retired.kept = Some((place, trouble));
+        Ok(())
+    }
+
+    /// Removes a worktree. Git refuses if a file is changed or untracked.
+    fn remove_clean(&self, lock: &FileLock, path: &Path) -> Result<()> {
+        let words = ["worktree", "remove"].map(std::ffi::OsStr::new);
+        let arguments: Vec<_> = words.into_iter().chain([path.as_os_str()]).collect();
+        self.git.at(&self.common).under(lock).run(&arguments).map(drop)
+    }
+
+    /// Saves under a ref the commits of the worktree and of the task's branch that the integration
+    /// branch lacks.
+    fn salvage_tips(
+        &self,
+        lock: &FileLock,
+        task: &Name,
+        epoch: u64,
+        found: Option<&str>,
+        tip: Option<&str>,
+        retired: &mut Retired,
+    ) -> Result<()> {
+        let integration = format!("refs/heads/{}", self.integration_branch()?);
+        let integration = self.commit_at(&integration)?;
+        let mut tips: Vec<String> = Vec::new();
+        for commit in [found, tip].into_iter().flatten() {
+            let mut is_safe = false;
+            for other in integration.iter().chain(&tips) {
+                is_safe |= self.is_ancestor(commit, other)?;
+            }
+            if !is_safe {
+                tips.push(commit.to_owned());
+            }
+        }
+        let commit = match tips.as_slice() {
+            [] => return Ok(()),
+            [one] => one.clone(),
+            [one, ..] => {
+                let tree =
+                    self.git.at(&self.common).run(&["rev-parse", &format!("{one}^{{tree}}")])?;
+                let text = format!("What was left of task {task}, claim {epoch}");
+                self.commit_tree(lock, &tree, &tips, &text)?
+            }
+        };
+        retired.salvage = Some(self.keep_commit(lock, task, epoch, &commit)?);
+        Ok(())
+    }
+
+    /// Moves a worktree that cannot be removed out of the way, detached from its branch.
+    fn move_entry(
+        &self,
+        lock: &FileLock,
+        task: &Name,
+        epoch: u64,
+        entry: &Entry,
+    ) -> Result<PathBuf> {
+        if let (Some(_), Some(head)) = (&entry.branch, &entry.head) {
+            let call = self.git.at(&entry.path).under(lock);
+            call.run(&["update-ref", "--no-deref", "HEAD", head])?;
+        }
+        let place = self.free_place(task, epoch);
+        let words = ["worktree", "move"].map(std::ffi::OsStr::new);
+        let paths = [entry.path.as_os_str(), place.as_os_str()];
+        let arguments: Vec<_> = words.into_iter().chain(paths).collect();
+        self.git.at(&self.common).under(lock).run(&arguments)?;
+        Ok(place)
+    }
+
+    /// Moves a directory that git does not know out of the way.
+    fn move_away(&self, task: &Name, epoch: u64, path: &Path) -> Result<PathBuf> {
+        let place = self.free_place(task, epoch);
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+            return Ok(path.to_owned());
+        };
+        let dir = ensemble_core::durable::Dir::open(parent)?;
+        let new_name = place.file_name().unwrap_or_default().to_string_lossy();
+        dir.move_tree_new(&name.to_string_lossy(), &dir, &new_name)?;
+        Ok(place)
+    }
+
+    fn free_place(&self, task: &Name, epoch: u64) -> PathBuf {
+        let name = |number: u64| match number {
+            0 => self.directory().join(format!(".kept-{task}-{epoch}")),
+            number => self.directory().join(format!(".kept-{task}-{epoch}.{number}")),
+        };
+        let mut number = 0;
+        while name(number).symlink_metadata().is_ok() {
+            number += 1;
+        }
+        name(number)
+    }
+}
+
+fn remove_if_empty(path: &Path) -> bool {
+    path.is_dir() && std::fs::remove_dir(path).is_ok()
+}

@@ -1,0 +1,190 @@
+//! The content of a worktree as a commit, including uncommitted work.
+
+use std::path::{Path, PathBuf};
+
+use super::Worktrees;
+use super::list::Entry;
+use ensemble_core::durable::FileLock;
+use ensemble_core::message::Name;
+use ensemble_core::{Error, Result};
+
+/// Prefix of the refs of saved work: `refs/ensemble/salvage/<task>/<epoch>`.
+pub const SALVAGE: &str = "refs/ensemble/salvage";
+/// Most ignored files that are listed.
+const IGNORED_TOLD_MAX: usize = 20;
+/// File name of the index for saving work, in the repository's own directory.
+const INDEX: &str = "ensemble-salvage.index";
+/// Identity under which saved work is committed.
+pub(super) const IDENTITY: [(&str, &str); 4] = [
+    ("GIT_AUTHOR_NAME", "Ensemble"),
+    ("GIT_AUTHOR_EMAIL", "ensemble@localhost"),
+    ("GIT_COMMITTER_NAME", "Ensemble"),
+    ("GIT_COMMITTER_EMAIL", "ensemble@localhost"),
+];
+
+/// Work that was saved under a ref.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Salvage {
+    /// The ref.
+    pub reference: String,
+    /// The commit. The last one holds uncommitted work. Its parents are HEAD, the index if it
+    /// differed, and the task's branch if HEAD was elsewhere.
+    pub commit: String,
+}
+
+/// The content of a worktree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Snapshot {
+    /// Everything that is not ignored: HEAD, or a commit on top of it.
+    pub(super) commit: String,
+    /// Whether HEAD contains everything.
+    pub(super) is_clean: bool,
+    /// Ignored files and directories; only the first few.
+    pub(super) ignored: Vec<String>,
+}
+
+/// Result of `git status`.
+pub(super) struct Dirt {
+    /// Changed and untracked paths.
+    pub(super) changed: Vec<String>,
+    ignored: Vec<String>,
+}
+
+impl Worktrees {
+    /// Uncommitted files of a worktree.
+    pub(super) fn dirt(&self, path: &Path) -> Result<Dirt> {
+        let call = self.git.at(path);
+        let bytes = call.bytes(&[
+            "status",
+            "--porcelain=v1",
+            "-z",
+            "--no-renames",
+            "--untracked-files=all",
+            "--ignored=traditional",
+        ])?;
+        let (mut changed, mut ignored) = (Vec::new(), Vec::new());
+        for line in bytes.split(|byte| *byte == 0).filter(|line| line.len() > 3) {
+            let name = String::from_utf8_lossy(&line[3..]).into_owned();
+            if line.starts_with(b"!!") { ignored.push(name) } else { changed.push(name) }
+        }
+        Ok(Dirt { changed, ignored })
+    }
+
+    /// Makes a commit of a worktree's whole content. Equal content gives the same commit, so a
+    /// repetition after a crash makes nothing new.
+    pub(super) fn snapshot(
+        &self,
+        lock: &FileLock,
+        task: &Name,
+        epoch: u64,
+        entry: &Entry,
+    ) -> Result<Snapshot> {
+        let path = &entry.path;
+        let nothing = || Error::Git {
+            command: "rev-parse HEAD".to_owned(),
+            path: path.clone(),
+            detail: "its HEAD names no commit".to_owned(),
+        };
+        let head = entry.head.clone().ok_or_else(nothing)?;
+        let Dirt { changed, mut ignored } = self.dirt(path)?;
+        ignored.truncate(IGNORED_TOLD_MAX);
+        if changed.is_empty() {
+            return Ok(Snapshot { commit: head, is_clean: true, ignored });
+        }
+        let tree = self.tree_of_all(lock, path)?;
+        let mut parents = vec![head.clone()];
+        // This fails in the middle of a merge: the conflict is in the files then.
+        if let Ok(staged) = self.git.at(path).under(lock).run(&["write-tree"]) {
+            let head_tree = self.git.at(path).run(&["rev-parse", "HEAD^{tree}"])?;
+            if staged != head_tree && staged != tree {
+                let text = format!("What was staged for task {task}, claim {epoch}");
+                parents.push(self.commit_tree(lock, &staged, &parents, &text)?);
+            }
+        }
+        let text = format!("What was left uncommitted of task {task}, claim {epoch}");
+        let commit = self.commit_tree(lock, &tree, &parents, &text)?;
+        Ok(Snapshot { commit, is_clean: false, ignored })
+    }
+
+    /// Writes everything that is not ignored as a tree, using a separate index.
+    fn tree_of_all(&self, lock: &FileLock, path: &Path) -> Result<String> {
+        let index = self.common.join(INDEX);
+        remove_if_there(&index)?;
+        remove_if_there(&self.common.join(format!("{INDEX}.lock")))?;
+        let call = || self.git.at(path).under(lock).with("GIT_INDEX_FILE", &index);
+        call().run(&["read-tree", "HEAD"])?;
+        call().run(&["-c", "core.safecrlf=false", "add", "--all", "."])?;
+        let difference = call().run(&["diff-index", "--cached", "--no-renames", "HEAD"])?;
+        let inner = difference.lines().find(|line| line.split(' ').nth(1) == Some("160000"));
+        if let Some(line) = inner {
+            let place = line.rsplit('\t').next().unwrap_or_default();
+            return Err(Error::Git {
+                command: "add --all".to_owned(),
+                path: path.to_owned(),
+                detail: format!("`{place}` is a repository of its own"),
+            });
+        }
+        let tree = call().run(&["write-tree"])?;
+        remove_if_there(&index)?;
+        Ok(tree)
+    }
+
+    /// Makes a commit in Ensemble's name. Its time is that of its first parent, so that a
+    /// repetition gives the same commit.
+    pub(super) fn commit_tree(
+        &self,
+        lock: &FileLock,
+        tree: &str,
+        parents: &[String],
+        text: &str,
+    ) -> Result<String> {
+        let first = parents.first().map_or("HEAD", String::as_str);
+        let call = self.git.at(&self.common);
+        let stamp = call.run(&["show", "--no-patch", "--format=%cd", "--date=raw", first])?;
+        let mut arguments = vec!["commit-tree", "--no-gpg-sign", tree, "-m", text];
+        arguments.extend(parents.iter().flat_map(|parent| ["-p", parent.as_str()]));
+        let mut call = self.git.at(&self.common).under(lock);
+        for (name, value) in IDENTITY {
+            call = call.with(name, value);
+        }
+        let call = call.with("GIT_AUTHOR_DATE", &*stamp).with("GIT_COMMITTER_DATE", &*stamp);
+        call.run(&arguments)
+    }
+
+    /// Saves a commit under a salvage ref, unless a salvage ref already contains it.
+    pub(super) fn keep_commit(
+        &self,
+        lock: &FileLock,
+        task: &Name,
+        epoch: u64,
+        commit: &str,
+    ) -> Result<Salvage> {
+        let below = format!("{SALVAGE}/{task}/");
+        let call = self.git.at(&self.common);
+        let known =
+            call.run(&["for-each-ref", "--format=%(refname)", "--contains", commit, &below])?;
+        if let Some(reference) = known.lines().next() {
+            let commit = self.commit_at(reference)?.unwrap_or_else(|| commit.to_owned());
+            return Ok(Salvage { reference: reference.to_owned(), commit });
+        }
+        let mut reference = format!("{below}{epoch}");
+        let mut number = 1;
+        while self.commit_at(&reference)?.is_some() {
+            number += 1;
+            reference = format!("{below}{epoch}.{number}");
+        }
+        let call = self.git.at(&self.common).under(lock);
+        call.run(&["update-ref", "-m", "ensemble: salvage", &reference, commit, ""])?;
+        Ok(Salvage { reference, commit: commit.to_owned() })
+    }
+}
+
+fn remove_if_there(path: &PathBuf) -> Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(Error::io("remove", path, error))
+        }
+        _ => Ok(()),
+    }
+}

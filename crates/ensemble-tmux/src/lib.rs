@@ -1,0 +1,17 @@
+//! Agents in tmux panes, for the broker [`ensemble_core`].
+//!
+//! * [`tmux`] implements [`Pane`](ensemble_core::env::Pane) over one control-mode client a server. The
+//!   guard that decides whether keys may be typed is evaluated inside the tmux server.
+//! * [`provider`] reads what an agent's program shows: a profile is a data file, not code. It also
+//!   reads the process table and the program's own machine-readable state.
+//! * [`reaper`] finds every process of an agent and ends it by pidfd.
+//!
+//! The crate starts one thread for each attached server: it reads what the control client prints.
+#![forbid(unsafe_code)]
+
+#[cfg(feature = "fuzzing")]
+#[doc(hidden)]
+pub mod fuzzing;
+pub mod provider;
+pub mod reaper;
+pub mod tmux;

@@ -1,0 +1,75 @@
+//! What the processes in the foreground of a pane decide: whether the agent runs there, and whether
+//! a command may be typed that starts it.
+
+use super::screens::pane;
+use super::{Context, Profiles, Purpose, diagnose, objection};
+use ensemble_core::agent::AgentState;
+use ensemble_core::pane::{Deferral, ForegroundProcess, PaneState};
+
+/// A pane with these processes in its foreground, the leader first; `sh` is the leader for tmux.
+fn with_foreground(screen: &str, processes: &[&[&str]]) -> PaneState {
+    let mut pane = pane("sh", screen);
+    for (index, names) in processes.iter().enumerate() {
+        pane.foreground.push(ForegroundProcess {
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            leads: index == 0,
+            shell: matches!(names[0], "sh" | "bash"),
+            reads_commands: *names == ["bash"],
+            given_command: *names == ["sh"],
+            ..ForegroundProcess::default()
+        });
+    }
+    pane
+}
+
+#[test]
+fn any_member_of_the_foreground_may_be_the_agent() {
+    let profiles = Profiles::embedded().expect("profiles");
+    let composer = "❯ ▮\n─────\n  ? for shortcuts";
+    let state_of = |profile: &str, processes: &[&[&str]]| {
+        let pane = with_foreground(composer, processes);
+        diagnose(&profiles.get(profile).expect(profile), &pane).state
+    };
+    for processes in [
+        &[&["claude"][..]][..],
+        &[&["sh"], &["claude"]],
+        &[&["sh", "wrapper"], &["claude"]],
+        &[&["npm exec claude", "node"], &["sh"], &["node", "claude"]],
+        &[&["sh", "claude"]],
+    ] {
+        assert_eq!(state_of("claude", processes), AgentState::Ready, "{processes:?}");
+    }
+    assert_eq!(state_of("claude", &[&["bash"]]), AgentState::Crashed);
+    assert_eq!(state_of("claude", &[&["sh"], &["sh"]]), AgentState::Crashed);
+    assert_eq!(state_of("claude", &[&["sh"], &["npm exec claude", "node"]]), AgentState::Unknown);
+    assert_eq!(state_of("claude", &[&["sh", "x.sh"], &["dd"]]), AgentState::Crashed);
+    assert_eq!(state_of("claude", &[&["vim"], &["sh"]]), AgentState::Unknown);
+    // A shell below another program is a tool of that program.
+    assert_eq!(state_of("shell", &[&["git"], &["sh"], &["vim"]]), AgentState::Unknown);
+    // What looks like a shell's prompt is the composer of the program that it waits for.
+    assert_eq!(state_of("shell", &[&["sh"], &["claude"]]), AgentState::Draft);
+    assert_eq!(state_of("shell", &[&["bash"]]), AgentState::Ready);
+}
+
+#[test]
+fn a_command_is_typed_only_at_the_prompt_of_a_shell_that_is_alone() {
+    let profiles = Profiles::embedded().expect("profiles");
+    let claude = profiles.get("claude").expect("claude");
+    let may = |pane: &PaneState| objection(&claude, pane, &Context::default(), Purpose::Open);
+    for prompt in ["user@host:~$ ▮", "❯ ▮"] {
+        assert_eq!(may(&with_foreground(prompt, &[&["bash"]])), None, "{prompt}");
+        for others in [
+            &[&["sh"][..], &["claude"]][..],
+            &[&["bash"], &["bash"]],
+            &[&["sh", "worker.sh"]],
+            &[&["claude"]],
+        ] {
+            let why = may(&with_foreground(prompt, others));
+            assert!(matches!(why, Some(Deferral::OtherProgram { .. })), "{others:?}: {why:?}");
+        }
+    }
+    assert_eq!(may(&with_foreground("$ make▮", &[&["bash"]])), Some(Deferral::Draft));
+    // Where the process table does not tell, what may be the agent's composer is none.
+    assert_eq!(may(&pane("bash", "user@host:~$ ▮")), None);
+    assert_eq!(may(&pane("sh", "❯ ▮\n─────\n  ? for shortcuts")), Some(Deferral::Draft));
+}

@@ -1,0 +1,175 @@
+//! What agents themselves tell to programs: better than any reading of a screen.
+//!
+//! A report is a hint like the screen is one: if the source is missing, slow, malformed or speaks
+//! of another process, there is no report and the screen decides; why there is none is told along
+//! with it ([`Heard`]). Nothing here writes anything.
+
+mod claude;
+mod http;
+mod opencode;
+mod place;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+
+use super::profile::{MachineSource, Profile};
+use ensemble_core::agent::AgentState;
+
+pub use opencode::HTTP_LIMIT;
+pub use place::HttpPlace;
+
+/// An agent's own word about its state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Report {
+    /// What it says it is doing.
+    pub state: AgentState,
+    /// In its own words: `busy`, `permission prompt` …
+    pub detail: String,
+    /// When a limit ends, if it says so.
+    pub resets_at: Option<String>,
+}
+
+impl Report {
+    pub(super) fn new(state: AgentState, detail: &str) -> Self {
+        Self { state, detail: detail.to_owned(), resets_at: None }
+    }
+}
+
+/// What came of asking an agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Heard {
+    /// Its profile names no source, or nobody said where that is.
+    Nothing,
+    /// It answered.
+    Report {
+        /// Its answer.
+        report: Report,
+        /// Where that was.
+        place: String,
+    },
+    /// It did not.
+    Silence {
+        /// Where it was asked.
+        place: String,
+        /// What was wrong.
+        why: String,
+    },
+}
+
+impl Heard {
+    /// Its answer, if there is one.
+    #[must_use]
+    pub const fn report(&self) -> Option<&Report> {
+        match self {
+            Self::Report { report, .. } => Some(report),
+            Self::Nothing | Self::Silence { .. } => None,
+        }
+    }
+}
+
+/// Where the sources are. The default knows none; nothing is read from the environment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Places {
+    claude_sessions: Option<PathBuf>,
+    opencode: Opencode,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Opencode {
+    #[default]
+    Unasked,
+    At(HttpPlace),
+    /// Where its command line says, with this header `Authorization`.
+    AsStarted(Authorization),
+    Trouble(String),
+}
+
+/// Printed as nothing.
+#[derive(Clone, Default, PartialEq, Eq)]
+struct Authorization(Option<String>);
+
+impl std::fmt::Debug for Authorization {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Authorization")
+    }
+}
+
+impl Places {
+    /// Claude Code's session files below the home directory of the user who runs it.
+    #[must_use]
+    pub fn in_home(home: &Path) -> Self {
+        Self { claude_sessions: Some(home.join(".claude/sessions")), ..Self::default() }
+    }
+
+    /// The OpenCode server that the agent in the pane belongs to.
+    #[must_use]
+    pub fn with_opencode(mut self, place: HttpPlace) -> Self {
+        self.opencode = Opencode::At(place);
+        self
+    }
+
+    /// The OpenCode in the pane is asked where its own command line says that it listens, on this
+    /// machine only, as `user` with `password` if there is one.
+    #[must_use]
+    pub fn with_opencode_as_started(mut self, user: Option<&str>, password: Option<&str>) -> Self {
+        let authorization = password.map(|password| place::basic(user, password));
+        self.opencode = Opencode::AsStarted(Authorization(authorization));
+        self
+    }
+
+    /// OpenCode cannot be asked, for a reason that is told to whoever looks.
+    #[must_use]
+    pub fn without_opencode(mut self, why: String) -> Self {
+        self.opencode = Opencode::Trouble(why);
+        self
+    }
+}
+
+/// Asks the source that the profile names about the agent in a pane whose first process is `pid`.
+/// Takes at most [`HTTP_LIMIT`], and microseconds where it reads a file.
+///
+/// ```
+/// use ensemble_tmux::provider::Profiles;
+/// use ensemble_tmux::provider::machine::{self, Heard, Places};
+/// let claude = Profiles::embedded()?.get("claude")?;
+/// assert_eq!(machine::ask(&claude, std::process::id(), &Places::default()), Heard::Nothing);
+/// # Ok::<(), ensemble_core::Error>(())
+/// ```
+#[must_use]
+pub fn ask(profile: &Profile, pid: u32, places: &Places) -> Heard {
+    match profile.machine_source() {
+        None => Heard::Nothing,
+        Some(MachineSource::ClaudeSessions) => match &places.claude_sessions {
+            None => Heard::Nothing,
+            Some(sessions) => heard(sessions.display().to_string(), claude::report(sessions, pid)),
+        },
+        Some(MachineSource::OpencodeHttp) => ask_opencode(profile, pid, &places.opencode),
+    }
+}
+
+fn ask_opencode(profile: &Profile, pid: u32, opencode: &Opencode) -> Heard {
+    let found;
+    let place = match opencode {
+        Opencode::Unasked => return Heard::Nothing,
+        Opencode::At(place) => place,
+        Opencode::AsStarted(Authorization(authorization)) => {
+            let Some(address) = opencode::told_to_listen_at(profile, pid) else {
+                let why = "it was not started with --port, and no address is configured";
+                return heard("OpenCode's server".to_owned(), Err(why.to_owned()));
+            };
+            found = HttpPlace { authorization: authorization.clone(), ..HttpPlace::at(address) };
+            &found
+        }
+        Opencode::Trouble(why) => return heard("OpenCode's server".to_owned(), Err(why.clone())),
+    };
+    heard(format!("http://{}", place.address), opencode::report(place))
+}
+
+fn heard(place: String, answer: Result<Report, String>) -> Heard {
+    match answer {
+        Ok(report) => Heard::Report { report, place },
+        Err(why) => Heard::Silence { place, why },
+    }
+}

@@ -1,0 +1,38 @@
+//! Which program is at the other end of a pane, what it is doing, and what may be done with it
+//! (seed 002, P0-3; seed 000's readiness).
+//!
+//! Programs are described by data, one YAML file each (docs/providers.md), so a new one or a new
+//! version of one needs no code. Everything here but [`machine`]'s readers is pure.
+//!
+//! * [`Profiles`] holds them by name; a user's own take the place of those built in.
+//! * [`diagnose`] says what an agent is doing, with its evidence and where that comes from.
+//! * [`objection`] says why something must not be typed or pressed now.
+//! * [`reset_instant`] reads when a usage limit ends.
+
+mod cells;
+mod composer;
+mod diagnose;
+mod file;
+#[cfg(test)]
+mod foreground;
+pub mod machine;
+pub mod process;
+pub mod profile;
+mod profiles;
+#[cfg(test)]
+mod recorded;
+mod reset;
+#[cfg(test)]
+mod screens;
+mod server;
+#[cfg(test)]
+mod text;
+#[cfg(test)]
+mod widths;
+
+pub use composer::stands_alone;
+pub use diagnose::{Context, Judgement, Purpose, diagnose, diagnose_with, objection};
+pub use profile::{MachineSource, Profile};
+pub use profiles::Profiles;
+pub use reset::{Limit, Zones, reset_instant};
+pub use server::ServerConfig;

@@ -1,0 +1,328 @@
+//! What the system tells about a process, where it tells anything (`/proc`).
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use super::profile::{is_shell, program_name};
+use ensemble_core::pane::ForegroundProcess;
+
+/// The fields of `/proc/PID/stat` behind the program's name, counted as in proc(5).
+const FIRST_AFTER_NAME: usize = 3;
+const PARENT: usize = 4;
+const GROUP: usize = 5;
+const SESSION: usize = 6;
+/// The group in the foreground of the process's terminal; negative without one.
+const FOREGROUND: usize = 8;
+const START_TIME: usize = 22;
+
+/// More than 52 numbers and a name of 16 bytes can take.
+const STAT_BYTES_MAX: usize = 2048;
+
+/// How many processes below one are looked at.
+const DESCENDANTS_MAX: usize = 64;
+/// Exists where the system lists the children of a process.
+const CHILDREN_LISTED: &str = "/proc/thread-self/children";
+/// Programs that run a script named by an argument.
+const INTERPRETERS: [&str; 8] = ["bun", "deno", "node", "nodejs", "perl", "python", "ruby", "tsx"];
+/// Options of shells and interpreters that take a word which is no script.
+const OPTIONS_WITH_WORD: [&str; 11] = [
+    "--rcfile",
+    "--init-file",
+    "-o",
+    "-O",
+    "+O",
+    "-r",
+    "--require",
+    "--import",
+    "--loader",
+    "-W",
+    "-X",
+];
+/// Options of interpreters that take the program itself.
+const OPTIONS_WITH_PROGRAM: [&str; 4] = ["-c", "-e", "--eval", "--command"];
+/// How much of a command line is read.
+const COMMAND_LINE_BYTES_MAX: u64 = 16 * 1024;
+
+/// How far up the tree to look for an ancestor.
+const GENERATIONS_MAX: usize = 16;
+/// How far up the whole line is followed: deeper than tools are nested, and an end in any case.
+const LINE_MAX: usize = 128;
+
+/// When process `pid` started, in clock ticks since boot.
+pub fn start_time(pid: u32) -> Option<u64> {
+    field(&stat(pid)?, START_TIME)
+}
+
+/// How many generations `pid` is below `ancestor`; 0 if it is the same.
+pub(super) fn generations_below(pid: u32, ancestor: u32) -> Option<usize> {
+    let parent = |pid: &u32| field(&stat(*pid)?, PARENT).and_then(|pid| u32::try_from(pid).ok());
+    std::iter::successors(Some(pid), parent).take(GENERATIONS_MAX).position(|pid| pid == ancestor)
+}
+
+/// Process `pid` and what descends from it, nearest first, as far as the system tells.
+pub(super) fn below(pid: u32) -> Vec<u32> {
+    let mut found = vec![pid];
+    let mut next = 0;
+    while next < found.len() && found.len() < DESCENDANTS_MAX {
+        let children = children_of(found[next]);
+        found.extend(children);
+        next += 1;
+    }
+    found
+}
+
+/// The children of process `pid`. Each thread has its own.
+fn children_of(pid: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
+    let threads = threads.into_iter().flatten().flatten().take(DESCENDANTS_MAX);
+    let lists = threads.filter_map(|thread| head(&thread.path().join("children")));
+    let pids =
+        |list: String| list.split(' ').filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>();
+    lists.flat_map(pids).collect()
+}
+
+/// The processes in the foreground of the terminal of `pid`, the first process of a pane: the
+/// members of its foreground process group, the group's leader first. Ends the search after the
+/// first one that is `enough`. Empty where the system does not tell: without `/proc`, without a
+/// terminal, or where it hides the processes of other users.
+pub(crate) fn foreground(
+    pid: u32,
+    enough: impl Fn(&ForegroundProcess) -> bool,
+) -> Vec<ForegroundProcess> {
+    let Some(first) = stat(pid) else { return Vec::new() };
+    let number = |field_number| field(&first, field_number);
+    let (Some(session), Some(group)) = (number(SESSION), number(FOREGROUND)) else {
+        return Vec::new();
+    };
+    let terminal = Terminal { session, group };
+    // Usually the leader lives, and its program is the one that is looked for.
+    let seeds = [u32::try_from(group).unwrap_or(pid), pid];
+    let found = terminal.search(seeds.to_vec(), true, &enough);
+    if !found.is_empty() && Path::new(CHILDREN_LISTED).exists() {
+        return found;
+    }
+    terminal.search(all_processes(), false, &enough)
+}
+
+/// Whose foreground is searched.
+struct Terminal {
+    session: u64,
+    group: u64,
+}
+
+impl Terminal {
+    /// The members of the foreground group among `pids`, and with `descend` among what descends
+    /// from them. What has left the session is not followed.
+    fn search(
+        &self,
+        mut pids: Vec<u32>,
+        descend: bool,
+        enough: impl Fn(&ForegroundProcess) -> bool,
+    ) -> Vec<ForegroundProcess> {
+        let mut found = Vec::new();
+        let mut next = 0;
+        while let Some(pid) = pids.get(next).copied() {
+            next += 1;
+            let Some(stat) = stat(pid).filter(|_| !pids[..next - 1].contains(&pid)) else {
+                continue;
+            };
+            if field(&stat, SESSION) != Some(self.session) {
+                continue;
+            }
+            if field(&stat, GROUP) == Some(self.group) && !has_ended(&stat) {
+                found.push(described(pid, &stat, u64::from(pid) == self.group));
+                if found.last().is_some_and(&enough) {
+                    break;
+                }
+            }
+            if descend && pids.len() < DESCENDANTS_MAX {
+                pids.extend(children_of(pid));
+            }
+        }
+        found.sort_by_key(|process| !process.leads);
+        found
+    }
+}
+
+fn all_processes() -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// The names by which a process may be known: that of its program as the system has it, the first
+/// word of its command line, and its script where that is an interpreter.
+fn described(pid: u32, stat: &str, leads: bool) -> ForegroundProcess {
+    let words = command_line(pid).unwrap_or_default();
+    let mut process = ForegroundProcess { pid, leads, ..ForegroundProcess::default() };
+    let known = [words.first().map(String::as_str), name_of(stat)];
+    let mut names: Vec<&str> = known.into_iter().flatten().map(base_name).collect();
+    process.shell = names.iter().any(|name| is_shell(name));
+    let interprets = process.shell || names.iter().any(|name| is_interpreter(name));
+    let told = if interprets { told_to_run(&words, process.shell) } else { Told::Nothing };
+    process.reads_commands = process.shell && told == Told::Nothing;
+    process.given_command = process.shell && told == Told::Program;
+    if let Told::Script(script) = told {
+        names.push(base_name(script));
+    }
+    for name in names {
+        if !name.is_empty() && !process.names.iter().any(|known| known == name) {
+            process.names.push(name.to_owned());
+        }
+    }
+    process
+}
+
+/// A program's name without its directory and without the dash of a login shell.
+fn base_name(word: &str) -> &str {
+    program_name(word.rsplit('/').next().unwrap_or(word))
+}
+
+/// `python3.12` is one, too.
+fn is_interpreter(name: &str) -> bool {
+    let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    INTERPRETERS.contains(&name)
+}
+
+/// What the command line of an interpreter tells it to run.
+#[derive(Debug, PartialEq, Eq)]
+enum Told<'a> {
+    Script(&'a str),
+    /// The program stands on the command line.
+    Program,
+    Nothing,
+}
+
+fn told_to_run(words: &[String], is_shell: bool) -> Told<'_> {
+    // `-lc` is `-l -c`.
+    let has_c = |word: &str| is_shell && !word.starts_with("--") && word.contains('c');
+    let mut rest = words.iter().skip(1).map(String::as_str);
+    while let Some(word) = rest.next() {
+        match word {
+            "-m" | "--" => return rest.next().map_or(Told::Nothing, Told::Script),
+            _ if OPTIONS_WITH_PROGRAM.contains(&word) => return Told::Program,
+            _ if OPTIONS_WITH_WORD.contains(&word) => drop(rest.next()),
+            _ if word.starts_with('-') && has_c(word) => return Told::Program,
+            _ if word.starts_with(['-', '+']) => {}
+            _ => return Told::Script(word),
+        }
+    }
+    Told::Nothing
+}
+
+/// Whether a process has ended and waits for its parent to notice.
+fn has_ended(stat: &str) -> bool {
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['Z', 'X']))
+}
+
+/// The second field, which the system cuts to 15 bytes.
+fn name_of(stat: &str) -> Option<&str> {
+    Some(stat.rsplit_once(") ")?.0.split_once('(')?.1)
+}
+
+/// The words that process `pid` was started with.
+pub(super) fn command_line(pid: u32) -> Option<Vec<String>> {
+    let text = head(Path::new(&format!("/proc/{pid}/cmdline")))?;
+    let words: Vec<String> = text.split_terminator('\0').map(str::to_owned).collect();
+    (!words.is_empty()).then_some(words)
+}
+
+/// The beginning of a file of the system.
+fn head(path: &Path) -> Option<String> {
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(COMMAND_LINE_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// `pid` and its ancestors, the nearest first, each with its start time: together they name a
+/// process beyond doubt. Whoever has ended, or is another user's behind closed doors, ends the line.
+pub fn line_of(pid: u32) -> Vec<(u32, u64)> {
+    let mut line = Vec::new();
+    let mut next = Some(pid);
+    while let Some(pid) = next.filter(|pid| *pid > 0 && line.len() < LINE_MAX) {
+        let Some(stat) = stat(pid) else { break };
+        let Some(started) = field(&stat, START_TIME) else { break };
+        line.push((pid, started));
+        next = field(&stat, PARENT).and_then(|pid| u32::try_from(pid).ok());
+    }
+    line
+}
+
+/// One read, since the system makes the whole text anew for each.
+fn stat(pid: u32) -> Option<String> {
+    let mut buffer = [0; STAT_BYTES_MAX];
+    let bytes = File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut buffer).ok()?;
+    Some(String::from_utf8_lossy(&buffer[..bytes]).into_owned())
+}
+
+/// The name, the second field, stands in parentheses and may hold both spaces and parentheses.
+fn field(stat: &str, number: usize) -> Option<u64> {
+    let (_, after_name) = stat.rsplit_once(") ")?;
+    after_name.split(' ').nth(number - FIRST_AFTER_NAME)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_behind_a_wicked_name() {
+        let stat = "7 (a) b) S 41 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20";
+        assert_eq!(field(stat, START_TIME), Some(4242));
+        assert_eq!(field(stat, PARENT), Some(41));
+        assert_eq!(field("7 (a", PARENT), None);
+    }
+
+    fn words(line: &str) -> Vec<String> {
+        line.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn an_interpreter_tells_what_it_runs() {
+        for (line, is_shell, told) in [
+            ("node /usr/bin/gemini --yolo", false, Told::Script("/usr/bin/gemini")),
+            (
+                "node --no-warnings --require x /usr/bin/codex",
+                false,
+                Told::Script("/usr/bin/codex"),
+            ),
+            ("python3 -m aider", false, Told::Script("aider")),
+            ("node -e claude", false, Told::Program),
+            ("sh -c claude", true, Told::Program),
+            ("bash -lc claude", true, Told::Program),
+            ("bash --rcfile x -i", true, Told::Nothing),
+            ("-bash", true, Told::Nothing),
+            ("sh -eu ./worker.sh claude", true, Told::Script("./worker.sh")),
+        ] {
+            assert_eq!(told_to_run(&words(line), is_shell), told, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_process_is_known_by_its_program_and_its_script() {
+        let stat = |name: &str| format!("7 ({name}) S 41 7 7 34816 7");
+        let process = described(std::process::id(), &stat("node-MainThread"), true);
+        assert!(process.names.contains(&"node-MainThread".to_owned()), "{process:?}");
+        assert!(process.leads && !process.shell && !process.reads_commands);
+        assert!(has_ended("7 (a) S) Z 1") && !has_ended("7 (a) Z) S 1"));
+        assert!(
+            is_interpreter("python3.12") && is_interpreter("node") && !is_interpreter("claude")
+        );
+        assert_eq!((base_name("/bin/-bash"), base_name("-zsh")), ("bash", "zsh"));
+    }
+
+    #[test]
+    fn we_descend_from_our_parent() {
+        let parent = std::os::unix::process::parent_id();
+        assert!(start_time(std::process::id()).is_some());
+        assert_eq!(generations_below(std::process::id(), parent), Some(1));
+        assert_eq!(generations_below(parent, std::process::id()), None);
+        assert!(below(parent).contains(&std::process::id()), "we are below our parent");
+        let words = command_line(std::process::id()).expect("we were started with something");
+        assert_eq!(words[0], std::env::args().next().expect("a name"));
+        let line = line_of(std::process::id());
+        assert_eq!(line[0], (std::process::id(), start_time(std::process::id()).unwrap()));
+        assert_eq!(line[1].0, parent);
+        assert_eq!(line.last().map(|(pid, _)| *pid), Some(1));
+    }
+}

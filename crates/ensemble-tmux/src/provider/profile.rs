@@ -1,0 +1,226 @@
+//! A profile: what is known of one agent program, as data.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use regex_lite::Regex;
+use serde::{Deserialize, Serialize};
+
+use super::server::ServerConfig;
+use ensemble_core::agent::{AgentState, Program};
+use ensemble_core::pane::{ForegroundProcess, Key, PaneState};
+
+/// What is known of one agent program. Made from YAML by
+/// [`Profiles`](super::Profiles); docs/providers.md describes the file.
+#[derive(Debug)]
+pub struct Profile {
+    pub(super) program: Program,
+    pub(super) programs: BTreeSet<String>,
+    pub(super) enter_delay: Duration,
+    pub(super) composer: Composer,
+    pub(super) rules: Vec<Rule>,
+    pub(super) otherwise: AgentState,
+    pub(super) types_when_busy: bool,
+    pub(super) reset: Option<String>,
+    pub(super) forbidden: BTreeMap<AgentState, BTreeSet<Key>>,
+    pub(super) machine: Option<MachineSource>,
+    pub(super) server: ServerConfig,
+}
+
+/// Where an agent takes input, and how to tell whether something stands there.
+#[derive(Debug)]
+pub(super) enum Composer {
+    /// A shell's line editor, or a program that reads lines: the cursor's line.
+    ShellLine {
+        /// Lines that look like a prompt and continue an unfinished command.
+        continuations: Vec<Regex>,
+    },
+    /// A box whose first line begins with a prompt.
+    Prompt {
+        /// The prompt, from the beginning of the line.
+        prompt: Regex,
+        /// What the program shows there while it is empty.
+        placeholders: Vec<Regex>,
+    },
+    /// A box with a side at the left and an edge at the bottom, as wide as that edge.
+    Boxed {
+        /// How each of its lines begins.
+        side: Regex,
+        /// Its lower edge, from the beginning of the line to its end at the right.
+        bottom: Regex,
+        /// How many of its lowest lines are not for input.
+        foot: usize,
+        /// What the program shows there while it is empty.
+        placeholders: Vec<Regex>,
+    },
+    /// Not known: anything may be typed at any time.
+    Anywhere,
+}
+
+/// One way to recognize a state.
+#[derive(Debug)]
+pub(super) struct Rule {
+    pub(super) state: AgentState,
+    pub(super) name: String,
+    pub(super) region: Region,
+    pub(super) pattern: Regex,
+}
+
+/// Which part of a pane a rule looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Region {
+    /// The whole visible screen.
+    Screen,
+    /// Its last lines that are not blank.
+    Bottom(usize),
+    /// The line with the cursor.
+    CursorLine,
+    /// The title the program has set.
+    Title,
+}
+
+impl Region {
+    /// The text of this part.
+    pub(super) fn text(self, state: &PaneState) -> String {
+        match self {
+            Self::Screen => state.screen.join("\n"),
+            Self::CursorLine => state.cursor_line().to_owned(),
+            Self::Title => state.title.clone(),
+            Self::Bottom(count) => {
+                let mut lines: Vec<&str> = state
+                    .screen
+                    .iter()
+                    .rev()
+                    .filter(|line| !line.is_empty())
+                    .take(count)
+                    .map(String::as_str)
+                    .collect();
+                lines.reverse();
+                lines.join("\n")
+            }
+        }
+    }
+}
+
+/// Where an agent tells its state to programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum MachineSource {
+    /// `~/.claude/sessions/<pid>.json`, what `claude agents --json` prints.
+    ClaudeSessions,
+    /// `GET /session/status` and `GET /permission` of an OpenCode server on the loopback.
+    OpencodeHttp,
+}
+
+impl Profile {
+    /// What the drivers need to know of it.
+    #[must_use]
+    pub const fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.program.name
+    }
+
+    /// The command that starts the agent; `None` if there is nothing to start.
+    #[must_use]
+    pub fn open_command(&self) -> Option<&str> {
+        self.program.open.as_deref()
+    }
+
+    /// How long to wait between the text of a nudge and its Enter. Zero: both go together.
+    #[must_use]
+    pub const fn enter_delay(&self) -> Duration {
+        self.enter_delay
+    }
+
+    /// The command that resets the agent's context, typed as it is; `None` if there is none.
+    #[must_use]
+    pub fn reset_command(&self) -> Option<&str> {
+        self.reset.as_deref()
+    }
+
+    /// Where the agent tells its state to programs.
+    #[must_use]
+    pub const fn machine_source(&self) -> Option<MachineSource> {
+        self.machine
+    }
+
+    /// Where that source is, for all agents of this kind, as far as it was configured.
+    #[must_use]
+    pub const fn server(&self) -> &ServerConfig {
+        &self.server
+    }
+
+    /// Whether `key` must not be pressed while the agent is in `state`.
+    #[must_use]
+    pub fn forbids(&self, state: AgentState, key: Key) -> bool {
+        self.forbidden.get(&state).is_some_and(|keys| keys.contains(&key))
+    }
+
+    /// The states of all rules that match, whichever decides.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn matching(&self, pane: &PaneState) -> Vec<AgentState> {
+        let matches = |rule: &&Rule| rule.pattern.is_match(&rule.region.text(pane));
+        self.rules.iter().filter(matches).map(|rule| rule.state).collect()
+    }
+
+    /// The names of the agent's program, if a look at the cursor's line is all that the profile
+    /// asks for before typing.
+    pub(crate) fn programs_at_rest(&self) -> Option<Vec<&str>> {
+        let simple = |name: &String| name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        let line_only = matches!(self.composer, Composer::ShellLine { .. })
+            && self.rules.is_empty()
+            && self.machine.is_none()
+            && self.otherwise == AgentState::Ready;
+        (line_only && !self.programs.is_empty() && self.programs.iter().all(simple))
+            .then(|| self.programs.iter().map(String::as_str).collect())
+    }
+
+    /// The name by which one of these processes is the agent. A shell is it only as the leader of
+    /// its group: below another program it is a tool of that program.
+    pub(crate) fn program_among<'a>(&self, processes: &'a [ForegroundProcess]) -> Option<&'a str> {
+        // Below a shell that runs a script, any program may be a tool of that script.
+        let is_script = |first: &&ForegroundProcess| first.shell && !first.given_command;
+        if self.programs.is_empty() && processes.first().filter(is_script).is_some() {
+            return None;
+        }
+        processes.iter().find_map(|process| self.name_as_program(process))
+    }
+
+    /// The name by which this process is the agent.
+    pub(crate) fn name_as_program<'a>(&self, process: &'a ForegroundProcess) -> Option<&'a str> {
+        if self.programs.is_empty() {
+            return (!process.shell).then(|| process.name());
+        }
+        let counts = |name: &&str| !is_shell(name) || process.leads;
+        let mut names = process.names.iter().map(String::as_str);
+        names.find(|name| self.programs.contains(*name) && counts(name))
+    }
+
+    /// Whether the program of this name is the agent. A profile that names no program takes any
+    /// but a shell.
+    pub(super) fn is_program(&self, command: &str) -> bool {
+        self.programs.contains(command) || (self.programs.is_empty() && !is_shell(command))
+    }
+}
+
+/// The programs that count as a bare shell.
+const SHELLS: [&str; 16] = [
+    "ash", "bash", "busybox", "csh", "dash", "elvish", "fish", "ksh", "mksh", "nu", "pwsh",
+    "rbash", "sh", "tcsh", "xonsh", "zsh",
+];
+
+/// Whether a foreground program is a shell.
+pub(crate) fn is_shell(command: &str) -> bool {
+    SHELLS.contains(&command)
+}
+
+/// A program's name as tmux gives it, without the dash of a login shell.
+pub(crate) fn program_name(command: &str) -> &str {
+    command.strip_prefix('-').unwrap_or(command)
+}

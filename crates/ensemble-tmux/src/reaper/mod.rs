@@ -1,0 +1,290 @@
+//! Ends an agent with all processes that it has started, and verifies that none is left (seed 004:
+//! "killing leaves files partially written"). It asks the processes to end first, and searches for
+//! the rest afterwards.
+//!
+//! Marks of an agent's processes, as `/proc` shows them:
+//!
+//! | mark | finds |
+//! |---|---|
+//! | it descends from the first process of the pane | running processes |
+//! | its session is that of the pane's first process | processes left in the background |
+//! | it was started with the agent's own `ENSEMBLE_AGENT_PASS` | daemons in their own session |
+//! | it was started with the `ENSEMBLE_AGENT_MARK` of its supervisor | the same, if the agent shares its supervisor's pass |
+//!
+//! Descendants of these processes belong to the agent, too. This process, its ancestors and other
+//! agents' processes never do. A process is held by a descriptor (pidfd) from before its check
+//! until after its signal. So a reused pid is not mistaken for the process that had it before.
+//!
+//! One kind of process escapes: it has left the session, all its ancestors have ended, and it
+//! started with an emptied environment. Only control groups could find it.
+//!
+//! ```no_run
+//! use ensemble_tmux::reaper::{ProcessSet, Reaper};
+//! use ensemble_core::proto::shutdown::Signal;
+//! # let (pid, started) = (4711, Some(42));
+//! let processes = ProcessSet::new().with_root(pid, started);
+//! let mut reaper = Reaper::new(processes);
+//! if reaper.sweep(Signal::Terminate)? > 0 {
+//!     reaper.wait(std::time::Duration::from_secs(5));
+//! }
+//! assert_eq!(reaper.sweep(Signal::Kill)?, 0, "nothing is left");
+//! # Ok::<(), ensemble_core::Error>(())
+//! ```
+
+mod table;
+
+use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal as Number, pidfd_open, pidfd_send_signal};
+
+use crate::provider::profile;
+use ensemble_core::message::Digest;
+use ensemble_core::proto::shutdown::Signal;
+use ensemble_core::{Error, Result};
+pub(crate) use table::variable;
+use table::{Table, read_row};
+
+pub use table::{Fate, fate};
+
+/// The variable that every process of a spawned agent inherits. Agents filter their children's
+/// environment by certain words; the name contains none of them.
+pub const PASS_VARIABLE: &str = "ENSEMBLE_AGENT_PASS";
+
+/// The variable that every process of a supervised agent inherits. Its value differs for each
+/// spawned agent.
+pub const MARK_VARIABLE: &str = "ENSEMBLE_AGENT_MARK";
+
+/// Digest of the pass with which a process was started; `None` if it has none, has ended, or is
+/// another user's.
+#[must_use]
+pub fn pass_of(pid: u32) -> Option<Digest> {
+    variable(pid, PASS_VARIABLE).filter(|pass| !pass.is_empty()).map(|pass| Digest::of(&pass))
+}
+
+/// The marks of an agent's processes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProcessSet {
+    root: Option<(u32, Option<u64>)>,
+    spare_root: bool,
+    pass: Option<Digest>,
+    mark: Option<Digest>,
+    others: Vec<(u32, Option<u64>)>,
+}
+
+impl ProcessSet {
+    /// No marks yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds the first process of the agent's pane, and its start in clock ticks since boot.
+    #[must_use]
+    pub const fn with_root(mut self, pid: u32, started: Option<u64>) -> Self {
+        self.root = Some((pid, started));
+        self
+    }
+
+    /// Marks a pane that existed before the agent. If its first process is not the agent itself, it
+    /// is a person's shell. That shell and its background processes stay.
+    #[must_use]
+    pub const fn sparing_the_root(mut self) -> Self {
+        self.spare_root = true;
+        self
+    }
+
+    /// Adds the SHA-256 of the agent's value of [`PASS_VARIABLE`].
+    #[must_use]
+    pub const fn with_pass(mut self, sha256: Digest) -> Self {
+        self.pass = Some(sha256);
+        self
+    }
+
+    /// Adds the SHA-256 of the agent's value of [`MARK_VARIABLE`].
+    #[must_use]
+    pub const fn with_mark(mut self, sha256: Digest) -> Self {
+        self.mark = Some(sha256);
+        self
+    }
+
+    /// Excludes another agent by the first process of its pane: none of its processes is touched.
+    #[must_use]
+    pub fn but_not(mut self, pid: u32, started: Option<u64>) -> Self {
+        self.others.push((pid, started));
+        self
+    }
+}
+
+/// A process that was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub struct Found {
+    /// Its process id.
+    pub pid: u32,
+    /// Start time, in clock ticks since boot.
+    pub started: u64,
+}
+
+/// Finds and ends the processes of one agent.
+#[derive(Debug)]
+pub struct Reaper {
+    processes: ProcessSet,
+    signalled: Vec<OwnedFd>,
+}
+
+impl Reaper {
+    /// A reaper for the processes that `processes` describes.
+    #[must_use]
+    pub const fn new(processes: ProcessSet) -> Self {
+        Self { processes, signalled: Vec::new() }
+    }
+
+    /// All processes of the agent that live now.
+    ///
+    /// # Errors
+    /// `/proc` cannot be read; or this process is one of them, so the search would exclude what it
+    /// should find.
+    pub fn find(&self) -> Result<Vec<Found>> {
+        let table = Table::read().map_err(|e| Error::io("list", "/proc", e))?;
+        let ours = table.line_of(std::process::id());
+        let walls = self.walls(&table, &ours);
+        let mut seeds = self.by_root(&table);
+        let worn = [(PASS_VARIABLE, self.processes.pass), (MARK_VARIABLE, self.processes.mark)];
+        for (name, digest) in worn {
+            let Some(digest) = digest else { continue };
+            let has_it =
+                |pid: &u32| variable(*pid, name).is_some_and(|value| Digest::of(&value) == digest);
+            seeds.extend(table.rows.keys().copied().filter(has_it));
+        }
+        if let Some(pid) = ours.iter().find(|pid| seeds.contains(pid)) {
+            let detail = "this process belongs to the agent to end: run it elsewhere";
+            return Err(Error::malformed(format!("/proc/{pid}"), "process", detail));
+        }
+        let found = table.with_descendants(&seeds, &walls);
+        let alive = |pid: u32| {
+            let row = table.rows.get(&pid).filter(|row| !row.zombie)?;
+            Some(Found { pid, started: row.started })
+        };
+        Ok(found.into_iter().filter_map(alive).collect())
+    }
+
+    /// Processor time of each process by pid, in clock ticks. If two readings differ, the agent is
+    /// active.
+    ///
+    /// # Errors
+    /// As for [`Reaper::find`].
+    pub fn activity(&self) -> Result<std::collections::BTreeMap<u32, u64>> {
+        let used = |found: Found| Some((found.pid, read_row(found.pid)?.used));
+        Ok(self.find()?.into_iter().filter_map(used).collect())
+    }
+
+    /// Signals all processes of the agent; returns their number.
+    ///
+    /// # Errors
+    /// `/proc` cannot be read, or this user may not signal one of them.
+    pub fn sweep(&mut self, signal: Signal) -> Result<usize> {
+        let found = self.find()?;
+        self.signalled.clear();
+        for process in &found {
+            self.signal(*process, signal)?;
+        }
+        Ok(found.len())
+    }
+
+    /// Waits at most `limit` for all signalled processes to end; returns whether they have.
+    pub fn wait(&mut self, limit: Duration) -> bool {
+        let until = Instant::now() + limit;
+        while !self.signalled.is_empty() {
+            let left = until.saturating_duration_since(Instant::now());
+            let timeout = Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 1, tv_nsec: 0 });
+            let mut fds: Vec<PollFd<'_>> =
+                self.signalled.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+            match poll(&mut fds, Some(&timeout)) {
+                Ok(0) => return false,
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                // Without poll, the next search finds the remaining processes.
+                Err(_) => return false,
+            }
+            let ended: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+            let mut ended = ended.into_iter();
+            self.signalled.retain(|_| !ended.next().unwrap_or(false));
+        }
+        true
+    }
+
+    /// Processes that are never touched: this process, its ancestors, and other agents.
+    fn walls(&self, table: &Table, ours: &[u32]) -> BTreeSet<u32> {
+        let mut walls: BTreeSet<u32> = ours.iter().copied().collect();
+        walls.insert(1);
+        for (pid, started) in &self.processes.others {
+            let same = |started: &u64| table.rows.get(pid).is_some_and(|r| r.started == *started);
+            if started.as_ref().is_none_or(same) {
+                walls.insert(*pid);
+            }
+        }
+        walls
+    }
+
+    fn by_root(&self, table: &Table) -> BTreeSet<u32> {
+        let Some((root, started)) = self.processes.root else { return BTreeSet::new() };
+        let row = table.rows.get(&root);
+        // A pid is not reused while a session has it as its id. So if another process has the pid
+        // now, nothing of the session is left. A root without a start time had ended before it
+        // could be read.
+        if row.is_some_and(|row| started != Some(row.started)) {
+            return BTreeSet::new();
+        }
+        match row.filter(|_| self.processes.spare_root) {
+            Some(row) if row.foreground == row.group => BTreeSet::new(),
+            Some(row) => {
+                let in_front =
+                    |(pid, r): (&u32, &table::Row)| (r.group == row.foreground).then_some(*pid);
+                table.rows.iter().filter_map(in_front).collect()
+            }
+            None if self.processes.spare_root => BTreeSet::new(),
+            None => {
+                let in_session =
+                    |(pid, r): (&u32, &table::Row)| (r.session == root).then_some(*pid);
+                table.rows.iter().filter_map(in_session).chain([root]).collect()
+            }
+        }
+    }
+
+    fn signal(&mut self, process: Found, signal: Signal) -> Result<()> {
+        let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) else {
+            return Ok(());
+        };
+        // The process has ended meanwhile, as wanted.
+        let Ok(fd) = pidfd_open(pid, PidfdFlags::empty()) else { return Ok(()) };
+        if read_row(process.pid).is_none_or(|row| row.started != process.started) {
+            return Ok(());
+        }
+        let numbers: &[Number] = match signal {
+            // A stopped process handles signals only after it continues.
+            Signal::Terminate => &[Number::HUP, Number::TERM, Number::CONT],
+            Signal::Kill => &[Number::KILL],
+        };
+        for number in numbers {
+            match pidfd_send_signal(&fd, *number) {
+                Ok(()) | Err(rustix::io::Errno::SRCH) => {}
+                Err(error) => {
+                    return Err(Error::io("signal", format!("/proc/{}", process.pid), error));
+                }
+            }
+        }
+        self.signalled.push(fd);
+        Ok(())
+    }
+}
+
+/// Whether a process is a shell, by the name of its program.
+pub fn is_shell(pid: u32) -> bool {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    profile::is_shell(profile::program_name(name.trim_end()))
+}
+
+#[cfg(test)]
+mod tests;

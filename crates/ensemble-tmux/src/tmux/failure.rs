@@ -1,0 +1,97 @@
+//! Why tmux could not be asked, and what that means for somebody who wanted to type.
+
+use std::path::Path;
+
+use super::EXCHANGE_LIMIT;
+use ensemble_core::Error;
+use ensemble_core::pane::Deferral;
+
+/// Why an exchange gave no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// tmux is not installed.
+    MissingProgram,
+    /// No server listens on the socket.
+    NoServer,
+    /// The server did not answer within [`EXCHANGE_LIMIT`].
+    Timeout,
+    /// The connection ended between question and answer: it is not known what was done.
+    Lost,
+    /// tmux answered with a complaint.
+    Refused(String),
+}
+
+impl Failure {
+    /// What tmux prints on its way out, put into one of the cases.
+    pub(super) fn from_complaint(text: &str) -> Self {
+        let no_server = text.contains("no server running on")
+            || (text.contains("error connecting to")
+                && (text.contains("(No such file") || text.contains("(Connection refused")));
+        if no_server { Self::NoServer } else { Self::Refused(one_line(text)) }
+    }
+
+    /// The error for a caller who wanted to `operation`.
+    pub(super) fn into_error(self, operation: &'static str, socket: &Path) -> Error {
+        let detail = match self {
+            Self::MissingProgram => {
+                return Error::MissingProgram {
+                    program: "tmux",
+                    remedy: "install tmux 3.2 or newer with the system's package manager",
+                };
+            }
+            Self::NoServer => "no server is running there: start one with `tmux new`".to_owned(),
+            Self::Timeout => format!(
+                "no answer within {} s: the server may be stopped or overloaded; try again later",
+                EXCHANGE_LIMIT.as_secs()
+            ),
+            Self::Lost => "the connection ended before the answer came, so it is not known \
+                           whether it was done: look at the pane before trying again"
+                .to_owned(),
+            Self::Refused(detail) => detail,
+        };
+        Error::Tmux { operation, socket: socket.display().to_string(), detail }
+    }
+
+    /// The reason to give for not having typed, where the failure is one: certain that nothing
+    /// was typed, and worth trying again later.
+    pub(super) const fn deferral(&self) -> Option<Deferral> {
+        match self {
+            Self::NoServer => Some(Deferral::ServerGone),
+            Self::Timeout => Some(Deferral::Timeout),
+            Self::MissingProgram | Self::Lost | Self::Refused(_) => None,
+        }
+    }
+}
+
+/// A complaint as one printable line.
+fn one_line(text: &str) -> String {
+    const CHARS_MAX: usize = 300;
+    let line = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>();
+    let line = line.join("; ");
+    if line.is_empty() {
+        return "tmux ended without a word".to_owned();
+    }
+    line.chars().filter(|c| !c.is_control()).take(CHARS_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn complaints_are_told_apart() {
+        for text in [
+            "error connecting to /tmp/s (No such file or directory)\n",
+            "error connecting to /tmp/s (Connection refused)",
+            "no server running on /tmp/s",
+        ] {
+            assert_eq!(Failure::from_complaint(text), Failure::NoServer, "{text}");
+        }
+        let denied = "error connecting to /tmp/s (Permission denied)";
+        assert_eq!(Failure::from_complaint(denied), Failure::Refused(denied.to_owned()));
+        assert_eq!(
+            Failure::from_complaint("\n"),
+            Failure::Refused("tmux ended without a word".to_owned())
+        );
+    }
+}

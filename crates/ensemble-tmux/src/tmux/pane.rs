@@ -1,0 +1,361 @@
+//! A pane that an agent runs in: look, judge, type.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::failure::Failure;
+use super::guard::{guarded, pressing, typing};
+use super::lock::{LOCK_LIMIT, PaneLock};
+use super::quote::{is_one_line, quote};
+use super::snapshot::Snapshot;
+use super::{Binding, Server, TypedNudge};
+use crate::provider::machine::{self, Heard, Places};
+use crate::provider::process;
+use crate::provider::{self, Context, Judgement, Limit, Profile, Purpose, Zones};
+use ensemble_core::agent::AgentState;
+use ensemble_core::env::{Clock as _, Pane, SystemClock};
+use ensemble_core::pane::{Deferral, ForegroundProcess, Key, NudgeOutcome, NudgeText, PaneState};
+use ensemble_core::{Error, Result};
+
+/// The longest command that [`Pane::open`] types, in bytes: well below a terminal's line buffer.
+const COMMAND_BYTES_MAX: usize = 1000;
+
+/// A bound pane and the profile of the agent in it. See [`crate::tmux`] for what is promised.
+///
+/// ```no_run
+/// use std::sync::Arc;
+/// use ensemble_core::env::Pane;
+/// use ensemble_tmux::provider::{self, Profiles};
+/// use ensemble_tmux::tmux::{Server, TmuxPane};
+///
+/// let server = Server::new("/tmp/team.sock");
+/// let binding = server.bind("%3")?;
+/// let profile = Profiles::embedded()?.get("shell")?;
+/// let mut pane = TmuxPane::new(server, binding, Arc::clone(&profile), "/tmp/team-locks")?;
+/// let text = profile.program().nudge_text(&"dispatch".parse()?, 3, false);
+/// println!("{:?}", pane.nudge(&text)?);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct TmuxPane {
+    pub(super) server: Server,
+    pub(super) binding: Binding,
+    pub(super) profile: Arc<Profile>,
+    locks: PathBuf,
+    places: Places,
+    zones: Zones,
+    /// The limit that was seen at the last look.
+    limit: Option<Limit>,
+    /// Whether a limit without an end was.
+    is_limited: bool,
+    /// A line of [`TmuxPane::begin`] that waits for its Enter.
+    pub(super) half: Option<TypedNudge>,
+}
+
+/// What [`TmuxPane::examine`] has found.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct Examination {
+    /// What the pane looked like.
+    pub pane: PaneState,
+    /// What the agent in it is doing.
+    pub judgement: Judgement,
+    /// What stands against each purpose that was asked for, in that order.
+    pub objections: Vec<Option<Deferral>>,
+}
+
+impl TmuxPane {
+    /// The pane of `binding` on `server`, with an agent of `profile` in it. `locks` is a directory
+    /// that all processes that may type into the pane share; it is made if it is missing.
+    ///
+    /// # Errors
+    /// The binding is malformed or of another server, or the directory cannot be made.
+    pub fn new(
+        server: Server,
+        binding: Binding,
+        profile: Arc<Profile>,
+        locks: impl Into<PathBuf>,
+    ) -> Result<Self> {
+        let locks = locks.into();
+        binding.validate(server.socket())?;
+        if !locks.is_dir() {
+            std::fs::create_dir_all(&locks)
+                .map_err(|source| Error::io("make the lock directory", &locks, source))?;
+        }
+        let (places, zones) = (Places::default(), Zones::utc());
+        let (limit, is_limited, half) = (None, false, None);
+        Ok(Self { server, binding, profile, locks, places, zones, limit, is_limited, half })
+    }
+
+    /// Also heeds what the agent tells to programs, at these places.
+    #[must_use]
+    pub fn with_places(mut self, places: Places) -> Self {
+        self.places = places;
+        self
+    }
+
+    /// Also reads when a limit ends, in these zones; in UTC unless this is called.
+    #[must_use]
+    pub fn with_zones(mut self, zones: Zones) -> Self {
+        self.zones = zones;
+        self
+    }
+
+    /// The limit that the pane showed at the last look or attempt, passed or not. A pane of the
+    /// same agent that is made later should be told: the message may not say the day.
+    #[must_use]
+    pub const fn limit(&self) -> Option<&Limit> {
+        self.limit.as_ref()
+    }
+
+    /// Whether the pane showed a limit that does not say when it ends, at the last look or attempt.
+    #[must_use]
+    pub const fn is_limited_without_end(&self) -> bool {
+        self.is_limited
+    }
+
+    /// As a look at the pane would have left it.
+    #[must_use]
+    pub fn with_limit(mut self, limit: Option<Limit>) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// The binding; changed by [`Pane::open`] when it respawns the pane, so store it again then.
+    #[must_use]
+    pub const fn binding(&self) -> &Binding {
+        &self.binding
+    }
+
+    /// The profile of the agent in it.
+    #[must_use]
+    pub const fn profile(&self) -> &Arc<Profile> {
+        &self.profile
+    }
+
+    /// What the agent in the pane is doing, with the evidence.
+    ///
+    /// # Errors
+    /// As for [`Pane::inspect`].
+    pub fn diagnose(&mut self) -> Result<Judgement> {
+        let heard = self.ask();
+        let state = self.inspect()?;
+        let judgement = self.judge(&state, &heard);
+        let is_ours = judgement.state == AgentState::Draft && self.holds_our_line(&state);
+        Ok(if is_ours { judgement.without_our_line(&self.profile) } else { judgement })
+    }
+
+    /// Looks once and says what stands against each of `purposes`, without doing any of them.
+    ///
+    /// # Errors
+    /// As for [`Pane::inspect`].
+    pub fn examine(&mut self, purposes: &[Purpose<'_>]) -> Result<Examination> {
+        let heard = self.ask();
+        let pane = self.inspect()?;
+        let judgement = self.judge(&pane, &heard);
+        let against = |purpose| judgement.objection(&self.profile, &pane, purpose);
+        let objections = purposes.iter().map(|purpose| against(*purpose)).collect();
+        Ok(Examination { judgement, objections, pane })
+    }
+
+    /// What the agent tells to programs.
+    fn ask(&self) -> Heard {
+        machine::ask(&self.profile, self.binding.pid, &self.places)
+    }
+
+    /// What the profile makes of a look; the limit that is shown is remembered.
+    fn judge(&mut self, state: &PaneState, heard: &Heard) -> Judgement {
+        let context = Context {
+            heard: Some(heard),
+            time: Some((SystemClock.wall(), &self.zones)),
+            limit: self.limit.as_ref(),
+        };
+        let diagnosis = provider::diagnose_with(&self.profile, state, &context);
+        self.limit = diagnosis.limit().cloned();
+        self.is_limited = diagnosis.is_limited_without_end();
+        diagnosis
+    }
+
+    /// Looks; a pane that is not the bound one any more is seen as not bound.
+    pub(super) fn look(&self) -> Result<(Snapshot, PaneState), Failure> {
+        let snapshot = Snapshot::take(&self.server, &self.binding.id)?.unwrap_or_default();
+        let identity = &snapshot.identity;
+        let bound = self.binding.mismatch(Some(identity)).is_none();
+        let foreground = if bound && !identity.dead { self.foreground() } else { Vec::new() };
+        // The wrapper that has started the agent is not what runs there.
+        let agent = self.profile.program_among(&foreground);
+        let state = PaneState {
+            bound,
+            dead: identity.dead,
+            dead_status: snapshot.dead_status,
+            in_mode: identity.in_mode,
+            input_off: identity.input_off,
+            synchronized: identity.synchronized,
+            pid: identity.pid,
+            command: agent.unwrap_or(&snapshot.command).to_owned(),
+            foreground,
+            title: snapshot.title.clone(),
+            cursor_x: identity.cursor_x,
+            cursor_y: identity.cursor_y,
+            screen: snapshot.screen.clone(),
+        };
+        Ok((snapshot, state))
+    }
+
+    /// The processes in the foreground of the pane, searched no further than the agent. A shell is
+    /// not enough: whether it is alone matters.
+    fn foreground(&self) -> Vec<ForegroundProcess> {
+        // `look` has compared the start time: a server in another namespace has other
+        // process ids than we see.
+        if self.binding.started.is_none() {
+            return Vec::new();
+        }
+        let profile = &self.profile;
+        process::foreground(self.binding.pid, |process| {
+            !process.shell && profile.name_as_program(process).is_some()
+        })
+    }
+
+    /// Looks, lets the profile judge, and has `commands` carried out under the guard.
+    pub(super) fn judged(
+        &mut self,
+        operation: &'static str,
+        purpose: Purpose<'_>,
+        commands: &str,
+    ) -> Result<Option<Deferral>> {
+        let outcome = self.try_judged(purpose, commands);
+        self.settle(operation, outcome)
+    }
+
+    fn try_judged(
+        &mut self,
+        purpose: Purpose<'_>,
+        commands: &str,
+    ) -> Result<Option<Deferral>, Failure> {
+        // Asked before looking, so that nothing slow comes between the look and the keys.
+        let heard = self.ask();
+        let (snapshot, state) = self.look()?;
+        let diagnosis = self.judge(&state, &heard);
+        if let Some(deferral) = diagnosis.objection(&self.profile, &state, purpose) {
+            return Ok(Some(deferral));
+        }
+        guarded(&self.server, &self.binding, &snapshot.identity, commands)
+    }
+
+    /// The right to type, with somebody to ask already there: nothing is started under the lock.
+    pub(super) fn lock(
+        &self,
+        operation: &'static str,
+        patience: Duration,
+    ) -> Result<Result<PaneLock, Deferral>> {
+        if let Err(failure) = self.server.prepare() {
+            return self.refusal(operation, failure).map(Err);
+        }
+        match PaneLock::acquire(&self.locks, &self.binding.token, patience) {
+            Ok(lock) => Ok(Ok(lock)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A failure that certainly typed nothing is a reason; the rest are errors.
+    pub(super) fn refusal(&self, operation: &'static str, failure: Failure) -> Result<Deferral> {
+        match failure.deferral() {
+            Some(deferral) => Ok(deferral),
+            None => Err(self.server.error(operation, failure)),
+        }
+    }
+
+    fn settle(
+        &self,
+        operation: &'static str,
+        outcome: Result<Option<Deferral>, Failure>,
+    ) -> Result<Option<Deferral>> {
+        match outcome {
+            Ok(outcome) => Ok(outcome),
+            Err(failure) => self.refusal(operation, failure).map(Some),
+        }
+    }
+
+    /// Starts `command` in the dead pane that was looked at.
+    fn respawn(&mut self, seen: &Snapshot, command: &str) -> Result<Option<Deferral>, Failure> {
+        let commands = format!("respawn-pane -t {} {}", quote(&self.binding.id), quote(command));
+        let outcome = guarded(&self.server, &self.binding, &seen.identity, &commands)?;
+        if outcome.is_none() {
+            let now = Snapshot::take(&self.server, &self.binding.id)?.unwrap_or_default();
+            if now.identity.token == self.binding.token {
+                self.binding.follow(now.identity.pid);
+            }
+        }
+        Ok(outcome)
+    }
+
+    fn try_open(&mut self, command: &str) -> Result<Option<Deferral>, Failure> {
+        let (snapshot, state) = self.look()?;
+        if state.bound && state.dead {
+            return self.respawn(&snapshot, command);
+        }
+        if let Some(deferral) =
+            provider::objection(&self.profile, &state, &Context::default(), Purpose::Open)
+        {
+            return Ok(Some(deferral));
+        }
+        let commands = typing(&self.binding, command, true);
+        guarded(&self.server, &self.binding, &snapshot.identity, &commands)
+    }
+}
+
+impl Pane for TmuxPane {
+    fn inspect(&mut self) -> Result<PaneState> {
+        match self.look() {
+            Ok((_, state)) => Ok(state),
+            Err(failure) => Err(self.server.error("look at a pane", failure)),
+        }
+    }
+
+    fn nudge(&mut self, text: &NudgeText) -> Result<NudgeOutcome> {
+        let typed = self.nudge_text(text)?;
+        self.finish(typed)
+    }
+
+    fn press(&mut self, key: Key) -> Result<NudgeOutcome> {
+        const OPERATION: &str = "press a key";
+        let _lock = match self.lock(OPERATION, LOCK_LIMIT)? {
+            Ok(lock) => lock,
+            Err(deferral) => return Ok(NudgeOutcome::Refused { deferral }),
+        };
+        let commands = pressing(&self.binding, key_name(key));
+        Ok(outcome(self.judged(OPERATION, Purpose::Press(key), &commands)?))
+    }
+
+    fn open(&mut self, command: &str) -> Result<NudgeOutcome> {
+        const OPERATION: &str = "open an agent";
+        if command.is_empty() || command.len() > COMMAND_BYTES_MAX || !is_one_line(command) {
+            let detail =
+                format!("a command has 1 to {COMMAND_BYTES_MAX} bytes and no control characters");
+            return Err(self.server.error(OPERATION, Failure::Refused(detail)));
+        }
+        let _lock = match self.lock(OPERATION, LOCK_LIMIT)? {
+            Ok(lock) => lock,
+            Err(deferral) => return Ok(NudgeOutcome::Refused { deferral }),
+        };
+        let opened = self.try_open(command);
+        Ok(outcome(self.settle(OPERATION, opened)?))
+    }
+}
+
+pub(super) fn outcome(deferral: Option<Deferral>) -> NudgeOutcome {
+    match deferral {
+        None => NudgeOutcome::Sent,
+        Some(deferral) => NudgeOutcome::Refused { deferral },
+    }
+}
+
+/// tmux's name for a key.
+pub(super) const fn key_name(key: Key) -> &'static str {
+    match key {
+        Key::Enter => "Enter",
+        Key::Escape => "Escape",
+        Key::CtrlC => "C-c",
+    }
+}

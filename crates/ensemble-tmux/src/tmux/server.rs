@@ -1,0 +1,198 @@
+//! A tmux server, known by its socket.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::control::Client;
+use super::failure::Failure;
+use super::spawned::{self, Reply};
+use super::turn::Turn;
+use ensemble_core::{Error, Result};
+
+/// How long to ask by one process a question before a control client is tried again, once one
+/// could not be had.
+const CONTROL_RETRY: Duration = Duration::from_secs(10);
+
+/// A tmux server. Clones share one control-mode client, which is attached at the first question
+/// and again whenever it has ended: because the server was restarted, or because the session it
+/// was attached to is gone. Every call returns within [`EXCHANGE_LIMIT`](super::EXCHANGE_LIMIT)
+/// for each exchange it needs (at most two: attach, ask; three where a process that was killed has left
+/// a client behind that does not go by itself). Dropping the last clone ends the client
+/// and waits, within that limit for its turn and for the server, until the server has let go of it.
+///
+/// ```no_run
+/// use ensemble_tmux::tmux::Server;
+/// let server = Server::new("/tmp/team.sock");
+/// let pane = server.new_session("team", "sh worker.sh", 120, 40)?;
+/// for pane in server.panes()? {
+///     println!("{} runs {}", pane.id, pane.command);
+/// }
+/// server.kill_server()?;
+/// # Ok::<(), ensemble_core::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Server {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    socket: PathBuf,
+    link: Mutex<Link>,
+    /// Asked by one process a question.
+    is_brief: bool,
+}
+
+#[derive(Debug, Default)]
+struct Link {
+    client: Option<Arc<Client>>,
+    /// The last attempt to attach that failed, and when it was over.
+    failed: Option<(Instant, Failure)>,
+}
+
+/// How to ask.
+enum Way {
+    Control(Arc<Client>),
+    Spawned,
+}
+
+impl Server {
+    /// The server that listens (or will listen) on `socket`. Connects to nothing yet.
+    #[must_use]
+    pub fn new(socket: impl Into<PathBuf>) -> Self {
+        let inner = Inner { socket: socket.into(), link: Mutex::default(), is_brief: false };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// As [`Server::new`], for a program that asks a few questions and ends: each is asked by a
+    /// process of its own, and no control client is attached.
+    #[must_use]
+    pub fn brief(socket: impl Into<PathBuf>) -> Self {
+        let inner = Inner { socket: socket.into(), link: Mutex::default(), is_brief: true };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The server around a program, from the value of its `TMUX` variable
+    /// (`<socket>,<pid>,<session>`), as [`Server::brief`] asks it.
+    #[must_use]
+    pub fn from_variable(tmux: &str) -> Option<Self> {
+        let socket = tmux.split(',').next().filter(|socket| socket.starts_with('/'))?;
+        Some(Self::brief(socket))
+    }
+
+    /// The path of its socket.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        &self.inner.socket
+    }
+
+    /// Asks something that may be asked twice: if the connection ends in between, asks again.
+    pub(super) fn look(&self, commands: &str) -> Result<Reply, Failure> {
+        match self.act(commands) {
+            Err(Failure::Lost) => self.act(commands),
+            other => other,
+        }
+    }
+
+    /// Has something done that must not be done twice. [`Failure::Lost`] means that it is not
+    /// known whether it was.
+    pub(super) fn act(&self, commands: &str) -> Result<Reply, Failure> {
+        match self.connect()? {
+            Way::Spawned => spawned::ask(&self.inner.socket, commands),
+            Way::Control(client) => {
+                let reply = client.ask(commands);
+                if matches!(reply, Err(Failure::Timeout)) {
+                    self.retire(&client);
+                }
+                reply
+            }
+        }
+    }
+
+    /// The lines of [`Self::look`], or an error that says what was wanted.
+    pub(super) fn lines(&self, operation: &'static str, commands: &str) -> Result<Vec<String>> {
+        self.look(commands).and_then(Reply::into_lines).map_err(|f| self.error(operation, f))
+    }
+
+    /// Names the operation and the socket.
+    pub(super) fn error(&self, operation: &'static str, failure: Failure) -> Error {
+        failure.into_error(operation, &self.inner.socket)
+    }
+
+    /// Makes sure that there is somebody to ask, so that nothing need be started later under a
+    /// lock.
+    pub(super) fn prepare(&self) -> Result<(), Failure> {
+        self.connect().map(drop)
+    }
+
+    /// As [`Self::act`], for what opens or closes windows: in turn with everybody who attaches.
+    pub(super) fn act_in_turn(&self, commands: &str) -> Result<Reply, Failure> {
+        // Attaching takes a turn of its own.
+        self.prepare()?;
+        let _turn = Turn::take(self.socket());
+        self.act(commands)
+    }
+
+    fn connect(&self) -> Result<Way, Failure> {
+        if self.inner.is_brief {
+            return Ok(Way::Spawned);
+        }
+        let began = Instant::now();
+        let mut link = self.inner.link.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = link.client.as_ref().filter(|client| client.is_alive()) {
+            return Ok(Way::Control(Arc::clone(client)));
+        }
+        link.client = None;
+        match &link.failed {
+            // One attempt speaks for all who waited for it: a hung server costs each of them
+            // one limit, not one after the other.
+            Some((when, Failure::Refused(_))) if when.elapsed() < CONTROL_RETRY => {
+                return Ok(Way::Spawned);
+            }
+            Some((when, failure)) if *when >= began => return Err(failure.clone()),
+            _ => {}
+        }
+        match Client::attach(&self.inner.socket) {
+            Ok(client) => {
+                let client = Arc::new(client);
+                *link = Link { client: Some(Arc::clone(&client)), failed: None };
+                Ok(Way::Control(client))
+            }
+            Err(failure) => {
+                link.failed = Some((Instant::now(), failure.clone()));
+                match failure {
+                    Failure::Refused(_) => Ok(Way::Spawned),
+                    other => Err(other),
+                }
+            }
+        }
+    }
+
+    /// Lets go of a client that has not answered; others may still wait for theirs.
+    fn retire(&self, client: &Arc<Client>) {
+        let mut link = self.inner.link.lock().unwrap_or_else(PoisonError::into_inner);
+        if link.client.as_ref().is_some_and(|current| Arc::ptr_eq(current, client)) {
+            link.client = None;
+        }
+    }
+
+    /// Forgets what was learnt about the server: it has just been started or ended.
+    pub(super) fn reset(&self) {
+        let mut link = self.inner.link.lock().unwrap_or_else(PoisonError::into_inner);
+        *link = Link::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_variable_names_the_socket() {
+        let server = Server::from_variable("/tmp/tmux-0/default,123,0").expect("a socket");
+        assert_eq!(server.socket(), Path::new("/tmp/tmux-0/default"));
+        assert!(Server::from_variable("").is_none());
+        assert!(Server::from_variable("default,1,0").is_none());
+    }
+}

@@ -1,0 +1,324 @@
+//! Lines that are typed into a pane: a nudge, a ping, the command that resets an agent.
+//!
+//! ```text
+//! text under the guard -> the profile's delay -> Enter under the guard, if exactly the text stands there
+//!                                             -> TextOnly: it stands there, and is known again
+//! ```
+//!
+//! The pane itself remembers what we have typed and not submitted (`mark`). A line of that mark which
+//! stands in the composer alone is ours: the same kind of line is submitted, any other takes it back
+//! first. Without it, a person has sent or deleted it, and a new line may be typed; but not within
+//! [`LINE_PATIENCE`], since an agent may be slow to show what it was sent.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::TmuxPane;
+use super::failure::Failure;
+use super::guard::{pressing, typing};
+use super::lock::{LOCK_LIMIT, PaneLock};
+use super::mark::{Mark, Marks, SENT_OPTION, TYPED_OPTION};
+use super::pane::{key_name, outcome};
+use super::quick::nudged_at_once;
+use super::quote::quote;
+use crate::provider::{self, Purpose};
+use ensemble_core::Result;
+use ensemble_core::pane::{Deferral, Key, NudgeOutcome, NudgeText};
+
+/// How long an agent may take to show a line that was typed. A composer that is empty for longer has
+/// lost it.
+pub const LINE_PATIENCE: Duration = Duration::from_secs(3);
+/// For how long a repeated nudge is left out after any process has submitted one: half of the shortest
+/// time after which a nudge is repeated.
+pub const SHARED_PACE: Duration = Duration::from_secs(30);
+/// How a ping begins.
+const PING: &str = "AGENT_TEAM_PING ";
+
+/// What became of the first half of a nudge.
+#[derive(Debug)]
+#[must_use]
+pub enum TextOutcome {
+    /// The profile needs no delay: text and Enter went together, nothing is left to do.
+    Sent,
+    /// The text stands in the pane. Call [`TmuxPane::nudge_enter`] once
+    /// [`TypedNudge::enter_after`] has passed; until then, or until this is dropped, nobody else
+    /// types into the pane.
+    Typed(TypedNudge),
+    /// Nothing was typed.
+    Refused {
+        /// What was in the way.
+        deferral: Deferral,
+    },
+}
+
+/// A text that was typed and waits for its Enter. Holds the pane's lock.
+#[derive(Debug)]
+pub struct TypedNudge {
+    text: String,
+    enter_after: Instant,
+    #[expect(dead_code, reason = "held, not used")]
+    lock: PaneLock,
+}
+
+impl TypedNudge {
+    /// When Enter may follow: an agent takes an earlier one for part of a paste.
+    #[must_use]
+    pub const fn enter_after(&self) -> Instant {
+        self.enter_after
+    }
+}
+
+/// What a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Line {
+    Nudge,
+    Ping,
+    Reset,
+}
+
+impl Line {
+    fn of(text: &str) -> Self {
+        match text {
+            text if text.starts_with('/') => Self::Reset,
+            text if text.starts_with(PING) => Self::Ping,
+            _ => Self::Nudge,
+        }
+    }
+}
+
+impl TmuxPane {
+    /// The first half of a nudge: types the text, and submits it at once if the profile needs no
+    /// delay. For callers with many panes, who do something else during the delay.
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`](ensemble_core::env::Pane::nudge).
+    pub fn nudge_text(&mut self, text: &NudgeText) -> Result<TextOutcome> {
+        self.type_text(text.as_str(), Purpose::Nudge, LOCK_LIMIT)
+    }
+
+    /// As [`TmuxPane::nudge_text`], also where the pane shows a usage limit that does not say when it
+    /// ends, and nothing else stands against it: the line finds out whether that is over.
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`](ensemble_core::env::Pane::nudge).
+    pub fn probe_text(&mut self, text: &NudgeText) -> Result<TextOutcome> {
+        self.type_text(text.as_str(), Purpose::Probe, LOCK_LIMIT)
+    }
+
+    /// As [`TmuxPane::nudge_text`], for a nudge that only repeats what the agent was told:
+    /// [`TextOutcome::Sent`] without typing if any process of the team has submitted one within
+    /// [`SHARED_PACE`].
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`](ensemble_core::env::Pane::nudge).
+    pub fn nudge_again(&mut self, text: &NudgeText) -> Result<TextOutcome> {
+        if self.has_been_told() { Ok(TextOutcome::Sent) } else { self.nudge_text(text) }
+    }
+
+    fn has_been_told(&self) -> bool {
+        let is_nudge = |sent: &Mark| Line::of(&sent.text) == Line::Nudge;
+        self.marks().sent.is_some_and(|sent| is_nudge(&sent) && sent.age() < SHARED_PACE)
+    }
+
+    /// Takes back a ping of ours that stands in the composer; whether one did.
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`](ensemble_core::env::Pane::nudge).
+    pub fn withdraw_ping(&mut self) -> Result<bool> {
+        let Ok(_lock) = self.lock("take back a ping", LOCK_LIMIT)? else { return Ok(false) };
+        match self.marks().typed.filter(|typed| Line::of(&typed.text) == Line::Ping) {
+            Some(ping) => Ok(self.take_back(&ping.text)?.is_none()),
+            None => Ok(false),
+        }
+    }
+
+    /// Types the profile's reset command and submits it, in the same way as a nudge and only where
+    /// a nudge would be typed. The agent forgets its context: what it held must be delivered again.
+    ///
+    /// # Errors
+    /// The profile has no reset command; otherwise as for
+    /// [`Pane::nudge`](ensemble_core::env::Pane::nudge).
+    pub fn reset_context(&mut self) -> Result<NudgeOutcome> {
+        let typed = self.reset_text(LOCK_LIMIT)?;
+        self.finish(typed)
+    }
+
+    /// The first half of a line for a caller that must not wait: of a nudge, or without a text of
+    /// [`TmuxPane::reset_context`]; `again` as for [`TmuxPane::nudge_again`]. `Err` with the time until [`TmuxPane::finish_line`] is due, or
+    /// what became of it. Whoever types into the pane now is not waited for either.
+    pub(crate) fn begin_line(
+        &mut self,
+        text: Option<&NudgeText>,
+        again: bool,
+    ) -> Result<std::result::Result<NudgeOutcome, Duration>> {
+        let typed = match text {
+            Some(_) if again && self.has_been_told() => TextOutcome::Sent,
+            Some(text) => self.type_text(text.as_str(), Purpose::Nudge, Duration::ZERO)?,
+            None => self.reset_text(Duration::ZERO)?,
+        };
+        Ok(match typed {
+            TextOutcome::Sent => Ok(NudgeOutcome::Sent),
+            TextOutcome::Refused { deferral } => Ok(NudgeOutcome::Refused { deferral }),
+            TextOutcome::Typed(half) => {
+                let left = half.enter_after.saturating_duration_since(Instant::now());
+                self.half = Some(half);
+                Err(left)
+            }
+        })
+    }
+
+    /// The second half. `withdraw`: takes the line back instead of submitting it.
+    pub(crate) fn finish_line(&mut self, withdraw: bool) -> Result<NudgeOutcome> {
+        match self.half.take() {
+            None => Ok(NudgeOutcome::Refused { deferral: Deferral::Moved }),
+            Some(half) if withdraw => {
+                let deferral = self.take_back(&half.text)?.unwrap_or(Deferral::Moved);
+                Ok(NudgeOutcome::Refused { deferral })
+            }
+            Some(half) => self.nudge_enter(half),
+        }
+    }
+
+    fn reset_text(&mut self, patience: Duration) -> Result<TextOutcome> {
+        let Some(command) = self.profile.reset_command().map(str::to_owned) else {
+            let detail = format!("the profile {} has no reset command", self.profile.name());
+            return Err(self.server.error("reset an agent", Failure::Refused(detail)));
+        };
+        self.type_text(&command, Purpose::Nudge, patience)
+    }
+
+    fn type_text(
+        &mut self,
+        text: &str,
+        purpose: Purpose<'_>,
+        patience: Duration,
+    ) -> Result<TextOutcome> {
+        const OPERATION: &str = "type a nudge";
+        let (delay, line) = (self.profile.enter_delay(), Line::of(text));
+        let refused = |deferral| Ok(TextOutcome::Refused { deferral });
+        let lock = match self.lock(OPERATION, patience)? {
+            Ok(lock) => lock,
+            Err(deferral) => return refused(deferral),
+        };
+        if delay.is_zero() && line == Line::Nudge && self.binding.is_same_process() {
+            match nudged_at_once(&self.server, &self.binding, &self.profile, text) {
+                Ok(true) => return Ok(TextOutcome::Sent),
+                // Nothing was typed; the long way finds out why, and whether it may be.
+                Ok(false) => {}
+                Err(failure) => return refused(self.refusal(OPERATION, failure)?),
+            }
+        }
+        let mut commands = typing(&self.binding, text, delay.is_zero());
+        let mut marks = Marks::default();
+        if !delay.is_zero() {
+            commands = format!("{commands} ; {}", self.remembering(TYPED_OPTION, text));
+            marks = self.marks();
+        }
+        // It may not be shown yet: typed again, it would stand there twice.
+        let is_recent = marks.typed.as_ref().is_some_and(|typed| typed.age() < LINE_PATIENCE);
+        let judged = match is_recent {
+            true => self.examine(&[purpose])?.objections.pop().flatten(),
+            false => self.judged(OPERATION, purpose, &commands)?,
+        };
+        match judged {
+            // What stands there may be an earlier line of ours whose Enter was held back.
+            Some(Deferral::Draft) => self.standing(text, marks.typed, lock),
+            Some(deferral) => refused(deferral),
+            None if is_recent => refused(Deferral::LineGone),
+            None if delay.is_zero() => Ok(TextOutcome::Sent),
+            None => {
+                let (text, enter_after) = (text.to_owned(), Instant::now() + delay);
+                Ok(TextOutcome::Typed(TypedNudge { text, enter_after, lock }))
+            }
+        }
+    }
+
+    /// What to do about a line that stands in the composer where another one is to be typed.
+    fn standing(
+        &mut self,
+        wanted: &str,
+        typed: Option<Mark>,
+        lock: PaneLock,
+    ) -> Result<TextOutcome> {
+        let refused = |deferral| Ok(TextOutcome::Refused { deferral });
+        let (Some(typed), Ok((_, state))) = (typed, self.look()) else {
+            return refused(Deferral::Draft);
+        };
+        if !provider::stands_alone(&self.profile, &state, &typed.text) {
+            return refused(Deferral::Draft);
+        }
+        let is_ping = Line::of(wanted) == Line::Ping;
+        if Line::of(&typed.text) != Line::of(wanted) || (is_ping && typed.text != wanted) {
+            // The next try finds an empty composer. An older ping asks for an answer that is late.
+            return refused(self.take_back(&typed.text)?.unwrap_or(Deferral::Moved));
+        }
+        let left = self.profile.enter_delay().saturating_sub(typed.age());
+        let enter_after = Instant::now() + left;
+        Ok(TextOutcome::Typed(TypedNudge { text: typed.text, enter_after, lock }))
+    }
+
+    /// Whether a line of ours, and no person's draft, stands in the composer.
+    pub(super) fn holds_our_line(&self, state: &ensemble_core::pane::PaneState) -> bool {
+        self.marks()
+            .typed
+            .is_some_and(|typed| provider::stands_alone(&self.profile, state, &typed.text))
+    }
+
+    /// Removes exactly `text` from the composer, if it stands there alone. `None` if that was done.
+    fn take_back(&mut self, text: &str) -> Result<Option<Deferral>> {
+        let erasing = format!(
+            "send-keys -t {} -N {} BSpace ; {}",
+            quote(&self.binding.id),
+            text.chars().count(),
+            self.forgetting(TYPED_OPTION)
+        );
+        self.judged("take back a line", Purpose::Submit { text }, &erasing)
+    }
+
+    /// The second half: presses Enter if the text still stands right before the cursor and nothing
+    /// has come in between. Waits until [`TypedNudge::enter_after`] if it is called early.
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`](ensemble_core::env::Pane::nudge).
+    pub fn nudge_enter(&mut self, typed: TypedNudge) -> Result<NudgeOutcome> {
+        const OPERATION: &str = "submit a nudge";
+        thread::sleep(typed.enter_after.saturating_duration_since(Instant::now()));
+        let commands = self.submitting(&typed.text);
+        let purpose = Purpose::Submit { text: &typed.text };
+        Ok(match self.judged(OPERATION, purpose, &commands)? {
+            None => NudgeOutcome::Sent,
+            Some(deferral) => NudgeOutcome::TextOnly { deferral },
+        })
+    }
+
+    /// The commands that press Enter behind a line and have the pane remember it as submitted.
+    fn submitting(&self, text: &str) -> String {
+        let enter = pressing(&self.binding, key_name(Key::Enter));
+        let (over, sent) = (self.forgetting(TYPED_OPTION), self.remembering(SENT_OPTION, text));
+        format!("{enter} ; {over} ; {sent}")
+    }
+
+    pub(super) fn finish(&mut self, typed: TextOutcome) -> Result<NudgeOutcome> {
+        match typed {
+            TextOutcome::Sent => Ok(NudgeOutcome::Sent),
+            TextOutcome::Refused { deferral } => Ok(NudgeOutcome::Refused { deferral }),
+            TextOutcome::Typed(typed) => self.nudge_enter(typed),
+        }
+    }
+
+    /// Submits a text that an earlier nudge has left standing ([`NudgeOutcome::TextOnly`]): presses
+    /// Enter if exactly that text, and nothing else, stands before the cursor.
+    ///
+    /// # Errors
+    /// As for [`Pane::nudge`](ensemble_core::env::Pane::nudge).
+    pub fn submit(&mut self, text: &NudgeText) -> Result<NudgeOutcome> {
+        const OPERATION: &str = "submit a nudge";
+        let _lock = match self.lock(OPERATION, LOCK_LIMIT)? {
+            Ok(lock) => lock,
+            Err(deferral) => return Ok(NudgeOutcome::Refused { deferral }),
+        };
+        let commands = self.submitting(text.as_str());
+        let purpose = Purpose::Submit { text: text.as_str() };
+        Ok(outcome(self.judged(OPERATION, purpose, &commands)?))
+    }
+}
