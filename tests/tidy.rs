@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+#[path = "tidy/architecture.rs"]
+mod architecture;
 #[path = "tidy/code.rs"]
 mod code;
 #[path = "tidy/language.rs"]
