@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::line;
+use super::{line, types};
 use crate::message::Timestamp;
 
 /// The longest type, in bytes.
@@ -72,9 +72,9 @@ pub struct RecordTypeError {
 }
 
 macro_rules! seed_types {
-    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident;)*) => {
         impl RecordType {
-            $($(#[$doc])* pub const $name: Self = Self(Cow::Borrowed($text));)*
+            $($(#[$doc])* pub const $name: Self = Self(Cow::Borrowed(types::$name));)*
             /// The eleven plain types.
             pub const SEED: [Self; 11] = [$(Self::$name),*];
         }
@@ -83,34 +83,34 @@ macro_rules! seed_types {
 
 seed_types! {
     /// A worker began a task.
-    TASK_START = "task_start";
+    TASK_START;
     /// A worker finished a task.
-    TASK_COMPLETE = "task_complete";
+    TASK_COMPLETE;
     /// A worker could not finish a task.
-    TASK_FAILED = "task_failed";
+    TASK_FAILED;
     /// A worker received a task.
-    WORKER_ASSIGN = "worker_assign";
+    WORKER_ASSIGN;
     /// A worker became free.
-    WORKER_RELEASE = "worker_release";
+    WORKER_RELEASE;
     /// A reviewer began a review.
-    REVIEW_START = "review_start";
+    REVIEW_START;
     /// A reviewer gave a result.
-    REVIEW_RESULT = "review_result";
+    REVIEW_RESULT;
     /// An unresponsive agent moved up the ladder.
-    ESCALATION = "escalation";
+    ESCALATION;
     /// The same event keeps happening.
-    LOOP_DETECTED = "loop_detected";
+    LOOP_DETECTED;
     /// A session began; the first record of its first segment.
-    SESSION_START = "session_start";
+    SESSION_START;
     /// A session ended.
-    SESSION_END = "session_end";
+    SESSION_END;
 }
 
 impl RecordType {
     /// The last ordered record of a segment; its `data.next` names the next file.
-    pub const LOG_CONTINUED: Self = Self(Cow::Borrowed("log.continued"));
+    pub const LOG_CONTINUED: Self = Self(Cow::Borrowed(types::LOG_CONTINUED));
     /// The segment's file had vanished and a writer recreated it; earlier records may be missing.
-    pub const LOG_RECREATED: Self = Self(Cow::Borrowed("log.recreated"));
+    pub const LOG_RECREATED: Self = Self(Cow::Borrowed(types::LOG_RECREATED));
 
     /// Checks a type.
     ///
