@@ -23,7 +23,7 @@ use crate::contract::{self, Reading, Summary};
 use crate::document::{DocumentOptions, LockedDocument};
 use crate::dropbox::Ledger;
 use crate::durable::{Dir, Durability, Modes, Moved, temporary_name};
-use crate::event_log::Recorder;
+use crate::event_log::{Recorder, types};
 use crate::message::{Digest, Name};
 use crate::{Error, Result};
 
@@ -254,7 +254,7 @@ impl Batches {
             "completed": summary.completed_tasks, "failed": summary.failed_tasks,
             "missing": summary.missing_tasks.len(),
         });
-        recorder.record("batch.told", actor.as_str(), data);
+        recorder.record(types::BATCH_TOLD, actor.as_str(), data);
         Ok(())
     }
 }

@@ -15,7 +15,7 @@ use crate::contract::{
 };
 use crate::durable::{Dir, FileStat};
 use crate::env::{Clock, Monotonic};
-use crate::event_log::Recorder;
+use crate::event_log::{Recorder, types};
 use crate::message::Name;
 use crate::proto::Machine as _;
 use crate::spool::{Spool, State};
@@ -88,7 +88,7 @@ impl Dispatcher<'_> {
                 match effect {
                     Effect::Look => self.look(now, batch, &mut machine, &mut known)?,
                     Effect::PatienceEnded => self.recorder.record(
-                        "role.patience_ended",
+                        types::ROLE_PATIENCE_ENDED,
                         self.actor.as_str(),
                         serde_json::json!({ "role": "dispatch" }),
                     ),

@@ -21,7 +21,7 @@ use super::collect::{Batch, changed};
 use crate::contract::{self, EscalationReport, Instruction, Reading, Summary};
 use crate::durable::{Dir, FileStat};
 use crate::env::Clock;
-use crate::event_log::Recorder;
+use crate::event_log::{Recorder, types};
 use crate::message::{Envelope, MessageId, Name};
 use crate::proto::patience::{CONDUCTOR_PATIENCE, DISPATCH_POLL_INTERVAL};
 use crate::spool::Spool;
@@ -112,7 +112,7 @@ impl Conductor<'_> {
             let now = self.clock.monotonic();
             if now >= until {
                 let role = json!({ "role": "conductor" });
-                self.recorder.record("role.patience_ended", self.actor.as_str(), role);
+                self.recorder.record(types::ROLE_PATIENCE_ENDED, self.actor.as_str(), role);
                 return Ok(None);
             }
             rest(until.since(now).min(DISPATCH_POLL_INTERVAL));

@@ -28,7 +28,7 @@ use super::reviews::{Reviews, file_stem};
 use crate::contract::{self, Reading, Report, Status};
 use crate::document::{DocumentOptions, LockedDocument};
 use crate::durable::{Dir, Durability};
-use crate::event_log::Recorder;
+use crate::event_log::{Recorder, types};
 use crate::message::{Digest, Envelope, MessageId, Name};
 use crate::spool::Spool;
 use crate::{Error, Result};
@@ -310,8 +310,8 @@ fn author_of(report: &Report) -> Option<String> {
 
 fn record(recorder: &dyn Recorder, actor: Option<&str>, report: &Report, mut data: Value) {
     let kind = match report.status {
-        Status::Success => "task_complete",
-        Status::Failed | Status::Blocked => "task_failed",
+        Status::Success => types::TASK_COMPLETE,
+        Status::Failed | Status::Blocked => types::TASK_FAILED,
     };
     data["task_id"] = report.task_id.as_str().into();
     data["status"] = report.status.as_str().into();

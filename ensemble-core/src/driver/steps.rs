@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::env::Published;
-use crate::event_log::Recorder;
+use crate::event_log::{Recorder, types};
 use crate::message::{Digest, Envelope, MessageId, Name};
 use crate::proto::lease::LOOK_INTERVAL;
 use crate::spool::{Spool, State};
@@ -110,7 +110,7 @@ impl StepDriver<'_> {
                 "task_id": submitted.key.task_id, "step_index": submitted.key.step_index,
                 "error": error.to_string(),
             });
-            self.recorder.record("step.untold", by.as_str(), data);
+            self.recorder.record(types::STEP_UNTOLD, by.as_str(), data);
         }
         Ok(submitted)
     }
@@ -157,7 +157,7 @@ impl StepDriver<'_> {
             "attempt": step.attempt, "epoch": step.epoch, "id": message,
             "mailbox": step.agent, "prompt_sha256": prompt.sha256,
         });
-        self.recorder.record("step.prompted", self.actor.as_str(), data);
+        self.recorder.record(types::STEP_PROMPTED, self.actor.as_str(), data);
         Ok(Prompted { step, message })
     }
 

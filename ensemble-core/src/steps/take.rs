@@ -12,6 +12,7 @@ use super::working::{
     self, CHARTER, CHARTER_COLUMNS, Charter, PROMPT_MESSAGE, WORK, WORK_COLUMNS, Work,
 };
 use super::{FilePath, Pauses, Policy, StepStore, Trouble, files};
+use crate::event_log::types;
 use crate::message::Name;
 use crate::proto::step::{Effect, Event};
 use crate::{Error, Result};
@@ -197,7 +198,7 @@ impl StepStore {
                 "task_id": step.key.task_id, "step_index": step.key.step_index,
                 "attempt": step.attempt, "epoch": step.epoch,
             });
-            self.options.recorder.record("step.taken", step.agent.as_str(), data);
+            self.options.recorder.record(types::STEP_TAKEN, step.agent.as_str(), data);
         }
         Ok(next)
     }

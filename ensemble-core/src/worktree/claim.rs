@@ -24,6 +24,7 @@ use super::salvage::Salvage;
 use crate::board::BoardError;
 use crate::board::{Granted, Status};
 use crate::durable::jittered;
+use crate::event_log::types;
 use crate::message::Name;
 use crate::proto::task::Holder;
 use crate::{Error, Result};
@@ -126,7 +127,7 @@ impl Worktrees {
             if !may_help || tries >= tries_max {
                 let why = error.to_string();
                 self.record(
-                    "task.claim_failed",
+                    types::TASK_CLAIM_FAILED,
                     json!({ "task": task, "agent": agent.by, "tries": tries, "why": why }),
                 );
                 return Err(error);

@@ -22,6 +22,7 @@ use super::prepare::epoch;
 use super::salvage::Salvage;
 use crate::board::{State, Status, Task};
 use crate::durable::FileLock;
+use crate::event_log::types;
 use crate::message::Name;
 use crate::{Error, Result};
 
@@ -71,7 +72,7 @@ impl Worktrees {
         for finding in found.iter().filter(|finding| finding.repaired) {
             let data =
                 json!({ "task": finding.task, "path": finding.path, "problem": finding.problem });
-            self.record("worktree.recovered", data);
+            self.record(types::WORKTREE_RECOVERED, data);
         }
         Ok(found)
     }

@@ -8,7 +8,7 @@ use super::agent::Running;
 use crate::Result;
 use crate::board::{Leaving, Sign, write_beat};
 use crate::env::Monotonic;
-use crate::event_log::Recorder;
+use crate::event_log::{Recorder, types};
 use crate::proto::Machine as _;
 use crate::proto::beat::{Beat, Effect, Event};
 use crate::proto::task::Holder;
@@ -99,7 +99,7 @@ impl Heartbeat {
                     self.is_long = true;
                     let data =
                         json!({ "agent": self.agent.by, "epoch": self.agent.epoch, "line": line });
-                    recorder.record("lease.extended_long", self.agent.by.as_str(), data);
+                    recorder.record(types::LEASE_EXTENDED_LONG, self.agent.by.as_str(), data);
                 }
             }
         }
