@@ -62,7 +62,7 @@ pub use last::{Last, last};
 pub use line::{ACTOR_BYTES_MAX, LINE_BYTES_MAX};
 pub use reader::{BadLine, BadLines, Records, read_all};
 pub use recent::recent;
-pub use record::{OWN_NAMESPACES, Record, RecordType, RecordTypeError, SEQ_MAX, TYPE_BYTES_MAX};
+pub use record::{Record, RecordType, RecordTypeError, SEQ_MAX, TYPE_BYTES_MAX};
 pub use segment::Segment;
 pub use story::{Story, story};
 
