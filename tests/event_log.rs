@@ -14,6 +14,8 @@ use rustix::process::Signal;
 use serde_json::json;
 
 mod children;
+#[path = "event_log/documented.rs"]
+mod documented;
 #[path = "event_log/reading.rs"]
 mod reading;
 #[path = "event_log/throughput.rs"]

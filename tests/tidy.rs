@@ -1,10 +1,13 @@
 //! The rules of CONTRIBUTING.md that a reader should not have to check.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+#[path = "tidy/architecture.rs"]
+mod architecture;
 #[path = "tidy/code.rs"]
 mod code;
+#[path = "tidy/events.rs"]
+mod events;
 #[path = "tidy/language.rs"]
 mod language;
 #[path = "tidy/layers.rs"]
@@ -187,30 +190,6 @@ fn the_project_runs_on_anybodys_machine() {
         }
     }
     assert_none("a path of one machine", &found);
-}
-
-#[test]
-fn the_protocol_names_every_type_of_record() {
-    let protocol = std::fs::read_to_string(root().join("docs/protocol/event-log.md")).unwrap();
-    let (mut missing, mut known) = (BTreeSet::new(), 0);
-    for source in sources().iter().filter(|s| s.path.contains("/src/") && !s.is_test()) {
-        let end = source.text.find("#[cfg(test)]\nmod tests {").unwrap_or(source.text.len());
-        let shipped: String =
-            source.text[..end].lines().filter(|l| !l.trim_start().starts_with("//")).collect();
-        for (at, call) in shipped.match_indices("record(").chain(shipped.match_indices("receipts("))
-        {
-            let arguments = shipped[at + call.len()..].chars().take(60).collect::<String>();
-            let first = arguments.split(',').take(2).find_map(|a| a.trim().strip_prefix('"'));
-            let kind = first.and_then(|rest| rest.split('"').next());
-            match kind {
-                Some(kind) if protocol.contains(&format!("`{kind}`")) => known += 1,
-                Some(kind) => drop(missing.insert(format!("{kind} ({})", source.path))),
-                None => {}
-            }
-        }
-    }
-    assert!(known > 25, "this test looks for the wrong thing: {known}");
-    assert_none("not in docs/protocol/event-log.md", &missing.into_iter().collect::<Vec<_>>());
 }
 
 #[test]

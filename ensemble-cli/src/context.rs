@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ensemble_core::event_log::{EventLog, LogOptions, Recorder};
+use ensemble_core::event_log::{EventLog, LogOptions, Recorder, types};
 use ensemble_core::message::Name;
 use ensemble_core::spool::{Options, Spool};
 use ensemble_team::board::{Board, BoardOptions};
@@ -215,7 +215,7 @@ impl Context {
                 let data = json!({
                     "claimed": claimed, "actual": actual, "why": refusal.word(), "verb": self.verb,
                 });
-                self.log(project).record("identity.refused", actor, data);
+                self.log(project).record(types::IDENTITY_REFUSED, actor, data);
                 Err(Failure::refused(refusal.to_string()).with_hint(advice(&refusal)))
             }
         }

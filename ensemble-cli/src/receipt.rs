@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ensemble_core::broker::Broker;
-use ensemble_core::event_log::Follower;
+use ensemble_core::event_log::{Follower, types};
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::spool::State;
 use ensemble_core::watch::Waiter;
@@ -111,7 +111,7 @@ impl<'a> Tracker<'a> {
                 };
                 if names("mailbox", self.mailbox.as_str()) && names("ids", self.id.as_str()) {
                     let receipt = match record.kind.as_str() {
-                        "receipt.submitted" => Receipt::Submitted,
+                        types::RECEIPT_SUBMITTED => Receipt::Submitted,
                         _ => Receipt::Notified,
                     };
                     self.logged = self.logged.max(receipt);

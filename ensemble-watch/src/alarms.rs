@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use ensemble_core::durable::{Dir, Durability, FileStat, write_document};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
-use ensemble_core::event_log::Recorder;
+use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Envelope, MessageId, Name, yaml};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::spool::Spool;
@@ -156,7 +156,7 @@ impl Alarms {
                         "alarm": key.alarm, "about": key.about, "id": message_id(&key),
                         "text": shortened(&text), "told": told,
                     });
-                    recorder.record("alarm.raised", ACTOR, data);
+                    recorder.record(types::ALARM_RAISED, ACTOR, data);
                     changed = true;
                 }
                 Effect::Forget { key } => {

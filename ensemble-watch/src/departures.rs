@@ -11,7 +11,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use ensemble_core::broker::UnreadMail;
 use ensemble_core::durable::FileLock;
 use ensemble_core::env::SystemClock;
-use ensemble_core::event_log::Recorder;
+use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::Name;
 use ensemble_core::proto::request::{Decision, Outcome};
 use ensemble_core::proto::shutdown::{Consent, GRACE};
@@ -174,7 +174,7 @@ fn outsider_departs(
             other => Some(other?),
         };
     recorder.record(
-        "worker_release",
+        types::WORKER_RELEASE,
         asked.from.as_str(),
         json!({
             "worker_id": agent, "how": entry.state(), "request_id": asked.request_id, "reason": reason,
@@ -278,7 +278,7 @@ fn see_through(
                     tracing::warn!(%id, %error, "cannot carry out a shutdown, retrying");
                     let data =
                         json!({ "agent": entry.request.to, "request_id": id, "error": error });
-                    recorder.record("shutdown.failed", ACTOR, data);
+                    recorder.record(types::SHUTDOWN_FAILED, ACTOR, data);
                     last_failure = error;
                 }
             }

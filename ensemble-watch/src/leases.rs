@@ -11,7 +11,7 @@ use std::time::Duration;
 use ensemble_core::broker::Broker;
 use ensemble_core::durable::{self, Durability};
 use ensemble_core::env::{Clock, Monotonic};
-use ensemble_core::event_log::Recorder;
+use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::lease::{Effect, Event, GapDetector, LeaseWatch, Record, Snapshot};
@@ -157,12 +157,16 @@ impl Leases {
                         returned.push(mailbox);
                     }
                 }
-                Effect::Record(Record::ClockGap(gap)) => {
-                    recorder.record("lease.clock_gap", ACTOR, json!({ "gap": format!("{gap:?}") }))
-                }
-                Effect::Record(Record::MassExpiry { late, of }) => {
-                    recorder.record("lease.mass_expiry", ACTOR, json!({ "late": late, "of": of }))
-                }
+                Effect::Record(Record::ClockGap(gap)) => recorder.record(
+                    types::LEASE_CLOCK_GAP,
+                    ACTOR,
+                    json!({ "gap": format!("{gap:?}") }),
+                ),
+                Effect::Record(Record::MassExpiry { late, of }) => recorder.record(
+                    types::LEASE_MASS_EXPIRY,
+                    ACTOR,
+                    json!({ "late": late, "of": of }),
+                ),
             }
         }
         Ok(returned)

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ensemble_core::Result;
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
-use ensemble_core::event_log::Recorder;
+use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::spool::Spool;
 use ensemble_team::roster::{Evidence, Member, PaneObservation, Presence, State, presence};
@@ -273,7 +273,7 @@ impl Members {
         let from = last.map(|observed| observed.state);
         if from != Some(state) {
             let data = json!({ "agent": agent, "from": from, "to": state, "why": why });
-            recorder.record("agent.state", ACTOR, data);
+            recorder.record(types::AGENT_STATE, ACTOR, data);
         }
         let since = match last {
             Some(observed) if observed.state == state => observed.since,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
-use ensemble_core::event_log::Recorder;
+use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::pane::{NudgeOutcome, NudgeText};
 use ensemble_core::proto::Machine as _;
@@ -168,12 +168,12 @@ impl Notifier {
         let Some(told) = self.told.get_mut(&report.agent) else { return };
         if report.outcome == NudgeOutcome::Sent {
             let ids = std::mem::take(&mut told.covered);
-            recorder.record("nudge.sent", ACTOR, json!({
+            recorder.record(types::NUDGE_SENT, ACTOR, json!({
                 "agent": report.agent, "mailbox": told.entry.mailbox, "pane": told.entry.binding.id, "attempt": report.attempt,
             }));
             record_receipts(
                 recorder,
-                "receipt.submitted",
+                types::RECEIPT_SUBMITTED,
                 &told.entry.mailbox,
                 &ids,
                 &json!({ "pane": told.entry.binding.id, "outcome": "sent" }),
@@ -199,7 +199,13 @@ impl Notifier {
             }
         }
         for (mailbox, ids) in std::mem::take(&mut self.noticed) {
-            record_receipts(recorder, "receipt.notified", &mailbox, &ids, &json!({ "by": ACTOR }));
+            record_receipts(
+                recorder,
+                types::RECEIPT_NOTIFIED,
+                &mailbox,
+                &ids,
+                &json!({ "by": ACTOR }),
+            );
         }
     }
 
@@ -261,14 +267,14 @@ fn perform(
             told.typed = Some((typed, text.clone()));
             pane_workers.send(pane_task(told, attempt, text, PaneTaskKind::Submit));
         }
-        Effect::Record(Record::Deferred { deferral, waiting }) => recorder.record("nudge.deferred", ACTOR, json!({
+        Effect::Record(Record::Deferred { deferral, waiting }) => recorder.record(types::NUDGE_DEFERRED, ACTOR, json!({
             "agent": told.entry.agent, "mailbox": told.entry.mailbox, "pane": told.entry.binding.id,
             "reason": deferral.word(), "detail": deferral.to_string(), "waiting": waiting,
         })),
-        Effect::Record(Record::Unanswered { waiting, nudges }) => recorder.record("nudge.unanswered", ACTOR, json!({
+        Effect::Record(Record::Unanswered { waiting, nudges }) => recorder.record(types::NUDGE_UNANSWERED, ACTOR, json!({
             "agent": told.entry.agent, "mailbox": told.entry.mailbox, "waiting": waiting, "nudges": nudges,
         })),
-        Effect::Record(other) => recorder.record("nudge.noted", ACTOR, json!({ "agent": told.entry.agent, "what": other })),
+        Effect::Record(other) => recorder.record(types::NUDGE_NOTED, ACTOR, json!({ "agent": told.entry.agent, "what": other })),
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use ensemble_core::Error;
 use ensemble_core::agent::AgentState;
 use ensemble_core::env::{Lease, Monotonic};
-use ensemble_core::event_log::Recorder;
+use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::proto::ack::PARK_MAX;
 use ensemble_core::proto::nudge::Probe;
@@ -85,7 +85,7 @@ impl RateLimitHold {
             let data = json!({
                 "agent": agent, "resets_at": resets_at, "until": until, "held": held.len(),
             });
-            recorder.record("worker.parked", ACTOR, data);
+            recorder.record(types::WORKER_PARKED, ACTOR, data);
             let probe = Probe::first(now);
             Parked { since: now, resets_at: None, until: None, probe, given_up: false }
         });
@@ -93,7 +93,7 @@ impl RateLimitHold {
         if now.since(parked.since) < PARK_MAX {
             extend(&held, spool);
         } else if !std::mem::replace(&mut parked.given_up, true) {
-            recorder.record("worker.given_up", ACTOR, json!({ "agent": agent }));
+            recorder.record(types::WORKER_GIVEN_UP, ACTOR, json!({ "agent": agent }));
         }
         let is_tried = parked.until.is_none() && parked.probe.is_due(now);
         if is_tried {
@@ -106,7 +106,7 @@ impl RateLimitHold {
         if let Some(parked) = self.parked.remove(agent) {
             let seconds = now.since(parked.since).as_secs();
             let data = json!({ "agent": agent, "parked_seconds": seconds });
-            recorder.record("worker.resumed", ACTOR, data);
+            recorder.record(types::WORKER_RESUMED, ACTOR, data);
         }
     }
 

@@ -22,7 +22,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use ensemble_core::broker::Broker as _;
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
-use ensemble_core::event_log::Recorder;
+use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::{Settings, Spool};
@@ -134,7 +134,7 @@ impl Follower {
                 Ok(queue) => {
                     let queue = Arc::new(queue);
                     self.recorder.record(
-                        "watch.server_back",
+                        types::WATCH_SERVER_BACK,
                         ACTOR,
                         json!({ "server": queue.server() }),
                     );
@@ -174,7 +174,7 @@ impl Follower {
                 Ok(()) => {
                     if !is_well {
                         let data = json!({ "server": queue.server() });
-                        self.recorder.record("watch.server_back", ACTOR, data);
+                        self.recorder.record(types::WATCH_SERVER_BACK, ACTOR, data);
                     }
                     is_well = true;
                     self.tell_condition(true, None);
@@ -322,7 +322,7 @@ impl Follower {
         let requests = Requests::new(queue).sweep()?;
         if removed > 0 || requests > 0 {
             let data = json!({ "tmp": 0, "done": removed, "orphans": 0, "requests": requests });
-            self.recorder.record("queue.swept", ACTOR, data);
+            self.recorder.record(types::QUEUE_SWEPT, ACTOR, data);
         }
         Ok(())
     }
@@ -330,13 +330,13 @@ impl Follower {
     fn note_carried(&self, from: &str, carried: u64, buried: u64) {
         if carried + buried > 0 {
             let data = json!({ "from": from, "carried": carried, "buried": buried });
-            self.recorder.record("bridge.carried", ACTOR, data);
+            self.recorder.record(types::BRIDGE_CARRIED, ACTOR, data);
         }
     }
 
     fn note_gone(&self, error: &Error) {
         tracing::warn!(%error, "the servers of the mailboxes cannot be used");
-        self.recorder.record("watch.server_gone", ACTOR, json!({ "why": error.to_string() }));
+        self.recorder.record(types::WATCH_SERVER_GONE, ACTOR, json!({ "why": error.to_string() }));
     }
 
     fn tell_condition(&mut self, connected: bool, error: Option<&Error>) {

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ensemble_core::env::{Clock as _, Lease, Monotonic, SystemClock};
-use ensemble_core::event_log::Recorder;
+use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::request::{
@@ -276,7 +276,7 @@ impl RequestWatch {
             && self.handed_over.insert(id.clone())
         {
             recorder.record(
-                "request.handed_over",
+                types::REQUEST_HANDED_OVER,
                 ACTOR,
                 json!({
                     "request_id": id, "kind": entry.request.kind, "from": entry.request.from,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ensemble_core::env::Monotonic;
-use ensemble_core::event_log::Recorder;
+use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::patience::{
@@ -106,7 +106,11 @@ impl Roles {
                 match effect {
                     Effect::PatienceEnded => {
                         due.ended = true;
-                        recorder.record("role.patience_ended", ACTOR, json!({ "role": role.name }));
+                        recorder.record(
+                            types::ROLE_PATIENCE_ENDED,
+                            ACTOR,
+                            json!({ "role": role.name }),
+                        );
                     }
                     Effect::Poll => due.poll = true,
                 }

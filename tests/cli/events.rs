@@ -50,27 +50,6 @@ fn what_would_falsify_the_replay_is_refused() {
     bed.ok("log replay --strict");
 }
 
-/// Every type of the protocol's table belongs to a namespace that is kept for Ensemble.
-#[test]
-fn every_type_that_ensemble_writes_is_reserved_or_one_of_the_eleven() {
-    use ensemble_core::event_log::RecordType;
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let protocol = fs::read_to_string(root.join("docs/protocol/event-log.md")).unwrap();
-    let (_, table) = protocol.split_once("| type | data |").expect("the table of types");
-    let table = table.split("\n\n").next().unwrap();
-    let rows = table
-        .lines()
-        .filter_map(|line| line.strip_prefix("| `"))
-        .map(|row| row.split(" | ").next().unwrap());
-    let kinds: Vec<_> =
-        rows.flat_map(|cell| cell.split(", ")).map(|kind| kind.trim_matches('`')).collect();
-    assert!(kinds.len() > 80, "{kinds:?}");
-    for kind in kinds {
-        let kind = RecordType::new(kind).unwrap();
-        assert!(kind.is_reserved() || RecordType::SEED.contains(&kind), "{kind}");
-    }
-}
-
 #[test]
 fn each_way_to_end_a_task_is_recorded_once() {
     let bed = Bed::new();

@@ -8,6 +8,7 @@ use super::record::{Place, Record};
 use super::{NatsTransport, lock};
 use ensemble_core::broker::Broker;
 use ensemble_core::env::{Delivery, Lease};
+use ensemble_core::event_log::types;
 use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::spool::{DeadLetter, Found, Observed, Settings, State};
 use ensemble_core::{Error, Result};
@@ -84,7 +85,7 @@ impl Broker for NatsTransport {
         let record = Record { base: epoch, ..last.record.moved(Place::Queued { due: 0 }) };
         self.replace(mailbox, id, &last, record)?.ok_or_else(absent)?;
         let data = serde_json::json!({ "id": id, "mailbox": mailbox, "epoch": epoch });
-        self.recorder.record("message.redriven", mailbox.as_str(), data);
+        self.recorder.record(types::MESSAGE_REDRIVEN, mailbox.as_str(), data);
         Ok(())
     }
 
@@ -97,7 +98,7 @@ impl Broker for NatsTransport {
         }
         self.remove(mailbox, id, last.seq)?;
         let data = serde_json::json!({ "id": id, "mailbox": mailbox });
-        self.recorder.record("message.dropped", mailbox.as_str(), data);
+        self.recorder.record(types::MESSAGE_DROPPED, mailbox.as_str(), data);
         Ok(())
     }
 

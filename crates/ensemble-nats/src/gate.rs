@@ -9,6 +9,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::{NatsTransport, Put};
+use ensemble_core::event_log::types;
 use ensemble_core::message::{Envelope, MessageId};
 use ensemble_core::{Error, Result};
 
@@ -61,7 +62,7 @@ impl NatsTransport {
             })?;
             if is_full {
                 let data = serde_json::json!({ "mailbox": mailbox, "id": envelope.id, "capacity": capacity, "refused": gate.refused });
-                self.recorder.record("mailbox.full", envelope.from.as_str(), data);
+                self.recorder.record(types::MAILBOX_FULL, envelope.from.as_str(), data);
                 return Err(Error::Full { mailbox: mailbox.to_string(), capacity });
             }
             if matches!(put, Some(Put::Done(_))) {

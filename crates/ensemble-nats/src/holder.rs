@@ -7,6 +7,7 @@ use super::record::{Place, Record};
 use super::{NatsTransport, Stored, lock};
 use ensemble_core::Result;
 use ensemble_core::env::Lease;
+use ensemble_core::event_log::types;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::spool::LEASE_SECONDS_MAX;
 
@@ -24,7 +25,7 @@ impl NatsTransport {
     pub fn settle(&self, lease: &Lease) -> Result<()> {
         self.change_if(lease, |last| self.pass_gate(lease, &last.payload), |_| Place::Settled)?;
         self.forget(lease);
-        self.note("message.settled", lease);
+        self.note(types::MESSAGE_SETTLED, lease);
         Ok(())
     }
 
@@ -51,7 +52,7 @@ impl NatsTransport {
             *known = stored;
         }
         let data = serde_json::json!({ "id": lease.id, "mailbox": lease.mailbox, "epoch": lease.epoch, "lease_seconds": lease_seconds });
-        self.recorder.record("message.extended", lease.holder.as_str(), data);
+        self.recorder.record(types::MESSAGE_EXTENDED, lease.holder.as_str(), data);
         Ok(())
     }
 
@@ -96,7 +97,7 @@ impl NatsTransport {
             }
             Place::Queued { .. } | Place::Held { .. } | Place::Settled => {
                 let data = serde_json::json!({ "id": lease.id, "mailbox": lease.mailbox, "epoch": lease.epoch, "why": why, "delay_ms": delay_ms });
-                self.recorder.record("message.released", lease.holder.as_str(), data);
+                self.recorder.record(types::MESSAGE_RELEASED, lease.holder.as_str(), data);
             }
         }
         Ok(())
@@ -184,6 +185,6 @@ impl NatsTransport {
     ) {
         let data =
             serde_json::json!({ "id": id, "mailbox": mailbox, "epoch": epoch, "reason": reason });
-        self.recorder.record("message.dead", holder.unwrap_or(mailbox).as_str(), data);
+        self.recorder.record(types::MESSAGE_DEAD, holder.unwrap_or(mailbox).as_str(), data);
     }
 }

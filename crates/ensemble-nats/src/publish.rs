@@ -6,6 +6,7 @@ use super::record::Record;
 use super::wire::NOTHING;
 use super::{NatsTransport, Put, Stored, lock};
 use ensemble_core::env::Published;
+use ensemble_core::event_log::types;
 use ensemble_core::message::Envelope;
 use ensemble_core::{Error, Result};
 
@@ -78,6 +79,6 @@ impl NatsTransport {
             "id": envelope.id, "mailbox": envelope.to, "type": envelope.kind,
             "bytes": envelope.body.len(), "task_id": envelope.task_id,
         });
-        self.recorder.record("message.stored", envelope.from.as_str(), data);
+        self.recorder.record(types::MESSAGE_STORED, envelope.from.as_str(), data);
     }
 }

@@ -13,6 +13,7 @@ use super::record::{Place, Record};
 use super::watch::Watch;
 use super::{NatsTransport, Stored, lock};
 use ensemble_core::env::{Delivery, Lease};
+use ensemble_core::event_log::types;
 use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
 use ensemble_core::{Error, Result};
 
@@ -168,7 +169,7 @@ impl NatsTransport {
             Lease { mailbox: mailbox.clone(), id: id.clone(), holder: holder.clone(), epoch };
         if self.recorder.is_recording() {
             let data = serde_json::json!({ "id": id, "mailbox": mailbox, "epoch": epoch });
-            self.recorder.record("message.acked", holder.as_str(), data);
+            self.recorder.record(types::MESSAGE_ACKED, holder.as_str(), data);
         }
         Ok(Taken::Delivered(Box::new(Delivery::new(envelope, lease, duration))))
     }

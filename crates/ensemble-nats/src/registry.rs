@@ -7,6 +7,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::{NatsTransport, Put, SETTINGS_AGE_MAX, lock};
+use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_core::spool::{Settings, nearest_names};
 use ensemble_core::{Error, Result};
@@ -47,7 +48,7 @@ impl NatsTransport {
         }
         lock(&self.settings).insert(name.clone(), (settings.clone(), Instant::now()));
         let data = serde_json::json!({ "mailbox": name, "settings": settings });
-        self.recorder.record("mailbox.added", name.as_str(), data);
+        self.recorder.record(types::MAILBOX_ADDED, name.as_str(), data);
         Ok(())
     }
 

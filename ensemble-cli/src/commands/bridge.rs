@@ -44,6 +44,7 @@ mod carrying {
     use std::time::Duration;
 
     use ensemble_core::Error;
+    use ensemble_core::event_log::types;
     use ensemble_core::spool::{Settings, Spool};
     use ensemble_nats::NatsTransport;
     use ensemble_nats::bridge::{Bridge, Carried, Unknown};
@@ -121,7 +122,7 @@ mod carrying {
             && let Ok(recorder) = context.recorder()
         {
             let data = json!({ "from": mailbox, "direction": direction, "carried": carried.carried, "buried": carried.buried });
-            recorder.record("bridge.carried", HOLDER, data);
+            recorder.record(types::BRIDGE_CARRIED, HOLDER, data);
         }
     }
 }

@@ -7,6 +7,7 @@
 use std::path::Path;
 
 use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::event_log::types;
 use ensemble_team::board::{Board, Control, ControlFile, LockedBoard};
 use ensemble_team::proto::goal::{SprintEvent, SprintState};
 use serde_json::json;
@@ -27,7 +28,7 @@ pub(super) fn stop(context: &Context, board: &Board, file: ControlFile, reason: 
     let put = Control::put(directory(board), file, SystemClock.wall(), reason)?;
     if put {
         let data = json!({ "file": file, "reason": reason });
-        context.recorder()?.record("control.put", &by, data);
+        context.recorder()?.record(types::CONTROL_PUT, &by, data);
     }
     let found = Control::read_all(directory(board))?;
     let Some(control) = found.into_iter().find(|control| control.file == file) else {
@@ -84,7 +85,7 @@ pub(super) fn step_sprint(locked: &mut LockedBoard<'_>, event: SprintEvent) -> O
 pub(super) fn lift(context: &Context, board: &Board, file: ControlFile) -> Outcome {
     let by = reporter(context)?;
     Control::remove(directory(board), file)?;
-    context.recorder()?.record("control.removed", &by, json!({ "file": file }));
+    context.recorder()?.record(types::CONTROL_REMOVED, &by, json!({ "file": file }));
     Ok(())
 }
 

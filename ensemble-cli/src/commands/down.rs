@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use ensemble_core::Error;
 use ensemble_core::broker::UnreadMail;
 use ensemble_core::durable::FileLock;
+use ensemble_core::event_log::types;
 use ensemble_core::proto::request::AtExpiry;
 use ensemble_team::roster::Member;
 use ensemble_tmux::reaper::PASS_VARIABLE;
@@ -82,7 +83,7 @@ impl Arguments {
         let _alone = team.lock()?;
         let was = self.close_session(project, &team)?;
         context.recorder()?.record(
-            "team.down",
+            types::TEAM_DOWN,
             from.as_str(),
             json!({ "session": team.session() }),
         );

@@ -1,7 +1,7 @@
 //! `ensemble escalations`: what the conductor was told of tasks that nobody took.
 
 use ensemble_core::driver::read_escalations;
-use ensemble_core::event_log::read_all;
+use ensemble_core::event_log::{read_all, types};
 use serde_json::{Map, Value, json};
 
 use crate::context::Context;
@@ -72,7 +72,7 @@ fn logged(logs: &std::path::Path) -> Outcome<Vec<Map<String, Value>>> {
     if !logs.is_dir() {
         return Ok(Vec::new());
     }
-    let records = read_all(logs)?.filter(|record| record.kind.as_str() == "escalation");
+    let records = read_all(logs)?.filter(|record| record.kind.as_str() == types::ESCALATION);
     let row = |data: &Value| {
         let mut row = object(data);
         row.insert("source".to_owned(), "log".into());

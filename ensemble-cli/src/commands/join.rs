@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_team::roster::Member;
 use ensemble_tmux::tmux::Binding;
@@ -79,7 +80,7 @@ impl Arguments {
             let data = json!({
                 "claimed": self.name, "actual": actual, "why": "join", "verb": "join",
             });
-            context.recorder()?.record("identity.refused", actual.as_str(), data);
+            context.recorder()?.record(types::IDENTITY_REFUSED, actual.as_str(), data);
             let text = format!("this is {actual}, who may not give a pane to `{}`", self.name);
             return Err(Failure::refused(text).with_hint(
                 "run it outside of the team's panes; `ensemble spawn` starts an agent",

@@ -2,6 +2,7 @@
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::env::Pane as _;
+use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, NudgeOutcome};
 use serde_json::json;
@@ -45,9 +46,9 @@ impl Arguments {
             NudgeOutcome::Refused { deferral } => (Some(deferral), false),
         };
         let (kind, mut data) = match &deferral {
-            None => ("nudge.sent", json!({})),
+            None => (types::NUDGE_SENT, json!({})),
             Some(why) => (
-                "nudge.deferred",
+                types::NUDGE_DEFERRED,
                 json!({ "reason": why.word(), "detail": why.to_string(), "waiting": waiting }),
             ),
         };

@@ -4,6 +4,7 @@ use std::io::Read as _;
 
 use ensemble_core::durable::Dir;
 use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_team::contract::{self, Finding, Reading, Report, Review, Severity, Verdict};
 use ensemble_team::driver::{ReviewCount, file_stem};
@@ -174,7 +175,7 @@ impl Arguments {
         let reviews = context.project()?.reviews();
         let count = reviews.lift(&self.task)?;
         let data = json!({ "task_id": self.task });
-        context.recorder()?.record("review.lifted", "ensemble", data);
+        context.recorder()?.record(types::REVIEW_LIFTED, "ensemble", data);
         if context.out.is_json() {
             let fields = json!({ "task_id": self.task, "cycles": count.cycles, "stopped": false });
             return context.out.object(&fields);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::Error;
 use ensemble_core::env::{Clock as _, Published, SystemClock};
-use ensemble_core::event_log::Follower;
+use ensemble_core::event_log::{Follower, types};
 use ensemble_core::message::{BODY_BYTES_MAX, Envelope, MessageId, Name, PRIORITY_MAX};
 use ensemble_core::spool::{Settings, Spool};
 use serde_json::json;
@@ -25,7 +25,7 @@ use crate::{args, completion};
 /// The largest content, in bytes; larger than a body, it becomes an attachment.
 const CONTENT_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// The records that tell of nudges.
-const RECEIPT_RECORDS: [&str; 2] = ["receipt.notified", "receipt.submitted"];
+const RECEIPT_RECORDS: [&str; 2] = [types::RECEIPT_NOTIFIED, types::RECEIPT_SUBMITTED];
 
 /// Send a message and print its id
 ///

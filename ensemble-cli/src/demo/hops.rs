@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use ensemble_core::event_log::Record;
+use ensemble_core::event_log::{Record, types};
 use ensemble_core::message::Timestamp;
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ impl Hops {
             |key: &str| record.data.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
         let mailbox = text("mailbox");
         match record.kind.as_str() {
-            "message.stored" => {
+            types::MESSAGE_STORED => {
                 let key = (mailbox.clone(), text("id"));
                 let hop = self.by_message.entry(key.clone()).or_default();
                 (hop.kind, hop.task, hop.from) =
@@ -48,9 +48,9 @@ impl Hops {
                 self.order.push(key);
                 Some(line.replace("  ", " "))
             }
-            "nudge.sent" => Some(format!("{mailbox} was woken in pane {}", text("pane"))),
-            "nudge.deferred" => Some(format!("{mailbox} is woken later: {}", text("detail"))),
-            "receipt.submitted" => {
+            types::NUDGE_SENT => Some(format!("{mailbox} was woken in pane {}", text("pane"))),
+            types::NUDGE_DEFERRED => Some(format!("{mailbox} is woken later: {}", text("detail"))),
+            types::RECEIPT_SUBMITTED => {
                 let ids =
                     record.data.get("ids").and_then(Value::as_array).cloned().unwrap_or_default();
                 for id in ids.iter().filter_map(Value::as_str) {
@@ -59,13 +59,13 @@ impl Hops {
                 }
                 None
             }
-            "message.acked" => self.reached(
+            types::MESSAGE_ACKED => self.reached(
                 &mailbox,
                 &text("id"),
                 |hop| hop.acked = Some(record.timestamp),
                 "was received by",
             ),
-            "message.settled" => self.reached(
+            types::MESSAGE_SETTLED => self.reached(
                 &mailbox,
                 &text("id"),
                 |hop| hop.settled = Some(record.timestamp),

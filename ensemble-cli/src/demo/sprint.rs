@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ensemble_core::Error;
-use ensemble_core::event_log::{Follower, Record};
+use ensemble_core::event_log::{Follower, Record, types};
 use ensemble_core::message::Name;
 use ensemble_team::board::{Board, State, Status};
 use ensemble_tmux::tmux::Server;
@@ -284,10 +284,10 @@ fn lines(record: &Record) -> Vec<String> {
     let data = json!(record.data);
     let text = |name: &str| data.get(name).and_then(Value::as_str).unwrap_or("the plan").to_owned();
     let agent = &record.actor;
-    if record.kind.matches("supervise.spawned") {
+    if record.kind.matches(types::SUPERVISE_SPAWNED) {
         return vec![format!("{agent}: an agent starts for {}", text("task"))];
     }
-    if record.kind.matches("supervise.exited") {
+    if record.kind.matches(types::SUPERVISE_EXITED) {
         let how = match text("ending").as_str() {
             "Done" => "ends with 0".to_owned(),
             "HandOver" => "hands over (42)".to_owned(),
@@ -296,7 +296,7 @@ fn lines(record: &Record) -> Vec<String> {
         };
         return vec![format!("{agent}: its agent {how}")];
     }
-    if !record.kind.matches("board.written") {
+    if !record.kind.matches(types::BOARD_WRITTEN) {
         return Vec::new();
     }
     let steps = data.get("steps").and_then(Value::as_array).cloned().unwrap_or_default();

@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use ensemble_core::Error;
-use ensemble_core::event_log::{Follower, NullRecorder};
+use ensemble_core::event_log::{Follower, NullRecorder, types};
 use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
 use ensemble_tmux::tmux::Server;
@@ -166,7 +166,7 @@ impl Host {
     /// How many lines its watcher has typed into panes.
     fn nudges(&self) -> Outcome<u64> {
         let mut nudges = 0;
-        let mut follower = Follower::from_start(&self.project.logs()).only(["nudge.sent"]);
+        let mut follower = Follower::from_start(&self.project.logs()).only([types::NUDGE_SENT]);
         loop {
             let records = follower.poll()?;
             if records.is_empty() {

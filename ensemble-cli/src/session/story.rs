@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use ensemble_core::event_log::Record;
+use ensemble_core::event_log::{Record, types};
 use ensemble_core::message::Timestamp;
 use serde_json::Value;
 
@@ -175,7 +175,7 @@ impl Story {
         let text = |name: &str| text(record, name);
         let (mailbox, id, at) = (text("mailbox"), text("id"), record.timestamp);
         match record.kind.as_str() {
-            "message.stored" => {
+            types::MESSAGE_STORED => {
                 self.messages += 1;
                 self.agent(&record.actor).sent += 1;
                 let what = match (text("type"), text("task_id")) {
@@ -186,7 +186,7 @@ impl Story {
                 let queued = Some(at);
                 self.queue(mailbox, id, Followed { label, queued, told: None, held: None });
             }
-            "receipt.submitted" => {
+            types::RECEIPT_SUBMITTED => {
                 let ids = record.data.get("ids").and_then(Value::as_array);
                 for id in ids.into_iter().flatten().filter_map(Value::as_str) {
                     let key = (mailbox.clone(), id.to_owned());
@@ -198,27 +198,27 @@ impl Story {
                     }
                 }
             }
-            "message.acked" => self.acked(record, mailbox, id),
-            "message.settled" => self.finish(record, mailbox, id, End::Settled),
-            "message.released" => self.finish(record, mailbox, id, End::GivenBack),
-            "message.dead" => self.finish(record, mailbox, id, End::Dead),
-            "message.redriven" => {
+            types::MESSAGE_ACKED => self.acked(record, mailbox, id),
+            types::MESSAGE_SETTLED => self.finish(record, mailbox, id, End::Settled),
+            types::MESSAGE_RELEASED => self.finish(record, mailbox, id, End::GivenBack),
+            types::MESSAGE_DEAD => self.finish(record, mailbox, id, End::Dead),
+            types::MESSAGE_REDRIVEN => {
                 let (label, queued) = ("redriven".to_owned(), Some(at));
                 self.queue(mailbox, id, Followed { label, queued, told: None, held: None });
             }
-            "nudge.sent" => {
+            types::NUDGE_SENT => {
                 let agent = self.agent(&text("agent"));
                 agent.nudges += 1;
                 agent.mark(Mark { kind: MarkKind::Nudge, at, label: "nudged".to_owned() });
             }
-            "nudge.deferred" => {
+            types::NUDGE_DEFERRED => {
                 let label = format!("not disturbed: {} {}", text("reason"), text("detail"));
                 let agent = self.agent(&text("agent"));
                 agent.deferrals += 1;
                 agent.mark(Mark { kind: MarkKind::Deferred, at, label });
             }
-            "escalation" => self.agent(&text("worker_id")).escalations += 1,
-            "session_end" => self.has_ended = true,
+            types::ESCALATION => self.agent(&text("worker_id")).escalations += 1,
+            types::SESSION_END => self.has_ended = true,
             _ => {}
         }
     }

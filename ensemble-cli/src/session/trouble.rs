@@ -1,6 +1,6 @@
 //! What went wrong, the worst first.
 
-use ensemble_core::event_log::Record;
+use ensemble_core::event_log::{Record, types};
 use ensemble_core::message::Timestamp;
 use serde_json::Value;
 
@@ -46,33 +46,37 @@ fn bad(record: &Record) -> Option<Said> {
     let text = |name: &str| member(record, name);
     let task = Some(text("task_id")).filter(|task| !task.is_empty()).unwrap_or_else(|| text("id"));
     match record.kind.as_str() {
-        "escalation" => said(
+        types::ESCALATION => said(
             Some(text("worker_id")).filter(|who| !who.is_empty()).unwrap_or_else(|| text("worker")),
             format!("{task} was not taken"),
             format!("{} after phase {}", text("reason"), text("phase")),
         ),
-        "loop_detected" => said(
+        types::LOOP_DETECTED => said(
             record.actor.clone(),
             format!("{task} goes round in circles"),
             format!("{} rounds of {}", text("cycles"), text("limit")),
         ),
-        "task_failed" => said(text("worker_id"), format!("{task} failed"), text("reason")),
-        "message.dead" => said(text("mailbox"), format!("{task} is a dead letter"), text("reason")),
-        "message.damaged" => said(text("mailbox"), format!("{task} is damaged"), ""),
-        "file.rejected" => {
+        types::TASK_FAILED => said(text("worker_id"), format!("{task} failed"), text("reason")),
+        types::MESSAGE_DEAD => {
+            said(text("mailbox"), format!("{task} is a dead letter"), text("reason"))
+        }
+        types::MESSAGE_DAMAGED => said(text("mailbox"), format!("{task} is damaged"), ""),
+        types::FILE_REJECTED => {
             said(String::new(), format!("{} was set aside", text("file")), text("error"))
         }
-        "ready.failed" => said(text("worker-id"), "did not answer any ping", text("observation")),
-        "mailbox.full" => {
+        types::READY_FAILED => {
+            said(text("worker-id"), "did not answer any ping", text("observation"))
+        }
+        types::MAILBOX_FULL => {
             said(text("mailbox"), "the mailbox was full", format!("{} refused", text("refused")))
         }
-        "mailbox.quota" => said(
+        types::MAILBOX_QUOTA => said(
             record.actor.to_string(),
             "had as much unread as one sender may",
             format!("{} in {}", text("messages"), text("mailbox")),
         ),
-        "worker.given_up" => said(text("agent"), "stayed at its limit", ""),
-        "watch.queue_gone" => said(String::new(), "the queue was gone", ""),
+        types::WORKER_GIVEN_UP => said(text("agent"), "stayed at its limit", ""),
+        types::WATCH_QUEUE_GONE => said(String::new(), "the queue was gone", ""),
         _ => None,
     }
 }
@@ -81,24 +85,28 @@ fn odd(record: &Record) -> Option<Said> {
     let text = |name: &str| member(record, name);
     let watcher = || "watcher".to_owned();
     match record.kind.as_str() {
-        "nudge.unanswered" => said(
+        types::NUDGE_UNANSWERED => said(
             text("agent"),
             "did not react to nudges",
             format!("{} waiting after {} nudges", text("waiting"), text("nudges")),
         ),
-        "report.vague" => said(String::new(), format!("{} is vague", text("file")), text("rules")),
-        "role.patience_ended" => said(text("role"), "was not told in time", ""),
-        "lease.mass_expiry" => said(
+        types::REPORT_VAGUE => {
+            said(String::new(), format!("{} is vague", text("file")), text("rules"))
+        }
+        types::ROLE_PATIENCE_ENDED => said(text("role"), "was not told in time", ""),
+        types::LEASE_MASS_EXPIRY => said(
             String::new(),
             "leases ran out together",
             format!("{} of {}", text("late"), text("of")),
         ),
-        "watch.degraded" => said(watcher(), "no events, looking instead", text("why")),
-        "watch.overflow" => said(watcher(), "events overflowed", ""),
-        "identity.refused" => {
+        types::WATCH_DEGRADED => said(watcher(), "no events, looking instead", text("why")),
+        types::WATCH_OVERFLOW => said(watcher(), "events overflowed", ""),
+        types::IDENTITY_REFUSED => {
             said(text("actual"), format!("tried to act as {}", text("claimed")), text("why"))
         }
-        "request.expired" => said(text("to"), format!("did not decide {}", text("request_id")), ""),
+        types::REQUEST_EXPIRED => {
+            said(text("to"), format!("did not decide {}", text("request_id")), "")
+        }
         _ => None,
     }
 }

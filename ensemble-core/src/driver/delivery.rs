@@ -11,7 +11,7 @@ use crate::agent::AgentPane;
 use crate::broker::Broker;
 use crate::durable::{Dir, FileStat};
 use crate::env::{Clock, Monotonic};
-use crate::event_log::Recorder;
+use crate::event_log::{Recorder, types};
 use crate::message::{Digest, Envelope, MessageId, Name};
 use crate::pane::Deferral;
 use crate::proto::Machine as _;
@@ -331,7 +331,7 @@ impl<'a> Delivery<'a> {
             Effect::Acked { phase } => {
                 let (attempt, message) = (self.ladder.attempt(), self.message.clone());
                 let data = json!({ "attempt": attempt, "phase": phase.number(), "id": message });
-                self.record(world, "task_start", data);
+                self.record(world, types::TASK_START, data);
                 return Ok(Some(Ended::Acked { phase, attempt, message }));
             }
             Effect::Escalate(escalation) => {
@@ -342,7 +342,7 @@ impl<'a> Delivery<'a> {
                 let file = notice.file(world.spool.root(), world.spool.durability())?;
                 let mut data = serde_json::to_value(&notice).unwrap_or_default();
                 data["file"] = file.as_str().into();
-                self.record(world, "escalation", data);
+                self.record(world, types::ESCALATION, data);
                 return Ok(Some(Ended::Escalated { notice, file }));
             }
             Effect::Record(record) => self.note(world, &record),
@@ -352,13 +352,19 @@ impl<'a> Delivery<'a> {
 
     fn note(&self, world: &World<'_>, record: &Record) {
         let (kind, data) = match record {
-            Record::Entered { phase } => ("ladder.phase", json!({ "phase": phase.number() })),
-            Record::Skipped { phase } => ("ladder.skipped", json!({ "phase": phase.number() })),
-            Record::Waiting { worker } => {
-                ("ladder.waiting", json!({ "worker_state": worker.word() }))
+            Record::Entered { phase } => (types::LADDER_PHASE, json!({ "phase": phase.number() })),
+            Record::Skipped { phase } => {
+                (types::LADDER_SKIPPED, json!({ "phase": phase.number() }))
             }
-            Record::StaleAck { attempt, .. } => ("ladder.stale_ack", json!({ "attempt": attempt })),
-            Record::LateAck => ("ladder.late_ack", json!({ "attempt": self.ladder.attempt() })),
+            Record::Waiting { worker } => {
+                (types::LADDER_WAITING, json!({ "worker_state": worker.word() }))
+            }
+            Record::StaleAck { attempt, .. } => {
+                (types::LADDER_STALE_ACK, json!({ "attempt": attempt }))
+            }
+            Record::LateAck => {
+                (types::LADDER_LATE_ACK, json!({ "attempt": self.ladder.attempt() }))
+            }
         };
         self.record(world, kind, data);
     }
@@ -381,7 +387,7 @@ impl<'a> Delivery<'a> {
             .with_attempt(attempt);
         world.queue.publish(&envelope)?;
         let data = json!({ "attempt": attempt, "id": self.message, "mailbox": template.to });
-        self.record(world, "worker_assign", data);
+        self.record(world, types::WORKER_ASSIGN, data);
         Ok(())
     }
 

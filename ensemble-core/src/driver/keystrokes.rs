@@ -19,6 +19,7 @@ use crate::Result;
 use crate::agent::Step;
 use crate::agent::{Begun, Line};
 use crate::env::Monotonic;
+use crate::event_log::types;
 use crate::pane::{Deferral, Key, NudgeOutcome};
 use crate::proto::ack::Phase;
 use crate::spool::State;
@@ -140,7 +141,7 @@ impl Delivery<'_> {
         let detail = reason.as_ref().map(ToString::to_string);
         let data =
             json!({ "phase": phase, "sent": word.is_none(), "reason": word, "detail": detail });
-        self.record(world, "ladder.nudge", data);
+        self.record(world, types::LADDER_NUDGE, data);
         if let Some(why) = reason.filter(|why| !why.is_permanent()) {
             self.nudge = Some((world.clock.monotonic() + NUDGE_RETRY, why));
         }
@@ -217,6 +218,6 @@ impl Delivery<'_> {
     fn pressed(&self, world: &World<'_>, pressing: &Pressing, refused: &Value) {
         let Pressing { phase, pressed, .. } = pressing;
         let data = json!({ "phase": phase.number(), "pressed": pressed, "refused": refused });
-        self.record(world, "ladder.pressed", data);
+        self.record(world, types::LADDER_PRESSED, data);
     }
 }

@@ -9,7 +9,7 @@ use super::{LOOK_INTERVAL, PongBox};
 use crate::agent::AgentPane;
 use crate::agent::{self, AgentState};
 use crate::env::{Clock, Monotonic};
-use crate::event_log::Recorder;
+use crate::event_log::{Recorder, types};
 use crate::message::Name;
 use crate::pane::{Deferral, NudgeOutcome, NudgeText};
 use crate::proto::Machine as _;
@@ -171,12 +171,12 @@ impl Round<'_, '_> {
                 self.machine.handle(self.about.clock.monotonic(), Event::OpenDone { attempt, ok });
             }
             Effect::Ready { attempt } => {
-                self.about.record("ready.pong", json!({ "attempt": attempt }));
+                self.about.record(types::READY_PONG, json!({ "attempt": attempt }));
                 return Ok(Some(Readied::Ready { attempt }));
             }
             Effect::Failed(failure) => {
                 let data = serde_json::to_value(&failure).unwrap_or_default();
-                self.about.record("ready.failed", data);
+                self.about.record(types::READY_FAILED, data);
                 return Ok(Some(Readied::NotReady(failure)));
             }
             Effect::Record(Record::Retry {
@@ -186,23 +186,24 @@ impl Round<'_, '_> {
                 open_command_sent,
             }) => {
                 self.about.record(
-                    "ready.retry",
+                    types::READY_RETRY,
                     json!({
                         "attempt": attempt, "error_type": error_type, "observation": observation,
                         "open_command_sent": open_command_sent,
                     }),
                 );
             }
-            Effect::Record(Record::StrayPong { worker, attempt }) => {
-                self.about.record("ready.stray_pong", json!({ "attempt": attempt, "from": worker }))
-            }
+            Effect::Record(Record::StrayPong { worker, attempt }) => self
+                .about
+                .record(types::READY_STRAY_PONG, json!({ "attempt": attempt, "from": worker })),
         }
         Ok(None)
     }
 
     fn type_ping(&mut self, ping: Ping) {
         let Some(pane) = &mut self.pane else {
-            self.about.record("ready.ping", json!({ "attempt": ping.attempt, "typed": false }));
+            self.about
+                .record(types::READY_PING, json!({ "attempt": ping.attempt, "typed": false }));
             return;
         };
         let outcome = match NudgeText::new(ping.to_string()) {
@@ -224,7 +225,7 @@ impl Round<'_, '_> {
         let is_news = self.untyped.as_ref().map(|untyped| &untyped.why) != why.as_ref();
         if is_news || why.is_none() {
             self.about.record(
-                "ready.ping",
+                types::READY_PING,
                 json!({
                     "attempt": ping.attempt, "typed": why.is_none(),
                     "reason": why.as_ref().map(Deferral::word),
@@ -253,7 +254,7 @@ impl Round<'_, '_> {
     fn withdraw(&mut self) {
         let Some(pane) = self.pane.as_mut().filter(|_| self.stands) else { return };
         if let Err(error) = pane.withdraw_ping() {
-            self.about.record("ready.ping_left", json!({ "reason": error.to_string() }));
+            self.about.record(types::READY_PING_LEFT, json!({ "reason": error.to_string() }));
         }
     }
 
@@ -280,7 +281,7 @@ impl Round<'_, '_> {
             Err(error) => (false, Some(error.to_string())),
         };
         self.about.record(
-            "ready.open",
+            types::READY_OPEN,
             json!({ "attempt": attempt, "command": command, "sent": ok, "reason": reason }),
         );
         ok

@@ -71,8 +71,8 @@ impl Pattern {
     }
 }
 
-/// Seed 002's table: pattern, recipient, type.
-const DEFAULTS: [(&str, &str, &str); 5] = [
+/// Seed 002's table: pattern, recipient, type. PROTOCOL.md has the same rows.
+const DEFAULTS: &[(&str, &str, &str)] = &[
     ("reports/completion-summary.yaml", "conductor", "report.summary"),
     ("reports/escalation-*.yaml", "conductor", "report.escalation"),
     ("reports/*-review.yaml", "dispatch", "report.review"),
@@ -86,10 +86,10 @@ impl Routes {
     /// # Errors
     /// A rule has an impossible pattern or no recipient.
     pub fn new(rules: &[RouteRule]) -> Result<Self> {
-        let defaults = DEFAULTS.map(|(pattern, to, kind)| RouteRule {
-            pattern: pattern.to_owned(),
-            to: vec![to.to_owned()],
-            kind: Name::new(kind).unwrap_or_else(|_| unreachable!("`{kind}` is a name")),
+        let defaults = DEFAULTS.iter().map(|(pattern, to, kind)| RouteRule {
+            pattern: (*pattern).to_owned(),
+            to: vec![(*to).to_owned()],
+            kind: Name::new(*kind).unwrap_or_else(|_| unreachable!("`{kind}` is a name")),
         });
         let routes = rules.iter().cloned().chain(defaults).map(compile).collect::<Result<_>>()?;
         Ok(Self { routes })
@@ -144,6 +144,19 @@ mod tests {
         let routes = Routes::new(&[]).unwrap();
         let destination = routes.destination(path).unwrap()?;
         Some(format!("{} {}", destination.to[0], destination.stem.unwrap_or_default()))
+    }
+
+    #[test]
+    fn the_protocol_has_a_row_for_each_default_route() {
+        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../PROTOCOL.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        for (pattern, to, kind) in DEFAULTS {
+            let start = format!("| `{pattern}` |");
+            let row = page.lines().find(|line| line.starts_with(&start));
+            let row = row.unwrap_or_else(|| panic!("PROTOCOL.md lacks a row for `{pattern}`"));
+            let recipient = if *to == "{1}" { "the mailbox that `*` names" } else { *to };
+            assert!(row.contains(recipient) && row.ends_with(&format!("`{kind}` |")), "{row}");
+        }
     }
 
     #[test]

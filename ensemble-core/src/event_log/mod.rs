@@ -22,17 +22,17 @@
 //! | the disk is full | [`EventLog::record`] counts a failure and lets its caller go on |
 //!
 //! ```
-//! use ensemble_core::event_log::{EventLog, Recorder as _, read_all};
+//! use ensemble_core::event_log::{EventLog, Recorder as _, read_all, types};
 //! use serde_json::json;
 //!
 //! # let home = tempfile::tempdir()?;
 //! # let logs = home.path().join(".ensemble/logs");
 //! let log = EventLog::open(&logs)?;
-//! log.record("task_start", "worker-1", json!({ "task_id": "task-001" }));
-//! log.record("nudge.sent", "watcher", json!({ "mailbox": "worker-1" }));
+//! log.record(types::TASK_START, "worker-1", json!({ "task_id": "task-001" }));
+//! log.record("deploy.done", "worker-1", json!({ "host": "web-3" })); // a type of your own
 //!
 //! let kinds: Vec<String> = read_all(&logs)?.map(|record| record.kind.to_string()).collect();
-//! assert_eq!(kinds, ["session_start", "task_start", "nudge.sent"]);
+//! assert_eq!(kinds, ["session_start", "task_start", "deploy.done"]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -54,6 +54,7 @@ mod record;
 mod segment;
 mod story;
 mod tail;
+pub mod types;
 mod writer;
 
 pub use follower::{Follower, POLL_RECORDS_MAX, Position};
@@ -61,7 +62,7 @@ pub use last::{Last, last};
 pub use line::{ACTOR_BYTES_MAX, LINE_BYTES_MAX};
 pub use reader::{BadLine, BadLines, Records, read_all};
 pub use recent::recent;
-pub use record::{OWN_NAMESPACES, Record, RecordType, RecordTypeError, SEQ_MAX, TYPE_BYTES_MAX};
+pub use record::{Record, RecordType, RecordTypeError, SEQ_MAX, TYPE_BYTES_MAX};
 pub use segment::Segment;
 pub use story::{Story, story};
 
@@ -82,13 +83,14 @@ pub const LOG_ACTOR: &str = "ensemble";
 ///
 /// ```
 /// use std::sync::Arc;
-/// use ensemble_core::event_log::{NullRecorder, Recorder};
+/// use ensemble_core::event_log::{NullRecorder, Recorder, types};
 ///
 /// let recorder: Arc<dyn Recorder> = Arc::new(NullRecorder);
-/// recorder.record("worker_assign", "dispatch", serde_json::json!({ "worker_id": 1 }));
+/// recorder.record(types::WORKER_ASSIGN, "dispatch", serde_json::json!({ "worker_id": 1 }));
 /// ```
 pub trait Recorder: Send + Sync {
-    /// Records that `actor` did something: `kind` is a [`RecordType`], `data` an object.
+    /// Records that `actor` did something. `kind` is a constant of [`types`], or a type of the caller's own
+    /// that is a [`RecordType`]; `data` is an object.
     fn record(&self, kind: &str, actor: &str, data: Value);
 
     /// Whether records have an effect; if not, callers may skip building them.

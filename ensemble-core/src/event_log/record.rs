@@ -6,47 +6,14 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::line;
+use super::{line, types};
 use crate::message::Timestamp;
 
 /// The longest type, in bytes.
 pub const TYPE_BYTES_MAX: usize = 64;
 
-/// The namespaces of the records that Ensemble writes.
-pub const OWN_NAMESPACES: [&str; 32] = [
-    "ack",
-    "agent",
-    "alarm",
-    "batch",
-    "board",
-    "bridge",
-    "control",
-    "file",
-    "identity",
-    "ladder",
-    "lease",
-    "log",
-    "mailbox",
-    "message",
-    "nudge",
-    "queue",
-    "ready",
-    "receipt",
-    "report",
-    "request",
-    "review",
-    "role",
-    "shutdown",
-    "step",
-    "steps",
-    "supervise",
-    "task",
-    "team",
-    "watch",
-    "worker",
-    "worktree",
-    "ensemble",
-];
+/// A namespace that is kept for Ensemble, besides those of [`types::TABLE`].
+const RESERVED_NAMESPACE: &str = "ensemble";
 
 /// Type of a record: one of eleven plain types, or a namespaced `name.event` with two or more parts
 /// of `a-z 0-9 _ -`, such as `message.stored`.
@@ -72,9 +39,9 @@ pub struct RecordTypeError {
 }
 
 macro_rules! seed_types {
-    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+    ($($(#[$doc:meta])* $name:ident;)*) => {
         impl RecordType {
-            $($(#[$doc])* pub const $name: Self = Self(Cow::Borrowed($text));)*
+            $($(#[$doc])* pub const $name: Self = Self(Cow::Borrowed(types::$name));)*
             /// The eleven plain types.
             pub const SEED: [Self; 11] = [$(Self::$name),*];
         }
@@ -83,34 +50,34 @@ macro_rules! seed_types {
 
 seed_types! {
     /// A worker began a task.
-    TASK_START = "task_start";
+    TASK_START;
     /// A worker finished a task.
-    TASK_COMPLETE = "task_complete";
+    TASK_COMPLETE;
     /// A worker could not finish a task.
-    TASK_FAILED = "task_failed";
+    TASK_FAILED;
     /// A worker received a task.
-    WORKER_ASSIGN = "worker_assign";
+    WORKER_ASSIGN;
     /// A worker became free.
-    WORKER_RELEASE = "worker_release";
+    WORKER_RELEASE;
     /// A reviewer began a review.
-    REVIEW_START = "review_start";
+    REVIEW_START;
     /// A reviewer gave a result.
-    REVIEW_RESULT = "review_result";
+    REVIEW_RESULT;
     /// An unresponsive agent moved up the ladder.
-    ESCALATION = "escalation";
+    ESCALATION;
     /// The same event keeps happening.
-    LOOP_DETECTED = "loop_detected";
+    LOOP_DETECTED;
     /// A session began; the first record of its first segment.
-    SESSION_START = "session_start";
+    SESSION_START;
     /// A session ended.
-    SESSION_END = "session_end";
+    SESSION_END;
 }
 
 impl RecordType {
     /// The last ordered record of a segment; its `data.next` names the next file.
-    pub const LOG_CONTINUED: Self = Self(Cow::Borrowed("log.continued"));
+    pub const LOG_CONTINUED: Self = Self(Cow::Borrowed(types::LOG_CONTINUED));
     /// The segment's file had vanished and a writer recreated it; earlier records may be missing.
-    pub const LOG_RECREATED: Self = Self(Cow::Borrowed("log.recreated"));
+    pub const LOG_RECREATED: Self = Self(Cow::Borrowed(types::LOG_RECREATED));
 
     /// Checks a type.
     ///
@@ -128,8 +95,9 @@ impl RecordType {
         Err(RecordTypeError { text: text.escape_debug().take(TYPE_BYTES_MAX).collect() })
     }
 
-    /// Whether only Ensemble itself may write this type: the types that begin and end a session, and all
-    /// in [`OWN_NAMESPACES`]. The state is rebuilt from some of these, and people judge the rest by them.
+    /// Whether only Ensemble itself may write this type: the types that begin and end a session, and every
+    /// type in a namespace of [`types::TABLE`]. The state is rebuilt from some of these, and people judge
+    /// the rest by them.
     ///
     /// ```
     /// # use ensemble_core::event_log::RecordType;
@@ -140,9 +108,10 @@ impl RecordType {
     /// ```
     #[must_use]
     pub fn is_reserved(&self) -> bool {
-        let namespace = self.0.split_once('.').map(|(namespace, _)| namespace);
+        let namespace = namespace_of(&self.0);
+        let is_in_table = || types::TABLE.iter().any(|row| namespace_of(row.name) == namespace);
         [Self::SESSION_START, Self::SESSION_END].contains(self)
-            || namespace.is_some_and(|namespace| OWN_NAMESPACES.contains(&namespace))
+            || (namespace.is_some() && (namespace == Some(RESERVED_NAMESPACE) || is_in_table()))
     }
 
     /// The type as text.
@@ -166,6 +135,11 @@ impl RecordType {
             _ => self.0 == pattern,
         }
     }
+}
+
+/// The part of a namespaced type before its first dot.
+fn namespace_of(kind: &str) -> Option<&str> {
+    kind.split_once('.').map(|(namespace, _)| namespace)
 }
 
 fn is_namespaced(text: &str) -> bool {

@@ -8,6 +8,7 @@ use super::store::{Page, Turn, Wrote};
 use super::{Asked, Entry, Requests};
 use crate::broker::UnreadMail;
 use crate::env::Published;
+use crate::event_log::types;
 use crate::message::{BODY_BYTES_MAX, Envelope, FORMAT_VERSION, NAME_BYTES_MAX, Name, yaml};
 use crate::proto::request::{AtExpiry, Kind, Refusal};
 use crate::{Error, Result};
@@ -115,7 +116,7 @@ impl Requests<'_> {
                 "request_id": refusal.id(), "kind": super::printable(&kind), "from": from, "to": to,
                 "by": from, "why": refusal.word(),
             });
-            self.store.recorder().record("request.refused", from.as_str(), data);
+            self.store.recorder().record(types::REQUEST_REFUSED, from.as_str(), data);
         }
         asked
     }
@@ -294,7 +295,7 @@ impl Requests<'_> {
                 "deadline_seconds": asked.deadline_seconds, "task_id": asked.task_id,
                 "round": asked.round,
             });
-            self.record("request.opened", asked.from.as_str(), asked, more);
+            self.record(types::REQUEST_OPENED, asked.from.as_str(), asked, more);
         };
         if asked.asked_by_message.is_some() {
             if is_new {

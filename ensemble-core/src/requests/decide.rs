@@ -5,6 +5,7 @@ use serde_json::json;
 use super::file::{COMMENT_BYTES_MAX, Home, Standing, clip};
 use super::store::{Page, Sheet, Wrote};
 use super::{Entry, Requests};
+use crate::event_log::types;
 use crate::message::Name;
 use crate::proto::request::{Decision, Outcome, Refusal};
 use crate::{Error, Result};
@@ -150,7 +151,7 @@ impl Requests<'_> {
         };
         let kept_as = self.store.put_aside(id, revision, why)?;
         let more = json!({ "kept_as": kept_as, "error": why });
-        self.record("request.rejected_file", super::ACTOR, &home.asked, more);
+        self.record(types::REQUEST_REJECTED_FILE, super::ACTOR, &home.asked, more);
         Ok(None)
     }
 
@@ -175,7 +176,7 @@ impl Requests<'_> {
         let why = error.to_string();
         let kept_as = self.store.reject(id, &why)?;
         let data = json!({ "request_id": id, "kept_as": kept_as, "error": why });
-        self.store.recorder().record("request.rejected_file", super::ACTOR, data);
+        self.store.recorder().record(types::REQUEST_REJECTED_FILE, super::ACTOR, data);
         Ok(Some(kept_as))
     }
 
@@ -189,7 +190,7 @@ impl Requests<'_> {
         }
         (data["by"], data["outcome"]) = (json!(tried.by), json!(tried.outcome));
         data["why"] = refusal.word().into();
-        self.store.recorder().record("request.refused", tried.by.as_str(), data);
+        self.store.recorder().record(types::REQUEST_REFUSED, tried.by.as_str(), data);
         refusal.into()
     }
 }

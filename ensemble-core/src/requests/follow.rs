@@ -7,6 +7,7 @@ use super::file::Home;
 use super::messages::message_id;
 use super::store::{Page, Turn};
 use super::{ACTOR, ESCALATED_TO, Entry, Requests};
+use crate::event_log::types;
 use crate::message::Name;
 use crate::proto::request::{AtExpiry, Decision, Outcome, Refusal};
 use crate::spool::State;
@@ -43,7 +44,7 @@ impl Requests<'_> {
         let reminder = self.reminder(asked, nth);
         if self.store.broker().state(&asked.to, &reminder.id)?.is_none() {
             self.publish_recorded(&turn, reminder, || {
-                self.record("request.reminded", ACTOR, asked, json!({ "nth": nth }));
+                self.record(types::REQUEST_REMINDED, ACTOR, asked, json!({ "nth": nth }));
             })?;
         }
         Ok(())
@@ -98,9 +99,9 @@ impl Requests<'_> {
             return Ok(());
         }
         let kind = match decision.outcome {
-            Outcome::Approved | Outcome::Rejected => "request.decided",
-            Outcome::Expired => "request.expired",
-            Outcome::Cancelled => "request.cancelled",
+            Outcome::Approved | Outcome::Rejected => types::REQUEST_DECIDED,
+            Outcome::Expired => types::REQUEST_EXPIRED,
+            Outcome::Cancelled => types::REQUEST_CANCELLED,
         };
         let actor = if decision.outcome == Outcome::Expired { ACTOR } else { decision.by.as_str() };
         let at_expiry = (decision.outcome == Outcome::Expired).then_some(asked.at_expiry);

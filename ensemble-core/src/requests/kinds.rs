@@ -8,13 +8,13 @@ use crate::proto::request::Kind;
 /// The longest name of a kind, in bytes: the types of its messages are names too.
 pub const KIND_BYTES_MAX: usize = NAME_BYTES_MAX - "_response".len();
 
-/// The kinds of requests that a program knows: seed 004's two, and what is added.
+/// The kinds of requests that a program knows: the built-in ones, and what is added.
 ///
 /// ```
 /// use ensemble_core::proto::request::Kind;
 /// use ensemble_core::requests::Kinds;
 /// let kinds = Kinds::default().with(Kind::new("hand_over"));
-/// assert_eq!(kinds.names(), ["shutdown", "plan_approval", "hand_over"]);
+/// assert!(kinds.find("shutdown").is_some());
 /// assert_eq!(kinds.find("hand_over").unwrap().request_type, "hand_over_request");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct Kinds(Arc<[Kind]>);
 
 impl Default for Kinds {
     fn default() -> Self {
-        Self([Kind::shutdown(), Kind::plan_approval()].into())
+        Self(Kind::built_in().into())
     }
 }
 
@@ -72,5 +72,45 @@ pub fn kind_fault(name: &str) -> Option<String> {
             Some(format!("has {} bytes: the name of a kind has 1 to {KIND_BYTES_MAX}", name.len()))
         }
         Ok(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::proto::request::AtExpiry;
+
+    /// The row of a kind in docs/protocol/requests.md.
+    fn row(kind: &Kind) -> String {
+        let seconds = |time: std::time::Duration| match time.as_secs() {
+            seconds @ ..1_000 => seconds.to_string(),
+            seconds => format!("{},{:03}", seconds / 1_000, seconds % 1_000),
+        };
+        let silence = match kind.at_expiry {
+            AtExpiry::Tell => "tell",
+            AtExpiry::Escalate => "escalate",
+            AtExpiry::Force => "force",
+        };
+        format!(
+            "| `{}` | `{}`, `{}` | `{}`, `{}` | {} s, every {} s | `{silence}` |",
+            kind.name,
+            kind.request_type,
+            kind.response_type,
+            kind.content_field,
+            kind.comment_field,
+            seconds(kind.deadline),
+            seconds(kind.remind_every),
+        )
+    }
+
+    #[test]
+    fn the_documentation_has_a_row_for_each_built_in_kind() {
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/protocol/requests.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        for row in Kind::built_in().iter().map(row) {
+            assert!(page.contains(&row), "docs/protocol/requests.md lacks: {row}");
+        }
     }
 }

@@ -9,6 +9,7 @@ use super::mailbox::{Location, Mailbox};
 use super::place::{self, Front, Held};
 use crate::durable::Moved;
 use crate::env::Lease;
+use crate::event_log::types;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name, Timestamp, yaml};
 use crate::{Error, Result};
 
@@ -140,7 +141,7 @@ impl Spool {
             mailbox.sync_front()?;
         }
         self.record(
-            "message.redriven",
+            types::MESSAGE_REDRIVEN,
             &mailbox.name,
             serde_json::json!({ "id": id, "mailbox": mailbox.name, "epoch": epoch }),
         );
@@ -162,7 +163,7 @@ impl Spool {
         mailbox.dead.remove(&place::reason(id))?;
         self.log_gone(&mailbox, id)?;
         self.record(
-            "message.dropped",
+            types::MESSAGE_DROPPED,
             &mailbox.name,
             serde_json::json!({ "id": id, "mailbox": mailbox.name }),
         );
@@ -206,7 +207,7 @@ impl Spool {
         reason: &str,
     ) {
         let data = serde_json::json!({ "id": id, "mailbox": mailbox.name, "epoch": epoch, "reason": reason });
-        self.record("message.dead", holder.unwrap_or(&mailbox.name), data);
+        self.record(types::MESSAGE_DEAD, holder.unwrap_or(&mailbox.name), data);
         self.record_failed(mailbox, id, holder, reason);
     }
 
@@ -220,7 +221,7 @@ impl Spool {
         let Some(task) = envelope.handed_over_task().filter(|_| !goes_on) else { return };
         let worker = holder.unwrap_or(&mailbox.name);
         self.record(
-            "task_failed",
+            types::TASK_FAILED,
             worker,
             serde_json::json!({
                 "task_id": task, "worker_id": worker, "status": "failed", "by": "dead_letter",

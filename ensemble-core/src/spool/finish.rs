@@ -13,6 +13,7 @@ use super::wal::Inside;
 use super::{Admission, LEASE_SECONDS_MAX, Spool, find};
 use crate::durable::{Durability, Moved};
 use crate::env::Lease;
+use crate::event_log::types;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name, yaml};
 use crate::{Error, Result};
 
@@ -75,7 +76,7 @@ impl Spool {
         }
         for (lease, _) in leases.iter().zip(&outcomes[first..]).filter(|(_, done)| done.is_ok()) {
             forget_extension(&mailbox, &Held::from(lease));
-            self.record_often("message.settled", holder, || {
+            self.record_often(types::MESSAGE_SETTLED, holder, || {
                 serde_json::json!({ "id": lease.id, "mailbox": lease.mailbox, "epoch": lease.epoch })
             });
         }
@@ -166,7 +167,7 @@ impl Spool {
             return Err(self.lost(&mailbox, &held));
         }
         self.record(
-            "message.extended",
+            types::MESSAGE_EXTENDED,
             &lease.holder,
             serde_json::json!({ "id": lease.id, "mailbox": lease.mailbox, "epoch": lease.epoch, "lease_seconds": next.lease_seconds }),
         );
@@ -199,7 +200,7 @@ impl Spool {
         }
         forget_extension(mailbox, held);
         self.record(
-            "message.released",
+            types::MESSAGE_RELEASED,
             &held.holder,
             serde_json::json!({
                 "id": held.id, "mailbox": mailbox.name, "epoch": held.epoch, "why": why,

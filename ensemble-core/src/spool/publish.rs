@@ -18,6 +18,7 @@ use super::wal::record::Place;
 use super::{Settings, Spool};
 use crate::durable::{self, Dir, Durability, Moved};
 use crate::env::Published;
+use crate::event_log::types;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name, Timestamp, yaml};
 use crate::{Error, Result};
 
@@ -252,7 +253,7 @@ impl Spool {
         if damaged {
             dir.move_new(&file, &mailbox.dead, &place::double(id))?;
             self.record(
-                "message.damaged",
+                types::MESSAGE_DAMAGED,
                 &mailbox.name,
                 serde_json::json!({ "id": id, "mailbox": mailbox.name }),
             );
@@ -316,7 +317,7 @@ impl Spool {
             Durability::Process,
         )?;
         self.record(
-            "mailbox.full",
+            types::MAILBOX_FULL,
             &envelope.from,
             serde_json::json!({ "mailbox": mailbox.name, "id": envelope.id, "capacity": capacity, "refused": refused }),
         );
@@ -336,7 +337,7 @@ impl Spool {
     }
 
     fn record_stored(&self, envelope: &Envelope) {
-        self.record_often("message.stored", &envelope.from, || {
+        self.record_often(types::MESSAGE_STORED, &envelope.from, || {
             let mut data = serde_json::json!({
                 "id": envelope.id, "mailbox": envelope.to, "type": envelope.kind, "bytes": envelope.body.len(),
             });

@@ -17,6 +17,7 @@ use std::sync::atomic::Ordering;
 use super::mailbox::Mailbox;
 use super::{Spool, place};
 use crate::durable::Dir;
+use crate::event_log::types;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, Name};
 use crate::{Error, Result};
 
@@ -87,7 +88,7 @@ impl Spool {
         }
         let Usage { messages, bytes, .. } = used;
         self.record(
-            "mailbox.quota",
+            types::MAILBOX_QUOTA,
             &envelope.from,
             serde_json::json!({ "mailbox": mailbox.name, "id": envelope.id, "messages": messages, "bytes": bytes }),
         );

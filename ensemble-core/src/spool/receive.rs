@@ -12,6 +12,7 @@ use super::waiting::{Candidate, Waiting};
 use super::{Settings, Spool};
 use crate::durable::{Dir, Moved};
 use crate::env::Delivery;
+use crate::event_log::types;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, Name};
 use crate::{Error, Result};
 
@@ -219,7 +220,7 @@ impl Spool {
             return Ok(None);
         }
         let lease = held.lease(&mailbox.name);
-        self.record_often("message.acked", &lease.holder, || {
+        self.record_often(types::MESSAGE_ACKED, &lease.holder, || {
             serde_json::json!({ "id": lease.id, "mailbox": lease.mailbox, "epoch": lease.epoch })
         });
         Ok(Some(Delivery::new(envelope, lease, settings.lease_duration())))
@@ -230,7 +231,7 @@ impl Spool {
         let aside = place::double(&held.id);
         from.0.move_new(from.1, &mailbox.dead, &aside)?;
         self.record(
-            "message.double",
+            types::MESSAGE_DOUBLE,
             &held.holder,
             serde_json::json!({ "id": held.id, "mailbox": mailbox.name, "kept_as": format!("dead/{aside}") }),
         );

@@ -7,6 +7,7 @@ use super::waiting::Waiting;
 use super::{Settings, Spool, place};
 use crate::durable::Durability;
 use crate::env::Counts;
+use crate::event_log::types;
 use crate::message::{MessageId, Name, yaml};
 use crate::{Error, Result};
 
@@ -49,7 +50,7 @@ impl Spool {
             mailboxes.sync()?;
         }
         self.record(
-            "mailbox.added",
+            types::MAILBOX_ADDED,
             name,
             serde_json::json!({ "mailbox": name, "settings": settings }),
         );
@@ -82,7 +83,7 @@ impl Spool {
             self.options.durability,
         )?;
         self.record(
-            "mailbox.configured",
+            types::MAILBOX_CONFIGURED,
             name,
             serde_json::json!({ "mailbox": name, "settings": settings }),
         );
@@ -111,7 +112,7 @@ impl Spool {
         // What the log tells of it must not come back into a mailbox that is made later.
         self.checkpoint()?;
         self.record(
-            "mailbox.removed",
+            types::MAILBOX_REMOVED,
             name,
             serde_json::json!({ "mailbox": name, "unfinished": unfinished }),
         );

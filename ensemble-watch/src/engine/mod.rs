@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use ensemble_core::dropbox::{Ledger, Routes};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
-use ensemble_core::event_log::Recorder;
+use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::reconcile::{Effect, Event, Reconcile};
@@ -238,7 +238,7 @@ impl Engine {
             }
             Wake::Changed(FsEvent::Left { dir }) => self.left(now, &dir),
             Wake::Changed(FsEvent::Overflow) => {
-                self.recorder.record("watch.overflow", ACTOR, json!({}));
+                self.recorder.record(types::WATCH_OVERFLOW, ACTOR, json!({}));
                 self.reconcile.handle(now, Event::Overflow);
             }
             Wake::Changed(FsEvent::Replaced { .. }) => self.check_paths(now),
@@ -336,12 +336,14 @@ impl Engine {
                 }
                 Effect::Degraded { why } => {
                     tracing::warn!(%why, "no events: files are found by looking every {} s", self.project.config.poll_interval().as_secs());
-                    self.recorder.record("watch.degraded", ACTOR, json!({ "why": why }));
+                    self.recorder.record(types::WATCH_DEGRADED, ACTOR, json!({ "why": why }));
                     self.status.degraded(Some(why));
                 }
-                Effect::SourceDead => self.recorder.record("watch.source_dead", ACTOR, json!({})),
+                Effect::SourceDead => {
+                    self.recorder.record(types::WATCH_SOURCE_DEAD, ACTOR, json!({}))
+                }
                 Effect::Recovered => {
-                    self.recorder.record("watch.recovered", ACTOR, json!({}));
+                    self.recorder.record(types::WATCH_RECOVERED, ACTOR, json!({}));
                     self.status.degraded(None);
                 }
             }
@@ -357,7 +359,7 @@ impl Engine {
         if replaced {
             if self.boxes.take().is_some() && !self.project.queue.is_dir() {
                 let data = json!({ "queue": self.project.queue });
-                self.recorder.record("watch.queue_gone", ACTOR, data);
+                self.recorder.record(types::WATCH_QUEUE_GONE, ACTOR, data);
             }
             self.reconcile.handle(now, Event::PathsReplaced);
         }

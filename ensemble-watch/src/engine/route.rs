@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ensemble_core::dropbox::Entry;
 use ensemble_core::env::Monotonic;
+use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 use ensemble_team::contract::{Kind, Reading, Report, read_as};
@@ -51,7 +52,7 @@ impl Engine {
         }
         self.tell(now);
         for envelope in &batch.stored {
-            self.recorder.record("file.routed", ACTOR, json!({
+            self.recorder.record(types::FILE_ROUTED, ACTOR, json!({
                 "file": envelope.source, "mailbox": envelope.to, "id": envelope.id, "type": envelope.kind, "task_id": envelope.task_id,
             }));
         }
@@ -78,7 +79,7 @@ impl Engine {
                     let told =
                         self.permit_advice(&advice, file).then(|| advice.tell(file, &self.spool));
                     let told = told.flatten();
-                    self.recorder.record("report.vague", ACTOR, json!({
+                    self.recorder.record(types::REPORT_VAGUE, ACTOR, json!({
                         "file": file.path(), "findings": advice.findings.len(), "rules": advice.rules(), "told": told,
                     }));
                     self.changed.extend(told);
@@ -109,7 +110,7 @@ impl Engine {
 
     fn record_loop(&self, author: &Name, path: &str, found: Option<Loop>) {
         if let Some(Loop { answers, why }) = found {
-            self.recorder.record("loop_detected", ACTOR, json!({
+            self.recorder.record(types::LOOP_DETECTED, ACTOR, json!({
                 "worker_id": author, "file": path, "cycles": answers, "limit": ANSWERS_MAX, "why": why,
             }));
         }
@@ -165,7 +166,7 @@ impl Engine {
         };
         self.rejected += 1;
         self.recorder.record(
-            "file.rejected",
+            types::FILE_REJECTED,
             ACTOR,
             json!({ "file": rejected.path, "kept_as": rejected.kept_as, "error": rejected.error, "told": told }),
         );
@@ -176,7 +177,7 @@ impl Engine {
         let is_new =
             self.boxes.as_mut().is_some_and(|b| b.note_unmatched(file.box_name, &file.file));
         if is_new {
-            self.recorder.record("file.unmatched", ACTOR, json!({ "file": file.path() }));
+            self.recorder.record(types::FILE_UNMATCHED, ACTOR, json!({ "file": file.path() }));
         }
     }
 
@@ -190,7 +191,7 @@ impl Engine {
     fn trouble(&mut self, path: &str, error: &Error) {
         if self.troubled.insert(format!("{path}: {error}")) {
             self.recorder.record(
-                "file.waiting",
+                types::FILE_WAITING,
                 ACTOR,
                 json!({ "file": path, "error": error.to_string() }),
             );
@@ -203,7 +204,7 @@ impl Engine {
             Ok(acked) => {
                 let lease = acked.as_ref().map(|(lease, _)| lease.to_string());
                 self.recorder.record(
-                    "ack.received",
+                    types::ACK_RECEIVED,
                     ACTOR,
                     json!({ "task_id": task, "lease": lease }),
                 );

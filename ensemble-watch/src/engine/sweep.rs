@@ -1,5 +1,6 @@
 //! What the loop removes every ten minutes.
 
+use ensemble_core::event_log::types;
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::Swept;
 use serde_json::json;
@@ -17,7 +18,7 @@ impl Engine {
         match self.spool.sweep() {
             Ok(swept) if requests > 0 || swept != Swept::default() => {
                 self.recorder.record(
-                    "queue.swept",
+                    types::QUEUE_SWEPT,
                     ACTOR,
                     json!({
                         "tmp": swept.tmp_removed, "done": swept.done_removed,

@@ -3,6 +3,7 @@
 use std::io::Read as _;
 
 use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::event_log::types;
 use ensemble_core::message::Digest;
 use ensemble_core::spool::Settings;
 use ensemble_core::{Error, Result};
@@ -215,7 +216,7 @@ impl Team<'_> {
             "agent": member.name, "role": member.role, "provider": member.provider,
             "generation": member.generation, "how": how, "pane": pane, "pid": pid,
         });
-        self.recorder.record("agent.up", self.actor.as_str(), data);
+        self.recorder.record(types::AGENT_UP, self.actor.as_str(), data);
         Ok(Brought { member, how })
     }
 

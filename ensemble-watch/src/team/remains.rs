@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_core::proto::shutdown::Signal;
 use ensemble_core::{Error, Result};
@@ -39,7 +40,7 @@ impl Team<'_> {
         }
         let left = reaper.find()?;
         let data = json!({ "agent": name, "found": found, "survivors": left.len() });
-        self.recorder.record("agent.remains", self.actor.as_str(), data);
+        self.recorder.record(types::AGENT_REMAINS, self.actor.as_str(), data);
         match left.first() {
             None => Ok(()),
             Some(process) => Err(Error::Malformed {

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use super::BoardOptions;
 use ensemble_core::durable::{Dir, Durability, Modes};
+use ensemble_core::event_log::types;
 use ensemble_core::message::Digest;
 use ensemble_core::{Error, Result};
 
@@ -77,7 +78,7 @@ impl Last {
 
     /// Records the write in the log and marks it as logged.
     pub(super) fn log(&mut self, board: &Path, options: &BoardOptions) -> Result<()> {
-        options.recorder.record("board.written", &self.actor, self.data.clone());
+        options.recorder.record(types::BOARD_WRITTEN, &self.actor, self.data.clone());
         self.is_logged = true;
         self.write(board)
     }
@@ -98,7 +99,7 @@ impl Last {
             }
             Some(Self { revision, sha256: before, .. }) => {
                 let data = json!({ "revision": revision, "sha256": now, "before": before });
-                options.recorder.record("board.edited", &options.actor, data);
+                options.recorder.record(types::BOARD_EDITED, &options.actor, data);
                 Self::known(revision, now, options).write(board)
             }
             None => Self::known(0, now, options).write(board),

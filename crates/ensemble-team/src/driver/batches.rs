@@ -23,7 +23,7 @@ use crate::contract::{self, Reading, Summary};
 use ensemble_core::document::{DocumentOptions, LockedDocument};
 use ensemble_core::dropbox::Ledger;
 use ensemble_core::durable::{Dir, Durability, Modes, Moved, temporary_name};
-use ensemble_core::event_log::Recorder;
+use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Digest, Name};
 use ensemble_core::{Error, Result};
 
@@ -252,7 +252,7 @@ impl Batches {
             "completed": summary.completed_tasks, "failed": summary.failed_tasks,
             "missing": summary.missing_tasks.len(),
         });
-        recorder.record("batch.told", actor.as_str(), data);
+        recorder.record(types::BATCH_TOLD, actor.as_str(), data);
         Ok(())
     }
 }

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::supervise::end_orphan;
 use crate::board::{self, Board, Leased};
 use ensemble_core::env::{Clock, Monotonic};
-use ensemble_core::event_log::Recorder;
+use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::lease::{Effect, Event, GapDetector, LeaseWatch, Record};
 use ensemble_core::{Error, Result};
@@ -72,11 +72,11 @@ impl BoardLeases {
                 }
                 Effect::Record(Record::ClockGap(gap)) => {
                     let data = json!({ "gap": format!("{gap:?}") });
-                    recorder.record("lease.clock_gap", &self.actor, data);
+                    recorder.record(types::LEASE_CLOCK_GAP, &self.actor, data);
                 }
                 Effect::Record(Record::MassExpiry { late, of }) => {
                     let data = json!({ "late": late, "of": of });
-                    recorder.record("lease.mass_expiry", &self.actor, data);
+                    recorder.record(types::LEASE_MASS_EXPIRY, &self.actor, data);
                 }
             }
         }
@@ -91,7 +91,7 @@ impl BoardLeases {
                 Ok(_) | Err(Error::Locked { .. }) => {}
                 Err(error) => {
                     let data = json!({ "agent": by, "error": error.to_string() });
-                    recorder.record("supervise.failed", &self.actor, data);
+                    recorder.record(types::SUPERVISE_FAILED, &self.actor, data);
                 }
             }
         }

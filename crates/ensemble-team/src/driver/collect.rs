@@ -15,7 +15,7 @@ use crate::contract::{
 };
 use ensemble_core::durable::{Dir, FileStat};
 use ensemble_core::env::{Clock, Monotonic};
-use ensemble_core::event_log::Recorder;
+use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
 use ensemble_core::spool::{Spool, State};
@@ -88,7 +88,7 @@ impl Dispatcher<'_> {
                 match effect {
                     Effect::Look => self.look(now, batch, &mut machine, &mut known)?,
                     Effect::PatienceEnded => self.recorder.record(
-                        "role.patience_ended",
+                        types::ROLE_PATIENCE_ENDED,
                         self.actor.as_str(),
                         serde_json::json!({ "role": "dispatch" }),
                     ),

@@ -21,7 +21,7 @@ use super::collect::{Batch, changed};
 use crate::contract::{self, EscalationReport, Instruction, Reading, Summary};
 use ensemble_core::durable::{Dir, FileStat};
 use ensemble_core::env::Clock;
-use ensemble_core::event_log::Recorder;
+use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Envelope, MessageId, Name};
 use ensemble_core::proto::patience::{CONDUCTOR_PATIENCE, DISPATCH_POLL_INTERVAL};
 use ensemble_core::spool::Spool;
@@ -114,7 +114,7 @@ impl Conductor<'_> {
             let now = self.clock.monotonic();
             if now >= until {
                 let role = json!({ "role": "conductor" });
-                self.recorder.record("role.patience_ended", self.actor.as_str(), role);
+                self.recorder.record(types::ROLE_PATIENCE_ENDED, self.actor.as_str(), role);
                 return Ok(None);
             }
             rest(until.since(now).min(DISPATCH_POLL_INTERVAL));

@@ -18,7 +18,7 @@ use crate::roster::{Ended, How, Member, MemberState, Roster};
 use ensemble_core::broker::Broker;
 use ensemble_core::broker::{HandedBack, UnreadMail};
 use ensemble_core::env::{Clock, Monotonic};
-use ensemble_core::event_log::Recorder;
+use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::Name;
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::shutdown::{Consent, Effect, Event, Shutdown, Step, Worker};
@@ -289,7 +289,7 @@ impl Run<'_> {
         };
         if error != self.last_failure {
             let data = json!({ "agent": self.departure.agent, "step": format!("{step:?}").to_lowercase(), "error": error });
-            self.shutdown.recorder.record("shutdown.failed", self.departure.by.as_str(), data);
+            self.shutdown.recorder.record(types::SHUTDOWN_FAILED, self.departure.by.as_str(), data);
             self.last_failure = error;
         }
         Event::Failed(step)
@@ -336,7 +336,7 @@ impl Run<'_> {
             Ok(member.map(|mut member| {
                 // A crash after this repeats the record, which says the same; before it, nothing
                 // would ever say it.
-                self.shutdown.recorder.record("worker_release", by.as_str(), data);
+                self.shutdown.recorder.record(types::WORKER_RELEASE, by.as_str(), data);
                 (member.state, member.since, member.binding) = (MemberState::Shutdown, at, None);
                 (member.pass_sha256, member.ended) = (None, Some(ended));
                 member

@@ -28,7 +28,7 @@ use super::reviews::{Reviews, file_stem};
 use crate::contract::{self, Reading, Report, Status};
 use ensemble_core::document::{DocumentOptions, LockedDocument};
 use ensemble_core::durable::{Dir, Durability};
-use ensemble_core::event_log::Recorder;
+use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Digest, Envelope, MessageId, Name};
 use ensemble_core::spool::Spool;
 use ensemble_core::{Error, Result};
@@ -308,8 +308,8 @@ fn author_of(report: &Report) -> Option<String> {
 
 fn record(recorder: &dyn Recorder, actor: Option<&str>, report: &Report, mut data: Value) {
     let kind = match report.status {
-        Status::Success => "task_complete",
-        Status::Failed | Status::Blocked => "task_failed",
+        Status::Success => types::TASK_COMPLETE,
+        Status::Failed | Status::Blocked => types::TASK_FAILED,
     };
     data["task_id"] = report.task_id.as_str().into();
     data["status"] = report.status.as_str().into();

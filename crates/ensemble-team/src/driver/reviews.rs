@@ -24,7 +24,7 @@ use crate::contract::{self, EscalationReport, Reading, Review, Verdict};
 use ensemble_core::document::{DocumentOptions, LockedDocument};
 use ensemble_core::durable::{Dir, Durability, Modes};
 use ensemble_core::env::{Clock as _, SystemClock};
-use ensemble_core::event_log::Recorder;
+use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Digest, Name, Timestamp, yaml};
 use ensemble_core::{Error, Result};
 
@@ -124,7 +124,7 @@ impl Reviews {
             count.reviewing.retain(|begun| begun != reviewer);
             let is_back = review.status == Verdict::NeedsFix;
             count.cycles += u32::from(is_back);
-            recorder.record("review_result", reviewer, json!({
+            recorder.record(types::REVIEW_RESULT, reviewer, json!({
                 "task_id": count.task_id, "reviewer": review.reviewer, "status": review.status.as_str(),
                 "findings": review.findings.len(), "cycles": count.cycles, "file": file,
             }));
@@ -200,7 +200,7 @@ impl Reviews {
         let file = ensemble_core::driver::file_name(&count.task_id);
         reports.replace(&file, text.as_bytes(), &tmp, Modes::default(), Durability::Power)?;
         recorder.record(
-            "loop_detected",
+            types::LOOP_DETECTED,
             review.reviewer.as_deref().unwrap_or(ACTOR),
             json!({
                 "task_id": count.task_id, "cycles": count.cycles, "limit": self.cycles_max,
@@ -217,7 +217,7 @@ fn start(count: &mut ReviewCount, reviewer: &str, recorder: &dyn Recorder) -> bo
         return false;
     }
     let data = json!({ "task_id": count.task_id, "reviewer": reviewer });
-    recorder.record("review_start", reviewer, data);
+    recorder.record(types::REVIEW_START, reviewer, data);
     count.reviewing.push(reviewer.to_owned());
     if count.reviewing.len() > SEEN_MAX {
         count.reviewing.remove(0);

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::steps::{Ask, Completion, Handed, Next, Nothing, StepKey, StepStore, Submitted};
 use ensemble_core::env::Published;
-use ensemble_core::event_log::Recorder;
+use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Digest, Envelope, MessageId, Name};
 use ensemble_core::proto::lease::LOOK_INTERVAL;
 use ensemble_core::spool::{Spool, State};
@@ -110,7 +110,7 @@ impl StepDriver<'_> {
                 "task_id": submitted.key.task_id, "step_index": submitted.key.step_index,
                 "error": error.to_string(),
             });
-            self.recorder.record("step.untold", by.as_str(), data);
+            self.recorder.record(types::STEP_UNTOLD, by.as_str(), data);
         }
         Ok(submitted)
     }
@@ -157,7 +157,7 @@ impl StepDriver<'_> {
             "attempt": step.attempt, "epoch": step.epoch, "id": message,
             "mailbox": step.agent, "prompt_sha256": prompt.sha256,
         });
-        self.recorder.record("step.prompted", self.actor.as_str(), data);
+        self.recorder.record(types::STEP_PROMPTED, self.actor.as_str(), data);
         Ok(Prompted { step, message })
     }
 

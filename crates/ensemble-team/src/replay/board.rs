@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{Difference, DifferenceKind, Disk, DiskBoard, Place, difference, number, text};
-use ensemble_core::event_log::Record;
+use ensemble_core::event_log::{Record, types};
 
 /// State of the board according to the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Trail {
         self.tasks.len()
     }
 
-    pub(super) fn take(&mut self, what: &str, record: &Record) {
+    pub(super) fn take(&mut self, record: &Record) {
         let Some(revision) = number(record, "revision") else { return };
         // A write may be recorded twice, the second time by the process that completed a killed
         // writer's work.
@@ -48,7 +48,7 @@ impl Trail {
         let steps = record.data.get("steps").and_then(Value::as_array);
         let told = steps.map_or(0, Vec::len);
         let all = number(record, "count").and_then(|count| usize::try_from(count).ok());
-        if what == "edited" || all != Some(told) {
+        if record.kind.as_str() == types::BOARD_EDITED || all != Some(told) {
             self.tasks.clear();
             self.agents.clear();
         }

@@ -10,7 +10,7 @@ use super::{
     Difference, DifferenceKind, Disk, DiskMailbox, DiskMessage, MessagePlace, Place, difference,
     number,
 };
-use ensemble_core::event_log::Record;
+use ensemble_core::event_log::{Record, types};
 use ensemble_core::message::Timestamp;
 
 const DAY_SECONDS: u64 = 24 * 60 * 60;
@@ -47,10 +47,10 @@ enum Told {
 }
 
 impl Trail {
-    pub(super) fn take(&mut self, what: &str, record: &Record) {
+    pub(super) fn take(&mut self, record: &Record) {
         self.last = Place::of(record);
-        match what {
-            "stored" => {
+        match record.kind.as_str() {
+            types::MESSAGE_STORED => {
                 // An id may recur once its message was dropped or swept.
                 let is_over = self.is_dropped || self.settled_at.is_some();
                 if self.is_stored && is_over {
@@ -59,11 +59,11 @@ impl Trail {
                 self.is_stored = true;
                 return;
             }
-            "dropped" => {
+            types::MESSAGE_DROPPED => {
                 self.is_dropped = true;
                 return;
             }
-            "damaged" => {
+            types::MESSAGE_DAMAGED => {
                 self.is_damaged = true;
                 return;
             }
@@ -71,16 +71,16 @@ impl Trail {
         }
         let Some(epoch) = number(record, "epoch") else { return };
         let delivery = self.deliveries.entry(epoch).or_default();
-        match what {
-            "acked" => delivery.holder = Some(record.actor.clone()),
-            "settled" => {
+        match record.kind.as_str() {
+            types::MESSAGE_ACKED => delivery.holder = Some(record.actor.clone()),
+            types::MESSAGE_SETTLED => {
                 delivery.is_settled = true;
                 self.settled_at = Some(record.timestamp);
             }
-            "released" => delivery.released += 1,
-            "redriven" => delivery.redriven += 1,
-            "dead" => delivery.dead += 1,
-            "extended" => {
+            types::MESSAGE_RELEASED => delivery.released += 1,
+            types::MESSAGE_REDRIVEN => delivery.redriven += 1,
+            types::MESSAGE_DEAD => delivery.dead += 1,
+            types::MESSAGE_EXTENDED => {
                 let seconds = number(record, "lease_seconds").unwrap_or_default();
                 let count = delivery.extended.map_or(0, |(_, count)| count) + 1;
                 delivery.extended = Some((seconds, count));

@@ -47,7 +47,7 @@ pub use disk::{
 pub use whole::Gap;
 
 use ensemble_core::Result;
-use ensemble_core::event_log::{Record, Segment, read_all};
+use ensemble_core::event_log::{Record, Segment, read_all, types};
 use ensemble_core::message::Timestamp;
 
 /// Whether a difference has an allowed explanation.
@@ -184,41 +184,41 @@ impl Replay {
     }
 
     fn take(&mut self, record: &Record) {
-        let kind = record.kind.as_str();
-        match kind.split_once('.') {
-            Some(("message", what)) => self.message(what, record),
-            Some(("mailbox", what)) => self.mailbox(what, record),
-            Some(("request", what)) => {
+        let namespace = record.kind.as_str().split_once('.').map(|(namespace, _)| namespace);
+        match namespace {
+            Some("message") => self.message(record),
+            Some("mailbox") => self.mailbox(record),
+            Some("request") => {
                 if let Some(id) = text(record, "request_id") {
-                    self.requests.entry(id.to_owned()).or_default().take(what, record);
+                    self.requests.entry(id.to_owned()).or_default().take(record);
                 }
             }
-            Some(("board", what)) => self.board.take(what, record),
-            Some(("step", what)) => {
+            Some("board") => self.board.take(record),
+            Some("step") => {
                 let index = record.data.get("step_index").and_then(Value::as_u64);
                 if let (Some(task), Some(index)) = (text(record, "task_id"), index) {
-                    self.steps.entry((task.to_owned(), index)).or_default().take(what, record);
+                    self.steps.entry((task.to_owned(), index)).or_default().take(record);
                 }
             }
             _ => {}
         }
     }
 
-    fn message(&mut self, what: &str, record: &Record) {
+    fn message(&mut self, record: &Record) {
         let (Some(mailbox), Some(id)) = (text(record, "mailbox"), text(record, "id")) else {
             return;
         };
         let key = (mailbox.to_owned(), id.to_owned());
-        self.messages.entry(key).or_default().take(what, record);
+        self.messages.entry(key).or_default().take(record);
     }
 
-    fn mailbox(&mut self, what: &str, record: &Record) {
+    fn mailbox(&mut self, record: &Record) {
         let Some(name) = text(record, "mailbox") else { return };
-        match what {
-            "added" | "configured" => {
+        match record.kind.as_str() {
+            types::MAILBOX_ADDED | types::MAILBOX_CONFIGURED => {
                 self.mailboxes.insert(name.to_owned(), (true, Place::of(record)));
             }
-            "removed" => {
+            types::MAILBOX_REMOVED => {
                 self.mailboxes.insert(name.to_owned(), (false, Place::of(record)));
                 self.messages.retain(|(mailbox, _), _| mailbox != name);
             }

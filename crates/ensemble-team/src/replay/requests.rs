@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Difference, DifferenceKind, Disk, Place, difference, text};
-use ensemble_core::event_log::Record;
+use ensemble_core::event_log::{Record, types};
 
 /// State of one request according to the log. A repeated record changes nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,10 +16,10 @@ pub(super) struct Trail {
 }
 
 impl Trail {
-    pub(super) fn take(&mut self, what: &str, record: &Record) {
-        match what {
-            "opened" => self.is_opened = true,
-            "decided" | "expired" | "cancelled" => {
+    pub(super) fn take(&mut self, record: &Record) {
+        match record.kind.as_str() {
+            types::REQUEST_OPENED => self.is_opened = true,
+            types::REQUEST_DECIDED | types::REQUEST_EXPIRED | types::REQUEST_CANCELLED => {
                 self.outcome = text(record, "outcome").map(str::to_owned);
                 self.by = text(record, "by").map(str::to_owned);
             }

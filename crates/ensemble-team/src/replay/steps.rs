@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{Difference, DifferenceKind, Disk, Place, difference, number};
-use ensemble_core::event_log::Record;
+use ensemble_core::event_log::{Record, types};
 
 /// State of one step according to the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,24 +16,25 @@ pub(super) struct Trail {
 }
 
 impl Trail {
-    pub(super) fn take(&mut self, what: &str, record: &Record) {
+    pub(super) fn take(&mut self, record: &Record) {
         let epoch = number(record, "epoch");
-        let status = match what {
-            "taken" => "IN_PROGRESS",
-            "completed" | "skipped" | "split" => "COMPLETED",
-            "failed" => "FAILED",
-            "blocked" => "BLOCKED",
-            "lease_ended" => match record.data.get("stopped").and_then(Value::as_bool) {
+        let status = match record.kind.as_str() {
+            types::STEP_TAKEN => "IN_PROGRESS",
+            types::STEP_COMPLETED | types::STEP_SKIPPED | types::STEP_SPLIT => "COMPLETED",
+            types::STEP_FAILED => "FAILED",
+            types::STEP_BLOCKED => "BLOCKED",
+            types::STEP_LEASE_ENDED => match record.data.get("stopped").and_then(Value::as_bool) {
                 Some(true) => "FAILED",
                 _ => "PENDING",
             },
-            "retried" | "unblocked" => "PENDING",
+            types::STEP_RETRIED | types::STEP_UNBLOCKED => "PENDING",
             // Prompts, refusals and failed notices change nothing.
             _ => return,
         };
         let is_old = epoch.is_some_and(|epoch| epoch < self.epoch);
         // The record of taking a step may follow the record of its outcome.
-        let is_late = what == "taken" && epoch == Some(self.epoch) && self.status.is_some();
+        let is_taken = record.kind.as_str() == types::STEP_TAKEN;
+        let is_late = is_taken && epoch == Some(self.epoch) && self.status.is_some();
         if is_old || is_late {
             return;
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::Value;
 
-use ensemble_core::event_log::{Record, RecordType, Segment};
+use ensemble_core::event_log::{Record, RecordType, Segment, types};
 
 /// Maximum number of reported gaps; the first ones are sufficient.
 const GAPS_MAX: usize = 20;
@@ -98,11 +98,11 @@ impl Numbers {
         self.gaps.extend(gap);
         let after = record.data.get("after").and_then(Value::as_str);
         match record.kind.as_str() {
-            "session_start" if is_first => {
+            types::SESSION_START if is_first => {
                 self.gaps
                     .extend(after.map(|after| Gap::Begin { session, after: after.to_owned() }));
             }
-            "log.recreated" => self.gaps.push(Gap::Recreated { session }),
+            types::LOG_RECREATED => self.gaps.push(Gap::Recreated { session }),
             _ => {}
         }
         let next = record.data.get("next").and_then(Value::as_str).and_then(Segment::parse);

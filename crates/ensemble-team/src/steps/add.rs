@@ -6,6 +6,7 @@ use serde_json::json;
 use super::plan::{Pauses, Plan, PlannedStep, Policy};
 use super::rows::list;
 use super::{Access, FilePath, StepStore};
+use ensemble_core::event_log::types;
 use ensemble_core::{Error, Result};
 
 /// Distance between the positions of neighbouring steps.
@@ -59,7 +60,7 @@ impl StepStore {
         if added == Added::Stored {
             let actor = plan.orchestrator.as_ref().map_or("ensemble", |name| name.as_str());
             let data = json!({ "task_id": plan.task_id, "steps": plan.steps.len() });
-            self.options.recorder.record("step.added", actor, data);
+            self.options.recorder.record(types::STEP_ADDED, actor, data);
         }
         Ok(added)
     }

@@ -9,6 +9,7 @@ use serde_json::json;
 use super::rows::{self, StepKey};
 use super::{StepStore, Trouble, working};
 use crate::proto::step::State;
+use ensemble_core::event_log::types;
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::lease::{Effect, Event, LeaseWatch, Record, Snapshot};
 use ensemble_core::{Error, Result};
@@ -78,10 +79,14 @@ impl StepStore {
                 }
                 Effect::Record(Record::MassExpiry { late, of }) => {
                     let data = json!({ "late": late, "of": of });
-                    self.options.recorder.record("lease.mass_expiry", ACTOR, data);
+                    self.options.recorder.record(types::LEASE_MASS_EXPIRY, ACTOR, data);
                 }
                 Effect::Record(other) => {
-                    self.options.recorder.record("lease.noted", ACTOR, json!({ "what": other }));
+                    self.options.recorder.record(
+                        types::LEASE_NOTED,
+                        ACTOR,
+                        json!({ "what": other }),
+                    );
                 }
             }
         }
@@ -151,7 +156,7 @@ impl StepStore {
             "holder": changed.before.holder,
             "stopped": matches!(changed.step.state(), State::Failed { .. }),
         });
-        self.options.recorder.record("step.lease_ended", ACTOR, data);
+        self.options.recorder.record(types::STEP_LEASE_ENDED, ACTOR, data);
         Ok(true)
     }
 }

@@ -12,6 +12,7 @@ use super::submit::finished;
 use super::working::{Charter, Work};
 use super::{StepStore, Trouble};
 use crate::proto::step::{Effect, Event};
+use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 
@@ -27,7 +28,7 @@ impl StepStore {
     /// # Errors
     /// [`Error::StepRefused`] with the reason; [`Error::NoStep`]; [`Error::Database`].
     pub fn retry(&self, key: &StepKey, by: &Name, note: &str) -> Result<()> {
-        self.order("step.retried", key, by, note, Event::Retried)
+        self.order(types::STEP_RETRIED, key, by, note, Event::Retried)
     }
 
     /// Unblocks a blocked step.
@@ -35,7 +36,7 @@ impl StepStore {
     /// # Errors
     /// As for [`StepStore::retry`].
     pub fn unblock(&self, key: &StepKey, by: &Name, note: &str) -> Result<()> {
-        self.order("step.unblocked", key, by, note, Event::Unblocked)
+        self.order(types::STEP_UNBLOCKED, key, by, note, Event::Unblocked)
     }
 
     /// Skips a step.
@@ -43,7 +44,7 @@ impl StepStore {
     /// # Errors
     /// As for [`StepStore::retry`].
     pub fn skip(&self, key: &StepKey, by: &Name, note: &str) -> Result<()> {
-        self.order("step.skipped", key, by, note, Event::Skipped)
+        self.order(types::STEP_SKIPPED, key, by, note, Event::Skipped)
     }
 
     /// Replaces a step by smaller ones. They go to the head of the queue, in their order. Returns
@@ -64,7 +65,7 @@ impl StepStore {
         let data = json!({
             "task_id": key.task_id, "step_index": key.step_index, "parts": numbers,
         });
-        self.options.recorder.record("step.split", by.as_str(), data);
+        self.options.recorder.record(types::STEP_SPLIT, by.as_str(), data);
         Ok(numbers)
     }
 

@@ -11,6 +11,7 @@ use super::rows::{StepKey, list};
 use super::working::{self, Charter};
 use super::{Status, StepStore, Trouble};
 use crate::proto::step::{Effect, Event};
+use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 
@@ -89,7 +90,7 @@ impl StepStore {
                 let data = json!({
                     "task_id": key.task_id, "step_index": key.step_index, "error": error.to_string(),
                 });
-                self.options.recorder.record("step.refused", by.as_str(), data);
+                self.options.recorder.record(types::STEP_REFUSED, by.as_str(), data);
             }
         }
         submitted
@@ -151,9 +152,9 @@ impl StepStore {
 
     fn record_submitted(&self, submitted: &Submitted, by: &Name) {
         let kind = match submitted.status {
-            "COMPLETED" => "step.completed",
-            "BLOCKED" => "step.blocked",
-            _ => "step.failed",
+            "COMPLETED" => types::STEP_COMPLETED,
+            "BLOCKED" => types::STEP_BLOCKED,
+            _ => types::STEP_FAILED,
         };
         let data = json!({
             "task_id": submitted.key.task_id, "step_index": submitted.key.step_index,
@@ -163,7 +164,7 @@ impl StepStore {
         self.options.recorder.record(kind, by.as_str(), data);
         if submitted.queue_done {
             let data = json!({ "task_id": submitted.key.task_id });
-            self.options.recorder.record("steps.done", by.as_str(), data);
+            self.options.recorder.record(types::STEPS_DONE, by.as_str(), data);
         }
     }
 }

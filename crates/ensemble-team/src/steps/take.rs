@@ -13,6 +13,7 @@ use super::working::{
 };
 use super::{FilePath, Pauses, Policy, StepStore, Trouble, files};
 use crate::proto::step::{Effect, Event};
+use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 
@@ -197,7 +198,7 @@ impl StepStore {
                 "task_id": step.key.task_id, "step_index": step.key.step_index,
                 "attempt": step.attempt, "epoch": step.epoch,
             });
-            self.options.recorder.record("step.taken", step.agent.as_str(), data);
+            self.options.recorder.record(types::STEP_TAKEN, step.agent.as_str(), data);
         }
         Ok(next)
     }

@@ -25,6 +25,7 @@ use crate::board::BoardError;
 use crate::board::{Granted, Status};
 use crate::proto::task::Holder;
 use ensemble_core::durable::jittered;
+use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 
@@ -126,7 +127,7 @@ impl Worktrees {
             if !may_help || tries >= tries_max {
                 let why = error.to_string();
                 self.record(
-                    "task.claim_failed",
+                    types::TASK_CLAIM_FAILED,
                     json!({ "task": task, "agent": agent.by, "tries": tries, "why": why }),
                 );
                 return Err(error);

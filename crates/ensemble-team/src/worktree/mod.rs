@@ -35,7 +35,7 @@ use serde_json::json;
 
 use crate::board::{Board, Task};
 use ensemble_core::durable::{Dir, Durability, FileLock, Modes};
-use ensemble_core::event_log::{NullRecorder, Recorder};
+use ensemble_core::event_log::{NullRecorder, Recorder, types};
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 
@@ -322,12 +322,12 @@ impl Worktrees {
                 "task": task, "epoch": epoch, "ref": reference, "commit": commit,
                 "ignored": retired.ignored,
             });
-            self.record("worktree.salvaged", data);
+            self.record(types::WORKTREE_SALVAGED, data);
         }
         if let Some((place, why)) = &retired.kept {
             let data =
                 json!({ "task": task, "epoch": epoch, "from": path, "path": place, "why": why });
-            self.record("worktree.kept", data);
+            self.record(types::WORKTREE_KEPT, data);
         }
     }
 }

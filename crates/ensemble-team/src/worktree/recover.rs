@@ -22,6 +22,7 @@ use super::prepare::epoch;
 use super::salvage::Salvage;
 use crate::board::{State, Status, Task};
 use ensemble_core::durable::FileLock;
+use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 
@@ -71,7 +72,7 @@ impl Worktrees {
         for finding in found.iter().filter(|finding| finding.repaired) {
             let data =
                 json!({ "task": finding.task, "path": finding.path, "problem": finding.problem });
-            self.record("worktree.recovered", data);
+            self.record(types::WORKTREE_RECOVERED, data);
         }
         Ok(found)
     }

@@ -10,15 +10,14 @@ use super::Profile;
 use ensemble_core::message::yaml;
 use ensemble_core::{Error, Result};
 
-/// Name and text of the built-in profiles.
-const EMBEDDED: &[(&str, &str)] = &[
-    ("claude", include_str!("profiles/claude.yaml")),
-    ("codex", include_str!("profiles/codex.yaml")),
-    ("gemini", include_str!("profiles/gemini.yaml")),
-    ("generic", include_str!("profiles/generic.yaml")),
-    ("opencode", include_str!("profiles/opencode.yaml")),
-    ("shell", include_str!("profiles/shell.yaml")),
-];
+macro_rules! embedded {
+    ($($name:literal)*) => {
+        &[$(($name, include_str!(concat!("profiles/", $name, ".yaml")))),*]
+    };
+}
+
+/// Name and text of the built-in profiles, one for each file in `profiles/`, in alphabetical order.
+const EMBEDDED: &[(&str, &str)] = embedded!["claude" "codex" "gemini" "generic" "opencode" "shell"];
 
 /// Profiles by name.
 ///
@@ -35,7 +34,7 @@ pub struct Profiles {
 }
 
 impl Profiles {
-    /// The built-in profiles: claude, codex, gemini, generic, opencode, shell.
+    /// The built-in profiles: one for each file in `src/provider/profiles/`.
     ///
     /// # Errors
     /// None in a released build: a test reads them all.
@@ -118,7 +117,7 @@ mod tests {
         let built_in: Vec<&str> = EMBEDDED.iter().map(|(name, _)| *name).collect();
         assert_eq!(
             files, built_in,
-            "add the line of the new file to EMBEDDED, in alphabetical order"
+            "add the name of the new file to EMBEDDED, in alphabetical order"
         );
         let profiles = Profiles::embedded().unwrap();
         assert_eq!(

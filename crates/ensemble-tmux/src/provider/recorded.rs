@@ -5,15 +5,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
-use super::{Profiles, diagnose};
+use super::widths::BLIND;
+use super::{Context, Profile, Profiles, Purpose, diagnose, objection};
 use ensemble_core::agent::AgentState;
-use ensemble_core::pane::PaneState;
+use ensemble_core::pane::{Key, PaneState};
 
 const WIDTHS: [usize; 3] = [80, 110, 200];
-/// The agents that were recorded, and the name of their program.
-const PROGRAMS: [(&str, &str); 4] =
-    [("claude", "claude"), ("codex", "node"), ("gemini", "node"), ("opencode", "opencode")];
 /// What each agent must have been recorded in at each width.
 const NEEDED: [&str; 6] =
     ["ready", "busy", "draft", "permission", "limited", "limited without end"];
@@ -23,12 +22,21 @@ struct Recording {
     pane: PaneState,
 }
 
-fn recordings(agent: &str, width: usize, program: &str) -> Vec<Recording> {
-    let file = format!("src/provider/recorded/{agent}-{width}.txt");
+/// All recordings of an agent at a width.
+fn recordings(profile: &Profile, width: usize) -> Vec<Recording> {
+    let file = format!("src/provider/recorded/{}-{width}.txt", profile.name());
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let program = profile.programs.iter().next().expect("`programs`");
     let sections = text.split("=== ").skip(1);
     sections.map(|section| recording(section, program)).collect()
+}
+
+/// The profiles that must be recorded: all that recognize what an agent shows.
+fn seeing() -> Vec<Arc<Profile>> {
+    let profiles = Profiles::embedded().expect("profiles");
+    let names = profiles.names().filter(|name| !BLIND.contains(name));
+    names.map(|name| profiles.get(name).expect("a profile")).collect()
 }
 
 fn recording(section: &str, program: &str) -> Recording {
@@ -74,13 +82,12 @@ fn meant(agent: &str, name: &str) -> AgentState {
 
 #[test]
 fn each_recorded_screen_is_read_as_what_it_is() {
-    let profiles = Profiles::embedded().expect("profiles");
-    for (agent, program) in PROGRAMS {
-        let profile = profiles.get(agent).expect("a profile");
+    for profile in seeing() {
         for width in WIDTHS {
-            for Recording { name, pane } in recordings(agent, width, program) {
+            for Recording { name, pane } in recordings(&profile, width) {
                 let seen = diagnose(&profile, &pane);
                 let screen = pane.screen.join("\n");
+                let agent = profile.name();
                 let what = format!("{agent} at {width}, {name}: {:?}\n{screen}", seen.evidence);
                 assert_eq!(seen.state, meant(agent, &name), "{what}");
                 assert_eq!(seen.deferral.is_none(), seen.state == AgentState::Ready, "{what}");
@@ -89,15 +96,37 @@ fn each_recorded_screen_is_read_as_what_it_is() {
     }
 }
 
+/// What kills, and an Enter behind no text of ours, is pressed on no screen that an agent has drawn.
+#[test]
+fn on_no_recorded_screen_is_a_harmful_key_pressed_or_a_line_submitted() {
+    for profile in seeing() {
+        for width in WIDTHS {
+            for Recording { name, pane } in recordings(&profile, width) {
+                let text = "ensemble: 3 messages for dispatch";
+                let enter = Purpose::Press(Key::Enter);
+                for purpose in [enter, Purpose::Press(Key::CtrlC), Purpose::Submit { text }] {
+                    let refused = objection(&profile, &pane, &Context::default(), purpose);
+                    assert!(
+                        refused.is_some(),
+                        "{} at {width}, {name}: {purpose:?}",
+                        profile.name()
+                    );
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn each_agent_was_recorded_in_each_state_at_each_width() {
     let mut missing: BTreeMap<String, BTreeSet<&str>> = BTreeMap::new();
-    for (agent, program) in PROGRAMS {
+    for profile in seeing() {
         for width in WIDTHS {
-            let found = recordings(agent, width, program);
+            let found = recordings(&profile, width);
             for needed in NEEDED {
                 if !found.iter().any(|recording| recording.name == needed) {
-                    missing.entry(format!("{agent}-{width}")).or_default().insert(needed);
+                    let agent = format!("{}-{width}", profile.name());
+                    missing.entry(agent).or_default().insert(needed);
                 }
             }
         }

@@ -85,6 +85,12 @@ impl Kind {
         }
     }
 
+    /// The kinds that are known without a configuration. docs/protocol/requests.md has a row for each.
+    #[must_use]
+    pub fn built_in() -> Vec<Self> {
+        vec![Self::shutdown(), Self::plan_approval()]
+    }
+
     /// Whether this decision requires an action in addition to notifications: the end of a worker
     /// that approved, or that did not answer in time.
     ///

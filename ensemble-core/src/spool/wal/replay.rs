@@ -20,6 +20,7 @@ use crate::durable::segment::{
     Segment, SegmentHeader, SegmentState, parse_segment_name, segment_name,
 };
 use crate::durable::{self, Dir, Durability, Moved};
+use crate::event_log::types;
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name};
 use crate::spool::mailbox::{Location, Mailbox};
 use crate::spool::place::{self, Front, Held};
@@ -195,7 +196,7 @@ fn replay(spool: &Spool, dir: &Dir, all: &[Segment]) -> Result<Replayed> {
         let Replayed { segments, restored, settled, .. } = replayed;
         let data =
             serde_json::json!({ "segments": segments, "restored": restored, "settled": settled });
-        spool.options.recorder.record("queue.replayed", "queue", data);
+        spool.options.recorder.record(types::QUEUE_REPLAYED, "queue", data);
     }
     Ok(replayed)
 }

@@ -10,7 +10,7 @@ use crate::proto::beat::{Beat, Effect, Event};
 use crate::proto::task::Holder;
 use ensemble_core::Result;
 use ensemble_core::env::Monotonic;
-use ensemble_core::event_log::Recorder;
+use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::proto::Machine as _;
 
 /// The beats of one registration.
@@ -99,7 +99,7 @@ impl Heartbeat {
                     self.is_long = true;
                     let data =
                         json!({ "agent": self.agent.by, "epoch": self.agent.epoch, "line": line });
-                    recorder.record("lease.extended_long", self.agent.by.as_str(), data);
+                    recorder.record(types::LEASE_EXTENDED_LONG, self.agent.by.as_str(), data);
                 }
             }
         }

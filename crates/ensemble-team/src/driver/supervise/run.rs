@@ -17,6 +17,7 @@ use crate::proto::task::Holder;
 use crate::worktree::Worktrees;
 use ensemble_core::durable::{Dir, FileId};
 use ensemble_core::env::Monotonic;
+use ensemble_core::event_log::types;
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::lease::LOOK_INTERVAL;
 use ensemble_core::{Error, Result};
@@ -98,7 +99,7 @@ impl<'a> Run<'a> {
         if ended > 0 {
             let before = run.lock.before.as_ref();
             let pid = before.and_then(|before| before.agent).map(|(pid, _)| pid);
-            run.record("supervise.recovered", json!({ "pid": pid, "processes": ended }));
+            run.record(types::SUPERVISE_RECOVERED, json!({ "pid": pid, "processes": ended }));
         }
         Ok(run)
     }
@@ -329,7 +330,7 @@ impl<'a> Run<'a> {
             drafts: is_plan && state.tasks.iter().any(|task| task.status == Status::Draft),
         };
         self.record(
-            "supervise.exited",
+            types::SUPERVISE_EXITED,
             json!({
                 "task": task, "ending": format!("{ending:?}"), "holds": holds,
                 "progress": exit.progress, "notes": exit.notes,
@@ -374,7 +375,7 @@ impl<'a> Run<'a> {
     }
 
     fn end(mut self, reason: Reason, surroundings: &mut dyn Surroundings) -> Result<Reason> {
-        self.record("supervise.ended", json!({ "reason": format!("{reason:?}") }));
+        self.record(types::SUPERVISE_ENDED, json!({ "reason": format!("{reason:?}") }));
         self.tell(format!("ended: {reason:?}"));
         self.say(surroundings);
         if reason != Reason::Refused {
@@ -402,7 +403,7 @@ impl<'a> Run<'a> {
         let line = format!("cannot {what}: {error}");
         if line != self.last_failure {
             let data = json!({ "what": what, "error": error.to_string() });
-            self.record("supervise.failed", data);
+            self.record(types::SUPERVISE_FAILED, data);
             self.tell(line.clone());
             self.last_failure = line;
         }

@@ -24,6 +24,7 @@ use crate::proto::supervise::{Anomaly, CONTENDED_WAIT, Event, Gate, Lost, Troubl
 use crate::proto::task::Holder;
 use crate::worktree::{Merged, Worktrees};
 use ensemble_core::durable::{Durability, FileLock, jittered, write_document};
+use ensemble_core::event_log::types;
 use ensemble_core::message::Name;
 use ensemble_core::{Error, Result};
 
@@ -88,7 +89,7 @@ impl Run<'_> {
         };
         if !self.machine.is_gated() {
             let (file, reason) = (control.file.name(), control.reason.clone());
-            self.record("supervise.gated", json!({ "file": file }));
+            self.record(types::SUPERVISE_GATED, json!({ "file": file }));
             let since = control.since;
             self.tell(
                 format!("{file} since {since}: no new work starts. {reason}").trim_end().to_owned(),
@@ -346,7 +347,7 @@ impl Run<'_> {
         self.agent = Some(running);
         let task = self.work.as_ref().and_then(Work::task);
         let epoch = self.work.as_ref().and_then(Work::holder).map(|holder| holder.epoch);
-        self.record("supervise.spawned", json!({ "task": task, "epoch": epoch, "pid": pid }));
+        self.record(types::SUPERVISE_SPAWNED, json!({ "task": task, "epoch": epoch, "pid": pid }));
         let what = task.map_or_else(|| "the plan".to_owned(), |task| format!("`{task}`"));
         self.tell(format!("agent started for {what} (pid {pid})"));
         self.lock.write()?;
@@ -397,7 +398,7 @@ impl Run<'_> {
             match agent.end() {
                 Ok(ended) => {
                     self.agent = None;
-                    self.record("supervise.terminated", json!({ "processes": ended }));
+                    self.record(types::SUPERVISE_TERMINATED, json!({ "processes": ended }));
                     self.tell("the agent was ended".to_owned());
                 }
                 Err(error) => {
@@ -484,14 +485,13 @@ impl Run<'_> {
         let id = id.clone();
         match blocked {
             Ok(_) | Err(Error::Fenced { .. } | Error::NotAllowed { .. }) => {
-                self.record("supervise.blocked", json!({ "task": id, "reason": reason }));
+                self.record(types::SUPERVISE_BLOCKED, json!({ "task": id, "reason": reason }));
                 self.tell(format!("`{id}` is blocked: {reason}"));
                 self.work = None;
                 None
             }
             Err(error) => {
-                // The task is still claimed. It is released when its lease expires, or claimed
-                // again.
+                // The task stays claimed until its lease expires or it is claimed again.
                 self.failed(&format!("block `{id}`"), &error);
                 None
             }

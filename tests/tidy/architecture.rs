@@ -1,0 +1,179 @@
+//! ARCHITECTURE.md and docs/decisions/ against the tree.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use super::{assert_none, root, sources};
+
+const RECORDS: &str = "docs/decisions";
+const RECORD_LINES_MAX: usize = 25;
+const HEADINGS: [&str; 3] = ["## Context", "## Decision", "## Consequence"];
+/// Crates whose modules stand in the map, as far as they exist.
+const CRATES: [&str; 3] = ["ensemble-core", "crates/ensemble-tmux", "crates/ensemble-team"];
+/// Shipped code that reads the environment: variables that a tmux client inherits, and the doubles of tests.
+const READS_ENVIRONMENT: [&str; 2] = ["/tmux/control.rs", "/sim/"];
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The text of a document from one heading to the next one of its level.
+fn section<'t>(text: &'t str, heading: &str) -> &'t str {
+    let (_, rest) = text.split_once(heading).unwrap_or_else(|| panic!("no `{heading}`"));
+    rest.split("\n## ").next().unwrap()
+}
+
+/// The words in backticks.
+fn quoted(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// The modules that a `lib.rs` declares.
+fn modules(lib: &str) -> impl Iterator<Item = &str> {
+    lib.lines().filter_map(|line| {
+        let line =
+            line.strip_prefix("pub(crate) ").or_else(|| line.strip_prefix("pub ")).unwrap_or(line);
+        line.strip_prefix("mod ")?.strip_suffix(';')
+    })
+}
+
+#[test]
+fn each_module_has_a_row_in_the_map_and_each_row_a_module() {
+    let architecture = read("ARCHITECTURE.md");
+    let map = section(&architecture, "## Map");
+    let (map, _) = map.split_once("**Other crates**").unwrap();
+    let rows = map.lines().filter_map(|line| line.strip_prefix("| `")?.split(" |").next());
+    let rows: BTreeSet<String> = rows
+        .flat_map(|row| quoted(&format!("`{row}")).map(str::to_owned).collect::<Vec<_>>())
+        .collect();
+    let libs = CRATES
+        .iter()
+        .filter_map(|name| fs::read_to_string(root().join(name).join("src/lib.rs")).ok());
+    let code: BTreeSet<String> =
+        libs.flat_map(|lib| modules(&lib).map(str::to_owned).collect::<Vec<_>>()).collect();
+    assert!(code.len() > 20, "this test looks in the wrong place");
+    let only =
+        |these: &BTreeSet<String>, those| these.difference(those).cloned().collect::<Vec<_>>();
+    assert_none("a module without a row in the map of ARCHITECTURE.md", &only(&code, &rows));
+    assert_none("a row of the map without a module", &only(&rows, &code));
+}
+
+#[test]
+fn each_invariant_names_a_test_that_exists() {
+    let architecture = read("ARCHITECTURE.md");
+    let invariants = section(&architecture, "## Invariants");
+    let (mut broken, mut count) = (Vec::new(), 0);
+    for paragraph in invariants.split("\n\n").filter(|text| text.trim_start().starts_with("**")) {
+        count += 1;
+        let named: Vec<&str> = quoted(paragraph)
+            .filter(|text| text.starts_with("tests/") && text.contains("::"))
+            .collect();
+        if named.is_empty() {
+            broken.push(format!("no test: {}", paragraph.trim().lines().next().unwrap()));
+        }
+        for name in named {
+            let (file, test) = name.split_once("::").unwrap();
+            let code = fs::read_to_string(root().join(file)).unwrap_or_default();
+            if !code.contains(&format!("#[test]\nfn {test}(")) {
+                broken.push(format!("not there: {name}"));
+            }
+        }
+    }
+    assert!(count > 20, "this test reads the wrong section: {count}");
+    assert_none("an invariant of ARCHITECTURE.md without its test", &broken);
+}
+
+#[test]
+fn libraries_read_no_environment() {
+    let is_library =
+        |path: &str| CRATES.iter().any(|name| path.starts_with(&format!("{name}/src/")));
+    let is_allowed = |path: &str| READS_ENVIRONMENT.iter().any(|part| path.contains(part));
+    let mut found = Vec::new();
+    for source in sources().iter().filter(|s| is_library(&s.path) && !s.is_test()) {
+        if !is_allowed(&source.path) && source.shipped().contains("env::var") {
+            found.push(source.path.clone());
+        }
+    }
+    assert_none("a library that reads the environment", &found);
+}
+
+#[test]
+fn every_crate_forbids_unsafe_code() {
+    let all = sources();
+    let libs =
+        all.iter().filter(|s| s.path.ends_with("/src/lib.rs") && !s.path.starts_with("tests/"));
+    let without: Vec<String> = libs
+        .filter(|lib| !lib.code.contains("#![forbid(unsafe_code)]"))
+        .map(|lib| lib.path.clone())
+        .collect();
+    assert_none("a crate without #![forbid(unsafe_code)]", &without);
+}
+
+/// What is wrong with a record: its number, date, headings or length.
+fn faults(file: &str, text: &str) -> Vec<String> {
+    let number = file.get(..4).unwrap_or_default();
+    let mut faults = Vec::new();
+    if !text.starts_with(&format!("# {number}: ")) {
+        faults.push(format!("{file}: the first line is not `# {number}: TITLE`"));
+    }
+    let date = text.lines().find_map(|line| line.strip_prefix("Date: ")).unwrap_or_default();
+    let is_date = |text: &str| {
+        let parts: Vec<&str> = text.split('-').collect();
+        parts.iter().map(|part| part.len()).eq([4, 2, 2])
+            && parts.iter().all(|part| part.bytes().all(|b| b.is_ascii_digit()))
+    };
+    if !is_date(date.split(';').next().unwrap_or_default()) {
+        faults.push(format!("{file}: no `Date: YYYY-MM-DD`"));
+    }
+    let headings: Vec<&str> = text.lines().filter(|line| line.starts_with("## ")).collect();
+    if headings != HEADINGS {
+        faults.push(format!("{file}: the headings are not {HEADINGS:?}"));
+    }
+    if text.lines().count() > RECORD_LINES_MAX {
+        faults.push(format!("{file}: more than {RECORD_LINES_MAX} lines"));
+    }
+    faults
+}
+
+#[test]
+fn each_decision_has_a_date_three_headings_and_a_row_in_the_index() {
+    let records = fs::read_dir(root().join(RECORDS)).unwrap();
+    let mut records: Vec<String> =
+        records.map(|record| record.unwrap().file_name().into_string().unwrap()).collect();
+    records.retain(|file| file != "README.md");
+    records.sort_unstable();
+    let mut found = Vec::new();
+    let mut rows = Vec::new();
+    for (at, file) in records.iter().enumerate() {
+        let text = read(&format!("{RECORDS}/{file}"));
+        found.extend(faults(file, &text));
+        let number = format!("{:04}", at + 1);
+        if !file.starts_with(&format!("{number}-")) || !file.ends_with(".md") {
+            found.push(format!("{file}: the name does not follow {number}"));
+        }
+        let title =
+            text.lines().next().and_then(|line| line.split_once(": ")).unwrap_or_default().1;
+        let date = text.lines().find_map(|line| line.strip_prefix("Date: ")).unwrap_or_default();
+        let date = date.split(';').next().unwrap_or_default();
+        rows.push(format!("| [{number}]({file}) | {date} | {title} |"));
+    }
+    assert_none("a record of docs/decisions", &found);
+    let index = read(&format!("{RECORDS}/README.md"));
+    let index: Vec<&str> = index.lines().filter(|line| line.starts_with("| [")).collect();
+    assert_eq!(index, rows, "the index of docs/decisions");
+}
+
+#[test]
+fn a_faulty_record_is_found() {
+    let good =
+        "# 0007: A title\n\nDate: 2026-11-22\n\n## Context\n\n## Decision\n\n## Consequence\n";
+    assert_eq!(faults("0007-a.md", good), [""; 0]);
+    for (from, to) in [
+        ("0007", "0008"),
+        ("11-22", "11"),
+        ("## Decision\n", ""),
+        ("\n\n##", "\n\n\n\n\n\n\n\n\n##"),
+    ] {
+        assert_eq!(faults("0007-a.md", &good.replace(from, to)).len(), 1, "{from}");
+    }
+}
