@@ -122,32 +122,36 @@ class Agent:
         """The environment of a person's shell."""
         return {**self.scratch.environment(self.home), **self.environment, "ENSEMBLE_AGENT_ID": "human"}
 
-    def watchers_client(self):
-        """The id of the tmux client through which the watcher looks and types."""
-        for pid in self.scratch.processes():
-            try:
-                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if words[0] == b"tmux" and b"-C" in words and str(self.socket).encode() in words:
-                return pid
-        return None
-
     def holds_a_line_of_ours(self):
         """Whether the pane remembers a line that waits for its Enter."""
         return bool(self.tmux("show-options", "-pqv", "-t", self.pane, "@ensemble_typed"))
 
     @contextmanager
-    def watcher_stands_still(self, condition, seconds):
-        """Waits for the condition; then the watcher cannot look or type until the block has ended."""
-        client, deadline = self.watchers_client(), time.monotonic() + seconds
-        while not condition() and time.monotonic() < deadline:
-            time.sleep(0.002)
-        os.kill(client, signal.SIGSTOP)
+    def own_watcher(self):
+        """A watcher that was started by hand in the place of the team's: tmux lets none of its own stand still."""
+        for pid in self.watchers():
+            os.kill(pid, signal.SIGTERM)
+        settled(lambda: not self.watchers(), 10)
+        watcher = self.popen("watch")
         try:
-            yield
+            yield watcher
         finally:
-            os.kill(client, signal.SIGCONT)
+            watcher.send_signal(signal.SIGCONT)
+            watcher.terminate()
+            watcher.wait(20)
+            self.run("up")
+
+    def watchers(self):
+        """The ids of the watchers of this project."""
+        found, queue = [], f"{self.project}/queue".encode()
+        for pid in self.scratch.processes():
+            try:
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if words[0].endswith(b"/ensemble") and b"watch" in words and queue in words:
+                found.append(pid)
+        return found
 
     def tmux(self, *arguments):
         done = subprocess.run(["tmux", "-S", str(self.socket), *arguments], text=True,
