@@ -59,7 +59,7 @@ class Trouble(Checks):
         for name in ("w2", "w1", "w2"):
             code, said = agent.run("send", "--to", name, "-m", "mail")
             expect(code == 0, f"send: exit {code}: {said}")
-            one = second if name == "w2" else agent
+            one = self.agent = second if name == "w2" else agent
             drained = settled(lambda one=one: one.waiting() == 0, 2 * PACE_SECONDS)
             expect(drained, f"the mail of {name} was not received: {both.answers}; {one.inspect()}")
             self.is_state(one, "ready")

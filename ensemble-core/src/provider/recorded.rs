@@ -72,6 +72,16 @@ fn meant(agent: &str, name: &str) -> AgentState {
     }
 }
 
+/// The profiles of programs that draw no screen of their own.
+const WITHOUT_SCREENS: [&str; 2] = ["generic", "shell"];
+
+#[test]
+fn every_profile_of_an_agent_is_recorded() {
+    let profiles = Profiles::embedded().expect("profiles");
+    let drawn = profiles.names().filter(|name| !WITHOUT_SCREENS.contains(name));
+    assert_eq!(drawn.collect::<Vec<_>>(), PROGRAMS.map(|(agent, _)| agent));
+}
+
 #[test]
 fn each_recorded_screen_is_read_as_what_it_is() {
     let profiles = Profiles::embedded().expect("profiles");
