@@ -158,6 +158,20 @@ fn look_until(project: &Project, member: &Member, look: Look) -> Shown {
     }
 }
 
+/// The dialog in which an agent waits for a person now.
+pub(crate) fn dialog_of(project: &Project, member: &Member) -> Option<String> {
+    let now = Look { deadline: Instant::now(), steady: Duration::ZERO };
+    match look_until(project, member, now) {
+        Shown::Dialog(dialog) => Some(dialog),
+        Shown::Ready | Shown::Known | Shown::Covered | Shown::Unknown => None,
+    }
+}
+
+/// The line that tells a person of such a dialog.
+pub(crate) fn waiting_for_person(agent: &Name, dialog: &str) -> String {
+    format!("{agent} waits for you: {dialog}; ensemble attach {agent}")
+}
+
 /// What the screen of a started agent is.
 enum Shown {
     /// A dialog that only a person may answer.

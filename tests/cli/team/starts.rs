@@ -233,6 +233,16 @@ fn a_dialog_behind_a_composer_is_said() {
 }
 
 #[test]
+fn a_request_that_waits_says_which_dialog_it_waits_for() {
+    let team = team("/bin/dash", &[("cora", "$HERE/bin/trust/claude")]);
+    ok(&team, &["up"]);
+    let asked = run(&team, &["request", "shutdown", "cora", "--as", "operator", "--wait", "5s"]);
+    assert_eq!(asked.code, 3, "{asked:?}");
+    let said = "cora waits for you: trust; ensemble attach cora";
+    assert_eq!(asked.stderr.matches(said).count(), 1, "{asked:?}");
+}
+
+#[test]
 fn a_dialog_of_an_agent_that_joins_is_said() {
     let team = team("/bin/dash", &[("cora", "$HERE/bin/trust/claude")]);
     ok(&team, &["up"]);
