@@ -4,7 +4,7 @@ import os
 import statistics
 import subprocess
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from checks import Result
 
@@ -47,15 +47,23 @@ class Column:
         """Whether a check has failed, or was never reached."""
         return any(result.word in ("fail", MISSED) for result in self.results)
 
-    def with_missed(self, names):
-        """The same with the checks that were never reached."""
-        missed = [Result(name, MISSED, "an earlier check left no agent that could be used", 0) for name in names]
-        return replace(self, results=[*self.results, *missed])
+    def add_missed(self, names, again):
+        """Adds the checks that were not reached at first, as they were walked later."""
+        first = Result("", MISSED, "an earlier check had left no agent that could be used", 0)
+        for name in names:
+            found = next((result for result in again.results if result.name == name), None)
+            result = found or Result(name, MISSED, first.note, 0)
+            result.repeats = first if found else None
+            self.results.append(result)
+        self.times.update(again.times)
 
     def notes(self):
         for result in self.results:
             if result.repeats:
                 first = result.repeats
+                if first.word == MISSED:
+                    yield f"* {self.title}, {result.name}: walked apart, since {first.note}: {result.word} {result.note}".rstrip()
+                    continue
                 yield (f"* {self.title}, {result.name}: failed at a load of {first.load:.1f} ({short(first.note)}), "
                        f"and was walked again alone: {result.word} {result.note}".rstrip())
             elif result.note:

@@ -85,8 +85,11 @@ def repeated(column, kinds, ensemble, agents_dir):
             result.repeats = first
             column.results[index] = result
         column.times.update(again.times)
-    missed = [name for name in order(column, kinds) if name not in {result.name for result in column.results}]
-    return column if not missed else column.with_missed(missed)
+    missed = [name for name in order(column, kinds) if name not in column.names()]
+    if missed:
+        again = examine(column.provider, column.width, kinds, ensemble, agents_dir, missed)
+        column.add_missed(missed, again)
+    return column
 
 
 def order(column, kinds):

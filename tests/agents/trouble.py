@@ -7,8 +7,7 @@ from steps import NOTE, OUTCOMES, TASK, Queue, Worker
 
 # What an agent cannot be brought to show without an account, or does not have at all.
 ABSENT = {("opencode", "bad key"): "it prints the server's words, which no rule can know",
-          ("gemini", "bad key"): "it prints the server's words, which no rule can know",
-          ("gemini", "step queue over MCP"): "`ensemble mcp install` does not know it"}
+          ("gemini", "bad key"): "it prints the server's words, which no rule can know"}
 
 
 class Trouble(Checks):

@@ -65,7 +65,7 @@ if [ "$1" = --no-daemon ]; then env >"$HERE/$ENSEMBLE_AGENT_ID.env"; else
     cp "$HERE/server/env" "$HERE/$ENSEMBLE_AGENT_ID.env"
 fi
 printf '\342\200\272 Ask Codex to do anything\n\n  model default · ~/p\n'
-exec cat
+while read -r line; do :; done
 "#;
 
 /// As Gemini CLI: shows its composer, and the dialog a second later.
@@ -308,6 +308,27 @@ fn two_codex_of_one_home_are_two_agents() {
         let own = format!("ENSEMBLE_AGENT_ID={name}");
         eventually("it has started", || file.exists());
         eventually("its commands have its own name", || super::holds(&file, &own));
+    }
+}
+
+#[test]
+fn a_codex_that_joins_with_a_shared_server_is_warned_of() {
+    let team = team("/bin/dash", &[("named", "claude")]);
+    ok(&team, &["up"]);
+    let (server, here) = (team.server(), team.here("").display().to_string());
+    let socket = server.socket().display().to_string();
+    for (name, options, warned) in [("shares", "", true), ("own", " --no-daemon", false)] {
+        let command = format!("env HERE={here} ENSEMBLE_AGENT_ID={name} {here}/bin/codex{options}");
+        let window = ["new-window", "-d", "-P", "-F", "#{pane_id}", "-t", "=crew:", &command];
+        let pane = server.run(&window).unwrap().remove(0);
+        let file = team.here(&format!("{name}.env"));
+        eventually("it has started", || file.exists());
+        let arguments =
+            ["join", name, "--pane", &pane, "--tmux-socket", &socket, "--provider", "codex"];
+        let joined = run(&team, &arguments);
+        assert_eq!(joined.code, 0, "{joined:?}");
+        let is_warned = joined.stderr.contains("was not started as `codex --no-daemon`");
+        assert_eq!(is_warned, warned, "{name}: {joined:?}");
     }
 }
 
