@@ -125,37 +125,34 @@ static GENERIC: Provider = Provider {
     states: &[("ready", Ready), ("crashed", Crashed)],
 };
 
+/// The profiles that know no composer and no dialog.
+const BLIND: [&str; 2] = ["generic", "shell"];
+
+/// A test for each provider, and the list of all of them.
+macro_rules! act_out_each {
+    ($($name:ident: $provider:ident),* $(,)?) => {
+        static ALL: &[&Provider] = &[$(&$provider),*];
+        $(
+            #[test]
+            fn $name() {
+                act_out(&$provider);
+            }
+        )*
+    };
+}
+
+act_out_each! {
+    claude: CLAUDE,
+    codex: CODEX,
+    gemini: GEMINI,
+    generic: GENERIC,
+    opencode: OPENCODE,
+    shell: SHELL,
+}
+
 /// The agents whose composer and dialogs are known.
-const SEEING: [&Provider; 4] = [&CLAUDE, &CODEX, &OPENCODE, &GEMINI];
-
-#[test]
-fn generic() {
-    act_out(&GENERIC);
-}
-
-#[test]
-fn claude() {
-    act_out(&CLAUDE);
-}
-
-#[test]
-fn codex() {
-    act_out(&CODEX);
-}
-
-#[test]
-fn opencode() {
-    act_out(&OPENCODE);
-}
-
-#[test]
-fn gemini() {
-    act_out(&GEMINI);
-}
-
-#[test]
-fn shell() {
-    act_out(&SHELL);
+fn seeing() -> impl Iterator<Item = &'static Provider> {
+    ALL.iter().copied().filter(|provider| !BLIND.contains(&provider.name))
 }
 
 /// What is done to an agent; `None` if there is nothing of the kind to do.
@@ -247,7 +244,7 @@ fn a_wrong_key_shows() {
         case.settle();
         assert_eq!(case.events(), [event], "{} in the state {state}, {keys:?}", provider.name);
     }
-    for provider in SEEING {
+    for provider in seeing() {
         let stage = Stage::new(provider);
         let case = stage.case("draft", Draft);
         case.human(&["go"]);
@@ -260,7 +257,7 @@ fn a_wrong_key_shows() {
 
 #[test]
 fn a_dialog_that_opens_behind_the_text_gets_no_enter() {
-    for provider in SEEING {
+    for provider in seeing() {
         let stage = Stage::new(provider);
         let case = stage.case("ready", Ready);
         let outcome = case.nudge_with(|| {
@@ -277,7 +274,7 @@ fn a_dialog_that_opens_behind_the_text_gets_no_enter() {
 /// A reset command whose Enter was held back is ours, and nobody's draft.
 #[test]
 fn a_reset_command_that_stands_is_taken_back_or_submitted() {
-    for provider in SEEING {
+    for provider in seeing() {
         let stage = Stage::new(provider);
         let interrupted = || {
             let case = stage.case("ready", Ready);
@@ -319,21 +316,44 @@ fn a_reset_command_that_stands_is_taken_back_or_submitted() {
     }
 }
 
+/// The states for which a profile forbids keys and that its scripted program does not show. No rule
+/// leads to the first three and the last; the menus of OpenCode are screens of `provider/screens.rs`.
+const NEVER_SEEN: [(&str, AgentState); 5] = [
+    ("claude", Starting),
+    ("codex", Starting),
+    ("gemini", Starting),
+    ("opencode", Dialog),
+    ("opencode", Unknown),
+];
+
 /// A profile that is added without its screens fails here: it is acted out, or judged by recorded screens.
+/// So does a forbidden key of a profile that is acted out and that no test presses.
 #[test]
 fn every_profile_is_acted_out_or_recorded() {
     let profiles = Profiles::embedded().expect("profiles");
-    let acted = [&CLAUDE, &CODEX, &GEMINI, &GENERIC, &OPENCODE, &SHELL].map(|p| p.name);
+    let acted: Vec<&str> = ALL.iter().map(|provider| provider.name).collect();
     assert!(acted.iter().all(|name| profiles.get(name).is_ok()), "{acted:?}");
     let recorded = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/provider/recorded");
     for name in profiles.names().filter(|name| !acted.contains(name)) {
         assert!(recorded.join(format!("{name}-80.txt")).is_file(), "{name} has no screens");
     }
-    for provider in SEEING {
+    for provider in seeing() {
         for needed in ["ready", "starting", "busy", "draft", "permission", "limited", "crashed"] {
             assert!(provider.states.iter().any(|(state, _)| *state == needed), "{needed}");
         }
     }
+    let mut untested = Vec::new();
+    for provider in ALL {
+        let profile = profiles.get(provider.name).expect("a profile");
+        for state in AgentState::ALL {
+            let forbids = Key::ALL.iter().any(|key| profile.forbids(state, *key));
+            let is_acted = provider.states.iter().any(|(_, seen)| *seen == state);
+            if forbids && !is_acted {
+                untested.push((provider.name, state));
+            }
+        }
+    }
+    assert_eq!(untested, NEVER_SEEN, "act this state out, or say why it cannot be seen");
 }
 
 /// Nothing was submitted, approved, lost or ended but by what was typed on purpose to an agent that

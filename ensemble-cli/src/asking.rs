@@ -4,8 +4,10 @@ use std::time::{Duration, Instant};
 
 use ensemble_core::Error;
 use ensemble_core::env::{Clock as _, SystemClock};
+use ensemble_core::message::Name;
 use ensemble_core::proto::request::{Outcome as Answer, PLAN_APPROVAL, Refusal, SHUTDOWN};
 use ensemble_core::requests::{Entry, Requests};
+use ensemble_team::roster::Member;
 use ensemble_watch::{Carried, carry_out};
 use serde_json::json;
 
@@ -13,10 +15,13 @@ use crate::commands::watcher_runs;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
 use crate::queue::Queue;
+use crate::starting::{dialog_of, waiting_for_person};
 use crate::text::age;
 
 /// How soon whoever waits for a watcher looks whether there still is one.
 const WATCHER_LOOK: Duration = Duration::from_secs(1);
+/// How often to look whether the addressee waits for a person.
+const DIALOG_LOOK: Duration = Duration::from_secs(2);
 
 /// The requests of the queue, of the kinds that are configured.
 pub(crate) fn requests<'q>(context: &Context, queue: &'q Queue) -> Outcome<Requests<'q>> {
@@ -60,7 +65,7 @@ pub(crate) fn sent(
         return if context.out.is_json() { context.out.object(&entry.to_json()) } else { Ok(()) };
     };
     let end = Instant::now().checked_add(patience);
-    let entry = answer(requests, queue, entry, patience)?;
+    let entry = answer(context, requests, queue, entry, patience)?;
     let entry = carried_out(context, requests, queue, entry, end)?;
     if context.out.is_json() {
         context.out.object(&entry.to_json())?;
@@ -141,8 +146,9 @@ pub(crate) fn decided(context: &Context, entry: &Entry) -> Outcome {
 }
 
 /// Waits for the answer. Whoever waits also sees to it that the deadline is the end, so no watcher
-/// is needed for that.
+/// is needed for that. A dialog in which the addressee waits for a person is said once.
 fn answer(
+    context: &Context,
     requests: &Requests<'_>,
     queue: &Queue,
     entry: &Entry,
@@ -151,6 +157,7 @@ fn answer(
     let id = &entry.request.request_id;
     let end = Instant::now().checked_add(patience);
     let waiter = queue.listen([id])?;
+    let mut said = None;
     loop {
         let unknown = || Refusal::Unknown { id: id.to_string() };
         let entry = requests.expire(id)?.ok_or_else(|| Error::from(unknown()))?;
@@ -167,8 +174,20 @@ fn answer(
             return Ok(entry);
         }
         let until_deadline = entry.request.deadline_at().since(SystemClock.wall());
-        waiter.wait(left.min(until_deadline));
+        waiter.wait(left.min(until_deadline).min(DIALOG_LOOK));
+        let dialog = open_dialog(context, &entry.request.to)?;
+        if let Some(dialog) = dialog.as_ref().filter(|it| said.as_ref() != Some(*it)) {
+            say(&waiting_for_person(&entry.request.to, dialog));
+            said = Some(dialog.clone());
+        }
     }
+}
+
+/// The dialog in which an agent of this project waits for a person.
+fn open_dialog(context: &Context, agent: &Name) -> Outcome<Option<String>> {
+    let project = context.project()?;
+    let member = project.roster().get(agent)?.filter(Member::is_present);
+    Ok(member.and_then(|member| dialog_of(project, &member)))
 }
 
 /// The exit code of a wait: done if approved or forced, failed if not, nothing if it is pending.

@@ -101,6 +101,11 @@ pub enum Key {
     CtrlC,
 }
 
+impl Key {
+    /// All keys.
+    pub const ALL: [Self; 3] = [Self::Enter, Self::Escape, Self::CtrlC];
+}
+
 /// What a pane looks like from outside.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PaneState {

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use ensemble_core::Error;
-use ensemble_core::message::{BODY_BYTES_MAX, ENVELOPE_BYTES_MAX, Envelope};
 use ensemble_core::fuzzing::envelope_readers_agree;
+use ensemble_core::message::{BODY_BYTES_MAX, ENVELOPE_BYTES_MAX, Envelope};
 
 /// Both readers agree, and an envelope that was read round-trips.
 pub fn check(data: &[u8]) {

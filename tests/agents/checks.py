@@ -1,12 +1,16 @@
 """What all checks are made of: a list of names, an agent, and what is expected of both."""
 
+import os
 import re
 import time
+from dataclasses import dataclass
 
 from reader import Reader, nudge
 from scratch import Agent, settled
 
 BUSY_EXIT = 75
+# How the line begins in which an agent takes input.
+COMPOSERS = {"claude": "❯", "codex": "›", "gemini": (">", "│ >"), "opencode": "┃"}
 # What a dialog at the start is called, and what a person presses there, in their order.
 DIALOGS = {
     "claude": [("trust", ["Down", "Enter"]), ("dialog", ["Down", "Enter"])],
@@ -16,6 +20,21 @@ DIALOGS = {
 }
 # The longest pause of the watcher between two looks at a mailbox that waits, and an agent's time to paint.
 PACE_SECONDS = 35
+
+# A nudge on the screen, without blanks and edges.
+LINE = "ensemble:1messageforw1.Run:ensemblerecv"
+
+
+@dataclass
+class Result:
+    """What came of a check, and how busy the machine was at its end."""
+
+    name: str
+    word: str
+    note: str
+    load: float
+    # What it was before it was walked again.
+    repeats: "Result | None" = None
 
 
 class Failed(Exception):
@@ -43,16 +62,34 @@ class Checks:
                 continue
             word, note, usable, began = "pass", "", True, time.monotonic()
             try:
+                if self.agent is None and name in self.of_a_ready_agent:
+                    self.agent = self.ready_agent()
                 note = check(*arguments) or ""
                 word = "deviation" if note else word
-            except Failed as failed:
-                word, note = "fail", " ".join(str(failed).split())
+            except Exception as failed:
+                # Also what went wrong in the check itself: the others are still walked.
+                what = str(failed) if isinstance(failed, Failed) else repr(failed)
+                word, note = "fail", " ".join(what.split())
                 usable = self.recover()
-            took = time.monotonic() - began
-            print(f"{self.provider:9} {self.scratch.width:4} {name:30} {word:9} {took:5.1f} s  {note}", flush=True)
-            self.results.append((name, word, note))
+            took, load = time.monotonic() - began, os.getloadavg()[0]
+            print(f"{self.provider:9} {self.scratch.width:4} {name:30} {word:9} {took:5.1f} s, load {load:4.1f}  {note}",
+                  flush=True)
+            self.results.append(Result(name, word, note, load))
             if not usable:
                 return
+
+    @property
+    def of_a_ready_agent(self):
+        """The checks that another one leaves an agent to; alone, they need one of their own."""
+        return ()
+
+    def ready_agent(self):
+        """An agent that a person has brought to where it waits for input."""
+        self.model.follow(Reader())
+        agent = self.other("-alone")
+        self.answer_dialogs(agent, "trust")
+        self.is_state(agent, "ready", 90)
+        return agent
 
     def recover(self):
         """Shows what was there, and tries to reach a ready agent for the next check; whether it has."""
@@ -104,14 +141,25 @@ class Checks:
         """Mail waits for one of these reasons; nothing is typed and the model is asked nothing."""
         agent, count = self.agent, len(self.model.asked)
         rests(agent)
-        before = bottom(agent)
+        region = self.composer if "busy" in reasons else bottom
+        before, lines = region(agent), agent.squeezed().count(LINE)
         self.send()
         code, text = agent.run("nudge", "w1")
         expect(code == BUSY_EXIT, f"nudge: exit {code}: {text.strip()}")
         expect(any(reason in text for reason in reasons), f"nudge: {text.strip()}")
         settled(lambda: self.model.since(count), 4)
         expect(not self.model.since(count), f"the model was asked {self.model.since(count)[:1]}")
-        expect(bottom(agent) == before, f"the screen has changed: {agent.screen()}")
+        expect(region(agent) == before, f"the screen has changed: {agent.screen()}")
+        expect(agent.squeezed().count(LINE) <= lines, f"a nudge was typed: {agent.screen()}")
+
+    def composer(self, agent):
+        """Where an agent takes input, and what stands below; a working agent draws tips above that."""
+        lines = [line for line in agent.screen().splitlines() if line.strip()]
+        begins = [line.strip().startswith(COMPOSERS[self.provider]) for line in lines]
+        first = len(lines) - 1 - begins[::-1].index(True) if True in begins else 0
+        while first and begins[first - 1]:
+            first -= 1
+        return still("\n".join(lines[first:]))
 
     def nudged(self, count):
         return [asked for asked in self.model.since(count) if nudge(asked)]

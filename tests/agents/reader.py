@@ -2,9 +2,11 @@
 
 import re
 
-NUDGE = re.compile(r"^ensemble: \d+ messages? for w1\. Run: (ensemble recv(?: --as w1)?)$")
+NUDGE = re.compile(r"^ensemble: \d+ messages? for (w\d)\. Run: (ensemble recv(?: --as w\d)?)$")
 # As they stand in a JSON string, however often that was quoted.
 MESSAGE = re.compile(r'\\*"id\\*":\s*\\*"([^"\\]+)\\*",\s*\\*"mailbox')
+# Who `ensemble whoami` says an agent is.
+NAME = re.compile(r'\\*"agent\\*":\s*\\*"(w\d)')
 REQUEST = re.compile(r'\\*"type\\*":\s*\\*"\w+_request\\*".*?\\*"correlation_id\\*":\s*\\*"([^"\\]+)')
 
 
@@ -35,4 +37,21 @@ def nudge(asked):
     """The command in a prompt that is a nudge and nothing else."""
     lines = asked.prompt.splitlines()
     told = NUDGE.match(lines[-1]) if lines and not asked.after_tool else None
-    return told and told[1]
+    return told and told[2]
+
+
+class Twins:
+    """Receives and settles, and notes who `ensemble` takes each agent for."""
+
+    def __init__(self):
+        self.names, self.answers = [], []
+
+    def answer(self, asked):
+        if not asked.after_tool:
+            told = nudge(asked)
+            return asked.shell(f"ensemble whoami --json; {told} --json", inside=True) if told else "Understood."
+        self.answers.append(asked.result)
+        found, name = MESSAGE.search(asked.result), NAME.search(asked.result)
+        if name:
+            self.names.append(name[1])
+        return asked.shell(f"ensemble settle {found[1]}", inside=True) if found else "Done."

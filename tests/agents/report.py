@@ -1,10 +1,16 @@
 """The results as Markdown."""
 
+import os
+import statistics
 import subprocess
 import time
 from dataclasses import dataclass
 
+from checks import Result
+
 HEADING = "## Results\n"
+MISSED = "missed"
+NOTE_CHARACTERS = 200
 # What was timed, from which event to the first request with the nudge, in this order.
 TIMES = {
     "send": "`send`, median of 5", "send-keys": "bare `send-keys`, median of 5",
@@ -30,22 +36,55 @@ class Column:
     def title(self):
         return f"{self.provider} {self.width}"
 
+    def names(self):
+        return [result.name for result in self.results]
+
     def word(self, name):
-        return next((word for check, word, _ in self.results if check == name), "–")
+        result = next((result for result in self.results if result.name == name), None)
+        return "–" if result is None else f"{result.word} *" if result.repeats else result.word
 
     def has_failed(self):
-        return any(word == "fail" for _, word, _ in self.results)
+        """Whether a check has failed, or was never reached."""
+        return any(result.word in ("fail", MISSED) for result in self.results)
+
+    def add_missed(self, names, again):
+        """Adds the checks that were not reached at first, as they were walked later."""
+        first = Result("", MISSED, "an earlier check had left no agent that could be used", 0)
+        for name in names:
+            found = next((result for result in again.results if result.name == name), None)
+            result = found or Result(name, MISSED, first.note, 0)
+            result.repeats = first if found else None
+            self.results.append(result)
+        self.times.update(again.times)
+
+    def notes(self):
+        for result in self.results:
+            if result.repeats:
+                first = result.repeats
+                if first.word == MISSED:
+                    yield f"* {self.title}, {result.name}: walked apart, since {first.note}: {result.word} {result.note}".rstrip()
+                    continue
+                yield (f"* {self.title}, {result.name}: failed at a load of {first.load:.1f} ({short(first.note)}), "
+                       f"and was walked again alone: {result.word} {result.note}".rstrip())
+            elif result.note:
+                yield f"* {self.title}, {result.name}: {result.word}: {short(result.note)}"
+
+    def load(self):
+        loads = [result.load for result in self.results if result.word != MISSED] or [0]
+        return f"{statistics.median(loads):.1f}, {max(loads):.1f}"
 
 
-def text(columns):
-    """Date and versions, a line for each check, a line for each time, notes."""
+def text(columns, minutes):
+    """Date, versions and machine, a line for each check, a line for each time, notes."""
     versions = ", ".join(f"{name} `{seen}`" for name, seen in {c.provider: c.version for c in columns}.items())
     tmux = subprocess.run(["tmux", "-V"], text=True, capture_output=True).stdout.strip()
-    checks = list(dict.fromkeys(check for column in columns for check, _, _ in column.results))
+    checks = list(dict.fromkeys(check for column in columns for check in column.names()))
     rows = [(check, [column.word(check) for column in columns]) for check in checks]
     times = [(label, [seconds(column.times.get(key)) for column in columns]) for key, label in TIMES.items()]
-    notes = [f"* {c.title}, {check}: {word}: {note}" for c in columns for check, word, note in c.results if note]
-    return "\n".join([f"{time.strftime('%Y-%m-%d')}: {versions}, {tmux}.", "",
+    times.append(("load of the machine: median, highest", [column.load() for column in columns]))
+    notes = [note for column in columns for note in column.notes()]
+    machine = f"{os.cpu_count()} processors, walked in {minutes:.0f} minutes"
+    return "\n".join([f"{time.strftime('%Y-%m-%d')}: {versions}, {tmux}; {machine}.", "",
                       *table("check, and columns of the pane", columns, rows), "",
                       *table("seconds until the model is asked", columns, times),
                       *(["", "Notes:", "", *notes] if notes else []), ""])
@@ -55,6 +94,12 @@ def table(corner, columns, rows):
     head = f"| {corner} | " + " | ".join(column.title for column in columns) + " |"
     lines = [f"| {name} | " + " | ".join(cells) + " |" for name, cells in rows]
     return [head, "|---" * (len(columns) + 1) + "|", *lines]
+
+
+def short(note):
+    """A note without the screen that may follow its first words."""
+    note = note.replace("|", "¦")
+    return note if len(note) <= NOTE_CHARACTERS else note[:NOTE_CHARACTERS] + " …"
 
 
 def seconds(value):

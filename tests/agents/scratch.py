@@ -1,5 +1,6 @@
 """A scratch directory with a project, its team and a real agent in it, of which nothing remains."""
 
+import copy
 import json
 import os
 import shutil
@@ -8,6 +9,7 @@ import subprocess
 import tempfile
 import time
 import unicodedata
+from contextlib import contextmanager
 from pathlib import Path
 
 from providers import CONFIGURE
@@ -16,7 +18,7 @@ START_SECONDS = 90
 # Marks everything that was started here, however far from the pane it has wandered.
 MARK = "ENSEMBLE_AGENTS_SCRATCH"
 TEAM = """agents:
-  w1: {{provider: {provider}}}
+{agents}
 team: {{columns: {width}, lines: 40}}
 ladder: {{phase_seconds: 8, ceiling_seconds: 20}}
 """
@@ -70,9 +72,9 @@ class Scratch:
 class Agent:
     """A team of one agent, as a user makes it: `init`, `ensemble.yaml`, `up`."""
 
-    def __init__(self, scratch, provider, name="", mcp=False, **options):
-        self.scratch, self.provider = scratch, provider
-        self.home = scratch.dir / (provider + name)
+    def __init__(self, scratch, provider, home="", mcp=False, twins=False, **options):
+        self.scratch, self.provider, self.name = scratch, provider, "w1"
+        self.home = scratch.dir / (provider + home)
         self.project = self.home / "p"
         self.socket = self.project / ".ensemble/tmux.sock"
         self.project.mkdir(parents=True)
@@ -81,7 +83,8 @@ class Agent:
         if mcp:
             self.environment["ENSEMBLE_AGENT_ID"] = "w1"
             self.installed = self.run("mcp", "install", "--provider", provider)
-        team = TEAM.format(provider=provider, width=scratch.width)
+        agents = "\n".join(f"  {name}: {{provider: {provider}}}" for name in ("w1", "w2")[:1 + twins])
+        team = TEAM.format(agents=agents, width=scratch.width)
         (self.project / "ensemble.yaml").write_text(team)
         for other in ("conductor", "human"):
             self.run("mailbox", "add", other)
@@ -89,9 +92,19 @@ class Agent:
     def up(self):
         """Brings the team up; gives the exit code and what was said."""
         said = self.run("up")
-        self.pane = self.tmux("list-panes", "-s", "-F", "#{pane_id} #{window_name}")
-        self.pane = next((line.split()[0] for line in self.pane.splitlines() if line.endswith(" w1")), "")
+        self.pane = self.find_pane()
         return said
+
+    def find_pane(self):
+        panes = self.tmux("list-panes", "-s", "-F", "#{pane_id} #{window_name}").splitlines()
+        return next((line.split()[0] for line in panes if line.endswith(f" {self.name}")), "")
+
+    def twin(self, name):
+        """The other agent of this team."""
+        twin = copy.copy(self)
+        twin.name = name
+        twin.pane = twin.find_pane()
+        return twin
 
     def run(self, *arguments, text=None, seconds=120):
         """Runs `ensemble` as a person does; gives its exit code and what it printed."""
@@ -108,6 +121,37 @@ class Agent:
     def person(self):
         """The environment of a person's shell."""
         return {**self.scratch.environment(self.home), **self.environment, "ENSEMBLE_AGENT_ID": "human"}
+
+    def holds_a_line_of_ours(self):
+        """Whether the pane remembers a line that waits for its Enter."""
+        return bool(self.tmux("show-options", "-pqv", "-t", self.pane, "@ensemble_typed"))
+
+    @contextmanager
+    def own_watcher(self):
+        """A watcher that was started by hand in the place of the team's: tmux lets none of its own stand still."""
+        for pid in self.watchers():
+            os.kill(pid, signal.SIGTERM)
+        settled(lambda: not self.watchers(), 10)
+        watcher = self.popen("watch")
+        try:
+            yield watcher
+        finally:
+            watcher.send_signal(signal.SIGCONT)
+            watcher.terminate()
+            watcher.wait(20)
+            self.run("up")
+
+    def watchers(self):
+        """The ids of the watchers of this project."""
+        found, queue = [], f"{self.project}/queue".encode()
+        for pid in self.scratch.processes():
+            try:
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if words[0].endswith(b"/ensemble") and b"watch" in words and queue in words:
+                found.append(pid)
+        return found
 
     def tmux(self, *arguments):
         done = subprocess.run(["tmux", "-S", str(self.socket), *arguments], text=True,
@@ -142,7 +186,7 @@ class Agent:
         return "".join(c for c in self.screen() if not c.isspace() and c not in "│┃")
 
     def inspect(self):
-        code, text = self.run("pane", "inspect", "w1", "--json")
+        code, text = self.run("pane", "inspect", self.name, "--json")
         return json.loads(text) if code == 0 else {"state": "none", "error": text}
 
     def state(self):
@@ -157,11 +201,11 @@ class Agent:
         """The agent's row of `ensemble team`."""
         code, text = self.run("team", "--json")
         rows = [json.loads(line) for line in text.splitlines() if line.startswith("{")] if code == 0 else []
-        return next((row for row in rows if row.get("agent") == "w1"), {"state": text})
+        return next((row for row in rows if row.get("agent") == self.name), {"state": text})
 
     def waiting(self):
         """How many messages lie in the mailbox, unread or held."""
-        box = self.project / "queue/mailbox/w1"
+        box = self.project / "queue/mailbox" / self.name
         return sum(1 for part in ("new", "front", "cur") if (box / part).is_dir()
                    for file in (box / part).iterdir() if not file.name.startswith("."))
 

@@ -1,19 +1,19 @@
 """What goes wrong at the start, and the step queue: each with an agent of its own."""
 
-from checks import Checks, expect
-from reader import Reader
+from checks import PACE_SECONDS, Checks, expect
+from reader import Reader, Twins
 from scratch import settled
 from steps import NOTE, OUTCOMES, TASK, Queue, Worker
 
 # What an agent cannot be brought to show without an account, or does not have at all.
 ABSENT = {("opencode", "bad key"): "it prints the server's words, which no rule can know",
-          ("gemini", "bad key"): "it prints the server's words, which no rule can know",
-          ("gemini", "step queue over MCP"): "`ensemble mcp install` does not know it"}
+          ("gemini", "bad key"): "it prints the server's words, which no rule can know"}
 
 
 class Trouble(Checks):
     def order(self):
-        return [("not logged in", self.login), ("bad key", self.bad_key), ("step queue over MCP", self.steps)]
+        return [("not logged in", self.login), ("bad key", self.bad_key), ("step queue over MCP", self.steps),
+                ("two of one home", self.twins)]
 
     def recover(self):
         if self.agent is not None:
@@ -44,6 +44,25 @@ class Trouble(Checks):
         count = self.model.follow(Reader())
         self.agent.type("again")
         self.arrives(count)
+        return self.leave()
+
+    def twins(self):
+        """Two agents of one home: each gets its own mail, and is who it is for `ensemble`."""
+        both = Twins()
+        self.model.follow(both)
+        agent = self.agent = self.other("-twins", twins=True)
+        second = agent.twin("w2")
+        for one in (agent, second):
+            self.answer_dialogs(one, "trust")
+            self.is_state(one, "ready", 90)
+        for name in ("w2", "w1", "w2"):
+            code, said = agent.run("send", "--to", name, "-m", "mail")
+            expect(code == 0, f"send: exit {code}: {said}")
+            one = self.agent = second if name == "w2" else agent
+            drained = settled(lambda one=one: one.waiting() == 0, 2 * PACE_SECONDS)
+            expect(drained, f"the mail of {name} was not received: {both.answers}; {one.inspect()}")
+            self.is_state(one, "ready")
+        expect(both.names == ["w2", "w1", "w2"], f"they are {both.names}: {both.answers}")
         return self.leave()
 
     def leave(self):

@@ -8,8 +8,8 @@ use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::nudge::{Effect, Event, NudgeSchedule, Phase};
 use ensemble_tmux::tmux::TextOutcome;
 
-use crate::SEEING;
 use crate::case::{Stage, refused, the_nudge};
+use crate::seeing;
 use crate::tmux_support::eventually;
 
 /// What a person does between our text and our Enter, and what of it the agent gets.
@@ -23,7 +23,7 @@ const GAPS: [(&[&[&str]], Option<&str>); 4] = [
 /// A line that a person sent, changed or deleted is over: the agent is told anew.
 #[test]
 fn a_line_that_a_person_sent_or_deleted_is_typed_anew() {
-    for provider in SEEING {
+    for provider in seeing() {
         let stage = Stage::new(provider);
         let nudge = the_nudge(provider.name);
         for (keys, sent) in GAPS {
@@ -72,7 +72,7 @@ fn a_line_that_a_person_sent_or_deleted_is_typed_anew() {
 #[test]
 fn a_ping_that_stands_is_no_draft() {
     let ping = |attempt| NudgeText::new(format!("AGENT_TEAM_PING w1 {attempt}")).expect("harmless");
-    for provider in SEEING {
+    for provider in seeing() {
         let stage = Stage::new(provider);
         let interrupted = || {
             let case = stage.case("ready", Ready);
@@ -118,7 +118,7 @@ fn a_ping_that_stands_is_no_draft() {
 /// Two processes that repeat what an agent was told keep one pace.
 #[test]
 fn a_repeated_nudge_is_left_out_where_another_process_has_just_typed_it() {
-    for provider in SEEING {
+    for provider in seeing() {
         let stage = Stage::new(provider);
         let case = stage.case("ready", Ready);
         let nudge = the_nudge(provider.name);

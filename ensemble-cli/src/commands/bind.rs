@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use clap_complete::engine::ArgValueCandidates;
+use ensemble_core::env::Pane as _;
 use ensemble_core::message::Name;
-use ensemble_core::pane::Deferral;
+use ensemble_core::pane::{Deferral, PaneState};
 use ensemble_tmux::tmux::Server;
 use ensemble_watch::members;
 use ensemble_watch::panes::{self, PaneEntry};
@@ -108,23 +109,49 @@ impl PaneFlags {
     }
 }
 
-/// Says so if the agent of a pane does not run in it: mail is announced once it does. A pane that
-/// cannot be looked at now is left to the watcher.
+/// Says so if the agent of a pane does not run in it: mail is announced once it does; and if it was
+/// started without an option that its profile starts it with. A pane that cannot be looked at now is
+/// left to the watcher.
 pub(super) fn warn_if_absent(project: &Project, entry: &PaneEntry) {
-    let looked = || -> Outcome<Option<Deferral>> {
-        let profile = project.profiles()?.get(&entry.provider)?;
-        let server = Server::brief(entry.binding.socket.clone());
-        let mut pane = entry.open(server, profile, &project.sources(), &project.locks())?;
-        Ok(pane.diagnose()?.diagnosis.deferral)
-    };
     let (provider, id) = (&entry.provider, &entry.binding.id);
     if members::is_script(provider) {
         return;
     }
-    if let Ok(Some(Deferral::BareShell { command } | Deferral::OtherProgram { command })) = looked()
-    {
-        say(&format!("warning: no {provider} runs in pane {id} yet: {command} does"));
+    let looked = || -> Outcome<(Option<Deferral>, Option<String>)> {
+        let profile = project.profiles()?.get(provider)?;
+        let open = profile.open_command().map(str::to_owned);
+        let server = Server::brief(entry.binding.socket.clone());
+        let mut pane = entry.open(server, profile, &project.sources(), &project.locks())?;
+        let missing = open.filter(|open| lacks_an_option(&pane.inspect(), open));
+        Ok((pane.diagnose()?.diagnosis.deferral, missing))
+    };
+    match looked() {
+        Ok((Some(Deferral::BareShell { command } | Deferral::OtherProgram { command }), _)) => {
+            say(&format!("warning: no {provider} runs in pane {id} yet: {command} does"));
+        }
+        Ok((_, Some(open))) => say(&format!(
+            "warning: {provider} in pane {id} was not started as `{open}`: its commands may run outside of \
+             the pane, and `ensemble` refuses them the agent's mail"
+        )),
+        Ok(_) | Err(_) => {}
     }
+}
+
+/// Whether no program in the foreground has all options of the command that starts the agent. Without
+/// `/proc` none is known to lack one.
+fn lacks_an_option(pane: &ensemble_core::Result<PaneState>, open: &str) -> bool {
+    let options: Vec<&str> = open.split(' ').filter(|word| word.starts_with("--")).collect();
+    let Ok(pane) = pane else { return false };
+    let lines: Vec<Vec<u8>> = pane
+        .foreground
+        .iter()
+        .filter_map(|process| std::fs::read(format!("/proc/{}/cmdline", process.pid)).ok())
+        .collect();
+    let has_all = |line: &Vec<u8>| {
+        let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+        options.iter().all(|option| words.contains(&option.as_bytes()))
+    };
+    !lines.is_empty() && !lines.iter().any(has_all)
 }
 
 /// The tmux server that a flag names, or the one around this process.

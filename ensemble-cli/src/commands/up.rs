@@ -19,7 +19,7 @@ use crate::completion;
 use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome, say};
 use crate::output::Output;
-use crate::starting::Starts;
+use crate::starting::{Starts, waiting_for_person};
 
 /// Exit code of a shell that does not find a program.
 const COMMAND_NOT_FOUND: i32 = 127;
@@ -284,7 +284,7 @@ pub(super) fn report(context: &Context, brought: &[Brought]) -> Outcome {
 }
 
 fn waits(out: &Output, agent: &Name, dialog: &str) -> Outcome {
-    out.line(format!("{agent} waits for you: {dialog}; ensemble attach {agent}"))
+    out.line(waiting_for_person(agent, dialog))
 }
 
 /// Says what those agents show whose screen was unknown when the table was printed. An agent that

@@ -37,6 +37,21 @@ pub enum AgentState {
 }
 
 impl AgentState {
+    /// All states. A test that loops over them meets a new one.
+    pub const ALL: [Self; 11] = [
+        Self::Ready,
+        Self::Busy,
+        Self::Permission,
+        Self::Trust,
+        Self::Dialog,
+        Self::Login,
+        Self::RateLimited,
+        Self::Crashed,
+        Self::Draft,
+        Self::Starting,
+        Self::Unknown,
+    ];
+
     /// The stable word for it.
     #[must_use]
     pub const fn word(self) -> &'static str {

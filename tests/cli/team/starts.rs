@@ -56,6 +56,26 @@ eval "$go"
 /// Shows the dialog 7 s after its start: later than the first look of `up`.
 const SLOW: &str = "#!/bin/sh\nsleep 7\nexec \"$HERE/bin/trust/claude\"\n";
 
+/// As Codex: with a server that all of one home share, and that the first one starts. What the agent
+/// runs, runs there.
+const CODEX: &str = r#"#!/bin/sh
+[ "$1" = --no-daemon ] || { mkdir "$HERE/server" 2>/dev/null && env >"$HERE/server/env"; }
+if [ "$1" = --no-daemon ]; then env >"$HERE/$ENSEMBLE_AGENT_ID.env"; else
+    while ! [ -s "$HERE/server/env" ]; do sleep 0.1; done
+    cp "$HERE/server/env" "$HERE/$ENSEMBLE_AGENT_ID.env"
+fi
+printf '\342\200\272 Ask Codex to do anything\n\n  model default · ~/p\n'
+while read -r line; do :; done
+"#;
+
+/// As Gemini CLI: shows its composer, and the dialog a second later.
+const EARLY: &str = r#"#!/bin/sh
+printf '────────\n❯ \0337\n────────\n  ? for shortcuts\0338'
+sleep 1
+printf '\033[H\033[2J'
+exec "$HERE/bin/trust/claude"
+"#;
+
 /// Agents by name and command, with programs in `here/bin` and `sh` being `shell`.
 fn team(shell: &str, agents: &[(&str, &str)]) -> Team {
     let bed = Bed::empty();
@@ -66,11 +86,13 @@ fn team(shell: &str, agents: &[(&str, &str)]) -> Team {
     symlink(shell, bin.join("sh")).unwrap();
     for (name, text) in [
         ("claude", CLAUDE),
+        ("codex", CODEX),
         ("wrapper", WRAPPER),
         ("chain", CHAIN),
         ("trust/claude", TRUST),
         ("late/claude", LATE),
         ("slow/claude", SLOW),
+        ("early/claude", EARLY),
     ] {
         let path = bin.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -203,6 +225,48 @@ fn a_dialog_after_the_table_is_said_and_so_is_an_agent_that_stays_unknown() {
 }
 
 #[test]
+fn a_dialog_behind_a_composer_is_said() {
+    let team = team("/bin/dash", &[("cora", "$HERE/bin/early/claude")]);
+    let up = ok(&team, &["up"]);
+    assert!(up.ends_with("cora waits for you: trust; ensemble attach cora\n"), "{up:?}");
+    assert!(!team.here("cora.typed").exists(), "a dialog was typed into");
+}
+
+#[test]
+fn a_request_that_waits_says_which_dialog_it_waits_for() {
+    let team = team("/bin/dash", &[("cora", "$HERE/bin/trust/claude")]);
+    ok(&team, &["up"]);
+    let asked = run(&team, &["request", "shutdown", "cora", "--as", "operator", "--wait", "5s"]);
+    assert_eq!(asked.code, 3, "{asked:?}");
+    let said = "cora waits for you: trust; ensemble attach cora";
+    assert_eq!(asked.stderr.matches(said).count(), 1, "{asked:?}");
+}
+
+#[test]
+fn a_dialog_of_an_agent_that_joins_is_said() {
+    let team = team("/bin/dash", &[("cora", "$HERE/bin/trust/claude")]);
+    ok(&team, &["up"]);
+    let (server, here) = (team.server(), team.here("").display().to_string());
+    let command = format!("env HERE={here} ENSEMBLE_AGENT_ID=hand {here}/bin/trust/claude");
+    let opened =
+        server.run(&["new-window", "-d", "-P", "-F", "#{pane_id}", "-t", "=crew:", &command]);
+    let pane = opened.unwrap().remove(0);
+    eventually("the dialog is there", || {
+        server
+            .run(&["capture-pane", "-p", "-t", &pane])
+            .unwrap()
+            .iter()
+            .any(|l| l.contains("trust"))
+    });
+    let socket = server.socket().display().to_string();
+    let joined = ok(
+        &team,
+        &["join", "hand", "--pane", &pane, "--tmux-socket", &socket, "--provider", "claude"],
+    );
+    assert!(joined.ends_with("hand waits for you: trust; ensemble attach hand\n"), "{joined:?}");
+}
+
+#[test]
 fn an_agent_that_ends_after_the_table_is_an_error() {
     let team = team("/bin/dash", &[("late", "$HERE/bin/late/claude")]);
     let (mut up, lines) = started(&team, &["up"]);
@@ -225,6 +289,47 @@ fn a_late_dialog_stands_in_the_document() {
     assert_eq!(agents.len(), 1, "{document:?}");
     assert_eq!(agents[0]["waits_for_person"], "trust", "{document:?}");
     assert_eq!(agents[0]["still_starting"], false, "{document:?}");
+}
+
+#[test]
+fn two_codex_of_one_home_are_two_agents() {
+    let team = team("/bin/dash", &[]);
+    let here = team.here("").display().to_string();
+    let agent = |name| format!("  {name}: {{provider: codex, env: {{HERE: {here}}}}}\n");
+    let text = format!(
+        "team: {{name: crew, tmux_config: /dev/null}}\nagents:\n{}{}",
+        agent("one"),
+        agent("two")
+    );
+    fs::write(team.bed.project().join("ensemble.yaml"), text).unwrap();
+    ok(&team, &["up"]);
+    for name in ["one", "two"] {
+        let file = team.here(&format!("{name}.env"));
+        let own = format!("ENSEMBLE_AGENT_ID={name}");
+        eventually("it has started", || file.exists());
+        eventually("its commands have its own name", || super::holds(&file, &own));
+    }
+}
+
+#[test]
+fn a_codex_that_joins_with_a_shared_server_is_warned_of() {
+    let team = team("/bin/dash", &[("named", "claude")]);
+    ok(&team, &["up"]);
+    let (server, here) = (team.server(), team.here("").display().to_string());
+    let socket = server.socket().display().to_string();
+    for (name, options, warned) in [("shares", "", true), ("own", " --no-daemon", false)] {
+        let command = format!("env HERE={here} ENSEMBLE_AGENT_ID={name} {here}/bin/codex{options}");
+        let window = ["new-window", "-d", "-P", "-F", "#{pane_id}", "-t", "=crew:", &command];
+        let pane = server.run(&window).unwrap().remove(0);
+        let file = team.here(&format!("{name}.env"));
+        eventually("it has started", || file.exists());
+        let arguments =
+            ["join", name, "--pane", &pane, "--tmux-socket", &socket, "--provider", "codex"];
+        let joined = run(&team, &arguments);
+        assert_eq!(joined.code, 0, "{joined:?}");
+        let is_warned = joined.stderr.contains("was not started as `codex --no-daemon`");
+        assert_eq!(is_warned, warned, "{name}: {joined:?}");
+    }
 }
 
 /// A run that goes on, and the lines that it prints.

@@ -368,6 +368,13 @@ impl Judgement {
         self
     }
 
+    /// Of an agent whose screen shows this state.
+    #[cfg(test)]
+    pub(super) fn seen_on_screen(profile: &Profile, state: AgentState) -> Self {
+        let evidence = Evidence::new(Source::Screen, state.word(), "");
+        Self::new(state, evidence, deferral_of(profile, state, state.word()))
+    }
+
     fn new(state: AgentState, evidence: Evidence, deferral: Option<Deferral>) -> Self {
         let source = evidence.source;
         let evidence = vec![evidence];

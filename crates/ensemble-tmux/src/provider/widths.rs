@@ -1,7 +1,7 @@
 //! What holds for every built-in profile: what kills is never pressed, and a usage limit is known
 //! whatever the width of the terminal.
 
-use super::{Context, Profile, Profiles, Purpose, Zones, diagnose_with, objection};
+use super::{Context, Judgement, Profile, Profiles, Purpose, Zones, diagnose_with, objection};
 use ensemble_core::agent::AgentState;
 use ensemble_core::pane::{Deferral, Key, PaneState};
 
@@ -171,14 +171,39 @@ const HARMFUL: [AgentState; 10] = [
     AgentState::Starting,
     AgentState::Unknown,
 ];
+/// Tries every forbidden key of every profile, also of one that is added.
+#[test]
+fn every_forbidden_key_is_refused_and_no_other() {
+    let profiles = Profiles::embedded().expect("profiles");
+    for name in profiles.names() {
+        let profile = profiles.get(name).expect("a profile");
+        for state in AgentState::ALL {
+            let judgement = Judgement::seen_on_screen(&profile, state);
+            for key in Key::ALL {
+                let purpose = Purpose::Press(key);
+                let objection = judgement.objection(&profile, &PaneState::default(), purpose);
+                assert_eq!(
+                    objection.is_some(),
+                    profile.forbids(state, key),
+                    "{name} {state:?} {key:?}"
+                );
+            }
+        }
+    }
+}
 
 #[test]
 fn a_profile_that_sees_dialogs_never_presses_what_kills() {
     let profiles = Profiles::embedded().expect("profiles");
     for name in profiles.names().filter(|name| !BLIND.contains(name)) {
         let profile = profiles.get(name).expect("a profile");
-        let occurs = |state| state != AgentState::Trust || shows(&profile, state);
-        for state in HARMFUL.into_iter().filter(|state| occurs(*state)) {
+        let occurs = |state| match state {
+            AgentState::Trust => shows(&profile, state),
+            // A shell stands there.
+            AgentState::Crashed => false,
+            _ => true,
+        };
+        for state in AgentState::ALL.into_iter().filter(|state| occurs(*state)) {
             for key in [Key::Enter, Key::CtrlC] {
                 assert!(profile.forbids(state, key), "{name} {state:?} {key:?}");
             }
