@@ -30,7 +30,7 @@ use serde_json::json;
 use crate::alarms::{self, Alarms};
 use crate::answers::Answers;
 use crate::board_leases::BoardWatch;
-use crate::boxes::{Boxes, Look};
+use crate::boxes::{Boxes, Finding};
 use crate::judge::Judge;
 use crate::leases::Leases;
 use crate::members::Members;
@@ -106,7 +106,6 @@ pub(crate) struct Engine {
     changed: BTreeSet<Name>,
     /// Messages that were seen to land and were not looked at yet.
     arrived: Vec<(Name, MessageId)>,
-    backlog: bool,
     troubled: HashSet<String>,
     next_lease_look: Monotonic,
     next_sweep: Monotonic,
@@ -158,7 +157,6 @@ impl Engine {
             mailbox_dirs: HashMap::new(),
             changed: BTreeSet::new(),
             arrived: Vec::new(),
-            backlog: false,
             troubled: HashSet::new(),
             next_lease_look: now,
             next_sweep: now + FIRST_SWEEP_AFTER,
@@ -174,7 +172,7 @@ impl Engine {
 
     /// When the loop must step again although nothing has changed.
     pub(crate) fn next_deadline(&self) -> Option<Monotonic> {
-        if self.backlog {
+        if self.boxes.as_ref().is_some_and(Boxes::has_listed) {
             return Some(Monotonic::ZERO);
         }
         let boxes = self.boxes.as_ref().and_then(Boxes::next_due);
@@ -203,10 +201,10 @@ impl Engine {
     /// One step.
     pub(crate) fn step(&mut self, wakes: Vec<Wake>) {
         let now = SystemClock.monotonic();
-        let mut look = Look::default();
+        let mut findings = Vec::new();
         let any = !wakes.is_empty();
         for wake in wakes {
-            self.take(now, wake, &mut look);
+            findings.extend(self.take(now, wake));
         }
         // Whoever has mail is told before anything else is done.
         if !self.changed.is_empty() {
@@ -218,10 +216,10 @@ impl Engine {
         self.reconcile.handle_timeout(now);
         self.reconcile_effects(now);
         if let Some(boxes) = &mut self.boxes {
-            boxes.look_at_due(now, FILES_A_STEP, &mut self.ledger, &mut look);
-            self.backlog = boxes.look_at_found(now, FILES_A_STEP, &mut self.ledger, &mut look);
+            findings.extend(boxes.examine_due(now, FILES_A_STEP, &mut self.ledger));
+            findings.extend(boxes.examine_listed(now, FILES_A_STEP, &mut self.ledger));
         }
-        self.route(now, look);
+        self.route(now, findings);
         self.upkeep(now);
         if any {
             self.status.changed();
@@ -231,10 +229,10 @@ impl Engine {
         }
     }
 
-    fn take(&mut self, now: Monotonic, wake: Wake, look: &mut Look) {
+    fn take(&mut self, now: Monotonic, wake: Wake) -> Option<Finding> {
         match wake {
             Wake::Changed(FsEvent::Landed { dir, name, how }) => {
-                self.landed(now, &dir, &name, how, look)
+                return self.landed(now, &dir, &name, how);
             }
             Wake::Changed(FsEvent::Left { dir }) => self.left(now, &dir),
             Wake::Changed(FsEvent::Overflow) => {
@@ -258,6 +256,7 @@ impl Engine {
             Wake::Remote(told) => self.told(now, told),
             Wake::Stop => {}
         }
+        None
     }
 
     fn looked(&mut self, now: Monotonic, agent: &Name, sight: PaneObservation) {
@@ -272,7 +271,7 @@ impl Engine {
         self.status.changed_if(changed);
     }
 
-    fn landed(&mut self, now: Monotonic, dir: &Path, name: &str, how: Landing, look: &mut Look) {
+    fn landed(&mut self, now: Monotonic, dir: &Path, name: &str, how: Landing) -> Option<Finding> {
         if let Some(mailbox) = self.mailbox_dirs.get(dir) {
             if let Some(id) = name
                 .split('@')
@@ -299,8 +298,11 @@ impl Engine {
         {
             self.alarms.changed(now);
         } else if let Some(boxes) = &mut self.boxes {
-            boxes.landed(now, dir, name, how, &mut self.ledger, look);
+            let found = boxes.directories().find(|(path, _)| *path == dir);
+            let box_name = found.map(|(_, box_name)| box_name)?;
+            return boxes.landed(now, box_name, name, how, &mut self.ledger);
         }
+        None
     }
 
     /// A message was taken, or something else has gone.
@@ -381,7 +383,7 @@ impl Engine {
     fn scan(&mut self, now: Monotonic) {
         if let Some(boxes) = &mut self.boxes {
             match boxes.scan(&self.ledger) {
-                Ok(()) => self.backlog = true,
+                Ok(()) => {}
                 Err(error) => tracing::warn!(%error, "cannot list the drop boxes"),
             }
         }

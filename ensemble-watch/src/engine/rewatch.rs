@@ -60,7 +60,7 @@ impl Engine {
         for place in self.quiet.iter().filter(|place| place.is_dir()) {
             let _ = fs_watcher.watch(place);
         }
-        for dir in self.boxes.iter().flat_map(Boxes::dirs) {
+        for (dir, _) in self.boxes.iter().flat_map(Boxes::directories) {
             fs_watcher.watch(dir)?;
         }
         for dir in [

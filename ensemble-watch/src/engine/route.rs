@@ -12,7 +12,7 @@ use serde_json::json;
 
 use super::{Engine, ROUTE_RETRY};
 use crate::answers::{self, ANSWERS_MAX, Loop, Permit};
-use crate::boxes::{Complete, Look, Unfit};
+use crate::boxes::{Complete, Finding, Unfit};
 use crate::judge::Advice;
 use crate::rejection_notice::{self, author_in};
 use crate::routing::{self, Plan};
@@ -20,20 +20,24 @@ use crate::run::ACTOR;
 
 impl Engine {
     /// Routes what is complete, tells the agents, and only then makes it safe.
-    pub(super) fn route(&mut self, now: Monotonic, look: Look) {
-        for unfit in look.unfit {
-            self.set_aside(now, &unfit);
-        }
+    pub(super) fn route(&mut self, now: Monotonic, findings: Vec<Finding>) {
         let mut plans = Vec::new();
         let mut planned = HashSet::new();
-        for file in look.complete {
+        for finding in findings {
+            let file = match finding {
+                Finding::Complete(file) => file,
+                Finding::Unfit(unfit) => {
+                    self.set_aside(now, &unfit);
+                    continue;
+                }
+            };
             if !planned.insert(file.path()) {
                 // Its versions are counted in the ledger, so they are routed one after the other.
                 self.retry(now, &file, Duration::ZERO);
                 continue;
             }
             match routing::plan(file, &self.routes, &self.ledger, &self.spool, &self.judge) {
-                Plan::Publish { file, entry, envelopes } => plans.push((file, entry, envelopes)),
+                Plan::Publish(routed) => plans.push(routed),
                 Plan::Ack { file, entry, task } => self.acknowledge(now, &file, entry, &task),
                 Plan::Unmatched { file } => self.unmatched(&file),
                 Plan::Impossible { file, error } => {
