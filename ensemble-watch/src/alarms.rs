@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::project::Project;
-use crate::run::ACTOR;
+use crate::status::ACTOR;
 
 /// The type of the message.
 const ALARM_TYPE: &str = "board.alarm";
@@ -50,7 +50,7 @@ const ID_DIGITS: usize = 40;
 /// Characters of a text that an alarm quotes.
 const TEXT_CHARS_MAX: usize = 1_000;
 /// Files in the board's directory whose change triggers a look.
-const RINGING: [&str; 4] = [FILE_NAME, "PAUSE", "CHECKPOINT", "ABORT"];
+pub(crate) const WATCHED_FILES: [&str; 4] = [FILE_NAME, "PAUSE", "CHECKPOINT", "ABORT"];
 
 /// State kept for the next watcher.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -76,11 +76,6 @@ pub(crate) struct Alarms {
     texts: BTreeMap<AlarmKey, String>,
     /// Alarms whose message is not stored yet.
     untold: BTreeMap<AlarmKey, String>,
-}
-
-/// Whether a file that landed in the board's directory triggers a look.
-pub(crate) fn is_relevant(name: &str) -> bool {
-    RINGING.contains(&name)
 }
 
 /// The directories of a project in which a board may lie.

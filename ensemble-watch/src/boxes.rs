@@ -60,6 +60,10 @@ impl Complete {
     pub(crate) fn path(&self) -> String {
         format!("{}/{}", self.box_name, self.file)
     }
+
+    pub(crate) fn is_report(&self) -> bool {
+        self.box_name == "reports"
+    }
 }
 
 /// A file that cannot be routed as it is. Its author is notified, then it is put aside.

@@ -25,7 +25,7 @@ use serde_json::json;
 use crate::agent_host::PaneQuarters;
 use crate::project::Project;
 use crate::requests::DecisionHandler;
-use crate::run::ACTOR;
+use crate::status::ACTOR;
 
 /// Delay before a departure is retried that failed, or that another process is carrying out.
 const RETRY: Duration = Duration::from_secs(2);

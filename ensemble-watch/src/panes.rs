@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ensemble_core::durable::{self, Dir, Durability};
 use ensemble_core::message::{Name, yaml};
 use ensemble_core::provider::Profile;
+use ensemble_core::roster::PaneObservation;
 use ensemble_core::tmux::{Binding, Server, TmuxPane};
 use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,17 @@ impl PaneEntry {
         let places = sources.places(Some(&self.agent), &profile);
         let pane = TmuxPane::new(server, self.binding.clone(), profile, locks)?;
         Ok(pane.with_places(places).with_zones(sources.zones().clone()))
+    }
+}
+
+/// Observes what a pane shows, or why it shows nothing.
+pub(crate) fn observe(server: &Server, pane: &mut TmuxPane) -> PaneObservation {
+    match pane.diagnose() {
+        Ok(diagnosis) => PaneObservation::Seen(diagnosis),
+        Err(_) => match server.check(pane.binding()) {
+            Ok(Some(deferral)) => PaneObservation::Missing(deferral),
+            Ok(None) | Err(_) => PaneObservation::Unseen,
+        },
     }
 }
 

@@ -22,7 +22,7 @@ use ensemble_core::provider::Judgement;
 use ensemble_core::spool::Spool;
 use serde_json::json;
 
-use crate::run::ACTOR;
+use crate::status::ACTOR;
 
 /// Now, on both clocks.
 #[derive(Clone, Copy, Debug)]
