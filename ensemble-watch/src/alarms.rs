@@ -75,7 +75,7 @@ pub(crate) struct Alarms {
     /// The present conditions, in words.
     texts: BTreeMap<AlarmKey, String>,
     /// Alarms whose message is not stored yet.
-    untold: BTreeMap<AlarmKey, String>,
+    unsent: BTreeMap<AlarmKey, String>,
 }
 
 /// The directories of a project in which a board may lie.
@@ -104,7 +104,7 @@ impl Alarms {
             next_look: now,
             read: None,
             texts: BTreeMap::new(),
-            untold: BTreeMap::new(),
+            unsent: BTreeMap::new(),
         }
     }
 
@@ -119,7 +119,7 @@ impl Alarms {
 
     /// The state for `status`.
     pub(crate) fn summary(&self) -> serde_json::Value {
-        json!({ "raised": self.watch.raised().count(), "untold": self.untold.len() })
+        json!({ "raised": self.watch.raised().count(), "untold": self.unsent.len() })
     }
 
     /// Looks if a look is due. Returns whether it raised an alarm.
@@ -146,22 +146,22 @@ impl Alarms {
                 Effect::Look => {}
                 Effect::Raise { key } => {
                     let text = self.texts.get(&key).cloned().unwrap_or_default();
-                    let told = self.tell(&key, &text, project, spool);
+                    let sent_to = self.send(&key, &text, project, spool);
                     let data = json!({
                         "alarm": key.alarm, "about": key.about, "id": message_id(&key),
-                        "text": shortened(&text), "told": told,
+                        "text": shortened(&text), "told": sent_to,
                     });
                     recorder.record("alarm.raised", ACTOR, data);
                     changed = true;
                 }
                 Effect::Forget { key } => {
-                    self.untold.remove(&key);
+                    self.unsent.remove(&key);
                     changed = true;
                 }
             }
         }
-        for (key, text) in std::mem::take(&mut self.untold) {
-            self.tell(&key, &text, project, spool);
+        for (key, text) in std::mem::take(&mut self.unsent) {
+            self.send(&key, &text, project, spool);
         }
         if changed {
             self.keep();
@@ -215,7 +215,7 @@ impl Alarms {
     }
 
     /// Stores the message. Returns the recipient.
-    fn tell(
+    fn send(
         &mut self,
         key: &AlarmKey,
         text: &str,
@@ -223,13 +223,13 @@ impl Alarms {
         spool: &Spool,
     ) -> Option<Name> {
         let state = self.read.as_ref().and_then(|read| read.state.as_ref().ok());
-        let told = recipient(project, state, spool).and_then(|to| match to {
+        let sent = recipient(project, state, spool).and_then(|to| match to {
             Some(to) => spool.publish(&envelope(key, text, to.clone())?).map(|_| Some(to)),
             None => Ok(None),
         });
-        told.unwrap_or_else(|error| {
+        sent.unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot store an alarm's message yet");
-            self.untold.insert(key.clone(), text.to_owned());
+            self.unsent.insert(key.clone(), text.to_owned());
             None
         })
     }

@@ -22,7 +22,7 @@ use ensemble_core::spool::{Found, State};
 use ensemble_core::{Error, Result};
 use serde_json::json;
 
-use crate::agent_host::PaneQuarters;
+use crate::agent_host::PaneHost;
 use crate::project::Project;
 use crate::requests::DecisionHandler;
 use crate::status::ACTOR;
@@ -152,7 +152,7 @@ fn member_departs(
     departure.unread = unread_mail(project, entry);
     departure.grace = seconds.map_or(GRACE, Duration::from_secs);
     departure.returns = asked.unread_mail == Some(UnreadMail::Keep);
-    let mut agent_host = PaneQuarters::of(project, &member)?;
+    let mut agent_host = PaneHost::of(project, &member)?;
     let shutdown =
         ShutdownDriver { queue: store.broker(), roster: &roster, recorder, clock: &SystemClock };
     shutdown.carry_out(&departure, &mut agent_host, rest)

@@ -76,19 +76,12 @@ pub fn judge(
 /// # Errors
 /// Its provider or its binding makes no sense.
 pub fn look(project: &Project, member: &Member) -> Result<PaneObservation> {
-    let Some(entry) = entry_of(member) else { return Ok(without_pane(member)) };
+    let Some(entry) = PaneEntry::of(member) else { return Ok(without_pane(member)) };
     let profile = project.profiles()?.get(&member.provider)?;
     let server = Server::brief(entry.binding.socket.clone());
     let (sources, locks) = (project.sources(), project.locks());
     let mut pane = entry.open(server.clone(), profile, &sources, &locks)?;
     Ok(panes::observe(&server, &mut pane))
-}
-
-/// Where a member runs, as those who look take it.
-fn entry_of(member: &Member) -> Option<PaneEntry> {
-    let binding = member.binding.clone()?;
-    let (agent, mailbox) = (member.name.clone(), member.mailbox.clone());
-    Some(PaneEntry { agent, mailbox, provider: member.provider.clone(), binding })
 }
 
 fn without_pane(member: &Member) -> PaneObservation {
@@ -226,7 +219,7 @@ impl Members {
             if !is_regular && !stirred.contains(&member.name) {
                 continue;
             }
-            let observation = match entry_of(member).filter(|_| member.is_present()) {
+            let observation = match PaneEntry::of(member).filter(|_| member.is_present()) {
                 Some(entry) if notifier.observe_pane(entry.clone()) => continue,
                 Some(_) => PaneObservation::Unseen,
                 None => without_pane(member),

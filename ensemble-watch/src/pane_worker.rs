@@ -235,8 +235,8 @@ mod tests {
     use crate::wakes;
     use crate::watch_set::WatchSet;
 
-    /// What is said of a nudge to a pane on this server.
-    fn told(socket: &Path, locks: &Path, id: &str) -> Deferral {
+    /// Why a nudge to a pane on this server was refused.
+    fn refusal(socket: &Path, locks: &Path, id: &str) -> Deferral {
         let binding = Binding {
             socket: socket.to_owned(),
             id: id.to_owned(),
@@ -269,16 +269,16 @@ mod tests {
     }
 
     #[test]
-    fn what_really_failed_is_said() {
+    fn a_refusal_names_its_cause() {
         let home = tempfile::tempdir().unwrap();
         let socket = home.path().join("no-such-socket");
-        assert_eq!(told(&socket, &home.path().join("locks"), "%3"), Deferral::ServerGone);
-        let refused = told(&socket, &home.path().join("locks"), "%3; kill-server");
+        assert_eq!(refusal(&socket, &home.path().join("locks"), "%3"), Deferral::ServerGone);
+        let refused = refusal(&socket, &home.path().join("locks"), "%3; kill-server");
         assert_eq!(refused.word(), "failed");
         assert!(refused.to_string().contains("bind the pane again"), "{refused}");
         let file = home.path().join("file");
         std::fs::write(&file, "").unwrap();
-        let no_locks = told(&socket, &file, "%3");
+        let no_locks = refusal(&socket, &file, "%3");
         assert_eq!(no_locks.word(), "failed");
         assert!(no_locks.to_string().contains("make the lock directory"), "{no_locks}");
     }

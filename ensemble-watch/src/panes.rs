@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ensemble_core::durable::{self, Dir, Durability};
 use ensemble_core::message::{Name, yaml};
 use ensemble_core::provider::Profile;
-use ensemble_core::roster::PaneObservation;
+use ensemble_core::roster::{Member, PaneObservation};
 use ensemble_core::tmux::{Binding, Server, TmuxPane};
 use ensemble_core::{Error, Result};
 use serde::{Deserialize, Serialize};
@@ -31,6 +31,14 @@ pub struct PaneEntry {
 }
 
 impl PaneEntry {
+    /// The place of a member; `None` if it has no pane.
+    #[must_use]
+    pub fn of(member: &Member) -> Option<Self> {
+        let (agent, mailbox) = (member.name.clone(), member.mailbox.clone());
+        let (provider, binding) = (member.provider.clone(), member.binding.clone()?);
+        Some(Self { agent, mailbox, provider, binding })
+    }
+
     /// The pane itself, with the agent of `profile` in it. Heeds what agents tell to programs, at
     /// [`Project::sources`](crate::project::Project::sources). `server` may be shared between
     /// panes; `locks` is [`Project::locks`](crate::project::Project::locks).
