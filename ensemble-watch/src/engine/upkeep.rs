@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ensemble_core::env::Monotonic;
+use ensemble_core::driver::TaskEnds;
+use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::Swept;
@@ -24,6 +25,7 @@ const FIRST_SWEEP_AFTER: Duration = Duration::from_secs(1);
 pub(super) struct Upkeep {
     steps: Steps,
     alarms: Alarms,
+    ends: TaskEnds,
     next_sweep: Monotonic,
 }
 
@@ -32,6 +34,7 @@ impl Upkeep {
         Self {
             steps: Steps::new(now, project, Arc::clone(recorder)),
             alarms: Alarms::open(now, project),
+            ends: project.task_ends(),
             next_sweep: now + FIRST_SWEEP_AFTER,
         }
     }
@@ -75,7 +78,8 @@ impl Upkeep {
         steps || alarms
     }
 
-    /// Removes settled messages, closed requests and left-over files past their time, if that is due.
+    /// Removes settled messages, closed requests, ends of tasks and left-over files past their time, if
+    /// that is due.
     fn sweep(&mut self, now: Monotonic, context: &Context) {
         if now < self.next_sweep {
             return;
@@ -85,13 +89,17 @@ impl Upkeep {
             tracing::warn!(%error, "cannot sweep the requests");
             0
         });
+        let ends = self.ends.sweep(&context.spool, SystemClock.wall()).unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot sweep the ends of tasks");
+            0
+        });
         match context.spool.sweep() {
-            Ok(swept) if requests > 0 || swept != Swept::default() => {
+            Ok(swept) if requests > 0 || ends > 0 || swept != Swept::default() => {
                 context.record(
                     "queue.swept",
                     json!({
                         "tmp": swept.tmp_removed, "done": swept.done_removed,
-                        "orphans": swept.orphans_removed, "requests": requests,
+                        "orphans": swept.orphans_removed, "requests": requests, "ends": ends,
                     }),
                 );
             }
