@@ -16,7 +16,7 @@ use ensemble_core::spool::Spool;
 use ensemble_team::driver::{Departed, Departure, ShutdownDriver};
 use ensemble_team::roster::{How, Member, MemberState, Roster};
 use ensemble_tmux::reaper::PASS_VARIABLE;
-use ensemble_watch::PaneQuarters;
+use ensemble_watch::PaneHost;
 use ensemble_watch::panes::{self, PaneEntry};
 use ensemble_watch::project::Project;
 use tmux_support::{TestServer, bash_command, eventually};
@@ -125,7 +125,7 @@ impl Bed {
     }
 
     fn carry_out(&self, departure: &Departure) -> Departed {
-        let mut agent_host = PaneQuarters::of(&self.project, &self.member()).expect("agent_host");
+        let mut agent_host = PaneHost::of(&self.project, &self.member()).expect("agent_host");
         let shutdown = ShutdownDriver {
             queue: &self.spool,
             roster: &self.roster,

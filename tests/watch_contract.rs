@@ -195,3 +195,19 @@ fn an_ack_of_the_original_shape_takes_the_task_and_its_report_settles_it() {
     assert_eq!(bed.routed_times("reports/t-1-completed.yaml", 1), [report]);
     watcher.stop();
 }
+
+#[test]
+fn ends_of_tasks_are_swept_like_settled_messages() {
+    let bed = bed();
+    let ends = bed.state().join("ends");
+    fs::create_dir_all(&ends).unwrap();
+    let shard = ends.join("07.ndjson");
+    let old = r#"{"task_id":"old","status":"success","at":"2020-01-01T00:00:00.000Z"}"#;
+    let new = r#"{"task_id":"new","status":"success","at":"2120-01-01T00:00:00.000Z"}"#;
+    fs::write(&shard, format!("{old}\n{new}\n")).unwrap();
+    let watcher = Watcher::start(&bed);
+    let swept = eventually(PATIENCE, "the watcher sweeps", || bed.records("queue.swept").pop());
+    assert_eq!(swept["ends"], 1, "{swept}");
+    assert_eq!(fs::read_to_string(&shard).unwrap(), format!("{new}\n"));
+    watcher.stop();
+}

@@ -14,7 +14,7 @@ use ensemble_core::requests::{Ask, Entry, Requests};
 use ensemble_team::driver::AgentHost as _;
 use ensemble_team::roster::Member;
 use ensemble_watch::project::Project;
-use ensemble_watch::{PaneQuarters, Stopper};
+use ensemble_watch::{PaneHost, Stopper};
 
 use crate::asking::{refused, requests};
 use crate::commands::watcher_runs;
@@ -253,7 +253,7 @@ fn is_gone(project: &Project, agent: &Name) -> Outcome<bool> {
         return Ok(false);
     }
     // Who cannot be looked at is asked.
-    let look = PaneQuarters::of(project, &member).and_then(|mut agent_host| agent_host.look());
+    let look = PaneHost::of(project, &member).and_then(|mut agent_host| agent_host.look());
     Ok(look.is_ok_and(|worker| worker == Worker::Gone))
 }
 

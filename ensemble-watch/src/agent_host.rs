@@ -1,4 +1,4 @@
-//! Where a member of the team lives, for its departure: its pane, if it has one.
+//! The pane and the process of a member, for its departure.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ const STATUS_INTERVAL: Duration = Duration::from_millis(25);
 
 /// The pane of a member. One that was there before it joined is left open.
 #[derive(Debug)]
-pub struct PaneQuarters {
+pub struct PaneHost {
     project: Project,
     member: Member,
     profile: Arc<Profile>,
@@ -38,23 +38,17 @@ pub struct PaneQuarters {
     idle_looks: u32,
 }
 
-impl PaneQuarters {
+impl PaneHost {
     /// The agent host of `member` as the roster has them now. Connects to nothing yet.
     ///
     /// # Errors
     /// The member's provider is unknown, or its binding is malformed.
     pub fn of(project: &Project, member: &Member) -> Result<Self> {
         let profile = project.profiles()?.get(&member.provider)?;
-        let pane = match &member.binding {
+        let pane = match PaneEntry::of(member) {
             None => None,
-            Some(binding) => {
-                let server = Server::brief(binding.socket.clone());
-                let entry = PaneEntry {
-                    agent: member.name.clone(),
-                    mailbox: member.mailbox.clone(),
-                    provider: member.provider.clone(),
-                    binding: binding.clone(),
-                };
+            Some(entry) => {
+                let server = Server::brief(entry.binding.socket.clone());
                 let (sources, locks) = (project.sources(), project.locks());
                 let pane = entry.open(server.clone(), Arc::clone(&profile), &sources, &locks)?;
                 Some((server, pane))
@@ -83,7 +77,7 @@ impl PaneQuarters {
     }
 }
 
-impl AgentHost for PaneQuarters {
+impl AgentHost for PaneHost {
     fn look(&mut self) -> Result<Worker> {
         let (Some((server, pane)), Some(binding)) = (&mut self.pane, &self.member.binding) else {
             return Ok(Worker::Gone);

@@ -33,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::project::Project;
-use crate::run::ACTOR;
+use crate::status::ACTOR;
 
 /// The type of the message.
 const ALARM_TYPE: &str = "board.alarm";
@@ -50,7 +50,7 @@ const ID_DIGITS: usize = 40;
 /// Characters of a text that an alarm quotes.
 const TEXT_CHARS_MAX: usize = 1_000;
 /// Files in the board's directory whose change triggers a look.
-const RINGING: [&str; 4] = [FILE_NAME, "PAUSE", "CHECKPOINT", "ABORT"];
+pub(crate) const WATCHED_FILES: [&str; 4] = [FILE_NAME, "PAUSE", "CHECKPOINT", "ABORT"];
 
 /// State kept for the next watcher.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -75,12 +75,7 @@ pub(crate) struct Alarms {
     /// The present conditions, in words.
     texts: BTreeMap<AlarmKey, String>,
     /// Alarms whose message is not stored yet.
-    untold: BTreeMap<AlarmKey, String>,
-}
-
-/// Whether a file that landed in the board's directory triggers a look.
-pub(crate) fn is_relevant(name: &str) -> bool {
-    RINGING.contains(&name)
+    unsent: BTreeMap<AlarmKey, String>,
 }
 
 /// The directories of a project in which a board may lie.
@@ -109,7 +104,7 @@ impl Alarms {
             next_look: now,
             read: None,
             texts: BTreeMap::new(),
-            untold: BTreeMap::new(),
+            unsent: BTreeMap::new(),
         }
     }
 
@@ -124,7 +119,7 @@ impl Alarms {
 
     /// The state for `status`.
     pub(crate) fn summary(&self) -> serde_json::Value {
-        json!({ "raised": self.watch.raised().count(), "untold": self.untold.len() })
+        json!({ "raised": self.watch.raised().count(), "untold": self.unsent.len() })
     }
 
     /// Looks if a look is due. Returns whether it raised an alarm.
@@ -151,22 +146,22 @@ impl Alarms {
                 Effect::Look => {}
                 Effect::Raise { key } => {
                     let text = self.texts.get(&key).cloned().unwrap_or_default();
-                    let told = self.tell(&key, &text, project, spool);
+                    let sent_to = self.send(&key, &text, project, spool);
                     let data = json!({
                         "alarm": key.alarm, "about": key.about, "id": message_id(&key),
-                        "text": shortened(&text), "told": told,
+                        "text": shortened(&text), "told": sent_to,
                     });
                     recorder.record(types::ALARM_RAISED, ACTOR, data);
                     changed = true;
                 }
                 Effect::Forget { key } => {
-                    self.untold.remove(&key);
+                    self.unsent.remove(&key);
                     changed = true;
                 }
             }
         }
-        for (key, text) in std::mem::take(&mut self.untold) {
-            self.tell(&key, &text, project, spool);
+        for (key, text) in std::mem::take(&mut self.unsent) {
+            self.send(&key, &text, project, spool);
         }
         if changed {
             self.keep();
@@ -220,7 +215,7 @@ impl Alarms {
     }
 
     /// Stores the message. Returns the recipient.
-    fn tell(
+    fn send(
         &mut self,
         key: &AlarmKey,
         text: &str,
@@ -228,13 +223,13 @@ impl Alarms {
         spool: &Spool,
     ) -> Option<Name> {
         let state = self.read.as_ref().and_then(|read| read.state.as_ref().ok());
-        let told = recipient(project, state, spool).and_then(|to| match to {
+        let sent = recipient(project, state, spool).and_then(|to| match to {
             Some(to) => spool.publish(&envelope(key, text, to.clone())?).map(|_| Some(to)),
             None => Ok(None),
         });
-        told.unwrap_or_else(|error| {
+        sent.unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot store an alarm's message yet");
-            self.untold.insert(key.clone(), text.to_owned());
+            self.unsent.insert(key.clone(), text.to_owned());
             None
         })
     }

@@ -10,7 +10,7 @@ use ensemble_team::driver::BoardLeases;
 use std::sync::Arc;
 
 use crate::project::Project;
-use crate::run::ACTOR;
+use crate::status::ACTOR;
 
 /// The watcher's observation of a board's leases.
 #[derive(Default)]

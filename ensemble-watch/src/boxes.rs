@@ -12,18 +12,28 @@
 //!
 //! A file in the ledger with the same stamps is not opened again. What cannot be read, is too
 //! large, is a link or a pipe, or never becomes valid YAML goes to `rejected/` with its reason.
+//!
+//! An event or a listing names a file, `examine` returns a verdict on it, and what the loop must act
+//! on comes back as a [`Finding`]. `pending` keeps the files that are examined again later, `reject`
+//! puts a file aside.
+
+mod examine;
+mod pending;
+mod reject;
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use ensemble_core::Result;
 use ensemble_core::dropbox::{DROP_BOXES, DropBox, Ledger};
 use ensemble_core::durable::{Dir, FileId, FileStat};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
-use ensemble_core::{Error, Result};
-
 use ensemble_core::watch::Landing;
+
+use pending::Pending;
+pub(crate) use reject::Rejected;
 
 /// How long a file that was written in place must be unchanged after its writer closed it.
 pub const IN_PLACE_QUIET: Duration = Duration::from_millis(50);
@@ -31,9 +41,6 @@ pub const IN_PLACE_QUIET: Duration = Duration::from_millis(50);
 pub const FOUND_QUIET: Duration = Duration::from_secs(2);
 /// How long a file that does not parse may still be completed by its writer.
 pub const INCOMPLETE_PATIENCE: Duration = Duration::from_secs(10);
-
-/// How soon a file is put aside again if that failed, for instance because the disk is full.
-const REJECT_RETRY: Duration = Duration::from_secs(2);
 
 const _: () = assert!(IN_PLACE_QUIET.as_millis() < FOUND_QUIET.as_millis());
 const _: () = assert!(FOUND_QUIET.as_millis() < INCOMPLETE_PATIENCE.as_millis());
@@ -53,16 +60,20 @@ impl Complete {
     pub(crate) fn path(&self) -> String {
         format!("{}/{}", self.box_name, self.file)
     }
+
+    pub(crate) fn is_report(&self) -> bool {
+        self.box_name == "reports"
+    }
 }
 
-/// A file that cannot be routed as it is, and is to be put aside once somebody was told.
+/// A file that cannot be routed as it is. Its author is notified, then it is put aside.
 #[derive(Debug)]
 pub(crate) struct Unfit {
     pub(crate) box_name: &'static str,
     pub(crate) file: String,
     /// The version that was judged.
     pub(crate) stat: FileStat,
-    /// What stands in it, as far as it could be read.
+    /// The content, as far as it could be read.
     pub(crate) content: Vec<u8>,
     pub(crate) error: String,
 }
@@ -73,45 +84,31 @@ impl Unfit {
     }
 }
 
-/// A file that was put aside.
+/// A file on which the loop must act.
 #[derive(Debug)]
-pub(crate) struct Rejected {
-    pub(crate) path: String,
-    pub(crate) kept_as: Option<String>,
-    pub(crate) error: String,
+pub(crate) enum Finding {
+    /// Route it.
+    Complete(Complete),
+    /// Notify its author and put it aside.
+    Unfit(Unfit),
 }
 
-/// What a look has found.
-#[derive(Debug, Default)]
-pub(crate) struct Look {
-    pub(crate) complete: Vec<Complete>,
-    pub(crate) unfit: Vec<Unfit>,
-}
-
-/// A file that may still be written.
-#[derive(Clone, Copy, Debug)]
-struct Pending {
-    bytes: u64,
+/// A file of the last scan that was not examined yet.
+#[derive(Debug)]
+struct Listed {
+    box_name: &'static str,
+    file: String,
     modified_ns: i128,
-    unchanged_since: Monotonic,
-    due: Monotonic,
 }
 
 #[derive(Debug)]
 struct OpenBox {
     drop_box: DropBox,
+    /// The largest file that is read, in bytes.
+    bytes_max: usize,
     pending: HashMap<String, Pending>,
     /// Files that no route matches, and directories: recorded once, shown in `status`.
     unmatched: HashMap<String, FileId>,
-}
-
-impl OpenBox {
-    /// Does not look at an entry again until there is another one in its place; true the first
-    /// time.
-    fn pass_over(&mut self, file: &str) -> bool {
-        let Ok(Some(stat)) = self.drop_box.dir().stat(file) else { return false };
-        self.unmatched.insert(file.to_owned(), stat.id).is_none()
-    }
 }
 
 /// The open drop boxes of a queue.
@@ -121,9 +118,7 @@ pub(crate) struct Boxes {
     open: Vec<OpenBox>,
     /// Drop boxes that could not be opened, and why.
     refused: Vec<(PathBuf, String)>,
-    /// What the last scan has found: box, file, and when it was last modified.
-    found: VecDeque<(usize, String, i128)>,
-    bytes_max: usize,
+    listed: VecDeque<Listed>,
 }
 
 impl Boxes {
@@ -134,13 +129,13 @@ impl Boxes {
             queue: queue.to_owned(),
             open: Vec::new(),
             refused: Vec::new(),
-            found: VecDeque::new(),
-            bytes_max,
+            listed: VecDeque::new(),
         };
         for name in DROP_BOXES {
             match DropBox::open(queue, name) {
                 Ok(drop_box) => boxes.open.push(OpenBox {
                     drop_box,
+                    bytes_max,
                     pending: HashMap::new(),
                     unmatched: HashMap::new(),
                 }),
@@ -155,85 +150,75 @@ impl Boxes {
         self.refused.first().map(|(_, why)| why.as_str())
     }
 
-    /// The directories to watch.
-    pub(crate) fn dirs(&self) -> impl Iterator<Item = &Path> {
-        self.open.iter().map(|b| b.drop_box.dir().path())
+    /// The directories to watch, with the names of their boxes.
+    pub(crate) fn directories(&self) -> impl Iterator<Item = (&Path, &'static str)> {
+        self.open.iter().map(|open| (open.drop_box.dir().path(), open.drop_box.name))
     }
 
     /// Whether the paths still lead to the directories that are open.
     pub(crate) fn are_current(&self) -> bool {
         let can_be_opened = |path: &Path| path.symlink_metadata().is_ok_and(|m| m.is_dir());
-        self.open.iter().all(|b| b.drop_box.dir().is_at_its_path())
+        self.open.iter().all(|open| open.drop_box.dir().is_at_its_path())
             && !self.refused.iter().any(|(path, _)| can_be_opened(path))
     }
 
     /// When the next pending file is due.
     pub(crate) fn next_due(&self) -> Option<Monotonic> {
-        self.open.iter().flat_map(|b| b.pending.values()).map(|p| p.due).min()
+        self.open.iter().flat_map(|open| open.pending.values()).map(|pending| pending.due).min()
     }
 
-    /// How many files are still to be looked at and how many are unmatched, by box, for `status`.
+    /// How many files are still to be examined and how many are unmatched, by box, for `status`.
     pub(crate) fn summary(&self) -> Vec<serde_json::Value> {
-        let row = |(index, b): (usize, &OpenBox)| {
-            let found = self.found.iter().filter(|(of, ..)| *of == index).count();
-            serde_json::json!({ "box": b.drop_box.name, "pending": b.pending.len() + found, "unmatched": b.unmatched.len() })
+        let row = |open: &OpenBox| {
+            let name = open.drop_box.name;
+            let listed = self.listed.iter().filter(|listed| listed.box_name == name).count();
+            let pending = open.pending.len() + listed;
+            serde_json::json!({ "box": name, "pending": pending, "unmatched": open.unmatched.len() })
         };
-        self.open.iter().enumerate().map(row).collect()
+        self.open.iter().map(row).collect()
+    }
+
+    fn get_mut(&mut self, box_name: &str) -> Option<&mut OpenBox> {
+        self.open.iter_mut().find(|open| open.drop_box.name == box_name)
     }
 
     /// Remembers that no route matches a file; true the first time.
     pub(crate) fn note_unmatched(&mut self, box_name: &str, file: &str) -> bool {
-        self.open
-            .iter_mut()
-            .find(|b| b.drop_box.name == box_name)
-            .is_some_and(|b| b.pass_over(file))
+        self.get_mut(box_name).is_some_and(|open| open.pass_over(file))
     }
 
-    /// Tries a file again later, for instance because its recipient has no mailbox yet.
+    /// Examines a file again later, for instance because its recipient has no mailbox yet.
     pub(crate) fn retry(&mut self, now: Monotonic, box_name: &str, file: &str, after: Duration) {
-        if let Some(index) = self.open.iter().position(|b| b.drop_box.name == box_name) {
-            self.retry_at(now, index, file, after);
+        if let Some(open) = self.get_mut(box_name) {
+            open.retry(now, file, after);
         }
-    }
-
-    fn retry_at(&mut self, now: Monotonic, index: usize, file: &str, after: Duration) {
-        let pending =
-            Pending { bytes: u64::MAX, modified_ns: 0, unchanged_since: now, due: now + after };
-        self.open[index].pending.insert(file.to_owned(), pending);
     }
 
     /// An event said that a file has landed.
     pub(crate) fn landed(
         &mut self,
         now: Monotonic,
-        dir: &Path,
+        box_name: &str,
         file: &str,
         how: Landing,
         ledger: &mut Ledger,
-        look: &mut Look,
-    ) {
-        let Some(index) = self.open.iter().position(|b| b.drop_box.dir().path() == dir) else {
-            return;
-        };
-        if DropBox::is_temporary(file) {
-            return;
-        }
+    ) -> Option<Finding> {
+        let open = self.get_mut(box_name).filter(|_| !DropBox::is_temporary(file))?;
         match how {
-            Landing::Renamed => self.examine(now, index, file, true, ledger, look),
-            Landing::Closed => self.await_quiet(now, index, file, IN_PLACE_QUIET),
-            Landing::Created | Landing::Written => {
-                self.await_quiet(now, index, file, FOUND_QUIET);
-                self.examine_marked(now, index, file, ledger, look);
+            Landing::Renamed => open.examine(now, file, true, ledger),
+            Landing::Closed => {
+                open.await_quiet(now, file, IN_PLACE_QUIET);
+                None
             }
+            Landing::Created | Landing::Written => open.examine_unless_written(now, file, ledger),
         }
     }
 
-    /// Lists all boxes; what no event has told of is found here and worked off by
-    /// [`Boxes::look_at_found`].
+    /// Lists all boxes. [`Boxes::examine_listed`] works off the files that no event has named.
     pub(crate) fn scan(&mut self, ledger: &Ledger) -> Result<()> {
-        self.found.clear();
-        for (index, open) in self.open.iter().enumerate() {
-            let found = &mut self.found;
+        self.listed.clear();
+        for open in &self.open {
+            let (listed, box_name) = (&mut self.listed, open.drop_box.name);
             open.drop_box.dir().for_each(|file| {
                 let is_known = DropBox::is_temporary(file) || open.pending.contains_key(file);
                 if !is_known
@@ -241,7 +226,8 @@ impl Boxes {
                     && open.unmatched.get(file) != Some(&stat.id)
                     && !ledger.is_routed(&open.drop_box.path_of(file), &stat)
                 {
-                    found.push_back((index, file.to_owned(), stat.modified_ns));
+                    let (file, modified_ns) = (file.to_owned(), stat.modified_ns);
+                    listed.push_back(Listed { box_name, file, modified_ns });
                 }
                 ControlFlow::Continue(())
             })?;
@@ -249,246 +235,56 @@ impl Boxes {
         Ok(())
     }
 
-    /// Looks at up to `count` of the files that the last scan has found; true if more are left.
-    pub(crate) fn look_at_found(
+    /// Whether files of the last scan are still to be examined.
+    pub(crate) fn has_listed(&self) -> bool {
+        !self.listed.is_empty()
+    }
+
+    /// Examines up to `count` of the files of the last scan.
+    pub(crate) fn examine_listed(
         &mut self,
         now: Monotonic,
         count: usize,
         ledger: &mut Ledger,
-        look: &mut Look,
-    ) -> bool {
+    ) -> Vec<Finding> {
         let quiet_before =
             SystemClock.wall().unix_millis() - i64::try_from(FOUND_QUIET.as_millis()).unwrap_or(0);
+        let mut findings = Vec::new();
         for _ in 0..count {
-            let Some((index, file, modified_ns)) = self.found.pop_front() else { return false };
-            if modified_ns < i128::from(quiet_before) * 1_000_000 {
-                self.examine(now, index, &file, false, ledger, look);
+            let Some(Listed { box_name, file, modified_ns }) = self.listed.pop_front() else {
+                break;
+            };
+            let Some(open) = self.get_mut(box_name) else { continue };
+            findings.extend(if modified_ns < i128::from(quiet_before) * 1_000_000 {
+                open.examine(now, &file, false, ledger)
             } else {
-                self.await_quiet(now, index, &file, FOUND_QUIET);
-                self.examine_marked(now, index, &file, ledger, look);
-            }
+                open.examine_unless_written(now, &file, ledger)
+            });
         }
-        !self.found.is_empty()
+        findings
     }
 
-    /// Looks at up to `count` of each box's pending files that are due; the others stay due.
-    pub(crate) fn look_at_due(
+    /// Examines up to `count` of each box's pending files that are due; the others stay due.
+    pub(crate) fn examine_due(
         &mut self,
         now: Monotonic,
         count: usize,
         ledger: &mut Ledger,
-        look: &mut Look,
-    ) {
-        for index in 0..self.open.len() {
-            let due: Vec<String> = self.open[index]
-                .pending
-                .iter()
-                .filter(|(_, p)| p.due <= now)
-                .map(|(file, _)| file.clone())
-                .take(count)
-                .collect();
-            for file in due {
-                let quiet = self.is_unchanged(now, index, &file);
-                if quiet {
-                    self.examine(now, index, &file, false, ledger, look);
+    ) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for open in &mut self.open {
+            for file in open.due(now, count) {
+                if open.is_unchanged(now, &file) {
+                    findings.extend(open.examine(now, &file, false, ledger));
                 }
             }
         }
+        findings
     }
 
-    /// Whether a pending file is as it was; if not, its quiet begins anew.
-    fn is_unchanged(&mut self, now: Monotonic, index: usize, file: &str) -> bool {
-        let open = &mut self.open[index];
-        let Ok(Some(stat)) = open.drop_box.dir().stat(file) else {
-            open.pending.remove(file);
-            return false;
-        };
-        let Some(pending) = open.pending.get_mut(file) else { return false };
-        let same = pending.bytes == u64::MAX
-            || (pending.bytes, pending.modified_ns) == (stat.bytes, stat.modified_ns);
-        if !same {
-            let quiet =
-                pending.due.since(pending.unchanged_since).clamp(IN_PLACE_QUIET, FOUND_QUIET);
-            *pending = Pending {
-                bytes: stat.bytes,
-                modified_ns: stat.modified_ns,
-                unchanged_since: now,
-                due: now + quiet,
-            };
-        }
-        same
-    }
-
-    fn await_quiet(&mut self, now: Monotonic, index: usize, file: &str, quiet: Duration) {
-        let open = &mut self.open[index];
-        let Ok(Some(stat)) = open.drop_box.dir().stat(file) else { return };
-        let known = open
-            .pending
-            .get(file)
-            .filter(|p| (p.bytes, p.modified_ns) == (stat.bytes, stat.modified_ns));
-        let unchanged_since = known.map_or(now, |p| p.unchanged_since);
-        let pending = Pending {
-            bytes: stat.bytes,
-            modified_ns: stat.modified_ns,
-            unchanged_since,
-            due: now + quiet,
-        };
-        open.pending.insert(file.to_owned(), pending);
-    }
-
-    /// Takes a file that was just found if it says itself that it is complete.
-    fn examine_marked(
-        &mut self,
-        now: Monotonic,
-        index: usize,
-        file: &str,
-        ledger: &mut Ledger,
-        look: &mut Look,
-    ) {
-        if let Ok(Some((_, content))) = self.open[index].drop_box.read(file, self.bytes_max)
-            && DropBox::has_end_mark(&content)
-        {
-            self.examine(now, index, file, true, ledger, look);
-        }
-    }
-
-    /// Reads a file that seems complete.
-    fn examine(
-        &mut self,
-        now: Monotonic,
-        index: usize,
-        file: &str,
-        whole: bool,
-        ledger: &mut Ledger,
-        look: &mut Look,
-    ) {
-        let open = &self.open[index];
-        let (stat, content) = match open.drop_box.read(file, self.bytes_max) {
-            Ok(Some(read)) => read,
-            Ok(None) => {
-                self.open[index].pending.remove(file);
-                return;
-            }
-            Err(error @ (Error::Malformed { .. } | Error::TooLarge { .. })) => {
-                return self.unfit(index, file, None, Vec::new(), &error, look);
-            }
-            // The disk or a permission: try again at the next scan.
-            Err(error) => {
-                tracing::warn!(%error, "cannot read a drop-box file");
-                self.open[index].pending.remove(file);
-                return;
-            }
-        };
-        if !whole && !self.is_still(index, file, &stat) {
-            return self.await_quiet(now, index, file, IN_PLACE_QUIET);
-        }
-        let path = open.drop_box.path_of(file);
-        if ledger.next_version(&path, &stat, &content).is_none() {
-            ledger.refresh(&path, &stat);
-            self.open[index].pending.remove(file);
-            return;
-        }
-        let nothing = Ok(serde_json::Value::Null);
-        match if is_yaml(file) { open.drop_box.parse(file, &content) } else { nothing } {
-            Ok(fields) => {
-                self.open[index].pending.remove(file);
-                let (box_name, file) = (self.open[index].drop_box.name, file.to_owned());
-                look.complete.push(Complete { box_name, file, stat, content, fields });
-            }
-            Err(error) => {
-                let whole = whole || DropBox::has_end_mark(&content);
-                self.invalid(now, index, file, &stat, whole, content, &error, look);
-            }
-        }
-    }
-
-    /// A file that does not parse is put aside, unless its writer may still complete it.
-    #[expect(clippy::too_many_arguments, reason = "all that is known of one file")]
-    fn invalid(
-        &mut self,
-        now: Monotonic,
-        index: usize,
-        file: &str,
-        stat: &FileStat,
-        whole: bool,
-        content: Vec<u8>,
-        error: &Error,
-        look: &mut Look,
-    ) {
-        let unchanged_since = self.open[index].pending.get(file).map_or(now, |p| p.unchanged_since);
-        if whole || now.since(unchanged_since) >= INCOMPLETE_PATIENCE {
-            return self.unfit(index, file, Some(*stat), content, error, look);
-        }
-        let due = unchanged_since + INCOMPLETE_PATIENCE;
-        let (bytes, modified_ns) = (stat.bytes, stat.modified_ns);
-        let pending = Pending { bytes, modified_ns, unchanged_since, due };
-        self.open[index].pending.insert(file.to_owned(), pending);
-    }
-
-    /// Whether what was read is what had been quiet before, and nobody wrote while it was read.
-    fn is_still(&self, index: usize, file: &str, read: &FileStat) -> bool {
-        let open = &self.open[index];
-        let version = (read.bytes, read.modified_ns);
-        let was_quiet = open
-            .pending
-            .get(file)
-            .is_none_or(|p| p.bytes == u64::MAX || (p.bytes, p.modified_ns) == version);
-        let after = open.drop_box.dir().stat(file);
-        was_quiet && matches!(after, Ok(Some(now)) if (now.bytes, now.modified_ns) == version)
-    }
-
-    /// Hands a file on that is to be put aside.
-    fn unfit(
-        &mut self,
-        index: usize,
-        file: &str,
-        stat: Option<FileStat>,
-        content: Vec<u8>,
-        error: &Error,
-        look: &mut Look,
-    ) {
-        let open = &mut self.open[index];
-        open.pending.remove(file);
-        let Some(stat) = stat.or_else(|| open.drop_box.dir().stat(file).ok().flatten()) else {
-            return;
-        };
-        let (box_name, file, error) = (open.drop_box.name, file.to_owned(), error.to_string());
-        look.unfit.push(Unfit { box_name, file, stat, content, error });
-    }
-
-    /// Puts the judged version of a file aside; `None` if there is nothing to tell of.
+    /// Puts the judged version of a file aside; `None` if there is nothing to record.
     pub(crate) fn set_aside(&mut self, now: Monotonic, unfit: &Unfit) -> Option<Rejected> {
-        let index = self.open.iter().position(|b| b.drop_box.name == unfit.box_name)?;
-        let open = &mut self.open[index];
-        let rejected = match unfit.stat.is_directory {
-            true => Ok(None),
-            false => {
-                open.drop_box.reject_version(&self.queue, &unfit.file, &unfit.stat, &unfit.error)
-            }
-        };
-        let kept_as = match rejected {
-            Ok(Some(kept_as)) => Some(kept_as),
-            // A directory, which stays where it is.
-            Ok(None) if unfit.stat.is_directory && open.pass_over(&unfit.file) => None,
-            // It is gone, or another version has landed, which is looked at by itself.
-            Ok(None) => {
-                if open.drop_box.dir().stat(&unfit.file).is_ok_and(|stat| stat.is_some())
-                    && !unfit.stat.is_directory
-                {
-                    self.retry_at(now, index, &unfit.file, Duration::ZERO);
-                }
-                return None;
-            }
-            Err(failure) => {
-                tracing::warn!(%failure, "cannot put a file aside: it is tried again");
-                self.retry_at(now, index, &unfit.file, REJECT_RETRY);
-                return None;
-            }
-        };
-        Some(Rejected { path: unfit.path(), kept_as, error: unfit.error.clone() })
+        let queue = self.queue.clone();
+        self.get_mut(unfit.box_name)?.set_aside(now, unfit, &queue)
     }
-}
-
-fn is_yaml(file: &str) -> bool {
-    [".yaml", ".yml", ".json"].iter().any(|end| file.ends_with(end))
 }

@@ -22,10 +22,10 @@ use ensemble_team::driver::{Departed, Departure, ShutdownDriver};
 use ensemble_team::roster::MemberState;
 use serde_json::json;
 
-use crate::agent_host::PaneQuarters;
+use crate::agent_host::PaneHost;
 use crate::project::Project;
 use crate::requests::DecisionHandler;
-use crate::run::ACTOR;
+use crate::status::ACTOR;
 
 /// Delay before a departure is retried that failed, or that another process is carrying out.
 const RETRY: Duration = Duration::from_secs(2);
@@ -152,7 +152,7 @@ fn member_departs(
     departure.unread = unread_mail(project, entry);
     departure.grace = seconds.map_or(GRACE, Duration::from_secs);
     departure.returns = asked.unread_mail == Some(UnreadMail::Keep);
-    let mut agent_host = PaneQuarters::of(project, &member)?;
+    let mut agent_host = PaneHost::of(project, &member)?;
     let shutdown =
         ShutdownDriver { queue: store.broker(), roster: &roster, recorder, clock: &SystemClock };
     shutdown.carry_out(&departure, &mut agent_host, rest)

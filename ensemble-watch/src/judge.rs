@@ -19,12 +19,12 @@ use ensemble_team::lint::{Finding, Linter, Mode, Shape};
 use crate::boxes::Complete;
 use crate::project::Project;
 use crate::rejection_notice::author_in;
-use crate::run::ACTOR;
+use crate::status::ACTOR;
 
 /// The type of the message that tells an author of vague words.
 const ADVICE_TYPE: &str = "report.advice";
 /// How many findings one message names.
-const FINDINGS_TOLD_MAX: usize = 20;
+const FINDINGS_SHOWN_MAX: usize = 20;
 /// How many hexadecimal digits of a digest make an id.
 const ID_DIGITS: usize = 40;
 
@@ -64,7 +64,7 @@ impl Judge {
 
     /// What is vague or missing in a file that was delivered, for its author.
     pub(crate) fn advice(&self, file: &Complete) -> Option<Advice> {
-        if self.mode != Mode::Warn || file.box_name != "reports" {
+        if self.mode != Mode::Warn || !file.is_report() {
             return None;
         }
         let contract = Kind::of(&file.file)?;
@@ -114,7 +114,7 @@ impl Advice {
 
     /// Stores the message for the author, once for each author and task. An author without a mailbox is
     /// not told: the record remains.
-    pub(crate) fn tell(&self, file: &Complete, spool: &Spool) -> Option<Name> {
+    pub(crate) fn send(&self, file: &Complete, spool: &Spool) -> Option<Name> {
         let author = self.author.clone()?;
         let path = file.path();
         let about = file.fields.get("task_id").and_then(serde_json::Value::as_str);
@@ -139,6 +139,6 @@ impl Advice {
 }
 
 fn lines(findings: &[Finding]) -> Vec<String> {
-    let told = findings.iter().take(FINDINGS_TOLD_MAX);
-    told.map(|f| format!("line {}: {f} [{}]", f.line, f.rule)).collect()
+    let shown = findings.iter().take(FINDINGS_SHOWN_MAX);
+    shown.map(|f| format!("line {}: {f} [{}]", f.line, f.rule)).collect()
 }

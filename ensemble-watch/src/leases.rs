@@ -20,7 +20,7 @@ use ensemble_core::{Result, env};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::run::ACTOR;
+use crate::status::ACTOR;
 
 /// A lease as the observer tells it from others.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

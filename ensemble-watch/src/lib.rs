@@ -2,10 +2,11 @@
 //! agent in its pane.
 //!
 //! ```text
-//! files (inotify) ────┐                 ┌── boxes, routing, ledger   drop boxes → mailboxes
-//! deadlines ──────────┼── engine.step ──┼── notifier, pane_worker         mailboxes → panes
-//! signals ────────────┘                 ├── requests                 asked, decided, expired
-//!                                       └── leases, roles, status    what is due by the clock
+//! files (watch_set) ──┐                 ┌── boxes, routing           drop boxes -> mailboxes
+//! deadlines ──────────┼── engine.step ──┼── notifier, pane_worker    mailboxes -> panes
+//! threads (wakes) ────┘                 ├── requests, departures     asked, decided, expired
+//!                                       ├── members, leases, roles   the team
+//!                                       └── steps, alarms, status    what is due by the clock
 //! ```
 //!
 //! Events are hints; a listing is the truth. A file that landed while nobody watched, whose event
@@ -43,15 +44,18 @@ mod requests;
 mod roles;
 mod routing;
 mod run;
+mod servers;
 pub mod sources;
 mod status;
 mod steps;
 pub mod team;
 mod wakes;
+mod watch_set;
 pub mod workload;
 
-pub use agent_host::PaneQuarters;
+pub use agent_host::PaneHost;
 pub use boxes::{FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE};
 pub use departures::{Carried, carry_out};
 pub use requests::DecisionHandler;
-pub use run::{ACTOR, Stopper, Watcher, run_process};
+pub use run::{Stopper, Watcher, run_process};
+pub use status::ACTOR;

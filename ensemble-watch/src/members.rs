@@ -15,14 +15,14 @@ use ensemble_core::event_log::{Recorder, types};
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::spool::Spool;
 use ensemble_team::roster::{Evidence, Member, PaneObservation, Presence, State, presence};
-use ensemble_tmux::tmux::{Server, TmuxPane};
+use ensemble_tmux::tmux::Server;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::notifier::Notifier;
-use crate::panes::PaneEntry;
+use crate::panes::{self, PaneEntry};
 use crate::project::Project;
-use crate::run::ACTOR;
+use crate::status::ACTOR;
 use crate::workload::{self, Workload};
 
 /// The providers whose screens say nothing about work.
@@ -32,7 +32,7 @@ const LOOK_INTERVAL_MIN: Duration = Duration::from_secs(1);
 /// The largest `watch.json` that is read, in bytes.
 const STATUS_BYTES_MAX: u64 = 1024 * 1024;
 
-/// What was last seen of a member, as it stands in `watch.json`.
+/// The last observation of a member, as it stands in `watch.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Observed {
@@ -57,11 +57,11 @@ pub fn is_script(provider: &str) -> bool {
 #[must_use]
 pub fn judge(
     member: &Member,
-    sight: PaneObservation,
+    observation: PaneObservation,
     waits_for: Option<&String>,
     holds: Vec<String>,
 ) -> Presence {
-    let mut evidence = Evidence::new(member.state, sight);
+    let mut evidence = Evidence::new(member.state, observation);
     evidence.ended = member.ended.as_ref().map(|ended| ended.how);
     evidence.is_script = is_script(&member.provider);
     if member.is_present() {
@@ -76,30 +76,12 @@ pub fn judge(
 /// # Errors
 /// Its provider or its binding makes no sense.
 pub fn look(project: &Project, member: &Member) -> Result<PaneObservation> {
-    let Some(entry) = entry_of(member) else { return Ok(without_pane(member)) };
+    let Some(entry) = PaneEntry::of(member) else { return Ok(without_pane(member)) };
     let profile = project.profiles()?.get(&member.provider)?;
     let server = Server::brief(entry.binding.socket.clone());
     let (sources, locks) = (project.sources(), project.locks());
     let mut pane = entry.open(server.clone(), profile, &sources, &locks)?;
-    Ok(look_at(&server, &mut pane))
-}
-
-/// What stands in a pane, or why there is nothing.
-pub(crate) fn look_at(server: &Server, pane: &mut TmuxPane) -> PaneObservation {
-    match pane.diagnose() {
-        Ok(diagnosis) => PaneObservation::Seen(diagnosis),
-        Err(_) => match server.check(pane.binding()) {
-            Ok(Some(deferral)) => PaneObservation::Missing(deferral),
-            Ok(None) | Err(_) => PaneObservation::Unseen,
-        },
-    }
-}
-
-/// Where a member runs, as those who look take it.
-fn entry_of(member: &Member) -> Option<PaneEntry> {
-    let binding = member.binding.clone()?;
-    let (agent, mailbox) = (member.name.clone(), member.mailbox.clone());
-    Some(PaneEntry { agent, mailbox, provider: member.provider.clone(), binding })
+    Ok(panes::observe(&server, &mut pane))
 }
 
 fn without_pane(member: &Member) -> PaneObservation {
@@ -126,18 +108,18 @@ pub fn last_observed(status: &Path) -> Vec<Observed> {
 
 /// Where the watcher learns what agents hold and wait for.
 #[derive(Clone, Copy)]
-pub(crate) enum Source<'a> {
+pub(crate) enum WorkloadSource<'a> {
     /// It looks by itself.
     Directory(&'a Spool),
-    /// It was told by the thread that follows the servers.
-    Told(&'a Workload),
+    /// The thread that follows the servers reports it.
+    Servers(&'a Workload),
 }
 
-impl Source<'_> {
+impl WorkloadSource<'_> {
     fn waits_for(self) -> Result<BTreeMap<Name, String>> {
         match self {
             Self::Directory(spool) => workload::waits_for(spool),
-            Self::Told(workload) => Ok(workload.waits_for.clone()),
+            Self::Servers(workload) => Ok(workload.waits_for.clone()),
         }
     }
 
@@ -147,7 +129,7 @@ impl Source<'_> {
                 let mut holds = workload::holds(spool, |holder| holder == agent)?;
                 Ok(holds.remove(agent).unwrap_or_default())
             }
-            Self::Told(workload) => Ok(workload.held_by(agent)),
+            Self::Servers(workload) => Ok(workload.held_by(agent)),
         }
     }
 }
@@ -213,7 +195,7 @@ impl Members {
         &mut self,
         now: Monotonic,
         project: &Project,
-        source: Source<'_>,
+        source: WorkloadSource<'_>,
         notifier: &mut Notifier,
         recorder: &dyn Recorder,
     ) -> bool {
@@ -237,12 +219,12 @@ impl Members {
             if !is_regular && !stirred.contains(&member.name) {
                 continue;
             }
-            let sight = match entry_of(member).filter(|_| member.is_present()) {
-                Some(entry) if notifier.send_to(entry.clone()) => continue,
+            let observation = match PaneEntry::of(member).filter(|_| member.is_present()) {
+                Some(entry) if notifier.observe_pane(entry.clone()) => continue,
                 Some(_) => PaneObservation::Unseen,
                 None => without_pane(member),
             };
-            changed |= self.seen(&member.name, sight, source, recorder);
+            changed |= self.seen(&member.name, observation, source, recorder);
         }
         changed
     }
@@ -251,20 +233,20 @@ impl Members {
     pub(crate) fn seen(
         &mut self,
         agent: &Name,
-        sight: PaneObservation,
-        source: Source<'_>,
+        observation: PaneObservation,
+        source: WorkloadSource<'_>,
         recorder: &dyn Recorder,
     ) -> bool {
         let Some(member) = self.members.get(agent) else { return false };
         let last = self.seen.get(agent);
         // Nobody could look: as it was.
-        if sight == PaneObservation::Unseen && last.is_some() {
+        if observation == PaneObservation::Unseen && last.is_some() {
             return false;
         }
         let waits_for = self.waiting.get(agent);
         let held = if member.is_present() { source.held_by(agent) } else { Ok(Vec::new()) };
         let Presence { state, why, .. } = match held {
-            Ok(held) => judge(member, sight, waits_for, held),
+            Ok(held) => judge(member, observation, waits_for, held),
             Err(error) => {
                 tracing::warn!(%agent, %error, "cannot tell what an agent is doing");
                 return false;
@@ -298,8 +280,7 @@ impl Members {
         }
     }
 
-    /// For `watch.json`.
-    /// Who should be there and is seen to be gone, and how that is known.
+    /// The members that should be there and are gone, with the evidence.
     pub(crate) fn gone(&self) -> impl Iterator<Item = (&Name, &str)> {
         let gone = |observed: &&Observed| observed.state == State::Gone;
         let is_present = |name: &Name| self.members.get(name).is_some_and(Member::is_present);
@@ -310,6 +291,7 @@ impl Members {
             .map(|observed| (&observed.agent, observed.why.as_str()))
     }
 
+    /// For `watch.json`.
     pub(crate) fn summary(&self) -> Vec<&Observed> {
         self.seen.values().collect()
     }

@@ -1,4 +1,4 @@
-//! Telling agents of their mail: one [`NudgeSchedule`] for each agent that has a pane.
+//! Notifies agents of their mail: one [`NudgeSchedule`] for each agent that has a pane.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,10 +12,11 @@ use ensemble_core::proto::nudge::{Effect, Event, NudgeSchedule, Occasion, Record
 use ensemble_tmux::provider::{Profile, Profiles};
 use serde_json::json;
 
-use crate::mail::Mail;
-use crate::pane_worker::{PaneTask, PaneTaskKind, PaneWorkers, Report};
+use crate::mail::MailSource;
+use crate::pane_worker::{PaneTask, PaneTaskKind, PaneWorkers};
 use crate::panes::PaneEntry;
-use crate::run::ACTOR;
+use crate::status::ACTOR;
+use crate::wakes::TypeReport;
 
 /// Waiting messages are counted up to here; a nudge then says "or more".
 pub(crate) const COUNT_MAX: usize = 100;
@@ -24,25 +25,26 @@ const COVERED_MAX: usize = 1_000;
 /// How many ids one record names; what is beyond is named in further records.
 const IDS_A_RECORD: usize = 32;
 
-/// The attempt of pane_tasks that no schedule has asked for.
+/// The attempt of pane tasks that no schedule has asked for.
 const UNASKED: u64 = 0;
 
-struct Told {
+/// An agent that is notified.
+struct Target {
     entry: PaneEntry,
     profile: Arc<Profile>,
     schedule: NudgeSchedule,
     binding: u64,
     /// The messages that waited at the last look.
     known: BTreeSet<MessageId>,
-    /// The messages that the line under way tells of.
+    /// The messages that the line under way covers.
     covered: Vec<MessageId>,
     /// The last text that was typed, and for which attempt.
     typed: Option<(u64, NudgeText)>,
 }
 
-/// All notifier.
+/// Notifies all agents.
 pub(crate) struct Notifier {
-    told: BTreeMap<Name, Told>,
+    targets: BTreeMap<Name, Target>,
     /// Messages that were seen to land and are not in the log yet.
     noticed: BTreeMap<Name, Vec<MessageId>>,
     profiles: Profiles,
@@ -53,7 +55,7 @@ pub(crate) struct Notifier {
 impl Notifier {
     pub(crate) const fn new(profiles: Profiles, pane_workers: PaneWorkers) -> Self {
         Self {
-            told: BTreeMap::new(),
+            targets: BTreeMap::new(),
             noticed: BTreeMap::new(),
             profiles,
             pane_workers,
@@ -63,9 +65,9 @@ impl Notifier {
 
     /// Takes the bindings as they are on disk now.
     pub(crate) fn bind(&mut self, now: Monotonic, entries: Vec<PaneEntry>) {
-        self.told.retain(|agent, _| entries.iter().any(|e| e.agent == *agent));
+        self.targets.retain(|agent, _| entries.iter().any(|e| e.agent == *agent));
         for entry in entries {
-            if self.told.get(&entry.agent).is_some_and(|t| t.entry == entry) {
+            if self.targets.get(&entry.agent).is_some_and(|t| t.entry == entry) {
                 continue;
             }
             let profile = match self.profiles.get(&entry.provider) {
@@ -77,7 +79,7 @@ impl Notifier {
             };
             self.bindings_made += 1;
             let binding = self.bindings_made;
-            let told = self.told.entry(entry.agent.clone()).or_insert_with(|| Told {
+            let target = self.targets.entry(entry.agent.clone()).or_insert_with(|| Target {
                 entry: entry.clone(),
                 profile: Arc::clone(&profile),
                 schedule: NudgeSchedule::new(),
@@ -86,19 +88,19 @@ impl Notifier {
                 covered: Vec::new(),
                 typed: None,
             });
-            (told.entry, told.profile, told.binding) = (entry, profile, binding);
-            told.schedule.handle(now, Event::Bound { binding });
+            (target.entry, target.profile, target.binding) = (entry, profile, binding);
+            target.schedule.handle(now, Event::Bound { binding });
         }
     }
 
-    /// The mailboxes that anybody is told of.
+    /// The mailboxes of the notified agents.
     pub(crate) fn mailboxes(&self) -> impl Iterator<Item = &Name> {
-        self.told.values().map(|t| &t.entry.mailbox)
+        self.targets.values().map(|t| &t.entry.mailbox)
     }
 
-    /// A message was seen to land.
-    pub(crate) fn notice(&mut self, mailbox: &Name, id: MessageId) {
-        if self.told.values().any(|t| t.entry.mailbox == *mailbox) {
+    /// A message landed.
+    pub(crate) fn landed(&mut self, mailbox: &Name, id: MessageId) {
+        if self.targets.values().any(|t| t.entry.mailbox == *mailbox) {
             // One landing may raise two events.
             let noticed = self.noticed.entry(mailbox.clone()).or_default();
             if noticed.last() != Some(&id) {
@@ -107,11 +109,11 @@ impl Notifier {
         }
     }
 
-    /// Counts a mailbox and tells its notifier.
-    pub(crate) fn look(&mut self, now: Monotonic, mailbox: &Name, mail: &dyn Mail) {
-        for told in self.told.values_mut().filter(|t| t.entry.mailbox == *mailbox) {
-            // Nobody is told of what a gate keeps from them.
-            let ids = match mail.due_ids_for(mailbox, &told.entry.agent, COUNT_MAX) {
+    /// Counts the messages of a mailbox, for the agents that are notified of it.
+    pub(crate) fn count(&mut self, now: Monotonic, mailbox: &Name, mail: &dyn MailSource) {
+        for target in self.targets.values_mut().filter(|t| t.entry.mailbox == *mailbox) {
+            // An agent is not notified of messages that a plan gate keeps from it.
+            let ids = match mail.due_ids_for(mailbox, &target.entry.agent, COUNT_MAX) {
                 Ok(ids) => ids.into_iter().collect::<BTreeSet<MessageId>>(),
                 Err(error) => {
                     tracing::warn!(%mailbox, %error, "cannot count a mailbox");
@@ -119,29 +121,29 @@ impl Notifier {
                 }
             };
             // As many may have come as went: only the ids tell that the agent has read.
-            let taken = told.known.difference(&ids).count() as u64;
-            told.schedule.handle(now, Event::Mail { waiting: ids.len() as u64, taken });
-            told.known = ids;
+            let taken = target.known.difference(&ids).count() as u64;
+            target.schedule.handle(now, Event::Mail { waiting: ids.len() as u64, taken });
+            target.known = ids;
         }
     }
 
-    /// Has an agent's pane looked at, if it has one.
-    pub(crate) fn send_to_look(&mut self, agent: &Name) {
-        if let Some(told) = self.told.get(agent) {
-            let entry = told.entry.clone();
-            self.send_to(entry);
+    /// Has an agent's pane observed, if it has one.
+    pub(crate) fn observe_agent(&mut self, agent: &Name) {
+        if let Some(target) = self.targets.get(agent) {
+            let entry = target.entry.clone();
+            self.observe_pane(entry);
         }
     }
 
-    /// Has a pane looked at; `false` if its provider is not known.
-    pub(crate) fn send_to(&mut self, entry: PaneEntry) -> bool {
+    /// Has a pane observed; `false` if its provider is not known.
+    pub(crate) fn observe_pane(&mut self, entry: PaneEntry) -> bool {
         let Ok(profile) = self.profiles.get(&entry.provider) else { return false };
         self.pane_workers.send(PaneTask {
             entry,
             profile,
             attempt: UNASKED,
             text: None,
-            job: PaneTaskKind::Look,
+            kind: PaneTaskKind::Observe,
         });
         true
     }
@@ -149,53 +151,55 @@ impl Notifier {
     /// Has an agent tried that has met a limit without an end and holds something. Where mail waits as
     /// well, its schedule does so by itself.
     pub(crate) fn probe(&mut self, agent: &Name, held: usize) {
-        let Some(told) = self.told.get(agent).filter(|told| told.schedule.status().waiting == 0)
+        let Some(target) =
+            self.targets.get(agent).filter(|target| target.schedule.status().waiting == 0)
         else {
             return;
         };
-        let text = told.profile.program().nudge_text(&told.entry.mailbox, held, false);
+        let text = target.profile.program().nudge_text(&target.entry.mailbox, held, false);
         self.pane_workers.send(PaneTask {
-            entry: told.entry.clone(),
-            profile: Arc::clone(&told.profile),
+            entry: target.entry.clone(),
+            profile: Arc::clone(&target.profile),
             attempt: UNASKED,
             text: Some(text),
-            job: PaneTaskKind::Type(Occasion::Probe),
+            kind: PaneTaskKind::Type(Occasion::Probe),
         });
     }
 
-    /// An pane_task has come back.
-    pub(crate) fn report(&mut self, now: Monotonic, report: Report, recorder: &dyn Recorder) {
-        let Some(told) = self.told.get_mut(&report.agent) else { return };
+    /// A pane task that was to type is done.
+    pub(crate) fn report(&mut self, now: Monotonic, report: TypeReport, recorder: &dyn Recorder) {
+        let Some(target) = self.targets.get_mut(&report.agent) else { return };
         if report.outcome == NudgeOutcome::Sent {
-            let ids = std::mem::take(&mut told.covered);
+            let ids = std::mem::take(&mut target.covered);
             recorder.record(types::NUDGE_SENT, ACTOR, json!({
-                "agent": report.agent, "mailbox": told.entry.mailbox, "pane": told.entry.binding.id, "attempt": report.attempt,
+                "agent": report.agent, "mailbox": target.entry.mailbox, "pane": target.entry.binding.id, "attempt": report.attempt,
             }));
             record_receipts(
                 recorder,
-                types::RECEIPT_SUBMITTED,
-                &told.entry.mailbox,
+                "receipt.submitted",
+                &target.entry.mailbox,
                 &ids,
-                &json!({ "pane": told.entry.binding.id, "outcome": "sent" }),
+                &json!({ "pane": target.entry.binding.id, "outcome": "sent" }),
             );
         }
         if let Some(until) = report.limited_until {
             let left = until.since(SystemClock.wall());
-            told.schedule.handle(now, Event::Parked { until: now + left });
+            target.schedule.handle(now, Event::Parked { until: now + left });
         }
         if report.is_limited && report.attempt != UNASKED {
-            told.schedule.handle(now, Event::Limited);
+            target.schedule.handle(now, Event::Limited);
         }
-        told.schedule
+        target
+            .schedule
             .handle(now, Event::Outcome { attempt: report.attempt, outcome: report.outcome });
     }
 
-    /// Lets time pass and carries out what the notifier want.
-    pub(crate) fn drive(&mut self, now: Monotonic, mail: &dyn Mail, recorder: &dyn Recorder) {
-        for told in self.told.values_mut() {
-            told.schedule.handle_timeout(now);
-            while let Some(effect) = told.schedule.poll_effect() {
-                perform(told, effect, &mut self.pane_workers, mail, recorder);
+    /// Lets time pass and performs what is due.
+    pub(crate) fn drive(&mut self, now: Monotonic, mail: &dyn MailSource, recorder: &dyn Recorder) {
+        for target in self.targets.values_mut() {
+            target.schedule.handle_timeout(now);
+            while let Some(effect) = target.schedule.poll_effect() {
+                perform(target, effect, &mut self.pane_workers, mail, recorder);
             }
         }
         for (mailbox, ids) in std::mem::take(&mut self.noticed) {
@@ -210,18 +214,18 @@ impl Notifier {
     }
 
     pub(crate) fn next_timeout(&self) -> Option<Monotonic> {
-        self.told.values().filter_map(|t| t.schedule.poll_timeout()).min()
+        self.targets.values().filter_map(|t| t.schedule.poll_timeout()).min()
     }
 
     /// For `status`.
     pub(crate) fn summary(&self, now: Monotonic) -> Vec<serde_json::Value> {
-        let row = |(agent, told): (&Name, &Told)| {
-            let status = told.schedule.status();
+        let row = |(agent, target): (&Name, &Target)| {
+            let status = target.schedule.status();
             json!({
                 "agent": agent,
-                "mailbox": told.entry.mailbox,
-                "provider": told.entry.provider,
-                "pane": told.entry.binding.id,
+                "mailbox": target.entry.mailbox,
+                "provider": target.entry.provider,
+                "pane": target.entry.binding.id,
                 "phase": status.phase.word(),
                 "waiting": status.waiting,
                 "nudges": status.nudges,
@@ -229,52 +233,52 @@ impl Notifier {
                 "next_in_seconds": status.next.map(|at| at.since(now).as_secs()),
             })
         };
-        self.told.iter().map(row).collect()
+        self.targets.iter().map(row).collect()
     }
 }
 
 fn perform(
-    told: &mut Told,
+    target: &mut Target,
     effect: Effect,
     pane_workers: &mut PaneWorkers,
-    mail: &dyn Mail,
+    mail: &dyn MailSource,
     recorder: &dyn Recorder,
 ) {
-    let pane_task = |told: &Told, attempt, text, job| PaneTask {
-        entry: told.entry.clone(),
-        profile: Arc::clone(&told.profile),
+    let pane_task = |target: &Target, attempt, text, kind| PaneTask {
+        entry: target.entry.clone(),
+        profile: Arc::clone(&target.profile),
         attempt,
         text: Some(text),
-        job,
+        kind,
     };
     match effect {
         Effect::Nudge { attempt, waiting, occasion } => {
             let count = usize::try_from(waiting).unwrap_or(usize::MAX);
             let more = count >= COUNT_MAX;
-            let text = told.profile.program().nudge_text(&told.entry.mailbox, count, more);
-            told.typed = Some((attempt, text.clone()));
-            pane_workers.send(pane_task(told, attempt, text, PaneTaskKind::Type(occasion)));
+            let text = target.profile.program().nudge_text(&target.entry.mailbox, count, more);
+            target.typed = Some((attempt, text.clone()));
+            pane_workers.send(pane_task(target, attempt, text, PaneTaskKind::Type(occasion)));
             // Beyond these, the line itself says that there is more.
-            told.covered = if more {
-                mail.due_ids_for(&told.entry.mailbox, &told.entry.agent, COVERED_MAX).unwrap_or_default()
+            target.covered = if more {
+                mail.due_ids_for(&target.entry.mailbox, &target.entry.agent, COVERED_MAX).unwrap_or_default()
             } else {
-                told.known.iter().cloned().collect()
+                target.known.iter().cloned().collect()
             };
         }
         Effect::Submit { attempt, typed } => {
-            let Some((_, text)) = told.typed.clone().filter(|(number, _)| *number == typed) else { return };
+            let Some((_, text)) = target.typed.clone().filter(|(number, _)| *number == typed) else { return };
             // A later submit asks for the same line.
-            told.typed = Some((typed, text.clone()));
-            pane_workers.send(pane_task(told, attempt, text, PaneTaskKind::Submit));
+            target.typed = Some((typed, text.clone()));
+            pane_workers.send(pane_task(target, attempt, text, PaneTaskKind::Submit));
         }
         Effect::Record(Record::Deferred { deferral, waiting }) => recorder.record(types::NUDGE_DEFERRED, ACTOR, json!({
-            "agent": told.entry.agent, "mailbox": told.entry.mailbox, "pane": told.entry.binding.id,
+            "agent": target.entry.agent, "mailbox": target.entry.mailbox, "pane": target.entry.binding.id,
             "reason": deferral.word(), "detail": deferral.to_string(), "waiting": waiting,
         })),
         Effect::Record(Record::Unanswered { waiting, nudges }) => recorder.record(types::NUDGE_UNANSWERED, ACTOR, json!({
-            "agent": told.entry.agent, "mailbox": told.entry.mailbox, "waiting": waiting, "nudges": nudges,
+            "agent": target.entry.agent, "mailbox": target.entry.mailbox, "waiting": waiting, "nudges": nudges,
         })),
-        Effect::Record(other) => recorder.record(types::NUDGE_NOTED, ACTOR, json!({ "agent": told.entry.agent, "what": other })),
+        Effect::Record(other) => recorder.record(types::NUDGE_NOTED, ACTOR, json!({ "agent": target.entry.agent, "what": other })),
     }
 }
 

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use ensemble_core::agent::AgentState;
-use ensemble_core::message::{Name, Timestamp};
+use ensemble_core::message::Name;
 use ensemble_core::pane::{Deferral, NudgeOutcome, NudgeText};
 use ensemble_core::proto::nudge::Occasion;
 use ensemble_core::{Error, Result};
@@ -16,73 +16,45 @@ use ensemble_team::roster::PaneObservation;
 use ensemble_tmux::provider::{Limit, Profile};
 use ensemble_tmux::tmux::{Server, TextOutcome, TmuxPane, TypedNudge};
 
-use crate::engine::Wake;
-use crate::members;
-use crate::panes::PaneEntry;
+use crate::panes::{PaneEntry, observe};
 use crate::sources::Sources;
-use crate::wakes::Waker;
+use crate::wakes::{PaneResult, TypeReport, Wake, Waker};
 
-/// What an pane_task is for.
+/// The purpose of a pane task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PaneTaskKind {
     /// Type the text and submit it.
     Type(Occasion),
     /// The text stands in the composer: press Enter if it still does, and type nothing.
     Submit,
-    /// Look what the agent is doing, and type nothing.
-    Look,
+    /// Observe what the agent is doing, and type nothing.
+    Observe,
 }
 
-/// One pane_task to a pane.
+/// A task for the worker of a pane.
 #[derive(Clone, Debug)]
 pub(crate) struct PaneTask {
     pub(crate) entry: PaneEntry,
     pub(crate) profile: Arc<Profile>,
     pub(crate) attempt: u64,
-    /// Missing for [`PaneTaskKind::Look`].
+    /// Missing for [`PaneTaskKind::Observe`].
     pub(crate) text: Option<NudgeText>,
-    pub(crate) job: PaneTaskKind,
-}
-
-/// What became of an pane_task that was to type something.
-#[derive(Clone, Debug)]
-pub(crate) struct Report {
-    pub(crate) agent: Name,
-    pub(crate) attempt: u64,
-    pub(crate) outcome: NudgeOutcome,
-    /// When the usage limit ends that was in the way, if that is known.
-    pub(crate) limited_until: Option<Timestamp>,
-    /// The pane shows a usage limit that does not say when it ends.
-    pub(crate) is_limited: bool,
-}
-
-/// What has come back.
-#[derive(Debug)]
-pub(crate) enum PaneResult {
-    /// From typing.
-    Typed(Report),
-    /// From looking.
-    Looked {
-        /// Whom.
-        agent: Name,
-        /// What was seen.
-        sight: PaneObservation,
-    },
+    pub(crate) kind: PaneTaskKind,
 }
 
 /// The threads, by socket.
 #[derive(Debug)]
 pub(crate) struct PaneWorkers {
     means: Means,
-    pane_tasks: HashMap<PathBuf, Sender<PaneTask>>,
+    queues: HashMap<PathBuf, Sender<PaneTask>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Drop for PaneWorkers {
-    /// Waits until the last pane_task is done and the control clients have ended: a client that is left
+    /// Waits until the last task is done and the control clients have ended: a client that is left
     /// behind by a server that is ending at the same time would keep that server for ever.
     fn drop(&mut self) {
-        self.pane_tasks.clear();
+        self.queues.clear();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -101,13 +73,13 @@ impl PaneWorkers {
     /// `locks` is shared by all that may type into a pane; the loop is told of outcomes.
     pub(crate) fn new(sources: Sources, locks: PathBuf, waker: Waker) -> Self {
         let means = Means { sources, locks, waker };
-        Self { means, pane_tasks: HashMap::new(), threads: Vec::new() }
+        Self { means, queues: HashMap::new(), threads: Vec::new() }
     }
 
-    /// Sends somebody. The outcome is reported later, always.
+    /// Hands a task to the worker of its server, which always reports a result.
     pub(crate) fn send(&mut self, pane_task: PaneTask) {
         let socket = pane_task.entry.binding.socket.clone();
-        let pane_tasks = self.pane_tasks.entry(socket.clone()).or_insert_with(|| {
+        let queue = self.queues.entry(socket.clone()).or_insert_with(|| {
             let (sender, receiver) = unbounded();
             let means = self.means.clone();
             let work = move || PaneWorker::new(Server::new(socket), means).run(&receiver);
@@ -115,7 +87,7 @@ impl PaneWorkers {
             sender
         });
         // The thread ends only when this sender is dropped.
-        let _ = pane_tasks.send(pane_task);
+        let _ = queue.send(pane_task);
     }
 }
 
@@ -157,15 +129,15 @@ impl PaneWorker {
         }
     }
 
-    /// Does an pane_task, or its first half.
+    /// Performs a pane task, or its first half.
     fn go(&mut self, pane_task: PaneTask) -> Option<(PaneTask, TmuxPane, TypedNudge)> {
         let mut pane = match self.open(&pane_task) {
             Ok(pane) => pane,
             Err(error) => {
-                match pane_task.job {
-                    PaneTaskKind::Look => self.send(PaneResult::Looked {
+                match pane_task.kind {
+                    PaneTaskKind::Observe => self.send(PaneResult::Observed {
                         agent: pane_task.entry.agent,
-                        sight: PaneObservation::Unseen,
+                        observation: PaneObservation::Unseen,
                     }),
                     PaneTaskKind::Type(_) | PaneTaskKind::Submit => {
                         self.report(&pane_task, None, failed(&error))
@@ -174,11 +146,11 @@ impl PaneWorker {
                 return None;
             }
         };
-        let outcome = match (pane_task.job, &pane_task.text) {
-            (PaneTaskKind::Look, _) => {
-                let sight = members::look_at(&self.server, &mut pane);
+        let outcome = match (pane_task.kind, &pane_task.text) {
+            (PaneTaskKind::Observe, _) => {
+                let observation = observe(&self.server, &mut pane);
                 self.remember(&pane_task, &pane);
-                self.send(PaneResult::Looked { agent: pane_task.entry.agent, sight });
+                self.send(PaneResult::Observed { agent: pane_task.entry.agent, observation });
                 return None;
             }
             (PaneTaskKind::Submit, Some(text)) => {
@@ -223,11 +195,17 @@ impl PaneWorker {
         }
         let (agent, attempt) = (pane_task.entry.agent.clone(), pane_task.attempt);
         let is_limited = pane.is_some_and(TmuxPane::is_limited_without_end);
-        self.send(PaneResult::Typed(Report { agent, attempt, outcome, limited_until, is_limited }));
+        self.send(PaneResult::Typed(TypeReport {
+            agent,
+            attempt,
+            outcome,
+            limited_until,
+            is_limited,
+        }));
     }
 
-    fn send(&self, back: PaneResult) {
-        self.means.waker.wake(Wake::PaneResult(back));
+    fn send(&self, result: PaneResult) {
+        self.means.waker.wake(Wake::PaneResult(result));
     }
 }
 
@@ -254,11 +232,11 @@ mod tests {
     use ensemble_tmux::tmux::Binding;
 
     use super::*;
-    use crate::engine::WatchSet;
     use crate::wakes;
+    use crate::watch_set::WatchSet;
 
-    /// What is said of a nudge to a pane on this server.
-    fn told(socket: &Path, locks: &Path, id: &str) -> Deferral {
+    /// Why a nudge to a pane on this server was refused.
+    fn refusal(socket: &Path, locks: &Path, id: &str) -> Deferral {
         let binding = Binding {
             socket: socket.to_owned(),
             id: id.to_owned(),
@@ -279,10 +257,10 @@ mod tests {
             profile,
             attempt: 1,
             text,
-            job: PaneTaskKind::Type(Occasion::News),
+            kind: PaneTaskKind::Type(Occasion::News),
         });
-        match wakes.next(WatchSet::empty(), None).pop() {
-            Some(Wake::PaneResult(PaneResult::Typed(Report {
+        match wakes.next(&mut WatchSet::default(), None).pop() {
+            Some(Wake::PaneResult(PaneResult::Typed(TypeReport {
                 outcome: NudgeOutcome::Refused { deferral },
                 ..
             }))) => deferral,
@@ -291,16 +269,16 @@ mod tests {
     }
 
     #[test]
-    fn what_really_failed_is_said() {
+    fn a_refusal_names_its_cause() {
         let home = tempfile::tempdir().unwrap();
         let socket = home.path().join("no-such-socket");
-        assert_eq!(told(&socket, &home.path().join("locks"), "%3"), Deferral::ServerGone);
-        let refused = told(&socket, &home.path().join("locks"), "%3; kill-server");
+        assert_eq!(refusal(&socket, &home.path().join("locks"), "%3"), Deferral::ServerGone);
+        let refused = refusal(&socket, &home.path().join("locks"), "%3; kill-server");
         assert_eq!(refused.word(), "failed");
         assert!(refused.to_string().contains("bind the pane again"), "{refused}");
         let file = home.path().join("file");
         std::fs::write(&file, "").unwrap();
-        let no_locks = told(&socket, &file, "%3");
+        let no_locks = refusal(&socket, &file, "%3");
         assert_eq!(no_locks.word(), "failed");
         assert!(no_locks.to_string().contains("make the lock directory"), "{no_locks}");
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ensemble_core::durable::{self, Dir, Durability};
 use ensemble_core::message::{Name, yaml};
 use ensemble_core::{Error, Result};
+use ensemble_team::roster::{Member, PaneObservation};
 use ensemble_tmux::provider::Profile;
 use ensemble_tmux::tmux::{Binding, Server, TmuxPane};
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,14 @@ pub struct PaneEntry {
 }
 
 impl PaneEntry {
+    /// The place of a member; `None` if it has no pane.
+    #[must_use]
+    pub fn of(member: &Member) -> Option<Self> {
+        let (agent, mailbox) = (member.name.clone(), member.mailbox.clone());
+        let (provider, binding) = (member.provider.clone(), member.binding.clone()?);
+        Some(Self { agent, mailbox, provider, binding })
+    }
+
     /// The pane itself, with the agent of `profile` in it. Heeds what agents tell to programs, at
     /// [`Project::sources`](crate::project::Project::sources). `server` may be shared between
     /// panes; `locks` is [`Project::locks`](crate::project::Project::locks).
@@ -46,6 +55,17 @@ impl PaneEntry {
         let places = sources.places(Some(&self.agent), &profile);
         let pane = TmuxPane::new(server, self.binding.clone(), profile, locks)?;
         Ok(pane.with_places(places).with_zones(sources.zones().clone()))
+    }
+}
+
+/// Observes what a pane shows, or why it shows nothing.
+pub(crate) fn observe(server: &Server, pane: &mut TmuxPane) -> PaneObservation {
+    match pane.diagnose() {
+        Ok(diagnosis) => PaneObservation::Seen(diagnosis),
+        Err(_) => match server.check(pane.binding()) {
+            Ok(Some(deferral)) => PaneObservation::Missing(deferral),
+            Ok(None) | Err(_) => PaneObservation::Unseen,
+        },
     }
 }
 

@@ -22,7 +22,7 @@ use ensemble_core::spool::Spool;
 use ensemble_tmux::provider::Judgement;
 use serde_json::json;
 
-use crate::run::ACTOR;
+use crate::status::ACTOR;
 
 /// Now, on both clocks.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +31,8 @@ pub(crate) struct Moment {
     pub(crate) wall: Timestamp,
 }
 
-struct Parked {
+/// The hold of one agent.
+struct Hold {
     since: Monotonic,
     /// In the agent's own words.
     resets_at: Option<String>,
@@ -46,7 +47,7 @@ struct Parked {
 /// The agents that are limited and hold something.
 #[derive(Default)]
 pub(crate) struct RateLimitHold {
-    parked: BTreeMap<Name, Parked>,
+    holds: BTreeMap<Name, Hold>,
 }
 
 impl RateLimitHold {
@@ -64,7 +65,7 @@ impl RateLimitHold {
         if held.is_empty() {
             return false;
         }
-        let until = self.parked.get(agent).and_then(|parked| parked.until);
+        let until = self.holds.get(agent).and_then(|hold| hold.until);
         let is_before_reset = until.is_some_and(|until| wall < until);
         let seen = match diagnosis {
             Some(diagnosis) if diagnosis.state == AgentState::RateLimited => Some(diagnosis),
@@ -79,32 +80,32 @@ impl RateLimitHold {
         };
         let (resets_at, until) = match seen {
             Some(diagnosis) => (diagnosis.resets_at.clone(), diagnosis.limited_until),
-            None => (self.parked.get(agent).and_then(|parked| parked.resets_at.clone()), until),
+            None => (self.holds.get(agent).and_then(|hold| hold.resets_at.clone()), until),
         };
-        let parked = self.parked.entry(agent.clone()).or_insert_with(|| {
+        let hold = self.holds.entry(agent.clone()).or_insert_with(|| {
             let data = json!({
                 "agent": agent, "resets_at": resets_at, "until": until, "held": held.len(),
             });
             recorder.record(types::WORKER_PARKED, ACTOR, data);
             let probe = Probe::first(now);
-            Parked { since: now, resets_at: None, until: None, probe, given_up: false }
+            Hold { since: now, resets_at: None, until: None, probe, given_up: false }
         });
-        (parked.resets_at, parked.until) = (resets_at, until);
-        if now.since(parked.since) < PARK_MAX {
+        (hold.resets_at, hold.until) = (resets_at, until);
+        if now.since(hold.since) < PARK_MAX {
             extend(&held, spool);
-        } else if !std::mem::replace(&mut parked.given_up, true) {
+        } else if !std::mem::replace(&mut hold.given_up, true) {
             recorder.record(types::WORKER_GIVEN_UP, ACTOR, json!({ "agent": agent }));
         }
-        let is_tried = parked.until.is_none() && parked.probe.is_due(now);
+        let is_tried = hold.until.is_none() && hold.probe.is_due(now);
         if is_tried {
-            parked.probe = parked.probe.submitted(now);
+            hold.probe = hold.probe.submitted(now);
         }
         is_tried
     }
 
     fn resume(&mut self, now: Monotonic, agent: &Name, recorder: &dyn Recorder) {
-        if let Some(parked) = self.parked.remove(agent) {
-            let seconds = now.since(parked.since).as_secs();
+        if let Some(hold) = self.holds.remove(agent) {
+            let seconds = now.since(hold.since).as_secs();
             let data = json!({ "agent": agent, "parked_seconds": seconds });
             recorder.record(types::WORKER_RESUMED, ACTOR, data);
         }
@@ -112,22 +113,22 @@ impl RateLimitHold {
 
     /// Who holds nothing any more is of no interest, limited or not.
     pub(crate) fn keep(&mut self, holders: &BTreeSet<Name>) {
-        self.parked.retain(|agent, _| holders.contains(agent));
+        self.holds.retain(|agent, _| holders.contains(agent));
     }
 
     /// For `status`.
     pub(crate) fn summary(&self, now: Monotonic) -> Vec<serde_json::Value> {
-        let row = |(agent, parked): (&Name, &Parked)| {
+        let row = |(agent, hold): (&Name, &Hold)| {
             json!({
                 "agent": agent,
                 "why": AgentState::RateLimited.word(),
-                "resets_at": parked.resets_at,
-                "until": parked.until,
-                "parked_seconds": now.since(parked.since).as_secs(),
-                "given_up": parked.given_up,
+                "resets_at": hold.resets_at,
+                "until": hold.until,
+                "parked_seconds": now.since(hold.since).as_secs(),
+                "given_up": hold.given_up,
             })
         };
-        self.parked.iter().map(row).collect()
+        self.holds.iter().map(row).collect()
     }
 }
 

@@ -1,7 +1,7 @@
-//! Telling whoever wrote a file that it was put aside, and why.
+//! Notifies the author of a rejected drop-box file.
 //!
 //! ```text
-//! who wrote it                     is told
+//! author                           recipient of the notice
 //! a field names an agent           that agent's mailbox
 //! none, or one without mailbox     the recipients of the file's route, who wait for it
 //! no route either                  no agent; the record and `rejected/` remain
@@ -18,7 +18,7 @@ use ensemble_core::{Error, Result};
 use serde_json::Value;
 
 use crate::boxes::Unfit;
-use crate::run::ACTOR;
+use crate::status::ACTOR;
 
 /// The type of the message.
 pub(crate) const REJECTED_TYPE: &str = "report.rejected";
@@ -63,12 +63,12 @@ pub(crate) fn author_of(unfit: &Unfit, spool: &Spool) -> Result<Option<Name>> {
     Ok(spool.mailboxes()?.contains(&author).then_some(author))
 }
 
-/// Stores the messages that tell of a file which is about to be put aside: to its author, or, without
-/// one, to the recipients of its route. Returns who was told.
+/// Stores the notices of a file that is about to be put aside: to its author, or, without one, to the
+/// recipients of its route. Returns the notified agents.
 ///
 /// # Errors
 /// The disk failed; to be tried again. A full mailbox is passed over, and counts the refusal.
-pub(crate) fn tell(
+pub(crate) fn send(
     unfit: &Unfit,
     author: Option<Name>,
     routes: &Routes,
@@ -85,7 +85,7 @@ pub(crate) fn tell(
         Some(author) => vec![author],
         None => destination.to.into_iter().filter(|name| known.contains(name)).collect(),
     };
-    let mut told = Vec::with_capacity(to.len());
+    let mut notified = Vec::with_capacity(to.len());
     for recipient in to {
         let mut envelope = Envelope::new(recipient.clone(), body(unfit, &path))
             .with_id(id(unfit, &path, &recipient))
@@ -97,13 +97,13 @@ pub(crate) fn tell(
         });
         envelope.task_id = task;
         match spool.publish(&envelope) {
-            Ok(_) | Err(Error::Conflict { .. }) => told.push(recipient),
+            Ok(_) | Err(Error::Conflict { .. }) => notified.push(recipient),
             // Its own note of what was refused says so; the file must not lie here for ever.
             Err(Error::Full { .. }) => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(told)
+    Ok(notified)
 }
 
 fn body(unfit: &Unfit, path: &str) -> String {

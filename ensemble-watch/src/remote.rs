@@ -32,14 +32,14 @@ use ensemble_nats::{NatsOptions, NatsTransport, Outbox};
 use serde_json::json;
 
 use crate::departures::Departures;
-use crate::engine::{Absent, Told, Wake};
 use crate::leases::Leases;
 use crate::notifier::COUNT_MAX;
 use crate::panes;
 use crate::project::Project;
 use crate::requests::{RequestWatch, keep_gated};
-use crate::run::ACTOR;
-use crate::wakes::Waker;
+use crate::servers::{Absent, ServerNews};
+use crate::status::ACTOR;
+use crate::wakes::{Wake, Waker};
 use crate::workload::{self, Workload};
 
 /// How long a round waits for news.
@@ -53,7 +53,7 @@ const RECONNECT_DELAY: Duration = Duration::from_secs(1);
 /// Interval at which the names of the mailboxes are compared.
 const NAMES_INTERVAL: Duration = Duration::from_secs(5);
 /// Minimum interval between two reports of what agents hold.
-const DUTIES_INTERVAL: Duration = Duration::from_secs(1);
+const WORKLOAD_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval of the removal of settled messages past their retention.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(60 * 60);
 /// Holder of messages in transit from the directory to the servers.
@@ -75,10 +75,11 @@ pub(crate) struct Follower {
     next_sweep: Monotonic,
     next_scan: Monotonic,
     requests: RequestWatch,
-    told: BTreeMap<Name, Vec<MessageId>>,
+    /// The waiting messages that were reported last, by mailbox.
+    waiting: BTreeMap<Name, Vec<MessageId>>,
     /// The last report to the loop, and the earliest time of the next.
     workload: Workload,
-    next_duties: Monotonic,
+    next_workload: Monotonic,
     /// A notice arrived since the last report.
     has_news: bool,
     condition: serde_json::Value,
@@ -112,9 +113,9 @@ impl Follower {
             next_scan: now,
             requests: RequestWatch::new(&project.queue, project.kinds()?)
                 .only_for(project.roster()),
-            told: BTreeMap::new(),
+            waiting: BTreeMap::new(),
             workload: Workload::default(),
-            next_duties: now,
+            next_workload: now,
             has_news: true,
             condition: serde_json::Value::Null,
             absent: Absent::default(),
@@ -148,7 +149,7 @@ impl Follower {
                         self.note_gone(&error);
                     }
                     was_connected = Some(false);
-                    self.tell_condition(false, Some(&error));
+                    self.report_condition(false, Some(&error));
                 }
             }
             if self.stop.recv_timeout(RECONNECT_DELAY) != Err(RecvTimeoutError::Timeout) {
@@ -161,9 +162,9 @@ impl Follower {
     /// has ended.
     fn follow(&mut self, queue: &Arc<NatsTransport>) -> bool {
         let (mut seen, mut is_well) = (0, true);
-        let (ledger, recorder) = (Arc::<NatsTransport>::clone(queue), Arc::clone(&self.recorder));
-        let departures = Departures::new(&self.project, ledger, recorder);
-        self.requests.set_consequence(Box::new(departures));
+        let (store, recorder) = (Arc::<NatsTransport>::clone(queue), Arc::clone(&self.recorder));
+        let departures = Departures::new(&self.project, store, recorder);
+        self.requests.set_decision_handler(Box::new(departures));
         let mut follows_team = false;
         loop {
             if !follows_team {
@@ -177,14 +178,14 @@ impl Follower {
                         self.recorder.record(types::WATCH_SERVER_BACK, ACTOR, data);
                     }
                     is_well = true;
-                    self.tell_condition(true, None);
+                    self.report_condition(true, None);
                 }
                 Err(error) => {
                     if is_well {
                         self.note_gone(&error);
                     }
                     is_well = false;
-                    self.tell_condition(queue.is_connected(), Some(&error));
+                    self.report_condition(queue.is_connected(), Some(&error));
                 }
             }
             let now = SystemClock.monotonic();
@@ -219,10 +220,10 @@ impl Follower {
                 }
                 other => other?,
             };
-            if self.told.get(&entry.mailbox) != Some(&ids) {
-                self.told.insert(entry.mailbox.clone(), ids.clone());
+            if self.waiting.get(&entry.mailbox) != Some(&ids) {
+                self.waiting.insert(entry.mailbox.clone(), ids.clone());
                 // The loop receives no more while the watcher stops.
-                self.waker.wake(Wake::Remote(Told::Mail { mailbox: entry.mailbox, ids }));
+                self.waker.wake(Wake::Servers(ServerNews::Mail { mailbox: entry.mailbox, ids }));
             }
         }
         if now >= self.next_lease_look || self.leases.wants_look(now) {
@@ -235,16 +236,16 @@ impl Follower {
             self.sweep(queue)?;
         }
         self.see_to_requests(queue)?;
-        self.tell_duties(queue)
+        self.report_workload(queue)
     }
 
     /// What the agents of this host hold and wait for, if it changed.
-    fn tell_duties(&mut self, queue: &NatsTransport) -> Result<()> {
+    fn report_workload(&mut self, queue: &NatsTransport) -> Result<()> {
         let now = SystemClock.monotonic();
-        if !self.has_news || now < self.next_duties {
+        if !self.has_news || now < self.next_workload {
             return Ok(());
         }
-        self.next_duties = now + DUTIES_INTERVAL;
+        self.next_workload = now + WORKLOAD_INTERVAL;
         let (members, _) = self.project.roster().entries()?;
         let is_here = |name: &Name| members.iter().any(|member| member.name == *name);
         let workload = Workload {
@@ -255,7 +256,7 @@ impl Follower {
         self.has_news = false;
         if workload != self.workload {
             self.workload = workload.clone();
-            self.waker.wake(Wake::Remote(Told::Workload(workload)));
+            self.waker.wake(Wake::Servers(ServerNews::Workload(workload)));
         }
         Ok(())
     }
@@ -339,7 +340,7 @@ impl Follower {
         self.recorder.record(types::WATCH_SERVER_GONE, ACTOR, json!({ "why": error.to_string() }));
     }
 
-    fn tell_condition(&mut self, connected: bool, error: Option<&Error>) {
+    fn report_condition(&mut self, connected: bool, error: Option<&Error>) {
         let condition = json!({
             "server": self.options.servers_shown(),
             "connected": connected && error.is_none(),
@@ -349,7 +350,7 @@ impl Follower {
         });
         if condition != self.condition {
             self.condition = condition.clone();
-            self.waker.wake(Wake::Remote(Told::Condition(condition)));
+            self.waker.wake(Wake::Servers(ServerNews::Condition(condition)));
         }
     }
 }

@@ -29,10 +29,12 @@ use ensemble_core::{Error, Result};
 use ensemble_team::roster::Roster;
 use serde_json::json;
 
-use crate::run::ACTOR;
+use crate::status::ACTOR;
 #[cfg(feature = "nats")]
 use crate::workload::words;
-use ensemble_core::watch::{FsWatcher, WatchError};
+use ensemble_core::watch::WatchError;
+
+use crate::watch_set::{Place, WatchSet};
 
 /// Time left to the asking or deciding process to finish by itself.
 const GRACE: Duration = Duration::from_millis(200);
@@ -61,7 +63,7 @@ pub(crate) struct RequestWatch {
     handed_over: BTreeSet<Name>,
     /// Excluded from further looks.
     closed: HashSet<Name>,
-    consequence: Option<Box<dyn DecisionHandler>>,
+    decision_handler: Option<Box<dyn DecisionHandler>>,
     /// Where several hosts watch: only decisions about these agents are carried out here.
     members: Option<Roster>,
 }
@@ -75,7 +77,7 @@ impl RequestWatch {
             due: BTreeMap::new(),
             handed_over: BTreeSet::new(),
             closed: HashSet::new(),
-            consequence: None,
+            decision_handler: None,
             members: None,
         }
     }
@@ -86,40 +88,18 @@ impl RequestWatch {
         Self { members: Some(members), ..self }
     }
 
-    pub(crate) fn set_consequence(&mut self, consequence: Box<dyn DecisionHandler>) {
-        self.consequence = Some(consequence);
-    }
-
-    /// Whether a file in this directory is about a request.
-    pub(crate) fn concerns(&self, dir: &Path) -> bool {
-        dir == self.dir || dir.parent() == Some(&self.dir)
+    pub(crate) fn set_decision_handler(&mut self, handler: Box<dyn DecisionHandler>) {
+        self.decision_handler = Some(handler);
     }
 
     /// Watches the directories before the first listing.
-    pub(crate) fn rewatch(&mut self, fs_watcher: &mut FsWatcher) -> Result<(), WatchError> {
+    pub(crate) fn rewatch(&mut self, watch_set: &mut WatchSet) -> Result<(), WatchError> {
         // A handmade queue may lack the directory, and asking makes it.
         let _ = std::fs::create_dir(&self.dir);
-        // The same path may be another directory now.
-        fs_watcher.unwatch(&self.dir);
-        fs_watcher.watch(&self.dir)?;
-        self.tracker.iter().for_each(|request| watch(&self.dir, fs_watcher, request.id()));
+        watch_set.rewatch(&self.dir, Place::Requests)?;
+        let ids = self.tracker.iter().filter_map(|request| Name::new(request.id()).ok());
+        ids.for_each(|id| watch(&self.dir, watch_set, &id));
         Ok(())
-    }
-
-    /// A file landed in a directory of requests, or left it.
-    pub(crate) fn changed(
-        &mut self,
-        now: Monotonic,
-        dir: &Path,
-        name: Option<&str>,
-        store: &dyn RequestStore,
-        fs_watcher: Option<&mut FsWatcher>,
-    ) {
-        let id =
-            if dir == self.dir { name } else { dir.file_name().and_then(|name| name.to_str()) };
-        if let Some(id) = id.and_then(|id| Name::new(id).ok()) {
-            self.look(now, &id, store, fs_watcher);
-        }
     }
 
     /// Looks at all requests that are not closed.
@@ -127,10 +107,10 @@ impl RequestWatch {
         &mut self,
         now: Monotonic,
         store: &dyn RequestStore,
-        mut fs_watcher: Option<&mut FsWatcher>,
+        mut watch_set: Option<&mut WatchSet>,
     ) {
-        if let Some(fs_watcher) = &mut fs_watcher
-            && let Err(error) = self.rewatch(fs_watcher)
+        if let Some(watch_set) = &mut watch_set
+            && let Err(error) = self.rewatch(watch_set)
         {
             tracing::warn!(%error, "cannot watch the requests");
         }
@@ -145,7 +125,7 @@ impl RequestWatch {
             self.tracker.remove(id);
         }
         for id in ids {
-            self.look(now, &id, store, fs_watcher.as_deref_mut());
+            self.look(now, &id, store, watch_set.as_deref_mut());
         }
     }
 
@@ -155,16 +135,16 @@ impl RequestWatch {
         now: Monotonic,
         id: &Name,
         store: &dyn RequestStore,
-        fs_watcher: Option<&mut FsWatcher>,
+        watch_set: Option<&mut WatchSet>,
     ) {
         if self.closed.contains(id) {
             return;
         }
-        if let Some(fs_watcher) = fs_watcher
+        if let Some(watch_set) = watch_set
             && !Requests::new(store).is_closed(id).unwrap_or(false)
         {
             // Watched before reading, so that an answer in between raises an event.
-            watch(&self.dir, fs_watcher, id.as_str());
+            watch(&self.dir, watch_set, id);
         }
         match self.requests(store).find(id.as_str()) {
             Ok(Some(entry)) if entry.is_closed => self.forget(id),
@@ -283,8 +263,8 @@ impl RequestWatch {
                     "to": entry.request.to, "outcome": entry.state(),
                 }),
             );
-            if let Some(consequence) = &mut self.consequence {
-                consequence.decided(&entry);
+            if let Some(handler) = &mut self.decision_handler {
+                handler.decided(&entry);
             }
         }
         Ok(())
@@ -321,8 +301,8 @@ impl RequestWatch {
 }
 
 /// The next scan finds an answer that raises no event.
-fn watch(dir: &Path, fs_watcher: &mut FsWatcher, id: &str) {
-    let _ = fs_watcher.watch(&dir.join(id));
+fn watch(dir: &Path, watch_set: &mut WatchSet, id: &Name) {
+    let _ = watch_set.watch(&dir.join(id.as_str()), Place::Request(id.clone()));
 }
 
 /// Whoever waits for the review of a plan keeps the task meanwhile, without having to say so.

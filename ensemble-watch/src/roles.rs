@@ -13,7 +13,7 @@ use ensemble_core::spool::Spool;
 use serde_json::json;
 
 use crate::project::Config;
-use crate::run::ACTOR;
+use crate::status::ACTOR;
 
 /// Maximum number of messages one step reads to find tasks or reports.
 const READS_A_STEP: u32 = 32;

@@ -26,8 +26,8 @@ const ACK_BOX: &str = "ack";
 /// What is to be done with one file.
 #[derive(Debug)]
 pub(crate) enum Plan {
-    /// Publish these, then enter the version into the ledger.
-    Publish { file: Complete, entry: Entry, envelopes: Vec<Envelope> },
+    /// Publish its messages, then enter the version into the ledger.
+    Publish(Routed),
     /// It says that its writer has read a task.
     Ack { file: Complete, entry: Entry, task: String },
     /// Nobody is to be told.
@@ -38,6 +38,14 @@ pub(crate) enum Plan {
     Broken { unfit: Unfit },
     /// Routed before.
     Known,
+}
+
+/// A file and the messages that it becomes.
+#[derive(Debug)]
+pub(crate) struct Routed {
+    file: Complete,
+    entry: Entry,
+    envelopes: Vec<Envelope>,
 }
 
 /// Decides what is to be done with a complete file.
@@ -92,15 +100,15 @@ pub(crate) fn plan(
             Err(error) => return Plan::Impossible { file, error },
         }
     }
-    Plan::Publish { file, entry, envelopes }
+    Plan::Publish(Routed { file, entry, envelopes })
 }
 
-/// The message for one recipient: the file's text, or its attachment where it is too large.
 fn broken(file: Complete, error: String) -> Plan {
     let Complete { box_name, file, stat, content, .. } = file;
     Plan::Broken { unfit: Unfit { box_name, file, stat, content, error } }
 }
 
+/// The message for one recipient: the file's text, or its attachment where it is too large.
 fn envelope(file: &Complete, entry: &Entry, to: Name, spool: &Spool) -> Result<Envelope> {
     let id = entry.message_id(&to);
     let path = file.path();
@@ -133,7 +141,7 @@ pub(crate) struct Batch {
 }
 
 /// Publishes what was planned. A file of which any recipient fails is tried again as a whole.
-pub(crate) fn publish(plans: Vec<(Complete, Entry, Vec<Envelope>)>, spool: &Spool) -> Batch {
+pub(crate) fn publish(plans: Vec<Routed>, spool: &Spool) -> Batch {
     let mut batch = Batch {
         unsynced: Vec::new(),
         entries: Vec::new(),
@@ -141,7 +149,7 @@ pub(crate) fn publish(plans: Vec<(Complete, Entry, Vec<Envelope>)>, spool: &Spoo
         failed: Vec::new(),
         routed: Vec::new(),
     };
-    for (file, entry, envelopes) in plans {
+    for Routed { file, entry, envelopes } in plans {
         let (unsynced, failed) = spool.publish_unsynced(&envelopes);
         let stored = envelopes.iter().zip(unsynced.outcomes());
         batch.stored.extend(

@@ -13,16 +13,16 @@ use ensemble_core::event_log::{EventLog, Recorder};
 use ensemble_core::{Error, Result};
 
 use crate::departures::Departures;
-use crate::engine::{Absent, Engine, Wake};
+use crate::engine::Engine;
 use crate::pane_worker::PaneWorkers;
 use crate::project::Project;
 #[cfg(feature = "nats")]
 use crate::remote::Follower;
 use crate::requests::DecisionHandler;
-use crate::wakes::{Waker, Wakes, wakes};
+use crate::servers::Absent;
+use crate::status::ACTOR;
+use crate::wakes::{Wake, Waker, Wakes, wakes};
 
-/// The watcher's name in the event log.
-pub const ACTOR: &str = "watcher";
 /// How long a start waits for the project's lock if another watcher has it, which may be about to end.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 /// How long it waits for those who only look whether one runs: they share the lock for a moment, and a
@@ -89,10 +89,10 @@ impl Watcher {
         #[cfg(not(feature = "nats"))]
         project.refuse_servers()?;
         let pane_workers = PaneWorkers::new(project.sources(), project.locks(), waker.clone());
-        let ledger: Arc<_> = Arc::clone(&spool);
-        let departures = Departures::new(project, ledger, Arc::clone(&recorder));
+        let store: Arc<_> = Arc::clone(&spool);
+        let departures = Departures::new(project, store, Arc::clone(&recorder));
         let mut engine = Engine::new(project, spool, recorder, pane_workers, absent)?;
-        engine.set_consequence(Box::new(departures));
+        engine.set_decision_handler(Box::new(departures));
         let stopper = Stopper { waker, stopped: Arc::default() };
         #[cfg(feature = "nats")]
         if let Some(follower) = follower {
@@ -109,11 +109,11 @@ impl Watcher {
         })
     }
 
-    /// With somebody else who carries out what was decided. Otherwise the watcher does: it ends the
-    /// agents that agreed to their shutdown, or said nothing in time.
+    /// With another handler that carries out decisions. The watcher's own ends the agents that agreed
+    /// to their shutdown, or did not answer in time.
     #[must_use]
-    pub fn with_consequence(mut self, consequence: Box<dyn DecisionHandler>) -> Self {
-        self.engine.set_consequence(consequence);
+    pub fn with_decision_handler(mut self, handler: Box<dyn DecisionHandler>) -> Self {
+        self.engine.set_decision_handler(handler);
         self
     }
 

@@ -1,4 +1,4 @@
-//! What the watcher says of itself, for `ensemble status`: `.ensemble/watch.json`.
+//! The watcher's status, for `ensemble status`: `.ensemble/watch.json`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,6 +7,8 @@ use ensemble_core::durable::{self, Durability};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use serde_json::Value;
 
+/// The watcher's name in the event log.
+pub const ACTOR: &str = "watcher";
 /// The least time between two writes.
 const WRITE_INTERVAL_MIN: Duration = Duration::from_millis(250);
 /// The status is written at least so often, as a sign of life.
@@ -36,18 +38,13 @@ impl Status {
         self.next_due().is_some_and(|at| now >= at)
     }
 
-    /// What it says is out of date.
-    pub(crate) const fn changed(&mut self) {
-        self.changed = true;
-    }
-
     /// Files are found by polling alone, and why; or by events again.
     pub(crate) fn degraded(&mut self, why: Option<String>) {
         self.degraded = why;
         self.changed = true;
     }
 
-    /// As [`Self::changed`], if `changed`.
+    /// The status is out of date, if `changed`.
     pub(crate) const fn changed_if(&mut self, changed: bool) {
         self.changed |= changed;
     }

@@ -24,7 +24,7 @@ use ensemble_team::steps::{STEPS_FILE, StepOptions, StepStore};
 use serde_json::{Value, json};
 
 use crate::project::Project;
-use ensemble_core::watch::FsWatcher;
+use crate::watch_set::{Place, WatchSet};
 
 /// Delay of the first look after an event: busy queues change many times a second.
 const QUIET: Duration = Duration::from_millis(100);
@@ -68,11 +68,6 @@ impl Steps {
         self.open.as_ref().map(|_| self.next_look)
     }
 
-    /// Whether an event in this directory is about the database's log.
-    pub(crate) fn concerns(&self, dir: &Path, name: &str) -> bool {
-        self.path.parent() == Some(dir) && name == log_name()
-    }
-
     /// A process, perhaps this one, wrote to the database.
     pub(crate) fn changed(&mut self, now: Monotonic) {
         if let Some(open) = &mut self.open {
@@ -82,7 +77,7 @@ impl Steps {
     }
 
     /// Opens the database once it exists, and a new one that replaced it.
-    pub(crate) fn find(&mut self, now: Monotonic, fs_watcher: Option<&mut FsWatcher>) {
+    pub(crate) fn find(&mut self, now: Monotonic, watch_set: &mut WatchSet) {
         let found = id_of(&self.path);
         if found == self.open.as_ref().map(|open| open.id) {
             return;
@@ -94,7 +89,7 @@ impl Steps {
             Ok(open) => {
                 self.open = Some(open);
                 self.next_look = now;
-                self.watch(fs_watcher, &log);
+                self.watch(watch_set, &log);
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot open the step queues");
@@ -105,18 +100,15 @@ impl Steps {
     }
 
     /// Watches the log again, with a new file watcher.
-    pub(crate) fn rewatch(&mut self, fs_watcher: &mut FsWatcher) {
+    pub(crate) fn rewatch(&self, watch_set: &mut WatchSet) {
         let log = self.path.with_file_name(log_name());
         if self.open.is_some() {
-            self.watch(Some(fs_watcher), &log);
+            self.watch(watch_set, &log);
         }
     }
 
-    fn watch(&self, fs_watcher: Option<&mut FsWatcher>, log: &Path) {
-        let Some(fs_watcher) = fs_watcher else { return };
-        // The same path may be another file now.
-        fs_watcher.unwatch(log);
-        if let Err(error) = fs_watcher.watch_logs(log) {
+    fn watch(&self, watch_set: &mut WatchSet, log: &Path) {
+        if let Err(error) = watch_set.rewatch_log(log, Place::Steps) {
             tracing::warn!(%error, "step queues are checked only every 30 s");
         }
     }
@@ -156,11 +148,6 @@ impl Open {
         self.pause = self.pause.map(|pause| pause * 2).filter(|pause| *pause < LOOK_INTERVAL);
         Ok(self.pause.map_or(next, |pause| next.min(pause)))
     }
-}
-
-/// Whether a file that landed beside the database triggers a look.
-pub(crate) fn is_relevant(name: &str) -> bool {
-    name.strip_prefix(STEPS_FILE) == Some("-wal")
 }
 
 fn log_name() -> String {

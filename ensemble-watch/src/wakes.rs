@@ -1,11 +1,12 @@
-//! What the loop sleeps on: one channel for messages of other threads, and the file watcher.
+//! The reasons to step, and what the loop sleeps on: one channel for messages of other threads, and
+//! the file watcher.
 //!
 //! ```text
-//! another thread says something   channel, then the bell (an eventfd)   -> the loop wakes
-//! something lands                 inotify's own descriptor               -> the loop wakes
+//! another thread sends a message   channel, then an eventfd     -> the loop wakes
+//! a file lands                     inotify's own descriptor     -> the loop wakes
 //! ```
 //!
-//! So what lands wakes the thread that acts on it, and no other one before.
+//! So a file that lands wakes the thread that acts on it, and no other one before.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -13,12 +14,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use ensemble_core::message::{Name, Timestamp};
+use ensemble_core::pane::NudgeOutcome;
+use ensemble_core::watch::{FsEvent, sleep_until_any};
 use ensemble_core::{Error, Result};
+use ensemble_team::roster::PaneObservation;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-use crate::engine::{Wake, WatchSet};
-use ensemble_core::watch::{FsEvent, FsWatcher, sleep_until_any};
+use crate::servers::ServerNews;
+use crate::watch_set::WatchSet;
 
 /// How many wake-ups one step takes: few enough that it stays short also if each is a file.
 const WAKES_A_STEP: usize = 256;
@@ -29,19 +34,54 @@ const READS_A_STEP: usize = 256;
 /// beyond them waits in the system, which has its own limit (`fs.inotify.max_queued_events`).
 const EVENTS_KEPT_MAX: usize = 64 * 1024;
 
+/// A reason to step.
+#[derive(Debug)]
+pub(crate) enum Wake {
+    /// A watched directory changed.
+    Changed(FsEvent),
+    /// A pane task is done.
+    PaneResult(PaneResult),
+    /// The servers that have the mailboxes have news.
+    #[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "no thread follows servers"))]
+    Servers(ServerNews),
+    /// The watcher is to stop.
+    Stop,
+}
+
+/// The result of a pane task.
+#[derive(Debug)]
+pub(crate) enum PaneResult {
+    /// Of a task that was to type.
+    Typed(TypeReport),
+    /// Of a task that was to observe.
+    Observed { agent: Name, observation: PaneObservation },
+}
+
+/// The outcome of a pane task that was to type.
+#[derive(Clone, Debug)]
+pub(crate) struct TypeReport {
+    pub(crate) agent: Name,
+    pub(crate) attempt: u64,
+    pub(crate) outcome: NudgeOutcome,
+    /// The end of the usage limit that was in the way, if it is known.
+    pub(crate) limited_until: Option<Timestamp>,
+    /// The pane shows a usage limit without an end.
+    pub(crate) is_limited: bool,
+}
+
 /// Wakes the loop, from any thread. Clones wake the same one.
 #[derive(Clone, Debug)]
 pub(crate) struct Waker {
     sender: Sender<Wake>,
-    bell: Arc<OwnedFd>,
+    signal: Arc<OwnedFd>,
 }
 
 impl Waker {
-    /// Says something to the loop. Nobody listens any more while the watcher is stopping.
+    /// Sends a reason to step. The loop takes none any more while the watcher stops.
     pub(crate) fn wake(&self, wake: Wake) {
         if self.sender.send(wake).is_ok() {
-            // It only fails while it is loud already.
-            let _ = rustix::io::write(&*self.bell, &1u64.to_ne_bytes());
+            // It only fails while it is readable already.
+            let _ = rustix::io::write(&*self.signal, &1u64.to_ne_bytes());
         }
     }
 }
@@ -50,7 +90,7 @@ impl Waker {
 #[derive(Debug)]
 pub(crate) struct Wakes {
     receiver: Receiver<Wake>,
-    bell: Arc<OwnedFd>,
+    signal: Arc<OwnedFd>,
     events: VecDeque<FsEvent>,
 }
 
@@ -59,66 +99,63 @@ pub(crate) struct Wakes {
 /// # Errors
 /// The system has no descriptor left.
 pub(crate) fn wakes() -> Result<(Waker, Wakes)> {
-    let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| {
+    let signal = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|error| {
         let path = "this process".into();
-        Error::Io { operation: "make a bell for the threads of", path, source: error.into() }
+        Error::Io { operation: "make an eventfd for the threads of", path, source: error.into() }
     })?;
     let (sender, receiver) = unbounded();
-    let bell = Arc::new(bell);
-    let waker = Waker { sender, bell: Arc::clone(&bell) };
-    Ok((waker, Wakes { receiver, bell, events: VecDeque::new() }))
+    let signal = Arc::new(signal);
+    let waker = Waker { sender, signal: Arc::clone(&signal) };
+    Ok((waker, Wakes { receiver, signal, events: VecDeque::new() }))
 }
 
 impl Wakes {
-    /// Waits until there is a reason to step, for at most `longest` (for ever without), and takes what has
-    /// come by then: what threads say first.
+    /// Waits until there is a reason to step, for at most `longest` (without a limit for `None`).
+    /// Returns what has come by then, messages of other threads first.
     pub(crate) fn next(
         &mut self,
-        mut watch_set: WatchSet<'_>,
+        watch_set: &mut WatchSet,
         longest: Option<Duration>,
     ) -> Vec<Wake> {
         let began = Instant::now();
         loop {
-            let mut wakes = self.said();
-            self.read(&mut watch_set);
+            let mut wakes = self.received();
+            self.read(watch_set);
             let room = WAKES_A_STEP.saturating_sub(wakes.len()).min(self.events.len());
             wakes.extend(self.events.drain(..room).map(Wake::Changed));
             let left = longest.map(|longest| longest.saturating_sub(began.elapsed()));
             if !wakes.is_empty() || left.is_some_and(|left| left.is_zero()) {
                 return wakes;
             }
-            self.sleep(watch_set.fs_watcher.as_deref(), left);
+            self.sleep(watch_set, left);
         }
     }
 
     /// Reads the pending events of the system.
-    fn read(&mut self, watch_set: &mut WatchSet<'_>) {
+    fn read(&mut self, watch_set: &mut WatchSet) {
         for _ in 0..READS_A_STEP {
             if self.events.len() >= EVENTS_KEPT_MAX {
                 return;
             }
-            let events =
-                watch_set.fs_watcher.as_deref_mut().map(FsWatcher::take).unwrap_or_default();
-            let is_over = matches!(events.last(), None | Some(FsEvent::Failed { .. }));
-            self.events.extend(events.into_iter().filter(|event| !watch_set.is_noise(event)));
-            if is_over {
+            let (events, may_have_more) = watch_set.take();
+            self.events.extend(events);
+            if !may_have_more {
                 return;
             }
         }
     }
 
-    fn said(&self) -> Vec<Wake> {
-        // Silenced before the channel is emptied: what comes in between wakes the loop again.
-        match rustix::io::read(&*self.bell, &mut [0; 8]) {
+    fn received(&self) -> Vec<Wake> {
+        // Reset before the channel is emptied: a message that comes in between wakes the loop again.
+        match rustix::io::read(&*self.signal, &mut [0; 8]) {
             Ok(_) | Err(Errno::AGAIN | Errno::INTR) => {}
-            Err(error) => tracing::warn!(%error, "the threads' bell cannot be read"),
+            Err(error) => tracing::warn!(%error, "cannot read the eventfd of the threads"),
         }
         self.receiver.try_iter().take(WAKES_A_STEP).collect()
     }
 
-    fn sleep(&self, fs_watcher: Option<&FsWatcher>, longest: Option<Duration>) {
-        let bell = Some(self.bell.as_fd());
-        let sources: Vec<_> = bell.into_iter().chain(fs_watcher.map(|bell| bell.as_fd())).collect();
+    fn sleep(&self, watch_set: &WatchSet, longest: Option<Duration>) {
+        let sources: Vec<_> = [self.signal.as_fd()].into_iter().chain(watch_set.source()).collect();
         if let Err(error) = sleep_until_any(&sources, longest) {
             tracing::warn!(%error, "cannot wait for events");
         }

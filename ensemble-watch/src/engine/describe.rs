@@ -1,10 +1,9 @@
-//! What the watcher says of itself.
+//! The watcher's status, as `watch.json` and `ensemble status` show it.
 
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::Engine;
-use crate::boxes::Boxes;
 
 impl Engine {
     /// Writes the status once more, for instance because the watcher stops.
@@ -13,20 +12,15 @@ impl Engine {
         self.status.write_now(now, self.describe(now));
     }
 
-    fn describe(&self, now: Monotonic) -> serde_json::Value {
-        json!({
-            "mode": self.reconcile.mode(),
-            "routed": self.routed,
-            "rejected": self.rejected,
-            "boxes": self.boxes.as_ref().map(Boxes::summary),
-            "agents": self.notifier.summary(now),
-            "members": self.members.summary(),
-            "parked": self.rate_limit_hold.summary(now),
-            "roles": self.roles.summary(now),
-            "requests": self.remote.requests().unwrap_or_else(|| self.requests.summary()),
-            "steps": self.steps.summary(),
-            "alarms": self.alarms.summary(),
-            "servers": self.remote.summary(),
-        })
+    fn describe(&self, now: Monotonic) -> Value {
+        let mut status = json!({ "mode": self.reconcile.mode() });
+        self.drop_boxes.describe(&mut status);
+        status["agents"] = self.mail.notifier.summary(now).into();
+        self.team.describe(now, &mut status);
+        let requests = self.mail.remote.requests();
+        status["requests"] = requests.unwrap_or_else(|| self.requests.summary());
+        self.upkeep.describe(&mut status);
+        status["servers"] = self.mail.remote.summary();
+        status
     }
 }

@@ -69,7 +69,7 @@ impl Team<'_> {
         let place = self.place_of(&plan.name, recorded.as_ref())?;
         match (place, recorded) {
             (Place::Bound(_), Some(member)) if member.is_present() => {
-                self.tell_couriers(&member)?;
+                self.write_binding(&member)?;
                 Ok(Brought { member, how: HowBrought::Running })
             }
             (Place::Bound(binding), _) => self.settle_in(plan, binding, None, HowBrought::Adopted),
@@ -104,7 +104,7 @@ impl Team<'_> {
         let recorded = self.roster().get(&plan.name)?;
         match recorded.filter(|m| m.binding.as_ref() == Some(binding) && m.is_present()) {
             Some(member) => {
-                self.tell_couriers(&member)?;
+                self.write_binding(&member)?;
                 Ok(Brought { member, how: HowBrought::Running })
             }
             None => {
@@ -209,7 +209,7 @@ impl Team<'_> {
 
     /// Writes the binding last.
     fn finish(&self, member: Member, how: HowBrought) -> Result<Brought> {
-        self.tell_couriers(&member)?;
+        self.write_binding(&member)?;
         let pane = member.binding.as_ref().map(|binding| &binding.id);
         let pid = member.binding.as_ref().map(|binding| binding.pid);
         let data = json!({
@@ -220,15 +220,9 @@ impl Team<'_> {
         Ok(Brought { member, how })
     }
 
-    /// The notifier read an agent's pane from their own directory.
-    fn tell_couriers(&self, member: &Member) -> Result<()> {
-        let Some(binding) = member.binding.clone() else { return Ok(()) };
-        let entry = PaneEntry {
-            agent: member.name.clone(),
-            mailbox: member.mailbox.clone(),
-            provider: member.provider.clone(),
-            binding,
-        };
+    /// Writes the member's pane where the watcher reads it.
+    fn write_binding(&self, member: &Member) -> Result<()> {
+        let Some(entry) = PaneEntry::of(member) else { return Ok(()) };
         // A damaged entry is replaced, since it is only a copy.
         match panes::find(&self.project.panes(), &member.name) {
             Ok(Some(found)) if found == entry => Ok(()),

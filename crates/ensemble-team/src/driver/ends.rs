@@ -15,7 +15,8 @@
 //! stands in `.ensemble/ends/<shard>.ndjson`, where a task's last line counts, changed under the shard's lock:
 //! so they record it once. The record is written before the line: a crash in between records an end
 //! twice, and never not at all. A report costs one appended line, and ten thousand tasks no more
-//! files than one. A shard that has grown over its limit keeps its newest tasks.
+//! files than one. A shard that has grown over its limit keeps its newest tasks. A sweep forgets tasks that
+//! ended before any message that is still in a `done/`, except those whose report still lies in `reports/`.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -28,9 +29,10 @@ use super::reviews::{Reviews, file_stem};
 use crate::contract::{self, Reading, Report, Status};
 use ensemble_core::document::{DocumentOptions, LockedDocument};
 use ensemble_core::durable::{Dir, Durability};
+use ensemble_core::env::{Clock as _, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
-use ensemble_core::message::{Digest, Envelope, MessageId, Name};
-use ensemble_core::spool::Spool;
+use ensemble_core::message::{Digest, Envelope, MessageId, Name, Timestamp};
+use ensemble_core::spool::{Settings, Spool};
 use ensemble_core::{Error, Result};
 
 /// How long the lock of a shard is waited for.
@@ -38,6 +40,8 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 /// The number of files among which tasks are spread by their digest's first two digits, so that two
 /// reports seldom wait for each other.
 const SHARDS: u8 = 64;
+/// How the names of shards end.
+const SHARD_SUFFIX: &str = ".ndjson";
 /// A shard that is larger, in bytes, loses the lines that no longer count, and then its oldest tasks.
 const SHARD_BYTES_MAX: usize = 256 * 1024;
 /// The largest shard that is read, in bytes: one line more than [`SHARD_BYTES_MAX`].
@@ -67,6 +71,9 @@ struct Ended {
     /// The messages whose end is recorded.
     #[serde(default)]
     messages: Vec<String>,
+    /// When this line was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    at: Option<Timestamp>,
 }
 
 /// Records how tasks end; see the table at the top of this page.
@@ -187,7 +194,7 @@ impl TaskEnds {
             Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let file = format!("{}-completed.yaml", file_stem(task));
+        let file = report_file(task);
         let read = match dir.read_with_stat(&file, REPORT_BYTES_MAX) {
             // The watcher sets such files aside.
             Err(Error::Malformed { .. } | Error::TooLarge { .. }) => None,
@@ -221,6 +228,7 @@ impl TaskEnds {
         let Some(is_end) = change(&mut ended)? else { return Ok(false) };
         let surplus = ended.messages.len().saturating_sub(MESSAGES_MAX);
         ended.messages.drain(..surplus);
+        ended.at = Some(SystemClock.wall());
         let line = json!(ended).to_string();
         if content.len() + line.len() < SHARD_BYTES_MAX {
             document.append_line(line.as_bytes())?;
@@ -235,12 +243,68 @@ impl TaskEnds {
             .map_err(|source| Error::io("create directory", &self.dir, source))?;
         let digest = Digest::of(task.as_bytes()).short(2);
         let shard = u8::from_str_radix(&digest, 16).unwrap_or_default() % SHARDS;
-        let path = self.dir.join(format!("{shard:02}.ndjson"));
-        let options = DocumentOptions::default()
-            .with_bytes_max(READ_BYTES_MAX)
-            .with_durability(Durability::Process);
-        LockedDocument::lock_with(&path, LOCK_PATIENCE, options)
+        lock(&self.dir.join(format!("{shard:02}{SHARD_SUFFIX}")), LOCK_PATIENCE)
     }
+
+    /// Forgets tasks that ended longer ago than any mailbox keeps settled messages. Returns their number. A
+    /// task whose report still lies in `reports/` stays, since its next reader would record its end again.
+    ///
+    /// A shard that another process changes is left to the next sweep.
+    ///
+    /// # Errors
+    /// A shard cannot be read or changed.
+    pub fn sweep(&self, spool: &Spool, now: Timestamp) -> Result<usize> {
+        let dir = match Dir::open(&self.dir) {
+            Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(0),
+            other => other?,
+        };
+        let keep = retention(spool)?;
+        let mut forgotten = 0;
+        for shard in dir.names()?.iter().filter(|name| name.ends_with(SHARD_SUFFIX)) {
+            let document = match lock(&self.dir.join(shard), Duration::ZERO) {
+                Err(Error::Locked { .. }) => continue,
+                other => other?,
+            };
+            let Some(stat) = dir.stat(shard)? else { continue };
+            let content = document.read()?.unwrap_or_default();
+            let changed_ms = i64::try_from(stat.changed_ns / 1_000_000).unwrap_or(i64::MAX);
+            let changed = Timestamp::from_unix_millis(changed_ms);
+            let is_kept = |ended: &Ended| {
+                now.since(ended.at.unwrap_or(changed)) <= keep || self.has_report(&ended.task_id)
+            };
+            let (kept, old): (Vec<_>, Vec<_>) =
+                newest_lines(&content).partition(|(ended, _)| is_kept(ended));
+            if !old.is_empty() {
+                document.replace(&oldest_first(kept.iter().map(|(_, line)| *line)))?;
+                forgotten += old.len();
+            }
+        }
+        Ok(forgotten)
+    }
+
+    fn has_report(&self, task: &str) -> bool {
+        self.reports.join(report_file(task)).symlink_metadata().is_ok()
+    }
+}
+
+fn report_file(task: &str) -> String {
+    format!("{}-completed.yaml", file_stem(task))
+}
+
+fn lock(shard: &Path, patience: Duration) -> Result<LockedDocument> {
+    let options = DocumentOptions::default()
+        .with_bytes_max(READ_BYTES_MAX)
+        .with_durability(Durability::Process);
+    LockedDocument::lock_with(shard, patience, options)
+}
+
+/// The longest time for which a mailbox keeps settled messages.
+fn retention(spool: &Spool) -> Result<Duration> {
+    let mailboxes = spool.mailboxes()?;
+    let days = mailboxes.iter().map(|mailbox| Ok(spool.settings(mailbox)?.done_days));
+    let longest = days.collect::<Result<Vec<u64>>>()?.into_iter().max();
+    let days = longest.unwrap_or_else(|| Settings::default().done_days);
+    Ok(Duration::from_secs(days.saturating_mul(24 * 60 * 60)))
 }
 
 /// What a shard's last whole line of a task says. A killed writer may have left a part of a line.
@@ -254,27 +318,30 @@ fn last_line_of(task: &str, shard: &[u8]) -> Option<Ended> {
 
 /// The newest line of each task and `line`, in half of the limit; the oldest tasks are left out.
 fn compacted(shard: &[u8], line: &str) -> Vec<u8> {
+    let task = serde_json::from_str(line).map(|ended: Ended| ended.task_id).unwrap_or_default();
     let mut kept = vec![line.as_bytes()];
     let mut bytes = line.len();
-    let mut seen = BTreeSet::new();
-    seen.extend(serde_json::from_str(line).map(|ended: Ended| ended.task_id));
-    for line in lines_backwards(shard) {
-        let Ok(ended) = serde_json::from_slice::<Ended>(line) else { continue };
-        if !seen.insert(ended.task_id) {
-            continue;
-        }
+    for (_, line) in newest_lines(shard).filter(|(ended, _)| ended.task_id != task) {
         bytes += line.len() + 1;
         if bytes > SHARD_BYTES_MAX / 2 {
             break;
         }
         kept.push(line);
     }
-    let mut content = Vec::with_capacity(bytes);
-    for line in kept.into_iter().rev() {
-        content.extend_from_slice(line);
-        content.push(b'\n');
-    }
-    content
+    oldest_first(kept.into_iter())
+}
+
+/// The newest line of each task, newest first.
+fn newest_lines(shard: &[u8]) -> impl Iterator<Item = (Ended, &[u8])> {
+    let mut seen = BTreeSet::new();
+    lines_backwards(shard)
+        .filter_map(|line| Some((serde_json::from_slice::<Ended>(line).ok()?, line)))
+        .filter(move |(ended, _)| seen.insert(ended.task_id.clone()))
+}
+
+/// The content of a shard with these lines, which come newest first.
+fn oldest_first<'a>(lines: impl DoubleEndedIterator<Item = &'a [u8]>) -> Vec<u8> {
+    lines.rev().flat_map(|line| line.iter().chain(b"\n")).copied().collect()
 }
 
 fn lines_backwards(shard: &[u8]) -> impl Iterator<Item = &[u8]> {

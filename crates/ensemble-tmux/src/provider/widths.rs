@@ -158,19 +158,6 @@ fn a_limit_is_known_at_every_width() {
     }
 }
 
-/// The states in which Enter and Ctrl-C are harmful to an agent that shows them.
-const HARMFUL: [AgentState; 10] = [
-    AgentState::Ready,
-    AgentState::Busy,
-    AgentState::Permission,
-    AgentState::Trust,
-    AgentState::Dialog,
-    AgentState::Login,
-    AgentState::RateLimited,
-    AgentState::Draft,
-    AgentState::Starting,
-    AgentState::Unknown,
-];
 /// Tries every forbidden key of every profile, also of one that is added.
 #[test]
 fn every_forbidden_key_is_refused_and_no_other() {

@@ -162,6 +162,43 @@ fn a_thousand_tasks_leave_a_bounded_number_of_files() {
 }
 
 #[test]
+fn a_sweep_forgets_ends_as_late_as_settled_messages_and_never_those_with_a_report() {
+    let bed = Bed::new();
+    let ends = bed.ends();
+    assert_eq!(ends.sweep(&bed.spool, SystemClock.wall()).unwrap(), 0, "no task has ended");
+    let settings = serde_json::from_value(json!({ "done_days": 10 })).unwrap();
+    bed.spool.add_mailbox(&Name::new("worker-2").unwrap(), &settings).unwrap();
+    let delivery = bed.assign();
+    assert!(bed.settle(&delivery));
+    assert!(bed.report(Status::Failed, 1));
+    let days = |days: u64| SystemClock.wall().plus(Duration::from_secs(days * 24 * 60 * 60));
+    assert_eq!(ends.sweep(&bed.spool, days(9)).unwrap(), 0, "a mailbox keeps its messages longer");
+    let file = bed.home.path().join("queue/reports/t-completed.yaml");
+    std::fs::write(&file, Bed::text(Status::Failed, 1).1).unwrap();
+    assert_eq!(ends.sweep(&bed.spool, days(11)).unwrap(), 0);
+    assert!(!bed.report(Status::Failed, 1), "its report is read again, and is no other end");
+    std::fs::remove_file(&file).unwrap();
+    let busy = ends.lock_shard("t").unwrap();
+    assert_eq!(ends.sweep(&bed.spool, days(11)).unwrap(), 0, "a shard in use waits");
+    drop(busy);
+    assert_eq!(ends.sweep(&bed.spool, days(11)).unwrap(), 1);
+    assert_eq!(ends.lock_shard("t").unwrap().read().unwrap().unwrap(), b"");
+    assert!(bed.report(Status::Failed, 1), "it is not known any more");
+}
+
+#[test]
+fn a_sweep_dates_a_line_without_a_time_by_its_shard() {
+    let bed = Bed::new();
+    let shard = bed.ends().lock_shard("t").unwrap();
+    shard.append_line(b"{\"task_id\":\"t\",\"status\":\"success\"}").unwrap();
+    drop(shard);
+    let keep = retention(&bed.spool).unwrap();
+    let at = |after: Duration| SystemClock.wall().plus(after);
+    assert_eq!(bed.ends().sweep(&bed.spool, at(keep / 2)).unwrap(), 0);
+    assert_eq!(bed.ends().sweep(&bed.spool, at(2 * keep)).unwrap(), 1);
+}
+
+#[test]
 fn a_part_of_a_line_and_lines_of_other_tasks_do_not_count() {
     let bed = Bed::new();
     assert!(bed.report(Status::Failed, 1));

@@ -1,0 +1,126 @@
+//! The verdict on one file, and what follows from it.
+//!
+//! ```text
+//! the file                                verdict      what follows
+//! cannot be read now, or is gone          Absent       nothing
+//! is larger, or of another kind           Unfit        the loop puts it aside
+//! may still change                        Unquiet      examined again after IN_PLACE_QUIET
+//! is in the ledger with this content      Routed       the ledger takes its new stamps
+//! parses                                  Complete     the loop routes it
+//! does not parse, may still be completed  Incomplete   examined again after INCOMPLETE_PATIENCE
+//! does not parse                          Unfit        the loop puts it aside
+//! ```
+
+use ensemble_core::dropbox::{DropBox, Ledger};
+use ensemble_core::durable::FileStat;
+use ensemble_core::env::Monotonic;
+use ensemble_core::{Error, Result};
+
+use super::pending::Version;
+use super::{Complete, FOUND_QUIET, Finding, IN_PLACE_QUIET, INCOMPLETE_PATIENCE, OpenBox, Unfit};
+
+/// The files that are parsed.
+const YAML_SUFFIXES: [&str; 3] = [".yaml", ".yml", ".json"];
+
+/// See the table at the top of this page.
+enum Verdict {
+    Absent,
+    Unquiet,
+    Routed(FileStat),
+    Incomplete(Version),
+    Complete(Complete),
+    Unfit(Unfit),
+}
+
+impl OpenBox {
+    /// Examines a file that seems complete. `is_whole` if its writer cannot be writing any more.
+    pub(super) fn examine(
+        &mut self,
+        now: Monotonic,
+        file: &str,
+        is_whole: bool,
+        ledger: &mut Ledger,
+    ) -> Option<Finding> {
+        let verdict = self.verdict(now, file, is_whole, ledger);
+        if !matches!(verdict, Verdict::Unquiet | Verdict::Incomplete(_)) {
+            self.pending.remove(file);
+        }
+        match verdict {
+            Verdict::Absent => {}
+            Verdict::Unquiet => self.await_quiet(now, file, IN_PLACE_QUIET),
+            Verdict::Routed(stat) => ledger.refresh(&self.drop_box.path_of(file), &stat),
+            Verdict::Incomplete(version) => self.await_writer(now, file, version),
+            Verdict::Complete(complete) => return Some(Finding::Complete(complete)),
+            Verdict::Unfit(unfit) => return Some(Finding::Unfit(unfit)),
+        }
+        None
+    }
+
+    /// Examines a file that may still be written: at once if it ends with the YAML end mark, else
+    /// once it is quiet.
+    pub(super) fn examine_unless_written(
+        &mut self,
+        now: Monotonic,
+        file: &str,
+        ledger: &mut Ledger,
+    ) -> Option<Finding> {
+        self.await_quiet(now, file, FOUND_QUIET);
+        match self.drop_box.read(file, self.bytes_max) {
+            Ok(Some((_, content))) if DropBox::has_end_mark(&content) => {
+                self.examine(now, file, true, ledger)
+            }
+            _ => None,
+        }
+    }
+
+    fn verdict(&self, now: Monotonic, file: &str, is_whole: bool, ledger: &Ledger) -> Verdict {
+        let (stat, content) = match self.drop_box.read(file, self.bytes_max) {
+            Ok(Some(read)) => read,
+            Ok(None) => return Verdict::Absent,
+            Err(error @ (Error::Malformed { .. } | Error::TooLarge { .. })) => {
+                let stat = self.drop_box.dir().stat(file).ok().flatten();
+                return stat.map_or(Verdict::Absent, |stat| {
+                    Verdict::Unfit(self.unfit(file, stat, Vec::new(), &error))
+                });
+            }
+            // The disk or a permission: the next scan tries again.
+            Err(error) => {
+                tracing::warn!(%error, "cannot read a drop-box file");
+                return Verdict::Absent;
+            }
+        };
+        if !is_whole && !self.is_still(file, Version::from(&stat)) {
+            return Verdict::Unquiet;
+        }
+        if ledger.next_version(&self.drop_box.path_of(file), &stat, &content).is_none() {
+            return Verdict::Routed(stat);
+        }
+        match self.parse(file, &content) {
+            Ok(fields) => {
+                let (box_name, file) = (self.drop_box.name, file.to_owned());
+                Verdict::Complete(Complete { box_name, file, stat, content, fields })
+            }
+            Err(error) => {
+                let is_final = is_whole
+                    || DropBox::has_end_mark(&content)
+                    || now.since(self.unchanged_since(now, file)) >= INCOMPLETE_PATIENCE;
+                if is_final {
+                    Verdict::Unfit(self.unfit(file, stat, content, &error))
+                } else {
+                    Verdict::Incomplete(Version::from(&stat))
+                }
+            }
+        }
+    }
+
+    /// The fields of a file; `null` for one that is not YAML.
+    fn parse(&self, file: &str, content: &[u8]) -> Result<serde_json::Value> {
+        let is_yaml = YAML_SUFFIXES.iter().any(|suffix| file.ends_with(suffix));
+        if is_yaml { self.drop_box.parse(file, content) } else { Ok(serde_json::Value::Null) }
+    }
+
+    fn unfit(&self, file: &str, stat: FileStat, content: Vec<u8>, error: &Error) -> Unfit {
+        let (box_name, file, error) = (self.drop_box.name, file.to_owned(), error.to_string());
+        Unfit { box_name, file, stat, content, error }
+    }
+}

@@ -1,0 +1,93 @@
+//! Files that are examined again later: their writers may still change them, or an attempt failed.
+
+use std::time::Duration;
+
+use ensemble_core::durable::FileStat;
+use ensemble_core::env::Monotonic;
+
+use super::{FOUND_QUIET, IN_PLACE_QUIET, INCOMPLETE_PATIENCE, OpenBox};
+
+/// A file that is examined again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pending {
+    /// Missing for a file that is examined again whatever has changed.
+    version: Option<Version>,
+    unchanged_since: Monotonic,
+    /// When it is examined.
+    pub(super) due: Monotonic,
+}
+
+/// Two equal versions of a file have the same content, as far as its stamps tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Version {
+    bytes: u64,
+    modified_ns: i128,
+}
+
+impl From<&FileStat> for Version {
+    fn from(stat: &FileStat) -> Self {
+        Self { bytes: stat.bytes, modified_ns: stat.modified_ns }
+    }
+}
+
+impl OpenBox {
+    fn version(&self, file: &str) -> Option<Version> {
+        self.drop_box.dir().stat(file).ok().flatten().as_ref().map(Version::from)
+    }
+
+    /// Up to `count` of the files that are due.
+    pub(super) fn due(&self, now: Monotonic, count: usize) -> Vec<String> {
+        let due = self.pending.iter().filter(|(_, pending)| pending.due <= now);
+        due.map(|(file, _)| file.clone()).take(count).collect()
+    }
+
+    /// Examines a file again after this time, changed or not.
+    pub(super) fn retry(&mut self, now: Monotonic, file: &str, after: Duration) {
+        let pending = Pending { version: None, unchanged_since: now, due: now + after };
+        self.pending.insert(file.to_owned(), pending);
+    }
+
+    /// Examines a file again once it has been unchanged for `quiet`.
+    pub(super) fn await_quiet(&mut self, now: Monotonic, file: &str, quiet: Duration) {
+        let Some(version) = self.version(file) else { return };
+        let known = self.pending.get(file).filter(|pending| pending.version == Some(version));
+        let unchanged_since = known.map_or(now, |pending| pending.unchanged_since);
+        let pending = Pending { version: Some(version), unchanged_since, due: now + quiet };
+        self.pending.insert(file.to_owned(), pending);
+    }
+
+    /// Examines a file that does not parse again once its writer has had [`INCOMPLETE_PATIENCE`].
+    pub(super) fn await_writer(&mut self, now: Monotonic, file: &str, version: Version) {
+        let unchanged_since = self.unchanged_since(now, file);
+        let due = unchanged_since + INCOMPLETE_PATIENCE;
+        self.pending
+            .insert(file.to_owned(), Pending { version: Some(version), unchanged_since, due });
+    }
+
+    /// Since when a file has been seen unchanged.
+    pub(super) fn unchanged_since(&self, now: Monotonic, file: &str) -> Monotonic {
+        self.pending.get(file).map_or(now, |pending| pending.unchanged_since)
+    }
+
+    /// Whether a pending file is as it was; if not, its quiet begins anew.
+    pub(super) fn is_unchanged(&mut self, now: Monotonic, file: &str) -> bool {
+        let Some(version) = self.version(file) else {
+            self.pending.remove(file);
+            return false;
+        };
+        let Some(pending) = self.pending.get_mut(file) else { return false };
+        let is_unchanged = pending.version.is_none_or(|known| known == version);
+        if !is_unchanged {
+            let quiet =
+                pending.due.since(pending.unchanged_since).clamp(IN_PLACE_QUIET, FOUND_QUIET);
+            *pending = Pending { version: Some(version), unchanged_since: now, due: now + quiet };
+        }
+        is_unchanged
+    }
+
+    /// Whether the version that was read was quiet before, and was not changed while it was read.
+    pub(super) fn is_still(&self, file: &str, read: Version) -> bool {
+        let known = self.pending.get(file).and_then(|pending| pending.version);
+        known.is_none_or(|known| known == read) && self.version(file) == Some(read)
+    }
+}

@@ -1,0 +1,61 @@
+//! Putting a file aside, once its author was notified.
+
+use std::path::Path;
+use std::time::Duration;
+
+use ensemble_core::env::Monotonic;
+
+use super::{OpenBox, Unfit};
+
+/// How soon a file is put aside again if that failed, for instance because the disk is full.
+const REJECT_RETRY: Duration = Duration::from_secs(2);
+
+/// A file that was put aside.
+#[derive(Debug)]
+pub(crate) struct Rejected {
+    pub(crate) path: String,
+    pub(crate) kept_as: Option<String>,
+    pub(crate) error: String,
+}
+
+impl OpenBox {
+    /// Ignores an entry until another one replaces it; true the first time.
+    pub(super) fn pass_over(&mut self, file: &str) -> bool {
+        let Ok(Some(stat)) = self.drop_box.dir().stat(file) else { return false };
+        self.unmatched.insert(file.to_owned(), stat.id).is_none()
+    }
+
+    /// Puts the judged version of a file aside; `None` if there is nothing to record.
+    pub(super) fn set_aside(
+        &mut self,
+        now: Monotonic,
+        unfit: &Unfit,
+        queue: &Path,
+    ) -> Option<Rejected> {
+        let Unfit { file, stat, error, .. } = unfit;
+        let kept_as = if stat.is_directory {
+            // A directory stays where it is.
+            if !self.pass_over(file) {
+                return None;
+            }
+            None
+        } else {
+            match self.drop_box.reject_version(queue, file, stat, error) {
+                Ok(Some(kept_as)) => Some(kept_as),
+                Ok(None) => {
+                    // It is gone, or replaced by another version, which is examined by itself.
+                    if matches!(self.drop_box.dir().stat(file), Ok(Some(_))) {
+                        self.retry(now, file, Duration::ZERO);
+                    }
+                    return None;
+                }
+                Err(failure) => {
+                    tracing::warn!(%failure, "cannot put a file aside: it is tried again");
+                    self.retry(now, file, REJECT_RETRY);
+                    return None;
+                }
+            }
+        };
+        Some(Rejected { path: unfit.path(), kept_as, error: error.clone() })
+    }
+}

@@ -1,0 +1,291 @@
+//! The drop boxes: examining files, routing them, and making their messages safe.
+//!
+//! A file with a plan is published, its recipients are notified, and only then its version is
+//! entered into the ledger (`routing` says why).
+
+use ensemble_core::event_log::types;
+use std::collections::HashSet;
+use std::time::Duration;
+
+use ensemble_core::dropbox::{Entry, Ledger, Routes};
+use ensemble_core::env::Monotonic;
+use ensemble_core::watch::{Landing, WatchError};
+use ensemble_core::{Error, Result};
+use serde_json::{Value, json};
+
+use super::Context;
+use super::feedback::Feedback;
+use super::mail::Mail;
+use super::team::Team;
+use crate::boxes::{Boxes, Complete, Finding, Unfit};
+use crate::project::Project;
+use crate::routing::{self, Batch, Plan, Routed};
+use crate::watch_set::{Place, WatchSet};
+
+/// How many files of a backlog one step examines, so that a step stays short.
+const FILES_A_STEP: usize = 256;
+/// How soon a file is routed again whose recipient has no mailbox or no room.
+const ROUTE_RETRY: Duration = Duration::from_secs(2);
+
+/// The drop boxes of the queue, and where their files go.
+pub(super) struct DropBoxes {
+    /// Missing while the queue's directory is.
+    boxes: Option<Boxes>,
+    routes: Routes,
+    ledger: Ledger,
+    feedback: Feedback,
+    /// Files that cannot be routed, each with its error, that were recorded.
+    recorded_waiting: HashSet<String>,
+    /// Files of this run that were routed.
+    routed: u64,
+    /// Files of this run that were put aside.
+    rejected: u64,
+}
+
+impl DropBoxes {
+    pub(super) fn new(project: &Project) -> Result<Self> {
+        Ok(Self {
+            boxes: None,
+            routes: Routes::new(&project.config.routes)?,
+            ledger: Ledger::open(&project.state)?,
+            feedback: Feedback::new(project),
+            recorded_waiting: HashSet::new(),
+            routed: 0,
+            rejected: 0,
+        })
+    }
+
+    /// Opens the boxes anew.
+    pub(super) fn open(&mut self, project: &Project) -> Result<()> {
+        self.boxes = Some(Boxes::open(&project.queue, project.config.report_bytes_max())?);
+        Ok(())
+    }
+
+    /// Closes the boxes. Returns whether they were open.
+    pub(super) fn close(&mut self) -> bool {
+        self.boxes.take().is_some()
+    }
+
+    pub(super) fn watch(&self, watch_set: &mut WatchSet) -> Result<(), WatchError> {
+        let mut directories = self.boxes.iter().flat_map(Boxes::directories);
+        directories.try_for_each(|(dir, name)| watch_set.watch(dir, Place::DropBox(name)))
+    }
+
+    /// Why a box could not be opened.
+    pub(super) fn refused(&self) -> Option<&str> {
+        self.boxes.as_ref().and_then(Boxes::refused)
+    }
+
+    /// Whether the open boxes are those at their paths, or, while none is open, the queue is missing.
+    pub(super) fn are_current(&self, queue_exists: bool) -> bool {
+        self.boxes.as_ref().map_or(!queue_exists, Boxes::are_current)
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Monotonic> {
+        let boxes = self.boxes.as_ref()?;
+        if boxes.has_listed() { Some(Monotonic::ZERO) } else { boxes.next_due() }
+    }
+
+    /// Adds what `status` shows of the drop boxes.
+    pub(super) fn describe(&self, status: &mut Value) {
+        status["routed"] = self.routed.into();
+        status["rejected"] = self.rejected.into();
+        status["boxes"] = json!(self.boxes.as_ref().map(Boxes::summary));
+    }
+
+    /// Lists the boxes; [`DropBoxes::examine`] works the list off.
+    pub(super) fn scan(&mut self) {
+        let scanned = self.boxes.as_mut().map_or(Ok(()), |boxes| boxes.scan(&self.ledger));
+        if let Err(error) = scanned {
+            tracing::warn!(%error, "cannot list the drop boxes");
+        }
+    }
+
+    /// A file landed in a box.
+    pub(super) fn landed(
+        &mut self,
+        now: Monotonic,
+        box_name: &str,
+        file: &str,
+        how: Landing,
+    ) -> Option<Finding> {
+        self.boxes.as_mut()?.landed(now, box_name, file, how, &mut self.ledger)
+    }
+
+    /// Examines files that are due, and some of those that were listed.
+    pub(super) fn examine(&mut self, now: Monotonic) -> Vec<Finding> {
+        let Some(boxes) = &mut self.boxes else { return Vec::new() };
+        let mut findings = boxes.examine_due(now, FILES_A_STEP, &mut self.ledger);
+        findings.extend(boxes.examine_listed(now, FILES_A_STEP, &mut self.ledger));
+        findings
+    }
+
+    /// Routes what is complete, notifies the agents, and only then makes it safe.
+    pub(super) fn route(
+        &mut self,
+        now: Monotonic,
+        findings: Vec<Finding>,
+        context: &Context,
+        mail: &mut Mail,
+        team: &mut Team,
+    ) {
+        let routed = self.plan(now, findings, context, mail);
+        let batch = routing::publish(routed, &context.spool);
+        for envelope in &batch.stored {
+            mail.changed([envelope.to.clone()]);
+            team.stored(now, envelope.kind.as_str());
+        }
+        mail.notify(now, context);
+        self.record_batch(now, &batch, context);
+        // Before their messages are settled: an end names the messages that were open.
+        self.feedback.record_ends(&batch.routed, context);
+        self.settle_reported(&batch.routed, context);
+        mail.changed(self.feedback.give(&batch.routed, context));
+        if let Err(error) = routing::commit(batch, &mut self.ledger) {
+            // Not in the ledger, so it is found again and published under the same ids.
+            tracing::warn!(%error, "cannot make the routed messages safe yet");
+        }
+    }
+
+    /// Decides on each file. Returns those that are to be published.
+    fn plan(
+        &mut self,
+        now: Monotonic,
+        findings: Vec<Finding>,
+        context: &Context,
+        mail: &mut Mail,
+    ) -> Vec<Routed> {
+        let mut routed = Vec::new();
+        let mut planned = HashSet::new();
+        for finding in findings {
+            let file = match finding {
+                Finding::Complete(file) => file,
+                Finding::Unfit(unfit) => {
+                    self.set_aside(now, &unfit, context, mail);
+                    continue;
+                }
+            };
+            if !planned.insert(file.path()) {
+                // Its versions are counted in the ledger, so they are routed one after the other.
+                self.retry(now, &file, Duration::ZERO);
+                continue;
+            }
+            let judge = self.feedback.judge();
+            match routing::plan(file, &self.routes, &self.ledger, &context.spool, judge) {
+                Plan::Publish(file) => routed.push(file),
+                Plan::Ack { file, entry, task } => {
+                    self.acknowledge(now, &file, entry, &task, context, mail);
+                }
+                Plan::Unmatched { file } => self.unmatched(&file, context),
+                Plan::Impossible { file, error } => {
+                    self.unmatched(&file, context);
+                    self.record_waiting(&file.path(), &error, context);
+                }
+                Plan::Broken { unfit } => self.set_aside(now, &unfit, context, mail),
+                Plan::Known => {}
+            }
+        }
+        routed
+    }
+
+    fn record_batch(&mut self, now: Monotonic, batch: &Batch, context: &Context) {
+        for envelope in &batch.stored {
+            context.record(types::FILE_ROUTED, json!({
+                "file": envelope.source, "mailbox": envelope.to, "id": envelope.id, "type": envelope.kind, "task_id": envelope.task_id,
+            }));
+        }
+        for (file, error) in &batch.failed {
+            self.record_waiting(&file.path(), error, context);
+            self.retry(now, file, ROUTE_RETRY);
+        }
+        self.routed += batch.routed.len() as u64;
+    }
+
+    /// Notifies the author of an unfit file, or its recipients; then puts it aside.
+    fn set_aside(&mut self, now: Monotonic, unfit: &Unfit, context: &Context, mail: &mut Mail) {
+        let notified = match self.feedback.reject(unfit, &self.routes, context) {
+            Ok(notified) => notified,
+            Err(error) => {
+                self.record_waiting(&unfit.path(), &error, context);
+                if let Some(boxes) = &mut self.boxes {
+                    boxes.retry(now, unfit.box_name, &unfit.file, ROUTE_RETRY);
+                }
+                return;
+            }
+        };
+        let boxes = self.boxes.as_mut();
+        let Some(rejected) = boxes.and_then(|boxes| boxes.set_aside(now, unfit)) else { return };
+        self.rejected += 1;
+        context.record(
+            types::FILE_REJECTED,
+            json!({ "file": rejected.path, "kept_as": rejected.kept_as, "error": rejected.error, "told": notified }),
+        );
+        mail.changed(notified);
+    }
+
+    /// Records once that no route matches a file.
+    fn unmatched(&mut self, file: &Complete, context: &Context) {
+        let boxes = self.boxes.as_mut();
+        if boxes.is_some_and(|boxes| boxes.note_unmatched(file.box_name, &file.file)) {
+            context.record(types::FILE_UNMATCHED, json!({ "file": file.path() }));
+        }
+    }
+
+    fn retry(&mut self, now: Monotonic, file: &Complete, after: Duration) {
+        if let Some(boxes) = &mut self.boxes {
+            boxes.retry(now, file.box_name, &file.file, after);
+        }
+    }
+
+    /// Records once that a file cannot be routed at the moment.
+    fn record_waiting(&mut self, path: &str, error: &Error, context: &Context) {
+        if self.recorded_waiting.insert(format!("{path}: {error}")) {
+            context
+                .record(types::FILE_WAITING, json!({ "file": path, "error": error.to_string() }));
+        }
+    }
+
+    /// An `ack/` file: its writer has read the task.
+    fn acknowledge(
+        &mut self,
+        now: Monotonic,
+        file: &Complete,
+        mut entry: Entry,
+        task: &str,
+        context: &Context,
+        mail: &mut Mail,
+    ) {
+        let acked = match routing::acknowledge(&file.content, task, &context.spool) {
+            Ok(acked) => acked,
+            Err(error) => {
+                self.record_waiting(&file.path(), &error, context);
+                return self.retry(now, file, ROUTE_RETRY);
+            }
+        };
+        let lease = acked.as_ref().map(|(lease, _)| lease.to_string());
+        context.record(types::ACK_RECEIVED, json!({ "task_id": task, "lease": lease }));
+        if let Some((lease, acked)) = acked {
+            mail.changed([lease.mailbox]);
+            entry.lease = Some(acked);
+        } else {
+            // Repeated: the message that was received before is still to be settled.
+            entry.lease = self.ledger.get(&entry.path).and_then(|last| last.lease.clone());
+        }
+        if let Err(error) = self.ledger.append(vec![entry]) {
+            tracing::warn!(%error, "cannot enter an ack into the ledger");
+        }
+    }
+
+    /// A report settles the task that its author has read by an `ack/` file. A worker that received
+    /// the message by a rename settles it by a rename.
+    fn settle_reported(&self, routed: &[Complete], context: &Context) {
+        for file in routed.iter().filter(|file| file.is_report()) {
+            let Some(task) = file.file.strip_suffix("-completed.yaml") else { continue };
+            let Some(lease) = routing::acked_lease(task, &self.ledger) else { continue };
+            match routing::settle_acked(&lease, &context.spool) {
+                Ok(_) | Err(Error::LeaseLost { .. }) => {}
+                Err(error) => tracing::warn!(%error, "cannot settle a reported task"),
+            }
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! What the watcher answers to the authors of drop-box files, and what it records of reports.
+//!
+//! `judge` finds what is wrong with a file, `answers` bounds how often an author is answered, and
+//! `rejection_notice` writes to the author of a file that is put aside.
+
+use ensemble_core::Result;
+use ensemble_core::dropbox::Routes;
+use ensemble_core::event_log::types;
+use ensemble_core::message::Name;
+use ensemble_team::contract::{Kind, Reading, Report, read_as};
+use ensemble_team::driver::{Reviews, TaskEnds};
+use serde_json::json;
+
+use super::Context;
+use crate::answers::{self, ANSWERS_MAX, Answers, Loop, Permit};
+use crate::boxes::{Complete, Unfit};
+use crate::judge::{Advice, Judge};
+use crate::project::Project;
+use crate::rejection_notice::{self, author_in};
+
+/// The judge of files, and the memory of what was answered and recorded.
+pub(super) struct Feedback {
+    judge: Judge,
+    answers: Answers,
+    reviews: Reviews,
+    ends: TaskEnds,
+}
+
+impl Feedback {
+    pub(super) fn new(project: &Project) -> Self {
+        Self {
+            judge: Judge::new(project),
+            answers: Answers::default(),
+            reviews: project.reviews(),
+            ends: project.task_ends(),
+        }
+    }
+
+    pub(super) const fn judge(&self) -> &Judge {
+        &self.judge
+    }
+
+    /// Notifies the author of a file that is to be put aside, or the recipients of its route. Returns
+    /// the notified agents.
+    ///
+    /// # Errors
+    /// The notice could not be stored. The file is not put aside before it is.
+    pub(super) fn reject(
+        &mut self,
+        unfit: &Unfit,
+        routes: &Routes,
+        context: &Context,
+    ) -> Result<Vec<Name>> {
+        let spool = &context.spool;
+        let author = rejection_notice::author_of(unfit, spool)?;
+        let permit = match &author {
+            Some(author) => {
+                let is_about_notice = answers::is_unfit_about_notice(unfit, author, spool);
+                self.permit(author, is_about_notice, &unfit.path(), context)
+            }
+            None => Permit::Recipients,
+        };
+        match permit {
+            Permit::Author => rejection_notice::send(unfit, author, routes, spool),
+            Permit::Recipients => rejection_notice::send(unfit, None, routes, spool),
+            Permit::None => Ok(Vec::new()),
+        }
+    }
+
+    /// Advises the authors of delivered files, and counts reviews. Returns the advised agents.
+    pub(super) fn give(&mut self, routed: &[Complete], context: &Context) -> Vec<Name> {
+        let mut advised = Vec::new();
+        for file in routed {
+            match self.judge.advice(file) {
+                Some(advice) => advised.extend(self.advise(&advice, file, context)),
+                None if file.is_report() => {
+                    if let Some(author) = author_in(&file.fields) {
+                        self.answers.is_fine(&author);
+                    }
+                }
+                None => {}
+            }
+            if file.is_report() && file.file.ends_with("-review.yaml") {
+                let counted = self.reviews.count(&file.file, &file.content, &*context.recorder);
+                if let Err(error) = counted {
+                    tracing::warn!(%error, "cannot count a review");
+                }
+            }
+        }
+        advised
+    }
+
+    /// Records what is vague in a report, and sends it to its author if that is permitted.
+    fn advise(&mut self, advice: &Advice, file: &Complete, context: &Context) -> Option<Name> {
+        let spool = &context.spool;
+        let permit = advice.author.as_ref().map_or(Permit::None, |author| {
+            let is_about_notice = answers::is_about_notice(file, author, spool);
+            self.permit(author, is_about_notice, &file.path(), context)
+        });
+        let advised = (permit == Permit::Author).then(|| advice.send(file, spool)).flatten();
+        context.record(types::REPORT_VAGUE, json!({
+            "file": file.path(), "findings": advice.findings.len(), "rules": advice.rules(), "told": advised,
+        }));
+        advised
+    }
+
+    /// Whether a file is answered. Records a loop that was just found.
+    fn permit(
+        &mut self,
+        author: &Name,
+        is_about_notice: bool,
+        path: &str,
+        context: &Context,
+    ) -> Permit {
+        let (permit, found) = self.answers.permit(author, is_about_notice);
+        if let Some(Loop { answers, why }) = found {
+            context.record(types::LOOP_DETECTED, json!({
+                "worker_id": author, "file": path, "cycles": answers, "limit": ANSWERS_MAX, "why": why,
+            }));
+        }
+        permit
+    }
+
+    /// Records how the tasks of delivered reports have ended.
+    pub(super) fn record_ends(&self, routed: &[Complete], context: &Context) {
+        for file in routed.iter().filter(|file| file.is_report()) {
+            if Kind::of(&file.file) != Some(Kind::Report) {
+                continue;
+            }
+            let text = String::from_utf8_lossy(&file.content);
+            if let Ok(Reading::Whole(report)) = read_as::<Report>(&text, file.file.as_ref()) {
+                let (spool, recorder) = (&context.spool, &*context.recorder);
+                let ends = self.ends.reported(spool, &report, &file.content, recorder);
+                if let Err(error) = ends {
+                    tracing::warn!(%error, "cannot record how a task ended");
+                }
+            }
+        }
+    }
+}

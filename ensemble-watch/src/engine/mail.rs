@@ -1,0 +1,130 @@
+//! Mail: which mailboxes have changed, and notifying their agents.
+
+use std::collections::BTreeSet;
+
+use ensemble_core::Result;
+use ensemble_core::env::Monotonic;
+use ensemble_core::message::{MessageId, Name};
+
+use super::Context;
+use super::remote::Remote;
+use crate::notifier::Notifier;
+use crate::pane_worker::PaneWorkers;
+use crate::panes::PaneEntry;
+use crate::project::Project;
+use crate::servers::{Absent, ServerNews};
+use crate::wakes::TypeReport;
+
+/// A message that landed in a mailbox.
+pub(super) struct Arrival {
+    pub(super) mailbox: Name,
+    pub(super) id: MessageId,
+}
+
+/// The agents to notify, and the mailboxes that changed.
+pub(super) struct Mail {
+    pub(super) notifier: Notifier,
+    pub(super) remote: Remote,
+    /// Mailboxes that are counted before the next agent is notified.
+    changed: BTreeSet<Name>,
+    /// Messages that the team was not told of yet.
+    arrived: Vec<Arrival>,
+}
+
+impl Mail {
+    pub(super) fn new(
+        project: &Project,
+        pane_workers: PaneWorkers,
+        absent: Absent,
+    ) -> Result<Self> {
+        Ok(Self {
+            notifier: Notifier::new(project.profiles()?, pane_workers),
+            remote: Remote::new(project, absent)?,
+            changed: BTreeSet::new(),
+            arrived: Vec::new(),
+        })
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Monotonic> {
+        self.notifier.next_timeout()
+    }
+
+    /// A message landed in a mailbox.
+    pub(super) fn landed(&mut self, mailbox: Name, file: &str) {
+        if let Some(id) = message_id(file) {
+            self.notifier.landed(&mailbox, id.clone());
+            self.arrived.push(Arrival { mailbox: mailbox.clone(), id });
+        }
+        self.changed.insert(mailbox);
+    }
+
+    /// Messages came to these mailboxes, or left them.
+    pub(super) fn changed(&mut self, mailboxes: impl IntoIterator<Item = Name>) {
+        self.changed.extend(mailboxes);
+    }
+
+    /// Counts all mailboxes again: delayed messages become due without an event.
+    pub(super) fn all_changed(&mut self) {
+        self.changed.extend(self.notifier.mailboxes().cloned());
+    }
+
+    /// The messages that landed since the last call.
+    pub(super) fn take_arrived(&mut self) -> Vec<Arrival> {
+        std::mem::take(&mut self.arrived)
+    }
+
+    /// Takes the bindings of agents to panes.
+    pub(super) fn bind(&mut self, now: Monotonic, entries: Vec<PaneEntry>) {
+        self.notifier.bind(now, entries);
+        self.all_changed();
+    }
+
+    /// Takes news of the servers. Returns the agents that hold, or wait for, something else now.
+    pub(super) fn take_news(&mut self, news: ServerNews) -> Vec<Name> {
+        let Remote::Servers { mail, workload, condition, .. } = &mut self.remote else {
+            return Vec::new();
+        };
+        match news {
+            ServerNews::Mail { mailbox, ids } => {
+                for id in mail.take(mailbox.clone(), ids) {
+                    self.notifier.landed(&mailbox, id);
+                }
+                self.changed.insert(mailbox);
+            }
+            ServerNews::Workload(news) => {
+                let changed = workload.changed(&news).cloned().collect();
+                *workload = news;
+                return changed;
+            }
+            ServerNews::Condition(news) => *condition = news,
+        }
+        Vec::new()
+    }
+
+    /// A pane task that was to type is done.
+    pub(super) fn typed(&mut self, now: Monotonic, report: TypeReport, context: &Context) {
+        self.notifier.report(now, report, &*context.recorder);
+    }
+
+    /// As [`Mail::notify`], if a mailbox has changed.
+    pub(super) fn notify_changed(&mut self, now: Monotonic, context: &Context) {
+        if !self.changed.is_empty() {
+            self.notify(now, context);
+        }
+    }
+
+    /// Counts the changed mailboxes and notifies the agents that are due.
+    pub(super) fn notify(&mut self, now: Monotonic, context: &Context) {
+        let source = self.remote.mail(&context.spool);
+        for mailbox in std::mem::take(&mut self.changed) {
+            self.notifier.count(now, &mailbox, source);
+        }
+        self.notifier.drive(now, source, &*context.recorder);
+    }
+}
+
+/// The id in the name of a message's file, which may name a holder, too.
+fn message_id(file: &str) -> Option<MessageId> {
+    let stem = file.split('@').next()?;
+    MessageId::new(stem.trim_end_matches(".yaml")).ok()
+}

@@ -1,0 +1,169 @@
+//! Watching and listing: the effects of [`Reconcile`](ensemble_core::proto::reconcile::Reconcile).
+
+use ensemble_core::event_log::types;
+use std::path::PathBuf;
+
+use ensemble_core::env::Monotonic;
+use ensemble_core::message::Name;
+use ensemble_core::proto::Machine as _;
+use ensemble_core::proto::reconcile::{Effect, Event};
+use ensemble_core::watch::WatchError;
+use serde_json::json;
+
+use super::Engine;
+use super::upkeep::Upkeep;
+use crate::panes;
+use crate::project::Project;
+use crate::watch_set::Place;
+
+/// The directories of a mailbox in which messages land.
+const LANDING_DIRECTORIES: [&str; 2] = ["new", "front"];
+
+/// The directory, in the state directory, whose file the watcher writes to check that events arrive.
+const CANARY_DIRECTORY: &str = "canary";
+
+/// The directory of the canary.
+pub(super) fn canary(project: &Project) -> PathBuf {
+    project.state.join(CANARY_DIRECTORY)
+}
+
+impl Engine {
+    /// Performs the effects of the machine.
+    pub(super) fn reconcile(&mut self, now: Monotonic) {
+        while let Some(effect) = self.reconcile.poll_effect() {
+            match effect {
+                Effect::Rewatch => match self.rewatch(now) {
+                    Ok(()) => self.reconcile.handle(now, Event::SourceUp),
+                    Err(why) => self.reconcile.handle(now, Event::SourceFailed { why }),
+                },
+                Effect::Scan => self.scan(now),
+                Effect::CheckPaths => self.check_paths(now),
+                Effect::RingCanary => {
+                    let path = canary(&self.context.project).join("canary");
+                    if let Err(error) = std::fs::write(path, b"still listening\n") {
+                        tracing::warn!(%error, "cannot write the canary");
+                    }
+                }
+                Effect::Degraded { why } => {
+                    let seconds = self.context.project.config.poll_interval().as_secs();
+                    tracing::warn!(%why, "no events: files are found by looking every {seconds} s");
+                    self.context.record(types::WATCH_DEGRADED, json!({ "why": why }));
+                    self.status.degraded(Some(why));
+                }
+                Effect::SourceDead => self.context.record(types::WATCH_SOURCE_DEAD, json!({})),
+                Effect::Recovered => {
+                    self.context.record(types::WATCH_RECOVERED, json!({}));
+                    self.status.degraded(None);
+                }
+            }
+        }
+    }
+
+    /// Watches everything anew, before anything is listed.
+    fn rewatch(&mut self, now: Monotonic) -> Result<(), String> {
+        self.watch_set = Default::default();
+        if let Err(error) = self.watch_places() {
+            self.watch_set.stop();
+            return Err(error.to_string());
+        }
+        self.rebind(now);
+        self.watch_mailboxes().map_err(|error| error.to_string())?;
+        self.drop_boxes.refused().map_or(Ok(()), |why| Err(why.to_owned()))
+    }
+
+    fn watch_places(&mut self) -> ensemble_core::Result<()> {
+        let (project, watch_set) = (&self.context.project, &mut self.watch_set);
+        self.drop_boxes.open(project)?;
+        watch_set.restart()?;
+        Upkeep::watch_boards(project, watch_set);
+        self.drop_boxes.watch(watch_set)?;
+        watch_set.watch(&project.queue.join("mailbox"), Place::Mailboxes)?;
+        watch_set.watch(&project.panes(), Place::Panes)?;
+        watch_set.watch(&canary(project), Place::Canary)?;
+        self.requests.rewatch(watch_set)?;
+        self.upkeep.rewatch_steps(watch_set);
+        Ok(())
+    }
+
+    fn watch_mailboxes(&mut self) -> ensemble_core::Result<()> {
+        let mailboxes = self.context.spool.mailboxes()?;
+        mailboxes.iter().try_for_each(|mailbox| self.watch_mailbox(mailbox))?;
+        Ok(())
+    }
+
+    fn watch_mailbox(&mut self, mailbox: &Name) -> Result<(), WatchError> {
+        let home = self.context.project.queue.join("mailbox").join(mailbox.as_str());
+        for dir in LANDING_DIRECTORIES.map(|state| home.join(state)) {
+            if dir.is_dir() {
+                self.watch_set.rewatch(&dir, Place::Mailbox(mailbox.clone()))?;
+            } else {
+                self.watch_set.unwatch(&dir);
+            }
+        }
+        Ok(())
+    }
+
+    /// A mailbox was added.
+    pub(super) fn mailbox_added(&mut self, name: &str) {
+        if let Ok(mailbox) = Name::new(name) {
+            // If it cannot be watched, the regular scan finds its mail.
+            let _ = self.watch_mailbox(&mailbox);
+            self.mail.changed([mailbox]);
+        }
+    }
+
+    /// Watches mailboxes whose directories did not exist yet when they were added.
+    fn watch_missing_mailboxes(&mut self) {
+        let mailboxes = self.context.project.queue.join("mailbox");
+        let new = |mailbox: &Name| mailboxes.join(mailbox.as_str()).join("new");
+        let notified = self.mail.notifier.mailboxes();
+        let missing: Vec<Name> =
+            notified.filter(|mailbox| !self.watch_set.has(&new(mailbox))).cloned().collect();
+        for mailbox in missing {
+            self.mailbox_added(mailbox.as_str());
+        }
+    }
+
+    /// Opens and watches everything anew if a path leads to another directory than before.
+    pub(super) fn check_paths(&mut self, now: Monotonic) {
+        self.upkeep.find_steps(now, &mut self.watch_set);
+        let queue_exists = self.context.project.queue.is_dir();
+        if self.drop_boxes.are_current(queue_exists) {
+            return;
+        }
+        if self.drop_boxes.close() && !queue_exists {
+            self.context
+                .record(types::WATCH_QUEUE_GONE, json!({ "queue": self.context.project.queue }));
+        }
+        self.reconcile.handle(now, Event::PathsReplaced);
+    }
+
+    /// Reads the bindings of agents to panes.
+    pub(super) fn rebind(&mut self, now: Monotonic) {
+        match panes::read_all(&self.context.project.panes()) {
+            Ok((entries, errors)) => {
+                for error in errors {
+                    tracing::warn!(%error, "cannot read where an agent runs");
+                }
+                self.mail.bind(now, entries);
+                self.team.bindings_changed(now);
+                self.watch_missing_mailboxes();
+            }
+            Err(error) => tracing::warn!(%error, "cannot read where agents run"),
+        }
+    }
+
+    /// Lists everything.
+    pub(super) fn scan(&mut self, now: Monotonic) {
+        self.drop_boxes.scan();
+        self.rebind(now);
+        self.requests.scan(now, &*self.context.spool, Some(&mut self.watch_set));
+    }
+
+    /// Looks at one request.
+    pub(super) fn look_at_request(&mut self, now: Monotonic, id: &str) {
+        if let Ok(id) = Name::new(id) {
+            self.requests.look(now, &id, &*self.context.spool, Some(&mut self.watch_set));
+        }
+    }
+}

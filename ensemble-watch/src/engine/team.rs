@@ -1,0 +1,148 @@
+//! The team: what its agents do and hold, and the two roles that wait.
+
+use std::time::Duration;
+
+use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
+use ensemble_core::message::Name;
+use ensemble_core::proto::lease::LOOK_INTERVAL;
+use ensemble_team::roster::PaneObservation;
+
+use super::Context;
+use super::mail::{Arrival, Mail};
+use crate::board_leases::BoardWatch;
+use crate::leases::Leases;
+use crate::members::Members;
+use crate::project::Project;
+use crate::rate_limit_hold::{Moment, RateLimitHold};
+use crate::requests::keep_gated;
+use crate::roles::{Due, Roles};
+
+/// How often the loop looks at leases.
+const LEASE_INTERVAL: Duration = LOOK_INTERVAL;
+
+/// The agents and their leases.
+pub(super) struct Team {
+    members: Members,
+    leases: Leases,
+    board: BoardWatch,
+    rate_limit_hold: RateLimitHold,
+    roles: Roles,
+    next_lease_look: Monotonic,
+}
+
+impl Team {
+    pub(super) fn new(now: Monotonic, project: &Project) -> Self {
+        Self {
+            members: Members::new(now, project),
+            leases: Leases::open(now, &project.state),
+            board: BoardWatch::default(),
+            rate_limit_hold: RateLimitHold::default(),
+            roles: Roles::new(&project.config),
+            next_lease_look: now,
+        }
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Monotonic> {
+        let always = self.next_lease_look.min(self.members.next_timeout());
+        let sometimes = [self.leases.next_timeout(), self.roles.next_timeout()];
+        sometimes.into_iter().flatten().chain([always]).min()
+    }
+
+    /// A message left a mailbox: its readers may do something else now.
+    pub(super) fn mailbox_changed(&mut self, now: Monotonic, mailbox: &Name) {
+        self.members.stir(now, mailbox);
+    }
+
+    /// These agents hold, or wait for, something else now.
+    pub(super) fn workload_changed(&mut self, now: Monotonic, agents: Vec<Name>) {
+        self.members.stir_all(now, agents);
+    }
+
+    /// The roster or the bindings have changed.
+    pub(super) fn bindings_changed(&mut self, now: Monotonic) {
+        self.members.look_soon(now);
+    }
+
+    /// A message of this type was stored.
+    pub(super) fn stored(&mut self, now: Monotonic, kind: &str) {
+        self.roles.stored(now, kind);
+    }
+
+    /// Messages landed.
+    pub(super) fn arrived(&mut self, now: Monotonic, arrivals: Vec<Arrival>, context: &Context) {
+        for Arrival { mailbox, id } in arrivals {
+            self.roles.landed(now, &mailbox, &id, &context.spool);
+        }
+    }
+
+    /// A pane was observed. Returns whether the summary changed.
+    pub(super) fn observed(
+        &mut self,
+        now: Monotonic,
+        agent: &Name,
+        observation: PaneObservation,
+        context: &Context,
+        mail: &mut Mail,
+    ) -> bool {
+        let (spool, recorder) = (&*context.spool, &*context.recorder);
+        let held = self.leases.held_by(agent);
+        let count = held.len();
+        let moment = Moment { now, wall: SystemClock.wall() };
+        let diagnosis = observation.diagnosis();
+        if self.rate_limit_hold.looked(moment, agent, diagnosis, held, spool, recorder) {
+            mail.notifier.probe(agent, count);
+        }
+        self.members.seen(agent, observation, mail.remote.source(spool), recorder)
+    }
+
+    /// Lets the roles' time pass.
+    pub(super) fn drive_roles(&mut self, now: Monotonic, context: &Context) -> Due {
+        self.roles.drive(now, &*context.recorder)
+    }
+
+    /// Takes back the leases of silent holders and keeps those of limited ones, if a look is due.
+    pub(super) fn look_at_leases(&mut self, now: Monotonic, context: &Context, mail: &mut Mail) {
+        if now < self.next_lease_look && !self.leases.wants_look(now) {
+            return;
+        }
+        self.next_lease_look = now + LEASE_INTERVAL;
+        let (spool, recorder) = (&*context.spool, &context.recorder);
+        self.board.look(&context.project, &SystemClock, recorder);
+        match self.leases.look(&SystemClock, spool, &**recorder) {
+            Ok(returned) => mail.changed(returned),
+            Err(error) => tracing::warn!(%error, "cannot look at the leases"),
+        }
+        let holders = self.leases.holders();
+        self.rate_limit_hold.keep(&holders);
+        keep_gated(self.leases.held(), spool);
+        // A holder that has met a usage limit keeps its messages: `observed` sees it.
+        for holder in &holders {
+            mail.notifier.observe_agent(holder);
+        }
+        mail.all_changed();
+    }
+
+    /// Looks at the members that are due. Returns whether the summary changed.
+    pub(super) fn look_at_members(
+        &mut self,
+        now: Monotonic,
+        context: &Context,
+        mail: &mut Mail,
+    ) -> bool {
+        let Mail { notifier, remote, .. } = mail;
+        let source = remote.source(&context.spool);
+        self.members.drive(now, &context.project, source, notifier, &*context.recorder)
+    }
+
+    /// The members that should be there and are gone, with the evidence.
+    pub(super) fn gone(&self) -> impl Iterator<Item = (&Name, &str)> {
+        self.members.gone()
+    }
+
+    /// Adds what `status` shows of the team.
+    pub(super) fn describe(&self, now: Monotonic, status: &mut serde_json::Value) {
+        status["members"] = serde_json::json!(self.members.summary());
+        status["parked"] = self.rate_limit_hold.summary(now).into();
+        status["roles"] = self.roles.summary(now).into();
+    }
+}

@@ -1,0 +1,140 @@
+//! What is due by the clock: step queues, alarms, and removing what is no longer needed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
+use ensemble_core::event_log::{Recorder, types};
+use ensemble_core::requests::Requests;
+use ensemble_core::spool::Swept;
+use ensemble_team::driver::TaskEnds;
+use serde_json::{Value, json};
+
+use super::{Context, Engine};
+use crate::alarms::{self, Alarms};
+use crate::project::Project;
+use crate::steps::Steps;
+use crate::watch_set::{Place, WatchSet};
+
+/// How often files that are no longer needed are removed.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(10 * 60);
+/// Delay of the first sweep: a process that waits for the watcher to start need not wait for it.
+const FIRST_SWEEP_AFTER: Duration = Duration::from_secs(1);
+
+/// The step queues, the alarms and the sweep.
+pub(super) struct Upkeep {
+    steps: Steps,
+    alarms: Alarms,
+    ends: TaskEnds,
+    next_sweep: Monotonic,
+}
+
+impl Upkeep {
+    pub(super) fn new(now: Monotonic, project: &Project, recorder: &Arc<dyn Recorder>) -> Self {
+        Self {
+            steps: Steps::new(now, project, Arc::clone(recorder)),
+            alarms: Alarms::open(now, project),
+            ends: project.task_ends(),
+            next_sweep: now + FIRST_SWEEP_AFTER,
+        }
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Monotonic> {
+        let always = self.next_sweep.min(self.alarms.next_timeout());
+        self.steps.next_timeout().into_iter().chain([always]).min()
+    }
+
+    /// Watches the files of boards.
+    pub(super) fn watch_boards(project: &Project, watch_set: &mut WatchSet) {
+        for place in alarms::places(project) {
+            // Without events the regular look finds what has changed.
+            let _ = watch_set.watch_files(&place, &alarms::WATCHED_FILES, &Place::Board);
+        }
+    }
+
+    /// Watches the step queues again, with a new file watcher.
+    pub(super) fn rewatch_steps(&self, watch_set: &mut WatchSet) {
+        self.steps.rewatch(watch_set);
+    }
+
+    /// Opens the step database once it exists.
+    pub(super) fn find_steps(&mut self, now: Monotonic, watch_set: &mut WatchSet) {
+        self.steps.find(now, watch_set);
+    }
+
+    pub(super) fn board_changed(&mut self, now: Monotonic) {
+        self.alarms.changed(now);
+    }
+
+    pub(super) fn steps_changed(&mut self, now: Monotonic) {
+        self.steps.changed(now);
+    }
+
+    /// Ends leases of steps and raises alarms. Returns whether the summary changed.
+    fn drive(&mut self, now: Monotonic, context: &Context) -> bool {
+        let Context { project, spool, recorder } = context;
+        let steps = self.steps.drive(now, spool);
+        let alarms = self.alarms.drive(now, project, spool, &**recorder);
+        steps || alarms
+    }
+
+    /// Removes settled messages, closed requests, ends of tasks and left-over files past their time, if
+    /// that is due.
+    fn sweep(&mut self, now: Monotonic, context: &Context) {
+        if now < self.next_sweep {
+            return;
+        }
+        self.next_sweep = now + SWEEP_INTERVAL;
+        let requests = Requests::new(&*context.spool).sweep().unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot sweep the requests");
+            0
+        });
+        let ends = self.ends.sweep(&context.spool, SystemClock.wall()).unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot sweep the ends of tasks");
+            0
+        });
+        match context.spool.sweep() {
+            Ok(swept) if requests > 0 || ends > 0 || swept != Swept::default() => {
+                context.record(
+                    types::QUEUE_SWEPT,
+                    json!({
+                        "tmp": swept.tmp_removed, "done": swept.done_removed,
+                        "orphans": swept.orphans_removed, "requests": requests, "ends": ends,
+                    }),
+                );
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "cannot sweep the queue"),
+        }
+    }
+
+    /// Adds what `status` shows of step queues and alarms.
+    pub(super) fn describe(&self, status: &mut Value) {
+        status["steps"] = self.steps.summary();
+        status["alarms"] = self.alarms.summary();
+    }
+}
+
+impl Engine {
+    /// Does what is due by the clock.
+    pub(super) fn pass_time(&mut self, now: Monotonic) {
+        let due = self.team.drive_roles(now, &self.context);
+        self.status.changed_if(due.ended);
+        if due.poll {
+            self.scan(now);
+            self.mail.all_changed();
+        }
+        self.team.look_at_leases(now, &self.context, &mut self.mail);
+        self.upkeep.sweep(now, &self.context);
+        for (agent, why) in self.team.gone() {
+            self.requests.absent(now, agent, why);
+        }
+        self.mail.remote.note_absent(self.team.gone());
+        self.requests.drive(now, &*self.context.spool, &*self.context.recorder);
+        let changed = self.upkeep.drive(now, &self.context);
+        self.status.changed_if(changed);
+        self.mail.notify(now, &self.context);
+        let changed = self.team.look_at_members(now, &self.context, &mut self.mail);
+        self.status.changed_if(changed);
+    }
+}

@@ -1,0 +1,208 @@
+//! The watched directories, and what each of them is.
+//!
+//! ```text
+//! directory, or file in one                  place          an event there means
+//! mailbox/                                   Mailboxes      a mailbox was added: watch it
+//! mailbox/<name>/new, mailbox/<name>/front   Mailbox        mail came or went: notify its agents
+//! reports/, tasks/, ack/                     DropBox        examine the file
+//! requests/                                  Requests       look at the request of that name
+//! requests/<id>/                             Request        look at that request
+//! .ensemble/panes/                           Panes          read the bindings
+//! .ensemble/canary/                          Canary         events still arrive
+//! state.yaml, PAUSE, CHECKPOINT, ABORT       Board          check the alarms
+//! steps.db-wal                               Steps          check the step queues
+//! ```
+//!
+//! A place is entered when its directory is watched, so an event is resolved by one look-up. The last
+//! two are files: other files in their directories, such as the watcher's own status, raise no event.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+use ensemble_core::message::Name;
+use ensemble_core::watch::{FsEvent, FsWatcher, WatchError};
+
+/// See the table at the top of this page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Mailboxes,
+    Mailbox(Name),
+    /// The name of the drop box.
+    DropBox(&'static str),
+    Requests,
+    Request(Name),
+    Panes,
+    Canary,
+    Board,
+    Steps,
+}
+
+/// The file watcher of the loop, and the places that it watches.
+#[derive(Debug, Default)]
+pub(crate) struct WatchSet {
+    /// Missing while nothing can be watched.
+    fs_watcher: Option<FsWatcher>,
+    directories: HashMap<PathBuf, Place>,
+    files: HashMap<PathBuf, Place>,
+    /// Directories in which only `files` count.
+    shared: Vec<PathBuf>,
+}
+
+impl WatchSet {
+    /// Starts with a new file watcher and no places.
+    pub(crate) fn restart(&mut self) -> Result<(), WatchError> {
+        *self = Self::default();
+        self.fs_watcher = Some(FsWatcher::new()?);
+        Ok(())
+    }
+
+    /// Raises no more events. Events that were raised before still have their places.
+    pub(crate) fn stop(&mut self) {
+        self.fs_watcher = None;
+    }
+
+    /// Watches a directory, which must exist. Does nothing while nothing can be watched.
+    pub(crate) fn watch(&mut self, dir: &Path, place: Place) -> Result<(), WatchError> {
+        let Some(fs_watcher) = &mut self.fs_watcher else { return Ok(()) };
+        fs_watcher.watch(dir)?;
+        self.directories.insert(dir.to_owned(), place);
+        Ok(())
+    }
+
+    /// As [`WatchSet::watch`], also if the path leads to another directory than before.
+    pub(crate) fn rewatch(&mut self, dir: &Path, place: Place) -> Result<(), WatchError> {
+        self.unwatch(dir);
+        self.watch(dir, place)
+    }
+
+    /// Stops watching a directory.
+    pub(crate) fn unwatch(&mut self, dir: &Path) {
+        self.directories.remove(dir);
+        if let Some(fs_watcher) = &mut self.fs_watcher {
+            fs_watcher.unwatch(dir);
+        }
+    }
+
+    /// Watches a directory in which only these files, and those of [`WatchSet::rewatch_log`], count.
+    pub(crate) fn watch_files(
+        &mut self,
+        dir: &Path,
+        names: &[&str],
+        place: &Place,
+    ) -> Result<(), WatchError> {
+        self.files.extend(names.iter().map(|name| (dir.join(name), place.clone())));
+        self.shared.push(dir.to_owned());
+        match &mut self.fs_watcher {
+            Some(fs_watcher) if dir.is_dir() => fs_watcher.watch(dir),
+            _ => Ok(()),
+        }
+    }
+
+    /// Watches the log of a database, also if the path leads to another file than before.
+    pub(crate) fn rewatch_log(&mut self, log: &Path, place: Place) -> Result<(), WatchError> {
+        let Some(fs_watcher) = &mut self.fs_watcher else { return Ok(()) };
+        self.files.insert(log.to_owned(), place);
+        fs_watcher.unwatch(log);
+        fs_watcher.watch_logs(log)
+    }
+
+    /// Whether a directory is watched.
+    pub(crate) fn has(&self, dir: &Path) -> bool {
+        self.directories.contains_key(dir)
+    }
+
+    /// The place of a directory, other than those of single files.
+    pub(crate) fn directory(&self, dir: &Path) -> Option<&Place> {
+        self.directories.get(dir)
+    }
+
+    /// The place of a file in a directory.
+    pub(crate) fn place(&self, dir: &Path, file: &str) -> Option<&Place> {
+        self.directory(dir).or_else(|| self.files.get(&dir.join(file)))
+    }
+
+    /// Returns some of the pending events, without waiting; `true` if there may be more.
+    pub(crate) fn take(&mut self) -> (Vec<FsEvent>, bool) {
+        let Some(fs_watcher) = &mut self.fs_watcher else { return (Vec::new(), false) };
+        let mut events = fs_watcher.take();
+        let may_have_more = !matches!(events.last(), None | Some(FsEvent::Failed { .. }));
+        if events.iter().any(|event| matches!(event, FsEvent::Replaced { .. })) {
+            self.directories.retain(|dir, _| fs_watcher.is_watched(dir));
+        }
+        events.retain(|event| !self.is_noise(event));
+        (events, may_have_more)
+    }
+
+    /// The watcher's own status lies beside the board: it would wake itself for ever.
+    fn is_noise(&self, event: &FsEvent) -> bool {
+        match event {
+            FsEvent::Landed { dir, name, .. } => {
+                self.shared.contains(dir) && !self.files.contains_key(&dir.join(name))
+            }
+            FsEvent::Left { dir } => self.shared.contains(dir),
+            _ => false,
+        }
+    }
+
+    /// Readable when [`WatchSet::take`] has an event.
+    pub(crate) fn source(&self) -> Option<BorrowedFd<'_>> {
+        self.fs_watcher.as_ref().map(|fs_watcher| fs_watcher.as_fd())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use ensemble_core::watch::sleep_until_any;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn next(watch_set: &mut WatchSet) -> FsEvent {
+        loop {
+            let (events, _) = watch_set.take();
+            if let Some(event) = events.into_iter().next() {
+                return event;
+            }
+            sleep_until_any(&[watch_set.source().unwrap()], Some(PATIENCE)).unwrap();
+        }
+    }
+
+    #[test]
+    fn an_event_has_the_place_of_its_directory_or_of_its_file() {
+        let home = tempfile::tempdir().unwrap();
+        let mailbox = Place::Mailbox(Name::new("worker-1").unwrap());
+        let (new, state) = (home.path().join("new"), home.path().join("state"));
+        std::fs::create_dir(&new).unwrap();
+        std::fs::create_dir(&state).unwrap();
+        let mut watch_set = WatchSet::default();
+        assert_eq!(watch_set.watch(&new, mailbox.clone()), Ok(()), "nothing can be watched yet");
+        assert_eq!(watch_set.place(&new, "m.yaml"), None);
+        watch_set.restart().unwrap();
+        watch_set.watch(&new, mailbox.clone()).unwrap();
+        watch_set.watch_files(&state, &["PAUSE"], &Place::Board).unwrap();
+        std::fs::write(state.join("watch.json"), "").unwrap();
+        std::fs::write(state.join("PAUSE"), "").unwrap();
+        let event = next(&mut watch_set);
+        assert!(matches!(&event, FsEvent::Landed { name, .. } if name == "PAUSE"), "{event:?}");
+        assert_eq!(watch_set.place(&new, "m.yaml"), Some(&mailbox));
+        assert_eq!(watch_set.place(&state, "PAUSE"), Some(&Place::Board));
+        assert_eq!(watch_set.place(&state, "watch.json"), None);
+    }
+
+    #[test]
+    fn a_removed_directory_loses_its_place() {
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().join("request");
+        std::fs::create_dir(&dir).unwrap();
+        let mut watch_set = WatchSet::default();
+        watch_set.restart().unwrap();
+        watch_set.watch(&dir, Place::Requests).unwrap();
+        std::fs::remove_dir(&dir).unwrap();
+        assert!(matches!(next(&mut watch_set), FsEvent::Replaced { .. }));
+        assert!(!watch_set.has(&dir));
+    }
+}
