@@ -120,6 +120,7 @@ pub mod event_log;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod leases;
 pub mod lint;
 pub mod message;
 pub mod pane;

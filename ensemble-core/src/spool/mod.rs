@@ -67,6 +67,7 @@ use crate::event_log::{NullRecorder, Recorder};
 use crate::message::{Envelope, Name};
 use crate::{Error, Result};
 
+pub use crate::leases::Observed;
 pub use admission::Admission;
 pub use dead::DeadLetter;
 pub(crate) use dead::SUPERSEDED;
@@ -82,7 +83,7 @@ pub use registry::nearest_names;
 pub use settings::{
     ATTEMPTS_MAX_DEFAULT, DONE_DAYS_DEFAULT, LEASE_SECONDS_DEFAULT, LEASE_SECONDS_MAX, Settings,
 };
-pub use sweep::{Observed, Swept, TMP_AGE_MAX};
+pub use sweep::{Swept, TMP_AGE_MAX};
 pub use wal::{Replayed, WAL_BYTES_DEFAULT};
 
 use mailbox::Mailbox;

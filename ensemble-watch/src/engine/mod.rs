@@ -19,6 +19,7 @@ use ensemble_core::driver::{Reviews, TaskEnds};
 use ensemble_core::dropbox::{Ledger, Routes};
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::Recorder;
+use ensemble_core::leases::MailboxLeases;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::proto::Machine as _;
 use ensemble_core::proto::reconcile::{Effect, Event, Reconcile};
@@ -32,7 +33,7 @@ use crate::answers::Answers;
 use crate::board_leases::BoardWatch;
 use crate::boxes::{Boxes, Look};
 use crate::judge::Judge;
-use crate::leases::Leases;
+use crate::leases;
 use crate::members::Members;
 use crate::notifier::Notifier;
 use crate::pane_worker::{PaneResult, PaneWorkers};
@@ -92,7 +93,7 @@ pub(crate) struct Engine {
     ends: TaskEnds,
     ledger: Ledger,
     notifier: Notifier,
-    leases: Leases,
+    leases: MailboxLeases,
     board: BoardWatch,
     members: Members,
     rate_limit_hold: RateLimitHold,
@@ -132,7 +133,7 @@ impl Engine {
         })?;
         Ok(Self {
             ledger: Ledger::open(&project.state)?,
-            leases: Leases::open(now, &project.state),
+            leases: leases::open(&project.state),
             board: BoardWatch::default(),
             members: Members::new(now, project),
             notifier: Notifier::new(project.profiles()?, pane_workers),
@@ -182,7 +183,7 @@ impl Engine {
             self.reconcile.poll_timeout(),
             self.notifier.next_timeout(),
             self.roles.next_timeout(),
-            self.leases.next_timeout(),
+            self.leases.poll_timeout(),
             self.requests.next_timeout(),
             self.steps.next_timeout(),
         ];
@@ -405,10 +406,10 @@ impl Engine {
             self.scan(now);
             self.changed.extend(self.notifier.mailboxes().cloned());
         }
-        if now >= self.next_lease_look || self.leases.wants_look(now) {
+        if now >= self.next_lease_look || self.leases.is_due(now) {
             self.next_lease_look = now + LEASE_INTERVAL;
             self.board.look(&self.project, &SystemClock, &self.recorder);
-            match self.leases.look(&SystemClock, &*self.spool, &*self.recorder) {
+            match leases::look(&mut self.leases, &*self.spool, &*self.recorder) {
                 Ok(returned) => self.changed.extend(returned),
                 Err(error) => tracing::warn!(%error, "cannot look at the leases"),
             }
