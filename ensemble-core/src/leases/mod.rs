@@ -2,7 +2,8 @@
 //!
 //! [`MailboxLeases`] is the driver of [`crate::proto::lease`] for mailboxes. It scans the held messages of
 //! some mailboxes, feeds the machine, and expires the leases that the machine names. The watcher runs one
-//! for all mailboxes.
+//! for all mailboxes. [`Spool::receive_wait`](crate::spool::Spool::receive_wait) runs one for the mailbox
+//! it waits for, so a dead holder's message returns without a watcher.
 //!
 //! Each observer judges by its own clock, which also counts suspended time ([`Clock::boottime`]). Any
 //! number of observers may watch the same mailboxes: one expires the lease, the others find it gone.

@@ -49,6 +49,7 @@ mod place;
 mod publish;
 mod quota;
 mod receive;
+mod receive_wait;
 pub(crate) mod registry;
 mod settings;
 mod sweep;
@@ -79,6 +80,7 @@ pub use owners::Owners;
 pub use publish::{Overflow, Unsynced};
 pub use quota::{Quota, SENDER_BYTES_MAX, SENDER_MESSAGES_MAX};
 pub use receive::Waited;
+pub use receive_wait::MailWait;
 pub use registry::nearest_names;
 pub use settings::{
     ATTEMPTS_MAX_DEFAULT, DONE_DAYS_DEFAULT, LEASE_SECONDS_DEFAULT, LEASE_SECONDS_MAX, Settings,
@@ -122,6 +124,10 @@ pub struct Options {
     pub wal: bool,
     /// How large a segment of that log grows, in bytes, before its messages are synced all at once.
     pub wal_bytes: u64,
+    /// Directory in which [`Spool::receive_wait`] keeps what it observed of leases, in a file for each
+    /// mailbox. Only processes that wait for a short time and end need it: their successors continue
+    /// instead of giving each holder a new lease. It is created where it is missing.
+    pub observations: Option<PathBuf>,
     /// Which start of the machine this is; the system's own word if it is not given. Where it differs from the
     /// one under which the log was written, the log is replayed.
     pub boot: Option<String>,
@@ -141,6 +147,7 @@ impl Default for Options {
             admission: None,
             wal: false,
             wal_bytes: WAL_BYTES_DEFAULT,
+            observations: None,
             boot: None,
         }
     }
@@ -165,6 +172,13 @@ impl Options {
     #[must_use]
     pub fn with_admission(mut self, admission: Arc<dyn Admission>) -> Self {
         self.admission = Some(admission);
+        self
+    }
+
+    /// With observations of leases that outlive the process, in this directory.
+    #[must_use]
+    pub fn with_observations(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.observations = Some(directory.into());
         self
     }
 
@@ -196,7 +210,8 @@ pub struct Spool {
     options: Box<Options>,
     open: Mutex<Opened>,
     /// By mailbox: which `done/` was looked at last, and since when its oldest message has not changed.
-    oldest_settled: Mutex<HashMap<Name, (FileId, i128)>>,
+    oldest_settled: Box<Mutex<HashMap<Name, (FileId, i128)>>>,
+    waits: Box<receive_wait::Waits>,
 }
 
 impl Spool {
@@ -238,7 +253,8 @@ impl Spool {
             root: root.to_owned(),
             options: Box::new(options),
             open: Mutex::default(),
-            oldest_settled: Mutex::default(),
+            oldest_settled: Box::default(),
+            waits: Box::default(),
         };
         spool.mailboxes_dir()?;
         wal::replay_if_restarted(&spool)?;
