@@ -36,6 +36,7 @@ mod keystrokes;
 mod pongs;
 mod readiness;
 mod reviews;
+mod shared;
 #[cfg(feature = "steps")]
 mod steps;
 pub mod supervise;
