@@ -9,6 +9,8 @@ mod code;
 mod language;
 #[path = "tidy/layers.rs"]
 mod layers;
+#[path = "tidy/spool_page.rs"]
+mod spool_page;
 
 use code::{functions, without_text};
 

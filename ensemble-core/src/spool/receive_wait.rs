@@ -53,6 +53,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// # Wait for mail
 impl Spool {
     /// As [`Spool::receive`]; where nothing is due, waits until a message is received, or until `deadline`.
     /// Returns `None` at the deadline.

@@ -32,6 +32,7 @@ pub struct Swept {
     pub orphans_removed: usize,
 }
 
+/// # Sweep and expire
 impl Spool {
     /// Removes what belongs to nobody any more, in all mailboxes.
     ///
