@@ -85,6 +85,36 @@ fn dependencies_are_from_crates_io_under_licences_that_are_allowed() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
+/// The crates of examples/embedders: with ensemble-core as their only crate of ours, and short.
+#[test]
+fn embedders_need_ensemble_core_alone_and_under_100_lines() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--no-deps", "--locked", "--offline"])
+        .current_dir(&root)
+        .output()
+        .unwrap();
+    let metadata: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
+    let packages = metadata["packages"].as_array().unwrap();
+    let named = |name: &str| packages.iter().find(|package| package["name"] == name).unwrap();
+    let dependencies = |package: &Value, ours: bool| -> Vec<String> {
+        let all = package["dependencies"].as_array().unwrap().iter();
+        let wanted = all.filter(|dependency| dependency["path"].is_string() == ours);
+        wanted.map(|dependency| dependency["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let core = named("ensemble-core");
+    assert_eq!(dependencies(core, true), [""; 0]);
+    assert!(!dependencies(core, false).iter().any(|name| name == "tokio"), "not even for tests");
+    for embedder in ["threads", "orchestrator", "tokio"] {
+        let package = named(&format!("embedder-{embedder}"));
+        assert_eq!(dependencies(package, true), ["ensemble-core"], "{embedder}");
+        let source = root.join("examples/embedders").join(embedder).join("src/main.rs");
+        let lines = std::fs::read_to_string(source).unwrap().lines().count();
+        assert!(lines < 100, "{embedder} has {lines} lines");
+    }
+}
+
 #[test]
 fn licence_expressions_are_understood() {
     let allowed = ["MIT", "ISC", "Apache-2.0"].map(str::to_owned);

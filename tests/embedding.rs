@@ -3,29 +3,83 @@
 use std::sync::Arc;
 
 use ensemble_core::Error;
+use ensemble_core::agent::{AgentPane, Diagnosis, Program};
+use ensemble_core::broker::Broker;
+use ensemble_core::document::LockedDocument;
+use ensemble_core::driver::{
+    AckManager, Assigner, DeliveryId, Ended, Order, PongBox, Readied, Readiness,
+};
+use ensemble_core::dropbox::{Ledger, Routes};
 use ensemble_core::durable::Durability;
-use ensemble_core::env::{Delivery, Lease, Pane, Transport};
-use ensemble_core::event_log::{EventLog, Recorder};
-use ensemble_core::message::{Envelope, Name};
+use ensemble_core::env::{Clock, Counts, Delivery, Lease, Pane, SystemClock, Transport};
+use ensemble_core::event_log::{EventLog, Follower, Record, Recorder, Records};
+use ensemble_core::leases::{MailboxLeases, Observed};
+use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
+use ensemble_core::pane::{NudgeOutcome, NudgeText, PaneState};
+use ensemble_core::proto::ack::Ladder;
+use ensemble_core::proto::lease::LeaseWatch;
 use ensemble_core::proto::nudge::NudgeSchedule;
-use ensemble_core::spool::{Options, Settings, Spool};
+use ensemble_core::proto::ready::Handshake;
+use ensemble_core::requests::{PlanGates, RequestStore, Requests};
+use ensemble_core::spool::{
+    Admission, DeadLetter, Found, Glance, MailWait, Options, Quota, Settings, Spool, State, Swept,
+};
+use ensemble_core::watch::{FsEvent, FsWatcher, Waiter, WatchError};
 
 const fn shared<T: Send + Sync + ?Sized>() {}
 const fn sent<T: Send + ?Sized>() {}
 
-/// Compiles, or does not.
+/// Compiles, or does not: what threads share by reference.
 const _: () = {
     shared::<Spool>();
     shared::<Options>();
+    shared::<Settings>();
     shared::<EventLog>();
+    shared::<Arc<dyn Transport + Send + Sync>>();
+    shared::<Arc<dyn Broker>>();
+    shared::<Arc<dyn RequestStore>>();
+    shared::<Arc<dyn Recorder>>();
+    shared::<Arc<dyn Admission>>();
+    shared::<Arc<dyn Clock + Send + Sync>>();
+    shared::<SystemClock>();
+    shared::<Requests<'static>>();
+    shared::<PlanGates>();
+    shared::<PongBox>();
+    shared::<Waiter>();
+    shared::<Routes>();
+};
+
+/// What a thread hands to another one, in a message of its own.
+const _: () = {
     shared::<Envelope>();
     shared::<Delivery>();
     shared::<Lease>();
-    shared::<Error>();
-    sent::<NudgeSchedule>();
+    shared::<MessageId>();
+    shared::<Name>();
+    shared::<Timestamp>();
+    shared::<Counts>();
+    shared::<Observed>();
+    shared::<(DeadLetter, Found, Glance, Quota, State, Swept)>();
+    shared::<(Record, FsEvent, WatchError, Error)>();
+    shared::<(Order, Ended, DeliveryId, Readied)>();
+    shared::<(PaneState, NudgeText, NudgeOutcome, Diagnosis, Program)>();
+};
+
+/// What moves into a thread or an async task, and works there.
+const _: () = {
+    sent::<AckManager<'static>>();
+    sent::<Readiness<'static>>();
+    sent::<Assigner<'static>>();
+    sent::<MailboxLeases>();
+    sent::<MailWait<'static>>();
+    sent::<FsWatcher>();
+    sent::<Follower>();
+    sent::<Records>();
+    sent::<Ledger>();
+    sent::<LockedDocument>();
     sent::<Box<dyn Pane + Send>>();
-    shared::<Arc<dyn Transport + Send + Sync>>();
-    shared::<Arc<dyn Recorder>>();
+    sent::<Box<dyn AgentPane>>();
+    sent::<(NudgeSchedule, Ladder, Handshake, LeaseWatch<Lease>)>();
 };
 
 fn threads() -> usize {

@@ -7,7 +7,6 @@
 
 mod tmux_support;
 
-use std::cell::Cell;
 use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -31,11 +30,11 @@ const DIRECTORY: &str = "KEY_CLIENT_DIRECTORY";
 
 /// The real clock, and the time that was left out.
 #[derive(Default)]
-struct Ahead(Cell<Duration>);
+struct Ahead(Mutex<Duration>);
 
 impl Clock for Ahead {
     fn monotonic(&self) -> Monotonic {
-        SystemClock.monotonic() + self.0.get()
+        SystemClock.monotonic() + *self.0.lock().expect("a time")
     }
     fn wall(&self) -> Timestamp {
         SystemClock.wall()
@@ -66,14 +65,14 @@ fn keys_of_phase_2(command: impl Fn(&Path) -> String) -> Vec<String> {
     let worker = Name::new("dispatch").expect("a name");
     spool.add_mailbox(&worker, &Default::default()).expect("a mailbox");
     let (clock, pressed) = (Ahead::default(), Pressed::default());
-    let mut manager = AckManager::new(&spool, &clock, &pressed, worker.clone());
+    let mut manager = AckManager::borrowing(&spool, &clock, &pressed, worker.clone());
     let order = Order::new("task-1", worker.clone(), Envelope::new(worker, "count\n"));
     let pane = tmux.pane("%0", "generic");
     let id = manager.deliver(order, Some(Box::new(pane))).expect("a delivery");
     // Up to the first key time is left out; from there on it is real.
     while manager.phase(id) != Some(Phase::LeaveInputMode) {
         let left = manager.poll_timeout().expect("a deadline").since(clock.monotonic());
-        clock.0.set(clock.0.get() + left);
+        *clock.0.lock().expect("a time") += left;
         manager.handle_timeout().expect("a step");
     }
     eventually("the keys are pressed", || {

@@ -185,6 +185,7 @@ mod whole_team {
     use crate::conformance::bed::name;
     use ensemble_core::broker::Broker as _;
     use ensemble_core::env::Transport as _;
+    use ensemble_core::leases::LeaseTable as _;
     use ensemble_core::message::Envelope;
     use ensemble_core::spool::Settings;
     use ensemble_nats::NatsTransport;

@@ -115,6 +115,8 @@ impl Context {
         let mut options = project.spool_options(self.log(project));
         // Each run receives one message: it must not list a deep mailbox for it.
         options.share_backlog = true;
+        // Nor wait for long enough to see a lease expire.
+        options.observations = Some(project.state.join("leases"));
         options.quota = project.config.sender_quota.quota();
         options
     }

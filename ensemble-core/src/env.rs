@@ -9,7 +9,10 @@
 
 use std::fmt;
 use std::ops::{Add, Sub};
+use std::sync::OnceLock;
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use crate::Result;
 use crate::message::{Envelope, MessageId, Name, Timestamp};
@@ -91,11 +94,23 @@ fn read_clock(id: rustix::time::ClockId) -> Duration {
     Duration::new(u64::try_from(t.tv_sec).unwrap_or(0), u32::try_from(t.tv_nsec).unwrap_or(0))
 }
 
+/// Id of this boot of the machine; empty where the system does not tell. Two readings of
+/// [`Clock::monotonic`] in different processes can be compared only within one boot.
+#[must_use]
+pub fn boot_id() -> &'static str {
+    static BOOT: OnceLock<String> = OnceLock::new();
+    BOOT.get_or_init(|| {
+        let read = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        read.trim().to_owned()
+    })
+}
+
 /// Proof of having received a message: who holds it, where, and since which delivery.
 ///
 /// The `epoch` counts deliveries of this message and only grows; every later operation names it
-/// and is refused once another delivery has begun.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// and is refused once another delivery has begun. The four fields are the whole identity of a lease,
+/// so a lease can be sent to a worker process as JSON and be used there.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Lease {
     /// The mailbox the message lies in.
     pub mailbox: Name,

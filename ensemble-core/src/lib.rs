@@ -26,24 +26,26 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! # Layout
+//! # Modules, in reading order
 //!
-//! * [`message`] has envelopes, ids and checked names; [`mod@env`] the outside world as three traits:
-//!   [`Clock`](env::Clock), [`Transport`](env::Transport), [`Pane`](env::Pane).
-//! * [`spool`] is the queue. [`dropbox`] routes files that any program puts down; [`document`] changes
-//!   shared files under a lock; [`event_log`] writes down what happens.
-//! * [`requests`] are questions with an id, one addressee and one answer, on disk: shutdown, plan
-//!   approval and whatever comes; the spool heeds the gates of plans.
-//! * [`proto`] has the protocols as state machines without IO, clocks or threads: when to nudge, when
-//!   a lease is over, readiness, escalation, requests. [`driver`] performs what they ask for.
-//! * [`agent`] is an agent as the drivers see it, [`pane`] has the words for a terminal.
-//! * [`watch`] reports files that land in directories, so that a consumer sleeps until mail comes.
-//! * [`durable`] is the only place that renames, locks and syncs.
-//! * [`broker`] is the whole of a queue as a trait. The crate `ensemble-nats` implements it on NATS
-//!   servers, for a team on several hosts, and carries messages between two queues.
-//! * The crate `ensemble-tmux` has a [`Pane`](env::Pane) over tmux and profiles of agents' programs; the
-//!   crate `ensemble-team` has the roster, the blackboard, worktrees, step queues and contracts.
-//! * `sim` (feature) has doubles of the three traits, for tests in which days pass in milliseconds.
+//! | module | what it has |
+//! |---|---|
+//! | [`message`] | envelopes, ids and checked names |
+//! | [`spool`] | the queue: mailboxes as directories. The page of [`Spool`](spool::Spool) lists its methods in the order of use |
+//! | [`watch`] | reports files that land in directories, so that a consumer sleeps until mail comes |
+//! | [`mod@env`] | the outside world as traits: [`Clock`](env::Clock), [`Transport`](env::Transport), [`Pane`](env::Pane) |
+//! | [`leases`] | returns the messages of dead holders to their mailboxes |
+//! | [`dropbox`] | routes files that any program puts down |
+//! | [`requests`] | questions with an id, one addressee and one answer: shutdown, plan approval and others |
+//! | [`event_log`] | one line for each event, written by any number of processes |
+//! | [`document`] | changes shared files under a lock |
+//! | [`durable`] | the only place that renames, locks and syncs |
+//! | [`broker`] | the whole of a queue as a trait. The crate `ensemble-nats` implements it on NATS servers |
+//! | [`proto`] | the protocols as state machines without IO, clocks or threads: when to nudge, when a lease is over, readiness, escalation, requests |
+//! | [`driver`] | performs their effects: [`AckManager`](driver::AckManager), [`Readiness`](driver::Readiness), [`Assigner`](driver::Assigner) |
+//! | [`agent`] | an agent as the drivers see it |
+//! | [`pane`] | the words for panes: what one shows, what may be typed into it, and why nothing was |
+//! | `sim` (feature) | doubles of the traits of `env`, for tests in which days pass in milliseconds |
 //!
 //! What lies on disk is described in PROTOCOL.md, so that a shell script can take part.
 //!
@@ -53,13 +55,18 @@
 //! or a configuration; with one exception, which says so: a short-lived thread closes a dropped
 //! [`watch::FsWatcher`]. There is no global state: open as many queues as you like.
 //!
-//! *Calls block* for as long as the disk does (a few milliseconds a publish at `power`), and for a
-//! lock at most [`spool::LOCK_PATIENCE`]; none waits for a message to arrive. From async code, call
-//! them in a thread for blocking work (`examples/inside_async.rs`).
+//! Three programs of under 100 lines in `examples/embedders/` show the usual ways:
 //!
-//! *Your loop stays yours* (`examples/orchestrator.rs`): hand events to a machine, carry out the
-//! effects it returns, and wake it at its `poll_timeout`. To learn of a new file without polling,
-//! poll the descriptor of a [`watch::FsWatcher`] beside your own.
+//! * *Threads* (`threads`). [`receive_wait`](spool::Spool::receive_wait) blocks until a message is there, and
+//!   takes back the messages of dead holders.
+//! * *A loop of your own* (`orchestrator`). A driver such as [`AckManager`](driver::AckManager) is called when
+//!   something has changed, and at its `poll_timeout`. Its panes may be yours, with or without a screen.
+//! * *An async runtime* (`tokio`). All calls block; run them in a thread for blocking work.
+//!   [`AckManager::new`](driver::AckManager::new) owns what it works with and is [`Send`], so a task can hold it.
+//!
+//! *Calls block* for as long as the disk does (a few milliseconds a publish at `power`), and for a
+//! lock at most [`spool::LOCK_PATIENCE`]; only `receive_wait` waits for a message to arrive. To learn of a new
+//! file without a call that waits, poll the descriptor of a [`watch::FsWatcher`] beside your own.
 //!
 //! [`Spool`](spool::Spool) and [`EventLog`](event_log::EventLog) are shared between threads by
 //! reference, and between processes by opening them in each. Every error names what it was about and
@@ -113,6 +120,7 @@ pub mod event_log;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod leases;
 pub mod message;
 pub mod pane;
 pub mod proto;

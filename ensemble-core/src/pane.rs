@@ -107,6 +107,13 @@ impl Key {
 }
 
 /// What a pane looks like from outside.
+///
+/// ```
+/// use ensemble_core::pane::PaneState;
+/// let busy = PaneState::showing(["$ make", "compiling"]).with_process(4711, "make");
+/// assert_eq!((busy.cursor_line(), busy.bound), ("compiling", true));
+/// assert!(PaneState::headless().screen.is_empty());
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PaneState {
     /// The pane exists and is the one that was bound (same id, same token, same first process).
@@ -157,6 +164,19 @@ pub struct ForegroundProcess {
 }
 
 impl ForegroundProcess {
+    /// A program that is known by these names, the one to call it by first.
+    #[must_use]
+    pub fn program<N: Into<String>>(pid: u32, names: impl IntoIterator<Item = N>) -> Self {
+        Self { pid, names: names.into_iter().map(Into::into).collect(), ..Self::default() }
+    }
+
+    /// The same as the leader of its group.
+    #[must_use]
+    pub const fn leading(mut self) -> Self {
+        self.leads = true;
+        self
+    }
+
     /// The name to call it by.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -165,6 +185,75 @@ impl ForegroundProcess {
 }
 
 impl PaneState {
+    /// A pane without a screen, of an agent that its orchestrator knows by other means. It is bound and takes
+    /// input.
+    #[must_use]
+    pub fn headless() -> Self {
+        Self { bound: true, ..Self::default() }
+    }
+
+    /// A pane that was bound and shows this screen, with the cursor at the end of its last line.
+    #[must_use]
+    pub fn showing<L: Into<String>>(screen: impl IntoIterator<Item = L>) -> Self {
+        let screen: Vec<String> = screen.into_iter().map(Into::into).collect();
+        let length = |text: &str| u32::try_from(text.chars().count()).unwrap_or(u32::MAX);
+        Self {
+            cursor_x: screen.last().map_or(0, |line| length(line)),
+            cursor_y: u32::try_from(screen.len().saturating_sub(1)).unwrap_or(u32::MAX),
+            screen,
+            ..Self::headless()
+        }
+    }
+
+    /// With the process that runs in it: its id, and the name of the program in the foreground.
+    #[must_use]
+    pub fn with_process(mut self, pid: u32, command: impl Into<String>) -> Self {
+        (self.pid, self.command) = (pid, command.into());
+        self
+    }
+
+    /// With these members of the foreground process group, the leader first.
+    #[must_use]
+    pub fn with_foreground(mut self, foreground: Vec<ForegroundProcess>) -> Self {
+        self.foreground = foreground;
+        self
+    }
+
+    /// With the title that the program has set.
+    #[must_use]
+    pub fn with_title(mut self, title: impl Into<String>) -> Self {
+        self.title = title.into();
+        self
+    }
+
+    /// With the cursor in this column and line, both from 0.
+    #[must_use]
+    pub const fn with_cursor(mut self, x: u32, y: u32) -> Self {
+        (self.cursor_x, self.cursor_y) = (x, y);
+        self
+    }
+
+    /// With its process ended, with this exit status where it is known.
+    #[must_use]
+    pub const fn with_dead(mut self, status: Option<i32>) -> Self {
+        (self.dead, self.dead_status) = (true, status);
+        self
+    }
+
+    /// With a person scrolling or selecting in it.
+    #[must_use]
+    pub const fn with_mode(mut self) -> Self {
+        self.in_mode = true;
+        self
+    }
+
+    /// With its input switched off.
+    #[must_use]
+    pub const fn with_input_off(mut self) -> Self {
+        self.input_off = true;
+        self
+    }
+
     /// The screen line that the cursor stands on.
     #[must_use]
     pub fn cursor_line(&self) -> &str {

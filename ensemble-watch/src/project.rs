@@ -200,11 +200,11 @@ impl Config {
     pub fn handshake(&self) -> ready::Config {
         let usual = ready::Config::default();
         let ReadinessConfig { wait_seconds, retry_seconds, attempts } = self.readiness;
-        ready::Config {
-            pong_wait: wait_seconds.map_or(usual.pong_wait, Duration::from_secs),
-            retry_delay: retry_seconds.map_or(usual.retry_delay, Duration::from_secs),
-            attempts_max: attempts.unwrap_or(usual.attempts_max).clamp(1, ready::ATTEMPTS_LIMIT),
-        }
+        let attempts_max = attempts.unwrap_or(usual.attempts_max).clamp(1, ready::ATTEMPTS_LIMIT);
+        usual
+            .with_pong_wait(wait_seconds.map_or(usual.pong_wait, Duration::from_secs))
+            .with_retry_delay(retry_seconds.map_or(usual.retry_delay, Duration::from_secs))
+            .with_attempts_max(attempts_max)
     }
 
     /// Times of the ladder for a worker of this profile, and the keys it may press.
@@ -216,11 +216,9 @@ impl Config {
             _ => ack::Config::default(),
         };
         let LadderConfig { phase_seconds, ceiling_seconds } = self.ladder;
-        ack::Config {
-            phase_timeout: phase_seconds.map_or(usual.phase_timeout, Duration::from_secs),
-            wait_max: ceiling_seconds.map_or(usual.wait_max, Duration::from_secs),
-            ..usual
-        }
+        usual
+            .with_phase_timeout(phase_seconds.map_or(usual.phase_timeout, Duration::from_secs))
+            .with_wait_max(ceiling_seconds.map_or(usual.wait_max, Duration::from_secs))
     }
 
     fn or(self, fallback: Self) -> Self {

@@ -23,6 +23,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError};
 use ensemble_core::broker::Broker as _;
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
 use ensemble_core::event_log::{Recorder, types};
+use ensemble_core::leases::MailboxLeases;
 use ensemble_core::message::{MessageId, Name};
 use ensemble_core::requests::Requests;
 use ensemble_core::spool::{Settings, Spool};
@@ -32,7 +33,7 @@ use ensemble_nats::{NatsOptions, NatsTransport, Outbox};
 use serde_json::json;
 
 use crate::departures::Departures;
-use crate::leases::Leases;
+use crate::leases;
 use crate::notifier::COUNT_MAX;
 use crate::panes;
 use crate::project::Project;
@@ -69,7 +70,7 @@ pub(crate) struct Follower {
     waker: Waker,
     /// Ends when its other side is dropped.
     stop: Receiver<()>,
-    leases: Leases,
+    leases: MailboxLeases,
     next_lease_look: Monotonic,
     next_names: Monotonic,
     next_sweep: Monotonic,
@@ -100,7 +101,7 @@ impl Follower {
         let now = SystemClock.monotonic();
         Ok(Some(Self {
             outbox: project.open_outbox()?,
-            leases: Leases::open(now, &project.state.join("servers")),
+            leases: leases::open(&project.state.join("servers")),
             project: project.clone(),
             options,
             spool,
@@ -226,9 +227,9 @@ impl Follower {
                 self.waker.wake(Wake::Servers(ServerNews::Mail { mailbox: entry.mailbox, ids }));
             }
         }
-        if now >= self.next_lease_look || self.leases.wants_look(now) {
+        if now >= self.next_lease_look || self.leases.is_due(now) {
             self.next_lease_look = now + ensemble_core::proto::lease::LOOK_INTERVAL;
-            self.leases.look(&SystemClock, queue, &*self.recorder)?;
+            leases::look(&mut self.leases, queue, &*self.recorder)?;
             keep_gated(self.leases.held(), queue);
         }
         if now >= self.next_sweep {

@@ -56,6 +56,38 @@ fn a_consumer_wakes_when_a_message_arrives() {
     assert_eq!((ran.code, ran.stdout.as_str()), (0, "good morning"));
 }
 
+/// A mailbox with a lease of one second, whose only message was received by a process that has ended.
+fn with_a_dead_holder(bed: &Bed) {
+    bed.ok("mailbox add impatient --lease 1s");
+    bed.ok("send --to impatient --as lead -m unfinished");
+    bed.ok("recv --mailbox impatient --as dead");
+}
+
+#[test]
+fn a_dead_holders_message_comes_back_without_a_watcher() {
+    let bed = Bed::new();
+    with_a_dead_holder(&bed);
+    let began = Instant::now();
+    let ran = bed.run("recv --mailbox impatient --as w1 --wait 1h --body");
+    assert_eq!((ran.code, ran.stdout.as_str()), (0, "unfinished"));
+    assert!(began.elapsed().as_millis() >= 1_000, "the lease was not over");
+}
+
+#[test]
+fn consumers_that_wait_for_less_than_a_lease_observe_it_together() {
+    let bed = Bed::new();
+    with_a_dead_holder(&bed);
+    let began = Instant::now();
+    loop {
+        let ran = bed.run("recv --mailbox impatient --as w1 --wait 100ms --body");
+        if ran.code == 0 {
+            break assert_eq!(ran.stdout, "unfinished");
+        }
+        assert_eq!(ran.code, 3, "{}", ran.stderr);
+        assert!(began.elapsed() < crate::tmux_support::PATIENCE, "each began a new lease");
+    }
+}
+
 #[test]
 fn a_consumer_wakes_when_a_delayed_message_is_due() {
     let bed = Bed::new();

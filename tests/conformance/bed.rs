@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use ensemble_core::broker::Broker;
 use ensemble_core::env::{Clock, Delivery, Lease, Monotonic, Transport};
+use ensemble_core::event_log::NullRecorder;
+use ensemble_core::leases::MailboxLeases;
 use ensemble_core::message::{Envelope, MessageId, Name, Timestamp};
+use ensemble_core::proto::lease::LOOK_INTERVAL;
 use ensemble_core::spool::Settings;
 
 /// Whose mailbox the tests use.
@@ -51,35 +54,20 @@ impl Clock for HandClock {
     }
 }
 
-/// An observer of leases with a [`LeaseWatch`](ensemble_core::proto::lease::LeaseWatch): looks,
-/// lets the time pass, looks again, and takes back what the machine says is over.
+/// Observes the leases of the mailbox while this time passes; says how many messages came back.
 pub fn observe_for(broker: &dyn Broker, time: Duration) -> usize {
-    use ensemble_core::proto::Machine as _;
-    use ensemble_core::proto::lease::{Effect, Event, LeaseWatch};
-    use ensemble_core::spool::Observed;
-
-    const LOOK_INTERVAL: Duration = Duration::from_secs(30);
-    let mut watch = LeaseWatch::new(Monotonic::ZERO);
-    let (mut at, mut taken_back) = (Duration::ZERO, 0);
+    let (clock, mailboxes) = (HandClock::default(), [name(MAILBOX)]);
+    let mut leases = MailboxLeases::new("observer", &clock);
+    let (mut left, mut taken_back) = (time, 0);
     loop {
-        let now = Monotonic::from_duration(at);
-        let seen = broker.observe(&name(MAILBOX)).unwrap();
-        for Observed { lease, sequence, duration } in seen.iter().cloned() {
-            let key = (lease.id, lease.holder, lease.epoch);
-            watch.handle(now, Event::Seen { key, sequence, duration });
-        }
-        watch.handle(now, Event::ScanDone);
-        watch.handle_timeout(now);
-        while let Some(effect) = watch.poll_effect() {
-            let Effect::Expire { key, sequence } = effect else { continue };
-            let found = seen.iter().find(|o| o.lease.id == key.0 && o.lease.epoch == key.2);
-            let observed = Observed { sequence, ..found.unwrap().clone() };
-            taken_back += usize::from(broker.expire(&observed).unwrap());
-        }
-        if at >= time {
+        let returned = leases.look(&clock, broker, &mailboxes, &NullRecorder).unwrap();
+        taken_back += returned.len();
+        if left.is_zero() {
             return taken_back;
         }
-        at = time.min(at + LOOK_INTERVAL);
+        let step = left.min(LOOK_INTERVAL);
+        clock.advance(step);
+        left -= step;
     }
 }
 

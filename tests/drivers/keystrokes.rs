@@ -81,7 +81,7 @@ fn a_worker_is_parked_until_its_limit_ends_and_nudged_then() {
 /// Lets a manager go on until `end`, in seconds; when something was pressed.
 fn go_on(bench: &Bench, manager: &mut AckManager<'_>, end: u64) {
     while let Some(due) = manager.poll_timeout().filter(|due| due.as_duration().as_secs() <= end) {
-        bench.clock.0.set(due.as_duration().max(bench.clock.0.get()));
+        bench.clock.advance_to(due);
         manager.handle_timeout().unwrap();
     }
 }
@@ -147,7 +147,7 @@ fn phase_2(bench: &Bench, pane: &SimPane, mut between: impl FnMut(usize)) -> Vec
     go_on(bench, &mut manager, 119);
     let (before, mut seen) = (pane.presses_count(), Vec::new());
     while let Some(due) = manager.poll_timeout().filter(|due| due.as_duration().as_secs() < 125) {
-        bench.clock.0.set(due.as_duration().max(bench.clock.0.get()));
+        bench.clock.advance_to(due);
         manager.handle_timeout().unwrap();
         let words = words(pane);
         for word in words.into_iter().skip(before + seen.len()) {

@@ -2,8 +2,8 @@
 //! docs/readiness-and-escalation.md.
 
 mod keystrokes;
+mod owned;
 
-use std::cell::Cell;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -29,20 +29,27 @@ use ensemble_tmux::provider::{self, Profile, Profiles};
 
 /// A clock that stands still until somebody rests.
 #[derive(Default)]
-struct Hand(Cell<Duration>);
+struct Hand(Mutex<Duration>);
 
 impl Clock for Hand {
     fn monotonic(&self) -> Monotonic {
-        Monotonic::from_duration(self.0.get())
+        Monotonic::from_duration(self.now())
     }
     fn wall(&self) -> Timestamp {
-        Timestamp::from_unix_millis(i64::try_from(self.0.get().as_millis()).unwrap())
+        Timestamp::from_unix_millis(i64::try_from(self.now().as_millis()).unwrap())
     }
 }
 
 impl Hand {
+    fn now(&self) -> Duration {
+        *self.0.lock().unwrap()
+    }
+    fn advance_to(&self, due: Monotonic) {
+        let mut now = self.0.lock().unwrap();
+        *now = due.as_duration().max(*now);
+    }
     fn rest(&self, longest: Duration) {
-        self.0.set(self.0.get() + longest.max(Duration::from_millis(1)));
+        *self.0.lock().unwrap() += longest.max(Duration::from_millis(1));
     }
 }
 
@@ -156,7 +163,7 @@ impl Bench {
     }
 
     fn manager(&self) -> AckManager<'_> {
-        AckManager::new(&self.spool, &self.clock, &self.log, name("dispatch"))
+        AckManager::borrowing(&self.spool, &self.clock, &self.log, name("dispatch"))
     }
 
     fn assigner(&self) -> Assigner<'_> {
@@ -192,7 +199,7 @@ fn the_seeds_ladder_takes_240_seconds_and_presses_its_keys() {
     let order = order("t1", "w1");
     let ended = bench.manager().wait_with_escalation(order, Some(agent), &mut rest).unwrap();
     assert_eq!(ended, (false, Phase::ResetContext));
-    assert_eq!(bench.clock.0.get().as_secs(), 240);
+    assert_eq!(bench.clock.now().as_secs(), 240);
     let pressed: Vec<String> = pane
         .presses()
         .iter()
@@ -239,7 +246,7 @@ fn who_may_not_be_pressed_is_waited_for() {
         let Ended::Escalated { notice, .. } = ended else { panic!("{ended:?}") };
         assert_eq!((notice.reason, notice.worker_state), ("not_pressable", Some(state)));
         assert_eq!(pane.presses_count(), 0, "{state}");
-        let waited = bench.clock.0.get().as_secs();
+        let waited = bench.clock.now().as_secs();
         assert!((seconds..seconds + 15).contains(&waited), "{state}: {waited} s");
         assert_eq!(bench.log.count("ladder.waiting"), 1);
     }
@@ -313,7 +320,7 @@ fn a_silent_worker_costs_25_seconds_and_gets_nothing() {
     let Assigned::NotReady(failure) = assigned else { panic!("{assigned:?}") };
     assert_eq!((failure.error_type, failure.attempt), (ErrorType::NoPongTimeout, 3));
     assert!(failure.observation.starts_with("ping not typed: "), "{failure}");
-    assert_eq!(bench.clock.0.get().as_secs(), 25);
+    assert_eq!(bench.clock.now().as_secs(), 25);
     assert_eq!(bench.spool.counts(&name("w1")).unwrap().queued, 0);
     assert_eq!(pane.presses_count(), 0);
 }

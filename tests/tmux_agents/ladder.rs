@@ -1,6 +1,5 @@
 //! Phases 1 to 3 of the ladder against a scripted agent that never acks.
 
-use std::cell::Cell;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -27,14 +26,14 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// A clock that goes on when it is told to.
 #[derive(Default)]
-struct Hand(Cell<Duration>);
+struct Hand(Mutex<Duration>);
 
 impl Clock for Hand {
     fn monotonic(&self) -> Monotonic {
-        Monotonic::from_duration(self.0.get())
+        Monotonic::from_duration(*self.0.lock().expect("a time"))
     }
     fn wall(&self) -> Timestamp {
-        Timestamp::from_unix_millis(0).plus(self.0.get())
+        Timestamp::from_unix_millis(0).plus(*self.0.lock().expect("a time"))
     }
 }
 
@@ -105,8 +104,8 @@ pub(crate) fn climb<'a>(case: &'a Case<'a>) -> Vec<String> {
     spool.add_mailbox(&worker, &Default::default()).expect("a mailbox");
     let (clock, keys) = (Hand::default(), Keys::default());
     let controller = Name::new("controller").expect("a name");
-    let mut manager = AckManager::new(&spool, &clock, &keys, controller);
-    let config = Config { phase_timeout: PHASE_TIMEOUT, wait_max: WAIT_MAX, ..Config::default() };
+    let mut manager = AckManager::borrowing(&spool, &clock, &keys, controller);
+    let config = Config::default().with_phase_timeout(PHASE_TIMEOUT).with_wait_max(WAIT_MAX);
     let order =
         Order::new("task-1", worker.clone(), Envelope::new(worker, "count\n")).with_config(config);
     let id = manager.deliver(order, Some(Box::new(Shown(case, case.pane())))).expect("a delivery");
@@ -129,7 +128,8 @@ pub(crate) fn climb<'a>(case: &'a Case<'a>) -> Vec<String> {
             break ended;
         }
         let next = manager.poll_timeout().expect("it waits for something");
-        clock.0.set(next.as_duration().max(clock.0.get()));
+        let mut now = clock.0.lock().expect("a time");
+        *now = next.as_duration().max(*now);
     };
     assert!(matches!(ended, Ended::Escalated { .. }), "{ended:?}");
     assert_eq!(manager.poll_ended(), None, "told more than once");

@@ -9,9 +9,47 @@ use super::{NatsTransport, lock};
 use ensemble_core::broker::Broker;
 use ensemble_core::env::{Delivery, Lease};
 use ensemble_core::event_log::types;
+use ensemble_core::leases::{LeaseTable, Observed};
 use ensemble_core::message::{Envelope, MessageId, Name};
-use ensemble_core::spool::{DeadLetter, Found, Observed, Settings, State};
+use ensemble_core::spool::{DeadLetter, Found, Settings, State};
 use ensemble_core::{Error, Result};
+
+impl LeaseTable for NatsTransport {
+    /// The sequence of the version is the lease's sequence: every extension is a new version.
+    fn observe(&self, mailbox: &Name) -> Result<Vec<Observed>> {
+        // A holder that is wrongly judged silent is protected: its expiry names an outdated
+        // version.
+        let watch = self.recent(mailbox)?;
+        let index = watch.index();
+        let mut observed: Vec<Observed> = index
+            .entries()
+            .filter_map(|(id, entry)| {
+                let Place::Held { holder, lease_seconds } = &entry.record.place else {
+                    return None;
+                };
+                let lease = Lease {
+                    mailbox: mailbox.clone(),
+                    id: id.clone(),
+                    holder: holder.clone(),
+                    epoch: entry.record.epoch,
+                };
+                let duration = Duration::from_secs(*lease_seconds);
+                Some(Observed::new(lease, entry.seq, duration))
+            })
+            .collect();
+        observed.sort_by(|a, b| a.lease.id.cmp(&b.lease.id));
+        Ok(observed)
+    }
+
+    fn expire(&self, observed: &Observed) -> Result<bool> {
+        let only = Some(observed.sequence);
+        match self.give_back(&observed.lease, only, Duration::ZERO, "lease over") {
+            Ok(()) => Ok(true),
+            Err(Error::LeaseLost { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
 
 impl Broker for NatsTransport {
     fn add_mailbox(&self, name: &Name, settings: &Settings) -> Result<()> {
@@ -100,41 +138,6 @@ impl Broker for NatsTransport {
         let data = serde_json::json!({ "id": id, "mailbox": mailbox });
         self.recorder.record(types::MESSAGE_DROPPED, mailbox.as_str(), data);
         Ok(())
-    }
-
-    /// The sequence of the version is the lease's sequence: every extension is a new version.
-    fn observe(&self, mailbox: &Name) -> Result<Vec<Observed>> {
-        // A holder that is wrongly judged silent is protected: its expiry names an outdated
-        // version.
-        let watch = self.recent(mailbox)?;
-        let index = watch.index();
-        let mut observed: Vec<Observed> = index
-            .entries()
-            .filter_map(|(id, entry)| {
-                let Place::Held { holder, lease_seconds } = &entry.record.place else {
-                    return None;
-                };
-                let lease = Lease {
-                    mailbox: mailbox.clone(),
-                    id: id.clone(),
-                    holder: holder.clone(),
-                    epoch: entry.record.epoch,
-                };
-                let duration = Duration::from_secs(*lease_seconds);
-                Some(Observed { lease, sequence: entry.seq, duration })
-            })
-            .collect();
-        observed.sort_by(|a, b| a.lease.id.cmp(&b.lease.id));
-        Ok(observed)
-    }
-
-    fn expire(&self, observed: &Observed) -> Result<bool> {
-        let only = Some(observed.sequence);
-        match self.give_back(&observed.lease, only, Duration::ZERO, "lease over") {
-            Ok(()) => Ok(true),
-            Err(Error::LeaseLost { .. }) => Ok(false),
-            Err(error) => Err(error),
-        }
     }
 
     fn set_aside(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {

@@ -3,11 +3,17 @@
 use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
+use ensemble_core::Result;
 use ensemble_core::env::Delivery;
+#[cfg(feature = "nats")]
+use ensemble_core::env::SystemClock;
+#[cfg(feature = "nats")]
+use ensemble_core::event_log::NullRecorder;
+#[cfg(feature = "nats")]
+use ensemble_core::leases::MailboxLeases;
 use ensemble_core::message::{Envelope, Name, fenced};
 use ensemble_core::requests::{Correlation, Requests};
-use ensemble_core::spool::Waited;
-use ensemble_core::watch::Waiter;
+use ensemble_core::spool::MailWait;
 use serde_json::json;
 
 use crate::context::Context;
@@ -128,7 +134,6 @@ fn correlate(context: &Context, queue: &Queue, envelope: &Envelope) {
     }
 }
 
-/// Listens first, then looks, then sleeps: what is sent in between is not missed.
 fn wait(
     queue: &Queue,
     interrupt: &Interrupt,
@@ -137,40 +142,45 @@ fn wait(
     patience: Duration,
 ) -> Outcome<Option<Delivery>> {
     let deadline = Instant::now().checked_add(patience);
-    let waiter = queue.directory().map(|spool| {
-        let home = spool.root().join("mailbox").join(mailbox.as_str());
-        Waiter::new(&[home.join("new"), home.join("front")])
-    });
+    let left = || deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
+    match queue {
+        Queue::Directory(spool) => {
+            let mut mail = spool.wait_for_mail(mailbox, agent);
+            until(interrupt, left, &mut mail, MailWait::receive, MailWait::sleep)
+        }
+        #[cfg(feature = "nats")]
+        Queue::Servers(servers) => {
+            let mut leases = MailboxLeases::new(agent.as_str(), &SystemClock);
+            let receive = |leases: &mut MailboxLeases| {
+                let mailboxes = std::slice::from_ref(mailbox);
+                leases.look(&SystemClock, &**servers, mailboxes, &NullRecorder)?;
+                servers.receive(mailbox, agent)
+            };
+            let sleep = |_: &mut _, left: Duration| {
+                servers.wait(mailbox, left.min(SERVERS_LOOK_INTERVAL)).map(drop)
+            };
+            until(interrupt, left, &mut leases, receive, sleep)
+        }
+    }
+}
+
+/// Receives and sleeps in turn. A signal ends this run at once while it sleeps.
+fn until<W>(
+    interrupt: &Interrupt,
+    left: impl Fn() -> Duration,
+    wait: &mut W,
+    receive: impl Fn(&mut W) -> Result<Option<Delivery>>,
+    sleep: impl Fn(&mut W, Duration) -> Result<()>,
+) -> Outcome<Option<Delivery>> {
     loop {
-        if let Some(delivery) = queue.receive(mailbox, agent)? {
-            return Ok(Some(delivery));
+        let delivery = receive(wait)?;
+        let left = left();
+        if delivery.is_some() || left.is_zero() {
+            return Ok(delivery);
         }
-        let left =
-            deadline.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
-        if left.is_zero() {
-            return Ok(None);
-        }
-        match queue {
-            Queue::Directory(spool) => {
-                let nap = match spool.sleep_allowed(mailbox)? {
-                    Waited::AtMost(due) => left.min(due),
-                    Waited::UntilPublished => left,
-                };
-                interrupt.may_end_during(|| {
-                    if let Some(waiter) = &waiter {
-                        waiter.wait(nap);
-                    }
-                });
-            }
-            #[cfg(feature = "nats")]
-            Queue::Servers(servers) => {
-                let mut waited = Ok(false);
-                interrupt.may_end_during(|| {
-                    waited = servers.wait(mailbox, left.min(SERVERS_LOOK_INTERVAL));
-                });
-                waited?;
-            }
-        }
+        let mut slept = Ok(());
+        interrupt.may_end_during(|| slept = sleep(wait, left));
+        slept?;
     }
 }
 

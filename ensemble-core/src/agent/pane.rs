@@ -7,8 +7,9 @@ use crate::Result;
 use crate::env::Pane;
 use crate::pane::{Deferral, NudgeOutcome, NudgeText};
 
-/// A [`Pane`] whose agent can be judged. Every call is bounded in time like those of [`Pane`].
-pub trait AgentPane: Pane {
+/// A [`Pane`] whose agent can be judged. Every call is bounded in time like those of [`Pane`]. A driver that
+/// owns a pane may move to another thread, so a pane is [`Send`].
+pub trait AgentPane: Pane + Send {
     /// What is known of the agent's program.
     fn program(&self) -> &Program;
 
@@ -18,11 +19,15 @@ pub trait AgentPane: Pane {
     /// As for [`Pane::inspect`].
     fn diagnose(&mut self) -> Result<Diagnosis>;
 
-    /// Types and submits the profile's reset command, under the guard of [`Pane::nudge`].
+    /// Types and submits the profile's reset command, under the guard of [`Pane::nudge`]. Unless a pane
+    /// implements it, its program has no such command, and this refuses.
     ///
     /// # Errors
     /// The profile has none; otherwise as for [`Pane::nudge`].
-    fn reset_context(&mut self) -> Result<NudgeOutcome>;
+    fn reset_context(&mut self) -> Result<NudgeOutcome> {
+        let detail = format!("{} has no reset command", self.program().name);
+        Ok(NudgeOutcome::Refused { deferral: Deferral::Failed { detail } })
+    }
 
     /// The first half of a nudge, or for [`Line::Reset`] of a reset: types the text and does not
     /// wait for its Enter. Unless a pane has halves, this is the whole.

@@ -29,8 +29,9 @@
 use std::time::Duration;
 
 use crate::env::{Clock as _, Delivery, Lease, SystemClock, Transport};
+use crate::leases::LeaseTable;
 use crate::message::{Envelope, MessageId, Name};
-use crate::spool::{DeadLetter, Found, Observed, Settings, Spool, State};
+use crate::spool::{DeadLetter, Found, Settings, Spool, State};
 use crate::{Error, Result};
 
 mod leave;
@@ -40,8 +41,8 @@ pub use leave::{HandedBack, RETURNED_TYPE, UnreadMail};
 /// Who holds a message while its delay is put back.
 const HOLDER: &str = "migrate";
 
-/// A queue with its mailboxes. Calls block as those of [`Transport`] do.
-pub trait Broker: Transport {
+/// A queue with its mailboxes. Calls block as those of [`Transport`] do. Threads share a queue by reference.
+pub trait Broker: Transport + LeaseTable + Send + Sync {
     /// Creates a mailbox.
     ///
     /// # Errors
@@ -136,19 +137,6 @@ pub trait Broker: Transport {
     /// [`crate::Error::NoMessage`] if it is not among the dead letters.
     fn drop_dead(&self, mailbox: &Name, id: &MessageId) -> Result<()>;
 
-    /// The held messages, for an observer of leases ([`crate::proto::lease`]).
-    ///
-    /// # Errors
-    /// The mailbox is unknown or the medium failed.
-    fn observe(&self, mailbox: &Name) -> Result<Vec<Observed>>;
-
-    /// Takes a message away from a holder that has fallen silent; `false` if the holder was
-    /// quicker.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or the medium failed.
-    fn expire(&self, observed: &Observed) -> Result<bool>;
-
     /// Gives a waiting message up.
     ///
     /// # Errors
@@ -232,12 +220,6 @@ impl Broker for Spool {
     }
     fn drop_dead(&self, mailbox: &Name, id: &MessageId) -> Result<()> {
         Self::drop_dead(self, mailbox, id)
-    }
-    fn observe(&self, mailbox: &Name) -> Result<Vec<Observed>> {
-        Self::observe(self, mailbox)
-    }
-    fn expire(&self, observed: &Observed) -> Result<bool> {
-        Self::expire(self, observed)
     }
     fn set_aside(&self, mailbox: &Name, id: &MessageId, reason: &str) -> Result<()> {
         self.dead_letter_waiting(mailbox, id, reason)

@@ -1,9 +1,12 @@
 //! Any number of deliveries side by side, in one thread (seed 002, P0-3).
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::delivery::{Delivery, World};
+use super::shared::Shared;
 use super::{Ended, Order};
 use crate::Result;
 use crate::agent::AgentPane;
@@ -33,19 +36,18 @@ pub struct DeliveryId(u64);
 /// deadline like any other, and a delivery ends when no line of it is left half-typed.
 ///
 /// ```
+/// use std::sync::Arc;
 /// use ensemble_core::driver::{AckManager, Order, nap};
-/// use ensemble_core::env::SystemClock;
-/// use ensemble_core::event_log::NullRecorder;
 /// use ensemble_core::message::{Envelope, Name};
 /// use ensemble_core::proto::ack::Phase;
 /// use ensemble_core::spool::{Options, Spool};
 ///
 /// let home = tempfile::tempdir()?;
-/// let spool = Spool::create(&home.path().join("queue"), Options::default())?;
+/// let spool = Arc::new(Spool::create(&home.path().join("queue"), Options::default())?);
 /// let worker = Name::new("worker-1")?;
 /// spool.add_mailbox(&worker, &Default::default())?;
 ///
-/// let mut manager = AckManager::new(&spool, &SystemClock, &NullRecorder, Name::new("dispatch")?);
+/// let mut manager = AckManager::new(Arc::clone(&spool), Name::new("dispatch")?);
 /// let order = Order::new("task-001", worker.clone(), Envelope::new(worker.clone(), "count\n"));
 /// // A healthy worker acks at once: this one while the controller rests.
 /// let mut rest = |longest| {
@@ -63,28 +65,72 @@ pub struct AckManager<'a> {
     ended: VecDeque<(DeliveryId, Ended)>,
 }
 
-impl<'a> AckManager<'a> {
-    /// A manager without deliveries. `actor` is who delivers, for the log and the conductor.
+impl AckManager<'static> {
+    /// A manager without deliveries. It owns what it works with, so it can be a field beside the queue, and
+    /// move to a thread or an async task. Its clock and recorder are those of the queue.
+    ///
+    /// `actor` delivers: it stands in the log, in escalations, and as the sender of a task that names none.
     #[must_use]
-    pub const fn new(
+    pub fn new(spool: Arc<Spool>, actor: Name) -> Self {
+        let (clock, recorder) = (spool.options().clock.clone(), spool.options().recorder.clone());
+        let (clock, recorder) = (Shared::Owned(clock), Shared::Owned(recorder));
+        Self::with(Shared::Owned(spool), clock, recorder, actor)
+    }
+
+    /// With mailboxes that are elsewhere; the directory keeps the escalation files.
+    #[must_use]
+    pub fn with_queue(mut self, queue: Arc<dyn Broker>) -> Self {
+        self.world.elsewhere = Some(Shared::Owned(queue));
+        self
+    }
+
+    /// With this clock for the times of the ladder.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Arc<dyn Clock + Send + Sync>) -> Self {
+        self.world.clock = Shared::Owned(clock);
+        self
+    }
+
+    /// With events recorded there.
+    #[must_use]
+    pub fn with_recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
+        self.world.recorder = Shared::Owned(recorder);
+        self
+    }
+}
+
+impl<'a> AckManager<'a> {
+    /// As [`AckManager::new`], for a caller that has all of this on its stack.
+    #[must_use]
+    pub const fn borrowing(
         spool: &'a Spool,
-        clock: &'a dyn Clock,
+        clock: &'a (dyn Clock + Send + Sync),
         recorder: &'a dyn Recorder,
         actor: Name,
     ) -> Self {
+        let (clock, recorder) = (Shared::Borrowed(clock), Shared::Borrowed(recorder));
+        Self::with(Shared::Borrowed(spool), clock, recorder, actor)
+    }
+
+    /// As [`AckManager::with_queue`], borrowed.
+    #[must_use]
+    pub fn with_borrowed_queue(mut self, queue: &'a dyn Broker) -> Self {
+        self.world.elsewhere = Some(Shared::Borrowed(queue));
+        self
+    }
+
+    const fn with(
+        spool: Shared<'a, Spool>,
+        clock: Shared<'a, dyn Clock + Send + Sync>,
+        recorder: Shared<'a, dyn Recorder>,
+        actor: Name,
+    ) -> Self {
         Self {
-            world: World { spool, queue: spool, clock, recorder, actor },
+            world: World { spool, elsewhere: None, clock, recorder, actor },
             deliveries: BTreeMap::new(),
             delivered: 0,
             ended: VecDeque::new(),
         }
-    }
-
-    /// With mailboxes that are elsewhere; the directory keeps the conductor's files.
-    #[must_use]
-    pub fn with_queue(mut self, queue: &'a dyn Broker) -> Self {
-        self.world.queue = queue;
-        self
     }
 
     /// Publishes a task and begins to wait for its ack. `pane` is where the worker runs; without
@@ -214,5 +260,15 @@ impl<'a> AckManager<'a> {
             }
         }
         failed.map_or(Ok(()), Err)
+    }
+}
+
+impl fmt::Debug for AckManager<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AckManager")
+            .field("actor", &self.world.actor)
+            .field("deliveries", &self.deliveries.keys())
+            .field("ended", &self.ended)
+            .finish_non_exhaustive()
     }
 }

@@ -36,7 +36,7 @@ pub struct Assigner<'a> {
     /// Where the mailboxes are: that directory, or servers.
     pub queue: &'a dyn RequestStore,
     /// The clock.
-    pub clock: &'a dyn Clock,
+    pub clock: &'a (dyn Clock + Send + Sync),
     /// Where it is told what happens.
     pub recorder: &'a dyn Recorder,
     /// Who assigns.
@@ -104,8 +104,8 @@ impl Assigner<'_> {
             Readied::NotReady(failure) => return Ok(Assigned::NotReady(failure)),
         };
         let actor = self.actor.clone();
-        let mut manager = AckManager::new(self.spool, self.clock, self.recorder, actor)
-            .with_queue(self.queue.broker());
+        let mut manager = AckManager::borrowing(self.spool, self.clock, self.recorder, actor)
+            .with_borrowed_queue(self.queue.broker());
         let pane = pane.map(|pane| Box::new(pane) as Box<dyn AgentPane + '_>);
         let id = manager.deliver(order, pane)?;
         if nudge {
@@ -122,15 +122,9 @@ impl Assigner<'_> {
         rest: &mut dyn FnMut(Duration),
     ) -> Result<Readied> {
         let pongs = PongBox::open(self.state.join("ready"))?;
-        let readiness = Readiness {
-            worker,
-            config: self.readiness,
-            pongs: &pongs,
-            clock: self.clock,
-            recorder: self.recorder,
-            actor: &self.actor,
-        };
-        readiness.run(pane, rest)
+        let (worker, actor) = (worker.clone(), self.actor.clone());
+        let readiness = Readiness::borrowing(worker, pongs, self.clock, self.recorder, actor);
+        readiness.with_config(self.readiness).run(pane, rest)
     }
 }
 

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::Notice;
 use super::agent::worker_state;
 use super::keystrokes::{Half, Then};
+use super::shared::Shared;
 use crate::agent::AgentPane;
 use crate::broker::Broker;
 use crate::durable::{Dir, FileStat};
@@ -118,13 +119,23 @@ pub fn message_id(task: &str, attempt: u32) -> MessageId {
 
 /// What all deliveries of a manager share.
 pub(super) struct World<'a> {
-    /// Where the escalation's file is put.
-    pub(super) spool: &'a Spool,
-    /// Where the mailboxes are.
-    pub(super) queue: &'a dyn Broker,
-    pub(super) clock: &'a dyn Clock,
-    pub(super) recorder: &'a dyn Recorder,
+    /// Directory of the escalation files, and of the mailboxes unless [`World::elsewhere`] has them.
+    pub(super) spool: Shared<'a, Spool>,
+    /// Queue with the mailboxes, if it is another one.
+    pub(super) elsewhere: Option<Shared<'a, dyn Broker>>,
+    pub(super) clock: Shared<'a, dyn Clock + Send + Sync>,
+    pub(super) recorder: Shared<'a, dyn Recorder>,
     pub(super) actor: Name,
+}
+
+impl World<'_> {
+    /// Queue with the mailboxes.
+    pub(super) fn queue(&self) -> &dyn Broker {
+        match &self.elsewhere {
+            Some(queue) => &**queue,
+            None => &*self.spool,
+        }
+    }
 }
 
 /// A delivery under way.
@@ -169,7 +180,7 @@ impl<'a> Delivery<'a> {
         let mailbox = &order.envelope.to;
         let mut attempt = 1;
         let epoch_before = loop {
-            match world.queue.state(mailbox, &message_id(&order.task, attempt))? {
+            match world.queue().state(mailbox, &message_id(&order.task, attempt))? {
                 Some(State::Settled | State::Dead) => attempt += 1,
                 Some(State::Queued { epoch, .. }) => break epoch,
                 Some(State::Acked { .. }) | None => break 0,
@@ -268,7 +279,7 @@ impl<'a> Delivery<'a> {
     /// but a file that is written in place only counts there once it has been quiet for a while, and a worker
     /// that has answered must not be pressed meanwhile.
     fn has_answered(&self, world: &World<'_>) -> bool {
-        let Ok(Some((stat, content))) = read_ack(world.spool, &self.order.task) else {
+        let Ok(Some((stat, content))) = read_ack(&world.spool, &self.order.task) else {
             return false;
         };
         let text = String::from_utf8_lossy(&content);
@@ -283,7 +294,7 @@ impl<'a> Delivery<'a> {
 
     pub(super) fn find(&self, world: &World<'_>) -> Result<Option<State>> {
         for _ in 0..LOOKS_MAX {
-            let state = world.queue.state(self.mailbox(), &self.message)?;
+            let state = world.queue().state(self.mailbox(), &self.message)?;
             if state.is_some() {
                 return Ok(state);
             }
@@ -292,7 +303,7 @@ impl<'a> Delivery<'a> {
     }
 
     fn died(&mut self, world: &World<'_>) -> Result<Event> {
-        let letters = world.queue.dead_letters(self.mailbox())?;
+        let letters = world.queue().dead_letters(self.mailbox())?;
         let letter = letters.into_iter().find(|letter| letter.id == self.message);
         let reason = letter.map(|letter| letter.reason).unwrap_or_default();
         if reason == "expired" {
@@ -322,7 +333,7 @@ impl<'a> Delivery<'a> {
         match effect {
             Effect::Deliver { attempt } => self.deliver_again(world, attempt),
             Effect::Inspect => {
-                let worker = self.look_at_worker(world.clock);
+                let worker = self.look_at_worker(&*world.clock);
                 self.ladder.handle(world.clock.monotonic(), Event::Seen(worker));
             }
             Effect::Nudge => self.nudge(world),
@@ -377,7 +388,7 @@ impl<'a> Delivery<'a> {
 
     fn publish(&mut self, world: &World<'_>, attempt: u32) -> Result<()> {
         self.message = message_id(&self.order.task, attempt);
-        let ack = read_ack(world.spool, &self.order.task).ok().flatten();
+        let ack = read_ack(&world.spool, &self.order.task).ok().flatten();
         self.ack_before = ack.map(|(stat, _)| stat);
         let template = &self.order.envelope;
         let envelope = template
@@ -385,7 +396,9 @@ impl<'a> Delivery<'a> {
             .with_id(self.message.clone())
             .with_task(self.order.task.clone())
             .with_attempt(attempt);
-        world.queue.publish(&envelope)?;
+        let envelope =
+            if envelope.names_sender() { envelope } else { envelope.from(world.actor.clone()) };
+        world.queue().publish(&envelope)?;
         let data = json!({ "attempt": attempt, "id": self.message, "mailbox": template.to });
         self.record(world, types::WORKER_ASSIGN, data);
         Ok(())
@@ -397,7 +410,7 @@ impl<'a> Delivery<'a> {
         let (before, next) = (self.message.clone(), message_id(&self.order.task, attempt));
         let reason = format!("{SUPERSEDED}{next}");
         let now = world.clock.monotonic();
-        match world.queue.set_aside(self.mailbox(), &before, &reason) {
+        match world.queue().set_aside(self.mailbox(), &before, &reason) {
             Ok(()) => {}
             // It was received meanwhile, by a worker that has forgotten it since.
             Err(Error::NoMessage { .. }) => {

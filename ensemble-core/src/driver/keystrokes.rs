@@ -76,7 +76,7 @@ impl Delivery<'_> {
         }
         self.nudge = None;
         let count =
-            world.queue.count_due(self.mailbox(), COUNT_MAX).map_or(1, |count| count.max(1));
+            world.queue().count_due(self.mailbox(), COUNT_MAX).map_or(1, |count| count.max(1));
         let Some(pane) = &mut self.pane else { return };
         let mailbox = &self.order.envelope.to;
         let text = pane.program().nudge_text(mailbox, count, count >= COUNT_MAX);

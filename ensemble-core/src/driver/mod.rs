@@ -21,6 +21,7 @@ mod escalation;
 mod keystrokes;
 mod pongs;
 mod readiness;
+mod shared;
 
 use std::time::Duration;
 

@@ -1,15 +1,17 @@
 //! Asking a worker whether it is ready, before anything is assigned to it (seed 000).
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use super::shared::Shared;
 use super::{LOOK_INTERVAL, PongBox};
 use crate::agent::AgentPane;
 use crate::agent::{self, AgentState};
-use crate::env::{Clock, Monotonic};
-use crate::event_log::{Recorder, types};
+use crate::env::{Clock, Monotonic, SystemClock};
+use crate::event_log::{NullRecorder, Recorder, types};
 use crate::message::Name;
 use crate::pane::{Deferral, NudgeOutcome, NudgeText};
 use crate::proto::Machine as _;
@@ -38,21 +40,79 @@ pub enum Readied {
 /// One handshake with one worker.
 ///
 /// The ping is typed into the worker's pane, if it has one, and lies in the [`PongBox`]; the pong
-/// comes through the box or, where the profile allows it, from the screen. Whoever runs this holds
-/// the worker's lock ([`super::Assigner`] does).
+/// comes through the box or, where the profile allows it, from the screen. The caller holds the worker's
+/// lock ([`super::Assigner`] does).
+///
+/// ```
+/// use std::time::Duration;
+/// use ensemble_core::driver::{PongBox, Readied, Readiness};
+/// use ensemble_core::message::Name;
+/// use ensemble_core::proto::ready::Pong;
+///
+/// let home = tempfile::tempdir()?;
+/// let (worker, pongs) = (Name::new("w1")?, PongBox::open(home.path().join("ready"))?);
+/// let readiness = Readiness::new(worker.clone(), pongs.clone(), Name::new("lead")?);
+/// // The worker answers while the handshake rests; usually it is another process.
+/// let mut rest = |_: Duration| {
+///     pongs.answer(&Pong { worker: worker.clone(), attempt: 1 }).expect("a box of pongs");
+/// };
+/// assert_eq!(readiness.run(None, &mut rest)?, Readied::Ready { attempt: 1 });
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Readiness<'a> {
-    /// Who is asked.
-    pub worker: &'a Name,
-    /// The times.
-    pub config: Config,
-    /// Where pongs arrive.
-    pub pongs: &'a PongBox,
-    /// The clock.
-    pub clock: &'a dyn Clock,
-    /// Where it is told what happens.
-    pub recorder: &'a dyn Recorder,
-    /// Who asks.
-    pub actor: &'a Name,
+    worker: Name,
+    config: Config,
+    pongs: PongBox,
+    clock: Shared<'a, dyn Clock + Send + Sync>,
+    recorder: Shared<'a, dyn Recorder>,
+    actor: Name,
+}
+
+impl Readiness<'static> {
+    /// A handshake in which `actor` asks `worker`, and the pongs arrive in this box. It goes by the
+    /// machine's clock and records nothing, unless set otherwise.
+    #[must_use]
+    pub fn new(worker: Name, pongs: PongBox, actor: Name) -> Self {
+        let clock = Shared::Borrowed(&SystemClock as _);
+        let recorder = Shared::Borrowed(&NullRecorder as _);
+        Self { worker, config: Config::default(), pongs, clock, recorder, actor }
+    }
+
+    /// With this clock for the times of the handshake.
+    #[must_use]
+    pub fn with_clock(mut self, clock: Arc<dyn Clock + Send + Sync>) -> Self {
+        self.clock = Shared::Owned(clock);
+        self
+    }
+
+    /// With events recorded there.
+    #[must_use]
+    pub fn with_recorder(mut self, recorder: Arc<dyn Recorder>) -> Self {
+        self.recorder = Shared::Owned(recorder);
+        self
+    }
+}
+
+impl<'a> Readiness<'a> {
+    /// As [`Readiness::new`], for a caller that has a clock and a recorder on its stack.
+    #[must_use]
+    pub fn borrowing(
+        worker: Name,
+        pongs: PongBox,
+        clock: &'a (dyn Clock + Send + Sync),
+        recorder: &'a dyn Recorder,
+        actor: Name,
+    ) -> Self {
+        let (clock, recorder) = (Shared::Borrowed(clock), Shared::Borrowed(recorder));
+        Self { worker, config: Config::default(), pongs, clock, recorder, actor }
+    }
+
+    /// With these times.
+    #[must_use]
+    pub const fn with_config(mut self, config: Config) -> Self {
+        self.config = config;
+        self
+    }
 }
 
 impl Readiness<'_> {
@@ -68,7 +128,7 @@ impl Readiness<'_> {
         rest: &mut dyn FnMut(Duration),
     ) -> Result<Readied> {
         // A pong of an earlier handshake must not answer this one.
-        self.pongs.clear(self.worker)?;
+        self.pongs.clear(&self.worker)?;
         let mut round = Round {
             about: self,
             screen: Screen::default(),
@@ -81,7 +141,7 @@ impl Readiness<'_> {
         round.machine.handle(self.clock.monotonic(), Event::Started);
         let end = round.run(rest);
         round.withdraw();
-        self.pongs.clear(self.worker)?;
+        self.pongs.clear(&self.worker)?;
         end
     }
 
@@ -133,7 +193,7 @@ impl Round<'_, '_> {
 
     /// Takes the pongs that have come in.
     fn listen(&mut self) -> Result<()> {
-        let mut pongs = self.about.pongs.take(self.about.worker)?;
+        let mut pongs = self.about.pongs.take(&self.about.worker)?;
         pongs.extend(self.look_at_screen());
         for pong in pongs {
             self.machine.handle(self.about.clock.monotonic(), Event::Pong(pong));
@@ -151,7 +211,7 @@ impl Round<'_, '_> {
         if !state.bound {
             return Vec::new();
         }
-        self.screen.appeared(self.about.worker, &state.screen)
+        self.screen.appeared(&self.about.worker, &state.screen)
     }
 
     fn perform(&mut self, effect: Effect) -> Result<Option<Readied>> {
@@ -259,7 +319,7 @@ impl Round<'_, '_> {
     }
 
     fn inspect(&mut self) -> Result<Diagnosis, String> {
-        let worker = self.about.worker;
+        let worker = &self.about.worker;
         let pane = self.pane.as_mut().ok_or_else(|| format!("no pane is bound to {worker}"))?;
         let seen = pane.diagnose().map_err(|error| error.to_string())?;
         Ok(seen_at_the_window(&pane.program().name, &seen))

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde::{Deserialize, Serialize};
 
 use super::canonical::{self, Fields};
+use super::json::JsonEnvelope;
 use super::{Digest, MessageId, Name, Timestamp, yaml};
 use crate::{Error, Result};
 
@@ -18,6 +19,8 @@ pub const ENVELOPE_BYTES_MAX: usize = 64 * 1024;
 pub const BODY_BYTES_MAX: usize = ENVELOPE_BYTES_MAX - 4 * 1024;
 /// The most urgent priority; 0 is the default.
 pub const PRIORITY_MAX: u8 = 9;
+/// Name of a sender or recipient that a message does not name.
+const UNNAMED: &str = "unknown";
 /// The longest free header (correlation, causation, task, source), in bytes.
 const HEADER_BYTES_MAX: usize = 256;
 
@@ -32,6 +35,9 @@ pub struct Attachment {
 
 /// One message. Build it with [`Envelope::new`] and the `with_*` methods.
 ///
+/// [`Envelope::encode`] and [`Envelope::decode`] are its form on disk. As JSON (serde) it is handed from
+/// program to program, as `ensemble recv --json` prints it; fields that it does not know are ignored there.
+///
 /// ```
 /// use ensemble_core::message::{Envelope, Name};
 /// let envelope = Envelope::new(Name::new("dispatch")?, "task 7 is done\n")
@@ -41,7 +47,8 @@ pub struct Attachment {
 /// assert_eq!(Envelope::decode(&file, "report.yaml".as_ref())?, envelope);
 /// # Ok::<(), ensemble_core::Error>(())
 /// ```
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(try_from = "JsonEnvelope")]
 #[non_exhaustive]
 pub struct Envelope {
     /// Id, unique in its mailbox. Publishing the same id again stores nothing.
@@ -98,7 +105,7 @@ impl Envelope {
             made_id: Some(id.clone()),
             id,
             kind: fixed_name("message"),
-            from: fixed_name("unknown"),
+            from: fixed_name(UNNAMED),
             to,
             created_at: Timestamp::now(),
             correlation_id: None,
@@ -198,6 +205,11 @@ impl Envelope {
         Self { to, ..self.clone() }
     }
 
+    /// Whether a sender was named.
+    pub(crate) fn names_sender(&self) -> bool {
+        self.from.as_str() != UNNAMED
+    }
+
     /// Whether this id may already be stored: the sender chose it, or it was read from a file, or
     /// published before. Returns the state before this call and records the attempt.
     pub(crate) fn note_offer(&self) -> bool {
@@ -238,6 +250,33 @@ impl Envelope {
             None => yaml::parse::<Fields>(text, path)?,
         };
         from_fields(fields, path)
+    }
+}
+
+impl TryFrom<JsonEnvelope> for Envelope {
+    type Error = Error;
+
+    fn try_from(json: JsonEnvelope) -> Result<Self> {
+        let envelope = Self {
+            id: json.id,
+            kind: json.kind.unwrap_or_else(|| fixed_name("message")),
+            from: json.from.unwrap_or_else(|| fixed_name(UNNAMED)),
+            to: json.to,
+            created_at: json.created_at,
+            correlation_id: json.correlation_id,
+            causation_id: json.causation_id,
+            task_id: json.task_id,
+            attempt: json.attempt,
+            priority: json.priority,
+            expires_at: json.expires_at,
+            source: json.source,
+            attachment: json.attachment,
+            body: json.body,
+            offered: AtomicBool::new(false),
+            made_id: None,
+        };
+        check_headers(&envelope, Path::new(envelope.id.as_str()))?;
+        Ok(envelope)
     }
 }
 
@@ -337,8 +376,8 @@ fn from_fields(fields: Fields, path: &Path) -> Result<Envelope> {
     let envelope = Envelope {
         id: MessageId::new(fields.id.unwrap_or_else(stem)).map_err(|e| bad("id", e.to_string()))?,
         kind: name("type", fields.kind.unwrap_or_else(|| "message".to_owned()))?,
-        from: name("from", fields.from.unwrap_or_else(|| "unknown".to_owned()))?,
-        to: name("to", fields.to.unwrap_or_else(|| "unknown".to_owned()))?,
+        from: name("from", fields.from.unwrap_or_else(|| UNNAMED.to_owned()))?,
+        to: name("to", fields.to.unwrap_or_else(|| UNNAMED.to_owned()))?,
         created_at: fields
             .created_at
             .map_or(Ok(Timestamp::from_unix_millis(0)), |t| stamp("created_at", t))?,

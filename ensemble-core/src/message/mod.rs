@@ -7,6 +7,7 @@ mod canonical;
 mod digest;
 mod envelope;
 mod fence;
+mod json;
 mod name;
 mod purpose;
 #[cfg(feature = "schema")]

@@ -132,7 +132,7 @@ impl Turn {
 
 /// Keeps the requests of a queue, beside its mailboxes. Calls block as those of [`Transport`](crate::env::Transport) do, and
 /// fail with the errors of the disk or of the server.
-pub trait RequestStore {
+pub trait RequestStore: Send + Sync {
     /// The queue of its messages.
     fn broker(&self) -> &dyn Broker;
 

@@ -13,6 +13,7 @@ pub(super) const ATTACHMENT_BYTES_MAX: usize = 256 * 1024 * 1024;
 /// The directory below the queue.
 pub(super) const ATTACHMENTS: &str = "attachments";
 
+/// # Attachments
 impl Spool {
     /// Stores content for a message that names it.
     ///

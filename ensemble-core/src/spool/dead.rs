@@ -55,6 +55,7 @@ pub struct DeadLetter {
     pub epoch: u64,
 }
 
+/// # Dead letters
 impl Spool {
     /// Gives a held message up, with a reason for whoever looks at it.
     ///

@@ -24,6 +24,7 @@ pub struct MessageFile {
     pub extended: Option<(u64, u64)>,
 }
 
+/// # Files
 impl Spool {
     /// The files of all messages of a mailbox, in no order; a message that lies in two places is there
     /// twice. Nothing is opened but the side files of leases.

@@ -97,6 +97,7 @@ impl Found {
     }
 }
 
+/// # Find and read
 impl Spool {
     /// Where a message of one mailbox is; `None` if it is not there.
     ///

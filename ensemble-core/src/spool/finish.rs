@@ -28,6 +28,7 @@ pub(super) struct Extension {
     pub(super) lease_seconds: u64,
 }
 
+/// # Settle, release, extend
 impl Spool {
     /// Says that the work is done: `cur/` to `done/` (S3 to S4).
     ///

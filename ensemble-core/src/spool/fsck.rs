@@ -44,6 +44,7 @@ pub struct Finding {
     pub repaired: bool,
 }
 
+/// # Check and repair
 impl Spool {
     /// Checks the whole queue, opening every message. With `repair`, mends what can be mended
     /// without losing anything.

@@ -14,6 +14,7 @@ use crate::env::{Delivery, Lease};
 use crate::message::{ENVELOPE_BYTES_MAX, Envelope, MessageId, Name};
 use crate::{Error, Result};
 
+/// # Count for one holder
 impl Spool {
     /// The admission, if it may refuse some message to this holder.
     pub(super) fn admission_of(

@@ -1,4 +1,4 @@
-//! A mailbox at a glance, at a cost that does not grow with what lies in it.
+//! Counting the messages of a mailbox. A [`Glance`] costs the same however deep the mailbox is.
 
 use std::ops::ControlFlow;
 
@@ -6,10 +6,12 @@ use serde::Serialize;
 
 use super::mailbox::Mailbox;
 use super::place::{self, Front, Held};
+use super::waiting::Waiting;
 use super::{Spool, waiting};
 use crate::Result;
 use crate::durable::Dir;
-use crate::message::Name;
+use crate::env::Counts;
+use crate::message::{MessageId, Name};
 
 /// How many messages are in which state. Each number is counted up to the limit it was asked
 /// with: one that equals the limit means "so many or more".
@@ -29,7 +31,71 @@ pub struct Glance {
     pub oldest_millis: Option<u64>,
 }
 
+/// # Count
 impl Spool {
+    /// Counts the messages of a mailbox. Lists its directories but opens no message.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or cannot be listed.
+    pub fn counts(&self, name: &Name) -> Result<Counts> {
+        let mailbox = self.mailbox(name)?;
+        let now = self.wall_millis();
+        let mut counts = Counts::default();
+        let mut count = |dir: &crate::durable::Dir, add: &dyn Fn(&mut Counts, &str)| {
+            dir.for_each(|file| {
+                add(&mut counts, file);
+                ControlFlow::Continue(())
+            })
+        };
+        count(&mailbox.new, &|c, f| c.queued += u64::from(place::parse_plain(f).is_some()))?;
+        count(&mailbox.front, &|c, f| {
+            if let Some(front) = place::Front::parse(f) {
+                c.queued += 1;
+                c.delayed += u64::from(front.not_before > now);
+            }
+        })?;
+        count(&mailbox.cur, &|c, f| c.acked += u64::from(place::Held::parse(f).is_some()))?;
+        count(&mailbox.done, &|c, f| c.settled += u64::from(place::parse_plain(f).is_some()))?;
+        count(&mailbox.dead, &|c, f| c.dead += u64::from(place::parse_plain(f).is_some()))?;
+        Ok(counts)
+    }
+
+    /// How many messages wait, counted up to `limit`: cheap however deep the backlog is.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or cannot be listed.
+    pub fn waiting(&self, name: &Name, limit: u64) -> Result<u64> {
+        self.mailbox(name)?.count_waiting(limit)
+    }
+
+    /// The ids of up to `limit` messages that could be received now, in no order: cheap however deep
+    /// the backlog is.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or cannot be listed.
+    pub fn due_ids(&self, name: &Name, limit: usize) -> Result<Vec<MessageId>> {
+        let mailbox = self.mailbox(name)?;
+        let now = self.wall_millis();
+        let mut ids = Vec::new();
+        let mut take = |id: Option<MessageId>| {
+            ids.extend(id);
+            if ids.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        let due = |file: &str| place::Front::parse(file).filter(|f| f.not_before <= now);
+        mailbox.front.for_each(|file| take(due(file).map(|f| f.id)))?;
+        mailbox.new.for_each(|file| take(place::parse_plain(file)))?;
+        ids.truncate(limit);
+        Ok(ids)
+    }
+
+    /// When the first message of `front/` is due (milliseconds since the Unix epoch, 0 for now).
+    ///
+    /// # Errors
+    /// The mailbox is unknown or cannot be listed.
+    pub fn next_due(&self, name: &Name) -> Result<Option<u64>> {
+        Waiting::next_due(&self.mailbox(name)?.front)
+    }
+
     /// Counts the messages of a mailbox up to `limit` in each state, and opens none.
     ///
     /// # Errors

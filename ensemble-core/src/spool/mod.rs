@@ -30,34 +30,55 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod admission;
+// rustdoc shows the blocks of `impl Spool` in the order of these modules, which is that of use. The table of
+// `Spool` below names them, and a test compares both with the code.
+mod open;
+
+pub(crate) mod registry;
+
+mod publish;
+
 mod attachment;
-mod backlog;
-mod dead;
-mod emptiness;
-mod files;
-mod find;
+
+mod receive;
+
+mod receive_wait;
+
 mod finish;
-mod fsck;
-mod gated;
+
+mod dead;
+
+mod find;
+
 mod glance;
+
+mod gated;
+
+mod files;
+
+mod sweep;
+
+mod fsck;
+
+mod wal;
+
+mod owners;
+
+// What those are made of.
+mod admission;
+mod backlog;
+mod emptiness;
 mod listing;
 pub(crate) mod mailbox;
 mod opened;
-mod owners;
 mod place;
-mod publish;
 mod quota;
-mod receive;
-pub mod registry;
 mod settings;
-mod sweep;
 mod waiting;
-mod wal;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -67,6 +88,7 @@ use crate::event_log::{NullRecorder, Recorder};
 use crate::message::{Envelope, Name};
 use crate::{Error, Result};
 
+pub use crate::leases::Observed;
 pub use admission::Admission;
 pub use dead::DeadLetter;
 pub(crate) use dead::SUPERSEDED;
@@ -78,11 +100,12 @@ pub use owners::Owners;
 pub use publish::{Overflow, Unsynced};
 pub use quota::{Quota, SENDER_BYTES_MAX, SENDER_MESSAGES_MAX};
 pub use receive::Waited;
-pub use registry::nearest_names;
+pub use receive_wait::MailWait;
+pub use registry::{edits, nearest_names};
 pub use settings::{
     ATTEMPTS_MAX_DEFAULT, DONE_DAYS_DEFAULT, LEASE_SECONDS_DEFAULT, LEASE_SECONDS_MAX, Settings,
 };
-pub use sweep::{Observed, Swept, TMP_AGE_MAX};
+pub use sweep::{Swept, TMP_AGE_MAX};
 pub use wal::{Replayed, WAL_BYTES_DEFAULT};
 
 use mailbox::Mailbox;
@@ -121,6 +144,10 @@ pub struct Options {
     pub wal: bool,
     /// How large a segment of that log grows, in bytes, before its messages are synced all at once.
     pub wal_bytes: u64,
+    /// Directory in which [`Spool::receive_wait`] keeps what it observed of leases, in a file for each
+    /// mailbox. Only processes that wait for a short time and end need it: their successors continue
+    /// instead of giving each holder a new lease. It is created where it is missing.
+    pub observations: Option<PathBuf>,
     /// Which start of the machine this is; the system's own word if it is not given. Where it differs from the
     /// one under which the log was written, the log is replayed.
     pub boot: Option<String>,
@@ -140,6 +167,7 @@ impl Default for Options {
             admission: None,
             wal: false,
             wal_bytes: WAL_BYTES_DEFAULT,
+            observations: None,
             boot: None,
         }
     }
@@ -167,6 +195,13 @@ impl Options {
         self
     }
 
+    /// With observations of leases that outlive the process, in this directory.
+    #[must_use]
+    pub fn with_observations(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.observations = Some(directory.into());
+        self
+    }
+
     /// With this clock for delays and expiry.
     #[must_use]
     pub fn with_clock(mut self, clock: Arc<dyn Clock + Send + Sync>) -> Self {
@@ -187,75 +222,42 @@ impl fmt::Debug for Options {
     }
 }
 
-/// An open queue. Cheap to share between threads (`&Spool`); starts no threads of its own, keeps
-/// no global state, and blocks only as long as the disk and the named locks do.
+/// An open queue. Cheap to share between threads (`&Spool`); starts no threads of its own and keeps
+/// no global state. Calls block only as long as the disk and the named locks do; only
+/// [`receive_wait`](Self::receive_wait) waits for a message.
+///
+/// The methods, in the order of use:
+///
+/// | for | call | in |
+/// |---|---|---|
+/// | Open a queue | [`create`](Self::create), [`open`](Self::open), [`root`](Self::root), [`durability`](Self::durability) | `open.rs` |
+/// | Mailboxes | [`add_mailbox`](Self::add_mailbox), [`settings`](Self::settings), [`configure_mailbox`](Self::configure_mailbox), [`remove_mailbox`](Self::remove_mailbox), [`mailboxes`](Self::mailboxes) | `registry.rs` |
+/// | Publish | [`publish`](Self::publish), [`publish_batch`](Self::publish_batch), [`publish_unsynced`](Self::publish_unsynced), [`broadcast`](Self::broadcast), [`overflow`](Self::overflow) | `publish.rs` |
+/// | Attachments | [`attach`](Self::attach), [`attachment_path`](Self::attachment_path), [`read_attachment`](Self::read_attachment) | `attachment.rs` |
+/// | Receive | [`receive`](Self::receive), [`receive_batch`](Self::receive_batch), [`receive_id`](Self::receive_id), [`sleep_allowed`](Self::sleep_allowed) | `receive.rs` |
+/// | Wait for mail | [`receive_wait`](Self::receive_wait), [`wait_for_mail`](Self::wait_for_mail) | `receive_wait.rs` |
+/// | Settle, release, extend | [`settle`](Self::settle), [`settle_batch`](Self::settle_batch), [`release`](Self::release), [`release_all`](Self::release_all), [`extend`](Self::extend) | `finish.rs` |
+/// | Dead letters | [`dead_letter`](Self::dead_letter), [`dead_letter_waiting`](Self::dead_letter_waiting), [`dead_letters`](Self::dead_letters), [`redrive`](Self::redrive), [`drop_dead`](Self::drop_dead) | `dead.rs` |
+/// | Find and read | [`state`](Self::state), [`find`](Self::find), [`peek`](Self::peek), [`unfinished`](Self::unfinished) | `find.rs` |
+/// | Count | [`counts`](Self::counts), [`waiting`](Self::waiting), [`due_ids`](Self::due_ids), [`next_due`](Self::next_due), [`glance`](Self::glance) | `glance.rs` |
+/// | Count for one holder | [`due_ids_for`](Self::due_ids_for) | `gated.rs` |
+/// | Files | [`message_files`](Self::message_files) | `files.rs` |
+/// | Sweep and expire | [`sweep`](Self::sweep), [`observe`](Self::observe), [`expire`](Self::expire) | `sweep.rs` |
+/// | Check and repair | [`fsck`](Self::fsck) | `fsck.rs` |
+/// | Replay the write-ahead log | [`replay`](Self::replay) | `wal/replay.rs` |
+/// | Empty the write-ahead log | [`checkpoint`](Self::checkpoint) | `wal/rotate.rs` |
+/// | Owners of files | [`refuse_owner`](Self::refuse_owner) | `owners.rs` |
 #[derive(Debug)]
 pub struct Spool {
     root: PathBuf,
     options: Box<Options>,
     open: Mutex<Opened>,
     /// By mailbox: which `done/` was looked at last, and since when its oldest message has not changed.
-    oldest_settled: Mutex<HashMap<Name, (FileId, i128)>>,
+    oldest_settled: Box<Mutex<HashMap<Name, (FileId, i128)>>>,
+    waits: Box<receive_wait::Waits>,
 }
 
 impl Spool {
-    /// Creates a queue, or opens one that exists.
-    ///
-    /// # Errors
-    /// The directory cannot be created.
-    pub fn create(root: &Path, options: Options) -> Result<Self> {
-        if durable::stat_path(root)?.is_none() {
-            if let Some(parent) = root.parent() {
-                std::fs::create_dir_all(parent)
-                    .map_err(|e| Error::io("create directory", parent, e))?;
-            }
-            let parent = Dir::open(
-                root.parent()
-                    .filter(|p| !p.as_os_str().is_empty())
-                    .unwrap_or_else(|| Path::new(".")),
-            )?;
-            let name = root.file_name().and_then(|n| n.to_str()).unwrap_or("queue");
-            parent.ensure_child_safe(name, options.modes, options.durability)?;
-        }
-        let queue = Dir::open(root)?;
-        for child in ["tmp", "mailbox", "reports", "tasks", "ack", "requests"] {
-            queue.ensure_child(child, options.modes)?;
-        }
-        if options.durability == Durability::Power {
-            queue.sync()?;
-        }
-        Self::open(root, options)
-    }
-
-    /// Opens a queue. What a power cut has left of it is mended first, from its write-ahead log.
-    ///
-    /// # Errors
-    /// [`Error::NoQueue`] if there is none, or it is open to writing by everybody; or the log cannot be
-    /// replayed, without which messages that were acknowledged may be missing.
-    pub fn open(root: &Path, options: Options) -> Result<Self> {
-        let spool = Self {
-            root: root.to_owned(),
-            options: Box::new(options),
-            open: Mutex::default(),
-            oldest_settled: Mutex::default(),
-        };
-        spool.mailboxes_dir()?;
-        wal::replay_if_restarted(&spool)?;
-        Ok(spool)
-    }
-
-    /// Where the queue lies.
-    #[must_use]
-    pub fn root(&self) -> &Path {
-        &self.root
-    }
-
-    /// What the queue's messages survive.
-    #[must_use]
-    pub const fn durability(&self) -> Durability {
-        self.options.durability
-    }
-
     /// How this queue works, for what is built on it.
     pub(crate) fn options(&self) -> &Options {
         &self.options

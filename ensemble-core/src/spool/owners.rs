@@ -76,6 +76,7 @@ impl Owners {
     }
 }
 
+/// # Owners of files
 impl Spool {
     /// Why a file was not written by `name`; `None` if it may have been, or no name has a user.
     ///

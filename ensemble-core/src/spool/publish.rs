@@ -71,6 +71,7 @@ impl Unsynced {
     }
 }
 
+/// # Publish
 impl Spool {
     /// Stores a message for `envelope.to`: one file, one rename. With `durability: power` the
     /// file and the directory are synced before this returns.

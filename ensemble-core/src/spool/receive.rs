@@ -25,6 +25,7 @@ pub enum Waited {
     AtMost(Duration),
 }
 
+/// # Receive
 impl Spool {
     /// Takes the next due message for `holder`: urgent ones first, then the oldest. Messages that
     /// cannot be read or have expired are dead-lettered on the way; those that the

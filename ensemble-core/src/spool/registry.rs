@@ -1,14 +1,10 @@
 //! Which mailboxes there are.
 
-use std::ops::ControlFlow;
-
 use super::mailbox::{SETTINGS_FILE, STATES};
-use super::waiting::Waiting;
-use super::{Settings, Spool, place};
+use super::{Settings, Spool};
 use crate::durable::Durability;
-use crate::env::Counts;
 use crate::event_log::types;
-use crate::message::{MessageId, Name, yaml};
+use crate::message::{Name, yaml};
 use crate::{Error, Result};
 
 /// Names closer than this many edits are suggested for an unknown one.
@@ -16,6 +12,7 @@ const NEAREST_EDITS_MAX: usize = 3;
 /// How many names are suggested at most.
 const NEAREST_NAMES_MAX: usize = 3;
 
+/// # Mailboxes
 impl Spool {
     /// Creates a mailbox.
     ///
@@ -134,69 +131,6 @@ impl Spool {
         }
         names.sort_unstable();
         Ok(names)
-    }
-
-    /// Counts the messages of a mailbox. Lists its directories but opens no message.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or cannot be listed.
-    pub fn counts(&self, name: &Name) -> Result<Counts> {
-        let mailbox = self.mailbox(name)?;
-        let now = self.wall_millis();
-        let mut counts = Counts::default();
-        let mut count = |dir: &crate::durable::Dir, add: &dyn Fn(&mut Counts, &str)| {
-            dir.for_each(|file| {
-                add(&mut counts, file);
-                ControlFlow::Continue(())
-            })
-        };
-        count(&mailbox.new, &|c, f| c.queued += u64::from(place::parse_plain(f).is_some()))?;
-        count(&mailbox.front, &|c, f| {
-            if let Some(front) = place::Front::parse(f) {
-                c.queued += 1;
-                c.delayed += u64::from(front.not_before > now);
-            }
-        })?;
-        count(&mailbox.cur, &|c, f| c.acked += u64::from(place::Held::parse(f).is_some()))?;
-        count(&mailbox.done, &|c, f| c.settled += u64::from(place::parse_plain(f).is_some()))?;
-        count(&mailbox.dead, &|c, f| c.dead += u64::from(place::parse_plain(f).is_some()))?;
-        Ok(counts)
-    }
-
-    /// How many messages wait, counted up to `limit`: cheap however deep the backlog is.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or cannot be listed.
-    pub fn waiting(&self, name: &Name, limit: u64) -> Result<u64> {
-        self.mailbox(name)?.count_waiting(limit)
-    }
-
-    /// The ids of up to `limit` messages that could be received now, in no order: cheap however deep
-    /// the backlog is.
-    ///
-    /// # Errors
-    /// The mailbox is unknown or cannot be listed.
-    pub fn due_ids(&self, name: &Name, limit: usize) -> Result<Vec<MessageId>> {
-        let mailbox = self.mailbox(name)?;
-        let now = self.wall_millis();
-        let mut ids = Vec::new();
-        let mut take = |id: Option<MessageId>| {
-            ids.extend(id);
-            if ids.len() >= limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        };
-        let due = |file: &str| place::Front::parse(file).filter(|f| f.not_before <= now);
-        mailbox.front.for_each(|file| take(due(file).map(|f| f.id)))?;
-        mailbox.new.for_each(|file| take(place::parse_plain(file)))?;
-        ids.truncate(limit);
-        Ok(ids)
-    }
-
-    /// When the first message of `front/` is due (milliseconds since the Unix epoch, 0 for now).
-    ///
-    /// # Errors
-    /// The mailbox is unknown or cannot be listed.
-    pub fn next_due(&self, name: &Name) -> Result<Option<u64>> {
-        Waiting::next_due(&self.mailbox(name)?.front)
     }
 
     pub(super) fn no_mailbox(&self, name: &Name) -> Error {

@@ -10,7 +10,7 @@ use super::mailbox::{Location, Mailbox};
 use super::place::{self, Held};
 use super::{Spool, find};
 use crate::durable::Dir;
-use crate::env::Lease;
+use crate::leases::{LeaseTable, Observed};
 use crate::message::Name;
 use crate::{Error, Result};
 
@@ -32,18 +32,7 @@ pub struct Swept {
     pub orphans_removed: usize,
 }
 
-/// A held message as an observer of leases sees it: [`crate::proto::lease`] decides from the
-/// change of `sequence` alone when its holder has fallen silent for `duration`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Observed {
-    /// Under which lease it is held.
-    pub lease: Lease,
-    /// Grows with every extension.
-    pub sequence: u64,
-    /// How long the lease runs from a change of `sequence`.
-    pub duration: Duration,
-}
-
+/// # Sweep and expire
 impl Spool {
     /// Removes what belongs to nobody any more, in all mailboxes.
     ///
@@ -101,11 +90,9 @@ impl Spool {
         let mut observed = Vec::new();
         for held in find::held(&mailbox)? {
             let extension = read_extension(&mailbox, &held)?;
-            observed.push(Observed {
-                sequence: extension.map_or(0, |e| e.sequence),
-                duration: extension.map_or(usual, |e| Duration::from_secs(e.lease_seconds)),
-                lease: held.lease(&mailbox.name),
-            });
+            let sequence = extension.map_or(0, |e| e.sequence);
+            let duration = extension.map_or(usual, |e| Duration::from_secs(e.lease_seconds));
+            observed.push(Observed::new(held.lease(&mailbox.name), sequence, duration));
         }
         Ok(observed)
     }
@@ -195,6 +182,15 @@ impl Spool {
             }
         }
         Ok(removed)
+    }
+}
+
+impl LeaseTable for Spool {
+    fn observe(&self, mailbox: &Name) -> Result<Vec<Observed>> {
+        Self::observe(self, mailbox)
+    }
+    fn expire(&self, observed: &Observed) -> Result<bool> {
+        Self::expire(self, observed)
     }
 }
 

@@ -194,6 +194,12 @@ impl Waiting {
         Ok(list_front(front)?.iter().map(|f| f.not_before).min())
     }
 
+    /// As [`Waiting::next_due`], without those that were due at `looked_at` already.
+    pub(super) fn next_due_after(front: &Dir, looked_at: u64) -> Result<Option<u64>> {
+        let due = list_front(front)?.into_iter().map(|f| f.not_before);
+        Ok(due.filter(|due| *due > looked_at).min())
+    }
+
     fn next_front(&mut self, front: &Dir, now_millis: u64) -> Result<Option<Front>> {
         if self.front_uses_left == 0 {
             let stamp = front.changed_ns()?;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ensemble_core::env::{Clock as _, Monotonic, SystemClock};
+use ensemble_core::leases::MailboxLeases;
 use ensemble_core::message::Name;
 use ensemble_core::proto::lease::LOOK_INTERVAL;
 use ensemble_team::roster::PaneObservation;
@@ -10,7 +11,7 @@ use ensemble_team::roster::PaneObservation;
 use super::Context;
 use super::mail::{Arrival, Mail};
 use crate::board_leases::BoardWatch;
-use crate::leases::Leases;
+use crate::leases;
 use crate::members::Members;
 use crate::project::Project;
 use crate::rate_limit_hold::{Moment, RateLimitHold};
@@ -23,7 +24,7 @@ const LEASE_INTERVAL: Duration = LOOK_INTERVAL;
 /// The agents and their leases.
 pub(super) struct Team {
     members: Members,
-    leases: Leases,
+    leases: MailboxLeases,
     board: BoardWatch,
     rate_limit_hold: RateLimitHold,
     roles: Roles,
@@ -34,7 +35,7 @@ impl Team {
     pub(super) fn new(now: Monotonic, project: &Project) -> Self {
         Self {
             members: Members::new(now, project),
-            leases: Leases::open(now, &project.state),
+            leases: leases::open(&project.state),
             board: BoardWatch::default(),
             rate_limit_hold: RateLimitHold::default(),
             roles: Roles::new(&project.config),
@@ -44,7 +45,7 @@ impl Team {
 
     pub(super) fn next_timeout(&self) -> Option<Monotonic> {
         let always = self.next_lease_look.min(self.members.next_timeout());
-        let sometimes = [self.leases.next_timeout(), self.roles.next_timeout()];
+        let sometimes = [self.leases.poll_timeout(), self.roles.next_timeout()];
         sometimes.into_iter().flatten().chain([always]).min()
     }
 
@@ -102,13 +103,13 @@ impl Team {
 
     /// Takes back the leases of silent holders and keeps those of limited ones, if a look is due.
     pub(super) fn look_at_leases(&mut self, now: Monotonic, context: &Context, mail: &mut Mail) {
-        if now < self.next_lease_look && !self.leases.wants_look(now) {
+        if now < self.next_lease_look && !self.leases.is_due(now) {
             return;
         }
         self.next_lease_look = now + LEASE_INTERVAL;
         let (spool, recorder) = (&*context.spool, &context.recorder);
         self.board.look(&context.project, &SystemClock, recorder);
-        match self.leases.look(&SystemClock, spool, &**recorder) {
+        match leases::look(&mut self.leases, spool, &**recorder) {
             Ok(returned) => mail.changed(returned),
             Err(error) => tracing::warn!(%error, "cannot look at the leases"),
         }

@@ -38,7 +38,7 @@ impl World {
     pub(super) fn assign(&mut self, worker: usize) {
         let name = self.workers[worker].name.clone();
         let press_unknown = self.rng.percent(30);
-        let config = ack::Config { press_unknown, ..ack::Config::default() };
+        let config = ack::Config::default().with_press_unknown(press_unknown);
         let ladder = Ladder::new("task", 1, config);
         self.pairs[worker] = Pair { ladder, ..Pair::new(name) };
     }

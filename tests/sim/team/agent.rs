@@ -69,7 +69,7 @@ impl Agent {
             ladder: Ladder::new(
                 name.as_str(),
                 1,
-                ack::Config { press_unknown, ..ack::Config::default() },
+                ack::Config::default().with_press_unknown(press_unknown),
             ),
             schedule: NudgeSchedule::new(),
             name,

@@ -12,7 +12,7 @@ use super::text::Text;
 use super::{Board, load, utf8, validated};
 use ensemble_core::document::LockedDocument;
 use ensemble_core::message::{Name, Timestamp};
-use ensemble_core::spool::registry::edits;
+use ensemble_core::spool::edits;
 use ensemble_core::{Error, Result};
 
 /// Most steps that a log record lists.

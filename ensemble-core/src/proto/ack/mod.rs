@@ -92,6 +92,7 @@ const _: () = assert!(WAIT_MAX.as_secs() < PARK_MAX.as_secs());
 
 /// The times of a ladder, and what its worker's profile allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Config {
     /// How long each phase waits for the ack.
     pub phase_timeout: Duration,
@@ -121,6 +122,27 @@ impl Config {
     #[must_use]
     pub fn generic() -> Self {
         Self { press_unknown: true, ..Self::default() }
+    }
+
+    /// With this time for each phase.
+    #[must_use]
+    pub const fn with_phase_timeout(mut self, phase_timeout: Duration) -> Self {
+        self.phase_timeout = phase_timeout;
+        self
+    }
+
+    /// With this limit for the time that a worker which may not be pressed adds.
+    #[must_use]
+    pub const fn with_wait_max(mut self, wait_max: Duration) -> Self {
+        self.wait_max = wait_max;
+        self
+    }
+
+    /// With this phase as the last before the conductor is told.
+    #[must_use]
+    pub const fn with_phase_last(mut self, phase_last: Phase) -> Self {
+        self.phase_last = phase_last;
+        self
     }
 }
 

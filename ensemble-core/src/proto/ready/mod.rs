@@ -96,6 +96,7 @@ const _: () = assert!(
 
 /// The times of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Config {
     /// How long a matching pong is waited for.
     pub pong_wait: Duration,
@@ -109,6 +110,29 @@ impl Default for Config {
     /// Seed 000: 5 s, 5 s, 3.
     fn default() -> Self {
         Self { pong_wait: PONG_WAIT, retry_delay: RETRY_DELAY, attempts_max: ATTEMPTS_MAX }
+    }
+}
+
+impl Config {
+    /// With this time for the pong to each ping.
+    #[must_use]
+    pub const fn with_pong_wait(mut self, pong_wait: Duration) -> Self {
+        self.pong_wait = pong_wait;
+        self
+    }
+
+    /// With this pause before the next ping.
+    #[must_use]
+    pub const fn with_retry_delay(mut self, retry_delay: Duration) -> Self {
+        self.retry_delay = retry_delay;
+        self
+    }
+
+    /// With at most this many pings, 1 to [`ATTEMPTS_LIMIT`].
+    #[must_use]
+    pub const fn with_attempts_max(mut self, attempts_max: u8) -> Self {
+        self.attempts_max = attempts_max;
+        self
     }
 }
 

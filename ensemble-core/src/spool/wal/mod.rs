@@ -31,7 +31,7 @@ use std::time::Duration;
 use crate::Result;
 use crate::durable::segment::{Segment, SegmentState, parse_segment_name};
 use crate::durable::{Dir, Durability, FileLock, Modes};
-use crate::env::Clock;
+use crate::env::{self, Clock};
 use crate::message::{MessageId, Name};
 
 use super::Options;
@@ -53,12 +53,8 @@ const AGE_MIN_MILLIS: u64 = 60_000;
 
 /// Id of the boot; `-`, which equals no boot, if it is unknown.
 pub(super) fn boot(options: &Options) -> String {
-    static BOOT: OnceLock<Option<String>> = OnceLock::new();
-    let of_machine = || {
-        let read = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-        Some(read.trim().to_owned()).filter(|id| !id.is_empty() && !id.contains([' ', '\n']))
-    };
-    let known = options.boot.clone().or_else(|| BOOT.get_or_init(of_machine).clone());
+    let of_machine = Some(env::boot_id()).filter(|id| !id.is_empty() && !id.contains([' ', '\n']));
+    let known = options.boot.clone().or_else(|| of_machine.map(str::to_owned));
     known.unwrap_or_else(|| UNKNOWN.to_owned())
 }
 

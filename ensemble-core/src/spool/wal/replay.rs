@@ -123,6 +123,7 @@ pub(in crate::spool) fn replay_if_restarted(spool: &Spool) -> Result<()> {
     Ok(())
 }
 
+/// # Replay the write-ahead log
 impl Spool {
     /// Checks for segments that cannot be appended to or removed. With `repair` the log is replayed
     /// in any case: a disk may have lost power without the machine.

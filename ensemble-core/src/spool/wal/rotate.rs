@@ -88,6 +88,7 @@ pub(super) fn remove_strays(dir: &Dir) -> Result<()> {
     dir.names()?.iter().filter(|name| !is_known(name)).try_for_each(|name| dir.remove(name))
 }
 
+/// # Empty the write-ahead log
 impl Spool {
     /// Logs, if there is a log, that a message was taken out of the queue: it must not reappear.
     pub(in crate::spool) fn log_gone(&self, mailbox: &Mailbox, id: &MessageId) -> Result<()> {

@@ -1,0 +1,21 @@
+//! What a driver works with: owned jointly with its embedder, or borrowed from its caller.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// A reference that keeps its target alive, or borrows it.
+pub(super) enum Shared<'a, T: ?Sized + 'a> {
+    Owned(Arc<T>),
+    Borrowed(&'a T),
+}
+
+impl<T: ?Sized> Deref for Shared<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        match self {
+            Self::Owned(target) => target,
+            Self::Borrowed(target) => target,
+        }
+    }
+}

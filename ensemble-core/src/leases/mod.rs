@@ -1,0 +1,246 @@
+//! Lease expiry: messages whose holders died return to their mailboxes.
+//!
+//! [`MailboxLeases`] is the driver of [`crate::proto::lease`] for mailboxes. It scans the held messages of
+//! some mailboxes, feeds the machine, and expires the leases that the machine names. The watcher runs one
+//! for all mailboxes. [`Spool::receive_wait`](crate::spool::Spool::receive_wait) runs one for the mailbox
+//! it waits for, so a dead holder's message returns without a watcher.
+//!
+//! Each observer judges by its own clock, which also counts suspended time ([`Clock::boottime`]). Any
+//! number of observers may watch the same mailboxes: one expires the lease, the others find it gone.
+//!
+//! *A crash* of the observer loses its observations, which lengthens leases but never shortens them.
+//! [`MailboxLeases::remembered`] keeps the observations in a file, so the next process of the same boot
+//! continues.
+//!
+//! ```
+//! use std::time::Duration;
+//! use ensemble_core::env::SystemClock;
+//! use ensemble_core::event_log::NullRecorder;
+//! use ensemble_core::leases::MailboxLeases;
+//! use ensemble_core::message::Name;
+//! use ensemble_core::spool::{Options, Spool};
+//!
+//! # let home = tempfile::tempdir()?;
+//! let spool = Spool::create(&home.path().join("queue"), Options::default())?;
+//! let mailboxes = [Name::new("worker-1")?];
+//! spool.add_mailbox(&mailboxes[0], &Default::default())?;
+//!
+//! let mut leases = MailboxLeases::new("lead", &SystemClock);
+//! // In a loop, whenever `leases.is_due(now)`, and at least every 30 s:
+//! let returned = leases.look(&SystemClock, &spool, &mailboxes, &NullRecorder)?;
+//! assert!(returned.is_empty());
+//! assert_eq!(leases.poll_timeout(), None, "no message is held");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::durable::{self, Durability};
+use crate::env::{self, Clock, Lease, Monotonic};
+use crate::event_log::{Recorder, types};
+use crate::message::Name;
+use crate::proto::Machine as _;
+use crate::proto::lease::{Effect, Event, GapDetector, LeaseWatch, Record, Snapshot};
+use crate::{Error, Result};
+
+/// A held message as an observer of leases sees it. A change of `sequence` alone proves that its holder
+/// lives; timestamps are not compared.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Observed {
+    /// Lease under which the message is held.
+    pub lease: Lease,
+    /// Sequence number, which grows with every extension.
+    pub sequence: u64,
+    /// How long the lease runs after a change of `sequence`.
+    pub duration: Duration,
+}
+
+impl Observed {
+    /// An observation, for implementors of [`LeaseTable`].
+    #[must_use]
+    pub const fn new(lease: Lease, sequence: u64, duration: Duration) -> Self {
+        Self { lease, sequence, duration }
+    }
+}
+
+/// The held messages of a queue, as an observer of leases needs them.
+pub trait LeaseTable {
+    /// The held messages of a mailbox.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or the medium failed.
+    fn observe(&self, mailbox: &Name) -> Result<Vec<Observed>>;
+
+    /// Takes a message away from a holder that has fallen silent; `false` if the holder was quicker.
+    ///
+    /// # Errors
+    /// The mailbox is unknown or the medium failed.
+    fn expire(&self, observed: &Observed) -> Result<bool>;
+}
+
+/// Observer of the leases of some mailboxes; see the module.
+#[derive(Debug)]
+pub struct MailboxLeases {
+    actor: String,
+    watch: LeaseWatch<Lease>,
+    gaps: GapDetector,
+    /// Time for which the machine has been suspended, at the last look.
+    suspended: Duration,
+    held: Vec<(Lease, Duration)>,
+    memory: Option<PathBuf>,
+    trouble: Option<Error>,
+}
+
+impl MailboxLeases {
+    /// An observer without observations. `actor` is its name in the event log.
+    #[must_use]
+    pub fn new(actor: impl Into<String>, clock: &dyn Clock) -> Self {
+        Self::with(actor.into(), clock, None)
+    }
+
+    /// An observer that continues where one with the same file stopped in this boot. The file is replaced
+    /// at each look that finds a held message. Observers of different mailboxes need different files.
+    #[must_use]
+    pub fn remembered(actor: impl Into<String>, clock: &dyn Clock, file: &Path) -> Self {
+        Self::with(actor.into(), clock, Some(file.to_owned()))
+    }
+
+    fn with(actor: String, clock: &dyn Clock, memory: Option<PathBuf>) -> Self {
+        let now = clock.boottime();
+        let suspended = now.since(clock.monotonic());
+        let remembered = memory.as_ref().and_then(|file| {
+            let content = std::fs::read(file).ok()?;
+            serde_json::from_slice::<Snapshot<Lease>>(&content).ok()
+        });
+        let watch = match remembered {
+            // Without a boot id, a snapshot could be one of another boot.
+            Some(snapshot) if !env::boot_id().is_empty() => {
+                LeaseWatch::restore(now, env::boot_id(), snapshot)
+            }
+            _ => LeaseWatch::new(now),
+        };
+        let (gaps, held) = (GapDetector::default(), Vec::new());
+        Self { actor, watch, gaps, suspended, held, memory, trouble: None }
+    }
+
+    /// Scans these mailboxes and expires the leases of silent holders. Returns the mailbox of each message
+    /// that was taken back. Pass the same mailboxes each time: a lease that one scan does not find is
+    /// forgotten.
+    ///
+    /// # Errors
+    /// A mailbox cannot be read, or a lease cannot be expired. Call again: the machine repeats what is due.
+    pub fn look(
+        &mut self,
+        clock: &dyn Clock,
+        table: &dyn LeaseTable,
+        mailboxes: &[Name],
+        recorder: &dyn Recorder,
+    ) -> Result<Vec<Name>> {
+        let mut seen = Vec::new();
+        for mailbox in mailboxes {
+            seen.extend(table.observe(mailbox)?);
+        }
+        // Read the clocks after the scan: a lease that begins while this observer is stopped must not look
+        // older than it is. Expiry notices any later change.
+        let (monotonic, now) = (clock.monotonic(), clock.boottime());
+        self.suspended = now.since(monotonic);
+        if let Some(gap) = self.gaps.look(monotonic, now, clock.wall()) {
+            self.watch.handle(now, Event::ClockGap(gap));
+        }
+        self.held.clear();
+        for Observed { lease, sequence, duration } in seen {
+            self.held.push((lease.clone(), duration));
+            self.watch.handle(now, Event::Seen { key: lease, sequence, duration });
+        }
+        self.watch.handle(now, Event::ScanDone);
+        let returned = self.perform(table, recorder)?;
+        if !self.held.is_empty() {
+            self.remember(now);
+        }
+        Ok(returned)
+    }
+
+    /// When a look is due, by [`Clock::monotonic`]; `None` if no message was held at the last look. A lease
+    /// that begins later is found by the regular look, every
+    /// [`LOOK_INTERVAL`](crate::proto::lease::LOOK_INTERVAL) or sooner.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Monotonic> {
+        let due = self.watch.poll_timeout()?;
+        Some(Monotonic::from_duration(due.as_duration().saturating_sub(self.suspended)))
+    }
+
+    /// Whether a look is due now, besides the regular ones. Asking counts as a try: the next is due a few
+    /// seconds later, even if the look fails.
+    pub fn is_due(&mut self, now: Monotonic) -> bool {
+        self.watch.handle_timeout(now + self.suspended);
+        let mut is_due = false;
+        while let Some(effect) = self.watch.poll_effect() {
+            is_due |= matches!(effect, Effect::Look);
+        }
+        is_due
+    }
+
+    /// Leases at the last look, each with its duration.
+    #[must_use]
+    pub fn held(&self) -> &[(Lease, Duration)] {
+        &self.held
+    }
+
+    /// Leases of this holder at the last look, each with its duration.
+    #[must_use]
+    pub fn held_by(&self, holder: &Name) -> Vec<(Lease, Duration)> {
+        self.held.iter().filter(|(lease, _)| lease.holder == *holder).cloned().collect()
+    }
+
+    /// Holders of any lease at the last look.
+    #[must_use]
+    pub fn holders(&self) -> BTreeSet<Name> {
+        self.held.iter().map(|(lease, _)| lease.holder.clone()).collect()
+    }
+
+    /// Why the file of observations could not be replaced, if it could not since the last call. Only the
+    /// memory across processes suffers.
+    pub fn take_trouble(&mut self) -> Option<Error> {
+        self.trouble.take()
+    }
+
+    fn perform(&mut self, table: &dyn LeaseTable, recorder: &dyn Recorder) -> Result<Vec<Name>> {
+        let mut returned = Vec::new();
+        while let Some(effect) = self.watch.poll_effect() {
+            match effect {
+                Effect::Look => {}
+                Effect::Expire { key, sequence } => {
+                    let observed = Observed::new(key, sequence, Duration::ZERO);
+                    if table.expire(&observed)? {
+                        returned.push(observed.lease.mailbox);
+                    }
+                }
+                Effect::Record(Record::ClockGap(gap)) => {
+                    let data = json!({ "gap": format!("{gap:?}") });
+                    recorder.record(types::LEASE_CLOCK_GAP, &self.actor, data);
+                }
+                Effect::Record(Record::MassExpiry { late, of }) => {
+                    let data = json!({ "late": late, "of": of });
+                    recorder.record(types::LEASE_MASS_EXPIRY, &self.actor, data);
+                }
+            }
+        }
+        Ok(returned)
+    }
+
+    fn remember(&mut self, now: Monotonic) {
+        let Some(file) = &self.memory else { return };
+        let snapshot = self.watch.snapshot(now, env::boot_id());
+        let content = serde_json::to_vec(&snapshot).unwrap_or_default();
+        let written = durable::write_document(file, &content, Durability::Process);
+        self.trouble = written.err();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+//! Opening a queue.
+
+use std::path::Path;
+use std::sync::Mutex;
+
+use super::{Options, Spool, wal};
+use crate::durable::{self, Dir, Durability};
+use crate::{Error, Result};
+
+/// # Open a queue
+impl Spool {
+    /// Creates a queue, or opens one that exists.
+    ///
+    /// # Errors
+    /// The directory cannot be created.
+    pub fn create(root: &Path, options: Options) -> Result<Self> {
+        if durable::stat_path(root)?.is_none() {
+            if let Some(parent) = root.parent() {
+                std::fs::create_dir_all(parent)
+                    .map_err(|e| Error::io("create directory", parent, e))?;
+            }
+            let parent = Dir::open(
+                root.parent()
+                    .filter(|p| !p.as_os_str().is_empty())
+                    .unwrap_or_else(|| Path::new(".")),
+            )?;
+            let name = root.file_name().and_then(|n| n.to_str()).unwrap_or("queue");
+            parent.ensure_child_safe(name, options.modes, options.durability)?;
+        }
+        let queue = Dir::open(root)?;
+        for child in ["tmp", "mailbox", "reports", "tasks", "ack", "requests"] {
+            queue.ensure_child(child, options.modes)?;
+        }
+        if options.durability == Durability::Power {
+            queue.sync()?;
+        }
+        Self::open(root, options)
+    }
+
+    /// Opens a queue. What a power cut has left of it is mended first, from its write-ahead log.
+    ///
+    /// # Errors
+    /// [`Error::NoQueue`] if there is none, or it is open to writing by everybody; or the log cannot be
+    /// replayed, without which messages that were acknowledged may be missing.
+    pub fn open(root: &Path, options: Options) -> Result<Self> {
+        let spool = Self {
+            root: root.to_owned(),
+            options: Box::new(options),
+            open: Mutex::default(),
+            oldest_settled: Box::default(),
+            waits: Box::default(),
+        };
+        spool.mailboxes_dir()?;
+        wal::replay_if_restarted(&spool)?;
+        Ok(spool)
+    }
+
+    /// Where the queue lies.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// What the queue's messages survive.
+    #[must_use]
+    pub const fn durability(&self) -> Durability {
+        self.options.durability
+    }
+}

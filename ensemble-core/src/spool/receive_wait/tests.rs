@@ -1,0 +1,276 @@
+use std::sync::Barrier;
+
+use super::*;
+use crate::Error;
+use crate::durable::{Dir, Durability, Moved};
+use crate::env::Lease;
+use crate::message::{Envelope, Timestamp};
+use crate::sim::SimClock;
+use crate::spool::{Admission, Options, Settings};
+
+/// Longer than any test may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LEASE: Duration = Duration::from_secs(1);
+/// A delay that a slow machine cannot pass while it makes two calls.
+const DELAY: Duration = Duration::from_millis(300);
+
+struct Bed {
+    home: tempfile::TempDir,
+    spool: Spool,
+    worker: Name,
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn options() -> Options {
+    Options::default().with_durability(Durability::Process)
+}
+
+impl Bed {
+    fn new() -> Self {
+        Self::with(options())
+    }
+
+    fn with(options: Options) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let spool = Spool::create(&home.path().join("queue"), options).unwrap();
+        let worker = name("worker-1");
+        let settings = Settings::default().with_lease_seconds(LEASE.as_secs());
+        spool.add_mailbox(&worker, &settings).unwrap();
+        Self { home, spool, worker }
+    }
+
+    fn publish(&self) {
+        self.spool.publish(&Envelope::new(self.worker.clone(), "task")).unwrap();
+    }
+
+    /// A holder that takes a message and is never heard of again, in another process.
+    fn dies_holding_one(&self) -> Lease {
+        self.publish();
+        let other = Spool::open(self.spool.root(), options()).unwrap();
+        other.receive(&self.worker, &name("dead")).unwrap().unwrap().lease
+    }
+
+    /// Its directories raise no event: they are still what they were, elsewhere.
+    fn move_mailbox_away(&self) {
+        let mailboxes = Dir::open(&self.spool.root().join("mailbox")).unwrap();
+        let elsewhere = Dir::open(self.home.path()).unwrap();
+        let moved = mailboxes.move_new(self.worker.as_str(), &elsewhere, "away").unwrap();
+        assert_eq!(moved, Moved::Done);
+    }
+
+    fn wait(&self) -> MailWait<'_> {
+        self.spool.wait_for_mail(&self.worker, &self.worker)
+    }
+
+    fn receive_within(&self, patience: Duration) -> Option<Delivery> {
+        let deadline = Instant::now() + patience;
+        self.spool.receive_wait(&self.worker, &self.worker, deadline).unwrap()
+    }
+}
+
+/// Says how long it took to receive something.
+fn receive(wait: &mut MailWait<'_>) -> Duration {
+    let began = Instant::now();
+    while wait.receive().unwrap().is_none() {
+        assert!(began.elapsed() < PATIENCE);
+        wait.sleep(PATIENCE).unwrap();
+    }
+    began.elapsed()
+}
+
+#[test]
+fn a_message_that_lands_between_any_two_steps_ends_the_sleep() {
+    for point in 0..3 {
+        let bed = Bed::new();
+        let publish_at = |now: i32| {
+            if point == now {
+                bed.publish();
+            }
+        };
+        publish_at(0);
+        let mut wait = bed.wait();
+        publish_at(1);
+        if wait.receive().unwrap().is_some() {
+            assert!(point < 2);
+            continue;
+        }
+        publish_at(2);
+        let began = Instant::now();
+        wait.sleep(PATIENCE).unwrap();
+        assert!(began.elapsed() < POLL_WITH_EVENTS, "only the regular look has found it: {point}");
+        assert!(wait.receive().unwrap().is_some());
+    }
+}
+
+#[test]
+fn no_message_of_a_publisher_that_runs_beside_the_wait_is_missed() {
+    const ROUNDS: u32 = 300;
+    let bed = Bed::new();
+    let barrier = Barrier::new(2);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0..ROUNDS {
+                barrier.wait();
+                // Some steps of the other thread are a few microseconds, others some hundred.
+                (0..round % 30 * 200).for_each(|_| std::hint::spin_loop());
+                bed.publish();
+            }
+        });
+        for round in 0..ROUNDS {
+            barrier.wait();
+            let began = Instant::now();
+            let delivery = bed.receive_within(PATIENCE).expect("a message");
+            assert!(began.elapsed() < POLL_WITH_EVENTS, "missed in round {round}");
+            bed.spool.settle(&delivery.lease).unwrap();
+        }
+    });
+}
+
+#[test]
+fn the_deadline_ends_the_wait_and_one_that_has_passed_only_looks() {
+    let bed = Bed::new();
+    let began = Instant::now();
+    assert!(bed.receive_within(DELAY).is_none());
+    assert!(began.elapsed() >= DELAY);
+    assert!(bed.receive_within(Duration::ZERO).is_none());
+    bed.publish();
+    assert!(bed.receive_within(Duration::ZERO).is_some());
+}
+
+#[test]
+fn a_mailbox_that_does_not_exist_or_is_removed_is_an_error() {
+    let bed = Bed::new();
+    let stranger = name("stranger");
+    let deadline = Instant::now() + PATIENCE;
+    let refused = bed.spool.receive_wait(&stranger, &stranger, deadline).unwrap_err();
+    assert!(matches!(refused, Error::NoMailbox { .. }), "{refused}");
+    let mut wait = bed.wait();
+    assert!(wait.receive().unwrap().is_none());
+    bed.move_mailbox_away();
+    let refused = wait.sleep(PATIENCE).and_then(|()| wait.receive()).unwrap_err();
+    assert!(matches!(refused, Error::NoMailbox { .. }), "{refused}");
+}
+
+#[test]
+fn a_mailbox_that_was_replaced_is_watched_again() {
+    let bed = Bed::new();
+    let mut wait = bed.wait();
+    assert!(wait.receive().unwrap().is_none());
+    bed.move_mailbox_away();
+    bed.spool.add_mailbox(&bed.worker, &Settings::default()).unwrap();
+    wait.sleep(Duration::from_millis(1)).unwrap();
+    assert!(wait.receive().unwrap().is_none());
+    bed.publish();
+    let began = Instant::now();
+    wait.sleep(PATIENCE).unwrap();
+    assert!(began.elapsed() < POLL_WITH_EVENTS);
+    assert!(wait.receive().unwrap().is_some());
+}
+
+#[test]
+fn a_delayed_message_is_received_when_its_time_comes() {
+    let bed = Bed::new();
+    bed.publish();
+    let lease = bed.receive_within(PATIENCE).unwrap().lease;
+    let began = Instant::now();
+    bed.spool.release(&lease, DELAY).unwrap();
+    assert!(bed.receive_within(PATIENCE).is_some());
+    let waited = began.elapsed();
+    // Delays are counted in whole milliseconds of the wall clock.
+    assert!(waited + Duration::from_millis(2) >= DELAY, "{waited:?}");
+    assert!(waited < POLL_WITH_EVENTS, "{waited:?}");
+}
+
+#[test]
+fn the_message_of_a_dead_holder_comes_back_when_its_lease_is_over() {
+    let bed = Bed::new();
+    let dead = bed.dies_holding_one();
+    let began = Instant::now();
+    let delivery = bed.receive_within(PATIENCE).expect("it comes back");
+    let waited = began.elapsed();
+    assert!(waited >= LEASE && waited < LEASE + POLL_WITH_EVENTS, "{waited:?}");
+    assert_eq!((&delivery.lease.id, delivery.lease.epoch), (&dead.id, 2));
+    assert!(matches!(bed.spool.settle(&dead), Err(Error::LeaseLost { .. })));
+}
+
+#[test]
+fn a_lease_that_begins_during_the_wait_is_observed_too() {
+    let bed = Bed::new();
+    let mut wait = bed.wait();
+    assert!(wait.receive().unwrap().is_none());
+    bed.dies_holding_one();
+    let waited = receive(&mut wait);
+    assert!(waited < LEASE + LEASE_SCAN_GAP_MIN + POLL_WITH_EVENTS / 2, "{waited:?}");
+}
+
+#[test]
+fn short_waits_in_a_row_observe_as_one_long_wait_does() {
+    let clock = SimClock::new(Timestamp::from_unix_millis(0));
+    let bed = Bed::with(options().with_clock(Arc::new(clock.clone())));
+    bed.dies_holding_one();
+    let short = Duration::from_millis(1);
+    assert!(bed.receive_within(short).is_none());
+    clock.advance(LEASE);
+    assert!(bed.receive_within(short).is_some());
+}
+
+#[test]
+fn short_processes_in_a_row_need_a_directory_for_their_observations() {
+    let clock = SimClock::new(Timestamp::from_unix_millis(0));
+    let bed = Bed::new();
+    bed.dies_holding_one();
+    let process = |options: Options| {
+        clock.advance(LEASE);
+        let options = options.with_clock(Arc::new(clock.clone()));
+        let spool = Spool::open(bed.spool.root(), options).unwrap();
+        let deadline = Instant::now() + Duration::from_millis(1);
+        spool.receive_wait(&bed.worker, &bed.worker, deadline).unwrap()
+    };
+    assert!(process(options()).is_none());
+    assert!(process(options()).is_none(), "a new observer gives every holder a new lease");
+    let observations = bed.home.path().join("leases");
+    let remembering = || options().with_observations(&observations);
+    assert!(process(remembering()).is_none());
+    assert!(process(remembering()).is_some());
+}
+
+/// Refuses everything.
+#[derive(Debug)]
+struct Closed;
+
+impl Admission for Closed {
+    fn concerns(&self, _: &Dir, _: &Name) -> Result<bool> {
+        Ok(true)
+    }
+    fn refusal(&self, _: &Dir, _: &Name, envelope: &Envelope) -> Result<Option<Error>> {
+        Ok(Some(Error::NoMessage { id: envelope.id.to_string(), place: "admitted".to_owned() }))
+    }
+}
+
+#[test]
+fn a_wait_beside_a_message_that_the_holder_may_not_take_does_not_spin() {
+    let bed = Bed::with(options().with_admission(Arc::new(Closed)));
+    let urgent = Envelope::new(bed.worker.clone(), "task").with_task("task-1".to_owned());
+    bed.spool.publish(&urgent.with_priority(9)).unwrap();
+    let mut wait = bed.wait();
+    assert!(wait.receive().unwrap().is_none());
+    let began = Instant::now();
+    wait.sleep(DELAY).unwrap();
+    assert!(began.elapsed() >= DELAY);
+}
+
+#[test]
+fn the_next_wait_uses_the_watcher_of_the_last() {
+    let bed = Bed::new();
+    for _ in 0..3 {
+        assert!(bed.receive_within(Duration::from_millis(1)).is_none());
+        assert_eq!(lock(&bed.spool.waits.idle).len(), 1);
+    }
+    let waits: Vec<_> = (0..2 * IDLE_WATCHERS_MAX).map(|_| bed.wait()).collect();
+    assert_eq!(lock(&bed.spool.waits.idle).len(), 0);
+    drop(waits);
+    assert_eq!(lock(&bed.spool.waits.idle).len(), IDLE_WATCHERS_MAX);
+}
