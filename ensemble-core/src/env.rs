@@ -101,7 +101,7 @@ pub struct Lease {
     pub mailbox: Name,
     /// The message.
     pub id: MessageId,
-    /// Who received it.
+    /// The consumer that received the message.
     pub holder: Name,
     /// The number of this delivery, from 1.
     pub epoch: u64,
@@ -117,7 +117,7 @@ impl fmt::Display for Lease {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Delivery {
-    /// What was received.
+    /// The received envelope.
     pub envelope: Envelope,
     /// Proof of having received it.
     pub lease: Lease,

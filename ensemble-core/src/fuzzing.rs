@@ -1,5 +1,5 @@
 //! What fuzzers and their regressions reach (feature `fuzzing`): readers of hostile input that are
-//! public for nobody else. Nothing here is promised to other programs.
+//! public for fuzzers only. Nothing here is promised to other programs.
 
 use std::path::Path;
 
@@ -41,7 +41,7 @@ pub fn envelope_readers_agree(file: &str) -> bool {
 /// What a blackboard's text says, as the code reads it that changes it in place.
 ///
 /// # Errors
-/// It is refused.
+/// The reader refuses the text.
 pub fn board_value(source: &str) -> Result<Value> {
     Ok(text::Text::parse(source, Path::new("state.yaml"))?.value())
 }
@@ -58,7 +58,7 @@ pub fn board_update(source: &str, value: &Value) -> Result<String> {
 /// The comments of a blackboard's text, sorted.
 ///
 /// # Errors
-/// It is refused.
+/// The reader refuses the text.
 pub fn board_comments(source: &str) -> Result<Vec<String>> {
     let text = text::Text::parse(source, Path::new("state.yaml"))?;
     Ok(text.comments().into_iter().map(str::to_owned).collect())

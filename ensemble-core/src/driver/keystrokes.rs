@@ -37,7 +37,7 @@ pub(super) struct Half {
     pub(super) then: Then,
 }
 
-/// What goes on.
+/// The step after the keystrokes.
 pub(super) enum Then {
     /// The Enter of a nudge.
     Nudge,

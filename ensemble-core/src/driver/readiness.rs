@@ -22,7 +22,7 @@ use crate::{Error, Result};
 /// How often a ping is tried again that could not be typed, while its attempt lasts.
 const TYPE_RETRY: Duration = Duration::from_millis(250);
 
-/// How a handshake ended.
+/// The end of a handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Readied {
@@ -38,20 +38,20 @@ pub enum Readied {
 /// One handshake with one worker.
 ///
 /// The ping is typed into the worker's pane, if it has one, and lies in the [`PongBox`]; the pong
-/// comes through the box or, where the profile allows it, from the screen. Whoever runs this holds
-/// the worker's lock ([`super::Assigner`] does).
+/// comes through the box or, where the profile allows it, from the screen. The caller holds the
+/// worker's lock ([`super::Assigner`] does).
 pub struct Readiness<'a> {
-    /// Who is asked.
+    /// The worker that is asked.
     pub worker: &'a Name,
     /// The times.
     pub config: Config,
-    /// Where pongs arrive.
+    /// The box in which pongs arrive.
     pub pongs: &'a PongBox,
     /// The clock.
     pub clock: &'a dyn Clock,
     /// Where it is told what happens.
     pub recorder: &'a dyn Recorder,
-    /// Who asks.
+    /// The asking agent, for the event log.
     pub actor: &'a Name,
 }
 
@@ -287,7 +287,7 @@ impl Round<'_, '_> {
     }
 }
 
-/// Nobody could be asked.
+/// The pane could not be asked.
 fn failed(error: Error) -> NudgeOutcome {
     NudgeOutcome::Refused { deferral: Deferral::of(&error) }
 }

@@ -15,11 +15,12 @@
 //! | decide | decision, record, response, gate away, closed | a decision that [`Requests::resume`] carries on |
 //! | give up at the deadline | the same, with the outcome `expired` | the same |
 //!
-//! The machine is [`proto::request`](crate::proto::request); here are its files and messages. Who may
-//! decide is written into the request. A decision file that cannot be read, or is by somebody who may
-//! not decide, is none: whoever meets it puts it aside, and the question is open again. Messages of a
-//! request have ids that follow from its own, so whatever is repeated is stored once; `.lock` keeps
-//! two processes from doing the same step at the same time, and never the first answer from standing.
+//! The machine is [`proto::request`](crate::proto::request); here are its files and messages. Who
+//! may decide is written into the request. A decision file that cannot be read, or whose author may
+//! not decide, does not count: the next reader sets it aside, and the request is open again.
+//! Messages of a request have ids that follow from its own, so whatever is repeated is stored once;
+//! `.lock` keeps two processes from doing the same step at the same time, and never the first
+//! answer from standing.
 //!
 //! ```
 //! use ensemble_core::message::Name;
@@ -75,9 +76,9 @@ pub use gate::{GateFile, gated_task, stem};
 
 /// The directory below the queue.
 pub const REQUESTS: &str = "requests";
-/// Who is told of requests that nobody has decided, where their kind says so.
+/// The recipient of escalations: requests without a decision, where their kind says so.
 pub const ESCALATED_TO: &str = "conductor";
-/// Who acts when nobody decides.
+/// The actor of decisions that a deadline makes.
 const ACTOR: &str = "ensemble";
 
 /// The requests of a queue. Cheap to make; starts nothing and keeps nothing.
@@ -97,14 +98,14 @@ impl std::fmt::Debug for Requests<'_> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entry {
-    /// What was asked.
+    /// The request as it was asked.
     pub request: Asked,
     /// The answer; `None` while it is pending.
     pub decision: Option<Decision>,
     /// Everything that follows from the answer is done.
     pub is_closed: bool,
-    /// Why not everybody was told of the answer yet. It stands all the same, and the watcher tries
-    /// again.
+    /// Why some recipients were not notified of the answer yet. The answer stands all the same, and
+    /// the watcher tries again.
     pub untold: Option<String>,
 }
 
@@ -119,7 +120,7 @@ impl Entry {
         self.decision.as_ref().map_or("pending", |decision| decision.outcome.word())
     }
 
-    /// Whether something is left to be carried out, by whoever does that for its kind.
+    /// Whether the kind's decision handler still has to carry out the decision.
     #[must_use]
     pub fn is_to_be_carried_out(&self) -> bool {
         let decided = self.decision.as_ref();
@@ -219,7 +220,7 @@ impl<'a> Requests<'a> {
         self.store.is_closed(id)
     }
 
-    /// As [`Requests::look`], but touches nothing: for whoever has the turn.
+    /// As [`Requests::look`], but touches nothing. The caller holds the turn.
     fn peek(&self, id: &str) -> Result<Option<(Home, Option<Decision>)>> {
         let Ok(id) = Name::new(id) else { return Ok(None) };
         let Some(home) = Home::read(self.store, &id)? else { return Ok(None) };
@@ -252,7 +253,7 @@ impl<'a> Requests<'a> {
 /// A request was not made or not decided, and why.
 impl AreaError for Refusal {}
 
-/// An id as somebody has typed it, for an error text.
+/// An id as typed by a user, for an error text.
 fn printable(id: &str) -> String {
     id.chars().take(80).flat_map(char::escape_debug).collect()
 }

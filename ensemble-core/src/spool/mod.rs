@@ -230,7 +230,7 @@ impl Spool {
     /// Opens a queue. What a power cut has left of it is mended first, from its write-ahead log.
     ///
     /// # Errors
-    /// [`Error::NoQueue`] if there is none, or it is open to writing by everybody; or the log cannot be
+    /// [`Error::NoQueue`] if there is none, or every user may write to it; or the log cannot be
     /// replayed, without which messages that were acknowledged may be missing.
     pub fn open(root: &Path, options: Options) -> Result<Self> {
         let spool = Self {
@@ -244,7 +244,7 @@ impl Spool {
         Ok(spool)
     }
 
-    /// Where the queue lies.
+    /// The root directory of the queue.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
@@ -294,7 +294,8 @@ impl Spool {
         self.options.recorder.record(kind, actor.as_str(), data);
     }
 
-    /// As [`Spool::record`], for what happens to every message: made only if somebody records it.
+    /// As [`Spool::record`], for what happens to every message: the data is made only if a recorder
+    /// wants it.
     fn record_often(&self, kind: &str, actor: &Name, data: impl FnOnce() -> serde_json::Value) {
         if self.options.recorder.is_recording() {
             self.record(kind, actor, data());

@@ -1,4 +1,4 @@
-//! Which mailboxes there are.
+//! The list of existing mailboxes.
 
 use std::ops::ControlFlow;
 

@@ -35,11 +35,11 @@
 //! context makes it grow, so an ack that crossed the reset counts for nothing, and the worker,
 //! which has forgotten the task, acks the new one.
 //!
-//! *Silence* is the subject: 4 × 60 s, then the conductor, exactly once. *A crash* of whoever runs
-//! the ladder loses the phase, not the task, which lies in its mailbox; the next run begins at
-//! phase 0 with the mailbox's epoch. A limit whose end is known is waited for beyond the ceiling,
-//! for at most [`PARK_MAX`], and even if the worker looks free before: its screen may have been
-//! cleared, and whatever is submitted only meets the limit again.
+//! *Silence* is the subject: 4 × 60 s, then the conductor, exactly once. *A crash* of the ladder's
+//! process loses the phase, not the task, which lies in its mailbox; the next run begins at phase 0
+//! with the mailbox's epoch. A limit whose end is known is waited for beyond the ceiling, for at
+//! most [`PARK_MAX`], and even if the worker looks free before: its screen may have been cleared,
+//! and whatever is submitted only meets the limit again.
 //!
 //! ```
 //! use std::time::Duration;
