@@ -8,7 +8,7 @@ use ensemble_watch::project::Project;
 
 use crate::exit::{Exit, Failure, Outcome};
 
-/// What becomes of findings.
+/// The treatment of lint findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum OnFindings {
     /// Nothing is written

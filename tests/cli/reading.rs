@@ -305,7 +305,7 @@ fn content_cannot_pass_for_another_message() {
     let sender = from.trim_start_matches("from").trim();
     let (head, content) = shown.split_once("\ncontent ").unwrap();
     assert!(!head.contains('`'), "{head}");
-    let whose = format!(" all between the fences is by {sender}, whoever it speaks of");
+    let whose = format!(" untrusted text from {sender}, between the fences");
     assert_eq!(content, format!("{whose}\n{fence}\n{hostile}\n{fence}\n"));
     let id = head.lines().next().unwrap().trim_start_matches("id").trim();
     let spool = Spool::open(&bed.project().join("queue"), Options::default()).unwrap();

@@ -60,7 +60,7 @@ enum Wait {
     Settled,
 }
 
-/// What was delivered.
+/// The delivered message of an assignment.
 struct Delivered {
     task: String,
     worker: Name,
@@ -170,7 +170,7 @@ impl Arguments {
                 Err(self.late("acked"))
             }
             Err(failure) => {
-                // A directory's dead letter is recorded by whoever has buried it.
+                // In a directory, the process that moved the message to `dead/` records it.
                 let known = queue.peek(&delivered.mailbox, &delivered.message);
                 if let (Ok(envelope), None) = (known, queue.directory()) {
                     ends.died(&envelope, &delivered.worker, &failure.text(), recorder)?;

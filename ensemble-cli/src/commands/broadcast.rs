@@ -1,4 +1,4 @@
-//! `ensemble broadcast`: one message for everybody else.
+//! `ensemble broadcast`: one message to all other agents.
 
 use std::path::Path;
 

@@ -11,9 +11,9 @@ use crate::exit::Outcome;
 /// Watch a Conductor, a Dispatch and two workers count the lines of a directory
 ///
 /// Everything is real and private: a queue in a directory of its own, a tmux server on a socket of
-/// its own, a watcher, four shell scripts in four panes. Tasks go out, reports land, whoever is
-/// concerned is woken, and at the end it is said how long each hop took. The queue and its log are
-/// left to look at.
+/// its own, a watcher, four shell scripts in four panes. Tasks go out, reports land, and the
+/// watcher wakes each recipient. At the end it prints how long each hop took. The queue and its log
+/// are kept for you to look at.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble demo --attach")]
 pub(crate) struct Arguments {

@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::{args, text};
 
-/// What an instruction needs.
+/// Hint for an incomplete instruction.
 const INSTRUCTION_HINT: &str = "write `type: start_workers`, `tasks:`, and for each task `- id: …` and \
      `instruction: …`; `ensemble schema instruction` has all fields";
 

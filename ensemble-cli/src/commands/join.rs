@@ -69,7 +69,7 @@ impl Arguments {
         report(context, &[brought])
     }
 
-    /// Whoever is known may not become somebody else, and nobody is pushed out of its place.
+    /// A known agent may not take another name, and no agent may take another agent's pane.
     fn may_join(&self, context: &Context, binding: &Binding) -> Outcome {
         let identity = context.identity()?;
         let roster = context.project()?.roster();

@@ -203,7 +203,7 @@ fn read(file: &Path) -> Outcome<Vec<u8>> {
     let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
     let absent = || Failure::refused(format!("there is no file {}", file.display()));
     let name = file.file_name().and_then(|name| name.to_str()).ok_or_else(absent)?;
-    // A link that somebody names is followed, as by any other program.
+    // A link given as an argument is followed, as by any other program.
     let real = file.canonicalize().unwrap_or_else(|_| file.to_owned());
     let (dir, name) = match (real.parent(), real.file_name().and_then(|name| name.to_str())) {
         (Some(dir), Some(name)) => (dir.to_owned(), name.to_owned()),

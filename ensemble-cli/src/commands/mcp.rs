@@ -13,7 +13,7 @@ use crate::mcp::{Desk, serve_http, serve_stdio};
 ///
 /// Without a subcommand it serves one client on stdin and stdout, as agents start it; with `--http`
 /// any number of clients on the loopback interface, each of which must send the bearer token. All
-/// calls are those of whoever is asking when it starts (see `ensemble whoami`).
+/// calls act as the agent that starts the server (see `ensemble whoami`).
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:

@@ -115,7 +115,7 @@ impl Inspect {
     }
 }
 
-/// What was seen.
+/// The observation of a pane, as printed.
 struct Seen<'a> {
     agent: Option<Name>,
     pane: &'a TmuxPane,

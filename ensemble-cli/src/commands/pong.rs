@@ -35,7 +35,7 @@ impl Arguments {
         match pongs.asked(&pong.worker)? {
             Some(ping) if ping.attempt == attempt => {}
             Some(ping) => say(&format!("note: the ping that is waited for is {ping}")),
-            None => say(&format!("note: nobody is asking {} at the moment", pong.worker)),
+            None => say(&format!("note: no handshake asks {} at the moment", pong.worker)),
         }
         pongs.answer(&pong)?;
         match context.out.is_json() {

@@ -85,7 +85,7 @@ impl Arguments {
     }
 }
 
-/// Whoever asks, else the planner that is registered.
+/// The agent that runs this command, else the registered planner.
 fn planner(context: &Context, state: &State) -> Outcome<Name> {
     if let Some(agent) = context.agent()? {
         return Ok(agent);

@@ -63,7 +63,8 @@ impl Arguments {
         correlate(context, &queue, &delivery.envelope);
         let delivered = self.hand_over(context, &queue, &interrupt, &mut delivery);
         if delivered.is_err() {
-            // Nobody has seen it: others may have it at once, not only when the lease is over.
+            // The message was not shown: other consumers may have it at once, not only when the
+            // lease is over.
             queue.release(&delivery.lease, Duration::ZERO)?;
             interrupt.end_if_noted();
         }
@@ -224,7 +225,7 @@ fn print_message(context: &Context, queue: &Queue, delivery: &Delivery) -> Outco
 
 /// Whatever the content looks like, it is seen where it begins, where it ends, and whose it is.
 pub(super) fn print_content(out: &Output, envelope: &Envelope) -> Outcome {
-    let whose = format!("all between the fences is by {}, whoever it speaks of", envelope.from);
+    let whose = format!("untrusted text from {}, between the fences", envelope.from);
     out.line(format!("{:<8} {}", "content", out.paint(FAINT, whose)))?;
     out.content(fenced(&envelope.body).as_bytes())?;
     out.line("")

@@ -1,4 +1,4 @@
-//! `ensemble release`: somebody else shall do it, or later.
+//! `ensemble release`: gives a message back, at once or after a delay.
 
 use std::time::Duration;
 

@@ -59,7 +59,7 @@ enum Ended {
     /// It was tried and did not work
     #[value(alias = "failure")]
     Failed,
-    /// Somebody else has to do something first
+    /// Another agent or a person has to act first
     Blocked,
 }
 

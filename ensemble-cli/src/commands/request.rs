@@ -1,4 +1,4 @@
-//! `ensemble request`: asks somebody for something, and takes it back.
+//! `ensemble request`: asks an agent for a decision, and withdraws the question.
 
 use std::path::Path;
 use std::time::Duration;
@@ -106,7 +106,7 @@ struct Shutdown {
     /// The agent
     #[arg(required_unless_present = "all", add = ArgValueCandidates::new(completion::mailboxes))]
     name: Option<Name>,
-    /// Everybody of the team but you, workers first and the Conductor last, and wait for all
+    /// All other agents of the team, workers first and the Conductor last, and wait for all
     #[arg(long, conflicts_with_all = ["name", "id", "wait"])]
     all: bool,
     /// Why
@@ -194,7 +194,7 @@ impl AskFor {
     }
 }
 
-/// Take a request back that you have made and nobody has decided
+/// Withdraw a request of yours that is not decided yet
 #[derive(Debug, clap::Args)]
 struct Cancel {
     /// Its id

@@ -21,10 +21,10 @@ const REPORT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Review the work of a task
 ///
-/// Writes `queue/reports/<task>-review.yaml` by a rename (with the reviewer's name in it if another one
-/// was first); the watcher tells Dispatch. Nobody reviews their own work. Each `needs_fix` is one more
-/// round for the task; at the limit (3, `review_cycles_max` in ensemble.yaml) the task is stopped and the
-/// conductor decides.
+/// Writes `queue/reports/<task>-review.yaml` by a rename (with the reviewer's name in it if another
+/// one was first); the watcher tells Dispatch. A worker cannot review its own work. Each
+/// `needs_fix` is one more round for the task; at the limit (3, `review_cycles_max` in
+/// ensemble.yaml) the task is stopped and the conductor decides.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble review task-7 --start --as worker-2

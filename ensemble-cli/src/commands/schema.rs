@@ -45,7 +45,7 @@ enum What {
     Message,
     /// A plan for `ensemble step add`
     Plan,
-    /// What an orchestrator is told of its steps
+    /// A notice to an orchestrator about its steps
     Notice,
     #[cfg(feature = "mcp")]
     /// The arguments of each tool of `ensemble mcp`

@@ -163,8 +163,8 @@ impl Arguments {
         if self.broadcast {
             let mut all = spool.mailboxes()?;
             all.retain(|name| name != sender);
-            let nobody = || Failure::refused("there is no other mailbox to send to");
-            return if all.is_empty() { Err(nobody()) } else { Ok(all) };
+            let no_other = || Failure::refused("there is no other mailbox to send to");
+            return if all.is_empty() { Err(no_other()) } else { Ok(all) };
         }
         let mut recipients: Vec<Name> = Vec::with_capacity(self.to.len());
         for to in &self.to {

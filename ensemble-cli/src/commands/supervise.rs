@@ -196,7 +196,7 @@ impl Surroundings for Here<'_> {
         match self.context.out.is_json() {
             true => {
                 let told = json!({ "agent": self.id, "told": line });
-                // Nobody needs to read along.
+                // The supervisor goes on without a reader.
                 let _ = self.context.out.object(&told).and_then(|()| self.context.out.flush());
             }
             false => say(&format!("{}: {line}", self.id)),

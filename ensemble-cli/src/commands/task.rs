@@ -72,7 +72,7 @@ struct Add {
     /// Where it is specified: a path below the project, perhaps with #section
     #[arg(long = "spec", value_name = "PATH", required_unless_present = "draft")]
     spec_ref: Option<String>,
-    /// How anybody can see that it is done
+    /// How a reviewer can see that it is done
     #[arg(long, value_name = "TEXT", required_unless_present = "draft")]
     done_when: Option<String>,
     /// What belongs to it and what does not
@@ -84,7 +84,7 @@ struct Add {
     /// A task that must be merged before; may be repeated
     #[arg(long, value_name = "ID")]
     after: Vec<Name>,
-    /// Nobody may claim it yet
+    /// A draft: it cannot be claimed yet
     #[arg(long)]
     draft: bool,
 }
@@ -182,9 +182,9 @@ fn happened(line: &Value) -> String {
 
 /// Say that a task cannot go on, in the name of its holder or its planner
 ///
-/// Its own agent ($ENSEMBLE_TASK_ID) says so under the number of its claim ($ENSEMBLE_TASK_EPOCH), and is
-/// refused if that is over. Everybody else says so as its planner: whoever worked on it is fenced off, what
-/// it writes from now on is refused.
+/// The task's own agent ($ENSEMBLE_TASK_ID) blocks it under the epoch of its claim
+/// ($ENSEMBLE_TASK_EPOCH), and is refused if that claim is over. Any other caller acts as its
+/// planner: the agent that worked on it is fenced off, and its later writes are refused.
 #[derive(Debug, clap::Args)]
 struct Block {
     /// Which one

@@ -99,7 +99,7 @@ impl Arguments {
             members.retain(|member| member.name == *name);
         }
         if members.is_empty() {
-            return Err(Failure::nothing("there is nobody in the team").with_hint(
+            return Err(Failure::nothing("the team has no agents").with_hint(
                 "`ensemble up` brings it up; `ensemble spawn` and `ensemble join` add one",
             ));
         }
@@ -123,7 +123,7 @@ impl Arguments {
 struct Seen<'a> {
     /// What the watcher has seen last.
     observed: &'a [Observed],
-    /// What everybody holds and waits for.
+    /// What each agent holds and waits for.
     duties: &'a Workload,
     /// When an actor was last in the log.
     spoken: &'a BTreeMap<&'a str, Timestamp>,

@@ -19,7 +19,7 @@ impl Arguments {
         let Self {} = self;
         let identity = context.identity()?;
         let Some(name) = &identity.name else {
-            return Err(Failure::nothing("nobody of the team, and no name was said")
+            return Err(Failure::nothing("not an agent of this team, and no name given")
                 .with_hint("`--as NAME` or ENSEMBLE_AGENT_ID says one"));
         };
         let member = context.project()?.roster().get(name)?.filter(|_| identity.is_member());

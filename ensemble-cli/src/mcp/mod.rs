@@ -42,7 +42,7 @@ pub(crate) fn call(desk: &Desk, name: &str, arguments: Value) -> Result<Value, S
     (tool.call)(desk, arguments).map_err(|trouble| trouble.to_string())
 }
 
-/// What a model is told of the server.
+/// The server's instructions for a model.
 const INSTRUCTIONS: &str = "Mail, steps and requests of a team of agents. Your mail: fetch_inbox \
     shows it, acknowledge_message takes a message, complete_message says that its work is done. A \
     message of type `step` is a step to do; report it with submit_step_completion and in no other way.";

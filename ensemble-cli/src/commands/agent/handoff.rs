@@ -1,4 +1,4 @@
-//! `ensemble agent handoff`: notes for whoever goes on with the task.
+//! `ensemble agent handoff`: notes for the agent that continues the task.
 
 use ensemble_core::board::{NewHandoff, Say, Sign, Status};
 use ensemble_core::message::Name;

@@ -11,8 +11,8 @@ use crate::exit::Outcome;
 
 /// Say that you live, so that your leases go on
 ///
-/// Costs nobody the blackboard's lock. A supervised agent needs it only where its supervisor cannot see
-/// that it works: before it waits for long without using the processor.
+/// Takes no lock of the blackboard. A supervised agent needs it only where its supervisor cannot
+/// see that it works: before it waits for long without using the processor.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble agent heartbeat --long \"make test\"")]
 pub(super) struct Heartbeat {

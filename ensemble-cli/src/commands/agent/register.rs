@@ -1,4 +1,4 @@
-//! `ensemble agent register`: an entry on the blackboard for somebody without a supervisor.
+//! `ensemble agent register`: an entry on the blackboard for an agent without a supervisor.
 
 use ensemble_core::board::NewAgent;
 use ensemble_core::proto::agent;

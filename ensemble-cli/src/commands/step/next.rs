@@ -15,7 +15,7 @@ use crate::interrupt::Interrupt;
 
 /// Take your next step and print its prompt; exit code 3 if there is none now
 ///
-/// Whoever has a step already gets the same one again. It is yours until its lease is over;
+/// An agent that holds a step already gets the same one again. It is yours until its lease is over;
 /// `ensemble step heartbeat` shows that you are still at it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:

@@ -18,7 +18,7 @@ impl Finalize {
     }
 }
 
-/// Let a blocked task be claimed again, by anybody
+/// Let any agent claim a blocked task again
 #[derive(Debug, clap::Args)]
 pub(super) struct Unblock {
     /// Which one
@@ -31,7 +31,7 @@ impl Unblock {
     }
 }
 
-/// Give up a blocked task that nobody needs
+/// Give up a blocked task that is not needed any more
 #[derive(Debug, clap::Args)]
 pub(super) struct Abandon {
     /// Which one
