@@ -38,12 +38,12 @@ const SEARCHED_BYTES_MAX: usize = 16 * 1024;
 /// Whether a file is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Permit {
-    /// Its author is told.
+    /// The author of the file is notified.
     Author,
     /// Its author has been told often enough; who waits for the file is told.
     Recipients,
-    /// No message is sent.
-    Nobody,
+    /// No message is sent any more.
+    Silence,
 }
 
 /// Why no more is answered.
@@ -88,7 +88,7 @@ impl Answers {
         };
         let is_new = !std::mem::replace(&mut row.is_recorded, true);
         let found = is_new.then_some(Loop { answers: row.answers, why });
-        let permit = if is_new && !is_about_notice { Permit::Recipients } else { Permit::Nobody };
+        let permit = if is_new && !is_about_notice { Permit::Recipients } else { Permit::Silence };
         (permit, found)
     }
 }
@@ -143,7 +143,7 @@ mod tests {
             }
             let found = Loop { answers: ANSWERS_MAX, why: "row" };
             assert_eq!(answers.permit(&author, false), (Permit::Recipients, Some(found)));
-            assert_eq!(answers.permit(&author, false), (Permit::Nobody, None));
+            assert_eq!(answers.permit(&author, false), (Permit::Silence, None));
             answers.is_fine(&author);
         }
     }
@@ -152,8 +152,8 @@ mod tests {
     fn what_is_about_a_notice_is_never_answered_and_recorded_once() {
         let (mut answers, author) = (Answers::default(), Name::new("worker-1").unwrap());
         let found = Loop { answers: 0, why: "notice" };
-        assert_eq!(answers.permit(&author, true), (Permit::Nobody, Some(found)));
-        assert_eq!(answers.permit(&author, true), (Permit::Nobody, None));
+        assert_eq!(answers.permit(&author, true), (Permit::Silence, Some(found)));
+        assert_eq!(answers.permit(&author, true), (Permit::Silence, None));
         assert_eq!(answers.permit(&author, false), (Permit::Author, None));
     }
 }

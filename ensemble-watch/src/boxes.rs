@@ -55,7 +55,7 @@ impl Complete {
     }
 }
 
-/// A file that cannot be routed as it is, and is to be put aside once somebody was told.
+/// A file that cannot be routed. It is set aside once its author or its recipients were notified.
 #[derive(Debug)]
 pub(crate) struct Unfit {
     pub(crate) box_name: &'static str,
@@ -425,7 +425,7 @@ impl Boxes {
         self.open[index].pending.insert(file.to_owned(), pending);
     }
 
-    /// Whether what was read is what had been quiet before, and nobody wrote while it was read.
+    /// Whether the read version is the quiet one, and no writer changed it during the read.
     fn is_still(&self, index: usize, file: &str, read: &FileStat) -> bool {
         let open = &self.open[index];
         let version = (read.bytes, read.modified_ns);

@@ -38,11 +38,11 @@ const STATUS_BYTES_MAX: u64 = 1024 * 1024;
 pub struct Observed {
     /// The member.
     pub agent: Name,
-    /// What it is doing.
+    /// State of the agent.
     pub state: State,
     /// Since when, as far as was looked.
     pub since: Timestamp,
-    /// How that is known.
+    /// The evidence for the state.
     pub why: String,
 }
 
@@ -127,7 +127,7 @@ pub fn last_observed(status: &Path) -> Vec<Observed> {
 /// Where the watcher learns what agents hold and wait for.
 #[derive(Clone, Copy)]
 pub(crate) enum Source<'a> {
-    /// It looks by itself.
+    /// Mailboxes in a directory, read at each look.
     Directory(&'a Spool),
     /// It was told by the thread that follows the servers.
     Told(&'a Workload),
@@ -201,7 +201,7 @@ impl Members {
         }
     }
 
-    /// The roster, or where somebody runs, has changed: look at all.
+    /// The roster or the place of an agent has changed: look at all agents.
     pub(crate) fn look_soon(&mut self, now: Monotonic) {
         self.last_look = None;
         self.next_look = now;
@@ -257,7 +257,7 @@ impl Members {
     ) -> bool {
         let Some(member) = self.members.get(agent) else { return false };
         let last = self.seen.get(agent);
-        // Nobody could look: as it was.
+        // The pane could not be observed: the state stays.
         if sight == PaneObservation::Unseen && last.is_some() {
             return false;
         }

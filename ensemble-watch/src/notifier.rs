@@ -91,7 +91,7 @@ impl Notifier {
         }
     }
 
-    /// The mailboxes that anybody is told of.
+    /// The mailboxes whose agents are notified.
     pub(crate) fn mailboxes(&self) -> impl Iterator<Item = &Name> {
         self.told.values().map(|t| &t.entry.mailbox)
     }
@@ -110,7 +110,7 @@ impl Notifier {
     /// Counts a mailbox and tells its notifier.
     pub(crate) fn look(&mut self, now: Monotonic, mailbox: &Name, mail: &dyn Mail) {
         for told in self.told.values_mut().filter(|t| t.entry.mailbox == *mailbox) {
-            // Nobody is told of what a gate keeps from them.
+            // An agent is not notified of messages that a gate withholds.
             let ids = match mail.due_ids_for(mailbox, &told.entry.agent, COUNT_MAX) {
                 Ok(ids) => ids.into_iter().collect::<BTreeSet<MessageId>>(),
                 Err(error) => {

@@ -1,5 +1,5 @@
 //! Typing, on threads of its own: one for each tmux server, so that a server that hangs (each
-//! exchange is given five seconds) holds up nobody else.
+//! exchange is given five seconds) delays no other server.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -56,7 +56,7 @@ pub(crate) struct Report {
     pub(crate) is_limited: bool,
 }
 
-/// What has come back.
+/// Result of a pane task.
 #[derive(Debug)]
 pub(crate) enum PaneResult {
     /// From typing.
@@ -65,7 +65,7 @@ pub(crate) enum PaneResult {
     Looked {
         /// Whom.
         agent: Name,
-        /// What was seen.
+        /// Observation of the pane.
         sight: PaneObservation,
     },
 }
@@ -89,7 +89,7 @@ impl Drop for PaneWorkers {
     }
 }
 
-/// What each thread needs.
+/// Shared state of the worker threads.
 #[derive(Clone, Debug)]
 struct Means {
     sources: Sources,
@@ -98,13 +98,13 @@ struct Means {
 }
 
 impl PaneWorkers {
-    /// `locks` is shared by all that may type into a pane; the loop is told of outcomes.
+    /// `locks` is shared by all that may type into a pane; the loop receives the results.
     pub(crate) fn new(sources: Sources, locks: PathBuf, waker: Waker) -> Self {
         let means = Means { sources, locks, waker };
         Self { means, pane_tasks: HashMap::new(), threads: Vec::new() }
     }
 
-    /// Sends somebody. The outcome is reported later, always.
+    /// Queues a pane task. Its outcome is always reported, later.
     pub(crate) fn send(&mut self, pane_task: PaneTask) {
         let socket = pane_task.entry.binding.socket.clone();
         let pane_tasks = self.pane_tasks.entry(socket.clone()).or_insert_with(|| {

@@ -1,4 +1,4 @@
-//! Telling whoever wrote a file that it was put aside, and why.
+//! Notifies the author of a rejected drop-box file.
 //!
 //! ```text
 //! who wrote it                     is told

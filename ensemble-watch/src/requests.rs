@@ -325,7 +325,7 @@ fn watch(dir: &Path, fs_watcher: &mut FsWatcher, id: &str) {
     let _ = fs_watcher.watch(&dir.join(id));
 }
 
-/// Whoever waits for the review of a plan keeps the task meanwhile, without having to say so.
+/// Extends the leases of agents that wait for the review of a plan.
 pub(crate) fn keep_gated(held: &[(Lease, Duration)], store: &dyn RequestStore) {
     for (lease, duration) in held {
         let kept = match store.gate_of(lease) {

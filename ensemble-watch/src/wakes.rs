@@ -37,7 +37,7 @@ pub(crate) struct Waker {
 }
 
 impl Waker {
-    /// Says something to the loop. Nobody listens any more while the watcher is stopping.
+    /// Sends an event to the loop. A stopping watcher receives no more events.
     pub(crate) fn wake(&self, wake: Wake) {
         if self.sender.send(wake).is_ok() {
             // It only fails while it is loud already.

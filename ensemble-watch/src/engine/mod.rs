@@ -53,24 +53,25 @@ pub(crate) use rewatch::WatchSet;
 const FILES_A_STEP: usize = 256;
 /// How often leases are looked at.
 const LEASE_INTERVAL: Duration = ensemble_core::proto::lease::LOOK_INTERVAL;
-/// How often what belongs to nobody any more is removed.
+/// How often side files that no client needs are removed.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(10 * 60);
-/// How soon after the start that is done first: whoever waits for the watcher need not wait for this, too.
+/// The first sweep comes this long after the start, so that clients of a new watcher do not wait
+/// for it.
 const FIRST_SWEEP_AFTER: Duration = Duration::from_secs(1);
 /// How soon a file is tried again whose recipient has no mailbox or no room.
 const ROUTE_RETRY: Duration = Duration::from_secs(2);
 /// The directory, in the state directory, whose file the watcher writes to hear itself.
 const CANARY_DIRECTORY: &str = "canary";
 
-/// What wakes the loop.
+/// An event that wakes the loop.
 #[derive(Debug)]
 pub(crate) enum Wake {
     /// A watched directory changed.
     Changed(FsEvent),
-    /// Somebody has come back from a pane.
+    /// A pane task has a result.
     PaneResult(PaneResult),
     /// Something is new on the servers that have the mailboxes.
-    #[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "nobody follows servers"))]
+    #[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "no servers are followed"))]
     Remote(Told),
     /// It is time to go.
     Stop,
@@ -208,7 +209,7 @@ impl Engine {
         for wake in wakes {
             self.take(now, wake, &mut look);
         }
-        // Whoever has mail is told before anything else is done.
+        // Agents with new mail are notified before any other work.
         if !self.changed.is_empty() {
             self.tell(now);
         }

@@ -17,11 +17,11 @@ use crate::workload::Workload;
 
 /// News of the servers.
 #[derive(Debug)]
-#[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "nobody follows servers"))]
+#[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "no servers are followed"))]
 pub(crate) enum Told {
     /// What waits in a mailbox now.
     Mail {
-        /// Which one.
+        /// The changed mailbox.
         mailbox: Name,
         /// The ids, up to a limit.
         ids: Vec<MessageId>,
@@ -36,7 +36,7 @@ pub(crate) enum Told {
 /// the requests on servers.
 pub(crate) type Absent = Arc<Mutex<BTreeMap<Name, String>>>;
 
-/// Where the mailboxes are.
+/// The place of the mailboxes.
 pub(super) enum Remote {
     /// In the queue's directory.
     Directory,

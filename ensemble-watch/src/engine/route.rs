@@ -143,7 +143,7 @@ impl Engine {
         match permit {
             Permit::Author => rejection_notice::tell(unfit, author, &self.routes, &self.spool),
             Permit::Recipients => rejection_notice::tell(unfit, None, &self.routes, &self.spool),
-            Permit::Nobody => Ok(Vec::new()),
+            Permit::Silence => Ok(Vec::new()),
         }
     }
 
@@ -151,7 +151,7 @@ impl Engine {
     fn set_aside(&mut self, now: Monotonic, unfit: &Unfit) {
         let told = match self.tell_aside(unfit) {
             Ok(told) => told,
-            // Nobody's mail may be lost for want of room in a mailbox.
+            // No message may be lost for want of room in a mailbox.
             Err(error) => {
                 self.trouble(&unfit.path(), &error);
                 if let Some(boxes) = &mut self.boxes {

@@ -8,7 +8,7 @@ use super::Engine;
 use crate::run::ACTOR;
 
 impl Engine {
-    /// Removes what belongs to nobody any more.
+    /// Removes side files that no client needs any more.
     pub(super) fn sweep(&self) {
         let requests = Requests::new(&*self.spool).sweep().unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot sweep the requests");
