@@ -1,5 +1,8 @@
 //! Requests: a question with an id, one addressee and one answer (seed 004).
 //!
+//! The first decision stands, in every process and after a crash. Only the addressee may decide, and no
+//! agent decides its own request. Shutdown and plan approval are requests.
+//!
 //! ```text
 //! requests/<id>/request.yaml    what was asked; the directory is renamed into place, whole
 //! requests/<id>/decision.yaml   the answer; created with no-replace, so the first one stands
@@ -7,20 +10,19 @@
 //! gates/<task>@<agent>.yaml     the plan that this agent's work on the task waits for
 //! ```
 //!
-//! This is how they lie in a directory; a [`RequestStore`] is what keeps them, there or on servers.
+//! These are the files in a directory. A [`RequestStore`] keeps requests, in a directory or on servers.
 //!
-//! | what is done | in this order | a crash in between |
+//! | operation | in this order | a crash in between leaves |
 //! |---|---|---|
 //! | ask | gate, request, record, message to the addressee | an open gate, or a request that [`Requests::resume`] announces |
 //! | decide | decision, record, response, gate away, closed | a decision that [`Requests::resume`] carries on |
 //! | give up at the deadline | the same, with the outcome `expired` | the same |
 //!
-//! The machine is [`proto::request`](crate::proto::request); here are its files and messages. Who
-//! may decide is written into the request. A decision file that cannot be read, or whose author may
+//! The state machine is [`proto::request`](crate::proto::request); this module has its files and
+//! messages. The request file names its addressee. A decision file that cannot be read, or whose author may
 //! not decide, does not count: the next reader sets it aside, and the request is open again.
-//! Messages of a request have ids that follow from its own, so whatever is repeated is stored once;
-//! `.lock` keeps two processes from doing the same step at the same time, and never the first
-//! answer from standing.
+//! The ids of a request's messages follow from its own id, so a repeated step stores no second message.
+//! `.lock` keeps two processes from doing the same step at the same time.
 //!
 //! ```
 //! use ensemble_core::message::Name;
@@ -42,6 +44,11 @@
 //! assert_eq!(spool.receive(&lead, &lead)?.unwrap().envelope.kind.as_str(), "shutdown_response");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Limits
+//!
+//! An id has at most [`REQUEST_ID_BYTES_MAX`] bytes, a question [`CONTENT_BYTES_MAX`]. Closed requests
+//! are kept for [`CLOSED_KEPT`]. A deadline needs a process that waits for it, or a watcher.
 
 mod ask;
 mod correlate;
