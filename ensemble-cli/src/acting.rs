@@ -56,7 +56,7 @@ pub(crate) fn holder_itself(context: &Context, id: &Name) -> Outcome<Option<Hold
     }
 }
 
-/// Who is asking, under its registration.
+/// The agent that runs this command, with its registration.
 pub(crate) fn registered(context: &Context, state: &State) -> Outcome<Holder> {
     let by = context.agent_required()?;
     let Some(entry) = state.agents.get(&by) else {

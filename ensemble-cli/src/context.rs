@@ -18,7 +18,7 @@ use crate::args::Globals;
 use crate::exit::{Failure, Outcome, say};
 use crate::output::Output;
 
-/// Who is asking, if no flag says it; the first that is set and not empty.
+/// Variables that name the agent without a flag; the first that is set and not empty counts.
 const AGENT_VARIABLES: [&str; 2] = ["ENSEMBLE_AGENT_ID", "LIZA_AGENT_ID"];
 
 /// The name of a person who gives none.
@@ -66,7 +66,7 @@ impl Context {
     }
 
     #[cfg(feature = "mcp")]
-    /// Who is asking as the flag names it.
+    /// The agent that the flag names.
     pub(crate) const fn agent_flag(&self) -> Option<&Name> {
         self.agent.as_ref()
     }
@@ -180,7 +180,7 @@ impl Context {
         Ok(self.identity()?.name.clone())
     }
 
-    /// Who is asking, and how that is known.
+    /// The identity of this command, with its evidence.
     pub(crate) fn identity(&self) -> Outcome<&Identity> {
         if let Some(identity) = self.identity.get() {
             return Ok(identity);
@@ -221,7 +221,7 @@ impl Context {
         }
     }
 
-    /// What was said of who is asking.
+    /// The claimed name, from the flag or the environment.
     fn claimed(&self) -> Outcome<Option<Name>> {
         if self.agent.is_some() {
             return Ok(self.agent.clone());

@@ -275,7 +275,9 @@ impl fmt::Display for Deferral {
             Self::CopyMode => f.write_str("a person is scrolling in the pane"),
             Self::InputOff => f.write_str("the pane's input is switched off"),
             Self::Synchronized => f.write_str("the pane is synchronized with others"),
-            Self::BareShell { command } => write!(f, "the agent is gone, {command} stands there"),
+            Self::BareShell { command } => {
+                write!(f, "the agent is gone, {command} runs in its pane")
+            }
             Self::OtherProgram { command } => write!(f, "{command} is in the foreground"),
             Self::Draft => f.write_str("a person has typed a line and not sent it"),
             Self::Busy => f.write_str("the agent is working"),

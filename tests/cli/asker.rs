@@ -114,5 +114,5 @@ fn up_names_the_worktree_that_is_missing_and_starts_nothing() {
         "{said}"
     );
     assert!(!bed.project().join(".ensemble/tmux.sock").exists());
-    assert!(bed.fails(3, "team").contains("in the team"));
+    assert!(bed.fails(3, "team").contains("the team has no agents"));
 }

@@ -339,5 +339,5 @@ fn why_tells_the_story_of_a_task_with_its_messages_and_of_nothing_else() {
     assert!(text.contains("now  what=message id=m1 mailbox=w1 state=acked"), "{text}");
     // A search for a name without records is no error, and gives no story.
     let nothing = bed.fails(3, "why T9");
-    assert!(nothing.contains("nothing is known of `T9`"), "{nothing}");
+    assert!(nothing.contains("no event mentions `T9`"), "{nothing}");
 }

@@ -22,7 +22,7 @@ use crate::text::age;
 use crate::worker::{Worker, assigner, resting};
 use crate::{args, completion};
 
-/// Assign a task to a worker that is ready, and see to it that it is taken
+/// Assign a task to a ready worker, and escalate until it is taken
 ///
 /// Nothing is published without the worker's pong (see `ensemble ping`). A task that is not taken
 /// is followed by a nudge, then by what the agent's profile has for leaving input modes and for

@@ -24,7 +24,7 @@ use crate::departing::{Farewell, report};
 use crate::exit::{Failure, Outcome};
 use crate::queue::Queue;
 
-/// What the agents are told if nothing else is said.
+/// Reason of a shutdown if none is given.
 const REASON: &str = "The team is going down. Please shut down gracefully.";
 /// How long the watcher may take to stop.
 const WATCHER_PATIENCE: Duration = Duration::from_secs(20);
@@ -42,7 +42,7 @@ const LOG_FILE: &str = "down.log";
   ensemble down
   ensemble down --force --reason 'the machine restarts'")]
 pub(crate) struct Arguments {
-    /// What the agents are told
+    /// Reason that the agents are shown
     #[arg(long, value_name = "TEXT", default_value = REASON)]
     reason: String,
     /// How long each has to answer [default: as configured, 2m]

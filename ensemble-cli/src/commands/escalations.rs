@@ -10,7 +10,7 @@ use crate::exit::Outcome;
 /// The fields of every row.
 const COLUMNS: [&str; 6] = ["task_id", "worker", "attempt", "phase", "reason", "escalated_at"];
 
-/// List the tasks that no worker took, as the conductor was told of them
+/// List tasks that no worker took, as reported to the conductor
 ///
 /// First the files `queue/reports/escalation-*.yaml` that are there, then those of the event log
 /// whose file is gone or tells of a later one.

@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::text::plural;
 
-/// Find vague words in reports, and what they fail to say
+/// Check reports for vague wording and missing facts
 ///
 /// Banned words are found in Japanese, English and Chinese; words in quotation marks, in code and in
 /// paths are passed over. Reports (`*-completed.yaml`, `*-review.yaml`, `completion-summary.yaml`) must
@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
     /// Files to check; `-` for stdin
     #[arg(required = true, value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]
     files: Vec<PathBuf>,
-    /// How findings are written
+    /// Format of the findings
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     format: Written,
     /// Whether findings fail the run (`refuse`) or not (`warn`)

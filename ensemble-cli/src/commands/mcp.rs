@@ -45,7 +45,7 @@ enum Verb {
   ensemble mcp install --provider codex --print
   ensemble mcp install --provider opencode")]
 struct Install {
-    /// Whose
+    /// Program whose configuration to change
     #[arg(long, value_name = "PROVIDER")]
     provider: Provider,
     /// Print the entry instead
@@ -59,7 +59,7 @@ struct Install {
 /// Take the server out of an agent's configuration again
 #[derive(Debug, clap::Args)]
 struct Uninstall {
-    /// Whose
+    /// Program whose configuration to change
     #[arg(long, value_name = "PROVIDER")]
     provider: Provider,
 }
@@ -97,8 +97,8 @@ impl Install {
             }));
         }
         context.out.line(match done {
-            Done::Changed => format!("the server stands in {}", file.display()),
-            Done::Nothing => format!("the server stands in {} already", file.display()),
+            Done::Changed => format!("added server `ensemble` to {}", file.display()),
+            Done::Nothing => format!("server `ensemble` is in {} already", file.display()),
         })
     }
 }

@@ -14,7 +14,7 @@ use crate::exit::Outcome;
   ensemble migrate --to directory --servers nats://hub:4222")]
 #[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "there are no servers"))]
 pub(crate) struct Arguments {
-    /// Where the mailboxes shall be
+    /// New place of the mailboxes
     #[arg(long, value_name = "PLACE")]
     to: Place,
     /// The servers [default: `transport` in ensemble.yaml]

@@ -14,7 +14,7 @@ use crate::worker::Worker;
 /// Waiting messages are counted up to here.
 const COUNT_MAX: usize = 100;
 
-/// Tell an agent that mail is waiting, if that is harmless now
+/// Nudge an agent that has mail, if that is harmless now
 ///
 /// The watcher does this by itself. Nothing is typed into a dialog, a busy agent, a person's
 /// half-written line or a scrolled pane: the reason is printed instead, with exit code 75 if it may

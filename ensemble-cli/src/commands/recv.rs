@@ -33,13 +33,13 @@ const SERVERS_LOOK_INTERVAL: Duration = Duration::from_secs(5);
   ensemble recv --as worker-1 --json | jq -r .id
   ensemble recv --as worker-1 --mailbox reviewers --lease 30m")]
 pub(crate) struct Arguments {
-    /// Whose mailbox to receive from [default: the name of `--as`]
+    /// Mailbox to receive from [default: the name of `--as`]
     #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completion::mailboxes))]
     mailbox: Option<Name>,
-    /// Wait so long for a message if there is none
+    /// Wait up to DURATION for a message
     #[arg(long, value_name = "DURATION", value_parser = args::duration)]
     wait: Option<Duration>,
-    /// Hold the message for so long, 1s to 1d [default: as the mailbox says]
+    /// Hold the message for DURATION, 1s to 1d [default: as the mailbox says]
     #[arg(long, value_name = "DURATION", value_parser = args::lease)]
     lease: Option<Duration>,
     /// Print the content only, of the attachment if there is one

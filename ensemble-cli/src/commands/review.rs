@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
     /// `[SEVERITY] PATH:LINE: WHAT IS WRONG [=> WHAT TO DO]`; may be repeated
     #[arg(long = "finding", value_name = "FINDING")]
     findings: Vec<String>,
-    /// What was looked at; `-` for stdin
+    /// Reviewed work; `-` for stdin
     #[arg(long, value_name = "TEXT|-")]
     summary: Option<String>,
     /// Let a task go on that came back too often; its rounds are counted anew

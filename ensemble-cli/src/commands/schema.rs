@@ -21,7 +21,7 @@ pub(super) const SCHEMA_FILE: &str = "ensemble.schema.json";
   ensemble schema config > .ensemble/ensemble.schema.json
   ensemble schema tools | jq .submit_step_completion")]
 pub(crate) struct Arguments {
-    /// Of what
+    /// Schema to print
     what: What,
 }
 

@@ -29,7 +29,7 @@ const WATCH_BYTES_MAX: u64 = 1024 * 1024;
 /// How deep the watcher's own words are shown.
 const SHOWN_DEPTH_MAX: usize = 6;
 
-/// Show the mailboxes, the watcher and what it could not deliver
+/// Show the mailboxes, the watcher and its undelivered files
 ///
 /// The first line warns of mail that has waited for an idle agent for over 30 s, and of a watcher that
 /// does not run. With `--json`, one object a mailbox and then one about the watcher.

@@ -28,7 +28,7 @@ const LOG_BYTES_MAX: u64 = 512 * 1024;
 /// How often `--watch` looks again although nothing has changed.
 const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Show the team: who is up, what each is doing, and how that is known
+/// Show the team: the state of each agent, with its evidence
 ///
 /// States: idle, working, starting, waiting (for a decision), blocked (by a dialog), limited, unknown
 /// (its screen is none that its profile knows), shutdown, gone (it should be up and is not). They come

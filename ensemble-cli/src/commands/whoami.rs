@@ -6,10 +6,10 @@ use serde_json::json;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 
-/// Say who is asking, and how that is known
+/// Print the name of this agent, with its evidence
 ///
-/// An agent that was spawned is known by the pass in its environment or by the pane it runs in, not by
-/// what it types. Exit code 3 for an outsider that has said no name.
+/// A spawned agent is identified by the pass in its environment or by its pane, not by what it
+/// types. Exit code 3 for a process outside of the team without a name.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble whoami --json")]
 pub(crate) struct Arguments {}

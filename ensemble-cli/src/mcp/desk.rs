@@ -20,7 +20,7 @@ use crate::queue::Queue;
 /// One agent's place in the project.
 pub(crate) struct Desk {
     pub(super) project: Project,
-    /// Who is asking, whatever a call says.
+    /// The agent of this server, whatever a call claims.
     pub(super) agent: Name,
     /// The evidence for the name.
     pub(super) proof: Proof,
@@ -41,7 +41,7 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    /// Finds out who is asking, and opens everything.
+    /// Finds the identity and opens everything.
     pub(crate) fn open(context: &Context) -> Outcome<Self> {
         let agent = context.agent_required()?;
         let identity = context.identity()?;

@@ -126,7 +126,7 @@ pub enum Refusal {
     },
     /// The process belongs to no agent of the team.
     #[error(
-        "`{claimed}` belongs to an agent of the team, and this is not it: use a name of your own, such as \
+        "`{claimed}` is an agent of the team, and only its own pane may use that name: use a name of your own, such as \
          `--as operator`"
     )]
     Outsider {

@@ -61,7 +61,7 @@ fn outsiders_use_names_of_their_own() {
     let team = Team::new();
     team.up();
     let refused = team.bed.fails(1, "recv --as worker-1");
-    assert!(refused.contains("`worker-1` belongs to an agent of the team"), "{refused}");
+    assert!(refused.contains("`worker-1` is an agent of the team"), "{refused}");
     assert!(refused.contains("--as operator"), "it says what to do: {refused}");
     team.bed.ok("send --as operator --to worker-1 -m hello");
     team.bed.ok("send --to worker-1 -m hello");

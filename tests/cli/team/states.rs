@@ -162,5 +162,5 @@ fn a_shell_in_an_agents_place_is_no_agent() {
     ]);
     assert!(spawn.output().unwrap().status.success());
     // An early look sees the shell that starts it.
-    team.wait_for_evidence("coder", "gone", "bash stands there");
+    team.wait_for_evidence("coder", "gone", "bash runs in its pane");
 }

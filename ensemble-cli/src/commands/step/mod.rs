@@ -26,7 +26,7 @@ pub(crate) use submit::sentence;
 /// The sender of prompts if the command has no agent name.
 const ACTOR: &str = "steps";
 
-/// Hand out the steps of a task one after the other, and report them
+/// Hand out the steps of a task in order, and report them
 ///
 /// All steps of a task are stored before the first is worked on. Each is handed to its agent with a
 /// focused prompt; the agent reports with the tool `submit_step_completion` (`ensemble mcp`) or

@@ -15,7 +15,7 @@ use crate::exit::{Failure, Outcome};
 /// A note for the next holder of the step.
 #[derive(Debug, clap::Args)]
 struct Note {
-    /// What has changed: it stands in the next prompt
+    /// Change to mention in the next prompt
     #[arg(long, value_name = "TEXT", default_value = "")]
     note: String,
 }

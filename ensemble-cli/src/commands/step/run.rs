@@ -34,7 +34,7 @@ pub(super) struct Run {
     /// The task
     #[arg(value_name = "TASK")]
     task: String,
-    /// How long at most
+    /// Time limit of this run
     #[arg(long, value_name = "DURATION", value_parser = args::duration)]
     timeout: Option<Duration>,
     /// End instead of waiting when a person must intervene

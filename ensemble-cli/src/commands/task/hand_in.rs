@@ -8,14 +8,14 @@ use crate::acting::Epoch;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 
-/// Hand in a task: what is committed in its worktree
+/// Submit a task: the commits in its worktree
 ///
 /// HEAD must be on the task's branch, with nothing left uncommitted (files that git ignores do not
 /// count), and with at least one commit more than it began with. Exit code 1 says what is missing.
 /// If another agent has the task now, your work is kept under refs/ensemble/salvage/.
 #[derive(Debug, clap::Args)]
 pub(super) struct Submit {
-    /// Which one
+    /// Id of the task
     id: Name,
     /// Nothing had to be changed
     #[arg(long)]
@@ -47,7 +47,7 @@ impl Submit {
   ensemble task verdict task-3 --approve
   ensemble task verdict task-3 --reject \"the empty file is not handled: src/count.rs:14\"")]
 pub(super) struct Verdict {
-    /// Which one
+    /// Id of the task
     id: Name,
     /// It is good
     #[arg(long, required_unless_present = "reject", conflicts_with = "reject")]

@@ -5,10 +5,10 @@ use ensemble_core::message::Name;
 use crate::context::Context;
 use crate::exit::Outcome;
 
-/// Let a draft be claimed
+/// Allow a draft to be claimed
 #[derive(Debug, clap::Args)]
 pub(super) struct Finalize {
-    /// Which one
+    /// Id of the task
     id: Name,
 }
 
@@ -21,7 +21,7 @@ impl Finalize {
 /// Let any agent claim a blocked task again
 #[derive(Debug, clap::Args)]
 pub(super) struct Unblock {
-    /// Which one
+    /// Id of the task
     id: Name,
 }
 
@@ -34,7 +34,7 @@ impl Unblock {
 /// Give up a blocked task that is not needed any more
 #[derive(Debug, clap::Args)]
 pub(super) struct Abandon {
-    /// Which one
+    /// Id of the task
     id: Name,
     /// Why
     #[arg(long, value_name = "TEXT")]

@@ -9,7 +9,7 @@ use crate::exit::{Failure, Outcome};
 
 /// The server's name in a configuration.
 const NAME: &str = "ensemble";
-/// What the server finds out by who is asking, and where.
+/// The settings by which the server finds its identity and its queue.
 const VARIABLES: [&str; 4] =
     ["ENSEMBLE_AGENT_ID", "ENSEMBLE_AGENT_PASS", "ENSEMBLE_QUEUE", "LIZA_AGENT_ID"];
 
