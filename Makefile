@@ -21,7 +21,7 @@ test-agents: needs
 	python3 tests/agents/selftest.py
 	AGENTS="$(AGENTS)" tests/agents/run.py $(ARGS)
 
-# The public MCP conformance suite, from npm with the Node 22 that it needs; docs/mcp.md tells more.
+# The public MCP conformance suite, from npm with the Node 22 that it needs; docs/reliability.md has its last run.
 mcp-conformance: needs
 	cargo build --quiet --package ensemble-cli
 	tests/mcp/conformance.sh "$$(cargo metadata --format-version 1 --no-deps | sed 's/.*"target_directory":"\([^"]*\)".*/\1/')/debug/ensemble"

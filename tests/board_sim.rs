@@ -132,7 +132,7 @@ struct Sim {
     seen: Seen,
     text: String,
     commits: BTreeMap<Name, String>,
-    /// Where tasks went.
+    /// Transitions of tasks, from and to, with their counts.
     taken: BTreeMap<(String, String), u64>,
     /// Leases that ran out by the clock.
     expired: u64,

@@ -271,7 +271,7 @@ fn a_dialog_that_opens_behind_the_text_gets_no_enter() {
     }
 }
 
-/// A reset command whose Enter was held back is ours, and nobody's draft.
+/// A reset command whose Enter was held back is ours, and not a person's draft.
 #[test]
 fn a_reset_command_that_stands_is_taken_back_or_submitted() {
     for provider in seeing() {
@@ -290,7 +290,7 @@ fn a_reset_command_that_stands_is_taken_back_or_submitted() {
             case.wait_for(Ready);
             case
         };
-        // Who wants to nudge: much may have happened since somebody wanted a reset.
+        // A later nudge: much may have happened since the reset was typed.
         let case = interrupted();
         assert_eq!(refused(&case.nudge()), Some(&Deferral::Moved), "{}", provider.name);
         case.wait_for(Ready);

@@ -119,7 +119,7 @@ fn enter_follows_after_the_delay() {
 }
 
 #[test]
-fn enter_is_not_pressed_when_somebody_scrolls_in_between() {
+fn enter_is_not_pressed_when_a_person_scrolls_in_between() {
     let tmux = TestServer::reader();
     let mut pane = delayed(&tmux, 1);
     let text = text_for("generic");
@@ -132,7 +132,7 @@ fn enter_is_not_pressed_when_somebody_scrolls_in_between() {
 }
 
 #[test]
-fn enter_is_not_pressed_when_somebody_types_in_between() {
+fn enter_is_not_pressed_when_a_person_types_in_between() {
     let tmux = TestServer::reader();
     let mut pane = delayed(&tmux, 1);
     let text = text_for("generic");
@@ -146,7 +146,7 @@ fn enter_is_not_pressed_when_somebody_types_in_between() {
 }
 
 #[test]
-fn nobody_types_between_text_and_enter() {
+fn no_process_types_between_text_and_enter() {
     let tmux = TestServer::reader();
     let mut first = delayed(&tmux, 100);
     let mut second = tmux.pane("%0", "shell");
@@ -182,7 +182,7 @@ fn keys_are_pressed_where_the_profile_allows_it() {
     let mut pane = tmux.pane("%0", "shell");
     assert_eq!(pane.press(Key::Enter).expect("an outcome"), NudgeOutcome::Sent);
     eventually("a second prompt", || tmux.screen("%0").len() == 2);
-    // Ctrl-C would drop what somebody has typed.
+    // Ctrl-C would drop what a person has typed.
     tmux.human(&["-l", "half a line"]);
     let draft = format!("{PROMPT} half a line");
     tmux.wait_for_line(&draft);

@@ -9,7 +9,7 @@ use ensemble_tmux::tmux::Binding;
 use tmux_support::{PROMPT, TestServer, bash_command, eventually, refusal};
 
 #[test]
-fn a_pane_that_somebody_scrolls_is_left_alone() {
+fn a_pane_that_a_person_scrolls_is_left_alone() {
     let tmux = TestServer::reader();
     let mut pane = tmux.pane("%0", "shell");
     tmux.server.run(&["copy-mode", "-t", "%0"]).expect("copy-mode");

@@ -44,8 +44,8 @@ impl Epoch {
     }
 }
 
-/// The agent that was started for this task, under the number it was given for that; nobody if it was
-/// started for another one, or by a person.
+/// The agent that was started for this task, with the claim epoch it was given. `None` if it was
+/// started for another task, or by a person.
 pub(crate) fn holder_itself(context: &Context, id: &Name) -> Outcome<Option<Holder>> {
     let task = std::env::var(TASK_VARIABLE).unwrap_or_default();
     match given_number()? {
@@ -56,7 +56,7 @@ pub(crate) fn holder_itself(context: &Context, id: &Name) -> Outcome<Option<Hold
     }
 }
 
-/// Who is asking, under its registration.
+/// The agent that runs this command, with its registration.
 pub(crate) fn registered(context: &Context, state: &State) -> Outcome<Holder> {
     let by = context.agent_required()?;
     let Some(entry) = state.agents.get(&by) else {

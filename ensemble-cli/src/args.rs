@@ -36,7 +36,7 @@ pub(crate) struct Globals {
     /// The queue's directory [default: $ENSEMBLE_QUEUE, else ./queue]
     #[arg(long, global = true, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     pub(crate) queue: Option<PathBuf>,
-    /// Who is asking [default: $ENSEMBLE_AGENT_ID, else $LIZA_AGENT_ID]
+    /// Act as this agent [default: $ENSEMBLE_AGENT_ID, else $LIZA_AGENT_ID]
     #[arg(long = "as", global = true, value_name = "NAME")]
     #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
     pub(crate) agent: Option<Name>,

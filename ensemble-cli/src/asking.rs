@@ -18,7 +18,7 @@ use crate::queue::Queue;
 use crate::starting::{dialog_of, waiting_for_person};
 use crate::text::age;
 
-/// How soon whoever waits for a watcher looks whether there still is one.
+/// How often a command that waits for the watcher checks that one still runs.
 const WATCHER_LOOK: Duration = Duration::from_secs(1);
 /// How often to look whether the addressee waits for a person.
 const DIALOG_LOOK: Duration = Duration::from_secs(2);
@@ -28,7 +28,8 @@ pub(crate) fn requests<'q>(context: &Context, queue: &'q Queue) -> Outcome<Reque
     Ok(Requests::new(queue.request_store()).with_kinds(context.project()?.kinds()?))
 }
 
-/// A refusal for whoever was refused: its text, and for `--json` who decided what and when.
+/// A refusal as the command reports it: its text, and with `--json` the decision, its author and
+/// its time.
 pub(crate) fn refused(context: &Context, error: Error) -> Failure {
     if let Some(refusal) = error.area::<Refusal>()
         && context.out.is_json()
@@ -81,8 +82,8 @@ pub(crate) fn sent(
     }
 }
 
-/// Waits until what was decided is carried out, if there is anything to carry out. Where no watcher
-/// runs, whoever waits does it.
+/// Waits until the decision is carried out, if its kind has anything to carry out. Where no watcher
+/// runs, this command carries it out.
 fn carried_out(
     context: &Context,
     requests: &Requests<'_>,
@@ -132,7 +133,7 @@ fn announcement(entry: &Entry) -> String {
 /// What a decider has done, as the seed prints it.
 pub(crate) fn decided(context: &Context, entry: &Entry) -> Outcome {
     if let Some(untold) = &entry.untold {
-        say(&format!("the decision stands, but not everybody was told yet: {untold}"));
+        say(&format!("the decision stands, but some recipients were not notified yet: {untold}"));
     }
     if context.out.is_json() {
         return context.out.object(&entry.to_json());
@@ -145,8 +146,8 @@ pub(crate) fn decided(context: &Context, entry: &Entry) -> Outcome {
     })
 }
 
-/// Waits for the answer. Whoever waits also sees to it that the deadline is the end, so no watcher
-/// is needed for that. A dialog in which the addressee waits for a person is said once.
+/// Waits for the answer. The waiting command also closes the request at its deadline, so that needs
+/// no watcher. A dialog in which the addressee waits for a person is said once.
 fn answer(
     context: &Context,
     requests: &Requests<'_>,
@@ -163,7 +164,7 @@ fn answer(
         let entry = requests.expire(id)?.ok_or_else(|| Error::from(unknown()))?;
         let left = end.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()));
         if entry.decision.is_some() {
-            // A script may have decided, which tells nobody.
+            // A script may have written the decision without sending a message.
             return Ok(if entry.is_closed {
                 entry
             } else {
@@ -213,11 +214,9 @@ fn judge(context: &Context, entry: &Entry, patience: Duration) -> Outcome {
             if context.out.is_json() {
                 return Ok(());
             }
-            context.out.line(format!("nobody has answered by {at}: it is done without consent"))
+            context.out.line(format!("no answer by {at}: it is done without consent"))
         }
-        Answer::Expired => {
-            Err(Failure::refused(format!("nobody has answered request {id} by {at}")))
-        }
+        Answer::Expired => Err(Failure::refused(format!("no answer to request {id} by {at}"))),
         Answer::Rejected | Answer::Cancelled => {
             let word = decision.outcome.word();
             Err(Failure::refused(format!("request {id} was {word} by {by} at {at}{words}")))

@@ -18,7 +18,7 @@ use crate::args::Globals;
 use crate::exit::{Failure, Outcome, say};
 use crate::output::Output;
 
-/// Who is asking, if no flag says it; the first that is set and not empty.
+/// Variables that name the agent without a flag; the first that is set and not empty counts.
 const AGENT_VARIABLES: [&str; 2] = ["ENSEMBLE_AGENT_ID", "LIZA_AGENT_ID"];
 
 /// The name of a person who gives none.
@@ -46,7 +46,7 @@ impl Context {
     }
 
     #[cfg(feature = "mcp")]
-    /// The same for a server that goes on: who is asking is found out, and what it prints is nobody's.
+    /// The same for a server: the identity is found once, and printed output is discarded.
     pub(crate) fn settled(&self) -> Outcome<Self> {
         self.identity()?;
         Ok(Self {
@@ -66,7 +66,7 @@ impl Context {
     }
 
     #[cfg(feature = "mcp")]
-    /// Who is asking as the flag names it.
+    /// The agent that the flag names.
     pub(crate) const fn agent_flag(&self) -> Option<&Name> {
         self.agent.as_ref()
     }
@@ -176,13 +176,13 @@ impl Context {
         Arc::<EventLog>::clone(self.log.get_or_init(open))
     }
 
-    /// Who is asking, if that is known. This is the one place where a name becomes somebody:
-    /// what the command line or the environment says is only a claim (`roster::identify`).
+    /// The agent that runs this command, if it has a name. Only this function turns a name into an
+    /// identity: the command line and the environment merely claim one (`roster::identify`).
     pub(crate) fn agent(&self) -> Outcome<Option<Name>> {
         Ok(self.identity()?.name.clone())
     }
 
-    /// Who is asking, and how that is known.
+    /// The identity of this command, with its evidence.
     pub(crate) fn identity(&self) -> Outcome<&Identity> {
         if let Some(identity) = self.identity.get() {
             return Ok(identity);
@@ -205,7 +205,7 @@ impl Context {
         let outsiders = project.config.identity.outsiders.unwrap_or_default();
         match identify(&members, &asking, claimed, outsiders) {
             Ok(identity) => {
-                // Whose file cannot be read is not known to be nobody.
+                // An agent whose file cannot be read may still be a member.
                 if let Some(name) = claimed.filter(|_| !errors.is_empty()) {
                     project.roster().get(name)?;
                 }
@@ -223,7 +223,7 @@ impl Context {
         }
     }
 
-    /// What was said of who is asking.
+    /// The claimed name, from the flag or the environment.
     fn claimed(&self) -> Outcome<Option<Name>> {
         if self.agent.is_some() {
             return Ok(self.agent.clone());
@@ -286,7 +286,7 @@ const fn advice(refusal: &Refusal) -> &'static str {
     match refusal {
         Refusal::Mismatch { .. } => "`ensemble whoami` says who this is",
         Refusal::Outsider { .. } => {
-            "or allow it to everybody outside of panes, with `identity: {outsiders: allow}` in ensemble.yaml"
+            "or allow it to all programs outside of panes, with `identity: {outsiders: allow}` in ensemble.yaml"
         }
         Refusal::Contradiction { .. } | Refusal::UnknownPass { .. } | Refusal::Ended { .. } => {
             "without ENSEMBLE_AGENT_PASS in the environment, the pane it runs in decides"

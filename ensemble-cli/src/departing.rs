@@ -144,7 +144,7 @@ impl Leaving<'_> {
         self.fates.push(Fate { agent: agent.clone(), request_id: id, word, detail });
     }
 
-    /// Waits until something has become of somebody.
+    /// Waits until the fate of at least one agent is known.
     fn wait(&mut self) -> Outcome<Vec<Event>> {
         loop {
             self.see_to_a_watcher()?;
@@ -187,7 +187,7 @@ impl Leaving<'_> {
 
     fn over(mut self, unasked: BTreeSet<Name>) -> Vec<Fate> {
         for agent in unasked {
-            self.fate(&agent, None, "unasked", "somebody stays who needs it".to_owned());
+            self.fate(&agent, None, "unasked", "an agent that needs it stays".to_owned());
         }
         self.fates
     }
@@ -267,7 +267,7 @@ pub(crate) fn whole_seconds(duration: Duration) -> u64 {
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }
 
-/// Says what became of each; an error if somebody is still there.
+/// Prints the fate of each agent. Fails if an agent is still there.
 pub(crate) fn report(context: &Context, fates: &[Fate]) -> Outcome {
     let mut rows = Vec::new();
     for Fate { agent, request_id, word, detail } in fates {

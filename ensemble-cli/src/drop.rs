@@ -8,21 +8,21 @@ use ensemble_watch::project::Project;
 
 use crate::exit::{Exit, Failure, Outcome};
 
-/// What becomes of findings.
+/// The treatment of lint findings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum OnFindings {
-    /// Nothing is written
+    /// Refuse to write the file
     Refuse,
-    /// It is written, and the findings are told
+    /// Write the file, and print the findings
     Warn,
-    /// Nothing is looked for
+    /// Do not check the file
     Off,
 }
 
-/// How what is written is checked.
+/// Options for the lint of a written file.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Checks {
-    /// What becomes of vague words and of what is missing
+    /// How to handle lint findings
     #[arg(long, value_name = "MODE", default_value = "refuse")]
     lint: OnFindings,
     /// A rule or a word that is allowed, with the reason; may be repeated

@@ -45,7 +45,7 @@ pub(crate) enum Failure {
     Told {
         /// The exit code.
         exit: Exit,
-        /// What happened.
+        /// Text of the failure.
         text: String,
         /// What to do about it.
         hint: Option<String>,
@@ -57,7 +57,7 @@ pub(crate) enum Failure {
         /// The lines, without the last line end.
         text: String,
     },
-    /// Nobody reads what is printed any more, as in `ensemble log | head`.
+    /// The reader of stdout has gone, as in `ensemble log | head`.
     ClosedPipe,
 }
 
@@ -109,7 +109,7 @@ impl Failure {
     pub(crate) fn text(&self) -> String {
         match self {
             Self::Told { text, .. } | Self::Block { text, .. } => crate::text::one_line(text),
-            Self::ClosedPipe => "nobody reads what is printed".to_owned(),
+            Self::ClosedPipe => "the reader of stdout has gone".to_owned(),
         }
     }
 
@@ -137,8 +137,8 @@ pub(crate) fn say(text: &str) {
     tell(&format!("ensemble: {}", crate::text::printable(text)));
 }
 
-/// A line on stderr, in one write, so that it stays whole among those of other processes. Nobody
-/// may be there to read it, which is no reason to fail.
+/// A line on stderr, in one write, so that it stays whole among those of other processes. A closed
+/// stderr is no reason to fail.
 fn tell(line: &str) {
     let _ = io::stderr().write_all(format!("{line}\n").as_bytes());
 }
@@ -258,7 +258,7 @@ fn message<'a>(info: &'a PanicHookInfo<'_>) -> &'a str {
     text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message")
 }
 
-/// A panic is a bug of ours: one line for whoever reports it, and no backtrace.
+/// A panic is a bug of ours: print one line for the bug report, and no backtrace.
 pub(crate) fn report_bug(info: &PanicHookInfo<'_>) {
     let message = message(info);
     let place = info.location().map(ToString::to_string).unwrap_or_default();

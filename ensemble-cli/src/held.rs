@@ -31,8 +31,7 @@ impl Which {
         let agent = context.agent()?;
         let (mailbox, state) = self.find(queue, agent.as_ref())?;
         let State::Acked { holder, epoch } = state else {
-            let text =
-                format!("message `{}` is not held by anybody: it is {}", self.id, word(&state));
+            let text = format!("message `{}` is not held: it is {}", self.id, word(&state));
             return Err(Failure::refused(text));
         };
         if let Some(agent) = agent.filter(|agent| *agent != holder) {

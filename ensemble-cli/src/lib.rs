@@ -5,7 +5,7 @@
 //! | `args` | the command line: global flags, and how values are read |
 //! | `asking` | what the verbs of requests share |
 //! | `commands/<verb>` | one verb: its arguments and what it does |
-//! | `context` | what a verb works with: project, queue, event log, who is asking |
+//! | `context` | what a verb works with: project, queue, event log, identity |
 //! | `demo` | the team that `ensemble demo` runs |
 //! | `mcp` | the tools for agents |
 //! | `output` | human lines or JSON |

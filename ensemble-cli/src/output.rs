@@ -16,7 +16,7 @@ pub(crate) const STRONG: Style = Style::new().bold();
 pub(crate) const FAINT: Style = Style::new().dimmed();
 /// For what went well.
 pub(crate) const GOOD: Style = anstyle::AnsiColor::Green.on_default();
-/// For what somebody should look at.
+/// For what a person should look at.
 pub(crate) const WARNING: Style = anstyle::AnsiColor::Yellow.on_default();
 /// For what is broken.
 pub(crate) const BAD: Style = anstyle::AnsiColor::Red.on_default();

@@ -18,7 +18,7 @@ use ensemble_nats::NatsTransport;
 use crate::context::Context;
 use crate::exit::Outcome;
 
-/// How often whoever waits for news of the servers looks anyhow.
+/// How often a command that waits for the servers looks without being woken.
 #[cfg(feature = "nats")]
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -41,7 +41,7 @@ impl Deref for Queue {
     }
 }
 
-/// Wakes whoever waits for something to become of requests.
+/// Wakes a command that waits for a change of requests.
 pub(crate) enum Listener<'q> {
     Directory(Waiter),
     #[cfg(feature = "nats")]
@@ -85,7 +85,8 @@ impl Queue {
         }
     }
 
-    /// Before whoever looks at all mailboxes: on servers they are followed together.
+    /// To be called before a look at all mailboxes: on servers, one subscription follows all of
+    /// them.
     pub(crate) fn overlook(&self) -> ensemble_core::Result<()> {
         match self {
             Self::Directory(_) => Ok(()),
@@ -94,7 +95,7 @@ impl Queue {
         }
     }
 
-    /// Where its requests are.
+    /// The store of requests.
     pub(crate) fn request_store(&self) -> &dyn RequestStore {
         match self {
             Self::Directory(spool) => spool,
@@ -103,7 +104,7 @@ impl Queue {
         }
     }
 
-    /// Listens for what becomes of these requests, before anybody looks.
+    /// Starts listening for changes of these requests. Call it before the first look at them.
     pub(crate) fn listen<'n>(
         &self,
         ids: impl IntoIterator<Item = &'n Name>,

@@ -22,7 +22,7 @@ use crate::queue::Queue;
 /// An agent, with its pane if it is bound to one.
 pub(crate) struct Worker {
     pub(crate) name: Name,
-    /// Whose mail it reads.
+    /// The mailbox that the worker reads.
     pub(crate) mailbox: Name,
     bound: Option<(PaneEntry, TmuxPane)>,
 }
@@ -71,7 +71,8 @@ impl Worker {
         Ok(())
     }
 
-    /// What wakes whoever waits for it: a pong, or a message of its mailbox that moves.
+    /// Wakes a command that waits for this worker: at a pong, or when a message of its mailbox
+    /// moves.
     pub(crate) fn waiter(&self, context: &Context) -> Outcome<Waiter> {
         let project = context.project()?;
         let ready = project.ready();

@@ -1,11 +1,28 @@
-//! The whole outside world, on one page: everything nondeterministic reaches the machines of
-//! [`crate::proto`] as an argument, and everything they want done goes through these traits.
+//! The outside world as traits: clock, mailboxes, panes.
+//!
+//! The machines of [`crate::proto`] get everything nondeterministic as an argument. A driver carries
+//! out their effects through these traits, so an embedder can replace each of them:
 //!
 //! | trait | stands for | everyday implementation | in a simulation |
 //! |---|---|---|---|
 //! | [`Clock`] | monotonic and wall time | [`SystemClock`] | a hand-advanced clock |
 //! | [`Transport`] | mailboxes | [`crate::spool::Spool`] | a map in memory |
 //! | [`Pane`] | where an agent runs | [`ensemble_tmux::tmux::TmuxPane`] | a scripted screen |
+//!
+//! ```
+//! use std::time::Duration;
+//! use ensemble_core::env::{Clock, SystemClock};
+//!
+//! let start = SystemClock.monotonic();
+//! let deadline = start + Duration::from_secs(60);
+//! assert!(deadline.since(SystemClock.monotonic()) <= Duration::from_secs(60));
+//! ```
+//!
+//! # Limits
+//!
+//! * Readings of [`Monotonic`] can be compared on one host in one boot only.
+//! * [`Clock::wall`] may jump. Wall-clock stamps are for people: no deadline and no lease uses them.
+//! * Calls of [`Transport`] and [`Pane`] block for as long as the disk or the terminal does.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -116,7 +133,7 @@ pub struct Lease {
     pub mailbox: Name,
     /// The message.
     pub id: MessageId,
-    /// Who received it.
+    /// The consumer that received the message.
     pub holder: Name,
     /// The number of this delivery, from 1.
     pub epoch: u64,
@@ -132,7 +149,7 @@ impl fmt::Display for Lease {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Delivery {
-    /// What was received.
+    /// The received envelope.
     pub envelope: Envelope,
     /// Proof of having received it.
     pub lease: Lease,

@@ -39,7 +39,7 @@ pub enum Error {
     /// There is no queue here.
     #[error("{path} is not a queue")]
     NoQueue {
-        /// Where it was expected.
+        /// The path where the queue was expected.
         path: PathBuf,
     },
     /// The mailbox is bounded and full.
@@ -49,7 +49,7 @@ pub enum Error {
     Full {
         /// The mailbox.
         mailbox: String,
-        /// Its capacity, in messages.
+        /// Capacity of the mailbox, in messages.
         capacity: u64,
     },
     /// The sender has left as much unread in the mailbox as one sender may.
@@ -113,25 +113,25 @@ pub enum Error {
     /// The blackboard does not allow this now; nothing was changed.
     #[error("cannot {what}: {why}")]
     NotAllowed {
-        /// What was asked for.
+        /// The refused operation.
         what: String,
         /// Why not.
         why: String,
     },
-    /// Whoever asked for it has lost the lease it acts under; nothing was changed.
+    /// The caller has lost the lease that it acts under; nothing was changed.
     #[error("cannot {what}: {why}")]
     Fenced {
-        /// What was asked for.
+        /// The refused operation.
         what: String,
-        /// Who holds it now.
+        /// The present holder, as a phrase.
         why: String,
     },
     /// Something is longer than its limit.
     #[error("{what} has {bytes} bytes, the limit is {limit}")]
     TooLarge {
-        /// What.
+        /// The item that is too large.
         what: String,
-        /// Its size.
+        /// Size of the item, in bytes.
         bytes: u64,
         /// The limit, in bytes.
         limit: u64,
@@ -149,13 +149,13 @@ pub enum Error {
     /// No such step or task.
     #[error("there is no {step}")]
     NoStep {
-        /// Which, as a phrase.
+        /// The step, as a phrase.
         step: String,
     },
     /// A step was not changed.
     #[error("{step} was not changed: {why}")]
     StepRefused {
-        /// Which, as a phrase.
+        /// The step, as a phrase.
         step: String,
         /// What the case is, and what to do.
         why: String,
@@ -167,12 +167,12 @@ pub enum Error {
         operation: &'static str,
         /// The database.
         path: PathBuf,
-        /// What it said.
+        /// The message of the database.
         detail: String,
         /// Whether trying again may help.
         transient: bool,
     },
-    /// A document that nobody has been told of yet must not be written over.
+    /// A document that was not delivered yet must not be overwritten.
     #[error("{path} was not delivered yet: wait for the watcher, or start one")]
     Undelivered {
         /// The document.
@@ -183,7 +183,7 @@ pub enum Error {
     MissingProgram {
         /// The program.
         program: &'static str,
-        /// How to get it.
+        /// Instructions to install the program.
         remedy: &'static str,
     },
     /// A server on the network did not answer as it should, or not at all.
@@ -203,9 +203,9 @@ pub enum Error {
     Git {
         /// The command, without the settings that all have.
         command: String,
-        /// Where it ran.
+        /// The directory in which git ran.
         path: PathBuf,
-        /// What git said.
+        /// The message that git printed.
         detail: String,
     },
     /// A terminal multiplexer could not be asked.
@@ -215,7 +215,7 @@ pub enum Error {
         operation: &'static str,
         /// The server's socket.
         socket: String,
-        /// What it said.
+        /// The message that tmux printed.
         detail: String,
     },
     /// An error with a type of its own, which [`Error::area`] finds: of names, requests, the blackboard.
@@ -311,7 +311,7 @@ impl Error {
     /// The error of this area inside; this error if it is another one.
     ///
     /// # Errors
-    /// This error.
+    /// The error itself, if it is of another area.
     pub fn into_area<E: AreaError>(self) -> Result<E> {
         match self {
             Self::Area(error) if self::is::<E>(&*error) => {
@@ -331,7 +331,7 @@ impl Error {
         }
     }
 
-    /// Whether the same call may succeed later without anybody changing anything.
+    /// Whether the same call may succeed later without an intervention.
     #[must_use]
     pub fn is_transient(&self) -> bool {
         matches!(

@@ -81,15 +81,15 @@
 //!   a lease that was taken away can neither settle, release nor extend.
 //! * Delivery is at least once: after a crash or a power cut a message may be delivered again, with a
 //!   higher epoch or as if for the first time.
-//! * Files that are hostile or damaged cost an error that names file and field. Links are not followed,
-//!   names are checked before they touch a path, and nothing that somebody wrote is deleted unread.
+//! * Files that are hostile or damaged cost an error that names file and field. Links are not
+//!   followed, names are checked before they touch a path, and no written file is deleted unread.
 //!
 //! # Assumptions
 //!
 //! * Linux, and one local file system for the whole queue, with working `rename` and `flock`.
 //! * `fsync` means what it says: a disk that lies about it can lose what `power` promises.
-//! * Whoever may write to the directory is trusted. It is private to its owner, which guards against
-//!   mistakes and not against malice of the same user.
+//! * Every process that may write to the directory is trusted. The directory is private to its
+//!   owner, which guards against mistakes and not against malice of the same user.
 //!
 //! # Known problems
 //!
@@ -97,7 +97,7 @@
 //! * On file systems without `RENAME_NOREPLACE` a file has two names for a moment, and a crash in that
 //!   moment leaves both.
 //! * Receiving is not synced. After a power cut a held message may wait again, under the epoch it
-//!   already had; whoever held it is gone too, unless it ran on another machine.
+//!   already had; its holder is gone too, unless that ran on another machine.
 //! * Ids that are not UUIDv7 are ordered by the file's time, which a copy or a restore may change.
 //! * A message that is dropped from `dead/` or swept from `done/` is forgotten: the same id can be
 //!   stored again.

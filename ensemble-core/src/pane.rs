@@ -74,7 +74,7 @@ pub enum NudgeTextError {
     /// Empty or too long.
     #[error("a nudge has 1 to {NUDGE_BYTES_MAX} bytes, this one has {bytes}")]
     Length {
-        /// Its length.
+        /// Length of the text, in bytes.
         bytes: usize,
     },
     /// A character that could mean something to a shell, a terminal or tmux.
@@ -84,7 +84,7 @@ pub enum NudgeTextError {
     Character {
         /// The first such character.
         character: char,
-        /// Its byte offset.
+        /// Byte offset of the character.
         position: usize,
     },
 }
@@ -118,11 +118,11 @@ impl Key {
 pub struct PaneState {
     /// The pane exists and is the one that was bound (same id, same token, same first process).
     pub bound: bool,
-    /// Its process has ended.
+    /// Whether the pane's process has ended.
     pub dead: bool,
     /// The exit status of the ended process, where the multiplexer kept it.
     pub dead_status: Option<i32>,
-    /// Somebody scrolls or selects in it (tmux copy-mode and the like).
+    /// A person scrolls or selects in it (tmux copy-mode and the like).
     pub in_mode: bool,
     /// Its input is switched off.
     pub input_off: bool,
@@ -149,11 +149,11 @@ pub struct PaneState {
 /// A member of the foreground process group of a pane's terminal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ForegroundProcess {
-    /// Its process id.
+    /// Process id.
     pub pid: u32,
     /// The names by which it may be known: of its program, and of the script that its program runs.
     pub names: Vec<String>,
-    /// It leads the group.
+    /// Whether the process leads its process group.
     pub leads: bool,
     /// Its program is a shell.
     pub shell: bool,
@@ -272,7 +272,7 @@ pub enum Deferral {
     PaneReused,
     /// The process in the pane has ended.
     PaneDead,
-    /// Somebody is scrolling or selecting in it.
+    /// A person is scrolling or selecting in it.
     CopyMode,
     /// The pane's input is switched off.
     InputOff,
@@ -285,10 +285,10 @@ pub enum Deferral {
     },
     /// Another program than the agent's is in the foreground.
     OtherProgram {
-        /// That program.
+        /// Name of the program.
         command: String,
     },
-    /// The composer or the line holds something that somebody has typed.
+    /// The composer or the line holds text that a person has typed.
     Draft,
     /// The agent is working and its profile says not to type then.
     Busy,
@@ -350,7 +350,7 @@ impl Deferral {
         Self::Failed { detail: error.to_string() }
     }
 
-    /// Whether waiting alone cannot help: somebody has to bind the mailbox to a pane again.
+    /// Whether waiting alone cannot help: a person has to bind the mailbox to a pane again.
     #[must_use]
     pub const fn is_permanent(&self) -> bool {
         matches!(self, Self::PaneGone | Self::PaneReused)
@@ -363,12 +363,14 @@ impl fmt::Display for Deferral {
             Self::PaneGone => f.write_str("the pane is gone"),
             Self::PaneReused => f.write_str("the pane id now belongs to another pane"),
             Self::PaneDead => f.write_str("the process in the pane has ended"),
-            Self::CopyMode => f.write_str("somebody is scrolling in the pane"),
+            Self::CopyMode => f.write_str("a person is scrolling in the pane"),
             Self::InputOff => f.write_str("the pane's input is switched off"),
             Self::Synchronized => f.write_str("the pane is synchronized with others"),
-            Self::BareShell { command } => write!(f, "the agent is gone, {command} stands there"),
+            Self::BareShell { command } => {
+                write!(f, "the agent is gone, {command} runs in its pane")
+            }
             Self::OtherProgram { command } => write!(f, "{command} is in the foreground"),
-            Self::Draft => f.write_str("somebody has typed something and not sent it"),
+            Self::Draft => f.write_str("a person has typed a line and not sent it"),
             Self::Busy => f.write_str("the agent is working"),
             Self::Dialog { name } => write!(f, "a dialog is open: {name}"),
             Self::NotReady { state } => write!(f, "the agent is not ready: {state}"),

@@ -57,7 +57,7 @@ impl PaneHost {
         Ok(Self { project: project.clone(), member: member.clone(), profile, pane, idle_looks: 0 })
     }
 
-    /// Whether what a pane shows means that nobody is there any more.
+    /// Whether the pane shows that its agent has ended.
     fn is_gone(diagnosis: &Judgement) -> bool {
         diagnosis.state == AgentState::Crashed
             || matches!(

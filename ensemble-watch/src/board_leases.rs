@@ -1,5 +1,6 @@
-//! The leases on the project's blackboard, if it has one: who fell silent loses them, so that somebody
-//! else can take over (seed 001). Supervisors do the same; this is for when none of them runs.
+//! The leases on the project's blackboard, if it has one. An agent that fell silent loses its
+//! leases, so that another agent can take over (seed 001). Supervisors do the same; this is for
+//! when none of them runs.
 
 use ensemble_core::env::Clock;
 use ensemble_core::event_log::Recorder;

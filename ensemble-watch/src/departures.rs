@@ -88,8 +88,8 @@ pub fn carry_out(
     Ok(Carried::Done { survivors })
 }
 
-/// Whoever comes next under this name must not find a question that was meant for the one who has
-/// gone, neither in the mailbox nor pending: at its deadline it would end the newcomer.
+/// Removes questions to an agent that was shut down, from the mailbox and from the pending
+/// requests. At its deadline such a question would end the next agent of that name.
 fn settle_questions(store: &dyn RequestStore, asked: &Asked, decision: &Decision) -> Result<()> {
     let requests = Requests::new(store);
     let (entries, _) = requests.list()?;

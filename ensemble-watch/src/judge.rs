@@ -97,7 +97,7 @@ fn contract_of(kind: &Name) -> Option<Kind> {
     }
 }
 
-/// What an author is told of a report that was delivered all the same.
+/// The advice to the author of a report that was delivered all the same.
 pub(crate) struct Advice {
     pub(crate) author: Option<Name>,
     pub(crate) findings: Vec<Finding>,

@@ -9,7 +9,7 @@
 //!                                       └── steps, alarms, status    what is due by the clock
 //! ```
 //!
-//! Events are hints; a listing is the truth. A file that landed while nobody watched, whose event
+//! Events are hints; a listing is the truth. A file that landed while no watcher ran, whose event
 //! was lost, or whose directory was replaced is found by the next scan at the latest: every 30
 //! seconds unless configured. Each version of a file reaches each of its recipients once, also
 //! across crashes of the watcher (`routing` says why).

@@ -38,11 +38,11 @@ const STATUS_BYTES_MAX: u64 = 1024 * 1024;
 pub struct Observed {
     /// The member.
     pub agent: Name,
-    /// What it is doing.
+    /// State of the agent.
     pub state: State,
     /// Since when, as far as was looked.
     pub since: Timestamp,
-    /// How that is known.
+    /// The evidence for the state.
     pub why: String,
 }
 
@@ -183,7 +183,7 @@ impl Members {
         }
     }
 
-    /// The roster, or where somebody runs, has changed: look at all.
+    /// The roster or the place of an agent has changed: look at all agents.
     pub(crate) fn look_soon(&mut self, now: Monotonic) {
         self.last_look = None;
         self.next_look = now;

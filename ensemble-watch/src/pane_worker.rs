@@ -1,5 +1,5 @@
 //! Typing, on threads of its own: one for each tmux server, so that a server that hangs (each
-//! exchange is given five seconds) holds up nobody else.
+//! exchange is given five seconds) delays no other server.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -61,7 +61,7 @@ impl Drop for PaneWorkers {
     }
 }
 
-/// What each thread needs.
+/// Shared state of the worker threads.
 #[derive(Clone, Debug)]
 struct Means {
     sources: Sources,
@@ -70,7 +70,7 @@ struct Means {
 }
 
 impl PaneWorkers {
-    /// `locks` is shared by all that may type into a pane; the loop is told of outcomes.
+    /// `locks` is shared by all that may type into a pane; the loop receives the results.
     pub(crate) fn new(sources: Sources, locks: PathBuf, waker: Waker) -> Self {
         let means = Means { sources, locks, waker };
         Self { means, queues: HashMap::new(), threads: Vec::new() }

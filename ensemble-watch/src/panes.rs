@@ -22,7 +22,7 @@ const BYTES_MAX: usize = 16 * 1024;
 pub struct PaneEntry {
     /// The agent.
     pub agent: Name,
-    /// The mailbox whose mail it is told of.
+    /// The mailbox of whose mail the agent is notified.
     pub mailbox: Name,
     /// Which program it is; names a profile.
     pub provider: String,

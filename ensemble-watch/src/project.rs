@@ -401,7 +401,7 @@ impl Project {
     /// Creates the state directory, private to its owner.
     ///
     /// # Errors
-    /// It cannot be created.
+    /// The directory cannot be created.
     pub fn ensure_state(&self) -> Result<()> {
         use std::os::unix::fs::DirBuilderExt as _;
         for directory in [&self.state, &self.logs(), &self.panes()] {

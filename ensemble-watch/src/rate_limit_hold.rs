@@ -4,9 +4,9 @@
 //! with the same account, only meets it again. So while an agent's pane says that it is limited,
 //! the leases it holds are extended in its name, and nothing else is done. Its pane is looked at as
 //! often as the leases are, and what it says decides. Where it says when the limit ends, it is
-//! parked until then also if nobody can look or its screen was cleared meanwhile; only an agent
-//! that works, or has ended, has resumed. Where it does not say when it ends, only a try can tell: the
-//! watcher types a hint now and then ([`RateLimitHold::looked`] says when), which is the retry.
+//! parked until then, even if its screen was cleared or cannot be read; only an agent that works,
+//! or has ended, has resumed. Where it does not say when it ends, only a try can tell: the watcher
+//! types a hint now and then ([`RateLimitHold::looked`] says when), which is the retry.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -69,7 +69,7 @@ impl RateLimitHold {
         let is_before_reset = until.is_some_and(|until| wall < until);
         let seen = match diagnosis {
             Some(diagnosis) if diagnosis.state == AgentState::RateLimited => Some(diagnosis),
-            // Nobody could look, or there is nothing to be seen of it: as it was.
+            // The pane could not be observed, or does not show the limit: the hold stays.
             None if !is_before_reset => return false,
             None => None,
             Some(diagnosis) if is_before_reset && may_hide_a_limit(diagnosis.state) => None,

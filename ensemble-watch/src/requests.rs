@@ -305,7 +305,7 @@ fn watch(dir: &Path, watch_set: &mut WatchSet, id: &Name) {
     let _ = watch_set.watch(&dir.join(id.as_str()), Place::Request(id.clone()));
 }
 
-/// Whoever waits for the review of a plan keeps the task meanwhile, without having to say so.
+/// Extends the leases of agents that wait for the review of a plan.
 pub(crate) fn keep_gated(held: &[(Lease, Duration)], store: &dyn RequestStore) {
     for (lease, duration) in held {
         let kept = match store.gate_of(lease) {

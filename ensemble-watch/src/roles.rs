@@ -85,9 +85,10 @@ impl Roles {
     pub(crate) fn landed(&mut self, now: Monotonic, mailbox: &Name, id: &MessageId, spool: &Spool) {
         let both = [&self.dispatch, &self.conductor];
         let is_role = both.iter().any(|role| role.name == mailbox.as_str());
-        let nobody_waits = both.iter().all(|role| role.patience.poll_timeout().is_none());
+        let no_role_waits = both.iter().all(|role| role.patience.poll_timeout().is_none());
         // Routing already reported messages from drop boxes.
-        if id.as_str().starts_with(ROUTED_PREFIX) || !(is_role || nobody_waits) || self.reads == 0 {
+        if id.as_str().starts_with(ROUTED_PREFIX) || !(is_role || no_role_waits) || self.reads == 0
+        {
             return;
         }
         self.reads -= 1;

@@ -20,7 +20,7 @@ use crate::rejection_notice::author_in;
 const ACK_SEARCH_MAX: usize = 1_000;
 /// What stands in an `ack/` file that names no agent, as ensemble-claude's workers write it.
 const BARE_ACK: &str = "ack";
-/// The box whose files say that somebody has read a task.
+/// The box whose files say that an agent has read a task.
 const ACK_BOX: &str = "ack";
 
 /// What is to be done with one file.
@@ -30,7 +30,7 @@ pub(crate) enum Plan {
     Publish(Routed),
     /// It says that its writer has read a task.
     Ack { file: Complete, entry: Entry, task: String },
-    /// Nobody is to be told.
+    /// No route matches it: no message is sent.
     Unmatched { file: Complete },
     /// Its route leads to an impossible name.
     Impossible { file: Complete, error: Error },

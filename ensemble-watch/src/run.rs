@@ -159,7 +159,7 @@ fn take(path: &Path, patience: Duration) -> Result<FileLock> {
     loop {
         match FileLock::acquire(path, patience) {
             Err(error @ Error::Locked { .. }) => {
-                // A watcher shares it with nobody.
+                // A watcher holds it exclusively.
                 let is_shared = FileLock::acquire_shared(path, Duration::ZERO).is_ok();
                 if !is_shared || start.elapsed() >= LOOKERS_PATIENCE {
                     return Err(error);
@@ -196,7 +196,7 @@ pub fn run_process(project: &Project, ready: impl FnOnce()) -> Result<()> {
         }
     });
     watcher.run(|| {
-        // Without systemd there is nobody to tell, which is fine.
+        // Fails without systemd, which is fine.
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         ready();
     })?;
@@ -210,7 +210,7 @@ fn tell_trouble_on_stderr() {
         .with_default_directive(tracing_subscriber::filter::LevelFilter::WARN.into())
         .from_env_lossy();
     let subscriber = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    // Whoever has set a subscriber of their own keeps it.
+    // Fails if the embedder has set a subscriber, which then stays.
     let _ = subscriber.try_init();
 }
 

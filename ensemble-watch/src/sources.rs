@@ -36,8 +36,8 @@ impl Sources {
         &self.zones
     }
 
-    /// Where the agent tells its state; `None` for an agent that has no name. Trouble with a
-    /// password is told to whoever looks at the agent, and the screen decides.
+    /// Where the agent tells its state; `None` for an agent that has no name. A password that
+    /// cannot be read appears in the agent's diagnosis, and the screen decides.
     #[must_use]
     pub fn places(&self, agent: Option<&Name>, profile: &Profile) -> Places {
         let places = self.home.as_deref().map(Places::in_home).unwrap_or_default();
@@ -118,7 +118,7 @@ mod tests {
         let as_started = Places::default().with_opencode_as_started(None, None);
         assert_eq!(other, {
             let claude = sources.places(None, &profiles.get("claude").unwrap());
-            assert_ne!(claude, as_started, "nobody asks Claude Code for a port");
+            assert_ne!(claude, as_started, "Claude Code has no port");
             claude.with_opencode_as_started(None, None)
         });
     }

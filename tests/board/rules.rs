@@ -43,7 +43,7 @@ fn good_boards_are_good() {
     }
 }
 
-/// A task, and how what is told of it begins. `-field` is without that line.
+/// A task, and the start of its error text. `-field` leaves out that line.
 const OF_TASKS: &str = "
 status: DONE => status: is `DONE`
 priority: 1 => status: is missing
@@ -114,7 +114,7 @@ fn tells(text: &str, expected: &str) {
     assert!(is_told, "{expected}\n{found:#?}\n{text}");
 }
 
-/// The rest of a board, and how what is told of it begins.
+/// The rest of a board, and the start of its error text.
 const OF_THE_REST: &str = "
   - {id: TASK, status: ABANDONED} => tasks[2].id: `TASK` is also the name of tasks[1]
 agents: {coder-1: {status: WORKING}} => agents.coder-1.current_task: is missing

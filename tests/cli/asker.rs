@@ -37,7 +37,7 @@ fn a_person_without_a_name_is_the_operator_in_every_verb() {
 }
 
 #[test]
-fn nobody_decides_a_request_to_an_agent_by_leaving_its_name_out() {
+fn a_request_is_not_decided_by_leaving_the_agents_name_out() {
     let bed = Bed::new();
     let asked = bed.object("request shutdown w1");
     let id = asked["request_id"].as_str().or_else(|| asked["id"].as_str()).unwrap().to_owned();
@@ -114,5 +114,5 @@ fn up_names_the_worktree_that_is_missing_and_starts_nothing() {
         "{said}"
     );
     assert!(!bed.project().join(".ensemble/tmux.sock").exists());
-    assert!(bed.fails(3, "team").contains("in the team"));
+    assert!(bed.fails(3, "team").contains("the team has no agents"));
 }

@@ -74,7 +74,7 @@ fn headers_travel_and_are_printed() {
     let text = bed.ok("recv --as w1 --lease 90s");
     let expected = "id       t-1\nfrom     boss\ntype     task\ntask     T7\nattempt  2\n\
         request  r9\nepoch    1\nlease    1m 30s\n\
-        content  all between the fences is by boss, whoever it speaks of\n```\ndo\n```\n";
+        content  untrusted text from boss, between the fences\n```\ndo\n```\n";
     assert_eq!(text, expected);
 }
 

@@ -305,7 +305,7 @@ fn content_cannot_pass_for_another_message() {
     let sender = from.trim_start_matches("from").trim();
     let (head, content) = shown.split_once("\ncontent ").unwrap();
     assert!(!head.contains('`'), "{head}");
-    let whose = format!(" all between the fences is by {sender}, whoever it speaks of");
+    let whose = format!(" untrusted text from {sender}, between the fences");
     assert_eq!(content, format!("{whose}\n{fence}\n{hostile}\n{fence}\n"));
     let id = head.lines().next().unwrap().trim_start_matches("id").trim();
     let spool = Spool::open(&bed.project().join("queue"), Options::default()).unwrap();
@@ -339,5 +339,5 @@ fn why_tells_the_story_of_a_task_with_its_messages_and_of_nothing_else() {
     assert!(text.contains("now  what=message id=m1 mailbox=w1 state=acked"), "{text}");
     // A search for a name without records is no error, and gives no story.
     let nothing = bed.fails(3, "why T9");
-    assert!(nothing.contains("nothing is known of `T9`"), "{nothing}");
+    assert!(nothing.contains("no event mentions `T9`"), "{nothing}");
 }

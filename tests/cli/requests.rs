@@ -135,7 +135,7 @@ fn a_deadline_ends_a_wait_although_no_watcher_runs() {
     let silent =
         bed.run("request shutdown w1 --as lead --id s1 --deadline 1s --on-silence tell --wait 1h");
     assert_eq!(silent.code, 1);
-    assert!(silent.stderr.contains("nobody has answered request s1"), "{silent:?}");
+    assert!(silent.stderr.contains("no answer to request s1"), "{silent:?}");
     let forced = bed.run("request shutdown w1 --as lead --id s2 --force --wait 1h");
     assert!(forced.code == 0 && forced.stdout.contains("without consent"), "{forced:?}");
     assert_eq!(records(&bed, "request.expired").len(), 2);

@@ -87,7 +87,7 @@ fn go_on(bench: &Bench, manager: &mut AckManager<'_>, end: u64) {
 }
 
 #[test]
-fn the_delay_before_enter_holds_up_nobody() {
+fn the_delay_before_enter_holds_up_no_other_pane() {
     let bench = Bench::new();
     let panes = [idle(), idle()];
     let mut manager = bench.manager();

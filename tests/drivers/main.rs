@@ -1,4 +1,4 @@
-//! The drivers over scripted panes and a clock that moves when somebody rests; and the table of
+//! The drivers over scripted panes and a clock that moves when a driver rests; and the table of
 //! docs/readiness-and-escalation.md.
 
 mod keystrokes;
@@ -27,7 +27,7 @@ use ensemble_core::sim::{Press, SimPane};
 use ensemble_core::spool::{Options, Spool};
 use ensemble_tmux::provider::{self, Profile, Profiles};
 
-/// A clock that stands still until somebody rests.
+/// A clock that stands still until a driver rests.
 #[derive(Default)]
 struct Hand(Mutex<Duration>);
 
@@ -342,7 +342,7 @@ fn a_pong_to_the_second_ping_is_heard() {
     let Assigned::Delivered { ready_attempt, ended } = assigned else { panic!("{assigned:?}") };
     assert_eq!(ready_attempt, 2);
     assert!(matches!(ended, Ended::Acked { phase: Phase::Deliver, .. }), "{ended:?}");
-    assert_eq!(pongs.asked(&name("w1")).unwrap(), None, "nobody waits any more");
+    assert_eq!(pongs.asked(&name("w1")).unwrap(), None, "the ping was removed");
 }
 
 /// What is pressed in which phase, and never in which state, by profile.

@@ -117,7 +117,7 @@ stories! {
     a_log_that_goes_on_to_the_next_segment_loses_nothing: "rotate",
     a_log_that_is_replayed_can_be_replayed_again: "replay",
     a_request_and_its_decision_are_there: "decide",
-    a_decision_that_somebody_was_told_of_is_there: "decide-again",
+    a_decision_that_was_announced_is_there: "decide-again",
     the_board_is_one_of_those_written: "board",
     a_document_is_one_of_those_written: "document",
     the_log_loses_its_end_at_most: "log",

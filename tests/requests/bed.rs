@@ -51,7 +51,7 @@ pub(crate) struct Bed {
     queue: Kept,
 }
 
-/// Where the requests are.
+/// The store of the requests.
 enum Kept {
     Directory(Spool),
     Servers(Box<NatsTransport>, #[expect(dead_code, reason = "ends with it")] Arc<Server>),

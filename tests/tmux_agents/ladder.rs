@@ -135,6 +135,6 @@ pub(crate) fn climb<'a>(case: &'a Case<'a>) -> Vec<String> {
     assert_eq!(manager.poll_ended(), None, "told more than once");
     assert_eq!(typed[0], "", "nothing is typed before the first phase is over");
     case.settle();
-    assert_eq!(case.received(), before, "something was typed that nobody speaks of");
+    assert_eq!(case.received(), before, "something was typed that no event mentions");
     typed.split_off(1)
 }

@@ -50,7 +50,7 @@ pub(super) struct StreamProbe {
 /// Result of a probe.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Reached {
-    /// It can be read.
+    /// The stream can be read.
     Open,
     /// There is no such stream.
     Absent,

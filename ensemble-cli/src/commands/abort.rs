@@ -1,4 +1,4 @@
-//! `ensemble abort`: everybody stops.
+//! `ensemble abort`: stops all agents.
 
 use ensemble_team::board::ControlFile;
 use ensemble_team::proto::goal::SprintEvent;
@@ -7,7 +7,7 @@ use super::controls::stop_sprint;
 use crate::context::Context;
 use crate::exit::Outcome;
 
-/// Stop everybody, and end the sprint
+/// Stop all agents, and end the sprint
 ///
 /// Puts ABORT beside the blackboard: supervisors end their agents and themselves. What is in the
 /// worktrees stays there. The sprint is ABORTED, which is final; the goal is not touched.

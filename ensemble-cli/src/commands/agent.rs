@@ -14,7 +14,7 @@ use super::controls::directory;
 pub(crate) use handoff::hand_over;
 pub(crate) use heartbeat::live;
 
-/// Be an agent on the blackboard
+/// Take part in the blackboard as an agent
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]

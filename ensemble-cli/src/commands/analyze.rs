@@ -17,8 +17,8 @@ const REPORT: &str = "circuit_breaker_report.md";
 
 /// Look for patterns in the anomalies that no single agent can see
 ///
-/// If there is one, CHECKPOINT is put beside the board, so that nobody begins anything, and
-/// circuit_breaker_report.md tells why. Only `--resume` acknowledges it.
+/// If there is one, this puts CHECKPOINT beside the board, so that no agent begins new work, and
+/// writes the reason to circuit_breaker_report.md. Only `--resume` acknowledges it.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Only look: write nothing

@@ -8,7 +8,7 @@ use crate::context::Context;
 use crate::exit::Outcome;
 use crate::text::one_line;
 
-/// Note what did not go as it should, for the circuit breaker to see patterns
+/// Note anomalies, in which the circuit breaker finds patterns
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -75,7 +75,7 @@ impl Add {
     }
 }
 
-/// List them, in the order of the board
+/// List the anomalies, in the order of the board
 #[derive(Debug, clap::Args)]
 struct List {
     /// Only those of a type

@@ -22,7 +22,7 @@ use crate::text::age;
 use crate::worker::{Worker, assigner, resting};
 use crate::{args, completion};
 
-/// Assign a task to a worker that is ready, and see to it that it is taken
+/// Assign a task to a ready worker, and escalate until it is taken
 ///
 /// Nothing is published without the worker's pong (see `ensemble ping`). A task that is not taken
 /// is followed by a nudge, then by what the agent's profile has for leaving input modes and for
@@ -60,7 +60,7 @@ enum Wait {
     Settled,
 }
 
-/// What was delivered.
+/// The delivered message of an assignment.
 struct Delivered {
     task: String,
     worker: Name,
@@ -170,7 +170,7 @@ impl Arguments {
                 Err(self.late("acked"))
             }
             Err(failure) => {
-                // A directory's dead letter is recorded by whoever has buried it.
+                // In a directory, the process that moved the message to `dead/` records it.
                 let known = queue.peek(&delivered.mailbox, &delivered.message);
                 if let (Ok(envelope), None) = (known, queue.directory()) {
                     ends.died(&envelope, &delivered.worker, &failure.text(), recorder)?;

@@ -20,7 +20,7 @@ use crate::queue::Queue;
 /// A pane of tmux, as flags.
 #[derive(Debug, clap::Args)]
 pub(super) struct PaneFlags {
-    /// The pane whose agent is told of new mail: its id (%3) or an exact name (=session:window.0)
+    /// Pane of the agent to notify of new mail: its id (%3) or an exact name (=session:window.0)
     #[arg(long, value_name = "PANE")]
     pane: Option<String>,
     /// Which program the agent is: shell, claude, codex, opencode, gemini or generic
@@ -31,7 +31,7 @@ pub(super) struct PaneFlags {
     tmux_socket: Option<PathBuf>,
 }
 
-/// Tell the agent in a tmux pane of a mailbox's new mail
+/// Notify the agent in a tmux pane of new mail
 ///
 /// The running watcher takes it up at once. The pane is known by its id, a token set in it and its
 /// first process, so that another pane that gets the same id later is never taken for it.
@@ -48,7 +48,7 @@ pub(super) struct Bind {
     place: PaneFlags,
 }
 
-/// Tell an agent no longer
+/// Stop notifying an agent
 #[derive(Debug, clap::Args)]
 pub(super) struct Unbind {
     /// The agent
@@ -70,7 +70,7 @@ impl Bind {
             }));
         }
         context.out.line(format!(
-            "{} is told of {} in pane {}",
+            "{} will be notified of mail for {} in pane {}",
             entry.agent, entry.mailbox, entry.binding.id
         ))
     }
@@ -81,7 +81,7 @@ impl Unbind {
         panes::forget(&context.project()?.panes(), &self.agent)?;
         match context.out.is_json() {
             true => context.out.object(&json!({ "agent": self.agent })),
-            false => context.out.line(format!("{} is told no longer", self.agent)),
+            false => context.out.line(format!("{} will not be notified any more", self.agent)),
         }
     }
 }
@@ -95,8 +95,8 @@ impl PaneFlags {
     pub(super) fn bind(&self, context: &Context, agent: Name, mailbox: Name) -> Outcome<PaneEntry> {
         context.project()?.profiles()?.get(&self.provider)?;
         let Some(pane) = &self.pane else {
-            return Err(Failure::usage("which pane is not known")
-                .with_hint("`--pane %3` says it; `tmux list-panes -a` lists them"));
+            return Err(Failure::usage("no pane given")
+                .with_hint("pass `--pane %3`; `tmux list-panes -a` lists panes"));
         };
         let server = server(self.tmux_socket.as_deref())?;
         let binding = server.bind(pane)?;
@@ -160,6 +160,6 @@ pub(super) fn server(socket: Option<&Path>) -> Outcome<Server> {
         Some(socket) => Some(Server::brief(socket)),
         None => std::env::var("TMUX").ok().and_then(|tmux| Server::from_variable(&tmux)),
     };
-    let unknown = || Failure::usage("which tmux server is not known");
-    server.ok_or_else(|| unknown().with_hint("`--tmux-socket PATH` says it"))
+    let unknown = || Failure::usage("not inside tmux, and no server given");
+    server.ok_or_else(|| unknown().with_hint("pass `--tmux-socket PATH`"))
 }

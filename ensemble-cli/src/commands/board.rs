@@ -128,7 +128,7 @@ pub(super) fn controls(board: &Board) -> Outcome<Vec<Control>> {
 
 /// Check the blackboard against all its rules
 ///
-/// Every violation is told by its field. Exit code 4 if there is one.
+/// Prints every violation with its field. Exit code 4 if there is one.
 #[derive(Debug, clap::Args)]
 struct Validate {
     /// Also look whether worktrees and specifications are there

@@ -1,4 +1,4 @@
-//! `ensemble broadcast`: one message for everybody else.
+//! `ensemble broadcast`: one message to all other agents.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ pub(crate) struct Arguments {
     /// The text; `-` for stdin
     #[arg(value_name = "BODY|-", allow_hyphen_values = true)]
     body: String,
-    /// What kind of message it is
+    /// Type of the message
     #[arg(long = "type", value_name = "TYPE", default_value = "broadcast")]
     kind: Name,
     /// An id of your own: sending it again reaches only those who did not get it [default: a new

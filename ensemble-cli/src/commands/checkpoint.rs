@@ -7,12 +7,12 @@ use super::controls::stop_sprint;
 use crate::context::Context;
 use crate::exit::Outcome;
 
-/// Stop the sprint until a person has looked at it, and says `ensemble resume`
+/// Stop the sprint for a review by a person, until `ensemble resume`
 ///
 /// Puts CHECKPOINT beside the blackboard; a sprint that runs becomes CHECKPOINT.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// What is to be looked at
+    /// What the person must review
     #[arg(long, value_name = "TEXT", default_value = "")]
     reason: String,
 }

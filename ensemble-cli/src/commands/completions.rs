@@ -17,7 +17,7 @@ use crate::exit::{Failure, Outcome};
   eval (ensemble completions elvish | slurp)     in ~/.config/elvish/rc.elv
   ensemble completions powershell | Out-String | Invoke-Expression")]
 pub(crate) struct Arguments {
-    /// Which shell
+    /// Shell to complete for
     #[arg(value_name = "SHELL", value_parser = ["bash", "elvish", "fish", "powershell", "zsh"])]
     shell: String,
 }

@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::text::one_line;
 
-/// Where the files lie.
+/// The directory of the control files.
 pub(super) fn directory(board: &Board) -> &Path {
     board.path().parent().unwrap_or_else(|| Path::new("."))
 }

@@ -11,13 +11,13 @@ use crate::exit::Outcome;
 /// Watch a Conductor, a Dispatch and two workers count the lines of a directory
 ///
 /// Everything is real and private: a queue in a directory of its own, a tmux server on a socket of
-/// its own, a watcher, four shell scripts in four panes. Tasks go out, reports land, whoever is
-/// concerned is woken, and at the end it is said how long each hop took. The queue and its log are
-/// left to look at.
+/// its own, a watcher, four shell scripts in four panes. Tasks go out, reports land, and the
+/// watcher wakes each recipient. At the end it prints how long each hop took. The queue and its log
+/// are kept for you to look at.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble demo --attach")]
 pub(crate) struct Arguments {
-    /// Where the queue is made; must not exist yet [default: a new temporary directory]
+    /// New directory for the queue; it must not exist [default: a new temporary directory]
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     dir: Option<PathBuf>,
     /// The directory whose files are counted [default: the current one]
@@ -26,10 +26,10 @@ pub(crate) struct Arguments {
     /// Show the panes; the demo ends when you detach (Ctrl-B d) or all is done and you press Ctrl-D
     #[arg(long)]
     attach: bool,
-    /// What is played
+    /// Scenario to run
     #[arg(long, value_name = "SCENARIO", default_value = "team")]
     scenario: Scenario,
-    /// How long it may take
+    /// Time limit of the demo
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = args::duration)]
     timeout: Duration,
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 
-/// Note what was found on the way, and decide what becomes of it
+/// Note work that was discovered on the way, and decide on it
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -35,26 +35,26 @@ impl Arguments {
     }
 }
 
-/// Note something that is not yours to do
+/// Note work that is not yours to do
 ///
 /// With `--immediate` a planner is called for it.
 #[derive(Debug, clap::Args)]
 struct Add {
     /// Its name: 1 to 64 of A-Z a-z 0-9 . _ -
     id: Name,
-    /// What it is
+    /// Description of the finding
     #[arg(long, short, value_name = "TEXT")]
     description: String,
     /// During which task it was found
     #[arg(long, value_name = "ID")]
     during: Option<Name>,
-    /// How bad it is, in your own words
+    /// Severity, in your own words
     #[arg(long, value_name = "TEXT")]
     severity: Option<String>,
     /// It cannot wait
     #[arg(long)]
     immediate: bool,
-    /// What to do about it
+    /// Recommended action
     #[arg(long, value_name = "TEXT")]
     recommendation: Option<String>,
 }
@@ -75,7 +75,7 @@ impl Add {
     }
 }
 
-/// List them, in the order of the board
+/// List the discoveries, in the order of the board
 #[derive(Debug, clap::Args)]
 struct List {
     /// Only those that are immediate and no task yet
@@ -117,20 +117,20 @@ impl List {
     }
 }
 
-/// Say which task it has become
+/// Name the task that a discovery has become
 #[derive(Debug, clap::Args)]
 struct Convert {
-    /// Which discovery
+    /// Id of the discovery
     id: Name,
     /// The task
     #[arg(long, value_name = "ID")]
     task: Name,
 }
 
-/// Let it wait
+/// Defer a discovery
 #[derive(Debug, clap::Args)]
 struct Defer {
-    /// Which discovery
+    /// Id of the discovery
     id: Name,
 }
 

@@ -25,7 +25,7 @@ use crate::departing::{Farewell, report};
 use crate::exit::{Failure, Outcome};
 use crate::queue::Queue;
 
-/// What the agents are told if nothing else is said.
+/// Reason of a shutdown if none is given.
 const REASON: &str = "The team is going down. Please shut down gracefully.";
 /// How long the watcher may take to stop.
 const WATCHER_PATIENCE: Duration = Duration::from_secs(20);
@@ -34,22 +34,22 @@ const LOG_FILE: &str = "down.log";
 
 /// Take the team down: agents, watcher and session
 ///
-/// Asks each agent to shut down: workers first, Dispatch next, the Conductor last. Who agrees
-/// finishes; who says nothing until the deadline is ended; who rejects stays, and with it everybody
-/// it needs. Nothing is left: no process, no pane, no socket. Unread mail stays where it is, and
-/// `ensemble up` brings the same team back to it.
+/// Asks each agent to shut down: workers first, Dispatch next, the Conductor last. An agent that
+/// agrees finishes its work. An agent that does not answer by the deadline is ended. An agent that
+/// rejects stays, and so do the agents it needs. No process, pane or socket is left of the others.
+/// Unread mail is kept, and `ensemble up` brings the same team back to it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble down
   ensemble down --force --reason 'the machine restarts'")]
 pub(crate) struct Arguments {
-    /// What the agents are told
+    /// Reason that the agents are shown
     #[arg(long, value_name = "TEXT", default_value = REASON)]
     reason: String,
     /// How long each has to answer [default: as configured, 2m]
     #[arg(long, value_name = "DURATION", value_parser = args::duration)]
     deadline: Option<Duration>,
-    /// Ask nobody: end all of them at once, and close what else runs in the session
+    /// End all agents at once without asking, and close what else runs in the session
     #[arg(long, conflicts_with = "deadline")]
     force: bool,
     /// Goes on for a run that was begun in one of the team's panes, once that has ended
@@ -96,7 +96,7 @@ impl Arguments {
         context.out.line(format!("session {session} {}, watcher stopped", was.word()))
     }
 
-    /// Stops the watcher and closes the session, unless somebody else works in it.
+    /// Stops the watcher and closes the session, unless a person works in it.
     fn close_session(&self, project: &Project, team: &Team<'_>) -> Outcome<Was> {
         let session = team.session();
         let server = team.server();
@@ -175,14 +175,14 @@ impl Was {
     }
 }
 
-/// Waits until whoever has started this has ended, and leaves its session.
+/// Waits until the command that started this has ended, and leaves its session.
 fn leave_the_pane() {
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
-    // Fails only for somebody who has started this by hand as the leader of a group.
+    // Fails only if a person has started this by hand as the leader of a process group.
     let _ = rustix::process::setsid();
 }
 
-/// Everybody who belongs to the team.
+/// The present members of the team.
 pub(super) fn present(project: &Project) -> Outcome<Vec<Member>> {
     let (members, errors) = project.roster().entries()?;
     if let Some(error) = errors.into_iter().next() {
@@ -191,7 +191,7 @@ pub(super) fn present(project: &Project) -> Outcome<Vec<Member>> {
     Ok(members.into_iter().filter(Member::is_present).collect())
 }
 
-/// A pane that somebody else has opened, in which something runs.
+/// A pane that a person has opened, in which a program runs.
 fn is_foreign(pane: &PaneSigns) -> bool {
     !pane.dead && !pane.is_sidecar && pane.member.is_none()
 }
@@ -204,7 +204,7 @@ fn stop_watcher(project: &Project) -> Outcome {
     }
     let deadline = Instant::now() + WATCHER_PATIENCE;
     loop {
-        // Shared: whoever starts a watcher waits for those who only look.
+        // Shared: a starting watcher waits for processes that only look.
         match FileLock::acquire_shared(&lock, Duration::from_millis(100)) {
             Ok(_) => return Ok(()),
             Err(Error::Locked { .. }) if Instant::now() < deadline => {

@@ -1,4 +1,4 @@
-//! `ensemble escalations`: what the conductor was told of tasks that nobody took.
+//! `ensemble escalations`: reports to the conductor of tasks that no worker took.
 
 use ensemble_core::driver::read_escalations;
 use ensemble_core::event_log::{read_all, types};
@@ -7,10 +7,10 @@ use serde_json::{Map, Value, json};
 use crate::context::Context;
 use crate::exit::Outcome;
 
-/// The members that a row has, whoever wrote it.
+/// The fields of every row.
 const COLUMNS: [&str; 6] = ["task_id", "worker", "attempt", "phase", "reason", "escalated_at"];
 
-/// List the tasks that no worker took, as the conductor was told of them
+/// List tasks that no worker took, as reported to the conductor
 ///
 /// First the files `queue/reports/escalation-*.yaml` that are there, then those of the event log
 /// whose file is gone or tells of a later one.

@@ -10,7 +10,7 @@ use crate::exit::{Failure, Outcome};
 use crate::output::STRONG;
 use crate::text::one_line;
 
-/// Set the goal on the blackboard, and say where it stands
+/// Set the goal on the blackboard, and show its state
 ///
 /// PLANNING until `begin`, then IN_PROGRESS until `complete` or `abort`, which are final.
 #[derive(Debug, clap::Args)]
@@ -24,23 +24,23 @@ enum Verb {
     Set(Set),
     /// Show it
     Show,
-    /// The plan is made: it is worked on from now on
+    /// Begin work on the goal, once its plan is complete
     Begin,
-    /// It is reached
+    /// Declare the goal reached
     Complete,
-    /// It is given up
+    /// Give the goal up
     Abort,
 }
 
-/// Set it; the one before must be over
+/// Set the goal; the previous one must be over
 #[derive(Debug, clap::Args)]
 struct Set {
     /// Its name: 1 to 64 of A-Z a-z 0-9 . _ -
     id: Name,
-    /// What is to be reached
+    /// Description of the goal
     #[arg(long, short, value_name = "TEXT")]
     description: String,
-    /// Where it is specified: a path below the project, perhaps with #section
+    /// Specification: a path below the project, perhaps with #section
     #[arg(long = "spec", value_name = "PATH")]
     spec_ref: Option<String>,
 }

@@ -23,7 +23,7 @@ use super::status::{COUNT_MAX, counted};
 /// Without a name and without `--as`, a line for each mailbox. Nothing is received by looking.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Which mailbox [default: the name of `--as`]
+    /// Mailbox to show [default: the name of `--as`]
     #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
     name: Option<Name>,
     /// How many messages to show at most

@@ -16,11 +16,11 @@ use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::{args, text};
 
-/// What an instruction needs.
+/// Hint for an incomplete instruction.
 const INSTRUCTION_HINT: &str = "write `type: start_workers`, `tasks:`, and for each task `- id: …` and \
      `instruction: …`; `ensemble schema instruction` has all fields";
 
-/// Hand tasks to Dispatch, and wait to be told what became of them
+/// Hand tasks to Dispatch, and wait for their summary
 ///
 /// The instruction goes to the mailbox `dispatch`, once however often this is run: the same tasks with the
 /// same `created_at` are one batch. With `--wait`, escalations of its tasks are printed as they come, and
@@ -83,12 +83,13 @@ impl Arguments {
             Some(summary) => super::summary::print(context, &batch, &summary, true),
             None => {
                 let text = format!(
-                    "{} was not told of within {}",
+                    "no summary for batch {} after {}",
                     batch.id,
                     humantime::format_duration(patience)
                 );
-                Err(Failure::nothing(text)
-                    .with_hint("`ensemble status` shows what waits; run this again to wait on"))
+                Err(Failure::nothing(text).with_hint(
+                    "`ensemble status` shows what waits; run this command again to wait on",
+                ))
             }
         }
     }

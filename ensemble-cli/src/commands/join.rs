@@ -16,8 +16,8 @@ use crate::exit::{Failure, Outcome};
 
 /// Adopt a tmux pane that exists already as an agent of the team
 ///
-/// Inside tmux, the pane this runs in, unless another is named. Nothing is started in it; from now
-/// on who asks from there is this agent, and its mail is told of there. A pane belongs to one agent
+/// Inside tmux, the default is the pane this runs in. Nothing is started in it. From now on
+/// commands in that pane act as this agent, and it is notified there. A pane belongs to one agent
 /// at most, and an agent that is up elsewhere is not taken over.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -32,10 +32,10 @@ pub(crate) struct Arguments {
     /// The tmux server's socket [default: the one of $TMUX]
     #[arg(long, value_name = "SOCKET", value_hint = clap::ValueHint::FilePath)]
     tmux_socket: Option<PathBuf>,
-    /// Which program it is: shell, claude, codex, opencode, gemini or generic [default: shell]
+    /// Program of the agent: shell, claude, codex, opencode, gemini or generic [default: shell]
     #[arg(long, value_name = "PROVIDER")]
     provider: Option<String>,
-    /// What it is there for [default: its own name if that is a role, else worker]
+    /// Role of the agent [default: its own name if that is a role, else worker]
     #[arg(long, value_name = "ROLE")]
     role: Option<Name>,
 }
@@ -47,8 +47,8 @@ impl Arguments {
         let server = super::bind::server(self.tmux_socket.as_deref())?;
         let own = || std::env::var("TMUX_PANE").ok().filter(|_| self.tmux_socket.is_none());
         let Some(pane) = self.pane.clone().or_else(own) else {
-            return Err(Failure::usage("which pane is not known")
-                .with_hint("`--pane %3` says it; `tmux list-panes -a` lists them"));
+            return Err(Failure::usage("no pane given, and this is not one")
+                .with_hint("pass `--pane %3`; `tmux list-panes -a` lists panes"));
         };
         let binding = server.bind(&pane)?;
         let lock = team.lock()?;
@@ -70,7 +70,7 @@ impl Arguments {
         report(context, &[brought])
     }
 
-    /// Whoever is known may not become somebody else, and nobody is pushed out of its place.
+    /// A known agent may not take another name, and no agent may take another agent's pane.
     fn may_join(&self, context: &Context, binding: &Binding) -> Outcome {
         let identity = context.identity()?;
         let roster = context.project()?.roster();

@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::text::plural;
 
-/// Find vague words in reports, and what they fail to say
+/// Check reports for vague wording and missing facts
 ///
 /// Banned words are found in Japanese, English and Chinese; words in quotation marks, in code and in
 /// paths are passed over. Reports (`*-completed.yaml`, `*-review.yaml`, `completion-summary.yaml`) must
@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
     /// Files to check; `-` for stdin
     #[arg(required = true, value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]
     files: Vec<PathBuf>,
-    /// How findings are written
+    /// Format of the findings
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     format: Written,
     /// Whether findings fail the run (`refuse`) or not (`warn`)
@@ -203,7 +203,7 @@ fn read(file: &Path) -> Outcome<Vec<u8>> {
     let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty());
     let absent = || Failure::refused(format!("there is no file {}", file.display()));
     let name = file.file_name().and_then(|name| name.to_str()).ok_or_else(absent)?;
-    // A link that somebody names is followed, as by any other program.
+    // A link given as an argument is followed, as by any other program.
     let real = file.canonicalize().unwrap_or_else(|_| file.to_owned());
     let (dir, name) = match (real.parent(), real.file_name().and_then(|name| name.to_str())) {
         (Some(dir), Some(name)) => (dir.to_owned(), name.to_owned()),

@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
     /// The type of the event
     #[arg(value_name = "TYPE", value_parser = record_type)]
     kind: RecordType,
-    /// What the event says
+    /// Data of the event
     #[arg(value_name = "KEY=VALUE", value_parser = member)]
     members: Vec<(String, Value)>,
 }

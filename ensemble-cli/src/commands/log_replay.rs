@@ -26,7 +26,7 @@ use crate::text::{one_line, plural};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble log replay --strict --json | jq 'select(.kind)'")]
 pub(crate) struct Arguments {
-    /// What nobody has recorded counts as well: for projects in which no script moves files
+    /// Count changes without a record as well: for projects in which no script moves files
     #[arg(long)]
     strict: bool,
 }

@@ -18,11 +18,11 @@ use crate::text::plural;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble log report -o session.html")]
 pub(crate) struct Arguments {
-    /// Where the page is written; `-` for stdout
+    /// File to write the page to; `-` for stdout
     #[arg(short, long, value_name = "FILE|-", default_value = "session.html")]
     #[arg(value_hint = clap::ValueHint::FilePath)]
     output: PathBuf,
-    /// Which session, as in session-20261121-225001 [default: the newest]
+    /// Session to report on, such as session-20261121-225001 [default: the newest]
     #[arg(long, value_name = "SESSION")]
     session: Option<String>,
 }

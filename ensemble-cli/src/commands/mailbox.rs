@@ -118,7 +118,7 @@ fn list(context: &Context) -> Outcome {
 /// Remove a mailbox with everything that is settled or dead in it
 #[derive(Debug, clap::Args)]
 struct Remove {
-    /// Which one
+    /// Name of the mailbox
     #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
     name: Name,
     /// Even if messages wait or are held in it: they are lost

@@ -13,7 +13,7 @@ use crate::mcp::{Desk, serve_http, serve_stdio};
 ///
 /// Without a subcommand it serves one client on stdin and stdout, as agents start it; with `--http`
 /// any number of clients on the loopback interface, each of which must send the bearer token. All
-/// calls are those of whoever is asking when it starts (see `ensemble whoami`).
+/// calls act as the agent that starts the server (see `ensemble whoami`).
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:
@@ -45,7 +45,7 @@ enum Verb {
   ensemble mcp install --provider codex --print
   ensemble mcp install --provider opencode")]
 struct Install {
-    /// Whose
+    /// Program whose configuration to change
     #[arg(long, value_name = "PROVIDER")]
     provider: Provider,
     /// Print the entry instead
@@ -59,7 +59,7 @@ struct Install {
 /// Take the server out of an agent's configuration again
 #[derive(Debug, clap::Args)]
 struct Uninstall {
-    /// Whose
+    /// Program whose configuration to change
     #[arg(long, value_name = "PROVIDER")]
     provider: Provider,
 }
@@ -97,8 +97,8 @@ impl Install {
             }));
         }
         context.out.line(match done {
-            Done::Changed => format!("the server stands in {}", file.display()),
-            Done::Nothing => format!("the server stands in {} already", file.display()),
+            Done::Changed => format!("added server `ensemble` to {}", file.display()),
+            Done::Nothing => format!("server `ensemble` is in {} already", file.display()),
         })
     }
 }

@@ -6,15 +6,15 @@ use crate::exit::Outcome;
 /// Move all mailboxes to the team's servers, or back into the queue's directory
 ///
 /// Both queues may be in use meanwhile. Waiting messages, delayed ones and dead letters are moved;
-/// what somebody still works on stays until it is settled: then exit code 75 says to run this again.
-/// Set `transport` in ensemble.yaml first, so that new messages go to the new place.
+/// a held message stays until it is settled: then exit code 75 says to run this again. Set
+/// `transport` in ensemble.yaml first, so that new messages go to the new place.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble migrate --to servers --servers nats://hub:4222
   ensemble migrate --to directory --servers nats://hub:4222")]
 #[cfg_attr(not(feature = "nats"), allow(dead_code, reason = "there are no servers"))]
 pub(crate) struct Arguments {
-    /// Where the mailboxes shall be
+    /// New place of the mailboxes
     #[arg(long, value_name = "PLACE")]
     to: Place,
     /// The servers [default: `transport` in ensemble.yaml]
@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
     servers: Option<String>,
 }
 
-/// Where mailboxes can be.
+/// A place for mailboxes.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Place {
     /// On the servers

@@ -81,7 +81,7 @@ use crate::exit::Outcome;
 
 macro_rules! verbs {
     ($($(#[$condition:meta])? $variant:ident => $module:ident,)*) => {
-        /// What to do.
+        /// The verb to run.
         #[derive(Debug, clap::Subcommand)]
         pub(crate) enum Verb {
             $(

@@ -15,9 +15,9 @@ use crate::worker::Worker;
 /// Waiting messages are counted up to here.
 const COUNT_MAX: usize = 100;
 
-/// Tell an agent that mail is waiting, if that is harmless now
+/// Nudge an agent that has mail, if that is harmless now
 ///
-/// The watcher does this by itself. Nothing is typed into a dialog, a busy agent, somebody's
+/// The watcher does this by itself. Nothing is typed into a dialog, a busy agent, a person's
 /// half-written line or a scrolled pane: the reason is printed instead, with exit code 75 if it may
 /// pass and 1 if the pane is gone.
 #[derive(Debug, clap::Args)]

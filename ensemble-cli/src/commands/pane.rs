@@ -50,7 +50,7 @@ struct Inspect {
     /// An agent that is bound to a pane, a pane's id (%3), or its exact name (=session:window.0)
     #[arg(value_name = "PANE|AGENT")]
     target: String,
-    /// Which program it is [default: what the agent is bound with; for a pane, shell]
+    /// Program in the pane [default: that of the agent's binding; for a pane, shell]
     #[arg(long, value_name = "PROVIDER")]
     provider: Option<String>,
     /// The tmux server's socket [default: the agent's; for a pane, the one of $TMUX]
@@ -115,7 +115,7 @@ impl Inspect {
     }
 }
 
-/// What was seen.
+/// The observation of a pane, as printed.
 struct Seen<'a> {
     agent: Option<Name>,
     pane: &'a TmuxPane,

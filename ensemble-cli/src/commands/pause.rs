@@ -1,4 +1,4 @@
-//! `ensemble pause`: nobody begins anything.
+//! `ensemble pause`: stops agents from starting new work.
 
 use ensemble_team::board::ControlFile;
 
@@ -6,9 +6,9 @@ use super::controls::stop;
 use crate::context::Context;
 use crate::exit::Outcome;
 
-/// Let nobody begin anything until `ensemble resume`
+/// Stop starting new work until `ensemble resume`
 ///
-/// Puts PAUSE beside the blackboard. Who is at work finishes what it has.
+/// Puts PAUSE beside the blackboard. Agents at work finish what they hold.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Why

@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::worker::{Worker, assigner, resting};
 
-/// Ask a worker whether it is ready for an assignment
+/// Ask a worker if it is ready for an assignment
 ///
 /// Types `AGENT_TEAM_PING WORKER ATTEMPT` into its pane and waits for the pong; after each time-out
 /// the pane is looked at, and the agent's program is started if it is not open. Without an answer

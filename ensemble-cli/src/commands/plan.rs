@@ -53,7 +53,7 @@ struct Submit {
     /// A file with the plan; `-` for stdin
     #[arg(value_name = "FILE|-", value_hint = clap::ValueHint::FilePath)]
     file: PathBuf,
-    /// Who reviews it
+    /// Reviewer of the plan
     #[arg(long, value_name = "NAME", default_value = "conductor")]
     #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
     to: Name,
@@ -63,7 +63,7 @@ struct Submit {
     /// An id of your own: submitting the same again changes nothing [default: 8 new characters]
     #[arg(long, value_name = "ID")]
     id: Option<String>,
-    /// Wait so long for the review: exit code 0 if approved, 1 if not, 3 if still pending
+    /// Wait up to DURATION for the review: exit code 0 if approved, 1 if not, 3 if still pending
     #[arg(long, value_name = "DURATION", value_parser = args::duration)]
     wait: Option<Duration>,
 }
@@ -103,7 +103,7 @@ struct Review {
     id: String,
     #[command(flatten)]
     answer: Answer,
-    /// What the worker is to know; needed for the next plan
+    /// Feedback for the worker; it needs it for the next plan
     #[arg(long, value_name = "TEXT", default_value = "")]
     feedback: String,
 }

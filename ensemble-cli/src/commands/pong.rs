@@ -11,7 +11,7 @@ use crate::context::Context;
 use crate::exit::{Outcome, say};
 use crate::worker::Worker;
 
-/// Answer `AGENT_TEAM_PING WORKER ATTEMPT`: say that a worker is ready
+/// Answer `AGENT_TEAM_PING WORKER ATTEMPT`: report that a worker is ready
 ///
 /// The answer counts only for the ping that is being waited for. It is the file
 /// `.ensemble/ready/<WORKER>@<ATTEMPT>.pong`, so `touch` does it as well.
@@ -35,7 +35,7 @@ impl Arguments {
         match pongs.asked(&pong.worker)? {
             Some(ping) if ping.attempt == attempt => {}
             Some(ping) => say(&format!("note: the ping that is waited for is {ping}")),
-            None => say(&format!("note: nobody is asking {} at the moment", pong.worker)),
+            None => say(&format!("note: no handshake asks {} at the moment", pong.worker)),
         }
         pongs.answer(&pong)?;
         match context.out.is_json() {

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 
-/// Print what an agent on the blackboard is told when it starts
+/// Print the prompt with which an agent on the blackboard starts
 ///
 /// A coder's or a reviewer's prompt is about a task that was claimed; a planner's about what needs it.
 /// A project has forms of its own in prompts/ROLE.md beside the blackboard.
@@ -85,7 +85,7 @@ impl Arguments {
     }
 }
 
-/// Whoever asks, else the planner that is registered.
+/// The agent that runs this command, else the registered planner.
 fn planner(context: &Context, state: &State) -> Outcome<Name> {
     if let Some(agent) = context.agent()? {
         return Ok(agent);

@@ -39,13 +39,13 @@ const SERVERS_LOOK_INTERVAL: Duration = Duration::from_secs(5);
   ensemble recv --as worker-1 --json | jq -r .id
   ensemble recv --as worker-1 --mailbox reviewers --lease 30m")]
 pub(crate) struct Arguments {
-    /// Whose mailbox to receive from [default: the name of `--as`]
+    /// Mailbox to receive from [default: the name of `--as`]
     #[arg(long, value_name = "NAME", add = ArgValueCandidates::new(completion::mailboxes))]
     mailbox: Option<Name>,
-    /// Wait so long for a message if there is none
+    /// Wait up to DURATION for a message
     #[arg(long, value_name = "DURATION", value_parser = args::duration)]
     wait: Option<Duration>,
-    /// Hold the message for so long, 1s to 1d [default: as the mailbox says]
+    /// Hold the message for DURATION, 1s to 1d [default: as the mailbox says]
     #[arg(long, value_name = "DURATION", value_parser = args::lease)]
     lease: Option<Duration>,
     /// Print the content only, of the attachment if there is one
@@ -69,7 +69,8 @@ impl Arguments {
         correlate(context, &queue, &delivery.envelope);
         let delivered = self.hand_over(context, &queue, &interrupt, &mut delivery);
         if delivered.is_err() {
-            // Nobody has seen it: others may have it at once, not only when the lease is over.
+            // The message was not shown: other consumers may have it at once, not only when the
+            // lease is over.
             queue.release(&delivery.lease, Duration::ZERO)?;
             interrupt.end_if_noted();
         }
@@ -234,7 +235,7 @@ fn print_message(context: &Context, queue: &Queue, delivery: &Delivery) -> Outco
 
 /// Whatever the content looks like, it is seen where it begins, where it ends, and whose it is.
 pub(super) fn print_content(out: &Output, envelope: &Envelope) -> Outcome {
-    let whose = format!("all between the fences is by {}, whoever it speaks of", envelope.from);
+    let whose = format!("untrusted text from {}, between the fences", envelope.from);
     out.line(format!("{:<8} {}", "content", out.paint(FAINT, whose)))?;
     out.content(fenced(&envelope.body).as_bytes())?;
     out.line("")

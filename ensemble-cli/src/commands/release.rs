@@ -1,4 +1,4 @@
-//! `ensemble release`: somebody else shall do it, or later.
+//! `ensemble release`: gives a message back, at once or after a delay.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::held::Which;
 use crate::queue::Queue;
 use crate::text::age;
 
-/// Give a received message back, to be received again
+/// Give a received message back to its mailbox
 ///
 /// After as many deliveries as its mailbox allows it becomes a dead letter instead.
 #[derive(Debug, clap::Args)]

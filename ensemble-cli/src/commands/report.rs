@@ -24,10 +24,10 @@ pub(crate) struct Arguments {
     /// The task
     #[arg(value_name = "TASK", value_parser = args::header)]
     task: String,
-    /// How it ended
+    /// Result of the task
     #[arg(long)]
     status: Ended,
-    /// What was done, in a sentence; `-` for stdin
+    /// Summary of the work, in a sentence; `-` for stdin
     #[arg(long, value_name = "TEXT|-")]
     summary: Option<String>,
     /// Why it was not done (needed unless the status is `success`)
@@ -42,7 +42,7 @@ pub(crate) struct Arguments {
     /// Something that went wrong on the way; may be repeated
     #[arg(long = "error", value_name = "TEXT")]
     errors: Vec<String>,
-    /// What the tests said
+    /// Output of the tests
     #[arg(long, value_name = "TEXT")]
     test_results: Option<String>,
     /// Something else that was thought of; may be repeated
@@ -59,7 +59,7 @@ enum Ended {
     /// It was tried and did not work
     #[value(alias = "failure")]
     Failed,
-    /// Somebody else has to do something first
+    /// Another agent or a person has to act first
     Blocked,
 }
 

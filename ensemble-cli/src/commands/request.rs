@@ -1,4 +1,4 @@
-//! `ensemble request`: asks somebody for something, and takes it back.
+//! `ensemble request`: asks an agent for a decision, and withdraws the question.
 
 use std::path::Path;
 use std::time::Duration;
@@ -53,7 +53,7 @@ struct Flags {
     /// An id of your own: asking the same again changes nothing [default: 8 new characters]
     #[arg(long, value_name = "ID")]
     id: Option<String>,
-    /// Wait so long for the answer: exit code 0 if approved, 1 if not, 3 if still pending
+    /// Wait up to DURATION for the answer: exit code 0 if approved, 1 if not, 3 if still pending
     #[arg(long, value_name = "DURATION", value_parser = args::duration)]
     wait: Option<Duration>,
 }
@@ -75,9 +75,9 @@ impl Flags {
 enum OnSilence {
     /// The agent is ended without its consent
     Force,
-    /// You are told
+    /// Notify you
     Tell,
-    /// You and the conductor are told
+    /// Notify you and the conductor
     Escalate,
 }
 
@@ -106,7 +106,7 @@ struct Shutdown {
     /// The agent
     #[arg(required_unless_present = "all", add = ArgValueCandidates::new(completion::mailboxes))]
     name: Option<Name>,
-    /// Everybody of the team but you, workers first and the Conductor last, and wait for all
+    /// All other agents of the team, workers first and the Conductor last, and wait for all
     #[arg(long, conflicts_with_all = ["name", "id", "wait"])]
     all: bool,
     /// Why
@@ -115,7 +115,7 @@ struct Shutdown {
     /// How long it has to answer [default: as configured, 2m]
     #[arg(long, value_name = "DURATION", value_parser = args::duration)]
     deadline: Option<Duration>,
-    /// What silence until then means [default: as its kind says, force]
+    /// Result if there is no answer by the deadline [default: as its kind says, force]
     #[arg(long, value_name = "WHAT")]
     on_silence: Option<OnSilence>,
     /// Do not wait for an answer
@@ -163,13 +163,13 @@ struct AskFor {
     /// The addressee, who alone may answer
     #[arg(add = ArgValueCandidates::new(completion::mailboxes))]
     name: Name,
-    /// What is asked; `-` for stdin
+    /// Text of the question; `-` for stdin
     #[arg(value_name = "CONTENT|-", default_value = "", allow_hyphen_values = true)]
     content: String,
     /// The task it is about, on which you cannot go on before the answer
     #[arg(long, value_name = "ID", value_parser = args::header)]
     task: Option<String>,
-    /// How long there is to answer [default: as its kind says]
+    /// Time to answer [default: as its kind says]
     #[arg(long, value_name = "DURATION", value_parser = args::duration)]
     deadline: Option<Duration>,
     #[command(flatten)]
@@ -194,7 +194,7 @@ impl AskFor {
     }
 }
 
-/// Take a request back that you have made and nobody has decided
+/// Withdraw a request of yours that is not decided yet
 #[derive(Debug, clap::Args)]
 struct Cancel {
     /// Its id

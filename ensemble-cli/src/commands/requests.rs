@@ -19,7 +19,7 @@ use crate::text::{age, one_line};
 pub(crate) struct Arguments {
     /// Show this one, with what is asked
     id: Option<String>,
-    /// Only those that nobody has decided
+    /// Only those without a decision
     #[arg(long)]
     pending: bool,
 }

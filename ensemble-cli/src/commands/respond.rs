@@ -7,8 +7,8 @@ use crate::queue::Queue;
 
 /// Answer a request that is addressed to you
 ///
-/// The first answer stands; whoever comes later is told who has decided what and when. Nobody decides
-/// their own request.
+/// The first answer stands. A later one is refused, with the author and the time of the first. An
+/// agent cannot decide its own request.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble respond 3f2a91c0 --approve

@@ -10,8 +10,8 @@ use crate::exit::{Failure, Outcome};
 
 /// Let the team go on: remove PAUSE and CHECKPOINT, and acknowledge the circuit breaker
 ///
-/// Only this acknowledges: the anomalies so far count no more. A person must say it, no agent that is
-/// registered on the blackboard can.
+/// Only this command acknowledges: the anomalies so far count no more. A person must run it: it is
+/// refused to agents on the blackboard.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// Remove ABORT, too; a sprint that was aborted stays so

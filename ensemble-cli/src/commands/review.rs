@@ -22,10 +22,10 @@ const REPORT_BYTES_MAX: usize = 1024 * 1024;
 
 /// Review the work of a task
 ///
-/// Writes `queue/reports/<task>-review.yaml` by a rename (with the reviewer's name in it if another one
-/// was first); the watcher tells Dispatch. Nobody reviews their own work. Each `needs_fix` is one more
-/// round for the task; at the limit (3, `review_cycles_max` in ensemble.yaml) the task is stopped and the
-/// conductor decides.
+/// Writes `queue/reports/<task>-review.yaml` by a rename (with the reviewer's name in it if another
+/// one was first); the watcher tells Dispatch. A worker cannot review its own work. Each
+/// `needs_fix` is one more round for the task; at the limit (3, `review_cycles_max` in
+/// ensemble.yaml) the task is stopped and the conductor decides.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble review task-7 --start --as worker-2
@@ -45,7 +45,7 @@ pub(crate) struct Arguments {
     /// `[SEVERITY] PATH:LINE: WHAT IS WRONG [=> WHAT TO DO]`; may be repeated
     #[arg(long = "finding", value_name = "FINDING")]
     findings: Vec<String>,
-    /// What was looked at; `-` for stdin
+    /// Reviewed work; `-` for stdin
     #[arg(long, value_name = "TEXT|-")]
     summary: Option<String>,
     /// Let a task go on that came back too often; its rounds are counted anew

@@ -21,7 +21,7 @@ pub(super) const SCHEMA_FILE: &str = "ensemble.schema.json";
   ensemble schema config > .ensemble/ensemble.schema.json
   ensemble schema tools | jq .submit_step_completion")]
 pub(crate) struct Arguments {
-    /// Of what
+    /// Schema to print
     what: What,
 }
 
@@ -45,7 +45,7 @@ enum What {
     Message,
     /// A plan for `ensemble step add`
     Plan,
-    /// What an orchestrator is told of its steps
+    /// A notice to an orchestrator about its steps
     Notice,
     #[cfg(feature = "mcp")]
     /// The arguments of each tool of `ensemble mcp`

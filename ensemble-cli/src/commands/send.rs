@@ -47,7 +47,7 @@ pub(crate) struct Arguments {
     /// Create mailboxes that do not exist
     #[arg(long)]
     create: bool,
-    /// What kind of message it is
+    /// Type of the message
     #[arg(long = "type", value_name = "TYPE", default_value = "message")]
     kind: Name,
     /// An id of your own: sending it again stores nothing [default: a new UUIDv7]
@@ -60,7 +60,7 @@ pub(crate) struct Arguments {
     /// The task it is about
     #[arg(long, value_name = "ID", value_parser = args::header)]
     task: Option<String>,
-    /// Which attempt at that task
+    /// Number of the attempt at that task
     #[arg(long, value_name = "N")]
     attempt: Option<u32>,
     /// The request it belongs to
@@ -163,8 +163,8 @@ impl Arguments {
         if self.broadcast {
             let mut all = spool.mailboxes()?;
             all.retain(|name| name != sender);
-            let nobody = || Failure::refused("there is no other mailbox to send to");
-            return if all.is_empty() { Err(nobody()) } else { Ok(all) };
+            let no_other = || Failure::refused("there is no other mailbox to send to");
+            return if all.is_empty() { Err(no_other()) } else { Ok(all) };
         }
         let mut recipients: Vec<Name> = Vec::with_capacity(self.to.len());
         for to in &self.to {

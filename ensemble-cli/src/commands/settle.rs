@@ -8,7 +8,7 @@ use crate::held::Which;
 use crate::queue::Queue;
 use crate::settling::Settling;
 
-/// Say that the work of a received message is done
+/// Mark the work of a received message as done
 ///
 /// Refused once the lease is over and another agent may have the message, and for a request that has no
 /// answer yet.

@@ -12,9 +12,9 @@ use crate::exit::{Failure, Outcome};
 
 /// Start an agent in a window of the team's session
 ///
-/// One of `ensemble.yaml`, with what is said here in place of what stands there, or a new one. It
-/// gets a mailbox of its name and knows who it is: in its pane no verb needs `--as`. An agent that
-/// is up already is refused. `ensemble up` starts it again if it ends.
+/// Starts an agent of `ensemble.yaml`, whose settings these options override, or a new one. The
+/// agent gets a mailbox of its name. In its pane no verb needs `--as`. An agent that is up already
+/// is refused. `ensemble up` starts it again if it ends.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble spawn worker-3 --provider claude --directory ../wt/worker-3
@@ -22,16 +22,16 @@ use crate::exit::{Failure, Outcome};
 pub(crate) struct Arguments {
     /// The agent
     name: Name,
-    /// What it is there for: conductor, dispatch, worker, planner, coder, code-reviewer or any word
+    /// Role of the agent: conductor, dispatch, worker, planner, coder, code-reviewer or any word
     #[arg(long, value_name = "ROLE")]
     role: Option<Name>,
-    /// Which program it is: shell, claude, codex, opencode, gemini or generic
+    /// Program of the agent: shell, claude, codex, opencode, gemini or generic
     #[arg(long, value_name = "PROVIDER")]
     provider: Option<String>,
-    /// What is started, as `sh -c` takes it [default: as the provider's profile says]
+    /// Command to start, run by `sh -c` [default: that of the provider's profile]
     #[arg(long, value_name = "COMMAND")]
     command: Option<String>,
-    /// Where it is started [default: the project's directory]
+    /// Directory to start in [default: the project's directory]
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     directory: Option<PathBuf>,
     /// Something for its environment; may be repeated

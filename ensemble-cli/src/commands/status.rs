@@ -22,14 +22,14 @@ use crate::output::{FAINT, GOOD, WARNING};
 use crate::queue::Queue;
 use crate::text::{age, one_line, plural};
 
-/// Messages are counted up to here; what is beyond takes long and helps nobody.
+/// Messages are counted up to here; an exact count of more takes long.
 pub(super) const COUNT_MAX: u64 = 1000;
 /// The largest status file of a watcher, in bytes.
 const WATCH_BYTES_MAX: u64 = 1024 * 1024;
 /// How deep the watcher's own words are shown.
 const SHOWN_DEPTH_MAX: usize = 6;
 
-/// Show the mailboxes, the watcher and what it could not deliver
+/// Show the mailboxes, the watcher and its undelivered files
 ///
 /// The first line warns of mail that has waited for an idle agent for over 30 s, and of a watcher that
 /// does not run. With `--json`, one object a mailbox and then one about the watcher.
@@ -61,7 +61,7 @@ pub(super) fn counted(number: u64) -> String {
 /// The watcher as seen from outside.
 #[derive(Debug)]
 pub(super) struct Watcher {
-    /// Who holds its lock.
+    /// The holder of the watcher's lock.
     pub(super) holder: Option<String>,
     /// What it says of itself.
     status: Option<Value>,
@@ -189,7 +189,7 @@ fn look(queue: &Queue) -> Outcome<Vec<Row>> {
             Err(Error::NoMailbox { .. }) => continue,
             other => other?,
         };
-        // What `fsck` is for must not keep anybody from seeing the rest.
+        // Damage that `fsck` repairs must not hide the rest of the status.
         let overflow = queue.overflow(&name).unwrap_or_else(|error| {
             say(&format!("warning: {error}"));
             None

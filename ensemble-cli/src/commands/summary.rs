@@ -19,10 +19,10 @@ use crate::{args, text};
 
 /// Gather the reports of a batch and tell the conductor, once
 ///
-/// Waits until every task has a report, then writes `queue/reports/completion-summary.yaml`. When the
-/// time is over it is written as it is and says what is missing (exit code 3). However many of these run
-/// for a batch, and however often they are killed, it is told of once; who comes later gets the same
-/// summary.
+/// Waits until every task has a report, then writes `queue/reports/completion-summary.yaml`. After
+/// the time limit it writes a partial summary that names the missing reports (exit code 3). A batch
+/// has one summary, however many of these commands run and however often they are killed: later
+/// ones print the same summary.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble summary --task task-1 --task task-2 --wait 20m

@@ -48,7 +48,7 @@ pub(crate) struct Arguments {
     /// How often to look at the blackboard without an event [default: its config, else 30s; planners 60s]
     #[arg(long, value_name = "DURATION", value_parser = args::duration)]
     poll: Option<Duration>,
-    /// End when there was no work for so long [default: config.coder_max_wait, else never]
+    /// End after DURATION without work [default: config.coder_max_wait, else never]
     #[arg(long, value_name = "DURATION", value_parser = args::duration)]
     max_wait: Option<Duration>,
     /// How long to wait after an agent that failed
@@ -196,7 +196,7 @@ impl Surroundings for Here<'_> {
         match self.context.out.is_json() {
             true => {
                 let told = json!({ "agent": self.id, "told": line });
-                // Nobody needs to read along.
+                // The supervisor goes on without a reader.
                 let _ = self.context.out.object(&told).and_then(|()| self.context.out.flush());
             }
             false => say(&format!("{}: {line}", self.id)),

@@ -61,21 +61,21 @@ impl Arguments {
 
 /// Add a task
 ///
-/// It can be claimed as soon as everything that it comes after is merged.
+/// It can be claimed as soon as all tasks of `--after` are merged.
 #[derive(Debug, clap::Args)]
 struct Add {
     /// Its name: 1 to 64 of A-Z a-z 0-9 . _ -
     id: Name,
-    /// What is to be done
+    /// Description of the task
     #[arg(long, short, value_name = "TEXT")]
     description: String,
-    /// Where it is specified: a path below the project, perhaps with #section
+    /// Specification: a path below the project, perhaps with #section
     #[arg(long = "spec", value_name = "PATH", required_unless_present = "draft")]
     spec_ref: Option<String>,
-    /// How anybody can see that it is done
+    /// How a reviewer can see that it is done
     #[arg(long, value_name = "TEXT", required_unless_present = "draft")]
     done_when: Option<String>,
-    /// What belongs to it and what does not
+    /// Scope: what belongs to the task and what does not
     #[arg(long, value_name = "TEXT")]
     scope: Option<String>,
     /// 1 is the most urgent
@@ -84,7 +84,7 @@ struct Add {
     /// A task that must be merged before; may be repeated
     #[arg(long, value_name = "ID")]
     after: Vec<Name>,
-    /// Nobody may claim it yet
+    /// A draft: it cannot be claimed yet
     #[arg(long)]
     draft: bool,
 }
@@ -135,7 +135,7 @@ impl List {
 /// Show a task
 #[derive(Debug, clap::Args)]
 struct Show {
-    /// Which one
+    /// Id of the task
     id: Name,
 }
 
@@ -180,19 +180,19 @@ fn happened(line: &Value) -> String {
     format!("\n    {}", one_line(told.trim_end()))
 }
 
-/// Say that a task cannot go on, in the name of its holder or its planner
+/// Block a task, as its holder or its planner
 ///
-/// Its own agent ($ENSEMBLE_TASK_ID) says so under the number of its claim ($ENSEMBLE_TASK_EPOCH), and is
-/// refused if that is over. Everybody else says so as its planner: whoever worked on it is fenced off, what
-/// it writes from now on is refused.
+/// The task's own agent ($ENSEMBLE_TASK_ID) blocks it under the epoch of its claim
+/// ($ENSEMBLE_TASK_EPOCH), and is refused if that claim is over. Any other caller acts as its
+/// planner: the agent that worked on it is fenced off, and its later writes are refused.
 #[derive(Debug, clap::Args)]
 struct Block {
-    /// Which one
+    /// Id of the task
     id: Name,
     /// Why
     #[arg(long, value_name = "TEXT")]
     reason: String,
-    /// What must be answered; one to three times
+    /// Question that blocks the task; one to three times
     #[arg(long = "question", value_name = "TEXT", required = true)]
     questions: Vec<String>,
 }
@@ -206,12 +206,12 @@ impl Block {
     }
 }
 
-/// Put other tasks in the place of a blocked one
+/// Replace a blocked task with other tasks
 ///
-/// What depended on it depends on them from then on.
+/// Tasks that depended on it depend on the new ones from then on.
 #[derive(Debug, clap::Args)]
 struct Supersede {
-    /// Which one
+    /// Id of the task
     id: Name,
     /// A task that takes its place; may be repeated
     #[arg(long, value_name = "ID", required = true)]

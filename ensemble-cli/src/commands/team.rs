@@ -28,7 +28,7 @@ const LOG_BYTES_MAX: u64 = 512 * 1024;
 /// How often `--watch` looks again although nothing has changed.
 const WATCH_INTERVAL: Duration = Duration::from_secs(2);
 
-/// Show the team: who is up, what each is doing, and how that is known
+/// Show the team: the state of each agent, with its evidence
 ///
 /// States: idle, working, starting, waiting (for a decision), blocked (by a dialog), limited, unknown
 /// (its screen is none that its profile knows), shutdown, gone (it should be up and is not). They come
@@ -99,7 +99,7 @@ impl Arguments {
             members.retain(|member| member.name == *name);
         }
         if members.is_empty() {
-            return Err(Failure::nothing("there is nobody in the team").with_hint(
+            return Err(Failure::nothing("the team has no agents").with_hint(
                 "`ensemble up` brings it up; `ensemble spawn` and `ensemble join` add one",
             ));
         }
@@ -123,7 +123,7 @@ impl Arguments {
 struct Seen<'a> {
     /// What the watcher has seen last.
     observed: &'a [Observed],
-    /// What everybody holds and waits for.
+    /// What each agent holds and waits for.
     duties: &'a Workload,
     /// When an actor was last in the log.
     spoken: &'a BTreeMap<&'a str, Timestamp>,

@@ -30,9 +30,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Bring up the team: its tmux session, an agent in each window, and the watcher
 ///
-/// Starts the agents of `ensemble.yaml`, and those that were spawned and have gone. Who runs already
-/// is left alone, with its mail, and so is the watcher; whoever has ended is started again in its
-/// pane. The session has a tmux server of its own (`.ensemble/tmux.sock`), which reads your tmux
+/// Starts the agents of `ensemble.yaml`, and spawned agents that have ended. Running agents, their
+/// mail and a running watcher are left alone. An agent that has ended is started again in its pane.
+/// The session has a tmux server of its own (`.ensemble/tmux.sock`), which reads your tmux
 /// configuration, so that your keys work when you attach. If this is interrupted, run it again.
 ///
 /// Programs that cannot be found are an error before anything is started. An agent that begins with
@@ -168,7 +168,7 @@ impl Session {
         let program = shell_quoted(&program);
         let queue = shell_quoted(&project.queue);
         let runs = Watcher::look(project).holder.is_some();
-        // Somebody else's watcher stays; whoever attaches sees what happens.
+        // A watcher that runs already stays; the window then follows the event log.
         let verb = if runs { "log --follow" } else { "watch" };
         let command = format!("exec {program} --queue {queue} {verb}");
         let started = team.start_session(&command)?;
@@ -200,7 +200,7 @@ impl Session {
         ))
     }
 
-    /// Returns when the watcher runs, so that whatever is sent next is told of.
+    /// Returns when the watcher runs, so that agents are notified of the next message.
     pub(super) fn await_watcher(&self, context: &Context) -> Outcome {
         if !self.watcher_started {
             return Ok(());

@@ -5,10 +5,10 @@ use ensemble_watch::run_process;
 use crate::context::Context;
 use crate::exit::{Outcome, say};
 
-/// Route what lands in the drop boxes and wake the agents, until SIGTERM or Ctrl-C
+/// Route files of the drop boxes and wake the agents, until SIGTERM or Ctrl-C
 ///
-/// One watcher runs for each queue; a second one is refused with exit code 75. Whatever landed
-/// while none was running is routed first.
+/// One watcher runs for each queue; a second one is refused with exit code 75. Files that landed
+/// while no watcher ran are routed first.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble watch & # then: ensemble status")]
 pub(crate) struct Arguments {}

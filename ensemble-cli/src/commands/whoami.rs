@@ -6,10 +6,10 @@ use serde_json::json;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 
-/// Say who is asking, and how that is known
+/// Print the name of this agent, with its evidence
 ///
-/// An agent that was spawned is known by the pass in its environment or by the pane it runs in, not by
-/// what it types. Exit code 3 for an outsider that has said no name.
+/// A spawned agent is identified by the pass in its environment or by its pane, not by what it
+/// types. Exit code 3 for a process outside of the team without a name.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble whoami --json")]
 pub(crate) struct Arguments {}
@@ -19,7 +19,7 @@ impl Arguments {
         let Self {} = self;
         let identity = context.identity()?;
         let Some(name) = &identity.name else {
-            return Err(Failure::nothing("nobody of the team, and no name was said")
+            return Err(Failure::nothing("not an agent of this team, and no name given")
                 .with_hint("`--as NAME` or ENSEMBLE_AGENT_ID says one"));
         };
         let member = context.project()?.roster().get(name)?.filter(|_| identity.is_member());

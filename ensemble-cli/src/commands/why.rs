@@ -34,8 +34,8 @@ impl Arguments {
         let now = whereabouts(context, &self.id);
         let has_records = told.as_ref().is_some_and(|story| !story.records.is_empty());
         if !has_records && now.is_empty() {
-            return Err(Failure::nothing(format!("nothing is known of `{}`", one_line(&self.id)))
-                .with_hint("ids are matched whole; `ensemble log --json | grep ID` finds parts"));
+            return Err(Failure::nothing(format!("no event mentions `{}`", one_line(&self.id)))
+                .with_hint("ids must be complete; `ensemble log --json | grep ID` finds parts"));
         }
         if context.out.is_json() {
             let records = told.iter().flat_map(|story| &story.records).collect::<Vec<_>>();

@@ -38,7 +38,7 @@ pub(crate) struct Settings {
     pub(crate) scenario: Scenario,
 }
 
-/// What is played.
+/// The scenario to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Scenario {
     /// A Conductor, a Dispatch and two workers in one tmux server, over a directory
@@ -159,5 +159,5 @@ fn conclude(context: &Context, stage: &Stage, hops: &Hops) -> Outcome {
     let summary = stage.summary()?;
     context.out.line(format!("{} {summary}", context.out.paint(GOOD, "done:")))?;
     let queue = stage.project.queue.display();
-    context.out.line(format!("look around: ensemble --queue {queue} status (or log, inbox, fsck)"))
+    context.out.line(format!("next: ensemble --queue {queue} status (or log, inbox, fsck)"))
 }

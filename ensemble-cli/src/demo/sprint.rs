@@ -52,7 +52,7 @@ const STORY: [&str; 9] = [
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// How long supervisors may take to leave.
 const LEAVE_PATIENCE: Duration = Duration::from_secs(60);
-/// Whoever runs the demo may have no name of their own in git.
+/// The person who runs the demo may have set no name in git.
 const GIT: [(&str, &str); 6] = [
     ("GIT_CONFIG_GLOBAL", "/dev/null"),
     ("GIT_CONFIG_NOSYSTEM", "1"),
@@ -120,9 +120,7 @@ pub(super) fn run(context: &Context, settings: &Settings) -> Outcome {
         counts.agents
     ))?;
     let queue = sprint.project.queue.display();
-    context
-        .out
-        .line(format!("look around: ensemble --queue {queue} task show {TASK} (or log, board)"))
+    context.out.line(format!("next: ensemble --queue {queue} task show {TASK} (or log, board)"))
 }
 
 /// What a check has counted.
@@ -208,7 +206,7 @@ impl Sprint {
         }
     }
 
-    /// The board once everybody has left it.
+    /// The board once all agents have left it.
     fn left(&self) -> Outcome<State> {
         let start = Instant::now();
         loop {

@@ -28,6 +28,6 @@ case $(wc -l <"$DEMO/coder.runs" | tr -d ' ') in
     *) echo "coder: the reason is missing" >&2; exit 1 ;;
     esac
     echo 'echo "hello, $1"' >greet.sh
-    git commit -q -a -m "Say it to whoever is named"
+    git commit -q -a -m "Greet the named person"
     "$ENSEMBLE" task submit "$ENSEMBLE_TASK_ID" ;;
 esac

@@ -5,7 +5,7 @@ prompt=$(cat)
 case $prompt in
 *INITIAL_PLANNING*)
     echo "planner: one task is enough"
-    "$ENSEMBLE" task add greet --description "Greet whoever is named" --spec specs/greet.md \
+    "$ENSEMBLE" task add greet --description "Greet a named person" --spec specs/greet.md \
         --done-when "sh greet.sh you says: hello, you" ;;
 *) echo "planner: nothing to plan" ;;
 esac

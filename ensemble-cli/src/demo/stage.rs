@@ -26,7 +26,7 @@ const AGENTS: [(&str, &str, &str); 4] = [
     ("worker-1", include_str!("worker.sh"), "worker-1"),
     ("worker-2", include_str!("worker.sh"), "worker-2"),
 ];
-/// What Conductor asks for.
+/// The instruction that Conductor publishes.
 const INSTRUCTION: &str = r#"type: start_workers
 worker_count: 2
 tasks:

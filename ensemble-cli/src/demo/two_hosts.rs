@@ -58,7 +58,7 @@ impl Hub {
     }
 
     fn run(home: &Path, port: u16) -> Outcome<Child> {
-        // Debian puts it where not everybody's PATH looks.
+        // Debian installs it in a directory that is missing in many a PATH.
         let in_sbin = Path::new("/usr/sbin/nats-server");
         let program = if in_sbin.exists() { in_sbin } else { Path::new("nats-server") };
         let mut command = Command::new(program);

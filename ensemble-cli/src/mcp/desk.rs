@@ -20,11 +20,11 @@ use crate::queue::Queue;
 /// One agent's place in the project.
 pub(crate) struct Desk {
     pub(super) project: Project,
-    /// Who is asking, whatever a call says.
+    /// The agent of this server, whatever a call claims.
     pub(super) agent: Name,
-    /// How that is known.
+    /// The evidence for the name.
     pub(super) proof: Proof,
-    /// Whose mail it reads.
+    /// The mailbox that the agent reads.
     pub(super) mailbox: Name,
     /// The directory, with the steps' messages.
     pub(super) spool: Spool,
@@ -41,7 +41,7 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    /// Finds out who is asking, and opens everything.
+    /// Finds the identity and opens everything.
     pub(crate) fn open(context: &Context) -> Outcome<Self> {
         let agent = context.agent_required()?;
         let identity = context.identity()?;
@@ -113,7 +113,7 @@ impl Desk {
         Ok(Requests::new(self.queue()?.request_store()).with_kinds(self.project.kinds()?))
     }
 
-    /// Everybody whom a step may be meant for: the roster, and whoever stands in a plan.
+    /// All agents that a step may be meant for: those of the roster and those named in a plan.
     pub(super) fn agents(&self) -> Result<Vec<Name>, Trouble> {
         let (members, _) = self.project.roster().entries()?;
         let mut names: Vec<Name> = members.into_iter().map(|member| member.name).collect();

@@ -5,10 +5,11 @@
 //! client ── stdio or HTTP ── Server (rmcp) ── a thread for each call ── Desk ── ensemble-core
 //! ```
 //!
-//! Who is asking is found out once, when the server starts, and holds for all calls: no tool takes a
-//! sender's name, and the one that has one (`agent` in the seed's schema) refuses any other. Each tool
-//! does what its verb does, through the same calls. What a model can put right comes back as the
-//! result of the tool, with what to write instead; only an unknown tool is an error of the protocol.
+//! The server finds its identity once, when it starts, and uses it for all calls: no tool takes a
+//! sender's name, and the one that has one (`agent` in the seed's schema) refuses any other. Each
+//! tool does what its verb does, through the same calls. What a model can put right comes back as
+//! the result of the tool, with what to write instead; only an unknown tool is an error of the
+//! protocol.
 
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ pub(crate) fn call(desk: &Desk, name: &str, arguments: Value) -> Result<Value, S
     (tool.call)(desk, arguments).map_err(|trouble| trouble.to_string())
 }
 
-/// What a model is told of the server.
+/// The server's instructions for a model.
 const INSTRUCTIONS: &str = "Mail, steps and requests of a team of agents. Your mail: fetch_inbox \
     shows it, acknowledge_message takes a message, complete_message says that its work is done. A \
     message of type `step` is a step to do; report it with submit_step_completion and in no other way.";

@@ -26,11 +26,11 @@ const LEFT_MAX: usize = 20;
 pub(super) enum SpanKind {
     /// Mail waits for the agent.
     Waiting,
-    /// It holds a message.
+    /// The agent holds a message.
     Held,
 }
 
-/// How a stretch ended.
+/// The end of a stretch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Taken,

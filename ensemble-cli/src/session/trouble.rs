@@ -7,7 +7,7 @@ use serde_json::Value;
 /// How bad it is; the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Weight {
-    /// Work was lost, or somebody has to act.
+    /// Work was lost, or a person has to act.
     Bad,
     /// Something took an odd turn.
     Odd,
@@ -20,7 +20,7 @@ pub(super) struct Trouble {
     pub(super) at: Option<Timestamp>,
     /// Whom it is about.
     pub(super) who: String,
-    /// What happened.
+    /// Description of the trouble.
     pub(super) what: String,
     /// Why, or what else is known.
     pub(super) why: String,

@@ -74,9 +74,9 @@ impl AgentState {
 /// What an agent is doing, and how that was found out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Diagnosis {
-    /// What it is doing.
+    /// State of the agent.
     pub state: AgentState,
-    /// What has decided.
+    /// The source that decided the state.
     pub source: Source,
     /// What was seen, the decisive thing first.
     pub evidence: Vec<Evidence>,
@@ -119,7 +119,7 @@ pub enum Source {
     Process,
     /// The title the program has set.
     Title,
-    /// What is shown.
+    /// The screen of the pane.
     Screen,
     /// What the agent itself tells to programs.
     MachineReadable,
@@ -129,7 +129,7 @@ pub enum Source {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Evidence {
-    /// Where.
+    /// The source of the evidence.
     pub source: Source,
     /// What it stands for, in the profile's words.
     pub what: String,

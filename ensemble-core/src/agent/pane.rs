@@ -76,7 +76,7 @@ pub enum Line<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Begun {
-    /// That was all.
+    /// The nudge is complete.
     Done(NudgeOutcome),
     /// [`AgentPane::finish`] is due after this time.
     EnterAfter(Duration),

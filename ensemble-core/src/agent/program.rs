@@ -18,7 +18,7 @@ use crate::pane::{NUDGE_BYTES_MAX, NudgeText};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Its name, as `claude`.
+    /// Name of the program, such as `claude`.
     pub name: String,
     /// The command that starts it; `None` if there is nothing to start.
     pub open: Option<String>,
@@ -36,7 +36,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// A program that is told of mail and nothing else: no key is pressed, nothing is started.
+    /// A program that is only notified of mail: no key is pressed, nothing is started.
     #[must_use]
     pub fn plain(name: impl Into<String>) -> Self {
         Self {

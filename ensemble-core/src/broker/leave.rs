@@ -27,13 +27,13 @@ pub enum UnreadMail {
     /// Each sender is told, and the messages become dead letters.
     #[default]
     Return,
-    /// They become dead letters.
+    /// The messages become dead letters.
     DeadLetter,
     /// They stay, for the agent's return.
     Keep,
 }
 
-/// What [`Broker::hand_back`] has done.
+/// Counts of a [`Broker::hand_back`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct HandedBack {
@@ -74,7 +74,7 @@ pub(super) fn hand_back<B: Broker + ?Sized>(
             }
             match queue.set_aside(mailbox, &id, reason) {
                 Ok(()) => done.dead += 1,
-                // Somebody else has received it.
+                // Another consumer has received it.
                 Err(Error::NoMessage { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -85,7 +85,7 @@ pub(super) fn hand_back<B: Broker + ?Sized>(
     }
 }
 
-/// Whether there was anybody to tell.
+/// Notifies the sender of a returned message. Returns whether it has a mailbox.
 fn tell_sender<B: Broker + ?Sized>(
     queue: &B,
     agent: &Name,
@@ -131,7 +131,7 @@ fn notice(agent: &Name, envelope: &Envelope, reason: &str) -> Result<Envelope> {
         task_id: envelope.task_id.as_deref(),
         reason,
     });
-    // Whoever was told for one reason is told again for another.
+    // The reason is part of the id, so a different reason sends a new notice.
     let digest = Digest::of(format!("{}\n{}\n{reason}", envelope.to, envelope.id).as_bytes());
     let id = MessageId::new(format!("returned-{}", &digest.to_string()[..40]))?;
     let mut notice = Envelope::new(envelope.from.clone(), body).with_id(id);
@@ -192,7 +192,7 @@ mod tests {
         bed.spool.receive(&name("worker"), &name("worker")).unwrap().unwrap();
         bed.spool.receive(&name("group"), &name("worker")).unwrap().unwrap();
         bed.send("lead", "worker", "unread");
-        bed.send("nobody-here", "worker", "anonymous");
+        bed.send("no-mailbox", "worker", "anonymous");
         bed.send("worker", "worker", "to-self");
         let done = bed.leave(UnreadMail::Return);
         assert_eq!(done, HandedBack { released: 2, returned: 2, dead: 4, kept: 0 });
@@ -202,7 +202,8 @@ mod tests {
         }
         let letters = bed.spool.dead_letters(&name("worker")).unwrap();
         assert!(letters.iter().all(|letter| letter.reason == "it has left"));
-        // Once more, as after a crash: whoever was told is not told again, wherever the notice is.
+        // Once more, as after a crash: a notified sender is not notified again, wherever the notice
+        // is.
         let again = || {
             bed.spool.redrive(&name("worker"), &MessageId::new("unread").unwrap()).unwrap();
             assert_eq!(bed.leave(UnreadMail::Return).dead, 1);
@@ -232,7 +233,7 @@ mod tests {
         assert_eq!((bed.state("worker", "a"), bed.state("worker", "b")), ("queued", "queued"));
         let dead = HandedBack { dead: 2, ..HandedBack::default() };
         assert_eq!(bed.leave(UnreadMail::DeadLetter), dead);
-        assert_eq!(bed.spool.counts(&name("lead")).unwrap().queued, 0, "nobody is told");
+        assert_eq!(bed.spool.counts(&name("lead")).unwrap().queued, 0, "no sender is notified");
     }
 
     #[test]

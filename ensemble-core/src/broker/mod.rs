@@ -113,7 +113,7 @@ pub trait Broker: Transport + LeaseTable + Send + Sync {
     /// The mailbox is unknown, or the medium failed.
     fn count_due(&self, mailbox: &Name, limit: usize) -> Result<usize>;
 
-    /// Gives a held message up, with a reason for whoever looks at it.
+    /// Gives up a held message, with a reason for the reader of dead letters.
     ///
     /// # Errors
     /// [`crate::Error::LeaseLost`] if the message is no longer held under this lease.

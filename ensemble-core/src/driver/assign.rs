@@ -20,11 +20,11 @@ use crate::{Error, Result};
 pub enum Assigned {
     /// The worker did not answer, so nothing was published.
     NotReady(ReadinessFailure),
-    /// It was delivered.
+    /// The task was delivered.
     Delivered {
         /// Which ping the worker has answered.
         ready_attempt: u8,
-        /// How the delivery ended.
+        /// The end of the delivery.
         ended: Ended,
     },
 }
@@ -39,7 +39,7 @@ pub struct Assigner<'a> {
     pub clock: &'a (dyn Clock + Send + Sync),
     /// Where it is told what happens.
     pub recorder: &'a dyn Recorder,
-    /// Who assigns.
+    /// The assigning agent.
     pub actor: Name,
     /// The state directory, `.ensemble/`.
     pub state: PathBuf,
@@ -48,8 +48,8 @@ pub struct Assigner<'a> {
 }
 
 impl Assigner<'_> {
-    /// The right to ask and to assign; dropping it gives it back. Nobody waits for it: a worker that
-    /// is being assigned something is not free for something else.
+    /// The right to ask and to assign; dropping it gives it back. A second assigner does not wait
+    /// for it: a worker that is being assigned a task is not free for another.
     ///
     /// # Errors
     /// [`Error::Locked`] names the process that is at it.
@@ -93,7 +93,7 @@ impl Assigner<'_> {
         let mut pane = pane;
         prepare(reborrow(&mut pane));
         let _lock = self.lock(&order.worker)?;
-        // Before anybody is asked: an unknown mailbox is a mistake of the caller.
+        // Before the handshake: an unknown mailbox is a mistake of the caller.
         self.queue.broker().settings(&order.envelope.to)?;
         let gate = self.queue.gate(&order.task, &order.worker)?;
         if let Some(gate) = gate.filter(Gate::is_closed) {

@@ -67,7 +67,7 @@ impl Order {
     }
 }
 
-/// How a delivery ended.
+/// The end of a delivery.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Ended {
@@ -75,14 +75,14 @@ pub enum Ended {
     Acked {
         /// In which phase of the ladder.
         phase: Phase,
-        /// Which attempt.
+        /// Attempt of the task.
         attempt: u32,
         /// The message of that attempt.
         message: MessageId,
     },
     /// The conductor was told.
     Escalated {
-        /// What it was told.
+        /// The notice that the conductor got.
         notice: Notice,
         /// The file, below the queue.
         file: String,
@@ -93,7 +93,7 @@ pub enum Ended {
     Abandoned {
         /// In which phase of the ladder.
         phase: Phase,
-        /// Which attempt.
+        /// Attempt of the task.
         attempt: u32,
         /// The message of that attempt.
         message: MessageId,
@@ -432,12 +432,12 @@ impl<'a> Delivery<'a> {
             Ok(diagnosis) => {
                 let limit_left = match diagnosis.limited_until {
                     Some(until) => Some(until.since(clock.wall())),
-                    // An end that nobody can read is waited for as long as the ladder may.
+                    // If the end of the limit cannot be read, the ladder waits as long as it may.
                     None => diagnosis.resets_at.is_some().then_some(PARK_MAX),
                 };
                 worker_state(&diagnosis, clock.monotonic(), limit_left)
             }
-            // Nobody could look, which says nothing of the worker.
+            // The pane could not be observed, which says nothing of the worker.
             Err(_) => Worker::Unknown,
         }
     }

@@ -1,7 +1,7 @@
 //! Telling the conductor: `queue/reports/escalation-<task>.yaml` (seed 002, P0-3).
 //!
 //! The file is the message: the watcher's routes hand it to `conductor`, once for each version of
-//! it. It is written elsewhere and renamed, so nobody reads half of it.
+//! it. It is written elsewhere and renamed, so no reader sees half of it.
 
 use std::path::Path;
 
@@ -24,7 +24,7 @@ const BYTES_MAX: usize = 64 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Notice {
-    /// Which task.
+    /// Id of the task.
     pub task_id: String,
     /// Who has not acked it.
     pub worker: Name,
@@ -39,12 +39,12 @@ pub struct Notice {
     /// What the worker was doing, where that is the reason.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker_state: Option<&'static str>,
-    /// What else is known.
+    /// Further evidence, if there is any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
     /// For how long the ack was waited for, in seconds.
     pub waited_seconds: u64,
-    /// Who waited.
+    /// The agent that waited.
     pub from: Name,
     /// When it was given up.
     pub escalated_at: Timestamp,

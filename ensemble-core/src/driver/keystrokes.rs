@@ -38,7 +38,7 @@ pub(super) struct Half {
     pub(super) then: Then,
 }
 
-/// What goes on.
+/// The step after the keystrokes.
 pub(super) enum Then {
     /// The Enter of a nudge.
     Nudge,

@@ -1,5 +1,5 @@
-//! Where the protocols meet the world: machines of [`crate::proto`] are fed with what panes, files
-//! and clocks say, and what they want is done.
+//! Drivers run the protocols: they feed the machines of [`crate::proto`] with events from panes, files
+//! and clocks, and carry out their effects.
 //!
 //! ```text
 //! Assigner     one worker at a time: lock -> Readiness -> AckManager        (`ensemble assign`)
@@ -7,11 +7,26 @@
 //! AckManager   any number of proto::ack::Ladder over panes and a spool      (seed 002, P0-3)
 //! ```
 //!
-//! Nothing here starts a thread. A call that waits is handed a `rest`: a function that sleeps for at
-//! most the time it is given and may return early, for instance because a file has landed
-//! ([`watch::Waiter`](crate::watch::Waiter)). [`nap`] is one that needs nothing.
+//! No driver starts a thread. A blocking call takes a `rest` callback, which sleeps for at most the given
+//! time and may return early, for instance when a file lands ([`watch::Waiter`](crate::watch::Waiter)).
+//! [`nap`] is the simplest one:
 //!
-//! Whatever is done is recorded: see docs/protocol/assignments.md and docs/protocol/event-log.md.
+//! ```
+//! use std::time::{Duration, Instant};
+//! use ensemble_core::driver::{LOOK_INTERVAL, nap};
+//!
+//! let start = Instant::now();
+//! nap(Duration::from_millis(5));
+//! assert!(start.elapsed() >= Duration::from_millis(5));
+//! assert!(LOOK_INTERVAL <= Duration::from_millis(100)); // no nap asks for longer
+//! ```
+//!
+//! Every driver records what it does: see docs/protocol/assignments.md and docs/protocol/event-log.md.
+//!
+//! # Limits
+//!
+//! A driver runs in its caller's thread, and its machines end with its process. Assignments and shutdowns
+//! continue in the next process that finds them; one controller at a time works on one worker.
 
 mod ack;
 mod agent;

@@ -5,8 +5,8 @@
 //! <worker>@<attempt>.pong    the answer; the name says everything, the content is for people
 //! ```
 //!
-//! Whoever can create a file can answer. A pong is taken away by the handshake that reads it; what
-//! lies there when a handshake begins belongs to an earlier one and is cleared.
+//! Any program that can create a file can answer. The handshake that reads a pong removes it. A
+//! pong that exists when a handshake begins belongs to an earlier one and is removed.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ impl PongBox {
     /// The box at `path`, which is made, private to its owner, if it is missing.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// The directory cannot be created.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self> {
         use std::os::unix::fs::DirBuilderExt as _;
         let path = path.into();
@@ -87,7 +87,7 @@ impl PongBox {
         self.write(&ping_file(&ping.worker), &format!("{ping}\n"))
     }
 
-    /// The ping that a worker is asked now; `None` if nobody waits.
+    /// The ping that a worker is asked now; `None` if no handshake runs.
     ///
     /// # Errors
     /// The disk failed.

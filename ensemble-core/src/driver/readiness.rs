@@ -24,7 +24,7 @@ use crate::{Error, Result};
 /// How often a ping is tried again that could not be typed, while its attempt lasts.
 const TYPE_RETRY: Duration = Duration::from_millis(250);
 
-/// How a handshake ended.
+/// The end of a handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Readied {
@@ -348,7 +348,7 @@ impl Round<'_, '_> {
     }
 }
 
-/// Nobody could be asked.
+/// The pane could not be asked.
 fn failed(error: Error) -> NudgeOutcome {
     NudgeOutcome::Refused { deferral: Deferral::of(&error) }
 }

@@ -1,8 +1,8 @@
-//! Drop boxes: `reports/`, `tasks/` and `ack/`, where anybody puts files with the seeds' names.
+//! Drop boxes: `reports/`, `tasks/` and `ack/`, where any program puts files with the seeds' names.
 //!
 //! Here are the parts that do not watch: which file goes to whom ([`Routes`]), what was routed
-//! already ([`Ledger`]), and reading a file that anybody may have put there ([`DropBox`]).
-//! `ensemble-watch` puts them together.
+//! already ([`Ledger`]), and reading a file of an unknown writer ([`DropBox`]). `ensemble-watch`
+//! puts them together.
 
 mod ledger;
 mod route;
@@ -46,7 +46,7 @@ impl DropBox {
     /// Opens a drop box of a queue and creates it if needed. A link in its place is refused.
     ///
     /// # Errors
-    /// There is no queue, the directory cannot be created, or everybody may write to it.
+    /// There is no queue, the directory cannot be created, or every user may write to it.
     pub fn open(queue: &Path, name: &'static str) -> Result<Self> {
         let dir = Dir::open(queue)?.ensure_child(name, Modes::default())?;
         if let Some(stat) = durable::stat_path(dir.path())? {
@@ -140,7 +140,7 @@ impl DropBox {
         let rejected = queue.open_child(REJECTED)?;
         let kept = kept_as.rsplit('/').next().unwrap_or_default();
         let moved = rejected.stat(kept)?;
-        // Somebody may have replaced it within the last moment. If there is a third one by now, the
+        // A writer may have replaced it within the last moment. If there is a third one by now, the
         // second stays here.
         if moved.as_ref().is_some_and(|stat| !is_it(stat))
             && rejected.move_new(kept, &self.dir, file)? == Moved::Done

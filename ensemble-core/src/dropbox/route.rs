@@ -16,7 +16,7 @@ use crate::{Error, Result};
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RouteRule {
-    /// Which files: `reports/*-completed.yaml`.
+    /// Pattern of file paths, such as `reports/*-completed.yaml`.
     #[serde(rename = "match")]
     pub pattern: String,
     /// To which mailboxes.
@@ -50,8 +50,8 @@ struct Pattern(Vec<String>);
 
 impl Pattern {
     /// What each star stands for, the first ones as long as possible; `None` if it does not match.
-    /// From the right, where the text behind a star is its last occurrence: one pass, whatever
-    /// somebody calls a file.
+    /// From the right, where the text behind a star is its last occurrence: one pass, whatever a
+    /// file is called.
     fn stars<'a>(&self, path: &'a str) -> Option<Vec<&'a str>> {
         let (first, more) = self.0.split_first()?;
         let rest = path.strip_prefix(first.as_str())?;
@@ -170,14 +170,14 @@ mod tests {
             Some("conductor task-1-review")
         );
         assert_eq!(to("tasks/worker-1-task.yaml").as_deref(), Some("worker-1 worker-1"));
-        for nobody in [
+        for unrouted in [
             "reports/task-1.yaml",
             "reports/notes.txt",
             "reports/x-completed.yml",
             "x-completed.yaml",
             "reports/a/b-completed.yaml",
         ] {
-            assert_eq!(to(nobody), None, "{nobody}");
+            assert_eq!(to(unrouted), None, "{unrouted}");
         }
     }
 

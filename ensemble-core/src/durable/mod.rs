@@ -1,5 +1,18 @@
 //! The only module that renames, locks or syncs.
 //!
+//! ```
+//! use std::time::Duration;
+//! use ensemble_core::durable::FileLock;
+//!
+//! let home = tempfile::tempdir()?;
+//! let path = home.path().join("board.lock");
+//! let held = FileLock::acquire(&path, Duration::ZERO)?;
+//! assert!(FileLock::acquire(&path, Duration::ZERO).is_err()); // names the holder
+//! drop(held);
+//! FileLock::acquire(&path, Duration::ZERO)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! Everything on disk changes through these few operations. Each of them has either happened or
 //! not, even after a kill or a power cut:
 //!
@@ -14,6 +27,12 @@
 //!
 //! Directories are held open and names are resolved below them without following symlinks.
 //! `Durability::Power` adds the syncs that make a change survive a power cut.
+//!
+//! # Limits
+//!
+//! A disk that reports a sync without doing it can lose what `power` promises. `flock` must work: a
+//! network file system without it is not supported. Without `RENAME_NOREPLACE`, a crash inside
+//! `Dir::move_new` can leave the file under both names.
 
 mod lock;
 mod reading;

@@ -59,7 +59,7 @@ impl Segment {
         &self.stamp
     }
 
-    /// Its session as `session-YYYYMMDD-HHMMSS`.
+    /// Name of the session, as `session-YYYYMMDD-HHMMSS`.
     #[must_use]
     pub fn session_id(&self) -> String {
         format!("session-{}", self.stamp)

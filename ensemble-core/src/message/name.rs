@@ -18,7 +18,7 @@ pub enum NameError {
     Length {
         /// The start of the name, made printable.
         name: String,
-        /// Its length in bytes.
+        /// Length of the name, in bytes.
         bytes: usize,
     },
     /// A character outside `A-Z a-z 0-9 . _ -`.

@@ -46,7 +46,7 @@ use crate::message::Name;
 pub enum Event {
     /// Start the drain.
     Begin,
-    /// This agent has ended.
+    /// The named agent has ended.
     Gone(Name),
     /// This agent stays: it rejected the request, or could not be asked.
     Stayed(Name),

@@ -4,13 +4,13 @@
 //!
 //! 1. [`Machine::handle`] takes an event that happened `now`;
 //! 2. [`Machine::handle_timeout`] takes the passing of time; spurious and early calls do nothing;
-//! 3. [`Machine::poll_effect`] hands out what the machine wants done, until it says `None`;
-//! 4. [`Machine::poll_timeout`] says when it wants to be woken next.
+//! 3. [`Machine::poll_effect`] returns the next action for the driver, or `None`;
+//! 4. [`Machine::poll_timeout`] returns the next deadline of the machine.
 //!
-//! `now` never decreases. Call `poll_effect` until it is empty after each `handle` and
-//! `handle_timeout`, then wait for an event or the deadline. Events that come late, twice or in an
-//! unexpected state change nothing. Each file begins with its transition table; tests advance the
-//! clock by hand, so hours pass in microseconds.
+//! `now` never decreases. After each `handle` and `handle_timeout`, call `poll_effect` until it returns
+//! `None`. Then wait for an event or the deadline. Late, repeated and unexpected events change nothing.
+//! Each file begins with its transition table. Tests advance the clock by hand, so hours pass in
+//! microseconds.
 //!
 //! ```
 //! use std::time::Duration;
@@ -28,6 +28,11 @@
 //! assert_eq!(dispatch.poll_effect(), Some(Effect::Poll));
 //! assert_eq!(dispatch.poll_timeout(), Some(start + Duration::from_secs(210)));
 //! ```
+//!
+//! # Limits
+//!
+//! A machine keeps its state in memory: a crash loses the phase, and each file says what the next run
+//! does. A machine trusts its driver to carry out every effect and to call it at its deadline.
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 use crate::env::Monotonic;

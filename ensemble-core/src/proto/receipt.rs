@@ -6,7 +6,7 @@
 //! notified    a hint was typed, not submitted            the multiplexer, before Enter
 //! submitted   a hint was typed and submitted             the multiplexer confirmed Enter
 //! acked       its recipient has taken it                 the rename new/ -> cur/ (this is the ack)
-//! dead        nobody will be handed it any more          the rename into dead/, with a reason
+//! dead        it will not be delivered any more          the rename into dead/, with a reason
 //! settled     the work is done                           the rename cur/ -> done/
 //!
 //! state             observation                   -> state             effects
@@ -19,9 +19,9 @@
 //!
 //! The steps are seen by different witnesses (the publisher, the watcher, the multiplexer, the
 //! recipient's file) who report late, twice and in any order. So a receipt is a lattice: it keeps
-//! for each delivery and step the earliest evidence, and merging two receipts is their union.
-//! Whoever merges the same observations has the same receipt, in whatever order they came. A step
-//! is never assumed: an agent that looks for itself is `acked` without ever being `notified`.
+//! for each delivery and step the earliest evidence, and merging two receipts is their union. The
+//! same observations merge to the same receipt, in whatever order they came. A step is never
+//! assumed: an agent that looks for itself is `acked` without ever being `notified`.
 //!
 //! The only way back is forward: a message that is released, swept or redriven begins a new
 //! delivery, whose number (the lease's epoch) is higher. *Silence* changes nothing; there are no
@@ -65,7 +65,7 @@ pub enum Step {
     Submitted,
     /// Its recipient has taken it.
     Acked,
-    /// Nobody will be handed it any more.
+    /// It will not be delivered any more.
     Dead,
     /// The work is done.
     Settled,
@@ -124,7 +124,7 @@ pub enum Evidence {
     },
     /// The file was renamed into `cur/`.
     Acked {
-        /// Who did it.
+        /// The consumer that received it.
         holder: String,
     },
     /// The file was renamed into `dead/`.
@@ -134,7 +134,7 @@ pub enum Evidence {
     },
     /// The file was renamed into `done/`.
     Settled {
-        /// Who did it.
+        /// The consumer that settled it.
         holder: String,
     },
 }
@@ -161,7 +161,7 @@ pub struct Observation {
     pub delivery: u64,
     /// When, by the witness's wall clock; for people, and to choose between two witnesses.
     pub at: Timestamp,
-    /// What.
+    /// Evidence of the step.
     #[serde(flatten)]
     pub evidence: Evidence,
 }
@@ -171,7 +171,7 @@ pub struct Observation {
 pub struct Advanced {
     /// In which delivery.
     pub delivery: u64,
-    /// How far.
+    /// The step that the message reached.
     pub step: Step,
     /// Whether this is the first that is known of a delivery after another one.
     pub again: bool,

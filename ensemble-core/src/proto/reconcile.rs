@@ -90,7 +90,7 @@ enum State {
     Polling { next_scan: Monotonic, retry_at: Monotonic },
 }
 
-/// How files are found.
+/// The way in which files are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {

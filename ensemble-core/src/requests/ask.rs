@@ -106,8 +106,9 @@ impl Requests<'_> {
     /// is there.
     ///
     /// # Errors
-    /// [`Refusal`] if the kind is unknown, the id is taken, somebody asks themselves, or an
-    /// earlier plan for the task is pending; [`Error::NoMailbox`] of the addressee; or the disk failed.
+    /// [`Refusal`] if the kind is unknown, the id is taken, requester and addressee are the same,
+    /// or an earlier plan for the task is pending; [`Error::NoMailbox`] of the addressee; or the
+    /// disk failed.
     pub fn ask(&self, ask: Ask) -> Result<Entry> {
         let (kind, from, to) = (ask.kind.clone(), ask.from.clone(), ask.to.clone());
         let asked = self.ask_unlogged(ask);
@@ -135,7 +136,7 @@ impl Requests<'_> {
         let turn = self.store.turn()?;
         let tried = if id.is_some() { 1 } else { IDS_TRIED_MAX };
         for _ in 0..tried {
-            // A gate must not name the request of somebody else.
+            // A gate must not name another requester's request.
             if id.is_none()
                 && asked.task_id.is_some()
                 && self.store.sheet(&asked.request_id)?.is_some()
@@ -313,8 +314,8 @@ impl Requests<'_> {
         self.publish_recorded(turn, question, record)
     }
 
-    /// As [`Requests::announce`], for whoever asks again and is told that all is stored: who asked
-    /// first may have been killed before it was safe.
+    /// As [`Requests::announce`], for a repeated request. The first process may have been killed
+    /// before its sync, so this syncs before it reports success.
     fn announce_again(&self, turn: &Turn, asked: &Asked) -> Result<()> {
         self.store.make_safe(None)?;
         self.announce(turn, asked, false)?;
@@ -324,8 +325,9 @@ impl Requests<'_> {
         }
     }
 
-    /// Stores a message and records why, each once. Whoever is alone records first, so that no crash
-    /// leaves a message that is not in the log; of several the one that has stored it does.
+    /// Stores a message and records why, each once. A process that holds the lock records first, so
+    /// that no crash leaves a message that is not in the log. Without a lock, the process that has
+    /// stored the message records it.
     pub(super) fn publish_recorded(
         &self,
         turn: &Turn,

@@ -18,7 +18,7 @@ pub enum Correlation {
     Unrelated,
     /// It asked something that was not known yet.
     Asked(Entry),
-    /// It decided.
+    /// The message decided this request.
     Decided(Entry),
     /// It says what is known already.
     Known(Entry),
@@ -59,7 +59,7 @@ impl Requests<'_> {
 
     fn asked_in(&self, envelope: &Envelope, kind: &Kind) -> Result<Correlation> {
         let fields = fields(envelope);
-        // Whoever gives no id asks under that of the message.
+        // A request without an id takes the id of its message.
         let id = request_id(envelope, &fields).unwrap_or_else(|| envelope.id.to_string());
         if let Some(known) = self.find(&id)? {
             let own = message_id(&known.request, "request") == envelope.id

@@ -1,4 +1,4 @@
-//! Deciding: one page, written once. Whoever comes later hears who was first.
+//! Deciding: one file, written once. A later decision is refused with the first one.
 
 use serde_json::json;
 
@@ -62,7 +62,8 @@ impl Requests<'_> {
         };
         let allowed = match standing {
             Some(standing) => {
-                // Who made it may have been killed before it was safe, and now somebody is told.
+                // The first process may have been killed before its sync, and the caller is about
+                // to learn of the decision.
                 self.store.make_safe(Some(&home.asked.request_id))?;
                 Err(decided(&home, standing))
             }
@@ -102,8 +103,8 @@ impl Requests<'_> {
     /// [`Effect::Close`](crate::proto::request::Effect::Close).
     ///
     /// # Errors
-    /// [`Refusal::Unknown`]; a refusal if nobody may make this decision, or [`Error::Malformed`] if it
-    /// is an expiry before its time; or the disk failed.
+    /// [`Refusal::Unknown`]; a refusal if the rules allow no process to make this decision, or
+    /// [`Error::Malformed`] if it is an expiry before its time; or the disk failed.
     pub fn propose(&self, id: &str, decision: &Decision) -> Result<Proposed> {
         match self.look(id)? {
             None => Err(Refusal::Unknown { id: super::printable(id) }.into()),
@@ -113,7 +114,7 @@ impl Requests<'_> {
     }
 
     fn propose_in(&self, home: &Home, decision: &Decision) -> Result<Proposed> {
-        // What everybody would put aside is not written.
+        // A decision that every reader would set aside is not written.
         home.counts(decision)?;
         let (id, content) = (&home.asked.request_id, home.render(decision));
         let unknown = || Refusal::Unknown { id: id.to_string() };

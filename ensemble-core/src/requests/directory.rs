@@ -249,7 +249,7 @@ impl RequestStore for Spool {
             if !self.is_older(&home, file_of(Page::Closed), CLOSED_KEPT) {
                 continue;
             }
-            // At once for everybody who looks; what a crash leaves in `tmp/` is swept later.
+            // All readers see it at once; what a crash leaves in `tmp/` is swept later.
             let name = durable::temporary_name(TMP_STEM);
             if requests.move_tree_new(id.as_str(), &tmp, &name)? == Moved::Done {
                 tmp.remove_tree(&name)?;

@@ -1,7 +1,7 @@
 //! The pages of a request: what stands in them, and how they are read.
 //!
-//! What was asked is never changed. A decision is written once; whether it counts follows from the two
-//! pages alone, so that everybody who reads them comes to the same answer.
+//! What was asked is never changed. A decision is written once; whether it counts follows from the
+//! two files alone, so that all readers come to the same answer.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -30,11 +30,11 @@ pub struct Asked {
     /// Its id, which is its directory's name.
     #[serde(alias = "requestId")]
     pub request_id: Name,
-    /// What it is about.
+    /// Kind of the request.
     pub kind: Name,
-    /// Who asks.
+    /// The requester.
     pub from: Name,
-    /// Who alone may decide.
+    /// The addressee, which alone may decide.
     pub to: Name,
     /// When it was asked, by the requester's wall clock.
     pub created_at: Timestamp,
@@ -43,7 +43,7 @@ pub struct Asked {
     /// How often its addressee is reminded in that time, in seconds; 0 for never.
     #[serde(default)]
     pub remind_every_seconds: u64,
-    /// What its expiry means.
+    /// The answer that its expiry means.
     #[serde(default = "tell")]
     pub at_expiry: AtExpiry,
     /// The type of the message that asks; `<kind>_request` if it is missing.
@@ -67,7 +67,7 @@ pub struct Asked {
     /// The task it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub task_id: Option<String>,
-    /// The how manieth plan for the task, from 1.
+    /// Revision number of the plan, starting at 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round: Option<u32>,
     /// The request of the round before.
@@ -130,7 +130,7 @@ impl Asked {
         is_absent || expiry.at >= self.deadline_at()
     }
 
-    /// When it expires.
+    /// The time at which the request expires.
     #[must_use]
     pub fn deadline_at(&self) -> Timestamp {
         self.created_at.plus(Duration::from_secs(self.deadline_seconds))

@@ -1,5 +1,5 @@
-//! What follows from a request and from its decision: messages, gates, records. Each step may be
-//! done again by anybody, and is stored once.
+//! Carries out what follows from a request and from its decision: messages, gates, records. Any
+//! process may repeat a step; its result is stored once.
 
 use serde_json::json;
 
@@ -14,10 +14,10 @@ use crate::spool::State;
 use crate::{Error, Result};
 
 impl Requests<'_> {
-    /// Goes on where a crash, or somebody who had only `ln`, has stopped: announces a request of
-    /// which its addressee does not know, and does everything that follows from a decision. Says
-    /// what is known then; `None` if there is no such request. Without an interrupted request it
-    /// changes nothing.
+    /// Continues after a crash, or after a client that had only `ln`: announces a request that its
+    /// addressee has not received, and does everything that follows from a decision. Says what is
+    /// known then; `None` if there is no such request. Without an interrupted request it changes
+    /// nothing.
     ///
     /// # Errors
     /// A mailbox is full or gone, or the disk failed: it may be tried again.
@@ -31,7 +31,8 @@ impl Requests<'_> {
         Ok(Some(entry))
     }
 
-    /// Reminds the addressee for the `nth` time; the same time once, whoever does it.
+    /// Sends the `nth` reminder to the addressee. The same reminder is stored once, however many
+    /// processes send it.
     ///
     /// # Errors
     /// As for [`Requests::resume`].
@@ -50,7 +51,7 @@ impl Requests<'_> {
         Ok(())
     }
 
-    /// Says that everything is done that follows from a decision, by whoever has carried it out.
+    /// Marks a request as closed. To be called by the process that has carried out its decision.
     ///
     /// # Errors
     /// [`Refusal::Unknown`], or the disk failed. It may be said again.
@@ -84,14 +85,14 @@ impl Requests<'_> {
         Ok(entry)
     }
 
-    /// Tells everybody whom it concerns, the requester last: the response is the sign that all of this
-    /// was done.
+    /// Notifies all recipients, the requester last: the response is the sign that all of this was
+    /// done.
     fn tell(&self, turn: &Turn, home: &Home, decision: &Decision) -> Result<()> {
         let asked = &home.asked;
         let response = self.response(asked, decision);
         let is_told = match self.store.broker().state(&asked.from, &response.id) {
             Ok(state) => state.is_some(),
-            // Somebody without a mailbox has asked, and will look.
+            // A requester without a mailbox reads the decision itself.
             Err(Error::NoMailbox { .. }) => false,
             Err(error) => return Err(error),
         };
@@ -130,7 +131,7 @@ impl Requests<'_> {
         match self.publish(response) {
             // Of several hosts one has told.
             Ok(false) => Ok(()),
-            // Nobody can be told: whoever closes it records.
+            // There is no mailbox to notify: the process that closes the request records it.
             Ok(true) | Err(Error::NoMailbox { .. }) => {
                 record();
                 Ok(())
@@ -161,7 +162,7 @@ impl Requests<'_> {
                 }
             }
             Ok(Some(State::Acked { .. } | State::Settled)) => {}
-            // Nobody has read it.
+            // No agent has read it.
             Ok(Some(State::Dead) | None) | Err(Error::NoMailbox { .. }) => return Ok(()),
             Err(error) => return Err(error),
         }
@@ -174,8 +175,8 @@ impl Requests<'_> {
         self.store.write_once(&home.asked.request_id, page, &text).map(drop)
     }
 
-    /// What a request that is too old for its deadline is to be closed with, by whoever waits for it
-    /// where no watcher runs.
+    /// The decision that closes a request after its deadline, for a waiting process where no
+    /// watcher runs.
     ///
     /// # Errors
     /// As for [`Requests::resume`].

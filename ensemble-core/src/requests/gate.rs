@@ -12,10 +12,11 @@
 //! not to be read      closed      submit it again
 //! ```
 //!
-//! It is written before the request, and removed after everybody was told. Reading a gate takes
-//! no lock and needs no [`Requests`]: a queue that was given [`PlanGates`] asks for each message, if there are
-//! gates at all. On servers a gate carries the question until that is written, and stays closed for
-//! it: whoever meets it writes the question first, so that of two plans at a time one is the first.
+//! It is written before the request, and removed after all recipients were notified. Reading a gate
+//! takes no lock and needs no [`Requests`]: a queue that was given [`PlanGates`] asks for each
+//! message, if there are gates at all. On servers a gate carries the request until that is written,
+//! and stays closed until then. A process that reads such a gate first writes the request, so that
+//! of two simultaneous plans one is the first.
 
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +36,7 @@ pub(crate) const GATES: &str = "gates";
 const FILE_BYTES_MAX: usize = 4 * 1024;
 const EXTENSION: &str = ".yaml";
 
-/// How a gate stands.
+/// The state of a plan gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GateState {
@@ -43,7 +44,7 @@ pub enum GateState {
     Pending,
     /// Closed: the plan was rejected.
     Rejected,
-    /// Closed: nobody has reviewed it in time.
+    /// Closed: it was not reviewed in time.
     Expired,
     /// Closed: what stands on disk cannot be read.
     Unreadable,
@@ -57,18 +58,18 @@ pub enum GateState {
 pub struct Gate {
     /// The task.
     pub task_id: String,
-    /// Whose work.
+    /// The agent whose work waits.
     pub agent: Name,
     /// The request of the last plan.
     pub request_id: Name,
-    /// The how manieth plan it is, from 1.
+    /// Revision number of the plan, starting at 1.
     pub round: u32,
     /// The plan before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub previous: Option<Name>,
-    /// How it stands.
+    /// The state of the gate.
     pub state: GateState,
-    /// Who reviews the plan.
+    /// The reviewer of the plan.
     pub waits_for: Option<Name>,
     /// Since when it stands so.
     pub since: Option<Timestamp>,
@@ -114,7 +115,7 @@ impl Gate {
         }
     }
 
-    /// What a gate's file says; nobody takes on a task because a file was damaged.
+    /// What a gate's file says. A damaged file closes the gate.
     pub fn of(file: Option<GateFile>, task: &str, agent: &Name) -> Self {
         let Some(file) = file.filter(|file| file.task_id == task && file.agent == *agent) else {
             return Self::unreadable(task, agent);
@@ -205,7 +206,7 @@ pub struct GateFile {
     version: u32,
     /// The task.
     pub task_id: String,
-    /// Whose work waits.
+    /// The agent whose work waits.
     pub agent: Name,
     /// The request of the plan.
     pub request_id: Name,

@@ -56,7 +56,7 @@ impl Kinds {
         self.0.iter().find(|kind| kind.response_type == message_type.as_str())
     }
 
-    /// Their names.
+    /// The names of all kinds.
     #[must_use]
     pub fn names(&self) -> Vec<&str> {
         self.0.iter().map(|kind| kind.name.as_ref()).collect()

@@ -7,7 +7,7 @@ use super::{ACTOR, Asked, ESCALATED_TO, Requests};
 use crate::message::{Envelope, MessageId, Name, Timestamp, yaml};
 use crate::proto::request::{Decision, Outcome, PLAN_APPROVAL};
 
-/// Met before everyday mail: somebody waits for the answer.
+/// Received before everyday mail: the requester waits for the answer.
 const PRIORITY: u8 = 1;
 /// The type of the message to the conductor.
 const EXPIRED_TYPE: &str = "request.expired";
@@ -26,7 +26,7 @@ fn name(text: &str) -> Name {
     Name::new(text).unwrap_or_else(|_| unreachable!("`{text}` is a name"))
 }
 
-/// A body: a comment for whoever reads it, then fields.
+/// A body: a comment for the reader, then fields.
 fn body(advice: Option<String>, fields: Map<String, Value>) -> String {
     let fields = yaml::render(&fields);
     advice.map_or_else(|| fields.clone(), |advice| format!("# {advice}\n{fields}"))
@@ -77,7 +77,7 @@ impl Requests<'_> {
         envelope
     }
 
-    /// The message that answers, to whoever has asked.
+    /// The response to the requester.
     pub(super) fn response(&self, asked: &Asked, decision: &Decision) -> Envelope {
         let to = asked.from.clone();
         let body = body(None, outcome_fields(asked, decision));
@@ -98,7 +98,7 @@ impl Requests<'_> {
         correlated(envelope, asked, "cancelled", decision.at)
     }
 
-    /// The message that tells the conductor of somebody's silence.
+    /// The message that tells the conductor of a missing answer.
     pub(super) fn escalation(&self, asked: &Asked, decision: &Decision) -> Envelope {
         let mut fields = outcome_fields(asked, decision);
         fields.insert("kind".to_owned(), asked.kind.as_str().into());

@@ -1,5 +1,8 @@
 //! Requests: a question with an id, one addressee and one answer (seed 004).
 //!
+//! The first decision stands, in every process and after a crash. Only the addressee may decide, and no
+//! agent decides its own request. Shutdown and plan approval are requests.
+//!
 //! ```text
 //! requests/<id>/request.yaml    what was asked; the directory is renamed into place, whole
 //! requests/<id>/decision.yaml   the answer; created with no-replace, so the first one stands
@@ -7,19 +10,19 @@
 //! gates/<task>@<agent>.yaml     the plan that this agent's work on the task waits for
 //! ```
 //!
-//! This is how they lie in a directory; a [`RequestStore`] is what keeps them, there or on servers.
+//! These are the files in a directory. A [`RequestStore`] keeps requests, in a directory or on servers.
 //!
-//! | what is done | in this order | a crash in between |
+//! | operation | in this order | a crash in between leaves |
 //! |---|---|---|
 //! | ask | gate, request, record, message to the addressee | an open gate, or a request that [`Requests::resume`] announces |
 //! | decide | decision, record, response, gate away, closed | a decision that [`Requests::resume`] carries on |
 //! | give up at the deadline | the same, with the outcome `expired` | the same |
 //!
-//! The machine is [`proto::request`](crate::proto::request); here are its files and messages. Who may
-//! decide is written into the request. A decision file that cannot be read, or is by somebody who may
-//! not decide, is none: whoever meets it puts it aside, and the question is open again. Messages of a
-//! request have ids that follow from its own, so whatever is repeated is stored once; `.lock` keeps
-//! two processes from doing the same step at the same time, and never the first answer from standing.
+//! The state machine is [`proto::request`](crate::proto::request); this module has its files and
+//! messages. The request file names its addressee. A decision file that cannot be read, or whose author may
+//! not decide, does not count: the next reader sets it aside, and the request is open again.
+//! The ids of a request's messages follow from its own id, so a repeated step stores no second message.
+//! `.lock` keeps two processes from doing the same step at the same time.
 //!
 //! ```
 //! use ensemble_core::message::Name;
@@ -41,6 +44,11 @@
 //! assert_eq!(spool.receive(&lead, &lead)?.unwrap().envelope.kind.as_str(), "shutdown_response");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Limits
+//!
+//! An id has at most [`REQUEST_ID_BYTES_MAX`] bytes, a question [`CONTENT_BYTES_MAX`]. Closed requests
+//! are kept for [`CLOSED_KEPT`]. A deadline needs a process that waits for it, or a watcher.
 
 mod ask;
 mod correlate;
@@ -75,9 +83,9 @@ pub use gate::{GateFile, gated_task, stem};
 
 /// The directory below the queue.
 pub const REQUESTS: &str = "requests";
-/// Who is told of requests that nobody has decided, where their kind says so.
+/// The recipient of escalations: requests without a decision, where their kind says so.
 pub const ESCALATED_TO: &str = "conductor";
-/// Who acts when nobody decides.
+/// The actor of decisions that a deadline makes.
 const ACTOR: &str = "ensemble";
 
 /// The requests of a queue. Cheap to make; starts nothing and keeps nothing.
@@ -97,14 +105,14 @@ impl std::fmt::Debug for Requests<'_> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entry {
-    /// What was asked.
+    /// The request as it was asked.
     pub request: Asked,
     /// The answer; `None` while it is pending.
     pub decision: Option<Decision>,
     /// Everything that follows from the answer is done.
     pub is_closed: bool,
-    /// Why not everybody was told of the answer yet. It stands all the same, and the watcher tries
-    /// again.
+    /// Why some recipients were not notified of the answer yet. The answer stands all the same, and
+    /// the watcher tries again.
     pub untold: Option<String>,
 }
 
@@ -119,7 +127,7 @@ impl Entry {
         self.decision.as_ref().map_or("pending", |decision| decision.outcome.word())
     }
 
-    /// Whether something is left to be carried out, by whoever does that for its kind.
+    /// Whether the kind's decision handler still has to carry out the decision.
     #[must_use]
     pub fn is_to_be_carried_out(&self) -> bool {
         let decided = self.decision.as_ref();
@@ -219,7 +227,7 @@ impl<'a> Requests<'a> {
         self.store.is_closed(id)
     }
 
-    /// As [`Requests::look`], but touches nothing: for whoever has the turn.
+    /// As [`Requests::look`], but touches nothing. The caller holds the turn.
     fn peek(&self, id: &str) -> Result<Option<(Home, Option<Decision>)>> {
         let Ok(id) = Name::new(id) else { return Ok(None) };
         let Some(home) = Home::read(self.store, &id)? else { return Ok(None) };
@@ -252,7 +260,7 @@ impl<'a> Requests<'a> {
 /// A request was not made or not decided, and why.
 impl AreaError for Refusal {}
 
-/// An id as somebody has typed it, for an error text.
+/// An id as typed by a user, for an error text.
 fn printable(id: &str) -> String {
     id.chars().take(80).flat_map(char::escape_debug).collect()
 }

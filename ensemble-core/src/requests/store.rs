@@ -5,12 +5,12 @@
 //! | a page of a request | `requests/<id>/<page>.yaml` | `requests.<id>.<page>` in the team's key-value bucket |
 //! | written once | rename with no-replace | compare-and-set upon nothing |
 //! | a gate | `gates/<task>@<agent>.yaml`, replaced under the lock | `gates.<task>.<agent>`, compare-and-set |
-//! | one at a time | flock on `requests/.lock` | nobody waits; what only one may do is a compare-and-set |
+//! | one at a time | flock on `requests/.lock` | no lock; what only one process may do is a compare-and-set |
 //!
-//! Seed 004's verbs are writes: *ask* writes the first page, *decide* the second, *settle* the last one.
-//! Each write succeeds for exactly one of all who try, on whatever host, and the others read what the
-//! first one wrote. Messages of a request are stored once by their ids, so the lock only spares work; where
-//! there is none, whoever has stored a message also records it.
+//! Seed 004's verbs are writes: *ask* writes the first page, *decide* the second, *settle* the last
+//! one. Each write succeeds for exactly one of all who try, on whatever host, and the others read
+//! what the first one wrote. Messages of a request are stored once by their ids, so the lock only
+//! spares work. Where there is none, the process that has stored a message also records it.
 
 use std::path::PathBuf;
 
@@ -28,9 +28,9 @@ use crate::message::{Attachment, Name, Timestamp};
 pub enum Page {
     /// What was asked. Without it there is no request.
     Request,
-    /// What was decided.
+    /// The decision.
     Decision,
-    /// Everybody was told of the decision, and something is left to be carried out.
+    /// All recipients know the decision, and it still has to be carried out.
     Told,
     /// Everything that follows from the decision is done.
     Closed,
@@ -40,7 +40,7 @@ impl Page {
     /// All of them, in the order in which they are written.
     pub const ALL: [Self; 4] = [Self::Request, Self::Decision, Self::Told, Self::Closed];
 
-    /// Its name, without `.yaml`.
+    /// Name of the page's file, without `.yaml`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -56,9 +56,9 @@ impl Page {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Written {
-    /// Its content.
+    /// Content of the page.
     pub content: Vec<u8>,
-    /// When it was written, by the clock of whoever keeps it.
+    /// When it was written, by the clock of the store.
     pub at: Timestamp,
     /// Which version it is, where there are versions.
     pub revision: u64,
@@ -76,7 +76,7 @@ impl Written {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Sheet {
-    /// What was asked.
+    /// The page of the request.
     pub request: Written,
     /// What was decided; or why what lies in its place cannot be read.
     pub decision: Option<std::result::Result<Written, String>>,
@@ -87,7 +87,7 @@ pub struct Sheet {
 }
 
 impl Sheet {
-    /// Of a request that nobody has decided.
+    /// The pages of a request that is not decided.
     #[must_use]
     pub const fn new(request: Written) -> Self {
         Self { request, decision: None, is_told: false, is_closed: false }
@@ -97,9 +97,9 @@ impl Sheet {
 /// What became of writing a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrote {
-    /// It stands.
+    /// The page is written.
     Done,
-    /// Somebody else was first.
+    /// Another process was first.
     Exists,
     /// There is no such request any more.
     Gone,
@@ -123,7 +123,7 @@ impl Turn {
         Self { lock: None }
     }
 
-    /// Whether nobody else does the same meanwhile.
+    /// Whether no other process does the same meanwhile.
     #[must_use]
     pub const fn is_alone(&self) -> bool {
         self.lock.is_some()
@@ -148,7 +148,7 @@ pub trait RequestStore: Send + Sync {
     /// Waits for one's turn, where there are turns.
     ///
     /// # Errors
-    /// Somebody has the lock for too long.
+    /// Another process holds the lock for too long.
     fn turn(&self) -> Result<Turn>;
 
     /// The ids of all requests, in no order.

@@ -42,7 +42,7 @@ impl Spool {
         Ok(attachment)
     }
 
-    /// Where an attachment lies.
+    /// The path of an attachment.
     #[must_use]
     pub fn attachment_path(&self, attachment: &Attachment) -> PathBuf {
         self.root.join(ATTACHMENTS).join(attachment.sha256.to_string())

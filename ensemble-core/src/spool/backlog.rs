@@ -93,7 +93,7 @@ impl Backlog<'_> {
 pub(super) struct Ahead {
     file: File,
     left: usize,
-    /// Where the entries begin that nobody is known to have taken.
+    /// Offsets of the entries that no consumer is known to have taken.
     starts: VecDeque<u64>,
     /// Where the entry after the last of them begins.
     end: u64,

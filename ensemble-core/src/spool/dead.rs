@@ -28,7 +28,7 @@ pub(super) const SETTLED_BEFORE: &str = "settled before under the same id";
 pub(super) struct Reason {
     pub(super) reason: String,
     pub(super) at: Timestamp,
-    /// Who held it last; nobody if it was never received.
+    /// The last holder; `None` if it was never received.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub(super) holder: Option<Name>,
     /// Deliveries so far.
@@ -41,15 +41,15 @@ pub(super) struct Reason {
 /// A message that will not be delivered any more, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeadLetter {
-    /// Its mailbox.
+    /// Mailbox of the message.
     pub mailbox: Name,
-    /// Its id.
+    /// Id of the message.
     pub id: MessageId,
     /// Why it is dead; empty if the reason was lost.
     pub reason: String,
     /// Since when.
     pub at: Option<Timestamp>,
-    /// Who held it last.
+    /// The last holder, if any.
     pub holder: Option<Name>,
     /// How often it was delivered.
     pub epoch: u64,
@@ -57,7 +57,7 @@ pub struct DeadLetter {
 
 /// # Dead letters
 impl Spool {
-    /// Gives a held message up, with a reason for whoever looks at it.
+    /// Gives up a held message, with a reason for the reader of dead letters.
     ///
     /// # Errors
     /// [`Error::LeaseLost`] if the message is not held under this lease any more.
@@ -78,7 +78,8 @@ impl Spool {
             _ => return Err(no_message(id, &format!("waiting in mailbox `{}`", mailbox.name))),
         };
         self.write_reason(&mailbox, id, &self.reason_now(reason, None, epoch))?;
-        // The very file that was found, so that whoever has received it meanwhile keeps it.
+        // Move exactly the file that was found, so that a consumer which has received it meanwhile
+        // keeps it.
         let (dir, file) = mailbox.file_at(id, &location);
         match dir.move_new(&file, &mailbox.dead, &place::plain(id))? {
             Moved::Done => {}

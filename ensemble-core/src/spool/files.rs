@@ -1,4 +1,4 @@
-//! Every message of a mailbox with its file, for whoever checks them.
+//! Every message of a mailbox with its file, for `fsck`.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use crate::message::{MessageId, Name};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MessageFile {
-    /// Which message.
+    /// Id of the message.
     pub id: MessageId,
     /// Where it is on its way, as directory and name say.
     pub state: State,

@@ -65,9 +65,9 @@ impl From<&Location> for State {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Found {
-    /// Its mailbox.
+    /// Mailbox of the message.
     pub mailbox: Name,
-    /// Its id.
+    /// Id of the message.
     pub id: MessageId,
     /// Where it is on its way.
     pub state: State,
@@ -83,7 +83,7 @@ impl Found {
     /// The lease under which it is held.
     ///
     /// # Errors
-    /// [`Error::NoMessage`] if nobody holds it.
+    /// [`Error::NoMessage`] if it is not held.
     pub fn lease(&self) -> Result<Lease> {
         match &self.state {
             State::Acked { holder, epoch } => Ok(Lease {
@@ -92,7 +92,7 @@ impl Found {
                 holder: holder.clone(),
                 epoch: *epoch,
             }),
-            other => Err(no_message(&self.id, &format!("held by anybody: it is {}", other.word()))),
+            other => Err(no_message(&self.id, &format!("held: it is {}", other.word()))),
         }
     }
 }

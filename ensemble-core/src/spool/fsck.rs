@@ -36,11 +36,11 @@ pub enum Repair {
 pub struct Finding {
     /// The file, relative to the queue.
     pub path: String,
-    /// What is wrong.
+    /// Description of the problem.
     pub problem: String,
     /// What [`Spool::fsck`] does about it if asked to.
     pub repair: Repair,
-    /// It was done.
+    /// Whether `fsck` repaired the problem.
     pub repaired: bool,
 }
 
@@ -187,7 +187,7 @@ impl Spool {
         }
     }
 
-    /// Moves a file that is nobody's into `rejected/`.
+    /// Moves a file that belongs to no message into `rejected/`.
     fn set_aside(&self, dir: &Dir, file: &str) -> Result<()> {
         let rejected = self.queue_dir()?.ensure_child("rejected", self.options.modes)?;
         let name = crate::durable::temporary_name("stray");

@@ -26,7 +26,8 @@ const GATE_FILE: &str = "gate.lock";
 /// The largest settings file, in bytes.
 const SETTINGS_BYTES_MAX: usize = 16 * 1024;
 
-/// Whether a directory that is not meant to be open to everybody is: the queue, a mailbox, a drop box.
+/// Refuses a directory that every user may write to without being meant to: the queue, a mailbox, a
+/// drop box.
 ///
 /// # Errors
 /// It is; the error says how to change that.
@@ -35,7 +36,7 @@ pub(crate) fn refuse_open_to_all(path: &Path, mode: u32, modes: Modes) -> Result
     if mode & OTHERS_WRITE == 0 || modes.directory & OTHERS_WRITE != 0 {
         return Ok(());
     }
-    let detail = "everybody may write here, so anybody could forge messages: `chmod o-w` it";
+    let detail = "every user may write here and could forge messages: `chmod o-w` it";
     Err(Error::malformed(path, "permissions", detail))
 }
 
@@ -215,7 +216,7 @@ impl Mailbox {
     }
 }
 
-/// Where a message lies.
+/// The directory and file name of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Location {
     New,

@@ -1,4 +1,7 @@
-//! Mailboxes as directories: the [`Transport`] that everyone starts with.
+//! Mailboxes as directories: the default [`Transport`].
+//!
+//! When [`Spool::publish`] returns, the message survives the death of every process. One consumer at a
+//! time holds it, under a lease with an epoch that fences earlier holders.
 //!
 //! ```text
 //!        publish          receive (= ack)        settle
@@ -12,7 +15,7 @@
 //! given back or delayed ones. A crash at any instruction leaves a message in one of the states;
 //! [`Spool::sweep`] returns what a dead holder held, and removes what a dead sender left in `tmp/`.
 //!
-//! Everything here also works with `mv` and `ls`; PROTOCOL.md has the formats.
+//! A shell script can take part with `mv` and `ls`; PROTOCOL.md has the formats.
 //!
 //! ```
 //! use ensemble_core::message::{Envelope, Name};
@@ -29,6 +32,18 @@
 //! spool.settle(&delivery.lease)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Limits
+//!
+//! | limit | constant |
+//! |---|---|
+//! | size of a message | [`ENVELOPE_BYTES_MAX`](crate::message::ENVELOPE_BYTES_MAX) |
+//! | unread messages of one sender in one mailbox | [`SENDER_MESSAGES_MAX`], [`SENDER_BYTES_MAX`] |
+//! | length of a lease | [`LEASE_SECONDS_MAX`] |
+//! | wait for a lock | [`LOCK_PATIENCE`] |
+//!
+//! The queue needs one local file system with working `rename` and `flock`. Delivery is at least once:
+//! after a crash a message may be delivered again, under a higher epoch.
 
 // rustdoc shows the blocks of `impl Spool` in the order of these modules, which is that of use. The table of
 // `Spool` below names them, and a test compares both with the code.
@@ -296,7 +311,8 @@ impl Spool {
         self.options.recorder.record(kind, actor.as_str(), data);
     }
 
-    /// As [`Spool::record`], for what happens to every message: made only if somebody records it.
+    /// As [`Spool::record`], for what happens to every message: the data is made only if a recorder
+    /// wants it.
     fn record_often(&self, kind: &str, actor: &Name, data: impl FnOnce() -> serde_json::Value) {
         if self.options.recorder.is_recording() {
             self.record(kind, actor, data());

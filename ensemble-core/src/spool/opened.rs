@@ -38,7 +38,8 @@ impl Opened {
         None
     }
 
-    /// Keeps a mailbox that was just opened; another one may be closed for it as soon as nobody uses it.
+    /// Keeps a mailbox that was just opened; another one may be closed for it once no thread uses
+    /// it.
     pub(super) fn insert(&mut self, mut mailbox: Mailbox) -> Arc<Mailbox> {
         if let Some((identity, known)) = self.known.remove(&mailbox.name)
             && identity == mailbox.identity
@@ -63,7 +64,7 @@ impl Opened {
 
     fn close(&mut self, name: &Name) {
         if let Some((_, mailbox)) = self.open.remove(name) {
-            // Whoever is at it just now, perhaps with a long listing, is not waited for.
+            // Does not wait for a thread that uses it, perhaps for a long listing.
             let waiting = &mailbox.waiting;
             let is_used = Arc::strong_count(&mailbox) > 1 || Arc::strong_count(waiting) > 1;
             let knows = || waiting.lock().unwrap_or_else(PoisonError::into_inner).knows_something();

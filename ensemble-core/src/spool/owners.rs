@@ -5,12 +5,12 @@
 //! who owns the queue (the watcher)       any: it writes for others, and has looked itself
 //! the user of that name                  this one
 //! the user of other names only           refused
-//! anybody, and the name has a user       refused, unless it is that user
-//! a user of nobody, a name without user  as everywhere
+//! any user, and the name has a user      refused, unless it is that user
+//! a user without a name, and a name without a user    as everywhere
 //! ```
 //!
-//! A file with several names may have been written by somebody else than who put it there, so it is
-//! refused wherever anybody has a user.
+//! A file with several hard links may have another author than the user who put it there, so it is
+//! refused wherever a name has a user.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::durable::{self, FileStat};
 use crate::message::Name;
 use crate::{Error, Result};
 
-/// The users of names, as numbers (`id -u`). Nobody has one unless it is said.
+/// The users of names, as numbers (`id -u`). A name has no user unless one is set.
 ///
 /// ```
 /// use ensemble_core::spool::Owners;
@@ -46,7 +46,7 @@ impl Owners {
         self.users.get(name).copied()
     }
 
-    /// Whether nobody has a user.
+    /// Whether no name has a user.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.users.is_empty()

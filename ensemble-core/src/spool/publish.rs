@@ -33,7 +33,7 @@ pub struct Overflow {
     pub refused: u64,
     /// When the last one was.
     pub last_at: Timestamp,
-    /// Who sent it.
+    /// The sender of the last message.
     pub last_from: Name,
 }
 
@@ -219,7 +219,7 @@ impl Spool {
         let tmp_name = durable::temporary_name(envelope.id.as_str());
         let written = mailbox.tmp.write_new(&tmp_name, content, self.options.modes, durability)?;
         let (dir, file) = target(mailbox, envelope);
-        // Nobody receives what is not safe: what somebody has settled cannot have been lost.
+        // A message is received only after its sync: a settled message cannot have been lost.
         let is_safe = inside
             .as_ref()
             .map_or(Ok(false), |inside| log_stored(inside, mailbox, envelope, content, &written));
@@ -282,8 +282,8 @@ impl Spool {
         Err(Error::Conflict { mailbox: mailbox.name.to_string(), id: envelope.id.to_string() })
     }
 
-    /// Whoever stored it may have been killed before it could sync, and its sender, who asks again, is
-    /// told that it is stored.
+    /// The first process may have been killed before its sync. The sender, which repeats the
+    /// publish, is about to learn that the message is stored.
     fn make_safe(&self, dir: &Dir, file: &str) -> Result<()> {
         if self.options.durability == Durability::Power
             && let Some(open) = dir.open_file(file)?

@@ -1,13 +1,14 @@
 //! How much one sender may leave unread in one mailbox, so that a sender which has gone mad does not fill
 //! the disk and bury what others have written.
 //!
-//! It is counted on disk, so it holds whoever is killed: a message counts until it is received. While few
-//! messages wait in a mailbox, of whomever, nothing is read; else [`EXAMINED_PER_MESSAGE`] times as many
-//! messages as one sender may have are looked at, spread over all. So in a mailbox that is deeper than that
-//! whoever has a quarter of it is refused, and nobody waits for a look at all of it. Who is seen to have far
-//! less than that, in an eighth of them that is spread as well, waits for no more, unless it attaches something.
-//! It is back-pressure, no invariant: senders that publish at once may exceed it by a few messages, and
-//! a process that publishes much looks again after as many messages as there was room for.
+//! It is counted on disk, so it survives a killed process: a message counts until it is received.
+//! While few messages wait in a mailbox, nothing is read. Otherwise a sample is read, spread over
+//! all messages: [`EXAMINED_PER_MESSAGE`] times as many as one sender may have. In a mailbox that
+//! is deeper than the sample, a sender with a quarter of it is refused, and no sender waits for a
+//! look at all of it. An eighth of the sample, spread as well, is enough for a sender with far less
+//! than that, unless it attaches something. It is back-pressure, no invariant: senders that publish
+//! at once may exceed it by a few messages, and a process that publishes much looks again after as
+//! many messages as there was room for.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
@@ -38,11 +39,11 @@ const LISTED_MAX: usize = 100_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Quota {
-    /// How many messages.
+    /// Messages that one sender may leave unread.
     pub messages: u64,
     /// How many bytes, with attachments. A single message may be larger.
     pub bytes: u64,
-    /// Who is not counted.
+    /// Senders that are not counted.
     pub exempt: BTreeSet<Name>,
 }
 
@@ -146,7 +147,7 @@ fn part_of(file: &str, chance: &RandomState) -> usize {
 impl Usage {
     /// Counts a message if it is this sender's.
     fn add(&mut self, dir: &Dir, file: &str, sender: &Name) {
-        // What cannot be read, or was received meanwhile, is nobody's.
+        // A file that cannot be read, or was received meanwhile, counts for no sender.
         let content = dir.read(file, ENVELOPE_BYTES_MAX).ok().flatten().unwrap_or_default();
         let envelope = Envelope::decode(&content, &dir.path().join(file));
         if let Some(envelope) = envelope.ok().filter(|envelope| envelope.from == *sender) {
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_at_a_part_refuses_whoever_has_its_share_wherever_it_lies() {
+    fn a_look_at_a_part_refuses_a_sender_with_its_share_wherever_it_lies() {
         let home = tempfile::tempdir().unwrap();
         let open = |quota| {
             let options = Options { quota, ..Options::default() };
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn in_a_deep_mailbox_whoever_has_much_of_it_is_refused_and_nobody_else() {
+    fn in_a_deep_mailbox_only_a_sender_with_much_of_it_is_refused() {
         let bed = bed();
         assert_eq!(bed.stored("operator", 200), 200);
         assert_eq!((bed.stored("a", 1), bed.stored("b", 1)), (1, 1));

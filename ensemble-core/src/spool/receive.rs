@@ -81,7 +81,7 @@ impl Spool {
             match next {
                 Ok(Some(delivery)) => taken.push(delivery),
                 Err(error) if taken.is_empty() => return Err(error),
-                // What fails now fails again for whoever comes next; these are held already.
+                // Return what was claimed so far; the next call reports the error.
                 Ok(None) | Err(_) => break,
             }
         }
@@ -169,7 +169,7 @@ impl Spool {
         }
         match moved {
             Moved::Gone if from.0.stat(from.1)?.is_some() => {
-                // Nobody has taken it: the directory it was to go to is gone. Open it anew.
+                // No consumer has taken it: its target directory is gone. Open that anew.
                 let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
                 open.remove(&mailbox.name);
                 let missing = std::io::Error::from(std::io::ErrorKind::NotFound);

@@ -1,4 +1,4 @@
-//! Which mailboxes there are.
+//! The list of existing mailboxes.
 
 use super::mailbox::{SETTINGS_FILE, STATES};
 use super::{Settings, Spool};

@@ -20,7 +20,7 @@ pub const TMP_AGE_MAX: Duration = Duration::from_secs(60 * 60);
 /// How many files one sweep removes from one directory at most, so that it stays short.
 const REMOVALS_MAX: usize = 10_000;
 
-/// What a sweep did.
+/// Counts of a sweep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Swept {
@@ -34,7 +34,7 @@ pub struct Swept {
 
 /// # Sweep and expire
 impl Spool {
-    /// Removes what belongs to nobody any more, in all mailboxes.
+    /// Removes side files and old messages that no client needs any more, in all mailboxes.
     ///
     /// # Errors
     /// A directory cannot be listed or a file cannot be removed.

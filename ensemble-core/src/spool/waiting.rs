@@ -9,10 +9,11 @@
 //! Messages come in the order in which they were made: by the time inside a UUIDv7, by the file's
 //! time for other ids.
 //!
-//! Where several consumers work off one mailbox, each one's listing is soon full of names that others have
-//! taken, and to find that out costs a rename that fails. So processes that receive one message each, and
-//! consumers that have lost a race, share a listing in which each sees how far the others are: see
-//! [`super::backlog`]. While there is none, whoever has lost picks at random among the next few.
+//! Where several consumers work off one mailbox, each one's listing is soon full of names that
+//! others have taken, and to find that out costs a rename that fails. So processes that receive one
+//! message each, and consumers that have lost a race, share a listing in which each sees how far
+//! the others are: see [`super::backlog`]. While there is none, a consumer that has lost picks at
+//! random among the next few.
 
 use std::ops::ControlFlow;
 
@@ -66,7 +67,8 @@ pub(super) struct Waiting {
     listed: usize,
     /// Races that were lost in a row.
     losses: u32,
-    /// Whether somebody else receives from this mailbox: a race was lost since the listing before this one.
+    /// Whether another consumer receives from this mailbox: a race was lost since the listing
+    /// before this one.
     has_rivals: bool,
     has_lost: bool,
     race_seed: u64,
@@ -362,7 +364,7 @@ mod tests {
         b.receive_many(&place, 300);
         let oldest = MessageId::new("01900000-0000-7000-8000-000000000000").unwrap();
         std::fs::write(place.new.path().join(place::plain(&oldest)), "").unwrap();
-        assert_ne!(a.receive(&place).unwrap(), oldest, "whoever lists finds it first");
+        assert_ne!(a.receive(&place).unwrap(), oldest, "a listing shows it first");
         assert!(a.lost > LOSSES_MAX as usize);
     }
 

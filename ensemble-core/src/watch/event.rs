@@ -11,7 +11,7 @@ use super::WatchError;
 /// Suffix of an SQLite database's log.
 const LOG_SUFFIX: &str = "-wal";
 
-/// How a file landed.
+/// The operation by which a file landed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Landing {
     /// Renamed into place, so the file is whole.
@@ -35,7 +35,7 @@ pub enum FsEvent {
         dir: PathBuf,
         /// The file's name.
         name: String,
-        /// How it landed.
+        /// The operation that put the file there.
         how: Landing,
     },
     /// A file was renamed away or removed.

@@ -45,7 +45,7 @@ pub enum HowBrought {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Brought {
-    /// Its record now.
+    /// The agent's roster record after the start.
     pub member: Member,
     /// The action.
     pub how: HowBrought,

@@ -80,19 +80,19 @@ impl<'a> Team<'a> {
         Ok(Self { project, spool, recorder, actor, server, session: session_of(project) })
     }
 
-    /// Its tmux server.
+    /// The tmux server of the team.
     #[must_use]
     pub const fn server(&self) -> &Server {
         &self.server
     }
 
-    /// Its session.
+    /// Name of the tmux session.
     #[must_use]
     pub fn session(&self) -> &str {
         &self.session
     }
 
-    /// Its roster.
+    /// The roster of the team.
     #[must_use]
     pub fn roster(&self) -> Roster {
         self.project.roster()

@@ -21,15 +21,15 @@ const RESERVED: &str = "ENSEMBLE_";
 pub struct Plan {
     /// The agent.
     pub name: Name,
-    /// Its role.
+    /// Role of the agent.
     pub role: Name,
-    /// Its provider.
+    /// Provider of the agent.
     pub provider: String,
     /// The mailbox it reads.
     pub mailbox: Name,
     /// The command to start; `None` for an agent with an existing pane.
     pub command: Option<String>,
-    /// Its start directory.
+    /// Directory in which the agent starts.
     pub directory: PathBuf,
     /// Variables added to its environment.
     pub env: BTreeMap<String, String>,

@@ -31,7 +31,7 @@ const NOT_RUN: [(&str, usize); 6] = [
     ("README.md", 1),
     ("docs/agents.md", 1),
     ("docs/fuzzing.md", 1),
-    ("docs/supervise.md", 1),
+    ("docs/reliability.md", 1),
     ("docs/worktrees.md", 1),
 ];
 

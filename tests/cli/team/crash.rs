@@ -1,4 +1,4 @@
-//! `up` killed at its system calls: the next one finishes what it began, and starts nobody twice.
+//! `up` killed at its system calls: the next one finishes what it began, and starts no agent twice.
 
 use std::collections::BTreeSet;
 
@@ -56,5 +56,5 @@ fn up_that_was_killed_anywhere_is_finished_by_the_next() {
         }
     }
     println!("up was killed {kills} times");
-    assert!(kills > 20, "the harness kills nobody: {kills}");
+    assert!(kills > 20, "the harness kills too little: {kills}");
 }

@@ -43,7 +43,7 @@ fn another_name_is_refused_and_recorded() {
         "ENSEMBLE_AGENT_PASS=00000000000000000000000000000000 $E send --to conductor -m x",
     );
     assert!(forged.code == 1 && forged.stderr.contains("belongs to no agent"), "{forged:?}");
-    // The pass of somebody else in one's own pane.
+    // Another agent's pass in one's own pane.
     let pass = team.order("worker-2", "echo $ENSEMBLE_AGENT_PASS").stdout;
     let stolen = format!("ENSEMBLE_AGENT_PASS={} $E send --to conductor -m x", pass.trim());
     let stolen = team.order("worker-1", &stolen);
@@ -61,7 +61,7 @@ fn outsiders_use_names_of_their_own() {
     let team = Team::new();
     team.up();
     let refused = team.bed.fails(1, "recv --as worker-1");
-    assert!(refused.contains("`worker-1` belongs to an agent of the team"), "{refused}");
+    assert!(refused.contains("`worker-1` is an agent of the team"), "{refused}");
     assert!(refused.contains("--as operator"), "it says what to do: {refused}");
     team.bed.ok("send --as operator --to worker-1 -m hello");
     team.bed.ok("send --to worker-1 -m hello");

@@ -194,7 +194,7 @@ fn a_pane_that_was_there_before_joins() {
     assert!(refused.contains("belongs to lead"), "{refused}");
     let refused = team.bed.fails(1, &join("worker-1"));
     assert!(refused.contains("belongs to lead"), "{refused}");
-    // A member cannot make itself somebody else.
+    // A member cannot take another name.
     let refused = team.order("worker-1", &format!("$E join lead --pane {id} {socket}"));
     assert!(refused.code == 1 && refused.stderr.contains("this is worker-1"), "{refused:?}");
     // What it ran ends: it is gone, and `up` can only say so.
@@ -242,8 +242,8 @@ fn attaching_shows_the_agents_window() {
     };
     eventually("a client is attached", shown);
     drop(terminal);
-    let said = team.bed.fails(3, "attach nobody");
-    assert!(said.contains("no agent `nobody` has a pane"), "{said}");
+    let said = team.bed.fails(3, "attach absent");
+    assert!(said.contains("no agent `absent` has a pane"), "{said}");
     let pane = team.pane("worker-1");
     team.server().kill_pane(&pane.id).unwrap();
     let said = team.bed.fails(3, "attach worker-1");

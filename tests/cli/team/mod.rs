@@ -217,7 +217,7 @@ impl Drop for Team {
     }
 }
 
-/// Ends a process that is a child of somebody else.
+/// Ends a process that is no child of the test.
 pub(super) fn kill(pid: u32) {
     if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
         let _ = kill_process(pid, Signal::KILL);

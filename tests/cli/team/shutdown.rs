@@ -101,7 +101,7 @@ fn of_this_team(team: &Team) -> Vec<String> {
 
 /// Once a team went down: at most the watcher, which does nothing any more, is about to end.
 #[track_caller]
-fn nobody_is_left(team: &Team) {
+fn no_process_is_left(team: &Team) {
     let left = of_this_team(team);
     assert!(left.iter().all(|line| line.contains(" watch ")), "{left:?}");
     eventually("the watcher has ended", || of_this_team(team).is_empty());
@@ -163,9 +163,9 @@ fn a_team_of_six_works_shrinks_goes_down_and_comes_back() {
     let server = team.server().pid().unwrap();
     let down = team.bed.run("down --force");
     assert_eq!((down.code, down.stderr.as_str()), (0, ""), "{down:?}");
-    nobody_is_left(&team);
+    no_process_is_left(&team);
     assert!(!team.server().socket().exists());
-    eventually("the server, which answers nobody any more, has ended", || !lives(server));
+    eventually("the server, which answers no more, has ended", || !lives(server));
     assert!(team.bed.json("team").iter().all(|member| member["state"] == "shutdown"));
     assert_eq!(team.bed.json("team").len(), 6);
 
@@ -176,7 +176,7 @@ fn a_team_of_six_works_shrinks_goes_down_and_comes_back() {
     assert_eq!(team.member("deaf")["unread"], 1);
     assert!(team.bed.mailbox("deaf/new/waits.yaml").exists());
     team.bed.ok("down --force");
-    nobody_is_left(&team);
+    no_process_is_left(&team);
 }
 
 #[test]
@@ -190,12 +190,12 @@ fn down_from_within_a_pane_takes_that_pane_along() {
     assert!(going.code == 0 && going.stdout.contains("the team goes down"), "{going:?}");
     let log = team.bed.project().join(".ensemble/down.log");
     eventually("it is down", || holds(&log, "session crew closed"));
-    // Whoever has written that was begun by the conductor, and ends now.
-    eventually("nobody is left", || of_this_team(&team).is_empty());
+    // The process that wrote the line was started by the conductor, and ends now.
+    eventually("no process is left", || of_this_team(&team).is_empty());
 }
 
 #[test]
-fn what_somebody_else_runs_in_the_session_is_not_closed_unasked() {
+fn a_foreign_program_in_the_session_is_not_closed_unasked() {
     let team = Team::with(&["worker-1"], "");
     team.up();
     let pane = team.pane("worker-1").id;
@@ -209,7 +209,7 @@ fn what_somebody_else_runs_in_the_session_is_not_closed_unasked() {
 }
 
 #[test]
-fn nobody_waits_for_an_agent_that_has_gone() {
+fn an_agent_that_has_gone_is_not_waited_for() {
     let team = Team::with(&["worker-1"], "");
     team.up();
     team.wait_for_puppet("worker-1");
@@ -251,7 +251,7 @@ fn a_shutdown_that_was_killed_anywhere_is_finished_by_the_next_attempt() {
             fs::write(team.here("deaf.sh"), DEAF.replace("trap '' TERM HUP", ":")).unwrap();
             team.bed.ok("up deaf");
             let pids = deaf_pids(&team);
-            // Nobody else is to finish it.
+            // No other process may finish it.
             let panes = team.panes();
             let watcher = panes.iter().find(|pane| pane.is_sidecar);
             let watcher = watcher.unwrap_or_else(|| panic!("{call} {number}: {panes:#?}")).pid;
@@ -279,5 +279,5 @@ fn a_shutdown_that_was_killed_anywhere_is_finished_by_the_next_attempt() {
         }
     }
     println!("a shutdown was killed {kills} times");
-    assert!(kills > 15, "the harness kills nobody: {kills}");
+    assert!(kills > 15, "the harness kills too little: {kills}");
 }

@@ -11,7 +11,7 @@ use super::{Team, of};
 use crate::bed::{Bed, Ran, program, ran};
 use crate::tmux_support::eventually;
 
-/// Draws what Claude Code shows, answers pings, takes its mail when it is told of it, and goes when
+/// Draws what Claude Code shows, answers pings, takes its mail when it is notified, and goes when
 /// it is asked to.
 const CLAUDE: &str = r#"#!/bin/sh
 me=$HERE/$ENSEMBLE_AGENT_ID

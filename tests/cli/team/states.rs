@@ -121,7 +121,7 @@ fn who_has_asked_for_a_decision_waits_for_it() {
 fn who_was_shut_down_is_not_gone_and_who_left_is() {
     let team = Team::new();
     team.up();
-    // As whoever shuts down an agent records it.
+    // As the driver of a shutdown records it.
     let roster = ensemble_team::roster::Roster::open(&team.bed.project().join(".ensemble"));
     let name = ensemble_core::message::Name::new("worker-1").unwrap();
     let pane = team.pane("worker-1");
@@ -140,7 +140,7 @@ fn who_was_shut_down_is_not_gone_and_who_left_is() {
         .unwrap();
     let line = team.member("worker-1");
     assert_eq!((&line["state"], &line["why"]), (&"shutdown".into(), &"approved".into()));
-    // Its name is free for somebody outside now.
+    // Its name is free for a process outside of the team now.
     assert_eq!(team.bed.run("recv --as worker-1").code, 3);
     // A new start is a new generation.
     let again = team.up();
@@ -161,6 +161,6 @@ fn a_shell_in_an_agents_place_is_no_agent() {
         "exec bash --norc --noprofile -i",
     ]);
     assert!(spawn.output().unwrap().status.success());
-    // Whoever looks early sees the shell that starts it.
-    team.wait_for_evidence("coder", "gone", "bash stands there");
+    // An early look sees the shell that starts it.
+    team.wait_for_evidence("coder", "gone", "bash runs in its pane");
 }

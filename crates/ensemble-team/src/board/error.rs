@@ -13,7 +13,7 @@ pub enum BoardError {
     /// There is no blackboard here.
     #[error("there is no blackboard at {path}")]
     Missing {
-        /// Where it was expected.
+        /// The path where the board was expected.
         path: PathBuf,
     },
     /// A change was not made, since the blackboard would break its rules after it.
@@ -35,9 +35,9 @@ pub enum BoardError {
     /// There is no such task, agent or plan on the blackboard.
     #[error("there is no {what} `{id}` on the blackboard{}", alternatives(nearest))]
     Unknown {
-        /// What was looked for.
+        /// Kind of the missing entry.
         what: &'static str,
-        /// Its name.
+        /// Id of the missing entry.
         id: String,
         /// Similar names, best first.
         nearest: Vec<String>,

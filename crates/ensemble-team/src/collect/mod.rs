@@ -58,7 +58,7 @@ pub const RETRY: Duration = Duration::from_secs(2);
 const _: () = assert!(DEADLINE.as_secs() < CONDUCTOR_PATIENCE.as_secs());
 const _: () = assert!(RETRY.as_secs() < DISPATCH_POLL_INTERVAL.as_secs());
 
-/// What bounds a batch.
+/// Limits of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// How long to wait for being told before looking.
@@ -90,26 +90,26 @@ impl Default for Limits {
 pub enum Event {
     /// A report was read.
     Reported {
-        /// Which task.
+        /// Id of the task.
         task: String,
-        /// How it ended.
+        /// The result that the report states.
         status: Status,
     },
     /// A review was read.
     Reviewed {
-        /// Which task.
+        /// Id of the task.
         task: String,
         /// By whom.
         reviewer: String,
-        /// What it says.
+        /// Verdict of the reviewer.
         verdict: Verdict,
     },
     /// A task came back from review too often and does not go on.
     Stopped {
-        /// Which task.
+        /// Id of the task.
         task: String,
     },
-    /// The summary is written, by whomever.
+    /// The summary is written, by this process or another.
     Written,
     /// It could not be written.
     WriteFailed,
@@ -118,7 +118,7 @@ pub enum Event {
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Record that nobody told of anything in time.
+    /// Record that no report came in time.
     PatienceEnded,
     /// Look for reports.
     Look,
@@ -136,14 +136,14 @@ pub enum Progress {
     Awaited,
     /// It is reported as done, and not every reviewer has said something.
     UnderReview {
-        /// What each has said.
+        /// The verdicts so far, by reviewer.
         verdicts: BTreeMap<String, Verdict>,
     },
     /// A reviewer wants it changed, and there is no new report.
     NeedsFix,
-    /// It is over.
+    /// The task has ended.
     Ended {
-        /// How.
+        /// The result of the task.
         status: Status,
     },
     /// It came back too often.
@@ -295,7 +295,7 @@ impl Machine for Collect {
                     self.end_if_all_are_final();
                 }
             }
-            // Somebody else has told of the batch.
+            // Another process has published the summary.
             (State::Gathering { .. } | State::Writing { .. }, Event::Written) => {
                 self.effects.clear();
                 self.state = State::Done;

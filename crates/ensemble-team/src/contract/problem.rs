@@ -15,7 +15,7 @@ pub struct Problem {
     pub field: String,
     /// Description of the problem.
     pub detail: String,
-    /// How to correct it.
+    /// The correction.
     pub hint: String,
 }
 

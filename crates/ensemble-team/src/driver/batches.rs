@@ -7,10 +7,10 @@
 //! 3     .ensemble/batches/<batch>.told                       everything done
 //! ```
 //!
-//! What a batch's summary says is decided by the first who comes (step 1). Whoever takes the lock later
-//! finishes what another one had begun before anything else, so at most one batch is ever between 1 and
-//! 3, and the document holds either its summary already or an older one. The same content written twice
-//! is one version for the watcher, so it is routed once however many Dispatchers there are and whichever
+//! The first Dispatch decides what a batch's summary says (step 1). The next lock holder first
+//! completes what an earlier one began, so at most one batch is ever between 1 and 3, and the
+//! document holds either its summary already or an older one. The same content written twice is one
+//! version for the watcher, so it is routed once however many Dispatchers there are and whichever
 //! of them is killed. The summary of an earlier batch that the watcher has not delivered yet is not
 //! written over: that is [`Error::Undelivered`], to be tried again.
 
@@ -71,7 +71,7 @@ impl Batches {
     /// The summary of a batch that was told of; `None` if it was not.
     ///
     /// # Errors
-    /// It cannot be read.
+    /// The summary cannot be read.
     pub fn told(&self, batch: &Name) -> Result<Option<Summary>> {
         let dir = self.state.join("batches");
         if !dir.is_dir() {
@@ -110,7 +110,7 @@ impl Batches {
         }
     }
 
-    /// Tells of a batch, unless somebody has. The summary that counts is the first one's.
+    /// Publishes the summary of a batch, unless that was done. The first summary counts.
     ///
     /// # Errors
     /// [`Error::Locked`] and [`Error::Undelivered`] are transient; or the disk failed.
@@ -185,7 +185,7 @@ impl Batches {
         Ok(())
     }
 
-    /// Writes down what the summary says, or reads what somebody else has decided.
+    /// Writes the summary, or reads the one that another process has decided.
     fn decide(&self, dir: &Dir, batch: &Name, summary: &Summary) -> Result<(String, Summary)> {
         let content = contract::write(summary);
         let tmp = Dir::open(&self.queue)?.ensure_child("tmp", Modes::default())?;
@@ -220,7 +220,8 @@ impl Batches {
         document.replace(content.as_bytes())
     }
 
-    /// Whether the watcher has delivered what lies there. Where none ever ran, nobody waits for it.
+    /// Whether the watcher has delivered the current document. Where no watcher ever ran, it counts
+    /// as delivered.
     fn is_delivered(&self, current: &[u8]) -> Result<()> {
         let last = Ledger::last_routed(&self.state, SUMMARY_PATH)?;
         match last {

@@ -1,11 +1,11 @@
 //! Watches the leases of a blackboard and takes away those that ran out: agents that crashed, tasks
 //! and reviews of theirs.
 //!
-//! Every supervisor does this, and every watcher, each by its own observation; whoever comes first
-//! takes the lease away under the board's lock, the others find it gone. Time is that of a clock
-//! that counts suspended time ([`Clock::boottime`]); the wall clock is only looked at to notice that
-//! it was set. An agent whose supervisor is dead is ended before its lease is taken away, so that
-//! nobody works in a worktree that is another one's by then.
+//! Every supervisor does this, and every watcher, each by its own observation. The first one takes
+//! the lease away under the board's lock; the others find it gone. Time is that of a clock that
+//! counts suspended time ([`Clock::boottime`]); the wall clock is only looked at to notice that it
+//! was set. An agent whose supervisor is dead is ended before its lease is taken away, so that no
+//! two agents work in one worktree.
 
 use std::path::Path;
 
@@ -36,7 +36,8 @@ impl BoardLeases {
         Self { board, actor: actor.into(), watch, gaps: GapDetector::default() }
     }
 
-    /// When [`BoardLeases::look`] is due, by [`Clock::boottime`]; `None` while nobody holds anything.
+    /// When [`BoardLeases::look`] is due, by [`Clock::boottime`]; `None` while no agent holds a
+    /// lease.
     #[must_use]
     pub fn next_timeout(&self) -> Option<Monotonic> {
         self.watch.poll_timeout()
@@ -83,7 +84,7 @@ impl BoardLeases {
         Ok(taken)
     }
 
-    /// Takes one away, unless somebody has or its holder has shown up.
+    /// Takes one lease away, unless it is gone or its holder has beaten.
     fn expire(&self, key: &Leased, sequence: u64, recorder: &dyn Recorder) -> Result<bool> {
         if let Leased::Agent { by, epoch } = key {
             match end_orphan(directory(&self.board), by, *epoch) {
@@ -104,7 +105,7 @@ impl BoardLeases {
     }
 }
 
-/// Where a board lies.
+/// The directory of a board.
 pub(super) fn directory(board: &Board) -> &Path {
     board.path().parent().unwrap_or_else(|| Path::new("."))
 }
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_registers_while_an_observer_stands_still_has_their_whole_lease() {
+    fn an_agent_that_registers_while_an_observer_stands_still_has_its_whole_lease() {
         let home = tempfile::tempdir().unwrap();
         let open = || BoardOptions::new("test").with_durability(Durability::Process);
         let board = Board::create(home.path(), open()).unwrap();

@@ -29,7 +29,7 @@ const SEARCH_MAX: usize = 1_000;
 /// A batch of tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {
-    /// Its name: it is told of once under it.
+    /// Name of the batch; its summary is published once under this name.
     pub id: Name,
     /// The tasks.
     pub tasks: Vec<String>,
@@ -39,7 +39,7 @@ pub struct Batch {
 pub struct Dispatcher<'a> {
     /// The queue.
     pub spool: &'a Spool,
-    /// Where batches are remembered.
+    /// The store of batches.
     pub batches: Batches,
     /// How often tasks came back from review.
     pub reviews: Reviews,
@@ -49,7 +49,7 @@ pub struct Dispatcher<'a> {
     pub clock: &'a dyn Clock,
     /// Where it is told what happens.
     pub recorder: &'a dyn Recorder,
-    /// Who collects.
+    /// The collecting agent.
     pub actor: Name,
 }
 
@@ -196,7 +196,7 @@ impl Dispatcher<'_> {
         Ok(())
     }
 
-    /// What is told of the batch.
+    /// The summary of the batch.
     fn summary(
         &self,
         batch: &Batch,

@@ -55,13 +55,13 @@ pub const INSTRUCTION_TYPE: &str = "dispatch.instruction";
 pub struct Conductor<'a> {
     /// The queue.
     pub spool: &'a Spool,
-    /// Where batches are remembered.
+    /// The store of batches.
     pub batches: Batches,
     /// The clock.
     pub clock: &'a dyn Clock,
     /// Where it is told what happens.
     pub recorder: &'a dyn Recorder,
-    /// Who conducts.
+    /// The agent that conducts.
     pub actor: Name,
 }
 
@@ -82,10 +82,10 @@ impl Conductor<'_> {
         Ok(batch)
     }
 
-    /// Waits until a batch was told of, at most `patience` (the seed's 30 minutes unless given); `None`
-    /// when that is over. `hear` is told of each escalation of a task of the batch, and of each further
-    /// version of one. `rest` sleeps for at most the time it is given, and returns early when something
-    /// landed in `reports/`.
+    /// Waits until a batch was told of, at most `patience` (the seed's 30 minutes unless given);
+    /// `None` when that is over. The loop calls `hear` with each escalation of a task of the batch,
+    /// and of each further version of one. `rest` sleeps for at most the time it is given, and
+    /// returns early when something landed in `reports/`.
     ///
     /// # Errors
     /// The batch's files cannot be read. What is busy at the moment is tried again.
@@ -148,8 +148,8 @@ impl Conductor<'_> {
 }
 
 impl Batch {
-    /// The tasks of an instruction, under the name that follows from them and its `created_at`: the same
-    /// instruction is the same batch, for whoever sends it and whoever collects it.
+    /// The tasks of an instruction, under the name that follows from them and its `created_at`: the
+    /// same instruction is the same batch, for its sender and for its collector.
     ///
     /// # Errors
     /// None that is known: such a name is always one.

@@ -5,8 +5,8 @@
 //! leaving (roster) -> finish -> end, search, end -> close the pane -> give back -> shutdown (roster)
 //! ```
 //!
-//! Whatever was done before a crash is found done by the next attempt, so whoever finds a decided
-//! shutdown simply calls [`ShutdownDriver::carry_out`] again. An agent that was spawned anew meanwhile has
+//! The next attempt skips what was done before a crash, so a process that finds a decided shutdown
+//! simply calls [`ShutdownDriver::carry_out`] again. An agent that was spawned anew meanwhile has
 //! another generation and is not touched.
 
 use std::fmt;
@@ -33,16 +33,16 @@ pub trait AgentHost {
     /// What the agent is doing.
     ///
     /// # Errors
-    /// Nobody could look; it then counts as busy.
+    /// The pane could not be observed; the agent then counts as busy.
     fn look(&mut self) -> Result<Worker>;
 
     /// The exit status of the pane's first process, if that has ended and it is known.
     fn exit_code(&mut self) -> Option<i32>;
 
-    /// Closes the pane, if it is there and ours to close, and makes everybody forget it.
+    /// Closes the pane, if it exists and was opened by the team, and removes its bindings.
     ///
     /// # Errors
-    /// It is still there.
+    /// The pane is still there.
     fn close(&mut self) -> Result<()>;
 }
 
@@ -52,11 +52,11 @@ pub trait AgentHost {
 pub struct Departure {
     /// The agent.
     pub agent: Name,
-    /// Which of its generations.
+    /// Generation of the agent.
     pub generation: u64,
     /// Whether it agreed.
     pub consent: Consent,
-    /// Who asked for it.
+    /// The requester of the shutdown.
     pub by: Name,
     /// In which request.
     pub request_id: Option<Name>,
@@ -92,28 +92,28 @@ impl Departure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Departed {
-    /// It has gone.
+    /// The agent has gone.
     Gone {
         /// Processes that could not be ended.
         survivors: usize,
     },
-    /// It had gone before.
+    /// The agent had gone before.
     Before,
     /// It was spawned or joined anew since; nothing was done.
     Superseded,
-    /// Whoever waits was told to stop; the next attempt goes on.
+    /// The waiting process was told to stop; the next attempt continues.
     Interrupted,
 }
 
 /// Carries out departures, one at a time.
 pub struct ShutdownDriver<'a> {
-    /// Where its mail lies.
+    /// The queue with the agent's mailbox.
     pub queue: &'a dyn Broker,
     /// Where it is written down.
     pub roster: &'a Roster,
-    /// Where it is recorded.
+    /// The recorder of events.
     pub recorder: &'a dyn Recorder,
-    /// What time it is.
+    /// The clock of the driver.
     pub clock: &'a dyn Clock,
 }
 

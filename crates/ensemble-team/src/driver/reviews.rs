@@ -43,9 +43,9 @@ const ACTOR: &str = "ensemble";
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct ReviewCount {
-    /// Which task.
+    /// Id of the task.
     pub task_id: String,
-    /// How often it came back since somebody last decided.
+    /// How often it came back since the last decision.
     pub cycles: u32,
     /// When it was stopped, if it was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -150,7 +150,7 @@ impl Reviews {
         self.change(task, |count| Ok(start(count, reviewer.as_str(), recorder)))
     }
 
-    /// Lets a stopped task go on: somebody has decided. Its cycles are counted anew.
+    /// Lets a stopped task go on after a decision. Its cycles are counted anew.
     ///
     /// # Errors
     /// The count cannot be changed.

@@ -6,9 +6,9 @@
 //! submit():  the report -> the prompt's message is settled -> notices
 //! ```
 //!
-//! The database is the truth, and mail follows: a step is taken first, its prompt is published under
-//! an id that follows from step and epoch, and then the database notes which message that is. Whoever
-//! is killed in between is made up for by the next turn, of whatever process.
+//! The database is the truth, and mail follows: a step is taken first, its prompt is published
+//! under an id that follows from step and epoch, and then the database notes which message that is.
+//! If a process is killed in between, the next turn of any process does what is missing.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub struct StepDriver<'a> {
     pub spool: &'a Spool,
     /// Where it is told what happens.
     pub recorder: &'a dyn Recorder,
-    /// Who sends the prompts.
+    /// The sender of the prompts.
     pub actor: Name,
 }
 
@@ -115,7 +115,7 @@ impl StepDriver<'_> {
         Ok(submitted)
     }
 
-    /// Steps that are in somebody's hands without a prompt having been noted.
+    /// Held steps without a noted prompt.
     fn unprompted(&self, task_id: &str) -> Result<Vec<Handed>> {
         let mut found = Vec::new();
         for (step, noted) in self.store.handed(task_id)? {
@@ -179,7 +179,7 @@ impl StepDriver<'_> {
                 Some(State::Settled | State::Dead) | None => Ok(()),
             };
             match retired {
-                // It has moved meanwhile; its epoch fences whoever has it.
+                // It has moved meanwhile; its epoch fences the holder.
                 Ok(()) | Err(Error::NoMessage { .. } | Error::LeaseLost { .. }) => {}
                 Err(error) => return Err(error),
             }

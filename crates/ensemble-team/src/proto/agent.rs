@@ -44,36 +44,36 @@ use ensemble_core::proto::Machine;
 pub enum State {
     /// Its supervisor has registered it.
     Starting,
-    /// It has no work.
+    /// The agent has no work.
     Idle,
     /// It works on a task.
     Working,
-    /// It reviews a task.
+    /// The agent reviews a task.
     Reviewing,
     /// Its task is under review.
     Waiting,
     /// It writes hand-over notes for a fresh agent.
     Handoff,
-    /// Its entry was removed.
+    /// The agent's entry was removed.
     Gone,
 }
 
 /// An event of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// It runs.
+    /// The agent runs.
     Ready,
     /// It got a task, or its rejected task back.
     Work,
-    /// It got a review.
+    /// The agent got a review.
     Review,
     /// It has submitted its task.
     Wait,
     /// It no longer holds anything.
     Finish,
-    /// Its context is full.
+    /// The agent's context is full.
     HandOff,
-    /// It has ended.
+    /// The agent has ended.
     Exit,
 }
 

@@ -47,9 +47,9 @@ pub enum GoalState {
     Planning,
     /// Agents work on it.
     InProgress,
-    /// It is reached.
+    /// The goal is reached.
     Completed,
-    /// It was aborted.
+    /// The goal was aborted.
     Aborted,
 }
 
@@ -58,9 +58,9 @@ pub enum GoalState {
 pub enum GoalEvent {
     /// The plan is complete.
     Begin,
-    /// It is reached.
+    /// The goal is declared reached.
     Complete,
-    /// It is aborted.
+    /// The goal is aborted.
     Abort,
 }
 
@@ -68,13 +68,13 @@ pub enum GoalEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 pub enum SprintState {
-    /// It runs.
+    /// The sprint runs.
     InProgress,
     /// It waits for a person.
     Checkpoint,
-    /// It is over.
+    /// The sprint is over.
     Completed,
-    /// It was aborted.
+    /// The sprint was aborted.
     Aborted,
 }
 
@@ -85,9 +85,9 @@ pub enum SprintEvent {
     Checkpoint,
     /// A person has reviewed it.
     Resume,
-    /// It is over.
+    /// The sprint ends.
     Complete,
-    /// It is aborted.
+    /// The sprint is aborted.
     Abort,
 }
 

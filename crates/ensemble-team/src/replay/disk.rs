@@ -28,7 +28,7 @@ pub struct DiskMailbox {
 /// A message's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskMessage {
-    /// Its state.
+    /// Place of the message on disk.
     pub place: MessagePlace,
     /// Path of its file, relative to the project.
     pub path: String,

@@ -40,12 +40,12 @@ pub enum Gap {
     },
     /// A segment vanished while it was written.
     Recreated {
-        /// Its session.
+        /// Name of the session.
         session: String,
     },
     /// The log continues in a missing file.
     End {
-        /// That file.
+        /// The log file to read next.
         next: Segment,
     },
 }

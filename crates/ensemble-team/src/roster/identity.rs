@@ -6,14 +6,14 @@
 //! ```text
 //!  pass        tree       claimed name                       answer
 //!  ────────────────────────────────────────────────────────────────────────────────────────────
-//!  none        none       none                               outside, nobody in particular
-//!  none        none       of nobody who is up                outside, that name
+//!  none        none       none                               outside, without a name
+//!  none        none       of no member who is up             outside, that name
 //!  none        none       of a member who is up or leaving   refused (unless outsiders are allowed)
 //!  A's         A or none  none, or A                         A
 //!  none        A          none, or A                         A
 //!  A's and/or A's tree    another                            refused: mismatch
 //!  A's         B          any                                refused: contradiction
-//!  nobody's    any        any                                refused: unknown pass
+//!  unknown     any        any                                refused: unknown pass
 //!  of one who was shut down                                  refused: it has ended
 //! ```
 //!
@@ -81,13 +81,13 @@ pub enum Proof {
     Claimed,
 }
 
-/// Who is asking.
+/// The identity of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Identity {
     /// The name to act under; `None` for an outsider that said none.
     pub name: Option<Name>,
-    /// How it is known.
+    /// The evidence for the identity.
     pub proof: Proof,
 }
 
@@ -99,7 +99,7 @@ impl Identity {
     }
 }
 
-/// Whether somebody from outside may act under the name of a member who is up.
+/// Whether a process outside of the team may act under the name of a member who is up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -114,19 +114,19 @@ pub enum Outsiders {
 /// Why a name is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// It is somebody else.
+    /// The process belongs to another agent.
     #[error("this is {actual}, known by {}, and not `{claimed}`: leave out `--as`", proof.words())]
     Mismatch {
         /// The name that was said.
         claimed: Name,
-        /// Who it is.
+        /// The actual name of the process.
         actual: Name,
-        /// How that is known.
+        /// The evidence for the actual name.
         proof: Proof,
     },
-    /// It is nobody of the team.
+    /// The process belongs to no agent of the team.
     #[error(
-        "`{claimed}` belongs to an agent of the team, and this is not it: use a name of your own, such as \
+        "`{claimed}` is an agent of the team, and only its own pane may use that name: use a name of your own, such as \
          `--as operator`"
     )]
     Outsider {
@@ -136,9 +136,9 @@ pub enum Refusal {
     /// The pass of one member in the pane of another.
     #[error("this runs in the pane of {tree} with the pass of {pass}: one of them is not its own")]
     Contradiction {
-        /// Whose pass it is.
+        /// The agent whose pass it is.
         pass: Name,
-        /// Whose pane it is.
+        /// The agent whose pane it is.
         tree: Name,
     },
     /// A pass that no member has.
@@ -147,13 +147,13 @@ pub enum Refusal {
          `ensemble up` starts agents with a new one"
     )]
     UnknownPass {
-        /// Whose pane it is, if it is anybody's.
+        /// The agent whose pane it runs in, if any.
         tree: Option<Name>,
     },
     /// The pass of a member who was shut down.
     #[error("{name} was shut down: this is left over from it")]
     Ended {
-        /// Who has ended.
+        /// The agent that has ended.
         name: Name,
     },
 }
@@ -204,8 +204,8 @@ impl Proof {
     }
 }
 
-/// Finds out who is asking and whether it may use the name it claims. Without members there is
-/// nobody to protect, and a claim is taken as it is.
+/// Finds out who is asking and whether it may use the name it claims. Without members there is no
+/// name to protect, and a claim is accepted.
 ///
 /// # Errors
 /// [`Refusal`] says why the name is not accepted, and who it is.
@@ -311,19 +311,19 @@ mod tests {
 
     const A: &[(u32, u64)] = &[(99, 99), (10, 10), (1, 1)];
     const B: &[(u32, u64)] = &[(20, 20), (1, 1)];
-    const NOBODY: &[(u32, u64)] = &[(99, 99), (1, 1)];
+    const OUTSIDE: &[(u32, u64)] = &[(99, 99), (1, 1)];
 
     #[test]
     fn a_member_is_known_by_its_pass_and_by_its_pane() {
         for claimed in ["", "a"] {
             assert_eq!(ask(Some("a"), A, claimed), known("a", Proof::Pass));
-            assert_eq!(ask(Some("a"), NOBODY, claimed), known("a", Proof::Pass));
+            assert_eq!(ask(Some("a"), OUTSIDE, claimed), known("a", Proof::Pass));
             assert_eq!(ask(None, A, claimed), known("a", Proof::ProcessTree));
         }
     }
 
     #[test]
-    fn a_member_is_nobody_else() {
+    fn a_member_cannot_take_another_name() {
         let (claimed, actual) = (name("b"), name("a"));
         let refusal = |proof| {
             let (claimed, actual) = (claimed.clone(), actual.clone());
@@ -331,7 +331,7 @@ mod tests {
         };
         assert_eq!(ask(Some("a"), A, "b"), refusal(Proof::Pass));
         assert_eq!(ask(None, A, "b"), refusal(Proof::ProcessTree));
-        assert!(matches!(ask(None, A, "anybody"), Err(Refusal::Mismatch { .. })));
+        assert!(matches!(ask(None, A, "another"), Err(Refusal::Mismatch { .. })));
         let contradiction = Refusal::Contradiction { pass: name("a"), tree: name("b") };
         for claimed in ["", "a", "b"] {
             assert_eq!(ask(Some("a"), B, claimed), Err(contradiction.clone()));
@@ -344,17 +344,17 @@ mod tests {
             let tree = Some(name("a"));
             assert_eq!(ask(Some("forged"), A, claimed), Err(Refusal::UnknownPass { tree }));
             let unknown = Refusal::UnknownPass { tree: None };
-            assert_eq!(ask(Some("forged"), NOBODY, claimed), Err(unknown));
-            assert_eq!(ask(Some("c"), NOBODY, claimed), Err(Refusal::Ended { name: name("c") }));
+            assert_eq!(ask(Some("forged"), OUTSIDE, claimed), Err(unknown));
+            assert_eq!(ask(Some("c"), OUTSIDE, claimed), Err(Refusal::Ended { name: name("c") }));
         }
     }
 
     #[test]
     fn outsiders_have_names_of_their_own() {
-        assert_eq!(ask(None, NOBODY, ""), known("", Proof::Claimed));
-        assert_eq!(ask(None, NOBODY, "operator"), known("operator", Proof::Claimed));
-        assert_eq!(ask(None, NOBODY, "c"), known("c", Proof::Claimed));
-        assert_eq!(ask(None, NOBODY, "a"), Err(Refusal::Outsider { claimed: name("a") }));
+        assert_eq!(ask(None, OUTSIDE, ""), known("", Proof::Claimed));
+        assert_eq!(ask(None, OUTSIDE, "operator"), known("operator", Proof::Claimed));
+        assert_eq!(ask(None, OUTSIDE, "c"), known("c", Proof::Claimed));
+        assert_eq!(ask(None, OUTSIDE, "a"), Err(Refusal::Outsider { claimed: name("a") }));
         let allowed = identify(&team(), &Asking::new(), Some(&name("a")), Outsiders::Allow);
         assert_eq!(allowed, known("a", Proof::Claimed));
         let empty =
@@ -365,7 +365,7 @@ mod tests {
     #[test]
     fn a_pid_that_is_used_again_is_another_process() {
         assert_eq!(ask(None, &[(10, 11), (1, 1)], ""), known("", Proof::Claimed));
-        // The pane of one who was shut down identifies nobody.
+        // The pane of an agent that was shut down identifies no agent.
         assert_eq!(ask(None, &[(30, 30)], ""), known("", Proof::Claimed));
     }
 

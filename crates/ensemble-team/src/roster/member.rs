@@ -32,7 +32,7 @@ pub struct Member {
     /// What was started in its pane; absent if the pane was there before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// Where it was started.
+    /// The directory in which the agent was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
     /// What was added to its environment, besides what every agent gets.
@@ -68,15 +68,15 @@ pub enum MemberState {
     Shutdown,
 }
 
-/// How an agent ended.
+/// The end of an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Ended {
-    /// When.
+    /// Time of the end.
     pub at: Timestamp,
     /// In which way.
     pub how: How,
-    /// Who asked for it.
+    /// The requester of the shutdown, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Name>,
     /// The request in which it was asked for.
@@ -97,13 +97,13 @@ pub struct Ended {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum How {
-    /// It agreed.
+    /// The agent agreed to its shutdown.
     Approved,
     /// It was ended without its word.
     Forced,
-    /// It went by itself.
+    /// The agent ended by itself.
     Exited,
-    /// It was found missing.
+    /// The agent was found missing.
     Gone,
 }
 

@@ -12,8 +12,8 @@
 //!                            └──────────────────── spawn, join: generation + 1 ────────────────────┘
 //! ```
 //!
-//! A crash leaves a file as it was before or after a change. The order of changes to the world and
-//! to the file is that of whoever makes them: docs/protocol/roster.md.
+//! A crash leaves a file as it was before or after a change. The writer of a change orders it with
+//! the changes to panes and processes: docs/protocol/roster.md.
 //!
 //! ```
 //! use ensemble_core::message::{Name, Timestamp};
@@ -52,7 +52,7 @@ pub use presence::{Evidence, PaneObservation, Presence, State, presence};
 pub const ROSTER_DIRECTORY: &str = "roster";
 /// The largest roster file, in bytes.
 pub const MEMBER_BYTES_MAX: usize = 64 * 1024;
-/// How long a change waits for a file that somebody else is changing.
+/// How long a change waits for a file that another process is changing.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How a roster file's name ends.
 const FILE_END: &str = ".yaml";

@@ -19,9 +19,9 @@
 //! ```
 //!
 //! A script (the providers `shell` and `generic`) shows nothing that could be read: while its pane
-//! lives it works if it holds a message. Of a screen that the profile does not know, `idle` is never
-//! said. An agent that sits at its prompt is idle, also with a message in
-//! its hands: that is what somebody should see.
+//! lives it works if it holds a message. Of a screen that the profile does not know, `idle` is
+//! never said. An agent that sits at its prompt is idle, even if it holds a message: a person
+//! should see that.
 //!
 //! ```
 //! use ensemble_team::roster::{Evidence, MemberState, PaneObservation, State, presence};
@@ -44,13 +44,13 @@ use ensemble_tmux::provider::Judgement;
 pub enum State {
     /// It has nothing to do.
     Idle,
-    /// It is at work.
+    /// The agent is at work.
     Working,
     /// It has not painted its screen yet.
     Starting,
     /// Its screen is none that its profile knows, or could not be looked at, and it holds nothing.
     Unknown,
-    /// It waits for somebody's decision.
+    /// It waits for a decision.
     Waiting,
     /// A dialog stands in its way, which a person must answer.
     Blocked,
@@ -67,11 +67,11 @@ pub enum State {
 pub enum PaneObservation {
     /// It has no pane and needs none.
     NoPane,
-    /// It should have a pane and never got one: whoever started it was interrupted.
+    /// It should have a pane and never got one: the command that started it was interrupted.
     NotStarted,
     /// Its pane or the pane's server is gone.
     Missing(Deferral),
-    /// Nobody could look: tmux did not answer.
+    /// The pane could not be observed: tmux did not answer.
     Unseen,
     /// Its pane was looked at.
     Seen(Judgement),
@@ -85,7 +85,7 @@ pub struct Evidence {
     pub recorded: MemberState,
     /// How it ended, if it has.
     pub ended: Option<How>,
-    /// What its pane shows.
+    /// Observation of the agent's pane.
     pub sight: PaneObservation,
     /// Its screen says nothing about its work.
     pub is_script: bool,
@@ -99,14 +99,14 @@ pub struct Evidence {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Presence {
-    /// What it is doing.
+    /// State of the agent.
     pub state: State,
     /// The evidence that has decided, in a few words.
     pub why: String,
 }
 
 impl Evidence {
-    /// With nothing in its hands and nobody to wait for.
+    /// Evidence of an agent that holds nothing and waits for no other agent.
     #[must_use]
     pub const fn new(recorded: MemberState, sight: PaneObservation) -> Self {
         Self { recorded, ended: None, sight, is_script: false, waits_for: None, holds: Vec::new() }

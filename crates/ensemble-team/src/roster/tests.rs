@@ -80,8 +80,8 @@ fn a_damaged_file_is_an_error_of_its_own_and_is_kept() {
         ),
         (
             "other",
-            "name: somebody\nrole: worker\nprovider: x\nmailbox: m\nstate: up\nsince: \"2026-01-01T00:00:00Z\"\n",
-            "somebody",
+            "name: another\nrole: worker\nprovider: x\nmailbox: m\nstate: up\nsince: \"2026-01-01T00:00:00Z\"\n",
+            "another",
         ),
         (
             "unknown",

@@ -49,7 +49,7 @@ pub struct Verified {
     pub registration: u64,
     /// End of its lease without another beat.
     pub lease_until: Timestamp,
-    /// Its assignment.
+    /// The task and claim that the worktree belongs to.
     pub duty: Duty,
 }
 

@@ -50,7 +50,7 @@ pub(super) fn input(profile: &Profile, state: &PaneState) -> Input {
 /// What stands on the cursor's line, read as a shell's.
 ///
 /// A prompt is one terminator with one space behind it, at which the cursor stands. A second
-/// terminator earlier in the line may be a redirection in a command that somebody types
+/// terminator earlier in the line may be a redirection in a command that a person types
 /// (`user@host:~$ echo x > `), so that counts as a draft.
 pub(super) fn shell_line(state: &PaneState, continuations: &[Regex]) -> Input {
     let line = state.cursor_line().trim_end();

@@ -74,7 +74,7 @@ impl Context<'_> {
     }
 }
 
-/// What somebody wants to do to a pane.
+/// What the caller wants to do to a pane.
 #[derive(Clone, Copy, Debug)]
 pub enum Purpose<'a> {
     /// Type a nudge.
@@ -382,7 +382,8 @@ impl Judgement {
         Self { diagnosis, limit: None, unlimited: None, beneath: state }
     }
 
-    /// With what came of asking the agent itself, so that whoever looks knows whether it was.
+    /// Adds the result of asking the agent itself, so that a reader of the diagnosis knows whether
+    /// it was asked.
     fn with_heard(mut self, heard: Option<&Heard>) -> Self {
         match heard {
             None | Some(Heard::Nothing) => {}

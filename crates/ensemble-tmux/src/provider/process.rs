@@ -105,7 +105,7 @@ pub(crate) fn foreground(
     terminal.search(all_processes(), false, &enough)
 }
 
-/// Whose foreground is searched.
+/// A terminal and its foreground process group.
 struct Terminal {
     session: u64,
     group: u64,
@@ -235,7 +235,7 @@ fn head(path: &Path) -> Option<String> {
 }
 
 /// `pid` and its ancestors, the nearest first, each with its start time: together they name a
-/// process beyond doubt. Whoever has ended, or is another user's behind closed doors, ends the line.
+/// process beyond doubt. The line ends at a process that has ended, or that this user may not read.
 pub fn line_of(pid: u32) -> Vec<(u32, u64)> {
     let mut line = Vec::new();
     let mut next = Some(pid);

@@ -120,7 +120,7 @@ impl Profile {
         &self.program
     }
 
-    /// Its name.
+    /// Name of the profile.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.program.name

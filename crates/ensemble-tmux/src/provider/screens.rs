@@ -115,7 +115,7 @@ fn claude() {
         AgentState::Dialog,
     );
     see(&format!("{rule}\n❯ ▮\n{rule}\n  Press Ctrl-C again to exit"), AgentState::Dialog);
-    see("something nobody has seen before", AgentState::Unknown);
+    see("a screen without a rule", AgentState::Unknown);
     see("", AgentState::Unknown);
     expect("claude", "bash", "$ ▮", AgentState::Crashed);
     // With something in its composer it does not offer the shortcuts.
@@ -252,7 +252,7 @@ fn a_limit_that_has_passed_is_none_any_more() {
     assert_eq!((after.limited_until, after.resets_at.as_ref()), (None, None));
     assert_eq!(after.evidence[1].what, "a limit that has passed");
     assert_eq!(after.evidence[1].text, said);
-    // Also for whoever looks for the first time, and is told when it was.
+    // Also for a first look that is given the time of the message.
     assert_eq!(look(&idle, "2026-11-22T15:00:01Z", None).state, AgentState::Ready);
     assert_eq!(look(&idle, "2026-11-23T02:00:00Z", after.limit()).state, AgentState::Ready);
     // Nothing shows that it takes input again.
@@ -266,7 +266,7 @@ fn a_limit_that_has_passed_is_none_any_more() {
     let weekly = look(&weekly, "2026-11-22T15:30:00Z", None);
     assert_eq!(weekly.state, AgentState::RateLimited);
     assert_eq!(weekly.limited_until.expect("an instant").to_string(), "2026-11-24T15:00:00.000Z");
-    // One that nobody can read does not pass.
+    // A limit whose end cannot be read does not pass.
     let odd = idle.replace("3pm (UTC)", "teatime");
     let odd = look(&odd, "2026-11-22T15:30:00Z", None);
     assert_eq!((odd.state, odd.limited_until), (AgentState::RateLimited, None));

@@ -122,7 +122,7 @@ impl ProcessSet {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub struct Found {
-    /// Its process id.
+    /// Process id.
     pub pid: u32,
     /// Start time, in clock ticks since boot.
     pub started: u64,

@@ -31,7 +31,7 @@ use ensemble_core::{Error, Result};
 pub struct Binding {
     /// The socket of its server.
     pub socket: PathBuf,
-    /// Its id, `%3`.
+    /// Id of the pane, such as `%3`.
     pub id: String,
     /// The token in its pane option `@ensemble_pane`.
     pub token: String,
@@ -87,7 +87,7 @@ impl Server {
                 pid: identity.pid,
             }),
             Some(identity) if identity.id == id => refuse(format!(
-                "somebody has set the option {TOKEN_OPTION} of {id} to something else: remove it \
+                "the option {TOKEN_OPTION} of {id} has an unknown value: remove it \
                  with `tmux set-option -p -t {id} -u {TOKEN_OPTION}`"
             )),
             _ => refuse(format!("there is no pane {target}: see `tmux list-panes -a`")),

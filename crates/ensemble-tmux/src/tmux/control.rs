@@ -1,9 +1,9 @@
 //! One control-mode client: questions in, answers out, each within its limit.
 //!
 //! The client is attached with `no-output,ignore-size`, so that it neither lags behind a busy pane
-//! (a lagging client has killed servers) nor changes the size of anybody's window. Questions of
-//! several threads are written one after the other and answered in that order, so nobody waits for
-//! another's answer before asking. Behind each question goes a mark that cannot be guessed; the
+//! (a lagging client has killed servers) nor changes the size of a user's window. Questions of
+//! several threads are written one after the other and answered in that order, so no thread waits
+//! for another's answer before asking. Behind each question goes a mark that cannot be guessed; the
 //! answer is everything up to the mark, however many blocks it has and wherever it stopped.
 
 use std::collections::VecDeque;
@@ -45,8 +45,8 @@ pub(super) struct Client {
     /// Whether the server has left a question without an answer.
     is_unanswered: AtomicBool,
     socket: PathBuf,
-    /// It hangs while it is being attached. To end it now would crash the server once that wakes
-    /// up (tmux#5004); it ends by itself then, since nobody talks to it.
+    /// It hangs while it is being attached. To end it now would crash the server once that wakes up
+    /// (tmux#5004); it ends by itself then, since no process talks to it.
     abandoned: bool,
 }
 
@@ -56,7 +56,7 @@ struct Queue {
     waiting: VecDeque<Waiting>,
     /// Who waits until the client is attached.
     attaching: Option<Sender<()>>,
-    /// The reader has seen the end; nobody else will be answered.
+    /// The reader has seen the end; no further question will be answered.
     ended: bool,
 }
 
@@ -206,7 +206,7 @@ impl Drop for Client {
 }
 
 impl Queue {
-    /// Everybody who waits learns that no answer will come.
+    /// Tells all waiting threads that no answer will come.
     fn end(&mut self) {
         self.ended = true;
         self.waiting.clear();
@@ -224,13 +224,13 @@ impl Queue {
         }
         let reply = std::mem::take(so_far);
         if let Some(first) = self.waiting.pop_front() {
-            // Whoever has given up waiting does not want it any more.
+            // It fails if the waiting thread has given up.
             let _ = first.reply.send(reply);
         }
     }
 }
 
-/// Reads until nobody holds the other end any more; `_held` is dropped then.
+/// Reads until no process holds the other end any more; `_held` is dropped then.
 fn read_answers(output: UnixStream, queue: &Mutex<Queue>, _held: Sender<()>) {
     let mut parser = Parser::default();
     let mut so_far = Reply::default();

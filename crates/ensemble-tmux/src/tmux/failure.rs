@@ -1,4 +1,4 @@
-//! Why tmux could not be asked, and what that means for somebody who wanted to type.
+//! Why a question to tmux failed, and what that means for a process that wanted to type.
 
 use std::path::Path;
 

@@ -1,9 +1,9 @@
 //! Control clients of ours whose owners have been killed.
 //!
 //! tmux lets go of such a client by itself, in several steps between its server and the client's
-//! process. As long as that takes, nobody may attach (see [`Turn`](super::turn::Turn)), and the
-//! owner holds no turn any more. A client therefore names its owner in its environment, and who
-//! attaches waits for those that are nobody's.
+//! process. As long as that takes, no process may attach (see [`Turn`](super::turn::Turn)), and the
+//! owner holds no turn any more. Each client therefore stores its owner's pid in its environment.
+//! Before attaching, a process waits until orphaned clients have exited.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -29,10 +29,10 @@ pub(super) fn end_all(socket: &Path) {
     ours(socket).for_each(end);
 }
 
-/// Waits until the server at `socket` has let go of all clients that are nobody's; ends those that
-/// have not gone after [`PATIENCE`]. To be called in turn.
+/// Waits until the server at `socket` has let go of all orphaned clients; ends those that have not
+/// gone after [`PATIENCE`]. To be called in turn.
 pub(super) fn end_session(socket: &Path) -> Result<(), Failure> {
-    let orphaned: Vec<Pid> = ours(socket).filter(|client| is_nobodys(*client)).collect();
+    let orphaned: Vec<Pid> = ours(socket).filter(|client| is_orphaned(*client)).collect();
     let mut stuck = not_gone(orphaned);
     if stuck.is_empty() {
         return Ok(());
@@ -68,8 +68,8 @@ fn ours(socket: &Path) -> impl Iterator<Item = Pid> {
     })
 }
 
-/// Whether the owner has gone: somebody else is the parent then.
-fn is_nobodys(client: Pid) -> bool {
+/// Whether the owner has gone: the client has another parent then.
+fn is_orphaned(client: Pid) -> bool {
     let pid = client.as_raw_pid().unsigned_abs();
     let owner = variable(pid, OWNER).and_then(|owner| String::from_utf8(owner).ok()?.parse().ok());
     let parent = line_of(pid).get(1).map(|(parent, _)| *parent);
@@ -77,7 +77,7 @@ fn is_nobodys(client: Pid) -> bool {
 }
 
 /// Waits for a process to end. Its end of the connection is closed before that can be seen, so a
-/// server hears of it before it hears of whoever comes next.
+/// server learns of it before it learns of the next client.
 fn is_gone_by(client: Pid, until: Instant) -> bool {
     let Ok(process) = pidfd_open(client, PidfdFlags::empty()) else { return true };
     let left = until.saturating_duration_since(Instant::now());
@@ -99,7 +99,7 @@ mod tests {
     use crate::tmux::Server;
 
     #[test]
-    fn a_client_with_an_answer_that_nobody_reads_is_seen_off() {
+    fn a_client_with_an_unread_answer_is_ended() {
         let home = tempfile::tempdir().expect("a directory");
         let socket = home.path().join("socket");
         let server = Server::brief(&socket);
@@ -121,7 +121,7 @@ mod tests {
         assert!(said.any(|line| line.expect("a line").starts_with("%session-changed")));
         // The question and the end of who asked arrive at once.
         signal(Signal::STOP);
-        ours.write_all(b"display-message -p anybody\n").expect("asked");
+        ours.write_all(b"display-message -p anything\n").expect("asked");
         drop((ours, said));
         signal(Signal::CONT);
         end_session(&socket).expect("an answer");

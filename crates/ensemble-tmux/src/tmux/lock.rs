@@ -7,7 +7,8 @@ use super::EXCHANGE_LIMIT;
 use ensemble_core::Result;
 use ensemble_core::durable::FileLock;
 
-/// How long to wait for whoever types before us: longer than any profile's delay before Enter.
+/// How long to wait for a process that types before us: longer than any profile's delay before
+/// Enter.
 pub(super) const LOCK_LIMIT: Duration = EXCHANGE_LIMIT;
 
 /// The right to type into one pane; dropping it gives the right back.

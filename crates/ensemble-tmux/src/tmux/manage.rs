@@ -97,7 +97,7 @@ impl Server {
         self.end("end a session", &["kill-session", "-t", &format!("={name}")])
     }
 
-    /// Ends the server and everything in it, and waits until it answers nobody any more. No server
+    /// Ends the server and everything in it, and waits until it answers no more. A missing server
     /// is no error.
     ///
     /// # Errors

@@ -42,7 +42,7 @@ impl Mark {
     }
 }
 
-/// What a pane remembers.
+/// The marks that are stored in a pane.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Marks {
     pub(super) typed: Option<Mark>,

@@ -53,7 +53,7 @@ pub struct TmuxPane {
     pub(super) half: Option<TypedNudge>,
 }
 
-/// What [`TmuxPane::examine`] has found.
+/// Result of [`TmuxPane::examine`].
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Examination {
@@ -243,7 +243,8 @@ impl TmuxPane {
         guarded(&self.server, &self.binding, &snapshot.identity, commands)
     }
 
-    /// The right to type, with somebody to ask already there: nothing is started under the lock.
+    /// The right to type. The client is connected before, so that nothing is started under the
+    /// lock.
     pub(super) fn lock(
         &self,
         operation: &'static str,

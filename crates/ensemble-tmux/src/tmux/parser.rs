@@ -11,7 +11,7 @@
 //! ```
 //!
 //! A screen may itself show a line like `%end 1 2 3`, so a block ends only with the numbers it
-//! began with. Blocks with flag 0 answer commands that somebody else's hooks have run.
+//! began with. Blocks with flag 0 answer commands that hooks of the user's configuration have run.
 
 /// The longest line that is kept, in bytes; the rest of a longer one is cut off.
 const LINE_BYTES_MAX: usize = 64 * 1024;
@@ -36,7 +36,7 @@ pub(super) enum Event {
 pub(super) struct Block {
     /// Whether it ended with `%error`.
     pub(super) failed: bool,
-    /// Its lines.
+    /// Lines of the block.
     pub(super) lines: Vec<String>,
 }
 
@@ -99,7 +99,7 @@ pub enum ControlAnswer {
     Block {
         /// Whether it ended with `%error`.
         failed: bool,
-        /// Its lines.
+        /// Lines of the block so far.
         lines: Vec<String>,
     },
     /// The server sends the client away.

@@ -51,7 +51,7 @@ struct Link {
     failed: Option<(Instant, Failure)>,
 }
 
-/// How to ask.
+/// The connection that carries questions to tmux.
 enum Way {
     Control(Arc<Client>),
     Spawned,
@@ -120,13 +120,13 @@ impl Server {
         failure.into_error(operation, &self.inner.socket)
     }
 
-    /// Makes sure that there is somebody to ask, so that nothing need be started later under a
-    /// lock.
+    /// Connects to the server, so that nothing need be started later under a lock.
     pub(super) fn prepare(&self) -> Result<(), Failure> {
         self.connect().map(drop)
     }
 
-    /// As [`Self::act`], for what opens or closes windows: in turn with everybody who attaches.
+    /// As [`Self::act`], for commands that open or close windows: in turn with processes that
+    /// attach.
     pub(super) fn act_in_turn(&self, commands: &str) -> Result<Reply, Failure> {
         // Attaching takes a turn of its own.
         self.prepare()?;

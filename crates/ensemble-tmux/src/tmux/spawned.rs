@@ -18,7 +18,7 @@ const REPLY_BYTES_MAX: u64 = 4 * 1024 * 1024;
 /// How often to look whether a process that has closed its output has ended.
 const REAP_INTERVAL: Duration = Duration::from_millis(1);
 
-/// What tmux has printed.
+/// The output of a tmux process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reply {
     /// The lines of all commands, in order.
@@ -54,17 +54,17 @@ pub(super) fn command(socket: &Path) -> Command {
     command
 }
 
-/// Runs one line of tmux commands in a process of its own. It reads them from its standard input, as
-/// a control client would: a command line could be read by everybody on the machine.
+/// Runs one line of tmux commands in a process of its own. It reads them from its standard input,
+/// as a control client would: every user of the machine could read a command line.
 pub(super) fn ask(socket: &Path, commands: &str) -> Result<Reply, Failure> {
     let mut command = command(socket);
     command.args(["source-file", "-"]);
     run_with(command, question(commands).as_bytes())
 }
 
-/// A string is read as a command line when it is run: a complaint about it comes to who asks, where
-/// one about the input would go to whoever is attached. An input cut short, because its writer was
-/// killed, lacks the brace, and nothing of it is run.
+/// Quotes commands as a string, which tmux parses when it runs. A parse error of a string goes to
+/// the process that sent it; a parse error of the input would go to an attached client. An input
+/// cut short, because its writer was killed, lacks the brace, and nothing of it is run.
 fn question(commands: &str) -> String {
     format!("if-shell -F 1 {{ if-shell -F 1 {} }}\n", quote(commands))
 }

@@ -1,10 +1,10 @@
 //! The windows of a team: one session, one window an agent.
 //!
 //! A window is made, made to stay when its program ends, and marked as its agent's in one command
-//! list, which the server carries out before it reads anything else. So whoever is killed while it
-//! starts an agent has started it with its mark or not at all. What an agent is given in its
-//! environment goes to the server through the control client or the input of a process, not through
-//! anybody's command line, which every user of the machine could read.
+//! list, which the server carries out before it reads anything else. So a process that is killed
+//! while it starts an agent has started it with its mark or not at all. An agent's environment goes
+//! to the server through the control client or the input of a process. It is on no command line,
+//! which every user of the machine could read.
 
 use std::path::Path;
 
@@ -20,27 +20,27 @@ use ensemble_core::{Error, Result};
 const MEMBER_OPTION: &str = "@ensemble_member";
 /// No agent's name: those have no `@`.
 const SIDECAR_MARK: &str = "@sidecar";
-/// What [`Server::team_panes`] asks for. The token and the mark come last: anybody may have
-/// written anything into them.
+/// What [`Server::team_panes`] asks for. The token and the mark come last, because any client can
+/// write any text into them.
 const SIGNS: &str = "#{pane_id} #{pane_pid} #{pane_dead} #{pane_dead_status}. \
     #{window_activity}. #{@ensemble_pane}|#{@ensemble_member}";
 
 /// A session to be started.
 #[derive(Clone, Debug)]
 pub struct SessionOrder<'a> {
-    /// Its name.
+    /// Name of the session.
     pub session: &'a str,
     /// The name of its first window.
     pub window: &'a str,
     /// What runs in that, as `sh -c` takes it.
     pub command: &'a str,
-    /// Where.
+    /// The start directory of the session.
     pub directory: &'a Path,
-    /// What every window of the session finds in its environment; it can be read by everybody.
+    /// The environment of every window of the session. Every user of the machine can read it.
     pub env: &'a [(&'a str, String)],
     /// Variables of this process that the server and its windows must not inherit.
     pub without: &'a [&'a str],
-    /// Columns and lines while nobody is attached.
+    /// Columns and lines while no client is attached.
     pub size: (u16, u16),
     /// The configuration that a server reads if it is started for this; `None` is the user's own.
     pub config: Option<&'a Path>,
@@ -51,11 +51,11 @@ pub struct SessionOrder<'a> {
 pub struct WindowOrder<'a> {
     /// The agent; also the name of its window.
     pub member: &'a Name,
-    /// Its generation.
+    /// Generation of the agent.
     pub generation: u64,
     /// What is run, as `sh -c` takes it.
     pub command: &'a str,
-    /// Where.
+    /// The start directory of the agent.
     pub directory: &'a Path,
     /// What is added to its environment.
     pub env: &'a [(String, String)],
@@ -65,7 +65,7 @@ pub struct WindowOrder<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PaneSigns {
-    /// Its id, `%3`.
+    /// Id of the pane, such as `%3`.
     pub id: String,
     /// Process id of its first process.
     pub pid: u32,
@@ -124,7 +124,7 @@ impl Server {
         self.reset();
         match started {
             Ok(_) => Ok(true),
-            // Somebody else was quicker.
+            // Another process was quicker.
             Err(Failure::Refused(complaint)) if complaint.starts_with("duplicate session") => {
                 Ok(false)
             }

@@ -2,12 +2,11 @@
 //!
 //! Before tmux 3.7 a server that tells its control clients of a new or closed window ends with a
 //! segmentation fault if one of them is just being attached (tmux#4980: the client counts already
-//! and has no state yet). It tells them, too, of one that goes. Nobody's sessions may be lost for our
-//! convenience, so attaching a control client, letting go of one, and opening or closing windows take
-//! turns among all processes of ours, who attaches waits for the clients of processes that were killed
-//! (`left_behind`), a control client is only attached by who stays (see
-//! [`Server::brief`](super::Server::brief)), and it says as little as possible while it is attached,
-//! so that the moment is short.
+//! and has no state yet). It also tells them of a client that goes. No user may lose sessions for
+//! our convenience. So our processes take turns to attach a control client, to detach one, and to
+//! open or close windows. Before attaching, a process waits for orphaned clients (`left_behind`).
+//! Only long-lived processes attach a control client (see [`Server::brief`](super::Server::brief)),
+//! and it says as little as possible while it is attached, so that the moment is short.
 //!
 //! The turn is a name in the abstract namespace of Unix sockets: it is gone with its process, and
 //! no file remains. Who waits is connected to it, and hears when it is gone.
@@ -32,20 +31,20 @@ impl Turn {
     /// Waits for the turn. After [`EXCHANGE_LIMIT`], or where there is no such namespace, it goes on
     /// without: the moment to be avoided is short.
     pub(super) fn take(socket: &Path) -> Self {
-        let nobody = Self { _held: None };
+        let without = Self { _held: None };
         let path = real(socket);
         let name = format!("ensemble-tmux-{}", Digest::of(path.as_os_str().as_bytes()));
-        let Ok(address) = SocketAddr::from_abstract_name(name) else { return nobody };
+        let Ok(address) = SocketAddr::from_abstract_name(name) else { return without };
         let until = Instant::now() + EXCHANGE_LIMIT;
         loop {
             match UnixListener::bind_addr(&address) {
                 Ok(held) => return Self { _held: Some(held) },
-                Err(error) if error.kind() != std::io::ErrorKind::AddrInUse => return nobody,
+                Err(error) if error.kind() != std::io::ErrorKind::AddrInUse => return without,
                 Err(_) => {}
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return nobody;
+                return without;
             }
             if let Ok(mut waiting) = UnixStream::connect_addr(&address)
                 && waiting.set_read_timeout(Some(left)).is_ok()

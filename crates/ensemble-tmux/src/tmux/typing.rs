@@ -31,7 +31,7 @@ pub const LINE_PATIENCE: Duration = Duration::from_secs(3);
 /// For how long a repeated nudge is left out after any process has submitted one: half of the shortest
 /// time after which a nudge is repeated.
 pub const SHARED_PACE: Duration = Duration::from_secs(30);
-/// How a ping begins.
+/// The prefix of a ping.
 const PING: &str = "AGENT_TEAM_PING ";
 
 /// What became of the first half of a nudge.
@@ -40,9 +40,8 @@ const PING: &str = "AGENT_TEAM_PING ";
 pub enum TextOutcome {
     /// The profile needs no delay: text and Enter went together, nothing is left to do.
     Sent,
-    /// The text stands in the pane. Call [`TmuxPane::nudge_enter`] once
-    /// [`TypedNudge::enter_after`] has passed; until then, or until this is dropped, nobody else
-    /// types into the pane.
+    /// The text stands in the pane. Call [`TmuxPane::nudge_enter`] once [`TypedNudge::enter_after`]
+    /// has passed; until then, or until this is dropped, no other process types into the pane.
     Typed(TypedNudge),
     /// Nothing was typed.
     Refused {
@@ -68,7 +67,7 @@ impl TypedNudge {
     }
 }
 
-/// What a line is.
+/// The kind of a typed line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Line {
     Nudge,
@@ -144,8 +143,9 @@ impl TmuxPane {
     }
 
     /// The first half of a line for a caller that must not wait: of a nudge, or without a text of
-    /// [`TmuxPane::reset_context`]; `again` as for [`TmuxPane::nudge_again`]. `Err` with the time until [`TmuxPane::finish_line`] is due, or
-    /// what became of it. Whoever types into the pane now is not waited for either.
+    /// [`TmuxPane::reset_context`]; `again` as for [`TmuxPane::nudge_again`]. `Err` with the time
+    /// until [`TmuxPane::finish_line`] is due, or what became of it. It does not wait either for a
+    /// process that is typing into the pane.
     pub(crate) fn begin_line(
         &mut self,
         text: Option<&NudgeText>,

@@ -10,11 +10,11 @@ use crate::acting;
 use crate::context::Context;
 use crate::exit::{Exit as Code, Failure, Outcome};
 
-/// Say how you are about to end, and return that as exit status
+/// Announce how you are about to end, and return that as exit status
 ///
-/// For programs that cannot choose their own exit status: the supervisor takes 0 and 42 of the program
-/// for what was said here. An agent without a supervisor is unregistered at once, and what it held is
-/// given back.
+/// For programs that cannot choose their own exit status: the supervisor replaces the program's 0
+/// or 42 with the announced status. An agent without a supervisor is unregistered at once, and its
+/// work is given back.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: exec ensemble agent exit 42")]
 pub(super) struct Exit {

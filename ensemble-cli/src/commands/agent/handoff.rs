@@ -1,4 +1,4 @@
-//! `ensemble agent handoff`: notes for whoever goes on with the task.
+//! `ensemble agent handoff`: notes for the agent that continues the task.
 
 use ensemble_core::message::Name;
 use ensemble_team::board::{NewHandoff, Say, Sign, Status};
@@ -11,25 +11,25 @@ use crate::acting;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 
-/// Leave notes for the fresh agent that goes on with your task, and say that you end with 42
+/// Leave notes for the agent that continues your task, and announce exit status 42
 ///
-/// For a context that is used up. End afterwards: with exit status 42 if you can choose it, else with any
-/// that says nothing is wrong.
+/// For a context that is used up. End afterwards: with exit status 42 if you can choose it, else
+/// with 0.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example: ensemble agent handoff --summary \"parser done\" --next-action \"write its tests\""
 )]
 pub(super) struct Handoff {
-    /// What was done
+    /// Work done so far
     #[arg(long, value_name = "TEXT")]
     summary: String,
-    /// What comes next
+    /// Next action
     #[arg(long, value_name = "TEXT")]
     next_action: String,
-    /// How it was approached
+    /// Approach taken so far
     #[arg(long, value_name = "TEXT")]
     approach: Option<String>,
-    /// What stands in the way
+    /// Obstacles
     #[arg(long, value_name = "TEXT")]
     blockers: Option<String>,
     /// A file that was changed; may be repeated
@@ -38,7 +38,7 @@ pub(super) struct Handoff {
     /// A further step; may be repeated
     #[arg(long = "step", value_name = "TEXT")]
     steps: Vec<String>,
-    /// How much of the context is used
+    /// Used share of the context
     #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(0..=100))]
     context_used: Option<u64>,
 }

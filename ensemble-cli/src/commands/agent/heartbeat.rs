@@ -9,14 +9,14 @@ use crate::acting;
 use crate::context::Context;
 use crate::exit::Outcome;
 
-/// Say that you live, so that your leases go on
+/// Extend your leases
 ///
-/// Costs nobody the blackboard's lock. A supervised agent needs it only where its supervisor cannot see
-/// that it works: before it waits for long without using the processor.
+/// Takes no lock of the blackboard. A supervised agent needs it only where its supervisor cannot
+/// see that it works: before it waits for long without using the processor.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble agent heartbeat --long \"make test\"")]
 pub(super) struct Heartbeat {
-    /// What will take up to 15 minutes; it is logged
+    /// Operation that takes up to 15 minutes; it is logged
     #[arg(long, value_name = "WHY")]
     long: Option<String>,
 }

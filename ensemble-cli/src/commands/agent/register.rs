@@ -1,4 +1,4 @@
-//! `ensemble agent register`: an entry on the blackboard for somebody without a supervisor.
+//! `ensemble agent register`: an entry on the blackboard for an agent without a supervisor.
 
 use ensemble_team::board::NewAgent;
 use ensemble_team::proto::agent;

@@ -16,7 +16,7 @@ use crate::exit::Failure;
 
 /// Below this many free bytes something is about to go wrong.
 const FREE_BYTES_MIN: u64 = 16 * 1024 * 1024;
-/// Below this many free bytes somebody should look.
+/// Below this many free bytes doctor warns.
 const FREE_BYTES_COMFORTABLE: u64 = 256 * 1024 * 1024;
 /// How long an event may take to arrive.
 const EVENT_PATIENCE: Duration = Duration::from_secs(2);
@@ -223,7 +223,7 @@ fn watcher(project: &Project) -> Check {
         None => Check::bad(
             "watcher",
             Level::Warn,
-            "not running: drop boxes are not routed, nobody is nudged",
+            "not running: drop boxes are not routed, agents are not nudged",
             "`ensemble watch` starts it",
         ),
     }

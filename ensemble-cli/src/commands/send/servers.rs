@@ -1,5 +1,5 @@
-//! Sending to mailboxes on servers: over the outbox of this host, so that a server that is away
-//! stops nobody.
+//! Sending to mailboxes on servers: over the outbox of this host, so that an unreachable server
+//! stops no sender.
 
 use std::time::{Duration, Instant};
 
@@ -103,8 +103,8 @@ impl Arguments {
         if self.broadcast {
             let mut all = servers.mailboxes()?;
             all.retain(|name| name != sender);
-            let nobody = || Failure::refused("there is no other mailbox to send to");
-            return if all.is_empty() { Err(nobody()) } else { Ok(all) };
+            let no_other = || Failure::refused("there is no other mailbox to send to");
+            return if all.is_empty() { Err(no_other()) } else { Ok(all) };
         }
         for to in &self.to {
             match servers.settings(to) {

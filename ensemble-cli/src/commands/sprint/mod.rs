@@ -22,12 +22,12 @@ pub(crate) struct Arguments {
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
     Start(Start),
-    /// Show the sprint and how many of its tasks are where
+    /// Show the sprint, with the number of its tasks in each state
     Show,
     Complete(Complete),
 }
 
-/// Begin one; the one before must be over, and is kept in sprint_history
+/// Begin a sprint; the previous one must be over, and is kept in sprint_history
 #[derive(Debug, clap::Args)]
 struct Start {
     /// Its name: 1 to 64 of A-Z a-z 0-9 . _ -
@@ -43,10 +43,10 @@ struct Start {
     deadline: Option<Timestamp>,
 }
 
-/// End it; its numbers are noted with it
+/// End the sprint, and store its figures
 #[derive(Debug, clap::Args)]
 struct Complete {
-    /// What was learned
+    /// Lessons of the sprint
     #[arg(long, value_name = "TEXT")]
     retrospective: Option<String>,
 }

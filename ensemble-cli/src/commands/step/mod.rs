@@ -23,15 +23,15 @@ mod submit;
 
 pub(crate) use submit::sentence;
 
-/// Who sends prompts if nobody said who is asking.
+/// The sender of prompts if the command has no agent name.
 const ACTOR: &str = "steps";
 
-/// Hand out the steps of a task one after the other, and report them
+/// Hand out the steps of a task in order, and report them
 ///
 /// All steps of a task are stored before the first is worked on. Each is handed to its agent with a
-/// focused prompt; the agent reports with the tool `submit_step_completion` (`ensemble mcp`) or with
-/// `ensemble step submit`. A failed step comes again with its error, a blocked one stops the queue
-/// until somebody intervenes. The tables are in `.ensemble/steps.db`, for `sqlite3`.
+/// focused prompt; the agent reports with the tool `submit_step_completion` (`ensemble mcp`) or
+/// with `ensemble step submit`. A failed step comes again with its error, a blocked one stops the
+/// queue until a person intervenes. The tables are in `.ensemble/steps.db`, for `sqlite3`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
@@ -71,7 +71,7 @@ impl Arguments {
     }
 }
 
-/// Which step.
+/// The step that a command names.
 #[derive(Debug, clap::Args)]
 struct Which {
     /// The task, like 0-4-1
@@ -98,7 +98,7 @@ pub(crate) fn open(context: &Context) -> Outcome<StepStore> {
     Ok(StepStore::open(&project.state.join(STEPS_FILE), options)?)
 }
 
-/// As [`open`], if anybody has ever added a step.
+/// As [`open`], if a step was ever added.
 fn open_existing(context: &Context) -> Outcome<StepStore> {
     match context.project()?.state.join(STEPS_FILE).exists() {
         true => open(context),
@@ -110,10 +110,10 @@ fn open_existing(context: &Context) -> Outcome<StepStore> {
 /// How soon it looks again for a change that has rung.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Waits until somebody else has changed the database since `version`, or until `until`. `wait` sleeps
-/// for at most so long, and ends early whenever something has rung in the state directory, where the
-/// database's log is. That rings when a change is written; it can be seen when it is committed, which
-/// takes a sync of the log at `power`.
+/// Waits until another process has changed the database since `version`, or until `until`. `wait`
+/// sleeps for at most so long, and ends early whenever something has rung in the state directory,
+/// where the database's log is. That rings when a change is written; it can be seen when it is
+/// committed, which takes a sync of the log at `power`.
 fn wait_for_change(
     store: &StepStore,
     version: i64,
@@ -128,7 +128,7 @@ fn wait_for_change(
             break;
         }
         wait(patience);
-        // Whoever hears nothing is woken early as well, and looks a few times more.
+        // A wait without events may end early as well, and then looks a few times more.
         let has_rung = began.elapsed() < patience;
         pause = if has_rung { PAUSE } else { pause.saturating_mul(2) };
     }

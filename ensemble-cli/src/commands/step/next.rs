@@ -15,8 +15,8 @@ use crate::interrupt::Interrupt;
 
 /// Take your next step and print its prompt; exit code 3 if there is none now
 ///
-/// Whoever has a step already gets the same one again. It is yours until its lease is over;
-/// `ensemble step heartbeat` shows that you are still at it.
+/// An agent that holds a step already gets the same one again. It is yours until its lease is over;
+/// `ensemble step heartbeat` extends the lease.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble step next --as Devon
@@ -25,7 +25,7 @@ pub(super) struct NextStep {
     /// Only of this task
     #[arg(long, value_name = "TASK")]
     task: Option<String>,
-    /// Wait so long for a step if there is none
+    /// Wait up to DURATION for a step
     #[arg(long, value_name = "DURATION", value_parser = args::duration)]
     wait: Option<Duration>,
 }

@@ -15,7 +15,7 @@ use crate::context::Context;
 use crate::exit::{Failure, Outcome, say};
 use crate::worker::Worker;
 
-/// How soon an agent is nudged again that could not be: it is busy, or somebody types there.
+/// How soon a deferred nudge is tried again: the agent was busy, or a person typed there.
 const RETRY: Duration = Duration::from_secs(2);
 
 /// Prompts that wait, and whose agents were not told yet.
@@ -57,7 +57,7 @@ impl Nudges {
         self.owed.insert(agent, Owed { message, said: String::new() });
     }
 
-    /// Nudges whoever can be nudged. Says when to try again.
+    /// Nudges every agent that can be nudged. Returns when to try again.
     pub(super) fn drive(&mut self, context: &Context, spool: &Spool) -> Outcome<Option<Instant>> {
         if self.owed.is_empty() {
             return Ok(None);

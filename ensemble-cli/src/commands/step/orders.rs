@@ -12,17 +12,17 @@ use crate::commands::send::content_of;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 
-/// A remark for whoever takes the step next.
+/// A note for the next holder of the step.
 #[derive(Debug, clap::Args)]
 struct Note {
-    /// What has changed: it stands in the next prompt
+    /// Change to mention in the next prompt
     #[arg(long, value_name = "TEXT", default_value = "")]
     note: String,
 }
 
 /// Begin a failed step anew; take one that is being worked on away from its worker
 ///
-/// Attempts count from 1 again. Whoever worked on it is too late from now on.
+/// Attempts count from 1 again. A report of the earlier worker is refused from now on.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: ensemble step retry 0-4-1 2 --note 'the fixture is repaired'")]
 pub(super) struct Retry {

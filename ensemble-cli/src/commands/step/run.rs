@@ -23,7 +23,7 @@ use crate::{args, text};
 /// Hand out a task's steps until all are done
 ///
 /// Each step is sent to its agent's mailbox as a focused prompt, and the agent is nudged (by the
-/// running watcher, else by this). A failed step is sent again with its error; when somebody must
+/// running watcher, else by this). A failed step is sent again with its error; when a person must
 /// intervene, this says so and waits. Ended at any point, it goes on where it stopped. Exit code 0
 /// when all is done, 3 if `--timeout` is over before, 1 with `--stop-if-stuck` if it is stuck.
 #[derive(Debug, clap::Args)]
@@ -34,15 +34,15 @@ pub(super) struct Run {
     /// The task
     #[arg(value_name = "TASK")]
     task: String,
-    /// How long at most
+    /// Time limit of this run
     #[arg(long, value_name = "DURATION", value_parser = args::duration)]
     timeout: Option<Duration>,
-    /// End instead of waiting when somebody must intervene
+    /// End instead of waiting when a person must intervene
     #[arg(long)]
     stop_if_stuck: bool,
 }
 
-/// A step that somebody must see to, and who is reminded of it.
+/// A step that needs a person, and the reminder of it.
 struct Stuck {
     index: u32,
     reminder: Step,
@@ -96,7 +96,7 @@ impl Run {
         }
     }
 
-    /// Says once that somebody must intervene, and again every ten minutes.
+    /// Says once that a person must intervene, and again every ten minutes.
     fn look_at_stuck(
         &self,
         context: &Context,
@@ -150,7 +150,7 @@ impl Run {
     }
 }
 
-/// Everybody who is to work on the task.
+/// All agents that are to work on the task.
 fn agents(store: &StepStore, task: &str) -> Outcome<BTreeSet<Name>> {
     store.queue(task)?;
     let steps = store.steps(task)?;

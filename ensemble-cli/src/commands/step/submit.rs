@@ -58,7 +58,7 @@ pub(crate) fn sentence(submitted: &Submitted) -> String {
             format!("it will be handed out again, as attempt {attempt}, with your error")
         }
         Submitted { paused: true, .. } => {
-            "somebody will look into it; wait for your next step".to_owned()
+            "a person has to intervene; wait for your next step".to_owned()
         }
         _ => "the queue goes on".to_owned(),
     };

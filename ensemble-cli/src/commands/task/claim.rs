@@ -10,20 +10,22 @@ use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 use crate::text::one_line;
 
-/// Take a task, with a worktree to do it in
+/// Claim a task, with a worktree to do it in
 ///
-/// Who takes it must be registered (`ensemble agent register`; a supervisor does that itself). A new task
-/// gets a fresh worktree at the integration branch. After a rejection the same coder goes on in the
-/// worktree that is there, another one begins anew; a failed merge is repaired where it is. What somebody
-/// before has left is put under refs/ensemble/salvage/ and told.
+/// The agent must be registered (`ensemble agent register`; a supervisor does that itself). A new
+/// task gets a fresh worktree at the integration branch. After a rejection the same coder continues
+/// in the existing worktree, another coder starts in a fresh one. A failed merge is repaired in its
+/// worktree. Work that an earlier agent left is kept under refs/ensemble/salvage/, and its name is
+/// printed.
 ///
-/// Exit code 3 if there is nothing to take, 1 if it is refused, 75 if others got in the way three times.
+/// Exit code 3 if there is nothing to claim, 1 if it is refused, 75 if other agents were quicker
+/// three times.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble task claim --as coder-1
   cd \"$(ensemble task claim task-3 --as coder-1 --json | jq -r .path)\"")]
 pub(super) struct Claim {
-    /// Which one [default: the most urgent that can be taken]
+    /// Id of the task [default: the most urgent that can be claimed]
     id: Option<Name>,
     /// Take it for a review
     #[arg(long)]
@@ -48,7 +50,7 @@ pub(crate) enum Taken {
     Review(Name, ReviewClaimed),
 }
 
-/// Takes a task, the most urgent if none is named, for whoever is asking.
+/// Claims a task for the agent that runs this command; without a name, the most urgent one.
 pub(crate) fn take(context: &Context, id: Option<Name>, is_review: bool) -> Outcome<Taken> {
     let board = context.board()?;
     let state = board.read()?;

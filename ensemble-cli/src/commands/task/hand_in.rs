@@ -8,14 +8,14 @@ use crate::acting::Epoch;
 use crate::context::Context;
 use crate::exit::{Failure, Outcome};
 
-/// Hand in a task: what is committed in its worktree
+/// Submit a task: the commits in its worktree
 ///
 /// HEAD must be on the task's branch, with nothing left uncommitted (files that git ignores do not
-/// count), and with at least one commit more than it began with. Exit code 1 says what is not so; if
-/// the task is somebody else's now, nothing of yours is lost: it is under refs/ensemble/salvage/.
+/// count), and with at least one commit more than it began with. Exit code 1 says what is missing.
+/// If another agent has the task now, your work is kept under refs/ensemble/salvage/.
 #[derive(Debug, clap::Args)]
 pub(super) struct Submit {
-    /// Which one
+    /// Id of the task
     id: Name,
     /// Nothing had to be changed
     #[arg(long)]
@@ -37,16 +37,17 @@ impl Submit {
     }
 }
 
-/// Say yes or no to what was handed in
+/// Approve or reject submitted work
 ///
-/// Only by whoever has claimed the review (`ensemble task claim --review`), about the commit that was
-/// handed in, which the worktree must be at, with nothing changed in it.
+/// Only the agent that has claimed the review (`ensemble task claim --review`) may give the
+/// verdict. It is about the submitted commit: the worktree must be at that commit, with nothing
+/// changed in it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   ensemble task verdict task-3 --approve
   ensemble task verdict task-3 --reject \"the empty file is not handled: src/count.rs:14\"")]
 pub(super) struct Verdict {
-    /// Which one
+    /// Id of the task
     id: Name,
     /// It is good
     #[arg(long, required_unless_present = "reject", conflicts_with = "reject")]

@@ -18,7 +18,7 @@ use crate::text::{one_line, plural};
 /// to merge.
 #[derive(Debug, clap::Args)]
 pub(super) struct Merge {
-    /// Which one [default: all that are APPROVED]
+    /// Task to merge [default: all that are APPROVED]
     id: Option<Name>,
 }
 

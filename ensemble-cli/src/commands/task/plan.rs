@@ -5,10 +5,10 @@ use ensemble_core::message::Name;
 use crate::context::Context;
 use crate::exit::Outcome;
 
-/// Let a draft be claimed
+/// Allow a draft to be claimed
 #[derive(Debug, clap::Args)]
 pub(super) struct Finalize {
-    /// Which one
+    /// Id of the task
     id: Name,
 }
 
@@ -18,10 +18,10 @@ impl Finalize {
     }
 }
 
-/// Let a blocked task be claimed again, by anybody
+/// Let any agent claim a blocked task again
 #[derive(Debug, clap::Args)]
 pub(super) struct Unblock {
-    /// Which one
+    /// Id of the task
     id: Name,
 }
 
@@ -31,10 +31,10 @@ impl Unblock {
     }
 }
 
-/// Give up a blocked task that nobody needs
+/// Give up a blocked task that is not needed any more
 #[derive(Debug, clap::Args)]
 pub(super) struct Abandon {
-    /// Which one
+    /// Id of the task
     id: Name,
     /// Why
     #[arg(long, value_name = "TEXT")]

@@ -9,11 +9,11 @@ use crate::exit::{Failure, Outcome};
 
 /// The server's name in a configuration.
 const NAME: &str = "ensemble";
-/// What the server finds out by who is asking, and where.
+/// The settings by which the server finds its identity and its queue.
 const VARIABLES: [&str; 4] =
     ["ENSEMBLE_AGENT_ID", "ENSEMBLE_AGENT_PASS", "ENSEMBLE_QUEUE", "LIZA_AGENT_ID"];
 
-/// Whose configuration.
+/// The program whose configuration is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Provider {
     /// Claude Code: `.mcp.json` in the project
@@ -26,7 +26,7 @@ pub(crate) enum Provider {
     Gemini,
 }
 
-/// What starts the server.
+/// The command that starts the server.
 #[derive(Clone, Debug)]
 pub(crate) struct Command {
     pub(crate) program: String,
@@ -43,7 +43,7 @@ impl Provider {
         }
     }
 
-    /// Where the program looks.
+    /// The configuration file that the program reads.
     pub(crate) fn file(self, project: &Path) -> Outcome<PathBuf> {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         match self {

@@ -69,7 +69,7 @@ fn inside(text: &str, key: &str) -> Option<usize> {
                     && serde_json::from_str::<String>(&text[at..end]).ok()? == key;
                 at = end;
                 if is_key {
-                    // The last one counts, as for whoever reads it.
+                    // The last one counts, as it does for JSON parsers.
                     let brace = at + text[at..].find('{')?;
                     found = Some(brace + 1);
                 }

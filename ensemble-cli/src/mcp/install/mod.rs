@@ -29,17 +29,17 @@ const CONFIG_BYTES_MAX: u64 = 8 * 1024 * 1024;
 /// What was done to a file.
 #[derive(Debug, Serialize, Deserialize)]
 struct Note {
-    /// Which file.
+    /// The changed configuration file.
     file: PathBuf,
     /// What was in it; absent if there was none.
     before: Option<String>,
     /// The digest of what was in it afterwards.
     after_sha256: Digest,
-    /// What was put in.
+    /// The inserted text.
     inserted: String,
 }
 
-/// What became of it.
+/// Result of an installation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Done {
     /// The file was changed.

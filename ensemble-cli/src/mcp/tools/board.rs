@@ -25,11 +25,11 @@ pub(crate) struct Claim {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Handoff {
-    /// What was done.
+    /// Summary of the work so far.
     summary: String,
-    /// What comes next.
+    /// The next action on the task.
     next_action: String,
-    /// How it was approached.
+    /// The approach that was taken so far.
     approach: Option<String>,
     /// What stands in the way.
     blockers: Option<String>,
@@ -56,13 +56,13 @@ pub(super) fn claim(desk: &Desk, claim: Claim) -> Answer {
 pub(super) fn hand_off(desk: &Desk, handoff: Handoff) -> Answer {
     for (field, text) in [("summary", &handoff.summary), ("next_action", &handoff.next_action)] {
         if text.trim().is_empty() {
-            return Err(Trouble::new(format!("{field}: is empty: whoever goes on needs it")));
+            return Err(Trouble::new(format!("{field}: is empty: the next agent needs it")));
         }
     }
     let task = hand_over(&desk.context(), |task| desk.claim_of(task), &handoff.notes())?;
     Ok(json!({
         "task": task, "exit": 42,
-        "message": "Your notes are left for whoever goes on. End now, with exit status 42 if you can.",
+        "message": "Your notes are kept for the next agent. End now, with exit status 42 if you can.",
     }))
 }
 

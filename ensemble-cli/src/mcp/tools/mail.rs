@@ -24,7 +24,7 @@ const ATTACHED_BYTES_MAX: u64 = 512 * 1024;
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Send {
-    /// Whose mailbox.
+    /// The recipient's mailbox.
     to: Name,
     /// The text.
     message: String,

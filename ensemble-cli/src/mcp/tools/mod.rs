@@ -145,7 +145,7 @@ const TOOLS: [ToolSpec; 14] = [
         false,
         team::Report,
         team::report,
-        "Writes a report on a task into queue/reports, from where it reaches whoever coordinates."
+        "Writes a report on a task into queue/reports, from where it is routed to the coordinating agent."
     ),
     tool!(
         "claim_task",
@@ -153,7 +153,7 @@ const TOOLS: [ToolSpec; 14] = [
         false,
         board::Claim,
         board::claim,
-        "Takes a task from the blackboard, with a worktree of its own to work in. It is yours as long as you show that you live; nobody else can take it meanwhile."
+        "Takes a task from the blackboard, with a worktree of its own to work in. It is yours as long as you show that you live; no other agent can take it meanwhile."
     ),
     tool!(
         "handoff",

@@ -10,7 +10,7 @@ use serde_json::json;
 use super::{Answer, Trouble};
 use crate::mcp::Desk;
 
-/// Who reviews plans, unless somebody else is named.
+/// The default reviewer of plans.
 const REVIEWER: &str = "conductor";
 
 /// Arguments of `plan_approval`.
@@ -54,7 +54,7 @@ pub(super) fn plan_approval(desk: &Desk, plan: PlanApproval) -> Answer {
         }
         (None, Some(text)) if !text.trim().is_empty() => {
             if plan.approve.is_some() {
-                let text = "approve: needs a request_id: nobody approves their own plan";
+                let text = "approve: needs a request_id: an agent cannot approve its own plan";
                 return Err(Trouble::new(text));
             }
             let to = match plan.to {

@@ -45,7 +45,7 @@ pub(crate) struct Pong {
 pub(crate) struct Report {
     /// The task.
     task_id: String,
-    /// How it ended.
+    /// The result of the work.
     status: Status,
     /// What was done, with figures, names and places: who, how many, what share, `path:line`.
     summary: String,
@@ -92,7 +92,8 @@ pub(super) fn heartbeat(desk: &Desk, _: Nothing) -> Answer {
     }))
 }
 
-/// For what one has on the blackboard: for how many seconds; null for whoever is not on it.
+/// Seconds for which the agent's blackboard lease goes on; null if the agent is not on the
+/// blackboard.
 fn sign_of_life(desk: &Desk) -> Answer {
     let context = desk.context();
     // Without a board there is nothing to keep.

@@ -35,11 +35,11 @@
 //! context makes it grow, so an ack that crossed the reset counts for nothing, and the worker,
 //! which has forgotten the task, acks the new one.
 //!
-//! *Silence* is the subject: 4 × 60 s, then the conductor, exactly once. *A crash* of whoever runs
-//! the ladder loses the phase, not the task, which lies in its mailbox; the next run begins at
-//! phase 0 with the mailbox's epoch. A limit whose end is known is waited for beyond the ceiling,
-//! for at most [`PARK_MAX`], and even if the worker looks free before: its screen may have been
-//! cleared, and whatever is submitted only meets the limit again.
+//! *Silence* is the subject: 4 × 60 s, then the conductor, exactly once. *A crash* of the ladder's
+//! process loses the phase, not the task, which lies in its mailbox; the next run begins at phase 0
+//! with the mailbox's epoch. A limit whose end is known is waited for beyond the ceiling, for at
+//! most [`PARK_MAX`], and even if the worker looks free before: its screen may have been cleared,
+//! and whatever is submitted only meets the limit again.
 //!
 //! ```
 //! use std::time::Duration;
@@ -128,6 +128,13 @@ impl Config {
     #[must_use]
     pub const fn with_phase_timeout(mut self, phase_timeout: Duration) -> Self {
         self.phase_timeout = phase_timeout;
+        self
+    }
+
+    /// These times, for agents that may or may not be pressed while their state is unknown.
+    #[must_use]
+    pub const fn with_press_unknown(mut self, press_unknown: bool) -> Self {
+        self.press_unknown = press_unknown;
         self
     }
 

@@ -139,7 +139,7 @@ fn a_limit_whose_end_is_known_is_parked_for() {
 fn a_parked_worker_is_not_nudged_before_the_reset_and_looked_at_then() {
     let reset = at(4 * 3_600 + 7);
     let limited = Worker::Limited { until: Some(reset) };
-    // Somebody has cleared its screen meanwhile.
+    // A person has cleared its screen meanwhile.
     let worker = move |now| if now < at(600) { limited } else { Worker::Idle };
     let mut ladder = started(Config::default());
     let log = without_records(play(&mut ladder, at(5 * 3_600), worker));

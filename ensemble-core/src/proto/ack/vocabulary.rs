@@ -47,12 +47,12 @@ impl Phase {
 /// What a worker is doing, as far as that can be seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Worker {
-    /// That cannot be told.
+    /// The state of the worker cannot be read.
     #[default]
     Unknown,
-    /// It waits for input.
+    /// The worker waits for input.
     Idle,
-    /// It works.
+    /// The worker works.
     Busy,
     /// It asks a person something: a permission, trust, a login.
     Asking,
@@ -63,7 +63,7 @@ pub enum Worker {
     },
     /// A person is at it: something is typed and not sent, or scrolled back.
     HumanOccupied,
-    /// Its program has ended.
+    /// The worker's program has ended.
     Crashed,
 }
 
@@ -148,7 +148,7 @@ pub enum Effect {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Escalation {
-    /// Which task.
+    /// Id of the task.
     pub task: String,
     /// The last attempt at it.
     pub attempt: u32,
@@ -179,12 +179,12 @@ pub enum Reason {
 pub enum Record {
     /// A phase has begun.
     Entered {
-        /// Which.
+        /// The phase of the ladder.
         phase: Phase,
     },
     /// A phase has begun without its keys, since nothing proves them harmless.
     Skipped {
-        /// Which.
+        /// The phase of the ladder.
         phase: Phase,
     },
     /// The next phase waits for the worker. Once for every change of the reason.

@@ -166,7 +166,7 @@ impl NudgeSchedule {
         }
     }
 
-    /// Where it stands.
+    /// The state of the machine, for people.
     #[must_use]
     pub fn status(&self) -> Status {
         let phase = match self.state {
@@ -236,7 +236,7 @@ impl NudgeSchedule {
         }
     }
 
-    /// Waits for the end of a limit, for so long as anybody waits for one.
+    /// Waits for the end of a limit, up to the longest wait for one.
     fn park(&mut self, now: Monotonic, until: Monotonic) -> State {
         if self.state == State::Unbound {
             return State::Unbound;

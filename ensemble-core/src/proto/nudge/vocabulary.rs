@@ -29,12 +29,12 @@ pub enum Event {
     Outcome {
         /// The attempt it answers; other than the last one it is ignored.
         attempt: u64,
-        /// What became of it.
+        /// Outcome of the nudge.
         outcome: NudgeOutcome,
     },
     /// The agent has met a usage limit: nothing is tried before that ends.
     Parked {
-        /// When that is.
+        /// End of the limit.
         until: Monotonic,
     },
     /// The attempt under way has met a usage limit that does not say when it ends. Told before its
@@ -65,9 +65,9 @@ pub enum Effect {
     Nudge {
         /// The number of this attempt.
         attempt: u64,
-        /// How many messages wait.
+        /// Number of messages that wait.
         waiting: u64,
-        /// What for.
+        /// The occasion of the nudge.
         occasion: Occasion,
     },
     /// Press Enter if exactly the line of an earlier attempt stands in the composer, and report
@@ -92,12 +92,12 @@ pub enum Record {
     Deferred {
         /// What was in the way.
         deferral: Deferral,
-        /// How many messages wait.
+        /// Number of messages that wait.
         waiting: u64,
     },
     /// The agent was told [`NUDGES_MAX`] times and took nothing. Once, until it takes something.
     Unanswered {
-        /// How many messages wait.
+        /// Number of messages that wait.
         waiting: u64,
         /// How often it was told.
         nudges: u32,
@@ -145,7 +145,7 @@ impl Phase {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
-    /// Where the machine stands.
+    /// Phase of the machine.
     pub phase: Phase,
     /// How many messages wait, at the last look.
     pub waiting: u64,

@@ -9,7 +9,7 @@ use crate::message::Name;
 /// The longest observation, in characters.
 pub const OBSERVATION_CHARS_MAX: usize = 200;
 
-/// The answers to the seed's checklist, given by whoever looked at the worker's window.
+/// The answers to the seed's checklist, from a look at the worker's window.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Diagnosis {
     /// Is the worker session alive?
@@ -26,7 +26,7 @@ pub struct Diagnosis {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Workspace {
-    /// It is.
+    /// The program runs.
     Open,
     /// A shell is, or nothing.
     Closed,
@@ -39,7 +39,7 @@ pub enum Workspace {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Obstacle {
-    /// It works on something.
+    /// The worker works on a task.
     Busy,
     /// It asks for a permission or for trust.
     Permission,
@@ -51,9 +51,9 @@ pub enum Obstacle {
     Draft,
     /// The command that should open it failed.
     CommandFailed,
-    /// It has crashed.
+    /// The worker's program has crashed.
     Crashed,
-    /// It does not react.
+    /// The worker's program does not react.
     Hung,
 }
 
@@ -134,7 +134,7 @@ impl ErrorType {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ReadinessFailure {
-    /// Who did not answer.
+    /// The worker that did not answer.
     #[serde(rename = "worker-id")]
     pub worker: Name,
     /// The attempt after which it was given up.

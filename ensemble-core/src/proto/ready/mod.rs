@@ -22,10 +22,11 @@
 //! a worker that never answers this waits 3 × 5 s for pongs and 2 × 5 s between them: 25 s, plus
 //! the time the looks take.
 //!
-//! *Silence* of the worker is the subject. Silence of whoever should inspect or open is bounded by
-//! [`ACTION_PATIENCE`] and counts as a failed inspection or launch. *A crash* of the controller
-//! loses the handshake; the next one begins at attempt 1, and since a pong of the old attempt 1
-//! could answer it, the transport of the pong clears what lies there before [`Event::Started`].
+//! *Silence* of the worker is the subject. Silence of the driver that should inspect or open is
+//! bounded by [`ACTION_PATIENCE`] and counts as a failed inspection or launch. *A crash* of the
+//! controller loses the handshake; the next one begins at attempt 1, and since a pong of the old
+//! attempt 1 could answer it, the transport of the pong clears what lies there before
+//! [`Event::Started`].
 //!
 //! What the seed leaves open is decided so:
 //! - The pong of attempt n counts until ping n + 1 is sent, also while inspecting: it proves more
@@ -139,7 +140,7 @@ impl Config {
 /// What happens during the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// Somebody wants to assign.
+    /// A caller wants to assign.
     Started,
     /// A pong has come in.
     Pong(Pong),
@@ -183,7 +184,7 @@ pub enum Effect {
     },
     /// The worker is ready: assign.
     Ready {
-        /// Which ping was answered.
+        /// Attempt of the answered ping.
         attempt: u8,
     },
     /// The worker is not ready: do not assign.
@@ -210,7 +211,7 @@ pub enum Record {
     },
     /// A pong of another worker or attempt was ignored.
     StrayPong {
-        /// Whose.
+        /// Name of the worker.
         worker: Name,
         /// Of which attempt.
         attempt: u8,

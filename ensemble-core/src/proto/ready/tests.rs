@@ -164,7 +164,7 @@ fn a_silent_inspector_or_opener_does_not_stop_it() {
     let (end, last) = log.last().unwrap();
     assert_eq!(*end, at(25 + 3 * 6));
     assert!(matches!(last, Effect::Failed(f) if f.error_type == ErrorType::UnknownWorkerState));
-    let first = "ping not typed: somebody is scrolling in the pane; \
+    let first = "ping not typed: a person is scrolling in the pane; \
                  window not inspected: no answer in 6 s";
     assert_eq!(log[2].1, retry(1, ErrorType::UnknownWorkerState, first, false));
 }

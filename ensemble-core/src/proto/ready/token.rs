@@ -12,7 +12,7 @@ const PONG: &str = "AGENT_TEAM_PONG";
 /// contains the answer, so its echo on the screen cannot be taken for one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ping {
-    /// Who is asked.
+    /// The worker that is asked.
     pub worker: Name,
     /// Which attempt this is, from 1.
     pub attempt: u8,
@@ -28,9 +28,9 @@ pub struct Ping {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pong {
-    /// Who answers.
+    /// The worker that answers.
     pub worker: Name,
-    /// Which attempt is answered.
+    /// Attempt that is answered.
     pub attempt: u8,
 }
 

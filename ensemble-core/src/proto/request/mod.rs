@@ -124,7 +124,7 @@ impl Decision {
 pub enum Event {
     /// The request exists.
     Opened {
-        /// Its age.
+        /// Age of the request.
         age: Duration,
     },
     /// An agent wants to approve or reject it. The agent's identity was checked before.

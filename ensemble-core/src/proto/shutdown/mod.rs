@@ -84,7 +84,7 @@ pub enum Consent {
 /// Observed state of a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Worker {
-    /// Its program has ended.
+    /// The agent's program has ended.
     Gone,
     /// It waits for input and holds nothing.
     Idle,

@@ -34,7 +34,7 @@ pub enum Found {
     Section {
         /// Line of its heading, starting at 1.
         first: usize,
-        /// Its last line.
+        /// Last line of the section.
         last: usize,
     },
     /// The file exists, but not the section.

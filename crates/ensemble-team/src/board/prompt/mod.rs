@@ -166,8 +166,8 @@ impl Prompts {
     /// The prompt for the coder that has claimed a task.
     ///
     /// # Errors
-    /// [`BoardError::Unknown`](crate::board::BoardError::Unknown); [`Error::NotAllowed`] if nobody has claimed it; [`Error::Malformed`] if
-    /// the project's form is wrong.
+    /// [`BoardError::Unknown`](crate::board::BoardError::Unknown); [`Error::NotAllowed`] if it is
+    /// not claimed; [`Error::Malformed`] if the project's form is wrong.
     pub fn coder(&self, state: &State, id: &Name) -> Result<Brief> {
         let task = task(state, id)?;
         let coder = task.assigned_to.as_ref().filter(|_| task.status == Status::Claimed);

@@ -88,7 +88,7 @@ fn an_observer_asks_to_look_when_a_grace_is_over_and_does_not_spin() {
     let mut watch = AlarmWatch::new();
     look(&mut watch, 0, &["a"]);
     let asked: Vec<_> = run(&mut watch, at(44)).into_iter().map(|(when, _)| when).collect();
-    assert_eq!(asked, [at(30), at(35), at(40)], "nobody answers");
+    assert_eq!(asked, [at(30), at(35), at(40)], "no observer answers");
     // It cannot look: nothing is forgotten, and it tries again.
     watch.handle(at(44), Event::Blind);
     assert_eq!(watch.poll_timeout(), Some(at(49)));

@@ -88,14 +88,14 @@ pub enum State {
         /// The worker.
         holder: Name,
     },
-    /// It is done.
+    /// The step is done.
     Completed(Resolution),
     /// Its worker could not continue; a person or the orchestrator must intervene.
     Blocked {
         /// Reasons; never empty.
         reasons: Vec<String>,
     },
-    /// It failed.
+    /// The attempt failed.
     Failed {
         /// The error.
         error: String,
@@ -128,14 +128,14 @@ pub enum Fix {
 /// A worker's report on its step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// It is done.
+    /// The work is done.
     Success,
-    /// It failed.
+    /// The work failed.
     Failure {
         /// The error.
         error: String,
     },
-    /// It cannot continue.
+    /// The agent cannot continue.
     Blocked {
         /// Reasons; at least one.
         reasons: Vec<String>,

@@ -64,11 +64,11 @@ pub enum OrderError {
     Backwards {
         /// Index of the step, starting at 0.
         step: usize,
-        /// Its phase.
+        /// Phase of the step.
         phase: Phase,
         /// The phase before it.
         after: Phase,
-        /// Its cycle.
+        /// Cycle of the step.
         cycle: String,
     },
     /// A cycle does not begin with a test.
@@ -76,9 +76,9 @@ pub enum OrderError {
     NoTest {
         /// Index of the step, starting at 0.
         step: usize,
-        /// Its phase.
+        /// Phase of the step.
         phase: Phase,
-        /// Its cycle.
+        /// Cycle of the step.
         cycle: String,
     },
 }

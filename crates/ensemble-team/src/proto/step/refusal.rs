@@ -28,7 +28,7 @@ pub enum Refusal {
     },
     /// The step is done.
     Completed {
-        /// How it was resolved.
+        /// The resolution that it was settled with.
         resolution: Resolution,
     },
     /// The step is blocked.

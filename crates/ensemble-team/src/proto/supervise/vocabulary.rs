@@ -20,7 +20,7 @@ pub enum Ending {
 /// The board's state after an agent's program has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Exit {
-    /// How the program ended.
+    /// The way in which the program ended.
     pub ending: Ending,
     /// Whether its task or review is unfinished and still its own.
     pub holds: bool,
@@ -98,7 +98,7 @@ pub enum Event {
 /// Why a supervisor has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reason {
-    /// It was stopped.
+    /// The agent was stopped.
     Stopped,
     /// ABORT exists.
     Aborted,
@@ -115,7 +115,7 @@ pub enum Reason {
 pub enum Anomaly {
     /// The agent failed again without progress.
     Crashed {
-        /// How the agent ended.
+        /// The way in which the agent ended.
         ending: Ending,
         /// Number of consecutive crashes.
         count: u32,

@@ -15,11 +15,11 @@ pub struct Holder {
 /// The status to which a task returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// It was new.
+    /// The task was new.
     Unclaimed,
-    /// It had been rejected.
+    /// The task had been rejected.
     Rejected,
-    /// Its merge had failed.
+    /// The merge of the task had failed.
     IntegrationFailed,
 }
 
@@ -46,9 +46,9 @@ pub enum State {
         /// The reviewer, if there is one.
         review: Option<Holder>,
     },
-    /// It may be merged.
+    /// The task may be merged.
     Approved,
-    /// Its reviewer rejected it.
+    /// The reviewer rejected the task.
     Rejected {
         /// The author, if known.
         author: Option<Name>,
@@ -61,7 +61,7 @@ pub enum State {
     Blocked,
     /// Other tasks replaced it.
     Superseded,
-    /// It was abandoned.
+    /// The task was abandoned.
     Abandoned,
 }
 
@@ -94,7 +94,7 @@ pub enum Event {
     Claim(Holder),
     /// Its holder begins another iteration.
     Iterate(Holder),
-    /// Its holder submits it.
+    /// The holder submits the task.
     Submit {
         /// The holder.
         holder: Holder,
@@ -110,23 +110,23 @@ pub enum Event {
     },
     /// A reviewer takes it.
     Review(Holder),
-    /// Its reviewer approves it.
+    /// The reviewer approves the task.
     Approve {
         /// The reviewer.
         holder: Holder,
         /// The reviewed commit.
         commit: String,
     },
-    /// Its reviewer rejects it.
+    /// The reviewer rejects the task.
     Reject {
         /// The reviewer.
         holder: Holder,
         /// The reviewed commit.
         commit: String,
     },
-    /// It was merged.
+    /// The task was merged.
     Merge,
-    /// Its merge failed.
+    /// The merge of the task failed.
     FailIntegration,
     /// It is blocked by its holder, or by a planner or supervisor, which hold nothing.
     Block(Option<Holder>),
@@ -147,7 +147,7 @@ pub enum Effect {
     KeepWorktree,
     /// A warning: the limit is near.
     Near(Limit),
-    /// This coder has failed.
+    /// The coder has failed at the task.
     GivenUp {
         /// The coder.
         by: Name,

@@ -65,7 +65,7 @@ fn interpret(value: &Value) -> Option<Report> {
     Some(Report::new(state, detail))
 }
 
-/// Neither a link nor a pipe that somebody has put there can make us wait or read elsewhere.
+/// Reads a session file. A link or a pipe in its place can neither block this nor redirect it.
 fn read(path: &Path) -> Option<Value> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let flags = i32::try_from(flags.bits()).ok()?;

@@ -27,7 +27,7 @@ fn exchange(place: &HttpPlace, path: &str, deadline: Instant) -> Result<Vec<u8>,
         "" => String::new(),
         value => format!("Authorization: {value}\r\n"),
     };
-    // HTTP/1.0: nobody is to keep the connection for more.
+    // HTTP/1.0: the server closes the connection after its answer.
     let request = format!(
         "GET {path} HTTP/1.0\r\nHost: {address}\r\nAccept: application/json\r\n\
          Connection: close\r\n{authorization}\r\n"
@@ -60,7 +60,7 @@ fn late() -> String {
 fn in_words(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => late(),
-        io::ErrorKind::ConnectionRefused => "nobody listens there".to_owned(),
+        io::ErrorKind::ConnectionRefused => "no server listens there".to_owned(),
         _ => error.to_string(),
     }
 }

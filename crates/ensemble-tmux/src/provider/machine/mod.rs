@@ -40,20 +40,20 @@ impl Report {
 /// What came of asking an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// Its profile names no source, or nobody said where that is.
+    /// Its profile names no source, or the source's place was not given.
     Nothing,
-    /// It answered.
+    /// The agent answered.
     Report {
-        /// Its answer.
+        /// The agent's answer.
         report: Report,
-        /// Where that was.
+        /// The place that answered.
         place: String,
     },
-    /// It did not.
+    /// The agent did not answer.
     Silence {
-        /// Where it was asked.
+        /// The place that was asked.
         place: String,
-        /// What was wrong.
+        /// Reason of the failure.
         why: String,
     },
 }
@@ -119,7 +119,7 @@ impl Places {
         self
     }
 
-    /// OpenCode cannot be asked, for a reason that is told to whoever looks.
+    /// OpenCode cannot be asked. The diagnosis shows `why`.
     #[must_use]
     pub fn without_opencode(mut self, why: String) -> Self {
         self.opencode = Opencode::Trouble(why);

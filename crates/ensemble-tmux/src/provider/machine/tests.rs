@@ -43,7 +43,7 @@ impl TestServer {
         Self { address, over, thread: Some(thread) }
     }
 
-    /// Says the same to everybody.
+    /// Gives every client the same answer.
     fn always(text: &str) -> Self {
         let text = text.to_owned();
         Self::start(move |_, stream| drop(stream.write_all(text.as_bytes())))
@@ -186,7 +186,7 @@ fn a_closed_port_and_a_missing_address_are_told() {
     drop(listener);
     let (over, thread) = (Arc::new(AtomicBool::new(true)), None);
     let answer = why(TestServer { address, over, thread }.ask(None));
-    assert!(answer.contains("nobody listens"), "{answer}");
+    assert!(answer.contains("no server listens"), "{answer}");
     let opencode = Profiles::embedded().expect("profiles").get("opencode").expect("opencode");
     let places = Places::default().with_opencode_as_started(None, None);
     let answer = why(ask(&opencode, std::process::id(), &places));

@@ -12,7 +12,7 @@
 //! is none of these is no instant: other abbreviations (`EST` is three zones), other languages, a
 //! line that was cut off. A time without a date is the nearest one, half a day around now, and a
 //! date without a year is in the nearest year, so an old message is known to be old. A stretch of
-//! time counts from when it was first seen; whoever looks again hands in what it was told before
+//! time counts from when it was first seen; at the next look the caller passes the earlier result
 //! ([`Limit`]).
 
 use std::time::Duration;
@@ -54,7 +54,8 @@ impl Zones {
     }
 
     /// This machine's zone (`TZ`, `/etc/localtime`; UTC if neither tells) and its database of zones
-    /// (`/usr/share/zoneinfo`). For programs; the library itself does not look around.
+    /// (`/usr/share/zoneinfo`). For programs: the library itself reads no configuration of the
+    /// machine.
     #[must_use]
     pub fn of_this_machine() -> Self {
         let local = TimeZone::try_system().unwrap_or(TimeZone::UTC);
@@ -75,7 +76,7 @@ impl Zones {
 pub struct Limit {
     /// When it ends, in the agent's own words.
     pub text: String,
-    /// When that is.
+    /// End of the limit.
     pub until: Timestamp,
 }
 
