@@ -166,12 +166,15 @@ fn place() -> PathBuf {
 /// usual size.
 fn nudge(times: u64) -> Outcome<()> {
     let profile = Profiles::embedded()?.get("shell")?;
-    let mut pane = PaneState::default();
-    pane.bound = true;
-    pane.command = "bash".into();
-    pane.screen = (0..23).map(|row| format!("building part {row} of the report")).collect();
-    pane.screen.push("user@host:~$".into());
-    (pane.cursor_x, pane.cursor_y) = (13, 23);
+    let building = (0..23).map(|row| format!("building part {row} of the report"));
+    let pane = PaneState {
+        bound: true,
+        command: "bash".into(),
+        screen: building.chain(["user@host:~$".into()]).collect(),
+        cursor_x: 13,
+        cursor_y: 23,
+        ..PaneState::default()
+    };
     for _ in 0..times {
         let mut schedule = NudgeSchedule::new();
         schedule.handle(Monotonic::ZERO, Event::Bound { binding: 1 });

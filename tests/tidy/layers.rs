@@ -1,19 +1,26 @@
-//! The layers of ensemble-core: the block `layers` of ARCHITECTURE.md against the imports of the code.
+//! The layers of the library crates: the block `layers` of ARCHITECTURE.md against the imports of the code.
 //!
-//! Each line of the block is `module: imports`. A module stands below all that it imports, so the block
-//! reads from the bottom of the crate to its top. `BLESS=1` writes the block from the code.
+//! Each line of the block is `crate/module: imports`. A module stands below all that it imports, so the
+//! block reads from the bottom to the top. `BLESS=1` writes the block from the code.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Source, assert_none, root, sources};
 
-const CRATE: &str = "ensemble-core/src/";
+/// The library crates: the name in the block, the sources, and the name in code.
+const CRATES: [(&str, &str, &str); 3] = [
+    ("core", "ensemble-core/src/", "ensemble_core::"),
+    ("tmux", "crates/ensemble-tmux/src/", "ensemble_tmux::"),
+    ("team", "crates/ensemble-team/src/", "ensemble_team::"),
+];
+/// What `ensemble-core` passes on at its root from its module `error`.
+const ERRORS: [&str; 4] = ["Error", "Result", "AreaError", "printable"];
 const BLOCK: (&str, &str) = ("```layers\n", "```\n");
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
 /// The path of a source file's module, from the root of the crate; `None` for code that is not shipped.
-fn module(source: &Source, tests: &BTreeSet<String>) -> Option<Vec<String>> {
-    let below = source.path.strip_prefix(CRATE)?.strip_suffix(".rs")?;
+fn module(source: &Source, home: &str, tests: &BTreeSet<String>) -> Option<Vec<String>> {
+    let below = source.path.strip_prefix(home)?.strip_suffix(".rs")?;
     let path: Vec<String> = below.split('/').map(str::to_owned).collect();
     let is_test = (1..=path.len()).any(|length| tests.contains(&path[..length].join("/")));
     if is_test || below == "lib" {
@@ -24,10 +31,10 @@ fn module(source: &Source, tests: &BTreeSet<String>) -> Option<Vec<String>> {
 }
 
 /// Modules in files of their own that are compiled for tests only, as `spool/tests`.
-fn test_modules(sources: &[Source]) -> BTreeSet<String> {
+fn test_modules(sources: &[Source], crate_home: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for source in sources {
-        let Some(below) = source.path.strip_prefix(CRATE) else { continue };
+        let Some(below) = source.path.strip_prefix(crate_home) else { continue };
         let file = below.trim_end_matches(".rs");
         let home = file.strip_suffix("/mod").unwrap_or(file);
         for (at, attribute) in source.code.match_indices("#[cfg(test)]") {
@@ -65,8 +72,13 @@ fn names(after: &str) -> Vec<String> {
 /// What the code names at the root of its crate, by `crate::` or by as many `super::` as it is deep.
 fn imports(code: &str, depth: usize) -> Vec<String> {
     let root = "super::".repeat(depth);
+    [imports_by(code, "crate::"), imports_by(code, &root)].concat()
+}
+
+/// What the code names directly below this path.
+fn imports_by(code: &str, path: &str) -> Vec<String> {
     let mut found = Vec::new();
-    for path in ["crate::", root.as_str()] {
+    {
         for (at, _) in code.match_indices(path) {
             let is_whole =
                 !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':');
@@ -79,22 +91,31 @@ fn imports(code: &str, depth: usize) -> Vec<String> {
     found
 }
 
-/// What each top module of the crate imports.
+/// What each top module of the library crates imports.
 fn graph() -> Graph {
     let sources = sources();
-    let tests = test_modules(&sources);
     let mut graph = Graph::new();
-    for source in &sources {
-        let Some(path) = module(source, &tests) else { continue };
-        let edges = graph.entry(path[0].clone()).or_default();
-        for name in imports(source.shipped(), path.len()) {
-            // The root of the crate passes these on.
-            let is_error = ["Error", "Result"].contains(&name.as_str());
-            edges.insert(if is_error { "error".to_owned() } else { name });
+    for (own, home, _) in CRATES {
+        let tests = test_modules(&sources, home);
+        for source in &sources {
+            let Some(path) = module(source, home, &tests) else { continue };
+            let module = format!("{own}/{}", path[0]);
+            let edges = graph.entry(module.clone()).or_default();
+            let code = source.shipped();
+            let mut add = |from: &str, names: Vec<String>| {
+                edges.extend(names.into_iter().map(|name| {
+                    let is_error = ERRORS.contains(&name.as_str());
+                    if is_error { "core/error".to_owned() } else { format!("{from}/{name}") }
+                }));
+            };
+            add(own, imports(code, path.len()));
+            for (other, _, name) in CRATES.iter().filter(|(other, ..)| *other != own) {
+                add(other, imports_by(code, name));
+            }
+            edges.remove(&module);
         }
-        edges.remove(&path[0]);
     }
-    assert!(graph.len() > 15, "this test looks in the wrong place");
+    assert!(graph.len() > 25, "this test looks in the wrong place");
     graph
 }
 
