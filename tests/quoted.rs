@@ -1,7 +1,7 @@
 //! Times and sizes that documents quote are those of the code.
 //!
 //! Each row names a document, a sentence of it with `{}` in place of the number, and the constant: its file
-//! (or directory, for `mod.rs`) below `ensemble-`, and its name. A sentence that was reworded fails, too, so
+//! (or directory, for `mod.rs`) below `ensemble-` or `crates/ensemble-`, and its name. A sentence that was reworded fails, too, so
 //! no row is left without its sentence.
 
 use std::fs;
@@ -74,7 +74,9 @@ fn value(expression: &str) -> Option<u64> {
 
 /// The constant in its unit: bytes, a count, or milliseconds.
 fn constant(place: &str, name: &str) -> (u64, bool) {
-    let path = root().join(format!("ensemble-{place}"));
+    let crates =
+        if place.starts_with("team/") || place.starts_with("tmux/") { "crates" } else { "" };
+    let path = root().join(crates).join(format!("ensemble-{place}"));
     let path = if path.is_dir() { path.join("mod.rs") } else { path };
     let source = fs::read_to_string(&path).unwrap_or_else(|error| panic!("{place}: {error}"));
     let start =

@@ -176,7 +176,7 @@ pub(crate) fn waiting_for_person(agent: &Name, dialog: &str) -> String {
 enum Shown {
     /// A dialog that only a person may answer.
     Dialog(String),
-    /// It takes input.
+    /// The agent takes input.
     Ready,
     /// Another state that the profile knows, or no agent any more.
     Known,

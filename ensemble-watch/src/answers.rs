@@ -38,7 +38,7 @@ const SEARCHED_BYTES_MAX: usize = 16 * 1024;
 /// Whether a file is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Permit {
-    /// Its author is notified.
+    /// The author of the file is notified.
     Author,
     /// The author was notified often enough; the recipients of the file's route are notified.
     Recipients,

@@ -109,7 +109,7 @@ pub fn last_observed(status: &Path) -> Vec<Observed> {
 /// Where the watcher learns what agents hold and wait for.
 #[derive(Clone, Copy)]
 pub(crate) enum WorkloadSource<'a> {
-    /// It looks by itself.
+    /// The agent looks into its mailbox by itself.
     Directory(&'a Spool),
     /// The thread that follows the servers reports it.
     Servers(&'a Workload),
@@ -239,7 +239,7 @@ impl Members {
     ) -> bool {
         let Some(member) = self.members.get(agent) else { return false };
         let last = self.seen.get(agent);
-        // Nobody could look: as it was.
+        // The pane could not be observed: the last state stays.
         if observation == PaneObservation::Unseen && last.is_some() {
             return false;
         }

@@ -176,7 +176,7 @@ impl Notifier {
             }));
             record_receipts(
                 recorder,
-                "receipt.submitted",
+                types::RECEIPT_SUBMITTED,
                 &target.entry.mailbox,
                 &ids,
                 &json!({ "pane": target.entry.binding.id, "outcome": "sent" }),

@@ -11,7 +11,7 @@ use crate::board::text;
 /// What a blackboard's text says, as the code reads it that changes it in place.
 ///
 /// # Errors
-/// It is refused.
+/// The text is refused.
 pub fn board_value(source: &str) -> Result<Value> {
     Ok(text::Text::parse(source, Path::new("state.yaml"))?.value())
 }
@@ -28,7 +28,7 @@ pub fn board_update(source: &str, value: &Value) -> Result<String> {
 /// The comments of a blackboard's text, sorted.
 ///
 /// # Errors
-/// It is refused.
+/// The text is refused.
 pub fn board_comments(source: &str) -> Result<Vec<String>> {
     let text = text::Text::parse(source, Path::new("state.yaml"))?;
     Ok(text.comments().into_iter().map(str::to_owned).collect())

@@ -13,7 +13,7 @@ pub(super) struct Pending {
     /// Missing for a file that is examined again whatever has changed.
     version: Option<Version>,
     unchanged_since: Monotonic,
-    /// When it is examined.
+    /// The time of its next examination.
     pub(super) due: Monotonic,
 }
 

@@ -13,7 +13,7 @@ use crate::project::Project;
 use crate::servers::Absent;
 use crate::workload::Workload;
 
-/// Where the mailboxes are.
+/// The queue that has the mailboxes.
 pub(super) enum Remote {
     /// In the queue's directory.
     Directory,
