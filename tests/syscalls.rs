@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use ensemble_core::durable::Durability;
 use ensemble_core::message::{Envelope, MessageId};
 use ensemble_core::spool::{Options, Repair, Spool};
-use support::traced::{DEADLY, between_marks, calls, has_strace, run_traced};
+use support::traced::{self, between_marks, calls, has_strace, run_traced, survives_kill};
 use support::{Bed, given, name};
 
 /// How a process says that its operation was refused with an error.
@@ -133,18 +133,12 @@ fn a_kill_at_any_system_call_leaves_the_message_in_one_state() {
     for operation in OPERATIONS {
         let calls = calls(&prepare(operation), operation);
         let (mut points, mut survived) = (0, 0);
-        for call in DEADLY {
-            let (before, all) = calls.get(call).copied().unwrap_or_default();
-            for number in before + 1..=all {
-                let bed = prepare(operation);
-                let inject = format!("inject={call}:signal=KILL:when={number}");
-                let code = run_traced(&bed, operation, &["-e", &inject]).code;
-                let what = format!("{operation} killed at {call} {number}");
-                assert!(code.is_none() || code == Some(0), "{what}: {code:?}");
-                points += 1;
-                survived += u64::from(code == Some(0));
-                judge(&bed, operation, &what, false);
-            }
+        for (call, number) in traced::points(&calls) {
+            let bed = prepare(operation);
+            let what = format!("{operation} killed at {call} {number}");
+            points += 1;
+            survived += u64::from(survives_kill(&bed, operation, call, number));
+            judge(&bed, operation, &what, false);
         }
         assert!(
             points > 2 && survived < points,

@@ -29,6 +29,21 @@ pub(crate) fn words(line: &str) -> Vec<&str> {
     line.split_whitespace().collect()
 }
 
+/// Runs git, which must succeed.
+#[track_caller]
+pub(crate) fn git(at: &Path, line: &str) -> String {
+    crate::git::git(at, &words(line))
+}
+
+/// Whether a process has this text in its command line.
+pub(crate) fn is_running(text: &str) -> bool {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
+    processes.flatten().any(|process| {
+        let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(text)
+    })
+}
+
 impl Bed {
     /// A project without a queue, in which messages need not survive a power cut.
     pub(crate) fn empty() -> Self {

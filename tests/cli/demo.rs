@@ -5,17 +5,8 @@ use std::path::Path;
 use ensemble_tmux::tmux::Server;
 use serde_json::json;
 
-use crate::bed::Bed;
+use crate::bed::{Bed, is_running};
 use crate::tmux_support::eventually;
-
-/// Whether a process still has this text in its command line.
-fn is_running(text: &str) -> bool {
-    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
-    processes.flatten().any(|process| {
-        let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&line).contains(text)
-    })
-}
 
 #[test]
 fn the_demo_runs_the_whole_flow_and_leaves_a_clean_queue_and_nothing_else() {

@@ -10,6 +10,8 @@ mod codes;
 mod deep;
 mod demo;
 mod events;
+#[path = "../support/git.rs"]
+mod git;
 mod guides;
 mod help;
 mod lint;

@@ -1,21 +1,13 @@
 //! Supervisors on the command line: a whole sprint in tmux, and the reports of an agent about
 //! itself.
 
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use ensemble_team::board::{Board, BoardOptions, State};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::bed::{Bed, words};
+use crate::bed::{Bed, git, is_running, words};
 use crate::tmux_support::eventually;
-
-fn git(at: &Path, line: &str) {
-    let mut git = Command::new("git");
-    git.arg("-C").arg(at).args(["-c", "user.name=u", "-c", "user.email=u@example.org"]);
-    git.args(words(line)).env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
-    assert!(git.status().unwrap().success(), "git {line}");
-}
 
 /// A repository with a board and a task.
 fn bed() -> Bed {
@@ -29,14 +21,6 @@ fn bed() -> Bed {
 
 fn state(bed: &Bed) -> State {
     Board::find(&bed.project(), BoardOptions::new("test")).unwrap().read().unwrap()
-}
-
-fn is_running(text: &str) -> bool {
-    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
-    processes.flatten().any(|process| {
-        let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&line).contains(text)
-    })
 }
 
 #[test]

@@ -1,20 +1,6 @@
 //! Claims, hand-ins, verdicts and merges on the command line, and their messages to an agent.
 
-use std::path::Path;
-use std::process::Command;
-
-use crate::bed::{Bed, ran, words};
-
-/// Runs git, which must succeed.
-#[track_caller]
-fn git(at: &Path, line: &str) -> String {
-    let mut git = Command::new("git");
-    git.arg("-C").arg(at).args(["-c", "user.name=u", "-c", "user.email=u@example.org"]);
-    git.args(words(line)).env("GIT_CONFIG_GLOBAL", "/dev/null").env("GIT_CONFIG_NOSYSTEM", "1");
-    let output = git.output().unwrap();
-    assert!(output.status.success(), "git {line}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
-}
+use crate::bed::{Bed, git, ran, words};
 
 /// A repository with a queue, a board, a task, a coder and a reviewer.
 fn bed(config: &str) -> Bed {

@@ -1,7 +1,6 @@
 //! A repository with a board, supervisors as processes of their own, and agents that are shell lines.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,16 +19,7 @@ use ensemble_team::worktree::{Options, Tests, Verdict, Worktrees};
 use rustix::process::Signal;
 
 use crate::children::{self, Child, say, wait_until};
-
-/// Keeps the settings of the user who runs the tests away from git.
-const ISOLATED: [(&str, &str); 6] = [
-    ("GIT_CONFIG_GLOBAL", "/dev/null"),
-    ("GIT_CONFIG_NOSYSTEM", "1"),
-    ("GIT_AUTHOR_NAME", "A Coder"),
-    ("GIT_AUTHOR_EMAIL", "coder@example.org"),
-    ("GIT_COMMITTER_NAME", "A Coder"),
-    ("GIT_COMMITTER_EMAIL", "coder@example.org"),
-];
+use crate::git::{ISOLATED, git};
 
 /// A reviewer whose merges are tested for as long as there is no file `pass`.
 pub(crate) const TESTER: &str = "reviewer-with-tests";
@@ -65,13 +55,8 @@ impl Bed {
     /// With this many tasks, and leases of so many seconds.
     pub(crate) fn new(tasks: usize, lease_seconds: u64) -> Self {
         let home = tempfile::tempdir().unwrap();
-        for arguments in
-            [&["init", "-q", "-b", "main"][..], &["commit", "-q", "--allow-empty", "-m", "one"]]
-        {
-            let mut git = Command::new("git");
-            git.arg("-C").arg(home.path()).args(arguments).envs(ISOLATED);
-            assert!(git.status().unwrap().success());
-        }
+        git(home.path(), &["init", "-q", "-b", "main"]);
+        git(home.path(), &["commit", "-q", "--allow-empty", "-m", "one"]);
         let board = Board::create(home.path(), BoardOptions::new("test")).unwrap();
         let text = board.read_text().unwrap();
         let text = text.replace("lease_duration: 300", &format!("lease_duration: {lease_seconds}"));
@@ -173,12 +158,7 @@ impl Bed {
         let epoch = task.lease_epoch.unwrap();
         let holder = Holder { by, epoch };
         let path = self.worktrees.path_of(&task);
-        let mut git = Command::new("git");
-        git.arg("-C")
-            .arg(path)
-            .args(["commit", "-q", "--allow-empty", "-m", "work"])
-            .envs(ISOLATED);
-        assert!(git.status().unwrap().success());
+        git(&path, &["commit", "-q", "--allow-empty", "-m", "work"]);
         self.worktrees.submit(&task.id, &holder).unwrap();
     }
 }

@@ -4,6 +4,8 @@
 mod children;
 
 mod bed;
+#[path = "../support/git.rs"]
+mod git;
 
 use std::path::Path;
 

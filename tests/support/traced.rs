@@ -72,6 +72,16 @@ pub fn points(calls: &BTreeMap<String, (u64, u64)>) -> Vec<(&'static str, u64)> 
     DEADLY.into_iter().flat_map(numbers).collect()
 }
 
+/// Runs the operation and kills it at its `number`th such system call. Returns whether it survived,
+/// because it ended before.
+#[track_caller]
+pub fn survives_kill(bed: &Bed, operation: &str, call: &str, number: u64) -> bool {
+    let inject = format!("inject={call}:signal=KILL:when={number}");
+    let code = run_traced(bed, operation, &["-e", &inject]).code;
+    assert!(code.is_none() || code == Some(0), "{operation} killed at {call} {number}: {code:?}");
+    code == Some(0)
+}
+
 /// Runs the operation in a process of its own under strace.
 pub fn run_traced(bed: &Bed, operation: &str, arguments: &[&str]) -> Run {
     let status = start_traced(bed, operation, arguments).wait().expect("strace runs");

@@ -3,7 +3,6 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -19,29 +18,10 @@ use ensemble_team::proto::task::Holder;
 use ensemble_team::worktree::{Claimed, Merged, Options, Verdict, Worktrees};
 use serde_json::Value;
 
-/// Keeps the settings of the user who runs the tests out of them.
-pub(crate) const ISOLATED: [(&str, &str); 6] = [
-    ("GIT_CONFIG_GLOBAL", "/dev/null"),
-    ("GIT_CONFIG_NOSYSTEM", "1"),
-    ("GIT_AUTHOR_NAME", "A Coder"),
-    ("GIT_AUTHOR_EMAIL", "coder@example.org"),
-    ("GIT_COMMITTER_NAME", "A Coder"),
-    ("GIT_COMMITTER_EMAIL", "coder@example.org"),
-];
+pub(crate) use crate::git::{ISOLATED, git};
 
 pub(crate) fn name(text: &str) -> Name {
     Name::new(text).unwrap()
-}
-
-/// Runs git, which must succeed.
-#[track_caller]
-pub(crate) fn git(at: &Path, arguments: &[&str]) -> String {
-    let mut command = Command::new("git");
-    command.arg("-C").arg(at).args(arguments).envs(ISOLATED);
-    let output = command.output().unwrap();
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "git {arguments:?}: {complaint}");
-    String::from_utf8_lossy(&output.stdout).trim_end().to_owned()
 }
 
 /// Remembers what was recorded.

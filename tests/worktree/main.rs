@@ -4,6 +4,8 @@ mod bed;
 #[path = "../children/mod.rs"]
 mod children;
 mod claims;
+#[path = "../support/git.rs"]
+mod git;
 mod killed;
 mod left;
 mod merges;
