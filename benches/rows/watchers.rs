@@ -7,7 +7,7 @@ use std::time::Duration;
 use ensemble_core::message::Name;
 use ensemble_core::spool::{Options, Spool};
 
-use super::watching::{self, Ears};
+use super::watching::{self, Arrivals};
 use crate::support::latency::{self, Latency};
 use crate::support::process::{Guard, Stamps, in_role, watcher};
 use crate::support::{Outcome, Spread, go_on, micros, now_ns, place, size, table};
@@ -43,7 +43,7 @@ struct Subject {
     /// Directory in which files are made, and the directory they are renamed to.
     tmp: PathBuf,
     dir: PathBuf,
-    ears: Ears,
+    arrivals: Arrivals,
     /// Fraction of all samples that one round takes.
     share: usize,
     /// The longest pause before a sample, in microseconds.
@@ -62,20 +62,20 @@ impl Subject {
         let (from, to) = (self.tmp.join(&name), self.dir.join(&name));
         let began = now_ns();
         std::fs::rename(from, to)?;
-        Ok(micros(began, self.ears.heard(&name, began)?))
+        Ok(micros(began, self.arrivals.heard(&name, began)?))
     }
 }
 
 /// Our subject comes first; each subject that fails to start is reported in one line.
 fn start(home: &Path) -> Outcome<Vec<Subject>> {
-    let subject = |name, dir: &Path, (ears, process): (Ears, Option<Guard>)| {
+    let subject = |name, dir: &Path, (arrivals, process): (Arrivals, Option<Guard>)| {
         let (latency, dir) = (Latency::default(), dir.to_owned());
         let tmp = place::child(home, "tmp")?;
         Ok::<_, Box<dyn std::error::Error>>(Subject {
             name,
             tmp,
             dir,
-            ears,
+            arrivals,
             share: 1,
             gap: 10_000,
             latency,
@@ -91,7 +91,7 @@ fn start(home: &Path) -> Outcome<Vec<Subject>> {
     for watching::Other { name, start } in watching::OTHERS {
         let dir = place::child(home, &name.replace([' ', ','], "-"))?;
         match start(&dir, home) {
-            Ok(ears) => subjects.push(subject(name, &dir, (ears, None))?),
+            Ok(arrivals) => subjects.push(subject(name, &dir, (arrivals, None))?),
             Err(why) => table::note(&format!("{name} is left out: {why}")),
         }
     }
@@ -106,8 +106,8 @@ fn start(home: &Path) -> Outcome<Vec<Subject>> {
         poll.gap = millis.parse::<u64>()? * 1_000;
         subjects.push(poll);
     }
-    let (reports, ears) = routed(home)?;
-    subjects.push(subject("ensemble-watch: report -> in a mailbox", &reports, ears)?);
+    let (reports, arrivals) = routed(home)?;
+    subjects.push(subject("ensemble-watch: report -> in a mailbox", &reports, arrivals)?);
     Ok(subjects)
 }
 
@@ -118,18 +118,18 @@ fn role_ears(
     role: &str,
     dir: &Path,
     more: &[&str],
-) -> Outcome<(Ears, Option<Guard>)> {
+) -> Outcome<(Arrivals, Option<Guard>)> {
     let stamps = Stamps::new(home, key)?;
     let mut arguments = vec![dir.as_os_str(), stamps.path().as_os_str()];
     arguments.extend(more.iter().map(std::ffi::OsStr::new));
     let process = in_role(role, &arguments)?;
     stamps.next()?;
-    Ok((Ears::Stamps(stamps), Some(process)))
+    Ok((Arrivals::Stamps(stamps), Some(process)))
 }
 
 /// The whole watcher: a report lands, and a raw reader stamps the arrival of its message in the
 /// mailbox.
-fn routed(home: &Path) -> Outcome<(PathBuf, (Ears, Option<Guard>))> {
+fn routed(home: &Path) -> Outcome<(PathBuf, (Arrivals, Option<Guard>))> {
     let project = place::child(home, "project")?;
     let mut options = Options::default();
     options.durability = ensemble_core::durable::Durability::Process;
@@ -138,10 +138,10 @@ fn routed(home: &Path) -> Outcome<(PathBuf, (Ears, Option<Guard>))> {
     spool.add_mailbox(&Name::new("dispatch")?, &Default::default())?;
     let watcher = watcher(&project)?;
     let new = project.join("queue/mailbox/dispatch/new");
-    let (ears, reader) = role_ears(home, "routed", "raw", &new, &[])?;
-    let Ears::Stamps(stamps) = ears else { return Err("a role has stamps".into()) };
-    let ears = Ears::Any { stamps, _reader: reader };
-    Ok((project.join("queue/reports"), (ears, Some(watcher))))
+    let (arrivals, reader) = role_ears(home, "routed", "raw", &new, &[])?;
+    let Arrivals::Stamps(stamps) = arrivals else { return Err("a role has stamps".into()) };
+    let arrivals = Arrivals::Any { stamps, _reader: reader };
+    Ok((project.join("queue/reports"), (arrivals, Some(watcher))))
 }
 
 fn measure(subjects: &mut [Subject], each: usize) -> Outcome<()> {

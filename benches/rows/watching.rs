@@ -12,10 +12,10 @@ use crate::support::process::{Guard, PATIENCE, Stamps};
 use crate::support::{Outcome, go_on, now_ns};
 
 /// How another watcher reports a file.
-pub enum Ears {
+pub enum Arrivals {
     /// A role of this program takes the stamp.
     Stamps(Stamps),
-    /// As [`Ears::Stamps`], but the reported file has another name.
+    /// As [`Arrivals::Stamps`], but the reported file has another name.
     Any { stamps: Stamps, _reader: Option<Guard> },
     /// The handler takes the stamp: `CLOCK_MONOTONIC in ns` and the name.
     Own(Lines),
@@ -23,11 +23,11 @@ pub enum Ears {
     Wall(Lines),
     /// The bench stamps the line on arrival, which costs another wake-up.
     Arrival(Lines),
-    /// As [`Ears::Arrival`], from watchman's socket.
+    /// As [`Arrivals::Arrival`], from watchman's socket.
     Watchman(Watchman),
 }
 
-impl Ears {
+impl Arrivals {
     /// Time at which the watcher saw `name`, which was renamed after `began`.
     pub fn heard(&self, name: &str, began: u64) -> Outcome<u64> {
         loop {
@@ -75,7 +75,7 @@ fn from_wall(stamp: &str) -> Outcome<u64> {
 pub struct Other {
     pub name: &'static str,
     /// Receives the watched directory, and one for its own files.
-    pub start: fn(&Path, &Path) -> Outcome<Ears>,
+    pub start: fn(&Path, &Path) -> Outcome<Arrivals>,
 }
 
 pub const OTHERS: [Other; 8] = [
@@ -99,16 +99,16 @@ while read -r file <&3; do
     echo "$EPOCHREALTIME $file"
 done"#;
 
-fn shell(dir: &Path) -> Outcome<Ears> {
+fn shell(dir: &Path) -> Outcome<Arrivals> {
     let inotifywait = peer::command("inotifywait")?;
     let mut command = peer::command("bash")?;
     command.args(["-c", LOOP, "loop"]).arg(dir);
     command.arg(inotifywait.get_program()).args(inotifywait.get_args());
-    Ears::Wall(Lines::start(&mut command)?).ready()
+    Arrivals::Wall(Lines::start(&mut command)?).ready()
 }
 
-fn watchdog(dir: &Path) -> Outcome<Ears> {
-    Ears::Own(Lines::start(peer::script("watchdog_reader.py")?.arg(dir))?).ready()
+fn watchdog(dir: &Path) -> Outcome<Arrivals> {
+    Arrivals::Own(Lines::start(peer::script("watchdog_reader.py")?.arg(dir))?).ready()
 }
 
 fn node(script: &str, dir: &Path) -> Outcome<Command> {
@@ -117,26 +117,26 @@ fn node(script: &str, dir: &Path) -> Outcome<Command> {
     Ok(command)
 }
 
-fn chokidar(dir: &Path) -> Outcome<Ears> {
+fn chokidar(dir: &Path) -> Outcome<Arrivals> {
     if !peer::directory()?.join("node_modules/chokidar").is_dir() {
         return Err("chokidar is not installed (benches/peers.sh installs it)".into());
     }
-    Ears::Own(Lines::start(&mut node("chokidar_reader.mjs", dir)?)?).ready()
+    Arrivals::Own(Lines::start(&mut node("chokidar_reader.mjs", dir)?)?).ready()
 }
 
-fn fs_watch(dir: &Path) -> Outcome<Ears> {
-    Ears::Own(Lines::start(&mut node("fs_watch_reader.mjs", dir)?)?).ready()
+fn fs_watch(dir: &Path) -> Outcome<Arrivals> {
+    Arrivals::Own(Lines::start(&mut node("fs_watch_reader.mjs", dir)?)?).ready()
 }
 
 /// It only prints events and starts no process.
-fn watchexec(dir: &Path, more: &[&str]) -> Outcome<Ears> {
+fn watchexec(dir: &Path, more: &[&str]) -> Outcome<Arrivals> {
     let mut command = peer::command("watchexec")?;
     command.args(["--only-emit-events", "--emit-events-to=json-stdio", "--no-vcs-ignore"]);
     command.args(["--no-global-ignore", "--no-project-ignore", "--fs-events", "create,rename"]);
     command.args(more).arg("--watch").arg(dir).current_dir(dir);
     let mut lines = Lines::start(&mut command)?;
     until_it_watches(lines.guard().id())?;
-    Ok(Ears::Arrival(lines))
+    Ok(Arrivals::Arrival(lines))
 }
 
 /// Waits until the kernel lists an inotify watch of the process.
@@ -187,7 +187,7 @@ impl Socket {
     }
 }
 
-fn watchman(dir: &Path, home: &Path, settle: Option<u32>) -> Outcome<Ears> {
+fn watchman(dir: &Path, home: &Path, settle: Option<u32>) -> Outcome<Arrivals> {
     let own = crate::support::place::child(home, &format!("watchman-{}", settle.unwrap_or(20)))?;
     let socket = own.join("socket");
     let mut command = peer::command("watchman")?;
@@ -205,5 +205,5 @@ fn watchman(dir: &Path, home: &Path, settle: Option<u32>) -> Outcome<Ears> {
     let dir = dir.canonicalize()?;
     lines.ask(&serde_json::json!(["watch", dir]))?;
     lines.ask(&serde_json::json!(["subscribe", dir, "bench", { "fields": ["name"] }]))?;
-    Ok(Ears::Watchman(Watchman { lines, _server: server }))
+    Ok(Arrivals::Watchman(Watchman { lines, _server: server }))
 }

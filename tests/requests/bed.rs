@@ -9,7 +9,7 @@ use ensemble_core::durable::Durability;
 use ensemble_core::env::{Clock, Delivery, Monotonic};
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{MessageId, Name, Timestamp};
-use ensemble_core::requests::{Ask, Entry, Page, PlanGates, RequestStore, Requests};
+use ensemble_core::requests::{Ask, Entry, PlanGates, RequestFile, RequestStore, Requests};
 use ensemble_core::spool::{Options, Settings, Spool};
 use ensemble_nats::NatsTransport;
 use serde_json::Value;
@@ -126,9 +126,9 @@ impl Bed {
 
     /// The pages of a request that were written.
     pub(crate) fn pages(&self, id: &str) -> Vec<&'static str> {
-        let sheet = self.queue().sheet(&name(id)).unwrap().unwrap();
-        let written = [true, sheet.decision.is_some(), sheet.is_told, sheet.is_closed];
-        let pages = Page::ALL.into_iter().zip(written);
+        let files = self.queue().files(&name(id)).unwrap().unwrap();
+        let written = [true, files.decision.is_some(), files.is_told, files.is_closed];
+        let pages = RequestFile::ALL.into_iter().zip(written);
         pages.filter(|(_, is_there)| *is_there).map(|(page, _)| page.name()).collect()
     }
 

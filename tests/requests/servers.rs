@@ -5,7 +5,9 @@ use std::sync::Arc;
 use ensemble_core::Error;
 use ensemble_core::broker::Broker as _;
 use ensemble_core::proto::request::Refusal;
-use ensemble_core::requests::{Ask, GateState, Page, RequestStore as _, Requests, Wrote};
+use ensemble_core::requests::{
+    Ask, GateState, RequestFile, RequestStore as _, Requests, WriteOutcome,
+};
 use ensemble_core::spool::Settings;
 use ensemble_nats::{NatsOptions, NatsTransport};
 
@@ -166,21 +168,22 @@ fn of_two_plans_for_a_task_at_the_same_time_one_is_submitted() {
 fn what_counts_for_nothing_is_put_aside_and_the_question_is_open_again() {
     let bed = Bed::on_servers();
     bed.shutdown("abc");
-    let by_hand = |text: &str| bed.queue().write_once(&name("abc"), Page::Decision, text).unwrap();
+    let by_hand =
+        |text: &str| bed.queue().write_once(&name("abc"), RequestFile::Decision, text).unwrap();
     for text in ["approve: [", "approve: true\nby: mallory\n", "outcome: expired\nby: alice\n"] {
-        assert_eq!(by_hand(text), Wrote::Done);
+        assert_eq!(by_hand(text), WriteOutcome::Done);
         assert_eq!(bed.requests().get("abc").unwrap().state(), "pending", "{text}");
         assert_eq!(bed.pages("abc"), ["request"]);
     }
     assert_eq!(bed.records("request.rejected_file").len(), 3);
     // As `nats kv create` does it.
-    assert_eq!(by_hand("approve: true\nby: alice\n"), Wrote::Done);
-    assert_eq!(by_hand("approve: false\nby: alice\n"), Wrote::Exists);
+    assert_eq!(by_hand("approve: true\nby: alice\n"), WriteOutcome::Done);
+    assert_eq!(by_hand("approve: false\nby: alice\n"), WriteOutcome::Exists);
     let entry = bed.requests().resume("abc").unwrap().unwrap();
     assert_eq!((entry.state(), entry.is_closed), ("approved", false));
     assert_eq!(bed.types("lead"), ["shutdown_response"]);
     let bad = name("bad");
-    bed.queue().write_once(&bad, Page::Request, "request_id: good\n").unwrap();
+    bed.queue().write_once(&bad, RequestFile::Request, "request_id: good\n").unwrap();
     assert!(bed.requests().find("bad").is_err());
     assert!(bed.requests().reject(&bad).unwrap().unwrap().contains("rejected.bad.request"));
     assert!(bed.requests().find("bad").unwrap().is_none());

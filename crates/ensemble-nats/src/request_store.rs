@@ -18,8 +18,8 @@ use ensemble_core::env::Lease;
 use ensemble_core::event_log::Recorder;
 use ensemble_core::message::{Attachment, Name, Timestamp, yaml};
 use ensemble_core::requests::{
-    Asked, CLOSED_KEPT, CONTENT_BYTES_MAX, Gate, GateFile, Home, Page, RequestStore, Sheet, Turn,
-    Written, Wrote,
+    Asked, CLOSED_KEPT, CONTENT_BYTES_MAX, Gate, GateFile, Home, RequestFile, RequestFiles,
+    RequestLock, RequestStore, StoredFile, WriteOutcome,
 };
 use ensemble_core::{Error, Result};
 
@@ -41,23 +41,24 @@ impl RequestStore for NatsTransport {
         &*self.recorder
     }
 
-    fn place(&self, id: &Name, page: Page) -> PathBuf {
+    fn place(&self, id: &Name, page: RequestFile) -> PathBuf {
         PathBuf::from(format!("{} requests.{id}.{}", self.wire.server, page.name()))
     }
 
-    fn turn(&self) -> Result<Turn> {
-        Ok(Turn::shared())
+    fn lock(&self) -> Result<RequestLock> {
+        Ok(RequestLock::shared())
     }
 
     fn ids(&self) -> Result<Vec<Name>> {
-        let (wire, pattern) = (self.bucket.wire(), self.subjects.every(Page::Request));
+        let (wire, pattern) = (self.bucket.wire(), self.subjects.every(RequestFile::Request));
         let found = self.call("list the requests", async move { wire.subjects(&pattern).await })?;
         Ok(found.iter().filter_map(|subject| request_in(subject)).collect())
     }
 
-    fn sheet(&self, id: &Name) -> Result<Option<Sheet>> {
+    fn files(&self, id: &Name) -> Result<Option<RequestFiles>> {
         let wire = self.bucket.wire();
-        let [request, decision, told, closed] = Page::ALL.map(|page| self.subjects.page(id, page));
+        let [request, decision, told, closed] =
+            RequestFile::ALL.map(|page| self.subjects.page(id, page));
         let (request, decision, told, closed) = self.call("read a request", async move {
             // Read all pages at once: one round trip.
             let read = join4(
@@ -71,27 +72,27 @@ impl RequestStore for NatsTransport {
         })?;
         let Some(request) = written(request) else { return Ok(None) };
         self.bucket.note_there();
-        let mut sheet = Sheet::new(request);
-        sheet.decision = written(decision).map(Ok);
-        sheet.is_told = told.is_some();
-        sheet.is_closed = closed.is_some();
-        Ok(Some(sheet))
+        let mut files = RequestFiles::new(request);
+        files.decision = written(decision).map(Ok);
+        files.is_told = told.is_some();
+        files.is_closed = closed.is_some();
+        Ok(Some(files))
     }
 
     fn is_closed(&self, id: &Name) -> Result<bool> {
         let wire = self.bucket.wire();
         let [request, closed] =
-            [Page::Request, Page::Closed].map(|page| self.subjects.page(id, page));
+            [RequestFile::Request, RequestFile::Closed].map(|page| self.subjects.page(id, page));
         self.call("read a request", async move {
             Ok(wire.last(&closed).await?.is_some() || wire.last(&request).await?.is_none())
         })
     }
 
-    fn write_once(&self, id: &Name, page: Page, text: &str) -> Result<Wrote> {
+    fn write_once(&self, id: &Name, page: RequestFile, text: &str) -> Result<WriteOutcome> {
         let put = self.write_key(self.subjects.page(id, page), 0, text.to_owned())?;
         Ok(match put {
-            Put::Done(_) => Wrote::Done,
-            Put::Stale => Wrote::Exists,
+            Put::Done(_) => WriteOutcome::Done,
+            Put::Stale => WriteOutcome::Exists,
         })
     }
 
@@ -100,13 +101,13 @@ impl RequestStore for NatsTransport {
     }
 
     fn put_aside(&self, id: &Name, revision: u64, why: &str) -> Result<String> {
-        self.keep_aside(id, Page::Decision, revision, why)
+        self.keep_aside(id, RequestFile::Decision, revision, why)
     }
 
     fn reject(&self, id: &Name, why: &str) -> Result<String> {
         let mut kept_as = String::new();
         // Remove the request itself last: until then it can still be found.
-        for page in Page::ALL.into_iter().rev() {
+        for page in RequestFile::ALL.into_iter().rev() {
             let (wire, subject) = (self.bucket.wire(), self.subjects.page(id, page));
             let found = self.call("read a request", async move { wire.last(&subject).await })?;
             if let Some(found) = found {
@@ -203,17 +204,17 @@ impl RequestStore for NatsTransport {
             if let Some(asked) = &gate.unasked
                 && self.is_older(found.at, ORPHAN_AGE_MAX)
             {
-                self.write_once(&asked.request_id, Page::Request, &yaml::render(asked))?;
+                self.write_once(&asked.request_id, RequestFile::Request, &yaml::render(asked))?;
             }
             named.push(gate.request_id);
         }
-        for closed in self.list_keys(self.subjects.every(Page::Closed))? {
+        for closed in self.list_keys(self.subjects.every(RequestFile::Closed))? {
             let Some(id) = request_in(&closed.subject) else { continue };
             if named.contains(&id) || !self.is_older(closed.at, CLOSED_KEPT) {
                 continue;
             }
             // Remove the request itself first: without it the rest means nothing.
-            for page in Page::ALL {
+            for page in RequestFile::ALL {
                 self.purge_key(self.subjects.page(&id, page), u64::MAX - 1)?;
             }
             removed += 1;
@@ -262,12 +263,12 @@ impl NatsTransport {
     }
 
     fn home(&self, id: &Name) -> Result<Option<Home>> {
-        let Some(sheet) = self.sheet(id)? else { return Ok(None) };
-        Home::of(id, sheet, |page| self.place(id, page)).map(Some)
+        let Some(files) = self.files(id)? else { return Ok(None) };
+        Home::of(id, files, |page| self.place(id, page)).map(Some)
     }
 
     /// Keeps a version of a page elsewhere, with the reason, and removes it.
-    fn keep_aside(&self, id: &Name, page: Page, seq: u64, why: &str) -> Result<String> {
+    fn keep_aside(&self, id: &Name, page: RequestFile, seq: u64, why: &str) -> Result<String> {
         let subject = self.subjects.page(id, page);
         let (wire, asked) = (self.bucket.wire(), subject.clone());
         let found = self.call("read a request", async move { wire.last(&asked).await })?;
@@ -285,11 +286,11 @@ fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-fn written(found: Option<Found>) -> Option<Written> {
+fn written(found: Option<Found>) -> Option<StoredFile> {
     let found = found.filter(|found| !found.payload.is_empty())?;
     let at = i64::try_from(super::wire::millis(found.time)).unwrap_or(0);
     let at = Timestamp::from_unix_millis(at);
-    Some(Written::new(found.payload.to_vec(), at, found.sequence))
+    Some(StoredFile::new(found.payload.to_vec(), at, found.sequence))
 }
 
 fn request_in(subject: &str) -> Option<Name> {

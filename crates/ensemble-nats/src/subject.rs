@@ -14,7 +14,7 @@
 //! A dot separates the tokens of a subject, so a dot in a name becomes `=`, which no name contains.
 
 use ensemble_core::message::{MessageId, Name};
-use ensemble_core::requests::{Page, stem};
+use ensemble_core::requests::{RequestFile, stem};
 
 /// The subjects of one team.
 #[derive(Clone, Debug)]
@@ -111,12 +111,12 @@ impl Subjects {
         format!("$KV.{}.>", self.bucket())
     }
 
-    pub(super) fn page(&self, id: &Name, page: Page) -> String {
+    pub(super) fn page(&self, id: &Name, page: RequestFile) -> String {
         format!("$KV.{}.requests.{}.{}", self.bucket(), token(id.as_str()), page.name())
     }
 
     /// Pattern of a page of every request.
-    pub(super) fn every(&self, page: Page) -> String {
+    pub(super) fn every(&self, page: RequestFile) -> String {
         format!("$KV.{}.requests.*.{}", self.bucket(), page.name())
     }
 
@@ -130,7 +130,7 @@ impl Subjects {
     }
 
     /// Subject where a rejected version of a page is kept.
-    pub(super) fn rejected(&self, id: &Name, page: Page, seq: u64) -> String {
+    pub(super) fn rejected(&self, id: &Name, page: RequestFile, seq: u64) -> String {
         let (bucket, id) = (self.bucket(), token(id.as_str()));
         format!("$KV.{bucket}.rejected.{id}.{}.{seq}", page.name())
     }
@@ -168,12 +168,12 @@ mod tests {
         assert_eq!(subject, "ens.a=team.q.worker=1.task=7=1");
         assert_eq!(Subjects::id_in(&subject), Some(id));
         assert_eq!(Subjects::mailbox_in(&subject), Some(mailbox.clone()));
-        let page = subjects.page(&mailbox, Page::Decision);
+        let page = subjects.page(&mailbox, RequestFile::Decision);
         assert_eq!(page, "$KV.ENSEMBLE_REQUESTS_a=team.requests.worker=1.decision");
         assert_eq!(Subjects::key_of(&page), Some(Key::Request(mailbox.clone())));
         let gate = subjects.plan_gate("über uns", &mailbox);
         assert_eq!(Subjects::key_of(&gate), Some(Key::Gate(mailbox.clone())));
-        assert_eq!(Subjects::key_of(&subjects.rejected(&mailbox, Page::Told, 1)), None);
+        assert_eq!(Subjects::key_of(&subjects.rejected(&mailbox, RequestFile::Told, 1)), None);
         let twin = Name::new("Worker.1").unwrap();
         assert_eq!(subjects.settings(&mailbox), subjects.settings(&twin));
     }

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::file::clip;
 use super::gate::{Gate, GateState};
-use super::store::{Page, Turn, Wrote};
+use super::store::{RequestFile, RequestLock, WriteOutcome};
 use super::{Asked, Entry, Requests};
 use crate::broker::UnreadMail;
 use crate::env::Published;
@@ -133,27 +133,27 @@ impl Requests<'_> {
         }
         self.store.broker().settings(&ask.to)?;
         let mut asked = self.prepare(&kind, ask, id.clone().unwrap_or_else(new_id))?;
-        let turn = self.store.turn()?;
+        let lock = self.store.lock()?;
         let tried = if id.is_some() { 1 } else { IDS_TRIED_MAX };
         for _ in 0..tried {
             // A gate must not name another requester's request.
             if id.is_none()
                 && asked.task_id.is_some()
-                && self.store.sheet(&asked.request_id)?.is_some()
+                && self.store.files(&asked.request_id)?.is_some()
             {
                 asked.request_id = new_id();
                 continue;
             }
-            if let Some(same) = self.pass_before(&turn, &mut asked)? {
+            if let Some(same) = self.pass_before(&lock, &mut asked)? {
                 return Ok(same);
             }
             if self.store(&asked)? {
                 let entry = Entry::new(asked, None);
-                self.announce(&turn, &entry.request, true)?;
+                self.announce(&lock, &entry.request, true)?;
                 return Ok(entry);
             }
             if let Some(id) = &id {
-                return self.ask_again(&turn, &asked, id);
+                return self.ask_again(&lock, &asked, id);
             }
             asked.request_id = new_id();
         }
@@ -161,18 +161,18 @@ impl Requests<'_> {
     }
 
     /// Closes the gate for a question about a task; what was asked before, if it is the same.
-    fn pass_before(&self, turn: &Turn, asked: &mut Asked) -> Result<Option<Entry>> {
+    fn pass_before(&self, lock: &RequestLock, asked: &mut Asked) -> Result<Option<Entry>> {
         let Some(task) = asked.task_id.clone() else { return Ok(None) };
         for _ in 0..GATES_TRIED_MAX {
             let gate = self.gate(&task, &asked.from)?;
-            if let Some(same) = self.before(turn, asked, gate.as_ref())? {
+            if let Some(same) = self.before(lock, asked, gate.as_ref())? {
                 return Ok(Some(same));
             }
             if self.store.close_gate(asked, gate.as_ref())? {
                 return Ok(None);
             }
         }
-        let path = self.store.place(&asked.request_id, Page::Request);
+        let path = self.store.place(&asked.request_id, RequestFile::Request);
         let busy = std::io::Error::from(std::io::ErrorKind::WouldBlock);
         Err(Error::io("close the gate for", path, busy))
     }
@@ -231,7 +231,12 @@ impl Requests<'_> {
     }
 
     /// What an earlier plan for the same task means for this one.
-    fn before(&self, turn: &Turn, asked: &mut Asked, gate: Option<&Gate>) -> Result<Option<Entry>> {
+    fn before(
+        &self,
+        lock: &RequestLock,
+        asked: &mut Asked,
+        gate: Option<&Gate>,
+    ) -> Result<Option<Entry>> {
         let Some(gate) = gate else { return Ok(None) };
         // The gate of this very request, written before a crash, is no round before it.
         if gate.request_id == asked.request_id {
@@ -249,7 +254,7 @@ impl Requests<'_> {
             && let Some(earlier) = earlier
         {
             if earlier.request.asks_the_same(asked) {
-                self.announce_again(turn, &earlier.request)?;
+                self.announce_again(lock, &earlier.request)?;
                 return Ok(Some(earlier));
             }
             let (id, task) = (earlier.request.request_id.into(), gate.task_id.clone());
@@ -268,11 +273,11 @@ impl Requests<'_> {
     /// Puts the request into its place; `false` if the id is taken.
     pub(super) fn store(&self, asked: &Asked) -> Result<bool> {
         let (id, text) = (&asked.request_id, yaml::render(asked));
-        Ok(self.store.write_once(id, Page::Request, &text)? == Wrote::Done)
+        Ok(self.store.write_once(id, RequestFile::Request, &text)? == WriteOutcome::Done)
     }
 
     /// The id is taken: by the same question, or by another one?
-    fn ask_again(&self, turn: &Turn, asked: &Asked, id: &Name) -> Result<Entry> {
+    fn ask_again(&self, lock: &RequestLock, asked: &Asked, id: &Name) -> Result<Entry> {
         let Some((home, decision)) =
             self.peek(id.as_str())?.filter(|(home, _)| home.asked.asks_the_same(asked))
         else {
@@ -281,7 +286,7 @@ impl Requests<'_> {
         let is_closed = home.is_closed;
         let entry = Entry { is_closed, ..Entry::new(home.asked, decision) };
         match &entry.decision {
-            None => self.announce_again(turn, &entry.request)?,
+            None => self.announce_again(lock, &entry.request)?,
             // The gate that was closed anew for it.
             Some(decision) => self.open_gate(&entry.request, decision)?,
         }
@@ -289,7 +294,7 @@ impl Requests<'_> {
     }
 
     /// Makes sure that the addressee has the message.
-    pub(super) fn announce(&self, turn: &Turn, asked: &Asked, is_new: bool) -> Result<()> {
+    pub(super) fn announce(&self, lock: &RequestLock, asked: &Asked, is_new: bool) -> Result<()> {
         let question = self.question(asked);
         let record = || {
             let more = json!({
@@ -311,14 +316,14 @@ impl Requests<'_> {
             // Who asked may have been killed before the request was safe.
             self.store.make_safe(None)?;
         }
-        self.publish_recorded(turn, question, record)
+        self.publish_recorded(lock, question, record)
     }
 
     /// As [`Requests::announce`], for a repeated request. The first process may have been killed
     /// before its sync, so this syncs before it reports success.
-    fn announce_again(&self, turn: &Turn, asked: &Asked) -> Result<()> {
+    fn announce_again(&self, lock: &RequestLock, asked: &Asked) -> Result<()> {
         self.store.make_safe(None)?;
-        self.announce(turn, asked, false)?;
+        self.announce(lock, asked, false)?;
         match asked.asked_by_message {
             None => self.publish(self.question(asked)).map(drop),
             Some(_) => Ok(()),
@@ -330,11 +335,11 @@ impl Requests<'_> {
     /// stored the message records it.
     pub(super) fn publish_recorded(
         &self,
-        turn: &Turn,
+        lock: &RequestLock,
         envelope: Envelope,
         record: impl FnOnce(),
     ) -> Result<()> {
-        if turn.is_alone() {
+        if lock.is_alone() {
             record();
             return self.publish(envelope).map(drop);
         }

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::file::{COMMENT_BYTES_MAX, Home, Standing, clip};
-use super::store::{Page, Sheet, Wrote};
+use super::store::{RequestFile, RequestFiles, WriteOutcome};
 use super::{Entry, Requests};
 use crate::event_log::types;
 use crate::message::Name;
@@ -119,12 +119,12 @@ impl Requests<'_> {
         let (id, content) = (&home.asked.request_id, home.render(decision));
         let unknown = || Refusal::Unknown { id: id.to_string() };
         for _ in 0..ASIDE_MAX {
-            match self.store.write_once(id, Page::Decision, &content)? {
-                Wrote::Done => {
+            match self.store.write_once(id, RequestFile::Decision, &content)? {
+                WriteOutcome::Done => {
                     return Ok(Proposed { standing: decision.clone(), is_ours: true });
                 }
-                Wrote::Exists => {}
-                Wrote::Gone => return Err(unknown().into()),
+                WriteOutcome::Exists => {}
+                WriteOutcome::Gone => return Err(unknown().into()),
             }
             let Some((_, standing)) = self.look(id.as_str())? else {
                 return Err(unknown().into());
@@ -134,16 +134,16 @@ impl Requests<'_> {
                 return Ok(Proposed { standing, is_ours: false });
             }
         }
-        let path = self.store.place(id, Page::Decision);
+        let path = self.store.place(id, RequestFile::Decision);
         let busy = std::io::Error::from(std::io::ErrorKind::WouldBlock);
         Err(Error::io("decide", path, busy))
     }
 
-    /// Puts a decision aside that counts for nothing. Where there are turns, only one process does so
+    /// Puts a decision aside that counts for nothing. Where there are locks, only one process does so
     /// at a time, after another look: a decision that has taken its place meanwhile stays, and is
     /// returned.
     pub(super) fn put_aside(&self, id: &Name) -> Result<Option<Decision>> {
-        let _turn = self.store.turn()?;
+        let _lock = self.store.lock()?;
         let Some(home) = Home::read(self.store, id)? else { return Ok(None) };
         let (revision, why) = match &home.standing {
             Standing::Nothing => return Ok(None),
@@ -161,10 +161,10 @@ impl Requests<'_> {
     /// # Errors
     /// The disk failed; or it is of a newer version, which is left where it is.
     pub fn reject(&self, id: &Name) -> Result<Option<String>> {
-        let _turn = self.store.turn()?;
+        let _lock = self.store.lock()?;
         let place = |page| self.store.place(id, page);
-        let read = self.store.sheet(id).and_then(|sheet| {
-            let asked = sheet.map(|sheet| Sheet { decision: None, ..sheet });
+        let read = self.store.files(id).and_then(|files| {
+            let asked = files.map(|files| RequestFiles { decision: None, ..files });
             asked.map(|asked| Home::of(id, asked, place)).transpose()
         });
         let error = match read {

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use super::file::{Asked, PAGE_BYTES_MAX};
 use super::gate::{GATES, Gate, GateFile, Gates, file_name};
-use super::store::{Page, RequestStore, Sheet, Turn, Written, Wrote};
+use super::store::{
+    RequestFile, RequestFiles, RequestLock, RequestStore, StoredFile, WriteOutcome,
+};
 use super::{CLOSED_KEPT, REQUESTS};
 use crate::broker::Broker;
 use crate::dropbox::{Aside, put_aside};
@@ -23,12 +25,12 @@ const LOCK_FILE: &str = ".lock";
 const TMP_STEM: &str = "request";
 
 /// The file of a page.
-pub(super) const fn file_of(page: Page) -> &'static str {
+pub(super) const fn file_of(page: RequestFile) -> &'static str {
     match page {
-        Page::Request => "request.yaml",
-        Page::Decision => "decision.yaml",
-        Page::Told => "told.yaml",
-        Page::Closed => "closed.yaml",
+        RequestFile::Request => "request.yaml",
+        RequestFile::Decision => "decision.yaml",
+        RequestFile::Told => "told.yaml",
+        RequestFile::Closed => "closed.yaml",
     }
 }
 
@@ -47,37 +49,39 @@ pub(super) fn undecided(queue: &Dir, message: &MessageId) -> Result<Option<Name>
     };
     let Some(requests) = open(queue, REQUESTS)? else { return Ok(None) };
     let Some(home) = open(&requests, request.as_str())? else { return Ok(None) };
-    let is_asked = home.stat(file_of(Page::Request))?.is_some();
-    let is_open = is_asked && home.stat(file_of(Page::Decision))?.is_none();
+    let is_asked = home.stat(file_of(RequestFile::Request))?.is_some();
+    let is_open = is_asked && home.stat(file_of(RequestFile::Decision))?.is_none();
     Ok(is_open.then_some(request))
 }
 
 /// What lies in the directory of a request; `None` if there is none, or nothing in it yet.
-pub(super) fn sheet(requests: &Dir, id: &Name) -> Result<Option<Sheet>> {
+pub(super) fn files(requests: &Dir, id: &Name) -> Result<Option<RequestFiles>> {
     let dir = match requests.open_child(id.as_str()) {
         Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => return Ok(None),
         other => other?,
     };
     let unknown = Timestamp::from_unix_millis(0);
-    let Some(request) = dir.read(file_of(Page::Request), PAGE_BYTES_MAX)? else { return Ok(None) };
-    let mut sheet = Sheet::new(Written::new(request, unknown, 0));
-    let file = file_of(Page::Decision);
-    sheet.decision = match dir.read(file, PAGE_BYTES_MAX) {
+    let Some(request) = dir.read(file_of(RequestFile::Request), PAGE_BYTES_MAX)? else {
+        return Ok(None);
+    };
+    let mut files = RequestFiles::new(StoredFile::new(request, unknown, 0));
+    let file = file_of(RequestFile::Decision);
+    files.decision = match dir.read(file, PAGE_BYTES_MAX) {
         Ok(None) => None,
         Ok(Some(content)) => {
             let changed_ns = dir.stat(file)?.map_or(0, |stat| stat.modified_ns);
             let at =
                 Timestamp::from_unix_millis(i64::try_from(changed_ns / 1_000_000).unwrap_or(0));
-            Some(Ok(Written::new(content, at, 0)))
+            Some(Ok(StoredFile::new(content, at, 0)))
         }
         Err(error @ (Error::Malformed { .. } | Error::TooLarge { .. })) => {
             Some(Err(error.to_string()))
         }
         Err(error) => return Err(error),
     };
-    sheet.is_told = dir.stat(file_of(Page::Told))?.is_some();
-    sheet.is_closed = dir.stat(file_of(Page::Closed))?.is_some();
-    Ok(Some(sheet))
+    files.is_told = dir.stat(file_of(RequestFile::Told))?.is_some();
+    files.is_closed = dir.stat(file_of(RequestFile::Closed))?.is_some();
+    Ok(Some(files))
 }
 
 impl RequestStore for Spool {
@@ -93,13 +97,13 @@ impl RequestStore for Spool {
         &*self.options().recorder
     }
 
-    fn place(&self, id: &Name, page: Page) -> PathBuf {
+    fn place(&self, id: &Name, page: RequestFile) -> PathBuf {
         self.root().join(REQUESTS).join(id.as_str()).join(file_of(page))
     }
 
-    fn turn(&self) -> Result<Turn> {
+    fn lock(&self) -> Result<RequestLock> {
         let path = self.requests_dir()?.path().join(LOCK_FILE);
-        FileLock::acquire(&path, self.options().lock_patience).map(Turn::alone)
+        FileLock::acquire(&path, self.options().lock_patience).map(RequestLock::alone)
     }
 
     fn ids(&self) -> Result<Vec<Name>> {
@@ -107,22 +111,24 @@ impl RequestStore for Spool {
         Ok(names.into_iter().filter_map(|name| Name::new(name).ok()).collect())
     }
 
-    fn sheet(&self, id: &Name) -> Result<Option<Sheet>> {
-        sheet(&self.requests_dir()?, id)
+    fn files(&self, id: &Name) -> Result<Option<RequestFiles>> {
+        files(&self.requests_dir()?, id)
     }
 
     fn is_closed(&self, id: &Name) -> Result<bool> {
         match self.requests_dir()?.open_child(id.as_str()) {
-            Ok(dir) => Ok(dir.stat(file_of(Page::Closed))?.is_some()),
+            Ok(dir) => Ok(dir.stat(file_of(RequestFile::Closed))?.is_some()),
             Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => Ok(true),
             Err(error) => Err(error),
         }
     }
 
-    fn write_once(&self, id: &Name, page: Page, text: &str) -> Result<Wrote> {
+    fn write_once(&self, id: &Name, page: RequestFile, text: &str) -> Result<WriteOutcome> {
         match page {
-            Page::Request => self.write_request(id, text),
-            Page::Decision | Page::Told | Page::Closed => self.write_page(id, page, text),
+            RequestFile::Request => self.write_request(id, text),
+            RequestFile::Decision | RequestFile::Told | RequestFile::Closed => {
+                self.write_page(id, page, text)
+            }
         }
     }
 
@@ -138,7 +144,7 @@ impl RequestStore for Spool {
     }
 
     fn put_aside(&self, id: &Name, _revision: u64, why: &str) -> Result<String> {
-        let (requests, file) = (self.requests_dir()?, file_of(Page::Decision));
+        let (requests, file) = (self.requests_dir()?, file_of(RequestFile::Decision));
         let home = requests.open_child(id.as_str())?;
         let path = format!("{REQUESTS}/{id}/{file}");
         let aside = Aside { path, stem: format!("requests.{id}.{file}") };
@@ -246,7 +252,7 @@ impl RequestStore for Spool {
         }
         for id in self.ids()?.into_iter().filter(|id| !named.contains(id)) {
             let Ok(home) = requests.open_child(id.as_str()) else { continue };
-            if !self.is_older(&home, file_of(Page::Closed), CLOSED_KEPT) {
+            if !self.is_older(&home, file_of(RequestFile::Closed), CLOSED_KEPT) {
                 continue;
             }
             // All readers see it at once; what a crash leaves in `tmp/` is swept later.
@@ -273,12 +279,12 @@ impl Spool {
     }
 
     /// A directory with the question in it, renamed into place.
-    fn write_request(&self, id: &Name, text: &str) -> Result<Wrote> {
+    fn write_request(&self, id: &Name, text: &str) -> Result<WriteOutcome> {
         let (queue, requests, options) = (self.queue_dir()?, self.requests_dir()?, self.options());
         let tmp = queue.ensure_child("tmp", options.modes)?;
         let name = durable::temporary_name(TMP_STEM);
         let home = tmp.make_child(&name, options.modes)?;
-        let file = file_of(Page::Request);
+        let file = file_of(RequestFile::Request);
         let stored = home
             .write_new(file, text.as_bytes(), options.modes, options.durability)
             .and_then(|_| self.sync_dir(&home))
@@ -287,8 +293,8 @@ impl Spool {
             let _ = tmp.remove_tree(&name);
         }
         match stored? {
-            Moved::Done => self.sync_dir(&requests).map(|()| Wrote::Done),
-            Moved::Exists => Ok(Wrote::Exists),
+            Moved::Done => self.sync_dir(&requests).map(|()| WriteOutcome::Done),
+            Moved::Exists => Ok(WriteOutcome::Exists),
             Moved::Gone => {
                 let gone = io::Error::from(io::ErrorKind::NotFound);
                 Err(Error::io("move to", requests.path().join(id.as_str()), gone))
@@ -296,17 +302,17 @@ impl Spool {
         }
     }
 
-    fn write_page(&self, id: &Name, page: Page, text: &str) -> Result<Wrote> {
+    fn write_page(&self, id: &Name, page: RequestFile, text: &str) -> Result<WriteOutcome> {
         let options = self.options();
         let home = match self.requests_dir()?.open_child(id.as_str()) {
             Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => {
-                return Ok(Wrote::Gone);
+                return Ok(WriteOutcome::Gone);
             }
             other => other?,
         };
         let file = file_of(page);
-        if page != Page::Decision && home.stat(file)?.is_some() {
-            return Ok(Wrote::Exists);
+        if page != RequestFile::Decision && home.stat(file)?.is_some() {
+            return Ok(WriteOutcome::Exists);
         }
         let tmp = self.queue_dir()?.ensure_child("tmp", options.modes)?;
         let name = durable::temporary_name(page.name());
@@ -316,9 +322,9 @@ impl Spool {
             let _ = tmp.remove(&name);
         }
         match moved? {
-            Moved::Done => self.sync_dir(&home).map(|()| Wrote::Done),
-            Moved::Exists => Ok(Wrote::Exists),
-            Moved::Gone => Ok(Wrote::Gone),
+            Moved::Done => self.sync_dir(&home).map(|()| WriteOutcome::Done),
+            Moved::Exists => Ok(WriteOutcome::Exists),
+            Moved::Gone => Ok(WriteOutcome::Gone),
         }
     }
 

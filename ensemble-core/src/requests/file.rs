@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::store::{Page, RequestStore, Sheet, Written};
+use super::store::{RequestFile, RequestFiles, RequestStore, StoredFile};
 use crate::broker::UnreadMail;
 use crate::message::{Attachment, Digest, FORMAT_VERSION, Name, Timestamp, yaml};
 use crate::proto::request::{AtExpiry, Decision, Kind, Outcome, Request};
@@ -19,7 +19,7 @@ pub(crate) const PAGE_BYTES_MAX: usize = 512 * 1024;
 /// The longest words of a decider, in bytes.
 pub const COMMENT_BYTES_MAX: usize = 16 * 1024;
 
-/// What was asked: [`Page::Request`], `requests/<request_id>/request.yaml`. It says everything that is needed to
+/// What was asked: [`RequestFile::Request`], `requests/<request_id>/request.yaml`. It says everything that is needed to
 /// remind of it, to decide it and to answer, so that no configuration is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
@@ -205,14 +205,18 @@ pub(super) enum Standing {
 impl Home {
     /// Reads a request; `None` if there is none.
     pub(super) fn read(store: &dyn RequestStore, id: &Name) -> Result<Option<Self>> {
-        let Some(sheet) = store.sheet(id)? else { return Ok(None) };
-        Self::of(id, sheet, |page| store.place(id, page)).map(Some)
+        let Some(files) = store.files(id)? else { return Ok(None) };
+        Self::of(id, files, |page| store.place(id, page)).map(Some)
     }
 
-    /// What a sheet says, judged by itself alone.
-    pub fn of(id: &Name, sheet: Sheet, place: impl Fn(Page) -> PathBuf) -> Result<Self> {
-        let path = place(Page::Request);
-        let asked: Asked = parse(&sheet.request.content, &path)?;
+    /// What a files says, judged by itself alone.
+    pub fn of(
+        id: &Name,
+        files: RequestFiles,
+        place: impl Fn(RequestFile) -> PathBuf,
+    ) -> Result<Self> {
+        let path = place(RequestFile::Request);
+        let asked: Asked = parse(&files.request.content, &path)?;
         check_version(asked.version, &path)?;
         if asked.request_id != *id {
             let detail = format!("says `{}`, its place is `{id}`", asked.request_id);
@@ -220,21 +224,21 @@ impl Home {
         }
         let mut home = Self {
             asked,
-            sha256: Digest::of(&sheet.request.content),
+            sha256: Digest::of(&files.request.content),
             standing: Standing::Nothing,
-            is_told: sheet.is_told,
-            is_closed: sheet.is_closed,
+            is_told: files.is_told,
+            is_closed: files.is_closed,
         };
-        home.standing = match sheet.decision {
+        home.standing = match files.decision {
             None => Standing::Nothing,
             Some(Err(why)) => Standing::Invalid(0, why),
-            Some(Ok(written)) => home.standing(&written, &place(Page::Decision))?,
+            Some(Ok(written)) => home.standing(&written, &place(RequestFile::Decision))?,
         };
         Ok(home)
     }
 
     /// What a page in the place of a decision is.
-    fn standing(&self, written: &Written, path: &Path) -> Result<Standing> {
+    fn standing(&self, written: &StoredFile, path: &Path) -> Result<Standing> {
         let file: DecisionFile = match parse(&written.content, path) {
             Ok(file) => file,
             Err(error) => return Ok(Standing::Invalid(written.revision, error.to_string())),

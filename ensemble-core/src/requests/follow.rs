@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::file::Home;
 use super::messages::message_id;
-use super::store::{Page, Turn};
+use super::store::{RequestFile, RequestLock};
 use super::{ACTOR, ESCALATED_TO, Entry, Requests};
 use crate::event_log::types;
 use crate::message::Name;
@@ -26,8 +26,8 @@ impl Requests<'_> {
         if entry.decision.is_some() {
             return self.carry_on(entry).map(Some);
         }
-        let turn = self.store.turn()?;
-        self.announce(&turn, &entry.request, false)?;
+        let lock = self.store.lock()?;
+        self.announce(&lock, &entry.request, false)?;
         Ok(Some(entry))
     }
 
@@ -41,10 +41,10 @@ impl Requests<'_> {
             return Ok(());
         };
         let asked = &entry.request;
-        let turn = self.store.turn()?;
+        let lock = self.store.lock()?;
         let reminder = self.reminder(asked, nth);
         if self.store.broker().state(&asked.to, &reminder.id)?.is_none() {
-            self.publish_recorded(&turn, reminder, || {
+            self.publish_recorded(&lock, reminder, || {
                 self.record(types::REQUEST_REMINDED, ACTOR, asked, json!({ "nth": nth }));
             })?;
         }
@@ -56,9 +56,9 @@ impl Requests<'_> {
     /// # Errors
     /// [`Refusal::Unknown`], or the disk failed. It may be said again.
     pub fn close(&self, id: &str) -> Result<()> {
-        let _turn = self.store.turn()?;
+        let _lock = self.store.lock()?;
         match self.peek(id)? {
-            Some((home, Some(decision))) => self.mark(&home, Page::Closed, &decision),
+            Some((home, Some(decision))) => self.mark(&home, RequestFile::Closed, &decision),
             Some((_, None)) | None => Err(Refusal::Unknown { id: super::printable(id) }.into()),
         }
     }
@@ -66,7 +66,7 @@ impl Requests<'_> {
     /// Everything that follows from the decision of this request but what is to be carried out.
     pub(super) fn carry_on(&self, mut entry: Entry) -> Result<Entry> {
         let Some(decision) = entry.decision.clone() else { return Ok(entry) };
-        let turn = self.store.turn()?;
+        let lock = self.store.lock()?;
         let id = entry.request.request_id.clone();
         let Some(home) = Home::read(self.store, &id)? else { return Ok(entry) };
         if home.is_closed {
@@ -76,18 +76,18 @@ impl Requests<'_> {
         if !home.is_told {
             // Who decided may have been killed before it was safe.
             self.store.make_safe(Some(&id))?;
-            self.tell(&turn, &home, &decision)?;
+            self.tell(&lock, &home, &decision)?;
         }
         self.open_gate(&home.asked, &decision)?;
         entry.is_closed = !home.asked.kind().carries_out(&decision);
-        let page = if entry.is_closed { Page::Closed } else { Page::Told };
+        let page = if entry.is_closed { RequestFile::Closed } else { RequestFile::Told };
         self.mark(&home, page, &decision)?;
         Ok(entry)
     }
 
     /// Notifies all recipients, the requester last: the response is the sign that all of this was
     /// done.
-    fn tell(&self, turn: &Turn, home: &Home, decision: &Decision) -> Result<()> {
+    fn tell(&self, lock: &RequestLock, home: &Home, decision: &Decision) -> Result<()> {
         let asked = &home.asked;
         let response = self.response(asked, decision);
         let is_told = match self.store.broker().state(&asked.from, &response.id) {
@@ -117,7 +117,7 @@ impl Requests<'_> {
                 }),
             );
         };
-        if turn.is_alone() {
+        if lock.is_alone() {
             record();
         }
         match decision.outcome {
@@ -125,7 +125,7 @@ impl Requests<'_> {
             Outcome::Expired => self.escalate(home, decision)?,
             Outcome::Cancelled => self.withdraw(home, decision)?,
         }
-        if turn.is_alone() {
+        if lock.is_alone() {
             return unless_absent(self.publish(response).map(drop));
         }
         match self.publish(response) {
@@ -170,7 +170,7 @@ impl Requests<'_> {
     }
 
     /// Says how far everything is done.
-    fn mark(&self, home: &Home, page: Page, decision: &Decision) -> Result<()> {
+    fn mark(&self, home: &Home, page: RequestFile, decision: &Decision) -> Result<()> {
         let text = home.render_mark(decision.outcome, self.store.now());
         self.store.write_once(&home.asked.request_id, page, &text).map(drop)
     }

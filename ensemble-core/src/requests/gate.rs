@@ -21,7 +21,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::file::{Home, Standing};
-use super::store::Page;
+use super::store::RequestFile;
 use super::{Asked, REQUESTS, Requests, directory};
 use crate::durable::Dir;
 use crate::error::AreaError;
@@ -287,9 +287,10 @@ impl<'q> Gates<'q> {
             Err(error) if error.io_kind() == Some(std::io::ErrorKind::NotFound) => return Ok(None),
             other => other?,
         };
-        let Some(sheet) = directory::sheet(&requests, id)? else { return Ok(None) };
-        let place = |page: Page| requests.path().join(id.as_str()).join(directory::file_of(page));
-        Home::of(id, sheet, place).map(Some)
+        let Some(files) = directory::files(&requests, id)? else { return Ok(None) };
+        let place =
+            |page: RequestFile| requests.path().join(id.as_str()).join(directory::file_of(page));
+        Home::of(id, files, place).map(Some)
     }
 
     /// All request ids that gates name, with the files that name them.

@@ -74,7 +74,7 @@ pub use correlate::Correlation;
 pub use file::{Asked, COMMENT_BYTES_MAX};
 pub use gate::{Gate, GateState, Gated, PlanGates, Undecided};
 pub use kinds::{KIND_BYTES_MAX, Kinds, kind_fault};
-pub use store::{Page, RequestStore, Sheet, Turn, Written, Wrote};
+pub use store::{RequestFile, RequestFiles, RequestLock, RequestStore, StoredFile, WriteOutcome};
 pub use sweep::CLOSED_KEPT;
 
 pub use file::Home;
@@ -227,7 +227,7 @@ impl<'a> Requests<'a> {
         self.store.is_closed(id)
     }
 
-    /// As [`Requests::look`], but touches nothing. The caller holds the turn.
+    /// As [`Requests::look`], but touches nothing. The caller holds the lock.
     fn peek(&self, id: &str) -> Result<Option<(Home, Option<Decision>)>> {
         let Ok(id) = Name::new(id) else { return Ok(None) };
         let Some(home) = Home::read(self.store, &id)? else { return Ok(None) };

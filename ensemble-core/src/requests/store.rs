@@ -1,13 +1,13 @@
-//! Where requests are kept, so that the protocol needs not know: pages that are written once, and gates.
+//! Where requests are kept, so that the protocol needs not know: files that are written once, and gates.
 //!
 //! | | directory ([`Spool`](crate::spool::Spool)) | servers (`nats::NatsTransport`) |
 //! |---|---|---|
-//! | a page of a request | `requests/<id>/<page>.yaml` | `requests.<id>.<page>` in the team's key-value bucket |
+//! | a file of a request | `requests/<id>/<file>.yaml` | `requests.<id>.<file>` in the team's key-value bucket |
 //! | written once | rename with no-replace | compare-and-set upon nothing |
 //! | a gate | `gates/<task>@<agent>.yaml`, replaced under the lock | `gates.<task>.<agent>`, compare-and-set |
 //! | one at a time | flock on `requests/.lock` | no lock; what only one process may do is a compare-and-set |
 //!
-//! Seed 004's verbs are writes: *ask* writes the first page, *decide* the second, *settle* the last
+//! Seed 004's verbs are writes: *ask* writes the first file, *decide* the second, *settle* the last
 //! one. Each write succeeds for exactly one of all who try, on whatever host, and the others read
 //! what the first one wrote. Messages of a request are stored once by their ids, so the lock only
 //! spares work. Where there is none, the process that has stored a message also records it.
@@ -23,9 +23,9 @@ use crate::env::Lease;
 use crate::event_log::Recorder;
 use crate::message::{Attachment, Name, Timestamp};
 
-/// One page of a request.
+/// One file of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Page {
+pub enum RequestFile {
     /// What was asked. Without it there is no request.
     Request,
     /// The decision.
@@ -36,11 +36,11 @@ pub enum Page {
     Closed,
 }
 
-impl Page {
+impl RequestFile {
     /// All of them, in the order in which they are written.
     pub const ALL: [Self; 4] = [Self::Request, Self::Decision, Self::Told, Self::Closed];
 
-    /// Name of the page's file, without `.yaml`.
+    /// Name of the file, without `.yaml`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -52,52 +52,52 @@ impl Page {
     }
 }
 
-/// A page as it was found.
+/// A file as it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Written {
-    /// Content of the page.
+pub struct StoredFile {
+    /// Content of the file.
     pub content: Vec<u8>,
     /// When it was written, by the clock of the store.
     pub at: Timestamp,
-    /// Which version it is, where there are versions.
+    /// Version of the file, where the store counts versions.
     pub revision: u64,
 }
 
-impl Written {
-    /// A page with this content.
+impl StoredFile {
+    /// A file with this content.
     #[must_use]
     pub const fn new(content: Vec<u8>, at: Timestamp, revision: u64) -> Self {
         Self { content, at, revision }
     }
 }
 
-/// All that is kept of a request.
+/// All files of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Sheet {
-    /// The page of the request.
-    pub request: Written,
+pub struct RequestFiles {
+    /// The request file.
+    pub request: StoredFile,
     /// What was decided; or why what lies in its place cannot be read.
-    pub decision: Option<std::result::Result<Written, String>>,
-    /// Whether [`Page::Told`] was written.
+    pub decision: Option<std::result::Result<StoredFile, String>>,
+    /// Whether [`RequestFile::Told`] was written.
     pub is_told: bool,
-    /// Whether [`Page::Closed`] was written.
+    /// Whether [`RequestFile::Closed`] was written.
     pub is_closed: bool,
 }
 
-impl Sheet {
-    /// The pages of a request that is not decided.
+impl RequestFiles {
+    /// The files of a request that is not decided.
     #[must_use]
-    pub const fn new(request: Written) -> Self {
+    pub const fn new(request: StoredFile) -> Self {
         Self { request, decision: None, is_told: false, is_closed: false }
     }
 }
 
-/// What became of writing a page.
+/// Result of writing a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wrote {
-    /// The page is written.
+pub enum WriteOutcome {
+    /// The file is written.
     Done,
     /// Another process was first.
     Exists,
@@ -105,19 +105,18 @@ pub enum Wrote {
     Gone,
 }
 
-/// The right to do what only one should do at a time; ends when dropped. Without a lock it is no
-/// exclusive one.
+/// The lock of the requests, released when dropped. A store on servers has none.
 #[derive(Debug)]
-pub struct Turn {
+pub struct RequestLock {
     lock: Option<FileLock>,
 }
 
-impl Turn {
+impl RequestLock {
     pub(crate) const fn alone(lock: FileLock) -> Self {
         Self { lock: Some(lock) }
     }
 
-    /// Others may do the same at the same time.
+    /// Without a lock: other processes may do the same at the same time.
     #[must_use]
     pub const fn shared() -> Self {
         Self { lock: None }
@@ -142,14 +141,14 @@ pub trait RequestStore: Send + Sync {
     /// Where each step is recorded.
     fn recorder(&self) -> &dyn Recorder;
 
-    /// Where a page lies, for people.
-    fn place(&self, id: &Name, page: Page) -> PathBuf;
+    /// Path of a file, for people.
+    fn place(&self, id: &Name, page: RequestFile) -> PathBuf;
 
-    /// Waits for one's turn, where there are turns.
+    /// Waits for the lock, where the store has one.
     ///
     /// # Errors
     /// Another process holds the lock for too long.
-    fn turn(&self) -> Result<Turn>;
+    fn lock(&self) -> Result<RequestLock>;
 
     /// The ids of all requests, in no order.
     ///
@@ -157,26 +156,26 @@ pub trait RequestStore: Send + Sync {
     /// The medium failed.
     fn ids(&self) -> Result<Vec<Name>>;
 
-    /// What is kept of a request; `None` if there is none.
+    /// The files of a request; `None` if there is none.
     ///
     /// # Errors
-    /// The medium failed, or what was asked is no regular page or too large.
-    fn sheet(&self, id: &Name) -> Result<Option<Sheet>>;
+    /// The medium failed, or what was asked is no regular file or too large.
+    fn files(&self, id: &Name) -> Result<Option<RequestFiles>>;
 
-    /// Whether everything about a request is done; so it is of one that is not there.
+    /// Whether everything about a request is done; also true of a missing request.
     ///
     /// # Errors
     /// The medium failed.
     fn is_closed(&self, id: &Name) -> Result<bool>;
 
-    /// Writes a page, unless it was written before.
+    /// Writes a file, unless it was written before.
     ///
     /// # Errors
     /// The medium failed. Writing it again is safe.
-    fn write_once(&self, id: &Name, page: Page, text: &str) -> Result<Wrote>;
+    fn write_once(&self, id: &Name, page: RequestFile, text: &str) -> Result<WriteOutcome>;
 
     /// Makes safe what others have written and may not have synced: which requests there are, or the
-    /// pages of one. What a server has acknowledged is safe.
+    /// files of one. What a server has acknowledged is safe.
     ///
     /// # Errors
     /// The medium failed.
@@ -194,7 +193,7 @@ pub trait RequestStore: Send + Sync {
     /// The medium failed.
     fn reject(&self, id: &Name, why: &str) -> Result<String>;
 
-    /// Keeps content that is too long for a page.
+    /// Keeps content that is too long for a request file.
     ///
     /// # Errors
     /// There is no place for it.

@@ -15,7 +15,7 @@ impl Requests<'_> {
     /// # Errors
     /// A directory cannot be listed or a file cannot be removed.
     pub fn sweep(&self) -> Result<usize> {
-        let _turn = self.store.turn()?;
+        let _lock = self.store.lock()?;
         self.store.sweep_requests()
     }
 }
