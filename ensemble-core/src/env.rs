@@ -7,7 +7,7 @@
 //! |---|---|---|---|
 //! | [`Clock`] | monotonic and wall time | [`SystemClock`] | a hand-advanced clock |
 //! | [`Transport`] | mailboxes | [`crate::spool::Spool`] | a map in memory |
-//! | [`Pane`] | where an agent runs | [`ensemble_tmux::tmux::TmuxPane`] | a scripted screen |
+//! | [`Pane`] | where an agent runs | `TmuxPane` of the crate `ensemble-tmux` | a scripted screen |
 //!
 //! ```
 //! use std::time::Duration;

@@ -145,7 +145,7 @@ impl Evidence {
     }
 }
 
-/// A line of what was seen, without control characters, at most [`EXCERPT_CHARS_MAX`] long.
+/// A line of what was seen, without control characters, at most 100 characters long.
 pub fn excerpted(text: &str) -> String {
     text.trim().chars().filter(|c| !c.is_control()).take(EXCERPT_CHARS_MAX).collect()
 }

@@ -108,7 +108,7 @@ impl LockFile {
     }
 
     /// Waits at most `patience` for the lock, and leaves the processor to the holder: each sleep is
-    /// at most [`RESTING_LOCK_RETRY_MAX`].
+    /// at most 3 ms.
     pub fn lock_resting(&self, patience: Duration) -> Result<LockFileGuard<'_>> {
         wait_for(&self.file, &self.path, patience, RESTING_LOCK_RETRY_MAX, File::try_lock)?;
         Ok(LockFileGuard(&self.file))

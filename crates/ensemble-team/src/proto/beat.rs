@@ -1,4 +1,4 @@
-//! Renewing one's own leases: the holder's side of [`super::lease`] (seed 001's lease maintenance).
+//! Renewing one's own leases: the holder's side of [`ensemble_core::proto::lease`] (seed 001's lease maintenance).
 //!
 //! ```text
 //! state     event / time                          -> state     effects
@@ -17,7 +17,7 @@
 //! ```
 //!
 //! A beat changes a sequence number in a separate file, so it does not need the board's lock.
-//! Observers ([`super::lease`]) read only that number. Times here come from a clock that counts
+//! Observers ([`ensemble_core::proto::lease`]) read only that number. Times here come from a clock that counts
 //! suspended time ([`Clock::boottime`](ensemble_core::env::Clock::boottime)). A holder that slept longer
 //! than its lease knows on waking that it may have lost the lease. It stops writing and asks. That
 //! only saves work; safety comes from the epoch in every write. Setting the wall clock has no

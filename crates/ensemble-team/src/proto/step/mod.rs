@@ -30,7 +30,7 @@
 //! if it fails, or loses its workers, too often. A report is judged only by the holder and the
 //! epoch of the hand-out. So a worker that lost the step, or never had it, changes nothing.
 //!
-//! *Silence* of the worker is not seen here: [`super::lease`] judges leases and sends
+//! *Silence* of the worker is not seen here: [`ensemble_core::proto::lease`] judges leases and sends
 //! [`Event::LeaseEnded`]. *Silence* of the person or orchestrator that must intervene is answered
 //! by reminders. *A crash* loses nothing: the state is stored as a whole, and [`Step::restore`]
 //! loads it. Only the time until the next reminder starts again.
