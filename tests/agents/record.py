@@ -1,7 +1,7 @@
 """Keeps the screens of an agent in the states that its profile must know, for the profile's tests.
 
 Nothing here relies on what the profile makes of a screen: a person looks at the files before they are
-committed to `ensemble-core/src/provider/recorded/`.
+committed to `crates/ensemble-tmux/src/provider/recorded/`.
 """
 
 import time

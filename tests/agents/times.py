@@ -13,7 +13,7 @@ PAIRS = 5
 # Ours may take so many times the bare keystrokes and so many seconds: a start of `ensemble`, a look by the
 # watcher, another look before Enter. Twice what a loaded machine with two processors needs.
 RATIO_MAX, SLACK_SECONDS = 3.0, 1.0
-PROFILES = Path(__file__).resolve().parents[2] / "ensemble-core/src/provider/profiles"
+PROFILES = Path(__file__).resolve().parents[2] / "crates/ensemble-tmux/src/provider/profiles"
 ASKED_SECONDS = 30
 
 
