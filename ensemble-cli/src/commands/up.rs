@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use clap_complete::engine::ArgValueCandidates;
 use ensemble_core::Error;
-use ensemble_core::driver::nap;
 use ensemble_core::message::Name;
 use ensemble_core::spool::Spool;
 use ensemble_core::watch::Waiter;
@@ -307,23 +306,11 @@ fn late(out: &Output, starts: &mut Starts<'_>, failed: &mut Vec<String>) -> Outc
     Ok(())
 }
 
-/// How long an exit status may come later than the end of its pane: tmux sees the terminal close before it
-/// collects the process. A process that a signal has ended has no status.
-const STATUS_PATIENCE: Duration = Duration::from_secs(1);
-
 /// The pane of an agent whose program has ended.
 fn ended(member: &Member) -> Outcome<Option<PaneSigns>> {
     let Some(binding) = member.binding.as_ref() else { return Ok(None) };
-    let server = Server::brief(binding.socket.clone());
-    let deadline = Instant::now() + STATUS_PATIENCE;
-    loop {
-        let signs = server.pane_signs(&binding.id)?.filter(|signs| signs.dead);
-        let has_no_status = signs.as_ref().is_some_and(|signs| signs.dead_status.is_none());
-        if !has_no_status || Instant::now() >= deadline {
-            return Ok(signs);
-        }
-        nap(LOOK_INTERVAL);
-    }
+    let signs = Server::brief(binding.socket.clone()).pane_signs(&binding.id)?;
+    Ok(signs.filter(|signs| signs.dead))
 }
 
 /// How an agent ended that was just started.
