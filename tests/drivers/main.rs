@@ -406,8 +406,7 @@ fn forbidden(profile: &Profile) -> String {
 
 #[test]
 fn the_documented_table_is_that_of_the_profiles() {
-    const MARK: &str =
-        "<!-- generated from the profiles by tests/drivers/main.rs -->\n";
+    const MARK: &str = "<!-- generated from the profiles by tests/drivers/main.rs -->\n";
     let file =
         PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/readiness-and-escalation.md");
     let page = std::fs::read_to_string(&file).unwrap();
