@@ -78,14 +78,11 @@ fn imports(code: &str, depth: usize) -> Vec<String> {
 /// What the code names directly below this path.
 fn imports_by(code: &str, path: &str) -> Vec<String> {
     let mut found = Vec::new();
-    {
-        for (at, _) in code.match_indices(path) {
-            let is_whole =
-                !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':');
-            let after = &code[at + path.len()..];
-            if is_whole && !after.starts_with("super::") {
-                found.extend(names(after));
-            }
+    for (at, _) in code.match_indices(path) {
+        let is_whole = !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':');
+        let after = &code[at + path.len()..];
+        if is_whole && !after.starts_with("super::") {
+            found.extend(names(after));
         }
     }
     found

@@ -277,8 +277,7 @@ fn an_agent_that_ends_after_the_table_is_an_error() {
     assert_eq!(said.collect::<Vec<String>>(), Vec::<String>::new());
     let mut error = String::new();
     up.stderr.take().unwrap().read_to_string(&mut error).unwrap();
-    // tmux 3.3a now and then reports a dead pane without the exit status of its process.
-    assert!(error.contains("late has ended at once"), "{error:?}");
+    assert!(error.contains("late has ended at once (exit 3)"), "{error:?}");
     assert_eq!(up.wait().unwrap().code(), Some(1));
 }
 

@@ -15,6 +15,7 @@ const SESSION: usize = 6;
 /// The group in the foreground of the process's terminal; negative without one.
 const FOREGROUND: usize = 8;
 const START_TIME: usize = 22;
+const EXIT_CODE: usize = 52;
 
 /// More than 52 numbers and a name of 16 bytes can take.
 const STAT_BYTES_MAX: usize = 2048;
@@ -255,6 +256,22 @@ fn stat(pid: u32) -> Option<String> {
     Some(String::from_utf8_lossy(&buffer[..bytes]).into_owned())
 }
 
+/// The exit status of a process that has ended and that its parent has not collected yet. `None` for a
+/// process that runs, is gone, or was ended by a signal.
+pub(crate) fn uncollected_status(pid: u32) -> Option<i32> {
+    status_of_zombie(&stat(pid)?)
+}
+
+fn status_of_zombie(stat: &str) -> Option<i32> {
+    let (_, after_name) = stat.rsplit_once(") ")?;
+    if !after_name.starts_with('Z') {
+        return None;
+    }
+    // As waitpid(2) reports it: the signal in the lower seven bits, else the status above eight.
+    let code = field(stat.trim_end(), EXIT_CODE)?;
+    if code & 0x7f == 0 { i32::try_from(code >> 8).ok() } else { None }
+}
+
 /// The name, the second field, stands in parentheses and may hold both spaces and parentheses.
 fn field(stat: &str, number: usize) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(") ")?;
@@ -264,6 +281,19 @@ fn field(stat: &str, number: usize) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_status_of_a_process_that_was_not_collected_is_known() {
+        let mut child = std::process::Command::new("sh").args(["-c", "exit 3"]).spawn().unwrap();
+        let pid = child.id();
+        let ended = rustix::process::WaitIdOptions::EXITED | rustix::process::WaitIdOptions::NOWAIT;
+        let id = rustix::process::Pid::from_child(&child);
+        rustix::process::waitid(rustix::process::WaitId::Pid(id), ended).unwrap();
+        assert_eq!(uncollected_status(pid), Some(3));
+        child.wait().unwrap();
+        assert_eq!(uncollected_status(pid), None);
+        assert_eq!(uncollected_status(std::process::id()), None);
+    }
 
     #[test]
     fn fields_are_found_behind_a_wicked_name() {

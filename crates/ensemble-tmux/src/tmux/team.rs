@@ -13,6 +13,7 @@ use super::quote::quote;
 use super::server::Server;
 use super::spawned::{self, Reply};
 use super::turn::Turn;
+use crate::provider::process::uncollected_status;
 use ensemble_core::message::{Name, Timestamp};
 use ensemble_core::{Error, Result};
 
@@ -231,7 +232,7 @@ impl Server {
 
     fn signs(&self, line: &str) -> Result<Vec<PaneSigns>> {
         match self.look(line).and_then(Reply::into_lines) {
-            Ok(lines) => Ok(lines.iter().filter_map(|line| parse_signs(line)).collect()),
+            Ok(lines) => Ok(lines.iter().filter_map(|line| parse_signs(line)).map(ended).collect()),
             Err(Failure::NoServer) => Ok(Vec::new()),
             Err(Failure::Refused(complaint)) if is_absence(&complaint) => Ok(Vec::new()),
             Err(failure) => Err(self.error("list panes", failure)),
@@ -269,6 +270,15 @@ fn escaped(directory: &Path) -> String {
 /// How tmux says that there is nothing of that name, or nothing at all.
 fn is_absence(complaint: &str) -> bool {
     complaint.starts_with("can't find") || complaint == "no current target"
+}
+
+/// Adds the exit status that tmux does not know. tmux 3.3a now and then misses that a child has ended, and
+/// collects it only after the end of another one.
+fn ended(mut signs: PaneSigns) -> PaneSigns {
+    if signs.dead && signs.dead_status.is_none() {
+        signs.dead_status = uncollected_status(signs.pid);
+    }
+    signs
 }
 
 fn parse_signs(line: &str) -> Option<PaneSigns> {
