@@ -198,6 +198,9 @@ impl Context {
         let mut asking = Asking::new();
         if !members.is_empty() {
             asking = asking.with_process(std::process::id());
+            if let (Ok(tmux), Ok(pane)) = (std::env::var("TMUX"), std::env::var("TMUX_PANE")) {
+                asking = asking.with_hidden_pane(&tmux, &pane);
+            }
             if let Some(pass) = pass_for(project) {
                 asking = asking.with_pass(&pass);
             }

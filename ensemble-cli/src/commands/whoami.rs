@@ -34,6 +34,7 @@ impl Arguments {
         let how = match identity.proof {
             Proof::Pass => "known by the pass it was given",
             Proof::ProcessTree => "known by the pane it runs in",
+            Proof::HiddenPane => "known by the pane that its sandbox was started in",
             Proof::Claimed => "by its own word, from outside of the team's panes",
         };
         let role = member.map_or_else(String::new, |member| format!(", {}", member.role));

@@ -15,6 +15,14 @@ fn a_member_is_who_it_is_whatever_it_types() {
     let deep = format!("{bare} sh -c 'sh -c \"\\$E whoami --json; true\"; true'");
     let who = team.order("worker-1", &deep);
     assert!(who.stdout.contains(r#""agent":"worker-1","known_by":"process_tree""#), "{who:?}");
+    // From a sandbox with process numbers of its own, which hides its parents: by the pane it was started in.
+    let sandbox = "unshare --user --map-root-user --pid --fork --mount-proc";
+    if team.order("worker-1", &format!("{sandbox} true")).code == 0 {
+        let who = team.order("worker-1", &format!("{bare} {sandbox} $E whoami --json"));
+        assert!(who.stdout.contains(r#""agent":"worker-1","known_by":"hidden_pane""#), "{who:?}");
+    } else {
+        println!("skipped: this machine allows no process namespace");
+    }
     // In its own name without `--as`.
     let taken = team.order("worker-1", &format!("{bare} $E recv --json"));
     assert!(taken.stdout.contains(r#""holder":"worker-1""#), "{taken:?}");

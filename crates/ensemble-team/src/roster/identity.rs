@@ -1,7 +1,9 @@
 //! Who is asking: found out from where the question comes from, and not from what it says.
 //!
 //! A member of the team is known by the pass that it was given when it was spawned, or by the
-//! process tree: the question comes from below the first process of its pane.
+//! process tree: the question comes from below the first process of its pane. A sandbox with process
+//! numbers of its own (Codex's) hides the tree. There, and only there, the pane named in the environment
+//! stands for it.
 //!
 //! ```text
 //!  pass        tree       claimed name                       answer
@@ -11,6 +13,7 @@
 //!  none        none       of a member who is up or leaving   refused (unless outsiders are allowed)
 //!  A's         A or none  none, or A                         A
 //!  none        A          none, or A                         A
+//!  none        hidden, in A's pane      as for the tree of A
 //!  A's and/or A's tree    another                            refused: mismatch
 //!  A's         B          any                                refused: contradiction
 //!  unknown     any        any                                refused: unknown pass
@@ -34,17 +37,21 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+use std::path::{Path, PathBuf};
+
 use serde::{Deserialize, Serialize};
 
 use super::{Member, MemberState};
 use ensemble_core::message::{Digest, Name};
 use ensemble_tmux::provider::process;
+use ensemble_tmux::tmux::Binding;
 
 /// What a question brings with it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Asking {
     pass: Option<Digest>,
     line: Vec<(u32, u64)>,
+    pane: Option<(PathBuf, String)>,
 }
 
 impl Asking {
@@ -67,6 +74,21 @@ impl Asking {
         self.line = process::line_of(pid);
         self
     }
+
+    /// The pane that the values of `TMUX` (socket, process of the server, session) and `TMUX_PANE` name, if that
+    /// server is hidden from this process: it runs in a sandbox whose process numbers are its own, or the server
+    /// has ended. Where the server can be seen, the process tree tells, and this changes nothing.
+    #[must_use]
+    pub fn with_hidden_pane(mut self, tmux: &str, pane: &str) -> Self {
+        let mut from_the_end = tmux.rsplitn(3, ',').skip(1);
+        let server = from_the_end.next().and_then(|pid| pid.parse::<u32>().ok());
+        if let (Some(server), Some(socket)) = (server, from_the_end.next())
+            && process::start_time(server).is_none()
+        {
+            self.pane = Some((socket.into(), pane.to_owned()));
+        }
+        self
+    }
 }
 
 /// How a member was recognized.
@@ -77,6 +99,8 @@ pub enum Proof {
     Pass,
     /// By the pane it runs in.
     ProcessTree,
+    /// By the pane named in its environment, from a sandbox that hides the process tree.
+    HiddenPane,
     /// Not at all: it is none of the team, and said its name itself.
     Claimed,
 }
@@ -191,6 +215,7 @@ impl Proof {
         match self {
             Self::Pass => "pass",
             Self::ProcessTree => "process_tree",
+            Self::HiddenPane => "hidden_pane",
             Self::Claimed => "claimed",
         }
     }
@@ -199,6 +224,7 @@ impl Proof {
         match self {
             Self::Pass => "the pass it was given",
             Self::ProcessTree => "the pane it runs in",
+            Self::HiddenPane => "the pane that its sandbox was started in",
             Self::Claimed => "its own word",
         }
     }
@@ -234,7 +260,10 @@ pub fn identify(
         }
         (Some(pass), _) => (pass, Proof::Pass),
         (None, Some(tree)) => (tree, Proof::ProcessTree),
-        (None, None) => return outside(members, claimed, outsiders),
+        (None, None) => match asking.pane.as_ref().and_then(|pane| by_pane(members, pane)) {
+            Some(member) => (member, Proof::HiddenPane),
+            None => return outside(members, claimed, outsiders),
+        },
     };
     match claimed.filter(|claimed| **claimed != actual.name) {
         None => Ok(Identity { name: Some(actual.name.clone()), proof }),
@@ -260,24 +289,37 @@ fn outside(
     }
 }
 
-/// Whose pane the nearest of these processes is the first process of.
+/// The member whose pane the nearest of these processes is the first process of.
 fn by_tree<'a>(members: &'a [Member], line: &[(u32, u64)]) -> Option<&'a Member> {
     let owner = |(pid, started): &(u32, u64)| {
-        members.iter().find(|member| match (&member.binding, member.state) {
-            (Some(binding), MemberState::Up | MemberState::Leaving) => {
-                binding.pid == *pid && binding.started == Some(*started)
-            }
-            (Some(_) | None, MemberState::Shutdown) | (None, _) => false,
-        })
+        bound(members)
+            .find(|(_, binding)| binding.pid == *pid && binding.started == Some(*started))
+            .map(|(member, _)| member)
     };
     line.iter().find_map(owner)
+}
+
+/// The member whose pane this is.
+fn by_pane<'a>(members: &'a [Member], (socket, id): &(PathBuf, String)) -> Option<&'a Member> {
+    let same = |ours: &Path| {
+        ours == socket
+            || ours.canonicalize().is_ok_and(|ours| socket.canonicalize().is_ok_and(|s| s == ours))
+    };
+    bound(members)
+        .find(|(_, binding)| binding.id == *id && same(&binding.socket))
+        .map(|(member, _)| member)
+}
+
+/// The members with a pane.
+fn bound(members: &[Member]) -> impl Iterator<Item = (&Member, &Binding)> {
+    let present = members.iter().filter(|member| member.is_present());
+    present.filter_map(|member| member.binding.as_ref().map(|binding| (member, binding)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::tests::{member, name};
     use super::*;
-    use ensemble_tmux::tmux::Binding;
 
     /// `a` and `b` are up, `c` was shut down.
     fn team() -> Vec<Member> {
@@ -299,7 +341,7 @@ mod tests {
     }
 
     fn ask(pass: Option<&str>, line: &[(u32, u64)], claimed: &str) -> Result<Identity, Refusal> {
-        let mut asking = Asking { pass: None, line: line.to_vec() };
+        let mut asking = Asking { pass: None, line: line.to_vec(), pane: None };
         asking.pass = pass.map(|pass| Digest::of(pass.as_bytes()));
         let claimed = Some(claimed).filter(|c| !c.is_empty()).map(name);
         identify(&team(), &asking, claimed.as_ref(), Outsiders::Refuse)
@@ -373,6 +415,32 @@ mod tests {
     fn the_nearest_pane_decides() {
         // b's pane was opened from within a's.
         assert_eq!(ask(None, &[(99, 99), (20, 20), (10, 10)], ""), known("b", Proof::ProcessTree));
+    }
+
+    #[test]
+    fn a_sandbox_that_hides_the_tree_is_known_by_its_pane() {
+        // No process has this number: /proc/sys/kernel/pid_max is at most 2^22.
+        let hidden = |pane| Asking::new().with_hidden_pane("/tmp/s,4194305,0", pane);
+        let team = [team().remove(0), team().remove(2)];
+        let ask = |asking: &Asking, claimed: &str| {
+            let claimed = Some(claimed).filter(|c| !c.is_empty()).map(name);
+            identify(&team, asking, claimed.as_ref(), Outsiders::Refuse)
+        };
+        assert_eq!(ask(&hidden("%1"), ""), known("a", Proof::HiddenPane));
+        assert_eq!(ask(&hidden("%1"), "a"), known("a", Proof::HiddenPane));
+        assert!(matches!(ask(&hidden("%1"), "free"), Err(Refusal::Mismatch { .. })));
+        assert_eq!(ask(&hidden("%2"), ""), known("", Proof::Claimed));
+        let elsewhere = Asking::new().with_hidden_pane("/tmp/another,4194305,0", "%1");
+        assert_eq!(ask(&elsewhere, ""), known("", Proof::Claimed));
+        // The environment names a server that can be seen: the tree would have told.
+        let tmux = format!("/tmp/s,{},0", std::process::id());
+        let seen = Asking::new().with_hidden_pane(&tmux, "%1");
+        assert_eq!(ask(&seen, ""), known("", Proof::Claimed));
+        assert_eq!(ask(&seen, "a"), Err(Refusal::Outsider { claimed: name("a") }));
+        for damaged in ["", "/tmp/s", "/tmp/s,x,0", ",,"] {
+            let asking = Asking::new().with_hidden_pane(damaged, "%1");
+            assert_eq!(asking, Asking::new(), "{damaged}");
+        }
     }
 
     #[test]
